@@ -1,0 +1,1 @@
+//! Collects frames from many devices into collectors over RDMA.

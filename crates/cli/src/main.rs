@@ -1,0 +1,2 @@
+//! The `catchment` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Transfer mechanisms over verbs: the block pool and the status-byte protocol.

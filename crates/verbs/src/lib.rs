@@ -1,0 +1,1 @@
+//! The verbs vocabulary: providers, queue pairs, memory regions, work requests and completions.

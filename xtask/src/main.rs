@@ -1,0 +1,2 @@
+//! The recipes of this repository.
+fn main() {}
