@@ -3,3 +3,4 @@
 
 pub mod format;
 pub mod input;
+pub mod observe;
