@@ -1,1 +1,5 @@
 //! Collects frames from many devices into collectors over RDMA.
+
+#![forbid(unsafe_code)]
+
+pub mod session;
