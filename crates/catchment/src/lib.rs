@@ -4,3 +4,7 @@
 pub mod format;
 pub mod input;
 pub mod observe;
+
+#![forbid(unsafe_code)]
+
+pub mod session;
