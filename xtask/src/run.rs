@@ -6,11 +6,15 @@ use std::io::{BufRead as _, BufReader, IsTerminal as _, Read};
 use std::ops::AddAssign;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time after which a command of a recipe is taken for hanging and killed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Time after the end of a command for the last of its output to arrive.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often a running command is looked at.
 const POLL: Duration = Duration::from_millis(50);
@@ -128,11 +132,18 @@ pub(crate) fn finish(command: &mut Command, limit: Duration, show: Show) -> Resu
         .spawn()
         .with_context(|| format!("cannot start `{}`", shown(command)))?;
     let stdout = child.stdout.take().context("stdout was not piped")?;
-    let reader = thread::spawn(move || collect(stdout, show));
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(collect(stdout, show)));
     let status = wait(&mut child, limit).with_context(|| shown(command));
-    let stdout = reader.join().unwrap_or_default();
+    let status = status?;
+    let Ok(stdout) = receiver.recv_timeout(OUTPUT_LIMIT) else {
+        bail!(
+            "`{}` ended, but a process that it started still holds its output",
+            shown(command)
+        );
+    };
     Ok(Finished {
-        status: status?,
+        status,
         tally: count_cases(&stdout),
         stdout,
     })
@@ -249,6 +260,22 @@ mod tests {
             .to_string();
         assert!(
             error.contains("sh -c 'echo one; echo two; exit 3'"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_command_that_leaves_a_process_behind_is_an_error() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 4322 &"]);
+        let mark = format!("{}", std::process::id());
+        command.env("CATCHMENT_RUN_TEST", &mark);
+        let error = finish(&mut command, LIMIT, Show::Nothing).err().unwrap();
+        for (pid, _) in proc::with_environment("CATCHMENT_RUN_TEST", &mark) {
+            proc::signal(pid, "KILL").unwrap();
+        }
+        assert!(
+            error.to_string().contains("still holds its output"),
             "{error}"
         );
     }

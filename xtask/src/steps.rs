@@ -256,14 +256,13 @@ fn demo(repo: &Repo) -> Result<Tally> {
     Ok(NO_CASES)
 }
 
-/// Checks the summary, which is the last line that the demo writes on stdout.
+/// Checks the summary, which is the last JSON object that the demo writes on stdout.
 fn check_demo(stdout: &str) -> Result<()> {
-    let line = stdout
-        .lines()
-        .last()
-        .context("the demo wrote nothing on stdout")?;
-    let summary: Value =
-        serde_json::from_str(line).with_context(|| format!("no JSON summary: {line}"))?;
+    // Braces of nested objects are indented, so that a line begins with the outermost one.
+    let start = stdout.rfind("\n{").map_or(0, |newline| newline + 1);
+    let line = stdout[start..].trim();
+    let summary: Value = serde_json::from_str(line)
+        .with_context(|| format!("the demo wrote no JSON summary at its end: {line:?}"))?;
     let number = |key: &str| {
         summary[key]
             .as_f64()
@@ -325,6 +324,7 @@ mod tests {
     #[test]
     fn a_sound_summary_is_accepted_after_other_lines() {
         check_demo(&format!("{{\"progress\":1}}\n{}\n", summary())).unwrap();
+        check_demo(&format!("words\n{:#}\n", summary())).unwrap();
     }
 
     #[test]
@@ -365,7 +365,7 @@ mod tests {
             check_demo("done\n")
                 .unwrap_err()
                 .to_string()
-                .contains("no JSON")
+                .contains("no JSON summary")
         );
     }
 

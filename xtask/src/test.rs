@@ -130,11 +130,12 @@ fn summary(rows: &[Row]) -> String {
     for row in rows {
         let cases = row.tally.passed + row.tally.failed;
         let seconds = row.took.as_secs_f64();
+        let outcome = outcome(row);
+        let first = outcome.lines().next().unwrap_or_default();
         let _ = writeln!(
             table,
-            "{:<10}{seconds:>9.1}{cases:>8}  {}",
-            row.name,
-            outcome(row)
+            "{:<10}{seconds:>9.1}{cases:>8}  {first:.100}",
+            row.name
         );
     }
     let total: Duration = rows.iter().map(|row| row.took).sum();

@@ -65,6 +65,7 @@ fn continues_path(c: char) -> bool {
 pub(crate) fn check_documents(file: &SourceFile<'_>, around: &Surroundings<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in prose(file) {
+        let line = without_targets(&line);
         for name in document_names(&line).filter(|name| !exists(name, file.path, around.files)) {
             let what = format!("{name} is not in this repository: name what a reader can open");
             findings.push(file.finding(DOCUMENT_RULE, at, what));
@@ -98,6 +99,17 @@ fn prose(file: &SourceFile<'_>) -> Vec<(usize, String)> {
             .collect();
     }
     Vec::new()
+}
+
+/// The line without the targets of its links, which have a rule of their own.
+fn without_targets(line: &str) -> String {
+    let mut parts = line.split("](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let rest = parts.map(|part| part.split_once(')').map_or("", |(_, rest)| rest));
+    std::iter::once(first.as_str())
+        .chain(rest)
+        .collect::<Vec<_>>()
+        .join("] ")
 }
 
 fn document_names(line: &str) -> impl Iterator<Item = &str> {
