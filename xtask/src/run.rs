@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) const LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Time after the end of a command for the last of its output to arrive.
-const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
+const OUTPUT_LIMIT: Duration = Duration::from_secs(2);
 
 /// How often a running command is looked at.
 const POLL: Duration = Duration::from_millis(50);
