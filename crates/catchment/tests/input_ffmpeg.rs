@@ -413,6 +413,11 @@ fn errors_carry_ffmpegs_words_and_the_remedy() {
         "converted",
     );
 
+    let error = open("ffmpeg:-".as_ref(), &InputOptions::default())
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("yuv4mpegpipe"), "{error}");
+
     let error = open_path(&dir.path().join("absent.mp4"), &InputOptions::default())
         .err()
         .unwrap();

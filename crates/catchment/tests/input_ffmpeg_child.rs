@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use catchment::input::{FrameRead, InputError, InputOptions};
 use input_common::{ffmpeg_is_here, make, open_path, reference};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpgid, kill_process};
 
 /// Path of a clip, for the run of this program that stands for a source about to die.
 const CLIP_VAR: &str = "CATCHMENT_TEST_CLIP";
@@ -74,6 +74,9 @@ fn the_child_is_killed_on_drop_and_its_death_is_an_error() {
     assert_eq!(input.read_frame(&mut frames).unwrap(), FrameRead::Frame);
     let children = ffmpegs_of(std::process::id());
     assert_eq!(children.len(), 1, "one decoder");
+    let child = Pid::from_raw(children[0]).unwrap();
+    let group = getpgid(Some(child)).unwrap();
+    assert_eq!(group, child, "Ctrl-C at a terminal does not reach it");
     drop(input);
     assert!(!is_alive(children[0]), "drop kills and reaps");
 
