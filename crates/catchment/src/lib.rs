@@ -3,3 +3,8 @@
 
 pub mod format;
 pub mod input;
+pub mod observe;
+
+#![forbid(unsafe_code)]
+
+pub mod session;
