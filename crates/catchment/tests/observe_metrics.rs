@@ -1,7 +1,10 @@
 //! The recorders: that nothing is lost, that devices may come and go, what recording costs, and
 //! that Prometheus can read it all.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use catchment::observe::cpu::{CpuError, CpuMeter};
+use catchment::observe::preview::{PictureFormat, picture_of};
 use catchment::observe::{
     CollectorMetrics, CollectorSnapshot, DeviceCounters, DropCause, FrameObservation, Sampler,
     SourceMetrics, SourceTotals, prometheus,
@@ -213,9 +216,10 @@ fn cpu_of_this_process_and_of_a_child_is_seen() {
     while start.elapsed() < Duration::from_millis(400) {
         spin = std::hint::black_box(spin.wrapping_add(1));
     }
-    let (own, other_sample) = (own.sample().unwrap(), other.sample().unwrap());
+    let (own, other_sample) = (own.sample(), other.sample());
     child.kill().unwrap();
     child.wait().unwrap();
+    let (own, other_sample) = (own.unwrap(), other_sample.unwrap());
     // How much of a core they got depends on the machine; that they got none cannot be.
     assert!(own.cpu_s > 0.0 && own.cpu_percent > 1.0, "{own:?}");
     assert!(
@@ -244,6 +248,23 @@ fn what_recording_costs() {
     let ns = start.elapsed().as_nanos() as f64 / frames as f64;
     println!("a preview nobody looks at: {ns:.1} ns per frame");
     assert_eq!(metrics.snapshot().totals.frames_received, frames);
+}
+
+#[test]
+fn what_a_picture_costs() {
+    for (format, width, height) in [("640x480:rgb24", 320, 240), ("3840x2160:nv12", 320, 180)] {
+        let format = PictureFormat::parse(format).unwrap();
+        let frame = vec![100u8; format.frame_bytes()];
+        let start = Instant::now();
+        let picture = picture_of(&format, &frame[..]);
+        let sampled = start.elapsed();
+        assert_eq!((picture.width(), picture.height()), (width, height));
+        assert!(picture.png().is_some());
+        println!(
+            "{format:?}: picture {sampled:?}, PNG {:?}",
+            start.elapsed() - sampled
+        );
+    }
 }
 
 /// A collector with every metric in use and names that want to break out of their quotes.
