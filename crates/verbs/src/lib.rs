@@ -1,1 +1,36 @@
 //! The verbs vocabulary: providers, queue pairs, memory regions, work requests and completions.
+//!
+//! The crate has no provider of its own and does no I/O beyond mapping memory. It says what a
+//! provider must do ([`Provider`], [`Context`], [`Pd`], [`Mr`], [`Cq`], [`Qp`]) and gives the plain
+//! types that move between an application and a provider. The words are those of the InfiniBand
+//! architecture specification (IBTA) and of `libibverbs`.
+//!
+//! # Safe posting
+//!
+//! Registered memory is always a [`mem::Region`]. It is never seen as `&[u8]`: every access goes
+//! through [`mem::VolatileSlice`], because another process or a network adapter may write at any
+//! time. A provider keeps a region mapped until the last request that names it has completed, even
+//! when the [`Mr`] is dropped before. So [`Qp::post_send`] is safe: the worst that a wrong program
+//! can do is to send bytes that it was still changing.
+//!
+//! # Extensions
+//!
+//! Two capabilities go beyond verbs, and [`Caps`] says whether a provider has them: `direct`
+//! ([`Qp::map_remote`]: fill the peer's memory in place) and `doorbell` ([`Mr::watch`]: sleep until
+//! a peer has written).
+mod caps;
+mod completion;
+mod error;
+pub mod mem;
+mod object;
+mod state;
+mod watch;
+mod work;
+
+pub use caps::{Access, Caps, DeviceInfo};
+pub use completion::{Completion, Failure, Success, WcOpcode, WcStatus};
+pub use error::{CqError, ModifyError, PostError, PostFailure, RemoteMapError, VerbsError};
+pub use object::{AsyncEvent, CompletionChannel, Context, Cq, Mr, Pd, Provider, Qp, QpInit};
+pub use state::{Endpoint, Gid, GidParseError, QpState, QpTransition, RtrAttr, RtsAttr};
+pub use watch::{RemoteBell, RemoteWindow, Wake, Watch};
+pub use work::{Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge};

@@ -1,0 +1,191 @@
+//! Errors, one enum per operation.
+use crate::{QpState, WcStatus};
+
+/// Creating or opening a verbs object failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerbsError {
+    /// The operating system refused.
+    #[error("{what}: {source}")]
+    Os {
+        /// The call and what it was for.
+        what: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// There is no device of that name.
+    #[error("no device {name:?}; this provider has: {}", .known.join(", "))]
+    NoDevice {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// A value is beyond what the device can do.
+    #[error("{what} = {asked} is beyond this device's limit of {limit}")]
+    Limit {
+        /// The field that is too large.
+        what: &'static str,
+        /// The value asked for.
+        asked: u64,
+        /// The largest value allowed.
+        limit: u64,
+    },
+    /// A combination of arguments that verbs do not allow.
+    #[error("{0}")]
+    Invalid(String),
+    /// The provider does not have this operation; [`crate::Caps`] says so beforehand.
+    #[error("{provider} does not support {what}")]
+    Unsupported {
+        /// Name of the provider.
+        provider: &'static str,
+        /// The operation.
+        what: &'static str,
+    },
+}
+
+impl VerbsError {
+    /// An operating system error with the call that met it.
+    pub fn os(what: impl Into<String>, source: impl Into<std::io::Error>) -> VerbsError {
+        VerbsError::Os {
+            what: what.into(),
+            source: source.into(),
+        }
+    }
+}
+
+impl From<crate::mem::MemError> for VerbsError {
+    fn from(error: crate::mem::MemError) -> VerbsError {
+        VerbsError::Invalid(error.to_string())
+    }
+}
+
+/// Moving a queue pair to another state failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModifyError {
+    /// IBTA 10.3.1 does not have this transition.
+    #[error("queue pair {qpn}: no transition from {from:?} to {to:?}")]
+    Illegal {
+        /// The queue pair.
+        qpn: u32,
+        /// The state it is in.
+        from: QpState,
+        /// The state asked for.
+        to: QpState,
+    },
+    /// An attribute has a value out of range.
+    #[error("queue pair {qpn}: {what} = {value} is out of range ({range})")]
+    Attribute {
+        /// The queue pair.
+        qpn: u32,
+        /// The attribute.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// What is allowed.
+        range: &'static str,
+    },
+    /// The peer could not be reached or refused.
+    #[error("queue pair {qpn}: cannot reach {peer}: {reason}")]
+    Peer {
+        /// The local queue pair.
+        qpn: u32,
+        /// The peer's address.
+        peer: String,
+        /// What went wrong and what to do.
+        reason: String,
+    },
+}
+
+/// [`crate::Qp::post_send`] or [`crate::Qp::post_recv`] took only some of the requests.
+///
+/// The requests before `index` are posted, that one and those after it are not (`bad_wr`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("work request {index} not posted: {reason}")]
+pub struct PostError {
+    /// Index of the first request that was not posted.
+    pub index: usize,
+    /// Why.
+    pub reason: PostFailure,
+}
+
+/// Why a request was not posted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostFailure {
+    /// The queue is full: poll completions, then post again. A normal event, not a fault.
+    #[error("the queue is full ({capacity} requests outstanding)")]
+    QueueFull {
+        /// Capacity of the queue.
+        capacity: u32,
+    },
+    /// The queue pair takes no requests in this state.
+    #[error("the queue pair is in state {0:?}")]
+    State(QpState),
+    /// Too many scatter-gather elements.
+    #[error("{asked} scatter-gather elements, at most {limit} are allowed")]
+    TooManySges {
+        /// Elements in the request.
+        asked: usize,
+        /// Elements allowed.
+        limit: u32,
+    },
+    /// Too much inline data.
+    #[error("{asked} bytes of inline data, at most {limit} are allowed")]
+    InlineTooLong {
+        /// Bytes in the request.
+        asked: usize,
+        /// Bytes allowed.
+        limit: u32,
+    },
+    /// The message is longer than the device can send.
+    #[error("message of {asked} bytes, at most {limit} are allowed")]
+    MessageTooLong {
+        /// Bytes in the request.
+        asked: u64,
+        /// Bytes allowed.
+        limit: u64,
+    },
+    /// The operation cannot have this payload (READ and atomics cannot be inline, an atomic needs
+    /// eight bytes).
+    #[error("the payload does not fit the operation: {0}")]
+    Payload(&'static str),
+}
+
+/// Polling a completion queue failed for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CqError {
+    /// A completion found the queue full; completions are lost and the queue pairs are in error.
+    #[error("completion queue overrun: more than {capacity} completions were not polled")]
+    Overrun {
+        /// Capacity of the queue.
+        capacity: u32,
+    },
+}
+
+/// [`crate::Qp::map_remote`] or [`crate::Qp::watch_remote`] failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteMapError {
+    /// The provider cannot map a peer's memory.
+    #[error("this provider cannot map a peer's memory; use WRITE and READ")]
+    Unsupported,
+    /// The queue pair is not connected.
+    #[error("the queue pair is in state {0:?}, not connected")]
+    State(QpState),
+    /// The peer does not allow it.
+    #[error("rkey {rkey:#x}, address {addr:#x}, {len} bytes: {status}")]
+    Refused {
+        /// The key.
+        rkey: u32,
+        /// The remote address.
+        addr: u64,
+        /// The length asked for.
+        len: u64,
+        /// The reason, as a WRITE there would report it.
+        status: WcStatus,
+    },
+}

@@ -1,0 +1,361 @@
+//! A sealed memfd and its mapping.
+use super::VolatileSlice;
+use rustix::{
+    fs::{MemfdFlags, Mode, OFlags, SealFlags},
+    mm::{Advice, MapFlags, ProtFlags},
+};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    ptr::NonNull,
+    sync::Arc,
+};
+
+/// Memory could not be allocated, mapped or reached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemError {
+    /// The operating system refused.
+    #[error("{call} for {bytes} bytes of shared memory: {source}")]
+    Os {
+        /// The system call.
+        call: &'static str,
+        /// Bytes asked for.
+        bytes: usize,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A region of zero bytes.
+    #[error("a memory region needs at least one byte")]
+    Empty,
+    /// A range outside of the memory.
+    #[error("bytes {offset}..{offset}+{bytes} are outside of a memory of {available} bytes")]
+    OutOfBounds {
+        /// First byte asked for.
+        offset: usize,
+        /// Bytes asked for.
+        bytes: usize,
+        /// Bytes there are.
+        available: usize,
+    },
+    /// An atomic access that its size does not divide.
+    #[error("address {addr:#x} is not aligned to {align} bytes")]
+    Misaligned {
+        /// The address.
+        addr: u64,
+        /// What it must be a multiple of.
+        align: usize,
+    },
+    /// The memory is mapped for reading only.
+    #[error("the memory is mapped for reading only")]
+    ReadOnly,
+    /// A descriptor from a peer that is not a memfd, or one that the peer could still shrink.
+    #[error("the peer's descriptor is not a memfd sealed against shrinking (seals {seals:#x})")]
+    NotSealed {
+        /// The seals it has.
+        seals: u32,
+    },
+    /// A descriptor from a peer that is shorter than the peer said.
+    #[error("the peer's memory has {seen} bytes, it announced {announced}")]
+    Truncated {
+        /// Bytes that the peer announced.
+        announced: usize,
+        /// Bytes that there are.
+        seen: u64,
+    },
+}
+
+/// How to allocate a [`Region`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionOptions {
+    /// Touch every page now, so that no page fault happens on the way of a frame.
+    pub populate: bool,
+}
+
+impl Default for RegionOptions {
+    fn default() -> RegionOptions {
+        RegionOptions { populate: true }
+    }
+}
+
+/// Memory that can be registered: a memfd that nobody can shrink, mapped into this process.
+///
+/// Unmapped when the last `Arc` goes. The memory itself lives until the last process that maps it
+/// is gone, and then vanishes: it has no name.
+#[derive(Debug)]
+pub struct Region {
+    ptr: NonNull<u8>,
+    bytes: usize,
+    writable: bool,
+    fd: OwnedFd,
+}
+
+// SAFETY: the mapping belongs to no thread, and all access goes through `VolatileSlice`, which
+// makes no references to plain bytes.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Allocates `bytes` of zeroed memory, sealed against shrinking and growing.
+    ///
+    /// # Errors
+    /// [`MemError::Empty`] for 0 bytes, [`MemError::Os`] when the system refuses.
+    pub fn alloc(bytes: usize, options: RegionOptions) -> Result<Arc<Region>, MemError> {
+        if bytes == 0 {
+            return Err(MemError::Empty);
+        }
+        let os = |call| move |e: rustix::io::Errno| os_error(call, bytes, e);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create("catchment", flags).map_err(os("memfd_create"))?;
+        rustix::fs::ftruncate(&fd, bytes as u64).map_err(os("ftruncate"))?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .map_err(os("fcntl(F_ADD_SEALS)"))?;
+        Region::map(fd, bytes, true, options)
+    }
+
+    /// Maps memory that a peer sent as a descriptor.
+    ///
+    /// # Errors
+    /// [`MemError::NotSealed`] if the peer could still shrink it (an access would then kill this
+    /// process), [`MemError::Truncated`] if it is shorter than announced.
+    pub fn from_peer(
+        fd: OwnedFd,
+        announced_bytes: usize,
+        writable: bool,
+    ) -> Result<Arc<Region>, MemError> {
+        if announced_bytes == 0 {
+            return Err(MemError::Empty);
+        }
+        let seals =
+            rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemError::NotSealed { seals: 0 })?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(MemError::NotSealed {
+                seals: seals.bits(),
+            });
+        }
+        let stat = rustix::fs::fstat(&fd).map_err(|e| os_error("fstat", announced_bytes, e))?;
+        let seen = stat.st_size as u64;
+        if seen < announced_bytes as u64 {
+            return Err(MemError::Truncated {
+                announced: announced_bytes,
+                seen,
+            });
+        }
+        // A peer's sparse terabyte must not become real memory here: map what exists, no more.
+        let populate = stat.st_blocks as u64 * 512 >= announced_bytes as u64;
+        Region::map(fd, announced_bytes, writable, RegionOptions { populate })
+    }
+
+    fn map(
+        fd: OwnedFd,
+        bytes: usize,
+        writable: bool,
+        options: RegionOptions,
+    ) -> Result<Arc<Region>, MemError> {
+        let mut prot = ProtFlags::READ;
+        prot.set(ProtFlags::WRITE, writable);
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
+        let ptr = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, &fd, 0)
+        }
+        .map_err(|e| os_error("mmap", bytes, e))?;
+        let ptr = NonNull::new(ptr.cast()).ok_or(MemError::Empty)?;
+        let region = Region {
+            ptr,
+            bytes,
+            writable,
+            fd,
+        };
+        region.advise(options)?;
+        Ok(Arc::new(region))
+    }
+
+    fn advise(&self, options: RegionOptions) -> Result<(), MemError> {
+        let start = self.ptr.as_ptr().cast();
+        // Fewer TLB misses where the system allows it; nothing is lost where it does not.
+        // SAFETY: the range is our own mapping; the advice changes no contents.
+        let _ = unsafe { rustix::mm::madvise(start, self.bytes, Advice::LinuxHugepage) };
+        if options.populate {
+            let advice = if self.writable {
+                Advice::LinuxPopulateWrite
+            } else {
+                Advice::LinuxPopulateRead
+            };
+            // SAFETY: as above.
+            match unsafe { rustix::mm::madvise(start, self.bytes, advice) } {
+                // A kernel before 5.14 does not know the advice: pages come at first touch.
+                Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+                Err(e) => return Err(os_error("madvise(POPULATE)", self.bytes, e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Address of the first byte in this process.
+    pub fn addr(&self) -> u64 {
+        self.ptr.as_ptr() as u64
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether this process may write.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// The memfd.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// A second descriptor of the same memory, with which nobody can map it for writing.
+    ///
+    /// # Errors
+    /// [`MemError::Os`] when /proc is not there.
+    pub fn read_only_fd(&self) -> Result<OwnedFd, MemError> {
+        use std::os::fd::AsRawFd;
+        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|e| os_error("open(/proc/self/fd, O_RDONLY)", self.bytes, e))
+    }
+
+    /// The whole memory.
+    pub fn whole(&self) -> VolatileSlice<'_> {
+        // SAFETY: the mapping is `bytes` long and lives as long as `self`, which the slice borrows.
+        unsafe { VolatileSlice::from_raw(self.ptr, self.bytes, self.writable) }
+    }
+
+    /// A part of the memory.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`].
+    pub fn slice(&self, offset: usize, bytes: usize) -> Result<VolatileSlice<'_>, MemError> {
+        self.whole().subslice(offset, bytes)
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; every slice of it borrowed `self` and is gone.
+        let _ = unsafe { rustix::mm::munmap(self.ptr.as_ptr().cast(), self.bytes) };
+    }
+}
+
+fn os_error(call: &'static str, bytes: usize, errno: rustix::io::Errno) -> MemError {
+    MemError::Os {
+        call,
+        bytes,
+        source: errno.into(),
+    }
+}
+
+/// A part of a region that keeps the region mapped.
+#[derive(Debug, Clone)]
+pub struct RegionSlice {
+    region: Arc<Region>,
+    offset: usize,
+    bytes: usize,
+}
+
+impl RegionSlice {
+    /// `bytes` of the region from `offset` on.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`].
+    pub fn new(region: Arc<Region>, offset: usize, bytes: usize) -> Result<RegionSlice, MemError> {
+        region.slice(offset, bytes)?;
+        Ok(RegionSlice {
+            region,
+            offset,
+            bytes,
+        })
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The region it is a part of.
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// The memory.
+    #[inline]
+    pub fn memory(&self) -> VolatileSlice<'_> {
+        // SAFETY: `new` checked that the range lies in the region, which `self` keeps mapped.
+        unsafe {
+            VolatileSlice::from_raw(
+                self.region.ptr.add(self.offset),
+                self.bytes,
+                self.region.writable,
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(bytes: usize) -> Arc<Region> {
+        Region::alloc(bytes, RegionOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn a_peer_sees_the_same_bytes_and_cannot_shrink_them() {
+        let ours = region(10_000);
+        let theirs =
+            Region::from_peer(ours.fd().try_clone_to_owned().unwrap(), 10_000, true).unwrap();
+        theirs.whole().write_at(9_990, b"catchment!").unwrap();
+        let mut seen = [0; 10];
+        ours.whole().read_at(9_990, &mut seen).unwrap();
+        assert_eq!(&seen, b"catchment!");
+        assert!(rustix::fs::ftruncate(theirs.fd(), 1).is_err());
+    }
+
+    #[test]
+    fn a_read_only_descriptor_cannot_be_mapped_for_writing() {
+        let ours = region(4096);
+        let fd = ours.read_only_fd().unwrap();
+        let copy = fd.try_clone().unwrap();
+        assert!(matches!(
+            Region::from_peer(copy, 4096, true),
+            Err(MemError::Os { call: "mmap", .. })
+        ));
+        let theirs = Region::from_peer(fd, 4096, false).unwrap();
+        assert!(matches!(
+            theirs.whole().write_at(0, b"x"),
+            Err(MemError::ReadOnly)
+        ));
+    }
+
+    #[test]
+    fn unsealed_short_or_foreign_descriptors_are_refused() {
+        let unsealed = rustix::fs::memfd_create("t", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&unsealed, 4096).unwrap();
+        assert!(matches!(
+            Region::from_peer(unsealed, 4096, true),
+            Err(MemError::NotSealed { seals: 0 })
+        ));
+        let short = region(4096).fd().try_clone_to_owned().unwrap();
+        assert!(matches!(
+            Region::from_peer(short, 4097, true),
+            Err(MemError::Truncated {
+                announced: 4097,
+                seen: 4096
+            })
+        ));
+        let (pipe, _write) = rustix::pipe::pipe().unwrap();
+        assert!(matches!(
+            Region::from_peer(pipe, 4096, false),
+            Err(MemError::NotSealed { .. })
+        ));
+    }
+}

@@ -1,0 +1,434 @@
+//! Access to memory that others write.
+use super::{CACHE_LINE_BYTES, MemError};
+use std::{
+    io,
+    marker::PhantomData,
+    os::fd::{AsRawFd, BorrowedFd},
+    ptr::NonNull,
+    sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
+};
+
+/// Bytes copied at a time where the reader needs a plain slice: fits a first-level cache.
+const CHUNK_BYTES: usize = 4096;
+
+/// A borrowed piece of registered memory that others may change at any time.
+///
+/// Copies out of it may be torn when somebody writes meanwhile; the transfer protocols decide when
+/// that can be. Nothing here can touch memory outside of the slice.
+#[derive(Debug, Clone, Copy)]
+pub struct VolatileSlice<'a> {
+    ptr: NonNull<u8>,
+    bytes: usize,
+    writable: bool,
+    _region: PhantomData<&'a AtomicU8>,
+}
+
+// SAFETY: all access is by copies that tolerate concurrent change, or by atomics.
+unsafe impl Send for VolatileSlice<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for VolatileSlice<'_> {}
+
+impl<'a> VolatileSlice<'a> {
+    /// # Safety
+    /// `ptr..ptr+bytes` must be mapped during `'a` (for writing, if `writable`), and no Rust
+    /// reference to plain bytes of it may exist.
+    pub(super) unsafe fn from_raw(ptr: NonNull<u8>, bytes: usize, writable: bool) -> Self {
+        VolatileSlice {
+            ptr,
+            bytes,
+            writable,
+            _region: PhantomData,
+        }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Address of the first byte in this process.
+    #[inline]
+    pub fn addr(&self) -> u64 {
+        self.ptr.as_ptr() as u64
+    }
+
+    #[inline]
+    fn check(&self, offset: usize, bytes: usize) -> Result<NonNull<u8>, MemError> {
+        match offset.checked_add(bytes) {
+            // SAFETY: `offset <= self.bytes`, so the result is in the mapping or at its end.
+            Some(end) if end <= self.bytes => Ok(unsafe { self.ptr.add(offset) }),
+            _ => Err(MemError::OutOfBounds {
+                offset,
+                bytes,
+                available: self.bytes,
+            }),
+        }
+    }
+
+    #[inline]
+    fn check_writable(&self, offset: usize, bytes: usize) -> Result<NonNull<u8>, MemError> {
+        let ptr = self.check(offset, bytes)?;
+        if self.writable {
+            Ok(ptr)
+        } else {
+            Err(MemError::ReadOnly)
+        }
+    }
+
+    /// A part of it.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`].
+    #[inline]
+    pub fn subslice(&self, offset: usize, bytes: usize) -> Result<VolatileSlice<'a>, MemError> {
+        Ok(VolatileSlice {
+            ptr: self.check(offset, bytes)?,
+            bytes,
+            ..*self
+        })
+    }
+
+    /// Copies `data` to `offset`.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`], [`MemError::ReadOnly`]; nothing is written then.
+    #[inline]
+    pub fn write_at(&self, offset: usize, data: &[u8]) -> Result<(), MemError> {
+        let to = self.check_writable(offset, data.len())?;
+        // SAFETY: the range is checked; a `&[u8]` cannot overlap a region (no such slice exists).
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to.as_ptr(), data.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes from `offset` into `out`.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`]; `out` is unchanged then.
+    #[inline]
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) -> Result<(), MemError> {
+        let from = self.check(offset, out.len())?;
+        // SAFETY: the range is checked; `out` is plain memory, outside of every region.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Copies all of `from` to `offset`. The two may overlap.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`], [`MemError::ReadOnly`]; nothing is written then.
+    #[inline]
+    pub fn copy_from(&self, offset: usize, from: VolatileSlice<'_>) -> Result<(), MemError> {
+        let to = self.check_writable(offset, from.bytes)?;
+        // SAFETY: both ranges are checked; `copy` allows overlap.
+        unsafe { std::ptr::copy(from.ptr.as_ptr(), to.as_ptr(), from.bytes) };
+        Ok(())
+    }
+
+    /// Sets all bytes.
+    ///
+    /// # Errors
+    /// [`MemError::ReadOnly`].
+    pub fn fill(&self, value: u8) -> Result<(), MemError> {
+        let to = self.check_writable(0, self.bytes)?;
+        // SAFETY: the range is checked.
+        unsafe { std::ptr::write_bytes(to.as_ptr(), value, self.bytes) };
+        Ok(())
+    }
+
+    /// All bytes in a new vector.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut out = vec![0; self.bytes];
+        // SAFETY: both are `bytes` long and do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(self.ptr.as_ptr(), out.as_mut_ptr(), self.bytes) };
+        out
+    }
+
+    /// Shows the bytes in order as plain slices, by copying small pieces: for checksums and
+    /// parsers, which need a slice that nobody changes.
+    #[inline]
+    pub fn for_each_chunk(&self, mut see: impl FnMut(&[u8])) {
+        let mut chunk = [0; CHUNK_BYTES];
+        let mut offset = 0;
+        while offset < self.bytes {
+            let n = CHUNK_BYTES.min(self.bytes - offset);
+            // SAFETY: `offset + n <= self.bytes` and `n <= CHUNK_BYTES`.
+            unsafe {
+                std::ptr::copy_nonoverlapping(self.ptr.as_ptr().add(offset), chunk.as_mut_ptr(), n);
+            }
+            see(&chunk[..n]);
+            offset += n;
+        }
+    }
+
+    /// Writes the bytes to a file at its current position, without a copy in this process, and
+    /// says how many were written.
+    ///
+    /// # Errors
+    /// What `write(2)` says.
+    pub fn write_to_fd(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        // SAFETY: the range is mapped; the kernel only reads it.
+        let n = unsafe { libc::write(fd.as_raw_fd(), self.ptr.as_ptr().cast(), self.bytes) };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// Reads from a file or pipe straight into the memory, and says how many bytes came; 0 at the
+    /// end of the file.
+    ///
+    /// # Errors
+    /// What `read(2)` says; [`io::ErrorKind::PermissionDenied`] for memory mapped for reading.
+    pub fn read_from_fd(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        if !self.writable {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                MemError::ReadOnly,
+            ));
+        }
+        // SAFETY: the range is mapped for writing.
+        let n = unsafe { libc::read(fd.as_raw_fd(), self.ptr.as_ptr().cast(), self.bytes) };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// The byte at `offset` as an atomic.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`], [`MemError::ReadOnly`].
+    #[inline]
+    pub fn atomic_u8(&self, offset: usize) -> Result<&'a AtomicU8, MemError> {
+        let ptr = self.check_writable(offset, 1)?;
+        // SAFETY: mapped during 'a, writable; an atomic allows concurrent change.
+        Ok(unsafe { AtomicU8::from_ptr(ptr.as_ptr()) })
+    }
+
+    /// Four bytes at `offset` as an atomic in host byte order.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`], [`MemError::Misaligned`], [`MemError::ReadOnly`].
+    #[inline]
+    pub fn atomic_u32(&self, offset: usize) -> Result<&'a AtomicU32, MemError> {
+        let ptr = aligned(self.check_writable(offset, 4)?, 4)?;
+        // SAFETY: mapped during 'a, writable, aligned.
+        Ok(unsafe { AtomicU32::from_ptr(ptr.as_ptr().cast()) })
+    }
+
+    /// Eight bytes at `offset` as an atomic in host byte order.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`], [`MemError::Misaligned`], [`MemError::ReadOnly`].
+    #[inline]
+    pub fn atomic_u64(&self, offset: usize) -> Result<&'a AtomicU64, MemError> {
+        let ptr = aligned(self.check_writable(offset, 8)?, 8)?;
+        // SAFETY: mapped during 'a, writable, aligned.
+        Ok(unsafe { AtomicU64::from_ptr(ptr.as_ptr().cast()) })
+    }
+
+    /// Loads a byte; works on read-only memory too.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`].
+    #[inline]
+    pub fn load_u8(&self, offset: usize, order: Ordering) -> Result<u8, MemError> {
+        let ptr = self.check(offset, 1)?;
+        // SAFETY: mapped; only loaded from, which read-only memory allows at this size.
+        Ok(unsafe { AtomicU8::from_ptr(ptr.as_ptr()) }.load(order))
+    }
+
+    /// Loads eight bytes in host byte order; works on read-only memory too.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`], [`MemError::Misaligned`].
+    #[inline]
+    pub fn load_u64(&self, offset: usize, order: Ordering) -> Result<u64, MemError> {
+        let ptr = aligned(self.check(offset, 8)?, 8)?;
+        // SAFETY: mapped, aligned; only loaded from.
+        Ok(unsafe { AtomicU64::from_ptr(ptr.as_ptr().cast()) }.load(order))
+    }
+
+    /// Compares the 64 bytes at `offset` with `reference`: bit i is set where byte i differs.
+    ///
+    /// The bytes are read without an order. Whoever acts on a set bit loads that byte again with
+    /// [`Ordering::Acquire`].
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`].
+    #[inline]
+    pub fn differing_bytes(
+        &self,
+        offset: usize,
+        reference: &[u8; CACHE_LINE_BYTES],
+    ) -> Result<u64, MemError> {
+        let ptr = self.check(offset, CACHE_LINE_BYTES)?;
+        // SAFETY: 64 bytes from `ptr` are mapped.
+        Ok(unsafe { differing_bytes(ptr.as_ptr(), reference) })
+    }
+
+    /// Asks the processor to fetch the cache line at `offset`, if it is inside.
+    #[inline]
+    pub fn prefetch(&self, offset: usize) {
+        if offset < self.bytes {
+            prefetch(self.ptr.as_ptr().wrapping_add(offset));
+        }
+    }
+}
+
+fn aligned(ptr: NonNull<u8>, align: usize) -> Result<NonNull<u8>, MemError> {
+    if (ptr.as_ptr() as usize).is_multiple_of(align) {
+        Ok(ptr)
+    } else {
+        Err(MemError::Misaligned {
+            addr: ptr.as_ptr() as u64,
+            align,
+        })
+    }
+}
+
+#[inline]
+fn prefetch(ptr: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(ptr.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = ptr;
+}
+
+/// # Safety
+/// 64 bytes from `ptr` must be mapped.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+unsafe fn differing_bytes(ptr: *const u8, reference: &[u8; CACHE_LINE_BYTES]) -> u64 {
+    use std::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8};
+    let mut same = 0;
+    for part in 0..4 {
+        // SAFETY: 16 bytes from `16 * part` are inside of both; SSE2 is in every x86-64.
+        let mask = unsafe {
+            let ours: __m128i = std::ptr::read_volatile(ptr.add(16 * part).cast::<Unaligned>()).0;
+            let theirs = _mm_loadu_si128(reference.as_ptr().add(16 * part).cast());
+            _mm_movemask_epi8(_mm_cmpeq_epi8(ours, theirs))
+        };
+        same |= u64::from(mask as u16) << (16 * part);
+    }
+    !same
+}
+
+/// Sixteen bytes at any address, so that a volatile read of them is one instruction.
+#[cfg(target_arch = "x86_64")]
+#[repr(C, packed)]
+struct Unaligned(std::arch::x86_64::__m128i);
+
+/// # Safety
+/// 64 bytes from `ptr` must be mapped.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn differing_bytes(ptr: *const u8, reference: &[u8; CACHE_LINE_BYTES]) -> u64 {
+    let mut mask = 0;
+    for (i, expected) in reference.iter().enumerate() {
+        // SAFETY: `i < 64`.
+        let seen = unsafe { std::ptr::read_volatile(ptr.add(i)) };
+        mask |= u64::from(seen != *expected) << i;
+    }
+    mask
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::mem::{MemError, Region, RegionOptions};
+    use std::sync::{Arc, atomic::Ordering};
+
+    fn region(bytes: usize) -> Arc<Region> {
+        Region::alloc(bytes, RegionOptions::default()).unwrap()
+    }
+
+    #[test]
+    fn nothing_outside_of_a_slice_can_be_reached() {
+        let region = region(128);
+        let slice = region.slice(64, 64).unwrap();
+        let mut byte = [0];
+        for offset in [64, usize::MAX] {
+            assert!(slice.read_at(offset, &mut byte).is_err());
+            assert!(slice.write_at(offset, &byte).is_err());
+            assert!(slice.atomic_u8(offset).is_err());
+            assert!(slice.subslice(offset, 1).is_err());
+        }
+        assert!(slice.atomic_u64(57).is_err());
+        assert!(slice.differing_bytes(1, &[0; 64]).is_err());
+        assert!(slice.copy_from(1, region.slice(0, 64).unwrap()).is_err());
+        assert!(matches!(
+            slice.atomic_u64(4),
+            Err(MemError::Misaligned { align: 8, .. })
+        ));
+    }
+
+    #[test]
+    fn differing_bytes_names_each_byte() {
+        let region = region(256);
+        for at in 0..64 {
+            region.whole().fill(7).unwrap();
+            region.whole().write_at(64 + at, &[8]).unwrap();
+            assert_eq!(
+                region.whole().differing_bytes(64, &[7; 64]).unwrap(),
+                1 << at
+            );
+        }
+        assert_eq!(
+            region.whole().differing_bytes(3, &[9; 64]).unwrap(),
+            u64::MAX
+        );
+    }
+
+    #[test]
+    fn chunks_cover_everything_once() {
+        let region = region(10_001);
+        let data: Vec<u8> = (0..10_001u32).map(|i| (i * 7 % 251) as u8).collect();
+        region.whole().write_at(0, &data).unwrap();
+        let mut seen = Vec::new();
+        region
+            .whole()
+            .for_each_chunk(|chunk| seen.extend_from_slice(chunk));
+        assert_eq!(seen, data);
+        assert_eq!(region.whole().to_vec(), data);
+    }
+
+    #[test]
+    fn a_pipe_goes_in_and_out_without_a_buffer() {
+        use std::os::fd::AsFd;
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let region = region(64);
+        region.whole().write_at(0, b"frame bytes").unwrap();
+        assert_eq!(
+            region
+                .slice(0, 11)
+                .unwrap()
+                .write_to_fd(write.as_fd())
+                .unwrap(),
+            11
+        );
+        let target = region.slice(32, 32).unwrap();
+        assert_eq!(target.read_from_fd(read.as_fd()).unwrap(), 11);
+        assert_eq!(&target.to_vec()[..11], b"frame bytes");
+    }
+
+    #[test]
+    fn atomics_are_the_same_memory() {
+        let region = region(64);
+        region
+            .whole()
+            .atomic_u64(8)
+            .unwrap()
+            .store(0x0102_0304, Ordering::Release);
+        assert_eq!(region.whole().load_u8(8, Ordering::Acquire).unwrap(), 4);
+        assert_eq!(
+            region
+                .whole()
+                .atomic_u32(8)
+                .unwrap()
+                .fetch_add(1, Ordering::AcqRel),
+            0x0102_0304
+        );
+        assert_eq!(
+            region.whole().load_u64(8, Ordering::Acquire).unwrap(),
+            0x0102_0305
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! The objects of a provider, as traits. Dynamic dispatch happens here: one call a batch.
+use crate::{
+    Access, Caps, Completion, CqError, DeviceInfo, Endpoint, Gid, ModifyError, PostError, QpState,
+    QpTransition, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
+    mem::{Region, RegionOptions},
+};
+use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
+
+/// A way to move bytes: hardware, shared memory, UDP.
+pub trait Provider: Send + Sync {
+    /// Short name, as in `--provider`.
+    fn name(&self) -> &'static str;
+    /// The devices there are now.
+    ///
+    /// # Errors
+    /// When the provider cannot work on this machine, with what to do.
+    fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError>;
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// When there is no such device or it cannot be opened.
+    fn open(&self, device: &str) -> Result<Arc<dyn Context>, VerbsError>;
+}
+
+/// An open device.
+pub trait Context: Send + Sync {
+    /// What the device can do.
+    fn caps(&self) -> &Caps;
+    /// The address that peers use in [`Endpoint`].
+    fn gid(&self) -> Gid;
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    /// When the device has no room.
+    fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError>;
+    /// Makes a channel to sleep on for completions.
+    ///
+    /// # Errors
+    /// When the system has no descriptor left.
+    fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError>;
+    /// Makes a completion queue of `capacity` entries.
+    ///
+    /// # Errors
+    /// When `capacity` is 0 or beyond [`Caps::max_cqe`].
+    fn create_cq(
+        &self,
+        capacity: u32,
+        channel: Option<Arc<dyn CompletionChannel>>,
+    ) -> Result<Arc<dyn Cq>, VerbsError>;
+    /// Takes the oldest asynchronous event, if there is one. Never blocks.
+    fn async_event(&self) -> Option<AsyncEvent>;
+}
+
+/// Something that happened outside of any request (`ibv_get_async_event(3)`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AsyncEvent {
+    /// A queue pair went to the error state by itself.
+    QpFatal {
+        /// The local queue pair.
+        qpn: u32,
+        /// What happened.
+        reason: String,
+    },
+    /// A completion queue overran.
+    CqOverrun,
+    /// The port has no link.
+    PortDown,
+    /// The device is gone.
+    DeviceFatal,
+}
+
+/// A protection domain: regions and queue pairs that may work together.
+pub trait Pd: Send + Sync {
+    /// Registers a region.
+    ///
+    /// # Errors
+    /// When the rights contradict each other (remote writing without local writing), or there is
+    /// no room.
+    fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError>;
+    /// Makes a queue pair in state RESET.
+    ///
+    /// # Errors
+    /// When a capacity is beyond [`Caps`], or a completion queue belongs to another context.
+    fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError>;
+    /// Allocates and registers memory in one step.
+    ///
+    /// # Errors
+    /// As for [`Region::alloc`] and [`Pd::reg_mr`].
+    fn alloc_mr(&self, bytes: usize, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
+        self.reg_mr(Region::alloc(bytes, RegionOptions::default())?, access)
+    }
+}
+
+/// A registered region. Dropping it takes the keys back; the memory stays mapped until the
+/// requests that name it are done.
+pub trait Mr: Send + Sync {
+    /// The memory.
+    fn region(&self) -> &Arc<Region>;
+    /// Key for scatter-gather elements.
+    fn lkey(&self) -> u32;
+    /// Key for peers. Never the same twice in the life of a context, as far as its 32 bits reach.
+    fn rkey(&self) -> u32;
+    /// The rights.
+    fn access(&self) -> Access;
+    /// Address of the first byte, for [`crate::Sge`] here and [`crate::RemoteAddr`] at the peer.
+    fn addr(&self) -> u64 {
+        self.region().addr()
+    }
+    /// Length in bytes.
+    fn bytes(&self) -> usize {
+        self.region().bytes()
+    }
+    /// To sleep until a peer has written here; `None` without [`Caps::doorbell`].
+    fn watch(&self) -> Option<Arc<dyn Watch>>;
+    /// Tells peers that watch this region ([`Qp::watch_remote`]) that its owner changed it. Makes
+    /// the caller's earlier stores visible first. Costs one load when nobody watches.
+    fn notify(&self);
+}
+
+/// A completion queue.
+pub trait Cq: Send + Sync {
+    /// Takes up to `out.len()` completions, oldest first, and says how many. Never blocks.
+    ///
+    /// # Errors
+    /// [`CqError::Overrun`] once completions were lost.
+    fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError>;
+    /// Asks for one event on the channel at the next completion (only a solicited or failed one
+    /// if `solicited_only`). Poll once more afterwards: a completion may have come before.
+    fn req_notify(&self, solicited_only: bool);
+    /// Entries that the queue can hold.
+    fn capacity(&self) -> u32;
+    /// The provider's own type, so that it can recognise its queues in [`QpInit`].
+    fn as_any(&self) -> &dyn std::any::Any;
+}
+
+/// Something to sleep on until a completion queue has an entry.
+pub trait CompletionChannel: Send + Sync {
+    /// Sleeps until an event or until the time is over; takes the events that are there. True if
+    /// there was one.
+    ///
+    /// # Errors
+    /// Only what the operating system refuses.
+    fn wait(&self, timeout: Duration) -> io::Result<bool>;
+    /// Readable while an event is there.
+    fn as_fd(&self) -> BorrowedFd<'_>;
+    /// The provider's own type, so that it can recognise its channels in [`Context::create_cq`].
+    fn as_any(&self) -> &dyn std::any::Any;
+}
+
+/// What a queue pair is made with (reliable connection service).
+#[derive(Clone)]
+pub struct QpInit {
+    /// Where sends complete.
+    pub send_cq: Arc<dyn Cq>,
+    /// Where receives complete; may be the same.
+    pub recv_cq: Arc<dyn Cq>,
+    /// Send requests outstanding at once. A request occupies the queue until a completion of it
+    /// or of a later one has been polled.
+    pub max_send_wr: u32,
+    /// Receive requests outstanding at once; 0 is allowed.
+    pub max_recv_wr: u32,
+    /// Scatter-gather elements of a request.
+    pub max_sge: u32,
+    /// Bytes of inline data of a request.
+    pub max_inline_bytes: u32,
+    /// Exactly these capacities, not rounded up ([`Caps::strict_capacity`]).
+    pub strict: bool,
+}
+
+/// A queue pair. One thread at a time owns it; that is why no lock is needed.
+pub trait Qp: Send {
+    /// Its number, 24 bits, unique in the context.
+    fn qpn(&self) -> u32;
+    /// The state it is in. A peer's death shows here as [`QpState::Err`].
+    fn state(&self) -> QpState;
+    /// What a peer needs to reach it.
+    fn endpoint(&self) -> Endpoint;
+    /// Goes to another state.
+    ///
+    /// # Errors
+    /// [`ModifyError::Illegal`] for a transition that does not exist; the state is unchanged then.
+    fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError>;
+    /// Posts requests in order. Never blocks.
+    ///
+    /// # Errors
+    /// The first request that could not be posted; those before it are posted.
+    fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError>;
+    /// Posts receives in order. Never blocks.
+    ///
+    /// # Errors
+    /// As for [`Qp::post_send`].
+    fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError>;
+    /// Maps a piece of the peer's memory, to fill it in place ([`Caps::direct`]).
+    ///
+    /// # Errors
+    /// [`RemoteMapError::Unsupported`] without that capability; otherwise as a WRITE of that
+    /// range would fail.
+    fn map_remote(&self, addr: u64, bytes: u64, rkey: u32) -> Result<RemoteWindow, RemoteMapError>;
+    /// To sleep until the owner of a remote region calls [`Mr::notify`] ([`Caps::doorbell`]).
+    ///
+    /// # Errors
+    /// As for [`Qp::map_remote`].
+    fn watch_remote(&self, rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError>;
+}

@@ -1,0 +1,226 @@
+//! Queue pair states, their transitions, and what peers must tell each other to connect.
+use crate::Access;
+use std::{fmt, str::FromStr, time::Duration};
+
+/// States of a queue pair (IBTA 10.3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QpState {
+    /// Fresh; takes no requests.
+    Reset,
+    /// Takes receives, processes nothing.
+    Init,
+    /// Ready to receive: processes what the peer sends.
+    Rtr,
+    /// Ready to send: processes everything.
+    Rts,
+    /// Send queue drained: sends posted before complete, later ones wait.
+    Sqd,
+    /// Everything outstanding is flushed with an error.
+    Err,
+}
+
+impl QpState {
+    /// Whether an application may ask for this transition (IBTA figure 124, without the
+    /// transitions that only an error causes).
+    pub fn may_become(self, to: QpState) -> bool {
+        use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
+        matches!(
+            (self, to),
+            (_, Reset | Err)
+                | (Reset | Init, Init)
+                | (Init, Rtr)
+                | (Rtr | Rts | Sqd, Rts)
+                | (Rts, Sqd)
+        )
+    }
+
+    /// Whether receives may be posted.
+    pub fn takes_recv(self) -> bool {
+        self != QpState::Reset
+    }
+
+    /// Whether sends may be posted. In the error state they are taken and flushed.
+    pub fn takes_send(self) -> bool {
+        matches!(self, QpState::Rts | QpState::Sqd | QpState::Err)
+    }
+}
+
+/// What [`crate::Qp::modify`] shall do, with the attributes that the transition needs.
+///
+/// The enum takes the place of the attribute masks of `ibv_modify_qp(3)`: a required attribute
+/// cannot be left out and a forbidden one cannot be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QpTransition {
+    /// Back to the beginning. Outstanding requests vanish without completions.
+    ToReset,
+    /// To INIT, with what peers may do through this queue pair.
+    ToInit {
+        /// Rights of the peer; a region's own rights must allow the request too.
+        access: Access,
+    },
+    /// To RTR: the peer is known now.
+    ToRtr(RtrAttr),
+    /// To RTS (from RTR), or on from SQD.
+    ToRts(RtsAttr),
+    /// Drain the send queue.
+    ToSqd,
+    /// To the error state: everything outstanding is flushed.
+    ToErr,
+}
+
+impl QpTransition {
+    /// The state that the transition leads to.
+    pub fn target(&self) -> QpState {
+        match self {
+            QpTransition::ToReset => QpState::Reset,
+            QpTransition::ToInit { .. } => QpState::Init,
+            QpTransition::ToRtr(_) => QpState::Rtr,
+            QpTransition::ToRts(_) => QpState::Rts,
+            QpTransition::ToSqd => QpState::Sqd,
+            QpTransition::ToErr => QpState::Err,
+        }
+    }
+}
+
+/// Attributes of INIT → RTR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RtrAttr {
+    /// The peer's queue pair; its `psn` is the first that it will send.
+    pub remote: Endpoint,
+    /// READs and atomics of the peer to serve at once.
+    pub max_dest_rd_atomic: u32,
+    /// What a sender without a posted receive shall wait before it tries again.
+    pub min_rnr_timer: Duration,
+}
+
+impl RtrAttr {
+    /// Usual attributes for this peer.
+    pub fn new(remote: Endpoint) -> RtrAttr {
+        RtrAttr {
+            remote,
+            max_dest_rd_atomic: 16,
+            min_rnr_timer: Duration::from_micros(640),
+        }
+    }
+}
+
+/// Attributes of RTR → RTS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RtsAttr {
+    /// READs and atomics outstanding at once.
+    pub max_rd_atomic: u32,
+    /// Silence of the peer before a request is sent again.
+    pub timeout: Duration,
+    /// How often a request is sent again, 0..=7.
+    pub retry_cnt: u8,
+    /// How often a request is sent again that found no receive, 0..=7; 7 means for ever.
+    pub rnr_retry: u8,
+}
+
+impl Default for RtsAttr {
+    fn default() -> RtsAttr {
+        RtsAttr {
+            max_rd_atomic: 16,
+            timeout: Duration::from_millis(67),
+            retry_cnt: 7,
+            rnr_retry: 7,
+        }
+    }
+}
+
+/// Address of a device port (IBTA 4.1.1). Sixteen bytes, in network order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Gid(pub [u8; 16]);
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({self})")
+    }
+}
+
+/// A text is not a [`Gid`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a GID: 32 hexadecimal digits are needed")]
+pub struct GidParseError(pub String);
+
+impl FromStr for Gid {
+    type Err = GidParseError;
+
+    fn from_str(text: &str) -> Result<Gid, GidParseError> {
+        let wrong = || GidParseError(text.chars().take(64).collect());
+        if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let value = u128::from_str_radix(text, 16).map_err(|_| wrong())?;
+        Ok(Gid(value.to_be_bytes()))
+    }
+}
+
+/// What a peer must know to reach a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// The device port.
+    pub gid: Gid,
+    /// Queue pair number, 24 bits.
+    pub qpn: u32,
+    /// First packet sequence number that this side sends, 24 bits.
+    pub psn: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
+
+    const ALL: [QpState; 6] = [Reset, Init, Rtr, Rts, Sqd, Err];
+
+    #[test]
+    fn the_way_up_is_legal_and_shortcuts_are_not() {
+        for (from, to) in [
+            (Reset, Init),
+            (Init, Rtr),
+            (Rtr, Rts),
+            (Rts, Sqd),
+            (Sqd, Rts),
+        ] {
+            assert!(from.may_become(to), "{from:?} to {to:?}");
+        }
+        for (from, to) in [
+            (Reset, Rtr),
+            (Reset, Rts),
+            (Init, Rts),
+            (Rts, Rtr),
+            (Err, Rts),
+            (Rtr, Sqd),
+        ] {
+            assert!(!from.may_become(to), "{from:?} to {to:?}");
+        }
+    }
+
+    #[test]
+    fn every_state_can_fail_and_start_again() {
+        for from in ALL {
+            assert!(from.may_become(Err) && from.may_become(Reset));
+        }
+    }
+
+    #[test]
+    fn gid_reads_back_what_it_prints() {
+        let gid = Gid([0xfe, 0x80, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+        assert_eq!(gid.to_string().parse(), Ok(gid));
+        for bad in [
+            "",
+            "fe80",
+            "+e800001020304050607080910111213",
+            "zz800001020304050607080910111213",
+        ] {
+            assert!(bad.parse::<Gid>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Work requests: what an application asks a queue pair to do.
+
+/// A scatter-gather element: a piece of local registered memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sge {
+    /// Address of the first byte, as [`crate::Mr::addr`] counts.
+    pub addr: u64,
+    /// Bytes.
+    pub bytes: u32,
+    /// Key of the region.
+    pub lkey: u32,
+}
+
+/// A place in the peer's registered memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteAddr {
+    /// Address of the first byte, as the peer's [`crate::Mr::addr`] counts.
+    pub addr: u64,
+    /// Key of the region.
+    pub rkey: u32,
+}
+
+/// The operation of a send request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendOp {
+    /// RDMA WRITE: local data to the peer's memory; the peer's program sees nothing.
+    Write(RemoteAddr),
+    /// RDMA WRITE that also takes a receive of the peer and completes it with this number.
+    WriteImm(RemoteAddr, u32),
+    /// RDMA READ: the peer's memory to local memory.
+    Read(RemoteAddr),
+    /// A message into the peer's next receive.
+    Send,
+    /// A message with immediate data.
+    SendImm(u32),
+    /// If the eight bytes at the address equal `compare`, they become `swap`. Their value before
+    /// goes to local memory.
+    CompareSwap {
+        /// Eight-byte aligned.
+        remote: RemoteAddr,
+        /// Expected value, host byte order.
+        compare: u64,
+        /// New value, host byte order.
+        swap: u64,
+    },
+    /// Adds to the eight bytes at the address. Their value before goes to local memory.
+    FetchAdd {
+        /// Eight-byte aligned.
+        remote: RemoteAddr,
+        /// Summand, host byte order; wraps.
+        add: u64,
+    },
+}
+
+/// Where the bytes of a request come from, or go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// Pieces of registered memory, in order.
+    Sges(&'a [Sge]),
+    /// Bytes copied while posting; the buffer is free when the call returns. Only for WRITE and
+    /// SEND.
+    Inline(&'a [u8]),
+}
+
+impl Payload<'_> {
+    /// Length of the message in bytes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Payload::Sges(sges) => sges.iter().map(|sge| u64::from(sge.bytes)).sum(),
+            Payload::Inline(data) => data.len() as u64,
+        }
+    }
+}
+
+/// A request for the send queue. A slice of them is what verbs call a linked list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendWr<'a> {
+    /// Comes back in the completion; the provider does not read it.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// With which bytes.
+    pub payload: Payload<'a>,
+    /// Make a completion when it succeeds. A failure always makes one.
+    pub signaled: bool,
+    /// Wait for earlier READs and atomics first.
+    pub fence: bool,
+    /// Wake a peer that sleeps on its completion channel for solicited events only.
+    pub solicited: bool,
+}
+
+impl<'a> SendWr<'a> {
+    /// A signaled request.
+    pub fn new(wr_id: u64, op: SendOp, payload: Payload<'a>) -> SendWr<'a> {
+        SendWr {
+            wr_id,
+            op,
+            payload,
+            signaled: true,
+            fence: false,
+            solicited: false,
+        }
+    }
+
+    /// The same request without a completion on success.
+    #[must_use]
+    pub fn unsignaled(self) -> SendWr<'a> {
+        SendWr {
+            signaled: false,
+            ..self
+        }
+    }
+}
+
+/// A request for the receive queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecvWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Where a message goes, in order. May be empty for immediates without data.
+    pub sges: &'a [Sge],
+}
