@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Rates are means over this time.
-const RATE_WINDOW: Duration = Duration::from_secs(2);
+const RATE_WINDOW: Duration = Duration::from_secs(3);
 /// Percentiles need more frames than rates do.
 const LATENCY_WINDOW: Duration = Duration::from_secs(10);
 /// Looks further apart than this do not belong together: rates would be means over a pause.

@@ -28,6 +28,7 @@ pub struct CollectorSnapshot {
     /// Counters of all devices together, those removed included.
     pub totals: DeviceCounters,
     /// Latency of all frames of all devices since the start.
+    #[serde(flatten)]
     pub latency: LatencySummary,
     /// Rates and latency of the last seconds; `None` at the first look.
     pub recent: Option<Recent>,
@@ -168,9 +169,9 @@ impl LatencySummary {
 /// The last seconds: what a person who watches wants to see.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Recent {
-    /// Frames per second over the last two seconds.
+    /// Frames per second over the last three seconds.
     pub frames_per_s: f64,
-    /// Payload bytes per second over the last two seconds.
+    /// Payload bytes per second over the last three seconds.
     pub bytes_per_s: f64,
     /// Frames lost in the last ten seconds.
     pub frames_lost: u64,

@@ -51,9 +51,9 @@ function big(node, value, unit) {
 }
 
 function spark(svg, values) {
-  const w = HISTORY - 1, h = 24, top = Math.max(...values, 1e-9) * 1.15;
+  const w = Math.max(values.length, 20) - 1, h = 24, top = Math.max(...values, 1e-9) * 1.15;
   svg.setAttribute('viewBox', `0 0 ${w} ${h}`);
-  const first = HISTORY - values.length;
+  const first = w + 1 - values.length;
   const line = values.map((v, i) => `${i ? 'L' : 'M'}${first + i} ${(h - v / top * h).toFixed(2)}`).join('');
   svg.querySelector('.line').setAttribute('d', line);
   svg.querySelector('.fill').setAttribute('d', values.length > 1 ? `${line}L${w} ${h}L${first} ${h}Z` : '');
@@ -241,8 +241,8 @@ function showTotals(s) {
   text($('t-devices-note'), connected === s.devices.length ? `${s.sessions_open} session${s.sessions_open === 1 ? '' : 's'}` : `${connected} connected`);
   showRates(s);
   const recent = s.recent && s.recent.latency_us_p99 != null ? s.recent : s;
-  big($('t-latency'), ...micros(recent.latency_us_p50 ?? s.latency.latency_us_p50));
-  text($('t-latency-note'), `p99 ${micros(recent.latency_us_p99 ?? s.latency.latency_us_p99).join(' ')}`);
+  big($('t-latency'), ...micros(recent.latency_us_p50 ?? s.latency_us_p50));
+  text($('t-latency-note'), `p99 ${micros(recent.latency_us_p99 ?? s.latency_us_p99).join(' ')}`);
   showLost(s.totals);
   big($('t-cpu'), s.cpu ? one.format(s.cpu.cpu_percent) : '–', '%');
   text($('t-cpu-note'), s.cpu ? `of one core, ${bytes(s.cpu.rss_bytes)}` : '');
@@ -257,10 +257,11 @@ function showRates(s) {
   if (!s.recent) return;
   remember(totals.frames, s.recent.frames_per_s);
   remember(totals.bits, s.recent.bytes_per_s);
-  big($('t-frames'), one.format(s.recent.frames_per_s), '');
+  const frames = s.recent.frames_per_s;
+  big($('t-frames'), (frames < 1000 ? one : whole).format(frames), '');
   big($('t-bits'), two.format(s.recent.bytes_per_s * 8 / 1e9), 'Gb/s');
-  spark($('t-frames').parentNode.querySelector('svg'), totals.frames);
-  spark($('t-bits').parentNode.querySelector('svg'), totals.bits);
+  spark($('t-frames-spark'), totals.frames);
+  spark($('t-bits-spark'), totals.bits);
 }
 
 function showLost(t) {
