@@ -66,11 +66,6 @@ impl Backlog {
         self.frames = self.frames.split_off(&packet_number);
     }
 
-    /// Whether the pump can take a frame.
-    pub(super) fn has_next(&self) -> bool {
-        !self.frames.is_empty()
-    }
-
     /// Gives the oldest frame to the pump.
     pub(super) fn take_first(&mut self) -> Option<(u64, Waiting)> {
         self.in_hand = self.frames.pop_first();
