@@ -61,8 +61,7 @@ fn pair() -> (Side, Side) {
 impl Side {
     fn inbox(&self) -> Inbox {
         let qp = self.context.state().queue_pair(self.qp.qpn()).unwrap();
-        let inbox = qp.lock().inbox.clone();
-        inbox
+        qp.lock().inbox.clone()
     }
 
     fn receive(&mut self, bytes: u32) {

@@ -1,4 +1,5 @@
 //! Peers that say anything to the service thread. It answers others all the while.
+#![allow(clippy::unwrap_used)]
 use catchment_conformance::{Bench, Options, connect};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Gid, SendOp};

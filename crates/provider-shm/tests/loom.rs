@@ -1,4 +1,5 @@
 //! Every interleaving of the two protocols in shared memory, under the C11 memory model.
+#![allow(clippy::unwrap_used)]
 use catchment_provider_shm::{
     doorbell::{self, Flags},
     ring::{self, Count},
