@@ -79,6 +79,9 @@ pub enum HeaderError {
         /// Numbers skipped.
         skipped: u32,
     },
+    /// The last number there is: none could follow it.
+    #[error("packet number {0} is beyond the last one that can be used")]
+    PacketNumber(u64),
     /// A checksum without the flag that says so.
     #[error("a checksum ({0:#010x}) without the flag for it")]
     CrcWithoutFlag(u32),
@@ -179,6 +182,9 @@ impl BlockHeader {
         }
         if self.payload_bytes == 0 && self.frame_bytes != 0 {
             return Err(HeaderError::EmptyPart(self.frame_bytes));
+        }
+        if self.packet_number == u64::MAX {
+            return Err(HeaderError::PacketNumber(self.packet_number));
         }
         if u64::from(self.skipped) > self.packet_number {
             return Err(HeaderError::Skipped {
@@ -299,6 +305,10 @@ mod tests {
         ));
         assert!(matches!(refused(|h| h.payload_bytes = 0), EmptyPart(3000)));
         assert!(matches!(refused(|h| h.packet_number = 4), Skipped { .. }));
+        assert!(matches!(
+            refused(|h| h.packet_number = u64::MAX),
+            PacketNumber(_)
+        ));
         assert!(matches!(refused(|h| h.flags = 0), CrcWithoutFlag(_)));
         let mut words = sample().to_words();
         words[6] ^= 3 << 16;
@@ -318,7 +328,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(stream: u32, payload in 1u32..=4000, number in 9u64.., skipped in 0u32..9, time: u64) {
+        fn what_is_written_is_read(stream: u32, payload in 1u32..=4000, number in 9u64..u64::MAX, skipped in 0u32..9, time: u64) {
             let header = BlockHeader {
                 stream,
                 payload_bytes: payload,

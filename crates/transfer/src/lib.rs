@@ -19,7 +19,9 @@ pub mod header;
 pub mod layout;
 mod memory;
 mod mirror;
+pub mod order;
 pub mod receiver;
+pub mod sender;
 pub mod slot;
 pub mod status;
 mod sync;
@@ -30,5 +32,9 @@ pub use layout::{LayoutError, PaperLayout, RingLayout};
 pub use receiver::{
     CrcMismatch, PeerMisbehaved, ReceivedBlock, Receiver, ReceiverError, ReceiverOptions,
     ReceiverStats,
+};
+pub use sender::{
+    BlockMeta, Broken, CommitError, CommitFailure, CopyMemory, QueueLimits, Refill, RemoteRing,
+    ReserveError, RetainedBlock, Sender, SenderError, SenderOptions, SenderStats, WriteBlock,
 };
 pub use wait::{Step, WaitPolicy, Waiter};

@@ -1,7 +1,7 @@
 //! The slot protocol's memory in production: a mapped ring.
 use crate::{commit::HEADER_WORDS, layout::RingLayout, slot::SlotMemory};
 use catchment_verbs::mem::{MemError, RegionSlice, VolatileSlice};
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 /// All accesses stay inside of a ring whose size was checked when it was made.
 const INSIDE: &str = "a slot inside of the ring";
@@ -47,6 +47,13 @@ impl RingMemory {
     pub(crate) fn payload(&self, slot: u32, room_bytes: u32, bytes: u32) -> VolatileSlice<'_> {
         let offset = self.layout.trailer_offset(slot) - room_bytes as usize;
         self.whole().subslice(offset, bytes as usize).expect(INSIDE)
+    }
+
+    /// A piece of the ring that stays mapped.
+    pub(crate) fn piece(&self, offset: usize, bytes: usize) -> RegionSlice {
+        let region = self.bytes.region();
+        let start = (self.bytes.memory().addr() - region.addr()) as usize;
+        RegionSlice::new(Arc::clone(region), start + offset, bytes).expect(INSIDE)
     }
 
     /// Zeroes both status arrays and all commit words.

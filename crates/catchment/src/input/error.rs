@@ -99,6 +99,15 @@ pub enum InputError {
         /// The program that is missing.
         program: PathBuf,
     },
+    /// ffmpeg was to read stdin.
+    #[error(
+        "input {input}: ffmpeg looks at its input twice, which stdin does not allow; \
+         convert it before: ffmpeg -i - -f yuv4mpegpipe - | catchment send --input -"
+    )]
+    FfmpegStdin {
+        /// The input as given.
+        input: String,
+    },
     /// ffmpeg gave up.
     #[error("input {input}: {program} ended with {status}{}", said(.stderr))]
     Ffmpeg {

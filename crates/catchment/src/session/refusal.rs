@@ -90,6 +90,12 @@ impl RefusalCode {
         text
     }
 
+    /// The text as a label that lives for ever; `other` for codes of later versions.
+    pub fn label(&self) -> &'static str {
+        let row = TABLE.iter().find(|(code, _, _)| code == self);
+        row.map_or("other", |(_, text, _)| text)
+    }
+
     /// What [`Refusal::new`] puts into `retry_after_ms`.
     pub fn retry_after_ms(&self) -> Option<u32> {
         let row = TABLE.iter().find(|(code, _, _)| code == self);

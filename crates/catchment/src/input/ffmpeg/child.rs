@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
@@ -29,6 +30,8 @@ impl Child {
             .stdin(stdin)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            // Ctrl-C at the terminal is for the source, which then ends its streams in order.
+            .process_group(0)
             .spawn()?;
         let stdout = process.stdout.take();
         let stderr = process.stderr.take();

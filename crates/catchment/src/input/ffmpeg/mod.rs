@@ -140,7 +140,8 @@ impl FfmpegInput {
     /// so the input cannot be stdin.
     ///
     /// # Errors
-    /// [`InputError::FfmpegMissing`], [`InputError::Ffmpeg`] with what ffmpeg said,
+    /// [`InputError::FfmpegMissing`], [`InputError::FfmpegStdin`], [`InputError::Ffmpeg`] with
+    /// what ffmpeg said,
     /// [`InputError::FfmpegProbe`], [`InputError::FfmpegPixel`], [`InputError::Format`].
     pub fn open(source: &OsStr, options: &FfmpegOptions) -> Result<Self, InputError> {
         let job = Job {
@@ -149,6 +150,9 @@ impl FfmpegInput {
             live: is_live(source),
             options: options.clone(),
         };
+        if is_stdin(source) {
+            return Err(InputError::FfmpegStdin { input: job.input });
+        }
         let probed = probe::probe(&job)?;
         let mut input = Self {
             job,
@@ -239,6 +243,12 @@ fn ffmpeg_name(source: &OsStr) -> OsString {
     let mut name = OsString::from("file:");
     name.push(source);
     name
+}
+
+fn is_stdin(source: &OsStr) -> bool {
+    ["-", "pipe:", "pipe:0", "/dev/stdin"]
+        .iter()
+        .any(|name| source == *name)
 }
 
 /// Streams that arrive at their own pace and cannot start again.
