@@ -63,7 +63,8 @@ fn streaming_source(now: Instant) -> SourceSide {
     side.handle(now, Input::Message(Message::Welcome(samples::welcome())));
     drain_source(&mut side);
     let connect = samples::connect();
-    side.connect(now, connect.endpoint, connect.streams).unwrap();
+    side.connect(now, connect.endpoint, connect.streams)
+        .unwrap();
     drain_source(&mut side);
     side.handle(now, Input::Message(Message::Ready(Ready { epoch: 7 })));
     drain_source(&mut side);
@@ -93,7 +94,10 @@ fn source_refusal(mut side: SourceSide, now: Instant, message: Message) -> Refus
         [Message::Revoke(revoke)] => revoke.clone().into_refusal(),
         other => panic!("not a refusal: {other:?}"),
     };
-    assert_eq!(events, vec![SourceEvent::Ended(Ended::Misbehaved(told.clone()))]);
+    assert_eq!(
+        events,
+        vec![SourceEvent::Ended(Ended::Misbehaved(told.clone()))]
+    );
     told
 }
 
@@ -148,7 +152,10 @@ fn another_epoch_is_refused_with_both_numbers() {
     };
     let refusal = collector_refusal(welcomed(now), now, Message::Connect(connect));
     assert_eq!(refusal.code, RefusalCode::WrongEpoch);
-    assert!(refusal.reason.contains("epoch 6, this session is 7"), "{refusal}");
+    assert!(
+        refusal.reason.contains("epoch 6, this session is 7"),
+        "{refusal}"
+    );
     let ping = Message::Ping(Ping { epoch: 8, seq: 0 });
     let refusal = collector_refusal(streaming_collector(now), now, ping);
     assert_eq!(refusal.code, RefusalCode::WrongEpoch);
@@ -165,7 +172,11 @@ fn streams_must_be_those_of_the_welcome() {
         first_packet,
     };
     for (streams, code, words) in [
-        (vec![start(0, 0)], RefusalCode::UnknownStream, "stream 1 is missing"),
+        (
+            vec![start(0, 0)],
+            RefusalCode::UnknownStream,
+            "stream 1 is missing",
+        ),
         (
             vec![start(0, 0), start(1, 240), start(2, 0)],
             RefusalCode::UnknownStream,
@@ -227,11 +238,14 @@ fn a_source_checks_what_it_is_granted() {
         drain_source(&mut side);
         side
     };
-    let changes: [(&str, fn(&mut Welcome)); 5] = [
+    type Change = fn(&mut Welcome);
+    let changes: [(&str, Change); 5] = [
         ("version 2", |w| w.protocol = 2),
         ("provider roce", |w| w.provider = "roce".to_owned()),
         ("devices of Hello", |w| w.streams.truncate(1)),
-        ("devices of Hello", |w| w.streams[1].device = "x".parse().unwrap()),
+        ("devices of Hello", |w| {
+            w.streams[1].device = "x".parse().unwrap()
+        }),
         ("stream 0 twice", |w| w.streams[1].stream = 0),
     ];
     for (words, change) in changes {
@@ -273,13 +287,14 @@ fn a_silent_peer_ends_the_handshake_on_both_sides() {
     collector.handle(late, Input::Timeout);
     let (messages, events, _) = drain_collector(&mut collector);
     assert!(matches!(&messages[..], [Message::Refused(r)] if r.code == RefusalCode::Timeout));
-    let waiting = |events: &[CollectorEvent], kind| {
-        matches!(events, [CollectorEvent::Ended(Ended::HandshakeTimeout { waiting_for, .. })] if *waiting_for == kind)
-    };
+    let waiting = |events: &[CollectorEvent], kind| matches!(events, [CollectorEvent::Ended(Ended::HandshakeTimeout { waiting_for, .. })] if *waiting_for == kind);
     assert!(waiting(&events, MessageKind::Hello));
     let mut collector = welcomed(now);
     collector.handle(late, Input::Timeout);
-    assert!(waiting(&drain_collector(&mut collector).1, MessageKind::Connect));
+    assert!(waiting(
+        &drain_collector(&mut collector).1,
+        MessageKind::Connect
+    ));
     let mut source = SourceSide::new(now, SourceSideConfig::default(), samples::hello());
     assert_eq!(drain_source(&mut source).2, Some(late));
     source.handle(late, Input::Timeout);
