@@ -87,6 +87,16 @@ pub enum ModifyError {
         /// What is allowed.
         range: &'static str,
     },
+    /// The operating system refused what the new state needs.
+    #[error("queue pair {qpn}: {what}: {reason}")]
+    Resources {
+        /// The local queue pair.
+        qpn: u32,
+        /// What was needed.
+        what: &'static str,
+        /// What the system said.
+        reason: String,
+    },
     /// The peer could not be reached or refused.
     #[error("queue pair {qpn}: cannot reach {peer}: {reason}")]
     Peer {

@@ -1,0 +1,100 @@
+//! What a queue pair knows of the one it is connected with.
+use crate::{
+    inbox::Inbox,
+    keys::SharedWord,
+    link::{CallError, PeerLink},
+    proto::QpFacts,
+};
+use catchment_verbs::Access;
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+/// The peer's queue pair.
+pub(crate) struct Connection {
+    link: Arc<PeerLink>,
+    facts: QpFacts,
+    access: Access,
+    inbox: Inbox,
+    alive: SharedWord,
+    recv_bell: Option<OwnedFd>,
+    send_bell: Option<OwnedFd>,
+}
+
+impl Connection {
+    /// From what the peer sent. The descriptors are checked and mapped here.
+    pub(crate) fn new(
+        link: Arc<PeerLink>,
+        facts: QpFacts,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Connection, CallError> {
+        let mut descriptors = descriptors.into_iter();
+        let fd = descriptors.next().ok_or(CallError::Protocol)?;
+        let inbox = Inbox::from_peer(fd, facts.ring_bytes, facts.recv_slots)
+            .ok_or(CallError::Protocol)??;
+        let mut channel = |bit| {
+            (facts.channels & bit != 0)
+                .then(|| descriptors.next())
+                .flatten()
+        };
+        Ok(Connection {
+            link,
+            facts,
+            access: Access::from_bits_truncate(facts.access),
+            alive: inbox.alive_word()?,
+            inbox,
+            recv_bell: channel(QpFacts::RECV_CHANNEL),
+            send_bell: channel(QpFacts::SEND_CHANNEL),
+        })
+    }
+
+    pub(crate) fn link(&self) -> &Arc<PeerLink> {
+        &self.link
+    }
+
+    pub(crate) fn remote_qpn(&self) -> u32 {
+        self.facts.qpn
+    }
+
+    pub(crate) fn inbox_id(&self) -> u64 {
+        self.facts.inbox_id
+    }
+
+    /// What the peer's queue pair lets us do.
+    #[inline]
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Where our messages go.
+    pub(crate) fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    /// Whether the peer's queue pair takes requests.
+    #[inline]
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.get().load(Ordering::Acquire) == 1
+    }
+
+    /// What to wait when the peer has no receive posted.
+    pub(crate) fn rnr_timer(&self) -> Duration {
+        Duration::from_micros(self.facts.rnr_timer_us.into())
+    }
+
+    /// Wakes the peer's thread that waits for messages.
+    pub(crate) fn ring_receiver(&self) {
+        if let Some(bell) = &self.recv_bell {
+            crate::socket::ring(bell);
+        }
+    }
+
+    /// Wakes the peer's thread that waits until its messages are taken.
+    pub(crate) fn ring_sender(&self) {
+        if let Some(bell) = &self.send_bell {
+            crate::socket::ring(bell);
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! An open device: its objects, its keys, its service thread.
+use crate::{
+    cq::{ChannelCore, CqCore, ShmChannel, ShmCq},
+    inbox::MAX_RECV_SLOTS,
+    keys::KeyTable,
+    link::{CallError, PeerLink},
+    mr::{MrCore, ShmMr},
+    qp::ShmQp,
+    qp_core::QpCore,
+    service, socket,
+};
+use catchment_verbs::{
+    Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, Qp, QpInit, VerbsError,
+    mem::Region,
+};
+use rustix::event::epoll;
+use std::{
+    collections::{HashMap, VecDeque},
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+};
+
+/// Events kept for an application that does not ask for them; the oldest go first.
+const MAX_EVENTS: usize = 1024;
+const QPN_MASK: u64 = 0xff_ffff;
+
+/// The limits of the device.
+pub(crate) fn caps() -> Caps {
+    Caps {
+        max_send_wr: 1 << 16,
+        max_recv_wr: MAX_RECV_SLOTS,
+        max_sge: 32,
+        max_inline_bytes: 1024,
+        max_cqe: 1 << 20,
+        max_message_bytes: 1 << 31,
+        max_rd_atomic: 255,
+        path_mtu: None,
+        atomics: true,
+        data_in_order: true,
+        writes_in_order: true,
+        direct: true,
+        doorbell: true,
+        strict_capacity: true,
+    }
+}
+
+/// What the objects of a context and its service thread share.
+pub(crate) struct State {
+    pub(crate) gid: Gid,
+    pub(crate) caps: Caps,
+    pub(crate) keys: KeyTable,
+    pub(crate) epoll: OwnedFd,
+    pub(crate) wake: OwnedFd,
+    pub(crate) stop: AtomicBool,
+    ids: AtomicU64,
+    first_qpn: u64,
+    queue_pairs: Mutex<HashMap<u32, Weak<QpCore>>>,
+    links: Mutex<HashMap<Gid, Weak<PeerLink>>>,
+    events: Mutex<VecDeque<AsyncEvent>>,
+    /// Queue pairs with requests that wait; the service thread looks after them.
+    waiting: Mutex<Vec<u32>>,
+    overrun: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    fn new() -> Result<State, VerbsError> {
+        let mut random = [0u8; 24];
+        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| VerbsError::os("getrandom for a GID", e))?;
+        let mut gid = [0; 16];
+        gid.copy_from_slice(&random[..16]);
+        let os = |what: &'static str| move |e: rustix::io::Errno| VerbsError::os(what, e);
+        Ok(State {
+            gid: Gid(gid),
+            caps: caps(),
+            keys: KeyTable::new(u16::from_ne_bytes([random[16], random[17]]))?,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
+                .map_err(os("epoll_create for a service thread"))?,
+            wake: socket::event_fd().map_err(|e| VerbsError::os("eventfd", e))?,
+            stop: AtomicBool::new(false),
+            ids: AtomicU64::new(1),
+            first_qpn: u64::from(u32::from_ne_bytes([
+                random[18], random[19], random[20], random[21],
+            ])),
+            queue_pairs: Mutex::default(),
+            links: Mutex::default(),
+            events: Mutex::default(),
+            waiting: Mutex::default(),
+            overrun: AtomicBool::new(false),
+        })
+    }
+
+    /// A number that this context never gave before.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Adds an event for the application.
+    pub(crate) fn add_event(&self, event: AsyncEvent) {
+        let mut events = lock(&self.events);
+        if events.len() == MAX_EVENTS {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    /// A free queue pair number for `make`, which is known by it from then on.
+    fn add_queue_pair(
+        &self,
+        make: impl FnOnce(u32) -> Result<Arc<QpCore>, VerbsError>,
+    ) -> Result<Arc<QpCore>, VerbsError> {
+        let mut queue_pairs = lock(&self.queue_pairs);
+        if queue_pairs.len() as u64 >= QPN_MASK / 2 {
+            return Err(VerbsError::Limit {
+                what: "queue pairs of a context",
+                asked: queue_pairs.len() as u64 + 1,
+                limit: QPN_MASK / 2,
+            });
+        }
+        let qpn = loop {
+            let qpn = (self.first_qpn.wrapping_add(self.next_id()) & QPN_MASK) as u32;
+            // 0 and 1 are the special queue pairs of InfiniBand, all ones is multicast.
+            if qpn > 1 && u64::from(qpn) != QPN_MASK && !queue_pairs.contains_key(&qpn) {
+                break qpn;
+            }
+        };
+        let qp = make(qpn)?;
+        queue_pairs.insert(qpn, Arc::downgrade(&qp));
+        Ok(qp)
+    }
+
+    pub(crate) fn remove_queue_pair(&self, qpn: u32) {
+        lock(&self.queue_pairs).remove(&qpn);
+    }
+
+    pub(crate) fn queue_pair(&self, qpn: u32) -> Option<Arc<QpCore>> {
+        lock(&self.queue_pairs).get(&qpn)?.upgrade()
+    }
+
+    pub(crate) fn queue_pairs(&self) -> Vec<Arc<QpCore>> {
+        let all = lock(&self.queue_pairs);
+        all.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The connection to another context; made if there is none.
+    pub(crate) fn link(&self, peer: Gid) -> Result<Arc<PeerLink>, CallError> {
+        if let Some(link) = self.known_link(peer) {
+            return Ok(link);
+        }
+        // Not under the lock: this waits for the peer, and the service thread needs the lock.
+        let link = Arc::new(PeerLink::connect(self.gid, peer, self.next_id())?);
+        let mut links = lock(&self.links);
+        if let Some(other) = links.get(&peer).and_then(Weak::upgrade)
+            && !other.is_dead()
+        {
+            return Ok(other);
+        }
+        links.retain(|_, known| known.strong_count() > 0);
+        links.insert(peer, Arc::downgrade(&link));
+        service::watch_link(&self.epoll, &link)?;
+        Ok(link)
+    }
+
+    fn known_link(&self, peer: Gid) -> Option<Arc<PeerLink>> {
+        let link = lock(&self.links).get(&peer)?.upgrade()?;
+        (!link.is_dead()).then_some(link)
+    }
+
+    pub(crate) fn link_of_id(&self, id: u64) -> Option<Arc<PeerLink>> {
+        let links = lock(&self.links);
+        links
+            .values()
+            .filter_map(Weak::upgrade)
+            .find(|link| link.id() == id)
+    }
+
+    /// The service thread looks after the requests that wait on this queue pair.
+    pub(crate) fn watch_waiting(&self, qpn: u32) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.contains(&qpn) {
+            return;
+        }
+        waiting.push(qpn);
+        if waiting.len() == 1 {
+            socket::ring(&self.wake);
+        }
+    }
+
+    /// Queue pairs on which requests wait.
+    pub(crate) fn waiting(&self) -> Vec<Arc<QpCore>> {
+        let mut numbers = lock(&self.waiting);
+        let mut waiting = Vec::new();
+        numbers.retain(|qpn| match self.queue_pair(*qpn) {
+            Some(qp) if qp.is_waiting() => {
+                waiting.push(qp);
+                true
+            }
+            _ => false,
+        });
+        waiting
+    }
+
+    /// A completion queue lost completions: the service thread breaks what completes there. Not
+    /// here, because the caller may hold the lock of a queue pair.
+    pub(crate) fn break_queue_pairs_of_overrun_queues(&self) {
+        self.overrun.store(true, Ordering::Release);
+        socket::ring(&self.wake);
+    }
+
+    pub(crate) fn take_overrun(&self) -> bool {
+        self.overrun.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// An open device, as the application holds it. The last handle ends the service thread.
+pub(crate) struct ShmContext {
+    state: Arc<State>,
+    thread: Option<JoinHandle<()>>,
+    myself: Weak<ShmContext>,
+}
+
+impl ShmContext {
+    /// Opens the device: a name, a socket, a thread.
+    pub(crate) fn open() -> Result<Arc<ShmContext>, VerbsError> {
+        let state = Arc::new(State::new()?);
+        let listener = socket::listen(state.gid)
+            .map_err(|e| VerbsError::os("listening on an abstract unix socket", e))?;
+        let thread = service::start(Arc::clone(&state), listener)
+            .map_err(|e| VerbsError::os("starting a service thread", e))?;
+        Ok(Arc::new_cyclic(|myself| ShmContext {
+            state,
+            thread: Some(thread),
+            myself: Weak::clone(myself),
+        }))
+    }
+
+    fn strong(&self) -> Arc<ShmContext> {
+        self.myself
+            .upgrade()
+            .expect("a context that is used is alive")
+    }
+}
+
+impl Drop for ShmContext {
+    fn drop(&mut self) {
+        self.state.stop.store(true, Ordering::Release);
+        socket::ring(&self.state.wake);
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Context for ShmContext {
+    fn caps(&self) -> &Caps {
+        &self.state.caps
+    }
+
+    fn gid(&self) -> Gid {
+        self.state.gid
+    }
+
+    fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
+        Ok(Arc::new_cyclic(|myself| ShmPd {
+            id: self.state.next_id(),
+            context: self.strong(),
+            myself: Weak::clone(myself),
+        }))
+    }
+
+    fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
+        let core = ChannelCore::new().map_err(|e| VerbsError::os("eventfd for a channel", e))?;
+        Ok(Arc::new(ShmChannel(core)))
+    }
+
+    fn create_cq(
+        &self,
+        capacity: u32,
+        channel: Option<Arc<dyn CompletionChannel>>,
+    ) -> Result<Arc<dyn Cq>, VerbsError> {
+        if capacity == 0 {
+            return Err(VerbsError::Invalid(
+                "a completion queue needs at least one entry".into(),
+            ));
+        }
+        limit("max_cqe", capacity, self.state.caps.max_cqe)?;
+        let channel = match channel {
+            None => None,
+            Some(channel) => match channel.as_any().downcast_ref::<ShmChannel>() {
+                Some(ours) => Some(Arc::clone(&ours.0)),
+                None => return Err(foreign("completion channel")),
+            },
+        };
+        let core = CqCore::new(capacity, channel, Arc::clone(&self.state));
+        Ok(Arc::new(ShmCq {
+            core,
+            _context: self.strong(),
+        }))
+    }
+
+    fn async_event(&self) -> Option<AsyncEvent> {
+        lock(&self.state.events).pop_front()
+    }
+}
+
+fn foreign(what: &str) -> VerbsError {
+    VerbsError::Invalid(format!("the {what} belongs to another device"))
+}
+
+fn limit(what: &'static str, asked: u32, limit: u32) -> Result<(), VerbsError> {
+    if asked <= limit {
+        return Ok(());
+    }
+    Err(VerbsError::Limit {
+        what,
+        asked: asked.into(),
+        limit: limit.into(),
+    })
+}
+
+/// A protection domain.
+pub(crate) struct ShmPd {
+    id: u64,
+    context: Arc<ShmContext>,
+    myself: Weak<ShmPd>,
+}
+
+impl ShmPd {
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.context.state
+    }
+
+    fn strong(&self) -> Arc<ShmPd> {
+        self.myself
+            .upgrade()
+            .expect("a protection domain that is used is alive")
+    }
+
+    fn cq(&self, cq: &Arc<dyn Cq>) -> Result<Arc<CqCore>, VerbsError> {
+        match cq.as_any().downcast_ref::<ShmCq>() {
+            Some(ours) if ours.core.is_of(self.state()) => Ok(Arc::clone(&ours.core)),
+            _ => Err(foreign("completion queue")),
+        }
+    }
+
+    fn check(&self, init: &QpInit) -> Result<(), VerbsError> {
+        let caps = &self.state().caps;
+        if init.max_send_wr == 0 && init.max_recv_wr == 0 {
+            return Err(VerbsError::Invalid(
+                "a queue pair needs room for at least one request".into(),
+            ));
+        }
+        limit("max_send_wr", init.max_send_wr, caps.max_send_wr)?;
+        limit("max_recv_wr", init.max_recv_wr, caps.max_recv_wr)?;
+        limit("max_sge", init.max_sge, caps.max_sge)?;
+        limit(
+            "max_inline_bytes",
+            init.max_inline_bytes,
+            caps.max_inline_bytes,
+        )
+    }
+}
+
+impl Pd for ShmPd {
+    fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
+        let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        if writes && !access.contains(Access::LOCAL_WRITE) {
+            return Err(VerbsError::Invalid(
+                "remote writing or atomics need LOCAL_WRITE too".into(),
+            ));
+        }
+        if access.contains(Access::LOCAL_WRITE) && !region.is_writable() {
+            return Err(VerbsError::Invalid(
+                "the region is mapped for reading only".into(),
+            ));
+        }
+        let keys = &self.state().keys;
+        let core = keys.insert(|key| MrCore::new(key, self.id, access, region, keys.bells()))?;
+        Ok(Arc::new(ShmMr::new(core, self.strong())))
+    }
+
+    fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
+        self.check(&init)?;
+        let (send_cq, recv_cq) = (self.cq(&init.send_cq)?, self.cq(&init.recv_cq)?);
+        let state = self.state();
+        let mut random = [0u8; 4];
+        rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| VerbsError::os("getrandom for a PSN", e))?;
+        let psn = u32::from_ne_bytes(random) & QPN_MASK as u32;
+        let core = state.add_queue_pair(|qpn| {
+            let context = Arc::clone(state);
+            QpCore::new(context, self.id, (qpn, psn), &init, send_cq, recv_cq).map(Arc::new)
+        })?;
+        Ok(Box::new(ShmQp::new(core, self.strong())))
+    }
+}

@@ -1,0 +1,182 @@
+//! The connection to another context: asks its service thread, and notices its death.
+use crate::{
+    keys::{BELLS_BYTES, VALID_BYTES},
+    proto::{MESSAGE_BYTES, Refusal, Reply, Request},
+    remote::RemoteWatch,
+    socket,
+};
+use catchment_verbs::{
+    Gid,
+    mem::{MemError, Region},
+};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// How long an answer may take. A service thread never waits for anybody, so this is long.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A peer did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// The connection failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// No answer in time.
+    #[error("its process did not answer within {ANSWER_TIMEOUT:?}")]
+    TimedOut,
+    /// The process is gone.
+    #[error("its process is gone")]
+    Gone,
+    /// An answer that does not fit the question.
+    #[error("it answered nonsense; both sides must run the same version")]
+    Protocol,
+    /// Memory that cannot be mapped safely.
+    #[error("its memory cannot be used: {0}")]
+    Memory(#[from] MemError),
+    /// It said no.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+}
+
+/// A connection to another context, shared by all queue pairs that lead there.
+pub(crate) struct PeerLink {
+    gid: Gid,
+    id: u64,
+    fd: OwnedFd,
+    dead: AtomicBool,
+    calls: Mutex<()>,
+    valid: Arc<Region>,
+    bells: Arc<Region>,
+    watches: Mutex<Vec<Weak<RemoteWatch>>>,
+}
+
+impl PeerLink {
+    /// Connects and says who we are.
+    pub(crate) fn connect(ours: Gid, peer: Gid, id: u64) -> Result<PeerLink, CallError> {
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        let fd = socket::connect(peer, deadline)?;
+        let hello = Request::Hello { gid: ours };
+        socket::send(fd.as_fd(), &hello.encode(), &[])?;
+        let (reply, descriptors) = receive(fd.as_fd(), deadline)?;
+        if reply != Reply::Hello {
+            return Err(CallError::Protocol);
+        }
+        let [valid, bells]: [OwnedFd; 2] =
+            descriptors.try_into().map_err(|_| CallError::Protocol)?;
+        Ok(PeerLink {
+            gid: peer,
+            id,
+            fd,
+            dead: AtomicBool::new(false),
+            calls: Mutex::new(()),
+            valid: Region::from_peer(valid, VALID_BYTES, false)?,
+            bells: Region::from_peer(bells, BELLS_BYTES, true)?,
+            watches: Mutex::new(Vec::new()),
+        })
+    }
+
+    pub(crate) fn gid(&self) -> Gid {
+        self.gid
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The peer's table of valid keys.
+    #[inline]
+    pub(crate) fn valid(&self) -> &Region {
+        &self.valid
+    }
+
+    /// The peer's flags.
+    pub(crate) fn bells(&self) -> &Arc<Region> {
+        &self.bells
+    }
+
+    /// Whether the peer is known to be gone.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// The peer is gone, or does not behave: no more calls, and its watchers wake up.
+    pub(crate) fn die(&self) {
+        self.dead.store(true, Ordering::Release);
+        // The other side and our own service thread see a hang-up.
+        let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
+        for watch in self.watches().drain(..).filter_map(|w| w.upgrade()) {
+            watch.wake_up();
+        }
+    }
+
+    fn watches(&self) -> std::sync::MutexGuard<'_, Vec<Weak<RemoteWatch>>> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a watch to wake when the peer dies.
+    pub(crate) fn add_watch(&self, watch: &Arc<RemoteWatch>) {
+        let mut watches = self.watches();
+        watches.retain(|w| w.strong_count() > 0);
+        watches.push(Arc::downgrade(watch));
+    }
+
+    /// Asks, and waits for the answer for at most a second. Never called with a lock held that a
+    /// service thread takes.
+    pub(crate) fn call(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), CallError> {
+        let _one_at_a_time = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_dead() {
+            return Err(CallError::Gone);
+        }
+        let answer = self.exchange(request, descriptors);
+        if answer.is_err() {
+            // A late answer would be taken for that of the next question.
+            self.die();
+        }
+        match answer? {
+            (Reply::Refused(reason), _) => Err(reason.into()),
+            other => Ok(other),
+        }
+    }
+
+    fn exchange(
+        &self,
+        request: &Request,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(Reply, Vec<OwnedFd>), CallError> {
+        socket::send(self.fd(), &request.encode(), descriptors)?;
+        receive(self.fd(), Instant::now() + ANSWER_TIMEOUT)
+    }
+
+    /// Says something that has no answer. Never blocks; lost if the peer does not listen.
+    pub(crate) fn tell(&self, request: &Request) {
+        let _ = socket::send(self.fd(), &request.encode(), &[]);
+    }
+}
+
+fn receive(fd: BorrowedFd<'_>, deadline: Instant) -> Result<(Reply, Vec<OwnedFd>), CallError> {
+    if !socket::wait_readable(fd, deadline)? {
+        return Err(CallError::TimedOut);
+    }
+    let mut bytes = [0; MESSAGE_BYTES];
+    let (len, descriptors) = socket::recv(fd, &mut bytes)?.ok_or(CallError::Gone)?;
+    let reply = Reply::decode(&bytes[..len]).ok_or(CallError::Protocol)?;
+    if reply.descriptors() != descriptors.len() {
+        return Err(CallError::Protocol);
+    }
+    Ok((reply, descriptors))
+}

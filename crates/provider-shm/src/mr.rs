@@ -1,0 +1,285 @@
+//! Registered regions, and sleeping until a peer has written to one.
+use crate::{
+    context::ShmPd,
+    doorbell::{self, Flags},
+    keys::{KeyTable, SharedWord, owner_bell_offset, peers_bell_offset},
+    socket,
+};
+use catchment_verbs::{
+    Access, Mr, Wake, Watch,
+    mem::{MemError, Region, VolatileSlice},
+};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering, fence},
+    },
+    time::{Duration, Instant},
+};
+
+/// Peers beyond this number share one flag, which then nobody may clear.
+const SHARED_BIT: u32 = 1 << 31;
+
+/// A peer that wants to know when the owner changed the region.
+struct Watcher {
+    connection: u64,
+    bit: u32,
+    event: OwnedFd,
+}
+
+/// What the service thread and the queue pairs need of a region.
+pub(crate) struct MrCore {
+    key: u32,
+    pd: u64,
+    access: Access,
+    region: Arc<Region>,
+    valid: AtomicBool,
+    owner_flag: SharedWord,
+    peer_flags: SharedWord,
+    watch: OnceLock<Arc<MrWatch>>,
+    watchers: Mutex<Vec<Watcher>>,
+}
+
+impl MrCore {
+    /// A region under `key`.
+    pub(crate) fn new(
+        key: u32,
+        pd: u64,
+        access: Access,
+        region: Arc<Region>,
+        bells: &Arc<Region>,
+    ) -> Result<MrCore, MemError> {
+        Ok(MrCore {
+            key,
+            pd,
+            access,
+            region,
+            valid: AtomicBool::new(true),
+            owner_flag: SharedWord::new(bells, owner_bell_offset(key))?,
+            peer_flags: SharedWord::new(bells, peers_bell_offset(key))?,
+            watch: OnceLock::new(),
+            watchers: Mutex::new(Vec::new()),
+        })
+    }
+
+    pub(crate) fn key(&self) -> u32 {
+        self.key
+    }
+
+    pub(crate) fn pd(&self) -> u64 {
+        self.pd
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// False once it was deregistered, although a request may still hold it.
+    #[inline]
+    pub(crate) fn is_valid(&self) -> bool {
+        self.valid.load(Ordering::Acquire)
+    }
+
+    /// The bytes at `addr`, if all of them are inside.
+    #[inline]
+    pub(crate) fn at(&self, addr: u64, bytes: usize) -> Option<VolatileSlice<'_>> {
+        let offset = addr.checked_sub(self.region.addr())?;
+        self.region.slice(usize::try_from(offset).ok()?, bytes).ok()
+    }
+
+    /// The descriptor that lets a peer do what the rights allow, and no more.
+    pub(crate) fn export(&self) -> Result<OwnedFd, MemError> {
+        if self
+            .access
+            .intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
+        {
+            self.region
+                .fd()
+                .try_clone_to_owned()
+                .map_err(|source| MemError::Os {
+                    call: "dup",
+                    bytes: self.region.bytes(),
+                    source,
+                })
+        } else {
+            self.region.read_only_fd()
+        }
+    }
+
+    fn watchers(&self) -> std::sync::MutexGuard<'_, Vec<Watcher>> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A peer watches from now on; says which bit it has to arm.
+    pub(crate) fn add_watcher(&self, connection: u64, event: OwnedFd) -> u32 {
+        let mut watchers = self.watchers();
+        let taken = watchers.iter().fold(0, |bits, w| bits | w.bit);
+        let free = !taken & !SHARED_BIT;
+        let bit = if free == 0 {
+            SHARED_BIT
+        } else {
+            1 << free.trailing_zeros()
+        };
+        watchers.push(Watcher {
+            connection,
+            bit,
+            event,
+        });
+        bit
+    }
+
+    /// Forgets the watchers of a connection that is gone.
+    pub(crate) fn drop_watchers(&self, connection: u64) {
+        self.watchers().retain(|w| w.connection != connection);
+    }
+
+    fn ring_watchers(&self, bits: u32) {
+        for watcher in self.watchers().iter().filter(|w| w.bit & bits != 0) {
+            socket::ring(&watcher.event);
+        }
+    }
+
+    /// The owner's watch, made at first use: when the owner asks for it or a peer maps the region.
+    pub(crate) fn watch(&self) -> io::Result<&Arc<MrWatch>> {
+        if self.watch.get().is_none() {
+            let fresh = MrWatch {
+                flag: self.owner_flag.clone(),
+                event: socket::event_fd()?,
+            };
+            // Whoever comes second drops its own.
+            let _ = self.watch.set(Arc::new(fresh));
+        }
+        self.watch.get().ok_or_else(|| io::ErrorKind::Other.into())
+    }
+
+    /// Wakes whoever of this process sleeps on the region.
+    pub(crate) fn wake_owner(&self) {
+        if let Some(watch) = self.watch.get() {
+            watch.wake();
+        }
+    }
+}
+
+/// Whether a watch may take its arming back.
+pub(crate) fn may_disarm(bit: u32) -> bool {
+    bit != SHARED_BIT
+}
+
+/// A registered region, as the application holds it.
+pub(crate) struct ShmMr {
+    core: Arc<MrCore>,
+    pd: Arc<ShmPd>,
+}
+
+impl ShmMr {
+    pub(crate) fn new(core: Arc<MrCore>, pd: Arc<ShmPd>) -> ShmMr {
+        ShmMr { core, pd }
+    }
+
+    fn keys(&self) -> &KeyTable {
+        &self.pd.state().keys
+    }
+}
+
+impl Drop for ShmMr {
+    fn drop(&mut self) {
+        self.core.valid.store(false, Ordering::Release);
+        self.keys().remove(self.core.key);
+        self.core.ring_watchers(u32::MAX);
+        self.core.wake_owner();
+    }
+}
+
+impl Mr for ShmMr {
+    fn region(&self) -> &Arc<Region> {
+        &self.core.region
+    }
+
+    fn lkey(&self) -> u32 {
+        self.core.key
+    }
+
+    fn rkey(&self) -> u32 {
+        self.core.key
+    }
+
+    fn access(&self) -> Access {
+        self.core.access
+    }
+
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        let watch = self
+            .core
+            .watch()
+            .inspect_err(|error| tracing::warn!(%error, "no event counter for a watch"))
+            .ok()?;
+        Some(Arc::clone(watch) as Arc<dyn Watch>)
+    }
+
+    fn notify(&self) {
+        let bits = doorbell::to_ring(self.core.peer_flags.get());
+        if bits != 0 {
+            self.core.ring_watchers(bits);
+        }
+    }
+}
+
+/// Sleeps until a peer has written to a region. All threads that watch one region share it.
+pub(crate) struct MrWatch {
+    flag: SharedWord,
+    event: OwnedFd,
+}
+
+impl MrWatch {
+    /// What peers ring.
+    pub(crate) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+impl Watch for MrWatch {
+    fn arm(&self) {
+        doorbell::arm(self.flag.get(), 1);
+    }
+
+    fn disarm(&self) {
+        self.flag.get().clear(1);
+    }
+
+    fn wait(&self, timeout: Duration) -> io::Result<Wake> {
+        wait_event(self.event.as_fd(), timeout)
+    }
+
+    fn wake(&self) {
+        fence(Ordering::SeqCst);
+        socket::ring(&self.event);
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// Sleeps until the event counter is rung, and takes the rings.
+pub(crate) fn wait_event(event: BorrowedFd<'_>, timeout: Duration) -> io::Result<Wake> {
+    if socket::take_rings(event) {
+        return Ok(Wake::Rung);
+    }
+    let now = Instant::now();
+    let deadline = now
+        .checked_add(timeout)
+        .unwrap_or(now + Duration::from_secs(1 << 30));
+    while socket::wait_readable(event, deadline)? {
+        // Another thread that waits on the same watch may have been faster.
+        if socket::take_rings(event) {
+            return Ok(Wake::Rung);
+        }
+    }
+    Ok(Wake::TimedOut)
+}

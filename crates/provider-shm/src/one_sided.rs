@@ -1,0 +1,101 @@
+//! WRITE, READ and atomics: executed at once, on the mapping of the peer's memory.
+use crate::{
+    connection::Connection,
+    payload::{Source, scatter, scatter_plain},
+    remote::RemoteCache,
+};
+use catchment_verbs::{Access, RemoteAddr, SendOp, WcStatus};
+use std::sync::atomic::{Ordering, fence};
+
+/// Why a request is not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// It failed.
+    Failed(WcStatus),
+    /// The peer must be asked for this key first.
+    Unknown(u32),
+}
+
+impl From<WcStatus> for Obstacle {
+    fn from(status: WcStatus) -> Obstacle {
+        Obstacle::Failed(status)
+    }
+}
+
+/// The right that an operation needs, and where, if it is one-sided.
+#[inline]
+pub(crate) fn target(op: &SendOp) -> Option<(RemoteAddr, Access)> {
+    match op {
+        SendOp::Write(remote) | SendOp::WriteImm(remote, _) => {
+            Some((*remote, Access::REMOTE_WRITE))
+        }
+        SendOp::Read(remote) => Some((*remote, Access::REMOTE_READ)),
+        SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
+            Some((*remote, Access::REMOTE_ATOMIC))
+        }
+        SendOp::Send | SendOp::SendImm(_) => None,
+    }
+}
+
+/// Executes the one-sided part of `op` and says how many bytes it moved.
+#[inline]
+pub(crate) fn execute(
+    connection: &Connection,
+    cache: &mut RemoteCache,
+    op: &SendOp,
+    source: Source<'_>,
+) -> Result<u64, Obstacle> {
+    let Some((remote, rights)) = target(op) else {
+        return Ok(0);
+    };
+    if !connection.access().contains(rights) {
+        return Err(WcStatus::RemoteInvalidRequest.into());
+    }
+    let bytes = source.bytes();
+    if bytes == 0 {
+        // IBTA 9.7.4.1.3: the key of a request without bytes is not looked at.
+        return Ok(0);
+    }
+    let at = cache
+        .find(remote.rkey)
+        .ok_or(Obstacle::Unknown(remote.rkey))?;
+    let mr = cache.get(at);
+    let offset = mr.offset(remote.addr, bytes, rights)?;
+    let memory = mr.memory();
+    match op {
+        SendOp::Write(_) | SendOp::WriteImm(..) => {
+            source.write_to(memory, offset, bytes as usize);
+            cache.touch(at);
+        }
+        SendOp::Read(_) => {
+            if let (Ok(from), Source::Pieces(pieces)) =
+                (memory.subslice(offset, bytes as usize), source)
+            {
+                scatter(pieces, 0, from);
+                fence(Ordering::Acquire);
+            }
+        }
+        SendOp::CompareSwap { compare, swap, .. } => {
+            let word = memory.atomic_u64(offset);
+            let word = word.map_err(|_| WcStatus::RemoteInvalidRequest)?;
+            let order = Ordering::SeqCst;
+            let before = word.compare_exchange(*compare, *swap, order, order);
+            answer(source, before.unwrap_or_else(|seen| seen));
+            cache.touch(at);
+        }
+        SendOp::FetchAdd { add, .. } => {
+            let word = memory.atomic_u64(offset);
+            let word = word.map_err(|_| WcStatus::RemoteInvalidRequest)?;
+            answer(source, word.fetch_add(*add, Ordering::SeqCst));
+            cache.touch(at);
+        }
+        SendOp::Send | SendOp::SendImm(_) => {}
+    }
+    Ok(bytes)
+}
+
+fn answer(source: Source<'_>, before: u64) {
+    if let Source::Pieces(pieces) = source {
+        scatter_plain(pieces, &before.to_ne_bytes());
+    }
+}

@@ -1,0 +1,359 @@
+//! The messages between service threads: one fixed length, little endian, every field checked.
+use catchment_verbs::Gid;
+
+/// Bytes of every message.
+pub(crate) const MESSAGE_BYTES: usize = 64;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"CShm");
+const VERSION: u16 = 1;
+
+/// What a peer must know of a queue pair to send to it. Travels with the inbox's descriptor, then
+/// the descriptors of the two channels, as far as `channels` says that they exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QpFacts {
+    /// Its number.
+    pub(crate) qpn: u32,
+    /// Rights of the peer, as in INIT.
+    pub(crate) access: u32,
+    /// Number of this inbox: a queue pair gets a new one at each reset.
+    pub(crate) inbox_id: u64,
+    /// Bytes of the inbox's message ring; a power of two, or 0 if no receive can be posted.
+    pub(crate) ring_bytes: u32,
+    /// Receives that can be posted.
+    pub(crate) recv_slots: u32,
+    /// What a sender without a receive shall wait.
+    pub(crate) rnr_timer_us: u32,
+    /// Which channels exist: [`QpFacts::RECV_CHANNEL`], [`QpFacts::SEND_CHANNEL`].
+    pub(crate) channels: u32,
+}
+
+impl QpFacts {
+    /// A descriptor that wakes whoever waits for messages.
+    pub(crate) const RECV_CHANNEL: u32 = 1;
+    /// A descriptor that wakes whoever waits until messages are taken.
+    pub(crate) const SEND_CHANNEL: u32 = 2;
+
+    /// Descriptors that must come with it.
+    pub(crate) fn descriptors(&self) -> usize {
+        1 + self.channels.count_ones() as usize
+    }
+}
+
+/// What one context asks another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// The first message: who asks.
+    Hello { gid: Gid },
+    /// Connects the caller's queue pair with `target`.
+    OpenQp { target: u32, caller: QpFacts },
+    /// Where the region of `rkey` is.
+    Resolve { target: u32, rkey: u32 },
+    /// Wants to be rung (by the event counter that comes along) when the owner notifies.
+    Watch { target: u32, rkey: u32 },
+    /// A request of the caller's queue pair was not allowed: `target` goes to the error state.
+    Fault { target: u32, status: u32 },
+}
+
+/// What the other answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reply {
+    /// With the descriptors of the key table (read only) and of the bells.
+    Hello,
+    /// With the descriptors that [`QpFacts`] names.
+    Qp(QpFacts),
+    /// With the descriptor of the region and the event counter of its owner.
+    Region { addr: u64, bytes: u64, access: u32 },
+    /// The bit to arm in the region's word of watchers.
+    Watch { bit: u32 },
+    /// Not done.
+    Refused(Refusal),
+}
+
+/// Why not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The queue pair is not in RTR yet, or still has an older connection.
+    #[error("its queue pair is not ready yet")]
+    NotReady,
+    /// There is no such queue pair.
+    #[error("it has no queue pair of that number; exchange the endpoints again")]
+    NoQueuePair,
+    /// The queue pair is connected with another one.
+    #[error("its queue pair expects another peer; exchange the endpoints again")]
+    NotYourPeer,
+    /// The queue pair is in the error state.
+    #[error("its queue pair is in the error state")]
+    Broken,
+    /// No region has that key, or one of another protection domain.
+    #[error("no region of its protection domain has that key")]
+    NoRegion,
+    /// The message made no sense.
+    #[error("it did not understand the message; both sides must run the same version")]
+    Malformed,
+    /// The system refused a descriptor.
+    #[error("it has no file descriptor left; raise its limit (ulimit -n)")]
+    NoDescriptor,
+}
+
+const REFUSALS: [Refusal; 7] = [
+    Refusal::NotReady,
+    Refusal::NoQueuePair,
+    Refusal::NotYourPeer,
+    Refusal::Broken,
+    Refusal::NoRegion,
+    Refusal::Malformed,
+    Refusal::NoDescriptor,
+];
+
+struct Writer {
+    bytes: [u8; MESSAGE_BYTES],
+    at: usize,
+}
+
+impl Writer {
+    fn new(kind: u16) -> Writer {
+        let mut writer = Writer {
+            bytes: [0; MESSAGE_BYTES],
+            at: 0,
+        };
+        writer.put(&MAGIC.to_le_bytes());
+        writer.put(&VERSION.to_le_bytes());
+        writer.put(&kind.to_le_bytes());
+        writer
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> &mut Writer {
+        self.bytes[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+        self
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Writer {
+        self.put(&value.to_le_bytes())
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Writer {
+        self.put(&value.to_le_bytes())
+    }
+
+    fn facts(&mut self, facts: &QpFacts) -> &mut Writer {
+        self.u32(facts.qpn)
+            .u32(facts.access)
+            .u64(facts.inbox_id)
+            .u32(facts.ring_bytes)
+            .u32(facts.recv_slots)
+            .u32(facts.rnr_timer_us)
+            .u32(facts.channels)
+    }
+}
+
+/// Reads fields; every message has its full length, so no read is beyond the end.
+struct Reader<'a> {
+    bytes: &'a [u8; MESSAGE_BYTES],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    /// The kind and the rest, if it is a message of ours.
+    fn new(bytes: &'a [u8]) -> Option<(u16, Reader<'a>)> {
+        let bytes = bytes.try_into().ok()?;
+        let mut reader = Reader { bytes, at: 0 };
+        let ours = reader.u32() == MAGIC && reader.u16() == VERSION;
+        let kind = reader.u16();
+        ours.then_some((kind, reader))
+    }
+
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut out = [0; N];
+        out.copy_from_slice(&self.bytes[self.at..self.at + N]);
+        self.at += N;
+        out
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes(self.take())
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+
+    fn facts(&mut self) -> Option<QpFacts> {
+        let facts = QpFacts {
+            qpn: self.u32(),
+            access: self.u32(),
+            inbox_id: self.u64(),
+            ring_bytes: self.u32(),
+            recv_slots: self.u32(),
+            rnr_timer_us: self.u32(),
+            channels: self.u32(),
+        };
+        (facts.channels & !(QpFacts::RECV_CHANNEL | QpFacts::SEND_CHANNEL) == 0).then_some(facts)
+    }
+}
+
+impl Request {
+    /// Its bytes.
+    pub(crate) fn encode(&self) -> [u8; MESSAGE_BYTES] {
+        match self {
+            Request::Hello { gid } => Writer::new(1).put(&gid.0).bytes,
+            Request::OpenQp { target, caller } => Writer::new(2).u32(*target).facts(caller).bytes,
+            Request::Resolve { target, rkey } => Writer::new(3).u32(*target).u32(*rkey).bytes,
+            Request::Watch { target, rkey } => Writer::new(4).u32(*target).u32(*rkey).bytes,
+            Request::Fault { target, status } => Writer::new(5).u32(*target).u32(*status).bytes,
+        }
+    }
+
+    /// The request in these bytes, if there is one.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Request> {
+        let (kind, mut reader) = Reader::new(bytes)?;
+        if kind == 1 {
+            return Some(Request::Hello {
+                gid: Gid(reader.take()),
+            });
+        }
+        let target = reader.u32();
+        Some(match kind {
+            2 => Request::OpenQp {
+                target,
+                caller: reader.facts()?,
+            },
+            3 => Request::Resolve {
+                target,
+                rkey: reader.u32(),
+            },
+            4 => Request::Watch {
+                target,
+                rkey: reader.u32(),
+            },
+            5 => Request::Fault {
+                target,
+                status: reader.u32(),
+            },
+            _ => return None,
+        })
+    }
+
+    /// Descriptors that must come with it.
+    pub(crate) fn descriptors(&self) -> usize {
+        match self {
+            Request::OpenQp { caller, .. } => caller.descriptors(),
+            Request::Watch { .. } => 1,
+            Request::Hello { .. } | Request::Resolve { .. } | Request::Fault { .. } => 0,
+        }
+    }
+}
+
+impl Reply {
+    /// Its bytes.
+    pub(crate) fn encode(&self) -> [u8; MESSAGE_BYTES] {
+        match self {
+            Reply::Hello => Writer::new(101).bytes,
+            Reply::Qp(facts) => Writer::new(102).facts(facts).bytes,
+            Reply::Region {
+                addr,
+                bytes,
+                access,
+            } => Writer::new(103).u64(*addr).u64(*bytes).u32(*access).bytes,
+            Reply::Watch { bit } => Writer::new(104).u32(*bit).bytes,
+            Reply::Refused(reason) => {
+                let code = REFUSALS.iter().position(|r| r == reason).unwrap_or(0);
+                Writer::new(105).u32(code as u32).bytes
+            }
+        }
+    }
+
+    /// The reply in these bytes, if there is one.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Reply> {
+        let (kind, mut reader) = Reader::new(bytes)?;
+        Some(match kind {
+            101 => Reply::Hello,
+            102 => Reply::Qp(reader.facts()?),
+            103 => Reply::Region {
+                addr: reader.u64(),
+                bytes: reader.u64(),
+                access: reader.u32(),
+            },
+            104 => Reply::Watch { bit: reader.u32() },
+            105 => Reply::Refused(*REFUSALS.get(reader.u32() as usize)?),
+            _ => return None,
+        })
+    }
+
+    /// Descriptors that must come with it.
+    pub(crate) fn descriptors(&self) -> usize {
+        match self {
+            Reply::Hello | Reply::Region { .. } => 2,
+            Reply::Qp(facts) => facts.descriptors(),
+            Reply::Watch { .. } | Reply::Refused(_) => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FACTS: QpFacts = QpFacts {
+        qpn: 0x12_3456,
+        access: 7,
+        inbox_id: u64::MAX - 3,
+        ring_bytes: 65_536,
+        recv_slots: 300,
+        rnr_timer_us: 640,
+        channels: 3,
+    };
+
+    #[test]
+    fn every_message_reads_back_what_was_written() {
+        for request in [
+            Request::Hello { gid: Gid([9; 16]) },
+            Request::OpenQp {
+                target: 5,
+                caller: FACTS,
+            },
+            Request::Resolve { target: 6, rkey: 7 },
+            Request::Watch { target: 8, rkey: 9 },
+            Request::Fault {
+                target: 8,
+                status: 2,
+            },
+        ] {
+            assert_eq!(Request::decode(&request.encode()), Some(request));
+        }
+        let mut replies = vec![
+            Reply::Hello,
+            Reply::Qp(FACTS),
+            Reply::Region {
+                addr: 1 << 40,
+                bytes: 3,
+                access: 15,
+            },
+            Reply::Watch { bit: 4 },
+        ];
+        replies.extend(REFUSALS.map(Reply::Refused));
+        for reply in replies {
+            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        }
+    }
+
+    #[test]
+    fn foreign_bytes_are_no_message() {
+        let good = Request::Hello { gid: Gid([9; 16]) }.encode();
+        assert_eq!(Request::decode(&good[..63]), None);
+        assert_eq!(Request::decode(&[]), None);
+        assert_eq!(Reply::decode(&good), None);
+        for at in [0, 4, 6] {
+            let mut bad = good;
+            bad[at] ^= 0x40;
+            assert_eq!(Request::decode(&bad), None, "byte {at}");
+        }
+        let mut bad = Reply::Refused(Refusal::Malformed).encode();
+        bad[8] = 200;
+        assert_eq!(Reply::decode(&bad), None);
+    }
+}

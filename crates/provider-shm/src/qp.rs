@@ -1,0 +1,609 @@
+//! A queue pair, as its owner holds it: posting, and the states.
+use crate::{
+    connection::Connection,
+    context::ShmPd,
+    inbox::{BAD_RECEIVE, Inbox},
+    link::CallError,
+    local::LocalCache,
+    payload::{Piece, Source},
+    proto::{Refusal, Reply, Request},
+    qp_core::{Peer, PostedRecv, QpCore},
+    remote::{RemoteCache, RemoteMr, ShmBell},
+    ring::Count,
+    send::{self, Front, Kept, Outcome, Progress, Waiting},
+};
+use catchment_verbs::{
+    Access, Endpoint, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
+    RecvWr, RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendOp, SendWr, Watch, WcStatus,
+    mem::RegionSlice,
+};
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc,
+        atomic::{Ordering, fence},
+    },
+};
+
+const MAX_24_BITS: u32 = 0xff_ffff;
+
+/// See the module.
+pub(crate) struct ShmQp {
+    core: Arc<QpCore>,
+    pd: Arc<ShmPd>,
+    /// Requests ever posted.
+    posted: u64,
+    recv_posted: u64,
+    connection: Option<Arc<Connection>>,
+    locals: LocalCache,
+    remotes: RefCell<RemoteCache>,
+    /// The elements of the request in hand.
+    pieces: Vec<Piece>,
+    /// A completion was pushed in this batch; true if of a failure.
+    pushed: Option<bool>,
+}
+
+impl ShmQp {
+    pub(crate) fn new(core: Arc<QpCore>, pd: Arc<ShmPd>) -> ShmQp {
+        core.send_cq.attach(&core);
+        if !Arc::ptr_eq(&core.send_cq, &core.recv_cq) {
+            core.recv_cq.attach(&core);
+        }
+        if core.limits.max_recv_wr > 0 {
+            core.recv_cq.activate();
+        }
+        ShmQp {
+            pieces: Vec::with_capacity(core.limits.max_sge as usize),
+            core,
+            pd,
+            posted: 0,
+            recv_posted: 0,
+            connection: None,
+            locals: LocalCache::default(),
+            remotes: RefCell::default(),
+            pushed: None,
+        }
+    }
+
+    fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
+        let limits = &self.core.limits;
+        let state = self.core.state();
+        if !state.takes_send() {
+            return Err(PostFailure::State(state));
+        }
+        if self.posted - self.core.sq.freed() >= u64::from(limits.max_send_wr) {
+            return Err(PostFailure::QueueFull {
+                capacity: limits.max_send_wr,
+            });
+        }
+        check_payload(wr)?;
+        match wr.payload {
+            Payload::Inline(data) if data.len() > limits.max_inline_bytes as usize => {
+                Err(PostFailure::InlineTooLong {
+                    asked: data.len(),
+                    limit: limits.max_inline_bytes,
+                })
+            }
+            Payload::Inline(_) => Ok(()),
+            Payload::Sges(sges) => {
+                check_sges(sges.len(), limits.max_sge)?;
+                let (asked, limit) = (wr.payload.bytes(), self.core.context.caps.max_message_bytes);
+                if asked > limit {
+                    return Err(PostFailure::MessageTooLong { asked, limit });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn connection(&mut self) -> Option<&Arc<Connection>> {
+        if self.connection.is_none() {
+            self.connection = self.core.lock().connection.clone();
+        }
+        self.connection.as_ref()
+    }
+
+    fn post(&mut self, wr: &SendWr<'_>) {
+        let seq = self.posted;
+        self.posted += 1;
+        let usable = self.gather(wr);
+        let immediate = matches!(
+            wr.op,
+            SendOp::Write(_)
+                | SendOp::Read(_)
+                | SendOp::CompareSwap { .. }
+                | SendOp::FetchAdd { .. }
+        ) && !self.core.is_waiting()
+            && self.core.state() == QpState::Rts
+            && self.connection().is_some();
+        if immediate {
+            self.post_now(wr, seq, usable);
+        } else {
+            self.post_slowly(wr, seq, usable);
+        }
+    }
+
+    /// Looks up the elements of the request.
+    #[inline]
+    fn gather(&mut self, wr: &SendWr<'_>) -> Result<(), WcStatus> {
+        self.pieces.clear();
+        let Payload::Sges(sges) = wr.payload else {
+            return Ok(());
+        };
+        let rights = match wr.op {
+            SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+                Access::LOCAL_WRITE
+            }
+            SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Send | SendOp::SendImm(_) => {
+                Access::empty()
+            }
+        };
+        let keys = &self.core.context.keys;
+        self.locals
+            .gather(keys, self.core.pd, sges, rights, &mut self.pieces)
+    }
+
+    /// The short way: the request is done when this returns.
+    #[inline]
+    fn post_now(&mut self, wr: &SendWr<'_>, seq: u64, usable: Result<(), WcStatus>) {
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        let source = match wr.payload {
+            Payload::Inline(data) => Source::Inline(data),
+            Payload::Sges(_) => Source::Pieces(&self.pieces),
+        };
+        let result = usable.and_then(|()| {
+            if !connection.is_alive() {
+                return Err(WcStatus::TransportRetryExceeded);
+            }
+            send::execute_now(connection, self.remotes.get_mut(), &wr.op, source)
+        });
+        let failed = result.err();
+        let result = result.map(|bytes| (send::opcode(&wr.op), bytes));
+        self.core.complete_send(wr.wr_id, seq, wr.signaled, result);
+        if wr.signaled || failed.is_some() {
+            self.pushed = Some(self.pushed.unwrap_or(false) || failed.is_some());
+        }
+        if let Some(status) = failed {
+            self.core.blame(Some(connection), status);
+            self.core.fail(None);
+        }
+        self.pieces.clear();
+    }
+
+    /// Under the lock: messages, and whatever must wait.
+    fn post_slowly(&mut self, wr: &SendWr<'_>, seq: u64, usable: Result<(), WcStatus>) {
+        let core = &self.core;
+        let source = match wr.payload {
+            Payload::Inline(data) => Source::Inline(data),
+            Payload::Sges(_) => Source::Pieces(&self.pieces),
+        };
+        let mut inner = core.lock();
+        let state = core.state();
+        let mut progress = Progress::default();
+        let outcome = if state == QpState::Err {
+            Outcome::Done(Err(WcStatus::Flushed))
+        } else if state != QpState::Rts || !inner.sends.is_empty() {
+            Outcome::Wait
+        } else if let Err(status) = usable {
+            Outcome::Done(Err(status))
+        } else {
+            let front = Front {
+                op: &wr.op,
+                source,
+                solicited: wr.solicited,
+            };
+            core.attempt(&mut inner, &front, &mut progress)
+        };
+        if let Outcome::Done(result) = outcome {
+            let done = result.map(|bytes| (send::opcode(&wr.op), bytes));
+            core.complete_send(wr.wr_id, seq, wr.signaled, done);
+            if wr.signaled || result.is_err() {
+                inner.pushed_send = Some(inner.pushed_send.unwrap_or(false) || result.is_err());
+            }
+            if let Err(status) = result {
+                core.blame(inner.connection.as_deref(), status);
+                core.fail_locked(&mut inner, None);
+            }
+            return core.announce(inner);
+        }
+        let kept = match usable {
+            Ok(()) => Kept::new(source),
+            Err(_) => Kept::Wrong,
+        };
+        let waiting = Waiting {
+            wr_id: wr.wr_id,
+            seq,
+            op: wr.op,
+            signaled: wr.signaled,
+            solicited: wr.solicited,
+            kept,
+            progress,
+        };
+        core.push_waiting(&mut inner, waiting);
+        core.announce(inner);
+        if matches!(outcome, Outcome::Ask(..)) {
+            core.progress(true, true);
+        }
+    }
+
+    /// After a batch: who sleeps until what it did is woken.
+    #[inline]
+    fn finish(&mut self) {
+        let remotes = self.remotes.get_mut();
+        let pushed = self.pushed.take();
+        if pushed.is_none() && !remotes.is_touched() {
+            return;
+        }
+        fence(Ordering::SeqCst);
+        remotes.ring_fenced();
+        if let Some(failed) = pushed {
+            self.core.send_cq.announce_fenced(failed);
+        }
+    }
+
+    fn post_one_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
+        let core = &self.core;
+        let limits = &core.limits;
+        let state = core.state();
+        if !state.takes_recv() {
+            return Err(PostFailure::State(state));
+        }
+        if self.recv_posted - core.rq.freed() >= u64::from(limits.max_recv_wr) {
+            return Err(PostFailure::QueueFull {
+                capacity: limits.max_recv_wr,
+            });
+        }
+        check_sges(wr.sges.len(), limits.max_sge)?;
+        let mut pieces = Vec::with_capacity(wr.sges.len());
+        let keys = &core.context.keys;
+        let usable = self
+            .locals
+            .gather(keys, core.pd, wr.sges, Access::LOCAL_WRITE, &mut pieces);
+        let recv = PostedRecv {
+            wr_id: wr.wr_id,
+            seq: self.recv_posted,
+            room: usable.is_ok().then(|| Source::Pieces(&pieces).bytes()),
+            pieces,
+            filled: 0,
+        };
+        self.recv_posted += 1;
+        core.add_recv(recv);
+        Ok(())
+    }
+
+    fn modify_error(&self, peer: Gid, error: &CallError) -> ModifyError {
+        ModifyError::Peer {
+            qpn: self.core.qpn,
+            peer: peer.to_string(),
+            reason: error.to_string(),
+        }
+    }
+
+    fn attribute(&self, what: &'static str, value: u32, max: u32) -> Result<(), ModifyError> {
+        if value <= max {
+            return Ok(());
+        }
+        Err(ModifyError::Attribute {
+            qpn: self.core.qpn,
+            what,
+            value: value.into(),
+            range: if max == 7 { "0..=7" } else { "24 bits" },
+        })
+    }
+
+    fn to_reset(&mut self) -> Result<(), ModifyError> {
+        let resources = |error: catchment_verbs::mem::MemError| ModifyError::Resources {
+            qpn: self.core.qpn,
+            what: "a new inbox",
+            reason: error.to_string(),
+        };
+        let inbox = Inbox::alloc(self.core.limits.max_recv_wr).map_err(resources)?;
+        self.core.reset(&mut self.core.lock(), inbox);
+        self.connection = None;
+        self.remotes.get_mut().clear();
+        for (account, posted) in [
+            (&self.core.sq, self.posted),
+            (&self.core.rq, self.recv_posted),
+        ] {
+            if let Some(last) = posted.checked_sub(1) {
+                account.free_through(last);
+            }
+        }
+        Ok(())
+    }
+
+    fn to_rtr(&mut self, attr: &RtrAttr) -> Result<(), ModifyError> {
+        self.attribute("remote qpn", attr.remote.qpn, MAX_24_BITS)?;
+        self.attribute("remote psn", attr.remote.psn, MAX_24_BITS)?;
+        let gid = attr.remote.gid;
+        let core = &self.core;
+        let link = core
+            .context
+            .link(gid)
+            .map_err(|error| self.modify_error(gid, &error))?;
+        let (facts, inbox) = {
+            let mut inner = core.lock();
+            // The peer's process may have failed us before this.
+            if core.state() != QpState::Init {
+                return Err(self.illegal(QpState::Rtr));
+            }
+            inner.peer = Some(Peer {
+                endpoint: attr.remote,
+                link: Arc::clone(&link),
+            });
+            inner.rnr_timer = attr.min_rnr_timer;
+            core.set_state(QpState::Rtr, &inner);
+            (core.facts(&inner), inner.inbox.clone())
+        };
+        let request = Request::OpenQp {
+            target: attr.remote.qpn,
+            caller: facts,
+        };
+        let answer = link.call(&request, &core.descriptors(&inbox));
+        let result = match answer {
+            Ok((Reply::Qp(theirs), descriptors)) => Connection::new(link, theirs, descriptors),
+            Ok(_) => Err(CallError::Protocol),
+            // The peer comes to us when it gets there.
+            Err(CallError::Refused(Refusal::NotReady)) => return Ok(()),
+            Err(error) => Err(error),
+        };
+        let mut inner = core.lock();
+        match result {
+            Ok(connection) => {
+                core.connect(&mut inner, connection);
+                Ok(())
+            }
+            Err(error) => {
+                core.set_state(QpState::Init, &inner);
+                inner.peer = None;
+                Err(self.modify_error(gid, &error))
+            }
+        }
+    }
+
+    fn to_rts(&mut self, attr: RtsAttr) -> Result<(), ModifyError> {
+        self.attribute("retry_cnt", attr.retry_cnt.into(), 7)?;
+        self.attribute("rnr_retry", attr.rnr_retry.into(), 7)?;
+        let mut inner = self.core.lock();
+        if !self.core.state().may_become(QpState::Rts) {
+            drop(inner);
+            return Err(self.illegal(QpState::Rts));
+        }
+        inner.attributes = attr;
+        inner.hold_from = u64::MAX;
+        self.core.set_state(QpState::Rts, &inner);
+        drop(inner);
+        self.core.progress(true, true);
+        Ok(())
+    }
+
+    fn illegal(&self, to: QpState) -> ModifyError {
+        ModifyError::Illegal {
+            qpn: self.core.qpn,
+            from: self.core.state(),
+            to,
+        }
+    }
+
+    fn remote(&self, addr: u64, len: u64, rkey: u32) -> Result<Arc<RemoteMr>, RemoteMapError> {
+        let state = self.core.state();
+        let connected = matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd);
+        let connection = self.core.lock().connection.clone();
+        let Some(connection) = connection.filter(|_| connected) else {
+            return Err(RemoteMapError::State(state));
+        };
+        let refused = |status| RemoteMapError::Refused {
+            rkey,
+            addr,
+            len,
+            status,
+        };
+        if !connection.is_alive() {
+            return Err(refused(WcStatus::TransportRetryExceeded));
+        }
+        let mut remotes = self.remotes.borrow_mut();
+        let at = match remotes.find(rkey) {
+            Some(at) => at,
+            None => remotes.insert(RemoteMr::resolve(&connection, rkey).map_err(refused)?),
+        };
+        let mr = Arc::clone(remotes.get(at));
+        let right = if mr.region().is_writable() {
+            Access::REMOTE_WRITE
+        } else {
+            Access::REMOTE_READ
+        };
+        if !connection.access().contains(right) {
+            return Err(refused(WcStatus::RemoteInvalidRequest));
+        }
+        Ok(mr)
+    }
+}
+
+fn check_sges(asked: usize, limit: u32) -> Result<(), PostFailure> {
+    if asked <= limit as usize {
+        Ok(())
+    } else {
+        Err(PostFailure::TooManySges { asked, limit })
+    }
+}
+
+#[inline]
+fn check_payload(wr: &SendWr<'_>) -> Result<(), PostFailure> {
+    let (inline, bytes) = (matches!(wr.payload, Payload::Inline(_)), wr.payload.bytes());
+    match wr.op {
+        SendOp::Read(_) if inline => Err(PostFailure::Payload("a READ cannot be inline")),
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if inline => {
+            Err(PostFailure::Payload("an atomic cannot be inline"))
+        }
+        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if bytes != 8 => Err(
+            PostFailure::Payload("an atomic needs exactly eight local bytes"),
+        ),
+        _ => Ok(()),
+    }
+}
+
+impl QpCore {
+    fn add_recv(&self, recv: PostedRecv) {
+        let mut inner = self.lock();
+        if self.state() == QpState::Err {
+            self.complete_recv(&recv, Err(WcStatus::Flushed));
+            inner.pushed_recv = Some(true);
+        } else {
+            let room = inner.inbox.receive(inner.posted);
+            room.store(recv.room.unwrap_or(BAD_RECEIVE), Ordering::Relaxed);
+            inner.posted += 1;
+            inner.inbox.posted().publish(inner.posted);
+            inner.recvs.push_back(recv);
+            inner.taken = true;
+        }
+        self.announce(inner);
+    }
+
+    /// To the error state if one of its completion queues lost something.
+    pub(crate) fn fail_if_overrun(&self) {
+        if self.send_cq.is_overrun() || self.recv_cq.is_overrun() {
+            self.fail(Some("its completion queue overran"));
+        }
+    }
+
+    /// To the error state if its peer was reached through this link.
+    pub(crate) fn fail_if_linked(&self, link: u64) {
+        let mut inner = self.lock();
+        if inner.peer.as_ref().is_some_and(|p| p.link.id() == link) {
+            self.fail_locked(&mut inner, Some("the peer's process is gone"));
+        }
+        self.announce(inner);
+    }
+
+    /// The peer has connected: what waited for that can go on.
+    pub(crate) fn go_on(&self) {
+        self.progress(true, false);
+    }
+}
+
+impl Qp for ShmQp {
+    fn qpn(&self) -> u32 {
+        self.core.qpn
+    }
+
+    fn state(&self) -> QpState {
+        if self.core.send_cq.is_overrun() || self.core.recv_cq.is_overrun() {
+            self.core.fail_if_overrun();
+        }
+        self.core.state()
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint {
+            gid: self.core.context.gid,
+            qpn: self.core.qpn,
+            psn: self.core.psn,
+        }
+    }
+
+    fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
+        let to = transition.target();
+        if !self.core.state().may_become(to) {
+            return Err(self.illegal(to));
+        }
+        match transition {
+            QpTransition::ToReset => self.to_reset()?,
+            QpTransition::ToInit { access } => {
+                let mut inner = self.core.lock();
+                inner.access = access;
+                self.core.set_state(QpState::Init, &inner);
+            }
+            QpTransition::ToRtr(attr) => self.to_rtr(&attr)?,
+            QpTransition::ToRts(attr) => self.to_rts(attr)?,
+            QpTransition::ToSqd => {
+                let mut inner = self.core.lock();
+                inner.hold_from = self.posted;
+                self.core.set_state(QpState::Sqd, &inner);
+            }
+            QpTransition::ToErr => {
+                let mut inner = self.core.lock();
+                self.core.set_state(QpState::Err, &inner);
+                self.core.flush(&mut inner);
+                self.core.announce(inner);
+            }
+        }
+        Ok(())
+    }
+
+    fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
+        if self.core.send_cq.is_overrun() || self.core.recv_cq.is_overrun() {
+            self.core.fail_if_overrun();
+        }
+        let mut result = Ok(());
+        for (index, wr) in requests.iter().enumerate() {
+            if let Err(reason) = self.check_send(wr) {
+                result = Err(PostError { index, reason });
+                break;
+            }
+            self.post(wr);
+        }
+        self.finish();
+        result
+    }
+
+    fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
+        for (index, wr) in requests.iter().enumerate() {
+            self.post_one_recv(wr)
+                .map_err(|reason| PostError { index, reason })?;
+        }
+        Ok(())
+    }
+
+    fn map_remote(&self, addr: u64, bytes: u64, rkey: u32) -> Result<RemoteWindow, RemoteMapError> {
+        let refused = |status| RemoteMapError::Refused {
+            rkey,
+            addr,
+            len: bytes,
+            status,
+        };
+        let mr = self.remote(addr, bytes, rkey)?;
+        let offset = mr.offset(addr, bytes, Access::empty()).map_err(refused)?;
+        let memory = RegionSlice::new(Arc::clone(mr.region()), offset, bytes as usize)
+            .map_err(|_| refused(WcStatus::RemoteAccess))?;
+        Ok(RemoteWindow {
+            memory,
+            bell: Arc::new(ShmBell(mr)),
+        })
+    }
+
+    fn watch_remote(&self, rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError> {
+        let mr = self.remote(0, 0, rkey)?;
+        let watch = mr.watch().map_err(|status| RemoteMapError::Refused {
+            rkey,
+            addr: 0,
+            len: 0,
+            status,
+        })?;
+        Ok(watch)
+    }
+}
+
+impl Drop for ShmQp {
+    fn drop(&mut self) {
+        let core = &self.core;
+        self.pd.state().remove_queue_pair(core.qpn);
+        let mut inner = core.lock();
+        core.set_state(QpState::Reset, &inner);
+        if let Some(connection) = inner.connection.take() {
+            connection.ring_sender();
+        }
+        while !inner.sends.is_empty() {
+            core.pop_waiting(&mut inner);
+        }
+        inner.recvs.clear();
+        inner.peer = None;
+        drop(inner);
+        if core.limits.max_recv_wr > 0 {
+            core.recv_cq.deactivate();
+        }
+        core.send_cq.detach(core);
+        core.recv_cq.detach(core);
+    }
+}

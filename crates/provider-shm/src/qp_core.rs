@@ -1,0 +1,443 @@
+//! The part of a queue pair that several threads touch: its state, what waits to be sent, what is
+//! posted to receive.
+//!
+//! The owner's thread executes one-sided requests without coming here for more than an atomic
+//! load. Everything else happens under one lock that is never held while a peer is asked.
+use crate::{
+    connection::Connection,
+    context::State,
+    cq::{Account, CqCore, Entry},
+    doorbell,
+    inbox::Inbox,
+    link::PeerLink,
+    payload::Piece,
+    proto::QpFacts,
+    remote::{RemoteCache, RemoteMr},
+    send::{Step, Waiting},
+};
+use catchment_verbs::{
+    Access, AsyncEvent, Completion, Endpoint, Failure, QpInit, QpState, RtsAttr, Success,
+    VerbsError, WcOpcode, WcStatus,
+};
+use std::{
+    collections::VecDeque,
+    os::fd::BorrowedFd,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicU8, AtomicUsize, Ordering, fence},
+    },
+    time::Duration,
+};
+
+const STATES: [QpState; 6] = [
+    QpState::Reset,
+    QpState::Init,
+    QpState::Rtr,
+    QpState::Rts,
+    QpState::Sqd,
+    QpState::Err,
+];
+
+/// What never changes in the life of a queue pair.
+pub(crate) struct Limits {
+    pub(crate) max_send_wr: u32,
+    pub(crate) max_recv_wr: u32,
+    pub(crate) max_sge: u32,
+    pub(crate) max_inline_bytes: u32,
+}
+
+/// A posted receive.
+pub(crate) struct PostedRecv {
+    pub(crate) wr_id: u64,
+    pub(crate) seq: u64,
+    pub(crate) pieces: Vec<Piece>,
+    /// Bytes that it takes; `None` if its elements are not usable.
+    pub(crate) room: Option<u64>,
+    pub(crate) filled: u64,
+}
+
+/// The peer, from RTR on.
+pub(crate) struct Peer {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) link: Arc<PeerLink>,
+}
+
+/// What the lock protects.
+pub(crate) struct Inner {
+    pub(crate) inbox: Inbox,
+    pub(crate) inbox_id: u64,
+    pub(crate) peer: Option<Peer>,
+    pub(crate) connection: Option<Arc<Connection>>,
+    pub(crate) access: Access,
+    pub(crate) rnr_timer: Duration,
+    pub(crate) attributes: RtsAttr,
+    /// Requests that could not be done when they were posted, oldest first.
+    pub(crate) sends: VecDeque<Waiting>,
+    /// Requests from this number on wait until the queue leaves SQD.
+    pub(crate) hold_from: u64,
+    /// Bytes put into the peer's ring so far, and messages begun.
+    pub(crate) tail: u64,
+    pub(crate) begun: u64,
+    /// Something was put, taken or posted since the peer was last rung for it.
+    pub(crate) put: bool,
+    pub(crate) taken: bool,
+    pub(crate) recvs: VecDeque<PostedRecv>,
+    /// Receives posted into this inbox so far.
+    pub(crate) posted: u64,
+    /// Bytes taken out of our ring so far.
+    pub(crate) head: u64,
+    /// Keys for requests that waited; the owner's thread has its own.
+    pub(crate) cache: RemoteCache,
+    /// A key that the peer refused, for the request that asked for it.
+    pub(crate) refused: Option<(u32, WcStatus)>,
+    /// Completions were pushed; who waits for failures or solicited events must be told.
+    pub(crate) pushed_send: Option<bool>,
+    pub(crate) pushed_recv: Option<bool>,
+}
+
+/// See the module.
+pub(crate) struct QpCore {
+    pub(crate) qpn: u32,
+    pub(crate) psn: u32,
+    pub(crate) pd: u64,
+    pub(crate) limits: Limits,
+    pub(crate) context: Arc<State>,
+    pub(crate) send_cq: Arc<CqCore>,
+    pub(crate) recv_cq: Arc<CqCore>,
+    pub(crate) sq: Arc<Account>,
+    pub(crate) rq: Arc<Account>,
+    state: AtomicU8,
+    /// Length of `Inner::sends`, for who does not hold the lock.
+    waiting: AtomicUsize,
+    inner: Mutex<Inner>,
+}
+
+impl QpCore {
+    pub(crate) fn new(
+        context: Arc<State>,
+        pd: u64,
+        (qpn, psn): (u32, u32),
+        init: &QpInit,
+        send_cq: Arc<CqCore>,
+        recv_cq: Arc<CqCore>,
+    ) -> Result<QpCore, VerbsError> {
+        Ok(QpCore {
+            qpn,
+            psn,
+            pd,
+            limits: Limits {
+                max_send_wr: init.max_send_wr,
+                max_recv_wr: init.max_recv_wr,
+                max_sge: init.max_sge,
+                max_inline_bytes: init.max_inline_bytes,
+            },
+            send_cq,
+            recv_cq,
+            sq: Arc::default(),
+            rq: Arc::default(),
+            state: AtomicU8::new(0),
+            waiting: AtomicUsize::new(0),
+            inner: Mutex::new(Inner::new(
+                Inbox::alloc(init.max_recv_wr)?,
+                context.next_id(),
+            )),
+            context,
+        })
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> QpState {
+        STATES[usize::from(self.state.load(Ordering::Acquire)).min(5)]
+    }
+
+    /// Only with the lock held.
+    pub(crate) fn set_state(&self, state: QpState, inner: &Inner) {
+        let at = STATES.iter().position(|s| *s == state).unwrap_or(5);
+        self.state.store(at as u8, Ordering::Release);
+        let alive = matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd);
+        inner.inbox.set_alive(alive);
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether requests wait, so that new ones must queue behind them.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) != 0
+    }
+
+    /// What the peer must know.
+    pub(crate) fn facts(&self, inner: &Inner) -> QpFacts {
+        let mut channels = 0;
+        if self.recv_cq.channel_event().is_some() {
+            channels |= QpFacts::RECV_CHANNEL;
+        }
+        if self.send_cq.channel_event().is_some() {
+            channels |= QpFacts::SEND_CHANNEL;
+        }
+        QpFacts {
+            qpn: self.qpn,
+            access: inner.access.bits(),
+            inbox_id: inner.inbox_id,
+            ring_bytes: inner.inbox.ring_bytes(),
+            recv_slots: inner.inbox.recv_slots(),
+            rnr_timer_us: u32::try_from(inner.rnr_timer.as_micros()).unwrap_or(u32::MAX),
+            channels,
+        }
+    }
+
+    /// The descriptors that go with [`QpCore::facts`].
+    pub(crate) fn descriptors<'a>(&'a self, inbox: &'a Inbox) -> Vec<BorrowedFd<'a>> {
+        let mut all = vec![inbox.region().fd()];
+        all.extend(self.recv_cq.channel_event());
+        all.extend(self.send_cq.channel_event());
+        all
+    }
+
+    /// Completes a send request: always if it failed, only if signaled if not.
+    #[inline]
+    pub(crate) fn complete_send(
+        &self,
+        wr_id: u64,
+        seq: u64,
+        signaled: bool,
+        result: Result<(WcOpcode, u64), WcStatus>,
+    ) {
+        if result.is_ok() && !signaled {
+            return;
+        }
+        let result = match result {
+            Ok((opcode, bytes)) => Ok(Success {
+                opcode,
+                bytes,
+                imm: None,
+            }),
+            Err(status) => Err(failure(status)),
+        };
+        self.send_cq.push(Entry {
+            completion: Completion {
+                wr_id,
+                qpn: self.qpn,
+                result,
+            },
+            account: Arc::clone(&self.sq),
+            seq,
+        });
+    }
+
+    /// Completes a receive.
+    pub(crate) fn complete_recv(&self, recv: &PostedRecv, result: Result<Success, WcStatus>) {
+        self.recv_cq.push(Entry {
+            completion: Completion {
+                wr_id: recv.wr_id,
+                qpn: self.qpn,
+                result: result.map_err(failure),
+            },
+            account: Arc::clone(&self.rq),
+            seq: recv.seq,
+        });
+    }
+
+    /// Puts a request behind those that wait.
+    pub(crate) fn push_waiting(&self, inner: &mut Inner, waiting: Waiting) {
+        if inner.sends.is_empty() {
+            self.send_cq.activate();
+            self.context.watch_waiting(self.qpn);
+        }
+        inner.sends.push_back(waiting);
+        self.waiting.store(inner.sends.len(), Ordering::Release);
+    }
+
+    /// Takes the oldest request that waits. Its completion must be pushed by then: afterwards the
+    /// owner's thread may overtake.
+    pub(crate) fn pop_waiting(&self, inner: &mut Inner) {
+        inner.sends.pop_front();
+        self.waiting.store(inner.sends.len(), Ordering::Release);
+        if inner.sends.is_empty() {
+            self.send_cq.deactivate();
+        }
+    }
+
+    /// To the error state: what is outstanding comes back flushed. `reason` if the application
+    /// did not ask for it.
+    pub(crate) fn fail(&self, reason: Option<&str>) {
+        let mut inner = self.lock();
+        self.fail_locked(&mut inner, reason);
+        self.announce(inner);
+    }
+
+    /// As [`QpCore::fail`], with the lock held and without waking anybody.
+    pub(crate) fn fail_locked(&self, inner: &mut Inner, reason: Option<&str>) {
+        if matches!(self.state(), QpState::Reset | QpState::Err) {
+            return;
+        }
+        self.set_state(QpState::Err, inner);
+        if let Some(reason) = reason {
+            tracing::debug!(qpn = self.qpn, reason, "queue pair failed");
+            self.context.add_event(AsyncEvent::QpFatal {
+                qpn: self.qpn,
+                reason: reason.to_owned(),
+            });
+        }
+        self.flush(inner);
+    }
+
+    /// Completes everything outstanding with [`WcStatus::Flushed`], in order.
+    pub(crate) fn flush(&self, inner: &mut Inner) {
+        while let Some(waiting) = inner.sends.front() {
+            self.complete_send(waiting.wr_id, waiting.seq, true, Err(WcStatus::Flushed));
+            inner.pushed_send = Some(true);
+            self.pop_waiting(inner);
+        }
+        while let Some(recv) = inner.recvs.pop_front() {
+            self.complete_recv(&recv, Err(WcStatus::Flushed));
+            inner.pushed_recv = Some(true);
+        }
+        // A peer that sleeps until we take something must see that we do not any more.
+        inner.taken = true;
+    }
+
+    /// Everything outstanding vanishes, and the inbox is a new one.
+    pub(crate) fn reset(&self, inner: &mut Inner, inbox: Inbox) {
+        self.set_state(QpState::Reset, inner);
+        if let Some(connection) = &inner.connection {
+            connection.ring_sender();
+        }
+        while !inner.sends.is_empty() {
+            self.pop_waiting(inner);
+        }
+        *inner = Inner::new(inbox, self.context.next_id());
+    }
+
+    /// Releases the lock and tells everybody who sleeps until one of the things that happened
+    /// under it.
+    pub(crate) fn announce(&self, mut inner: MutexGuard<'_, Inner>) {
+        let sent = inner.pushed_send.take();
+        let received = inner.pushed_recv.take();
+        let put = std::mem::take(&mut inner.put);
+        let taken = std::mem::take(&mut inner.taken);
+        let touched = inner.cache.is_touched();
+        if sent.is_none() && received.is_none() && !put && !taken && !touched {
+            return;
+        }
+        fence(Ordering::SeqCst);
+        let written = inner.cache.take_touched();
+        let connection = inner.connection.clone();
+        let ring_sender = taken && doorbell::to_ring_fenced(inner.inbox.sender_flag()) != 0;
+        drop(inner);
+        written.iter().for_each(|mr| mr.ring_fenced());
+        if let Some(connection) = connection {
+            if put && doorbell::to_ring_fenced(connection.inbox().owner_flag()) != 0 {
+                connection.ring_receiver();
+            }
+            if ring_sender {
+                connection.ring_sender();
+            }
+        }
+        if let Some(failed) = sent {
+            self.send_cq.announce_fenced(failed);
+        }
+        if let Some(solicited) = received {
+            self.recv_cq.announce_fenced(solicited);
+        }
+    }
+
+    /// The peer rings from now on when it puts something for us, or takes something of ours.
+    pub(crate) fn arm(&self) {
+        let inner = self.lock();
+        doorbell::arm(inner.inbox.owner_flag(), 1);
+        if let Some(connection) = &inner.connection
+            && !inner.sends.is_empty()
+        {
+            doorbell::arm(connection.inbox().sender_flag(), 1);
+        }
+    }
+
+    /// Whether [`QpCore::progress`] has something to do. A guess without the lock.
+    pub(crate) fn has_work(&self) -> bool {
+        self.is_waiting() || self.limits.max_recv_wr > 0
+    }
+
+    /// Takes what the peer sent and sends what waits. If another thread is doing that, a
+    /// `thorough` caller waits for it; others leave it to that thread. `may_ask`: the caller may
+    /// wait for an answer of the peer (a service thread may not).
+    pub(crate) fn progress(&self, thorough: bool, may_ask: bool) {
+        let mut inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if thorough => self.lock(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        self.receive(&mut inner);
+        let mut step = self.send_waiting(&mut inner);
+        while let Step::Ask(connection, rkey) = step {
+            self.announce(inner);
+            if !may_ask {
+                self.nudge();
+                return;
+            }
+            let answer = RemoteMr::resolve(&connection, rkey);
+            inner = self.lock();
+            match answer {
+                Ok(mr) => {
+                    inner.cache.insert(mr);
+                }
+                Err(status) => inner.refused = Some((rkey, status)),
+            }
+            step = self.send_waiting(&mut inner);
+        }
+        self.announce(inner);
+    }
+
+    /// Lets a thread that sleeps on the send queue's channel go on with what waits.
+    pub(crate) fn nudge(&self) {
+        if let Some(channel) = self.send_cq.channel() {
+            channel.nudge();
+        }
+    }
+
+    /// Installs the connection that either side has made. False if there is another one already.
+    pub(crate) fn connect(&self, inner: &mut Inner, connection: Connection) -> bool {
+        if let Some(known) = &inner.connection {
+            return known.inbox_id() == connection.inbox_id();
+        }
+        inner.connection = Some(Arc::new(connection));
+        true
+    }
+}
+
+fn failure(status: WcStatus) -> Failure {
+    Failure {
+        status,
+        vendor_err: 0,
+    }
+}
+
+impl Inner {
+    fn new(inbox: Inbox, inbox_id: u64) -> Inner {
+        Inner {
+            inbox,
+            inbox_id,
+            peer: None,
+            connection: None,
+            access: Access::empty(),
+            rnr_timer: Duration::ZERO,
+            attributes: RtsAttr::default(),
+            sends: VecDeque::new(),
+            hold_from: u64::MAX,
+            tail: 0,
+            begun: 0,
+            put: false,
+            taken: false,
+            recvs: VecDeque::new(),
+            posted: 0,
+            head: 0,
+            cache: RemoteCache::default(),
+            refused: None,
+            pushed_send: None,
+            pushed_recv: None,
+        }
+    }
+}

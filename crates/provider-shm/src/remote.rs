@@ -1,0 +1,321 @@
+//! A peer's registered regions, as they are known and mapped here.
+use crate::{
+    connection::Connection,
+    doorbell::{self, Flags},
+    keys::{SharedWord, owner_bell_offset, peers_bell_offset, valid_offset},
+    link::{CallError, PeerLink},
+    mr::{may_disarm, wait_event},
+    proto::{Reply, Request},
+    socket,
+};
+use catchment_verbs::{
+    Access, RemoteBell, Wake, Watch, WcStatus,
+    mem::{Region, VolatileSlice},
+};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, OnceLock,
+        atomic::{Ordering, fence},
+    },
+    time::Duration,
+};
+
+/// A region of the peer, mapped here with the rights that it gave.
+pub(crate) struct RemoteMr {
+    key: u32,
+    addr: u64,
+    access: Access,
+    region: Arc<Region>,
+    link: Arc<PeerLink>,
+    /// The peer's queue pair through which the key is used.
+    target: u32,
+    owner_flag: SharedWord,
+    bell: OwnedFd,
+    watch: OnceLock<Arc<RemoteWatch>>,
+}
+
+impl RemoteMr {
+    /// Asks the peer for the region of `rkey` and maps it.
+    pub(crate) fn resolve(connection: &Connection, rkey: u32) -> Result<Arc<RemoteMr>, WcStatus> {
+        RemoteMr::ask(connection, rkey).map_err(|error| {
+            tracing::debug!(peer = %connection.link().gid(), rkey, %error, "rkey not resolved");
+            status_of(&error)
+        })
+    }
+
+    fn ask(connection: &Connection, rkey: u32) -> Result<Arc<RemoteMr>, CallError> {
+        let link = connection.link();
+        let target = connection.remote_qpn();
+        let (reply, descriptors) = link.call(&Request::Resolve { target, rkey }, &[])?;
+        let Reply::Region {
+            addr,
+            bytes,
+            access,
+        } = reply
+        else {
+            return Err(CallError::Protocol);
+        };
+        let [fd, bell]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| CallError::Protocol)?;
+        let access = Access::from_bits_truncate(access);
+        let bytes = usize::try_from(bytes).map_err(|_| CallError::Protocol)?;
+        let writable = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        Ok(Arc::new(RemoteMr {
+            key: rkey,
+            addr,
+            access,
+            region: Region::from_peer(fd, bytes, writable)?,
+            link: Arc::clone(link),
+            target,
+            owner_flag: SharedWord::new(link.bells(), owner_bell_offset(rkey))?,
+            bell,
+            watch: OnceLock::new(),
+        }))
+    }
+
+    #[inline]
+    pub(crate) fn key(&self) -> u32 {
+        self.key
+    }
+
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// False once the owner deregistered it.
+    #[inline]
+    pub(crate) fn is_valid(&self) -> bool {
+        let word = self
+            .link
+            .valid()
+            .whole()
+            .load_u64(valid_offset(self.key), Ordering::Acquire);
+        matches!(word, Ok(key) if key == u64::from(self.key))
+    }
+
+    /// Where `addr` is in the region, if `bytes` from there are inside and the rights allow it.
+    #[inline]
+    pub(crate) fn offset(&self, addr: u64, bytes: u64, rights: Access) -> Result<usize, WcStatus> {
+        let offset = addr.checked_sub(self.addr).ok_or(WcStatus::RemoteAccess)?;
+        let end = offset.checked_add(bytes).ok_or(WcStatus::RemoteAccess)?;
+        let inside = end <= self.region.bytes() as u64;
+        if inside && self.access.contains(rights) && self.is_valid() {
+            Ok(offset as usize)
+        } else {
+            Err(WcStatus::RemoteAccess)
+        }
+    }
+
+    /// All of its memory.
+    #[inline]
+    pub(crate) fn memory(&self) -> VolatileSlice<'_> {
+        self.region.whole()
+    }
+
+    /// Rings if the owner sleeps. The caller's stores are before its fence.
+    #[inline]
+    pub(crate) fn ring_fenced(&self) {
+        if doorbell::to_ring_fenced(self.owner_flag.get()) != 0 {
+            socket::ring(&self.bell);
+        }
+    }
+
+    /// The watch of this region; made at first use.
+    pub(crate) fn watch(&self) -> Result<Arc<RemoteWatch>, WcStatus> {
+        if self.watch.get().is_none() {
+            let watch = self.ask_watch().map_err(|error| status_of(&error))?;
+            self.link.add_watch(&watch);
+            let _ = self.watch.set(watch);
+        }
+        self.watch.get().cloned().ok_or(WcStatus::General)
+    }
+
+    fn ask_watch(&self) -> Result<Arc<RemoteWatch>, CallError> {
+        let event = socket::event_fd()?;
+        let request = Request::Watch {
+            target: self.target,
+            rkey: self.key,
+        };
+        let (reply, _) = self.link.call(&request, &[event.as_fd()])?;
+        let Reply::Watch { bit } = reply else {
+            return Err(CallError::Protocol);
+        };
+        Ok(Arc::new(RemoteWatch {
+            event,
+            bit,
+            flags: SharedWord::new(self.link.bells(), peers_bell_offset(self.key))?,
+            key: self.key,
+            link: Arc::clone(&self.link),
+        }))
+    }
+}
+
+/// What a failed question to the peer means for the request that needed the answer.
+pub(crate) fn status_of(error: &CallError) -> WcStatus {
+    match error {
+        CallError::Refused(_) => WcStatus::RemoteAccess,
+        CallError::Memory(_) | CallError::Protocol => WcStatus::RemoteOperation,
+        CallError::Io(_) | CallError::TimedOut | CallError::Gone => {
+            WcStatus::TransportRetryExceeded
+        }
+    }
+}
+
+/// The bell of a mapped region, for who fills it in place.
+pub(crate) struct ShmBell(pub(crate) Arc<RemoteMr>);
+
+impl RemoteBell for ShmBell {
+    fn ring(&self) {
+        fence(Ordering::SeqCst);
+        self.0.ring_fenced();
+    }
+
+    fn is_valid(&self) -> bool {
+        !self.0.link.is_dead() && self.0.is_valid()
+    }
+}
+
+/// Sleeps until the owner of a remote region notifies, deregisters it, or dies.
+pub(crate) struct RemoteWatch {
+    event: OwnedFd,
+    bit: u32,
+    flags: SharedWord,
+    key: u32,
+    link: Arc<PeerLink>,
+}
+
+impl RemoteWatch {
+    /// Ends the sleep of whoever waits.
+    pub(crate) fn wake_up(&self) {
+        socket::ring(&self.event);
+    }
+
+    fn is_gone(&self) -> bool {
+        let word = self
+            .link
+            .valid()
+            .whole()
+            .load_u64(valid_offset(self.key), Ordering::Acquire);
+        self.link.is_dead() || !matches!(word, Ok(key) if key == u64::from(self.key))
+    }
+}
+
+impl Watch for RemoteWatch {
+    fn arm(&self) {
+        doorbell::arm(self.flags.get(), self.bit);
+        if self.is_gone() {
+            // Nobody will ring any more.
+            self.wake_up();
+        }
+    }
+
+    fn disarm(&self) {
+        if may_disarm(self.bit) {
+            self.flags.get().clear(self.bit);
+        }
+    }
+
+    fn wait(&self, timeout: Duration) -> io::Result<Wake> {
+        wait_event(self.event.as_fd(), timeout)
+    }
+
+    fn wake(&self) {
+        fence(Ordering::SeqCst);
+        self.wake_up();
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// Regions known at once to one queue pair; more work too, but are asked for again and again.
+const CACHED: usize = 64;
+
+/// The regions of the peer that a queue pair used lately.
+#[derive(Default)]
+pub(crate) struct RemoteCache {
+    entries: Vec<Arc<RemoteMr>>,
+    last: usize,
+    victim: usize,
+    /// Written since the last [`RemoteCache::ring_fenced`]: one bit for each entry.
+    touched: u64,
+}
+
+impl RemoteCache {
+    /// The place of `rkey`, if it is known.
+    #[inline]
+    pub(crate) fn find(&mut self, rkey: u32) -> Option<usize> {
+        if let Some(mr) = self.entries.get(self.last)
+            && mr.key() == rkey
+        {
+            return Some(self.last);
+        }
+        let at = self.entries.iter().position(|mr| mr.key() == rkey)?;
+        self.last = at;
+        Some(at)
+    }
+
+    /// The region at a place that [`RemoteCache::find`] or [`RemoteCache::insert`] gave.
+    #[inline]
+    pub(crate) fn get(&self, at: usize) -> &Arc<RemoteMr> {
+        &self.entries[at]
+    }
+
+    /// The region at this place is being written.
+    #[inline]
+    pub(crate) fn touch(&mut self, at: usize) {
+        self.touched |= 1 << at;
+    }
+
+    /// Whether something was written that nobody was rung for.
+    #[inline]
+    pub(crate) fn is_touched(&self) -> bool {
+        self.touched != 0
+    }
+
+    /// Rings the owners of what was written and sleep. The caller has made a fence since.
+    #[inline]
+    pub(crate) fn ring_fenced(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        while touched != 0 {
+            self.entries[touched.trailing_zeros() as usize].ring_fenced();
+            touched &= touched - 1;
+        }
+    }
+
+    /// The regions that were written since somebody was last rung for them.
+    pub(crate) fn take_touched(&mut self) -> Vec<Arc<RemoteMr>> {
+        let touched = std::mem::take(&mut self.touched);
+        let entries = self.entries.iter().enumerate();
+        entries
+            .filter(|(at, _)| touched >> at & 1 != 0)
+            .map(|(_, mr)| Arc::clone(mr))
+            .collect()
+    }
+
+    /// Remembers a region; forgets those that are deregistered.
+    pub(crate) fn insert(&mut self, mr: Arc<RemoteMr>) -> usize {
+        if self.is_touched() {
+            fence(Ordering::SeqCst);
+            self.ring_fenced();
+        }
+        self.entries
+            .retain(|known| known.is_valid() && known.key() != mr.key());
+        if self.entries.len() < CACHED {
+            self.entries.push(mr);
+            self.last = self.entries.len() - 1;
+        } else {
+            self.victim = (self.victim + 1) % CACHED;
+            self.entries[self.victim] = mr;
+            self.last = self.victim;
+        }
+        self.last
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        *self = RemoteCache::default();
+    }
+}

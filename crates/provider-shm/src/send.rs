@@ -1,0 +1,392 @@
+//! Sending: messages into the peer's ring, and requests that must wait.
+use crate::{
+    connection::Connection,
+    inbox::{BAD_RECEIVE, Kind, MAX_FRAGMENT_BYTES, RECORD_HEADER_BYTES, Record},
+    one_sided::{self, Obstacle},
+    payload::{Part, Piece, Source},
+    proto::Request,
+    qp_core::{Inner, QpCore},
+    remote::RemoteCache,
+    ring::{self, Count},
+};
+use catchment_verbs::{QpState, SendOp, WcOpcode, WcStatus};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+/// The bytes of a request that waits.
+pub(crate) enum Kept {
+    /// A copy of inline data.
+    Inline(Box<[u8]>),
+    /// Registered memory, kept mapped.
+    Pieces(Vec<Piece>),
+    /// The elements are wrong: the request fails when its turn comes.
+    Wrong,
+}
+
+impl Kept {
+    /// A copy that outlives the call.
+    pub(crate) fn new(source: Source<'_>) -> Kept {
+        match source {
+            Source::Inline(data) => Kept::Inline(data.into()),
+            Source::Pieces(pieces) => Kept::Pieces(pieces.to_vec()),
+        }
+    }
+
+    fn source(&self) -> Result<Source<'_>, WcStatus> {
+        match self {
+            Kept::Inline(data) => Ok(Source::Inline(data)),
+            Kept::Pieces(pieces) => Ok(Source::Pieces(pieces)),
+            Kept::Wrong => Err(WcStatus::LocalProtection),
+        }
+    }
+}
+
+/// How far a request is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Progress {
+    /// The message has its receive.
+    begun: bool,
+    /// Payload bytes put into the ring.
+    sent: u64,
+    /// Since when there is no receive, or no peer.
+    since: Option<Instant>,
+}
+
+/// A request that could not be done when it was posted.
+pub(crate) struct Waiting {
+    pub(crate) wr_id: u64,
+    pub(crate) seq: u64,
+    pub(crate) op: SendOp,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    pub(crate) kept: Kept,
+    pub(crate) progress: Progress,
+}
+
+/// What became of an attempt to do a request.
+pub(crate) enum Outcome {
+    /// It is done, or failed.
+    Done(Result<u64, WcStatus>),
+    /// It must wait.
+    Wait,
+    /// The peer must be asked for a key.
+    Ask(Arc<Connection>, u32),
+}
+
+/// What [`QpCore::send_waiting`] needs to go on.
+pub(crate) enum Step {
+    /// Time, or the peer.
+    Rest,
+    /// An answer of the peer.
+    Ask(Arc<Connection>, u32),
+}
+
+/// The kind of completion that an operation has.
+#[inline]
+pub(crate) fn opcode(op: &SendOp) -> WcOpcode {
+    match op {
+        SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::Write,
+        SendOp::Read(_) => WcOpcode::Read,
+        SendOp::Send | SendOp::SendImm(_) => WcOpcode::Send,
+        SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
+        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+    }
+}
+
+/// A request that is at the front of the queue.
+pub(crate) struct Front<'a> {
+    pub(crate) op: &'a SendOp,
+    pub(crate) source: Source<'a>,
+    pub(crate) solicited: bool,
+}
+
+impl QpCore {
+    /// Does the requests that wait, as far as possible.
+    pub(crate) fn send_waiting(&self, inner: &mut Inner) -> Step {
+        loop {
+            let may_send = match self.state() {
+                QpState::Rts => true,
+                QpState::Sqd => inner.sends.front().is_some_and(|w| w.seq < inner.hold_from),
+                QpState::Reset | QpState::Init | QpState::Rtr | QpState::Err => false,
+            };
+            let Some(mut waiting) = may_send.then(|| inner.sends.pop_front()).flatten() else {
+                return Step::Rest;
+            };
+            let outcome = match waiting.kept.source() {
+                Ok(source) => {
+                    let front = Front {
+                        op: &waiting.op,
+                        source,
+                        solicited: waiting.solicited,
+                    };
+                    self.attempt(inner, &front, &mut waiting.progress)
+                }
+                Err(status) => Outcome::Done(Err(status)),
+            };
+            let (wr_id, seq) = (waiting.wr_id, waiting.seq);
+            let (signaled, opcode) = (waiting.signaled, opcode(&waiting.op));
+            // Back to the front: it is taken only when its completion is there.
+            inner.sends.push_front(waiting);
+            match outcome {
+                Outcome::Wait => return Step::Rest,
+                Outcome::Ask(connection, rkey) => return Step::Ask(connection, rkey),
+                Outcome::Done(result) => {
+                    let status = result.err();
+                    self.complete_send(wr_id, seq, signaled, result.map(|n| (opcode, n)));
+                    inner.pushed_send =
+                        Some(inner.pushed_send.unwrap_or(false) || status.is_some());
+                    self.pop_waiting(inner);
+                    if let Some(status) = status {
+                        self.blame(inner.connection.as_deref(), status);
+                        self.fail_locked(inner, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the peer that a request of ours was not allowed: its queue pair fails too
+    /// (IBTA 9.7.5.2.4).
+    pub(crate) fn blame(&self, connection: Option<&Connection>, status: WcStatus) {
+        let code = match status {
+            WcStatus::RemoteAccess => 1,
+            WcStatus::RemoteInvalidRequest => 2,
+            _ => return,
+        };
+        if let Some(connection) = connection {
+            connection.link().tell(&Request::Fault {
+                target: connection.remote_qpn(),
+                status: code,
+            });
+        }
+    }
+
+    /// Tries to do the request at the front.
+    pub(crate) fn attempt(
+        &self,
+        inner: &mut Inner,
+        front: &Front<'_>,
+        progress: &mut Progress,
+    ) -> Outcome {
+        let Some(connection) = inner.connection.clone() else {
+            let patience = inner.attributes.timeout * (u32::from(inner.attributes.retry_cnt) + 1);
+            return wait_until(progress, patience, WcStatus::TransportRetryExceeded);
+        };
+        if !connection.is_alive() {
+            return Outcome::Done(Err(WcStatus::TransportRetryExceeded));
+        }
+        if let Some((rkey, status)) = inner.refused.take()
+            && one_sided::target(front.op).is_some_and(|(remote, _)| remote.rkey == rkey)
+        {
+            return Outcome::Done(Err(status));
+        }
+        let done = match front.op {
+            SendOp::Write(_)
+            | SendOp::Read(_)
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. } => {
+                one_sided::execute(&connection, &mut inner.cache, front.op, front.source)
+            }
+            SendOp::WriteImm(..) | SendOp::Send | SendOp::SendImm(_) => {
+                return self.attempt_message(inner, &connection, front, progress);
+            }
+        };
+        outcome(done, connection)
+    }
+
+    fn attempt_message(
+        &self,
+        inner: &mut Inner,
+        connection: &Arc<Connection>,
+        front: &Front<'_>,
+        progress: &mut Progress,
+    ) -> Outcome {
+        if !progress.begun {
+            match begin(inner, connection, front) {
+                Begin::Begun => {
+                    progress.begun = true;
+                    progress.since = None;
+                }
+                Begin::NoRoom => return Outcome::Wait,
+                Begin::NoReceive => return rnr(inner, connection, progress),
+                Begin::Unknown(rkey) => return Outcome::Ask(Arc::clone(connection), rkey),
+                Begin::Done(result) => return Outcome::Done(result),
+            }
+        }
+        put_fragments(inner, connection, front, progress)
+    }
+}
+
+fn outcome(done: Result<u64, Obstacle>, connection: Arc<Connection>) -> Outcome {
+    match done {
+        Ok(bytes) => Outcome::Done(Ok(bytes)),
+        Err(Obstacle::Failed(status)) => Outcome::Done(Err(status)),
+        Err(Obstacle::Unknown(rkey)) => Outcome::Ask(connection, rkey),
+    }
+}
+
+/// Waits, but not longer than `patience`.
+fn wait_until(progress: &mut Progress, patience: Duration, status: WcStatus) -> Outcome {
+    let now = Instant::now();
+    let since = *progress.since.get_or_insert(now);
+    if now.saturating_duration_since(since) >= patience {
+        Outcome::Done(Err(status))
+    } else {
+        Outcome::Wait
+    }
+}
+
+/// The peer has no receive posted.
+fn rnr(inner: &Inner, connection: &Connection, progress: &mut Progress) -> Outcome {
+    let retries = inner.attributes.rnr_retry;
+    if retries >= 7 {
+        return Outcome::Wait;
+    }
+    let patience = connection.rnr_timer() * u32::from(retries);
+    wait_until(progress, patience, WcStatus::RnrRetryExceeded)
+}
+
+enum Begin {
+    Begun,
+    NoRoom,
+    NoReceive,
+    Unknown(u32),
+    Done(Result<u64, WcStatus>),
+}
+
+/// Finds the receive that the message takes, and does what comes before its first byte.
+fn begin(inner: &mut Inner, connection: &Arc<Connection>, front: &Front<'_>) -> Begin {
+    let inbox = connection.inbox();
+    let posted = inbox.posted().observe();
+    if inbox.recv_slots() == 0 || (posted.wrapping_sub(inner.begun) as i64) <= 0 {
+        return Begin::NoReceive;
+    }
+    if !has_room(inner, connection, 0) {
+        return Begin::NoRoom;
+    }
+    let bytes = front.source.bytes();
+    let room = inbox.receive(inner.begun).load(Ordering::Relaxed);
+    let refuse = |kind, status| (record(kind, front), Err(status));
+    let (last, result) = match front.op {
+        // The immediate needs a receive, but no bytes of it.
+        SendOp::WriteImm(_, imm) => {
+            match one_sided::execute(connection, &mut inner.cache, front.op, front.source) {
+                Err(Obstacle::Unknown(rkey)) => return Begin::Unknown(rkey),
+                Err(Obstacle::Failed(status)) => return Begin::Done(Err(status)),
+                Ok(written) => {
+                    let note = Record {
+                        imm: Some(*imm),
+                        message_bytes: written,
+                        ..record(Kind::WriteImm, front)
+                    };
+                    (note, Ok(written))
+                }
+            }
+        }
+        _ if room == BAD_RECEIVE => refuse(Kind::Unusable, WcStatus::RemoteOperation),
+        _ if bytes > room => refuse(Kind::TooLong, WcStatus::RemoteInvalidRequest),
+        _ => {
+            inner.begun += 1;
+            return Begin::Begun;
+        }
+    };
+    inner.begun += 1;
+    put_record(inner, connection, &last, |_| {});
+    Begin::Done(result)
+}
+
+fn record(kind: Kind, front: &Front<'_>) -> Record {
+    Record {
+        kind,
+        last: true,
+        solicited: front.solicited,
+        imm: None,
+        bytes: 0,
+        message_bytes: front.source.bytes(),
+    }
+}
+
+/// Whether a record with this payload fits now. A peer whose index is wrong has no room; its
+/// queue pair is broken, and its end will be noticed.
+fn has_room(inner: &Inner, connection: &Connection, payload: usize) -> bool {
+    let inbox = connection.inbox();
+    let needed = (RECORD_HEADER_BYTES + payload).next_multiple_of(RECORD_HEADER_BYTES) as u64;
+    ring::free_bytes(inbox.head(), inner.tail, inbox.ring_bytes().into())
+        .is_ok_and(|free| free >= needed)
+}
+
+/// Puts a record that fits, and publishes it.
+fn put_record(
+    inner: &mut Inner,
+    connection: &Connection,
+    record: &Record,
+    payload: impl FnOnce(u64),
+) {
+    let inbox = connection.inbox();
+    inbox.put(inner.tail, &record.encode());
+    payload(inner.tail + RECORD_HEADER_BYTES as u64);
+    inner.tail = inner.tail.wrapping_add(record.ring_bytes());
+    inbox.tail().publish(inner.tail);
+    inner.put = true;
+}
+
+/// Puts as much of a message as fits.
+fn put_fragments(
+    inner: &mut Inner,
+    connection: &Connection,
+    front: &Front<'_>,
+    progress: &mut Progress,
+) -> Outcome {
+    let total = front.source.bytes();
+    loop {
+        let left = total - progress.sent;
+        let bytes = left.min(MAX_FRAGMENT_BYTES as u64) as usize;
+        if !has_room(inner, connection, bytes) {
+            return Outcome::Wait;
+        }
+        let record = Record {
+            last: bytes as u64 == left,
+            imm: match front.op {
+                SendOp::SendImm(imm) => Some(*imm),
+                _ => None,
+            },
+            bytes: bytes as u32,
+            ..record(Kind::Send, front)
+        };
+        let skip = progress.sent as usize;
+        put_record(inner, connection, &record, |at| {
+            front.source.parts(skip, bytes, |done, part| {
+                let at = at.wrapping_add(done as u64);
+                match part {
+                    Part::Plain(data) => connection.inbox().put(at, data),
+                    Part::Memory(memory) => connection.inbox().put_memory(at, memory),
+                }
+            });
+        });
+        progress.sent += bytes as u64;
+        if record.last {
+            return Outcome::Done(Ok(total));
+        }
+    }
+}
+
+/// Executes a one-sided request on the owner's thread, which may ask the peer. Requests that wait
+/// go through [`QpCore::attempt`].
+pub(crate) fn execute_now(
+    connection: &Arc<Connection>,
+    cache: &mut RemoteCache,
+    op: &SendOp,
+    source: Source<'_>,
+) -> Result<u64, WcStatus> {
+    loop {
+        match one_sided::execute(connection, cache, op, source) {
+            Ok(bytes) => return Ok(bytes),
+            Err(Obstacle::Failed(status)) => return Err(status),
+            Err(Obstacle::Unknown(rkey)) => {
+                cache.insert(crate::remote::RemoteMr::resolve(connection, rkey)?);
+            }
+        }
+    }
+}

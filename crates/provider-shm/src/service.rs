@@ -1,0 +1,371 @@
+//! The service thread of a context: answers peers, notices their death, looks after requests that
+//! wait. It never waits for a peer itself.
+use crate::{
+    connection::Connection,
+    context::State,
+    link::PeerLink,
+    proto::{MESSAGE_BYTES, QpFacts, Refusal, Reply, Request},
+    qp_core::QpCore,
+    socket,
+};
+use catchment_verbs::{Gid, QpState};
+use rustix::{event::epoll, io::Errno, net::SocketFlags};
+use std::{
+    collections::BTreeMap,
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Arc, atomic::Ordering},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+const LISTENER: u64 = 0;
+const WAKE: u64 = 1;
+/// Set in the epoll data of our own connections to peers.
+const LINK: u64 = 1 << 63;
+
+/// How long a new connection may take to say who it is.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections that have not said who they are; when more come, the oldest goes.
+const MAX_SILENT: usize = 64;
+/// How often requests that wait are looked at while no thread of the application polls.
+const TICK: Duration = Duration::from_millis(5);
+
+/// Starts the thread.
+pub(crate) fn start(state: Arc<State>, listener: OwnedFd) -> io::Result<JoinHandle<()>> {
+    let add = |fd: BorrowedFd<'_>, token| {
+        let data = epoll::EventData::new_u64(token);
+        epoll::add(&state.epoll, fd, data, epoll::EventFlags::IN)
+    };
+    add(listener.as_fd(), LISTENER)?;
+    add(state.wake.as_fd(), WAKE)?;
+    std::thread::Builder::new()
+        .name("catchment-shm".into())
+        .spawn(move || Service::new(state, listener).run())
+}
+
+/// The service thread notices when this peer is gone.
+pub(crate) fn watch_link(epoll_fd: &OwnedFd, link: &PeerLink) -> io::Result<()> {
+    let data = epoll::EventData::new_u64(LINK | link.id());
+    epoll::add(epoll_fd, link.fd(), data, epoll::EventFlags::RDHUP)?;
+    Ok(())
+}
+
+/// A peer that connected to us.
+struct Asker {
+    fd: OwnedFd,
+    /// Who it is, once it said so.
+    gid: Option<Gid>,
+    since: Instant,
+}
+
+struct Service {
+    state: Arc<State>,
+    listener: OwnedFd,
+    /// By number; numbers grow, so the oldest is first.
+    askers: BTreeMap<u64, Asker>,
+    next: u64,
+}
+
+type Answer = Result<(Reply, Vec<OwnedFd>), Refusal>;
+
+impl Service {
+    fn new(state: Arc<State>, listener: OwnedFd) -> Service {
+        Service {
+            state,
+            listener,
+            askers: BTreeMap::new(),
+            next: WAKE + 1,
+        }
+    }
+
+    fn run(&mut self) {
+        let mut space = [MaybeUninit::uninit(); 64];
+        while !self.state.stop.load(Ordering::Acquire) {
+            let timeout = self.timeout().map(socket::timespec);
+            let events = match epoll::wait(&self.state.epoll, &mut space[..], timeout.as_ref()) {
+                Ok((events, _)) => events,
+                Err(Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::error!(%error, "service thread ends: epoll_wait failed");
+                    return;
+                }
+            };
+            for event in events.iter() {
+                self.handle(event.data.u64());
+            }
+            self.look_after();
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if !self.state.waiting().is_empty() {
+            return Some(TICK);
+        }
+        let silent = self.askers.values().find(|asker| asker.gid.is_none())?;
+        Some(HELLO_TIMEOUT.saturating_sub(silent.since.elapsed()) + TICK)
+    }
+
+    fn handle(&mut self, token: u64) {
+        match token {
+            LISTENER => self.accept(),
+            WAKE => {
+                socket::take_rings(&self.state.wake);
+            }
+            _ if token & LINK != 0 => self.lose_link(token & !LINK),
+            _ => self.serve(token),
+        }
+    }
+
+    /// What is due without anybody asking.
+    fn look_after(&mut self) {
+        let late: Vec<_> = self
+            .askers
+            .iter()
+            .filter(|(_, asker)| asker.gid.is_none() && asker.since.elapsed() > HELLO_TIMEOUT)
+            .map(|(token, _)| *token)
+            .collect();
+        for token in late {
+            self.close(token, "it did not say who it is");
+        }
+        if self.state.take_overrun() {
+            for qp in self.state.queue_pairs() {
+                qp.fail_if_overrun();
+            }
+        }
+        for qp in self.state.waiting() {
+            qp.progress(false, false);
+        }
+    }
+
+    fn accept(&mut self) {
+        match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        {
+            Ok(fd) => self.admit(fd),
+            // No descriptor is left: an unfriendly peer must not keep them all.
+            Err(Errno::MFILE | Errno::NFILE) => {
+                if !self.close_oldest_silent() {
+                    tracing::warn!("no descriptor left for a peer; raise the limit (ulimit -n)");
+                    std::thread::sleep(TICK);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn admit(&mut self, fd: OwnedFd) {
+        if let Err(error) = socket::check_credentials(&fd) {
+            tracing::warn!(%error, "peer refused");
+            return;
+        }
+        let silent = self.askers.values().filter(|a| a.gid.is_none()).count();
+        if silent >= MAX_SILENT {
+            self.close_oldest_silent();
+        }
+        let token = self.next;
+        self.next += 1;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        let data = epoll::EventData::new_u64(token);
+        if epoll::add(&self.state.epoll, &fd, data, flags).is_ok() {
+            let (gid, since) = (None, Instant::now());
+            self.askers.insert(token, Asker { fd, gid, since });
+        }
+    }
+
+    fn close_oldest_silent(&mut self) -> bool {
+        let silent = self.askers.iter().find(|(_, a)| a.gid.is_none());
+        let Some(token) = silent.map(|(token, _)| *token) else {
+            return false;
+        };
+        self.close(token, "too many others wait");
+        true
+    }
+
+    fn close(&mut self, token: u64, reason: &str) {
+        if self.askers.remove(&token).is_some() {
+            tracing::debug!(reason, "connection of a peer closed");
+            for mr in self.state.keys.all() {
+                mr.drop_watchers(token);
+            }
+        }
+    }
+
+    fn serve(&mut self, token: u64) {
+        let Some(asker) = self.askers.get(&token) else {
+            return;
+        };
+        let mut bytes = [0; MESSAGE_BYTES];
+        let (len, descriptors) = match socket::recv(asker.fd.as_fd(), &mut bytes) {
+            Ok(Some(message)) => message,
+            Ok(None) => return self.close(token, "it hung up"),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) => return self.close(token, &error.to_string()),
+        };
+        let request = Request::decode(&bytes[..len])
+            .filter(|request| request.descriptors() == descriptors.len());
+        let Some(request) = request else {
+            let fd = asker.fd.as_fd();
+            let _ = socket::send(fd, &Reply::Refused(Refusal::Malformed).encode(), &[]);
+            return self.close(token, "its message makes no sense");
+        };
+        if let Err(reason) = self.answer(token, request, descriptors) {
+            self.close(token, &reason);
+        }
+    }
+
+    /// Answers; an error closes the connection.
+    fn answer(
+        &mut self,
+        token: u64,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), String> {
+        let Some(asker) = self.askers.get_mut(&token) else {
+            return Ok(());
+        };
+        let answer = match (request, asker.gid) {
+            (Request::Hello { gid }, None) => {
+                asker.gid = Some(gid);
+                hello(&self.state)
+            }
+            (Request::Hello { .. }, Some(_)) => return Err("it said twice who it is".into()),
+            (_, None) => return Err("it did not say first who it is".into()),
+            (Request::OpenQp { target, caller }, Some(gid)) => {
+                open_qp(&self.state, gid, target, caller, descriptors)
+            }
+            (Request::Resolve { target, rkey }, Some(gid)) => {
+                resolve(&self.state, gid, target, rkey)
+            }
+            (Request::Watch { target, rkey }, Some(gid)) => {
+                watch(&self.state, (gid, token), target, rkey, descriptors)
+            }
+            (Request::Fault { target, status }, Some(gid)) => {
+                fault(&self.state, gid, target, status);
+                return Ok(());
+            }
+        };
+        let (reply, descriptors) = answer.unwrap_or_else(|no| (Reply::Refused(no), Vec::new()));
+        let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        socket::send(asker.fd.as_fd(), &reply.encode(), &borrowed).map_err(|e| e.to_string())
+    }
+
+    /// A peer is gone, with everything that it had.
+    fn lose_link(&mut self, id: u64) {
+        let Some(link) = self.state.link_of_id(id) else {
+            return;
+        };
+        let _ = epoll::delete(&self.state.epoll, link.fd());
+        link.die();
+        for qp in self.state.queue_pairs() {
+            qp.fail_if_linked(id);
+        }
+        for mr in self.state.keys.all() {
+            mr.wake_owner();
+        }
+    }
+}
+
+fn dup(fd: BorrowedFd<'_>) -> Result<OwnedFd, Refusal> {
+    fd.try_clone_to_owned().map_err(|_| Refusal::NoDescriptor)
+}
+
+fn hello(state: &State) -> Answer {
+    let valid = state.keys.valid().read_only_fd();
+    let valid = valid.map_err(|_| Refusal::NoDescriptor)?;
+    Ok((Reply::Hello, vec![valid, dup(state.keys.bells().fd())?]))
+}
+
+/// The queue pair that a peer means, if it is connected with that peer.
+fn target_of(state: &State, gid: Gid, target: u32) -> Result<Arc<QpCore>, Refusal> {
+    let qp = state.queue_pair(target).ok_or(Refusal::NoQueuePair)?;
+    match qp.lock().peer.as_ref() {
+        None => return Err(Refusal::NotReady),
+        Some(peer) if peer.endpoint.gid != gid => return Err(Refusal::NotYourPeer),
+        Some(_) => {}
+    }
+    match qp.state() {
+        QpState::Rtr | QpState::Rts | QpState::Sqd => Ok(qp),
+        QpState::Reset | QpState::Init => Err(Refusal::NotReady),
+        QpState::Err => Err(Refusal::Broken),
+    }
+}
+
+fn open_qp(
+    state: &State,
+    gid: Gid,
+    target: u32,
+    caller: QpFacts,
+    descriptors: Vec<OwnedFd>,
+) -> Answer {
+    let qp = target_of(state, gid, target)?;
+    let mut inner = qp.lock();
+    let Some(peer) = inner.peer.as_ref() else {
+        return Err(Refusal::NotReady);
+    };
+    if peer.endpoint.qpn != caller.qpn {
+        return Err(Refusal::NotYourPeer);
+    }
+    let link = Arc::clone(&peer.link);
+    let connection = Connection::new(link, caller, descriptors).map_err(|error| {
+        tracing::warn!(%error, "a peer's queue pair cannot be used");
+        Refusal::Malformed
+    })?;
+    if !qp.connect(&mut inner, connection) {
+        return Err(Refusal::NotReady);
+    }
+    let facts = qp.facts(&inner);
+    let descriptors = qp
+        .descriptors(&inner.inbox)
+        .into_iter()
+        .map(dup)
+        .collect::<Result<_, _>>()?;
+    drop(inner);
+    qp.go_on();
+    Ok((Reply::Qp(facts), descriptors))
+}
+
+fn resolve(state: &State, gid: Gid, target: u32, rkey: u32) -> Answer {
+    let qp = target_of(state, gid, target)?;
+    let mr = state.keys.lookup(rkey).ok_or(Refusal::NoRegion)?;
+    if mr.pd() != qp.pd || !mr.access().is_remote() {
+        return Err(Refusal::NoRegion);
+    }
+    let region = mr.export().map_err(|_| Refusal::NoDescriptor)?;
+    let watch = mr.watch().map_err(|_| Refusal::NoDescriptor)?;
+    let bell = dup(watch.event())?;
+    let reply = Reply::Region {
+        addr: mr.region().addr(),
+        bytes: mr.region().bytes() as u64,
+        access: mr.access().bits(),
+    };
+    Ok((reply, vec![region, bell]))
+}
+
+fn watch(
+    state: &State,
+    (gid, token): (Gid, u64),
+    target: u32,
+    rkey: u32,
+    descriptors: Vec<OwnedFd>,
+) -> Answer {
+    let qp = target_of(state, gid, target)?;
+    let mr = state.keys.lookup(rkey).ok_or(Refusal::NoRegion)?;
+    let event = descriptors.into_iter().next().ok_or(Refusal::Malformed)?;
+    if mr.pd() != qp.pd || !mr.access().is_remote() {
+        return Err(Refusal::NoRegion);
+    }
+    let bit = mr.add_watcher(token, event);
+    Ok((Reply::Watch { bit }, Vec::new()))
+}
+
+fn fault(state: &State, gid: Gid, target: u32, status: u32) {
+    if let Ok(qp) = target_of(state, gid, target) {
+        let reason = if status == 1 {
+            "a request of the peer did not fit the rkey, bounds or rights"
+        } else {
+            "a request of the peer is not allowed on this queue pair"
+        };
+        qp.fail(Some(reason));
+    }
+}

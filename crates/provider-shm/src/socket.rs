@@ -1,0 +1,175 @@
+//! The unix sockets between contexts: names, credentials, messages with descriptors.
+//!
+//! The sockets keep message boundaries (`SOCK_SEQPACKET`), so one receive is one message and a
+//! peer cannot leave half of one behind.
+use catchment_verbs::Gid;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+        SocketType,
+    },
+};
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+/// Most descriptors of one message.
+pub(crate) const MAX_FDS: usize = 3;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// The abstract address of a context: it has no place in the file system and goes with its owner.
+fn address(gid: Gid) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new_abstract_name(
+        format!("catchment-shm-{gid}").as_bytes(),
+    )?)
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    Ok(rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?)
+}
+
+/// Starts to listen under the name of `gid`.
+pub(crate) fn listen(gid: Gid) -> io::Result<OwnedFd> {
+    let fd = socket()?;
+    rustix::net::bind(&fd, &address(gid)?)?;
+    rustix::net::listen(&fd, BACKLOG)?;
+    Ok(fd)
+}
+
+/// Connects to the context `gid`; waits until `deadline` while too many others do the same.
+pub(crate) fn connect(gid: Gid, deadline: Instant) -> io::Result<OwnedFd> {
+    let fd = socket()?;
+    let address = address(gid)?;
+    loop {
+        match rustix::net::connect(&fd, &address) {
+            Ok(()) => break,
+            Err(Errno::AGAIN) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    check_credentials(&fd)?;
+    Ok(fd)
+}
+
+/// Refuses every peer that is neither the same user nor root.
+pub(crate) fn check_credentials(fd: &OwnedFd) -> io::Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(fd)?;
+    let ours = rustix::process::geteuid();
+    if peer.uid == ours || peer.uid.is_root() {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!(
+            "process {} belongs to user {}, this one to user {}; run both as the same user",
+            peer.pid.as_raw_nonzero(),
+            peer.uid.as_raw(),
+            ours.as_raw()
+        ),
+    ))
+}
+
+/// Sends one message. Never blocks.
+pub(crate) fn send(
+    fd: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let sent = rustix::net::sendmsg(fd, &[IoSlice::new(bytes)], &mut control, flags)?;
+    if sent == bytes.len() {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::WriteZero.into())
+    }
+}
+
+/// Takes one message; `None` when the peer is gone. Never blocks. Descriptors that did not fit or
+/// a message that is too long make an error; what was received of them is closed.
+pub(crate) fn recv(
+    fd: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let seen = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(bytes)], &mut control, flags)?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            descriptors.extend(received);
+        }
+    }
+    if seen
+        .flags
+        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
+    {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "a message or its descriptors are longer than any of this protocol",
+        ));
+    }
+    Ok((seen.bytes > 0).then_some((seen.bytes, descriptors)))
+}
+
+/// Waits until `fd` is readable; false when the deadline passed.
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&timespec(left))) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// A duration as the system takes it; the longest it can take if it is longer.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+/// An event counter that never blocks.
+pub(crate) fn event_fd() -> io::Result<OwnedFd> {
+    use rustix::event::EventfdFlags;
+    Ok(rustix::event::eventfd(
+        0,
+        EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+    )?)
+}
+
+/// Makes an event counter readable. A full counter is readable already; a peer's descriptor may
+/// be anything, and then nobody is woken.
+pub(crate) fn ring(fd: impl AsFd) {
+    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+}
+
+/// Takes all rings; true if there was one.
+pub(crate) fn take_rings(fd: impl AsFd) -> bool {
+    rustix::io::read(fd, &mut [0u8; 8]).is_ok()
+}
