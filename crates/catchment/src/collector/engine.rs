@@ -135,7 +135,10 @@ impl Engine {
                 )));
             }
         }
-        while superseded.iter().any(|id| self.sessions().running.contains_key(id)) {
+        while superseded
+            .iter()
+            .any(|id| self.sessions().running.contains_key(id))
+        {
             if Instant::now() >= deadline {
                 return Err(Refusal::new(
                     RefusalCode::Busy,
@@ -207,18 +210,23 @@ impl Engine {
     }
 
     pub(super) fn grants(hello: &Hello, devices: &[Arc<Device>]) -> Vec<StreamGrant> {
-        let grant = |(stream, (wanted, device)): (u32, (&crate::session::message::Device, &Arc<Device>))| StreamGrant {
+        let grant = |(stream, (wanted, device)): (
+            u32,
+            (&crate::session::message::Device, &Arc<Device>),
+        )| StreamGrant {
             device: wanted.name.clone(),
             stream,
             next_packet: device.next_packet(),
         };
-        (0..).zip(hello.devices.iter().zip(devices)).map(grant).collect()
+        (0..)
+            .zip(hello.devices.iter().zip(devices))
+            .map(grant)
+            .collect()
     }
 
     pub(super) fn new_epoch(&self) -> Result<u32, Refusal> {
-        random_epoch().map_err(|error| {
-            Refusal::new(RefusalCode::Internal, error.to_string(), "report this")
-        })
+        random_epoch()
+            .map_err(|error| Refusal::new(RefusalCode::Internal, error.to_string(), "report this"))
     }
 
     pub(super) fn lease_ms(&self) -> u32 {
@@ -245,7 +253,10 @@ impl Engine {
         let context = self.context(provider)?.clone();
         let allocated = tokio::task::spawn_blocking(move || Ring::allocate(&context, layout)).await;
         let failed = |error: &dyn std::fmt::Display| {
-            let reason = format!("cannot allocate a ring of {} bytes: {error}", layout.total_bytes());
+            let reason = format!(
+                "cannot allocate a ring of {} bytes: {error}",
+                layout.total_bytes()
+            );
             let remedy = "ask for fewer or smaller blocks, or give the collector more memory";
             Refusal::new(RefusalCode::NoResource, reason, remedy)
         };

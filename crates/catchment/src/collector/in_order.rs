@@ -43,7 +43,12 @@ impl<B> InOrder<B> {
 
     /// Takes a block, and hands on every block whose turn has come. Blocks that come twice are
     /// dropped.
-    pub(super) fn push(&mut self, header: BlockHeader, block: B, mut hand_on: impl FnMut(B)) -> Tally {
+    pub(super) fn push(
+        &mut self,
+        header: BlockHeader,
+        block: B,
+        mut hand_on: impl FnMut(B),
+    ) -> Tally {
         let mut tally = Tally::default();
         match self.place(&header) {
             Place::Now => {

@@ -1,11 +1,7 @@
 //! The receiving thread of a session: from the ring to the workers.
 //!
 //! It spins a little, then sleeps until the source rings. It holds no lock and posts nothing.
-use super::{
-    in_order::InOrder,
-    stream::Stream,
-    workers::Queue,
-};
+use super::{in_order::InOrder, stream::Stream, workers::Queue};
 use catchment_transfer::{PeerMisbehaved, ReceivedBlock, Receiver, Step, WaitPolicy, Waiter};
 use catchment_verbs::Watch;
 use std::{

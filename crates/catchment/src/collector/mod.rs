@@ -16,9 +16,7 @@ mod stream;
 mod workers;
 
 use crate::{
-    observe::{
-        CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError,
-    },
+    observe::{CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError},
     session::{
         host::{Host, HostError},
         io::{
@@ -246,7 +244,9 @@ impl Collector {
             tls: None,
             insecure: false,
             dashboard: None,
-            workers: std::thread::available_parallelism().map_or(1, usize::from).min(4),
+            workers: std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(4),
             lease: Duration::from_secs(5),
             ring_bytes_max: 1 << 30,
             rules: PathRules::default(),

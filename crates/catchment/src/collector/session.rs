@@ -2,15 +2,17 @@
 //! them down.
 use super::{
     engine::{Engine, Registration},
-    intake::{Intake, IntakeError, Lane},
     in_order::InOrder,
+    intake::{Intake, IntakeError, Lane},
     ring::Ring,
     stream::Stream,
 };
 use crate::{
     observe::{SessionGuard, SourceTotals},
     session::{
-        collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Output},
+        collector_side::{
+            CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Output,
+        },
         io::{Accepted, Connection, RecvError, Slot},
         message::{
             Connect, Goodbye, Hello, Message, SourceStats, StreamDelivered, StreamStart, Welcome,
@@ -47,8 +49,7 @@ pub(super) async fn run(engine: Arc<Engine>, accepted: Accepted) {
         registration,
         engine,
     };
-    session
-        .machine_input(Input::Message(Message::Hello(accepted.hello)));
+    session.machine_input(Input::Message(Message::Hello(accepted.hello)));
     let ended = Box::pin(session.drive()).await;
     match &ended {
         Ended::Finished => tracing::info!(%peer, "session finished"),
@@ -201,7 +202,9 @@ impl Session {
         let receiver = Receiver::new(ring.mr.clone(), ring.layout, u64::from(epoch), options)
             .map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string(), "report this"))?;
         let welcome = Welcome {
-            protocol: hello.protocol.common(crate::session::message::ProtocolRange::OURS)
+            protocol: hello
+                .protocol
+                .common(crate::session::message::ProtocolRange::OURS)
                 .unwrap_or(crate::session::message::PROTOCOL_VERSION),
             epoch,
             provider: choice.provider.clone(),
@@ -217,7 +220,10 @@ impl Session {
             reason: choice.reason,
             ring,
             receiver,
-            streams: devices.into_iter().map(|d| Arc::new(Stream::new(d))).collect(),
+            streams: devices
+                .into_iter()
+                .map(|d| Arc::new(Stream::new(d)))
+                .collect(),
         });
         self.hello = Some(hello);
         self.machine
@@ -226,7 +232,10 @@ impl Session {
     }
 
     async fn on_connect(&mut self, connect: Connect) -> Result<(), Refusal> {
-        let setup = self.setup.take().ok_or_else(|| fault(&"no ring at Connect"))?;
+        let setup = self
+            .setup
+            .take()
+            .ok_or_else(|| fault(&"no ring at Connect"))?;
         let mut ring = setup.ring;
         let endpoint = connect.endpoint;
         let (ring, connected) = tokio::task::spawn_blocking(move || {
@@ -264,7 +273,10 @@ impl Session {
             ring,
             intake: Some(intake),
             lanes: numbers,
-            _open: self.engine.metrics.session_opened(&setup.provider, &setup.reason),
+            _open: self
+                .engine
+                .metrics
+                .session_opened(&setup.provider, &setup.reason),
         });
         self.slot = None;
         self.machine.ready(Instant::now()).map_err(|e| fault(&e))
@@ -283,7 +295,10 @@ impl Session {
                 dropped_oldest: report.dropped_oldest,
                 dropped_newest: report.dropped_newest,
             };
-            lane.stream.device().metrics().source_reported(hello.instance, totals);
+            lane.stream
+                .device()
+                .metrics()
+                .source_reported(hello.instance, totals);
         }
     }
 
@@ -365,6 +380,9 @@ fn misbehaved(error: &IntakeError) -> Refusal {
 }
 
 fn fault(what: &dyn std::fmt::Display) -> Refusal {
-    Refusal::new(RefusalCode::Internal, what.to_string(), "report this with the collector's log")
+    Refusal::new(
+        RefusalCode::Internal,
+        what.to_string(),
+        "report this with the collector's log",
+    )
 }
-

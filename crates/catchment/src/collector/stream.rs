@@ -182,7 +182,10 @@ impl Stream {
             verified, bytes, ..
         } = assembly.partial.take()?;
         let last = Some(block);
-        Some(frame(verified, FrameBytes::Assembled { bytes, _last: last }))
+        Some(frame(
+            verified,
+            FrameBytes::Assembled { bytes, _last: last },
+        ))
     }
 
     fn offer(&self, assembly: &mut Assembly, frame: Frame) -> Step {

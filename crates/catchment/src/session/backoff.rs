@@ -31,7 +31,9 @@ impl Backoff {
     /// was Ready). Never shorter than `retry_after`, the peer's own demand; the jitter is added
     /// to it.
     pub fn delay(&self, attempt: u32, retry_after: Duration) -> Duration {
-        let doubled = self.base.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX));
+        let doubled = self
+            .base
+            .saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX));
         let half = doubled.min(self.cap) / 2;
         let jitter = half.mul_f64(unit(self.seed ^ u64::from(attempt)));
         if retry_after.is_zero() {
@@ -82,6 +84,9 @@ mod tests {
             .collect();
         waits.sort();
         let crowd = waits.windows(20).map(|w| w[19] - w[0]).min().unwrap();
-        assert!(crowd > Duration::from_millis(2), "20 sources within {crowd:?}");
+        assert!(
+            crowd > Duration::from_millis(2),
+            "20 sources within {crowd:?}"
+        );
     }
 }

@@ -105,8 +105,8 @@ fn ring_size(blocks: u32, block_bytes: u32, prefix: &'static str) -> Checked {
         blocks,
         "1 to 65536",
     )?;
-    let size_ok =
-        (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes) && block_bytes.is_multiple_of(64);
+    let size_ok = (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes)
+        && block_bytes.is_multiple_of(64);
     ensure(
         size_ok,
         field("block_bytes"),
@@ -194,9 +194,7 @@ impl Device {
             let field = || format!("devices[{index}].format");
             text(format, 128, field, "1 to 128 printable characters")?;
         }
-        number(self.next_packet, || {
-            format!("devices[{index}].next_packet")
-        })
+        number(self.next_packet, || format!("devices[{index}].next_packet"))
     }
 }
 
@@ -222,7 +220,12 @@ impl Welcome {
             self.lease_ms,
             "100 to 600000",
         )?;
-        count(self.streams.len(), DEVICES_MAX, "streams", "1 to 65536 streams")?;
+        count(
+            self.streams.len(),
+            DEVICES_MAX,
+            "streams",
+            "1 to 65536 streams",
+        )?;
         for (i, grant) in self.streams.iter().enumerate() {
             let next = grant.next_packet.unwrap_or(0);
             number(next, || format!("streams[{i}].next_packet"))?;

@@ -275,7 +275,11 @@ impl CollectorSide {
         for stream in stats.streams.iter().map(|stats| stats.stream) {
             let known = self.numbers.binary_search(&stream).is_ok();
             if !known || !seen.insert(stream) {
-                let what = if known { "twice" } else { "not of this session" };
+                let what = if known {
+                    "twice"
+                } else {
+                    "not of this session"
+                };
                 let problem = format_args!("stream {stream} is {what}");
                 return Err(unknown_stream(MessageKind::SourceStats, problem));
             }

@@ -9,7 +9,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::{CowStrDeserializer, MapAccessDeserializer};
-use serde::de::{DeserializeOwned, DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde::{Deserialize, Deserializer};
 
 use super::message::ProtocolRange;

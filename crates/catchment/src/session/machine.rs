@@ -76,12 +76,10 @@ impl Ended {
     /// What a source does next.
     pub fn retry(&self) -> Retry {
         match self {
-            Ended::Refused(refusal) | Ended::Revoked(refusal) => {
-                match refusal.retry_after_ms {
-                    Some(wait_ms) => Retry::After(Duration::from_millis(wait_ms.into())),
-                    None => Retry::Never,
-                }
-            }
+            Ended::Refused(refusal) | Ended::Revoked(refusal) => match refusal.retry_after_ms {
+                Some(wait_ms) => Retry::After(Duration::from_millis(wait_ms.into())),
+                None => Retry::Never,
+            },
             Ended::Finished | Ended::Misbehaved(_) | Ended::Withdrawn(_) => Retry::Never,
             Ended::HandshakeTimeout { .. }
             | Ended::LeaseExpired { .. }
@@ -176,7 +174,11 @@ impl<E> Core<E> {
         })
     }
 
-    pub(super) fn handshake_expired(&self, now: Instant, waiting_for: MessageKind) -> Option<Ended> {
+    pub(super) fn handshake_expired(
+        &self,
+        now: Instant,
+        waiting_for: MessageKind,
+    ) -> Option<Ended> {
         (now >= self.handshake_until).then_some(Ended::HandshakeTimeout {
             waiting_for,
             limit: self.handshake,

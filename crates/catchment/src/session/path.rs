@@ -231,7 +231,10 @@ fn against_shm(collector: &Host, source: &Host) -> Option<Against> {
     }
     if source.uid != collector.uid {
         return Some(Against {
-            reason: format!("other user (uid {}, collector uid {})", source.uid, collector.uid),
+            reason: format!(
+                "other user (uid {}, collector uid {})",
+                source.uid, collector.uid
+            ),
             remedy: "run source and collector as the same user",
         });
     }
@@ -355,8 +358,14 @@ mod tests {
         let error = decide(&host(), &["ibverbs", "roce"], &PathRules::default()).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("shm: the source does not offer it"), "{text}");
-        assert!(text.contains("ibverbs: the collector does not have it"), "{text}");
-        assert!(text.contains("roce: the collector does not have it"), "{text}");
+        assert!(
+            text.contains("ibverbs: the collector does not have it"),
+            "{text}"
+        );
+        assert!(
+            text.contains("roce: the collector does not have it"),
+            "{text}"
+        );
     }
 
     #[test]

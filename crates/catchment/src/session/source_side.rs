@@ -220,7 +220,10 @@ impl SourceSide {
         match (message, self.state) {
             (Message::Welcome(welcome), State::WaitWelcome) => self.on_welcome(welcome)?,
             (Message::Ready(_), State::WaitReady) => self.on_ready(now),
-            (Message::Refused(refusal), State::WaitWelcome | State::Deciding | State::WaitReady) => {
+            (
+                Message::Refused(refusal),
+                State::WaitWelcome | State::Deciding | State::WaitReady,
+            ) => {
                 self.end(Ended::Refused(refusal));
             }
             (Message::Revoke(revoke), State::Streaming | State::Leaving) => {
@@ -364,10 +367,17 @@ fn check_welcome(hello: &Hello, welcome: &Welcome) -> Result<Vec<u32>, Refusal> 
     };
     if welcome.protocol < hello.protocol.min || welcome.protocol > hello.protocol.max {
         let ProtocolRange { min, max } = hello.protocol;
-        let reason = format!("Welcome chose version {}, not in {min} to {max}", welcome.protocol);
+        let reason = format!(
+            "Welcome chose version {}, not in {min} to {max}",
+            welcome.protocol
+        );
         return Err(bad(reason));
     }
-    if !hello.providers.iter().any(|offer| offer.name == welcome.provider) {
+    if !hello
+        .providers
+        .iter()
+        .any(|offer| offer.name == welcome.provider)
+    {
         let reason = format!("Welcome chose provider {}, not offered", welcome.provider);
         return Err(bad(reason));
     }

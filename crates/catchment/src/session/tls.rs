@@ -129,10 +129,12 @@ fn pair(files: &TlsFiles, error: &rustls::Error) -> TlsError {
 fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| TlsError::Authority {
-            path: path.to_owned(),
-            detail: error.to_string(),
-        })?;
+        roots
+            .add(certificate)
+            .map_err(|error| TlsError::Authority {
+                path: path.to_owned(),
+                detail: error.to_string(),
+            })?;
     }
     Ok(roots)
 }
@@ -252,8 +254,17 @@ mod tests {
 
     #[test]
     fn local_addresses_need_nothing() {
-        for addr in ["127.0.0.1:1", "127.9.8.7:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
-            assert_eq!(rule(addr, false, false), Ok(Protection::PlainLocal), "{addr}");
+        for addr in [
+            "127.0.0.1:1",
+            "127.9.8.7:1",
+            "[::1]:1",
+            "[::ffff:127.0.0.1]:1",
+        ] {
+            assert_eq!(
+                rule(addr, false, false),
+                Ok(Protection::PlainLocal),
+                "{addr}"
+            );
             assert_eq!(rule(addr, true, false), Ok(Protection::Tls), "{addr}");
         }
         assert_eq!(
@@ -264,11 +275,24 @@ mod tests {
 
     #[test]
     fn other_addresses_need_certificates_or_an_explicit_word() {
-        for addr in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[fe80::1]:1", "[::ffff:10.0.0.1]:1"] {
+        for addr in [
+            "0.0.0.0:1",
+            "[::]:1",
+            "10.0.0.1:1",
+            "[fe80::1]:1",
+            "[::ffff:10.0.0.1]:1",
+        ] {
             let error = rule(addr, false, false).unwrap_err().to_string();
-            assert!(error.contains("--insecure") && error.contains("catchment cert"), "{error}");
+            assert!(
+                error.contains("--insecure") && error.contains("catchment cert"),
+                "{error}"
+            );
             assert_eq!(rule(addr, true, false), Ok(Protection::Tls), "{addr}");
-            assert_eq!(rule(addr, false, true), Ok(Protection::PlainInsecure), "{addr}");
+            assert_eq!(
+                rule(addr, false, true),
+                Ok(Protection::PlainInsecure),
+                "{addr}"
+            );
             assert_eq!(rule(addr, true, true), Err(ProtectionError::Contradiction));
         }
     }

@@ -56,7 +56,9 @@ pub enum EncodeError {
         invalid: Invalid,
     },
     /// The message is longer than its kind may be.
-    #[error("cannot send {kind} of {bytes} bytes: at most {limit} are allowed; use fewer devices or shorter names")]
+    #[error(
+        "cannot send {kind} of {bytes} bytes: at most {limit} are allowed; use fewer devices or shorter names"
+    )]
     TooLong {
         /// The kind of message.
         kind: MessageKind,
@@ -407,7 +409,8 @@ impl Decoder {
         let needed = self.body.len() + now.len();
         if needed > self.body.capacity() {
             let grown = needed.max(2 * self.body.capacity()).max(CHUNK_BYTES);
-            self.body.reserve_exact(grown.min(announced) - self.body.len());
+            self.body
+                .reserve_exact(grown.min(announced) - self.body.len());
         }
         self.body.extend_from_slice(now);
         *input = rest;

@@ -12,11 +12,7 @@ fn framed(json: &[u8]) -> Vec<u8> {
 }
 
 /// Feeds `bytes` in pieces that end at `cuts` and returns all messages, or the first error.
-fn decode_in_pieces(
-    bytes: &[u8],
-    cuts: &[usize],
-    limit: u32,
-) -> Result<Vec<Message>, DecodeError> {
+fn decode_in_pieces(bytes: &[u8], cuts: &[usize], limit: u32) -> Result<Vec<Message>, DecodeError> {
     let mut decoder = Decoder::new(limit);
     let mut messages = Vec::new();
     let mut ends: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
@@ -86,16 +82,34 @@ fn malformed_messages_say_what_was_wrong() {
         ("\"x\"", "no JSON object"),
         ("{}", "missing field `type`"),
         (r#"{"type":5}"#, "invalid type"),
-        (r#"{"type":"ping","type":"ping","epoch":1,"seq":1}"#, "duplicate field"),
+        (
+            r#"{"type":"ping","type":"ping","epoch":1,"seq":1}"#,
+            "duplicate field",
+        ),
         (r#"{"type":"dance"}"#, "message type \"dance\" is unknown"),
         (r#"{"type":"ping","epoch":1}"#, "missing field `seq`"),
-        (r#"{"type":"ping","epoch":1,"seq":1,"x":2}"#, "unknown field `x`"),
-        (r#"{"type":"ping","epoch":1,"seq":1,"seq":2}"#, "duplicate field `seq`"),
-        (r#"{"type":"ping","epoch":0,"seq":1}"#, "epoch is 0; 1 to 4294967295"),
+        (
+            r#"{"type":"ping","epoch":1,"seq":1,"x":2}"#,
+            "unknown field `x`",
+        ),
+        (
+            r#"{"type":"ping","epoch":1,"seq":1,"seq":2}"#,
+            "duplicate field `seq`",
+        ),
+        (
+            r#"{"type":"ping","epoch":0,"seq":1}"#,
+            "epoch is 0; 1 to 4294967295",
+        ),
         (r#"{"type":"ping","epoch":-1,"seq":1}"#, "invalid value"),
         (r#"{"type":"ping","epoch":1.5,"seq":1}"#, "invalid type"),
-        (r#"{"type":"ping","epoch":4294967296,"seq":1}"#, "invalid value"),
-        (r#"{"type":"ping","epoch":1,"seq":1}x"#, "trailing characters"),
+        (
+            r#"{"type":"ping","epoch":4294967296,"seq":1}"#,
+            "invalid value",
+        ),
+        (
+            r#"{"type":"ping","epoch":1,"seq":1}x"#,
+            "trailing characters",
+        ),
         ("{\"type\":\"\u{1b}[2J\"}", "control character"),
         ("{\"type\":\"\\u001b[2J\"}", "\\u{1b}[2J"),
     ] {
@@ -124,7 +138,12 @@ fn every_range_is_checked() {
         (Hello, "catchment 0.1.0", "a\\u0007b", "software is"),
         (Hello, "0123456789abcdef", "123", "16 hexadecimal digits"),
         (Hello, "0f4b6a9e-", "0f4b6a9e ", "host.boot_id"),
-        (Hello, "4026531840", "9007199254740992", "host.netns is 9007199254740992"),
+        (
+            Hello,
+            "4026531840",
+            "9007199254740992",
+            "host.netns is 9007199254740992",
+        ),
         (Hello, "\"cam0\"", "\"../x\"", "contains '/'"),
         (Hello, "\"cam0\"", "\".x\"", "starts with a dot"),
         (Hello, "640x480:rgb24", "", "devices[0].format"),
@@ -133,29 +152,68 @@ fn every_range_is_checked() {
         (Hello, "\"shm\"", "\"SHM\"", "providers[0].name"),
         (Hello, "abab", "ab", "32 hexadecimal digits"),
         (Hello, "\"blocks\":64", "\"blocks\":0", "wish.blocks is 0"),
-        (Hello, "\"blocks\":64", "\"blocks\":65537", "wish.blocks is 65537"),
+        (
+            Hello,
+            "\"blocks\":64",
+            "\"blocks\":65537",
+            "wish.blocks is 65537",
+        ),
         (Hello, "1048576", "64", "wish.block_bytes is 64"),
         (Hello, "1048576", "1048577", "wish.block_bytes is 1048577"),
         (Hello, "1048576", "67108928", "wish.block_bytes is 67108928"),
         (Welcome, "\"epoch\":7", "\"epoch\":0", "epoch is 0"),
         (Welcome, "\"blocks\":64", "\"blocks\":0", "ring.blocks is 0"),
-        (Welcome, "\"qpn\":17", "\"qpn\":16777216", "endpoint.qpn is 16777216"),
+        (
+            Welcome,
+            "\"qpn\":17",
+            "\"qpn\":16777216",
+            "endpoint.qpn is 16777216",
+        ),
         (Welcome, "16777215", "16777216", "endpoint.psn is 16777216"),
-        (Welcome, "\"lease_ms\":3000", "\"lease_ms\":99", "lease_ms is 99"),
+        (
+            Welcome,
+            "\"lease_ms\":3000",
+            "\"lease_ms\":99",
+            "lease_ms is 99",
+        ),
         (Welcome, "240", "9007199254740992", "streams[1].next_packet"),
-        (Connect, "245", "9007199254740992", "streams[1].first_packet"),
-        (Refused, "another live source sends device cam0", &long, "reason is"),
+        (
+            Connect,
+            "245",
+            "9007199254740992",
+            "streams[1].first_packet",
+        ),
+        (
+            Refused,
+            "another live source sends device cam0",
+            &long,
+            "reason is",
+        ),
         (Refused, "device_in_use", "", "code is \"\""),
-        (Revoke, "the collector is being stopped", "", "reason is \"\""),
+        (
+            Revoke,
+            "the collector is being stopped",
+            "",
+            "reason is \"\"",
+        ),
         (SourceStats, "1250000", "9007199254740992", "cpu_us"),
-        (SourceStats, "4608000", "9007199254740992", "streams[0].sent_bytes"),
+        (
+            SourceStats,
+            "4608000",
+            "9007199254740992",
+            "streams[0].sent_bytes",
+        ),
         (Goodbye, "300", "9007199254740992", "streams[0].end_packet"),
         (GoodbyeAck, "53", "9007199254740992", "delivered[1].frames"),
     ] {
         let error = parse_error(&altered(kind, from, to));
         assert!(error.contains(field), "{kind} {from} -> {to}: {error}");
     }
-    let empty = altered(MessageKind::Hello, "\"providers\":[{\"name\":\"shm\",\"gid\":\"ababababababababababababababab01\"}]", "\"providers\":[]");
+    let empty = altered(
+        MessageKind::Hello,
+        "\"providers\":[{\"name\":\"shm\",\"gid\":\"ababababababababababababababab01\"}]",
+        "\"providers\":[]",
+    );
     assert!(parse_error(&empty).contains("providers is 0; 1 to 16"));
 }
 
@@ -176,7 +234,9 @@ fn the_largest_hello_can_be_read_and_answered() {
         policy: super::super::message::Policy::DropNewest,
         next_packet: u64::from(u32::MAX),
     };
-    hello.devices = (0..super::super::message::DEVICES_MAX).map(device).collect();
+    hello.devices = (0..super::super::message::DEVICES_MAX)
+        .map(device)
+        .collect();
     let mut bytes = Vec::new();
     encode(&Message::Hello(hello.clone()), &mut bytes).unwrap();
     let decoded = decode_in_pieces(&bytes, &[1 << 20, 3 << 20], HELLO_BYTES_MAX).unwrap();
@@ -199,7 +259,9 @@ fn a_message_that_is_too_long_to_send_leaves_the_buffer_as_it_was() {
         name: format!("{i:064}").parse().unwrap(),
         ..samples::hello().devices[0].clone()
     };
-    hello.devices = (0..super::super::message::DEVICES_MAX).map(device).collect();
+    hello.devices = (0..super::super::message::DEVICES_MAX)
+        .map(device)
+        .collect();
     let mut bytes = b"before".to_vec();
     let error = encode(&Message::Hello(hello), &mut bytes).unwrap_err();
     assert!(matches!(error, EncodeError::TooLong { .. }), "{error}");
@@ -217,7 +279,9 @@ fn a_short_kind_may_not_be_long() {
 #[test]
 fn a_length_beyond_the_limit_is_refused_before_any_byte_is_held() {
     let mut decoder = Decoder::new(SHORT_BYTES_MAX);
-    let error = decoder.decode(&mut &u32::MAX.to_be_bytes()[..]).unwrap_err();
+    let error = decoder
+        .decode(&mut &u32::MAX.to_be_bytes()[..])
+        .unwrap_err();
     assert!(error.to_string().contains("4294967295 bytes"), "{error}");
     assert_eq!(decoder.held_bytes(), 0);
     let mut decoder = Decoder::new(SHORT_BYTES_MAX);
@@ -238,9 +302,15 @@ fn a_raised_limit_takes_what_was_too_long() {
     let bytes = framed(json.as_bytes());
     let mut decoder = Decoder::new(50);
     let mut input = &bytes[..];
-    assert!(matches!(decoder.decode(&mut input), Err(DecodeError::Length { .. })));
+    assert!(matches!(
+        decoder.decode(&mut input),
+        Err(DecodeError::Length { .. })
+    ));
     decoder.set_limit(SHORT_BYTES_MAX);
-    assert!(matches!(decoder.decode(&mut input), Ok(Some(Message::Ready(_)))));
+    assert!(matches!(
+        decoder.decode(&mut input),
+        Ok(Some(Message::Ready(_)))
+    ));
 }
 
 #[test]
@@ -279,15 +349,26 @@ fn a_truncated_message_says_how_much_came() {
 
 #[test]
 fn versions_are_negotiated_before_unknown_members_matter() {
-    let newer = altered(MessageKind::Hello, r#"{"min":1,"max":1}"#, r#"{"min":2,"max":3,"x":0}"#)
-        .replace("\"wish\"", "\"colour\":\"red\",\"wish\"");
+    let newer = altered(
+        MessageKind::Hello,
+        r#"{"min":1,"max":1}"#,
+        r#"{"min":2,"max":3,"x":0}"#,
+    )
+    .replace("\"wish\"", "\"colour\":\"red\",\"wish\"");
     let error = parse(newer.as_bytes()).unwrap_err();
     let refusal = error.refusal();
     assert_eq!(refusal.code, RefusalCode::ProtocolVersion);
     assert!(refusal.is_permanent());
     assert_eq!(refusal.remedy, "update the collector");
-    assert!(refusal.reason.contains("2 to 3, this side 1 to 1"), "{refusal}");
-    let both = altered(MessageKind::Hello, r#"{"min":1,"max":1}"#, r#"{"min":1,"max":9}"#);
+    assert!(
+        refusal.reason.contains("2 to 3, this side 1 to 1"),
+        "{refusal}"
+    );
+    let both = altered(
+        MessageKind::Hello,
+        r#"{"min":1,"max":1}"#,
+        r#"{"min":1,"max":9}"#,
+    );
     assert!(parse(both.as_bytes()).is_ok());
 }
 

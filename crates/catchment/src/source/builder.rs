@@ -1,6 +1,8 @@
 //! Describes a source, then connects it.
 use super::{
-    FRAME_BYTES_MAX, Source, SourceError, control, device::Device, pump,
+    FRAME_BYTES_MAX, Source, SourceError, control,
+    device::Device,
+    pump,
     shared::{DeviceState, Shared},
 };
 use crate::{
@@ -209,7 +211,9 @@ impl SourceBuilder {
         };
         threads.push(control?);
         source.threads = threads;
-        source.shared.wait_connected(&self.collector, self.patience)?;
+        source
+            .shared
+            .wait_connected(&self.collector, self.patience)?;
         Ok(source)
     }
 
@@ -241,9 +245,15 @@ impl SourceBuilder {
         let mut names = BTreeSet::new();
         for device in &self.devices {
             if !names.insert(&device.name) {
-                return wrong(format!("device {:?} stands twice in the source", device.name));
+                return wrong(format!(
+                    "device {:?} stands twice in the source",
+                    device.name
+                ));
             }
-            if let Some(bytes) = device.frame_bytes.filter(|b| *b == 0 || *b > FRAME_BYTES_MAX) {
+            if let Some(bytes) = device
+                .frame_bytes
+                .filter(|b| *b == 0 || *b > FRAME_BYTES_MAX)
+            {
                 return wrong(format!(
                     "device {:?} has frames of {bytes} bytes; 1 to {FRAME_BYTES_MAX} are possible",
                     device.name
@@ -251,7 +261,9 @@ impl SourceBuilder {
             }
         }
         if let Some(blocks) = self.blocks.filter(|n| *n == 0 || *n > BLOCKS_MAX) {
-            return wrong(format!("{blocks} blocks asked for; 1 to {BLOCKS_MAX} are possible"));
+            return wrong(format!(
+                "{blocks} blocks asked for; 1 to {BLOCKS_MAX} are possible"
+            ));
         }
         let possible = BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX;
         match self.block_bytes {
@@ -266,12 +278,14 @@ impl SourceBuilder {
     /// Number and size of blocks to ask for.
     pub(super) fn wish(&self) -> (u32, u32) {
         let payload = self.devices.iter().filter_map(|d| d.frame_bytes).max();
-        let fitting = payload.unwrap_or(PAYLOAD_BYTES).next_multiple_of(64) + TRAILER_BYTES as usize;
+        let fitting =
+            payload.unwrap_or(PAYLOAD_BYTES).next_multiple_of(64) + TRAILER_BYTES as usize;
         let block_bytes = self
             .block_bytes
             .unwrap_or(fitting.min(BLOCK_BYTES_MOST) as u32);
         let fit = RING_BYTES / u64::from(block_bytes);
-        let wanted = (self.devices.len() as u64 * BLOCKS_PER_DEVICE).clamp(BLOCKS_LEAST, BLOCKS_MOST);
+        let wanted =
+            (self.devices.len() as u64 * BLOCKS_PER_DEVICE).clamp(BLOCKS_LEAST, BLOCKS_MOST);
         let blocks = self
             .blocks
             .unwrap_or(wanted.min(fit.max(BLOCKS_LEAST)) as u32);

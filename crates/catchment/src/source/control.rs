@@ -12,8 +12,7 @@ use crate::{
         host::Host,
         io::{Address, ClientSecurity, ConnectError, Connection, RecvError},
         message::{
-            Device, Hello, ProtocolRange, ProviderOffer, RingWish, StreamEnd, StreamStart,
-            Welcome,
+            Device, Hello, ProtocolRange, ProviderOffer, RingWish, StreamEnd, StreamStart, Welcome,
         },
         refusal::{Refusal, RefusalCode},
         source_side::{Ended, Input, Output, Retry, SourceEvent, SourceSide, SourceSideConfig},
@@ -313,7 +312,9 @@ impl Session<'_> {
                 });
             }
         }
-        let connect = self.side.connect(Instant::now(), prepared.endpoint(), starts);
+        let connect = self
+            .side
+            .connect(Instant::now(), prepared.endpoint(), starts);
         self.prepared = Some((prepared, welcome));
         connect.map_err(|e| unusable(&e))
     }
@@ -329,8 +330,13 @@ impl Session<'_> {
         };
         let streams = welcome.streams.len() as u32;
         let epoch = u64::from(welcome.epoch);
-        let connected =
-            prepared.connect(welcome.endpoint, ring, epoch, streams, self.control.in_place);
+        let connected = prepared.connect(
+            welcome.endpoint,
+            ring,
+            epoch,
+            streams,
+            self.control.in_place,
+        );
         let link = Arc::new(connected.map_err(|e: LinkError| unusable(&e))?);
         tracing::info!(collector = %self.control.address, provider = %welcome.provider,
             reason = %welcome.reason, in_place = link.sender().is_in_place(), "connected");

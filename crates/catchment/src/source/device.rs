@@ -237,7 +237,10 @@ impl FrameWriter<'_> {
     /// # Panics
     /// If that is more than the frame has left.
     pub fn advance(&mut self, bytes: usize) {
-        assert!(bytes <= self.bytes - self.filled, "advance beyond the frame's end");
+        assert!(
+            bytes <= self.bytes - self.filled,
+            "advance beyond the frame's end"
+        );
         self.filled += bytes;
     }
 

@@ -106,7 +106,9 @@ impl Prepared {
         let bytes = layout.blocks() as usize * layout.block_bytes() as usize;
         let memory = CopyMemory {
             blocks: self.pd.alloc_mr(bytes, Access::LOCAL_WRITE)?,
-            status: self.pd.alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE)?,
+            status: self
+                .pd
+                .alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE)?,
         };
         let limits = QueueLimits {
             max_send_wr: SEND_WRS,

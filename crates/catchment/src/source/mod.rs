@@ -128,9 +128,7 @@ impl SourceError {
     /// The cause itself, where only one caller will see it.
     fn unwrapped(self) -> SourceError {
         match self {
-            SourceError::Ended(cause) => {
-                Arc::try_unwrap(cause).unwrap_or_else(SourceError::Ended)
-            }
+            SourceError::Ended(cause) => Arc::try_unwrap(cause).unwrap_or_else(SourceError::Ended),
             other => other,
         }
     }
@@ -144,7 +142,9 @@ pub enum SourceError {
     #[error("{0}")]
     Config(String),
     /// The collector cannot be reached.
-    #[error("no collector at {collector} within {waited:?}: {reason}; start one with `catchment collect`, or wait longer")]
+    #[error(
+        "no collector at {collector} within {waited:?}: {reason}; start one with `catchment collect`, or wait longer"
+    )]
     Unreachable {
         /// Its address.
         collector: String,

@@ -64,7 +64,9 @@ fn round(shared: &Shared, link: &Link) -> Round {
         }
         match tried {
             Try::Sent => outcome = Round::Moved,
-            Try::Full if matches!(outcome, Round::Idle) => outcome = Round::Waiting(device.stream()),
+            Try::Full if matches!(outcome, Round::Idle) => {
+                outcome = Round::Waiting(device.stream())
+            }
             Try::Full => {}
             Try::Dead => return Round::Idle,
         }
@@ -89,7 +91,11 @@ fn send(device: &DeviceState, link: &Link, checksum: bool, number: u64, frame: &
                 continue;
             }
         };
-        if block.memory().write_at(0, &frame.bytes[offset..offset + bytes]).is_err() {
+        if block
+            .memory()
+            .write_at(0, &frame.bytes[offset..offset + bytes])
+            .is_err()
+        {
             return Try::Dead;
         }
         let Some(_inside) = link.gate.enter() else {

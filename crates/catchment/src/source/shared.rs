@@ -6,7 +6,10 @@ use super::{
 };
 use crate::{
     observe::{DropCause, SourceDeviceMetrics, SourceMetrics},
-    session::{message::{Policy, StreamStats}, names::DeviceName},
+    session::{
+        message::{Policy, StreamStats},
+        names::DeviceName,
+    },
 };
 use std::{
     sync::{

@@ -97,7 +97,10 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Peer::Tcp(addr) => addr.fmt(f),
-            Peer::Unix { pid: Some(pid), uid } => write!(f, "process {pid} (uid {uid})"),
+            Peer::Unix {
+                pid: Some(pid),
+                uid,
+            } => write!(f, "process {pid} (uid {uid})"),
             Peer::Unix { pid: None, uid } => write!(f, "a process (uid {uid})"),
         }
     }
@@ -109,7 +112,12 @@ mod tests {
 
     #[test]
     fn addresses_read_back_what_they_print() {
-        for text in ["localhost:0", "10.1.2.3:65535", "[::1]:7", "unix:/run/c.sock"] {
+        for text in [
+            "localhost:0",
+            "10.1.2.3:65535",
+            "[::1]:7",
+            "unix:/run/c.sock",
+        ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
     }

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use super::super::message::Message;
 use super::super::refusal::Refusal;
 use super::super::tls::{Protection, ProtectionError, Reach, protection};
-use super::super::wire::{Decoder, DecodeError, EncodeError, LONG_BYTES_MAX, encode};
+use super::super::wire::{DecodeError, Decoder, EncodeError, LONG_BYTES_MAX, encode};
 use super::address::{Address, Peer};
 
 /// Bytes read from the socket at once.
@@ -173,7 +173,11 @@ impl Connection {
             .unwrap_or(Err(ConnectError::Timeout { address, limit }))
     }
 
-    pub(super) fn new(stream: impl Stream + 'static, peer: Peer, protection: Protection) -> Connection {
+    pub(super) fn new(
+        stream: impl Stream + 'static,
+        peer: Peer,
+        protection: Protection,
+    ) -> Connection {
         let stream: Box<dyn Stream> = Box::new(stream);
         let (read, write) = tokio::io::split(stream);
         Connection {
@@ -331,7 +335,9 @@ pub(super) const CLOSED_IN_TLS: &str =
 /// The reason of a failed TLS handshake or connection in words of ours where rustls is terse.
 pub(super) fn tls_reason(error: &io::Error) -> String {
     use rustls::{AlertDescription as Alert, CertificateError, Error};
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    let inner = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Error>());
     match inner {
         Some(Error::AlertReceived(Alert::UnknownCA)) => {
             "the peer does not take our certificate: it comes from another certificate authority \

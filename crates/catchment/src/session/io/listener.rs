@@ -154,9 +154,10 @@ impl RejectReason {
     fn refusal(&self) -> Refusal {
         let (code, remedy) = match self {
             RejectReason::Decode(error) => return error.refusal(),
-            RejectReason::NotHello(_) => {
-                (RefusalCode::UnexpectedMessage, "begin the session with Hello")
-            }
+            RejectReason::NotHello(_) => (
+                RefusalCode::UnexpectedMessage,
+                "begin the session with Hello",
+            ),
             RejectReason::Busy | RejectReason::LongHelloBusy { .. } => {
                 (RefusalCode::Busy, "try again later")
             }
@@ -277,7 +278,9 @@ impl Socket {
             }
             Address::Tcp { host, port } => (host.as_str(), *port),
         };
-        let addrs = tokio::net::lookup_host((host, port)).await.map_err(failed)?;
+        let addrs = tokio::net::lookup_host((host, port))
+            .await
+            .map_err(failed)?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for addr in addrs {
             let protection =

@@ -142,7 +142,10 @@ mod tests {
         assert!(is_evicted(&first).await);
         assert!(!is_evicted(&second).await && !is_evicted(&third).await);
         drop(first);
-        assert!(slots.take(start + GRACE).is_none(), "an old slot frees nothing");
+        assert!(
+            slots.take(start + GRACE).is_none(),
+            "an old slot frees nothing"
+        );
     }
 
     #[tokio::test]
