@@ -244,17 +244,20 @@ impl Connection {
         &mut self.reader
     }
 
-    /// Sends `refusal` and closes, without ever taking long. What the peer still sends is passed
-    /// over, since a close with unread bytes would make its system discard the refusal.
+    /// Sends `refusal` and closes as [`Connection::close`] does.
     pub async fn turn_away(mut self, refusal: Refusal) {
-        let farewell = async {
-            self.writer.send(&Message::Refused(refusal)).await?;
-            self.writer.close().await;
-            Ok::<(), SendError>(())
-        };
-        if timeout(LINGER, farewell).await.is_ok() {
-            let _ = timeout(LINGER, self.reader.skip(LINGER_BYTES)).await;
+        let sent = timeout(LINGER, self.writer.send(&Message::Refused(refusal))).await;
+        if matches!(sent, Ok(Ok(()))) {
+            self.close().await;
         }
+    }
+
+    /// Closes so that the peer can read the last message. What it still sends is passed over,
+    /// since a close with unread bytes would make the system discard what is under way. Takes at
+    /// most 400 ms.
+    pub async fn close(mut self) {
+        self.writer.close().await;
+        let _ = timeout(LINGER, self.reader.skip(LINGER_BYTES)).await;
     }
 }
 

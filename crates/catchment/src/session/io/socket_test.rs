@@ -67,12 +67,28 @@ pub(super) async fn serve(accepted: Accepted) -> Ended {
             Output::Event(CollectorEvent::Goodbye(_)) => {
                 side.goodbye_ack(samples::goodbye_ack().delivered).unwrap();
             }
-            Output::Event(CollectorEvent::Ended(ended)) => return ended,
+            Output::Event(CollectorEvent::Ended(ended)) => {
+                drop(slot);
+                connection.close().await;
+                return ended;
+            }
             Output::Timeout(at) => {
-                let input = match connection.recv_until(at).await {
-                    Ok(Some(message)) => Input::Message(message),
-                    Ok(None) => Input::Timeout,
-                    Err(_) => Input::Disconnected,
+                let evicted = async {
+                    match &slot {
+                        Some(slot) => slot.evicted().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                let input = tokio::select! {
+                    received = connection.recv_until(at) => match received {
+                        Ok(Some(message)) => Input::Message(message),
+                        Ok(None) => Input::Timeout,
+                        Err(_) => Input::Disconnected,
+                    },
+                    refusal = evicted => {
+                        side.refuse(refusal);
+                        continue;
+                    }
                 };
                 side.handle(Instant::now(), input);
             }
