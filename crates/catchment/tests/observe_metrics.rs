@@ -3,8 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use catchment::format::FrameFormat;
 use catchment::observe::cpu::{CpuError, CpuMeter};
-use catchment::observe::preview::{PictureFormat, picture_of};
+use catchment::observe::preview::picture_of;
 use catchment::observe::{
     CollectorMetrics, CollectorSnapshot, DeviceCounters, DropCause, FrameObservation, Sampler,
     SourceMetrics, SourceTotals, prometheus,
@@ -253,7 +254,7 @@ fn what_recording_costs() {
 #[test]
 fn what_a_picture_costs() {
     for (format, width, height) in [("640x480:rgb24", 320, 240), ("3840x2160:nv12", 320, 180)] {
-        let format = PictureFormat::parse(format).unwrap();
+        let format: FrameFormat = format.parse().unwrap();
         let frame = vec![100u8; format.frame_bytes()];
         let start = Instant::now();
         let picture = picture_of(&format, &frame[..]);
@@ -261,7 +262,7 @@ fn what_a_picture_costs() {
         assert_eq!((picture.width(), picture.height()), (width, height));
         assert!(picture.png().is_some());
         println!(
-            "{format:?}: picture {sampled:?}, PNG {:?}",
+            "{format}: picture {sampled:?}, PNG {:?}",
             start.elapsed() - sampled
         );
     }

@@ -5,12 +5,11 @@
 //! while somebody looks: in the 3 s after a viewer asked, at most 4 times a second. Without a viewer
 //! [`Preview::offer`] costs one load. The PNG is made later, by the thread that serves the page.
 
-mod format;
 mod sample;
 
-pub use format::{PictureFormat, Pixels};
 pub use sample::picture_of;
 
+use crate::format::FrameFormat;
 use crate::observe::metrics::lock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -112,25 +111,25 @@ pub struct Preview {
     wanted_until_ns: AtomicU64,
     /// When the next picture may be made.
     due_ns: AtomicU64,
-    format: Mutex<Option<PictureFormat>>,
+    format: Mutex<Option<FrameFormat>>,
     latest: Mutex<Latest>,
 }
 
 impl Preview {
-    /// A preview of frames in `format`, such as `640x480:rgb24`. A format that holds no plain
-    /// pixels gives a preview without pictures.
+    /// A preview of frames in `format`, such as `640x480:rgb24`. A text that is no
+    /// [`FrameFormat`] gives a preview without pictures.
     #[must_use]
     pub fn new(format: &str) -> Self {
         Self {
             wanted_until_ns: AtomicU64::new(0),
             due_ns: AtomicU64::new(0),
-            format: Mutex::new(PictureFormat::parse(format)),
+            format: Mutex::new(format.parse().ok()),
             latest: Mutex::default(),
         }
     }
 
     pub(super) fn set_format(&self, format: &str) {
-        *lock(&self.format) = PictureFormat::parse(format);
+        *lock(&self.format) = format.parse().ok();
     }
 
     /// Whether pictures can be made of this format.

@@ -3,34 +3,25 @@
 //! Each pixel of the picture is the mean of at most 2x2 pixels of the frame, so that a large frame
 //! costs no more than a small one, apart from the rows that have to be read.
 
-use super::format::{PictureFormat, Pixels};
 use super::{HEIGHT_MAX, Picture, PixelSource, WIDTH_MAX};
+use crate::format::{Channel, FrameFormat, PixelFormat, Plane};
 
 type Rgb = [u8; 3];
 
 /// A picture of at most 320x240 of a frame in `format`, in its proportions, never enlarged.
-/// `source` must hold [`PictureFormat::frame_bytes`] bytes.
+/// `source` must hold [`FrameFormat::frame_bytes`] bytes.
 #[must_use]
-pub fn picture_of(format: &PictureFormat, source: &(impl PixelSource + ?Sized)) -> Picture {
-    let (width, height) = fit(format.width, format.height);
-    let columns = taps(width, format.width);
-    let rows = taps(height, format.height);
-    let (row_taps, column_taps) = (rows.len() / height as usize, columns.len() / width as usize);
-    let mut reader = RowReader::new(format, source);
-    let mut line = vec![[0; 3]; columns.len()];
+pub fn picture_of(format: &FrameFormat, source: &(impl PixelSource + ?Sized)) -> Picture {
+    let (width, height) = fit(format.width(), format.height());
+    let columns = taps(width, format.width());
+    let rows = taps(height, format.height());
+    let mut reader = RowReader::new(format, &columns, columns.len() / width as usize);
     let mut rgb = Vec::with_capacity(width as usize * height as usize * 3);
-    for rows_of_pixel in rows.chunks(row_taps) {
-        let mut sums = vec![[0u16; 3]; width as usize];
-        for &row in rows_of_pixel {
-            reader.read_row(row, &columns, &mut line);
-            add_line(&mut sums, &line, column_taps);
+    for rows in rows.chunks(rows.len() / height as usize) {
+        for &row in rows {
+            reader.add_row(row, source);
         }
-        let count = (row_taps * column_taps) as u16;
-        rgb.extend(
-            sums.iter()
-                .flatten()
-                .map(|sum| ((sum + count / 2) / count) as u8),
-        );
+        reader.take_line(rows.len(), &mut rgb);
     }
     Picture::new(width, height, rgb)
 }
@@ -61,136 +52,169 @@ fn taps(to: u32, from: u32) -> Vec<u32> {
         .collect()
 }
 
-fn add_line(sums: &mut [[u16; 3]], line: &[Rgb], taps: usize) {
-    for (sum, pixels) in sums.iter_mut().zip(line.chunks(taps)) {
-        for pixel in pixels {
-            for (sum, &channel) in sum.iter_mut().zip(pixel) {
-                *sum += u16::from(channel);
-            }
-        }
+/// Where the samples of one channel lie.
+struct Samples {
+    plane: usize,
+    /// A cell of the plane is `1 << x_shift` pixels wide and this many bytes long.
+    x_shift: u8,
+    cell_bytes: usize,
+    /// Where in the cell; several for the two Y of a YUYV cell, one for each pixel.
+    places: Vec<usize>,
+}
+
+impl Samples {
+    fn of(pixel: PixelFormat, channel: Channel) -> Option<Self> {
+        let places = |plane: &Plane| -> Vec<usize> {
+            let here =
+                |(i, c): (usize, &Channel)| (*c == channel).then_some(i * pixel.sample_bytes());
+            plane.channels.iter().enumerate().filter_map(here).collect()
+        };
+        let of_plane = |(i, plane): (usize, &Plane)| Self {
+            plane: i,
+            x_shift: plane.x_shift,
+            cell_bytes: pixel.cell_bytes(i),
+            places: places(plane),
+        };
+        let mut planes = pixel.planes().iter().enumerate().map(of_plane);
+        planes.find(|samples| !samples.places.is_empty())
+    }
+
+    /// Offset in the plane's row of the sample for pixel `x`.
+    fn offset(&self, x: usize) -> usize {
+        (x >> self.x_shift) * self.cell_bytes + self.places[x % self.places.len()]
     }
 }
 
-/// Reads rows of a frame into reused buffers, and knows the colours of its pixels.
-struct RowReader<'a, S: ?Sized> {
-    pixels: Pixels,
-    width: usize,
-    height: usize,
-    source: &'a S,
-    luma: Vec<u8>,
-    u: Vec<u8>,
-    v: Vec<u8>,
+/// What the channels of a format mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Colours {
+    Rgb,
+    Yuv,
+    Grey,
 }
 
-impl<'a, S: PixelSource + ?Sized> RowReader<'a, S> {
-    fn new(format: &PictureFormat, source: &'a S) -> Self {
-        let (luma, u, v) = (Vec::new(), Vec::new(), Vec::new());
-        let (width, height) = (format.width as usize, format.height as usize);
+/// The channels that make a format's colours: three, or one for grey. A format without colours, a
+/// Bayer mosaic too, is shown in grey.
+fn channels_of(pixel: PixelFormat) -> (Colours, Vec<Samples>) {
+    let all = |channels: &[Channel]| -> Option<Vec<Samples>> {
+        channels
+            .iter()
+            .map(|&channel| Samples::of(pixel, channel))
+            .collect()
+    };
+    if let Some(rgb) = all(&[Channel::R, Channel::G, Channel::B]) {
+        (Colours::Rgb, rgb)
+    } else if let Some(yuv) = all(&[Channel::Y, Channel::U, Channel::V]) {
+        (Colours::Yuv, yuv)
+    } else {
+        (Colours::Grey, all(&[Channel::Y]).unwrap_or_default())
+    }
+}
+
+/// One channel of the line of the picture that is being made.
+struct LineChannel {
+    plane: usize,
+    /// Where in a row of the plane the sample of each column lies.
+    offsets: Vec<usize>,
+    /// Sum of the samples of each pixel of the picture.
+    sums: Vec<u16>,
+}
+
+/// Reads the needed rows of a frame and adds up what falls into one pixel of the picture.
+struct RowReader {
+    format: FrameFormat,
+    colours: Colours,
+    channels: Vec<LineChannel>,
+    /// Where each plane begins in the frame, and the row of it that was read last.
+    planes: Vec<(usize, Vec<u8>)>,
+    /// Columns of the frame to one pixel of the picture.
+    column_taps: usize,
+}
+
+impl RowReader {
+    fn new(format: &FrameFormat, columns: &[u32], column_taps: usize) -> Self {
+        let pixel = format.pixel();
+        let (colours, samples) = channels_of(pixel);
+        let channel = |samples: &Samples| LineChannel {
+            plane: samples.plane,
+            offsets: columns
+                .iter()
+                .map(|&x| samples.offset(x as usize))
+                .collect(),
+            sums: vec![0; columns.len() / column_taps],
+        };
+        let bytes = |plane: usize| format.row_bytes(plane) * format.rows(plane);
+        let begin = |plane: usize| (0..plane).map(bytes).sum();
         Self {
-            pixels: format.pixels,
-            width,
-            height,
-            source,
-            luma,
-            u,
-            v,
+            format: *format,
+            colours,
+            channels: samples.iter().map(channel).collect(),
+            planes: (0..pixel.planes().len())
+                .map(|i| (begin(i), Vec::new()))
+                .collect(),
+            column_taps,
         }
     }
 
-    /// The colours of row `row` at `columns`.
-    fn read_row(&mut self, row: u32, columns: &[u32], out: &mut [Rgb]) {
-        let y = row as usize;
-        let (w, half_w) = (self.width, self.width.div_ceil(2));
-        match self.pixels {
-            Pixels::Rgb24 => self.packed(y, 3, columns, out, |p| [p[0], p[1], p[2]]),
-            Pixels::Bgr24 => self.packed(y, 3, columns, out, |p| [p[2], p[1], p[0]]),
-            Pixels::Rgba => self.packed(y, 4, columns, out, |p| [p[0], p[1], p[2]]),
-            Pixels::Gray8 => self.packed(y, 1, columns, out, |p| [p[0]; 3]),
-            Pixels::Gray16Le => self.packed(y, 2, columns, out, |p| [p[1]; 3]),
-            Pixels::Yuv444p => self.planar(y, y, w, self.height, columns, out),
-            Pixels::Yuv422p => self.planar(y, y, half_w, self.height, columns, out),
-            Pixels::Yuv420p => {
-                self.planar(y, y / 2, half_w, self.height.div_ceil(2), columns, out);
+    /// Adds row `row` of the frame to the line.
+    fn add_row(&mut self, row: u32, source: &(impl PixelSource + ?Sized)) {
+        let pixel = self.format.pixel();
+        for (plane, (begin, bytes)) in self.planes.iter_mut().enumerate() {
+            if self.channels.iter().any(|channel| channel.plane == plane) {
+                let row = (row >> pixel.planes()[plane].y_shift) as usize;
+                bytes.resize(self.format.row_bytes(plane), 0);
+                source.read(*begin + row * bytes.len(), bytes);
             }
-            Pixels::Nv12 => self.nv12(y, half_w, columns, out),
-            Pixels::Yuyv422 => self.yuyv(y, half_w, columns, out),
+        }
+        let shift = pixel.sample_low_zeros() + pixel.sample_bits() - 8;
+        for channel in &mut self.channels {
+            let bytes = &self.planes[channel.plane].1;
+            match pixel.sample_bytes() {
+                1 => channel.add(self.column_taps, |at| bytes[at]),
+                _ => channel.add(self.column_taps, |at| {
+                    upper_8([bytes[at], bytes[at + 1]], shift)
+                }),
+            }
         }
     }
 
-    fn packed(
-        &mut self,
-        y: usize,
-        bytes: usize,
-        columns: &[u32],
-        out: &mut [Rgb],
-        colour: impl Fn(&[u8]) -> Rgb,
-    ) {
-        let stride = self.width * bytes;
-        fetch(self.source, y * stride, stride, &mut self.luma);
-        for (out, &x) in out.iter_mut().zip(columns) {
-            *out = colour(&self.luma[x as usize * bytes..][..bytes]);
-        }
-    }
-
-    /// U and V planes of `chroma_w` x `chroma_h` follow the Y plane.
-    fn planar(
-        &mut self,
-        y: usize,
-        chroma_y: usize,
-        chroma_w: usize,
-        chroma_h: usize,
-        columns: &[u32],
-        out: &mut [Rgb],
-    ) {
-        let u_plane = self.width * self.height;
-        let v_plane = u_plane + chroma_w * chroma_h;
-        fetch(self.source, y * self.width, self.width, &mut self.luma);
-        fetch(
-            self.source,
-            u_plane + chroma_y * chroma_w,
-            chroma_w,
-            &mut self.u,
-        );
-        fetch(
-            self.source,
-            v_plane + chroma_y * chroma_w,
-            chroma_w,
-            &mut self.v,
-        );
-        let step = if chroma_w == self.width { 1 } else { 2 };
-        for (out, &x) in out.iter_mut().zip(columns) {
-            let x = x as usize;
-            *out = rgb_of_yuv(self.luma[x], self.u[x / step], self.v[x / step]);
-        }
-    }
-
-    fn nv12(&mut self, y: usize, half_w: usize, columns: &[u32], out: &mut [Rgb]) {
-        let chroma = self.width * self.height + y / 2 * half_w * 2;
-        fetch(self.source, y * self.width, self.width, &mut self.luma);
-        fetch(self.source, chroma, half_w * 2, &mut self.u);
-        for (out, &x) in out.iter_mut().zip(columns) {
-            let pair = x as usize / 2 * 2;
-            *out = rgb_of_yuv(self.luma[x as usize], self.u[pair], self.u[pair + 1]);
-        }
-    }
-
-    fn yuyv(&mut self, y: usize, half_w: usize, columns: &[u32], out: &mut [Rgb]) {
-        fetch(self.source, y * half_w * 4, half_w * 4, &mut self.luma);
-        for (out, &x) in out.iter_mut().zip(columns) {
-            let x = x as usize;
-            let pair = &self.luma[x / 2 * 4..][..4];
-            *out = rgb_of_yuv(pair[x % 2 * 2], pair[1], pair[3]);
+    /// Appends the line, the mean of `rows` rows, to the picture and begins the next one.
+    fn take_line(&mut self, rows: usize, rgb: &mut Vec<u8>) {
+        let count = (rows * self.column_taps) as u16;
+        let width = self
+            .channels
+            .first()
+            .map_or(0, |channel| channel.sums.len());
+        for x in 0..width {
+            let mut values = [0; 3];
+            for (value, channel) in values.iter_mut().zip(&mut self.channels) {
+                *value = ((std::mem::take(&mut channel.sums[x]) + count / 2) / count) as u8;
+            }
+            rgb.extend(match self.colours {
+                Colours::Rgb => values,
+                Colours::Yuv => rgb_of_yuv(values),
+                Colours::Grey => [values[0]; 3],
+            });
         }
     }
 }
 
-fn fetch(source: &(impl PixelSource + ?Sized), offset: usize, bytes: usize, into: &mut Vec<u8>) {
-    into.resize(bytes, 0);
-    source.read(offset, into);
+impl LineChannel {
+    fn add(&mut self, taps: usize, value: impl Fn(usize) -> u8) {
+        for (sum, offsets) in self.sums.iter_mut().zip(self.offsets.chunks(taps)) {
+            *sum += offsets.iter().map(|&at| u16::from(value(at))).sum::<u16>();
+        }
+    }
+}
+
+/// The upper 8 bits of a sample of two bytes. Bits above the significant ones should be zero, but
+/// the bytes come from somebody else.
+fn upper_8(bytes: [u8; 2], shift: u8) -> u8 {
+    (u16::from_le_bytes(bytes) >> shift).min(255) as u8
 }
 
 /// BT.601, limited range: Y of 16 to 235, U and V of 16 to 240 around 128.
-fn rgb_of_yuv(y: u8, u: u8, v: u8) -> Rgb {
+fn rgb_of_yuv([y, u, v]: [u8; 3]) -> Rgb {
     let (y, u, v) = (
         298 * (i32::from(y) - 16),
         i32::from(u) - 128,
@@ -209,7 +233,7 @@ mod tests {
     use super::*;
 
     fn picture(format: &str, frame: &[u8]) -> Picture {
-        let format = PictureFormat::parse(format).unwrap();
+        let format: FrameFormat = format.parse().unwrap();
         assert_eq!(
             frame.len(),
             format.frame_bytes(),
@@ -312,6 +336,44 @@ mod tests {
         );
         let yuyv = [r[0], r[1], r[0], r[2], b[0], b[1], 0, b[2]];
         near(picture("3x3:yuyv422", &rows(&yuyv, 3)).rgb(), &want);
+    }
+
+    #[test]
+    fn other_orders_and_depths_of_the_same_colours() {
+        let ([y, u, v], red) = COLOURS[0];
+        let want = [red; 4].concat();
+        near(picture("2x2:nv21", &[y, y, y, y, v, u]).rgb(), &want);
+        near(picture("2x2:uyvy422", &[u, y, v, y].repeat(2)).rgb(), &want);
+        near(
+            picture("2x2:yuva444p", &[[y; 4], [u; 4], [v; 4], [9; 4]].concat()).rgb(),
+            &want,
+        );
+        let wide = |value: u8, shift: u32| (u16::from(value) << shift).to_le_bytes();
+        let all = |shift: u32| [y, y, y, y, u, v].map(|value| wide(value, shift)).concat();
+        near(picture("2x2:yuv420p10le", &all(2)).rgb(), &want);
+        near(picture("2x2:yuv420p12le", &all(4)).rgb(), &want);
+        near(picture("2x2:p010le", &all(8)).rgb(), &want);
+        near(picture("1x1:bgra", &[0, 0, 255, 7]).rgb(), &red);
+        near(picture("1x1:0rgb", &[7, 255, 0, 0]).rgb(), &red);
+        near(picture("1x1:gbrp", &[0, 0, 255]).rgb(), &red);
+        near(picture("1x1:rgb48le", &[0, 255, 0, 0, 0, 0]).rgb(), &red);
+        near(picture("1x1:gray10le", &[0x00, 0x02]).rgb(), &[128; 3]);
+        near(picture("1x1:gray10le", &[0xff, 0xff]).rgb(), &[255; 3]);
+    }
+
+    #[test]
+    fn every_format_is_shown_and_read_within_its_bounds() {
+        for &pixel in PixelFormat::ALL {
+            assert!(!channels_of(pixel).1.is_empty(), "{pixel}");
+            for (width, height) in [(1, 1), (3, 3), (5, 2), (641, 483)] {
+                let format = FrameFormat::new(width, height, pixel).unwrap();
+                // A read beyond the end panics.
+                let frame = vec![255; format.frame_bytes()];
+                let picture = picture_of(&format, &frame[..]);
+                let pixels = picture.width() * picture.height();
+                assert_eq!(picture.rgb().len(), pixels as usize * 3, "{format}");
+            }
+        }
     }
 
     #[test]

@@ -205,12 +205,15 @@ impl Connection {
     /// The message is invalid, the peer refused, or the connection broke.
     pub async fn send(&mut self, message: &Message) -> Result<(), SendError> {
         let result = self.writer.send(message).await;
-        if let Err(SendError::Io(_)) = &result
-            && let Ok(Ok(Message::Refused(refusal))) = timeout(LINGER, self.reader.recv()).await
-        {
-            return Err(SendError::Refused(refusal));
+        if !matches!(result, Err(SendError::Io(_))) {
+            return result;
         }
-        result
+        // What the peer said before it closed tells more than "broken pipe".
+        match timeout(LINGER, self.reader.recv()).await {
+            Ok(Ok(Message::Refused(refusal))) => Err(SendError::Refused(refusal)),
+            Ok(Err(RecvError::Io(reason))) => Err(SendError::Io(reason)),
+            Ok(Ok(_) | Err(RecvError::Closed | RecvError::Decode(_))) | Err(_) => result,
+        }
     }
 
     /// Receives the next message; see [`MessageReader::recv`].
@@ -241,17 +244,20 @@ impl Connection {
         &mut self.reader
     }
 
-    /// Sends `refusal` and closes, without ever taking long. What the peer still sends is passed
-    /// over, since a close with unread bytes would make its system discard the refusal.
+    /// Sends `refusal` and closes as [`Connection::close`] does.
     pub async fn turn_away(mut self, refusal: Refusal) {
-        let farewell = async {
-            self.writer.send(&Message::Refused(refusal)).await?;
-            self.writer.close().await;
-            Ok::<(), SendError>(())
-        };
-        if timeout(LINGER, farewell).await.is_ok() {
-            let _ = timeout(LINGER, self.reader.skip(LINGER_BYTES)).await;
+        let sent = timeout(LINGER, self.writer.send(&Message::Refused(refusal))).await;
+        if matches!(sent, Ok(Ok(()))) {
+            self.close().await;
         }
+    }
+
+    /// Closes so that the peer can read the last message. What it still sends is passed over,
+    /// since a close with unread bytes would make the system discard what is under way. Takes at
+    /// most 400 ms.
+    pub async fn close(mut self) {
+        self.writer.close().await;
+        let _ = timeout(LINGER, self.reader.skip(LINGER_BYTES)).await;
     }
 }
 
@@ -324,7 +330,7 @@ async fn secure(
         .await
         .map_err(|error| ConnectError::Tls {
             address: address.clone(),
-            reason: tls_reason(&error),
+            reason: handshake_reason(&error),
         })?;
     Ok(Connection::new(stream, peer, protection))
 }
@@ -332,8 +338,8 @@ async fn secure(
 pub(super) const CLOSED_IN_TLS: &str =
     "the peer closed the connection during the TLS handshake; it may be busy, or speak without TLS";
 
-/// The reason of a failed TLS handshake or connection in words of ours where rustls is terse.
-pub(super) fn tls_reason(error: &io::Error) -> String {
+/// Why a connection failed, in words of ours where rustls is terse.
+fn reason(error: &io::Error) -> String {
     use rustls::{AlertDescription as Alert, CertificateError, Error};
     let inner = error
         .get_ref()
@@ -357,10 +363,21 @@ pub(super) fn tls_reason(error: &io::Error) -> String {
         Some(Error::NoCertificatesPresented) => "the peer shows no certificate".to_owned(),
         Some(Error::InvalidMessage(_)) => "the peer does not speak TLS".to_owned(),
         Some(other) => other.to_string(),
-        None if error.kind() == io::ErrorKind::UnexpectedEof => CLOSED_IN_TLS.to_owned(),
-        None if error.kind() == io::ErrorKind::ConnectionReset => CLOSED_IN_TLS.to_owned(),
         None => error.to_string(),
     }
+}
+
+/// The reason of a failed TLS handshake.
+pub(super) fn handshake_reason(error: &io::Error) -> String {
+    let cut = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
+    if error
+        .get_ref()
+        .is_none_or(|inner| !inner.is::<rustls::Error>())
+        && cut.contains(&error.kind())
+    {
+        return CLOSED_IN_TLS.to_owned();
+    }
+    reason(error)
 }
 
 /// The receiving direction of a [`Connection`].
@@ -404,7 +421,7 @@ impl MessageReader {
             }
             // Everything is decoded: the decoder takes all it is given.
             let read = self.stream.read(&mut self.chunk).await;
-            let count = read.map_err(|error| RecvError::Io(tls_reason(&error)))?;
+            let count = read.map_err(|error| RecvError::Io(reason(&error)))?;
             self.unread = 0..count;
             if count == 0 {
                 self.decoder.finish()?;
@@ -477,7 +494,7 @@ impl MessageWriter {
         timeout(limit, self.flush())
             .await
             .map_err(|_| SendError::Timeout(limit))?
-            .map_err(|error| SendError::Io(tls_reason(&error)))
+            .map_err(|error| SendError::Io(reason(&error)))
     }
 
     async fn flush(&mut self) -> io::Result<()> {

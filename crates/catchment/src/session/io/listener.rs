@@ -19,7 +19,7 @@ use super::super::refusal::{Refusal, RefusalCode};
 use super::super::tls::{Protection, ProtectionError, Reach, protection};
 use super::super::wire::{DecodeError, HELLO_BYTES_MAX, LONG_BYTES_MAX, SHORT_BYTES_MAX, encode};
 use super::address::{Address, Peer};
-use super::connection::{Connection, RecvError, tls_reason, unix_peer};
+use super::connection::{Connection, RecvError, handshake_reason, unix_peer};
 use super::slots::{Slot, Slots};
 
 /// Pause after the system could not accept, for example for want of descriptors.
@@ -107,7 +107,7 @@ pub enum RejectReason {
         bytes: u32,
     },
     /// It kept others waiting.
-    #[error("no Hello for {grace:?} while others wait")]
+    #[error("no Hello within {grace:?} while others wait")]
     Evicted {
         /// How long it may be awaited then.
         grace: Duration,
@@ -455,7 +455,7 @@ async fn greet(
             result = timeout(handshake, work) => {
                 result.unwrap_or(Err(RejectReason::Timeout { limit: handshake }))
             }
-            () = slot.evicted() => Err(RejectReason::Evicted { grace }),
+            _ = slot.evicted() => Err(RejectReason::Evicted { grace }),
         }
     };
     match (hello, connection) {
@@ -520,7 +520,7 @@ async fn protect(raw: Raw, peer: &Peer, context: &Context) -> Result<Connection,
         return Ok(Connection::new(stream, peer, protection));
     };
     let accepted = TlsAcceptor::from(tls.clone()).accept(stream).await;
-    let stream = accepted.map_err(|error| RejectReason::Tls(tls_reason(&error)))?;
+    let stream = accepted.map_err(|error| RejectReason::Tls(handshake_reason(&error)))?;
     Ok(Connection::new(stream, peer, protection))
 }
 
