@@ -41,6 +41,17 @@ impl<B> InOrder<B> {
         self.next
     }
 
+    /// Blocks that wait for an earlier one.
+    pub(super) fn early(&self) -> usize {
+        self.early.len()
+    }
+
+    /// Takes out the blocks that wait for an earlier one that will not come any more.
+    pub(super) fn take_early(&mut self) -> impl Iterator<Item = B> {
+        let early = std::mem::take(&mut self.early);
+        early.into_values().map(|(_, block)| block)
+    }
+
     /// Takes a block, and hands on every block whose turn has come. Blocks that come twice are
     /// dropped.
     pub(super) fn push(
