@@ -211,6 +211,7 @@ impl Connection {
         // What the peer said before it closed tells more than "broken pipe".
         match timeout(LINGER, self.reader.recv()).await {
             Ok(Ok(Message::Refused(refusal))) => Err(SendError::Refused(refusal)),
+            Ok(Ok(Message::Revoke(revoke))) => Err(SendError::Refused(revoke.into_refusal())),
             Ok(Err(RecvError::Io(reason))) => Err(SendError::Io(reason)),
             Ok(Ok(_) | Err(RecvError::Closed | RecvError::Decode(_))) | Err(_) => result,
         }
