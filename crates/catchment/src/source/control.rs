@@ -314,22 +314,20 @@ impl Session<'_> {
         };
         // From the last look on: messages that keep coming do not put it off.
         let look_at = self.looked_at + look;
+        if look_at <= Instant::now() {
+            return self.look();
+        }
         let until = deadline.map_or(look_at, |d| d.min(look_at));
+        // A message that is there counts before a deadline: this process may have been stopped.
         tokio::select! {
             biased;
-            () = tokio::time::sleep_until(until.into()) => {
-                if deadline.is_some_and(|d| d <= Instant::now()) {
-                    self.input(Input::Timeout);
-                } else {
-                    self.look();
-                }
-            }
             message = self.connection.recv() => match message {
                 Ok(message) => self.input(Input::Message(message)),
                 Err(RecvError::Decode(error)) => self.side.refuse(error.refusal()),
                 Err(_) => self.input(Input::Disconnected),
             },
             () = shared.control.notified() => self.look(),
+            () = tokio::time::sleep_until(until.into()) => self.input(Input::Timeout),
         }
     }
 
