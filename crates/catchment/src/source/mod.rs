@@ -114,6 +114,9 @@ impl Source {
                 tracing::error!("a thread of the source panicked");
             }
         }
+        for device in &self.shared.devices {
+            device.settle_without_collector();
+        }
     }
 }
 
