@@ -164,6 +164,15 @@ pub enum SourceError {
         /// Why, and what to do.
         refusal: Refusal,
     },
+    /// This source cannot work with the collector: it says what no collector of this version says,
+    /// or has a ring that this source cannot use.
+    #[error("this source cannot work with the collector at {collector}: {refusal}")]
+    Incompatible {
+        /// Its address.
+        collector: String,
+        /// What the collector was told.
+        refusal: Refusal,
+    },
     /// There is no such device, or its handle was taken before.
     #[error("no device {name:?} to take; there are: {}", .free.join(", "))]
     NoDevice {
