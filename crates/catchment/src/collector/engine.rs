@@ -105,7 +105,7 @@ impl Sessions {
         }
         Err(Refusal::new(
             RefusalCode::Busy,
-            "the source's older session still delivers frames".to_owned(),
+            "the source's older session still delivers frames",
             "wait; if it lasts, look why the collector's sink does not take frames",
         ))
     }
@@ -114,7 +114,7 @@ impl Sessions {
 fn superseded() -> Refusal {
     Refusal::new(
         RefusalCode::Superseded,
-        "a newer session of the same source has its devices".to_owned(),
+        "a newer session of the same source has its devices",
         "nothing: the newer session goes on",
     )
 }

@@ -315,7 +315,7 @@ impl Collector {
     fn end(&mut self, limit: Duration) {
         let refusal = Refusal::new(
             RefusalCode::ShuttingDown,
-            "the collector ends".to_owned(),
+            "the collector ends",
             "start it again; the source finds it by itself",
         );
         let deadline = Instant::now() + limit;

@@ -54,9 +54,10 @@ pub(super) async fn run(engine: Arc<Engine>, accepted: Accepted) {
     if let Some(label) = refused_for(&ended) {
         session.engine.metrics.session_refused(label);
     }
-    match &ended {
-        Ended::Finished => tracing::info!(%peer, "session finished"),
-        other => tracing::warn!(%peer, reason = %other, "session ended"),
+    if ended == Ended::Finished {
+        tracing::info!(%peer, "session finished");
+    } else {
+        tracing::warn!(%peer, reason = %ended, "session ended");
     }
     session.finish().await;
 }
@@ -203,10 +204,10 @@ impl Session {
             self.machine_input(Input::Disconnected);
         } else if let Some(refusal) = running.gap(self.engine.lease) {
             self.machine.refuse(refusal);
-        } else if let Some(delivered) = self.delivered() {
-            if let Err(error) = self.machine.goodbye_ack(delivered) {
-                tracing::error!(%error, "fault of this program");
-            }
+        } else if let Some(delivered) = self.delivered()
+            && let Err(error) = self.machine.goodbye_ack(delivered)
+        {
+            tracing::error!(%error, "fault of this program");
         }
     }
 
