@@ -176,7 +176,7 @@ fn produce(source: &Source, device: &Device, mut random: Random) -> Produced {
 
 /// Runs a source to its end: all its devices at once, then goodbye.
 fn run_source(at: &str, source: usize, seed: u64) -> (SourceSnapshot, Vec<Produced>) {
-    let handle = connect(at, source, seed % 2 == 0);
+    let handle = connect(at, source, seed.is_multiple_of(2));
     let produced = std::thread::scope(|scope| {
         let threads: Vec<_> = devices(source)
             .into_iter()

@@ -6,7 +6,8 @@ mod hostile_common;
 
 use catchment::session::{
     check::NUMBER_MAX,
-    message::{Connect, Goodbye, Message, StreamEnd, StreamStart},
+    message::{Connect, Goodbye, Message, Revoke, StreamEnd, StreamStart},
+    refusal::{Refusal, RefusalCode},
 };
 use catchment_transfer::{BlockHeader, header::FLAG_CRC};
 use hostile_common::{Bad, Ringed, World, eventually, framed, header, json};
@@ -744,6 +745,28 @@ fn blocks_committed_before_the_connection_closed_are_delivered() {
     let wanted: Vec<_> = (0..8u8).map(|n| (u64::from(n), vec![n; 10])).collect();
     assert_eq!(world.frames("cam"), wanted);
     world.settle("a closed connection");
+    world.finish();
+}
+
+/// A release says that the frame is with the sink. What waits for an earlier frame is not, so its
+/// source must find it unreleased when the session has ended.
+#[test]
+fn what_was_not_delivered_when_a_session_ends_is_not_released() {
+    let world = World::start(|c| c);
+    let mut ringed = Bad::new(&world).ringed("cam", 8, 0);
+    ringed.commit(0, 1, &header(0, 10));
+    ringed.commit(1, 1, &header(5, 10));
+    eventually("the first frame", || world.frames("cam").len() == 1);
+    let refusal = Refusal::new(RefusalCode::ShuttingDown, "a test", "none");
+    let epoch = ringed.welcome.epoch;
+    let revoke = Revoke::new(epoch, refusal);
+    ringed.bad.send(&Message::Revoke(revoke));
+    let mut next = Bad::new(&world);
+    next.welcome(&["cam"], 8).expect("the device is free");
+    assert!(ringed.is_released(0, 1) && !ringed.is_released(1, 1));
+    assert_eq!(world.frames("cam").len(), 1);
+    drop((ringed, next));
+    world.settle("an early block");
     world.finish();
 }
 
