@@ -1,5 +1,9 @@
 //! Real compressed clips: our frames are byte for byte those of `ffmpeg -f rawvideo`.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "test names say it; a failed unwrap fails the test"
+)]
 
 mod input_common;
 
@@ -38,81 +42,75 @@ fn wish(format: &str) -> InputOptions {
     }
 }
 
+/// Name, size and encoder of a clip, and the pixel format that its frames must have.
+const CLIPS: &[(&str, &str, &str, &str)] = &[
+    (
+        "h264.mp4",
+        "322x240",
+        "SOUND -c:v libx264 -bf 3 -pix_fmt yuv420p",
+        "yuv420p",
+    ),
+    (
+        "h264.ts",
+        "322x240",
+        "SOUND -c:v libx264 -bf 3 -pix_fmt yuv420p",
+        "yuv420p",
+    ),
+    (
+        "h264odd.mkv",
+        "323x241",
+        "-c:v libx264 -pix_fmt yuv444p",
+        "yuv444p",
+    ),
+    (
+        "h264ten.mkv",
+        "320x180",
+        "-c:v libx264 -pix_fmt yuv420p10le",
+        "yuv420p10le",
+    ),
+    (
+        "mjpeg.avi",
+        "323x241",
+        "-c:v mjpeg -pix_fmt yuvj420p",
+        "yuv420p",
+    ),
+    (
+        "mjpeg422.mov",
+        "321x241",
+        "-c:v mjpeg -pix_fmt yuvj422p",
+        "yuv422p",
+    ),
+    (
+        "vp9.webm",
+        "321x243",
+        "-c:v libvpx-vp9 -deadline realtime -cpu-used 8",
+        "yuv420p",
+    ),
+    (
+        "ffv1.mkv",
+        "99x77",
+        "-c:v ffv1 -pix_fmt gray16le",
+        "gray16le",
+    ),
+    ("rgb.avi", "101x75", "-c:v huffyuv -pix_fmt rgb24", "bgr0"),
+    ("anim.gif", "64x48", "-r 10", "bgra"),
+    ("nv12.nut", "65x49", "-c:v rawvideo -pix_fmt nv12", "nv12"),
+];
+
 #[test]
 fn codecs_and_odd_sizes() {
     if !ffmpeg_is_here("codecs_and_odd_sizes") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let with_audio = format!("{} -f lavfi -i sine=d=2 -shortest", scene("322x240"));
-    for (name, args, format) in [
-        (
-            "h264.mp4",
-            format!("{with_audio} -c:v libx264 -bf 3 -pix_fmt yuv420p -c:a aac"),
-            "322x240:yuv420p",
-        ),
-        (
-            "h264.ts",
-            format!("{with_audio} -c:v libx264 -bf 3 -pix_fmt yuv420p -c:a aac"),
-            "322x240:yuv420p",
-        ),
-        (
-            "h264odd.mkv",
-            format!("{} -c:v libx264 -pix_fmt yuv444p", scene("323x241")),
-            "323x241:yuv444p",
-        ),
-        (
-            "h264ten.mkv",
-            format!("{} -c:v libx264 -pix_fmt yuv420p10le", scene("320x180")),
-            "320x180:yuv420p10le",
-        ),
-        (
-            "mjpeg.avi",
-            format!("{} -c:v mjpeg -pix_fmt yuvj420p", scene("323x241")),
-            "323x241:yuv420p",
-        ),
-        (
-            "mjpeg422.mov",
-            format!("{} -c:v mjpeg -pix_fmt yuvj422p", scene("321x241")),
-            "321x241:yuv422p",
-        ),
-        (
-            "vp9.webm",
-            format!(
-                "{} -c:v libvpx-vp9 -deadline realtime -cpu-used 8",
-                scene("321x243")
-            ),
-            "321x243:yuv420p",
-        ),
-        (
-            "mandelbrot.mp4",
-            "-f lavfi -i mandelbrot=s=320x200:r=25 -t 1 -c:v libx264 -pix_fmt yuv422p".to_owned(),
-            "320x200:yuv422p",
-        ),
-        (
-            "ffv1.mkv",
-            format!("{} -c:v ffv1 -pix_fmt gray16le", scene("99x77")),
-            "99x77:gray16le",
-        ),
-        (
-            "rgb.avi",
-            format!("{} -c:v huffyuv -pix_fmt rgb24", scene("101x75")),
-            "101x75:bgr0",
-        ),
-        (
-            "anim.gif",
-            format!("{} -r 10", scene("64x48")),
-            "64x48:bgra",
-        ),
-        (
-            "y4m.nut",
-            format!("{} -c:v rawvideo -pix_fmt nv12", scene("65x49")),
-            "65x49:nv12",
-        ),
-    ] {
-        let clip = make(dir.path(), name, &args);
-        assert_eq!(check(&clip), format, "{name}");
+    for (name, size, encoder, pixel) in CLIPS {
+        let encoder = encoder.replace("SOUND", "-f lavfi -i sine=d=2 -shortest -c:a aac");
+        let clip = make(dir.path(), name, &format!("{} {encoder}", scene(size)));
+        assert_eq!(check(&clip), format!("{size}:{pixel}"), "{name}");
     }
+    let fractal = "-f lavfi -i mandelbrot=s=320x200:r=25 -t 0.5 -c:v libx264 -pix_fmt yuv422p";
+    let clip = make(dir.path(), "fractal.mp4", fractal);
+    assert_eq!(check(&clip), "320x200:yuv422p");
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! The life of the ffmpeg child: it ends with its reader, and its death is reported.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "test names say it; a failed unwrap fails the test"
+)]
 
 mod input_common;
 

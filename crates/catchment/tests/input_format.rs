@@ -1,5 +1,9 @@
 //! Frame formats: sizes are ffmpeg's, texts come back, bad ones say why.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "test names say it; a failed unwrap fails the test"
+)]
 
 mod input_common;
 

@@ -1,5 +1,9 @@
 //! Directories of pictures: order, pixels, and which file is wrong.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "test names say it; a failed unwrap fails the test"
+)]
 
 mod input_common;
 

@@ -1,5 +1,9 @@
 //! Pacing in virtual time: never early, no drift, and what happens after a stop.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "test names say it; a failed unwrap fails the test"
+)]
 
 use std::time::{Duration, Instant};
 

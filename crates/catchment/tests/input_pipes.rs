@@ -1,5 +1,9 @@
 //! Y4M and raw frames from files and pipes, cut short, slow, non-blocking and wrong.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "test names say it; a failed unwrap fails the test"
+)]
 
 mod input_common;
 
@@ -41,6 +45,7 @@ fn write_slowly(mut to: PipeWriter, bytes: Vec<u8>, piece: usize) -> thread::Joi
         for (index, chunk) in bytes.chunks(piece).enumerate() {
             to.write_all(chunk).unwrap();
             if index % 16 == 0 {
+                // Time for the reader to empty the pipe, so that its reads end at odd places.
                 thread::sleep(Duration::from_millis(1));
             }
         }

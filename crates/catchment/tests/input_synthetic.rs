@@ -1,5 +1,9 @@
 //! The synthetic pattern: the same bytes for the same numbers, different ones otherwise.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "test names say it; a failed unwrap fails the test"
+)]
 
 mod input_common;
 
@@ -108,33 +112,29 @@ fn open_draws_the_device_it_is_told() {
     );
 }
 
-/// Prints how fast frames are made and copied on this machine. Run it in release mode:
-/// `cargo test --release -p catchment --test input_synthetic -- --ignored --nocapture`
+/// Best of several rounds, as other work on the machine must not count. The bound is far below
+/// what is reached, so that only a gross slowdown fails.
 #[test]
-#[ignore = "measures; run it alone and in release mode"]
-fn speed() {
-    for text in [
-        "640x480:rgb24",
-        "1920x1080:yuv420p",
-        "1920x1080:rgb24",
-        "64x48:gray",
-    ] {
-        let mut input = open(
-            format!("synthetic:{text}").as_ref(),
-            &InputOptions::default(),
-        )
-        .unwrap();
+fn frames_are_made_at_two_gigabytes_a_second_or_more() {
+    const ROUNDS: usize = 10;
+    const FRAMES: usize = 50;
+    for text in ["640x480:rgb24", "1920x1080:yuv420p"] {
+        let spec = format!("synthetic:{text}");
+        let mut input = open(spec.as_ref(), &InputOptions::default()).unwrap();
         let frame_bytes = input.format().frame_bytes();
         let mut block = Vec::with_capacity(frame_bytes);
-        let frames = (4usize << 30) / frame_bytes.max(1 << 18);
-        let start = Instant::now();
-        for _ in 0..frames {
-            block.clear();
-            input.read_frame(&mut block).unwrap();
-            black_box(&block);
+        let mut best_gb_per_s = 0.0_f64;
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            for _ in 0..FRAMES {
+                block.clear();
+                input.read_frame(&mut block).unwrap();
+                black_box(&block);
+            }
+            let ns = start.elapsed().as_nanos() as f64;
+            best_gb_per_s = best_gb_per_s.max((FRAMES * frame_bytes) as f64 / ns);
         }
-        let s = start.elapsed().as_secs_f64();
-        let (gb_per_s, frames_per_s) = ((frames * frame_bytes) as f64 / s / 1e9, frames as f64 / s);
-        println!("synthetic {text}: {gb_per_s:.2} GB/s, {frames_per_s:.0} frames/s");
+        println!("synthetic {text}: {best_gb_per_s:.2} GB/s");
+        assert!(best_gb_per_s >= 2.0, "{text}: {best_gb_per_s:.2} GB/s");
     }
 }

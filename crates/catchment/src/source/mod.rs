@@ -6,6 +6,7 @@ mod backlog;
 mod builder;
 mod control;
 mod device;
+mod fill;
 mod gate;
 mod link;
 mod pump;

@@ -1,5 +1,10 @@
 //! What the input tests share: real clips made by ffmpeg, and whole inputs read at once.
-#![allow(dead_code, missing_docs, unreachable_pub)]
+#![allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "part of several test programs, each of which uses some of it"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
