@@ -19,9 +19,13 @@ pub struct Side {
 pub fn side(send: u32, recv: u32, cq: u32) -> Side {
     let context = ShmProvider::new().open("shm0").unwrap();
     let pd = context.alloc_pd().unwrap();
-    let cq = context.create_cq(cq, None).unwrap();
-    let qp = pd
-        .create_qp(QpInit {
+    Side::new(context, pd, [send, recv, cq])
+}
+
+impl Side {
+    fn new(context: Arc<dyn Context>, pd: Arc<dyn Pd>, [send, recv, cq]: [u32; 3]) -> Side {
+        let cq = context.create_cq(cq, None).unwrap();
+        let init = QpInit {
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             max_send_wr: send,
@@ -29,13 +33,18 @@ pub fn side(send: u32, recv: u32, cq: u32) -> Side {
             max_sge: 1,
             max_inline_bytes: 16,
             strict: true,
-        })
-        .unwrap();
-    Side {
-        context,
-        pd,
-        cq,
-        qp,
+        };
+        Side {
+            qp: pd.create_qp(init).unwrap(),
+            context,
+            pd,
+            cq,
+        }
+    }
+
+    /// Another queue pair over the same context and memory.
+    pub fn second(&self) -> Side {
+        Side::new(Arc::clone(&self.context), Arc::clone(&self.pd), [1, 0, 1])
     }
 }
 
