@@ -143,25 +143,25 @@ fn s1_20_one_request_less_is_too_few() {
 
 #[test]
 fn s1_10_s1_22_twelve_fillers_and_four_receivers_on_one_queue_pair() {
-    const PACKETS: u32 = 1000;
+    const PACKETS: u32 = 10_000;
     let Paper {
         pool,
-        mut sender,
+        sender,
         receiver,
         ..
-    } = paper(8, 200);
+    } = &mut paper(64, 200);
     let done = AtomicBool::new(false);
     let got = AtomicU32::new(0);
     let mut seen: Vec<(u8, u16, usize)> = std::thread::scope(|scope| {
         for device in 0..12 {
-            let pool = &pool;
+            let pool = &*pool;
             scope.spawn(move || {
                 for packet in 0..PACKETS {
                     fill(pool, device, packet as u16, &[device; 200]);
                 }
             });
         }
-        let (done, got, receiver) = (&done, &got, &receiver);
+        let (done, got, receiver) = (&done, &got, &*receiver);
         let workers: Vec<_> = (0..4)
             .map(|_| {
                 scope.spawn(move || {
@@ -181,7 +181,7 @@ fn s1_10_s1_22_twelve_fillers_and_four_receivers_on_one_queue_pair() {
             })
             .collect();
         for _ in 0..12 * PACKETS {
-            send_one(&mut sender);
+            send_one(sender);
         }
         while got.load(Ordering::Relaxed) < 12 * PACKETS {
             std::thread::yield_now();
@@ -194,7 +194,7 @@ fn s1_10_s1_22_twelve_fillers_and_four_receivers_on_one_queue_pair() {
     });
     seen.sort_unstable_by_key(|(_, _, place)| *place);
     for device in 0..12 {
-        let (mut order, mut counter) = (Reorder::new(0, 64), SerialCounter::default());
+        let (mut order, mut counter) = (Reorder::new(0, 128), SerialCounter::default());
         let mut delivered = 0;
         for (_, packet, _) in seen.iter().filter(|(d, _, _)| *d == device) {
             let header = catchment_transfer::BlockHeader {

@@ -42,27 +42,28 @@ impl Side {
         }
     }
 
+    /// Connects to this peer.
+    pub fn go_up(&mut self, peer: Endpoint) {
+        let access = Access::REMOTE;
+        for transition in [
+            QpTransition::ToInit { access },
+            QpTransition::ToRtr(RtrAttr::new(peer)),
+            QpTransition::ToRts(RtsAttr::default()),
+        ] {
+            self.qp.modify(transition).unwrap();
+        }
+    }
+
     /// Another queue pair over the same context and memory.
     pub fn second(&self) -> Side {
         Side::new(Arc::clone(&self.context), Arc::clone(&self.pd), [1, 0, 1])
     }
 }
 
-fn go_up(side: &mut Side, peer: Endpoint) {
-    let access = Access::REMOTE;
-    for transition in [
-        QpTransition::ToInit { access },
-        QpTransition::ToRtr(RtrAttr::new(peer)),
-        QpTransition::ToRts(RtsAttr::default()),
-    ] {
-        side.qp.modify(transition).unwrap();
-    }
-}
-
 pub fn connect(a: &mut Side, b: &mut Side) {
     let (ea, eb) = (a.qp.endpoint(), b.qp.endpoint());
-    go_up(a, eb);
-    go_up(b, ea);
+    a.go_up(eb);
+    b.go_up(ea);
 }
 
 /// How a sender moves blocks.
