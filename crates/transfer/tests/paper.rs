@@ -1,5 +1,5 @@
 //! The paper's mechanism over shared memory.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(missing_docs, clippy::disallowed_methods, clippy::unwrap_used)]
 mod common;
 
 use catchment_transfer::{

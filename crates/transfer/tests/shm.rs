@@ -1,5 +1,5 @@
 //! The mechanism over shared memory, in place and with copies.
-#![allow(missing_docs, clippy::disallowed_methods)]
+#![allow(missing_docs, clippy::disallowed_methods, clippy::unwrap_used)]
 mod common;
 
 use catchment_transfer::{header::FLAG_CRC, layout::MIN_BLOCK_BYTES, *};
