@@ -255,8 +255,9 @@ impl Sending<'_> {
         drop(progress);
         let cpu = self.cpu.sample().map_or(0.0, |cpu| cpu.cpu_percent);
         let summary = report::summary(&metrics.snapshot(), seconds, cpu, &failures);
-        output_open.and_then(|()| report::tell_end(self.args, &summary))?;
-        failures.into_result()
+        let told = output_open.and_then(|()| report::tell_end(self.args, &summary));
+        failures.into_result()?;
+        told
     }
 
     /// Starts the threads; gives the number of devices.
