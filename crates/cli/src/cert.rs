@@ -29,7 +29,10 @@ fn authority(args: &CertArgs, now: SystemTime) -> Result<Authority, Failure> {
         return Authority::open(&args.out).map_err(failure);
     }
     let authority = Authority::create(&args.out, now).map_err(failure)?;
-    say!("made a certificate authority: {}", authority.certificate().display());
+    say!(
+        "made a certificate authority: {}",
+        authority.certificate().display()
+    );
     Ok(authority)
 }
 
@@ -47,7 +50,14 @@ fn failure(error: CertError) -> Failure {
             | CertError::NoSubject
             | CertError::Validity { .. }
     );
-    Failure::new(if wrong_words { Code::Usage } else { Code::Local }, error)
+    Failure::new(
+        if wrong_words {
+            Code::Usage
+        } else {
+            Code::Local
+        },
+        error,
+    )
 }
 
 fn tell(args: &CertArgs, subjects: &[&str], issued: &Issued) -> Result<(), Failure> {

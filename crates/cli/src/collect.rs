@@ -63,8 +63,12 @@ fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
     };
     std::fs::create_dir_all(out)
         .with_context(|| format!("cannot make the directory {}", out.display()))
-        .map_err(|e| Failure::new(Code::Local, e).hint("give a directory you may write to with --out"))?;
-    let limit = args.keep_frames.map_or(DiskLimit::KeepAll, DiskLimit::KeepNewest);
+        .map_err(|e| {
+            Failure::new(Code::Local, e).hint("give a directory you may write to with --out")
+        })?;
+    let limit = args
+        .keep_frames
+        .map_or(DiskLimit::KeepAll, DiskLimit::KeepNewest);
     Ok(builder.sink(DirectorySink::new(out).limit(limit)))
 }
 

@@ -116,13 +116,17 @@ mod tests {
     #[test]
     fn causes_are_told_once() {
         let inner = std::io::Error::other("disk on fire");
-        let outer = Err::<(), _>(inner).context("cannot write /out").unwrap_err();
+        let outer = Err::<(), _>(inner)
+            .context("cannot write /out")
+            .unwrap_err();
         let text = told(&outer, Some("use another disk"));
         assert_eq!(
             text,
             "error: cannot write /out\n  because: disk on fire\nhint: use another disk"
         );
-        let repeated = Err::<(), _>(anyhow!("no")).context("it said: no").unwrap_err();
+        let repeated = Err::<(), _>(anyhow!("no"))
+            .context("it said: no")
+            .unwrap_err();
         assert_eq!(told(&repeated, None), "error: it said: no");
     }
 }

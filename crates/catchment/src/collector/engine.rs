@@ -130,7 +130,7 @@ impl Engine {
             if let Some(tell) = self.sessions().running.get(id) {
                 tell.send_replace(Some(Refusal::new(
                     RefusalCode::Superseded,
-                    "a newer session of the same source has its devices".to_owned(),
+                    "a newer session of the same source has its devices",
                     "nothing: the newer session goes on",
                 )));
             }
@@ -142,7 +142,7 @@ impl Engine {
             if Instant::now() >= deadline {
                 return Err(Refusal::new(
                     RefusalCode::Busy,
-                    "the source's older session still delivers frames".to_owned(),
+                    "the source's older session still delivers frames",
                     "wait; if it lasts, look why the collector's sink does not take frames",
                 ));
             }

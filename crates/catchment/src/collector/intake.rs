@@ -1,8 +1,10 @@
 //! The receiving thread of a session: from the ring to the workers.
 //!
 //! It spins a little, then sleeps until the source rings. It holds no lock and posts nothing.
-use super::{in_order::InOrder, stream::Stream, workers::Queue};
-use catchment_transfer::{PeerMisbehaved, ReceivedBlock, Receiver, Step, WaitPolicy, Waiter};
+use super::{stream::Stream, workers::Queue};
+use catchment_transfer::{
+    PeerMisbehaved, ReceivedBlock, Receiver, Step, WaitPolicy, Waiter, order::InOrder,
+};
 use catchment_verbs::Watch;
 use std::{
     sync::{

@@ -8,7 +8,6 @@
 //! ```
 mod device;
 mod engine;
-mod in_order;
 mod intake;
 mod ring;
 mod session;
@@ -278,7 +277,7 @@ impl Collector {
     fn end(&mut self) {
         let refusal = Refusal::new(
             RefusalCode::ShuttingDown,
-            "the collector ends".to_owned(),
+            "the collector ends",
             "start it again; the source finds it by itself",
         );
         let deadline = Instant::now() + END_LIMIT;

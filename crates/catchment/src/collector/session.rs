@@ -2,7 +2,6 @@
 //! them down.
 use super::{
     engine::{Engine, Registration},
-    in_order::InOrder,
     intake::{Intake, IntakeError, Lane},
     ring::Ring,
     stream::Stream,
@@ -20,7 +19,7 @@ use crate::{
         refusal::{Refusal, RefusalCode},
     },
 };
-use catchment_transfer::{Receiver, ReceiverOptions};
+use catchment_transfer::{Receiver, ReceiverOptions, order::InOrder};
 use std::{
     sync::{
         Arc,
@@ -57,7 +56,14 @@ pub(super) async fn run(engine: Arc<Engine>, accepted: Accepted) {
             session.engine.metrics.session_refused(refusal.code.label());
             tracing::warn!(%peer, %refusal, "session refused");
         }
-        other => tracing::warn!(%peer, reason = %other, "session ended"),
+        Ended::Refused(_)
+        | Ended::Revoked(_)
+        | Ended::Misbehaved(_)
+        | Ended::HandshakeTimeout { .. }
+        | Ended::LeaseExpired { .. }
+        | Ended::Disconnected { .. } => {
+            tracing::warn!(%peer, reason = %ended, "session ended");
+        }
     }
     session.finish().await;
 }
@@ -160,10 +166,10 @@ impl Session {
             }
         } else if running.ring.is_broken() {
             self.machine_input(Input::Disconnected);
-        } else if let Some(delivered) = self.delivered() {
-            if let Err(error) = self.machine.goodbye_ack(delivered) {
-                tracing::error!(%error, "fault of this program");
-            }
+        } else if let Some(delivered) = self.delivered()
+            && let Err(error) = self.machine.goodbye_ack(delivered)
+        {
+            tracing::error!(%error, "fault of this program");
         }
     }
 

@@ -99,12 +99,9 @@ impl Source {
         self.stop();
         let frames = self.shared.undelivered_frames();
         match self.shared.ended() {
-            Some(error) => match &*error {
-                SourceError::Closed => Ok(self.shared.metrics.snapshot()),
-                _ => Err(SourceError::Ended(error)),
-            },
-            None if finished => Ok(self.shared.metrics.snapshot()),
-            None => Err(SourceError::Undelivered { frames, timeout }),
+            Some(error) if !matches!(*error, SourceError::Closed) => Err(SourceError::Ended(error)),
+            _ if finished => Ok(self.shared.metrics.snapshot()),
+            _ => Err(SourceError::Undelivered { frames, timeout }),
         }
     }
 
@@ -128,9 +125,10 @@ impl Drop for Source {
 impl SourceError {
     /// The cause itself, where only one caller will see it.
     fn unwrapped(self) -> SourceError {
-        match self {
-            SourceError::Ended(cause) => Arc::try_unwrap(cause).unwrap_or_else(SourceError::Ended),
-            other => other,
+        if let SourceError::Ended(cause) = self {
+            Arc::try_unwrap(cause).unwrap_or_else(SourceError::Ended)
+        } else {
+            self
         }
     }
 }

@@ -22,7 +22,10 @@ pub(crate) struct InputArgs {
 }
 
 /// Reads them from what clap found; `command` makes the errors look like clap's own.
-pub(super) fn read(matches: &ArgMatches, mut command: Command) -> Result<Vec<InputArgs>, clap::Error> {
+pub(super) fn read(
+    matches: &ArgMatches,
+    mut command: Command,
+) -> Result<Vec<InputArgs>, clap::Error> {
     each(matches).map_err(|text| command.error(ErrorKind::ValueValidation, text))
 }
 
@@ -148,7 +151,10 @@ mod tests {
             .chain(words.split_whitespace())
             .chain(["127.0.0.1:1"])
             .collect();
-        match Arguments::parse_words(&words).map_err(|e| e.to_string())?.command {
+        match Arguments::parse_words(&words)
+            .map_err(|e| e.to_string())?
+            .command
+        {
             Command::Send(send) => Ok(send.each),
             other => panic!("{other:?}"),
         }

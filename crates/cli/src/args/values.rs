@@ -22,12 +22,14 @@ impl FromStr for Rate {
         match text {
             "max" => Ok(Rate::Max),
             "native" => Ok(Rate::Native),
-            number => number
-                .parse()
-                .map(Rate::Fps)
-                .map_err(|error: catchment::format::RateError| {
-                    format!("{error}, or `max`, or `native`")
-                }),
+            number => {
+                number
+                    .parse()
+                    .map(Rate::Fps)
+                    .map_err(|error: catchment::format::RateError| {
+                        format!("{error}, or `max`, or `native`")
+                    })
+            }
         }
     }
 }

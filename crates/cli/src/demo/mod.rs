@@ -116,7 +116,10 @@ impl Demo<'_> {
                     self.collector_cpu = CpuMeter::process(self.collector.id()).ok();
                 }
                 Ok(Told::Source(SendEvent::Summary(summary))) => {
-                    let sampled = self.collector_cpu.as_mut().and_then(|cpu| cpu.sample().ok());
+                    let sampled = self
+                        .collector_cpu
+                        .as_mut()
+                        .and_then(|cpu| cpu.sample().ok());
                     self.collector_cpu_percent = sampled.map_or(0.0, |cpu| cpu.cpu_percent);
                     return Ok(summary);
                 }

@@ -56,8 +56,7 @@ pub(super) struct Schedule {
 impl Feed {
     pub(super) fn new(device: Device, input: Box<dyn FrameInput>, schedule: &Schedule) -> Feed {
         let late = LatePolicy::CatchUp { burst: BURST };
-        let pacer =
-            |rate| Pacer::new(rate, schedule.start, schedule.phase, late);
+        let pacer = |rate| Pacer::new(rate, schedule.start, schedule.phase, late);
         let grace = if schedule.rate.is_some() {
             BURST
         } else {
@@ -126,7 +125,11 @@ impl Feed {
 }
 
 /// The rate of frames, `None` for as fast as possible.
-pub(super) fn rate_of(asked: Option<Rate>, input: &dyn FrameInput, synthetic: bool) -> Option<FrameRate> {
+pub(super) fn rate_of(
+    asked: Option<Rate>,
+    input: &dyn FrameInput,
+    synthetic: bool,
+) -> Option<FrameRate> {
     const SYNTHETIC: Option<FrameRate> = FrameRate::new(25, 1);
     match asked {
         Some(Rate::Fps(rate)) => Some(rate),

@@ -87,7 +87,11 @@ fn open_all(each: &[InputArgs]) -> Result<Inputs, Failure> {
     opened.collect()
 }
 
-fn open_one(index: usize, one: &InputArgs, first_frame: u64) -> Result<Box<dyn FrameInput>, Failure> {
+fn open_one(
+    index: usize,
+    one: &InputArgs,
+    first_frame: u64,
+) -> Result<Box<dyn FrameInput>, Failure> {
     let options = InputOptions {
         format: one.format,
         repeat: one.repeat,
@@ -162,7 +166,9 @@ fn connect(
 
 fn tell_waiting(args: &SendArgs) -> Result<(), Failure> {
     let collector = args.collector.to_string();
-    say!("waiting for a collector at {collector}; start it with: catchment collect --listen {collector} --out DIR");
+    say!(
+        "waiting for a collector at {collector}; start it with: catchment collect --listen {collector} --out DIR"
+    );
     if args.json {
         output::print_json(&SendEvent::Waiting { collector })?;
     }
