@@ -5,6 +5,7 @@ mod feed;
 mod report;
 
 use crate::args::{InputArgs, SendArgs};
+use crate::cert::CERT_HINT;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{Connected, SendEvent};
 use crate::output::progress::Progress;
@@ -70,7 +71,9 @@ pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
 /// Certificates that cannot be used are told before anything is waited for.
 fn check_files(args: &SendArgs) -> Result<(), Failure> {
     match args.security.files() {
-        Some(files) => client_config(&files).map(drop).or_fail(Code::Local),
+        Some(files) => client_config(&files)
+            .map(drop)
+            .map_err(|error| Failure::new(Code::Local, error).hint(CERT_HINT)),
         None => Ok(()),
     }
 }
@@ -205,7 +208,11 @@ impl Sending<'_> {
     fn run(mut self, source: Source, inputs: Inputs) -> Result<(), Failure> {
         let metrics = source.metrics().clone();
         let mut sampler = SourceSampler::new(metrics.clone());
-        let progress = Progress::text();
+        let progress = if self.args.until_stdin_closes {
+            Progress::none()
+        } else {
+            Progress::text()
+        };
         let mut failures = Failures::default();
         let mut running = self.start_feeds(&source, inputs)?;
         let mut output_open = Ok(());
@@ -248,8 +255,9 @@ impl Sending<'_> {
         drop(progress);
         let cpu = self.cpu.sample().map_or(0.0, |cpu| cpu.cpu_percent);
         let summary = report::summary(&metrics.snapshot(), seconds, cpu, &failures);
-        output_open.and_then(|()| report::tell_end(self.args, &summary))?;
-        failures.into_result()
+        let told = output_open.and_then(|()| report::tell_end(self.args, &summary));
+        failures.into_result()?;
+        told
     }
 
     /// Starts the threads; gives the number of devices.
@@ -390,9 +398,13 @@ impl Failures {
 
 fn source_failure(error: SourceError) -> Failure {
     let code = source_code(&error);
-    let advice = matches!(error, SourceError::Undelivered { .. });
+    // That the source has ended is clear; why is what the user needs.
+    if let SourceError::Ended(cause) = &error {
+        return Failure::new(code, anyhow!("{cause}"));
+    }
+    let undelivered = matches!(error, SourceError::Undelivered { .. });
     let failure = Failure::new(code, error);
-    if advice {
+    if undelivered {
         failure.hint("start the collector again, or give it more time with --wait")
     } else {
         failure
