@@ -192,7 +192,8 @@ impl<B> Reorder<B> {
             };
             let header = first.first;
             let complete = first.is_complete();
-            if !self.finished && !(complete && self.is_next(&header)) {
+            let its_turn = complete && self.is_next(&header);
+            if !self.finished && !its_turn {
                 return None;
             }
             let (_, partial) = self.pending.pop_first()?;
