@@ -96,12 +96,14 @@ impl Source {
         self.shared.begin_closing();
         let deadline = Instant::now() + timeout;
         let finished = self.shared.wait_finished(deadline);
+        let ended = self.shared.ended();
         self.stop();
+        // Also after a goodbye: another thread may have sent a frame in that moment.
         let frames = self.shared.undelivered_frames();
-        match self.shared.ended() {
-            Some(error) if !matches!(*error, SourceError::Closed) => Err(SourceError::Ended(error)),
-            _ if finished => Ok(self.shared.metrics.snapshot()),
-            _ => Err(SourceError::Undelivered { frames, timeout }),
+        match ended {
+            Some(error) => Err(SourceError::Ended(error)),
+            None if finished && frames == 0 => Ok(self.shared.metrics.snapshot()),
+            None => Err(SourceError::Undelivered { frames, timeout }),
         }
     }
 
