@@ -4,7 +4,7 @@ mod common;
 
 use catchment_transfer::{
     PaperLayout,
-    order::{Reorder, SerialCounter},
+    order::{InOrder, SerialCounter},
     paper::*,
 };
 use catchment_verbs::*;
@@ -194,7 +194,7 @@ fn s1_10_s1_22_twelve_fillers_and_four_receivers_on_one_queue_pair() {
     });
     seen.sort_unstable_by_key(|(_, _, place)| *place);
     for device in 0..12 {
-        let (mut order, mut counter) = (Reorder::new(0, 128), SerialCounter::default());
+        let (mut order, mut counter) = (InOrder::new(0), SerialCounter::default());
         let mut delivered = 0;
         for (_, packet, _) in seen.iter().filter(|(d, _, _)| *d == device) {
             let header = catchment_transfer::BlockHeader {
@@ -203,11 +203,10 @@ fn s1_10_s1_22_twelve_fillers_and_four_receivers_on_one_queue_pair() {
                 frame_bytes: 1,
                 ..Default::default()
             };
-            order.push(&header, ()).unwrap();
-            while let Some(frame) = order.pop() {
-                assert_eq!(frame.packet_number, delivered);
+            order.push(header, header.packet_number, |number| {
+                assert_eq!(number, delivered);
                 delivered += 1;
-            }
+            });
         }
         assert_eq!(delivered, u64::from(PACKETS), "device {device}");
     }

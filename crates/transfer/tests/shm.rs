@@ -149,19 +149,18 @@ fn s1_10_twelve_filling_threads_share_one_queue_pair() {
                     }
                 });
             }
-            let mut orders: Vec<_> = (0..12).map(|_| order::Reorder::new(0, 16)).collect();
+            let mut orders: Vec<_> = (0..12).map(|_| order::InOrder::new(0)).collect();
             for _ in 0..12 * PACKETS {
                 let block = receive(receiver);
                 let device = block.header().stream;
                 assert_eq!(block.payload().to_vec(), [device as u8; 200]);
                 let header = *block.header();
                 let order = &mut orders[device as usize];
-                order.push(&header, block).unwrap();
-                while order.pop().is_some() {}
+                order.push(header, block, drop);
             }
             for order in orders {
-                assert_eq!(order.expected(), PACKETS, "{mode:?}");
-                assert_eq!(order.held(), 0);
+                assert_eq!(order.next_packet(), PACKETS, "{mode:?}");
+                assert_eq!(order.early(), 0);
             }
         });
         assert_eq!(sender.stats().blocks, 12 * PACKETS);
