@@ -1,4 +1,5 @@
 //! What arrives is byte for byte what the input holds.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! `catchment demo`: what a stranger runs first.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod common;
 

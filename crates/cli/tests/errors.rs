@@ -1,4 +1,5 @@
 //! Every error names the thing, the value seen and what to do, and has its exit code.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Sources and collectors that come, go and come back.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod common;
 
