@@ -1,11 +1,12 @@
-//! Closed outputs, and processes with nothing to do.
+//! Closed outputs, processes with nothing to do, and the live page beside them.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod common;
 
 use catchment::observe::cpu::usage_of;
 use common::{Collector, Running, catchment, wait_for_frames};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -69,6 +70,41 @@ fn a_source_goes_on_when_nobody_reads_its_progress() {
     assert!(line.contains("\"connected\""), "{line}");
     assert_eq!((code, said.as_str()), (0, ""));
     assert_eq!(collector.end()["frames_received"], 150);
+}
+
+#[test]
+fn the_live_page_is_on_by_default() {
+    let mut command = catchment();
+    command.args([
+        "collect",
+        "--listen",
+        "127.0.0.1:0",
+        "--sink",
+        "null",
+        "--json",
+    ]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    let listening: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let url = listening["dashboard"].as_str().unwrap();
+    let address = url.trim_start_matches("http://").trim_end_matches('/');
+    let mut page = TcpStream::connect(address).unwrap();
+    write!(
+        page,
+        "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    page.read_to_string(&mut answer).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(
+        answer.to_lowercase().contains("<!doctype html>"),
+        "{answer}"
+    );
 }
 
 /// How long an idle stream is watched.

@@ -176,3 +176,29 @@ fn the_same_device_from_two_sources_is_refused() {
     let second = run(words).expect(3);
     assert!(second.stderr.contains("cam"), "{second:#?}");
 }
+
+#[test]
+fn a_frame_may_be_larger_than_a_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(dir.path());
+    // 50 MB a frame; a block has at most 32 MiB.
+    let input = "synthetic:4096x3072:rgba";
+    let words = ["send", "--input", input, "--device", "big", "--frames", "3"];
+    let rest = ["--rate", "max", &collector.address];
+    run([&words[..], &rest[..]].concat()).expect(0);
+    check_synthetic(dir.path(), "big", 0, input, 3);
+}
+
+#[test]
+fn a_unix_socket_connects_them_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let socket = dir.path().join("c.sock");
+    let address = format!("unix:{}", socket.display());
+    let collector = Collector::start_with(&address, &["--out", out.to_str().unwrap()]);
+    let words = ["--rate", "max", "--frames", "10"];
+    source(&address, "cam", &words).finish().expect(0);
+    check_synthetic(&out, "cam", 0, INPUT, 10);
+    collector.end();
+    assert!(!socket.exists(), "the socket is removed at the end");
+}
