@@ -174,6 +174,7 @@ impl Run {
                 None => match waiter.empty() {
                     Step::Spin => std::hint::spin_loop(),
                     Step::Yield => std::thread::yield_now(),
+                    // What the wait policy asks for.
                     Step::Sleep(time) => std::thread::sleep(time),
                     Step::Block => self.sleep()?,
                 },
@@ -191,6 +192,7 @@ impl Run {
             && let Err(error) = self.watch.wait(LOOK_AGAIN)
         {
             tracing::warn!(%error, "cannot sleep on the doorbell");
+            // Without a doorbell there is nothing to wait for but time.
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
