@@ -87,11 +87,12 @@ fn many_devices_share_few_threads() {
         "--format",
         "64x48:gray",
     ];
-    let summary = finish(&mut demo(tmp.path(), &words)).expect(0).last_json();
+    let finished = finish(demo(tmp.path(), &words).env("RUST_LOG", "info")).expect(0);
+    let summary = finished.last_json();
     let sent = number(&summary, "frames_sent");
     assert!(sent >= 255.0, "every device sends: {summary:#}");
     assert_eq!(number(&summary, "frames_verified"), sent, "{summary:#}");
-    assert_eq!(number(&summary, "queue_pairs"), 1.0);
+    assert_eq!(number(&summary, "queue_pairs"), 1.0, "{finished:#?}");
 }
 
 #[test]

@@ -422,7 +422,10 @@ impl Session<'_> {
             }
             return;
         };
-        if shared.is_stopped() || link.sender().check().is_err() {
+        // After Goodbye the collector may close its queue pair before its GoodbyeAck is read here;
+        // if it dies instead, the control connection tells.
+        let broken = !self.said_goodbye && link.sender().check().is_err();
+        if shared.is_stopped() || broken {
             self.input(Input::Disconnected);
         } else if shared.is_closing() && !self.said_goodbye {
             self.try_goodbye();

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -12,13 +12,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes on a machine that does other work too.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// How often a state is looked at that gives no event.
-pub const POLL: Duration = Duration::from_millis(10);
+pub(crate) const POLL: Duration = Duration::from_millis(10);
 
 /// The command that is tested.
-pub fn catchment() -> Command {
+pub(crate) fn catchment() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_catchment"));
     command.env_remove("RUST_LOG").stdin(Stdio::null());
     command
@@ -26,47 +26,47 @@ pub fn catchment() -> Command {
 
 /// A process that has ended.
 #[derive(Debug)]
-pub struct Finished {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Finished {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Finished {
     /// Fails the test unless the exit code is this one.
     #[track_caller]
-    pub fn expect(self, code: i32) -> Finished {
+    pub(crate) fn expect(self, code: i32) -> Finished {
         assert_eq!(self.code, Some(code), "{self:#?}");
         self
     }
 
     /// The last line of stdout, which must be JSON.
     #[track_caller]
-    pub fn last_json(&self) -> Value {
+    pub(crate) fn last_json(&self) -> Value {
         let line = self.stdout.lines().last().unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
 }
 
 /// Runs the command with these words to its end.
-pub fn run<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Finished {
+pub(crate) fn run<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Finished {
     finish(catchment().args(words))
 }
 
 /// Runs a command to its end. One that takes too long is killed.
-pub fn finish(command: &mut Command) -> Finished {
+pub(crate) fn finish(command: &mut Command) -> Finished {
     Running::start(command).finish()
 }
 
 /// A process whose output is collected. Dropping it kills it.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     stdout: Option<thread::JoinHandle<String>>,
     stderr: Option<thread::JoinHandle<String>>,
 }
 
 impl Running {
-    pub fn start(command: &mut Command) -> Running {
+    pub(crate) fn start(command: &mut Command) -> Running {
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -81,23 +81,23 @@ impl Running {
         }
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Its stdin, if it was piped.
-    pub fn stdin(&mut self) -> Option<std::process::ChildStdin> {
+    pub(crate) fn stdin(&mut self) -> Option<std::process::ChildStdin> {
         self.child.stdin.take()
     }
 
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Waits for its end.
     #[track_caller]
-    pub fn finish(mut self) -> Finished {
+    pub(crate) fn finish(mut self) -> Finished {
         let status = wait(&mut self.child);
         let text = |reader: Option<thread::JoinHandle<String>>| reader.unwrap().join().unwrap();
         Finished {
@@ -140,26 +140,26 @@ fn wait(child: &mut Child) -> ExitStatus {
 }
 
 /// Sends a signal.
-pub fn signal(id: u32, signal: rustix::process::Signal) {
+pub(crate) fn signal(id: u32, signal: rustix::process::Signal) {
     let id = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
     rustix::process::kill_process(id, signal).unwrap();
 }
 
 /// A `catchment collect --json` that works.
-pub struct Collector {
+pub(crate) struct Collector {
     child: Child,
-    pub address: String,
+    pub(crate) address: String,
     lines: Receiver<Value>,
 }
 
 impl Collector {
     /// Starts one that writes below `out`.
-    pub fn start(out: &Path) -> Collector {
+    pub(crate) fn start(out: &Path) -> Collector {
         Collector::start_with("127.0.0.1:0", &["--out", out.to_str().unwrap()])
     }
 
     /// Starts one with these words more.
-    pub fn start_with(listen: &str, words: &[&str]) -> Collector {
+    pub(crate) fn start_with(listen: &str, words: &[&str]) -> Collector {
         let mut child = catchment()
             .args(["collect", "--json", "--no-dashboard", "--listen", listen])
             .args(words)
@@ -184,13 +184,13 @@ impl Collector {
         collector
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// The next event of this kind.
     #[track_caller]
-    pub fn event(&self, kind: &str) -> Value {
+    pub(crate) fn event(&self, kind: &str) -> Value {
         loop {
             let line = self.lines.recv_timeout(LIMIT);
             let line = line.unwrap_or_else(|_| panic!("no event {kind} of the collector"));
@@ -201,14 +201,14 @@ impl Collector {
     }
 
     /// As an out-of-memory killer would.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Asks it to end; its summary.
     #[track_caller]
-    pub fn end(mut self) -> Value {
+    pub(crate) fn end(mut self) -> Value {
         signal(self.id(), rustix::process::Signal::TERM);
         let summary = self.event("summary");
         assert_eq!(wait(&mut self.child).code(), Some(0));
@@ -224,7 +224,7 @@ impl Drop for Collector {
 }
 
 /// Names of the frames in a device's directory, in order.
-pub fn frames(dir: &Path) -> Vec<String> {
+pub(crate) fn frames(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else {
         return Vec::new();
     };
@@ -237,7 +237,7 @@ pub fn frames(dir: &Path) -> Vec<String> {
 }
 
 /// All bytes of a device, as `cat OUT/DEVICE/*` gives them.
-pub fn stream(out: &Path, device: &str) -> Vec<u8> {
+pub(crate) fn stream(out: &Path, device: &str) -> Vec<u8> {
     let dir = out.join(device);
     let read = |name: &String| fs::read(dir.join(name)).unwrap();
     frames(&dir).iter().flat_map(read).collect()
@@ -245,7 +245,7 @@ pub fn stream(out: &Path, device: &str) -> Vec<u8> {
 
 /// Waits until a device has at least so many frames.
 #[track_caller]
-pub fn wait_for_frames(out: &Path, device: &str, least: usize) {
+pub(crate) fn wait_for_frames(out: &Path, device: &str, least: usize) {
     let start = Instant::now();
     while frames(&out.join(device)).len() < least {
         assert!(start.elapsed() < LIMIT, "{device} has no {least} frames");
@@ -256,7 +256,7 @@ pub fn wait_for_frames(out: &Path, device: &str, least: usize) {
 
 /// Fails unless the device has exactly the frames `0..count` of its synthetic input.
 #[track_caller]
-pub fn check_synthetic(out: &Path, device: &str, index: usize, input: &str, count: usize) {
+pub(crate) fn check_synthetic(out: &Path, device: &str, index: usize, input: &str, count: usize) {
     let dir = out.join(device);
     let names = frames(&dir);
     let expected: Vec<String> = (0..count).map(|n| format!("{n:012}")).collect();
@@ -283,7 +283,7 @@ pub fn check_synthetic(out: &Path, device: &str, index: usize, input: &str, coun
 
 /// Runs ffmpeg with these words; its stdout.
 #[track_caller]
-pub fn ffmpeg(words: &[&str]) -> Vec<u8> {
+pub(crate) fn ffmpeg(words: &[&str]) -> Vec<u8> {
     let output = Command::new("ffmpeg")
         .args(["-v", "error", "-nostdin", "-y"])
         .args(words)
@@ -295,7 +295,7 @@ pub fn ffmpeg(words: &[&str]) -> Vec<u8> {
 }
 
 /// A compressed clip with much detail, different for each `seed`.
-pub fn clip(dir: &Path, name: &str, seed: u32, frames: u32) -> PathBuf {
+pub(crate) fn clip(dir: &Path, name: &str, seed: u32, frames: u32) -> PathBuf {
     let path = dir.join(name);
     let source = format!("mandelbrot=s=192x144:r=25:start_scale={}", 3 + seed);
     let noise = format!("noise=alls=20:allf=t:all_seed={seed}");
@@ -321,13 +321,13 @@ pub fn clip(dir: &Path, name: &str, seed: u32, frames: u32) -> PathBuf {
 }
 
 /// What ffmpeg makes of a clip.
-pub fn decoded(path: &Path) -> Vec<u8> {
+pub(crate) fn decoded(path: &Path) -> Vec<u8> {
     ffmpeg(&["-i", path.to_str().unwrap(), "-f", "rawvideo", "-"])
 }
 
 /// Fails with lengths and place, not with megabytes of numbers.
 #[track_caller]
-pub fn assert_same(seen: &[u8], expected: &[u8]) {
+pub(crate) fn assert_same(seen: &[u8], expected: &[u8]) {
     assert_eq!(seen.len(), expected.len(), "number of bytes");
     let differs = seen.iter().zip(expected).position(|(a, b)| a != b);
     assert_eq!(differs, None, "first byte that differs");
