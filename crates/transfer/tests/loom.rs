@@ -8,7 +8,11 @@
 //! status bytes. A status byte may so come before, between or after the bytes of its block. Models
 //! of formats that cannot stand this must fail: a checker that finds nothing proves nothing.
 #![cfg(loom)]
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 
 use catchment_transfer::{
     commit::commit_word,

@@ -1,5 +1,10 @@
 //! The paper's mechanism over shared memory.
-#![allow(missing_docs, clippy::disallowed_methods, clippy::unwrap_used)]
+#![allow(
+    missing_docs,
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
 mod common;
 
 use catchment_transfer::{

@@ -72,6 +72,9 @@ pub(super) enum IntakeError {
     /// A number that no message of the session could name.
     #[error("a block has packet number {0}; numbers end at {NUMBER_MAX}")]
     Number(u64),
+    /// More blocks than the ring has: some were written over before they were released.
+    #[error("a block was written where an unreleased one lies; the ring has {0} blocks")]
+    Overwritten(u32),
     /// A frame larger than any source may send.
     #[error("a block belongs to a frame of {0} bytes; {FRAME_BYTES_MAX} are possible")]
     FrameBytes(u64),
@@ -174,6 +177,7 @@ impl Run {
                 None => match waiter.empty() {
                     Step::Spin => std::hint::spin_loop(),
                     Step::Yield => std::thread::yield_now(),
+                    // What the wait policy asks for.
                     Step::Sleep(time) => std::thread::sleep(time),
                     Step::Block => self.sleep()?,
                 },
@@ -191,6 +195,7 @@ impl Run {
             && let Err(error) = self.watch.wait(LOOK_AGAIN)
         {
             tracing::warn!(%error, "cannot sleep on the doorbell");
+            // Without a doorbell there is nothing to wait for but time.
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -212,6 +217,10 @@ impl Run {
     fn take(&mut self, block: ReceivedBlock) -> Result<(), IntakeError> {
         let header = *block.header();
         check_limits(&header)?;
+        let blocks = self.receiver.layout().blocks();
+        if self.receiver.outstanding() > blocks as usize {
+            return Err(IntakeError::Overwritten(blocks));
+        }
         let streams = self.lanes.len();
         let Some(lane) = self.lanes.get_mut(header.stream as usize) else {
             return Err(IntakeError::Stream {

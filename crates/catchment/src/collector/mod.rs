@@ -315,6 +315,7 @@ impl Collector {
         let deadline = Instant::now() + END_LIMIT;
         while self.engine.running() > 0 && Instant::now() < deadline {
             self.engine.end_all(&refusal);
+            // Sessions end on the control thread, which rings nobody: look again.
             std::thread::sleep(Duration::from_millis(5));
         }
         if let Some(dashboard) = self.dashboard.take() {

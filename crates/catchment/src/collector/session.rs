@@ -44,6 +44,7 @@ pub(super) async fn run(engine: Arc<Engine>, accepted: Accepted) {
         setup: None,
         running: None,
         goodbye: None,
+        looked_at: Instant::now(),
         registration,
         engine,
     };
@@ -93,6 +94,7 @@ struct Session {
     setup: Option<Setup>,
     running: Option<Running>,
     goodbye: Option<Goodbye>,
+    looked_at: Instant,
     registration: Registration,
 }
 
@@ -171,9 +173,12 @@ impl Session {
         } else {
             LOOK
         };
-        let look_at = Instant::now() + look;
+        // From the last look on: messages that keep coming do not put it off.
+        let look_at = self.looked_at + look;
         let until = deadline.map_or(look_at, |d| d.min(look_at));
         tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(until.into()) => self.look(deadline).await,
             message = self.connection.recv() => match message {
                 Ok(message) => self.machine_input(Input::Message(message)),
                 Err(RecvError::Decode(error)) => self.machine.refuse(error.refusal()),
@@ -184,11 +189,11 @@ impl Session {
             },
             refusal = self.registration.told_to_end() => self.machine.refuse(refusal),
             refusal = evicted(self.slot.as_ref()) => self.machine.refuse(refusal),
-            () = tokio::time::sleep_until(until.into()) => self.look(deadline).await,
         }
     }
 
     async fn look(&mut self, deadline: Option<Instant>) {
+        self.looked_at = Instant::now();
         if deadline.is_some_and(|d| d <= Instant::now()) {
             self.machine_input(Input::Timeout);
             return;

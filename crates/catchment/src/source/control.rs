@@ -169,7 +169,9 @@ impl Control {
             prepared: None,
             link: None,
             was_ready: false,
+            epoch: 0,
             said_goodbye: false,
+            looked_at: Instant::now(),
             report_at: Instant::now(),
             unreachable: None,
             status_reads: 0,
@@ -261,7 +263,10 @@ struct Session<'a> {
     prepared: Option<(Prepared, Welcome)>,
     link: Option<Arc<Link>>,
     was_ready: bool,
+    /// Of the session, 0 before Welcome.
+    epoch: u32,
     said_goodbye: bool,
+    looked_at: Instant,
     report_at: Instant,
     /// Why the collector's memory could not be reached. Worth another try: it may have ended in
     /// this moment.
@@ -303,15 +308,11 @@ impl Session<'_> {
         } else {
             LOOK
         };
-        let look_at = Instant::now() + look;
+        // From the last look on: messages that keep coming do not put it off.
+        let look_at = self.looked_at + look;
         let until = deadline.map_or(look_at, |d| d.min(look_at));
         tokio::select! {
-            message = self.connection.recv() => match message {
-                Ok(message) => self.input(Input::Message(message)),
-                Err(RecvError::Decode(error)) => self.side.refuse(error.refusal()),
-                Err(_) => self.input(Input::Disconnected),
-            },
-            () = shared.control.notified() => self.look(),
+            biased;
             () = tokio::time::sleep_until(until.into()) => {
                 if deadline.is_some_and(|d| d <= Instant::now()) {
                     self.input(Input::Timeout);
@@ -319,6 +320,12 @@ impl Session<'_> {
                     self.look();
                 }
             }
+            message = self.connection.recv() => match message {
+                Ok(message) => self.input(Input::Message(message)),
+                Err(RecvError::Decode(error)) => self.side.refuse(error.refusal()),
+                Err(_) => self.input(Input::Disconnected),
+            },
+            () = shared.control.notified() => self.look(),
         }
     }
 
@@ -343,6 +350,7 @@ impl Session<'_> {
 
     fn on_welcome(&mut self, welcome: Welcome) -> Result<(), Refusal> {
         check_welcome(&welcome)?;
+        self.epoch = welcome.epoch;
         let prepared = match Prepared::new(&self.control.context) {
             Ok(prepared) => prepared,
             Err(error) => return Err(self.unreachable(&error)),
@@ -406,6 +414,7 @@ impl Session<'_> {
 
     /// Looks whether the link lives, whether it is time to report, whether all is sent.
     fn look(&mut self) {
+        self.looked_at = Instant::now();
         let shared = &self.control.shared;
         let Some(link) = &self.link else {
             if shared.is_stopped() {

@@ -1,5 +1,10 @@
 //! Two ends over shared memory, connected.
-#![allow(dead_code, unreachable_pub, clippy::disallowed_methods)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking"
+)]
 
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::*;
