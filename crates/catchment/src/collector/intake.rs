@@ -72,9 +72,6 @@ pub(super) enum IntakeError {
     /// A number that no message of the session could name.
     #[error("a block has packet number {0}; numbers end at {NUMBER_MAX}")]
     Number(u64),
-    /// More blocks than the ring has: some were written over before they were released.
-    #[error("a block was written where an unreleased one lies; the ring has {0} blocks")]
-    Overwritten(u32),
     /// A frame larger than any source may send.
     #[error("a block belongs to a frame of {0} bytes; {FRAME_BYTES_MAX} are possible")]
     FrameBytes(u64),
@@ -217,10 +214,6 @@ impl Run {
     fn take(&mut self, block: ReceivedBlock) -> Result<(), IntakeError> {
         let header = *block.header();
         check_limits(&header)?;
-        let blocks = self.receiver.layout().blocks();
-        if self.receiver.outstanding() > blocks as usize {
-            return Err(IntakeError::Overwritten(blocks));
-        }
         let streams = self.lanes.len();
         let Some(lane) = self.lanes.get_mut(header.stream as usize) else {
             return Err(IntakeError::Stream {

@@ -245,8 +245,10 @@ mod tests {
     /// A collector that has more than this process ever sent: another one wrote there.
     #[test]
     fn numbers_that_the_collector_has_are_not_announced_as_skipped() {
-        let mut backlog = Backlog::default();
-        backlog.skipped = 5;
+        let mut backlog = Backlog {
+            skipped: 5,
+            ..Backlog::default()
+        };
         backlog.forget_before(100, 100);
         assert_eq!(backlog.first_packet(100), 100);
         backlog.insert(
