@@ -1,0 +1,356 @@
+//! What the two processes of a measurement do: verify, warm up, then timed batches.
+//!
+//! The source decides and tells the collector, which obeys. One clock serves both: a throughput
+//! batch lasts from the source's first send to the collector's last receive. A batch in which a
+//! polling role did not have its core is repeated, because it would measure the scheduler.
+use crate::{
+    control::Control,
+    job::{Job, Outcome, PingPong, Role, Stream},
+    link::{Link, pattern},
+    stats, sys,
+};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::{os::fd::AsFd, os::unix::net::UnixStream};
+
+/// Part of its core that a polling role must have had for a batch to count.
+const CORE_SHARE_MIN: f64 = 0.97;
+/// Operations of the warm-up at least, where they fit in the time of two batches.
+const WARM_UP_OPERATIONS: u64 = 1000;
+/// Bytes compared in the twin run at most, beyond the first three blocks.
+const VERIFY_BYTES: usize = 96 << 20;
+
+/// What the source asks of the collector.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+enum Order {
+    /// Receive and compare blocks `0..count`, filled with [`pattern`].
+    Verify { count: u64 },
+    /// Receive as fast as possible.
+    Stream { count: u64 },
+    /// Send back one block for each that comes.
+    PingPong { count: u64 },
+    /// The measurement is over.
+    Done,
+}
+
+/// What the collector answers after an order.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Report {
+    end_ns: u64,
+    cpu_ns: u64,
+    core_share: f64,
+    wrong_blocks: u64,
+}
+
+/// Runs a role process: the job came as an argument, the other role is on standard input.
+pub(crate) fn main(role: Role, job: &Job) -> Result<()> {
+    sys::settle(match role {
+        Role::Source => job.source_core,
+        Role::Collector => job.collector_core,
+    })?;
+    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+    crate::link::run(job, role, Control::new(UnixStream::from(socket)))
+}
+
+/// Measures a mechanism that is set up. The source prints the [`Outcome`] on standard output.
+pub(crate) fn run<L: Link>(job: &Job, role: Role, mut control: Control, mut link: L) -> Result<()> {
+    match role {
+        Role::Collector => obey(job, &mut control, &mut link),
+        Role::Source => {
+            let mut source = Source {
+                job,
+                peer: control,
+                link,
+                ticks: sys::Ticks::calibrate(),
+            };
+            let outcome = source.measure()?;
+            println!("{}", serde_json::to_string(&outcome)?);
+            Ok(())
+        }
+    }
+}
+
+fn obey<L: Link>(job: &Job, control: &mut Control, link: &mut L) -> Result<()> {
+    loop {
+        let order: Order = control.recv()?;
+        if matches!(order, Order::Done) {
+            return Ok(());
+        }
+        let timed = !matches!(order, Order::Verify { .. });
+        let urgent = Urgent::begin(job.realtime && timed)?;
+        // The source starts when it reads this, and finds this role waiting.
+        control.send(&())?;
+        let meter = Meter::start();
+        let wrong_blocks = carry_out(job, link, order)?;
+        let end_ns = sys::monotonic_ns();
+        let (cpu_ns, core_share) = meter.stop();
+        drop(urgent);
+        control.send(&Report {
+            end_ns,
+            cpu_ns,
+            core_share,
+            wrong_blocks,
+        })?;
+    }
+}
+
+/// The collector's part of one order. Says how many blocks were not as they should be.
+fn carry_out<L: Link>(job: &Job, link: &mut L, order: Order) -> Result<u64> {
+    if link.attend()? {
+        return Ok(0);
+    }
+    match order {
+        Order::Verify { count } => return verify(job, link, count),
+        Order::Stream { count } => {
+            for _ in 0..count {
+                link.recv(None)?;
+            }
+        }
+        Order::PingPong { count } => {
+            for _ in 0..count {
+                link.recv(None)?;
+                link.send(None)?;
+            }
+        }
+        Order::Done => {}
+    }
+    Ok(0)
+}
+
+fn verify<L: Link>(job: &Job, link: &mut L, count: u64) -> Result<u64> {
+    let mut expected = vec![0; job.bytes];
+    let mut seen = Vec::new();
+    let mut wrong = 0;
+    for sequence in 0..count {
+        pattern(sequence, &mut expected);
+        link.recv(Some(&mut seen))?;
+        wrong += u64::from(seen != expected);
+    }
+    Ok(wrong)
+}
+
+struct Source<'a, L> {
+    job: &'a Job,
+    peer: Control,
+    link: L,
+    ticks: sys::Ticks,
+}
+
+impl<L: Link> Source<'_, L> {
+    fn measure(&mut self) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        if self.job.what.has_payload() {
+            outcome.verified_blocks = self.verify()?;
+            let count = self.warm_up(|source, count| Ok(source.stream(count)?.wall_ns))?;
+            let batches = Batches::take(self, |source| source.stream(count), |s| s.core_share)?;
+            batches.add_to(&mut outcome, |o| &mut o.streams);
+        }
+        let count = self.warm_up(|source, count| {
+            let sample = source.ping_pong(count)?;
+            Ok((sample.p50_ns * 2.0 * count as f64) as u64)
+        })?;
+        let batches = Batches::take(self, |source| source.ping_pong(count), |p| p.core_share)?;
+        batches.add_to(&mut outcome, |o| &mut o.ping_pongs);
+        self.peer.send(&Order::Done)?;
+        Ok(outcome)
+    }
+
+    /// The twin run: every byte of these blocks is compared at the collector.
+    fn verify(&mut self) -> Result<u64> {
+        let most = (VERIFY_BYTES / self.job.bytes).max(3);
+        let count = (2 * self.job.blocks + 3).min(most) as u64;
+        let mut content = vec![0; self.job.bytes];
+        self.begin(Order::Verify { count })?;
+        for sequence in 0..count {
+            pattern(sequence, &mut content);
+            self.link.send(Some(&content))?;
+        }
+        self.link.finish()?;
+        match self.end()?.wrong_blocks {
+            0 => Ok(count),
+            wrong => bail!("{wrong} of {count} blocks arrived with wrong bytes"),
+        }
+    }
+
+    /// Runs batches that do not count until the machine is warm, and says how many blocks fill
+    /// the time of a batch.
+    fn warm_up(&mut self, mut run: impl FnMut(&mut Self, u64) -> Result<u64>) -> Result<u64> {
+        let target_ns = self.job.batch_ms * 1_000_000;
+        let least = 2 * self.job.blocks as u64;
+        let mut count = least.max(4);
+        let (mut operations, mut spent_ns) = (0, 0);
+        loop {
+            let ns = run(self, count)?.max(1);
+            operations += count;
+            spent_ns += ns;
+            let fitting = count as f64 * target_ns as f64 / ns as f64;
+            let warm = operations >= WARM_UP_OPERATIONS || spent_ns > 2 * target_ns;
+            if warm && ns >= target_ns / 2 {
+                return Ok((fitting as u64).max(least));
+            }
+            count = (fitting as u64).clamp(least, count * 8);
+        }
+    }
+
+    fn begin(&mut self, order: Order) -> Result<()> {
+        self.peer.send(&order)?;
+        self.peer.recv()
+    }
+
+    fn end(&mut self) -> Result<Report> {
+        self.peer.recv()
+    }
+
+    fn stream(&mut self, count: u64) -> Result<Stream> {
+        self.begin(Order::Stream { count })?;
+        let urgent = Urgent::begin(self.job.realtime)?;
+        let meter = Meter::start();
+        let start_ns = sys::monotonic_ns();
+        for _ in 0..count {
+            self.link.send(None)?;
+        }
+        let sent_ns = sys::monotonic_ns();
+        let (source_cpu_ns, source_share) = meter.stop();
+        self.link.finish()?;
+        drop(urgent);
+        let report = self.end()?;
+        let (end_ns, collector_cpu_ns) = if self.job.what.has_collector() {
+            (report.end_ns, report.cpu_ns)
+        } else {
+            (sent_ns, 0)
+        };
+        Ok(Stream {
+            count,
+            wall_ns: end_ns.saturating_sub(start_ns).max(1),
+            source_cpu_ns,
+            collector_cpu_ns,
+            core_share: source_share.min(report.core_share),
+        })
+    }
+
+    fn ping_pong(&mut self, count: u64) -> Result<PingPong> {
+        self.begin(Order::PingPong { count })?;
+        let answered = self.job.what.has_collector();
+        let mut samples = Vec::with_capacity(count as usize);
+        let urgent = Urgent::begin(self.job.realtime)?;
+        let meter = Meter::start();
+        let mut last = sys::Ticks::now();
+        for _ in 0..count {
+            self.link.send(None)?;
+            if answered {
+                self.link.recv(None)?;
+            }
+            let now = sys::Ticks::now();
+            samples.push((last, now));
+            last = now;
+        }
+        let (_, source_share) = meter.stop();
+        self.link.finish()?;
+        drop(urgent);
+        let report = self.end()?;
+        // Without a collector there is no way back: what was timed is the way there.
+        let ways = if answered { 2.0 } else { 1.0 };
+        let mut one_way: Vec<f64> = samples
+            .iter()
+            .map(|(from, to)| self.ticks.ns(*from, *to) / ways)
+            .collect();
+        one_way.sort_by(f64::total_cmp);
+        Ok(PingPong {
+            count,
+            p50_ns: stats::of_sorted(&one_way, 0.50),
+            p99_ns: stats::of_sorted(&one_way, 0.99),
+            core_share: source_share.min(report.core_share),
+        })
+    }
+}
+
+/// The batches of one kind that count.
+struct Batches<T> {
+    kept: Vec<T>,
+    repeated: usize,
+    disturbed: bool,
+}
+
+impl<T> Batches<T> {
+    /// Runs batches until enough of them had their cores, or twice as many as wanted were run.
+    fn take<L: Link>(
+        source: &mut Source<'_, L>,
+        mut run: impl FnMut(&mut Source<'_, L>) -> Result<T>,
+        core_share: impl Fn(&T) -> f64,
+    ) -> Result<Batches<T>> {
+        let wanted = source.job.batches;
+        let limit = if source.job.what.polls() {
+            CORE_SHARE_MIN
+        } else {
+            0.0
+        };
+        let mut all = Vec::new();
+        let mut good = 0;
+        while good < wanted && all.len() < 2 * wanted {
+            let batch = run(source)?;
+            good += usize::from(core_share(&batch) >= limit);
+            all.push(batch);
+        }
+        let disturbed = good < wanted.div_ceil(2);
+        let ran = all.len();
+        if !disturbed {
+            all.retain(|batch| core_share(batch) >= limit);
+        }
+        Ok(Batches {
+            repeated: ran - all.len(),
+            kept: all,
+            disturbed,
+        })
+    }
+
+    fn add_to(self, outcome: &mut Outcome, list: impl FnOnce(&mut Outcome) -> &mut Vec<T>) {
+        outcome.repeated += self.repeated;
+        outcome.disturbed |= self.disturbed;
+        list(outcome).extend(self.kept);
+    }
+}
+
+/// CPU time of this process over a span, and the part of its core that this thread got.
+struct Meter {
+    wall_ns: u64,
+    thread_ns: u64,
+    process_ns: u64,
+}
+
+impl Meter {
+    fn start() -> Meter {
+        Meter {
+            process_ns: sys::process_cpu_ns(),
+            wall_ns: sys::monotonic_ns(),
+            thread_ns: sys::thread_cpu_ns(),
+        }
+    }
+
+    fn stop(&self) -> (u64, f64) {
+        let thread = sys::thread_cpu_ns() - self.thread_ns;
+        let wall = (sys::monotonic_ns() - self.wall_ns).max(1);
+        let process = sys::process_cpu_ns().saturating_sub(self.process_ns);
+        (process, (thread as f64 / wall as f64).min(1.0))
+    }
+}
+
+/// Real-time priority while it lives.
+struct Urgent(bool);
+
+impl Urgent {
+    fn begin(wanted: bool) -> Result<Urgent> {
+        if wanted {
+            sys::set_realtime(true).context("real-time priority (leave out --realtime)")?;
+        }
+        Ok(Urgent(wanted))
+    }
+}
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        if self.0 {
+            // Going down always works; if not, the parent still ends this process.
+            let _ = sys::set_realtime(false);
+        }
+    }
+}
