@@ -1,1 +1,40 @@
 //! Transfer mechanisms over verbs: the block pool and the status-byte protocol.
+//!
+//! A collector owns a ring of slots and two arrays of status bytes; a source writes blocks into
+//! the slots one-sidedly. The collector posts nothing and answers nothing: a byte that says
+//! "free" is the only credit. `docs/spec/block.md` has the format byte by byte.
+//!
+//! - [`Sender`] and [`WriteBlock`]: claim a slot, fill it, commit it; by many threads at once.
+//! - [`Receiver`] and [`ReceivedBlock`]: take blocks, give them back in any order.
+//! - [`order`]: puts the blocks of a stream together to frames, in packet order.
+//! - [`slot`]: the protocol itself, pure, as the model checker runs it.
+//!
+//! Nothing here reads a clock, sleeps, or allocates for a block.
+#![forbid(unsafe_code)]
+
+pub mod checksum;
+pub mod commit;
+mod counters;
+pub mod header;
+pub mod layout;
+mod memory;
+mod mirror;
+pub mod order;
+pub mod receiver;
+pub mod sender;
+pub mod slot;
+pub mod status;
+mod sync;
+pub mod wait;
+
+pub use header::{BlockHeader, HeaderError};
+pub use layout::{LayoutError, PaperLayout, RingLayout};
+pub use receiver::{
+    CrcMismatch, PeerMisbehaved, ReceivedBlock, Receiver, ReceiverError, ReceiverOptions,
+    ReceiverStats,
+};
+pub use sender::{
+    BlockMeta, Broken, CommitError, CommitFailure, CopyMemory, QueueLimits, Refill, RemoteRing,
+    ReserveError, RetainedBlock, Sender, SenderError, SenderOptions, SenderStats, WriteBlock,
+};
+pub use wait::{Step, WaitPolicy, Waiter};

@@ -1,0 +1,127 @@
+//! The slot protocol's memory in production: a mapped ring.
+use crate::{commit::HEADER_WORDS, layout::RingLayout, slot::SlotMemory};
+use catchment_verbs::mem::{MemError, RegionSlice, VolatileSlice};
+use std::sync::{Arc, atomic::Ordering};
+
+/// All accesses stay inside of a ring whose size was checked when it was made.
+const INSIDE: &str = "a slot inside of the ring";
+
+/// A ring in mapped memory: the receiver's own, or the peer's through a window.
+#[derive(Debug, Clone)]
+pub(crate) struct RingMemory {
+    bytes: RegionSlice,
+    layout: RingLayout,
+}
+
+impl RingMemory {
+    /// # Errors
+    /// When the memory is too small for the layout, not aligned to lines, or read-only.
+    pub(crate) fn new(bytes: RegionSlice, layout: RingLayout) -> Result<RingMemory, MemError> {
+        let memory = bytes.memory();
+        memory.subslice(0, layout.total_bytes())?;
+        if !memory
+            .addr()
+            .is_multiple_of(u64::from(crate::layout::LINE_BYTES))
+        {
+            return Err(MemError::Misaligned {
+                addr: memory.addr(),
+                align: crate::layout::LINE_BYTES as usize,
+            });
+        }
+        memory.atomic_u8(0)?;
+        Ok(RingMemory { bytes, layout })
+    }
+
+    #[inline]
+    pub(crate) fn layout(&self) -> &RingLayout {
+        &self.layout
+    }
+
+    #[inline]
+    pub(crate) fn whole(&self) -> VolatileSlice<'_> {
+        self.bytes.memory()
+    }
+
+    /// A piece of a slot that lies `room_bytes` before the trailer.
+    #[inline]
+    pub(crate) fn payload(&self, slot: u32, room_bytes: u32, bytes: u32) -> VolatileSlice<'_> {
+        let offset = self.layout.trailer_offset(slot) - room_bytes as usize;
+        self.whole().subslice(offset, bytes as usize).expect(INSIDE)
+    }
+
+    /// A piece of the ring that stays mapped.
+    pub(crate) fn piece(&self, offset: usize, bytes: usize) -> RegionSlice {
+        let region = self.bytes.region();
+        let start = (self.bytes.memory().addr() - region.addr()) as usize;
+        RegionSlice::new(Arc::clone(region), start + offset, bytes).expect(INSIDE)
+    }
+
+    /// Zeroes both status arrays and all commit words.
+    pub(crate) fn clear(&self) {
+        let status = self.whole().subslice(0, self.layout.blocks_offset());
+        status.expect(INSIDE).fill(0).expect(INSIDE);
+        for slot in 0..self.layout.blocks() {
+            self.store_commit(slot, 0);
+        }
+    }
+}
+
+impl SlotMemory for RingMemory {
+    #[inline]
+    fn load_full(&self, slot: u32) -> u8 {
+        let offset = self.layout.full_offset() + slot as usize;
+        let byte = self.whole().load_u8(offset, Ordering::Acquire);
+        byte.expect(INSIDE)
+    }
+
+    #[inline]
+    fn store_full(&self, slot: u32, value: u8) {
+        let offset = self.layout.full_offset() + slot as usize;
+        let byte = self.whole().atomic_u8(offset).expect(INSIDE);
+        byte.store(value, Ordering::Release);
+    }
+
+    #[inline]
+    fn load_free(&self, slot: u32) -> u8 {
+        let offset = self.layout.free_offset() + slot as usize;
+        let byte = self.whole().load_u8(offset, Ordering::Acquire);
+        byte.expect(INSIDE)
+    }
+
+    #[inline]
+    fn store_free(&self, slot: u32, value: u8) {
+        let offset = self.layout.free_offset() + slot as usize;
+        let byte = self.whole().atomic_u8(offset).expect(INSIDE);
+        byte.store(value, Ordering::Release);
+    }
+
+    #[inline]
+    fn load_commit(&self, slot: u32) -> u64 {
+        let offset = self.layout.commit_offset(slot);
+        let word = self.whole().load_u64(offset, Ordering::Acquire);
+        u64::from_le(word.expect(INSIDE))
+    }
+
+    #[inline]
+    fn store_commit(&self, slot: u32, word: u64) {
+        let offset = self.layout.commit_offset(slot);
+        let target = self.whole().atomic_u64(offset).expect(INSIDE);
+        target.store(word.to_le(), Ordering::Release);
+    }
+
+    #[inline]
+    fn read_header(&self, slot: u32) -> [u64; HEADER_WORDS] {
+        let mut trailer = [0; 64];
+        let offset = self.layout.trailer_offset(slot);
+        self.whole().read_at(offset, &mut trailer).expect(INSIDE);
+        crate::header::decode_trailer(&trailer).0
+    }
+
+    #[inline]
+    fn write_header(&self, slot: u32, words: &[u64; HEADER_WORDS]) {
+        let trailer = crate::header::encode_trailer(words, 0);
+        let offset = self.layout.trailer_offset(slot);
+        let header = &trailer[..crate::header::HEADER_BYTES];
+        self.whole().write_at(offset, header).expect(INSIDE);
+    }
+}

@@ -1,0 +1,135 @@
+//! A block that was received.
+use super::Shared;
+use crate::{
+    checksum::{copy_with_crc, crc32c_of},
+    header::BlockHeader,
+    slot,
+};
+use catchment_verbs::mem::VolatileSlice;
+use std::sync::Arc;
+
+/// The payload is not what the source checksummed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("payload checksum {computed:#010x}, the source computed {announced:#010x}")]
+pub struct CrcMismatch {
+    /// What the source computed.
+    pub announced: u32,
+    /// What this side computed.
+    pub computed: u32,
+}
+
+/// A block that the receiver owns. Its slot goes back to the source when it is dropped, in any
+/// order and from any thread.
+pub struct ReceivedBlock {
+    shared: Arc<Shared>,
+    slot: u32,
+    generation: u64,
+    header: BlockHeader,
+    held: bool,
+}
+
+impl ReceivedBlock {
+    #[inline]
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        slot: u32,
+        generation: u64,
+        header: BlockHeader,
+    ) -> ReceivedBlock {
+        ReceivedBlock {
+            shared,
+            slot,
+            generation,
+            header,
+            held: false,
+        }
+    }
+
+    /// What the block says about itself.
+    #[inline]
+    pub fn header(&self) -> &BlockHeader {
+        &self.header
+    }
+
+    /// The payload, in place. A source that misbehaves can still change it: whoever must not be
+    /// fooled copies it out first.
+    #[inline]
+    pub fn payload(&self) -> VolatileSlice<'_> {
+        let header = &self.header;
+        self.shared
+            .memory
+            .payload(self.slot, header.room_bytes, header.payload_bytes)
+    }
+
+    /// The slot it lies in.
+    #[inline]
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Tells the source that this block is kept for long (state 2), so that it does not count on
+    /// the slot. Dropping the block gives it back all the same.
+    pub fn hold(&mut self) {
+        if !self.held {
+            self.held = true;
+            slot::hold(&self.shared.memory, self.slot, self.generation);
+        }
+    }
+
+    /// Compares the payload with the checksum of its source. A block without one is right.
+    ///
+    /// # Errors
+    /// [`CrcMismatch`].
+    pub fn check_crc(&self) -> Result<(), CrcMismatch> {
+        match self.header.crc() {
+            Some(announced) => compare(announced, crc32c_of(&self.payload())),
+            None => Ok(()),
+        }
+    }
+
+    /// Copies the payload to the beginning of `out` and compares it with its checksum in the same
+    /// pass.
+    ///
+    /// # Errors
+    /// [`CrcMismatch`]; the bytes are copied then too.
+    ///
+    /// # Panics
+    /// If `out` is shorter than the payload.
+    pub fn copy_out(&self, out: &mut [u8]) -> Result<(), CrcMismatch> {
+        let out = &mut out[..self.header.payload_bytes as usize];
+        let payload = self.payload();
+        let Some(announced) = self.header.crc() else {
+            payload.read_at(0, out).expect("as long as the payload");
+            return Ok(());
+        };
+        let computed = copy_with_crc(&payload, out).expect("as long as the payload");
+        compare(announced, computed)
+    }
+}
+
+fn compare(announced: u32, computed: u32) -> Result<(), CrcMismatch> {
+    if announced == computed {
+        return Ok(());
+    }
+    Err(CrcMismatch {
+        announced,
+        computed,
+    })
+}
+
+impl Drop for ReceivedBlock {
+    #[inline]
+    fn drop(&mut self) {
+        self.shared.release(self.slot, self.generation);
+    }
+}
+
+impl std::fmt::Debug for ReceivedBlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReceivedBlock")
+            .field("slot", &self.slot)
+            .field("generation", &self.generation)
+            .field("header", &self.header)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,364 @@
+//! The receiving side of a ring.
+//!
+//! It posts nothing and gets no completion. It looks at memory, and gives slots back by a store.
+//! Any number of threads may look at once, and release blocks in any order.
+mod block;
+
+use crate::{
+    checksum::crc32c_of,
+    commit::HEADER_WORDS,
+    counters::Counter,
+    header::{BlockHeader, HeaderError},
+    layout::{LINE_BYTES, RingLayout},
+    memory::RingMemory,
+    mirror::{ByteMirror, slots_of},
+    slot::{self, ReceiverSlots, SlotMemory, Taken},
+    status::full_byte,
+};
+pub use block::{CrcMismatch, ReceivedBlock};
+use catchment_verbs::{
+    Mr, Watch,
+    mem::{MemError, RegionSlice},
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+/// How a receiver decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReceiverOptions {
+    /// Take a block only when the CRC32C of its payload is right too. For devices that do not
+    /// promise the order inside of a WRITE ([`catchment_verbs::Caps::data_in_order`]). Every
+    /// block must then have a checksum.
+    pub crc_decides: bool,
+}
+
+/// A ring cannot be received from.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiverError {
+    /// The registered memory does not fit the layout.
+    #[error("the memory of the ring does not fit its layout: {0}")]
+    Memory(#[from] MemError),
+}
+
+/// The source wrote something that no correct source writes: end the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PeerMisbehaved {
+    /// A committed block whose header is wrong.
+    #[error("block {slot} (generation {generation}): {reason}")]
+    Header {
+        /// The slot.
+        slot: u32,
+        /// The slot's generation.
+        generation: u64,
+        /// What is wrong.
+        reason: HeaderError,
+    },
+    /// A block without the checksum that [`ReceiverOptions::crc_decides`] needs.
+    #[error("block {slot} (generation {generation}) has no checksum; this device needs one")]
+    NoCrc {
+        /// The slot.
+        slot: u32,
+        /// The slot's generation.
+        generation: u64,
+    },
+}
+
+/// What a receiver has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReceiverStats {
+    /// Blocks taken.
+    pub blocks: u64,
+    /// Payload bytes of them.
+    pub payload_bytes: u64,
+    /// Times that a hint was there before its block: WRITEs overtook each other.
+    pub hints_early: u64,
+    /// Times that a hint had a value that a correct source does not write.
+    pub hints_wrong: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    blocks: Counter,
+    payload_bytes: Counter,
+    hints_early: Counter,
+    hints_wrong: Counter,
+}
+
+/// The receiving side of one ring in one session.
+///
+/// The ring's memory belongs to this session until the receiver and all its blocks are dropped.
+pub struct Receiver {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    mr: Arc<dyn Mr>,
+    memory: RingMemory,
+    epoch: u64,
+    options: ReceiverOptions,
+    slots: ReceiverSlots,
+    /// What `full[]` says about the blocks that were taken.
+    consumed: ByteMirror,
+    /// The commit word that was taken last, to see a change with one comparison.
+    seen: Box<[AtomicU64]>,
+    /// The slot that the next block will probably be in.
+    next: AtomicU32,
+    counters: Counters,
+}
+
+impl Receiver {
+    /// Prepares the ring in `mr` for a new session: all status bytes and commit words become 0.
+    /// Call it before the peer may write. The ring begins at the first byte of `mr`.
+    ///
+    /// # Errors
+    /// [`ReceiverError::Memory`] when `mr` is smaller than the layout.
+    pub fn new(
+        mr: Arc<dyn Mr>,
+        layout: RingLayout,
+        epoch: u64,
+        options: ReceiverOptions,
+    ) -> Result<Receiver, ReceiverError> {
+        let bytes = RegionSlice::new(Arc::clone(mr.region()), 0, layout.total_bytes())?;
+        let memory = RingMemory::new(bytes, layout)?;
+        memory.clear();
+        let blocks = layout.blocks();
+        let shared = Shared {
+            mr,
+            memory,
+            epoch,
+            options,
+            slots: ReceiverSlots::new(blocks),
+            consumed: ByteMirror::new(blocks),
+            seen: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
+            next: AtomicU32::new(0),
+            counters: Counters::default(),
+        };
+        Ok(Receiver {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Takes a block, if one is there: looks at the slot where the next one should be, then at
+    /// all of `full[]`. Never blocks.
+    ///
+    /// # Errors
+    /// [`PeerMisbehaved`]; the slot was given back, other blocks can still be taken.
+    #[inline]
+    pub fn poll(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
+        match self.poll_next()? {
+            Some(block) => Ok(Some(block)),
+            None => self.scan(),
+        }
+    }
+
+    /// Takes the block in the slot where the next one should be, if it is there. Looks at nothing
+    /// else, so that a thread that spins here shares one cache line with the source. A block in
+    /// another slot is not found: call [`Receiver::poll`] now and then, and before sleeping.
+    ///
+    /// # Errors
+    /// As for [`Receiver::poll`].
+    #[inline]
+    pub fn poll_next(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
+        let shared = &*self.shared;
+        let slot = shared.next.load(Ordering::Relaxed);
+        let word = shared.memory.load_commit(slot);
+        if word == shared.seen[slot as usize].load(Ordering::Relaxed) {
+            shared.prefetch_payload(slot);
+            return Ok(None);
+        }
+        self.take(slot)
+    }
+
+    /// Looks at all hints.
+    fn scan(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
+        let shared = &*self.shared;
+        let first = shared.next.load(Ordering::Relaxed);
+        let array = shared.memory.whole();
+        let lines = shared.consumed.lines();
+        for line in (0..lines).map(|i| (first / LINE_BYTES + i) % lines) {
+            let bits = shared.consumed.differing(line, &array);
+            for slot in slots_of(line, bits, first) {
+                if !shared.hint_is_new(slot) {
+                    continue;
+                }
+                match self.take(slot)? {
+                    Some(block) => return Ok(Some(block)),
+                    None => shared.counters.hints_early.add(1),
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a committed block whether or not its hint came: for after the peer's death, and
+    /// where hints can get lost. Looks at every slot; `None` when nothing is left.
+    ///
+    /// # Errors
+    /// As for [`Receiver::poll`]; call it again for the rest.
+    pub fn drain(&self) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
+        let blocks = self.shared.memory.layout().blocks();
+        let first = self.shared.next.load(Ordering::Relaxed);
+        for slot in (0..blocks).map(|i| (first + i) % blocks) {
+            if let Some(block) = self.take(slot)? {
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    }
+
+    #[inline]
+    fn take(&self, slot: u32) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
+        let shared = &self.shared;
+        let accept = |words: &[u64; HEADER_WORDS]| shared.payload_is_there(slot, words);
+        let taken = shared
+            .slots
+            .take(&shared.memory, shared.epoch, slot, accept);
+        let Taken::Block {
+            generation,
+            header,
+            word,
+        } = taken
+        else {
+            return Ok(None);
+        };
+        shared.note_taken(slot, generation, word);
+        match shared.check(slot, generation, &header) {
+            Ok(header) => {
+                shared.counters.blocks.add(1);
+                let bytes = u64::from(header.payload_bytes);
+                shared.counters.payload_bytes.add(bytes);
+                let block = ReceivedBlock::new(Arc::clone(shared), slot, generation, header);
+                Ok(Some(block))
+            }
+            Err(error) => {
+                shared.release(slot, generation);
+                Err(error)
+            }
+        }
+    }
+
+    /// To sleep until the source has written; `None` if the provider has no doorbell.
+    ///
+    /// Arm it, call [`Receiver::poll`] once more, then wait.
+    pub fn watch(&self) -> Option<Arc<dyn Watch>> {
+        self.shared.mr.watch()
+    }
+
+    /// Shape of the ring.
+    pub fn layout(&self) -> &RingLayout {
+        self.shared.memory.layout()
+    }
+
+    /// The registered memory of the ring.
+    pub fn mr(&self) -> &Arc<dyn Mr> {
+        &self.shared.mr
+    }
+
+    /// Blocks that were taken and are not released yet.
+    pub fn outstanding(&self) -> usize {
+        Arc::strong_count(&self.shared) - 1
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> ReceiverStats {
+        let counters = &self.shared.counters;
+        ReceiverStats {
+            blocks: counters.blocks.get(),
+            payload_bytes: counters.payload_bytes.get(),
+            hints_early: counters.hints_early.get(),
+            hints_wrong: counters.hints_wrong.get(),
+        }
+    }
+
+    /// Ends the session and gives the memory back for another one.
+    ///
+    /// # Errors
+    /// The receiver itself while blocks of it are not released: a late release would disturb the
+    /// next session.
+    pub fn into_mr(self) -> Result<Arc<dyn Mr>, Receiver> {
+        match Arc::try_unwrap(self.shared) {
+            Ok(shared) => Ok(shared.mr),
+            Err(shared) => Err(Receiver { shared }),
+        }
+    }
+}
+
+impl Shared {
+    /// The last payload line of a small block lies directly before the trailer. Asking for it
+    /// while waiting makes its way between the caches overlap with that of the trailer.
+    #[inline]
+    fn prefetch_payload(&self, slot: u32) {
+        let offset = self.memory.layout().trailer_offset(slot) - LINE_BYTES as usize;
+        self.memory.whole().prefetch(offset);
+    }
+
+    #[inline]
+    fn note_taken(&self, slot: u32, generation: u64, word: u64) {
+        let before = full_byte(generation - 1);
+        self.consumed.change(slot, before, full_byte(generation));
+        self.seen[slot as usize].store(word, Ordering::Relaxed);
+        let after = slot + 1;
+        let next = if after == self.memory.layout().blocks() {
+            0
+        } else {
+            after
+        };
+        self.next.store(next, Ordering::Relaxed);
+    }
+
+    /// Whether `full[]` names the generation that comes next, and not one that another thread has
+    /// just taken.
+    fn hint_is_new(&self, slot: u32) -> bool {
+        let taken = self.slots.generation(slot);
+        let hint = self.memory.load_full(slot);
+        if hint != full_byte(taken) && hint != full_byte(taken + 1) {
+            self.counters.hints_wrong.add(1);
+        }
+        hint == full_byte(taken + 1)
+    }
+
+    #[inline]
+    fn payload_is_there(&self, slot: u32, words: &[u64; HEADER_WORDS]) -> bool {
+        if !self.options.crc_decides {
+            return true;
+        }
+        // A header that is wrong is taken, so that it can be reported.
+        let Ok(header) = BlockHeader::from_words(words, self.memory.layout()) else {
+            return true;
+        };
+        let payload = self
+            .memory
+            .payload(slot, header.room_bytes, header.payload_bytes);
+        header.crc().is_none_or(|crc| crc == crc32c_of(&payload))
+    }
+
+    #[inline]
+    fn check(
+        &self,
+        slot: u32,
+        generation: u64,
+        words: &[u64; HEADER_WORDS],
+    ) -> Result<BlockHeader, PeerMisbehaved> {
+        let header = BlockHeader::from_words(words, self.memory.layout()).map_err(|reason| {
+            PeerMisbehaved::Header {
+                slot,
+                generation,
+                reason,
+            }
+        })?;
+        if self.options.crc_decides && header.crc().is_none() {
+            return Err(PeerMisbehaved::NoCrc { slot, generation });
+        }
+        Ok(header)
+    }
+
+    #[inline]
+    fn release(&self, slot: u32, generation: u64) {
+        slot::release(&self.memory, slot, generation);
+        self.mr.notify();
+    }
+}

@@ -1,0 +1,214 @@
+//! A block that is being filled.
+use super::{
+    Shared,
+    error::{Broken, CommitFailure},
+};
+use crate::{
+    checksum::crc32c_of,
+    header::{BlockHeader, FLAG_CRC},
+    layout::padded,
+};
+use catchment_verbs::mem::{MemError, VolatileSlice};
+use std::{io, os::fd::BorrowedFd, sync::Arc};
+
+/// What the source says about a block's frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BlockMeta {
+    /// Number of the frame in its stream, without gaps.
+    pub packet_number: u64,
+    /// Bytes of the whole frame.
+    pub frame_bytes: u64,
+    /// Where in the frame this block's payload begins.
+    pub frame_offset: u64,
+    /// When the frame was captured, nanoseconds of CLOCK_REALTIME.
+    pub capture_time_ns: u64,
+    /// Packet numbers directly before this one that were dropped on purpose.
+    pub skipped: u32,
+    /// Only [`crate::header::APPLICATION_FLAGS`].
+    pub flags: u16,
+}
+
+/// A block was not committed; here it is back, with its bytes.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct CommitError {
+    /// The block. Dropping it gives its slot back.
+    pub block: WriteBlock,
+    /// Why.
+    #[source]
+    pub reason: CommitFailure,
+}
+
+/// A claimed block: room for some payload in registered memory. Dropping it without a commit gives
+/// the slot back. It stays readable after the session has ended.
+pub struct WriteBlock {
+    shared: Arc<Shared>,
+    slot: u32,
+    stream: u32,
+    room_bytes: u32,
+    payload_bytes: u32,
+    committed: bool,
+}
+
+impl WriteBlock {
+    #[inline]
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        slot: u32,
+        stream: u32,
+        payload_bytes: u32,
+    ) -> WriteBlock {
+        WriteBlock {
+            shared,
+            slot,
+            stream,
+            room_bytes: padded(payload_bytes),
+            payload_bytes,
+            committed: false,
+        }
+    }
+
+    /// The payload's memory: exactly the bytes that will be committed.
+    #[inline]
+    pub fn memory(&self) -> VolatileSlice<'_> {
+        self.shared
+            .data
+            .payload(self.slot, self.room_bytes, self.payload_bytes)
+    }
+
+    /// Payload bytes that a commit sends.
+    #[inline]
+    pub fn bytes(&self) -> u32 {
+        self.payload_bytes
+    }
+
+    /// The stream it was claimed for.
+    #[inline]
+    pub fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    /// The slot it will lie in.
+    #[inline]
+    pub fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Copies `data` to `offset` of the payload.
+    ///
+    /// # Errors
+    /// [`MemError::OutOfBounds`]; nothing is written then.
+    #[inline]
+    pub fn write_at(&mut self, offset: usize, data: &[u8]) -> Result<(), MemError> {
+        self.memory().write_at(offset, data)
+    }
+
+    /// Reads from a file or pipe straight into the payload from `offset` on, and says how many
+    /// bytes came; 0 at the end of the file, or when the payload is full.
+    ///
+    /// # Errors
+    /// What `read(2)` says.
+    pub fn read_from_fd(&mut self, offset: usize, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        let rest = (self.payload_bytes as usize).saturating_sub(offset);
+        if rest == 0 {
+            return Ok(0);
+        }
+        let rest = self.memory().subslice(offset, rest);
+        rest.map_err(io::Error::other)?.read_from_fd(fd)
+    }
+
+    /// Shortens the payload to its first `bytes`: for when less came than was reserved.
+    pub fn truncate(&mut self, bytes: u32) {
+        self.payload_bytes = self.payload_bytes.min(bytes);
+    }
+
+    /// Sends the block. With `crc`, a CRC32C of the payload goes with it.
+    ///
+    /// When this returns, the block is on its way or waits for the queue; the sender keeps it
+    /// until the collector has released it.
+    ///
+    /// # Errors
+    /// [`CommitError`] with the block, when the metadata are wrong or the session is over.
+    #[inline]
+    pub fn commit(mut self, meta: &BlockMeta, crc: bool) -> Result<(), CommitError> {
+        match self.try_commit(meta, crc) {
+            Ok(()) => {
+                self.committed = true;
+                Ok(())
+            }
+            Err(reason) => Err(CommitError {
+                block: self,
+                reason,
+            }),
+        }
+    }
+
+    fn try_commit(&mut self, meta: &BlockMeta, crc: bool) -> Result<(), CommitFailure> {
+        self.shared.alive().map_err(CommitFailure::Broken)?;
+        let header = self.header(meta, crc);
+        header.check(&self.shared.layout)?;
+        if header.room_bytes < self.room_bytes {
+            self.close_up(header.room_bytes);
+        }
+        Shared::commit(&self.shared, self.slot, &header);
+        Ok(())
+    }
+
+    /// In place the payload stays where it was filled. A copy is made as short as possible.
+    fn header(&self, meta: &BlockMeta, crc: bool) -> BlockHeader {
+        BlockHeader {
+            stream: self.stream,
+            payload_bytes: self.payload_bytes,
+            packet_number: meta.packet_number,
+            frame_bytes: meta.frame_bytes,
+            frame_offset: meta.frame_offset,
+            capture_time_ns: meta.capture_time_ns,
+            crc32c: if crc { crc32c_of(&self.memory()) } else { 0 },
+            skipped: meta.skipped,
+            flags: meta.flags & !FLAG_CRC | if crc { FLAG_CRC } else { 0 },
+            room_bytes: if self.shared.data.is_in_place() {
+                self.room_bytes
+            } else {
+                padded(self.payload_bytes)
+            },
+        }
+    }
+
+    /// Moves a shortened payload up to the trailer, so that only its own bytes are sent.
+    fn close_up(&mut self, room_bytes: u32) {
+        let data = &self.shared.data;
+        let from = data.payload(self.slot, self.room_bytes, self.payload_bytes);
+        let to = data.payload(self.slot, room_bytes, self.payload_bytes);
+        to.copy_from(0, from)
+            .expect("both are as long as the payload");
+        self.room_bytes = room_bytes;
+    }
+
+    /// Whether the session that it was claimed in is over.
+    ///
+    /// # Errors
+    /// [`Broken`] with the reason.
+    pub fn check(&self) -> Result<(), Broken> {
+        self.shared.alive()
+    }
+}
+
+impl Drop for WriteBlock {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.committed {
+            self.shared.streams.leave(self.stream);
+            self.shared.slots.put_back(self.slot);
+        }
+    }
+}
+
+impl std::fmt::Debug for WriteBlock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriteBlock")
+            .field("slot", &self.slot)
+            .field("stream", &self.stream)
+            .field("payload_bytes", &self.payload_bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,184 @@
+//! Where blocks are filled: in the peer's ring, or in send blocks of our own.
+use super::{CopyMemory, RemoteRing, error::SenderError};
+use crate::{
+    commit::{HEADER_WORDS, commit_word},
+    header::{decode_trailer, encode_trailer},
+    layout::{LINE_BYTES, RingLayout},
+    memory::RingMemory,
+    slot,
+};
+use catchment_verbs::{
+    Mr, Qp, RemoteBell,
+    mem::{RegionSlice, VolatileSlice},
+};
+use crossbeam_queue::ArrayQueue;
+use std::sync::{Arc, atomic::AtomicBool};
+
+const INSIDE: &str = "a block inside of the checked memory";
+
+/// Where the blocks of a sender are while they are filled.
+pub(super) enum Data {
+    InPlace(InPlace),
+    Copy(Box<Copying>),
+}
+
+/// The peer's ring, mapped here.
+pub(super) struct InPlace {
+    pub(super) ring: RingMemory,
+    pub(super) bell: Arc<dyn RemoteBell>,
+}
+
+/// One send block for every slot of the ring, and a copy of the peer's `free[]`.
+pub(super) struct Copying {
+    pub(super) layout: RingLayout,
+    pub(super) blocks: Arc<dyn Mr>,
+    pub(super) status: Arc<dyn Mr>,
+    pub(super) remote: RemoteRing,
+    /// Committed blocks that are not posted yet.
+    pub(super) ready: ArrayQueue<u32>,
+    pub(super) read_wanted: AtomicBool,
+    pub(super) read_posted: AtomicBool,
+}
+
+impl Data {
+    pub(super) fn in_place(qp: &dyn Qp, remote: &RemoteRing) -> Result<Data, SenderError> {
+        let bytes = remote.layout.total_bytes() as u64;
+        let window = qp.map_remote(remote.addr, bytes, remote.rkey)?;
+        let ring = RingMemory::new(window.memory, remote.layout);
+        let ring = ring.map_err(|source| SenderError::Memory {
+            what: "the window to the collector's ring",
+            source,
+        })?;
+        Ok(Data::InPlace(InPlace {
+            ring,
+            bell: window.bell,
+        }))
+    }
+
+    pub(super) fn copying(memory: CopyMemory, remote: RemoteRing) -> Result<Data, SenderError> {
+        let layout = remote.layout;
+        let blocks_bytes = layout.blocks() as usize * layout.block_bytes() as usize;
+        check(&memory.blocks, blocks_bytes, "the memory for send blocks")?;
+        check(
+            &memory.status,
+            layout.status_bytes(),
+            "the memory for status bytes",
+        )?;
+        Ok(Data::Copy(Box::new(Copying {
+            layout,
+            blocks: memory.blocks,
+            status: memory.status,
+            remote,
+            ready: ArrayQueue::new(layout.blocks() as usize),
+            read_wanted: AtomicBool::new(false),
+            read_posted: AtomicBool::new(false),
+        })))
+    }
+
+    pub(super) fn is_in_place(&self) -> bool {
+        matches!(self, Data::InPlace(_))
+    }
+
+    /// The payload of a block that begins `room_bytes` before its trailer.
+    #[inline]
+    pub(super) fn payload(&self, slot: u32, room_bytes: u32, bytes: u32) -> VolatileSlice<'_> {
+        match self {
+            Data::InPlace(place) => place.ring.payload(slot, room_bytes, bytes),
+            Data::Copy(copying) => {
+                let offset = copying.trailer_offset(slot) - room_bytes as usize;
+                let payload = copying.blocks.region().slice(offset, bytes as usize);
+                payload.expect(INSIDE)
+            }
+        }
+    }
+
+    /// A block as a piece of a region that stays mapped.
+    pub(super) fn retained(&self, slot: u32) -> RegionSlice {
+        let (region, offset, bytes) = match self {
+            Data::InPlace(place) => {
+                let layout = place.ring.layout();
+                return place
+                    .ring
+                    .piece(layout.slot_offset(slot), layout.block_bytes() as usize);
+            }
+            Data::Copy(copying) => {
+                let bytes = copying.layout.block_bytes() as usize;
+                (copying.blocks.region(), slot as usize * bytes, bytes)
+            }
+        };
+        RegionSlice::new(Arc::clone(region), offset, bytes).expect(INSIDE)
+    }
+
+    /// Header words and commit word of a block.
+    pub(super) fn trailer(&self, slot: u32) -> ([u64; HEADER_WORDS], u64) {
+        let mut trailer = [0; 64];
+        let block = self.retained(slot);
+        let offset = block.bytes() - LINE_BYTES as usize;
+        block.memory().read_at(offset, &mut trailer).expect(INSIDE);
+        decode_trailer(&trailer)
+    }
+}
+
+impl InPlace {
+    /// The peer's `free[]`.
+    #[inline]
+    pub(super) fn free(&self) -> VolatileSlice<'_> {
+        let layout = self.ring.layout();
+        let free = self.ring.whole();
+        let free = free.subslice(layout.free_offset(), layout.status_bytes());
+        free.expect(INSIDE)
+    }
+
+    /// Makes the block valid, says where it is, and wakes the collector if it sleeps.
+    #[inline]
+    pub(super) fn publish(
+        &self,
+        epoch: u64,
+        slot: u32,
+        generation: u64,
+        header: &[u64; HEADER_WORDS],
+    ) {
+        slot::publish_trailer(&self.ring, epoch, slot, generation, header);
+        slot::publish_hint(&self.ring, slot, generation);
+        self.bell.ring();
+    }
+}
+
+impl Copying {
+    /// Offset of a block's trailer in the memory for send blocks.
+    #[inline]
+    pub(super) fn trailer_offset(&self, slot: u32) -> usize {
+        slot as usize * self.layout.block_bytes() as usize
+            + self.layout.max_payload_bytes() as usize
+    }
+
+    /// Our copy of the peer's `free[]`.
+    #[inline]
+    pub(super) fn free(&self) -> VolatileSlice<'_> {
+        let free = self.status.region().slice(0, self.layout.status_bytes());
+        free.expect(INSIDE)
+    }
+
+    /// Writes the trailer into the send block.
+    #[inline]
+    pub(super) fn seal(
+        &self,
+        epoch: u64,
+        slot: u32,
+        generation: u64,
+        header: &[u64; HEADER_WORDS],
+    ) {
+        let commit = commit_word(epoch, slot, generation, header);
+        let trailer = encode_trailer(header, commit);
+        let memory = self.blocks.region().whole();
+        let offset = self.trailer_offset(slot);
+        memory.write_at(offset, &trailer).expect(INSIDE);
+    }
+}
+
+fn check(mr: &Arc<dyn Mr>, bytes: usize, what: &'static str) -> Result<(), SenderError> {
+    match mr.region().slice(0, bytes) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(SenderError::Memory { what, source }),
+    }
+}

@@ -1,0 +1,99 @@
+//! Why a sender says no.
+use crate::header::HeaderError;
+use catchment_verbs::{CqError, PostError, RemoteMapError, WcStatus, mem::MemError};
+
+/// A sender cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SenderError {
+    /// Registered memory is too small for the ring.
+    #[error("{what} does not fit the ring: {source}")]
+    Memory {
+        /// Which memory.
+        what: &'static str,
+        /// What does not fit.
+        #[source]
+        source: MemError,
+    },
+    /// The peer's ring cannot be mapped or watched.
+    #[error("the collector's ring: {0}")]
+    Remote(#[from] RemoteMapError),
+    /// The queues cannot hold one block.
+    #[error("{what} = {given} is too small, the mechanism needs {needed}")]
+    Queue {
+        /// The queue attribute.
+        what: &'static str,
+        /// Its value.
+        given: u32,
+        /// The smallest that works.
+        needed: u32,
+    },
+}
+
+/// Why a session is over for the sender. What was not released can be sent again in another one
+/// ([`crate::Sender::unreleased`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Broken {
+    /// A request failed.
+    #[error("a request failed: {0}")]
+    Completion(WcStatus),
+    /// A request could not be posted.
+    #[error("{0}")]
+    Post(PostError),
+    /// The completion queue overran.
+    #[error("{0}")]
+    Cq(CqError),
+    /// The collector took its memory back, or is gone.
+    #[error("the collector withdrew the ring or is gone")]
+    PeerGone,
+}
+
+/// No block was claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// No slot is known to be free. Try again later, or sleep on
+    /// [`crate::Sender::free_watch`].
+    #[error("no free block")]
+    WouldBlock,
+    /// The stream has as many blocks outstanding as it may have; others can go on.
+    #[error("stream {stream} has {quota} blocks outstanding, as many as it may have")]
+    Quota {
+        /// The stream.
+        stream: u32,
+        /// Blocks it may have outstanding.
+        quota: u32,
+    },
+    /// More bytes than a block has: split the frame.
+    #[error("{asked} bytes do not fit a block, which has room for {limit}")]
+    TooLong {
+        /// Bytes asked for.
+        asked: u32,
+        /// Bytes that fit.
+        limit: u32,
+    },
+    /// A stream number beyond [`crate::SenderOptions::max_streams`].
+    #[error("stream {stream}: this sender has streams 0 to {limit}, exclusively")]
+    Stream {
+        /// The stream.
+        stream: u32,
+        /// Streams there are.
+        limit: u32,
+    },
+    /// The session is over.
+    #[error("the session is over: {0}")]
+    Broken(#[from] Broken),
+}
+
+/// Why a block was not committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitFailure {
+    /// The metadata contradict each other.
+    #[error("{0}")]
+    Meta(#[from] HeaderError),
+    /// The session is over. The bytes are still in the block.
+    #[error("the session is over: {0}")]
+    Broken(#[from] Broken),
+}

@@ -1,0 +1,261 @@
+//! The queue pair, and the thread that happens to drive it.
+//!
+//! A queue pair belongs to one thread at a time. Threads that commit put their block into a
+//! lock-free queue; whoever then gets hold of the [`Link`] posts for all (flat combining). The
+//! others go back to filling: nobody waits.
+use super::{Shared, data::Copying, error::Broken};
+use crate::status::full_byte;
+use catchment_verbs::{
+    Completion, Cq, Payload, Qp, QpState, RemoteAddr, SendOp, SendWr, Sge, WcOpcode,
+};
+use std::sync::{Arc, atomic::Ordering};
+
+/// Blocks posted with one call.
+const BATCH: usize = 16;
+/// Marks the READ of the status bytes in a `wr_id`.
+const READ: u64 = 1 << 63;
+/// Completions polled with one call.
+const POLL: usize = 16;
+
+/// What the send queue can hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueLimits {
+    /// Send requests outstanding at once, as given to the queue pair; at least 2.
+    pub max_send_wr: u32,
+    /// Inline bytes of a request, as given to the queue pair; at least 1.
+    pub max_inline_bytes: u32,
+}
+
+/// The queue pair with its send completions, owned by the combining thread.
+pub(super) struct Link {
+    pub(super) qp: Box<dyn Qp>,
+    cq: Arc<dyn Cq>,
+    limits: QueueLimits,
+    /// Requests posted and requests known to be done, counted from the beginning.
+    posted: u64,
+    done: u64,
+    /// Requests posted since the last one that will make a completion.
+    unsignaled: u64,
+    /// Completions that are still to come.
+    signaled: u32,
+    /// READs in a row that brought no release.
+    barren: usize,
+}
+
+/// A stripe's part of `free[]`.
+struct Stripe {
+    offset: usize,
+    bytes: usize,
+}
+
+impl Link {
+    pub(super) fn new(qp: Box<dyn Qp>, cq: Arc<dyn Cq>, limits: QueueLimits) -> Link {
+        Link {
+            qp,
+            cq,
+            limits,
+            posted: 0,
+            done: 0,
+            unsignaled: 0,
+            signaled: 0,
+            barren: 0,
+        }
+    }
+
+    /// Notices the end of the session where no request would.
+    pub(super) fn check(&mut self) -> Result<(), Broken> {
+        if self.qp.state() == QpState::Err {
+            return Err(Broken::PeerGone);
+        }
+        Ok(())
+    }
+
+    /// Does all that can be done now: completions, the status READ, blocks. True if the queue is
+    /// full, so that the rest must wait for a completion.
+    pub(super) fn progress(&mut self, shared: &Shared, data: &Copying) -> Result<bool, Broken> {
+        loop {
+            self.poll(shared, data)?;
+            let read = self.post_read(shared, data)?;
+            let blocks = self.post_blocks(shared, data)?;
+            if !read && !blocks && !self.poll(shared, data)? {
+                return Ok(self.free_wrs() < 2 || !self.may_signal());
+            }
+        }
+    }
+
+    fn free_wrs(&self) -> u64 {
+        u64::from(self.limits.max_send_wr) - (self.posted - self.done)
+    }
+
+    fn may_signal(&self) -> bool {
+        self.signaled < self.cq.capacity()
+    }
+
+    fn poll(&mut self, shared: &Shared, data: &Copying) -> Result<bool, Broken> {
+        if self.signaled == 0 {
+            return Ok(false);
+        }
+        let mut out = [Completion::EMPTY; POLL];
+        let n = self.cq.poll(&mut out).map_err(Broken::Cq)?;
+        for completion in &out[..n] {
+            let success = completion.result;
+            let success = success.map_err(|failure| Broken::Completion(failure.status))?;
+            self.done = completion.wr_id & !READ;
+            self.signaled -= 1;
+            if success.opcode == WcOpcode::Read {
+                let found = shared.slots.scan(&data.free(), &shared.streams);
+                self.barren = if found == 0 { self.barren + 1 } else { 0 };
+                data.read_posted.store(false, Ordering::Release);
+            }
+        }
+        Ok(n > 0)
+    }
+
+    /// Reads the status bytes, if somebody wants to know them.
+    fn post_read(&mut self, shared: &Shared, data: &Copying) -> Result<bool, Broken> {
+        let busy = data.read_posted.load(Ordering::Acquire);
+        if busy || self.free_wrs() == 0 || !self.may_signal() {
+            return Ok(false);
+        }
+        if !data.read_wanted.swap(false, Ordering::AcqRel) {
+            return Ok(false);
+        }
+        data.read_posted.store(true, Ordering::Release);
+        let stripe = self.next_stripe(shared, data);
+        let sge = [Sge {
+            addr: data.status.addr() + stripe.offset as u64,
+            bytes: stripe.bytes as u32,
+            lkey: data.status.lkey(),
+        }];
+        let from = data.remote_addr(data.layout.free_offset() + stripe.offset);
+        let id = (self.posted + 1) | READ;
+        let read = SendWr::new(id, SendOp::Read(from), Payload::Sges(&sge));
+        self.post(&[read])?;
+        shared.counters.status_reads.add(1);
+        Ok(true)
+    }
+
+    /// The stripe where the next releases are expected, then those after it (I3).
+    fn next_stripe(&self, shared: &Shared, data: &Copying) -> Stripe {
+        let all = data.layout.blocks() as usize;
+        let most = shared.options.stripe_bytes.max(1) as usize;
+        let expected = shared.slots.cursor() as usize / most;
+        let offset = (expected + self.barren) % all.div_ceil(most) * most;
+        Stripe {
+            offset,
+            bytes: most.min(all - offset),
+        }
+    }
+
+    /// Posts committed blocks: the WRITE of each, and one inline WRITE of the status bytes of each
+    /// run of neighbouring slots (I7).
+    fn post_blocks(&mut self, shared: &Shared, data: &Copying) -> Result<bool, Broken> {
+        let room = (self.free_wrs() / 2).min(BATCH as u64) as usize;
+        if room == 0 || !self.may_signal() {
+            return Ok(false);
+        }
+        let mut slots = [0; BATCH];
+        let mut n = 0;
+        while n < room {
+            let Some(slot) = data.ready.pop() else { break };
+            slots[n] = slot;
+            n += 1;
+        }
+        if n == 0 {
+            return Ok(false);
+        }
+        self.post_batch(shared, data, &slots[..n])?;
+        Ok(true)
+    }
+
+    fn post_batch(&mut self, shared: &Shared, data: &Copying, slots: &[u32]) -> Result<(), Broken> {
+        let mut sges = [Sge {
+            addr: 0,
+            bytes: 0,
+            lkey: 0,
+        }; BATCH];
+        let mut hints = [0; BATCH];
+        for ((sge, hint), &slot) in sges.iter_mut().zip(&mut hints).zip(slots) {
+            *sge = data.block_sge(slot, shared.room_bytes(slot));
+            *hint = full_byte(shared.slots.generations.next_generation(slot) - 1);
+        }
+        let empty = SendWr::new(0, SendOp::Send, Payload::Inline(&[])).unsignaled();
+        let mut requests = [empty; 2 * BATCH];
+        let mut count = 0;
+        let mut run_start = 0;
+        for (i, &slot) in slots.iter().enumerate() {
+            let block = SendOp::Write(data.remote_block(slot, sges[i].bytes));
+            requests[count] = SendWr {
+                op: block,
+                payload: Payload::Sges(std::slice::from_ref(&sges[i])),
+                ..empty
+            };
+            count += 1;
+            let longest = i + 1 - run_start == self.limits.max_inline_bytes as usize;
+            if longest || slots.get(i + 1) != Some(&(slot + 1)) {
+                let first = slots[run_start] as usize;
+                let to = data.remote_addr(data.layout.full_offset() + first);
+                requests[count] = SendWr {
+                    op: SendOp::Write(to),
+                    payload: Payload::Inline(&hints[run_start..=i]),
+                    ..empty
+                };
+                count += 1;
+                run_start = i + 1;
+            }
+        }
+        // A completion now and then is enough to know that the queue has room again.
+        let unsignaled = self.unsignaled + count as u64;
+        if unsignaled * 2 >= u64::from(self.limits.max_send_wr) {
+            requests[count - 1].signaled = true;
+            requests[count - 1].wr_id = self.posted + count as u64;
+        }
+        self.post(&requests[..count])
+    }
+
+    fn post(&mut self, requests: &[SendWr<'_>]) -> Result<(), Broken> {
+        self.qp.post_send(requests).map_err(Broken::Post)?;
+        self.posted += requests.len() as u64;
+        if requests.last().is_some_and(|last| last.signaled) {
+            self.signaled += 1;
+            self.unsignaled = 0;
+        } else {
+            self.unsignaled += requests.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Copying {
+    /// Whether the link has something to do that it could do now.
+    pub(super) fn has_work(&self) -> bool {
+        let wanted = self.read_wanted.load(Ordering::Acquire);
+        let read = wanted && !self.read_posted.load(Ordering::Acquire);
+        read || !self.ready.is_empty()
+    }
+
+    #[inline]
+    fn remote_addr(&self, offset: usize) -> RemoteAddr {
+        RemoteAddr {
+            addr: self.remote.addr + offset as u64,
+            rkey: self.remote.rkey,
+        }
+    }
+
+    /// Where a block of `bytes` with its trailer goes: right-aligned in its slot.
+    #[inline]
+    fn remote_block(&self, slot: u32, bytes: u32) -> RemoteAddr {
+        let end = self.layout.slot_offset(slot) + self.layout.block_bytes() as usize;
+        self.remote_addr(end - bytes as usize)
+    }
+
+    #[inline]
+    fn block_sge(&self, slot: u32, room_bytes: u32) -> Sge {
+        let offset = self.trailer_offset(slot) - room_bytes as usize;
+        Sge {
+            addr: self.blocks.addr() + offset as u64,
+            bytes: room_bytes + crate::layout::TRAILER_BYTES,
+            lkey: self.blocks.lkey(),
+        }
+    }
+}

@@ -1,0 +1,520 @@
+//! The sending side of a ring.
+//!
+//! Any number of threads claim blocks, fill them and commit them. Where the provider can map the
+//! peer's memory, a claimed block is the peer's slot itself; elsewhere it is a send block, and
+//! whichever thread gets the queue pair posts for all. Nothing here waits: when no slot is free
+//! the caller decides what to do, and may sleep on [`Sender::free_watch`].
+mod block;
+mod data;
+mod error;
+mod free;
+mod link;
+mod quota;
+mod retained;
+
+use crate::{counters::Counter, header::BlockHeader, layout::RingLayout};
+pub use block::{BlockMeta, CommitError, WriteBlock};
+use catchment_verbs::{Cq, Mr, Qp, RemoteMapError, Watch};
+use crossbeam_utils::atomic::AtomicCell;
+use data::{Copying, Data};
+pub use error::{Broken, CommitFailure, ReserveError, SenderError};
+use free::Slots;
+use link::Link;
+pub use link::QueueLimits;
+use quota::Streams;
+pub use retained::RetainedBlock;
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU64, Ordering, fence},
+};
+
+/// The ring of a collector, as its session handshake names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteRing {
+    /// Address of its first byte at the collector.
+    pub addr: u64,
+    /// Key of its memory.
+    pub rkey: u32,
+    /// Its shape. Compare [`RingLayout::hash`] with the collector's before.
+    pub layout: RingLayout,
+}
+
+/// Registered memory that a copying sender needs.
+#[derive(Clone)]
+pub struct CopyMemory {
+    /// Send blocks: one for every slot of the ring, [`RingLayout::block_bytes`] each. A block
+    /// stays there until the collector released it, so that it can be sent again.
+    pub blocks: Arc<dyn Mr>,
+    /// Room for a copy of the collector's `free[]`: [`RingLayout::status_bytes`], with
+    /// [`catchment_verbs::Access::LOCAL_WRITE`].
+    pub status: Arc<dyn Mr>,
+}
+
+/// When to look for released slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refill {
+    /// When no free slot is known, as in the paper.
+    WhenEmpty,
+    /// Already when this many are left, while the others are still being used.
+    Ahead {
+        /// Known free slots at which to look.
+        threshold: u32,
+    },
+}
+
+/// How a sender works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SenderOptions {
+    /// Streams are numbered from 0 to this, exclusively.
+    pub max_streams: u32,
+    /// Blocks that a stream may have outstanding, until [`Sender::set_quota`] says otherwise.
+    pub quota: u32,
+    /// When to look for released slots; `None` for at half of the ring.
+    pub refill: Option<Refill>,
+    /// Most status bytes of one READ; a larger array is read in stripes.
+    pub stripe_bytes: u32,
+}
+
+impl Default for SenderOptions {
+    fn default() -> SenderOptions {
+        SenderOptions {
+            max_streams: 256,
+            quota: u32::MAX,
+            refill: None,
+            stripe_bytes: 1024,
+        }
+    }
+}
+
+/// What a sender has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SenderStats {
+    /// Blocks committed.
+    pub blocks: u64,
+    /// Payload bytes of them.
+    pub payload_bytes: u64,
+    /// Looks at `free[]`: READs, or scans of the mapped array.
+    pub status_reads: u64,
+    /// Claims refused because no slot was known to be free.
+    pub would_blocks: u64,
+    /// Claims refused by a quota.
+    pub quota_refusals: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    blocks: Counter,
+    payload_bytes: Counter,
+    status_reads: Counter,
+    would_blocks: Counter,
+    quota_refusals: Counter,
+}
+
+/// The sending side of one ring in one session. Clones are handles to the same sender.
+#[derive(Clone)]
+pub struct Sender {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    layout: RingLayout,
+    epoch: u64,
+    options: SenderOptions,
+    /// Known free slots at which to look for more; 0 for only when there are none.
+    threshold: u32,
+    data: Data,
+    slots: Slots,
+    streams: Streams,
+    /// Commits so far: gives each its place in the order.
+    commits: AtomicU64,
+    /// [`Shared::commits`] at the last look ahead.
+    looked_at: AtomicU64,
+    /// The queue pair, while no thread drives it.
+    link: AtomicCell<Option<Box<Link>>>,
+    broken: OnceLock<Broken>,
+    free_watch: Option<Arc<dyn Watch>>,
+    counters: Counters,
+}
+
+impl Sender {
+    /// A sender that fills the collector's slots in place
+    /// ([`catchment_verbs::Caps::direct`]). The queue pair is connected; the sender keeps it,
+    /// since the connection lives as long as it.
+    ///
+    /// # Errors
+    /// [`SenderError::Remote`] when the ring cannot be mapped. Nothing was written then.
+    pub fn in_place(
+        qp: Box<dyn Qp>,
+        send_cq: Arc<dyn Cq>,
+        remote: RemoteRing,
+        epoch: u64,
+        options: SenderOptions,
+    ) -> Result<Sender, SenderError> {
+        let data = Data::in_place(&*qp, &remote)?;
+        let limits = QueueLimits {
+            max_send_wr: 0,
+            max_inline_bytes: 0,
+        };
+        Sender::new(
+            Link::new(qp, send_cq, limits),
+            data,
+            &remote,
+            epoch,
+            options,
+        )
+    }
+
+    /// A sender that fills send blocks of its own and WRITEs them. The queue pair is connected,
+    /// and `send_cq` is its send completion queue and nobody else's.
+    ///
+    /// # Errors
+    /// [`SenderError::Queue`] or [`SenderError::Memory`] when something is too small.
+    pub fn copying(
+        qp: Box<dyn Qp>,
+        send_cq: Arc<dyn Cq>,
+        limits: QueueLimits,
+        memory: CopyMemory,
+        remote: RemoteRing,
+        epoch: u64,
+        options: SenderOptions,
+    ) -> Result<Sender, SenderError> {
+        check_queue("max_send_wr", limits.max_send_wr, 2)?;
+        check_queue("max_inline_bytes", limits.max_inline_bytes, 1)?;
+        let data = Data::copying(memory, remote)?;
+        Sender::new(
+            Link::new(qp, send_cq, limits),
+            data,
+            &remote,
+            epoch,
+            options,
+        )
+    }
+
+    fn new(
+        link: Link,
+        data: Data,
+        remote: &RemoteRing,
+        epoch: u64,
+        options: SenderOptions,
+    ) -> Result<Sender, SenderError> {
+        let free_watch = match link.qp.watch_remote(remote.rkey) {
+            Ok(watch) => Some(watch),
+            Err(RemoteMapError::Unsupported) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let layout = remote.layout;
+        let threshold = match options.refill {
+            None => layout.blocks() / 2,
+            Some(Refill::WhenEmpty) => 0,
+            Some(Refill::Ahead { threshold }) => threshold.min(layout.blocks()),
+        };
+        let shared = Shared {
+            layout,
+            epoch,
+            options,
+            threshold,
+            data,
+            slots: Slots::new(&layout),
+            streams: Streams::new(options.max_streams, options.quota),
+            commits: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
+            link: AtomicCell::new(Some(Box::new(link))),
+            broken: OnceLock::new(),
+            free_watch,
+            counters: Counters::default(),
+        };
+        Ok(Sender {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Claims a block with room for `payload_bytes`. Never blocks.
+    ///
+    /// # Errors
+    /// [`ReserveError::WouldBlock`] when no slot is free; the other variants say what is wrong.
+    #[inline]
+    pub fn reserve(&self, stream: u32, payload_bytes: u32) -> Result<WriteBlock, ReserveError> {
+        let shared = &self.shared;
+        shared.alive()?;
+        let limit = shared.layout.max_payload_bytes();
+        if payload_bytes > limit {
+            return Err(ReserveError::TooLong {
+                asked: payload_bytes,
+                limit,
+            });
+        }
+        shared.enter(stream)?;
+        let Some(slot) = shared.take_slot() else {
+            shared.streams.leave(stream);
+            shared.alive()?;
+            shared.counters.would_blocks.add(1);
+            return Err(ReserveError::WouldBlock);
+        };
+        let block = WriteBlock::new(Arc::clone(shared), slot, stream, payload_bytes);
+        Ok(block)
+    }
+
+    /// Looks for released slots, posts what waits, takes completions. Claims and commits do this
+    /// by themselves; a provider whose requests take time needs it when completions arrive while
+    /// nobody commits.
+    ///
+    /// # Errors
+    /// [`Broken`] once the session is over.
+    pub fn progress(&self) -> Result<(), Broken> {
+        self.shared.combine();
+        self.shared.look_at_free();
+        self.shared.check()
+    }
+
+    /// The paper's RmFree: looks at all status bytes once, whether or not blocks are needed.
+    ///
+    /// # Errors
+    /// [`Broken`] once the session is over.
+    pub fn refresh(&self) -> Result<(), Broken> {
+        self.shared.refill();
+        self.shared.alive()
+    }
+
+    /// To sleep until the collector has released a block; `None` if the provider has no doorbell.
+    ///
+    /// Arm it, call [`Sender::reserve`] once more, then wait.
+    pub fn free_watch(&self) -> Option<Arc<dyn Watch>> {
+        self.shared.free_watch.clone()
+    }
+
+    /// Sets how many blocks a stream may have outstanding.
+    ///
+    /// # Errors
+    /// [`ReserveError::Stream`] when there is no such stream.
+    pub fn set_quota(&self, stream: u32, blocks: u32) -> Result<(), ReserveError> {
+        self.shared.streams.set_quota(stream, blocks)
+    }
+
+    /// Blocks of a stream that are claimed or not yet released.
+    ///
+    /// # Errors
+    /// [`ReserveError::Stream`] when there is no such stream.
+    pub fn outstanding(&self, stream: u32) -> Result<u32, ReserveError> {
+        self.shared.streams.outstanding(stream)
+    }
+
+    /// Whether the session still lives, as far as this side can know.
+    ///
+    /// # Errors
+    /// [`Broken`] with the reason why it does not.
+    pub fn check(&self) -> Result<(), Broken> {
+        self.shared.check()
+    }
+
+    /// Committed blocks that were not seen released, in the order of their commits. After the
+    /// session has ended they can be sent again in another one. The collector may have finished
+    /// some of them: it must recognise duplicates by their packet numbers.
+    pub fn unreleased(&self) -> Vec<RetainedBlock> {
+        self.shared.look_at_free();
+        retained::collect(&self.shared)
+    }
+
+    /// Known free slots now.
+    pub fn known_free(&self) -> u32 {
+        self.shared.slots.known()
+    }
+
+    /// Whether blocks are filled in the collector's memory.
+    pub fn is_in_place(&self) -> bool {
+        self.shared.data.is_in_place()
+    }
+
+    /// Shape of the ring.
+    pub fn layout(&self) -> &RingLayout {
+        &self.shared.layout
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> SenderStats {
+        let counters = &self.shared.counters;
+        SenderStats {
+            blocks: counters.blocks.get(),
+            payload_bytes: counters.payload_bytes.get(),
+            status_reads: counters.status_reads.get(),
+            would_blocks: counters.would_blocks.get(),
+            quota_refusals: counters.quota_refusals.get(),
+        }
+    }
+}
+
+fn check_queue(what: &'static str, given: u32, needed: u32) -> Result<(), SenderError> {
+    if given >= needed {
+        return Ok(());
+    }
+    Err(SenderError::Queue {
+        what,
+        given,
+        needed,
+    })
+}
+
+impl Shared {
+    #[inline]
+    fn alive(&self) -> Result<(), Broken> {
+        if let Data::InPlace(place) = &self.data
+            && !place.bell.is_valid()
+        {
+            let _ = self.broken.set(Broken::PeerGone);
+        }
+        match self.broken.get() {
+            None => Ok(()),
+            Some(broken) => Err(*broken),
+        }
+    }
+
+    fn check(&self) -> Result<(), Broken> {
+        self.alive()?;
+        if let Some(mut link) = self.link.take() {
+            let result = link.check();
+            self.put_back(link);
+            if let Err(broken) = result {
+                let _ = self.broken.set(broken);
+            }
+            self.combine();
+        }
+        self.alive()
+    }
+
+    #[inline]
+    fn enter(&self, stream: u32) -> Result<(), ReserveError> {
+        let result = self.streams.enter(stream);
+        if let Err(ReserveError::Quota { .. }) = result {
+            self.counters.quota_refusals.add(1);
+            // The stream's blocks may have been released meanwhile.
+            self.refill();
+            return self.streams.enter(stream);
+        }
+        result
+    }
+
+    #[inline]
+    fn take_slot(&self) -> Option<u32> {
+        let slot = self.slots.take();
+        if slot.is_some() {
+            self.look_ahead();
+            return slot;
+        }
+        self.refill();
+        self.slots.take()
+    }
+
+    /// Looks for more free slots before the known ones are used up (I1).
+    #[inline]
+    fn look_ahead(&self) {
+        let known = self.slots.known();
+        if self.threshold == 0 || known > self.threshold {
+            return;
+        }
+        match &self.data {
+            Data::InPlace(place) if known > self.threshold / 2 => {
+                self.slots.prefetch(&place.free())
+            }
+            Data::InPlace(_) | Data::Copy(_) => self.refill_if_due(),
+        }
+    }
+
+    /// A look soon after the last one would find little.
+    fn refill_if_due(&self) {
+        let commits = self.commits.load(Ordering::Relaxed);
+        let since = commits - self.looked_at.load(Ordering::Relaxed).min(commits);
+        if since >= u64::from(self.threshold.div_ceil(2)) {
+            self.refill();
+        }
+    }
+
+    /// Looks at `free[]`: at once where it is mapped, by a READ elsewhere.
+    fn refill(&self) {
+        let commits = self.commits.load(Ordering::Relaxed);
+        self.looked_at.store(commits, Ordering::Relaxed);
+        match &self.data {
+            Data::InPlace(_) => self.look_at_free(),
+            Data::Copy(copying) => {
+                if !copying.read_posted.load(Ordering::Acquire) {
+                    copying.read_wanted.store(true, Ordering::Release);
+                }
+                self.combine();
+            }
+        }
+    }
+
+    fn look_at_free(&self) {
+        if let Data::InPlace(place) = &self.data {
+            self.counters.status_reads.add(1);
+            self.slots.scan(&place.free(), &self.streams);
+        }
+    }
+
+    #[inline]
+    fn room_bytes(&self, slot: u32) -> u32 {
+        let info = &self.slots.info[slot as usize];
+        info.room_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sends a filled block whose header was checked. The caller owns the slot until here.
+    #[inline]
+    fn commit(self: &Arc<Shared>, slot: u32, header: &BlockHeader) {
+        let info = &self.slots.info[slot as usize];
+        info.stream.store(header.stream, Ordering::Relaxed);
+        info.room_bytes.store(header.room_bytes, Ordering::Relaxed);
+        let order = self.commits.fetch_add(1, Ordering::Relaxed);
+        info.order.store(order, Ordering::Relaxed);
+        let bytes = u64::from(header.payload_bytes);
+        self.counters.blocks.add(1);
+        self.counters.payload_bytes.add(bytes);
+        let words = header.to_words();
+        let generation = self.slots.generations.next_generation(slot);
+        match &self.data {
+            Data::InPlace(place) => {
+                self.slots.generations.launch(slot, generation);
+                place.publish(self.epoch, slot, generation, &words);
+            }
+            Data::Copy(copying) => {
+                copying.seal(self.epoch, slot, generation, &words);
+                self.slots.generations.launch(slot, generation);
+                // One entry for every slot: there is room.
+                let _ = copying.ready.push(slot);
+                self.combine();
+            }
+        }
+    }
+
+    /// Drives the queue pair, unless another thread does: that one will see our work before it
+    /// stops, because it looks once more after it has put the link back.
+    fn combine(&self) {
+        let Data::Copy(copying) = &self.data else {
+            return;
+        };
+        loop {
+            fence(Ordering::SeqCst);
+            let Some(mut link) = self.link.take() else {
+                return;
+            };
+            let waits = self.drive(&mut link, copying);
+            self.put_back(link);
+            if waits || !copying.has_work() {
+                return;
+            }
+        }
+    }
+
+    fn put_back(&self, link: Box<Link>) {
+        self.link.store(Some(link));
+        fence(Ordering::SeqCst);
+    }
+
+    /// True if the rest must wait.
+    fn drive(&self, link: &mut Link, copying: &Copying) -> bool {
+        if self.broken.get().is_some() {
+            return true;
+        }
+        link.progress(self, copying).unwrap_or_else(|broken| {
+            let _ = self.broken.set(broken);
+            true
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! Blocks that the collector has not released, to send them again.
+use super::Shared;
+use crate::{commit::commit_word, header::BlockHeader};
+use catchment_verbs::mem::{RegionSlice, VolatileSlice};
+use std::sync::atomic::Ordering;
+
+/// A committed block that was not seen released. Its memory stays mapped as long as this value
+/// lives, even when the collector is gone.
+#[derive(Debug)]
+pub struct RetainedBlock {
+    header: BlockHeader,
+    /// The whole slot.
+    block: RegionSlice,
+}
+
+impl RetainedBlock {
+    /// What the block said about itself.
+    pub fn header(&self) -> &BlockHeader {
+        &self.header
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> VolatileSlice<'_> {
+        let trailer = self.block.bytes() - crate::layout::TRAILER_BYTES as usize;
+        let offset = trailer - self.header.room_bytes as usize;
+        let payload = self.block.memory();
+        let payload = payload.subslice(offset, self.header.payload_bytes as usize);
+        payload.expect("lengths were checked with the header")
+    }
+}
+
+/// In the order of commits. A block whose trailer is not what was committed (the collector can
+/// write to its own ring) is left out.
+pub(super) fn collect(shared: &Shared) -> Vec<RetainedBlock> {
+    let mut blocks: Vec<(u64, RetainedBlock)> = (0..shared.layout.blocks())
+        .filter_map(|slot| {
+            let generation = shared.slots.generations.outstanding(slot)?;
+            let order = &shared.slots.info[slot as usize].order;
+            Some((
+                order.load(Ordering::Relaxed),
+                read(shared, slot, generation)?,
+            ))
+        })
+        .collect();
+    blocks.sort_unstable_by_key(|(order, _)| *order);
+    blocks.into_iter().map(|(_, block)| block).collect()
+}
+
+fn read(shared: &Shared, slot: u32, generation: u64) -> Option<RetainedBlock> {
+    let (words, commit) = shared.data.trailer(slot);
+    if commit != commit_word(shared.epoch, slot, generation, &words) {
+        return None;
+    }
+    Some(RetainedBlock {
+        header: BlockHeader::from_words(&words, &shared.layout).ok()?,
+        block: shared.data.retained(slot),
+    })
+}

@@ -1,0 +1,213 @@
+//! The slot protocol: how one block goes over, and its slot comes back.
+//!
+//! Pure over [`SlotMemory`], so that the model checker runs the very code that production runs.
+//! What a peer can write is never trusted: each side counts generations in memory of its own.
+use crate::{
+    commit::{HEADER_WORDS, commit_word},
+    status::{full_byte, held_byte, released_byte},
+    sync::{AtomicU64, Ordering},
+};
+
+/// The shared memory of a ring, as the protocol sees it.
+///
+/// Loads acquire and stores release, except that header words are plain: the commit word orders
+/// them.
+pub trait SlotMemory {
+    /// Loads a byte of `full[]`.
+    fn load_full(&self, slot: u32) -> u8;
+    /// Stores a byte of `full[]`. Only the sender does.
+    fn store_full(&self, slot: u32, value: u8);
+    /// Loads a byte of `free[]`.
+    fn load_free(&self, slot: u32) -> u8;
+    /// Stores a byte of `free[]`. Only the receiver does.
+    fn store_free(&self, slot: u32, value: u8);
+    /// Loads the commit word.
+    fn load_commit(&self, slot: u32) -> u64;
+    /// Stores the commit word.
+    fn store_commit(&self, slot: u32, word: u64);
+    /// Copies the header out.
+    fn read_header(&self, slot: u32) -> [u64; HEADER_WORDS];
+    /// Copies the header in.
+    fn write_header(&self, slot: u32, words: &[u64; HEADER_WORDS]);
+}
+
+/// Writes a block's trailer in place: header, then the commit word that makes it valid.
+#[inline]
+pub fn publish_trailer(
+    memory: &impl SlotMemory,
+    epoch: u64,
+    slot: u32,
+    generation: u64,
+    header: &[u64; HEADER_WORDS],
+) {
+    memory.write_header(slot, header);
+    memory.store_commit(slot, commit_word(epoch, slot, generation, header));
+}
+
+/// Writes the hint that tells the receiver where to look.
+#[inline]
+pub fn publish_hint(memory: &impl SlotMemory, slot: u32, generation: u64) {
+    memory.store_full(slot, full_byte(generation));
+}
+
+/// What a byte of `free[]` told the sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FreeNews {
+    /// The receiver released the block: the slot belongs to whoever learnt it first, the caller.
+    Released,
+    /// The receiver keeps the block.
+    Held,
+    /// Nothing new: an old byte, or nothing was outstanding.
+    Nothing,
+}
+
+/// The sender's own count for every slot: generation, and whether a block of it is outstanding.
+#[derive(Debug)]
+pub struct SenderSlots {
+    /// Generation, shifted left by one, and the bit "outstanding".
+    state: Box<[AtomicU64]>,
+}
+
+impl SenderSlots {
+    /// For a fresh ring: nothing written.
+    pub fn new(blocks: u32) -> SenderSlots {
+        SenderSlots {
+            state: zeros(blocks),
+        }
+    }
+
+    /// The generation that the next block of this slot will have. The caller owns the slot.
+    #[inline]
+    pub fn next_generation(&self, slot: u32) -> u64 {
+        (self.state[slot as usize].load(Ordering::Acquire) >> 1) + 1
+    }
+
+    /// Notes that the block of this generation goes out. Before its commit word or hint is stored:
+    /// the answer may come at once.
+    #[inline]
+    pub fn launch(&self, slot: u32, generation: u64) {
+        self.state[slot as usize].store(generation << 1 | 1, Ordering::Release);
+    }
+
+    /// The generation of the outstanding block, if there is one.
+    #[inline]
+    pub fn outstanding(&self, slot: u32) -> Option<u64> {
+        let state = self.state[slot as usize].load(Ordering::Acquire);
+        (state & 1 == 1).then_some(state >> 1)
+    }
+
+    /// Takes note of a byte of `free[]`, however old it is. Any thread may do so at any time;
+    /// exactly one gets [`FreeNews::Released`] for a released block.
+    #[inline]
+    pub fn note_free(&self, slot: u32, byte: u8) -> FreeNews {
+        let state = self.state[slot as usize].load(Ordering::Acquire);
+        let generation = state >> 1;
+        if state & 1 == 0 {
+            return FreeNews::Nothing;
+        }
+        if byte == held_byte(generation) {
+            return FreeNews::Held;
+        }
+        if byte != released_byte(generation) {
+            return FreeNews::Nothing;
+        }
+        let ours = self.state[slot as usize].compare_exchange(
+            state,
+            state & !1,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        match ours {
+            Ok(_) => FreeNews::Released,
+            Err(_) => FreeNews::Nothing,
+        }
+    }
+}
+
+/// What the receiver found in a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// A block. It belongs to the caller until [`ReceiverSlots::release`].
+    Block {
+        /// Its generation.
+        generation: u64,
+        /// Its header, as it was committed.
+        header: [u64; HEADER_WORDS],
+        /// Its commit word.
+        word: u64,
+    },
+    /// The next block is not there, or not all of it.
+    NotYet,
+    /// Another thread was faster.
+    Lost,
+}
+
+/// The receiver's own count for every slot: the generation that was taken last.
+#[derive(Debug)]
+pub struct ReceiverSlots {
+    taken: Box<[AtomicU64]>,
+}
+
+impl ReceiverSlots {
+    /// For a fresh ring: nothing taken.
+    pub fn new(blocks: u32) -> ReceiverSlots {
+        ReceiverSlots {
+            taken: zeros(blocks),
+        }
+    }
+
+    /// The generation that was taken last; 0 for none.
+    #[inline]
+    pub fn generation(&self, slot: u32) -> u64 {
+        self.taken[slot as usize].load(Ordering::Acquire)
+    }
+
+    /// Takes the next block of the slot, if it is committed and `accept` agrees with its header.
+    #[inline]
+    pub fn take(
+        &self,
+        memory: &impl SlotMemory,
+        epoch: u64,
+        slot: u32,
+        accept: impl FnOnce(&[u64; HEADER_WORDS]) -> bool,
+    ) -> Taken {
+        let last = self.generation(slot);
+        let generation = last + 1;
+        let word = memory.load_commit(slot);
+        let header = memory.read_header(slot);
+        if word != commit_word(epoch, slot, generation, &header) || !accept(&header) {
+            return Taken::NotYet;
+        }
+        let ours = self.taken[slot as usize].compare_exchange(
+            last,
+            generation,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        match ours {
+            Ok(_) => Taken::Block {
+                generation,
+                header,
+                word,
+            },
+            Err(_) => Taken::Lost,
+        }
+    }
+}
+
+/// Says that the receiver keeps the block. Only for a block that the caller took: full to
+/// unavailable, never free to unavailable (S1.18).
+#[inline]
+pub fn hold(memory: &impl SlotMemory, slot: u32, generation: u64) {
+    memory.store_free(slot, held_byte(generation));
+}
+
+/// Gives the slot back. Only for a block that the caller took, and once.
+#[inline]
+pub fn release(memory: &impl SlotMemory, slot: u32, generation: u64) {
+    memory.store_free(slot, released_byte(generation));
+}
+
+fn zeros(blocks: u32) -> Box<[AtomicU64]> {
+    (0..blocks).map(|_| AtomicU64::new(0)).collect()
+}
