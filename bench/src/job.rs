@@ -21,7 +21,7 @@ pub(crate) enum What {
     Tcp,
     /// TCP over loopback, blocking calls.
     TcpBlocking,
-    /// A unix stream socket, busy polling.
+    /// A unix stream socket, blocking calls.
     Unix,
     /// `ucx_perftest` over shared memory.
     Ucx,
@@ -52,7 +52,7 @@ impl What {
 
     /// Whether waiting is busy polling, so that a role should have a whole core.
     pub(crate) fn polls(self) -> bool {
-        self != What::TcpBlocking
+        !matches!(self, What::TcpBlocking | What::Unix)
     }
 }
 
@@ -146,6 +146,10 @@ pub(crate) struct PingPong {
     pub(crate) p50_ns: f64,
     /// 99th percentile.
     pub(crate) p99_ns: f64,
+    /// Mean of the middle half of the one-way latencies: finer than the clock.
+    pub(crate) middle_ns: f64,
+    /// The same of hand-overs of a cache line between these two processes, directly before.
+    pub(crate) floor_ns: f64,
     /// As in [`Stream`].
     pub(crate) core_share: f64,
 }

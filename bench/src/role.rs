@@ -6,7 +6,7 @@
 use crate::{
     control::Control,
     job::{Job, Outcome, PingPong, Role, Stream},
-    link::{Link, pattern},
+    link::{CacheLine, Link, pattern},
     stats, sys,
 };
 use anyhow::{Context, Result, bail};
@@ -20,6 +20,9 @@ const WARM_UP_OPERATIONS: u64 = 1000;
 /// Bytes compared in the twin run at most, beyond the first three blocks.
 const VERIFY_BYTES: usize = 96 << 20;
 
+/// Hand-overs that say where the floor is.
+const FLOOR_ROUND_TRIPS: u64 = 1000;
+
 /// What the source asks of the collector.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Order {
@@ -29,6 +32,8 @@ enum Order {
     Stream { count: u64 },
     /// Send back one block for each that comes.
     PingPong { count: u64 },
+    /// The same with a cache line, to know the floor at this moment.
+    Floor { count: u64 },
     /// The measurement is over.
     Done,
 }
@@ -53,14 +58,22 @@ pub(crate) fn main(role: Role, job: &Job) -> Result<()> {
 }
 
 /// Measures a mechanism that is set up. The source prints the [`Outcome`] on standard output.
-pub(crate) fn run<L: Link>(job: &Job, role: Role, mut control: Control, mut link: L) -> Result<()> {
+pub(crate) fn run<L: Link>(job: &Job, role: Role, mut control: Control, link: L) -> Result<()> {
+    let floor = CacheLine::new(job, role, &mut control)?;
     match role {
-        Role::Collector => obey(job, &mut control, &mut link),
+        Role::Collector => Collector {
+            job,
+            peer: control,
+            link,
+            floor,
+        }
+        .obey(),
         Role::Source => {
             let mut source = Source {
                 job,
                 peer: control,
                 link,
+                floor,
                 ticks: sys::Ticks::calibrate(),
             };
             let outcome = source.measure()?;
@@ -70,51 +83,63 @@ pub(crate) fn run<L: Link>(job: &Job, role: Role, mut control: Control, mut link
     }
 }
 
-fn obey<L: Link>(job: &Job, control: &mut Control, link: &mut L) -> Result<()> {
-    loop {
-        let order: Order = control.recv()?;
-        if matches!(order, Order::Done) {
-            return Ok(());
+struct Collector<'a, L> {
+    job: &'a Job,
+    peer: Control,
+    link: L,
+    floor: CacheLine,
+}
+
+impl<L: Link> Collector<'_, L> {
+    fn obey(&mut self) -> Result<()> {
+        loop {
+            let order: Order = self.peer.recv()?;
+            if matches!(order, Order::Done) {
+                return Ok(());
+            }
+            let timed = !matches!(order, Order::Verify { .. });
+            let urgent = Urgent::begin(self.job.realtime && timed)?;
+            // The source starts when it reads this, and finds this role waiting.
+            self.peer.send(&())?;
+            let meter = Meter::start();
+            let wrong_blocks = self.carry_out(order)?;
+            let end_ns = sys::monotonic_ns();
+            let (cpu_ns, core_share) = meter.stop();
+            drop(urgent);
+            self.peer.send(&Report {
+                end_ns,
+                cpu_ns,
+                core_share,
+                wrong_blocks,
+            })?;
         }
-        let timed = !matches!(order, Order::Verify { .. });
-        let urgent = Urgent::begin(job.realtime && timed)?;
-        // The source starts when it reads this, and finds this role waiting.
-        control.send(&())?;
-        let meter = Meter::start();
-        let wrong_blocks = carry_out(job, link, order)?;
-        let end_ns = sys::monotonic_ns();
-        let (cpu_ns, core_share) = meter.stop();
-        drop(urgent);
-        control.send(&Report {
-            end_ns,
-            cpu_ns,
-            core_share,
-            wrong_blocks,
-        })?;
+    }
+
+    /// Says how many blocks were not as they should be.
+    fn carry_out(&mut self, order: Order) -> Result<u64> {
+        match order {
+            Order::Floor { count } => answer(&mut self.floor, count)?,
+            Order::Done => {}
+            Order::Verify { .. } | Order::Stream { .. } | Order::PingPong { .. }
+                if self.link.attend()? => {}
+            Order::Verify { count } => return verify(self.job, &mut self.link, count),
+            Order::Stream { count } => {
+                for _ in 0..count {
+                    self.link.recv(None)?;
+                }
+            }
+            Order::PingPong { count } => answer(&mut self.link, count)?,
+        }
+        Ok(0)
     }
 }
 
-/// The collector's part of one order. Says how many blocks were not as they should be.
-fn carry_out<L: Link>(job: &Job, link: &mut L, order: Order) -> Result<u64> {
-    if link.attend()? {
-        return Ok(0);
+fn answer<L: Link>(link: &mut L, count: u64) -> Result<()> {
+    for _ in 0..count {
+        link.recv(None)?;
+        link.send(None)?;
     }
-    match order {
-        Order::Verify { count } => return verify(job, link, count),
-        Order::Stream { count } => {
-            for _ in 0..count {
-                link.recv(None)?;
-            }
-        }
-        Order::PingPong { count } => {
-            for _ in 0..count {
-                link.recv(None)?;
-                link.send(None)?;
-            }
-        }
-        Order::Done => {}
-    }
-    Ok(0)
+    Ok(())
 }
 
 fn verify<L: Link>(job: &Job, link: &mut L, count: u64) -> Result<u64> {
@@ -133,6 +158,7 @@ struct Source<'a, L> {
     job: &'a Job,
     peer: Control,
     link: L,
+    floor: CacheLine,
     ticks: sys::Ticks,
 }
 
@@ -228,40 +254,61 @@ impl<L: Link> Source<'_, L> {
         })
     }
 
+    /// One-way hand-over of a cache line between these two processes, now.
+    fn floor_ns(&mut self) -> Result<f64> {
+        self.begin(Order::Floor {
+            count: FLOOR_ROUND_TRIPS,
+        })?;
+        let urgent = Urgent::begin(self.job.realtime)?;
+        let mut samples = round_trips(&mut self.floor, FLOOR_ROUND_TRIPS, true, self.ticks)?;
+        drop(urgent);
+        self.end()?;
+        samples.sort_by(f64::total_cmp);
+        Ok(stats::middle_of_sorted(&samples) / 2.0)
+    }
+
     fn ping_pong(&mut self, count: u64) -> Result<PingPong> {
+        let floor_ns = self.floor_ns()?;
         self.begin(Order::PingPong { count })?;
         let answered = self.job.what.has_collector();
-        let mut samples = Vec::with_capacity(count as usize);
         let urgent = Urgent::begin(self.job.realtime)?;
         let meter = Meter::start();
-        let mut last = sys::Ticks::now();
-        for _ in 0..count {
-            self.link.send(None)?;
-            if answered {
-                self.link.recv(None)?;
-            }
-            let now = sys::Ticks::now();
-            samples.push((last, now));
-            last = now;
-        }
+        let mut samples = round_trips(&mut self.link, count, answered, self.ticks)?;
         let (_, source_share) = meter.stop();
         self.link.finish()?;
         drop(urgent);
         let report = self.end()?;
+        samples.sort_by(f64::total_cmp);
         // Without a collector there is no way back: what was timed is the way there.
         let ways = if answered { 2.0 } else { 1.0 };
-        let mut one_way: Vec<f64> = samples
-            .iter()
-            .map(|(from, to)| self.ticks.ns(*from, *to) / ways)
-            .collect();
-        one_way.sort_by(f64::total_cmp);
         Ok(PingPong {
             count,
-            p50_ns: stats::of_sorted(&one_way, 0.50),
-            p99_ns: stats::of_sorted(&one_way, 0.99),
+            p50_ns: stats::of_sorted(&samples, 0.50) / ways,
+            p99_ns: stats::of_sorted(&samples, 0.99) / ways,
+            middle_ns: stats::middle_of_sorted(&samples) / ways,
+            floor_ns,
             core_share: source_share.min(report.core_share),
         })
     }
+}
+
+/// Nanoseconds of each round trip; each begins when the one before has ended.
+fn round_trips<L: Link>(
+    link: &mut L,
+    count: u64,
+    answered: bool,
+    ticks: sys::Ticks,
+) -> Result<Vec<f64>> {
+    let mut times = Vec::with_capacity(count as usize + 1);
+    times.push(sys::Ticks::now());
+    for _ in 0..count {
+        link.send(None)?;
+        if answered {
+            link.recv(None)?;
+        }
+        times.push(sys::Ticks::now());
+    }
+    Ok(times.windows(2).map(|t| ticks.ns(t[0], t[1])).collect())
 }
 
 /// The batches of one kind that count.

@@ -30,8 +30,11 @@ pub(crate) struct Row {
     pub(crate) latency_ns_p50_p95: f64,
     /// Median over batches of the batch's 99th percentile.
     pub(crate) latency_ns_p99: f64,
-    /// Cache-line hand-over measured in turn with this row; `null` where it was not.
+    /// Cache-line hand-over between the same processes, in turn with the latency batches; `null`
+    /// where it was not measured.
     pub(crate) cache_line_ns_p50: Option<f64>,
+    /// Latency as a multiple of the hand-over directly before it: median over batches.
+    pub(crate) latency_over_cache_line: Option<f64>,
     /// CPU seconds of the source process for a gigabyte (10^9 bytes) of payload.
     pub(crate) cpu_s_per_gb_source: f64,
     /// The same of the collector process.
@@ -62,6 +65,10 @@ impl Row {
         let blocks_per_s = Spread::of(&streams.iter().map(|s| rate(s)).collect::<Vec<_>>());
         let p50 = Spread::of(&pings.iter().map(|p| p.p50_ns).collect::<Vec<_>>());
         let p99 = Spread::of(&pings.iter().map(|p| p.p99_ns).collect::<Vec<_>>());
+        let floors: Vec<f64> = pings.iter().map(|p| p.floor_ns).collect();
+        let over: Vec<f64> = pings.iter().map(|p| p.middle_ns / p.floor_ns).collect();
+        let watched = job.what.polls() && job.what != What::Ucx;
+        let same_processes = job.what != What::Ucx;
         let bytes = job.bytes as f64;
         let moved: f64 = streams.iter().map(|s| s.count as f64 * bytes).sum();
         let cpu = |of: fn(&crate::job::Stream) -> u64| {
@@ -69,7 +76,6 @@ impl Row {
         };
         let shares = streams.iter().map(|s| s.core_share);
         let shares = shares.chain(pings.iter().map(|p| p.core_share));
-        let watched = job.what.polls() && job.what != What::Ucx;
         Row {
             what: job.what,
             bytes: job.bytes,
@@ -82,7 +88,8 @@ impl Row {
             latency_ns_p50_p5: tenths(p50.p5),
             latency_ns_p50_p95: tenths(p50.p95),
             latency_ns_p99: tenths(p99.p50),
-            cache_line_ns_p50: None,
+            cache_line_ns_p50: same_processes.then(|| tenths(Spread::of(&floors).p50)),
+            latency_over_cache_line: same_processes.then(|| Spread::of(&over).p50),
             cpu_s_per_gb_source: cpu(|s| s.source_cpu_ns),
             cpu_s_per_gb_collector: cpu(|s| s.collector_cpu_ns),
             wait: wait_name(job),
@@ -103,7 +110,7 @@ fn tenths(ns: f64) -> f64 {
 fn wait_name(job: &Job) -> String {
     match job.what {
         What::Ucx => "own".to_owned(),
-        What::TcpBlocking => "block".to_owned(),
+        What::TcpBlocking | What::Unix => "block".to_owned(),
         What::CacheLine
         | What::Memcpy
         | What::OursCopy
@@ -111,7 +118,6 @@ fn wait_name(job: &Job) -> String {
         | What::Iceoryx2
         | What::Iceoryx2Credit
         | What::Tcp
-        | What::Unix
         | What::StatusReadPrefetched
         | What::StatusReadBlocking => format!("{:?}", job.wait).to_lowercase(),
     }

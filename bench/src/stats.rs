@@ -16,6 +16,12 @@ pub(crate) fn of_sorted(sorted: &[f64], part: f64) -> f64 {
         .unwrap_or(0.0)
 }
 
+/// The mean of the values from the first to the third quartile. 0 if there are none.
+pub(crate) fn middle_of_sorted(sorted: &[f64]) -> f64 {
+    let middle = &sorted[sorted.len() / 4..sorted.len() - sorted.len() / 4];
+    middle.iter().sum::<f64>() / middle.len().max(1) as f64
+}
+
 /// A median with the range in which most values lie.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Spread {
@@ -53,5 +59,7 @@ mod tests {
         assert_eq!(Spread::of(&values), expected);
         assert_eq!(percentile(&values, 0.99), 99.0);
         assert_eq!(percentile(&[], 0.5), 0.0);
+        assert_eq!(middle_of_sorted(&[0.0, 2.0, 3.0, 4.0, 100.0]), 3.0);
+        assert_eq!(middle_of_sorted(&[]), 0.0);
     }
 }

@@ -81,13 +81,7 @@ impl Session<'_> {
     }
 
     fn measure(&mut self, cell: &Cell) -> Result<()> {
-        let mut mechanisms: Vec<What> = cell.mechanisms.iter().copied().filter(is_there).collect();
-        // The floor wanders with where the two cores lie: it is measured again, in turn with
-        // what is compared with it.
-        let with_floor = cell.bytes == 64;
-        if with_floor && !mechanisms.is_empty() {
-            mechanisms.push(What::CacheLine);
-        }
+        let mechanisms: Vec<What> = cell.mechanisms.iter().copied().filter(is_there).collect();
         let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); mechanisms.len()];
         for run in 0..self.options.runs(cell.bytes, cell.blocks) {
             for turn in 0..mechanisms.len() {
@@ -109,24 +103,14 @@ impl Session<'_> {
         mechanisms: &[What],
         outcomes: &[Vec<Outcome>],
     ) -> Result<()> {
-        let rows = mechanisms
-            .iter()
-            .zip(outcomes)
-            .filter(|(_, o)| !o.is_empty());
-        let mut rows: Vec<Row> = rows
-            .map(|(what, outcomes)| {
-                let job = self
-                    .options
-                    .job(*what, cell.bytes, cell.blocks, String::new());
-                Row::new(&job, outcomes)
-            })
-            .collect();
-        let floor = rows.iter().find(|row| row.what == What::CacheLine);
-        let floor = floor.map(|row| row.latency_ns_p50);
-        rows.retain(|row| row.what != What::CacheLine);
-        for mut row in rows {
-            row.cache_line_ns_p50 = floor;
-            self.report.row(row)?;
+        for (what, outcomes) in mechanisms.iter().zip(outcomes) {
+            if outcomes.is_empty() {
+                continue;
+            }
+            let job = self
+                .options
+                .job(*what, cell.bytes, cell.blocks, String::new());
+            self.report.row(Row::new(&job, outcomes))?;
         }
         Ok(())
     }

@@ -57,6 +57,8 @@ pub(crate) fn run(job: &Job) -> Result<(Stream, PingPong)> {
         count: round_trips,
         p50_ns: median.latency_us * 1000.0,
         p99_ns: tail.latency_us * 1000.0,
+        middle_ns: median.latency_us * 1000.0,
+        floor_ns: 0.0,
         core_share: 1.0,
     };
     Ok((stream, ping_pong))

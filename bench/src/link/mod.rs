@@ -10,7 +10,10 @@ mod cache_line;
 #[cfg(feature = "iceoryx2")]
 mod iceoryx;
 mod memcpy;
+mod ours;
 mod socket;
+
+pub(crate) use cache_line::CacheLine;
 
 /// One end of a mechanism.
 ///
@@ -66,7 +69,10 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
         What::OursCopy
         | What::OursInPlace
         | What::StatusReadPrefetched
-        | What::StatusReadBlocking => anyhow::bail!("not linked yet"),
+        | What::StatusReadBlocking => {
+            let link = ours::Ours::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
         What::Ucx => anyhow::bail!("ucx has its own programs"),
     }
 }

@@ -42,7 +42,8 @@ pub(crate) fn tcp(job: &Job, role: Role, control: &mut Control) -> Result<Socket
     Ok(Socket::new(job, role, stream))
 }
 
-/// Connects by a name in the abstract namespace, which leaves no file.
+/// Connects by a name in the abstract namespace, which leaves no file. Calls block: polling a
+/// full unix socket costs more than it brings.
 pub(crate) fn unix(job: &Job, role: Role, control: &mut Control) -> Result<Socket<UnixStream>> {
     let address = SocketAddr::from_abstract_name(format!("catchment-bench-{}", job.unique))?;
     let stream = match role {
@@ -56,7 +57,6 @@ pub(crate) fn unix(job: &Job, role: Role, control: &mut Control) -> Result<Socke
             UnixStream::connect_addr(&address)?
         }
     };
-    stream.set_nonblocking(true)?;
     Ok(Socket::new(job, role, stream))
 }
 
