@@ -366,6 +366,6 @@ fn fault(state: &State, gid: Gid, target: u32, status: u32) {
         } else {
             "a request of the peer is not allowed on this queue pair"
         };
-        qp.fail(Some(reason));
+        qp.fail_by_peer(reason);
     }
 }

@@ -162,6 +162,12 @@ impl ReceiverSlots {
         self.taken[slot as usize].load(Ordering::Acquire)
     }
 
+    /// Blocks taken from all slots so far.
+    pub fn total(&self) -> u64 {
+        let generations = self.taken.iter().map(|slot| slot.load(Ordering::Relaxed));
+        generations.sum()
+    }
+
     /// Takes the next block of the slot, if it is committed and `accept` agrees with its header.
     #[inline]
     pub fn take(

@@ -82,7 +82,6 @@ pub struct ReceiverStats {
 
 #[derive(Debug, Default)]
 struct Counters {
-    blocks: Counter,
     payload_bytes: Counter,
     hints_early: Counter,
     hints_wrong: Counter,
@@ -228,7 +227,6 @@ impl Receiver {
         shared.note_taken(slot, generation, word);
         match shared.check(slot, generation, &header) {
             Ok(header) => {
-                shared.counters.blocks.add(1);
                 let bytes = u64::from(header.payload_bytes);
                 shared.counters.payload_bytes.add(bytes);
                 let block = ReceivedBlock::new(Arc::clone(shared), slot, generation, header);
@@ -267,7 +265,7 @@ impl Receiver {
     pub fn stats(&self) -> ReceiverStats {
         let counters = &self.shared.counters;
         ReceiverStats {
-            blocks: counters.blocks.get(),
+            blocks: self.shared.slots.total(),
             payload_bytes: counters.payload_bytes.get(),
             hints_early: counters.hints_early.get(),
             hints_wrong: counters.hints_wrong.get(),

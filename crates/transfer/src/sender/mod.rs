@@ -103,7 +103,6 @@ pub struct SenderStats {
 
 #[derive(Debug, Default)]
 struct Counters {
-    blocks: Counter,
     payload_bytes: Counter,
     status_reads: Counter,
     would_blocks: Counter,
@@ -333,7 +332,7 @@ impl Sender {
     pub fn stats(&self) -> SenderStats {
         let counters = &self.shared.counters;
         SenderStats {
-            blocks: counters.blocks.get(),
+            blocks: self.shared.commits.load(Ordering::Relaxed),
             payload_bytes: counters.payload_bytes.get(),
             status_reads: counters.status_reads.get(),
             would_blocks: counters.would_blocks.get(),
@@ -411,10 +410,9 @@ impl Shared {
             return;
         }
         match &self.data {
-            Data::InPlace(place) if known > self.threshold / 2 => {
-                self.slots.prefetch(&place.free())
-            }
-            Data::InPlace(_) | Data::Copy(_) => self.refill_if_due(),
+            // The line comes while the known slots are used; to look at it now would be to wait.
+            Data::InPlace(place) => self.slots.prefetch(&place.free()),
+            Data::Copy(_) => self.refill_if_due(),
         }
     }
 
@@ -464,7 +462,6 @@ impl Shared {
         let order = self.commits.fetch_add(1, Ordering::Relaxed);
         info.order.store(order, Ordering::Relaxed);
         let bytes = u64::from(header.payload_bytes);
-        self.counters.blocks.add(1);
         self.counters.payload_bytes.add(bytes);
         let words = header.to_words();
         let generation = self.slots.generations.next_generation(slot);

@@ -1,0 +1,197 @@
+//! Two ends over shared memory, connected.
+#![allow(dead_code, unreachable_pub, clippy::disallowed_methods)]
+
+use catchment_provider_shm::ShmProvider;
+use catchment_transfer::*;
+use catchment_verbs::*;
+use std::sync::Arc;
+
+pub const EPOCH: u64 = 0x5eed_0001;
+
+/// One end: everything to make a sender or a receiver of.
+pub struct Side {
+    pub context: Arc<dyn Context>,
+    pub pd: Arc<dyn Pd>,
+    pub cq: Arc<dyn Cq>,
+    pub qp: Box<dyn Qp>,
+}
+
+pub fn side(send: u32, recv: u32, cq: u32) -> Side {
+    let context = ShmProvider::new().open("shm0").unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(cq, None).unwrap();
+    let qp = pd
+        .create_qp(QpInit {
+            send_cq: Arc::clone(&cq),
+            recv_cq: Arc::clone(&cq),
+            max_send_wr: send,
+            max_recv_wr: recv,
+            max_sge: 1,
+            max_inline_bytes: 16,
+            strict: true,
+        })
+        .unwrap();
+    Side {
+        context,
+        pd,
+        cq,
+        qp,
+    }
+}
+
+fn go_up(side: &mut Side, peer: Endpoint) {
+    let access = Access::REMOTE;
+    for transition in [
+        QpTransition::ToInit { access },
+        QpTransition::ToRtr(RtrAttr::new(peer)),
+        QpTransition::ToRts(RtsAttr::default()),
+    ] {
+        side.qp.modify(transition).unwrap();
+    }
+}
+
+pub fn connect(a: &mut Side, b: &mut Side) {
+    let (ea, eb) = (a.qp.endpoint(), b.qp.endpoint());
+    go_up(a, eb);
+    go_up(b, ea);
+}
+
+/// How a sender moves blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    InPlace,
+    Copy { send: u32, cq: u32 },
+}
+
+pub const COPY: Mode = Mode::Copy { send: 64, cq: 16 };
+
+/// A sender and a receiver that belong together.
+pub struct Pair {
+    pub sender: Sender,
+    pub receiver: Receiver,
+    /// Keeps the receiver's end of the connection.
+    pub collector: Collector,
+}
+
+/// The receiver's end without its ring.
+pub struct Collector {
+    pub context: Arc<dyn Context>,
+    pub qp: Box<dyn Qp>,
+    pub cq: Arc<dyn Cq>,
+}
+
+pub fn ring_mr(pd: &Arc<dyn Pd>, bytes: usize) -> Arc<dyn Mr> {
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    pd.alloc_mr(bytes, access).unwrap()
+}
+
+pub fn make_sender(
+    source: Side,
+    remote: RemoteRing,
+    mode: Mode,
+    options: SenderOptions,
+) -> Result<Sender, SenderError> {
+    let layout = remote.layout;
+    match mode {
+        Mode::InPlace => Sender::in_place(source.qp, source.cq, remote, EPOCH, options),
+        Mode::Copy { send, .. } => {
+            let blocks = layout.blocks() as usize * layout.block_bytes() as usize;
+            let memory = CopyMemory {
+                blocks: source.pd.alloc_mr(blocks, Access::LOCAL_WRITE).unwrap(),
+                status: source
+                    .pd
+                    .alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE)
+                    .unwrap(),
+            };
+            let limits = QueueLimits {
+                max_send_wr: send,
+                max_inline_bytes: 16,
+            };
+            Sender::copying(source.qp, source.cq, limits, memory, remote, EPOCH, options)
+        }
+    }
+}
+
+pub fn pair_with(mode: Mode, layout: RingLayout, options: SenderOptions) -> Pair {
+    let (send, cq) = match mode {
+        Mode::InPlace => (2, 1),
+        Mode::Copy { send, cq } => (send, cq),
+    };
+    let (mut source, mut collector) = (side(send, 0, cq), side(1, 0, 1));
+    connect(&mut source, &mut collector);
+    let mr = ring_mr(&collector.pd, layout.total_bytes());
+    let remote = RemoteRing {
+        addr: mr.addr(),
+        rkey: mr.rkey(),
+        layout,
+    };
+    let receiver = Receiver::new(mr, layout, EPOCH, ReceiverOptions::default()).unwrap();
+    let sender = make_sender(source, remote, mode, options).unwrap();
+    Pair {
+        sender,
+        receiver,
+        collector: Collector {
+            context: collector.context,
+            qp: collector.qp,
+            cq: collector.cq,
+        },
+    }
+}
+
+pub fn pair(mode: Mode, blocks: u32, payload_bytes: u32) -> Pair {
+    let block_bytes = RingLayout::block_bytes_for(payload_bytes).unwrap();
+    let layout = RingLayout::new(blocks, block_bytes).unwrap();
+    pair_with(mode, layout, SenderOptions::default())
+}
+
+/// Claims a block, however long it takes. Yields: the machine may have one processor.
+pub fn reserve(sender: &Sender, stream: u32, bytes: u32) -> WriteBlock {
+    loop {
+        match sender.reserve(stream, bytes) {
+            Ok(block) => return block,
+            Err(ReserveError::WouldBlock | ReserveError::Quota { .. }) => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Takes a block, however long it takes.
+pub fn receive(receiver: &Receiver) -> ReceivedBlock {
+    loop {
+        match receiver.poll().unwrap() {
+            Some(block) => return block,
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+/// A frame of one block.
+pub fn whole(packet_number: u64, bytes: u32) -> BlockMeta {
+    BlockMeta {
+        packet_number,
+        frame_bytes: u64::from(bytes),
+        ..BlockMeta::default()
+    }
+}
+
+/// Small, seeded, good enough to fill payloads (xorshift64*).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
+        }
+    }
+}
