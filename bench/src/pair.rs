@@ -62,7 +62,7 @@ struct RoleProcess(Child);
 
 impl RoleProcess {
     fn start(role: Role, job: &Job, control: UnixStream) -> Result<RoleProcess> {
-        let child = Command::new("/proc/self/exe")
+        let child = Command::new(std::env::current_exe()?)
             .arg("role")
             .arg(serde_json::to_string(&role)?)
             .arg(serde_json::to_string(job)?)

@@ -294,8 +294,12 @@ How it is measured:
   `memcpy` is that copy alone, by one process, and nobody is told. The kernel's streams copy more
   inside. The collector looks at the first and the last byte and gives the block back.
 - Latency: half of the round trip of one block there and one block back, one at a time, by the
-  same method for the cache line and for every mechanism. For `memcpy` it is the duration of the
-  copy.
+  same method for the cache line and for every mechanism. The answer goes out before the block is
+  given back. For `memcpy` it is the duration of the copy.
+- Floor: how long a cache line takes from one core to the other. It wanders with where the
+  hypervisor puts the two cores (30 ns between threads of one core, 240 ns between cores), so it
+  is measured between the same two processes directly before each latency batch, and the goal is
+  held against the ratio of each batch to its floor.
 - CPU: getrusage of each process, over the throughput batches. A polling role has 100 % of its
   core, whatever it moves: the seconds for a gigabyte are the other side of the throughput.
 - `iceoryx2` waits for room by its own means, which yield; `iceoryx2-credit` polls a shared

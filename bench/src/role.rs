@@ -126,6 +126,7 @@ impl<L: Link> Collector<'_, L> {
             Order::Stream { count } => {
                 for _ in 0..count {
                     self.link.recv(None)?;
+                    self.link.give_back()?;
                 }
             }
             Order::PingPong { count } => answer(&mut self.link, count)?,
@@ -138,6 +139,7 @@ fn answer<L: Link>(link: &mut L, count: u64) -> Result<()> {
     for _ in 0..count {
         link.recv(None)?;
         link.send(None)?;
+        link.give_back()?;
     }
     Ok(())
 }
@@ -149,6 +151,7 @@ fn verify<L: Link>(job: &Job, link: &mut L, count: u64) -> Result<u64> {
     for sequence in 0..count {
         pattern(sequence, &mut expected);
         link.recv(Some(&mut seen))?;
+        link.give_back()?;
         wrong += u64::from(seen != expected);
     }
     Ok(wrong)
@@ -303,11 +306,13 @@ fn round_trips<L: Link>(
     times.push(sys::Ticks::now());
     for _ in 0..count {
         link.send(None)?;
+        link.give_back()?;
         if answered {
             link.recv(None)?;
         }
         times.push(sys::Ticks::now());
     }
+    link.give_back()?;
     Ok(times.windows(2).map(|t| ticks.ns(t[0], t[1])).collect())
 }
 

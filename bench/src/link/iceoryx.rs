@@ -20,9 +20,11 @@ use std::sync::{Arc, atomic::Ordering};
 
 type Out = Publisher<ipc::Service, [u8], ()>;
 type In = Subscriber<ipc::Service, [u8], ()>;
+type Received = iceoryx2::sample::Sample<ipc::Service, [u8], ()>;
 
 /// A publisher one way and a subscriber the other way.
 pub(crate) struct Iceoryx {
+    received: Option<Received>,
     publisher: Out,
     subscriber: In,
     prepared: Prepared,
@@ -69,6 +71,7 @@ impl Iceoryx {
             _ => None,
         };
         Ok(Iceoryx {
+            received: None,
             publisher,
             subscriber,
             prepared: Prepared::new(job.bytes, blocks),
@@ -147,7 +150,13 @@ impl Link for Iceoryx {
             content.clear();
             content.extend_from_slice(&sample);
         }
-        drop(sample);
+        self.received = Some(sample);
+        Ok(())
+    }
+
+    #[inline]
+    fn give_back(&mut self) -> Result<()> {
+        self.received = None;
         if let Some(credit) = &mut self.credit {
             credit.give()?;
         }

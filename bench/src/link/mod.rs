@@ -25,8 +25,14 @@ pub(crate) trait Link {
     /// Moves the next block to the other end, once there is room. `content` replaces the prepared
     /// data, in the twin run that verifies.
     fn send(&mut self, content: Option<&[u8]>) -> Result<()>;
-    /// Waits for the next block. Its bytes go to `content` in the twin run that verifies.
+    /// Waits for the next block and keeps it. Its bytes go to `content` in the twin run that
+    /// verifies.
     fn recv(&mut self, content: Option<&mut Vec<u8>>) -> Result<()>;
+    /// Gives back the block that was received last, where there is something to give back. A
+    /// round trip answers first: giving back is no part of the way there.
+    fn give_back(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// After the last send of a batch.
     fn finish(&mut self) -> Result<()> {
         Ok(())

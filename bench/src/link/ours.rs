@@ -29,6 +29,7 @@ const LIMITS: QueueLimits = QueueLimits {
 pub(crate) struct Ours {
     sender: Sender,
     receiver: Receiver,
+    received: Option<ReceivedBlock>,
     waiter: Waiter,
     /// What is copied into the peer's block; nothing where blocks of our own are sent.
     prepared: Option<Prepared>,
@@ -98,6 +99,7 @@ impl Ours {
         Ok(Ours {
             sender: sender(&*pd, job, out, remote)?,
             receiver,
+            received: None,
             waiter: Waiter::new(policy(job.wait), crate::host::cores()),
             prepared: (!copies).then(|| Prepared::new(job.bytes, out_blocks)),
             bytes: job.bytes,
@@ -165,6 +167,13 @@ impl Link for Ours {
         if let Some(content) = content {
             *content = payload.to_vec();
         }
+        self.received = Some(block);
+        Ok(())
+    }
+
+    #[inline]
+    fn give_back(&mut self) -> Result<()> {
+        self.received = None;
         Ok(())
     }
 }
