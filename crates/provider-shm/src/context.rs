@@ -239,6 +239,12 @@ impl ShmContext {
         }))
     }
 
+    /// What its objects share.
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
     fn strong(&self) -> Arc<ShmContext> {
         self.myself
             .upgrade()
