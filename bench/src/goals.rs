@@ -1,5 +1,9 @@
 //! What Catchment set out to reach, written down before the first run.
-use crate::{job::What, row::Row};
+use crate::{
+    job::What,
+    row::{Row, RunMedians},
+    stats::Spread,
+};
 use serde::Serialize;
 
 /// A goal in one cell, and what was reached.
@@ -48,8 +52,12 @@ fn judge_copy(rows: &[Row], ours: &Row) -> Vec<Goal> {
     let mut goals = Vec::new();
     if let Some(memcpy) = beside(rows, ours, What::Memcpy).filter(|_| ours.bytes >= LARGE_BYTES) {
         let name = "throughput with copy / memcpy, at least";
-        let ratio = ours.bytes_per_s / memcpy.bytes_per_s;
-        goals.push(at_least(name, [ours, memcpy], ratio, 0.9));
+        goals.push(at_least(
+            name,
+            [ours, memcpy],
+            speed_ratio(ours, memcpy),
+            0.9,
+        ));
     }
     if let Some(over) = ours
         .latency_over_cache_line
@@ -64,27 +72,19 @@ fn judge_copy(rows: &[Row], ours: &Row) -> Vec<Goal> {
 fn judge_in_place(rows: &[Row], ours: &Row) -> Vec<Goal> {
     // Against the better one of the two ways to wait for room.
     let peers = [What::Iceoryx2, What::Iceoryx2Credit].map(|what| beside(rows, ours, what));
-    let peers = peers.iter().flatten();
+    let peers = peers.into_iter().flatten();
     let fastest = peers
         .clone()
-        .max_by(|a, b| a.bytes_per_s.total_cmp(&b.bytes_per_s));
-    let quickest = peers
-        .clone()
-        .min_by(|a, b| a.latency_ns_p50.total_cmp(&b.latency_ns_p50));
+        .min_by(|a, b| speed_ratio(ours, a).total_cmp(&speed_ratio(ours, b)));
+    let quickest = peers.max_by(|a, b| latency_ratio(ours, a).total_cmp(&latency_ratio(ours, b)));
     let mut goals = Vec::new();
     if let Some(peer) = fastest {
         let name = "throughput in place / iceoryx2, at least";
-        goals.push(at_least(
-            name,
-            [ours, peer],
-            ours.bytes_per_s / peer.bytes_per_s,
-            1.0,
-        ));
+        goals.push(at_least(name, [ours, peer], speed_ratio(ours, peer), 1.0));
     }
     if let Some(peer) = quickest {
         let name = "latency in place / iceoryx2, at most";
-        let ratio = ours.latency_ns_p50 / peer.latency_ns_p50;
-        goals.push(at_most(name, [ours, peer], ratio, 1.2));
+        goals.push(at_most(name, [ours, peer], latency_ratio(ours, peer), 1.2));
     }
     goals
 }
@@ -92,8 +92,29 @@ fn judge_in_place(rows: &[Row], ours: &Row) -> Vec<Goal> {
 fn judge_prefetch(rows: &[Row], ours: &Row) -> Option<Goal> {
     let blocking = beside(rows, ours, What::StatusReadBlocking)?;
     let name = "blocks per second, status read ahead / read when none is left, at least";
-    let ratio = ours.blocks_per_s / blocking.blocks_per_s;
-    Some(at_least(name, [ours, blocking], ratio, 1.5))
+    Some(at_least(
+        name,
+        [ours, blocking],
+        speed_ratio(ours, blocking),
+        1.5,
+    ))
+}
+
+/// How many times as many blocks per second: compared run by run, since the two ran one after the
+/// other then, and the machine may have changed between the runs.
+fn speed_ratio(ours: &Row, other: &Row) -> f64 {
+    median_of_ratios(ours, other, |run| run.blocks_per_s)
+}
+
+/// How many times as long a way takes, run by run.
+fn latency_ratio(ours: &Row, other: &Row) -> f64 {
+    median_of_ratios(ours, other, |run| run.latency_ns)
+}
+
+fn median_of_ratios(ours: &Row, other: &Row, value: fn(&RunMedians) -> f64) -> f64 {
+    let pairs = ours.per_run.iter().zip(&other.per_run);
+    let ratios: Vec<f64> = pairs.map(|(a, b)| value(a) / value(b)).collect();
+    Spread::of(&ratios).p50
 }
 
 fn beside<'a>(rows: &'a [Row], row: &Row, what: What) -> Option<&'a Row> {

@@ -302,6 +302,8 @@ How it is measured:
   held against the ratio of each batch to its floor.
 - CPU: getrusage of each process, over the throughput batches. A polling role has 100 % of its
   core, whatever it moves: the seconds for a gigabyte are the other side of the throughput.
+- Goals compare run by run, since the two then ran directly one after the other, and take the
+  median of the ratios.
 - `iceoryx2` waits for room by its own means, which yield; `iceoryx2-credit` polls a shared
   counter for room first. Goals are held against the better one.
 - `ucx` is ucx_perftest's `ucp_put_bw` and `ucp_put_lat` over shared memory: puts into one buffer
@@ -319,7 +321,7 @@ This run:
 const GOALS_HEAD: &str = "
 ## Goals
 
-They were set before the first run. A missed goal stays here.
+They were set before the first run. A missed goal stays here; docs/results/README.md says why.
 
 | goal | bytes | blocks | reached | |
 |---|---|---|---|---|

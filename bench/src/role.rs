@@ -21,7 +21,7 @@ const WARM_UP_OPERATIONS: u64 = 1000;
 const VERIFY_BYTES: usize = 96 << 20;
 
 /// Hand-overs that say where the floor is.
-const FLOOR_ROUND_TRIPS: u64 = 1000;
+const FLOOR_ROUND_TRIPS: u64 = 300;
 
 /// What the source asks of the collector.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! One line of the output: a mechanism in a cell, over all its runs.
 use crate::{
-    job::{Job, Outcome, What},
+    job::{Job, Outcome, Stream, What},
     stats::Spread,
 };
 use serde::Serialize;
@@ -54,6 +54,33 @@ pub(crate) struct Row {
     pub(crate) disturbed: bool,
     /// Blocks whose every byte was compared in the twin runs.
     pub(crate) verified_blocks: u64,
+    /// Medians of the single runs, for comparisons run by run.
+    #[serde(skip)]
+    pub(crate) per_run: Vec<RunMedians>,
+}
+
+/// What one pair of processes reached.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunMedians {
+    /// Blocks per second.
+    pub(crate) blocks_per_s: f64,
+    /// One-way latency in nanoseconds.
+    pub(crate) latency_ns: f64,
+}
+
+impl RunMedians {
+    fn of(outcome: &Outcome) -> RunMedians {
+        let rates: Vec<f64> = outcome.streams.iter().map(blocks_per_s).collect();
+        let latencies: Vec<f64> = outcome.ping_pongs.iter().map(|p| p.middle_ns).collect();
+        RunMedians {
+            blocks_per_s: Spread::of(&rates).p50,
+            latency_ns: Spread::of(&latencies).p50,
+        }
+    }
+}
+
+fn blocks_per_s(stream: &Stream) -> f64 {
+    stream.count as f64 * 1e9 / stream.wall_ns as f64
 }
 
 impl Row {
@@ -61,8 +88,8 @@ impl Row {
     pub(crate) fn new(job: &Job, outcomes: &[Outcome]) -> Row {
         let streams: Vec<_> = outcomes.iter().flat_map(|o| &o.streams).collect();
         let pings: Vec<_> = outcomes.iter().flat_map(|o| &o.ping_pongs).collect();
-        let rate = |s: &crate::job::Stream| s.count as f64 * 1e9 / s.wall_ns as f64;
-        let blocks_per_s = Spread::of(&streams.iter().map(|s| rate(s)).collect::<Vec<_>>());
+        let rates: Vec<f64> = streams.iter().map(|s| blocks_per_s(s)).collect();
+        let blocks_per_s = Spread::of(&rates);
         let p50 = Spread::of(&pings.iter().map(|p| p.p50_ns).collect::<Vec<_>>());
         let p99 = Spread::of(&pings.iter().map(|p| p.p99_ns).collect::<Vec<_>>());
         let floors: Vec<f64> = pings.iter().map(|p| p.floor_ns).collect();
@@ -71,7 +98,7 @@ impl Row {
         let same_processes = job.what != What::Ucx;
         let bytes = job.bytes as f64;
         let moved: f64 = streams.iter().map(|s| s.count as f64 * bytes).sum();
-        let cpu = |of: fn(&crate::job::Stream) -> u64| {
+        let cpu = |of: fn(&Stream) -> u64| {
             streams.iter().map(|s| of(s) as f64).sum::<f64>() / moved.max(1.0)
         };
         let shares = streams.iter().map(|s| s.core_share);
@@ -99,6 +126,7 @@ impl Row {
             core_share_min: watched.then(|| (shares.fold(1.0, f64::min) * 1e4).round() / 1e4),
             disturbed: outcomes.iter().any(|o| o.disturbed),
             verified_blocks: outcomes.iter().map(|o| o.verified_blocks).sum(),
+            per_run: outcomes.iter().map(RunMedians::of).collect(),
         }
     }
 }

@@ -66,10 +66,9 @@ impl Iceoryx {
         }
         publisher.update_connections()?;
         subscriber.update_connections()?;
-        let credit = match job.what {
-            What::Iceoryx2Credit => Some(Credit::new(role, control, blocks as u64)?),
-            _ => None,
-        };
+        let credit = (job.what == What::Iceoryx2Credit)
+            .then(|| Credit::new(role, control, blocks as u64))
+            .transpose()?;
         Ok(Iceoryx {
             received: None,
             publisher,
@@ -156,11 +155,13 @@ impl Link for Iceoryx {
 
     #[inline]
     fn give_back(&mut self) -> Result<()> {
-        self.received = None;
-        if let Some(credit) = &mut self.credit {
-            credit.give()?;
+        match (self.received.take(), &mut self.credit) {
+            (Some(sample), Some(credit)) => {
+                drop(sample);
+                credit.give()
+            }
+            (Some(_) | None, _) => Ok(()),
         }
-        Ok(())
     }
 }
 
