@@ -1,5 +1,5 @@
 //! A frame as a collector hands it out.
-use catchment_transfer::ReceivedBlock;
+use crate::collector::HeldBlock;
 use catchment_verbs::mem::VolatileSlice;
 use std::{
     fmt, io,
@@ -25,15 +25,23 @@ pub struct Frame {
 /// Where the bytes of a frame are.
 pub(crate) enum FrameBytes {
     /// In one block of registered memory.
-    Block(ReceivedBlock),
+    Block(HeldBlock),
     /// Copied together from several blocks. The last block is given back with the frame.
     Assembled {
         bytes: Vec<u8>,
-        _last: Option<ReceivedBlock>,
+        last: Option<HeldBlock>,
     },
 }
 
 impl Frame {
+    /// Drops the frame so that the source takes it for undelivered and sends it again.
+    pub(crate) fn abandon(self) {
+        match self.bytes {
+            FrameBytes::Block(block) => block.abandon(),
+            FrameBytes::Assembled { last, .. } => last.into_iter().for_each(HeldBlock::abandon),
+        }
+    }
+
     /// Name of the device that captured it.
     pub fn device(&self) -> &str {
         &self.device

@@ -2,7 +2,11 @@
 //!
 //! Prints nanoseconds per block with looking for free slots only when none is known, and ahead;
 //! then the one-way latency of a 64-byte payload beside that of one bare cache line.
-#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a tool for measuring by hand"
+)]
 #[path = "../tests/common/mod.rs"]
 mod common;
 

@@ -1,13 +1,14 @@
 //! A device as the collector knows it, across all sessions of its source.
-use super::in_order::Tally;
 use crate::{
     Frame,
     observe::{CollectorMetrics, DeviceMetrics, FrameObservation, preview::PixelSource},
     sink::{DeviceSink, Rejected, Sink, SinkError},
 };
 use catchment_transfer::ReceivedBlock;
+use catchment_transfer::order::Tally;
 use std::{
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -26,6 +27,8 @@ pub(super) struct Device {
 
 /// No packet number.
 const UNKNOWN: u64 = u64::MAX;
+/// Devices that a collector knows at most: peers choose the names, and each costs memory for ever.
+const KNOWN_MAX: usize = 65_536;
 
 impl Device {
     pub(super) fn name(&self) -> &Arc<str> {
@@ -75,13 +78,25 @@ impl Device {
         if preview.is_due() {
             preview.offer(frame.bytes(), &Pixels(&frame));
         }
-        if let Err(rejected) = lock(&self.sink).accept(frame) {
+        // The frame cannot come back from a panic: it counts as refused, and the device goes on.
+        let accepted = catch_unwind(AssertUnwindSafe(|| lock(&self.sink).accept(frame)));
+        if let Ok(Err(rejected)) = accepted {
             self.metrics.sink_error();
             return Err(rejected);
         }
         self.next_packet.store(number + 1, Ordering::Release);
-        self.metrics.frame_received(&observation);
+        if accepted.is_ok() {
+            self.metrics.frame_received(&observation);
+        } else {
+            self.metrics.sink_error();
+            tracing::error!(device = %self.name, packet = number, "the sink panicked; the frame is gone");
+        }
         Ok(())
+    }
+
+    /// Whether a frame was ever delivered.
+    fn was_used(&self) -> bool {
+        self.next_packet().is_some()
     }
 }
 
@@ -92,6 +107,15 @@ impl PixelSource for Pixels<'_> {
     fn read(&self, offset: usize, out: &mut [u8]) {
         self.0.read_at(offset, out);
     }
+}
+
+/// A device cannot be received.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum OpenError {
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+    #[error("the collector knows {KNOWN_MAX} devices, as many as it can")]
+    TooMany,
 }
 
 /// All devices that a collector has met.
@@ -110,14 +134,17 @@ impl Devices {
         }
     }
 
-    /// The device of this name; its sink is opened when it is met for the first time.
-    pub(super) fn open(&self, name: &str, format: &str) -> Result<Arc<Device>, SinkError> {
-        let metrics = self.metrics.add_device(name, format);
+    /// The device of this name; its sink is opened when it is met for the first time. It counts as
+    /// connected once its session is ready.
+    pub(super) fn open(&self, name: &str, format: &str) -> Result<Arc<Device>, OpenError> {
         let mut known = lock(&self.known);
         if let Some(device) = known.get(name) {
+            self.add_metrics(name, format);
             return Ok(device.clone());
         }
+        self.make_room(&mut known)?;
         let sink = self.sink.open(name)?;
+        let metrics = self.add_metrics(name, format);
         let device = Arc::new(Device {
             name: name.into(),
             metrics,
@@ -126,6 +153,30 @@ impl Devices {
         });
         known.insert(name.to_owned(), device.clone());
         Ok(device)
+    }
+
+    fn add_metrics(&self, name: &str, format: &str) -> Arc<DeviceMetrics> {
+        let metrics = self.metrics.add_device(name, format);
+        metrics.set_connected(false);
+        metrics
+    }
+
+    /// Forgets devices that no session has and that never sent a frame, once there are too many.
+    fn make_room(&self, known: &mut HashMap<String, Arc<Device>>) -> Result<(), OpenError> {
+        if known.len() < KNOWN_MAX {
+            return Ok(());
+        }
+        known.retain(|name, device| {
+            let stays = Arc::strong_count(device) > 1 || device.was_used();
+            if !stays {
+                self.metrics.remove_device(name);
+            }
+            stays
+        });
+        if known.len() < KNOWN_MAX {
+            return Ok(());
+        }
+        Err(OpenError::TooMany)
     }
 }
 

@@ -2,7 +2,7 @@
 use super::{
     CollectorError,
     device::{Device, Devices},
-    ring::Ring,
+    ring::{Ring, RingBudget},
     workers::Queue,
 };
 use crate::{
@@ -27,6 +27,8 @@ use tokio::sync::watch;
 /// How long a new session waits for one that still delivers frames of the same devices.
 const HAND_OVER: Duration = Duration::from_secs(2);
 const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
+/// Sessions at once: each has a thread and some descriptors.
+const SESSIONS_MAX: usize = 4096;
 
 pub(super) struct Engine {
     pub(super) providers: Vec<(&'static str, Arc<dyn Context>)>,
@@ -34,6 +36,8 @@ pub(super) struct Engine {
     pub(super) rules: PathRules,
     pub(super) lease: Duration,
     pub(super) ring_bytes_max: u64,
+    /// For the rings of all sources together.
+    pub(super) rings: RingBudget,
     pub(super) devices: Devices,
     pub(super) queue: Arc<Queue>,
     pub(super) metrics: Arc<CollectorMetrics>,
@@ -79,6 +83,42 @@ impl Drop for Registration {
     }
 }
 
+impl Sessions {
+    /// Gives the devices of the Hello to session `id`, unless another one still has some. One of
+    /// the same source process is told to end, and keeps them until it has: its last frames may
+    /// still be on their way to the sinks.
+    fn try_claim(&mut self, id: u64, hello: &Hello) -> Result<(), Refusal> {
+        if self.running.len() > SESSIONS_MAX {
+            let reason = format!("{SESSIONS_MAX} sessions are open, as many as can be");
+            return Err(Refusal::new(RefusalCode::Busy, reason, "try again later"));
+        }
+        let older = self.registry.in_the_way(id, hello)?;
+        if older.is_empty() {
+            return self.registry.claim(id, hello).map(|_| ());
+        }
+        for tell in older.iter().filter_map(|id| self.running.get(id)) {
+            tell.send_if_modified(|refusal| {
+                let first = refusal.is_none();
+                refusal.get_or_insert_with(superseded);
+                first
+            });
+        }
+        Err(Refusal::new(
+            RefusalCode::Busy,
+            "the source's older session still delivers frames",
+            "wait; if it lasts, look why the collector's sink does not take frames",
+        ))
+    }
+}
+
+fn superseded() -> Refusal {
+    Refusal::new(
+        RefusalCode::Superseded,
+        "a newer session of the same source has its devices",
+        "nothing: the newer session goes on",
+    )
+}
+
 impl Engine {
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
@@ -118,37 +158,14 @@ impl Engine {
         hello: &Hello,
     ) -> Result<(), Refusal> {
         let deadline = Instant::now() + HAND_OVER;
-        let superseded = loop {
-            let claimed = self.sessions().registry.claim(registration.id, hello);
+        loop {
+            let claimed = self.sessions().try_claim(registration.id, hello);
             match claimed {
-                Ok(superseded) => break superseded,
+                Ok(()) => return Ok(()),
                 Err(refusal) if Instant::now() >= deadline => return Err(refusal),
                 Err(_) => tokio::time::sleep(HAND_OVER_LOOK).await,
             }
-        };
-        for id in &superseded {
-            if let Some(tell) = self.sessions().running.get(id) {
-                tell.send_replace(Some(Refusal::new(
-                    RefusalCode::Superseded,
-                    "a newer session of the same source has its devices".to_owned(),
-                    "nothing: the newer session goes on",
-                )));
-            }
         }
-        while superseded
-            .iter()
-            .any(|id| self.sessions().running.contains_key(id))
-        {
-            if Instant::now() >= deadline {
-                return Err(Refusal::new(
-                    RefusalCode::Busy,
-                    "the source's older session still delivers frames".to_owned(),
-                    "wait; if it lasts, look why the collector's sink does not take frames",
-                ));
-            }
-            tokio::time::sleep(HAND_OVER_LOOK).await;
-        }
-        Ok(())
     }
 
     pub(super) fn choose_path(&self, hello: &Hello) -> Result<PathChoice, Refusal> {
@@ -250,6 +267,11 @@ impl Engine {
             let remedy = "ask for smaller blocks, or raise --ring-bytes at the collector";
             Refusal::new(RefusalCode::BadRing, reason, remedy)
         })?;
+        let bytes = layout.total_bytes() as u64;
+        let reserved = self.rings.reserve(bytes).map_err(|full| {
+            let remedy = "wait for other sources to end, or give the collector more memory";
+            Refusal::new(RefusalCode::NoResource, full.to_string(), remedy)
+        })?;
         let context = self.context(provider)?.clone();
         let allocated = tokio::task::spawn_blocking(move || Ring::allocate(&context, layout)).await;
         let failed = |error: &dyn std::fmt::Display| {
@@ -261,7 +283,10 @@ impl Engine {
             Refusal::new(RefusalCode::NoResource, reason, remedy)
         };
         match allocated {
-            Ok(Ok(ring)) => Ok(ring),
+            Ok(Ok(ring)) => {
+                reserved.use_for(&ring.mr);
+                Ok(ring)
+            }
             Ok(Err(error)) => Err(failed(&error)),
             Err(error) => Err(failed(&error)),
         }

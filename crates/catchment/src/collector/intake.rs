@@ -1,13 +1,16 @@
 //! The receiving thread of a session: from the ring to the workers.
 //!
 //! It spins a little, then sleeps until the source rings. It holds no lock and posts nothing.
-use super::{in_order::InOrder, stream::Stream, workers::Queue};
-use catchment_transfer::{PeerMisbehaved, ReceivedBlock, Receiver, Step, WaitPolicy, Waiter};
+use super::{block::HeldBlock, stream::Stream, workers::Queue};
+use crate::{session::check::NUMBER_MAX, source::FRAME_BYTES_MAX};
+use catchment_transfer::{
+    BlockHeader, PeerMisbehaved, ReceivedBlock, Receiver, Step, WaitPolicy, Waiter, order::InOrder,
+};
 use catchment_verbs::Watch;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -21,12 +24,35 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// A stream of the session and its order.
 pub(super) struct Lane {
-    pub(super) order: InOrder<ReceivedBlock>,
+    pub(super) order: InOrder<HeldBlock>,
     pub(super) stream: Arc<Stream>,
     /// Packet numbers missing between what the collector had and where the stream begins.
     pub(super) lost: u64,
-    /// The order's next packet number, for other threads.
-    pub(super) next_packet: Arc<AtomicU64>,
+    pub(super) seen: Arc<Seen>,
+}
+
+/// How far an order is, as other threads see it.
+pub(super) struct Seen {
+    /// The order's next packet number.
+    pub(super) next_packet: AtomicU64,
+    /// Blocks that wait for an earlier one.
+    pub(super) early: AtomicUsize,
+}
+
+impl Seen {
+    /// Of a stream that begins with this packet number.
+    pub(super) fn new(first_packet: u64) -> Arc<Seen> {
+        Arc::new(Seen {
+            next_packet: AtomicU64::new(first_packet),
+            early: AtomicUsize::new(0),
+        })
+    }
+
+    fn note<B>(&self, order: &InOrder<B>) {
+        self.next_packet
+            .store(order.next_packet(), Ordering::Release);
+        self.early.store(order.early(), Ordering::Release);
+    }
 }
 
 /// Why the thread ended.
@@ -43,11 +69,20 @@ pub(super) enum IntakeError {
         /// Streams of the session, numbered from 0.
         streams: usize,
     },
+    /// A number that no message of the session could name.
+    #[error("a block has packet number {0}; numbers end at {NUMBER_MAX}")]
+    Number(u64),
+    /// More blocks than the ring has: some were written over before they were released.
+    #[error("a block was written where an unreleased one lies; the ring has {0} blocks")]
+    Overwritten(u32),
+    /// A frame larger than any source may send.
+    #[error("a block belongs to a frame of {0} bytes; {FRAME_BYTES_MAX} are possible")]
+    FrameBytes(u64),
 }
 
-/// The running thread.
+/// The running thread. Dropping it lets the thread end, without waiting.
 pub(super) struct Intake {
-    thread: JoinHandle<Result<(), IntakeError>>,
+    thread: Option<JoinHandle<Result<(), IntakeError>>>,
     stop: Arc<AtomicBool>,
     watch: Arc<dyn Watch>,
 }
@@ -72,7 +107,7 @@ impl Intake {
             .name("catchment-recv".to_owned())
             .spawn(move || run.run())?;
         Ok(Intake {
-            thread,
+            thread: Some(thread),
             stop,
             watch,
         })
@@ -80,17 +115,30 @@ impl Intake {
 
     /// Whether the thread has ended by itself, because the source misbehaved.
     pub(super) fn has_ended(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Takes what is committed in the ring, then ends.
-    pub(super) fn end(self) -> Result<(), IntakeError> {
-        self.stop.store(true, Ordering::Release);
-        self.watch.wake();
-        self.thread.join().unwrap_or_else(|_| {
+    pub(super) fn end(mut self) -> Result<(), IntakeError> {
+        self.tell_to_end();
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
+        thread.join().unwrap_or_else(|_| {
             tracing::error!("a receiving thread panicked");
             Ok(())
         })
+    }
+
+    fn tell_to_end(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.watch.wake();
+    }
+}
+
+impl Drop for Intake {
+    fn drop(&mut self) {
+        self.tell_to_end();
     }
 }
 
@@ -103,19 +151,33 @@ struct Run {
 }
 
 impl Run {
+    /// Receives until told to end or the source misbehaves. Blocks that wait for earlier ones stay
+    /// unreleased then: the source still has them, and a release would say that they arrived.
     fn run(&mut self) -> Result<(), IntakeError> {
+        let result = self.receive();
+        for lane in &mut self.lanes {
+            lane.order.take_early().for_each(HeldBlock::abandon);
+        }
+        result
+    }
+
+    fn receive(&mut self) -> Result<(), IntakeError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut waiter = Waiter::new(WAIT, cores);
         loop {
+            // Also while blocks come: a source that never stops must not keep its session alive.
+            if self.stop.load(Ordering::Acquire) {
+                return self.drain();
+            }
             match self.receiver.poll()? {
                 Some(block) => {
                     waiter.found();
                     self.take(block)?;
                 }
-                None if self.stop.load(Ordering::Acquire) => return self.drain(),
                 None => match waiter.empty() {
                     Step::Spin => std::hint::spin_loop(),
                     Step::Yield => std::thread::yield_now(),
+                    // What the wait policy asks for.
                     Step::Sleep(time) => std::thread::sleep(time),
                     Step::Block => self.sleep()?,
                 },
@@ -133,15 +195,20 @@ impl Run {
             && let Err(error) = self.watch.wait(LOOK_AGAIN)
         {
             tracing::warn!(%error, "cannot sleep on the doorbell");
+            // Without a doorbell there is nothing to wait for but time.
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
     /// The source may be gone in the middle of anything: what it committed counts, also if it did
-    /// not live to say so in the status bytes.
+    /// not live to say so in the status bytes. It may also be alive and go on: once around the ring
+    /// finds what was there before; the rest stays unreleased, for the next session.
     fn drain(&mut self) -> Result<(), IntakeError> {
-        while let Some(block) = self.receiver.drain()? {
+        for _ in 0..self.receiver.layout().blocks() {
+            let Some(block) = self.receiver.drain()? else {
+                break;
+            };
             self.take(block)?;
         }
         Ok(())
@@ -149,6 +216,11 @@ impl Run {
 
     fn take(&mut self, block: ReceivedBlock) -> Result<(), IntakeError> {
         let header = *block.header();
+        check_limits(&header)?;
+        let blocks = self.receiver.layout().blocks();
+        if self.receiver.outstanding() > blocks as usize {
+            return Err(IntakeError::Overwritten(blocks));
+        }
         let streams = self.lanes.len();
         let Some(lane) = self.lanes.get_mut(header.stream as usize) else {
             return Err(IntakeError::Stream {
@@ -156,14 +228,25 @@ impl Run {
                 streams,
             });
         };
+        let block = HeldBlock::new(block, lane.stream.device().metrics());
         let tally = lane.order.push(header, block, |block| {
             if lane.stream.push(block) {
                 self.queue.schedule(lane.stream.clone());
             }
         });
-        lane.next_packet
-            .store(lane.order.next_packet(), Ordering::Release);
+        lane.seen.note(&lane.order);
         lane.stream.device().count(&tally);
         Ok(())
     }
+}
+
+/// What the format allows and no source may send.
+fn check_limits(header: &BlockHeader) -> Result<(), IntakeError> {
+    if header.packet_number >= NUMBER_MAX {
+        return Err(IntakeError::Number(header.packet_number));
+    }
+    if header.frame_bytes > FRAME_BYTES_MAX as u64 {
+        return Err(IntakeError::FrameBytes(header.frame_bytes));
+    }
+    Ok(())
 }

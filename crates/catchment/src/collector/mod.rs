@@ -6,9 +6,9 @@
 //!                                   ▼
 //!                       in_order ─ stream ─ workers (threads) ─ device ─ sink
 //! ```
+mod block;
 mod device;
 mod engine;
-mod in_order;
 mod intake;
 mod ring;
 mod session;
@@ -28,10 +28,12 @@ use crate::{
     },
     sink::{CallbackSink, NullSink, Sink},
 };
+pub(crate) use block::HeldBlock;
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Context, ModifyError, Provider, VerbsError};
 use device::Devices;
 use engine::{Engine, Sessions};
+use ring::RingBudget;
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
@@ -39,8 +41,10 @@ use std::{
 };
 use workers::Workers;
 
-/// How long an ending collector waits for its sessions.
+/// How long an ending collector waits for its sessions and sinks.
 const END_LIMIT: Duration = Duration::from_secs(10);
+/// The least that it gives to the sinks.
+const SINKS_LIMIT: Duration = Duration::from_millis(500);
 
 /// Describes a collector.
 pub struct CollectorBuilder {
@@ -52,6 +56,7 @@ pub struct CollectorBuilder {
     workers: usize,
     lease: Duration,
     ring_bytes_max: u64,
+    ring_bytes_total: u64,
     rules: PathRules,
 }
 
@@ -124,6 +129,16 @@ impl CollectorBuilder {
         }
     }
 
+    /// Most memory for the rings of all sources together; a source that would need more is refused
+    /// and tries again. By default half of the host's memory.
+    #[must_use]
+    pub fn ring_bytes_total(self, bytes: u64) -> CollectorBuilder {
+        CollectorBuilder {
+            ring_bytes_total: bytes,
+            ..self
+        }
+    }
+
     /// Which providers may be used.
     #[must_use]
     pub fn path_rules(self, rules: PathRules) -> CollectorBuilder {
@@ -157,6 +172,7 @@ impl CollectorBuilder {
             rules: self.rules,
             lease: self.lease,
             ring_bytes_max: self.ring_bytes_max,
+            rings: RingBudget::new(self.ring_bytes_total),
             devices: Devices::new(self.sink, metrics.clone()),
             queue: workers.queue().clone(),
             metrics,
@@ -185,6 +201,16 @@ impl CollectorBuilder {
         };
         Ok(self.dashboard.map(start).transpose()?)
     }
+}
+
+/// Half of the memory that the kernel says it has, at least 1 GiB.
+fn half_of_memory() -> u64 {
+    let kib = || -> Option<u64> {
+        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+        let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    (kib().unwrap_or(0) * 512).max(1 << 30)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, CollectorError> {
@@ -249,6 +275,7 @@ impl Collector {
                 .min(4),
             lease: Duration::from_secs(5),
             ring_bytes_max: 1 << 30,
+            ring_bytes_total: half_of_memory(),
             rules: PathRules::default(),
         }
     }
@@ -270,6 +297,10 @@ impl Collector {
 
     /// Ends all sessions, gives what is committed to the sinks, and returns the final counters.
     /// Sources will look for a collector again.
+    ///
+    /// A sink that refuses frames or does not return is waited for at most 10 s. What it did not
+    /// take is given up, which is logged; sources that live still have it and send it to the next
+    /// collector. A call of a sink that never returns keeps its thread, and nothing else.
     pub fn stop(mut self) -> CollectorSnapshot {
         self.end();
         self.engine.metrics.snapshot()
@@ -278,12 +309,13 @@ impl Collector {
     fn end(&mut self) {
         let refusal = Refusal::new(
             RefusalCode::ShuttingDown,
-            "the collector ends".to_owned(),
+            "the collector ends",
             "start it again; the source finds it by itself",
         );
         let deadline = Instant::now() + END_LIMIT;
         while self.engine.running() > 0 && Instant::now() < deadline {
             self.engine.end_all(&refusal);
+            // Sessions end on the control thread, which rings nobody: look again.
             std::thread::sleep(Duration::from_millis(5));
         }
         if let Some(dashboard) = self.dashboard.take() {
@@ -293,7 +325,7 @@ impl Collector {
             runtime.shutdown_timeout(Duration::from_millis(200));
         }
         if let Some(workers) = self.workers.take() {
-            workers.end();
+            workers.end(deadline.max(Instant::now() + SINKS_LIMIT));
         }
     }
 }

@@ -4,7 +4,7 @@ use catchment_transfer::RingLayout;
 use catchment_verbs::{
     Access, Context, Endpoint, ModifyError, Mr, Qp, QpInit, QpState, QpTransition, RtrAttr, RtsAttr,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The registered ring and the queue pair through which one source reaches it.
 ///
@@ -64,5 +64,116 @@ impl Ring {
     /// Whether the provider has lost the source.
     pub(super) fn is_broken(&self) -> bool {
         self.qp.state() == QpState::Err
+    }
+}
+
+/// Memory for the rings of all sources together. A ring counts until its last frame is dropped,
+/// which can be long after its session.
+pub(super) struct RingBudget {
+    most_bytes: u64,
+    used: Mutex<Used>,
+}
+
+#[derive(Default)]
+struct Used {
+    /// Bytes that are being allocated.
+    reserved: u64,
+    rings: Vec<Weak<dyn Mr>>,
+}
+
+/// Room for a ring, until it is allocated or the value is dropped.
+pub(super) struct Reserved<'a> {
+    budget: &'a RingBudget,
+    bytes: u64,
+}
+
+/// No room for another ring.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a ring of {asked} bytes does not fit: the rings of all sources have {used} of {most} bytes"
+)]
+pub(super) struct OutOfMemory {
+    asked: u64,
+    used: u64,
+    most: u64,
+}
+
+impl RingBudget {
+    pub(super) fn new(most_bytes: u64) -> RingBudget {
+        RingBudget {
+            most_bytes,
+            used: Mutex::default(),
+        }
+    }
+
+    fn used(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Room for a ring of `bytes`, if there is any.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<Reserved<'_>, OutOfMemory> {
+        let mut state = self.used();
+        let used = state.bytes();
+        if bytes > self.most_bytes.saturating_sub(used) {
+            return Err(OutOfMemory {
+                asked: bytes,
+                used,
+                most: self.most_bytes,
+            });
+        }
+        state.reserved += bytes;
+        Ok(Reserved {
+            budget: self,
+            bytes,
+        })
+    }
+}
+
+impl Used {
+    fn bytes(&mut self) -> u64 {
+        self.rings.retain(|ring| ring.strong_count() > 0);
+        let live = self.rings.iter().filter_map(Weak::upgrade);
+        self.reserved + live.map(|mr| mr.bytes() as u64).sum::<u64>()
+    }
+}
+
+impl Reserved<'_> {
+    /// The room is taken by this memory from now on.
+    pub(super) fn use_for(self, memory: &Arc<dyn Mr>) {
+        self.budget.used().rings.push(Arc::downgrade(memory));
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.budget.used().reserved -= self.bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catchment_provider_shm::ShmProvider;
+    use catchment_verbs::Provider;
+
+    #[test]
+    fn all_rings_together_have_a_limit_and_a_dropped_one_makes_room() {
+        let context = ShmProvider::new().open("shm0").unwrap();
+        let layout = RingLayout::new(4, 4096).unwrap();
+        let bytes = layout.total_bytes() as u64;
+        let budget = RingBudget::new(2 * bytes);
+        let first = Ring::allocate(&context, layout).unwrap();
+        budget.reserve(bytes).unwrap().use_for(&first.mr);
+        let second = budget.reserve(bytes).unwrap();
+        let error = budget.reserve(1).err().unwrap();
+        assert_eq!((error.used, error.most), (2 * bytes, 2 * bytes));
+        drop(second);
+        budget.reserve(bytes).unwrap();
+        // A frame that the application keeps is such a handle.
+        let held = first.mr.clone();
+        drop(first);
+        assert!(budget.reserve(bytes + 1).is_err());
+        drop(held);
+        assert!(budget.reserve(2 * bytes).is_ok());
     }
 }

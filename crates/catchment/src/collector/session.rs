@@ -2,8 +2,7 @@
 //! them down.
 use super::{
     engine::{Engine, Registration},
-    in_order::InOrder,
-    intake::{Intake, IntakeError, Lane},
+    intake::{Intake, IntakeError, Lane, Seen},
     ring::Ring,
     stream::Stream,
 };
@@ -20,12 +19,9 @@ use crate::{
         refusal::{Refusal, RefusalCode},
     },
 };
-use catchment_transfer::{Receiver, ReceiverOptions};
+use catchment_transfer::{Receiver, ReceiverOptions, order::InOrder};
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -33,6 +29,8 @@ use std::{
 const LOOK: Duration = Duration::from_millis(100);
 /// How often it looks whether the last frames are delivered.
 const LOOK_CLOSING: Duration = Duration::from_millis(2);
+/// When a source may try again whose queue pair could not be reached.
+const CONNECT_AGAIN_MS: u32 = 1_000;
 
 /// Runs a session from its Hello to its end.
 pub(super) async fn run(engine: Arc<Engine>, accepted: Accepted) {
@@ -46,20 +44,44 @@ pub(super) async fn run(engine: Arc<Engine>, accepted: Accepted) {
         setup: None,
         running: None,
         goodbye: None,
+        looked_at: Instant::now(),
         registration,
         engine,
     };
     session.machine_input(Input::Message(Message::Hello(accepted.hello)));
     let ended = Box::pin(session.drive()).await;
+    if let Some(label) = refused_for(&ended) {
+        session.engine.metrics.session_refused(label);
+    }
     match &ended {
         Ended::Finished => tracing::info!(%peer, "session finished"),
-        Ended::Withdrawn(refusal) => {
-            session.engine.metrics.session_refused(refusal.code.label());
-            tracing::warn!(%peer, %refusal, "session refused");
+        Ended::Withdrawn(_)
+        | Ended::Refused(_)
+        | Ended::Revoked(_)
+        | Ended::Misbehaved(_)
+        | Ended::HandshakeTimeout { .. }
+        | Ended::LeaseExpired { .. }
+        | Ended::Disconnected { .. } => {
+            tracing::warn!(%peer, reason = %ended, "session ended");
         }
-        other => tracing::warn!(%peer, reason = %other, "session ended"),
     }
     session.finish().await;
+}
+
+/// The label under which an end counts as a refusal; `None` for ends that blame nobody.
+fn refused_for(ended: &Ended) -> Option<&'static str> {
+    match ended {
+        Ended::Withdrawn(refusal) | Ended::Misbehaved(refusal) => {
+            let nobodys_fault = [RefusalCode::Superseded, RefusalCode::ShuttingDown];
+            (!nobodys_fault.contains(&refusal.code)).then(|| refusal.code.label())
+        }
+        Ended::HandshakeTimeout { .. } => Some(RefusalCode::Timeout.label()),
+        Ended::Finished
+        | Ended::Refused(_)
+        | Ended::Revoked(_)
+        | Ended::LeaseExpired { .. }
+        | Ended::Disconnected { .. } => None,
+    }
 }
 
 struct Session {
@@ -72,6 +94,7 @@ struct Session {
     setup: Option<Setup>,
     running: Option<Running>,
     goodbye: Option<Goodbye>,
+    looked_at: Instant,
     registration: Registration,
 }
 
@@ -96,8 +119,29 @@ struct Running {
 /// How far a stream is, as other threads see it.
 struct Progress {
     stream: Arc<Stream>,
-    next_packet: Arc<AtomicU64>,
+    seen: Arc<Seen>,
     lost: u64,
+    /// Since when blocks wait for this packet number.
+    waits_for: Option<(u64, Instant)>,
+}
+
+impl Progress {
+    /// The packet number that did not come for longer than `limit`, although later ones did. No
+    /// correct source leaves one out: the device would stand still for ever.
+    fn gap(&mut self, now: Instant, limit: Duration) -> Option<u64> {
+        let next = self.seen.next_packet.load(Ordering::Acquire);
+        if self.seen.early.load(Ordering::Acquire) == 0 {
+            self.waits_for = None;
+            return None;
+        }
+        match self.waits_for {
+            Some((number, since)) if number == next => (now - since > limit).then_some(next),
+            _ => {
+                self.waits_for = Some((next, now));
+                None
+            }
+        }
+    }
 }
 
 impl Session {
@@ -129,9 +173,12 @@ impl Session {
         } else {
             LOOK
         };
-        let look_at = Instant::now() + look;
+        // From the last look on: messages that keep coming do not put it off.
+        let look_at = self.looked_at + look;
         let until = deadline.map_or(look_at, |d| d.min(look_at));
         tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(until.into()) => self.look(deadline).await,
             message = self.connection.recv() => match message {
                 Ok(message) => self.machine_input(Input::Message(message)),
                 Err(RecvError::Decode(error)) => self.machine.refuse(error.refusal()),
@@ -141,11 +188,12 @@ impl Session {
                 }
             },
             refusal = self.registration.told_to_end() => self.machine.refuse(refusal),
-            () = tokio::time::sleep_until(until.into()) => self.look(deadline).await,
+            refusal = evicted(self.slot.as_ref()) => self.machine.refuse(refusal),
         }
     }
 
     async fn look(&mut self, deadline: Option<Instant>) {
+        self.looked_at = Instant::now();
         if deadline.is_some_and(|d| d <= Instant::now()) {
             self.machine_input(Input::Timeout);
             return;
@@ -160,10 +208,12 @@ impl Session {
             }
         } else if running.ring.is_broken() {
             self.machine_input(Input::Disconnected);
-        } else if let Some(delivered) = self.delivered() {
-            if let Err(error) = self.machine.goodbye_ack(delivered) {
-                tracing::error!(%error, "fault of this program");
-            }
+        } else if let Some(refusal) = running.gap(self.engine.lease) {
+            self.machine.refuse(refusal);
+        } else if let Some(delivered) = self.delivered()
+            && let Err(error) = self.machine.goodbye_ack(delivered)
+        {
+            tracing::error!(%error, "fault of this program");
         }
     }
 
@@ -228,7 +278,11 @@ impl Session {
         self.hello = Some(hello);
         self.machine
             .welcome(Instant::now(), welcome)
-            .map_err(|e| fault(&e))
+            .map_err(|e| fault(&e))?;
+        if let Some(slot) = &self.slot {
+            slot.peer_turn(Instant::now());
+        }
+        Ok(())
     }
 
     async fn on_connect(&mut self, connect: Connect) -> Result<(), Refusal> {
@@ -236,6 +290,9 @@ impl Session {
             .setup
             .take()
             .ok_or_else(|| fault(&"no ring at Connect"))?;
+        if let Some(slot) = &self.slot {
+            slot.our_turn();
+        }
         let mut ring = setup.ring;
         let endpoint = connect.endpoint;
         let (ring, connected) = tokio::task::spawn_blocking(move || {
@@ -246,15 +303,18 @@ impl Session {
         .map_err(|e| fault(&e))?;
         connected.map_err(|e| {
             let remedy = "check that source and collector can reach each other over this provider";
+            // The source may just have been too slow to answer.
             Refusal::new(RefusalCode::NoPath, e.to_string(), remedy)
+                .retry_after_ms(CONNECT_AGAIN_MS)
         })?;
         let lanes = lanes(&setup.streams, &connect.streams);
         let numbers = lanes
             .iter()
             .map(|lane| Progress {
                 stream: lane.stream.clone(),
-                next_packet: lane.next_packet.clone(),
+                seen: lane.seen.clone(),
                 lost: lane.lost,
+                waits_for: None,
             })
             .collect();
         let watch = setup
@@ -310,7 +370,7 @@ impl Session {
             .iter()
             .map(|end| {
                 let lane = running.lanes.get(end.stream as usize)?;
-                let next_packet = lane.next_packet.load(Ordering::Acquire);
+                let next_packet = lane.seen.next_packet.load(Ordering::Acquire);
                 let done = next_packet >= end.end_packet && lane.stream.is_idle();
                 done.then_some(StreamDelivered {
                     stream: end.stream,
@@ -322,9 +382,11 @@ impl Session {
             .collect()
     }
 
-    /// Takes what is still in the ring, waits until it is with the sinks, frees the devices.
+    /// Takes what is still in the ring, waits until it is with the sinks, frees the devices. The
+    /// connection is closed at once, so that the source reads why and can come back.
     async fn finish(mut self) {
         self.slot = None;
+        tokio::spawn(self.connection.close());
         if let Some(running) = &mut self.running {
             if let Err(error) = end_intake(running.intake.take()).await {
                 tracing::warn!(%error, "the source misbehaved; its session ended");
@@ -340,6 +402,27 @@ impl Session {
                 .for_each(|lane| lane.stream.device().metrics().set_connected(false));
         }
         self.registration.release();
+    }
+}
+
+impl Running {
+    fn gap(&mut self, limit: Duration) -> Option<Refusal> {
+        let now = Instant::now();
+        self.lanes.iter_mut().find_map(|lane| {
+            let number = lane.gap(now, limit)?;
+            let device = lane.stream.device().name();
+            let reason = format!("packet {number} of device {device} did not come, later ones did");
+            let remedy = "use a source that follows docs/spec/block.md";
+            Some(Refusal::new(RefusalCode::BadMessage, reason, remedy))
+        })
+    }
+}
+
+/// Returns when the place among the unfinished handshakes is lost.
+async fn evicted(slot: Option<&Slot>) -> Refusal {
+    match slot {
+        Some(slot) => slot.evicted().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -368,7 +451,7 @@ fn lanes(streams: &[Arc<Stream>], starts: &[StreamStart]) -> Vec<Lane> {
             lost,
             order: InOrder::new(first),
             stream: stream.clone(),
-            next_packet: Arc::new(AtomicU64::new(first)),
+            seen: Seen::new(first),
         }
     };
     streams.iter().zip(first_packets).map(lane).collect()

@@ -2,13 +2,12 @@
 //!
 //! The receiving thread of the session pushes blocks; a worker of [`super::workers`] pops them. A
 //! stream is in the hands of one worker at a time, which is what keeps its frames in order.
-use super::device::Device;
+use super::{block::HeldBlock, device::Device};
 use crate::{
     Frame,
     frame::FrameBytes,
     sink::{Rejected, SinkError},
 };
-use catchment_transfer::ReceivedBlock;
 use crossbeam_queue::SegQueue;
 use std::{
     sync::{
@@ -34,7 +33,7 @@ pub(super) enum Turn {
 
 pub(super) struct Stream {
     device: Arc<Device>,
-    blocks: SegQueue<ReceivedBlock>,
+    blocks: SegQueue<HeldBlock>,
     /// Blocks pushed and not yet with the sink.
     waiting: AtomicU64,
     /// Frames that the sink took in this session.
@@ -81,10 +80,11 @@ impl Stream {
     }
 
     /// Takes the next block in order. True if a worker must be given the stream.
-    pub(super) fn push(&self, block: ReceivedBlock) -> bool {
+    pub(super) fn push(&self, block: HeldBlock) -> bool {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         self.blocks.push(block);
-        !self.scheduled.swap(true, Ordering::AcqRel)
+        // With the two steps of `leave` in one order: either it sees the block, or we see it gone.
+        !self.scheduled.swap(true, Ordering::SeqCst)
     }
 
     /// Whether everything pushed has reached the sink.
@@ -92,10 +92,13 @@ impl Stream {
         self.waiting.load(Ordering::Acquire) == 0 && !self.scheduled.load(Ordering::Acquire)
     }
 
-    /// A worker's turn.
-    pub(super) fn work(&self) -> Turn {
+    /// A worker's turn. It ends early when `stop` becomes true.
+    pub(super) fn work(&self, stop: &AtomicBool) -> Turn {
         let mut assembly = self.assembly.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..FRAMES_A_TURN {
+            if stop.load(Ordering::Relaxed) {
+                return Turn::Stalled;
+            }
             match self.step(&mut assembly) {
                 Step::Done => {}
                 Step::Stalled => return Turn::Stalled,
@@ -106,6 +109,20 @@ impl Stream {
             }
         }
         Turn::More
+    }
+
+    /// Drops what waits, for good: the source sends it again to the next collector. Says how many
+    /// blocks there were.
+    pub(super) fn give_up(&self) -> usize {
+        let mut assembly = self.assembly.lock().unwrap_or_else(PoisonError::into_inner);
+        let rejected = assembly.rejected.take();
+        let mut given_up = usize::from(rejected.is_some());
+        rejected.into_iter().for_each(Frame::abandon);
+        while let Some(block) = self.blocks.pop() {
+            block.abandon();
+            given_up += 1;
+        }
+        given_up
     }
 
     /// Gives the stream back, unless a block came in this moment.
@@ -143,7 +160,7 @@ impl Stream {
     ///
     /// The last block of a frame is kept with it, so that the source sees it released only when
     /// the sink has the frame: until then the source can send the frame again.
-    fn assemble(&self, assembly: &mut Assembly, block: ReceivedBlock) -> Option<Frame> {
+    fn assemble(&self, assembly: &mut Assembly, block: HeldBlock) -> Option<Frame> {
         let header = *block.header();
         let checked = header.crc().is_some();
         let frame = |verified, bytes| Frame {
@@ -182,10 +199,7 @@ impl Stream {
             verified, bytes, ..
         } = assembly.partial.take()?;
         let last = Some(block);
-        Some(frame(
-            verified,
-            FrameBytes::Assembled { bytes, _last: last },
-        ))
+        Some(frame(verified, FrameBytes::Assembled { bytes, last }))
     }
 
     fn offer(&self, assembly: &mut Assembly, frame: Frame) -> Step {

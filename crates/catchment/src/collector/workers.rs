@@ -14,6 +14,8 @@ use std::{
 /// How long a stream rests after its sink refused a frame, and how often idle workers look
 /// whether they shall end.
 const REST: Duration = Duration::from_millis(100);
+/// How often an ending pool looks whether its threads have ended.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// A pool of worker threads.
 pub(super) struct Workers {
@@ -27,6 +29,8 @@ pub(super) struct Queue {
     add: Sender<Arc<Stream>>,
     resting: Mutex<Vec<(Instant, Arc<Stream>)>>,
     ending: AtomicBool,
+    /// No more frames go to the sinks.
+    over: AtomicBool,
 }
 
 impl Workers {
@@ -38,6 +42,7 @@ impl Workers {
             add,
             resting: Mutex::default(),
             ending: AtomicBool::new(false),
+            over: AtomicBool::new(false),
         });
         let threads = (0..threads)
             .map(|i| {
@@ -55,19 +60,30 @@ impl Workers {
         &self.queue
     }
 
-    /// Lets the workers finish what waits, then ends them. Frames that a sink refuses to the end
-    /// are given up and said so.
-    pub(super) fn end(self) {
+    /// Lets the workers finish what waits, at most until `deadline`, then ends them. Frames that a
+    /// sink refuses or holds up to the end are given up and said so; their source still has them.
+    /// A thread that is stuck in a sink is left to itself: it ends when the sink returns, and
+    /// calls it no more.
+    pub(super) fn end(self, deadline: Instant) {
         self.queue.ending.store(true, Ordering::Release);
+        let ended = |threads: &[JoinHandle<()>]| threads.iter().all(JoinHandle::is_finished);
+        while !ended(&self.threads) && Instant::now() < deadline {
+            // A thread cannot be joined with a time limit: look again.
+            std::thread::sleep(LOOK);
+        }
+        self.queue.over.store(true, Ordering::Release);
         for thread in self.threads {
-            if thread.join().is_err() {
-                tracing::error!("a worker thread panicked in a sink");
+            if !thread.is_finished() {
+                tracing::error!("a sink does not return; its thread is left behind");
+            } else if thread.join().is_err() {
+                tracing::error!("a worker thread panicked");
             }
         }
-        for (_, stream) in self.queue.resting().drain(..) {
-            let device = stream.device().name();
-            tracing::error!(%device, "the collector ended while the sink refused frames");
-        }
+        let resting: Vec<_> = self.queue.resting().drain(..).collect();
+        let waiting = resting.into_iter().map(|(_, stream)| stream);
+        waiting
+            .chain(self.queue.ready.try_iter())
+            .for_each(|stream| give_up(&stream));
     }
 }
 
@@ -90,7 +106,11 @@ impl Queue {
     }
 
     fn turn(&self, stream: Arc<Stream>) {
-        match stream.work() {
+        let turn = stream.work(&self.over);
+        if self.over.load(Ordering::Acquire) {
+            return give_up(&stream);
+        }
+        match turn {
             Turn::Idle => {}
             Turn::More => self.schedule(stream),
             Turn::Stalled => self.resting().push((Instant::now() + REST, stream)),
@@ -107,5 +127,13 @@ impl Queue {
         while let Some(i) = resting.iter().position(|(until, _)| *until <= now) {
             self.schedule(resting.swap_remove(i).1);
         }
+    }
+}
+
+fn give_up(stream: &Stream) {
+    let blocks = stream.give_up();
+    if blocks > 0 {
+        let device = stream.device().name();
+        tracing::error!(%device, blocks, "the collector ended before the sink took these; a source that lives sends them again");
     }
 }

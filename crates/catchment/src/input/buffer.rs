@@ -63,7 +63,7 @@ pub enum FillError {
 }
 
 /// One read that waits where `from` is non-blocking and goes on after a signal. 0 is the end.
-pub(super) fn read_waiting(from: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_waiting(from: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::io::read(from, &mut *into) {
             Ok(got) => return Ok(got),
@@ -74,7 +74,8 @@ pub(super) fn read_waiting(from: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<
     }
 }
 
-fn wait_readable(from: BorrowedFd<'_>) -> io::Result<()> {
+/// Waits until a read of `from` would not wait.
+pub(crate) fn wait_readable(from: BorrowedFd<'_>) -> io::Result<()> {
     match poll(&mut [PollFd::from_borrowed_fd(from, PollFlags::IN)], None) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(errno) => Err(errno.into()),

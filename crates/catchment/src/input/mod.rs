@@ -30,6 +30,7 @@ mod synthetic;
 mod y4m;
 
 pub use buffer::{FillError, FrameBuffer};
+pub(crate) use buffer::{read_waiting, wait_readable};
 pub use error::InputError;
 pub use ffmpeg::{FfmpegInput, FfmpegOptions, FrameSync};
 pub use images::ImagesInput;

@@ -337,6 +337,11 @@ impl Text {
                 counters.dropped_oldest,
                 counters.dropped_newest,
             );
+            let labels = vec![
+                ("device", device.name.clone()),
+                ("cause", "reconnect".to_owned()),
+            ];
+            self.line(name, &labels, counters.dropped_reconnect as f64);
         }
     }
 

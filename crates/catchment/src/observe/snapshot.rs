@@ -87,19 +87,21 @@ pub struct DeviceCounters {
 
 impl AddAssign<&Self> for DeviceCounters {
     fn add_assign(&mut self, other: &Self) {
-        self.frames_received += other.frames_received;
-        self.bytes_received += other.bytes_received;
-        self.frames_verified += other.frames_verified;
-        self.checksum_errors += other.checksum_errors;
-        self.frames_lost += other.frames_lost;
-        self.frames_skipped += other.frames_skipped;
-        self.frames_duplicate += other.frames_duplicate;
-        self.frames_reordered += other.frames_reordered;
-        self.sink_errors += other.sink_errors;
-        self.frames_capture_ahead += other.frames_capture_ahead;
-        self.source_frames_sent += other.source_frames_sent;
-        self.source_dropped_oldest += other.source_dropped_oldest;
-        self.source_dropped_newest += other.source_dropped_newest;
+        // Sources choose some of these numbers: their sum may be beyond 64 bits.
+        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
+        add(&mut self.frames_received, other.frames_received);
+        add(&mut self.bytes_received, other.bytes_received);
+        add(&mut self.frames_verified, other.frames_verified);
+        add(&mut self.checksum_errors, other.checksum_errors);
+        add(&mut self.frames_lost, other.frames_lost);
+        add(&mut self.frames_skipped, other.frames_skipped);
+        add(&mut self.frames_duplicate, other.frames_duplicate);
+        add(&mut self.frames_reordered, other.frames_reordered);
+        add(&mut self.sink_errors, other.sink_errors);
+        add(&mut self.frames_capture_ahead, other.frames_capture_ahead);
+        add(&mut self.source_frames_sent, other.source_frames_sent);
+        add(&mut self.source_dropped_oldest, other.source_dropped_oldest);
+        add(&mut self.source_dropped_newest, other.source_dropped_newest);
     }
 }
 
@@ -224,6 +226,8 @@ pub struct SourceCounters {
     pub dropped_oldest: u64,
     /// Frames not taken because no block was free.
     pub dropped_newest: u64,
+    /// Frames sent over a connection that broke and given up then; they count as sent too.
+    pub dropped_reconnect: u64,
     /// Times a frame waited for a free block.
     pub block_waits: u64,
     /// How long all those waits took together.
@@ -236,6 +240,7 @@ impl AddAssign<&Self> for SourceCounters {
         self.bytes_sent += other.bytes_sent;
         self.dropped_oldest += other.dropped_oldest;
         self.dropped_newest += other.dropped_newest;
+        self.dropped_reconnect += other.dropped_reconnect;
         self.block_waits += other.block_waits;
         self.block_wait_ns += other.block_wait_ns;
     }

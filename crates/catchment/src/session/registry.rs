@@ -33,6 +33,23 @@ impl Registry {
     /// # Errors
     /// Another source process owns one of the devices. Nothing has changed then.
     pub fn claim(&mut self, session: u64, hello: &Hello) -> Result<Vec<u64>, Refusal> {
+        let superseded = self.in_the_way(session, hello)?;
+        let owner = Owner {
+            session,
+            instance: hello.instance,
+        };
+        for device in &hello.devices {
+            self.owners.insert(device.name.clone(), owner);
+        }
+        Ok(superseded)
+    }
+
+    /// The other sessions of the same source process that have devices of `hello`, each once.
+    /// Changes nothing: for who wants to wait until they are over before it claims.
+    ///
+    /// # Errors
+    /// As for [`Registry::claim`].
+    pub fn in_the_way(&self, session: u64, hello: &Hello) -> Result<Vec<u64>, Refusal> {
         let mut superseded = Vec::new();
         for device in &hello.devices {
             let Some(owner) = self.owners.get(&device.name) else {
@@ -44,13 +61,6 @@ impl Registry {
             if owner.session != session && !superseded.contains(&owner.session) {
                 superseded.push(owner.session);
             }
-        }
-        let owner = Owner {
-            session,
-            instance: hello.instance,
-        };
-        for device in &hello.devices {
-            self.owners.insert(device.name.clone(), owner);
         }
         Ok(superseded)
     }

@@ -5,7 +5,7 @@
 //! when it is complete, so that nothing is left when the collector is killed in between. (Where
 //! the file system cannot do that, a hidden file is renamed; the next start removes leftovers.)
 use super::{DeviceSink, Rejected, Sink, SinkError};
-use crate::Frame;
+use crate::{Frame, session::check::NUMBER_MAX};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::{
     collections::VecDeque,
@@ -85,7 +85,7 @@ fn scan(path: &Path) -> Result<VecDeque<u64>, SinkError> {
             Some(name) if name.starts_with(PARTIAL_PREFIX) => {
                 std::fs::remove_file(entry.path()).map_err(io_error("remove", &entry.path()))?;
             }
-            Some(name) if is_frame_name(name) => numbers.extend(name.parse::<u64>()),
+            Some(name) if frame_number(name).is_some() => numbers.extend(frame_number(name)),
             Some(name) if name.starts_with('.') => {}
             _ => {
                 return Err(SinkError::ForeignFile {
@@ -99,8 +99,11 @@ fn scan(path: &Path) -> Result<VecDeque<u64>, SinkError> {
     Ok(numbers.into())
 }
 
-fn is_frame_name(name: &str) -> bool {
-    name.len() >= NAME_DIGITS && name.bytes().all(|b| b.is_ascii_digit())
+/// The number of the frame in a file of this name, if it is one that a source can have sent.
+fn frame_number(name: &str) -> Option<u64> {
+    let ours = name.len() >= NAME_DIGITS && name.bytes().all(|b| b.is_ascii_digit());
+    let number = ours.then(|| name.parse().ok())?;
+    number.filter(|number| *number < NUMBER_MAX)
 }
 
 fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SinkError {
@@ -252,7 +255,7 @@ mod tests {
             verified: false,
             bytes: FrameBytes::Assembled {
                 bytes: bytes.to_vec(),
-                _last: None,
+                last: None,
             },
         }
     }

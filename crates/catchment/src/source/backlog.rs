@@ -21,6 +21,15 @@ pub(super) struct Waiting {
     pub(super) bytes: Arc<[u8]>,
 }
 
+/// How many frames were dropped.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Dropped {
+    /// That had never been sent.
+    pub(super) new: u64,
+    /// That had been sent over a link that broke.
+    pub(super) sent_before: u64,
+}
+
 /// The waiting frames of a device, by packet number.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
@@ -42,8 +51,8 @@ impl Backlog {
 
     /// Makes room for one more frame by dropping the oldest while there are `most` or more; says
     /// how many were dropped.
-    pub(super) fn drop_oldest(&mut self, most: usize) -> u64 {
-        let mut dropped = 0;
+    pub(super) fn drop_oldest(&mut self, most: usize) -> Dropped {
+        let mut dropped = Dropped::default();
         while self.frames.len() >= most.max(1) {
             let Some((_, oldest)) = self.frames.pop_first() else {
                 break;
@@ -56,14 +65,26 @@ impl Backlog {
                 }
                 None => self.skipped = self.skipped.saturating_add(skipped),
             }
-            dropped += 1;
+            if oldest.counted {
+                dropped.sent_before += 1;
+            } else {
+                dropped.new += 1;
+            }
         }
         dropped
     }
 
-    /// Forgets frames that the collector has.
-    pub(super) fn forget_before(&mut self, packet_number: u64) {
+    /// Forgets frames that the collector has, also as skipped ones. `next` is the number of the
+    /// next new frame, not below `packet_number`.
+    pub(super) fn forget_before(&mut self, packet_number: u64, next: u64) {
         self.frames = self.frames.split_off(&packet_number);
+        let most = |number: u64| u32::try_from(number - packet_number).unwrap_or(u32::MAX);
+        self.skipped = self.skipped.min(most(next));
+        if let Some(mut first) = self.frames.first_entry() {
+            let most = most(*first.key());
+            let first = first.get_mut();
+            first.skipped = first.skipped.min(most);
+        }
     }
 
     /// Gives the oldest frame to the pump.
@@ -83,9 +104,24 @@ impl Backlog {
     pub(super) fn sent(&mut self, keep_most: Option<usize>) {
         let sent = self.in_hand.take();
         if let Some(most) = keep_most {
-            self.kept.extend(sent);
+            let counted = |(number, frame)| {
+                let counted = true;
+                (number, Waiting { counted, ..frame })
+            };
+            self.kept.extend(sent.map(counted));
             self.kept.drain(..self.kept.len().saturating_sub(most));
         }
+    }
+
+    /// Forgets kept frames before `packet_number`: they are with the sink. `None` for all.
+    pub(super) fn forget_kept_before(&mut self, packet_number: Option<u64>) {
+        self.kept
+            .retain(|(number, _)| packet_number.is_some_and(|first| *number >= first));
+    }
+
+    /// Frames of several blocks that were sent and may have to be sent again.
+    pub(super) fn kept(&self) -> usize {
+        self.kept.len()
     }
 
     /// Makes all kept frames wait again from `packet_number` on, and forgets the others.
@@ -133,7 +169,7 @@ mod tests {
     fn the_next_frame_carries_what_was_dropped_before_it() {
         let mut backlog = Backlog::default();
         (0..4).for_each(|n| backlog.insert(n, frame(n as u8)));
-        assert_eq!(backlog.drop_oldest(3), 2);
+        assert_eq!(backlog.drop_oldest(3).new, 2);
         assert_eq!(backlog.first_packet(4), 0);
         let (number, first) = backlog.take_first().unwrap();
         assert_eq!((number, first.skipped), (2, 2));
@@ -143,7 +179,7 @@ mod tests {
     fn dropping_the_last_one_leaves_the_number_for_the_next_new_frame() {
         let mut backlog = Backlog::default();
         backlog.insert(7, frame(7));
-        assert_eq!(backlog.drop_oldest(1), 1);
+        assert_eq!(backlog.drop_oldest(1).new, 1);
         assert_eq!((backlog.len(), backlog.skipped), (0, 1));
         assert_eq!(backlog.first_packet(8), 7);
     }
@@ -154,7 +190,7 @@ mod tests {
         backlog.insert(9, frame(9));
         backlog.insert(7, frame(7));
         backlog.insert(8, frame(8));
-        backlog.forget_before(8);
+        backlog.forget_before(8, 10);
         assert_eq!(backlog.take_first().unwrap().1.bytes[0], 8);
         backlog.sent(None);
         assert_eq!(backlog.take_first().unwrap().0, 9);
@@ -167,7 +203,7 @@ mod tests {
         backlog.insert(0, frame(0));
         backlog.insert(1, frame(1));
         backlog.take_first();
-        assert_eq!(backlog.drop_oldest(1), 1);
+        assert_eq!(backlog.drop_oldest(1).new, 1);
         assert_eq!(backlog.first_packet(2), 0);
         backlog.put_back();
         assert_eq!(backlog.take_first().unwrap().0, 0);
@@ -183,7 +219,59 @@ mod tests {
         }
         assert!(backlog.is_empty());
         backlog.send_kept_again(2);
-        assert_eq!(backlog.take_first().unwrap().0, 2);
+        let (number, again) = backlog.take_first().unwrap();
+        assert_eq!(
+            (number, again.counted),
+            (2, true),
+            "it was counted when it was sent"
+        );
         assert_eq!(backlog.len(), 2);
+    }
+
+    #[test]
+    fn kept_frames_that_arrived_are_forgotten() {
+        let mut backlog = Backlog::default();
+        for n in 0..4 {
+            backlog.insert(n, frame(n as u8));
+            backlog.take_first();
+            backlog.sent(Some(4));
+        }
+        backlog.forget_kept_before(Some(3));
+        assert_eq!(backlog.kept(), 1);
+        backlog.forget_kept_before(None);
+        assert_eq!(backlog.kept(), 0);
+    }
+
+    /// A collector that has more than this process ever sent: another one wrote there.
+    #[test]
+    fn numbers_that_the_collector_has_are_not_announced_as_skipped() {
+        let mut backlog = Backlog::default();
+        backlog.skipped = 5;
+        backlog.forget_before(100, 100);
+        assert_eq!(backlog.first_packet(100), 100);
+        backlog.insert(
+            103,
+            Waiting {
+                skipped: 10,
+                ..frame(0)
+            },
+        );
+        backlog.forget_before(100, 104);
+        assert_eq!(backlog.first_packet(104), 100);
+    }
+
+    #[test]
+    fn frames_that_were_sent_before_a_break_are_dropped_under_another_name() {
+        let mut backlog = Backlog::default();
+        backlog.insert(
+            0,
+            Waiting {
+                counted: true,
+                ..frame(0)
+            },
+        );
+        backlog.insert(1, frame(1));
+        let dropped = backlog.drop_oldest(1);
+        assert_eq!((dropped.sent_before, dropped.new), (1, 1));
     }
 }

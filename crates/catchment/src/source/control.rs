@@ -9,10 +9,12 @@ use crate::{
     observe::cpu::usage_of_self,
     session::{
         backoff::Backoff,
+        check::NUMBER_MAX,
         host::Host,
         io::{Address, ClientSecurity, ConnectError, Connection, RecvError},
         message::{
-            Device, Hello, ProtocolRange, ProviderOffer, RingWish, StreamEnd, StreamStart, Welcome,
+            DEVICES_MAX, Device, Hello, ProtocolRange, ProviderOffer, RingWish, StreamEnd,
+            StreamStart, Welcome,
         },
         refusal::{Refusal, RefusalCode},
         source_side::{Ended, Input, Output, Retry, SourceEvent, SourceSide, SourceSideConfig},
@@ -20,9 +22,10 @@ use crate::{
     },
 };
 use catchment_provider_shm::ShmProvider;
-use catchment_transfer::{RemoteRing, RingLayout};
+use catchment_transfer::{RemoteRing, RetainedBlock, RingLayout};
 use catchment_verbs::{Context, Provider};
 use std::{
+    collections::HashMap,
     sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
@@ -36,6 +39,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOOK_CLOSING: Duration = Duration::from_millis(2);
 /// How often it reports to the collector.
 const REPORT: Duration = Duration::from_millis(500);
+/// The least pause after a collector whose memory could not be reached: it may just have ended.
+const UNREACHABLE: Duration = Duration::from_millis(250);
 
 /// Starts the thread. The description has been checked.
 pub(super) fn start(
@@ -98,6 +103,16 @@ struct Attempt {
     retry: Result<Duration, SourceError>,
 }
 
+impl Attempt {
+    fn closed() -> Attempt {
+        Attempt {
+            was_ready: false,
+            reason: "the source ends".to_owned(),
+            retry: Err(SourceError::Closed),
+        }
+    }
+}
+
 impl Control {
     async fn run(self) {
         let backoff = Backoff::new(self.instance);
@@ -137,7 +152,11 @@ impl Control {
     }
 
     async fn attempt(&self) -> Attempt {
-        let connected = Connection::connect(&self.address, &self.security, CONNECT_LIMIT).await;
+        let connecting = Connection::connect(&self.address, &self.security, CONNECT_LIMIT);
+        let connected = tokio::select! {
+            connected = connecting => connected,
+            () = self.stopped() => return Attempt::closed(),
+        };
         let connection = match connected {
             Ok(connection) => connection,
             Err(error) => return self.not_connected(&error),
@@ -150,13 +169,31 @@ impl Control {
             prepared: None,
             link: None,
             was_ready: false,
+            epoch: 0,
             said_goodbye: false,
+            looked_at: Instant::now(),
             report_at: Instant::now(),
+            unreachable: None,
+            status_reads: 0,
         };
         let ended = session.drive().await;
         let was_ready = session.was_ready;
         session.close_link();
-        self.after(&ended, was_ready)
+        match session.unreachable {
+            Some(reason) => Attempt {
+                was_ready,
+                reason,
+                retry: Ok(UNREACHABLE),
+            },
+            None => self.after(&ended, was_ready),
+        }
+    }
+
+    /// Returns when the source shall end.
+    async fn stopped(&self) {
+        while !self.shared.is_stopped() {
+            self.shared.control.notified().await;
+        }
     }
 
     fn not_connected(&self, error: &ConnectError) -> Attempt {
@@ -226,8 +263,16 @@ struct Session<'a> {
     prepared: Option<(Prepared, Welcome)>,
     link: Option<Arc<Link>>,
     was_ready: bool,
+    /// Of the session, 0 before Welcome.
+    epoch: u32,
     said_goodbye: bool,
+    looked_at: Instant,
     report_at: Instant,
+    /// Why the collector's memory could not be reached. Worth another try: it may have ended in
+    /// this moment.
+    unreachable: Option<String>,
+    /// Looks at the collector's status bytes that were counted.
+    status_reads: u64,
 }
 
 impl Session<'_> {
@@ -236,9 +281,13 @@ impl Session<'_> {
             let mut broken = false;
             let deadline = loop {
                 match self.side.poll() {
-                    Output::Transmit(message) => {
-                        broken |= self.connection.send(&message).await.is_err();
-                    }
+                    Output::Transmit(message) => match self.connection.send(&message).await {
+                        Ok(()) => {}
+                        Err(error) => {
+                            tracing::debug!(kind = %message.kind(), %error, "cannot send");
+                            broken = true;
+                        }
+                    },
                     Output::Event(SourceEvent::Ended(ended)) => return ended,
                     Output::Event(event) => self.on_event(event),
                     Output::Timeout(deadline) => break deadline,
@@ -259,15 +308,11 @@ impl Session<'_> {
         } else {
             LOOK
         };
-        let look_at = Instant::now() + look;
+        // From the last look on: messages that keep coming do not put it off.
+        let look_at = self.looked_at + look;
         let until = deadline.map_or(look_at, |d| d.min(look_at));
         tokio::select! {
-            message = self.connection.recv() => match message {
-                Ok(message) => self.input(Input::Message(message)),
-                Err(RecvError::Decode(error)) => self.side.refuse(error.refusal()),
-                Err(_) => self.input(Input::Disconnected),
-            },
-            () = shared.control.notified() => self.look(),
+            biased;
             () = tokio::time::sleep_until(until.into()) => {
                 if deadline.is_some_and(|d| d <= Instant::now()) {
                     self.input(Input::Timeout);
@@ -275,6 +320,12 @@ impl Session<'_> {
                     self.look();
                 }
             }
+            message = self.connection.recv() => match message {
+                Ok(message) => self.input(Input::Message(message)),
+                Err(RecvError::Decode(error)) => self.side.refuse(error.refusal()),
+                Err(_) => self.input(Input::Disconnected),
+            },
+            () = shared.control.notified() => self.look(),
         }
     }
 
@@ -298,8 +349,12 @@ impl Session<'_> {
     }
 
     fn on_welcome(&mut self, welcome: Welcome) -> Result<(), Refusal> {
-        layout_of(&welcome)?;
-        let prepared = Prepared::new(&self.control.context).map_err(|e| unusable(&e))?;
+        check_welcome(&welcome)?;
+        self.epoch = welcome.epoch;
+        let prepared = match Prepared::new(&self.control.context) {
+            Ok(prepared) => prepared,
+            Err(error) => return Err(self.unreachable(&error)),
+        };
         let devices = &self.control.shared.devices;
         let mut starts = Vec::with_capacity(devices.len());
         for grant in &welcome.streams {
@@ -328,7 +383,8 @@ impl Session<'_> {
             rkey: welcome.ring.rkey,
             layout: layout_of(&welcome)?,
         };
-        let streams = welcome.streams.len() as u32;
+        let numbers = welcome.streams.iter().map(|grant| grant.stream);
+        let streams = numbers.max().unwrap_or(0) + 1;
         let epoch = u64::from(welcome.epoch);
         let connected = prepared.connect(
             welcome.endpoint,
@@ -337,7 +393,10 @@ impl Session<'_> {
             streams,
             self.control.in_place,
         );
-        let link = Arc::new(connected.map_err(|e: LinkError| unusable(&e))?);
+        let link = match connected {
+            Ok(link) => Arc::new(link),
+            Err(error) => return Err(self.unreachable(&error)),
+        };
         tracing::info!(collector = %self.control.address, provider = %welcome.provider,
             reason = %welcome.reason, in_place = link.sender().is_in_place(), "connected");
         self.was_ready = true;
@@ -346,8 +405,16 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Notes that another try may help, and gives what to tell the collector.
+    fn unreachable(&mut self, error: &LinkError) -> Refusal {
+        self.unreachable = Some(format!("the collector's memory cannot be reached: {error}"));
+        let remedy = "nothing: the source tries again";
+        Refusal::new(RefusalCode::NoResource, error.to_string(), remedy)
+    }
+
     /// Looks whether the link lives, whether it is time to report, whether all is sent.
     fn look(&mut self) {
+        self.looked_at = Instant::now();
         let shared = &self.control.shared;
         let Some(link) = &self.link else {
             if shared.is_stopped() {
@@ -355,7 +422,10 @@ impl Session<'_> {
             }
             return;
         };
-        if shared.is_stopped() || link.sender().check().is_err() {
+        // After Goodbye the collector may close its queue pair before its GoodbyeAck is read here;
+        // if it dies instead, the control connection tells.
+        let broken = !self.said_goodbye && link.sender().check().is_err();
+        if shared.is_stopped() || broken {
             self.input(Input::Disconnected);
         } else if shared.is_closing() && !self.said_goodbye {
             self.try_goodbye();
@@ -366,12 +436,25 @@ impl Session<'_> {
 
     fn report(&mut self) {
         self.report_at = Instant::now() + REPORT;
+        self.count();
         let devices = &self.control.shared.devices;
         let stats: Vec<_> = devices.iter().map(|device| device.stats()).collect();
         let cpu_us = usage_of_self().map_or(0, |usage| (usage.cpu_s * 1e6) as u64);
         if let Err(error) = self.side.stats(cpu_us, &stats) {
             tracing::debug!(%error, "no report");
         }
+    }
+
+    /// Brings the counters up to date that are not worth an atomic for every block.
+    fn count(&mut self) {
+        let Some(link) = &self.link else { return };
+        let shared = &self.control.shared;
+        for device in &shared.devices {
+            device.count_in_flight(link.outstanding(device.stream()));
+        }
+        let reads = link.sender().stats().status_reads;
+        let before = std::mem::replace(&mut self.status_reads, reads);
+        shared.metrics.status_reads(reads - before);
     }
 
     /// Says goodbye once nothing waits any more.
@@ -403,20 +486,34 @@ impl Session<'_> {
 
     /// Closes the link, and puts what the collector may not have back into the backlogs.
     fn close_link(&mut self) {
+        self.count();
         let shared = &self.control.shared;
         let Some(link) = self.link.take() else {
             return;
         };
         link.gate.close();
         shared.set_link(None);
-        if shared.is_finished() {
-            return;
+        link.wake_all();
+        let unreleased = if shared.is_finished() {
+            Vec::new()
+        } else {
+            link.sender().unreleased()
+        };
+        let mut oldest = HashMap::new();
+        for header in unreleased.iter().map(RetainedBlock::header) {
+            let number = oldest.entry(header.stream).or_insert(u64::MAX);
+            *number = header.packet_number.min(*number);
         }
-        for block in link.sender().unreleased() {
+        let mut devices = HashMap::new();
+        for device in &shared.devices {
+            device.count_in_flight(0);
+            device.forget_kept_before(oldest.get(&device.stream()).copied());
+            devices.insert(device.stream(), device);
+        }
+        for block in unreleased {
             let header = block.header();
-            let device = shared.devices.iter().find(|d| d.stream() == header.stream);
             let whole = header.frame_bytes == u64::from(header.payload_bytes);
-            if let (Some(device), true) = (device, whole) {
+            if let (Some(device), true) = (devices.get(&header.stream), whole) {
                 device.push(
                     header.packet_number,
                     Waiting {
@@ -429,6 +526,35 @@ impl Session<'_> {
             }
         }
     }
+}
+
+/// What the session's checks leave to the engine: that this source can work with it.
+fn check_welcome(welcome: &Welcome) -> Result<(), Refusal> {
+    let layout = layout_of(welcome)?;
+    let ring = &welcome.ring;
+    if ring.addr.checked_add(layout.total_bytes() as u64).is_none() {
+        return Err(unusable(&format!(
+            "a ring of {} bytes at address {:#x} goes beyond the last address",
+            layout.total_bytes(),
+            ring.addr
+        )));
+    }
+    for grant in &welcome.streams {
+        if grant.stream as usize >= DEVICES_MAX {
+            let what = format!("device {} has stream {}", grant.device, grant.stream);
+            return Err(unusable(&format!(
+                "{what}; 0 to {} are possible",
+                DEVICES_MAX - 1
+            )));
+        }
+        if grant.next_packet.is_some_and(|next| next >= NUMBER_MAX) {
+            return Err(unusable(&format!(
+                "device {} has no packet number left at the collector",
+                grant.device
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn layout_of(welcome: &Welcome) -> Result<RingLayout, Refusal> {

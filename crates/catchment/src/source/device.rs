@@ -24,6 +24,8 @@ pub struct Device {
     state: Arc<DeviceState>,
     /// The link used last; looked up again when it is closed.
     link: Option<Arc<Link>>,
+    /// Since when there is no room for the next frame.
+    blocked_since: Option<Instant>,
 }
 
 /// What became of a frame.
@@ -45,12 +47,19 @@ impl Device {
             shared,
             state,
             link: None,
+            blocked_since: None,
         }
     }
 
     /// Name of the device.
     pub fn name(&self) -> &str {
         self.state.name.as_str()
+    }
+
+    /// Packet number of the next new frame. A collector that has frames of an earlier process
+    /// lets the numbers go on behind them.
+    pub fn next_packet(&self) -> u64 {
+        self.state.next_packet()
     }
 
     /// Begins a frame of exactly `bytes` bytes.
@@ -62,35 +71,52 @@ impl Device {
     /// [`SourceError::Ended`] when the source was closed or refused for good;
     /// [`SourceError::FrameSize`] for 0 bytes or more than 1 GiB.
     pub fn frame(&mut self, bytes: usize) -> Result<FrameWriter<'_>, SourceError> {
+        loop {
+            if let Some(target) = self.begin(bytes)? {
+                return Ok(self.writer(bytes, target));
+            }
+            self.wait_for_room(LOOK_AGAIN);
+        }
+    }
+
+    /// Begins a frame as [`Device::frame`] does, or gives `None` where that would wait. For one
+    /// thread that serves several devices.
+    ///
+    /// # Errors
+    /// As [`Device::frame`].
+    pub fn try_frame(&mut self, bytes: usize) -> Result<Option<FrameWriter<'_>>, SourceError> {
+        let target = self.begin(bytes)?;
+        Ok(target.map(|target| self.writer(bytes, target)))
+    }
+
+    fn writer(&mut self, bytes: usize, target: Target) -> FrameWriter<'_> {
+        FrameWriter {
+            capture_time_ns: None,
+            filled: 0,
+            bytes,
+            target,
+            device: self,
+        }
+    }
+
+    fn begin(&mut self, bytes: usize) -> Result<Option<Target>, SourceError> {
         if bytes == 0 || bytes > super::FRAME_BYTES_MAX {
             return Err(SourceError::FrameSize {
                 bytes,
                 limit: super::FRAME_BYTES_MAX,
             });
         }
-        let target = match self.state.policy {
-            Policy::Block => self.wait_for_target(bytes)?,
-            Policy::DropOldest | Policy::DropNewest => self.target_now(bytes)?,
-        };
-        Ok(FrameWriter {
-            capture_time_ns: now_ns(),
-            filled: 0,
-            bytes,
-            target,
-            device: self,
-        })
+        match self.state.policy {
+            Policy::Block => self.count_wait(bytes),
+            Policy::DropOldest | Policy::DropNewest => self.target_now(bytes).map(Some),
+        }
     }
 
-    fn wait_for_target(&mut self, bytes: usize) -> Result<Target, SourceError> {
-        let mut since = None;
-        let target = loop {
-            if let Some(target) = self.try_target(bytes)? {
-                break target;
-            }
-            since.get_or_insert_with(Instant::now);
-            self.wait();
-        };
-        if let Some(since) = since {
+    fn count_wait(&mut self, bytes: usize) -> Result<Option<Target>, SourceError> {
+        let target = self.try_target(bytes)?;
+        if target.is_none() {
+            self.blocked_since.get_or_insert_with(Instant::now);
+        } else if let Some(since) = self.blocked_since.take() {
             self.state.metrics.waited_for_block(since.elapsed());
         }
         Ok(target)
@@ -130,14 +156,14 @@ impl Device {
         self.link.clone()
     }
 
-    /// Sleeps until something may have changed.
-    fn wait(&mut self) {
+    /// Sleeps until there may be room for a frame, at most for `timeout`.
+    pub fn wait_for_room(&mut self, timeout: Duration) {
         if self.state.has_backlog() {
-            self.state.wait_for_backlog(LOOK_AGAIN);
+            self.state.wait_for_backlog(timeout);
         } else if let Some(link) = self.link() {
-            link.wait_for_room(self.state.stream(), LOOK_AGAIN);
+            link.wait_for_room(self.state.stream(), timeout);
         } else {
-            self.shared.wait_for_link(LOOK_AGAIN);
+            self.shared.wait_for_link(timeout);
         }
     }
 
@@ -191,7 +217,8 @@ pub struct FrameWriter<'a> {
     target: Target,
     bytes: usize,
     filled: usize,
-    capture_time_ns: u64,
+    /// By default the moment of the first byte.
+    capture_time_ns: Option<u64>,
 }
 
 enum Target {
@@ -209,9 +236,9 @@ impl FrameWriter<'_> {
         self.bytes
     }
 
-    /// Says when the frame was captured; without this it is the moment when the frame was begun.
+    /// Says when the frame was captured; without this it is the moment of its first byte.
     pub fn set_capture_time(&mut self, time: SystemTime) {
-        self.capture_time_ns = nanoseconds(time);
+        self.capture_time_ns = Some(nanoseconds(time));
     }
 
     /// Whether the frame will be dropped whatever is written, so that filling it is a waste.
@@ -241,6 +268,7 @@ impl FrameWriter<'_> {
             bytes <= self.bytes - self.filled,
             "advance beyond the frame's end"
         );
+        self.stamp();
         self.filled += bytes;
     }
 
@@ -256,9 +284,10 @@ impl FrameWriter<'_> {
             });
         }
         let device = self.device;
+        let captured_ns = self.capture_time_ns.unwrap_or_else(now_ns);
         let packet_number = match self.target {
-            Target::Block(block, link) => device.commit(block, &link, self.capture_time_ns)?,
-            Target::Staged(bytes) => device.stage(bytes, self.capture_time_ns)?,
+            Target::Block(block, link) => device.commit(block, &link, captured_ns)?,
+            Target::Staged(bytes) => device.stage(bytes, captured_ns)?,
             Target::Dropped => {
                 device.state.drop_new();
                 device.state.metrics.frame_dropped(DropCause::Newest);
@@ -284,7 +313,18 @@ impl FrameWriter<'_> {
         self.send()
     }
 
-    fn put(&mut self, data: &[u8]) {
+    /// How many bytes are missing.
+    pub(super) fn bytes_left(&self) -> usize {
+        self.bytes - self.filled
+    }
+
+    /// Notes the time if these are the first bytes.
+    fn stamp(&mut self) {
+        self.capture_time_ns.get_or_insert_with(now_ns);
+    }
+
+    pub(super) fn put(&mut self, data: &[u8]) {
+        self.stamp();
         match &mut self.target {
             Target::Block(block, _) => {
                 let written = block.memory().write_at(self.filled, data);

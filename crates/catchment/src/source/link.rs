@@ -8,13 +8,18 @@ use catchment_verbs::{
     Access, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
     VerbsError, Watch,
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 /// Send requests outstanding at once where blocks are copied.
 const SEND_WRS: u32 = 256;
 const COMPLETIONS: u32 = 64;
 /// Inline bytes of a request: status bytes of neighbouring blocks.
 const INLINE_BYTES: u32 = 64;
+/// How long a thread that finds the link dead waits for the control thread to notice.
+const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// A queue pair that the collector may be told of.
 pub(super) struct Prepared {
@@ -93,6 +98,8 @@ impl Prepared {
             sender,
             gate: Gate::default(),
             quota: quota as usize,
+            on_watch: Mutex::new(false),
+            woken: Condvar::new(),
         })
     }
 
@@ -132,6 +139,17 @@ pub(super) struct Link {
     pub(super) gate: Gate,
     payload_bytes_max: usize,
     quota: usize,
+    /// Whether a thread sleeps on the watch, or is about to. A ring wakes one thread only, so the
+    /// others wait for that one.
+    on_watch: Mutex<bool>,
+    woken: Condvar,
+}
+
+/// What a thread that waits for room sees.
+enum Look {
+    Room,
+    Full,
+    Dead,
 }
 
 /// What became of a claim.
@@ -162,10 +180,9 @@ impl Link {
         self.quota
     }
 
-    /// Blocks that are claimed or not yet released.
-    pub(super) fn blocks_in_flight(&self, streams: u32) -> usize {
-        let outstanding = |stream| self.sender.outstanding(stream).unwrap_or(0) as usize;
-        (0..streams).map(outstanding).sum()
+    /// Blocks of a stream that are claimed or not yet released.
+    pub(super) fn outstanding(&self, stream: u32) -> u32 {
+        self.sender.outstanding(stream).unwrap_or(0)
     }
 
     /// Claims a block of at most [`Link::payload_bytes_max`].
@@ -186,20 +203,64 @@ impl Link {
     /// Sleeps until a block may be free for the stream, the session is over, or the time is.
     pub(super) fn wait_for_room(&self, stream: u32, timeout: Duration) {
         let Some(watch) = &self.watch else {
+            // A provider without a doorbell: only time tells.
             std::thread::sleep(timeout.min(Duration::from_micros(50)));
             return;
         };
-        watch.arm();
-        if self.sender.refresh().is_ok() && !self.has_room(stream) && watch.wait(timeout).is_ok() {
-            return;
+        let mut on_watch = self.on_watch();
+        let follows = std::mem::replace(&mut *on_watch, true);
+        if !follows {
+            watch.arm();
         }
-        // Broken, or room just came: do not turn in a tight circle while the control thread
-        // notices the break.
-        std::thread::yield_now();
+        // The watch is armed: a release that this look misses will ring.
+        match self.look(stream) {
+            Look::Full if follows => {
+                drop(self.woken.wait_timeout(on_watch, timeout));
+                return;
+            }
+            Look::Full => {
+                drop(on_watch);
+                if watch.wait(timeout).is_err() {
+                    // The doorbell fails: only time tells.
+                    std::thread::sleep(A_MOMENT);
+                }
+            }
+            Look::Room => {
+                drop(on_watch);
+                std::thread::yield_now();
+            }
+            Look::Dead => {
+                drop(on_watch);
+                // Until the control thread notices and takes the link away.
+                std::thread::sleep(A_MOMENT);
+            }
+        }
+        if !follows {
+            *self.on_watch() = false;
+            self.woken.notify_all();
+        }
     }
 
-    fn has_room(&self, stream: u32) -> bool {
+    /// Ends the sleep of all who wait for room.
+    pub(super) fn wake_all(&self) {
+        if let Some(watch) = &self.watch {
+            watch.wake();
+        }
+    }
+
+    fn on_watch(&self) -> MutexGuard<'_, bool> {
+        self.on_watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look(&self, stream: u32) -> Look {
+        if self.is_closed() || self.sender.refresh().is_err() {
+            return Look::Dead;
+        }
         let outstanding = self.sender.outstanding(stream).unwrap_or(u32::MAX);
-        self.sender.known_free() > 0 && (outstanding as usize) < self.quota
+        if self.sender.known_free() > 0 && (outstanding as usize) < self.quota {
+            Look::Room
+        } else {
+            Look::Full
+        }
     }
 }

@@ -6,6 +6,7 @@ mod backlog;
 mod builder;
 mod control;
 mod device;
+mod fill;
 mod gate;
 mod link;
 mod pump;
@@ -95,14 +96,13 @@ impl Source {
         self.shared.begin_closing();
         let deadline = Instant::now() + timeout;
         let finished = self.shared.wait_finished(deadline);
+        let ended = self.shared.ended();
         self.stop();
+        // Also after a goodbye: another thread may have sent a frame in that moment.
         let frames = self.shared.undelivered_frames();
-        match self.shared.ended() {
-            Some(error) => match &*error {
-                SourceError::Closed => Ok(self.shared.metrics.snapshot()),
-                _ => Err(SourceError::Ended(error)),
-            },
-            None if finished => Ok(self.shared.metrics.snapshot()),
+        match ended {
+            Some(error) => Err(SourceError::Ended(error)),
+            None if finished && frames == 0 => Ok(self.shared.metrics.snapshot()),
             None => Err(SourceError::Undelivered { frames, timeout }),
         }
     }
@@ -127,9 +127,10 @@ impl Drop for Source {
 impl SourceError {
     /// The cause itself, where only one caller will see it.
     fn unwrapped(self) -> SourceError {
-        match self {
-            SourceError::Ended(cause) => Arc::try_unwrap(cause).unwrap_or_else(SourceError::Ended),
-            other => other,
+        if let SourceError::Ended(cause) = self {
+            Arc::try_unwrap(cause).unwrap_or_else(SourceError::Ended)
+        } else {
+            self
         }
     }
 }

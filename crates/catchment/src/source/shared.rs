@@ -160,7 +160,7 @@ impl Shared {
                 let reason = state.last_failure.take();
                 return Err(SourceError::Unreachable {
                     collector: collector.to_owned(),
-                    waited: started.elapsed(),
+                    waited: patience.unwrap_or_default(),
                     reason: reason.unwrap_or_else(|| "no answer yet".to_owned()),
                 });
             }
@@ -234,9 +234,13 @@ impl Shared {
 
     /// Accepted frames that no collector is known to have.
     pub(super) fn undelivered_frames(&self) -> usize {
-        let waiting = self.backlog_frames();
-        let streams = self.devices.len() as u32;
-        waiting + self.link().map_or(0, |link| link.blocks_in_flight(streams))
+        let link = self.link();
+        let in_flight = |device: &DeviceState| match &link {
+            Some(link) => link.outstanding(device.stream()) as usize,
+            None => device.backlog().kept(),
+        };
+        let in_flight: usize = self.devices.iter().map(|d| in_flight(d)).sum();
+        self.backlog_frames() + in_flight
     }
 
     /// Frames that wait in the source's memory.
@@ -258,6 +262,8 @@ pub(super) struct DeviceState {
     next_packet: AtomicU64,
     /// Number of the stream in the session of the moment.
     stream: AtomicU32,
+    /// Blocks in flight as the counters know.
+    in_flight: AtomicU32,
     backlog: Mutex<Backlog>,
     /// Whether `backlog` holds frames or skipped numbers; saves the lock on the usual way.
     unusual: AtomicBool,
@@ -280,6 +286,7 @@ impl DeviceState {
             backlog_max,
             next_packet: AtomicU64::new(0),
             stream: AtomicU32::new(0),
+            in_flight: AtomicU32::new(0),
             backlog: Mutex::default(),
             unusual: AtomicBool::new(false),
             drained: Condvar::new(),
@@ -300,13 +307,16 @@ impl DeviceState {
         self.stream.store(stream, Ordering::Release);
         let mut backlog = self.backlog();
         if let Some(next) = collector_next {
-            self.next_packet.fetch_max(next, Ordering::AcqRel);
+            let new = self.next_packet.fetch_max(next, Ordering::AcqRel).max(next);
             backlog.send_kept_again(next);
-            backlog.forget_before(next);
+            backlog.forget_before(next, new);
         } else {
             backlog.send_kept_again(0);
         }
         self.note(&backlog);
+        if backlog.is_empty() {
+            self.drained.notify_all();
+        }
     }
 
     /// First packet number that the new session will carry.
@@ -339,8 +349,12 @@ impl DeviceState {
     pub(super) fn stage(&self, bytes: Vec<u8>, capture_time_ns: u64) -> u64 {
         let mut backlog = self.backlog();
         if self.policy == Policy::DropOldest {
-            for _ in 0..backlog.drop_oldest(self.backlog_max) {
-                self.metrics.frame_dropped(DropCause::Oldest);
+            let dropped = backlog.drop_oldest(self.backlog_max);
+            for (frames, cause) in [
+                (dropped.new, DropCause::Oldest),
+                (dropped.sent_before, DropCause::Reconnect),
+            ] {
+                (0..frames).for_each(|_| self.metrics.frame_dropped(cause));
             }
         }
         let number = self.next_packet.fetch_add(1, Ordering::AcqRel);
@@ -353,6 +367,21 @@ impl DeviceState {
         backlog.insert(number, frame);
         self.note(&backlog);
         number
+    }
+
+    /// Forgets frames of several blocks before `packet_number`, the first that is not known to be
+    /// with the sink; all of them for `None`.
+    pub(super) fn forget_kept_before(&self, packet_number: Option<u64>) {
+        self.backlog().forget_kept_before(packet_number);
+    }
+
+    /// Tells the counters how many blocks are in flight now. Only for the control thread.
+    pub(super) fn count_in_flight(&self, blocks: u32) {
+        let before = self.in_flight.swap(blocks, Ordering::Relaxed);
+        self.metrics
+            .blocks_taken(blocks.saturating_sub(before).into());
+        self.metrics
+            .blocks_released(before.saturating_sub(blocks).into());
     }
 
     /// Puts back a frame that has its number already.
@@ -408,7 +437,7 @@ impl DeviceState {
             sent_bytes: counters.bytes_sent,
             dropped_oldest: counters.dropped_oldest,
             dropped_newest: counters.dropped_newest,
-            dropped_reconnect: 0,
+            dropped_reconnect: counters.dropped_reconnect,
             blocked_us: counters.block_wait_ns / 1000,
         }
     }

@@ -26,6 +26,7 @@ pub struct ReceivedBlock {
     generation: u64,
     header: BlockHeader,
     held: bool,
+    abandoned: bool,
 }
 
 impl ReceivedBlock {
@@ -42,6 +43,7 @@ impl ReceivedBlock {
             generation,
             header,
             held: false,
+            abandoned: false,
         }
     }
 
@@ -74,6 +76,12 @@ impl ReceivedBlock {
             self.held = true;
             slot::hold(&self.shared.memory, self.slot, self.generation);
         }
+    }
+
+    /// Ends with this block without giving its slot back: to the source it stays undelivered, and
+    /// is sent again in its next session. For blocks that are still here when a session ends.
+    pub fn abandon(mut self) {
+        self.abandoned = true;
     }
 
     /// Compares the payload with the checksum of its source. A block without one is right.
@@ -120,7 +128,9 @@ fn compare(announced: u32, computed: u32) -> Result<(), CrcMismatch> {
 impl Drop for ReceivedBlock {
     #[inline]
     fn drop(&mut self) {
-        self.shared.release(self.slot, self.generation);
+        if !self.abandoned {
+            self.shared.release(self.slot, self.generation);
+        }
     }
 }
 

@@ -309,7 +309,8 @@ impl Sender {
     /// session has ended they can be sent again in another one. The collector may have finished
     /// some of them: it must recognise duplicates by their packet numbers.
     pub fn unreleased(&self) -> Vec<RetainedBlock> {
-        self.shared.look_at_free();
+        // A look at a large ring ends once it has found enough for a while.
+        while self.shared.look_at_free() > 0 {}
         retained::collect(&self.shared)
     }
 
@@ -438,7 +439,9 @@ impl Shared {
         let commits = self.commits.load(Ordering::Relaxed);
         self.looked_at.store(commits, Ordering::Relaxed);
         match &self.data {
-            Data::InPlace(_) => self.look_at_free(),
+            Data::InPlace(_) => {
+                self.look_at_free();
+            }
             Data::Copy(copying) => {
                 copying.want_read();
                 self.combine();
@@ -446,11 +449,13 @@ impl Shared {
         }
     }
 
-    fn look_at_free(&self) {
-        if let Data::InPlace(place) = &self.data {
-            self.counters.status_reads.add(1);
-            self.slots.scan(&place.free(), &self.streams);
-        }
+    /// Says how many releases were found; 0 where `free[]` is not mapped.
+    fn look_at_free(&self) -> u32 {
+        let Data::InPlace(place) = &self.data else {
+            return 0;
+        };
+        self.counters.status_reads.add(1);
+        self.slots.scan(&place.free(), &self.streams)
     }
 
     #[inline]

@@ -171,9 +171,21 @@ impl DeviceMetrics {
         }
         let last = std::mem::replace(&mut reported.last, totals);
         let sum = &mut reported.sum;
-        sum.frames_sent += totals.frames_sent.saturating_sub(last.frames_sent);
-        sum.dropped_oldest += totals.dropped_oldest.saturating_sub(last.dropped_oldest);
-        sum.dropped_newest += totals.dropped_newest.saturating_sub(last.dropped_newest);
+        // A source may say anything, and as another instance again.
+        let add = |sum: &mut u64, now: u64, last| {
+            *sum = sum.saturating_add(now.saturating_sub(last));
+        };
+        add(&mut sum.frames_sent, totals.frames_sent, last.frames_sent);
+        add(
+            &mut sum.dropped_oldest,
+            totals.dropped_oldest,
+            last.dropped_oldest,
+        );
+        add(
+            &mut sum.dropped_newest,
+            totals.dropped_newest,
+            last.dropped_newest,
+        );
     }
 
     /// Says whether a source for the device is there. Shown; changes no counter.

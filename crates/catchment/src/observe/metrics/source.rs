@@ -14,6 +14,9 @@ pub enum DropCause {
     Oldest,
     /// This frame was not taken.
     Newest,
+    /// It was sent over a connection that broke, and made room for newer ones instead of being
+    /// sent again. It counts as sent too.
+    Reconnect,
 }
 
 #[derive(Debug, Default)]
@@ -22,6 +25,7 @@ struct Sent {
     bytes: Counter,
     dropped_oldest: Counter,
     dropped_newest: Counter,
+    dropped_reconnect: Counter,
     waits: Counter,
     wait_ns: Counter,
 }
@@ -56,6 +60,7 @@ impl SourceDeviceMetrics {
         match cause {
             DropCause::Oldest => self.sent.dropped_oldest.add(1),
             DropCause::Newest => self.sent.dropped_newest.add(1),
+            DropCause::Reconnect => self.sent.dropped_reconnect.add(1),
         }
     }
 
@@ -87,6 +92,7 @@ impl SourceDeviceMetrics {
                 bytes_sent: self.sent.bytes.get(),
                 dropped_oldest: self.sent.dropped_oldest.get(),
                 dropped_newest: self.sent.dropped_newest.get(),
+                dropped_reconnect: self.sent.dropped_reconnect.get(),
                 block_waits: self.sent.waits.get(),
                 block_wait_ns: self.sent.wait_ns.get(),
             },

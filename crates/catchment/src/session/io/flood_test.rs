@@ -2,11 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::super::backoff::Backoff;
 use super::super::machine::{Ended, Retry};
+use super::super::message::Message;
+use super::super::samples;
+use super::super::wire::encode;
 use super::socket_test::{Events, LIMIT, attend, eventually, listen, serve};
 use super::*;
 
@@ -50,7 +53,9 @@ async fn persist(address: &Address, seed: u64) -> u32 {
     panic!("100 refusals");
 }
 
-async fn flood(bytes: &[u8]) {
+/// Opens 1,000 connections that send `bytes` and no more; at least `rejections` of them must be
+/// reported by the listener.
+async fn flood(bytes: &[u8], rejections: usize) {
     raise_open_files();
     let (address, events, task) = collector(ListenerConfig::default()).await;
     let mut idlers = Vec::new();
@@ -71,28 +76,40 @@ async fn flood(bytes: &[u8]) {
             .count()
     };
     // All end with a reason, and the places are free again.
-    eventually("every idler is rejected", || {
-        events.lock().unwrap().len() >= 1_000
+    eventually("every idler is turned away", || {
+        events.lock().unwrap().len() >= rejections
     })
     .await;
     let (busy, evicted) = (labels("busy"), labels("evicted"));
     assert!(
-        evicted >= 1 && busy + evicted >= 700,
+        busy + evicted + 300 >= rejections,
         "{busy} busy, {evicted} evicted"
     );
+    for mut idler in idlers {
+        let mut answer = Vec::new();
+        let closed = tokio::time::timeout(LIMIT, idler.read_to_end(&mut answer)).await;
+        assert!(closed.is_ok(), "an idler is still connected");
+    }
     assert_eq!(persist(&address, 2).await, 1);
-    drop(idlers);
     task.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_silent_connections_do_not_keep_a_good_one_out() {
-    flood(b"").await;
+    flood(b"", 1_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_connections_that_stop_inside_hello_do_not_keep_a_good_one_out() {
-    flood(b"\0\0\x80\0{\"type\":\"hello\",").await;
+    flood(b"\0\0\x80\0{\"type\":\"hello\",", 1_000).await;
+}
+
+/// These have left the listener with their Hello; the engine turns them away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_connections_that_stop_after_hello_do_not_keep_a_good_one_out() {
+    let mut hello = Vec::new();
+    encode(&Message::Hello(samples::hello()), &mut hello).unwrap();
+    flood(&hello, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,7 +123,7 @@ async fn silent_peers_that_come_back_at_once_do_not_keep_a_good_one_out() {
             loop {
                 if let Ok(mut stream) = TcpStream::connect(&address).await {
                     let mut answer = Vec::new();
-                    let _ = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut answer).await;
+                    let _ = stream.read_to_end(&mut answer).await;
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }

@@ -107,7 +107,7 @@ pub enum RejectReason {
         bytes: u32,
     },
     /// It kept others waiting.
-    #[error("no Hello for {grace:?} while others wait")]
+    #[error("no Hello within {grace:?} while others wait")]
     Evicted {
         /// How long it may be awaited then.
         grace: Duration,
@@ -455,7 +455,7 @@ async fn greet(
             result = timeout(handshake, work) => {
                 result.unwrap_or(Err(RejectReason::Timeout { limit: handshake }))
             }
-            () = slot.evicted() => Err(RejectReason::Evicted { grace }),
+            _ = slot.evicted() => Err(RejectReason::Evicted { grace }),
         }
     };
     match (hello, connection) {

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
+use super::super::refusal::{Refusal, RefusalCode};
+
 #[derive(Debug)]
 pub(super) struct Slots {
     max: usize,
@@ -104,12 +106,15 @@ impl Slot {
         }
     }
 
-    /// Returns once the place is lost: end the handshake.
+    /// Returns once the place is lost, with the refusal to send: end the handshake.
     ///
     /// # Cancellation
     /// May be cancelled before it returns; call it again.
-    pub async fn evicted(&self) {
+    pub async fn evicted(&self) -> Refusal {
         self.evicted.notified().await;
+        let grace = self.slots.grace;
+        let reason = format!("the collector waited {grace:?} for this source while others wait");
+        Refusal::new(RefusalCode::Timeout, reason, "answer at once, or try again")
     }
 }
 

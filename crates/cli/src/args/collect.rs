@@ -1,0 +1,74 @@
+//! Arguments of `catchment collect`.
+
+use super::{Security, values};
+use catchment::session::{io::Address, path::PathRules};
+use clap::{Args, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where frames go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SinkKind {
+    /// A directory for each device, one file a frame
+    Dir,
+    /// Nowhere: frames are verified and counted
+    Null,
+}
+
+/// Take frames from any number of sources
+#[derive(Debug, Clone, Args)]
+pub(crate) struct CollectArgs {
+    /// Where sources connect: HOST:PORT (port 0: a free one) or unix:PATH
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Address,
+    /// Directory for the frames: OUT/DEVICE/NUMBER holds exactly a frame's bytes
+    #[arg(long, value_name = "OUT")]
+    pub(crate) out: Option<PathBuf>,
+    /// What becomes of the frames [default: dir]
+    #[arg(long, value_name = "KIND")]
+    pub(crate) sink: Option<SinkKind>,
+    /// Keep only the newest N frames of each device
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keep_frames: Option<u64>,
+    /// Address of the live page [default: a free port of 127.0.0.1]
+    #[arg(long, value_name = "ADDR", conflicts_with = "no_dashboard")]
+    pub(crate) dashboard: Option<SocketAddr>,
+    /// Do without the live page
+    #[arg(long)]
+    pub(crate) no_dashboard: bool,
+    #[command(flatten)]
+    pub(crate) security: Security,
+    /// How long a source may be silent before it counts as gone
+    #[arg(long, value_name = "SECONDS", value_parser = values::some_seconds, default_value = "5")]
+    pub(crate) lease: Duration,
+    /// Most memory for the frames in flight of one source, such as 256MiB
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "1GiB")]
+    pub(crate) ring_bytes: u64,
+    /// Use only these providers (shm)
+    #[arg(long, value_name = "PROVIDER", value_delimiter = ',')]
+    pub(crate) require: Vec<String>,
+    /// Use these providers where they are possible, in this order
+    #[arg(long, value_name = "PROVIDER", value_delimiter = ',')]
+    pub(crate) prefer: Vec<String>,
+    /// Do not use these providers
+    #[arg(long, value_name = "PROVIDER", value_delimiter = ',')]
+    pub(crate) forbid: Vec<String>,
+    /// Write JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End when stdin closes: the process that started this one is gone
+    #[arg(long, hide = true)]
+    pub(crate) until_stdin_closes: bool,
+}
+
+impl CollectArgs {
+    /// Which providers may be used.
+    pub(crate) fn path_rules(&self) -> PathRules {
+        PathRules {
+            require: self.require.clone(),
+            prefer: self.prefer.clone(),
+            forbid: self.forbid.clone(),
+        }
+    }
+}

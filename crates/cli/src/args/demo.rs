@@ -1,0 +1,50 @@
+//! Arguments of `catchment demo`.
+
+use super::{Rate, SinkKind, values};
+use catchment::format::FormatWish;
+use clap::{ArgAction, Args};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Most devices of a demo.
+const DEVICES_MAX: u64 = 4096;
+
+/// Show it working: a collector process and a source process with cameras, on this machine
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DemoArgs {
+    /// Number of devices [default: 12; with --input one for each]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=DEVICES_MAX))]
+    pub(crate) devices: Option<u64>,
+    /// What the frames are [default: 640x480:rgb24; with --input as the clip says]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<FormatWish>,
+    /// Frames a second of each device, or `max` [default: 25; with --input as the clip says]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<Rate>,
+    /// How long frames are sent
+    #[arg(long, value_name = "SECONDS", value_parser = values::some_seconds, default_value = "10")]
+    pub(crate) seconds: Duration,
+    /// Frames of this clip, again and again, in place of the pattern; repeat it for more clips
+    #[arg(long, value_name = "INPUT", action = ArgAction::Append)]
+    pub(crate) input: Vec<OsString>,
+    /// Directory for the frames [default: a new one for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// What becomes of the frames [default: dir; with --rate max and no --out null]
+    #[arg(long, value_name = "KIND")]
+    pub(crate) sink: Option<SinkKind>,
+    /// Keep only the newest N frames of each device [default: 25, fewer where that is over 1 GiB]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keep_frames: Option<u64>,
+    /// Address of the live page [default: a free port of 127.0.0.1]
+    #[arg(long, value_name = "ADDR", conflicts_with = "no_dashboard")]
+    pub(crate) dashboard: Option<SocketAddr>,
+    /// Do without the live page
+    #[arg(long)]
+    pub(crate) no_dashboard: bool,
+    /// Write the summary as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,121 @@
+//! The command line.
+
+mod cert;
+mod collect;
+mod demo;
+mod per_input;
+mod send;
+mod values;
+
+pub(crate) use cert::{CertArgs, ChecksumsArgs};
+pub(crate) use collect::{CollectArgs, SinkKind};
+pub(crate) use demo::DemoArgs;
+pub(crate) use per_input::InputArgs;
+pub(crate) use send::SendArgs;
+pub(crate) use values::Rate;
+
+use catchment::session::tls::TlsFiles;
+use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done, nothing lost
+  1  frames were lost or not delivered, or the program failed
+  2  the arguments are wrong
+  3  the collector cannot be reached, or it refuses
+  4  an input cannot be opened or read to its end
+  5  a file, directory or address of this host cannot be used
+
+Results go to stdout, messages to stderr; --json makes the results JSON lines.
+RUST_LOG=debug shows what happens inside.";
+
+/// Collects frames from many devices over RDMA-shaped verbs
+#[derive(Debug, Parser)]
+#[command(name = "catchment", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Arguments {
+    /// Show what happens; twice for more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// What to do
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show it working: 12 cameras, one queue pair, a collector, all on this machine
+    Demo(DemoArgs),
+    /// Take frames from any number of sources
+    Collect(CollectArgs),
+    /// Send frames of one or more devices to a collector
+    Send(SendArgs),
+    /// Make a certificate authority and certificates for use off loopback
+    Cert(CertArgs),
+    /// Print the checksums of frames of an input
+    #[command(hide = true)]
+    Checksums(ChecksumsArgs),
+}
+
+impl Arguments {
+    /// Those of this process. Wrong ones end it with exit code 2.
+    pub(crate) fn of_process() -> Arguments {
+        let matches = Arguments::command().get_matches();
+        Arguments::of(&matches).unwrap_or_else(|error| error.exit())
+    }
+
+    fn of(matches: &clap::ArgMatches) -> Result<Arguments, clap::Error> {
+        let mut arguments = Arguments::from_arg_matches(matches)?;
+        if let (Command::Send(send), Some(matches)) =
+            (&mut arguments.command, matches.subcommand_matches("send"))
+        {
+            send.each = per_input::read(matches, Arguments::command())?;
+        }
+        Ok(arguments)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn parse_words(words: &[&str]) -> Result<Arguments, clap::Error> {
+        let matches = Arguments::command().try_get_matches_from(words)?;
+        Arguments::of(&matches)
+    }
+}
+
+/// How the control connection is protected.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Security {
+    /// Certificate of this side (PEM); needed off loopback, `catchment cert` makes it
+    #[arg(long, value_name = "FILE", requires_all = ["key", "ca"], conflicts_with = "insecure")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+    /// Certificate of the authority that the other side's certificate must be from (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Do without certificates off loopback: whoever is on the way can read and change all
+    #[arg(long)]
+    pub(crate) insecure: bool,
+}
+
+impl Security {
+    /// The files, if there are any.
+    pub(crate) fn files(&self) -> Option<TlsFiles> {
+        Some(TlsFiles {
+            cert: self.cert.clone()?,
+            key: self.key.clone()?,
+            ca: self.ca.clone()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_description_of_the_arguments_is_sound() {
+        Arguments::command().debug_assert();
+    }
+}

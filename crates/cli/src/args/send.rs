@@ -1,0 +1,104 @@
+//! Arguments of `catchment send`.
+
+use super::{InputArgs, Rate, Security, values};
+use catchment::format::FormatWish;
+use catchment::session::io::Address;
+use catchment::source::Policy;
+use clap::{ArgAction, Args, ValueEnum};
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// What happens to a frame when the collector has no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PolicyArg {
+    /// Wait for room; nothing is dropped
+    Block,
+    /// Drop the oldest frame that waits
+    DropOldest,
+    /// Drop the new frame
+    DropNewest,
+}
+
+impl From<PolicyArg> for Policy {
+    fn from(policy: PolicyArg) -> Policy {
+        match policy {
+            PolicyArg::Block => Policy::Block,
+            PolicyArg::DropOldest => Policy::DropOldest,
+            PolicyArg::DropNewest => Policy::DropNewest,
+        }
+    }
+}
+
+const AFTER_HELP: &str = "\
+--device, --format, --rate, --frames and --loop belong to the --input before them; before the
+first --input they hold for all.
+
+  catchment send --input clip.mp4 --device cam0 127.0.0.1:7117
+  catchment send --loop --input a.mp4 --device front --input b.mp4 --device rear 127.0.0.1:7117
+  my-camera | catchment send --input - --format 640x480:rgb24 --device cam0 127.0.0.1:7117
+
+Exit codes: 0 all delivered, 1 not all delivered, 2 wrong arguments, 3 no collector or refused,
+4 bad input, 5 unusable file.";
+
+/// Send frames of one or more devices to a collector, through one queue pair
+#[derive(Debug, Clone, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct SendArgs {
+    /// Where frames come from: a video file or URL (ffmpeg decodes it), FILE.y4m, FILE.raw, `-`
+    /// (stdin), a directory of pictures, `synthetic` or `synthetic:640x480:rgb24`; repeat it for
+    /// more devices
+    #[arg(long, value_name = "INPUT", required = true, action = ArgAction::Append)]
+    pub(crate) input: Vec<OsString>,
+    /// Name of the device, also that of its directory at the collector [default: the name of the
+    /// file without its ending, else camN]
+    #[arg(long, value_name = "NAME", action = ArgAction::Append)]
+    pub(crate) device: Vec<String>,
+    /// What the frames shall be, such as 640x480:rgb24, 640x480 or gray; raw input needs it
+    #[arg(long, value_name = "FORMAT", action = ArgAction::Append)]
+    pub(crate) format: Vec<FormatWish>,
+    /// Frames a second, such as 25 or 30000/1001; `native`: as the input says; `max`: as fast as
+    /// possible [default: synthetic 25, everything else max]
+    #[arg(long, value_name = "RATE", action = ArgAction::Append)]
+    pub(crate) rate: Vec<Rate>,
+    /// End the device after N frames
+    #[arg(long, value_name = "N", action = ArgAction::Append)]
+    pub(crate) frames: Vec<u64>,
+    /// Start the input again at its end, for ever
+    #[arg(long = "loop", action = ArgAction::Append, num_args = 0, default_missing_value = "true")]
+    pub(crate) repeat: Vec<bool>,
+    /// End all devices after this time
+    #[arg(long, value_name = "SECONDS", value_parser = values::some_seconds)]
+    pub(crate) seconds: Option<Duration>,
+    /// What to do with a frame when the collector has no room
+    #[arg(long, value_name = "POLICY", value_enum, default_value = "block")]
+    pub(crate) policy: PolicyArg,
+    /// Send a CRC-32C that the collector verifies (the default)
+    #[arg(long = "checksum", overrides_with = "no_checksum")]
+    _checksum: bool,
+    /// Send no checksum
+    #[arg(long)]
+    pub(crate) no_checksum: bool,
+    /// Fill frames directly in the collector's memory where that is possible (the default)
+    #[arg(long = "in-place", overrides_with = "no_in_place")]
+    _in_place: bool,
+    /// Fill frames in memory of this process, then copy them
+    #[arg(long)]
+    pub(crate) no_in_place: bool,
+    #[command(flatten)]
+    pub(crate) security: Security,
+    /// How long to wait for a collector, at the start and for the last frames [default: for ever]
+    #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
+    pub(crate) wait: Option<Duration>,
+    /// Write JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End when stdin closes: the process that started this one is gone
+    #[arg(long, hide = true)]
+    pub(crate) until_stdin_closes: bool,
+    /// The collector: HOST:PORT or unix:PATH
+    #[arg(value_name = "ADDR")]
+    pub(crate) collector: Address,
+    /// The options of each input.
+    #[arg(skip)]
+    pub(crate) each: Vec<InputArgs>,
+}

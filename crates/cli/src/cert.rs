@@ -1,0 +1,87 @@
+//! `catchment cert`: a certificate authority and certificates.
+
+use crate::args::CertArgs;
+use crate::failure::{Code, Failure, OrFail as _};
+use crate::output::{self, say};
+use catchment::session::cert::{Authority, CertError, Issued};
+use std::time::{Duration, SystemTime};
+
+/// What to do about certificates that cannot be used.
+pub(crate) const CERT_HINT: &str =
+    "`catchment cert --out DIR --name NAME` makes a certificate, its key and the authority";
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Makes the authority if there is none, then a certificate for each name.
+pub(crate) fn run(args: &CertArgs) -> Result<(), Failure> {
+    let now = SystemTime::now();
+    let authority = authority(args, now)?;
+    let validity = DAY * u32::try_from(args.days).unwrap_or(u32::MAX);
+    for names in &args.name {
+        let subjects: Vec<&str> = names.split(',').map(str::trim).collect();
+        let file_name = file_name(subjects[0]);
+        let issued = authority
+            .issue(&file_name, &subjects, now, validity)
+            .map_err(failure)?;
+        tell(args, &subjects, &issued)?;
+    }
+    Ok(())
+}
+
+fn authority(args: &CertArgs, now: SystemTime) -> Result<Authority, Failure> {
+    if args.out.join("ca.key").exists() || args.out.join("ca.pem").exists() {
+        return Authority::open(&args.out).map_err(failure);
+    }
+    let authority = Authority::create(&args.out, now).map_err(failure)?;
+    say!(
+        "made a certificate authority: {}",
+        authority.certificate().display()
+    );
+    Ok(authority)
+}
+
+/// `[::1]` and `*` cannot stand in a device-like name.
+fn file_name(subject: &str) -> String {
+    subject.replace([':', '*'], "_")
+}
+
+fn failure(error: CertError) -> Failure {
+    let wrong_words = matches!(
+        error,
+        CertError::Name(_)
+            | CertError::Reserved
+            | CertError::Subject { .. }
+            | CertError::NoSubject
+            | CertError::Validity { .. }
+    );
+    Failure::new(
+        if wrong_words {
+            Code::Usage
+        } else {
+            Code::Local
+        },
+        error,
+    )
+}
+
+fn tell(args: &CertArgs, subjects: &[&str], issued: &Issued) -> Result<(), Failure> {
+    let files = &issued.files;
+    if args.json {
+        return output::print_json(&serde_json::json!({
+            "names": subjects,
+            "cert": files.cert,
+            "key": files.key,
+            "ca": files.ca,
+            "not_after_unix_s": issued.not_after.duration_since(SystemTime::UNIX_EPOCH)
+                .map(|time| time.as_secs()).or_fail(Code::Failed)?,
+        }));
+    }
+    output::print(&format!(
+        "for {}, {} days:\n  --cert {} --key {} --ca {}\n",
+        subjects.join(", "),
+        args.days,
+        files.cert.display(),
+        files.key.display(),
+        files.ca.display()
+    ))
+}

@@ -1,0 +1,278 @@
+//! `catchment collect`: a collector until it is asked to end.
+
+use crate::args::{CollectArgs, SinkKind};
+use crate::cert::CERT_HINT;
+use crate::failure::{Code, Failure, OrFail as _};
+use crate::output::events::{
+    CollectEvent, CollectProgress, CollectSummary, CollectedDevice, Listening,
+};
+use crate::output::progress::Progress;
+use crate::output::{self, say, table, units};
+use crate::stop;
+use anyhow::{Context as _, anyhow};
+use catchment::collector::{Collector, CollectorBuilder, CollectorError};
+use catchment::observe::{
+    CollectorSnapshot, Dashboard, DashboardConfig, DeviceSnapshot, Sampler, cpu,
+};
+use catchment::sink::{DirectorySink, DiskLimit};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+/// How often progress is told.
+const TICK: Duration = Duration::from_secs(1);
+/// Devices that the table lists; of more, only those with losses.
+const DEVICES_LISTED: usize = 40;
+
+/// Collects until a signal comes.
+pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
+    let stop = stop::watch(args.until_stdin_closes, || {})?;
+    let collector = builder(args)?.start().map_err(start_failure)?;
+    let dashboard = dashboard(args, &collector)?;
+    tell_start(args, &collector, dashboard.as_ref())?;
+    let progress = if args.until_stdin_closes {
+        Progress::none()
+    } else {
+        Progress::text()
+    };
+    let mut sampler = Sampler::new(collector.metrics().clone());
+    if args.json || progress.is_shown() {
+        while !stop.wait(TICK) {
+            let snapshot = sampler.sample();
+            if args.json {
+                output::print_json(&CollectEvent::Progress(progress_of(&snapshot)))?;
+            }
+            progress.set_text(progress_text(&snapshot));
+        }
+    } else {
+        while !stop.wait(Duration::from_secs(3600)) {}
+    }
+    drop(progress);
+    let last = collector.stop();
+    drop(dashboard);
+    tell_end(args, &last)
+}
+
+fn start_failure(error: CollectorError) -> Failure {
+    let about_tls = matches!(error, CollectorError::Tls(_));
+    let failure = Failure::new(Code::Local, error);
+    if about_tls {
+        failure.hint(CERT_HINT)
+    } else {
+        failure
+    }
+}
+
+fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
+    args.path_rules().check().or_fail(Code::Usage)?;
+    let mut builder = Collector::builder(args.listen.to_string())
+        .insecure(args.security.insecure)
+        .lease(args.lease)
+        .ring_bytes_max(args.ring_bytes)
+        .path_rules(args.path_rules());
+    if let Some(files) = args.security.files() {
+        builder = builder.tls(files);
+    }
+    let Some(out) = out(args)? else {
+        return Ok(builder);
+    };
+    std::fs::create_dir_all(out)
+        .with_context(|| format!("cannot make the directory {}", out.display()))
+        .map_err(|e| {
+            Failure::new(Code::Local, e).hint("give a directory you may write to with --out")
+        })?;
+    let limit = args
+        .keep_frames
+        .map_or(DiskLimit::KeepAll, DiskLimit::KeepNewest);
+    Ok(builder.sink(DirectorySink::new(out).limit(limit)))
+}
+
+/// The directory for frames, unless they go nowhere.
+fn out(args: &CollectArgs) -> Result<Option<&Path>, Failure> {
+    match (args.sink.unwrap_or(SinkKind::Dir), &args.out) {
+        (SinkKind::Null, _) => Ok(None),
+        (SinkKind::Dir, Some(out)) => Ok(Some(out)),
+        (SinkKind::Dir, None) => {
+            let error = anyhow!("no --out: where shall the frames go?");
+            Err(Failure::new(Code::Usage, error)
+                .hint("give a directory with --out DIR, or --sink null to store nothing"))
+        }
+    }
+}
+
+/// The live page. One that the user did not ask for may fail.
+fn dashboard(args: &CollectArgs, collector: &Collector) -> Result<Option<Dashboard>, Failure> {
+    if args.no_dashboard {
+        return Ok(None);
+    }
+    let config = DashboardConfig {
+        listen: args
+            .dashboard
+            .unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        insecure_remote: args.security.insecure,
+        ..DashboardConfig::default()
+    };
+    match Dashboard::start(config, collector.metrics().clone()) {
+        Ok(dashboard) => Ok(Some(dashboard)),
+        Err(error) if args.dashboard.is_some() => Err(Failure::new(Code::Local, error)),
+        Err(error) => {
+            say!("warning: no live page: {error}");
+            Ok(None)
+        }
+    }
+}
+
+fn tell_start(
+    args: &CollectArgs,
+    collector: &Collector,
+    dashboard: Option<&Dashboard>,
+) -> Result<(), Failure> {
+    let out = out(args)?.map(|path| path.display().to_string());
+    let address = collector.local_addr().to_string();
+    let dashboard = dashboard.map(Dashboard::url);
+    if args.json {
+        return output::print_json(&CollectEvent::Listening(Listening {
+            address,
+            dashboard,
+            out,
+            pid: std::process::id(),
+        }));
+    }
+    say!("collecting at {address}; sources: catchment send --input ... {address}");
+    match out {
+        Some(out) => say!("frames go to {out}/DEVICE/"),
+        None => say!("frames are verified and not stored"),
+    }
+    if let Some(url) = dashboard {
+        say!("live page: {url}");
+    }
+    say!("Ctrl-C ends it");
+    Ok(())
+}
+
+fn progress_of(snapshot: &CollectorSnapshot) -> CollectProgress {
+    let totals = &snapshot.totals;
+    let recent = snapshot.recent.as_ref();
+    CollectProgress {
+        uptime_s: units::tenths(snapshot.uptime_s),
+        sessions_open: snapshot.sessions_open,
+        devices: snapshot.devices.iter().filter(|d| d.connected).count(),
+        frames_received: totals.frames_received,
+        frames_verified: totals.frames_verified,
+        frames_lost: totals.frames_lost,
+        frames_skipped: totals.frames_skipped,
+        bytes_received: totals.bytes_received,
+        frames_per_s: recent.map(|r| units::tenths(r.frames_per_s)),
+        bytes_per_s: recent.map(|r| r.bytes_per_s.round()),
+        latency_us_p50: recent.and_then(|r| r.latency_us_p50).map(units::tenths),
+        latency_us_p99: recent.and_then(|r| r.latency_us_p99).map(units::tenths),
+        cpu_percent: snapshot.cpu.map(|cpu| units::tenths(cpu.cpu_percent)),
+    }
+}
+
+fn progress_text(snapshot: &CollectorSnapshot) -> String {
+    let now = progress_of(snapshot);
+    format!(
+        "{} devices  {:.0} frames/s  {}/s  p50 {}  lost {}  CPU {:.0} %",
+        now.devices,
+        now.frames_per_s.unwrap_or(0.0),
+        units::bytes(now.bytes_per_s.unwrap_or(0.0)),
+        units::latency(now.latency_us_p50),
+        units::count(now.frames_lost),
+        now.cpu_percent.unwrap_or(0.0),
+    )
+}
+
+fn tell_end(args: &CollectArgs, last: &CollectorSnapshot) -> Result<(), Failure> {
+    let out = out(args)?.map(|path| path.display().to_string());
+    let summary = summary(last, out);
+    if args.json {
+        return output::print_json(&CollectEvent::Summary(summary));
+    }
+    output::print(&summary_text(&summary))
+}
+
+fn summary(last: &CollectorSnapshot, out: Option<String>) -> CollectSummary {
+    let totals = &last.totals;
+    let path = last.paths.iter().max_by_key(|path| path.sessions_total);
+    CollectSummary {
+        uptime_s: units::tenths(last.uptime_s),
+        frames_received: totals.frames_received,
+        frames_verified: totals.frames_verified,
+        frames_lost: totals.frames_lost,
+        frames_skipped: totals.frames_skipped,
+        frames_duplicate: totals.frames_duplicate,
+        checksum_errors: totals.checksum_errors,
+        sink_errors: totals.sink_errors,
+        bytes_received: totals.bytes_received,
+        latency_us_p50: last.latency.latency_us_p50.map(units::tenths),
+        latency_us_p99: last.latency.latency_us_p99.map(units::tenths),
+        latency_us_p999: last.latency.latency_us_p999.map(units::tenths),
+        latency_us_max: last.latency.latency_us_max.map(units::tenths),
+        cpu_s: cpu::usage_of_self().map_or(0.0, |usage| usage.cpu_s),
+        queue_pairs: last.sessions_total,
+        provider: path.map(|path| path.provider.clone()),
+        provider_reason: path.map(|path| path.reason.clone()),
+        sessions_refused: last.sessions_refused.values().sum(),
+        out,
+        devices: last.devices.iter().map(device).collect(),
+    }
+}
+
+fn device(device: &DeviceSnapshot) -> CollectedDevice {
+    let counters = &device.counters;
+    CollectedDevice {
+        name: device.name.clone(),
+        format: device.format.clone(),
+        frames_received: counters.frames_received,
+        frames_verified: counters.frames_verified,
+        frames_lost: counters.frames_lost,
+        frames_skipped: counters.frames_skipped,
+        bytes_received: counters.bytes_received,
+        latency_us_p50: device.latency.latency_us_p50.map(units::tenths),
+        latency_us_p99: device.latency.latency_us_p99.map(units::tenths),
+    }
+}
+
+fn summary_text(summary: &CollectSummary) -> String {
+    if summary.devices.is_empty() {
+        return "no source came\n".to_owned();
+    }
+    let heading = [
+        "device", "format", "frames", "verified", "lost", "dropped", "bytes", "p50", "p99",
+    ];
+    let mut table = table::Table::new(&heading, 2);
+    let all = summary.devices.len() <= DEVICES_LISTED;
+    for device in &summary.devices {
+        if all || device.frames_lost > 0 {
+            table.row(row(device));
+        }
+    }
+    let mut total = vec![format!("{} devices", summary.devices.len()), String::new()];
+    let sums = [
+        summary.frames_received,
+        summary.frames_verified,
+        summary.frames_lost,
+        summary.frames_skipped,
+    ];
+    total.extend(sums.map(units::count));
+    total.push(units::bytes(summary.bytes_received as f64));
+    total.push(units::latency(summary.latency_us_p50));
+    total.push(units::latency(summary.latency_us_p99));
+    table.row(total);
+    table.text()
+}
+
+fn row(device: &CollectedDevice) -> Vec<String> {
+    vec![
+        device.name.clone(),
+        device.format.clone(),
+        units::count(device.frames_received),
+        units::count(device.frames_verified),
+        units::count(device.frames_lost),
+        units::count(device.frames_skipped),
+        units::bytes(device.bytes_received as f64),
+        units::latency(device.latency_us_p50),
+        units::latency(device.latency_us_p99),
+    ]
+}

@@ -1,0 +1,136 @@
+//! A process of this program, started by this process, that tells what it does as JSON lines.
+
+use crate::failure::{Code, Failure, OrFail as _};
+use crate::output::events::{CollectEvent, SendEvent};
+use anyhow::Context as _;
+use serde::de::DeserializeOwned;
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+/// Which process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Collector,
+    Source,
+}
+
+impl Role {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Role::Collector => "collector",
+            Role::Source => "source",
+        }
+    }
+}
+
+/// What the demo's main thread hears.
+#[derive(Debug)]
+pub(super) enum Told {
+    Collector(CollectEvent),
+    Source(SendEvent),
+    /// The process writes no more: it ends.
+    Silent(Role),
+    AskedToEnd,
+}
+
+/// The process. It ends when this is dropped, and also when this process is killed: then its stdin
+/// closes.
+pub(super) struct Process {
+    role: Role,
+    child: Child,
+    stdin: Option<ChildStdin>,
+}
+
+impl Process {
+    /// Starts it with these arguments.
+    pub(super) fn start(
+        role: Role,
+        arguments: Vec<OsString>,
+        tell: Sender<Told>,
+    ) -> Result<Process, Failure> {
+        let started = Process::try_start(role, arguments, tell);
+        started
+            .with_context(|| format!("cannot start the {} process", role.name()))
+            .or_fail(Code::Failed)
+    }
+
+    fn try_start(
+        role: Role,
+        arguments: Vec<OsString>,
+        tell: Sender<Told>,
+    ) -> anyhow::Result<Process> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(arguments)
+            .args(["--json", "--until-stdin-closes"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C in the terminal is for this process, which ends the others in order.
+            .process_group(0)
+            .spawn()?;
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take();
+        let process = Process { role, child, stdin };
+        let stdout = stdout.context("it has no stdout")?;
+        thread::Builder::new()
+            .name(role.name().to_owned())
+            .spawn(move || listen(role, stdout, &tell))?;
+        Ok(process)
+    }
+
+    /// Its process id.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Asks it to end.
+    pub(super) fn ask_to_end(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Waits until it has ended; its exit code, 1 if a signal killed it.
+    pub(super) fn wait(&mut self) -> Result<u8, Failure> {
+        let status = self
+            .child
+            .wait()
+            .with_context(|| format!("cannot wait for the {} process", self.role.name()))
+            .or_fail(Code::Failed)?;
+        Ok(status
+            .code()
+            .map_or(1, |code| u8::try_from(code).unwrap_or(1)))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended, which is what we want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn listen(role: Role, stdout: ChildStdout, tell: &Sender<Told>) {
+    for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+        let told = match role {
+            Role::Collector => parse(&line, Told::Collector),
+            Role::Source => parse(&line, Told::Source),
+        };
+        if let Some(told) = told {
+            let _ = tell.send(told);
+        }
+    }
+    let _ = tell.send(Told::Silent(role));
+}
+
+fn parse<E: DeserializeOwned>(line: &str, wrap: impl Fn(E) -> Told) -> Option<Told> {
+    match serde_json::from_str(line) {
+        Ok(event) => Some(wrap(event)),
+        Err(error) => {
+            tracing::warn!(%error, line, "a line of a process of the demo makes no sense");
+            None
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What a demo does: its devices and where their frames go.
+
+use super::folder::Folder;
+use crate::args::{DemoArgs, Rate, SinkKind};
+use crate::failure::{Code, Failure, OrFail as _};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+const DEVICES: usize = 12;
+const SYNTHETIC: &str = "synthetic:640x480:rgb24";
+/// Frames of a device that stay on disk, where there is room.
+const KEEP_FRAMES: u64 = 25;
+/// Bytes that the frames on disk may take by default.
+const DISK_BYTES: u64 = 1 << 30;
+/// Bytes of a frame, where the format is not known before.
+const FRAME_BYTES: u64 = 640 * 480 * 3;
+/// How long the source waits for the collector's last word.
+const WAIT_SECONDS: &str = "30";
+
+/// Everything that follows from the arguments.
+pub(super) struct Plan {
+    pub(super) devices: usize,
+    /// Frames of each device that stay on disk.
+    pub(super) keep_frames: u64,
+    inputs: Vec<OsString>,
+    rate: Rate,
+    store: Store,
+}
+
+/// Where frames go.
+enum Store {
+    Nowhere,
+    Given(PathBuf),
+    Temporary(Folder),
+}
+
+impl Plan {
+    pub(super) fn new(args: &DemoArgs) -> Result<Plan, Failure> {
+        let clips = !args.input.is_empty();
+        let inputs = if clips {
+            args.input.clone()
+        } else {
+            vec![SYNTHETIC.into()]
+        };
+        let usual = if clips { inputs.len() } else { DEVICES };
+        let native = if clips {
+            Rate::Native
+        } else {
+            Rate::Fps(super::RATE)
+        };
+        let rate = args.rate.unwrap_or(native);
+        let devices = args.devices.map_or(usual, |devices| devices as usize);
+        let affordable = || keep_frames(args, devices);
+        Ok(Plan {
+            devices,
+            keep_frames: args.keep_frames.unwrap_or_else(affordable),
+            inputs,
+            rate,
+            store: store(args, rate)?,
+        })
+    }
+
+    /// Frames a second that each device shall send, if that is a number.
+    pub(super) fn rate_asked(&self) -> Option<f64> {
+        match self.rate {
+            Rate::Fps(rate) => Some(rate.as_f64()),
+            Rate::Max | Rate::Native => None,
+        }
+    }
+
+    /// Directory of the frames, if they are stored.
+    pub(super) fn out(&self) -> Option<&Path> {
+        match &self.store {
+            Store::Nowhere => None,
+            Store::Given(path) => Some(path),
+            Store::Temporary(folder) => Some(folder.path()),
+        }
+    }
+
+    /// Arguments of the collector process.
+    pub(super) fn collector(&self, args: &DemoArgs) -> Vec<OsString> {
+        let mut words: Vec<OsString> = ["collect", "--listen", "127.0.0.1:0"]
+            .map(Into::into)
+            .into();
+        match self.out() {
+            Some(out) => words.extend([
+                "--out".into(),
+                out.into(),
+                "--keep-frames".into(),
+                self.keep_frames.to_string().into(),
+            ]),
+            None => words.extend(["--sink", "null"].map(Into::into)),
+        }
+        if args.no_dashboard {
+            words.push("--no-dashboard".into());
+        }
+        if let Some(address) = args.dashboard {
+            words.extend(["--dashboard".into(), address.to_string().into()]);
+        }
+        words
+    }
+
+    /// Arguments of the source process.
+    pub(super) fn source(&self, args: &DemoArgs, collector: &str) -> Vec<OsString> {
+        let mut words: Vec<OsString> = ["send", "--loop", "--wait", WAIT_SECONDS]
+            .map(Into::into)
+            .into();
+        let mut option = |name: &str, value: String| words.extend([name.into(), value.into()]);
+        option("--seconds", args.seconds.as_secs_f64().to_string());
+        option("--rate", rate_word(self.rate));
+        if let Some(format) = args.format {
+            option("--format", format_word(format));
+        }
+        let width = (self.devices - 1).to_string().len();
+        for i in 0..self.devices {
+            let input = self.inputs[i % self.inputs.len()].clone();
+            let name = format!("cam{i:0width$}");
+            words.extend(["--input".into(), input, "--device".into(), name.into()]);
+        }
+        words.push(collector.into());
+        words
+    }
+}
+
+/// As many frames as 1 GiB holds, but not more than one second of a camera.
+fn keep_frames(args: &DemoArgs, devices: usize) -> u64 {
+    let whole = args.format.and_then(|wish| wish.whole().ok().flatten());
+    let frame_bytes = whole.map_or(FRAME_BYTES, |format| format.frame_bytes() as u64);
+    let all_devices = frame_bytes.saturating_mul(devices as u64).max(1);
+    (DISK_BYTES / all_devices).clamp(1, KEEP_FRAMES)
+}
+
+fn store(args: &DemoArgs, rate: Rate) -> Result<Store, Failure> {
+    let usual = match (&args.out, rate) {
+        (None, Rate::Max) => SinkKind::Null,
+        (Some(_), _) | (None, Rate::Native | Rate::Fps(_)) => SinkKind::Dir,
+    };
+    match (args.sink.unwrap_or(usual), &args.out) {
+        (SinkKind::Null, _) => Ok(Store::Nowhere),
+        (SinkKind::Dir, Some(path)) => Ok(Store::Given(path.clone())),
+        (SinkKind::Dir, None) => Ok(Store::Temporary(Folder::new().or_fail(Code::Local)?)),
+    }
+}
+
+fn rate_word(rate: Rate) -> String {
+    match rate {
+        Rate::Max => "max".to_owned(),
+        Rate::Native => "native".to_owned(),
+        Rate::Fps(rate) => rate.to_string(),
+    }
+}
+
+fn format_word(format: catchment::format::FormatWish) -> String {
+    let size = format
+        .size
+        .map(|(width, height)| format!("{width}x{height}"));
+    let pixel = format.pixel.map(|pixel| pixel.to_string());
+    let parts: Vec<String> = [size, pixel].into_iter().flatten().collect();
+    parts.join(":")
+}

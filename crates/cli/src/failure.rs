@@ -1,0 +1,132 @@
+//! How a command ends when it does not succeed: what it says, and with which exit code.
+
+use crate::output::say;
+use std::fmt::{self, Write as _};
+use std::process::ExitCode;
+
+/// Exit codes. They are part of the interface: docs/reference/cli.md lists them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// Frames were lost or not delivered, or the program failed.
+    Failed = 1,
+    /// The arguments are wrong.
+    Usage = 2,
+    /// The collector cannot be reached, or refuses.
+    Unreachable = 3,
+    /// An input cannot be opened or read to its end.
+    Input = 4,
+    /// A file, directory or address of this host cannot be used.
+    Local = 5,
+}
+
+/// Why a command did not succeed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something to tell the user.
+    Told {
+        /// The exit code.
+        code: Code,
+        /// What was wrong.
+        error: anyhow::Error,
+        /// What to do, where the error does not say it.
+        hint: Option<String>,
+    },
+    /// Another process of this command has told the user already.
+    Silent(u8),
+    /// Nobody reads our output any more, as in `catchment ... | head`.
+    OutputClosed,
+}
+
+impl Failure {
+    /// A failure with this code.
+    pub(crate) fn new(code: Code, error: impl Into<anyhow::Error>) -> Failure {
+        Failure::Told {
+            code,
+            error: error.into(),
+            hint: None,
+        }
+    }
+
+    /// The same with advice.
+    pub(crate) fn hint(self, advice: impl Into<String>) -> Failure {
+        match self {
+            Failure::Told { code, error, .. } => Failure::Told {
+                code,
+                error,
+                hint: Some(advice.into()),
+            },
+            Failure::Silent(_) | Failure::OutputClosed => self,
+        }
+    }
+
+    /// Tells the user, and gives the code to exit with.
+    pub(crate) fn report(self) -> ExitCode {
+        match self {
+            Failure::OutputClosed => ExitCode::SUCCESS,
+            Failure::Silent(code) => ExitCode::from(code),
+            Failure::Told { code, error, hint } => {
+                say!("{}", told(&error, hint.as_deref()));
+                ExitCode::from(code as u8)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Told { error, .. } => write!(f, "{error}"),
+            Failure::Silent(code) => write!(f, "exit code {code}"),
+            Failure::OutputClosed => f.write_str("the output was closed"),
+        }
+    }
+}
+
+/// The error, then its causes as far as they say something new, then the advice.
+fn told(error: &anyhow::Error, hint: Option<&str>) -> String {
+    let mut text = format!("error: {error}");
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            let _ = write!(text, "\n  because: {cause}");
+        }
+    }
+    if let Some(hint) = hint {
+        let _ = write!(text, "\nhint: {hint}");
+    }
+    text
+}
+
+/// Gives the error of a result an exit code.
+pub(crate) trait OrFail<T> {
+    /// The value, or a failure with `code`.
+    fn or_fail(self, code: Code) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<anyhow::Error>> OrFail<T> for Result<T, E> {
+    fn or_fail(self, code: Code) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(code, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::{Context as _, anyhow};
+
+    #[test]
+    fn causes_are_told_once() {
+        let inner = std::io::Error::other("disk on fire");
+        let outer = Err::<(), _>(inner)
+            .context("cannot write /out")
+            .unwrap_err();
+        let text = told(&outer, Some("use another disk"));
+        assert_eq!(
+            text,
+            "error: cannot write /out\n  because: disk on fire\nhint: use another disk"
+        );
+        let repeated = Err::<(), _>(anyhow!("no"))
+            .context("it said: no")
+            .unwrap_err();
+        assert_eq!(told(&repeated, None), "error: it said: no");
+    }
+}

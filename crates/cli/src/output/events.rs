@@ -1,0 +1,178 @@
+//! What `--json` writes: one object a line. The fields are documented in docs/reference/cli.md.
+
+use serde::{Deserialize, Serialize};
+
+/// A line of `catchment collect --json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum CollectEvent {
+    /// Sources can connect.
+    Listening(Listening),
+    /// How things go, once a second.
+    Progress(CollectProgress),
+    /// The last line.
+    Summary(CollectSummary),
+}
+
+/// Where a collector is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Listening {
+    pub(crate) address: String,
+    pub(crate) dashboard: Option<String>,
+    pub(crate) out: Option<String>,
+    pub(crate) pid: u32,
+}
+
+/// Numbers of a collector that works.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CollectProgress {
+    pub(crate) uptime_s: f64,
+    pub(crate) sessions_open: u64,
+    pub(crate) devices: usize,
+    pub(crate) frames_received: u64,
+    pub(crate) frames_verified: u64,
+    pub(crate) frames_lost: u64,
+    pub(crate) frames_skipped: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) frames_per_s: Option<f64>,
+    pub(crate) bytes_per_s: Option<f64>,
+    pub(crate) latency_us_p50: Option<f64>,
+    pub(crate) latency_us_p99: Option<f64>,
+    pub(crate) cpu_percent: Option<f64>,
+}
+
+/// All that a collector did.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CollectSummary {
+    pub(crate) uptime_s: f64,
+    pub(crate) frames_received: u64,
+    pub(crate) frames_verified: u64,
+    pub(crate) frames_lost: u64,
+    pub(crate) frames_skipped: u64,
+    pub(crate) frames_duplicate: u64,
+    pub(crate) checksum_errors: u64,
+    pub(crate) sink_errors: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) latency_us_p50: Option<f64>,
+    pub(crate) latency_us_p99: Option<f64>,
+    pub(crate) latency_us_p999: Option<f64>,
+    pub(crate) latency_us_max: Option<f64>,
+    /// Processor time of the process.
+    pub(crate) cpu_s: f64,
+    /// One for each session.
+    pub(crate) queue_pairs: u64,
+    pub(crate) provider: Option<String>,
+    pub(crate) provider_reason: Option<String>,
+    pub(crate) sessions_refused: u64,
+    pub(crate) out: Option<String>,
+    pub(crate) devices: Vec<CollectedDevice>,
+}
+
+/// One device at the collector.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CollectedDevice {
+    pub(crate) name: String,
+    pub(crate) format: String,
+    pub(crate) frames_received: u64,
+    pub(crate) frames_verified: u64,
+    pub(crate) frames_lost: u64,
+    pub(crate) frames_skipped: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) latency_us_p50: Option<f64>,
+    pub(crate) latency_us_p99: Option<f64>,
+}
+
+/// A line of `catchment send --json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum SendEvent {
+    /// There is no collector yet.
+    Waiting {
+        /// Its address.
+        collector: String,
+    },
+    /// Frames begin to flow.
+    Connected(Connected),
+    /// How things go, once a second.
+    Progress(SendProgress),
+    /// The last line.
+    Summary(SendSummary),
+}
+
+/// A source that found its collector.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Connected {
+    pub(crate) collector: String,
+    pub(crate) devices: usize,
+    pub(crate) pid: u32,
+}
+
+/// Numbers of a source that works.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SendProgress {
+    pub(crate) uptime_s: f64,
+    pub(crate) frames_sent: u64,
+    pub(crate) frames_dropped: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) reconnects: u64,
+    pub(crate) cpu_percent: Option<f64>,
+}
+
+/// All that a source did.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SendSummary {
+    /// From the first frame to the last.
+    pub(crate) seconds: f64,
+    pub(crate) frames_sent: u64,
+    /// Frames that the collector has not confirmed.
+    pub(crate) frames_undelivered: u64,
+    pub(crate) frames_dropped_oldest: u64,
+    pub(crate) frames_dropped_newest: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) block_waits: u64,
+    pub(crate) block_wait_s: f64,
+    pub(crate) reconnects: u64,
+    /// Share of one core while frames flowed.
+    pub(crate) cpu_percent: f64,
+    /// What went wrong, if anything.
+    pub(crate) errors: Vec<String>,
+    pub(crate) devices: Vec<SentDevice>,
+}
+
+/// One device at the source.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SentDevice {
+    pub(crate) name: String,
+    pub(crate) format: String,
+    pub(crate) frames_sent: u64,
+    pub(crate) frames_dropped: u64,
+    pub(crate) bytes_sent: u64,
+}
+
+/// What `catchment demo --json` writes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct DemoSummary {
+    pub(crate) devices: usize,
+    pub(crate) format: String,
+    pub(crate) seconds: f64,
+    /// Frames a second of each device; `None`: as many as possible, or as the clips say.
+    pub(crate) rate_asked: Option<f64>,
+    pub(crate) rate_achieved: f64,
+    pub(crate) frames_sent: u64,
+    pub(crate) frames_received: u64,
+    pub(crate) frames_verified: u64,
+    pub(crate) frames_lost: u64,
+    pub(crate) frames_dropped: u64,
+    pub(crate) bytes_received: u64,
+    pub(crate) throughput_bytes_per_s: f64,
+    pub(crate) latency_us_p50: Option<f64>,
+    pub(crate) latency_us_p99: Option<f64>,
+    pub(crate) latency_us_p999: Option<f64>,
+    pub(crate) cpu_percent_source: f64,
+    pub(crate) cpu_percent_collector: f64,
+    pub(crate) queue_pairs: u64,
+    pub(crate) provider: Option<String>,
+    pub(crate) provider_reason: Option<String>,
+    pub(crate) dashboard: Option<String>,
+    pub(crate) out_dir: Option<String>,
+}

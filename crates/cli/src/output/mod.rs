@@ -1,0 +1,58 @@
+//! What the command writes: results on stdout, messages on stderr.
+
+pub(crate) mod events;
+pub(crate) mod log;
+pub(crate) mod progress;
+pub(crate) mod table;
+pub(crate) mod units;
+
+use crate::failure::{Code, Failure};
+use serde::Serialize;
+use std::io::{self, Write as _};
+
+/// Writes a line to stderr, above the progress if there is one. Nobody need read it.
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::output::message(&format!($($text)*))
+    };
+}
+pub(crate) use say;
+
+/// Writes a line to stderr; see [`say`].
+pub(crate) fn message(text: &str) {
+    progress::above(|| {
+        // A closed stderr is the user's choice.
+        let _ = writeln!(io::stderr().lock(), "{text}");
+    });
+}
+
+/// Writes text to stdout.
+///
+/// # Errors
+/// [`Failure::OutputClosed`] when nobody reads it.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    progress::above(|| {
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush())
+    })
+    .map_err(|error| not_written(error))
+}
+
+/// Writes a value as one line of JSON to stdout.
+///
+/// # Errors
+/// [`Failure::OutputClosed`] when nobody reads it.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    match serde_json::to_string(value) {
+        Ok(line) => print(&format!("{line}\n")),
+        Err(error) => Err(Failure::new(Code::Failed, error)),
+    }
+}
+
+fn not_written(error: io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return Failure::OutputClosed;
+    }
+    let error = anyhow::Error::new(error).context("cannot write to stdout");
+    Failure::new(Code::Failed, error)
+}

@@ -1,0 +1,427 @@
+//! `catchment send`: inputs as the devices of one source.
+
+mod carry;
+mod feed;
+mod report;
+
+use crate::args::{InputArgs, SendArgs};
+use crate::cert::CERT_HINT;
+use crate::failure::{Code, Failure, OrFail as _};
+use crate::output::events::{Connected, SendEvent};
+use crate::output::progress::Progress;
+use crate::output::{self, say};
+use crate::stop::{self, Stop};
+use anyhow::anyhow;
+use carry::{Outcome, carry};
+use catchment::format::FrameRate;
+use catchment::input::pace::spread_phase;
+use catchment::input::{FrameInput, InputOptions, open};
+use catchment::observe::SourceSampler;
+use catchment::observe::cpu::CpuMeter;
+use catchment::session::tls::client_config;
+use catchment::source::{DeviceSpec, Source, SourceBuilder, SourceError};
+use feed::{Feed, FeedError, Schedule};
+use std::ffi::OsStr;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Threads that carry synthetic devices.
+const SHARED_THREADS: usize = 4;
+/// How often progress is told.
+const TICK: Duration = Duration::from_secs(1);
+/// How long to look for a collector before saying so.
+const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
+/// Time for the last frames after being asked to end.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(10);
+/// As good as for ever, and still a time that can be added to another.
+const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
+/// The least time to look for a collector: one try needs it.
+const WAIT_LEAST: Duration = Duration::from_millis(500);
+
+/// What the main thread waits for.
+enum Event {
+    Connected(Result<Source, SourceError>),
+    Ended(Outcome),
+    Closed(Result<(), SourceError>),
+    AskedToEnd,
+}
+
+/// Sends until the inputs end or a signal comes.
+pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
+    check_files(args)?;
+    let (tell, events) = mpsc::channel();
+    let asked = tell.clone();
+    let stop = stop::watch(args.until_stdin_closes, move || {
+        let _ = asked.send(Event::AskedToEnd);
+    })?;
+    let inputs = open_all(&args.each)?;
+    let source = connect(args, builder(args, &inputs), &tell, &events)?;
+    let sending = Sending {
+        args,
+        stop,
+        tell,
+        events,
+        cpu: CpuMeter::this_process(),
+        start: Instant::now(),
+    };
+    sending.run(source, inputs)
+}
+
+/// Certificates that cannot be used are told before anything is waited for.
+fn check_files(args: &SendArgs) -> Result<(), Failure> {
+    match args.security.files() {
+        Some(files) => client_config(&files)
+            .map(drop)
+            .map_err(|error| Failure::new(Code::Local, error).hint(CERT_HINT)),
+        None => Ok(()),
+    }
+}
+
+type Inputs = Vec<Box<dyn FrameInput>>;
+
+fn open_all(each: &[InputArgs]) -> Result<Inputs, Failure> {
+    let stdin = each.iter().filter(|one| reads_stdin(&one.input)).count();
+    if stdin > 1 {
+        let error = anyhow!("{stdin} inputs are `-`, and there is only one stdin");
+        return Err(Failure::new(Code::Usage, error).hint("use named pipes for the others"));
+    }
+    let opened = each.iter().enumerate().map(|(i, one)| open_one(i, one, 0));
+    opened.collect()
+}
+
+fn open_one(
+    index: usize,
+    one: &InputArgs,
+    first_frame: u64,
+) -> Result<Box<dyn FrameInput>, Failure> {
+    let options = InputOptions {
+        format: one.format,
+        repeat: one.repeat,
+        device: one.device.to_string(),
+        device_index: u32::try_from(index).unwrap_or(u32::MAX),
+        first_frame,
+        ..InputOptions::default()
+    };
+    open(&one.input, &options).or_fail(Code::Input)
+}
+
+fn reads_stdin(input: &OsStr) -> bool {
+    ["-", "raw:-", "y4m:-"].iter().any(|name| input == *name)
+}
+
+fn is_synthetic(input: &OsStr) -> bool {
+    let text = input.to_string_lossy();
+    text == "synthetic" || text.starts_with("synthetic:")
+}
+
+fn builder(args: &SendArgs, inputs: &Inputs) -> SourceBuilder {
+    let mut builder = Source::builder(args.collector.to_string())
+        .checksum(!args.no_checksum)
+        .in_place(!args.no_in_place)
+        .insecure(args.security.insecure);
+    if let Some(files) = args.security.files() {
+        builder = builder.tls(files);
+    }
+    if let Some(wait) = args.wait {
+        builder = builder.patience(wait.max(WAIT_LEAST));
+    }
+    for (one, input) in args.each.iter().zip(inputs) {
+        let spec = DeviceSpec::new(one.device.as_str())
+            .format(*input.format())
+            .policy(args.policy.into());
+        builder = builder.device(spec);
+    }
+    builder
+}
+
+/// Connects on a thread of its own, so that a signal can end the waiting.
+fn connect(
+    args: &SendArgs,
+    builder: SourceBuilder,
+    tell: &mpsc::Sender<Event>,
+    events: &mpsc::Receiver<Event>,
+) -> Result<Source, Failure> {
+    let answer = tell.clone();
+    spawn("connect", move || {
+        let _ = answer.send(Event::Connected(builder.connect()));
+    })?;
+    let mut limit = SAY_WAITING_AFTER;
+    loop {
+        match events.recv_timeout(limit) {
+            Ok(Event::Connected(connected)) => {
+                let source = connected.map_err(source_failure)?;
+                tell_connected(args)?;
+                return Ok(source);
+            }
+            Ok(Event::AskedToEnd) => {
+                let error = anyhow!("ended before there was a collector at {}", args.collector);
+                return Err(Failure::new(Code::Unreachable, error));
+            }
+            Ok(Event::Ended(_) | Event::Closed(_)) => {}
+            Err(_) => {
+                tell_waiting(args)?;
+                limit = FOR_EVER;
+            }
+        }
+    }
+}
+
+fn tell_waiting(args: &SendArgs) -> Result<(), Failure> {
+    let collector = args.collector.to_string();
+    say!(
+        "waiting for a collector at {collector}; start it with: catchment collect --listen {collector} --out DIR"
+    );
+    if args.json {
+        output::print_json(&SendEvent::Waiting { collector })?;
+    }
+    Ok(())
+}
+
+fn tell_connected(args: &SendArgs) -> Result<(), Failure> {
+    if args.json {
+        return output::print_json(&SendEvent::Connected(Connected {
+            collector: args.collector.to_string(),
+            devices: args.each.len(),
+            pid: std::process::id(),
+        }));
+    }
+    let devices = match &args.each[..] {
+        [one] => format!("device {}", one.device),
+        more => format!("{} devices", more.len()),
+    };
+    say!("sending {devices} to {}", args.collector);
+    Ok(())
+}
+
+/// A source that is connected.
+struct Sending<'a> {
+    args: &'a SendArgs,
+    stop: Arc<Stop>,
+    tell: mpsc::Sender<Event>,
+    events: mpsc::Receiver<Event>,
+    cpu: CpuMeter,
+    start: Instant,
+}
+
+impl Sending<'_> {
+    fn run(mut self, source: Source, inputs: Inputs) -> Result<(), Failure> {
+        let metrics = source.metrics().clone();
+        let mut sampler = SourceSampler::new(metrics.clone());
+        let progress = if self.args.until_stdin_closes {
+            Progress::none()
+        } else {
+            Progress::text()
+        };
+        let mut failures = Failures::default();
+        let mut running = self.start_feeds(&source, inputs)?;
+        let mut output_open = Ok(());
+        let mut tick = |output_open: &mut Result<(), Failure>| {
+            if (self.args.json || progress.is_shown()) && output_open.is_ok() {
+                *output_open = report::progress(self.args, &progress, &sampler.sample());
+            }
+        };
+        while running > 0 {
+            match self.events.recv_timeout(TICK) {
+                Ok(Event::Ended(outcome)) => {
+                    running -= 1;
+                    failures.of_device(outcome);
+                }
+                Ok(Event::AskedToEnd) => break,
+                Ok(Event::Connected(_) | Event::Closed(_)) => {}
+                Err(_) => tick(&mut output_open),
+            }
+        }
+        let seconds = self.start.elapsed().as_secs_f64();
+        let limit = self.close(source)?;
+        let mut give_up = Instant::now() + limit;
+        loop {
+            let left = give_up.saturating_duration_since(Instant::now());
+            match self.events.recv_timeout(left.min(TICK)) {
+                Ok(Event::Closed(closed)) => {
+                    failures.of_source(closed);
+                    break;
+                }
+                Ok(Event::Ended(outcome)) => failures.of_device(outcome),
+                Ok(Event::AskedToEnd) => give_up = give_up.min(Instant::now() + GOODBYE_LIMIT),
+                Ok(Event::Connected(_)) => {}
+                Err(_) if left.is_zero() => {
+                    failures.gave_up(limit);
+                    break;
+                }
+                Err(_) => tick(&mut output_open),
+            }
+        }
+        drop(progress);
+        let cpu = self.cpu.sample().map_or(0.0, |cpu| cpu.cpu_percent);
+        let summary = report::summary(&metrics.snapshot(), seconds, cpu, &failures);
+        let told = output_open.and_then(|()| report::tell_end(self.args, &summary));
+        failures.into_result()?;
+        told
+    }
+
+    /// Starts the threads; gives the number of devices.
+    fn start_feeds(&self, source: &Source, inputs: Inputs) -> Result<usize, Failure> {
+        let devices = inputs.len();
+        let mut shared: Vec<Vec<Feed>> = Vec::new();
+        shared.resize_with(SHARED_THREADS.min(devices), Vec::new);
+        for (i, (one, input)) in self.args.each.iter().zip(inputs).enumerate() {
+            let synthetic = is_synthetic(&one.input);
+            let feed = self.feed(source, i, one, input, synthetic)?;
+            if synthetic {
+                let thread = i % shared.len();
+                shared[thread].push(feed);
+            } else {
+                self.start_thread(vec![feed])?;
+            }
+        }
+        shared
+            .into_iter()
+            .filter(|feeds| !feeds.is_empty())
+            .try_for_each(|feeds| self.start_thread(feeds))?;
+        Ok(devices)
+    }
+
+    fn feed(
+        &self,
+        source: &Source,
+        index: usize,
+        one: &InputArgs,
+        mut input: Box<dyn FrameInput>,
+        synthetic: bool,
+    ) -> Result<Feed, Failure> {
+        let device = source.device(one.device.as_str()).map_err(source_failure)?;
+        if synthetic {
+            // The picture shows its packet number, also after a restart of this process.
+            input = open_one(index, one, device.next_packet())?;
+        }
+        let rate = feed::rate_of(one.rate, input.as_ref(), synthetic);
+        let schedule = Schedule {
+            phase: rate.map_or(Duration::ZERO, |rate: FrameRate| {
+                spread_phase(rate, index as u32, self.args.each.len() as u32)
+            }),
+            rate,
+            start: self.start,
+            time: self.args.seconds,
+            frames: one.frames,
+        };
+        Ok(Feed::new(device, input, &schedule))
+    }
+
+    fn start_thread(&self, feeds: Vec<Feed>) -> Result<(), Failure> {
+        let (stop, tell) = (self.stop.clone(), self.tell.clone());
+        spawn("carry", move || {
+            carry(feeds, &stop, |outcome| {
+                let _ = tell.send(Event::Ended(outcome));
+            });
+        })
+    }
+
+    /// Waits for the last frames on a thread of its own; gives the time to wait for that.
+    fn close(&self, source: Source) -> Result<Duration, Failure> {
+        let limit = if self.stop.is_set() {
+            GOODBYE_LIMIT
+        } else {
+            self.args.wait.map_or(FOR_EVER, |wait| wait.max(WAIT_LEAST))
+        };
+        let tell = self.tell.clone();
+        spawn("close", move || {
+            let _ = tell.send(Event::Closed(source.close(limit).map(drop)));
+        })?;
+        // The source gives up by itself at the limit, and then knows how many frames are left.
+        Ok(limit + WAIT_LEAST)
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map(drop)
+        .or_fail(Code::Failed)
+}
+
+/// What went wrong; the worst decides the exit code.
+#[derive(Default)]
+struct Failures {
+    of_inputs: Vec<Failure>,
+    of_source: Option<Failure>,
+    undelivered: u64,
+}
+
+impl Failures {
+    fn of_device(&mut self, outcome: Outcome) {
+        match outcome.result {
+            Ok(()) => {}
+            Err(FeedError::Input(error)) => {
+                let error = anyhow::Error::new(error);
+                let error = error.context(format!("device {} ended early", outcome.device));
+                self.of_inputs.push(Failure::new(Code::Input, error));
+            }
+            // That it is closed is what we asked for; all else, closing tells once for all.
+            Err(FeedError::Source(error)) => tracing::debug!(%error, "a device ended"),
+        }
+    }
+
+    fn of_source(&mut self, closed: Result<(), SourceError>) {
+        let Err(error) = closed else {
+            return;
+        };
+        if let SourceError::Undelivered { frames, .. } = error {
+            self.undelivered = frames as u64;
+        }
+        self.of_source = Some(source_failure(error));
+    }
+
+    fn gave_up(&mut self, limit: Duration) {
+        let error = anyhow!("the collector has not confirmed the last frames within {limit:?}");
+        self.of_source = Some(Failure::new(Code::Failed, error));
+    }
+
+    fn texts(&self) -> Vec<String> {
+        let all = self.of_inputs.iter().chain(&self.of_source);
+        all.map(ToString::to_string).collect()
+    }
+
+    /// Tells all but the worst, which main tells.
+    fn into_result(mut self) -> Result<(), Failure> {
+        let worst = match self.of_source {
+            Some(failure) => Some(failure),
+            None => self.of_inputs.pop(),
+        };
+        for failure in self.of_inputs {
+            failure.report();
+        }
+        worst.map_or(Ok(()), Err)
+    }
+}
+
+fn source_failure(error: SourceError) -> Failure {
+    let code = source_code(&error);
+    // That the source has ended is clear; why is what the user needs.
+    if let SourceError::Ended(cause) = &error {
+        return Failure::new(code, anyhow!("{cause}"));
+    }
+    let undelivered = matches!(error, SourceError::Undelivered { .. });
+    let failure = Failure::new(code, error);
+    if undelivered {
+        failure.hint("start the collector again, or give it more time with --wait")
+    } else {
+        failure
+    }
+}
+
+fn source_code(error: &SourceError) -> Code {
+    if let SourceError::Ended(cause) = error {
+        return source_code(cause);
+    }
+    let no_collector = matches!(
+        error,
+        SourceError::Unreachable { .. } | SourceError::Refused { .. } | SourceError::Config(_)
+    );
+    if no_collector {
+        Code::Unreachable
+    } else {
+        Code::Failed
+    }
+}

@@ -1,0 +1,118 @@
+//! What `catchment send` tells about its frames.
+
+use super::Failures;
+use crate::args::SendArgs;
+use crate::failure::Failure;
+use crate::output::events::{SendEvent, SendProgress, SendSummary, SentDevice};
+use crate::output::progress::Progress;
+use crate::output::{self, table, units};
+use catchment::observe::{SourceDeviceSnapshot, SourceSnapshot};
+
+/// Devices that the table lists.
+const DEVICES_LISTED: usize = 40;
+
+/// Tells how things go.
+pub(super) fn progress(
+    args: &SendArgs,
+    line: &Progress,
+    snapshot: &SourceSnapshot,
+) -> Result<(), Failure> {
+    let totals = &snapshot.totals;
+    let now = SendProgress {
+        uptime_s: units::tenths(snapshot.uptime_s),
+        frames_sent: totals.frames_sent,
+        frames_dropped: totals.dropped_oldest + totals.dropped_newest,
+        bytes_sent: totals.bytes_sent,
+        reconnects: snapshot.reconnects,
+        cpu_percent: snapshot.cpu.map(|cpu| units::tenths(cpu.cpu_percent)),
+    };
+    line.set_text(format!(
+        "{} devices  {} frames  {}  dropped {}  CPU {:.0} %",
+        snapshot.devices.len(),
+        units::count(now.frames_sent),
+        units::bytes(now.bytes_sent as f64),
+        units::count(now.frames_dropped),
+        now.cpu_percent.unwrap_or(0.0),
+    ));
+    if args.json {
+        output::print_json(&SendEvent::Progress(now))?;
+    }
+    Ok(())
+}
+
+/// All that the source did.
+pub(super) fn summary(
+    last: &SourceSnapshot,
+    seconds: f64,
+    cpu_percent: f64,
+    failures: &Failures,
+) -> SendSummary {
+    let totals = &last.totals;
+    SendSummary {
+        seconds: (seconds * 1e3).round() / 1e3,
+        frames_sent: totals.frames_sent,
+        frames_undelivered: failures.undelivered,
+        frames_dropped_oldest: totals.dropped_oldest,
+        frames_dropped_newest: totals.dropped_newest,
+        bytes_sent: totals.bytes_sent,
+        block_waits: totals.block_waits,
+        block_wait_s: totals.block_wait_ns as f64 / 1e9,
+        reconnects: last.reconnects,
+        cpu_percent: units::tenths(cpu_percent),
+        errors: failures.texts(),
+        devices: last.devices.iter().map(device).collect(),
+    }
+}
+
+fn device(device: &SourceDeviceSnapshot) -> SentDevice {
+    let counters = &device.counters;
+    SentDevice {
+        name: device.name.clone(),
+        format: device.format.clone(),
+        frames_sent: counters.frames_sent,
+        frames_dropped: counters.dropped_oldest + counters.dropped_newest,
+        bytes_sent: counters.bytes_sent,
+    }
+}
+
+/// Tells the end.
+pub(super) fn tell_end(args: &SendArgs, summary: &SendSummary) -> Result<(), Failure> {
+    if args.json {
+        return output::print_json(&SendEvent::Summary(summary.clone()));
+    }
+    output::print(&text(summary))
+}
+
+fn text(summary: &SendSummary) -> String {
+    let mut table = table::Table::new(&["device", "format", "frames", "dropped", "bytes"], 2);
+    if summary.devices.len() <= DEVICES_LISTED {
+        for device in &summary.devices {
+            table.row(vec![
+                device.name.clone(),
+                device.format.clone(),
+                units::count(device.frames_sent),
+                units::count(device.frames_dropped),
+                units::bytes(device.bytes_sent as f64),
+            ]);
+        }
+    }
+    if summary.devices.len() > 1 {
+        table.row(vec![
+            format!("{} devices", summary.devices.len()),
+            String::new(),
+            units::count(summary.frames_sent),
+            units::count(summary.frames_dropped_oldest + summary.frames_dropped_newest),
+            units::bytes(summary.bytes_sent as f64),
+        ]);
+    }
+    let mut text = table.text();
+    if summary.errors.is_empty() {
+        let rate = summary.bytes_sent as f64 / summary.seconds.max(1e-3);
+        text.push_str(&format!(
+            "all delivered in {:.1} s, {}/s\n",
+            summary.seconds,
+            units::bytes(rate)
+        ));
+    }
+    text
+}

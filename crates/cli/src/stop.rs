@@ -1,0 +1,138 @@
+//! Asked to end: by Ctrl-C, by SIGTERM, or because the process that started us is gone.
+
+use crate::failure::{Code, Failure, OrFail as _};
+use crate::output::say;
+use std::io::Read as _;
+use std::os::unix::process::parent_id;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Exit code after a second Ctrl-C: 128 and the number of SIGINT, as shells count.
+const INTERRUPTED_TWICE: i32 = 130;
+const ORPHAN_LOOK: Duration = Duration::from_millis(50);
+
+/// Set once, when the command shall end.
+#[derive(Debug, Default)]
+pub(crate) struct Stop {
+    asked: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    /// Asks to end.
+    pub(crate) fn set(&self) {
+        *self.lock() = true;
+        self.changed.notify_all();
+    }
+
+    /// Whether the command shall end.
+    pub(crate) fn is_set(&self) -> bool {
+        *self.lock()
+    }
+
+    /// Sleeps until `time`, or until asked to end. True if asked.
+    pub(crate) fn wait_until(&self, time: Instant) -> bool {
+        let mut asked = self.lock();
+        while !*asked {
+            let left = time.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.changed.wait_timeout(asked, left);
+            asked = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *asked
+    }
+
+    /// Sleeps for `time`, or until asked to end. True if asked.
+    pub(crate) fn wait(&self, time: Duration) -> bool {
+        self.wait_until(Instant::now() + time)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// From now on signals do not kill this process: they set the [`Stop`], then call `then`.
+/// With `until_stdin_closes`, the end of stdin does the same.
+pub(crate) fn watch(
+    until_stdin_closes: bool,
+    then: impl Fn() + Send + Sync + 'static,
+) -> Result<Arc<Stop>, Failure> {
+    let stop = Arc::new(Stop::default());
+    let asked = {
+        let stop = stop.clone();
+        Arc::new(move || {
+            stop.set();
+            then();
+        })
+    };
+    watch_signals(asked.clone()).or_fail(Code::Failed)?;
+    if until_stdin_closes {
+        let parent = parent_id();
+        spawn("stdin", move || {
+            // Nothing is ever written to it: it only tells that the other side lives.
+            let _ = std::io::stdin().lock().read(&mut [0; 64]);
+            asked();
+            end_when_orphaned(parent);
+        })
+        .or_fail(Code::Failed)?;
+    }
+    Ok(stop)
+}
+
+/// With the process that started us gone, nobody waits for a good end. It closes stdin shortly
+/// before it is gone.
+fn end_when_orphaned(parent: u32) {
+    while parent_id() == parent {
+        // The kernel gives no event for this.
+        std::thread::sleep(ORPHAN_LOOK);
+    }
+    std::process::exit(Code::Failed as i32);
+}
+
+fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    let mut signals = {
+        let _inside = runtime.enter();
+        Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        }
+    };
+    spawn("signals", move || {
+        runtime.block_on(signals.next());
+        asked();
+        runtime.block_on(signals.next());
+        say!("ended without waiting");
+        std::process::exit(INTERRUPTED_TWICE);
+    })
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(run)
+        .map(drop)
+}
