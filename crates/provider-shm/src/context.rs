@@ -59,7 +59,7 @@ pub(crate) struct State {
     ids: AtomicU64,
     first_qpn: u64,
     queue_pairs: Mutex<HashMap<u32, Weak<QpCore>>>,
-    links: Mutex<HashMap<Gid, Weak<PeerLink>>>,
+    links: Mutex<HashMap<u64, Weak<PeerLink>>>,
     events: Mutex<VecDeque<AsyncEvent>>,
     /// Queue pairs with requests that wait; the service thread looks after them.
     waiting: Mutex<Vec<u32>>,
@@ -157,29 +157,26 @@ impl State {
         }
         // Not under the lock: this waits for the peer, and the service thread needs the lock.
         let link = Arc::new(PeerLink::connect(self.gid, peer, self.next_id())?);
-        let mut links = lock(&self.links);
-        if let Some(other) = links.get(&peer).and_then(Weak::upgrade)
-            && !other.is_dead()
-        {
+        if let Some(other) = self.known_link(peer) {
             return Ok(other);
         }
+        let mut links = lock(&self.links);
         links.retain(|_, known| known.strong_count() > 0);
-        links.insert(peer, Arc::downgrade(&link));
+        links.insert(link.id(), Arc::downgrade(&link));
         service::watch_link(&self.epoll, &link)?;
         Ok(link)
     }
 
     fn known_link(&self, peer: Gid) -> Option<Arc<PeerLink>> {
-        let link = lock(&self.links).get(&peer)?.upgrade()?;
-        (!link.is_dead()).then_some(link)
-    }
-
-    pub(crate) fn link_of_id(&self, id: u64) -> Option<Arc<PeerLink>> {
         let links = lock(&self.links);
         links
             .values()
             .filter_map(Weak::upgrade)
-            .find(|link| link.id() == id)
+            .find(|link| link.gid() == peer && !link.is_dead())
+    }
+
+    pub(crate) fn link_of_id(&self, id: u64) -> Option<Arc<PeerLink>> {
+        lock(&self.links).get(&id)?.upgrade()
     }
 
     /// The service thread looks after the requests that wait on this queue pair.
@@ -240,6 +237,12 @@ impl ShmContext {
             thread: Some(thread),
             myself: Weak::clone(myself),
         }))
+    }
+
+    /// What its objects share.
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> &Arc<State> {
+        &self.state
     }
 
     fn strong(&self) -> Arc<ShmContext> {

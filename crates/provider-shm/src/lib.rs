@@ -18,6 +18,8 @@ mod context;
 mod cq;
 #[doc(hidden)]
 pub mod doorbell;
+#[cfg(test)]
+mod hostile_tests;
 mod inbox;
 mod keys;
 mod link;

@@ -293,7 +293,7 @@ impl ShmQp {
         })
     }
 
-    fn to_reset(&mut self) -> Result<(), ModifyError> {
+    fn enter_reset(&mut self) -> Result<(), ModifyError> {
         let resources = |error: catchment_verbs::mem::MemError| ModifyError::Resources {
             qpn: self.core.qpn,
             what: "a new inbox",
@@ -314,7 +314,7 @@ impl ShmQp {
         Ok(())
     }
 
-    fn to_rtr(&mut self, attr: &RtrAttr) -> Result<(), ModifyError> {
+    fn enter_rtr(&mut self, attr: &RtrAttr) -> Result<(), ModifyError> {
         self.attribute("remote qpn", attr.remote.qpn, MAX_24_BITS)?;
         self.attribute("remote psn", attr.remote.psn, MAX_24_BITS)?;
         let gid = attr.remote.gid;
@@ -363,7 +363,7 @@ impl ShmQp {
         }
     }
 
-    fn to_rts(&mut self, attr: RtsAttr) -> Result<(), ModifyError> {
+    fn enter_rts(&mut self, attr: RtsAttr) -> Result<(), ModifyError> {
         self.attribute("retry_cnt", attr.retry_cnt.into(), 7)?;
         self.attribute("rnr_retry", attr.rnr_retry.into(), 7)?;
         let mut inner = self.core.lock();
@@ -431,17 +431,18 @@ fn check_sges(asked: usize, limit: u32) -> Result<(), PostFailure> {
 
 #[inline]
 fn check_payload(wr: &SendWr<'_>) -> Result<(), PostFailure> {
-    let (inline, bytes) = (matches!(wr.payload, Payload::Inline(_)), wr.payload.bytes());
-    match wr.op {
-        SendOp::Read(_) if inline => Err(PostFailure::Payload("a READ cannot be inline")),
-        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if inline => {
-            Err(PostFailure::Payload("an atomic cannot be inline"))
-        }
-        SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if bytes != 8 => Err(
-            PostFailure::Payload("an atomic needs exactly eight local bytes"),
-        ),
-        _ => Ok(()),
-    }
+    let inline = matches!(wr.payload, Payload::Inline(_));
+    let atomic = matches!(wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
+    let why = if inline && matches!(wr.op, SendOp::Read(_)) {
+        "a READ cannot be inline"
+    } else if inline && atomic {
+        "an atomic cannot be inline"
+    } else if atomic && wr.payload.bytes() != 8 {
+        "an atomic needs exactly eight local bytes"
+    } else {
+        return Ok(());
+    };
+    Err(PostFailure::Payload(why))
 }
 
 impl QpCore {
@@ -472,8 +473,17 @@ impl QpCore {
     pub(crate) fn fail_if_linked(&self, link: u64) {
         let mut inner = self.lock();
         if inner.peer.as_ref().is_some_and(|p| p.link.id() == link) {
+            self.receive_all(&mut inner);
             self.fail_locked(&mut inner, Some("the peer's process is gone"));
         }
+        self.announce(inner);
+    }
+
+    /// To the error state because of what the peer did; its messages before that are delivered.
+    pub(crate) fn fail_by_peer(&self, reason: &str) {
+        let mut inner = self.lock();
+        self.receive_all(&mut inner);
+        self.fail_locked(&mut inner, Some(reason));
         self.announce(inner);
     }
 
@@ -509,14 +519,14 @@ impl Qp for ShmQp {
             return Err(self.illegal(to));
         }
         match transition {
-            QpTransition::ToReset => self.to_reset()?,
+            QpTransition::ToReset => self.enter_reset()?,
             QpTransition::ToInit { access } => {
                 let mut inner = self.core.lock();
                 inner.access = access;
                 self.core.set_state(QpState::Init, &inner);
             }
-            QpTransition::ToRtr(attr) => self.to_rtr(&attr)?,
-            QpTransition::ToRts(attr) => self.to_rts(attr)?,
+            QpTransition::ToRtr(attr) => self.enter_rtr(&attr)?,
+            QpTransition::ToRts(attr) => self.enter_rts(attr)?,
             QpTransition::ToSqd => {
                 let mut inner = self.core.lock();
                 inner.hold_from = self.posted;

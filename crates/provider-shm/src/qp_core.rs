@@ -242,12 +242,13 @@ impl QpCore {
 
     /// Puts a request behind those that wait.
     pub(crate) fn push_waiting(&self, inner: &mut Inner, waiting: Waiting) {
-        if inner.sends.is_empty() {
+        inner.sends.push_back(waiting);
+        let before = self.waiting.swap(inner.sends.len(), Ordering::AcqRel);
+        // After the count is there: the service thread forgets who has nothing that waits.
+        if before == 0 {
             self.send_cq.activate();
             self.context.watch_waiting(self.qpn);
         }
-        inner.sends.push_back(waiting);
-        self.waiting.store(inner.sends.len(), Ordering::Release);
     }
 
     /// Takes the oldest request that waits. Its completion must be pushed by then: afterwards the

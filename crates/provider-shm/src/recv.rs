@@ -39,6 +39,18 @@ impl QpCore {
         }
     }
 
+    /// Takes all that the peer has put and that finds a receive: before the queue pair fails for a
+    /// reason that came later than these messages.
+    pub(crate) fn receive_all(&self, inner: &mut Inner) {
+        loop {
+            let before = inner.head;
+            self.receive(inner);
+            if inner.head == before {
+                return;
+            }
+        }
+    }
+
     fn take_record(&self, inner: &mut Inner) -> Taken {
         let ring_bytes = inner.inbox.ring_bytes().into();
         let ready = match ring::ready_bytes(inner.inbox.tail(), inner.head, ring_bytes) {

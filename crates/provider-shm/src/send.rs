@@ -150,10 +150,12 @@ impl QpCore {
     /// Tells the peer that a request of ours was not allowed: its queue pair fails too
     /// (IBTA 9.7.5.2.4).
     pub(crate) fn blame(&self, connection: Option<&Connection>, status: WcStatus) {
-        let code = match status {
-            WcStatus::RemoteAccess => 1,
-            WcStatus::RemoteInvalidRequest => 2,
-            _ => return,
+        let code = if status == WcStatus::RemoteAccess {
+            1
+        } else if status == WcStatus::RemoteInvalidRequest {
+            2
+        } else {
+            return;
         };
         if let Some(connection) = connection {
             connection.link().tell(&Request::Fault {
@@ -263,38 +265,49 @@ fn begin(inner: &mut Inner, connection: &Arc<Connection>, front: &Front<'_>) -> 
     if inbox.recv_slots() == 0 || (posted.wrapping_sub(inner.begun) as i64) <= 0 {
         return Begin::NoReceive;
     }
-    if !has_room(inner, connection, 0) {
-        return Begin::NoRoom;
+    match has_room(inner, connection, 0) {
+        Ok(true) => {}
+        Ok(false) => return Begin::NoRoom,
+        Err(status) => return Begin::Done(Err(status)),
     }
-    let bytes = front.source.bytes();
-    let room = inbox.receive(inner.begun).load(Ordering::Relaxed);
-    let refuse = |kind, status| (record(kind, front), Err(status));
-    let (last, result) = match front.op {
+    if let SendOp::WriteImm(_, imm) = front.op {
         // The immediate needs a receive, but no bytes of it.
-        SendOp::WriteImm(_, imm) => {
-            match one_sided::execute(connection, &mut inner.cache, front.op, front.source) {
-                Err(Obstacle::Unknown(rkey)) => return Begin::Unknown(rkey),
-                Err(Obstacle::Failed(status)) => return Begin::Done(Err(status)),
-                Ok(written) => {
-                    let note = Record {
-                        imm: Some(*imm),
-                        message_bytes: written,
-                        ..record(Kind::WriteImm, front)
-                    };
-                    (note, Ok(written))
-                }
-            }
-        }
-        _ if room == BAD_RECEIVE => refuse(Kind::Unusable, WcStatus::RemoteOperation),
-        _ if bytes > room => refuse(Kind::TooLong, WcStatus::RemoteInvalidRequest),
-        _ => {
-            inner.begun += 1;
-            return Begin::Begun;
-        }
+        return write_imm(inner, connection, front, *imm);
+    }
+    let room = inbox.receive(inner.begun).load(Ordering::Relaxed);
+    let (kind, status) = if room == BAD_RECEIVE {
+        (Kind::Unusable, WcStatus::RemoteOperation)
+    } else if front.source.bytes() > room {
+        (Kind::TooLong, WcStatus::RemoteInvalidRequest)
+    } else {
+        inner.begun += 1;
+        return Begin::Begun;
     };
     inner.begun += 1;
-    put_record(inner, connection, &last, |_| {});
-    Begin::Done(result)
+    put_record(inner, connection, &record(kind, front), |_| {});
+    Begin::Done(Err(status))
+}
+
+fn write_imm(
+    inner: &mut Inner,
+    connection: &Arc<Connection>,
+    front: &Front<'_>,
+    imm: u32,
+) -> Begin {
+    match one_sided::execute(connection, &mut inner.cache, front.op, front.source) {
+        Err(Obstacle::Unknown(rkey)) => Begin::Unknown(rkey),
+        Err(Obstacle::Failed(status)) => Begin::Done(Err(status)),
+        Ok(written) => {
+            let note = Record {
+                imm: Some(imm),
+                message_bytes: written,
+                ..record(Kind::WriteImm, front)
+            };
+            inner.begun += 1;
+            put_record(inner, connection, &note, |_| {});
+            Begin::Done(Ok(written))
+        }
+    }
 }
 
 fn record(kind: Kind, front: &Front<'_>) -> Record {
@@ -308,13 +321,17 @@ fn record(kind: Kind, front: &Front<'_>) -> Record {
     }
 }
 
-/// Whether a record with this payload fits now. A peer whose index is wrong has no room; its
-/// queue pair is broken, and its end will be noticed.
-fn has_room(inner: &Inner, connection: &Connection, payload: usize) -> bool {
+/// Whether a record with this payload fits now.
+fn has_room(inner: &Inner, connection: &Connection, payload: usize) -> Result<bool, WcStatus> {
     let inbox = connection.inbox();
     let needed = (RECORD_HEADER_BYTES + payload).next_multiple_of(RECORD_HEADER_BYTES) as u64;
-    ring::free_bytes(inbox.head(), inner.tail, inbox.ring_bytes().into())
-        .is_ok_and(|free| free >= needed)
+    match ring::free_bytes(inbox.head(), inner.tail, inbox.ring_bytes().into()) {
+        Ok(free) => Ok(free >= needed),
+        Err(error) => {
+            tracing::warn!(%error, "the peer's queue pair is broken");
+            Err(WcStatus::RemoteOperation)
+        }
+    }
 }
 
 /// Puts a record that fits, and publishes it.
@@ -340,18 +357,22 @@ fn put_fragments(
     progress: &mut Progress,
 ) -> Outcome {
     let total = front.source.bytes();
+    let imm = if let SendOp::SendImm(imm) = front.op {
+        Some(*imm)
+    } else {
+        None
+    };
     loop {
         let left = total - progress.sent;
         let bytes = left.min(MAX_FRAGMENT_BYTES as u64) as usize;
-        if !has_room(inner, connection, bytes) {
-            return Outcome::Wait;
+        match has_room(inner, connection, bytes) {
+            Ok(true) => {}
+            Ok(false) => return Outcome::Wait,
+            Err(status) => return Outcome::Done(Err(status)),
         }
         let record = Record {
             last: bytes as u64 == left,
-            imm: match front.op {
-                SendOp::SendImm(imm) => Some(*imm),
-                _ => None,
-            },
+            imm,
             bytes: bytes as u32,
             ..record(Kind::Send, front)
         };

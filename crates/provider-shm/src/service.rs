@@ -147,6 +147,7 @@ impl Service {
             Err(Errno::MFILE | Errno::NFILE) => {
                 if !self.close_oldest_silent() {
                     tracing::warn!("no descriptor left for a peer; raise the limit (ulimit -n)");
+                    // Until some descriptor is closed, which nothing tells; not to spin meanwhile.
                     std::thread::sleep(TICK);
                 }
             }
@@ -366,6 +367,6 @@ fn fault(state: &State, gid: Gid, target: u32, status: u32) {
         } else {
             "a request of the peer is not allowed on this queue pair"
         };
-        qp.fail(Some(reason));
+        qp.fail_by_peer(reason);
     }
 }

@@ -1,0 +1,282 @@
+//! What all sessions of a collector share.
+use super::{
+    CollectorError,
+    device::{Device, Devices},
+    ring::Ring,
+    workers::Queue,
+};
+use crate::{
+    observe::CollectorMetrics,
+    session::{
+        host::Host,
+        message::{Hello, ProviderOffer, StreamGrant},
+        path::{PathChoice, PathRules, PathSide, choose},
+        refusal::{Refusal, RefusalCode},
+        registry::Registry,
+    },
+};
+use catchment_transfer::RingLayout;
+use catchment_verbs::Context;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+
+/// How long a new session waits for one that still delivers frames of the same devices.
+const HAND_OVER: Duration = Duration::from_secs(2);
+const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
+
+pub(super) struct Engine {
+    pub(super) providers: Vec<(&'static str, Arc<dyn Context>)>,
+    pub(super) host: Host,
+    pub(super) rules: PathRules,
+    pub(super) lease: Duration,
+    pub(super) ring_bytes_max: u64,
+    pub(super) devices: Devices,
+    pub(super) queue: Arc<Queue>,
+    pub(super) metrics: Arc<CollectorMetrics>,
+    pub(super) sessions: Mutex<Sessions>,
+}
+
+#[derive(Default)]
+pub(super) struct Sessions {
+    registry: Registry,
+    running: HashMap<u64, watch::Sender<Option<Refusal>>>,
+    begun: u64,
+}
+
+/// A session's place in the engine; [`Registration::release`] or dropping gives it back.
+pub(super) struct Registration {
+    engine: Arc<Engine>,
+    id: u64,
+    end: watch::Receiver<Option<Refusal>>,
+}
+
+impl Registration {
+    /// Waits until the session shall end, and says why.
+    pub(super) async fn told_to_end(&mut self) -> Refusal {
+        loop {
+            if let Some(refusal) = self.end.borrow_and_update().clone() {
+                return refusal;
+            }
+            if self.end.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Frees the devices.
+    pub(super) fn release(self) {}
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut sessions = self.engine.sessions();
+        sessions.registry.release(self.id);
+        sessions.running.remove(&self.id);
+    }
+}
+
+impl Engine {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a new session.
+    pub(super) fn register(self: &Arc<Engine>) -> Registration {
+        let (tell, end) = watch::channel(None);
+        let mut sessions = self.sessions();
+        sessions.begun += 1;
+        let id = sessions.begun;
+        sessions.running.insert(id, tell);
+        Registration {
+            engine: self.clone(),
+            id,
+            end,
+        }
+    }
+
+    /// Tells all sessions to end.
+    pub(super) fn end_all(&self, refusal: &Refusal) {
+        for tell in self.sessions().running.values() {
+            tell.send_replace(Some(refusal.clone()));
+        }
+    }
+
+    /// Sessions that have not ended.
+    pub(super) fn running(&self) -> usize {
+        self.sessions().running.len()
+    }
+
+    /// Gives the devices of the Hello to the session. An older session of the same source process
+    /// gives way; one that is about to end is waited for.
+    pub(super) async fn claim(
+        &self,
+        registration: &Registration,
+        hello: &Hello,
+    ) -> Result<(), Refusal> {
+        let deadline = Instant::now() + HAND_OVER;
+        let superseded = loop {
+            let claimed = self.sessions().registry.claim(registration.id, hello);
+            match claimed {
+                Ok(superseded) => break superseded,
+                Err(refusal) if Instant::now() >= deadline => return Err(refusal),
+                Err(_) => tokio::time::sleep(HAND_OVER_LOOK).await,
+            }
+        };
+        for id in &superseded {
+            if let Some(tell) = self.sessions().running.get(id) {
+                tell.send_replace(Some(Refusal::new(
+                    RefusalCode::Superseded,
+                    "a newer session of the same source has its devices".to_owned(),
+                    "nothing: the newer session goes on",
+                )));
+            }
+        }
+        while superseded
+            .iter()
+            .any(|id| self.sessions().running.contains_key(id))
+        {
+            if Instant::now() >= deadline {
+                return Err(Refusal::new(
+                    RefusalCode::Busy,
+                    "the source's older session still delivers frames".to_owned(),
+                    "wait; if it lasts, look why the collector's sink does not take frames",
+                ));
+            }
+            tokio::time::sleep(HAND_OVER_LOOK).await;
+        }
+        Ok(())
+    }
+
+    pub(super) fn choose_path(&self, hello: &Hello) -> Result<PathChoice, Refusal> {
+        let ours: Vec<_> = self
+            .providers
+            .iter()
+            .map(|(name, context)| ProviderOffer {
+                name: (*name).to_owned(),
+                gid: context.gid(),
+            })
+            .collect();
+        let collector = PathSide {
+            host: &self.host,
+            providers: &ours,
+        };
+        let source = PathSide {
+            host: &hello.host,
+            providers: &hello.providers,
+        };
+        choose(collector, source, &self.rules).map_err(|error| error.refusal())
+    }
+
+    pub(super) fn context(&self, provider: &str) -> Result<&Arc<dyn Context>, Refusal> {
+        let found = self.providers.iter().find(|(name, _)| *name == provider);
+        found.map(|(_, context)| context).ok_or_else(|| {
+            let reason = format!("provider {provider} was chosen and is not open");
+            Refusal::new(RefusalCode::Internal, reason, "report this")
+        })
+    }
+
+    /// The devices of the Hello, in its order.
+    pub(super) async fn open_devices(
+        self: &Arc<Engine>,
+        hello: &Hello,
+    ) -> Result<Vec<Arc<Device>>, Refusal> {
+        let engine = self.clone();
+        let wanted: Vec<_> = hello
+            .devices
+            .iter()
+            .map(|d| (d.name.to_string(), d.format.clone().unwrap_or_default()))
+            .collect();
+        let opened = tokio::task::spawn_blocking(move || {
+            let open = |(name, format): &(String, String)| engine.devices.open(name, format);
+            wanted.iter().map(open).collect::<Result<Vec<_>, _>>()
+        });
+        match opened.await {
+            Ok(Ok(devices)) => Ok(devices),
+            Ok(Err(error)) => Err(Refusal::new(
+                RefusalCode::NoResource,
+                error.to_string(),
+                "mend it at the collector; the source tries again by itself",
+            )),
+            Err(error) => Err(Refusal::new(
+                RefusalCode::Internal,
+                error.to_string(),
+                "report this",
+            )),
+        }
+    }
+
+    pub(super) fn grants(hello: &Hello, devices: &[Arc<Device>]) -> Vec<StreamGrant> {
+        let grant = |(stream, (wanted, device)): (
+            u32,
+            (&crate::session::message::Device, &Arc<Device>),
+        )| StreamGrant {
+            device: wanted.name.clone(),
+            stream,
+            next_packet: device.next_packet(),
+        };
+        (0..)
+            .zip(hello.devices.iter().zip(devices))
+            .map(grant)
+            .collect()
+    }
+
+    pub(super) fn new_epoch(&self) -> Result<u32, Refusal> {
+        random_epoch()
+            .map_err(|error| Refusal::new(RefusalCode::Internal, error.to_string(), "report this"))
+    }
+
+    pub(super) fn lease_ms(&self) -> u32 {
+        u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX)
+    }
+
+    /// Memory and queue pair as the source wishes, as far as this collector allows.
+    pub(super) async fn allocate_ring(
+        &self,
+        provider: &str,
+        hello: &Hello,
+    ) -> Result<Ring, Refusal> {
+        let wish = hello.wish;
+        let fit = self.ring_bytes_max / u64::from(wish.block_bytes);
+        let blocks = u64::from(wish.blocks).min(fit) as u32;
+        let layout = RingLayout::new(blocks, wish.block_bytes).map_err(|error| {
+            let reason = format!(
+                "a ring of {} blocks of {} bytes, cut to {blocks} by the limit of {} bytes: {error}",
+                wish.blocks, wish.block_bytes, self.ring_bytes_max
+            );
+            let remedy = "ask for smaller blocks, or raise --ring-bytes at the collector";
+            Refusal::new(RefusalCode::BadRing, reason, remedy)
+        })?;
+        let context = self.context(provider)?.clone();
+        let allocated = tokio::task::spawn_blocking(move || Ring::allocate(&context, layout)).await;
+        let failed = |error: &dyn std::fmt::Display| {
+            let reason = format!(
+                "cannot allocate a ring of {} bytes: {error}",
+                layout.total_bytes()
+            );
+            let remedy = "ask for fewer or smaller blocks, or give the collector more memory";
+            Refusal::new(RefusalCode::NoResource, reason, remedy)
+        };
+        match allocated {
+            Ok(Ok(ring)) => Ok(ring),
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+}
+
+/// A random session number that is not 0.
+fn random_epoch() -> Result<u32, CollectorError> {
+    let mut bytes = [0; 4];
+    loop {
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| CollectorError::Os("getrandom", e.into()))?;
+        match u32::from_le_bytes(bytes) {
+            0 => {}
+            epoch => return Ok(epoch),
+        }
+    }
+}

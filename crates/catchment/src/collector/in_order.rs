@@ -1,0 +1,201 @@
+//! Puts the blocks of one stream in order: by packet number, then by place in the frame.
+//!
+//! Pure. A block is handed on as soon as everything before it was; a frame of several blocks needs
+//! no more room than one block at a time.
+use catchment_transfer::BlockHeader;
+use std::collections::BTreeMap;
+
+/// Order of one stream in one session.
+pub(super) struct InOrder<B> {
+    /// Number of the frame that is expected or in progress.
+    next: u64,
+    /// Bytes of frame `next` that were handed on.
+    progress: u64,
+    /// Blocks that came too early, by packet number and place.
+    early: BTreeMap<(u64, u64), (BlockHeader, B)>,
+}
+
+/// What became of the blocks.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// Packet numbers that the source dropped on purpose.
+    pub(super) skipped: u64,
+    /// Blocks that had come before, or too late.
+    pub(super) duplicates: u64,
+    /// Blocks that waited for earlier ones.
+    pub(super) reordered: u64,
+}
+
+impl<B> InOrder<B> {
+    /// Order of a stream whose first frame is `first_packet`.
+    pub(super) fn new(first_packet: u64) -> InOrder<B> {
+        InOrder {
+            next: first_packet,
+            progress: 0,
+            early: BTreeMap::new(),
+        }
+    }
+
+    /// Number of the first frame that was not handed on whole.
+    pub(super) fn next_packet(&self) -> u64 {
+        self.next
+    }
+
+    /// Takes a block, and hands on every block whose turn has come. Blocks that come twice are
+    /// dropped.
+    pub(super) fn push(
+        &mut self,
+        header: BlockHeader,
+        block: B,
+        mut hand_on: impl FnMut(B),
+    ) -> Tally {
+        let mut tally = Tally::default();
+        match self.place(&header) {
+            Place::Now => {
+                tally.skipped += self.advance(&header);
+                hand_on(block);
+            }
+            Place::Early => {
+                tally.reordered += 1;
+                let key = (header.packet_number, header.frame_offset);
+                if self.early.insert(key, (header, block)).is_some() {
+                    tally.duplicates += 1;
+                }
+                return tally;
+            }
+            Place::Late => {
+                tally.duplicates += 1;
+                return tally;
+            }
+        }
+        while let Some((key, (header, block))) = self.early.pop_first() {
+            match self.place(&header) {
+                Place::Now => {
+                    tally.skipped += self.advance(&header);
+                    hand_on(block);
+                }
+                Place::Late => tally.duplicates += 1,
+                Place::Early => {
+                    self.early.insert(key, (header, block));
+                    break;
+                }
+            }
+        }
+        tally
+    }
+
+    fn place(&self, block: &BlockHeader) -> Place {
+        let number = block.packet_number;
+        if number < self.next || (number == self.next && block.frame_offset < self.progress) {
+            return Place::Late;
+        }
+        let begins = block.frame_offset == 0;
+        let turn = if begins {
+            // A frame in progress that the source gave up counts as skipped by the next one.
+            number - u64::from(block.skipped) <= self.next
+        } else {
+            number == self.next && block.frame_offset == self.progress
+        };
+        if turn { Place::Now } else { Place::Early }
+    }
+
+    /// Goes on behind the block; says how many numbers the source skipped.
+    fn advance(&mut self, block: &BlockHeader) -> u64 {
+        let skipped = block.packet_number - self.next;
+        self.next = block.packet_number;
+        self.progress = block.frame_offset + u64::from(block.payload_bytes);
+        if self.progress >= block.frame_bytes {
+            self.next += 1;
+            self.progress = 0;
+        }
+        skipped
+    }
+}
+
+enum Place {
+    Now,
+    Early,
+    Late,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn block(packet_number: u64, skipped: u32, part: u64, parts: u64) -> BlockHeader {
+        BlockHeader {
+            packet_number,
+            skipped,
+            payload_bytes: 10,
+            frame_offset: part * 10,
+            frame_bytes: parts * 10,
+            ..BlockHeader::default()
+        }
+    }
+
+    /// What comes out, as (packet number, part).
+    fn run(first: u64, blocks: &[BlockHeader]) -> (Vec<(u64, u64)>, Tally, u64) {
+        let mut order = InOrder::new(first);
+        let (mut out, mut sum) = (Vec::new(), Tally::default());
+        for header in blocks {
+            let tally = order.push(*header, *header, |b: BlockHeader| {
+                out.push((b.packet_number, b.frame_offset / 10));
+            });
+            sum.skipped += tally.skipped;
+            sum.duplicates += tally.duplicates;
+            sum.reordered += tally.reordered;
+        }
+        (out, sum, order.next_packet())
+    }
+
+    #[test]
+    fn frames_skipped_on_purpose_do_not_stop_the_stream() {
+        let (out, tally, next) = run(5, &[block(5, 0, 0, 1), block(9, 3, 0, 1)]);
+        assert_eq!(out, [(5, 0), (9, 0)]);
+        assert_eq!((tally.skipped, next), (3, 10));
+    }
+
+    #[test]
+    fn a_gap_holds_the_stream_until_it_is_filled() {
+        let blocks = [block(1, 0, 0, 1), block(3, 0, 0, 1), block(2, 0, 0, 1)];
+        let (out, tally, _) = run(1, &blocks);
+        assert_eq!(out, [(1, 0), (2, 0), (3, 0)]);
+        assert_eq!((tally.reordered, tally.skipped), (1, 0));
+    }
+
+    #[test]
+    fn what_came_before_is_dropped() {
+        let blocks = [block(4, 0, 0, 1), block(3, 0, 0, 1), block(4, 0, 0, 1)];
+        let (out, tally, _) = run(4, &blocks);
+        assert_eq!((out.len(), tally.duplicates), (1, 2));
+    }
+
+    #[test]
+    fn a_frame_given_up_halfway_is_skipped() {
+        let blocks = [block(0, 0, 0, 3), block(1, 1, 0, 1)];
+        let (out, tally, next) = run(0, &blocks);
+        assert_eq!(out, [(0, 0), (1, 0)]);
+        assert_eq!((tally.skipped, next), (1, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_comes_out_in_order(
+            seed in proptest::collection::vec(any::<u32>(), 40),
+            parts in 1u64..4,
+        ) {
+            let frames = 40 / parts;
+            let mut blocks: Vec<_> = (0..frames)
+                .flat_map(|n| (0..parts).map(move |p| block(100 + n, 0, p, parts)))
+                .collect();
+            let sorted: Vec<_> = blocks.iter().map(|b| (b.packet_number, b.frame_offset / 10)).collect();
+            for i in (1..blocks.len()).rev() {
+                blocks.swap(i, seed[i % seed.len()] as usize % (i + 1));
+            }
+            let (out, tally, next) = run(100, &blocks);
+            prop_assert_eq!(out, sorted);
+            prop_assert_eq!((tally.skipped, tally.duplicates, next), (0, 0, 100 + frames));
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! A collector: takes frames from any number of sources.
+//!
+//! ```text
+//! listener ─ session (tokio) ─ ring in registered memory
+//!                                   │ intake (thread of the session)
+//!                                   ▼
+//!                       in_order ─ stream ─ workers (threads) ─ device ─ sink
+//! ```
+mod device;
+mod engine;
+mod in_order;
+mod intake;
+mod ring;
+mod session;
+mod stream;
+mod workers;
+
+use crate::{
+    observe::{CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError},
+    session::{
+        host::{Host, HostError},
+        io::{
+            Address, AddressError, BindError, Listener, ListenerConfig, Rejected, ServerSecurity,
+        },
+        path::{PathError, PathRules},
+        refusal::{Refusal, RefusalCode},
+        tls::{TlsError, TlsFiles, server_config},
+    },
+    sink::{CallbackSink, NullSink, Sink},
+};
+use catchment_provider_shm::ShmProvider;
+use catchment_verbs::{Context, ModifyError, Provider, VerbsError};
+use device::Devices;
+use engine::{Engine, Sessions};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+use workers::Workers;
+
+/// How long an ending collector waits for its sessions.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// Describes a collector.
+pub struct CollectorBuilder {
+    listen: String,
+    sink: Box<dyn Sink>,
+    tls: Option<TlsFiles>,
+    insecure: bool,
+    dashboard: Option<SocketAddr>,
+    workers: usize,
+    lease: Duration,
+    ring_bytes_max: u64,
+    rules: PathRules,
+}
+
+impl CollectorBuilder {
+    /// Where the frames go. By default nowhere: they are verified and counted.
+    #[must_use]
+    pub fn sink(self, sink: impl Sink) -> CollectorBuilder {
+        CollectorBuilder {
+            sink: Box::new(sink),
+            ..self
+        }
+    }
+
+    /// Calls `function` with every frame; see [`CallbackSink`].
+    #[must_use]
+    pub fn on_frame(
+        self,
+        function: impl Fn(crate::Frame) + Send + Sync + 'static,
+    ) -> CollectorBuilder {
+        self.sink(CallbackSink::new(function))
+    }
+
+    /// Certificates for control connections; needed to listen off loopback.
+    #[must_use]
+    pub fn tls(self, files: TlsFiles) -> CollectorBuilder {
+        CollectorBuilder {
+            tls: Some(files),
+            ..self
+        }
+    }
+
+    /// Allows to listen off loopback without TLS: everybody who reaches the address can send.
+    #[must_use]
+    pub fn insecure(self, insecure: bool) -> CollectorBuilder {
+        CollectorBuilder { insecure, ..self }
+    }
+
+    /// Serves the live page and the metrics there. Off by default.
+    #[must_use]
+    pub fn dashboard(self, listen: SocketAddr) -> CollectorBuilder {
+        CollectorBuilder {
+            dashboard: Some(listen),
+            ..self
+        }
+    }
+
+    /// Threads that carry frames to the sink, at least 1. By default one for each processor, at
+    /// most 4.
+    #[must_use]
+    pub fn workers(self, workers: usize) -> CollectorBuilder {
+        CollectorBuilder {
+            workers: workers.max(1),
+            ..self
+        }
+    }
+
+    /// How long a source may be silent before it counts as dead, 100 ms to 10 min. By default 5 s.
+    #[must_use]
+    pub fn lease(self, lease: Duration) -> CollectorBuilder {
+        let lease = lease.clamp(Duration::from_millis(100), Duration::from_secs(600));
+        CollectorBuilder { lease, ..self }
+    }
+
+    /// Most memory for the ring of one source. By default 1 GiB.
+    #[must_use]
+    pub fn ring_bytes_max(self, bytes: u64) -> CollectorBuilder {
+        CollectorBuilder {
+            ring_bytes_max: bytes,
+            ..self
+        }
+    }
+
+    /// Which providers may be used.
+    #[must_use]
+    pub fn path_rules(self, rules: PathRules) -> CollectorBuilder {
+        CollectorBuilder { rules, ..self }
+    }
+
+    /// Listens, and returns when sources can connect.
+    ///
+    /// # Errors
+    /// [`CollectorError`], with what to do.
+    pub fn start(self) -> Result<Collector, CollectorError> {
+        self.rules.check()?;
+        let address: Address = self.listen.parse()?;
+        let tls = self.tls.as_ref().map(server_config).transpose()?;
+        let security = ServerSecurity {
+            tls,
+            insecure: self.insecure,
+        };
+        let metrics = CollectorMetrics::new();
+        let runtime = runtime()?;
+        let rejected = on_rejected(metrics.clone());
+        let bind = Listener::bind(&address, security, ListenerConfig::default(), rejected);
+        let listener = runtime.block_on(bind)?;
+        let local = listener.local().clone();
+        let dashboard = self.start_dashboard(&metrics)?;
+        let workers = Workers::start(self.workers)
+            .map_err(|e| CollectorError::Os("start a worker thread", e))?;
+        let engine = Arc::new(Engine {
+            providers: vec![("shm", open_shm()?)],
+            host: Host::read()?,
+            rules: self.rules,
+            lease: self.lease,
+            ring_bytes_max: self.ring_bytes_max,
+            devices: Devices::new(self.sink, metrics.clone()),
+            queue: workers.queue().clone(),
+            metrics,
+            sessions: Mutex::new(Sessions::default()),
+        });
+        runtime.spawn(accept(listener, engine.clone()));
+        Ok(Collector {
+            engine,
+            workers: Some(workers),
+            dashboard,
+            local,
+            runtime: Some(runtime),
+        })
+    }
+
+    fn start_dashboard(
+        &self,
+        metrics: &Arc<CollectorMetrics>,
+    ) -> Result<Option<Dashboard>, CollectorError> {
+        let start = |listen| {
+            let config = DashboardConfig {
+                listen,
+                ..DashboardConfig::default()
+            };
+            Dashboard::start(config, metrics.clone())
+        };
+        Ok(self.dashboard.map(start).transpose()?)
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, CollectorError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("catchment-ctl")
+        .enable_all()
+        .build()
+        .map_err(|e| CollectorError::Os("start the control thread", e))
+}
+
+fn open_shm() -> Result<Arc<dyn Context>, CollectorError> {
+    let provider = ShmProvider::new();
+    Ok(provider.open("shm0")?)
+}
+
+fn on_rejected(metrics: Arc<CollectorMetrics>) -> crate::session::io::OnRejected {
+    Arc::new(move |rejected: &Rejected| metrics.session_refused(rejected.reason.label()))
+}
+
+async fn accept(mut listener: Listener, engine: Arc<Engine>) {
+    while let Some(accepted) = listener.accept().await {
+        tokio::spawn(session::run(engine.clone(), accepted));
+    }
+}
+
+/// A running collector.
+///
+/// ```no_run
+/// use catchment::{collector::Collector, sink::DirectorySink};
+///
+/// let collector = Collector::builder("127.0.0.1:7117")
+///     .sink(DirectorySink::new("out"))
+///     .dashboard("127.0.0.1:7118".parse()?)
+///     .start()?;
+/// println!("sources connect to {}", collector.local_addr());
+/// std::thread::sleep(std::time::Duration::from_secs(60));
+/// let report = collector.stop();
+/// println!("{} frames, {} lost", report.totals.frames_received, report.totals.frames_lost);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Collector {
+    engine: Arc<Engine>,
+    workers: Option<Workers>,
+    dashboard: Option<Dashboard>,
+    local: Address,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Collector {
+    /// Begins to describe a collector that listens at `listen`: `HOST:PORT` (port 0: the system
+    /// chooses) or `unix:PATH`.
+    pub fn builder(listen: impl Into<String>) -> CollectorBuilder {
+        CollectorBuilder {
+            listen: listen.into(),
+            sink: Box::new(NullSink),
+            tls: None,
+            insecure: false,
+            dashboard: None,
+            workers: std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(4),
+            lease: Duration::from_secs(5),
+            ring_bytes_max: 1 << 30,
+            rules: PathRules::default(),
+        }
+    }
+
+    /// Where sources connect, with the port that the system chose.
+    pub fn local_addr(&self) -> &Address {
+        &self.local
+    }
+
+    /// Address of the live page, if there is one.
+    pub fn dashboard_url(&self) -> Option<String> {
+        self.dashboard.as_ref().map(Dashboard::url)
+    }
+
+    /// Live counters.
+    pub fn metrics(&self) -> &Arc<CollectorMetrics> {
+        &self.engine.metrics
+    }
+
+    /// Ends all sessions, gives what is committed to the sinks, and returns the final counters.
+    /// Sources will look for a collector again.
+    pub fn stop(mut self) -> CollectorSnapshot {
+        self.end();
+        self.engine.metrics.snapshot()
+    }
+
+    fn end(&mut self) {
+        let refusal = Refusal::new(
+            RefusalCode::ShuttingDown,
+            "the collector ends".to_owned(),
+            "start it again; the source finds it by itself",
+        );
+        let deadline = Instant::now() + END_LIMIT;
+        while self.engine.running() > 0 && Instant::now() < deadline {
+            self.engine.end_all(&refusal);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if let Some(dashboard) = self.dashboard.take() {
+            dashboard.stop();
+        }
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_millis(200));
+        }
+        if let Some(workers) = self.workers.take() {
+            workers.end();
+        }
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        if self.runtime.is_some() {
+            self.end();
+        }
+    }
+}
+
+/// A collector cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CollectorError {
+    /// The address to listen on is no address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// It cannot be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The live page cannot be served.
+    #[error(transparent)]
+    Dashboard(#[from] DashboardError),
+    /// A rule names a provider that does not exist.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// This host does not tell who it is.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The provider of verbs failed.
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    /// A queue pair did not go where it should.
+    #[error(transparent)]
+    QueuePair(#[from] ModifyError),
+    /// The operating system refused.
+    #[error("cannot {0}: {1}")]
+    Os(&'static str, #[source] std::io::Error),
+}

@@ -1,0 +1,388 @@
+//! One session: drives the handshake's state machine, sets up ring and receiving thread, tears
+//! them down.
+use super::{
+    engine::{Engine, Registration},
+    in_order::InOrder,
+    intake::{Intake, IntakeError, Lane},
+    ring::Ring,
+    stream::Stream,
+};
+use crate::{
+    observe::{SessionGuard, SourceTotals},
+    session::{
+        collector_side::{
+            CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Output,
+        },
+        io::{Accepted, Connection, RecvError, Slot},
+        message::{
+            Connect, Goodbye, Hello, Message, SourceStats, StreamDelivered, StreamStart, Welcome,
+        },
+        refusal::{Refusal, RefusalCode},
+    },
+};
+use catchment_transfer::{Receiver, ReceiverOptions};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// How often a session looks at its queue pair and receiving thread.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often it looks whether the last frames are delivered.
+const LOOK_CLOSING: Duration = Duration::from_millis(2);
+
+/// Runs a session from its Hello to its end.
+pub(super) async fn run(engine: Arc<Engine>, accepted: Accepted) {
+    let registration = engine.register();
+    let peer = accepted.connection.peer().to_string();
+    let mut session = Session {
+        machine: CollectorSide::new(Instant::now(), CollectorSideConfig::default()),
+        connection: accepted.connection,
+        slot: Some(accepted.slot),
+        hello: None,
+        setup: None,
+        running: None,
+        goodbye: None,
+        registration,
+        engine,
+    };
+    session.machine_input(Input::Message(Message::Hello(accepted.hello)));
+    let ended = Box::pin(session.drive()).await;
+    match &ended {
+        Ended::Finished => tracing::info!(%peer, "session finished"),
+        Ended::Withdrawn(refusal) => {
+            session.engine.metrics.session_refused(refusal.code.label());
+            tracing::warn!(%peer, %refusal, "session refused");
+        }
+        other => tracing::warn!(%peer, reason = %other, "session ended"),
+    }
+    session.finish().await;
+}
+
+struct Session {
+    engine: Arc<Engine>,
+    machine: CollectorSide,
+    connection: Connection,
+    /// Place among the unfinished handshakes, until Ready.
+    slot: Option<Slot>,
+    hello: Option<Hello>,
+    setup: Option<Setup>,
+    running: Option<Running>,
+    goodbye: Option<Goodbye>,
+    registration: Registration,
+}
+
+/// What Welcome promised.
+struct Setup {
+    epoch: u32,
+    provider: String,
+    reason: String,
+    ring: Ring,
+    receiver: Receiver,
+    streams: Vec<Arc<Stream>>,
+}
+
+/// What Ready set going.
+struct Running {
+    ring: Ring,
+    intake: Option<Intake>,
+    lanes: Vec<Progress>,
+    _open: SessionGuard,
+}
+
+/// How far a stream is, as other threads see it.
+struct Progress {
+    stream: Arc<Stream>,
+    next_packet: Arc<AtomicU64>,
+    lost: u64,
+}
+
+impl Session {
+    async fn drive(&mut self) -> Ended {
+        loop {
+            let mut broken = false;
+            let deadline = loop {
+                match self.machine.poll() {
+                    Output::Transmit(message) => {
+                        broken |= self.connection.send(&message).await.is_err();
+                    }
+                    Output::Event(CollectorEvent::Ended(ended)) => return ended,
+                    Output::Event(event) => self.on_event(event).await,
+                    Output::Timeout(deadline) => break deadline,
+                }
+            };
+            if broken {
+                self.machine_input(Input::Disconnected);
+                continue;
+            }
+            self.wait(deadline).await;
+        }
+    }
+
+    /// Waits for the next thing to happen and gives it to the machine.
+    async fn wait(&mut self, deadline: Option<Instant>) {
+        let look = if self.goodbye.is_some() {
+            LOOK_CLOSING
+        } else {
+            LOOK
+        };
+        let look_at = Instant::now() + look;
+        let until = deadline.map_or(look_at, |d| d.min(look_at));
+        tokio::select! {
+            message = self.connection.recv() => match message {
+                Ok(message) => self.machine_input(Input::Message(message)),
+                Err(RecvError::Decode(error)) => self.machine.refuse(error.refusal()),
+                Err(error) => {
+                    tracing::debug!(%error, "control connection lost");
+                    self.machine_input(Input::Disconnected);
+                }
+            },
+            refusal = self.registration.told_to_end() => self.machine.refuse(refusal),
+            () = tokio::time::sleep_until(until.into()) => self.look(deadline).await,
+        }
+    }
+
+    async fn look(&mut self, deadline: Option<Instant>) {
+        if deadline.is_some_and(|d| d <= Instant::now()) {
+            self.machine_input(Input::Timeout);
+            return;
+        }
+        let Some(running) = &mut self.running else {
+            return;
+        };
+        if running.intake.as_ref().is_some_and(Intake::has_ended) {
+            let found = end_intake(running.intake.take()).await;
+            if let Err(error) = found {
+                self.machine.refuse(misbehaved(&error));
+            }
+        } else if running.ring.is_broken() {
+            self.machine_input(Input::Disconnected);
+        } else if let Some(delivered) = self.delivered() {
+            if let Err(error) = self.machine.goodbye_ack(delivered) {
+                tracing::error!(%error, "fault of this program");
+            }
+        }
+    }
+
+    fn machine_input(&mut self, input: Input) {
+        self.machine.handle(Instant::now(), input);
+    }
+
+    async fn on_event(&mut self, event: CollectorEvent) {
+        let result = match event {
+            CollectorEvent::Hello(hello) => self.on_hello(hello).await,
+            CollectorEvent::Connect(connect) => self.on_connect(connect).await,
+            CollectorEvent::Stats(stats) => {
+                self.on_stats(&stats);
+                Ok(())
+            }
+            CollectorEvent::Goodbye(goodbye) => {
+                self.goodbye = Some(goodbye);
+                Ok(())
+            }
+            CollectorEvent::Ended(_) => Ok(()),
+        };
+        if let Err(refusal) = result {
+            self.machine.refuse(refusal);
+        }
+    }
+
+    async fn on_hello(&mut self, hello: Hello) -> Result<(), Refusal> {
+        let choice = self.engine.choose_path(&hello)?;
+        self.engine.claim(&self.registration, &hello).await?;
+        let devices = self.engine.open_devices(&hello).await?;
+        let epoch = self.engine.new_epoch()?;
+        let ring = self.engine.allocate_ring(&choice.provider, &hello).await?;
+        let options = ReceiverOptions {
+            crc_decides: !self.engine.context(&choice.provider)?.caps().data_in_order,
+        };
+        let receiver = Receiver::new(ring.mr.clone(), ring.layout, u64::from(epoch), options)
+            .map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string(), "report this"))?;
+        let welcome = Welcome {
+            protocol: hello
+                .protocol
+                .common(crate::session::message::ProtocolRange::OURS)
+                .unwrap_or(crate::session::message::PROTOCOL_VERSION),
+            epoch,
+            provider: choice.provider.clone(),
+            reason: choice.reason.clone(),
+            ring: ring.describe(),
+            endpoint: ring.endpoint(),
+            lease_ms: self.engine.lease_ms(),
+            streams: Engine::grants(&hello, &devices),
+        };
+        self.setup = Some(Setup {
+            epoch,
+            provider: choice.provider,
+            reason: choice.reason,
+            ring,
+            receiver,
+            streams: devices
+                .into_iter()
+                .map(|d| Arc::new(Stream::new(d)))
+                .collect(),
+        });
+        self.hello = Some(hello);
+        self.machine
+            .welcome(Instant::now(), welcome)
+            .map_err(|e| fault(&e))
+    }
+
+    async fn on_connect(&mut self, connect: Connect) -> Result<(), Refusal> {
+        let setup = self
+            .setup
+            .take()
+            .ok_or_else(|| fault(&"no ring at Connect"))?;
+        let mut ring = setup.ring;
+        let endpoint = connect.endpoint;
+        let (ring, connected) = tokio::task::spawn_blocking(move || {
+            let connected = ring.connect(endpoint);
+            (ring, connected)
+        })
+        .await
+        .map_err(|e| fault(&e))?;
+        connected.map_err(|e| {
+            let remedy = "check that source and collector can reach each other over this provider";
+            Refusal::new(RefusalCode::NoPath, e.to_string(), remedy)
+        })?;
+        let lanes = lanes(&setup.streams, &connect.streams);
+        let numbers = lanes
+            .iter()
+            .map(|lane| Progress {
+                stream: lane.stream.clone(),
+                next_packet: lane.next_packet.clone(),
+                lost: lane.lost,
+            })
+            .collect();
+        let watch = setup
+            .receiver
+            .watch()
+            .ok_or_else(|| fault(&"the provider has no doorbell"))?;
+        let intake = Intake::start(setup.receiver, watch, lanes, self.engine.queue.clone())
+            .map_err(|e| Refusal::new(RefusalCode::NoResource, e.to_string(), "try again"))?;
+        setup
+            .streams
+            .iter()
+            .for_each(|s| s.device().metrics().set_connected(true));
+        tracing::info!(peer = %self.connection.peer(), epoch = setup.epoch, streams = setup.streams.len(),
+            provider = %setup.provider, reason = %setup.reason, "session ready");
+        self.running = Some(Running {
+            ring,
+            intake: Some(intake),
+            lanes: numbers,
+            _open: self
+                .engine
+                .metrics
+                .session_opened(&setup.provider, &setup.reason),
+        });
+        self.slot = None;
+        self.machine.ready(Instant::now()).map_err(|e| fault(&e))
+    }
+
+    fn on_stats(&self, stats: &SourceStats) {
+        let (Some(running), Some(hello)) = (&self.running, &self.hello) else {
+            return;
+        };
+        for report in &stats.streams {
+            let Some(lane) = running.lanes.get(report.stream as usize) else {
+                continue;
+            };
+            let totals = SourceTotals {
+                frames_sent: report.sent_frames,
+                dropped_oldest: report.dropped_oldest,
+                dropped_newest: report.dropped_newest,
+            };
+            lane.stream
+                .device()
+                .metrics()
+                .source_reported(hello.instance, totals);
+        }
+    }
+
+    /// How far every stream is, once all that Goodbye announced is with the sinks.
+    fn delivered(&self) -> Option<Vec<StreamDelivered>> {
+        let (running, goodbye) = (self.running.as_ref()?, self.goodbye.as_ref()?);
+        goodbye
+            .streams
+            .iter()
+            .map(|end| {
+                let lane = running.lanes.get(end.stream as usize)?;
+                let next_packet = lane.next_packet.load(Ordering::Acquire);
+                let done = next_packet >= end.end_packet && lane.stream.is_idle();
+                done.then_some(StreamDelivered {
+                    stream: end.stream,
+                    next_packet,
+                    frames: lane.stream.delivered(),
+                    lost: lane.lost,
+                })
+            })
+            .collect()
+    }
+
+    /// Takes what is still in the ring, waits until it is with the sinks, frees the devices.
+    async fn finish(mut self) {
+        self.slot = None;
+        if let Some(running) = &mut self.running {
+            if let Err(error) = end_intake(running.intake.take()).await {
+                tracing::warn!(%error, "the source misbehaved; its session ended");
+            }
+            for lane in &running.lanes {
+                while !lane.stream.is_idle() {
+                    tokio::time::sleep(LOOK_CLOSING).await;
+                }
+            }
+            running
+                .lanes
+                .iter()
+                .for_each(|lane| lane.stream.device().metrics().set_connected(false));
+        }
+        self.registration.release();
+    }
+}
+
+async fn end_intake(intake: Option<Intake>) -> Result<(), IntakeError> {
+    let Some(intake) = intake else {
+        return Ok(());
+    };
+    let ended = tokio::task::spawn_blocking(move || intake.end()).await;
+    ended.unwrap_or(Ok(()))
+}
+
+/// The order of every stream, from where the source says it begins. Numbers between what the
+/// collector has and that are lost.
+fn lanes(streams: &[Arc<Stream>], starts: &[StreamStart]) -> Vec<Lane> {
+    let mut first_packets = vec![0; streams.len()];
+    for start in starts {
+        if let Some(first) = first_packets.get_mut(start.stream as usize) {
+            *first = start.first_packet;
+        }
+    }
+    let lane = |(stream, first): (&Arc<Stream>, u64)| {
+        let next = stream.device().next_packet();
+        let lost = next.map_or(0, |next| first.saturating_sub(next));
+        stream.device().metrics().frames_lost(lost);
+        Lane {
+            lost,
+            order: InOrder::new(first),
+            stream: stream.clone(),
+            next_packet: Arc::new(AtomicU64::new(first)),
+        }
+    };
+    streams.iter().zip(first_packets).map(lane).collect()
+}
+
+fn misbehaved(error: &IntakeError) -> Refusal {
+    let remedy = "use a source that follows docs/spec/block.md";
+    Refusal::new(RefusalCode::BadMessage, error.to_string(), remedy)
+}
+
+fn fault(what: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new(
+        RefusalCode::Internal,
+        what.to_string(),
+        "report this with the collector's log",
+    )
+}

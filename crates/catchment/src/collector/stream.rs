@@ -1,0 +1,224 @@
+//! One device within one session: blocks in order on one side, frames to the sink on the other.
+//!
+//! The receiving thread of the session pushes blocks; a worker of [`super::workers`] pops them. A
+//! stream is in the hands of one worker at a time, which is what keeps its frames in order.
+use super::device::Device;
+use crate::{
+    Frame,
+    frame::FrameBytes,
+    sink::{Rejected, SinkError},
+};
+use catchment_transfer::ReceivedBlock;
+use crossbeam_queue::SegQueue;
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Frames that a worker takes from one stream before it looks at others.
+const FRAMES_A_TURN: usize = 16;
+
+/// What a worker's turn left behind.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Nothing more to do.
+    Idle,
+    /// More blocks are waiting.
+    More,
+    /// The sink refused a frame; try again after a while.
+    Stalled,
+}
+
+pub(super) struct Stream {
+    device: Arc<Device>,
+    blocks: SegQueue<ReceivedBlock>,
+    /// Blocks pushed and not yet with the sink.
+    waiting: AtomicU64,
+    /// Frames that the sink took in this session.
+    delivered: AtomicU64,
+    /// Whether a worker has the stream or it waits for one.
+    scheduled: AtomicBool,
+    assembly: Mutex<Assembly>,
+}
+
+/// What the worker keeps between its turns.
+#[derive(Default)]
+struct Assembly {
+    partial: Option<Partial>,
+    rejected: Option<Frame>,
+}
+
+/// A frame of several blocks of which the last is not here yet.
+struct Partial {
+    packet_number: u64,
+    /// Whether all its blocks had a checksum.
+    verified: bool,
+    bytes: Vec<u8>,
+}
+
+impl Stream {
+    pub(super) fn new(device: Arc<Device>) -> Stream {
+        Stream {
+            device,
+            blocks: SegQueue::new(),
+            waiting: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            scheduled: AtomicBool::new(false),
+            assembly: Mutex::default(),
+        }
+    }
+
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Frames that the sink took in this session.
+    pub(super) fn delivered(&self) -> u64 {
+        self.delivered.load(Ordering::Relaxed)
+    }
+
+    /// Takes the next block in order. True if a worker must be given the stream.
+    pub(super) fn push(&self, block: ReceivedBlock) -> bool {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.blocks.push(block);
+        !self.scheduled.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether everything pushed has reached the sink.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0 && !self.scheduled.load(Ordering::Acquire)
+    }
+
+    /// A worker's turn.
+    pub(super) fn work(&self) -> Turn {
+        let mut assembly = self.assembly.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..FRAMES_A_TURN {
+            match self.step(&mut assembly) {
+                Step::Done => {}
+                Step::Stalled => return Turn::Stalled,
+                Step::Empty => {
+                    drop(assembly);
+                    return self.leave();
+                }
+            }
+        }
+        Turn::More
+    }
+
+    /// Gives the stream back, unless a block came in this moment.
+    fn leave(&self) -> Turn {
+        self.scheduled.store(false, Ordering::SeqCst);
+        if self.blocks.is_empty() || self.scheduled.swap(true, Ordering::SeqCst) {
+            Turn::Idle
+        } else {
+            Turn::More
+        }
+    }
+
+    fn step(&self, assembly: &mut Assembly) -> Step {
+        if let Some(frame) = assembly.rejected.take() {
+            return self.offer(assembly, frame);
+        }
+        let Some(block) = self.blocks.pop() else {
+            return Step::Empty;
+        };
+        if !self.device.verify(&block) {
+            assembly.partial = None;
+            self.done();
+            return Step::Done;
+        }
+        match self.assemble(assembly, block) {
+            Some(frame) => self.offer(assembly, frame),
+            None => {
+                self.done();
+                Step::Done
+            }
+        }
+    }
+
+    /// A whole frame, if the block completes one.
+    ///
+    /// The last block of a frame is kept with it, so that the source sees it released only when
+    /// the sink has the frame: until then the source can send the frame again.
+    fn assemble(&self, assembly: &mut Assembly, block: ReceivedBlock) -> Option<Frame> {
+        let header = *block.header();
+        let checked = header.crc().is_some();
+        let frame = |verified, bytes| Frame {
+            device: self.device.name().clone(),
+            packet_number: header.packet_number,
+            capture_time_ns: header.capture_time_ns,
+            verified,
+            bytes,
+        };
+        if header.frame_bytes == u64::from(header.payload_bytes) {
+            assembly.partial = None;
+            return Some(frame(checked, FrameBytes::Block(block)));
+        }
+        if header.frame_offset == 0 {
+            assembly.partial = Some(Partial {
+                packet_number: header.packet_number,
+                verified: true,
+                bytes: Vec::new(),
+            });
+        }
+        let partial = assembly.partial.as_mut()?;
+        let fits = partial.packet_number == header.packet_number
+            && partial.bytes.len() as u64 == header.frame_offset;
+        if !fits {
+            assembly.partial = None;
+            return None;
+        }
+        partial.verified &= checked;
+        block
+            .payload()
+            .for_each_chunk(|chunk| partial.bytes.extend_from_slice(chunk));
+        if (partial.bytes.len() as u64) < header.frame_bytes {
+            return None;
+        }
+        let Partial {
+            verified, bytes, ..
+        } = assembly.partial.take()?;
+        let last = Some(block);
+        Some(frame(
+            verified,
+            FrameBytes::Assembled { bytes, _last: last },
+        ))
+    }
+
+    fn offer(&self, assembly: &mut Assembly, frame: Frame) -> Step {
+        match self.device.deliver(frame, now_ns()) {
+            Ok(()) => {
+                self.delivered.fetch_add(1, Ordering::Relaxed);
+                self.done();
+                Step::Done
+            }
+            Err(Rejected { frame, error }) => {
+                self.report(&error);
+                assembly.rejected = Some(frame);
+                Step::Stalled
+            }
+        }
+    }
+
+    fn done(&self) {
+        self.waiting.fetch_sub(1, Ordering::Release);
+    }
+
+    fn report(&self, error: &SinkError) {
+        tracing::warn!(device = %self.device.name(), %error, "the sink refused a frame; the device waits");
+    }
+}
+
+enum Step {
+    Done,
+    Stalled,
+    Empty,
+}
+
+fn now_ns() -> u64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
+    since_epoch.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
+}

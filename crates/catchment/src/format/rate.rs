@@ -1,0 +1,111 @@
+//! Frames per second as a fraction, because 29.97 is 30000/1001 and drifts otherwise.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::quoted;
+
+/// Frames per second: `num / den`, both greater than 0.
+///
+/// Written as `25`, `30000/1001` or `29.97` (which means 2997/100).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FrameRate {
+    num: u32,
+    den: u32,
+}
+
+impl FrameRate {
+    /// `num / den` frames per second, `None` if either is 0.
+    pub const fn new(num: u32, den: u32) -> Option<Self> {
+        if num == 0 || den == 0 {
+            None
+        } else {
+            Some(Self { num, den })
+        }
+    }
+
+    /// The numerator.
+    pub fn num(&self) -> u32 {
+        self.num
+    }
+
+    /// The denominator.
+    pub fn den(&self) -> u32 {
+        self.den
+    }
+
+    /// Frames per second, rounded to the nearest double.
+    pub fn as_f64(&self) -> f64 {
+        f64::from(self.num) / f64::from(self.den)
+    }
+
+    /// When frame `number` is due, counted from frame 0. Computed from the number, not summed,
+    /// so it never drifts; rounded up to whole nanoseconds, so it is never early.
+    pub fn time_of(&self, number: u64) -> Duration {
+        const NS_PER_S: u128 = 1_000_000_000;
+        let ticks = u128::from(number) * u128::from(self.den) * NS_PER_S;
+        let ns = ticks.div_ceil(u128::from(self.num));
+        let s = u64::try_from(ns / NS_PER_S).unwrap_or(u64::MAX);
+        Duration::new(s, (ns % NS_PER_S) as u32)
+    }
+
+    /// How many frames are due before `elapsed` or at it: the number of the first one that is
+    /// not yet due, 0 only before frame 0 (never, as frame 0 is due at once).
+    pub(crate) fn due_by(&self, elapsed: Duration) -> u64 {
+        const NS_PER_S: u128 = 1_000_000_000;
+        let latest = elapsed.as_nanos() * u128::from(self.num) / (u128::from(self.den) * NS_PER_S);
+        u64::try_from(latest + 1).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for FrameRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.den == 1 {
+            write!(f, "{}", self.num)
+        } else {
+            write!(f, "{}/{}", self.num, self.den)
+        }
+    }
+}
+
+impl FromStr for FrameRate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let parsed = match text.split_once('/') {
+            Some((num, den)) => number(num).zip(number(den)),
+            None => decimal(text),
+        };
+        parsed
+            .and_then(|(num, den)| Self::new(num, den))
+            .ok_or_else(|| RateError {
+                value: quoted(text),
+            })
+    }
+}
+
+fn number(digits: &str) -> Option<u32> {
+    if digits.bytes().all(|b| b.is_ascii_digit()) {
+        digits.parse().ok()
+    } else {
+        None
+    }
+}
+
+/// `29.97` as (2997, 100).
+fn decimal(text: &str) -> Option<(u32, u32)> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let den = 10u32.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    number(&format!("{whole}{fraction}")).map(|num| (num, den))
+}
+
+/// A text that is no [`FrameRate`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "frame rate {value} is not a number of frames per second above 0; write for example 25, 29.97 or 30000/1001"
+)]
+pub struct RateError {
+    /// What was given, quoted.
+    pub value: String,
+}

@@ -1,0 +1,151 @@
+//! A frame as a collector hands it out.
+use catchment_transfer::ReceivedBlock;
+use catchment_verbs::mem::VolatileSlice;
+use std::{
+    fmt, io,
+    os::fd::AsFd,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+/// A received frame: its bytes and where they come from.
+///
+/// A frame that fits one block still lies in the collector's registered memory, where the source
+/// (or its network adapter) wrote it. Dropping the frame gives the block back to the source, so a
+/// program may keep frames for a while, in any order, and gets no new ones of that device once it
+/// holds all blocks that the device may use.
+pub struct Frame {
+    pub(crate) device: Arc<str>,
+    pub(crate) packet_number: u64,
+    pub(crate) capture_time_ns: u64,
+    pub(crate) verified: bool,
+    pub(crate) bytes: FrameBytes,
+}
+
+/// Where the bytes of a frame are.
+pub(crate) enum FrameBytes {
+    /// In one block of registered memory.
+    Block(ReceivedBlock),
+    /// Copied together from several blocks. The last block is given back with the frame.
+    Assembled {
+        bytes: Vec<u8>,
+        _last: Option<ReceivedBlock>,
+    },
+}
+
+impl Frame {
+    /// Name of the device that captured it.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Number of the frame in its device's stream. A number that is missing was dropped by the
+    /// source on purpose, or is lost; the counters say which.
+    pub fn packet_number(&self) -> u64 {
+        self.packet_number
+    }
+
+    /// When the source captured it, by the source's clock.
+    pub fn capture_time(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_nanos(self.capture_time_ns)
+    }
+
+    /// Whether the source sent a checksum. It was right then: a frame with a wrong one is not
+    /// delivered.
+    pub fn is_verified(&self) -> bool {
+        self.verified
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> usize {
+        match &self.bytes {
+            FrameBytes::Block(block) => block.payload().bytes(),
+            FrameBytes::Assembled { bytes, .. } => bytes.len(),
+        }
+    }
+
+    /// Copies `out.len()` bytes from `offset` on.
+    ///
+    /// # Panics
+    /// If the range is not in the frame, as slicing does.
+    pub fn read_at(&self, offset: usize, out: &mut [u8]) {
+        match &self.bytes {
+            FrameBytes::Block(block) => match block.payload().read_at(offset, out) {
+                Ok(()) => {}
+                Err(error) => panic!("read_at: {error}"),
+            },
+            FrameBytes::Assembled { bytes, .. } => {
+                out.copy_from_slice(&bytes[offset..offset + out.len()]);
+            }
+        }
+    }
+
+    /// All bytes in a new vector.
+    pub fn to_vec(&self) -> Vec<u8> {
+        match &self.bytes {
+            FrameBytes::Block(block) => block.payload().to_vec(),
+            FrameBytes::Assembled { bytes, .. } => bytes.clone(),
+        }
+    }
+
+    /// The registered memory, for a frame of one block. See [`VolatileSlice`] for what may be done
+    /// with it.
+    pub fn memory(&self) -> Option<VolatileSlice<'_>> {
+        match &self.bytes {
+            FrameBytes::Block(block) => Some(block.payload()),
+            FrameBytes::Assembled { .. } => None,
+        }
+    }
+
+    /// Shows the bytes in order as plain slices of a few kilobytes.
+    pub fn for_each_chunk(&self, mut see: impl FnMut(&[u8])) {
+        match &self.bytes {
+            FrameBytes::Block(block) => block.payload().for_each_chunk(see),
+            FrameBytes::Assembled { bytes, .. } => see(bytes),
+        }
+    }
+
+    /// Writes the frame to a file or pipe; from registered memory without a copy in this process.
+    ///
+    /// # Errors
+    /// What the system says; [`io::ErrorKind::WriteZero`] if it takes no more.
+    pub fn write_to(&self, fd: impl AsFd) -> io::Result<()> {
+        let fd = fd.as_fd();
+        let total = self.bytes();
+        let mut done = 0;
+        while done < total {
+            let written = match self.write_some(done, fd) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                other => other?,
+            };
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            done += written;
+        }
+        Ok(())
+    }
+
+    fn write_some(&self, from: usize, fd: std::os::fd::BorrowedFd<'_>) -> io::Result<usize> {
+        match &self.bytes {
+            FrameBytes::Block(block) => {
+                let payload = block.payload();
+                payload
+                    .subslice(from, payload.bytes() - from)
+                    .map_err(io::Error::other)?
+                    .write_to_fd(fd)
+            }
+            FrameBytes::Assembled { bytes, .. } => Ok(rustix::io::write(fd, &bytes[from..])?),
+        }
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame")
+            .field("device", &self.device)
+            .field("packet_number", &self.packet_number)
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}

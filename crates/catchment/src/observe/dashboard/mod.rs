@@ -1,0 +1,176 @@
+//! The live page: a small HTTP server beside the collector.
+//!
+//! It runs on a thread of its own and only reads, so that nothing a viewer does can hold up a
+//! frame. With no page open it sleeps in `epoll`; all sampling is driven by the requests of viewers.
+//! It listens on loopback unless told otherwise, answers only to hosts it knows ([`guard`]) and has
+//! no route that changes anything.
+//!
+//! | path | content |
+//! |---|---|
+//! | `/` | the page, one file without anything external |
+//! | `/metrics` | Prometheus text |
+//! | `/api/status` | [`CollectorSnapshot`](super::CollectorSnapshot) as JSON |
+//! | `/api/events` | the same as server-sent events, two a second |
+//! | `/api/preview/DEVICE.png` | the last picture of a device; 204 when there is none yet |
+
+mod guard;
+mod listener;
+mod live;
+mod routes;
+
+use super::metrics::CollectorMetrics;
+use live::Live;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// Where the live page listens and to whom it answers.
+#[derive(Debug, Clone)]
+pub struct DashboardConfig {
+    /// Address of its own; port 0 takes a free one. Default `127.0.0.1:0`.
+    pub listen: SocketAddr,
+    /// Allows an address that other machines reach. There is neither TLS nor a password: everybody
+    /// who reaches the address sees the pictures. Default false.
+    pub insecure_remote: bool,
+    /// Names by which browsers may call the page, besides `localhost` and IP addresses.
+    pub host_names: Vec<String>,
+}
+
+impl Default for DashboardConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            insecure_remote: false,
+            host_names: Vec::new(),
+        }
+    }
+}
+
+/// Why the live page could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DashboardError {
+    /// An address that other machines reach was given without saying that this is meant.
+    #[error(
+        "the live page at {listen} would show its pictures to every machine that reaches that \
+         address; listen on 127.0.0.1 and forward the port (ssh -L), or allow it as insecure"
+    )]
+    NotLoopback {
+        /// The address given.
+        listen: SocketAddr,
+    },
+    /// The address could not be taken.
+    #[error("the live page cannot listen on {listen}: {source}; choose another address or port 0")]
+    Listen {
+        /// The address given.
+        listen: SocketAddr,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The thread of the page or its event loop could not be made.
+    #[error("cannot start the thread of the live page: {0}")]
+    Thread(std::io::Error),
+}
+
+/// A running live page. Dropping it stops it.
+#[derive(Debug)]
+pub struct Dashboard {
+    address: SocketAddr,
+    live: Arc<Live>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Dashboard {
+    /// Starts the page of a collector on a thread of its own. When this returns, it answers.
+    ///
+    /// # Errors
+    /// [`DashboardError`]: the address is taken, not ours, or not loopback without permission.
+    pub fn start(
+        config: DashboardConfig,
+        metrics: Arc<CollectorMetrics>,
+    ) -> Result<Self, DashboardError> {
+        let listen = config.listen;
+        if !listen.ip().is_loopback() && !config.insecure_remote {
+            return Err(DashboardError::NotLoopback { listen });
+        }
+        let refused = |source| DashboardError::Listen { listen, source };
+        let socket = TcpListener::bind(listen).map_err(refused)?;
+        let address = socket.local_addr().map_err(refused)?;
+        let live = Arc::new(Live::new(metrics));
+        let app = routes::router(live.clone(), guard::Guard::new(config.host_names));
+        let (stop, stopped) = oneshot::channel();
+        let thread = spawn(socket, app, stopped).map_err(DashboardError::Thread)?;
+        Ok(Self {
+            address,
+            live,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What to open in a browser.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// How many pages are open and following the events.
+    #[must_use]
+    pub fn viewers(&self) -> usize {
+        self.live.viewers()
+    }
+
+    /// Stops it: closes all connections and ends its thread. The same as dropping it.
+    pub fn stop(self) {}
+}
+
+impl Drop for Dashboard {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            // The thread may have ended by itself; then nobody listens.
+            let _ = stop.send(());
+        }
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
+            tracing::error!("the thread of the live page panicked");
+        }
+    }
+}
+
+fn spawn(
+    socket: TcpListener,
+    app: axum::Router,
+    stopped: oneshot::Receiver<()>,
+) -> std::io::Result<JoinHandle<()>> {
+    socket.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let socket = runtime.block_on(async { tokio::net::TcpListener::from_std(socket) })?;
+    let body = move || {
+        runtime.block_on(async {
+            let serve = axum::serve(listener::Limited::new(socket), app);
+            // Open event streams never end by themselves: they are cut when the runtime goes.
+            tokio::select! {
+                ended = serve => if let Err(error) = ended {
+                    tracing::error!(%error, "the live page stopped");
+                },
+                _ = stopped => {}
+            }
+        });
+    };
+    std::thread::Builder::new()
+        .name("live page".into())
+        .spawn(body)
+}

@@ -1,0 +1,72 @@
+//! Lock-free recorders of the data path, and the registries that hand them out.
+//!
+//! Recording one frame is a handful of relaxed atomic additions: no lock, no allocation, no system
+//! call. Locks are taken only when a device or a session comes or goes and when somebody looks.
+//! Counters of one device may be read between two additions, so that a snapshot taken in
+//! mid-traffic can be off by the frame that is being recorded; nothing is ever lost.
+
+mod collector;
+mod device;
+mod histogram;
+mod source;
+
+pub use collector::{CollectorMetrics, SessionGuard};
+pub use device::{DeviceMetrics, FrameObservation, SourceTotals};
+pub use histogram::{Histogram, HistogramSnapshot};
+pub use source::{DropCause, SourceDeviceMetrics, SourceMetrics};
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A monotonic counter that any thread may add to.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// A number of things in use. Ends racing in the wrong order may make it negative for a moment.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight(std::sync::atomic::AtomicI64);
+
+impl InFlight {
+    pub(crate) fn begin(&self, n: u64) {
+        self.0.fetch_add(n.cast_signed(), Relaxed);
+    }
+
+    pub(crate) fn end(&self, n: u64) {
+        self.0.fetch_sub(n.cast_signed(), Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        u64::try_from(self.0.load(Relaxed)).unwrap_or(0)
+    }
+}
+
+/// Milliseconds since 1970, 0 for a clock set before that.
+pub(crate) fn unix_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX))
+}
+
+// A panic in one thread must not take the numbers of all others: they are plain data, always whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,393 @@
+//! All numbers in the text format that Prometheus reads (version 0.0.4).
+//!
+//! Each metric is one line of a table here; docs/reference/metrics.md lists the same, and a test
+//! compares the two. Labels are escaped, since device names come from other machines.
+
+use super::metrics::HistogramSnapshot;
+use super::snapshot::{
+    CollectorSnapshot, CpuSnapshot, DeviceCounters, DeviceSnapshot, SourceDeviceSnapshot,
+    SourceSnapshot,
+};
+use std::fmt::{self, Write};
+
+/// The `Content-Type` of these texts.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Latency buckets end at powers of two nanoseconds, from 4.1 µs to 17 s: there the histogram of
+/// the data path counts exactly.
+const LATENCY_BITS: std::ops::RangeInclusive<u32> = 12..=34;
+
+/// One metric of type `kind` with labels `L`: where its value stands in a `T`.
+struct Metric<T> {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: fn(&T) -> f64,
+}
+
+const fn counter<T>(name: &'static str, help: &'static str, value: fn(&T) -> f64) -> Metric<T> {
+    Metric {
+        name,
+        kind: "counter",
+        help,
+        value,
+    }
+}
+
+const fn gauge<T>(name: &'static str, help: &'static str, value: fn(&T) -> f64) -> Metric<T> {
+    Metric {
+        name,
+        kind: "gauge",
+        help,
+        value,
+    }
+}
+
+const COLLECTOR: &[Metric<CollectorSnapshot>] = &[
+    gauge(
+        "catchment_uptime_seconds",
+        "Time since the collector started.",
+        |s| s.uptime_s,
+    ),
+    gauge("catchment_devices", "Devices the collector knows.", |s| {
+        s.devices.len() as f64
+    }),
+    gauge("catchment_sessions_open", "Sessions open now.", |s| {
+        s.sessions_open as f64
+    }),
+    counter("catchment_sessions_total", "Sessions opened.", |s| {
+        s.sessions_total as f64
+    }),
+];
+
+const DEVICE: &[Metric<DeviceSnapshot>] = &[
+    counter(
+        "catchment_frames_received_total",
+        "Frames given to the sinks.",
+        |d| d.counters.frames_received as f64,
+    ),
+    counter(
+        "catchment_received_bytes_total",
+        "Payload bytes of the frames received.",
+        |d| d.counters.bytes_received as f64,
+    ),
+    counter(
+        "catchment_frames_verified_total",
+        "Frames whose checksum was right.",
+        |d| d.counters.frames_verified as f64,
+    ),
+    counter(
+        "catchment_checksum_errors_total",
+        "Blocks with a wrong checksum or commit word.",
+        |d| d.counters.checksum_errors as f64,
+    ),
+    counter(
+        "catchment_frames_lost_total",
+        "Frames that never came and nobody dropped.",
+        |d| d.counters.frames_lost as f64,
+    ),
+    counter(
+        "catchment_frames_skipped_total",
+        "Frames the source dropped, seen by numbers.",
+        |d| d.counters.frames_skipped as f64,
+    ),
+    counter(
+        "catchment_frames_duplicate_total",
+        "Frames that came twice.",
+        |d| d.counters.frames_duplicate as f64,
+    ),
+    counter(
+        "catchment_frames_reordered_total",
+        "Frames that came before an older one.",
+        |d| d.counters.frames_reordered as f64,
+    ),
+    counter(
+        "catchment_sink_errors_total",
+        "Frames that a sink refused.",
+        |d| d.counters.sink_errors as f64,
+    ),
+    counter(
+        "catchment_frames_capture_ahead_total",
+        "Frames captured in the future.",
+        |d| d.counters.frames_capture_ahead as f64,
+    ),
+    counter(
+        "catchment_reported_frames_sent_total",
+        "Frames sent, as the source reported.",
+        |d| d.counters.source_frames_sent as f64,
+    ),
+    gauge(
+        "catchment_blocks_in_flight",
+        "Blocks that hold frames of the device.",
+        |d| d.blocks_in_flight as f64,
+    ),
+    gauge(
+        "catchment_device_connected",
+        "1 while a source for the device is there.",
+        |d| f64::from(u8::from(d.connected)),
+    ),
+    gauge(
+        "catchment_last_frame_timestamp_seconds",
+        "When the last frame was delivered.",
+        |d| d.last_frame_unix_ms as f64 / 1e3,
+    ),
+];
+
+const PROCESS: &[Metric<CpuSnapshot>] = &[
+    counter(
+        "process_cpu_seconds_total",
+        "Processor time of the process.",
+        |c| c.cpu_s,
+    ),
+    gauge("process_resident_memory_bytes", "Resident memory.", |c| {
+        c.rss_bytes as f64
+    }),
+];
+
+const SOURCE: &[Metric<SourceSnapshot>] = &[
+    gauge(
+        "catchment_source_uptime_seconds",
+        "Time since the source started.",
+        |s| s.uptime_s,
+    ),
+    counter(
+        "catchment_source_status_reads_total",
+        "READs of status bytes.",
+        |s| s.status_reads as f64,
+    ),
+    counter(
+        "catchment_source_reconnects_total",
+        "Sessions opened after one broke.",
+        |s| s.reconnects as f64,
+    ),
+];
+
+const SOURCE_DEVICE: &[Metric<SourceDeviceSnapshot>] = &[
+    counter(
+        "catchment_source_frames_sent_total",
+        "Frames handed to the queue pair.",
+        |d| d.counters.frames_sent as f64,
+    ),
+    counter(
+        "catchment_source_sent_bytes_total",
+        "Payload bytes of the frames sent.",
+        |d| d.counters.bytes_sent as f64,
+    ),
+    counter(
+        "catchment_source_block_waits_total",
+        "Times a frame waited for a block.",
+        |d| d.counters.block_waits as f64,
+    ),
+    counter(
+        "catchment_source_block_wait_seconds_total",
+        "Time frames waited for blocks.",
+        |d| d.counters.block_wait_ns as f64 / 1e9,
+    ),
+    gauge(
+        "catchment_source_blocks_in_flight",
+        "Blocks written, not yet free again.",
+        |d| d.blocks_in_flight as f64,
+    ),
+];
+
+/// The metrics of a collector.
+#[must_use]
+pub fn collector_text(snapshot: &CollectorSnapshot) -> String {
+    let mut text = Text::with_capacity(2_000 + snapshot.devices.len() * 4_500);
+    let device = |d: &DeviceSnapshot| vec![("device", d.name.clone())];
+    text.table(COLLECTOR, std::slice::from_ref(snapshot), |_| Vec::new());
+    text.refusals(snapshot);
+    text.paths(snapshot);
+    text.process(snapshot.cpu.as_ref());
+    text.formats(snapshot);
+    text.table(DEVICE, &snapshot.devices, device);
+    text.reported_drops(&snapshot.devices);
+    text.latencies(&snapshot.devices);
+    text.0
+}
+
+/// The metrics of a source.
+#[must_use]
+pub fn source_text(snapshot: &SourceSnapshot) -> String {
+    let mut text = Text::with_capacity(2_000 + snapshot.devices.len() * 800);
+    let device = |d: &SourceDeviceSnapshot| vec![("device", d.name.clone())];
+    text.table(SOURCE, std::slice::from_ref(snapshot), |_| Vec::new());
+    text.process(snapshot.cpu.as_ref());
+    text.table(SOURCE_DEVICE, &snapshot.devices, device);
+    text.source_drops(&snapshot.devices);
+    text.0
+}
+
+/// Label names and values, not escaped yet.
+type Labels = Vec<(&'static str, String)>;
+
+struct Text(String);
+
+impl Text {
+    fn with_capacity(bytes: usize) -> Self {
+        Self(String::with_capacity(bytes))
+    }
+
+    fn put(&mut self, arguments: fmt::Arguments<'_>) {
+        // A String takes everything; its Write never fails.
+        let _ = self.0.write_fmt(arguments);
+    }
+
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        self.put(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    }
+
+    fn line(&mut self, name: &str, labels: &Labels, value: f64) {
+        self.put(format_args!("{name}{} {value}\n", Escaped(labels)));
+    }
+
+    fn table<T>(&mut self, metrics: &[Metric<T>], of: &[T], labels: impl Fn(&T) -> Labels) {
+        let labels: Vec<_> = of.iter().map(labels).collect();
+        for metric in metrics {
+            self.head(metric.name, metric.kind, metric.help);
+            for (one, labels) in of.iter().zip(&labels) {
+                self.line(metric.name, labels, (metric.value)(one));
+            }
+        }
+    }
+
+    fn process(&mut self, cpu: Option<&CpuSnapshot>) {
+        self.table(PROCESS, cpu.map_or(&[], std::slice::from_ref), |_| {
+            Vec::new()
+        });
+    }
+
+    fn refusals(&mut self, snapshot: &CollectorSnapshot) {
+        let name = "catchment_sessions_refused_total";
+        self.head(name, "counter", "Sources refused, by reason code.");
+        for (code, &count) in &snapshot.sessions_refused {
+            self.line(name, &vec![("code", code.clone())], count as f64);
+        }
+    }
+
+    fn paths(&mut self, snapshot: &CollectorSnapshot) {
+        let name = "catchment_path_info";
+        self.head(
+            name,
+            "gauge",
+            "Open sessions by provider and the reason why it was chosen.",
+        );
+        for path in &snapshot.paths {
+            let labels = vec![
+                ("provider", path.provider.clone()),
+                ("reason", path.reason.clone()),
+            ];
+            self.line(name, &labels, path.sessions_open as f64);
+        }
+    }
+
+    fn formats(&mut self, snapshot: &CollectorSnapshot) {
+        let name = "catchment_device_info";
+        self.head(
+            name,
+            "gauge",
+            "Always 1; the label tells the format of the device's frames.",
+        );
+        for device in &snapshot.devices {
+            let labels = vec![
+                ("device", device.name.clone()),
+                ("format", device.format.clone()),
+            ];
+            self.line(name, &labels, 1.0);
+        }
+    }
+
+    fn drops(&mut self, name: &str, device: &str, oldest: u64, newest: u64) {
+        for (cause, count) in [("drop_oldest", oldest), ("drop_newest", newest)] {
+            let labels = vec![("device", device.to_owned()), ("cause", cause.to_owned())];
+            self.line(name, &labels, count as f64);
+        }
+    }
+
+    fn reported_drops(&mut self, devices: &[DeviceSnapshot]) {
+        let name = "catchment_reported_frames_dropped_total";
+        self.head(
+            name,
+            "counter",
+            "Frames the source dropped on purpose, as it reported.",
+        );
+        for device in devices {
+            let DeviceCounters {
+                source_dropped_oldest,
+                source_dropped_newest,
+                ..
+            } = device.counters;
+            self.drops(
+                name,
+                &device.name,
+                source_dropped_oldest,
+                source_dropped_newest,
+            );
+        }
+    }
+
+    fn source_drops(&mut self, devices: &[SourceDeviceSnapshot]) {
+        let name = "catchment_source_frames_dropped_total";
+        self.head(name, "counter", "Frames dropped on purpose, by cause.");
+        for device in devices {
+            let counters = &device.counters;
+            self.drops(
+                name,
+                &device.name,
+                counters.dropped_oldest,
+                counters.dropped_newest,
+            );
+        }
+    }
+
+    fn latencies(&mut self, devices: &[DeviceSnapshot]) {
+        let name = "catchment_frame_latency_seconds";
+        self.head(name, "histogram", "Time from capture to delivery.");
+        for device in devices {
+            self.latency(name, &device.name, &device.histogram);
+        }
+    }
+
+    fn latency(&mut self, name: &str, device: &str, histogram: &HistogramSnapshot) {
+        let mut labels = vec![("device", device.to_owned()), ("le", String::new())];
+        let bucket = format!("{name}_bucket");
+        for bits in LATENCY_BITS {
+            labels[1].1 = ((1u64 << bits) as f64 / 1e9).to_string();
+            self.line(&bucket, &labels, histogram.count_up_to_power(bits) as f64);
+        }
+        let count = histogram.count() as f64;
+        labels[1].1 = "+Inf".to_owned();
+        self.line(&bucket, &labels, count);
+        labels.truncate(1);
+        self.line(
+            &format!("{name}_sum"),
+            &labels,
+            histogram.sum_ns() as f64 / 1e9,
+        );
+        self.line(&format!("{name}_count"), &labels, count);
+    }
+}
+
+/// Labels in braces, with backslash, quote and line end escaped as the format asks.
+struct Escaped<'a>(&'a Labels);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        for (i, (key, value)) in self.0.iter().enumerate() {
+            write!(f, "{}{key}=\"", if i == 0 { '{' } else { ',' })?;
+            for c in value.chars() {
+                match c {
+                    '\\' => f.write_str("\\\\")?,
+                    '"' => f.write_str("\\\"")?,
+                    '\n' => f.write_str("\\n")?,
+                    other => f.write_char(other)?,
+                }
+            }
+            f.write_char('"')?;
+        }
+        f.write_char('}')
+    }
+}

@@ -1,0 +1,256 @@
+//! All numbers at one moment, as plain data.
+//!
+//! One definition for `/api/status`, the page, the terminal, the final report and Prometheus.
+//! Names end in their unit. Counters only grow while the process lives.
+
+use super::metrics::HistogramSnapshot;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+/// Everything a collector knows about itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CollectorSnapshot {
+    /// Version of the software.
+    pub version: String,
+    /// When this was taken, milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Seconds since the collector started.
+    pub uptime_s: f64,
+    /// Sessions that are open now.
+    pub sessions_open: u64,
+    /// Sessions opened since the start.
+    pub sessions_total: u64,
+    /// Sources refused, by reason code.
+    pub sessions_refused: BTreeMap<String, u64>,
+    /// Paths in use, and why each was chosen.
+    pub paths: Vec<PathSnapshot>,
+    /// Counters of all devices together, those removed included.
+    pub totals: DeviceCounters,
+    /// Latency of all frames of all devices since the start.
+    #[serde(flatten)]
+    pub latency: LatencySummary,
+    /// Rates and latency of the last seconds; `None` at the first look.
+    pub recent: Option<Recent>,
+    /// Processor and memory use of this process.
+    pub cpu: Option<CpuSnapshot>,
+    /// The devices, ordered by name.
+    pub devices: Vec<DeviceSnapshot>,
+    /// All latencies, for exact merging; not part of the JSON.
+    #[serde(skip)]
+    pub histogram: HistogramSnapshot,
+}
+
+/// One way that bytes take, with the reason why it was chosen.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PathSnapshot {
+    /// Name of the provider, such as `shm`.
+    pub provider: String,
+    /// Why this provider.
+    pub reason: String,
+    /// Sessions that use it now.
+    pub sessions_open: u64,
+    /// Sessions that used it since the start.
+    pub sessions_total: u64,
+}
+
+/// Counters of one device, or of all together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceCounters {
+    /// Frames given to the sinks.
+    pub frames_received: u64,
+    /// Their payload bytes.
+    pub bytes_received: u64,
+    /// Frames whose checksum was there and right.
+    pub frames_verified: u64,
+    /// Blocks refused because checksum or commit word were wrong.
+    pub checksum_errors: u64,
+    /// Frames that never came and that no source dropped on purpose.
+    pub frames_lost: u64,
+    /// Frames that the source dropped on purpose, seen in the numbering of those that came.
+    pub frames_skipped: u64,
+    /// Frames that came twice; the second was discarded.
+    pub frames_duplicate: u64,
+    /// Frames that came before an older one and waited for it.
+    pub frames_reordered: u64,
+    /// Frames that a sink refused.
+    pub sink_errors: u64,
+    /// Frames with a capture time in the future: the clocks of source and collector disagree.
+    pub frames_capture_ahead: u64,
+    /// Frames sent, as the source reported.
+    pub source_frames_sent: u64,
+    /// Frames the source dropped to make room for newer ones, as it reported.
+    pub source_dropped_oldest: u64,
+    /// Frames the source did not take for want of a block, as it reported.
+    pub source_dropped_newest: u64,
+}
+
+impl AddAssign<&Self> for DeviceCounters {
+    fn add_assign(&mut self, other: &Self) {
+        self.frames_received += other.frames_received;
+        self.bytes_received += other.bytes_received;
+        self.frames_verified += other.frames_verified;
+        self.checksum_errors += other.checksum_errors;
+        self.frames_lost += other.frames_lost;
+        self.frames_skipped += other.frames_skipped;
+        self.frames_duplicate += other.frames_duplicate;
+        self.frames_reordered += other.frames_reordered;
+        self.sink_errors += other.sink_errors;
+        self.frames_capture_ahead += other.frames_capture_ahead;
+        self.source_frames_sent += other.source_frames_sent;
+        self.source_dropped_oldest += other.source_dropped_oldest;
+        self.source_dropped_newest += other.source_dropped_newest;
+    }
+}
+
+/// One device at the collector.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DeviceSnapshot {
+    /// Tells a device from a later one of the same name; not part of the JSON.
+    #[serde(skip)]
+    pub(crate) id: u64,
+    /// Its name, as the source gave it.
+    pub name: String,
+    /// Format of its frames, such as `640x480:rgb24`.
+    pub format: String,
+    /// A source for it is there now.
+    pub connected: bool,
+    /// A picture can be made of its frames.
+    pub has_preview: bool,
+    /// What was counted.
+    #[serde(flatten)]
+    pub counters: DeviceCounters,
+    /// Blocks of the ring that hold its frames now.
+    pub blocks_in_flight: u64,
+    /// When the last frame was delivered, milliseconds since 1970; 0 before the first.
+    pub last_frame_unix_ms: u64,
+    /// Capture to delivery, since the start.
+    #[serde(flatten)]
+    pub latency: LatencySummary,
+    /// Rates and latency of the last seconds; `None` at the first look.
+    pub recent: Option<Recent>,
+    /// All latencies, for exact merging; not part of the JSON.
+    #[serde(skip)]
+    pub histogram: HistogramSnapshot,
+}
+
+/// Time from capture to delivery. `None` where no frame carried a capture time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencySummary {
+    /// Mean.
+    pub latency_us_mean: Option<f64>,
+    /// Half of the frames were at least this fast.
+    pub latency_us_p50: Option<f64>,
+    /// 99 of 100 frames were at least this fast.
+    pub latency_us_p99: Option<f64>,
+    /// 999 of 1000 frames were at least this fast.
+    pub latency_us_p999: Option<f64>,
+    /// The slowest frame.
+    pub latency_us_max: Option<f64>,
+}
+
+impl LatencySummary {
+    /// The usual percentiles of a histogram.
+    #[must_use]
+    pub fn of(histogram: &HistogramSnapshot) -> Self {
+        let count = histogram.count();
+        let us = |q: f64| histogram.percentile_ns(q).map(|ns| ns as f64 / 1e3);
+        let known = |ns: f64| (count > 0).then_some(ns / 1e3);
+        Self {
+            latency_us_mean: known(histogram.sum_ns() as f64 / count as f64),
+            latency_us_p50: us(0.5),
+            latency_us_p99: us(0.99),
+            latency_us_p999: us(0.999),
+            latency_us_max: known(histogram.max_ns() as f64),
+        }
+    }
+}
+
+/// The last seconds: what a person who watches wants to see.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Recent {
+    /// Frames per second over the last three seconds.
+    pub frames_per_s: f64,
+    /// Payload bytes per second over the last three seconds.
+    pub bytes_per_s: f64,
+    /// Frames lost in the last ten seconds.
+    pub frames_lost: u64,
+    /// Median latency of the last ten seconds.
+    pub latency_us_p50: Option<f64>,
+    /// 99th percentile of latency of the last ten seconds.
+    pub latency_us_p99: Option<f64>,
+}
+
+/// Processor and memory use of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CpuSnapshot {
+    /// Processor time since its start.
+    pub cpu_s: f64,
+    /// Share of one core since the last look: 200 means two cores.
+    pub cpu_percent: f64,
+    /// Resident memory.
+    pub rss_bytes: u64,
+}
+
+/// Everything a source knows about itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SourceSnapshot {
+    /// Version of the software.
+    pub version: String,
+    /// When this was taken, milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Seconds since the source started.
+    pub uptime_s: f64,
+    /// READs of the collector's status bytes.
+    pub status_reads: u64,
+    /// Sessions opened after an earlier one broke.
+    pub reconnects: u64,
+    /// Counters of all devices together.
+    pub totals: SourceCounters,
+    /// Processor and memory use of this process.
+    pub cpu: Option<CpuSnapshot>,
+    /// The devices, ordered by name.
+    pub devices: Vec<SourceDeviceSnapshot>,
+}
+
+/// Counters of one device at a source, or of all together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceCounters {
+    /// Frames handed to the queue pair.
+    pub frames_sent: u64,
+    /// Their payload bytes.
+    pub bytes_sent: u64,
+    /// Frames given up to make room for newer ones.
+    pub dropped_oldest: u64,
+    /// Frames not taken because no block was free.
+    pub dropped_newest: u64,
+    /// Times a frame waited for a free block.
+    pub block_waits: u64,
+    /// How long all those waits took together.
+    pub block_wait_ns: u64,
+}
+
+impl AddAssign<&Self> for SourceCounters {
+    fn add_assign(&mut self, other: &Self) {
+        self.frames_sent += other.frames_sent;
+        self.bytes_sent += other.bytes_sent;
+        self.dropped_oldest += other.dropped_oldest;
+        self.dropped_newest += other.dropped_newest;
+        self.block_waits += other.block_waits;
+        self.block_wait_ns += other.block_wait_ns;
+    }
+}
+
+/// One device at a source.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SourceDeviceSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Format of its frames, such as `640x480:rgb24`.
+    pub format: String,
+    /// What was counted.
+    #[serde(flatten)]
+    pub counters: SourceCounters,
+    /// Blocks written and not yet seen free again.
+    pub blocks_in_flight: u64,
+}

@@ -1,0 +1,27 @@
+//! Sockets for sessions: TCP, TLS over TCP, unix sockets.
+//!
+//! [`Connection`] sends and receives whole messages. [`Listener`] accepts connections and hands
+//! out only those that have sent a good Hello; how many may be on their way to that is bounded,
+//! so peers that never finish cost little and stop nobody.
+
+mod address;
+mod connection;
+mod listener;
+mod slots;
+
+pub use address::{Address, AddressError, Peer};
+pub use connection::{
+    ClientSecurity, ConnectError, Connection, MessageReader, MessageWriter, RecvError, SendError,
+};
+pub use listener::{
+    Accepted, BindError, Listener, ListenerConfig, OnRejected, RejectReason, Rejected,
+    ServerSecurity,
+};
+pub use slots::Slot;
+
+#[cfg(test)]
+mod flood_test;
+#[cfg(test)]
+mod socket_test;
+#[cfg(test)]
+mod tls_test;

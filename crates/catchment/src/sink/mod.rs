@@ -1,0 +1,88 @@
+//! Where a collector's frames go.
+//!
+//! A [`Sink`] is asked once for every device and gives a [`DeviceSink`], which gets the frames of
+//! that device in packet order, one at a time. Different devices run on different worker threads:
+//! a slow one does not stop the others.
+mod callback;
+mod directory;
+mod null;
+
+pub use callback::CallbackSink;
+pub use directory::{DirectorySink, DiskLimit};
+pub use null::NullSink;
+
+use crate::Frame;
+use std::path::PathBuf;
+
+/// Makes a place for the frames of each device.
+pub trait Sink: Send + Sync + 'static {
+    /// Called before the first frame of a device, once in the life of a collector.
+    ///
+    /// # Errors
+    /// The device is refused with this error's text.
+    fn open(&self, device: &str) -> Result<Box<dyn DeviceSink>, SinkError>;
+}
+
+/// Takes the frames of one device.
+pub trait DeviceSink: Send {
+    /// The packet number after the newest frame that is safe here, also if an earlier collector
+    /// process stored it. `None` when the sink does not know: then the source says where to begin.
+    fn next_packet(&self) -> Option<u64>;
+
+    /// Takes the next frame. Whoever keeps the frame keeps its block from the source.
+    ///
+    /// # Errors
+    /// The frame comes back and is offered again after a while; meanwhile the device waits.
+    fn accept(&mut self, frame: Frame) -> Result<(), Rejected>;
+}
+
+/// A frame that a sink could not take, and why.
+#[derive(Debug)]
+pub struct Rejected {
+    /// The frame, unchanged.
+    pub frame: Frame,
+    /// The reason.
+    pub error: SinkError,
+}
+
+/// A sink cannot take frames.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SinkError {
+    /// The file system refused.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file system is nearly full.
+    #[error(
+        "{}: only {available_bytes} bytes are free and {reserve_bytes} are kept in reserve; delete \
+         frames, or let the collector keep only the newest with --keep-frames",
+        .path.display()
+    )]
+    DiskFull {
+        /// The output directory.
+        path: PathBuf,
+        /// Bytes free for this user.
+        available_bytes: u64,
+        /// Bytes that the sink leaves free.
+        reserve_bytes: u64,
+    },
+    /// A directory of a device holds something that is not a frame.
+    #[error("{} is not a frame: its name is not a packet number of {digits} digits; move it away", .path.display())]
+    ForeignFile {
+        /// The file.
+        path: PathBuf,
+        /// Digits of a frame's name.
+        digits: usize,
+    },
+    /// The application's own reason.
+    #[error("{0}")]
+    Application(String),
+}

@@ -1,0 +1,189 @@
+//! Frames of one device that wait in the source's own memory.
+//!
+//! A frame comes here when it cannot go straight into a free block: because the link is down,
+//! because it must be sent again after a reconnect, because the policy keeps frames while no block
+//! is free, or because it needs several blocks. The pump thread sends them in order.
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+/// A frame that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Waiting {
+    /// Packet numbers directly before this one that were dropped on purpose.
+    pub(super) skipped: u32,
+    /// When it was captured, nanoseconds since 1970.
+    pub(super) capture_time_ns: u64,
+    /// Whether it was counted as sent before.
+    pub(super) counted: bool,
+    /// Its bytes.
+    pub(super) bytes: Arc<[u8]>,
+}
+
+/// The waiting frames of a device, by packet number.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    frames: BTreeMap<u64, Waiting>,
+    /// The frame that the pump is sending: it cannot be dropped any more.
+    in_hand: Option<(u64, Waiting)>,
+    /// Frames of several blocks that were sent and may have to be sent again, oldest first: their
+    /// blocks come back before the frame is with the sink.
+    kept: VecDeque<(u64, Waiting)>,
+    /// Numbers dropped since the newest frame; the next new frame must carry them.
+    pub(super) skipped: u32,
+}
+
+impl Backlog {
+    /// Takes a frame to its place in the order. A frame that is already there stays as it is.
+    pub(super) fn insert(&mut self, packet_number: u64, frame: Waiting) {
+        self.frames.entry(packet_number).or_insert(frame);
+    }
+
+    /// Makes room for one more frame by dropping the oldest while there are `most` or more; says
+    /// how many were dropped.
+    pub(super) fn drop_oldest(&mut self, most: usize) -> u64 {
+        let mut dropped = 0;
+        while self.frames.len() >= most.max(1) {
+            let Some((_, oldest)) = self.frames.pop_first() else {
+                break;
+            };
+            let skipped = oldest.skipped.saturating_add(1);
+            match self.frames.first_entry() {
+                Some(mut next) => {
+                    let next = next.get_mut();
+                    next.skipped = next.skipped.saturating_add(skipped);
+                }
+                None => self.skipped = self.skipped.saturating_add(skipped),
+            }
+            dropped += 1;
+        }
+        dropped
+    }
+
+    /// Forgets frames that the collector has.
+    pub(super) fn forget_before(&mut self, packet_number: u64) {
+        self.frames = self.frames.split_off(&packet_number);
+    }
+
+    /// Gives the oldest frame to the pump.
+    pub(super) fn take_first(&mut self) -> Option<(u64, Waiting)> {
+        self.in_hand = self.frames.pop_first();
+        self.in_hand.clone()
+    }
+
+    /// Takes the frame back that the pump could not send.
+    pub(super) fn put_back(&mut self) {
+        if let Some((number, frame)) = self.in_hand.take() {
+            self.insert(number, frame);
+        }
+    }
+
+    /// The pump has sent its frame. If it needs to be kept, at most `most` are.
+    pub(super) fn sent(&mut self, keep_most: Option<usize>) {
+        let sent = self.in_hand.take();
+        if let Some(most) = keep_most {
+            self.kept.extend(sent);
+            self.kept.drain(..self.kept.len().saturating_sub(most));
+        }
+    }
+
+    /// Makes all kept frames wait again from `packet_number` on, and forgets the others.
+    pub(super) fn send_kept_again(&mut self, packet_number: u64) {
+        for (number, frame) in std::mem::take(&mut self.kept) {
+            if number >= packet_number {
+                self.insert(number, frame);
+            }
+        }
+    }
+
+    /// First packet number that a new session must expect, if `next` is that of the next new
+    /// frame.
+    pub(super) fn first_packet(&self, next: u64) -> u64 {
+        let in_hand = self.in_hand.as_ref().map(|(number, frame)| (number, frame));
+        match in_hand.or_else(|| self.frames.first_key_value()) {
+            Some((number, frame)) => number - u64::from(frame.skipped).min(*number),
+            None => next - u64::from(self.skipped).min(next),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.frames.len() + usize::from(self.in_hand.is_some())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(byte: u8) -> Waiting {
+        Waiting {
+            skipped: 0,
+            capture_time_ns: 0,
+            counted: false,
+            bytes: Arc::from([byte]),
+        }
+    }
+
+    #[test]
+    fn the_next_frame_carries_what_was_dropped_before_it() {
+        let mut backlog = Backlog::default();
+        (0..4).for_each(|n| backlog.insert(n, frame(n as u8)));
+        assert_eq!(backlog.drop_oldest(3), 2);
+        assert_eq!(backlog.first_packet(4), 0);
+        let (number, first) = backlog.take_first().unwrap();
+        assert_eq!((number, first.skipped), (2, 2));
+    }
+
+    #[test]
+    fn dropping_the_last_one_leaves_the_number_for_the_next_new_frame() {
+        let mut backlog = Backlog::default();
+        backlog.insert(7, frame(7));
+        assert_eq!(backlog.drop_oldest(1), 1);
+        assert_eq!((backlog.len(), backlog.skipped), (0, 1));
+        assert_eq!(backlog.first_packet(8), 7);
+    }
+
+    #[test]
+    fn frames_to_send_again_come_before_new_ones() {
+        let mut backlog = Backlog::default();
+        backlog.insert(9, frame(9));
+        backlog.insert(7, frame(7));
+        backlog.insert(8, frame(8));
+        backlog.forget_before(8);
+        assert_eq!(backlog.take_first().unwrap().1.bytes[0], 8);
+        backlog.sent(None);
+        assert_eq!(backlog.take_first().unwrap().0, 9);
+        assert_eq!((backlog.len(), backlog.first_packet(10)), (1, 9));
+    }
+
+    #[test]
+    fn the_frame_in_the_pumps_hand_is_not_dropped_and_can_come_back() {
+        let mut backlog = Backlog::default();
+        backlog.insert(0, frame(0));
+        backlog.insert(1, frame(1));
+        backlog.take_first();
+        assert_eq!(backlog.drop_oldest(1), 1);
+        assert_eq!(backlog.first_packet(2), 0);
+        backlog.put_back();
+        assert_eq!(backlog.take_first().unwrap().0, 0);
+    }
+
+    #[test]
+    fn kept_frames_are_sent_again_from_where_the_collector_is() {
+        let mut backlog = Backlog::default();
+        for n in 0..4 {
+            backlog.insert(n, frame(n as u8));
+            backlog.take_first();
+            backlog.sent(Some(3));
+        }
+        assert!(backlog.is_empty());
+        backlog.send_kept_again(2);
+        assert_eq!(backlog.take_first().unwrap().0, 2);
+        assert_eq!(backlog.len(), 2);
+    }
+}

@@ -1,0 +1,294 @@
+//! Describes a source, then connects it.
+use super::{
+    FRAME_BYTES_MAX, Source, SourceError, control,
+    device::Device,
+    pump,
+    shared::{DeviceState, Shared},
+};
+use crate::{
+    format::FrameFormat,
+    observe::SourceMetrics,
+    session::{
+        check::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX},
+        message::Policy,
+        names::{DeviceName, DeviceNameError},
+        tls::TlsFiles,
+    },
+};
+use catchment_transfer::layout::TRAILER_BYTES;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+/// Memory at the collector that a source asks for, unless its devices need more for one block each.
+const RING_BYTES: u64 = 256 << 20;
+/// Fewest blocks that a source asks for: enough that one can be filled while others are read.
+const BLOCKS_LEAST: u64 = 8;
+/// Most blocks that a source asks for by itself.
+const BLOCKS_MOST: u64 = 1024;
+/// Blocks that a source asks for per device, memory allowing.
+const BLOCKS_PER_DEVICE: u64 = 4;
+/// Payload of a block when no device says how large its frames are.
+const PAYLOAD_BYTES: usize = 1 << 20;
+/// Largest block that a source asks for by itself; larger frames go over several.
+const BLOCK_BYTES_MOST: usize = 32 << 20;
+
+/// One device of a source to be.
+#[derive(Debug, Clone)]
+pub struct DeviceSpec {
+    name: String,
+    format: Option<FrameFormat>,
+    frame_bytes: Option<usize>,
+    policy: Policy,
+    backlog_frames: usize,
+}
+
+impl DeviceSpec {
+    /// A device that waits when the collector has no room ([`Policy::Block`]). Its name is also
+    /// that of its directory at the collector: 1 to 64 of `A-Z a-z 0-9 . _ -`, not beginning with
+    /// a dot.
+    pub fn new(name: impl Into<String>) -> DeviceSpec {
+        DeviceSpec {
+            name: name.into(),
+            format: None,
+            frame_bytes: None,
+            policy: Policy::Block,
+            backlog_frames: 2,
+        }
+    }
+
+    /// What its frames hold: shown at the collector, and the size of a block.
+    #[must_use]
+    pub fn format(self, format: FrameFormat) -> DeviceSpec {
+        DeviceSpec {
+            frame_bytes: Some(format.frame_bytes()),
+            format: Some(format),
+            ..self
+        }
+    }
+
+    /// Largest frame in bytes, where there is no format.
+    #[must_use]
+    pub fn frame_bytes(self, bytes: usize) -> DeviceSpec {
+        DeviceSpec {
+            frame_bytes: Some(bytes),
+            ..self
+        }
+    }
+
+    /// What to do with a frame when the collector has no room.
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> DeviceSpec {
+        DeviceSpec { policy, ..self }
+    }
+
+    /// Frames that [`Policy::DropOldest`] keeps in the source's memory while there is no room.
+    #[must_use]
+    pub fn backlog_frames(self, frames: usize) -> DeviceSpec {
+        DeviceSpec {
+            backlog_frames: frames.max(1),
+            ..self
+        }
+    }
+}
+
+/// Describes a source.
+#[derive(Debug, Clone)]
+pub struct SourceBuilder {
+    pub(super) collector: String,
+    devices: Vec<DeviceSpec>,
+    blocks: Option<u32>,
+    block_bytes: Option<u32>,
+    checksum: bool,
+    pub(super) in_place: bool,
+    pub(super) tls: Option<TlsFiles>,
+    pub(super) insecure: bool,
+    pub(super) patience: Option<Duration>,
+}
+
+impl SourceBuilder {
+    pub(super) fn new(collector: String) -> SourceBuilder {
+        SourceBuilder {
+            collector,
+            devices: Vec::new(),
+            blocks: None,
+            block_bytes: None,
+            checksum: true,
+            in_place: true,
+            tls: None,
+            insecure: false,
+            patience: None,
+        }
+    }
+
+    /// Adds a device.
+    #[must_use]
+    pub fn device(mut self, device: DeviceSpec) -> SourceBuilder {
+        self.devices.push(device);
+        self
+    }
+
+    /// Number of blocks to ask the collector for, 1 to 65,536. By default four a device, as far as
+    /// 256 MiB reach.
+    #[must_use]
+    pub fn blocks(self, blocks: u32) -> SourceBuilder {
+        SourceBuilder {
+            blocks: Some(blocks),
+            ..self
+        }
+    }
+
+    /// Size of a block to ask for, trailer included: a multiple of 64 up to 64 MiB. By default the
+    /// largest frame of the devices fits.
+    #[must_use]
+    pub fn block_bytes(self, bytes: u32) -> SourceBuilder {
+        SourceBuilder {
+            block_bytes: Some(bytes),
+            ..self
+        }
+    }
+
+    /// Whether blocks carry a CRC32C that the collector verifies. On by default.
+    #[must_use]
+    pub fn checksum(self, checksum: bool) -> SourceBuilder {
+        SourceBuilder { checksum, ..self }
+    }
+
+    /// Whether frames are filled directly in the collector's memory where the provider can do
+    /// that. On by default; off, every frame is copied once more.
+    #[must_use]
+    pub fn in_place(self, in_place: bool) -> SourceBuilder {
+        SourceBuilder { in_place, ..self }
+    }
+
+    /// Certificates for the control connection; needed for a collector that is not on loopback.
+    #[must_use]
+    pub fn tls(self, files: TlsFiles) -> SourceBuilder {
+        SourceBuilder {
+            tls: Some(files),
+            ..self
+        }
+    }
+
+    /// Allows a control connection without TLS off loopback. Anybody on the way can then read and
+    /// change it.
+    #[must_use]
+    pub fn insecure(self, insecure: bool) -> SourceBuilder {
+        SourceBuilder { insecure, ..self }
+    }
+
+    /// How long [`SourceBuilder::connect`] waits for a collector that is not there yet. By default
+    /// for ever.
+    #[must_use]
+    pub fn patience(self, patience: Duration) -> SourceBuilder {
+        SourceBuilder {
+            patience: Some(patience),
+            ..self
+        }
+    }
+
+    /// Connects, and returns when both sides are ready. Later breaks of the connection are mended
+    /// in the background.
+    ///
+    /// # Errors
+    /// [`SourceError::Config`] for a description that cannot work,
+    /// [`SourceError::Unreachable`] when the patience is over,
+    /// [`SourceError::Refused`] when the collector says no for good.
+    pub fn connect(self) -> Result<Source, SourceError> {
+        self.check()?;
+        let metrics = SourceMetrics::new();
+        let devices = self.device_states(&metrics)?;
+        let shared = Arc::new(Shared::new(devices, metrics, self.checksum));
+        let mut threads = vec![pump::start(shared.clone())?];
+        let control = control::start(&self, shared.clone());
+        let free = shared
+            .devices
+            .iter()
+            .map(|state| Device::new(shared.clone(), state.clone()))
+            .collect();
+        let mut source = Source {
+            shared,
+            free: std::sync::Mutex::new(free),
+            threads: Vec::new(),
+        };
+        threads.push(control?);
+        source.threads = threads;
+        source
+            .shared
+            .wait_connected(&self.collector, self.patience)?;
+        Ok(source)
+    }
+
+    fn device_states(
+        &self,
+        metrics: &Arc<SourceMetrics>,
+    ) -> Result<Vec<Arc<DeviceState>>, SourceError> {
+        let state = |spec: &DeviceSpec| {
+            let format = spec.format.as_ref().map(FrameFormat::to_string);
+            let text = format.as_deref().unwrap_or("");
+            let name: DeviceName = spec.name.parse()?;
+            Ok(Arc::new(DeviceState::new(
+                name,
+                format.clone(),
+                spec.policy,
+                spec.backlog_frames,
+                metrics.add_device(&spec.name, text),
+            )))
+        };
+        let states: Result<_, DeviceNameError> = self.devices.iter().map(state).collect();
+        states.map_err(|e| SourceError::Config(e.to_string()))
+    }
+
+    fn check(&self) -> Result<(), SourceError> {
+        let wrong = |text: String| Err(SourceError::Config(text));
+        if self.devices.is_empty() {
+            return wrong("a source needs at least one device".to_owned());
+        }
+        let mut names = BTreeSet::new();
+        for device in &self.devices {
+            if !names.insert(&device.name) {
+                return wrong(format!(
+                    "device {:?} stands twice in the source",
+                    device.name
+                ));
+            }
+            if let Some(bytes) = device
+                .frame_bytes
+                .filter(|b| *b == 0 || *b > FRAME_BYTES_MAX)
+            {
+                return wrong(format!(
+                    "device {:?} has frames of {bytes} bytes; 1 to {FRAME_BYTES_MAX} are possible",
+                    device.name
+                ));
+            }
+        }
+        if let Some(blocks) = self.blocks.filter(|n| *n == 0 || *n > BLOCKS_MAX) {
+            return wrong(format!(
+                "{blocks} blocks asked for; 1 to {BLOCKS_MAX} are possible"
+            ));
+        }
+        let possible = BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX;
+        match self.block_bytes {
+            Some(bytes) if !possible.contains(&bytes) || bytes % 64 != 0 => wrong(format!(
+                "blocks of {bytes} bytes asked for; possible are multiples of 64 from \
+                 {BLOCK_BYTES_MIN} to {BLOCK_BYTES_MAX}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Number and size of blocks to ask for.
+    pub(super) fn wish(&self) -> (u32, u32) {
+        let payload = self.devices.iter().filter_map(|d| d.frame_bytes).max();
+        let fitting =
+            payload.unwrap_or(PAYLOAD_BYTES).next_multiple_of(64) + TRAILER_BYTES as usize;
+        let block_bytes = self
+            .block_bytes
+            .unwrap_or(fitting.min(BLOCK_BYTES_MOST) as u32);
+        let fit = RING_BYTES / u64::from(block_bytes);
+        let wanted =
+            (self.devices.len() as u64 * BLOCKS_PER_DEVICE).clamp(BLOCKS_LEAST, BLOCKS_MOST);
+        let blocks = self
+            .blocks
+            .unwrap_or(wanted.min(fit.max(BLOCKS_LEAST)) as u32);
+        (blocks, block_bytes)
+    }
+}

@@ -1,0 +1,450 @@
+//! The control thread of a source: finds the collector, keeps the session, finds it again.
+use super::{
+    SourceBuilder, SourceError,
+    backlog::Waiting,
+    link::{Link, LinkError, Prepared},
+    shared::Shared,
+};
+use crate::{
+    observe::cpu::usage_of_self,
+    session::{
+        backoff::Backoff,
+        host::Host,
+        io::{Address, ClientSecurity, ConnectError, Connection, RecvError},
+        message::{
+            Device, Hello, ProtocolRange, ProviderOffer, RingWish, StreamEnd, StreamStart, Welcome,
+        },
+        refusal::{Refusal, RefusalCode},
+        source_side::{Ended, Input, Output, Retry, SourceEvent, SourceSide, SourceSideConfig},
+        tls::client_config,
+    },
+};
+use catchment_provider_shm::ShmProvider;
+use catchment_transfer::{RemoteRing, RingLayout};
+use catchment_verbs::{Context, Provider};
+use std::{
+    sync::Arc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// A collector's time to take a connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// How often the control thread looks at the link.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often it looks while the last frames go out.
+const LOOK_CLOSING: Duration = Duration::from_millis(2);
+/// How often it reports to the collector.
+const REPORT: Duration = Duration::from_millis(500);
+
+/// Starts the thread. The description has been checked.
+pub(super) fn start(
+    builder: &SourceBuilder,
+    shared: Arc<Shared>,
+) -> Result<JoinHandle<()>, SourceError> {
+    let config = |error: &dyn std::fmt::Display| SourceError::Config(error.to_string());
+    let tls = builder.tls.as_ref().map(client_config).transpose();
+    let (blocks, block_bytes) = builder.wish();
+    let control = Control {
+        address: builder.collector.parse().map_err(|e| config(&e))?,
+        security: ClientSecurity {
+            tls: tls.map_err(|e| config(&e))?,
+            insecure: builder.insecure,
+        },
+        instance: random().map_err(|e| config(&e))?,
+        host: Host::read().map_err(|e| config(&e))?,
+        context: ShmProvider::new().open("shm0")?,
+        wish: RingWish {
+            blocks,
+            block_bytes,
+        },
+        in_place: builder.in_place,
+        shared,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| config(&e))?;
+    std::thread::Builder::new()
+        .name("catchment-ctl".to_owned())
+        .spawn(move || runtime.block_on(control.run()))
+        .map_err(|e| config(&e))
+}
+
+fn random() -> Result<u64, rustix::io::Errno> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+struct Control {
+    address: Address,
+    security: ClientSecurity,
+    /// Random number of this source process.
+    instance: u64,
+    host: Host,
+    context: Arc<dyn Context>,
+    wish: RingWish,
+    in_place: bool,
+    shared: Arc<Shared>,
+}
+
+/// How a try to have a session ended.
+struct Attempt {
+    /// Whether frames could be sent.
+    was_ready: bool,
+    /// For people.
+    reason: String,
+    retry: Result<Duration, SourceError>,
+}
+
+impl Control {
+    async fn run(self) {
+        let backoff = Backoff::new(self.instance);
+        let mut failures = 0;
+        while !self.shared.is_stopped() {
+            let attempt = Box::pin(self.attempt()).await;
+            if self.shared.is_finished() {
+                return;
+            }
+            let retry_after = match attempt.retry {
+                Ok(retry_after) => retry_after,
+                Err(error) => return self.shared.end(error),
+            };
+            if attempt.was_ready {
+                failures = 0;
+                self.shared.metrics.reconnected();
+                tracing::warn!(collector = %self.address, reason = attempt.reason, "session lost, looking for the collector again");
+            } else {
+                tracing::debug!(collector = %self.address, reason = attempt.reason, "no session yet");
+            }
+            self.shared.connect_failed(attempt.reason);
+            let delay = backoff.delay(failures, retry_after);
+            failures += 1;
+            self.pause(delay).await;
+        }
+    }
+
+    /// Sleeps, unless the source is stopped.
+    async fn pause(&self, delay: Duration) {
+        let until = tokio::time::Instant::now() + delay;
+        while !self.shared.is_stopped() {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => return,
+                () = self.shared.control.notified() => {}
+            }
+        }
+    }
+
+    async fn attempt(&self) -> Attempt {
+        let connected = Connection::connect(&self.address, &self.security, CONNECT_LIMIT).await;
+        let connection = match connected {
+            Ok(connection) => connection,
+            Err(error) => return self.not_connected(&error),
+        };
+        let side = SourceSide::new(Instant::now(), SourceSideConfig::default(), self.hello());
+        let mut session = Session {
+            control: self,
+            connection,
+            side,
+            prepared: None,
+            link: None,
+            was_ready: false,
+            said_goodbye: false,
+            report_at: Instant::now(),
+        };
+        let ended = session.drive().await;
+        let was_ready = session.was_ready;
+        session.close_link();
+        self.after(&ended, was_ready)
+    }
+
+    fn not_connected(&self, error: &ConnectError) -> Attempt {
+        let reason = error.to_string();
+        let retry = if error.is_transient() {
+            Ok(Duration::ZERO)
+        } else {
+            Err(SourceError::Config(reason.clone()))
+        };
+        Attempt {
+            was_ready: false,
+            reason,
+            retry,
+        }
+    }
+
+    fn after(&self, ended: &Ended, was_ready: bool) -> Attempt {
+        let refused = |refusal: &Refusal| SourceError::Refused {
+            collector: self.address.to_string(),
+            refusal: refusal.clone(),
+        };
+        let retry = match (ended.retry(), ended) {
+            (Retry::After(delay), _) => Ok(delay),
+            (
+                Retry::Never,
+                Ended::Refused(refusal)
+                | Ended::Revoked(refusal)
+                | Ended::Misbehaved(refusal)
+                | Ended::Withdrawn(refusal),
+            ) => Err(refused(refusal)),
+            (Retry::Never, _) => Err(SourceError::Closed),
+        };
+        Attempt {
+            was_ready,
+            reason: ended.to_string(),
+            retry,
+        }
+    }
+
+    fn hello(&self) -> Hello {
+        let device = |state: &Arc<super::shared::DeviceState>| Device {
+            name: state.name.clone(),
+            format: state.format.clone(),
+            policy: state.policy,
+            next_packet: state.next_packet(),
+        };
+        Hello {
+            protocol: ProtocolRange::OURS,
+            software: concat!("catchment ", env!("CARGO_PKG_VERSION")).to_owned(),
+            instance: self.instance,
+            host: self.host.clone(),
+            devices: self.shared.devices.iter().map(device).collect(),
+            providers: vec![ProviderOffer {
+                name: "shm".to_owned(),
+                gid: self.context.gid(),
+            }],
+            wish: self.wish,
+        }
+    }
+}
+
+/// One connection.
+struct Session<'a> {
+    control: &'a Control,
+    connection: Connection,
+    side: SourceSide,
+    prepared: Option<(Prepared, Welcome)>,
+    link: Option<Arc<Link>>,
+    was_ready: bool,
+    said_goodbye: bool,
+    report_at: Instant,
+}
+
+impl Session<'_> {
+    async fn drive(&mut self) -> Ended {
+        loop {
+            let mut broken = false;
+            let deadline = loop {
+                match self.side.poll() {
+                    Output::Transmit(message) => {
+                        broken |= self.connection.send(&message).await.is_err();
+                    }
+                    Output::Event(SourceEvent::Ended(ended)) => return ended,
+                    Output::Event(event) => self.on_event(event),
+                    Output::Timeout(deadline) => break deadline,
+                }
+            };
+            if broken {
+                self.input(Input::Disconnected);
+            } else {
+                self.wait(deadline).await;
+            }
+        }
+    }
+
+    async fn wait(&mut self, deadline: Option<Instant>) {
+        let shared = &self.control.shared;
+        let look = if shared.is_closing() && self.link.is_some() {
+            LOOK_CLOSING
+        } else {
+            LOOK
+        };
+        let look_at = Instant::now() + look;
+        let until = deadline.map_or(look_at, |d| d.min(look_at));
+        tokio::select! {
+            message = self.connection.recv() => match message {
+                Ok(message) => self.input(Input::Message(message)),
+                Err(RecvError::Decode(error)) => self.side.refuse(error.refusal()),
+                Err(_) => self.input(Input::Disconnected),
+            },
+            () = shared.control.notified() => self.look(),
+            () = tokio::time::sleep_until(until.into()) => {
+                if deadline.is_some_and(|d| d <= Instant::now()) {
+                    self.input(Input::Timeout);
+                } else {
+                    self.look();
+                }
+            }
+        }
+    }
+
+    fn input(&mut self, input: Input) {
+        self.side.handle(Instant::now(), input);
+    }
+
+    fn on_event(&mut self, event: SourceEvent) {
+        let result = match event {
+            SourceEvent::Welcomed(welcome) => self.on_welcome(welcome),
+            SourceEvent::Ready => self.on_ready(),
+            SourceEvent::Delivered(_) => {
+                self.control.shared.set_finished();
+                Ok(())
+            }
+            SourceEvent::Ended(_) => Ok(()),
+        };
+        if let Err(refusal) = result {
+            self.side.refuse(refusal);
+        }
+    }
+
+    fn on_welcome(&mut self, welcome: Welcome) -> Result<(), Refusal> {
+        layout_of(&welcome)?;
+        let prepared = Prepared::new(&self.control.context).map_err(|e| unusable(&e))?;
+        let devices = &self.control.shared.devices;
+        let mut starts = Vec::with_capacity(devices.len());
+        for grant in &welcome.streams {
+            let device = devices.iter().find(|d| d.name == grant.device);
+            if let Some(device) = device {
+                device.resume(grant.stream, grant.next_packet);
+                starts.push(StreamStart {
+                    stream: grant.stream,
+                    first_packet: device.first_packet(),
+                });
+            }
+        }
+        let connect = self
+            .side
+            .connect(Instant::now(), prepared.endpoint(), starts);
+        self.prepared = Some((prepared, welcome));
+        connect.map_err(|e| unusable(&e))
+    }
+
+    fn on_ready(&mut self) -> Result<(), Refusal> {
+        let Some((prepared, welcome)) = self.prepared.take() else {
+            return Err(unusable(&"Ready without a queue pair"));
+        };
+        let ring = RemoteRing {
+            addr: welcome.ring.addr,
+            rkey: welcome.ring.rkey,
+            layout: layout_of(&welcome)?,
+        };
+        let streams = welcome.streams.len() as u32;
+        let epoch = u64::from(welcome.epoch);
+        let connected = prepared.connect(
+            welcome.endpoint,
+            ring,
+            epoch,
+            streams,
+            self.control.in_place,
+        );
+        let link = Arc::new(connected.map_err(|e: LinkError| unusable(&e))?);
+        tracing::info!(collector = %self.control.address, provider = %welcome.provider,
+            reason = %welcome.reason, in_place = link.sender().is_in_place(), "connected");
+        self.was_ready = true;
+        self.link = Some(link.clone());
+        self.control.shared.set_link(Some(link));
+        Ok(())
+    }
+
+    /// Looks whether the link lives, whether it is time to report, whether all is sent.
+    fn look(&mut self) {
+        let shared = &self.control.shared;
+        let Some(link) = &self.link else {
+            if shared.is_stopped() {
+                self.input(Input::Disconnected);
+            }
+            return;
+        };
+        if shared.is_stopped() || link.sender().check().is_err() {
+            self.input(Input::Disconnected);
+        } else if shared.is_closing() && !self.said_goodbye {
+            self.try_goodbye();
+        } else if Instant::now() >= self.report_at {
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        self.report_at = Instant::now() + REPORT;
+        let devices = &self.control.shared.devices;
+        let stats: Vec<_> = devices.iter().map(|device| device.stats()).collect();
+        let cpu_us = usage_of_self().map_or(0, |usage| (usage.cpu_s * 1e6) as u64);
+        if let Err(error) = self.side.stats(cpu_us, &stats) {
+            tracing::debug!(%error, "no report");
+        }
+    }
+
+    /// Says goodbye once nothing waits any more.
+    fn try_goodbye(&mut self) {
+        let shared = &self.control.shared;
+        let Some(link) = &self.link else {
+            return;
+        };
+        if shared.backlog_frames() > 0 {
+            return;
+        }
+        // Nothing can be committed or staged from here on.
+        link.gate.close();
+        if let Err(error) = link.sender().progress() {
+            tracing::debug!(%error, "the link broke before goodbye");
+            return;
+        }
+        self.report();
+        let end = |device: &Arc<super::shared::DeviceState>| StreamEnd {
+            stream: device.stream(),
+            end_packet: device.first_packet(),
+        };
+        let ends = self.control.shared.devices.iter().map(end).collect();
+        self.said_goodbye = true;
+        if let Err(error) = self.side.goodbye(ends) {
+            tracing::debug!(%error, "no goodbye");
+        }
+    }
+
+    /// Closes the link, and puts what the collector may not have back into the backlogs.
+    fn close_link(&mut self) {
+        let shared = &self.control.shared;
+        let Some(link) = self.link.take() else {
+            return;
+        };
+        link.gate.close();
+        shared.set_link(None);
+        if shared.is_finished() {
+            return;
+        }
+        for block in link.sender().unreleased() {
+            let header = block.header();
+            let device = shared.devices.iter().find(|d| d.stream() == header.stream);
+            let whole = header.frame_bytes == u64::from(header.payload_bytes);
+            if let (Some(device), true) = (device, whole) {
+                device.push(
+                    header.packet_number,
+                    Waiting {
+                        skipped: header.skipped,
+                        capture_time_ns: header.capture_time_ns,
+                        counted: true,
+                        bytes: block.payload().to_vec().into(),
+                    },
+                );
+            }
+        }
+    }
+}
+
+fn layout_of(welcome: &Welcome) -> Result<RingLayout, Refusal> {
+    let ring = &welcome.ring;
+    let layout = RingLayout::new(ring.blocks, ring.block_bytes).map_err(|e| unusable(&e))?;
+    if layout.hash() == ring.layout_hash {
+        return Ok(layout);
+    }
+    Err(unusable(&format!(
+        "layout hash {:#x} of the ring, this source computes {:#x}",
+        ring.layout_hash,
+        layout.hash()
+    )))
+}
+
+fn unusable(what: &dyn std::fmt::Display) -> Refusal {
+    let remedy = "use source and collector of the same version on the same host";
+    Refusal::new(RefusalCode::BadRing, what.to_string(), remedy)
+}

@@ -1,0 +1,205 @@
+//! The connection to a collector that filling threads use: a sender, and how to wait for it.
+use super::gate::Gate;
+use catchment_transfer::{
+    CopyMemory, QueueLimits, RemoteRing, ReserveError, Sender, SenderError, SenderOptions,
+    WriteBlock,
+};
+use catchment_verbs::{
+    Access, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
+    VerbsError, Watch,
+};
+use std::{sync::Arc, time::Duration};
+
+/// Send requests outstanding at once where blocks are copied.
+const SEND_WRS: u32 = 256;
+const COMPLETIONS: u32 = 64;
+/// Inline bytes of a request: status bytes of neighbouring blocks.
+const INLINE_BYTES: u32 = 64;
+
+/// A queue pair that the collector may be told of.
+pub(super) struct Prepared {
+    pd: Arc<dyn Pd>,
+    cq: Arc<dyn Cq>,
+    qp: Box<dyn Qp>,
+    direct: bool,
+}
+
+/// Why there is no link.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
+    #[error(transparent)]
+    Sender(#[from] SenderError),
+}
+
+impl Prepared {
+    /// Makes a queue pair in state INIT.
+    pub(super) fn new(context: &Arc<dyn Context>) -> Result<Prepared, LinkError> {
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq(COMPLETIONS, None)?;
+        let mut qp = pd.create_qp(QpInit {
+            send_cq: cq.clone(),
+            recv_cq: cq.clone(),
+            max_send_wr: SEND_WRS,
+            max_recv_wr: 0,
+            max_sge: 1,
+            max_inline_bytes: INLINE_BYTES,
+            strict: false,
+        })?;
+        qp.modify(QpTransition::ToInit {
+            access: Access::empty(),
+        })?;
+        Ok(Prepared {
+            pd,
+            cq,
+            qp,
+            direct: context.caps().direct,
+        })
+    }
+
+    pub(super) fn endpoint(&self) -> Endpoint {
+        self.qp.endpoint()
+    }
+
+    /// Connects to the collector's queue pair, which is ready by now.
+    pub(super) fn connect(
+        mut self,
+        collector: Endpoint,
+        ring: RemoteRing,
+        epoch: u64,
+        streams: u32,
+        in_place: bool,
+    ) -> Result<Link, LinkError> {
+        self.qp
+            .modify(QpTransition::ToRtr(RtrAttr::new(collector)))?;
+        self.qp.modify(QpTransition::ToRts(RtsAttr::default()))?;
+        let quota = quota(ring.layout.blocks(), streams);
+        let options = SenderOptions {
+            max_streams: streams,
+            quota,
+            ..SenderOptions::default()
+        };
+        let sender = if in_place && self.direct {
+            Sender::in_place(self.qp, self.cq, ring, epoch, options)?
+        } else {
+            self.copying(ring, epoch, options)?
+        };
+        Ok(Link {
+            watch: sender.free_watch(),
+            payload_bytes_max: sender.layout().max_payload_bytes() as usize,
+            sender,
+            gate: Gate::default(),
+            quota: quota as usize,
+        })
+    }
+
+    fn copying(
+        self,
+        ring: RemoteRing,
+        epoch: u64,
+        options: SenderOptions,
+    ) -> Result<Sender, LinkError> {
+        let layout = ring.layout;
+        let bytes = layout.blocks() as usize * layout.block_bytes() as usize;
+        let memory = CopyMemory {
+            blocks: self.pd.alloc_mr(bytes, Access::LOCAL_WRITE)?,
+            status: self
+                .pd
+                .alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE)?,
+        };
+        let limits = QueueLimits {
+            max_send_wr: SEND_WRS,
+            max_inline_bytes: INLINE_BYTES,
+        };
+        Ok(Sender::copying(
+            self.qp, self.cq, limits, memory, ring, epoch, options,
+        )?)
+    }
+}
+
+/// Blocks that one stream may have outstanding: its share, and at least one. So a slow device
+/// leaves the others theirs.
+fn quota(blocks: u32, streams: u32) -> u32 {
+    (blocks / streams.max(1)).max(1)
+}
+
+pub(super) struct Link {
+    sender: Sender,
+    watch: Option<Arc<dyn Watch>>,
+    pub(super) gate: Gate,
+    payload_bytes_max: usize,
+    quota: usize,
+}
+
+/// What became of a claim.
+pub(super) enum Reserve {
+    Block(WriteBlock),
+    /// No block is free for this stream at the moment.
+    Full,
+    /// The session is over.
+    Dead,
+}
+
+impl Link {
+    pub(super) fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.gate.is_closed()
+    }
+
+    /// Most bytes of a frame that fit one block.
+    pub(super) fn payload_bytes_max(&self) -> usize {
+        self.payload_bytes_max
+    }
+
+    /// Blocks that one stream may have outstanding.
+    pub(super) fn quota(&self) -> usize {
+        self.quota
+    }
+
+    /// Blocks that are claimed or not yet released.
+    pub(super) fn blocks_in_flight(&self, streams: u32) -> usize {
+        let outstanding = |stream| self.sender.outstanding(stream).unwrap_or(0) as usize;
+        (0..streams).map(outstanding).sum()
+    }
+
+    /// Claims a block of at most [`Link::payload_bytes_max`].
+    pub(super) fn reserve(&self, stream: u32, bytes: usize) -> Reserve {
+        let Ok(bytes) = u32::try_from(bytes) else {
+            return Reserve::Dead;
+        };
+        match self.sender.reserve(stream, bytes) {
+            Ok(block) => Reserve::Block(block),
+            Err(ReserveError::WouldBlock | ReserveError::Quota { .. }) => Reserve::Full,
+            Err(error) => {
+                tracing::debug!(%error, "no block");
+                Reserve::Dead
+            }
+        }
+    }
+
+    /// Sleeps until a block may be free for the stream, the session is over, or the time is.
+    pub(super) fn wait_for_room(&self, stream: u32, timeout: Duration) {
+        let Some(watch) = &self.watch else {
+            std::thread::sleep(timeout.min(Duration::from_micros(50)));
+            return;
+        };
+        watch.arm();
+        if self.sender.refresh().is_ok() && !self.has_room(stream) && watch.wait(timeout).is_ok() {
+            return;
+        }
+        // Broken, or room just came: do not turn in a tight circle while the control thread
+        // notices the break.
+        std::thread::yield_now();
+    }
+
+    fn has_room(&self, stream: u32) -> bool {
+        let outstanding = self.sender.outstanding(stream).unwrap_or(u32::MAX);
+        self.sender.known_free() > 0 && (outstanding as usize) < self.quota
+    }
+}

@@ -1,0 +1,205 @@
+//! A source: devices whose frames go to a collector.
+//!
+//! One [`Source`] has one queue pair for all its devices. It finds its collector again when the
+//! connection breaks, sends again what the collector does not have, and counts what it drops.
+mod backlog;
+mod builder;
+mod control;
+mod device;
+mod gate;
+mod link;
+mod pump;
+mod shared;
+
+pub use crate::session::message::Policy;
+pub use builder::{DeviceSpec, SourceBuilder};
+pub use device::{Device, FrameWriter, Sent};
+
+use crate::{
+    observe::{SourceMetrics, SourceSnapshot},
+    session::refusal::Refusal,
+};
+use shared::Shared;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// Largest frame in bytes.
+pub const FRAME_BYTES_MAX: usize = 1 << 30;
+
+/// A set of devices connected to one collector.
+///
+/// ```no_run
+/// use catchment::source::{DeviceSpec, Source};
+/// use std::time::Duration;
+///
+/// let source = Source::builder("127.0.0.1:7117")
+///     .device(DeviceSpec::new("cam0").format("640x480:rgb24".parse()?))
+///     .connect()?;
+/// let mut cam0 = source.device("cam0")?;
+/// for _ in 0..250 {
+///     let picture = vec![0; 640 * 480 * 3];
+///     cam0.frame(picture.len())?.send_bytes(&picture)?;
+/// }
+/// let report = source.close(Duration::from_secs(10))?;
+/// println!("{} frames are safe at the collector", report.totals.frames_sent);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Source {
+    shared: Arc<Shared>,
+    free: Mutex<Vec<Device>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Source {
+    /// Begins to describe a source for the collector at `collector`: `HOST:PORT`, or `unix:PATH`.
+    pub fn builder(collector: impl Into<String>) -> SourceBuilder {
+        SourceBuilder::new(collector.into())
+    }
+
+    /// Takes the handle of a device out. It can move to any thread.
+    ///
+    /// # Errors
+    /// [`SourceError::NoDevice`] for an unknown name or one taken before.
+    pub fn device(&self, name: &str) -> Result<Device, SourceError> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = free.iter().position(|device| device.name() == name);
+        match found {
+            Some(i) => Ok(free.swap_remove(i)),
+            None => Err(SourceError::NoDevice {
+                name: name.to_owned(),
+                free: free.iter().map(|d| d.name().to_owned()).collect(),
+            }),
+        }
+    }
+
+    /// Live counters.
+    pub fn metrics(&self) -> &Arc<SourceMetrics> {
+        &self.shared.metrics
+    }
+
+    /// Why the source takes no more frames, if so.
+    pub fn ended(&self) -> Option<Arc<SourceError>> {
+        self.shared.ended()
+    }
+
+    /// Waits until the collector has delivered every accepted frame to its sink, says goodbye, and
+    /// gives the final counters. Device handles that still live get [`SourceError::Closed`].
+    ///
+    /// # Errors
+    /// [`SourceError::Undelivered`] if that takes longer than `timeout`;
+    /// [`SourceError::Ended`] if the collector refused the source for good.
+    pub fn close(mut self, timeout: Duration) -> Result<SourceSnapshot, SourceError> {
+        self.shared.begin_closing();
+        let deadline = Instant::now() + timeout;
+        let finished = self.shared.wait_finished(deadline);
+        self.stop();
+        let frames = self.shared.undelivered_frames();
+        match self.shared.ended() {
+            Some(error) => match &*error {
+                SourceError::Closed => Ok(self.shared.metrics.snapshot()),
+                _ => Err(SourceError::Ended(error)),
+            },
+            None if finished => Ok(self.shared.metrics.snapshot()),
+            None => Err(SourceError::Undelivered { frames, timeout }),
+        }
+    }
+
+    fn stop(&mut self) {
+        self.shared.stop();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the source panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Source {
+    /// Stops at once. Frames that the collector does not have are lost; [`Source::close`] waits.
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl SourceError {
+    /// The cause itself, where only one caller will see it.
+    fn unwrapped(self) -> SourceError {
+        match self {
+            SourceError::Ended(cause) => Arc::try_unwrap(cause).unwrap_or_else(SourceError::Ended),
+            other => other,
+        }
+    }
+}
+
+/// A source cannot go on, or refuses a call.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The description of the source is wrong.
+    #[error("{0}")]
+    Config(String),
+    /// The collector cannot be reached.
+    #[error(
+        "no collector at {collector} within {waited:?}: {reason}; start one with `catchment collect`, or wait longer"
+    )]
+    Unreachable {
+        /// Its address.
+        collector: String,
+        /// How long was tried.
+        waited: Duration,
+        /// What the last try said.
+        reason: String,
+    },
+    /// The collector refuses this source for good.
+    #[error("the collector at {collector} refuses: {refusal}")]
+    Refused {
+        /// Its address.
+        collector: String,
+        /// Why, and what to do.
+        refusal: Refusal,
+    },
+    /// There is no such device, or its handle was taken before.
+    #[error("no device {name:?} to take; there are: {}", .free.join(", "))]
+    NoDevice {
+        /// The name asked for.
+        name: String,
+        /// The names that can be taken.
+        free: Vec<String>,
+    },
+    /// A frame of a size that cannot be sent.
+    #[error("a frame of {bytes} bytes cannot be sent; 1 to {limit} can")]
+    FrameSize {
+        /// Its size.
+        bytes: usize,
+        /// The largest size.
+        limit: usize,
+    },
+    /// A frame was sent before it was filled.
+    #[error("the frame has {filled} of {bytes} bytes")]
+    Incomplete {
+        /// Bytes written.
+        filled: usize,
+        /// Bytes needed.
+        bytes: usize,
+    },
+    /// The source takes no more frames.
+    #[error("the source has ended: {0}")]
+    Ended(#[source] Arc<SourceError>),
+    /// [`Source::close`] was called.
+    #[error("the source is closed")]
+    Closed,
+    /// Some accepted frames did not get to the collector in time.
+    #[error("{frames} accepted frames are not with the collector after {timeout:?}")]
+    Undelivered {
+        /// How many.
+        frames: usize,
+        /// The time that was given.
+        timeout: Duration,
+    },
+    /// The provider of verbs failed.
+    #[error("{0}")]
+    Verbs(#[from] catchment_verbs::VerbsError),
+}

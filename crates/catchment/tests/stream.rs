@@ -1,0 +1,259 @@
+//! Frames from a source to a collector: what a program that uses the library relies on.
+use catchment::{
+    Frame,
+    collector::{Collector, CollectorBuilder},
+    sink::DirectorySink,
+    source::{DeviceSpec, FrameWriter, Policy, Sent, Source, SourceBuilder},
+};
+use std::{
+    io::Write,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What arrived: device, packet number, bytes.
+type Log = Arc<Mutex<Vec<(String, u64, Vec<u8>)>>>;
+
+fn logging(log: &Log) -> impl Fn(Frame) + Send + Sync + 'static {
+    let log = log.clone();
+    move |frame: Frame| {
+        let entry = (frame.device().to_owned(), frame.packet_number(), frame.to_vec());
+        log.lock().unwrap().push(entry);
+    }
+}
+
+fn collector(at: &str) -> CollectorBuilder {
+    Collector::builder(at)
+}
+
+fn source(collector: &Collector) -> SourceBuilder {
+    Source::builder(collector.local_addr().to_string()).patience(PATIENCE)
+}
+
+/// Bytes that tell device and frame apart.
+fn bytes_of(device: usize, number: u64, bytes: usize) -> Vec<u8> {
+    let seed = device as u64 * 1_000_003 + number;
+    (0..bytes as u64).map(|i| ((seed + i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
+}
+
+fn numbers(log: &Log, device: &str) -> Vec<u64> {
+    let log = log.lock().unwrap();
+    log.iter().filter(|(d, ..)| d == device).map(|(_, n, _)| *n).collect()
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn send(frame: FrameWriter<'_>, bytes: &[u8]) -> Sent {
+    frame.send_bytes(bytes).unwrap()
+}
+
+#[test]
+fn many_devices_over_one_queue_pair_arrive_whole_and_in_order() {
+    for in_place in [true, false] {
+        let log = Log::default();
+        let collector = collector("127.0.0.1:0").on_frame(logging(&log)).start().unwrap();
+        let builder = (0..12).fold(source(&collector), |builder, i| {
+            builder.device(DeviceSpec::new(format!("cam{i}")).frame_bytes(5000))
+        });
+        let source = builder.in_place(in_place).connect().unwrap();
+        std::thread::scope(|scope| {
+            for i in 0..12 {
+                let mut device = source.device(&format!("cam{i}")).unwrap();
+                scope.spawn(move || {
+                    for n in 0..100 {
+                        let bytes = bytes_of(i, n, 1 + (n as usize * 37) % 5000);
+                        send(device.frame(bytes.len()).unwrap(), &bytes);
+                    }
+                });
+            }
+        });
+        let report = source.close(PATIENCE).unwrap();
+        assert_eq!(report.totals.frames_sent, 1200);
+        let report = collector.stop();
+        assert_eq!(report.totals.frames_received, 1200);
+        assert_eq!(report.totals.frames_verified, 1200);
+        assert_eq!(report.totals.frames_lost, 0);
+        for i in 0..12 {
+            assert_eq!(numbers(&log, &format!("cam{i}")), (0..100).collect::<Vec<_>>());
+        }
+        for (device, n, bytes) in log.lock().unwrap().iter() {
+            let i = device[3..].parse().unwrap();
+            assert_eq!(*bytes, bytes_of(i, *n, 1 + (*n as usize * 37) % 5000));
+        }
+    }
+}
+
+#[test]
+fn a_frame_larger_than_a_block_goes_over_several() {
+    let log = Log::default();
+    let collector = collector("127.0.0.1:0").on_frame(logging(&log)).start().unwrap();
+    let source = source(&collector)
+        .device(DeviceSpec::new("big"))
+        .block_bytes(4096)
+        .blocks(8)
+        .connect()
+        .unwrap();
+    let mut device = source.device("big").unwrap();
+    let frames: Vec<_> = (0..20).map(|n| bytes_of(0, n, 100_000 + n as usize)).collect();
+    for bytes in &frames {
+        let mut frame = device.frame(bytes.len()).unwrap();
+        frame.write_all(bytes).unwrap();
+        frame.send().unwrap();
+    }
+    source.close(PATIENCE).unwrap();
+    collector.stop();
+    let seen: Vec<_> = log.lock().unwrap().iter().map(|(_, _, b)| b.clone()).collect();
+    assert!(seen == frames, "{} frames of {}", seen.len(), frames.len());
+}
+
+#[test]
+fn a_collector_that_comes_back_gets_every_frame_once() {
+    let out = tempfile::tempdir().unwrap();
+    let start = |at: &str| collector(at).sink(DirectorySink::new(out.path())).start().unwrap();
+    let first = start("127.0.0.1:0");
+    let at = first.local_addr().to_string();
+    let source = source(&first).device(DeviceSpec::new("cam0").frame_bytes(3000)).connect().unwrap();
+    let mut device = source.device("cam0").unwrap();
+    let mut collector = Some(first);
+    for n in 0..300 {
+        if n % 100 == 50 {
+            drop(collector.take());
+            let at = at.clone();
+            let start = &start;
+            std::thread::scope(|scope| {
+                let restarted = scope.spawn(move || start(&at));
+                // These are sent while no collector is there, as far as its blocks reach.
+                send(device.frame(3000).unwrap(), &bytes_of(0, n, 3000));
+                collector = Some(restarted.join().unwrap());
+            });
+        } else {
+            send(device.frame(3000).unwrap(), &bytes_of(0, n, 3000));
+        }
+    }
+    source.close(PATIENCE).unwrap();
+    drop(collector);
+    let mut files: Vec<_> = std::fs::read_dir(out.path().join("cam0"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    assert_eq!(files.len(), 300);
+    for (n, file) in files.iter().enumerate() {
+        assert_eq!(file.file_name().unwrap().to_str().unwrap(), format!("{n:012}"));
+        assert!(std::fs::read(file).unwrap() == bytes_of(0, n as u64, 3000), "frame {n}");
+    }
+}
+
+#[test]
+fn a_source_that_starts_first_waits_for_its_collector() {
+    let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = probe.local_addr().unwrap().to_string();
+    drop(probe);
+    let builder = Source::builder(&at).device(DeviceSpec::new("cam0").frame_bytes(100));
+    let early = builder.clone().patience(Duration::from_millis(200)).connect();
+    let Err(error) = early else {
+        panic!("connected to nobody");
+    };
+    assert!(error.to_string().contains(&at), "{error}");
+    let waiting = std::thread::spawn(move || builder.patience(PATIENCE).connect());
+    let collector = collector(&at).start().unwrap();
+    let source = waiting.join().unwrap().unwrap();
+    send(source.device("cam0").unwrap().frame(3).unwrap(), b"now");
+    source.close(PATIENCE).unwrap();
+    assert_eq!(collector.stop().totals.frames_received, 1);
+}
+
+#[test]
+fn a_second_source_cannot_take_a_device_and_the_first_goes_on() {
+    let collector = collector("127.0.0.1:0").start().unwrap();
+    let spec = || DeviceSpec::new("cam0").frame_bytes(100);
+    let first = source(&collector).device(spec()).connect().unwrap();
+    let second = source(&collector).device(spec()).patience(Duration::from_secs(4)).connect();
+    let Err(error) = second else {
+        panic!("two sources for one device");
+    };
+    assert!(error.to_string().contains("cam0"), "{error}");
+    send(first.device("cam0").unwrap().frame(1).unwrap(), b"x");
+    first.close(PATIENCE).unwrap();
+    assert_eq!(collector.stop().totals.frames_received, 1);
+}
+
+/// S1.17 and E1.18 as an application meets them.
+#[test]
+fn a_consumer_that_keeps_frames_of_one_device_does_not_stop_the_others() {
+    let kept: Arc<Mutex<Vec<Frame>>> = Arc::default();
+    let keep = kept.clone();
+    let collector = collector("127.0.0.1:0")
+        .on_frame(move |frame: Frame| {
+            if frame.device() == "slow" {
+                keep.lock().unwrap().push(frame);
+            }
+        })
+        .start()
+        .unwrap();
+    let source = source(&collector)
+        .device(DeviceSpec::new("slow").frame_bytes(1000).policy(Policy::DropNewest))
+        .device(DeviceSpec::new("fast").frame_bytes(1000))
+        .blocks(8)
+        .connect()
+        .unwrap();
+    let (mut slow, mut fast) = (source.device("slow").unwrap(), source.device("fast").unwrap());
+    let mut dropped = 0;
+    for n in 0..500 {
+        let bytes = bytes_of(0, n, 1000);
+        dropped += u64::from(send(slow.frame(1000).unwrap(), &bytes) == Sent::Dropped);
+        send(fast.frame(1000).unwrap(), &bytes);
+    }
+    wait_until("the fast device", || {
+        let snapshot = collector.metrics().snapshot();
+        snapshot.devices.iter().any(|d| d.name == "fast" && d.counters.frames_received == 500)
+    });
+    assert!(dropped > 400, "{dropped} dropped");
+    kept.lock().unwrap().clear();
+    let report = source.close(PATIENCE).unwrap();
+    assert_eq!(report.totals.dropped_newest, dropped);
+    let report = collector.stop();
+    assert_eq!(report.totals.frames_lost, 0);
+    assert_eq!(report.totals.frames_received, 1000 - dropped);
+}
+
+#[test]
+fn drop_oldest_delivers_the_newest_and_counts_the_rest() {
+    let log = Log::default();
+    let gate: Arc<Mutex<()>> = Arc::default();
+    let (record, wait) = (logging(&log), gate.clone());
+    let collector = collector("127.0.0.1:0")
+        .on_frame(move |frame| {
+            drop(wait.lock().unwrap());
+            record(frame);
+        })
+        .start()
+        .unwrap();
+    let source = source(&collector)
+        .device(DeviceSpec::new("cam0").frame_bytes(100).policy(Policy::DropOldest).backlog_frames(3))
+        .blocks(4)
+        .connect()
+        .unwrap();
+    let mut device = source.device("cam0").unwrap();
+    let closed = gate.lock().unwrap();
+    for n in 0..100 {
+        send(device.frame(100).unwrap(), &bytes_of(0, n, 100));
+    }
+    drop(closed);
+    let report = source.close(PATIENCE).unwrap();
+    let seen = numbers(&log, "cam0");
+    assert!(seen.is_sorted_by(|a, b| a < b), "{seen:?}");
+    assert_eq!(seen.last(), Some(&99));
+    assert_eq!(seen.len() as u64 + report.totals.dropped_oldest, 100);
+    let report = collector.stop();
+    assert_eq!(report.totals.frames_lost, 0);
+    assert_eq!(report.totals.frames_skipped, 100 - seen.len() as u64);
+}

@@ -1,0 +1,145 @@
+//! Peers that say anything to the service thread. It answers others all the while.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+use catchment_conformance::{Bench, Options, connect};
+use catchment_provider_shm::ShmProvider;
+use catchment_verbs::{Gid, SendOp};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
+use std::{
+    io::IoSlice,
+    mem::MaybeUninit,
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// The tests count the descriptors of the process, so they take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn bench() -> Bench {
+    Bench::new(Arc::new(ShmProvider::new()), "shm0")
+}
+
+fn dial(gid: Gid) -> OwnedFd {
+    let (unix, seqpacket) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let fd = rustix::net::socket_with(unix, seqpacket, SocketFlags::CLOEXEC, None).unwrap();
+    let name = format!("catchment-shm-{gid}");
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+    rustix::net::connect(&fd, &address).unwrap();
+    fd
+}
+
+fn send(fd: &OwnedFd, bytes: &[u8], descriptors: usize) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let all = vec![fd.as_fd(); descriptors];
+    if descriptors > 0 {
+        assert!(control.push(SendAncillaryMessage::ScmRights(&all)));
+    }
+    // The other side may have hung up already.
+    let _ = rustix::net::sendmsg(
+        fd,
+        &[IoSlice::new(bytes)],
+        &mut control,
+        SendFlags::NOSIGNAL,
+    );
+}
+
+/// A good pair that uses the context connects and works, in good time.
+fn assert_serves(bench: &Bench, context: &Arc<dyn catchment_verbs::Context>) {
+    let start = Instant::now();
+    let options = Options::default();
+    let mut a = bench.side(&options);
+    let mut b = catchment_conformance::Side::new(context.clone(), &options);
+    connect((&mut a, &options), (&mut b, &options));
+    let sge = a.sge(0, 8);
+    a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
+    assert!(
+        start.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+fn message(kind: u16, rest: &[u8]) -> Vec<u8> {
+    let mut bytes = b"CShm\x01\0".to_vec();
+    bytes.extend(kind.to_le_bytes());
+    bytes.extend(rest);
+    bytes.resize(64, 0);
+    bytes
+}
+
+#[test]
+fn any_bytes_and_descriptors_are_survived() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let bench = bench();
+    let context = bench.open();
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    assert_serves(&bench, &context);
+    let before = count();
+    for round in 0..200u64 {
+        let fd = dial(context.gid());
+        let noise = catchment_conformance::pattern(round, (round * 7 % 200) as usize);
+        if round % 2 == 0 {
+            send(&fd, &message(1, &[round as u8; 16]), 0);
+        }
+        match round % 5 {
+            0 => send(&fd, &noise, 0),
+            1 => send(
+                &fd,
+                &message((round % 9) as u16, &noise[..noise.len().min(56)]),
+                0,
+            ),
+            // More descriptors than any message has, or some that do not belong there.
+            2 => send(&fd, &message(1, &noise[..noise.len().min(16)]), 16),
+            3 => send(&fd, &message(3, &[0; 8]), 2),
+            _ => send(&fd, &message(2, &[0xff; 40]), 3),
+        }
+        if round % 20 == 0 {
+            assert_serves(&bench, &context);
+        }
+    }
+    assert_serves(&bench, &context);
+    // What came with the messages is closed.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while count() > before + 2 {
+        assert!(
+            Instant::now() < deadline,
+            "{} before, {} now",
+            before,
+            count()
+        );
+        // Until the service thread has closed them, which it tells nobody.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_thousand_silent_connections_stop_nobody() {
+    // Two descriptors for each: ours and that of the service thread.
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let silent = most.current.map_or(1000, |n| (n / 2).min(1000)) as usize;
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let bench = bench();
+    let context = bench.open();
+    let mut held = Vec::new();
+    for n in 0..silent {
+        held.push(dial(context.gid()));
+        if n % 100 == 0 {
+            assert_serves(&bench, &context);
+        }
+    }
+    assert_serves(&bench, &context);
+    // They are hung up on, and do not count for ever.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    for fd in held {
+        catchment_conformance::eventually("the hang-up", || {
+            let flags = rustix::net::RecvFlags::DONTWAIT;
+            let seen = rustix::net::recv(&fd, &mut [0u8; 8][..], flags);
+            matches!(seen, Ok((0, _))) || Instant::now() > deadline
+        });
+    }
+    assert!(Instant::now() < deadline);
+}

@@ -1,0 +1,122 @@
+//! What becomes visible when.
+use crate::{Bench, Options, wait_one};
+use catchment_verbs::{Payload, SendOp, SendWr};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// Caps.data_in_order: a reader that sees the last eight bytes sees all of that WRITE.
+pub fn the_last_word_of_a_write_comes_last(bench: &Bench) {
+    if !bench.caps().data_in_order {
+        return;
+    }
+    for bytes in [64, 4096, 100_000] {
+        let (mut a, b) = bench.pair();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (mr, done) = (b.mr.clone(), stop.clone());
+        let reader = std::thread::spawn(move || {
+            let memory = mr.region().slice(0, bytes).unwrap();
+            let mut seen = vec![0; bytes - 8];
+            let mut last = 0;
+            while !done.load(Ordering::Relaxed) {
+                let n = memory.load_u64(bytes - 8, Ordering::Acquire).unwrap();
+                assert!(n >= last, "{n} after {last}");
+                last = n;
+                memory.read_at(0, &mut seen).unwrap();
+                std::sync::atomic::fence(Ordering::Acquire);
+                for word in seen.chunks_exact(8) {
+                    let word = u64::from_ne_bytes(word.try_into().unwrap());
+                    // Bytes of the next WRITE may be there already, but none of an earlier one.
+                    assert!(word >= n, "{word} under the last word {n}");
+                }
+            }
+            last
+        });
+        let count = crate::rounds(2_000_000 / bytes as u64 + 500);
+        let sge = a.sge(0, bytes);
+        for n in 1..=count {
+            a.put(0, &n.to_ne_bytes().repeat(bytes / 8));
+            a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(reader.join().unwrap() <= count);
+        assert_eq!(b.get(bytes - 8, 8), count.to_ne_bytes());
+    }
+}
+
+/// Caps.writes_in_order: a reader that sees a WRITE sees all earlier ones.
+pub fn a_later_write_is_seen_later(bench: &Bench) {
+    if !bench.caps().writes_in_order {
+        return;
+    }
+    const BYTES: usize = 3000;
+    let (mut a, b) = bench.pair();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mr, done) = (b.mr.clone(), stop.clone());
+    let reader = std::thread::spawn(move || {
+        let memory = mr.region().whole();
+        let mut data = [0; BYTES];
+        let mut seen = 0u64;
+        while !done.load(Ordering::Relaxed) {
+            let before = memory.load_u64(8192, Ordering::Acquire).unwrap();
+            memory.read_at(64, &mut data).unwrap();
+            std::sync::atomic::fence(Ordering::Acquire);
+            let after = memory.load_u64(8192, Ordering::Acquire).unwrap();
+            for word in data.chunks_exact(8) {
+                let word = u64::from_ne_bytes(word.try_into().unwrap());
+                // The data of the status, or of the one WRITE that follows.
+                assert!(word >= before, "data {word} under status {before}");
+                assert!(word <= after + 1, "data {word} long before status {after}");
+            }
+            seen = after;
+        }
+        seen
+    });
+    let sges = [a.sge(0, BYTES)];
+    for n in 1..=crate::rounds(20_000) {
+        let status = n.to_ne_bytes();
+        a.put(0, &status.repeat(BYTES / 8));
+        a.qp.post_send(&[
+            SendWr::new(1, SendOp::Write(b.remote(64)), Payload::Sges(&sges)).unsignaled(),
+            SendWr::new(2, SendOp::Write(b.remote(8192)), Payload::Inline(&status)),
+        ])
+        .unwrap();
+        assert!(wait_one(&*a.send_cq).result.is_ok());
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(reader.join().unwrap() > 0, "the reader never saw anything");
+}
+
+/// Different operations, one order.
+pub fn completions_come_in_the_order_of_posting(bench: &Bench) {
+    let (mut a, mut b) = bench.pair_with(&Options::default(), &Options::default());
+    let sges = [a.sge(0, 8)];
+    let places = [b.sge(512, 8)];
+    for n in 0..4 {
+        b.post_recv(n, &places);
+    }
+    let ops = [
+        SendOp::Write(b.remote(0)),
+        SendOp::Send,
+        SendOp::Read(b.remote(0)),
+        SendOp::WriteImm(b.remote(8), 7),
+        SendOp::Write(b.remote(16)),
+        SendOp::SendImm(8),
+        SendOp::Read(b.remote(8)),
+        SendOp::Send,
+    ];
+    let requests: Vec<_> = (0..)
+        .zip(ops)
+        .map(|(n, op)| SendWr::new(n, op, Payload::Sges(&sges)))
+        .collect();
+    a.qp.post_send(&requests).unwrap();
+    for n in 0..8 {
+        let done = wait_one(&*a.send_cq);
+        assert!(done.wr_id == n && done.result.is_ok(), "{done:?}");
+    }
+    for n in 0..4 {
+        let done = wait_one(&*b.recv_cq);
+        assert!(done.wr_id == n && done.result.is_ok(), "{done:?}");
+    }
+}

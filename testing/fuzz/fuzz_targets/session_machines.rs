@@ -1,0 +1,140 @@
+//! Any messages, timeouts and losses into both state machines, whose engine always goes on.
+#![no_main]
+
+use std::time::{Duration, Instant};
+
+use catchment::session::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
+use catchment::session::machine::{Input, Output};
+use catchment::session::message::{
+    Hello, Message, StreamDelivered, StreamEnd, StreamGrant, StreamStart, Welcome,
+};
+use catchment::session::source_side::{SourceEvent, SourceSide, SourceSideConfig};
+use catchment::session::wire::{Decoder, encode, parse};
+use libfuzzer_sys::fuzz_target;
+
+const HELLO: &str = include_str!("hello.json");
+const WELCOME: &str = include_str!("welcome.json");
+
+fn hello() -> Hello {
+    match parse(HELLO.trim().as_bytes()) {
+        Ok(Message::Hello(hello)) => hello,
+        other => panic!("hello.json: {other:?}"),
+    }
+}
+
+fn welcome() -> Welcome {
+    match parse(WELCOME.trim().as_bytes()) {
+        Ok(Message::Welcome(welcome)) => welcome,
+        other => panic!("welcome.json: {other:?}"),
+    }
+}
+
+fn check_sent(message: &Message, over: bool) {
+    assert!(!over, "sent after the end: {message:?}");
+    encode(message, &mut Vec::new()).expect("what is sent can be written");
+}
+
+struct Collector {
+    side: CollectorSide,
+    over: bool,
+}
+
+impl Collector {
+    fn handle(&mut self, now: Instant, input: Input) {
+        self.side.handle(now, input);
+        loop {
+            match self.side.poll() {
+                Output::Transmit(message) => check_sent(&message, self.over),
+                Output::Event(event) => self.on_event(now, event),
+                Output::Timeout(_) => return,
+            }
+        }
+    }
+
+    fn on_event(&mut self, now: Instant, event: CollectorEvent) {
+        match event {
+            CollectorEvent::Hello(hello) => {
+                let grant = |(device, stream): (_, u32)| StreamGrant {
+                    device,
+                    stream,
+                    next_packet: None,
+                };
+                let names = hello.devices.into_iter().map(|device| device.name);
+                let mut welcome = welcome();
+                welcome.streams = names.zip(0..).map(grant).collect();
+                self.side.welcome(now, welcome).expect("a Hello waits");
+            }
+            CollectorEvent::Connect(_) => self.side.ready(now).expect("a Connect waits"),
+            CollectorEvent::Stats(_) => {}
+            CollectorEvent::Goodbye(goodbye) => {
+                let done = |end: &StreamEnd| StreamDelivered {
+                    stream: end.stream,
+                    next_packet: end.end_packet,
+                    frames: 0,
+                    lost: 0,
+                };
+                let delivered = goodbye.streams.iter().map(done).collect();
+                self.side.goodbye_ack(delivered).expect("a Goodbye waits");
+            }
+            CollectorEvent::Ended(_) => self.over = true,
+        }
+    }
+}
+
+struct Source {
+    side: SourceSide,
+    over: bool,
+}
+
+impl Source {
+    fn handle(&mut self, now: Instant, input: Input) {
+        self.side.handle(now, input);
+        self.drain(now);
+    }
+
+    fn drain(&mut self, now: Instant) {
+        loop {
+            match self.side.poll() {
+                Output::Transmit(message) => check_sent(&message, self.over),
+                Output::Event(SourceEvent::Welcomed(welcome)) => {
+                    let start = |grant: &StreamGrant| StreamStart {
+                        stream: grant.stream,
+                        first_packet: grant.next_packet.unwrap_or(0),
+                    };
+                    let streams = welcome.streams.iter().map(start).collect();
+                    let connected = self.side.connect(now, welcome.endpoint, streams);
+                    connected.expect("a Welcome waits");
+                }
+                Output::Event(SourceEvent::Ready | SourceEvent::Delivered(_)) => {}
+                Output::Event(SourceEvent::Ended(_)) => self.over = true,
+                Output::Timeout(_) => return,
+            }
+        }
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut now = Instant::now();
+    let mut collector = Collector {
+        side: CollectorSide::new(now, CollectorSideConfig::default()),
+        over: false,
+    };
+    let mut source = Source {
+        side: SourceSide::new(now, SourceSideConfig::default(), hello()),
+        over: false,
+    };
+    source.drain(now);
+    let mut decoder = Decoder::new(1 << 16);
+    let mut input = bytes;
+    while let Ok(Some(message)) = decoder.decode(&mut input) {
+        collector.handle(now, Input::Message(message.clone()));
+        source.handle(now, Input::Message(message));
+        // What is left decides how much time passes.
+        now += Duration::from_millis((input.len() as u64 * 37) % 2_000);
+        collector.handle(now, Input::Timeout);
+        source.handle(now, Input::Timeout);
+    }
+    collector.handle(now, Input::Disconnected);
+    source.handle(now, Input::Disconnected);
+    assert!(collector.over && source.over);
+});

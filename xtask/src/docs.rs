@@ -1,0 +1,29 @@
+//! `cargo xtask docs`: the API documentation without a warning, and no broken link on any page.
+
+use crate::repo::Repo;
+use crate::{links, run};
+use anyhow::{Result, ensure};
+
+/// Builds the API documentation and checks the links.
+///
+/// # Errors
+/// When rustdoc warns or a link is broken.
+pub(crate) fn run(repo: &Repo) -> Result<()> {
+    check_links(repo)?;
+    let args = ["doc", "--workspace", "--lib", "--no-deps", "--quiet"];
+    run::succeed(run::cargo(repo.root(), &args).env("RUSTDOCFLAGS", "-D warnings"))?;
+    println!(
+        "API documentation: {}",
+        repo.path("target/doc/catchment/index.html").display()
+    );
+    Ok(())
+}
+
+fn check_links(repo: &Repo) -> Result<()> {
+    let findings = links::check(repo, &repo.files()?)?;
+    for finding in &findings {
+        println!("{finding}");
+    }
+    ensure!(findings.is_empty(), "{} links are broken", findings.len());
+    Ok(())
+}

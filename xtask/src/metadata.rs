@@ -1,0 +1,133 @@
+//! The workspace as Cargo sees it: its packages, their targets and the edges between them.
+
+use crate::repo::Repo;
+use crate::run::{self, Show};
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// One package of the workspace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    /// Folder, relative to the top of the repository.
+    pub(crate) folder: String,
+    /// Files that hold the crate roots of library and programs, relative to the top.
+    pub(crate) roots: Vec<String>,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+/// A dependency of a package.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    /// True for dependencies of tests, examples and benches only.
+    pub(crate) dev: bool,
+}
+
+/// All packages of the workspace.
+///
+/// # Errors
+/// When `cargo metadata` fails.
+pub(crate) fn packages(repo: &Repo) -> Result<Vec<Package>> {
+    let value = read(repo)?;
+    let top = format!("{}/", repo.root().canonicalize()?.display());
+    Ok(list(&value["packages"])
+        .iter()
+        .map(|package| parse(package, &top))
+        .collect())
+}
+
+/// The folder that Cargo builds into.
+///
+/// # Errors
+/// When `cargo metadata` fails.
+pub(crate) fn target_folder(repo: &Repo) -> Result<PathBuf> {
+    Ok(PathBuf::from(text(&read(repo)?["target_directory"])))
+}
+
+fn read(repo: &Repo) -> Result<Value> {
+    let args = [
+        "metadata",
+        "--no-deps",
+        "--format-version",
+        "1",
+        "--offline",
+    ];
+    let mut command = run::cargo(repo.root(), &args);
+    let finished = run::finish(&mut command, run::LIMIT, Show::Nothing)?;
+    run::demand_success(&command, finished.status)?;
+    serde_json::from_str(&finished.stdout).context("cargo metadata is not JSON")
+}
+
+fn parse(package: &Value, top: &str) -> Package {
+    let relative = |path: &Value| {
+        let path = text(path);
+        path.strip_prefix(top).map(str::to_owned).unwrap_or(path)
+    };
+    let manifest = relative(&package["manifest_path"]);
+    let roots = list(&package["targets"])
+        .iter()
+        .filter(|target| is_crate_root(target));
+    Package {
+        name: text(&package["name"]),
+        folder: manifest
+            .trim_end_matches("Cargo.toml")
+            .trim_end_matches('/')
+            .to_owned(),
+        roots: roots.map(|target| relative(&target["src_path"])).collect(),
+        dependencies: list(&package["dependencies"])
+            .iter()
+            .map(dependency)
+            .collect(),
+    }
+}
+
+fn dependency(value: &Value) -> Dependency {
+    Dependency {
+        name: text(&value["name"]),
+        dev: value["kind"] == "dev",
+    }
+}
+
+fn is_crate_root(target: &Value) -> bool {
+    let kinds = ["lib", "bin", "proc-macro", "cdylib", "staticlib", "rlib"];
+    list(&target["kind"])
+        .iter()
+        .any(|kind| kinds.contains(&text(kind).as_str()))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_workspace_is_read_with_its_edges() {
+        let packages = packages(&Repo::find().unwrap()).unwrap();
+        let transfer = packages
+            .iter()
+            .find(|p| p.name == "catchment-transfer")
+            .unwrap();
+        assert_eq!(transfer.folder, "crates/transfer");
+        assert_eq!(transfer.roots, ["crates/transfer/src/lib.rs"]);
+        let verbs = Dependency {
+            name: "catchment-verbs".into(),
+            dev: false,
+        };
+        assert!(transfer.dependencies.contains(&verbs), "{transfer:?}");
+        assert!(
+            transfer
+                .dependencies
+                .iter()
+                .any(|d| d.name == "loom" && d.dev)
+        );
+    }
+}

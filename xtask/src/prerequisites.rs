@@ -1,0 +1,145 @@
+//! What the tests need beside Rust: found, or installed where that is possible without a question.
+
+use crate::run;
+use anyhow::{Context as _, Result, bail, ensure};
+use std::env;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A program that tests call, and the Debian package that has it.
+struct Program {
+    name: &'static str,
+    package: &'static str,
+    used_for: &'static str,
+}
+
+const PROGRAMS: &[Program] = &[Program {
+    name: "ffmpeg",
+    package: "ffmpeg",
+    used_for: "compressed clips as input",
+}];
+
+/// Parts of the Rust toolchain: the subcommand of cargo, and what rustup calls it.
+const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
+
+/// Makes sure that everything is there.
+///
+/// # Errors
+/// When something is missing and cannot be installed: the message is the command to type.
+pub(crate) fn provide(folder: &Path) -> Result<()> {
+    for (subcommand, component) in COMPONENTS {
+        ensure_component(folder, subcommand, component)?;
+    }
+    let missing: Vec<_> = PROGRAMS
+        .iter()
+        .filter(|program| !on_path(program.name))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    for Program { name, used_for, .. } in &missing {
+        println!("{name} is missing: the tests use it for {used_for}");
+    }
+    let packages: Vec<_> = missing.iter().map(|program| program.package).collect();
+    install(&packages)?;
+    let still: Vec<_> = self::missing().iter().map(|program| program.name).collect();
+    ensure!(
+        still.is_empty(),
+        "{still:?} not found, although installed: look at PATH"
+    );
+    Ok(())
+}
+
+fn missing() -> Vec<&'static Program> {
+    PROGRAMS
+        .iter()
+        .filter(|program| !on_path(program.name))
+        .collect()
+}
+
+fn ensure_component(folder: &Path, subcommand: &str, component: &str) -> Result<()> {
+    let mut probe = run::cargo(folder, &[subcommand, "--version"]);
+    let found = probe
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()?
+        .success();
+    if found {
+        return Ok(());
+    }
+    println!("{component} is missing");
+    let mut rustup = Command::new("rustup");
+    rustup
+        .args(["component", "add", component])
+        .current_dir(folder);
+    run::succeed(&mut rustup)
+        .with_context(|| format!("type: rustup component add {component} (or install it)"))
+}
+
+fn on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Installs Debian packages when we are root, or may be without a password.
+fn install(packages: &[&str]) -> Result<()> {
+    let by_hand = format!("type: sudo apt-get install {}", packages.join(" "));
+    let Some(prefix) = root_prefix().filter(|_| on_path("apt-get")) else {
+        bail!(by_hand)
+    };
+    // The lists of a fresh container are empty; those of a laptop are often old.
+    run::succeed(&mut apt(&prefix, &["update", "-qq"])).context(by_hand.clone())?;
+    let mut words = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    words.extend(packages);
+    run::succeed(&mut apt(&prefix, &words)).context(by_hand)
+}
+
+fn apt(prefix: &[&str], words: &[&str]) -> Command {
+    let all = prefix
+        .iter()
+        .chain(&["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+    let mut all = all.chain(words);
+    let mut command = Command::new(all.next().copied().unwrap_or("env"));
+    command.args(all);
+    command
+}
+
+/// What to write before a command so that root runs it; none when that is not possible.
+fn root_prefix() -> Option<Vec<&'static str>> {
+    if succeeds("sh", &["-c", "test \"$(id -u)\" = 0"]) {
+        return Some(Vec::new());
+    }
+    succeeds("sudo", &["-n", "true"]).then(|| vec!["sudo", "-n"])
+}
+
+fn succeeds(program: &str, words: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_looked_up_in_the_path() {
+        assert!(on_path("sh"));
+        assert!(!on_path("no-such-program-anywhere"));
+    }
+
+    #[test]
+    fn installing_is_spelled_for_root_and_for_sudo() {
+        let words = ["install", "-y", "ffmpeg"];
+        let ours = "env DEBIAN_FRONTEND=noninteractive apt-get install -y ffmpeg";
+        assert_eq!(run::shown(&apt(&[], &words)), ours);
+        assert_eq!(
+            run::shown(&apt(&["sudo", "-n"], &words)),
+            format!("sudo -n {ours}")
+        );
+    }
+}

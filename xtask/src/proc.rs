@@ -1,0 +1,270 @@
+//! Other processes, as `/proc` shows them.
+//!
+//! Every function reads a state that may change the next moment: a process that ends while it is
+//! read counts as having nothing.
+
+use anyhow::{Context as _, Result, ensure};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What a process holds of the operating system, by kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Footprint {
+    /// Open descriptors by what they lead to, such as `socket` or `memfd:ring`.
+    pub(crate) descriptors: BTreeMap<String, usize>,
+    /// Mappings of memfds.
+    pub(crate) memfd_mappings: usize,
+}
+
+impl Footprint {
+    /// The footprint of `pid`, without descriptors that lead into the folder `except`: those are
+    /// files that come and go with the work.
+    pub(crate) fn of(pid: u32, except: &Path) -> Self {
+        let mut descriptors = BTreeMap::new();
+        for target in descriptor_targets(pid) {
+            if !Path::new(&target).starts_with(except) {
+                *descriptors.entry(kind(&target)).or_insert(0) += 1;
+            }
+        }
+        Self {
+            descriptors,
+            memfd_mappings: memfd_mappings(pid),
+        }
+    }
+
+    /// The larger of both in every kind.
+    pub(crate) fn max(mut self, other: &Self) -> Self {
+        for (kind, count) in &other.descriptors {
+            let mine = self.descriptors.entry(kind.clone()).or_insert(0);
+            *mine = (*mine).max(*count);
+        }
+        self.memfd_mappings = self.memfd_mappings.max(other.memfd_mappings);
+        self
+    }
+
+    /// What there is more of than in `baseline`, in words; empty when nothing is.
+    pub(crate) fn beyond(&self, baseline: &Self) -> Vec<String> {
+        let mut more = Vec::new();
+        for (kind, count) in &self.descriptors {
+            let before = baseline.descriptors.get(kind).copied().unwrap_or(0);
+            if *count > before {
+                more.push(format!(
+                    "{count} descriptors of kind {kind} (before: {before})"
+                ));
+            }
+        }
+        if self.memfd_mappings > baseline.memfd_mappings {
+            let (now, before) = (self.memfd_mappings, baseline.memfd_mappings);
+            more.push(format!("{now} mappings of memfds (before: {before})"));
+        }
+        more
+    }
+}
+
+fn descriptor_targets(pid: u32) -> Vec<String> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let targets = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
+    targets
+        .map(|target| target.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// `socket:[123]` and `pipe:[9]` lose their number; memfds and files keep their name.
+fn kind(target: &str) -> String {
+    let name = target
+        .strip_prefix('/')
+        .filter(|name| name.starts_with("memfd:"));
+    match (name, target.split_once(":[")) {
+        (Some(memfd), _) => memfd.trim_end_matches(" (deleted)").to_owned(),
+        (None, Some((class, rest))) if rest.starts_with(|c: char| c.is_ascii_digit()) => {
+            class.to_owned()
+        }
+        (None, _) => target.to_owned(),
+    }
+}
+
+fn memfd_mappings(pid: u32) -> usize {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    maps.lines().filter(|line| line.contains("/memfd:")).count()
+}
+
+/// Whether `pid` runs; a process that ended and waits for its parent does not.
+pub(crate) fn alive(pid: u32) -> bool {
+    stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
+}
+
+/// Waits until `pid` does not run any more; false when it still does after `limit`.
+pub(crate) fn gone_within(pid: u32, limit: Duration) -> bool {
+    let start = Instant::now();
+    while alive(pid) {
+        if start.elapsed() > limit {
+            return false;
+        }
+        // Only a parent can wait for a process; others can only look again.
+        thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// State letter and parent of `pid`.
+fn stat(pid: u32) -> Option<(char, u32)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may itself hold spaces and parentheses.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.next()?.parse().ok()?))
+}
+
+fn all() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// All processes that `pid` started, and those that they started.
+pub(crate) fn descendants(pid: u32) -> Vec<u32> {
+    let parents: BTreeMap<u32, u32> = all()
+        .into_iter()
+        .filter_map(|pid| Some((pid, stat(pid)?.1)))
+        .collect();
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(
+            parents
+                .iter()
+                .filter(|(_, p)| **p == parent)
+                .map(|(pid, _)| *pid),
+        );
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// Running processes whose environment was started with `variable=value`, with their command
+/// lines. Children inherit it, so that it finds orphans too.
+pub(crate) fn with_environment(variable: &str, value: &str) -> Vec<(u32, String)> {
+    let wanted = format!("{variable}={value}");
+    let marked = all()
+        .into_iter()
+        .filter(|pid| alive(*pid) && has_entry(*pid, &wanted));
+    marked.map(|pid| (pid, command_line(pid))).collect()
+}
+
+fn has_entry(pid: u32, wanted: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment
+        .split(|byte| *byte == 0)
+        .any(|entry| entry == wanted.as_bytes())
+}
+
+fn command_line(pid: u32) -> String {
+    let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&text)
+        .replace('\0', " ")
+        .trim_end()
+        .to_owned()
+}
+
+/// Sends a signal by name, such as `TERM`.
+///
+/// # Errors
+/// When the process is gone or belongs to another user.
+pub(crate) fn signal(pid: u32, name: &str) -> Result<()> {
+    // `kill` is built into every shell; the program of that name is not everywhere installed.
+    let output = Command::new("sh")
+        .args(["-c", "kill -s \"$0\" \"$1\"", name, &pid.to_string()])
+        .output()
+        .context("cannot run sh")?;
+    let message = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "cannot signal process {pid}: {}",
+        message.trim()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn kinds_lose_what_differs_from_run_to_run() {
+        assert_eq!(kind("socket:[4321]"), "socket");
+        assert_eq!(kind("anon_inode:[eventfd]"), "anon_inode:[eventfd]");
+        assert_eq!(kind("/memfd:ring (deleted)"), "memfd:ring");
+        assert_eq!(kind("/dev/null"), "/dev/null");
+    }
+
+    #[test]
+    fn an_open_file_shows_unless_it_is_excepted() {
+        let pid = std::process::id();
+        let name = std::env::current_exe().unwrap();
+        let none = Path::new("/nowhere");
+        let before = Footprint::of(pid, none);
+        let file = File::open(&name).unwrap();
+        let more = Footprint::of(pid, none).beyond(&before).join("; ");
+        assert!(more.contains(&*name.to_string_lossy()), "{more}");
+        let excepted = Footprint::of(pid, name.parent().unwrap())
+            .beyond(&before)
+            .join("; ");
+        assert!(!excepted.contains(&*name.to_string_lossy()), "{excepted}");
+        drop(file);
+    }
+
+    #[test]
+    fn more_mappings_are_beyond_and_max_covers_them() {
+        let few = Footprint {
+            memfd_mappings: 1,
+            ..Footprint::default()
+        };
+        let many = Footprint {
+            memfd_mappings: 2,
+            ..Footprint::default()
+        };
+        assert_eq!(many.beyond(&few), ["2 mappings of memfds (before: 1)"]);
+        assert_eq!(many.beyond(&few.clone().max(&many)), Vec::<String>::new());
+        assert_eq!(few.beyond(&many), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_marked_child_is_found_until_it_is_killed() {
+        let value = format!("proc-test-{}", std::process::id());
+        let mut child = Command::new("sh")
+            .args(["-c", "sleep 4321 & wait"])
+            .env("CATCHMENT_PROC_TEST", &value)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let start = Instant::now();
+        while descendants(child.id()).is_empty() {
+            assert!(start.elapsed() < Duration::from_secs(10));
+        }
+        let below = descendants(child.id());
+        let marked: Vec<_> = with_environment("CATCHMENT_PROC_TEST", &value)
+            .into_iter()
+            .map(|(pid, _)| pid)
+            .collect();
+        assert!(
+            marked.contains(&child.id()) && marked.contains(&below[0]),
+            "{marked:?}"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!alive(child.id()));
+        signal(below[0], "KILL").unwrap();
+        assert!(gone_within(below[0], Duration::from_secs(5)));
+        assert_eq!(with_environment("CATCHMENT_PROC_TEST", &value), []);
+    }
+}

@@ -1,0 +1,300 @@
+//! Commands that a recipe starts: shown as they run, limited in time, their test cases counted.
+
+use crate::proc;
+use anyhow::{Context as _, Result, bail};
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Read};
+use std::ops::AddAssign;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time after which a command of a recipe is taken for hanging and killed.
+pub(crate) const LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Time after the end of a command for the last of its output to arrive.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(2);
+
+/// How often a running command is looked at.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Test cases by outcome, from the `test result:` lines of test programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) ignored: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+}
+
+/// A finished command: how it ended, which test cases it reported, what it wrote on stdout.
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) tally: Tally,
+    pub(crate) stdout: String,
+}
+
+/// `cargo` with `args`, in `folder`, free of what `cargo run` put into our own environment.
+///
+/// Build scripts that watch variables such as `CARGO_PKG_NAME` would otherwise run again in every
+/// second build.
+pub(crate) fn cargo(folder: &Path, args: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(program);
+    command.args(args).current_dir(folder);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(set_by_cargo_run) {
+            command.env_remove(name);
+        }
+    }
+    if std::io::stdout().is_terminal() {
+        command.env("CARGO_TERM_COLOR", "always");
+    }
+    command
+}
+
+fn set_by_cargo_run(name: &str) -> bool {
+    let prefixes = [
+        "CARGO_PKG_",
+        "CARGO_MANIFEST_",
+        "CARGO_BIN_",
+        "CARGO_CRATE_",
+    ];
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The command as one would type it.
+pub(crate) fn shown(command: &Command) -> String {
+    let program = Path::new(command.get_program())
+        .file_name()
+        .unwrap_or_default();
+    let words = std::iter::once(program).chain(command.get_args());
+    words
+        .map(|word| quoted(&word.to_string_lossy()))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// Runs `command` and passes its output on.
+///
+/// # Errors
+/// When it cannot be started, ends with a status other than 0, or runs longer than [`LIMIT`].
+pub(crate) fn succeed(command: &mut Command) -> Result<()> {
+    let finished = finish(command, LIMIT, Show::All)?;
+    demand_success(command, finished.status)
+}
+
+/// Fails unless `status` says that `command` succeeded.
+///
+/// # Errors
+/// When the status is not 0.
+pub(crate) fn demand_success(command: &Command, status: ExitStatus) -> Result<()> {
+    if status.success() {
+        return Ok(());
+    }
+    bail!("`{}` failed: {status}", shown(command))
+}
+
+/// What of a command's stdout is passed on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    /// Every line, as it comes.
+    All,
+    /// Nothing: the caller reads it.
+    Nothing,
+}
+
+/// Runs `command` to its end and collects its stdout; stderr goes where ours goes.
+///
+/// # Errors
+/// When it cannot be started, or runs longer than `limit`: then it and what it started are killed.
+pub(crate) fn finish(command: &mut Command, limit: Duration, show: Show) -> Result<Finished> {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start `{}`", shown(command)))?;
+    let stdout = child.stdout.take().context("stdout was not piped")?;
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(collect(stdout, show)));
+    let status = wait(&mut child, limit).with_context(|| shown(command));
+    let status = status?;
+    let Ok(stdout) = receiver.recv_timeout(OUTPUT_LIMIT) else {
+        bail!(
+            "`{}` ended, but a process that it started still holds its output",
+            shown(command)
+        );
+    };
+    Ok(Finished {
+        status,
+        tally: count_cases(&stdout),
+        stdout,
+    })
+}
+
+fn collect(stdout: impl Read, show: Show) -> String {
+    let mut reader = BufReader::new(stdout);
+    let mut all = String::new();
+    let mut line = Vec::new();
+    while reader
+        .read_until(b'\n', &mut line)
+        .is_ok_and(|bytes| bytes > 0)
+    {
+        let text = String::from_utf8_lossy(&line);
+        if show == Show::All {
+            print!("{text}");
+        }
+        all.push_str(&text);
+        line.clear();
+    }
+    all
+}
+
+/// Waits until `child` ends; kills it with all that it started when `limit` has passed.
+///
+/// # Errors
+/// When the limit passed.
+pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if start.elapsed() > limit {
+            kill_tree(child);
+            bail!("still running after {} s, killed", limit.as_secs());
+        }
+        // A child's end has no portable wake-up with a time limit in std.
+        thread::sleep(POLL);
+    }
+}
+
+fn kill_tree(child: &mut Child) {
+    let below = proc::descendants(child.id());
+    // Each may have ended by itself meanwhile, which is what we want.
+    let _ = child.kill();
+    let _ = child.wait();
+    for pid in below {
+        let _ = proc::signal(pid, "KILL");
+        proc::gone_within(pid, Duration::from_secs(1));
+    }
+}
+
+/// Sums the `test result:` lines in `output`.
+pub(crate) fn count_cases(output: &str) -> Tally {
+    let mut sum = Tally::default();
+    for line in output
+        .lines()
+        .filter_map(|line| line.split("test result: ").nth(1))
+    {
+        sum += Tally {
+            passed: number_before(line, " passed"),
+            failed: number_before(line, " failed"),
+            ignored: number_before(line, " ignored"),
+        };
+    }
+    sum
+}
+
+fn number_before(line: &str, word: &str) -> u64 {
+    let before = line
+        .split(word)
+        .next()
+        .filter(|before| before.len() < line.len());
+    let digits = before.and_then(|before| before.rsplit(' ').next());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_summed_over_all_test_programs() {
+        let output = "running 3 tests\n\
+            test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; in 0.00s\n\
+            noise: 7 passed\n\
+            test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        assert_eq!(
+            count_cases(output),
+            Tally {
+                passed: 13,
+                failed: 2,
+                ignored: 1
+            }
+        );
+    }
+
+    #[test]
+    fn coloured_results_count_too() {
+        let output = "test result: \u{1b}[32mok\u{1b}[0m. 4 passed; 0 failed; 0 ignored;";
+        assert_eq!(count_cases(output).passed, 4);
+    }
+
+    #[test]
+    fn output_and_status_of_a_command_come_back() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two; exit 3"]);
+        let finished = finish(&mut command, LIMIT, Show::Nothing).unwrap();
+        assert_eq!(finished.stdout, "one\ntwo\n");
+        assert_eq!(finished.status.code(), Some(3));
+        let error = demand_success(&command, finished.status)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("sh -c 'echo one; echo two; exit 3'"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_command_that_leaves_a_process_behind_is_an_error() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 4322 &"]);
+        let mark = format!("{}", std::process::id());
+        command.env("CATCHMENT_RUN_TEST", &mark);
+        let error = finish(&mut command, LIMIT, Show::Nothing).err().unwrap();
+        for (pid, _) in proc::with_environment("CATCHMENT_RUN_TEST", &mark) {
+            proc::signal(pid, "KILL").unwrap();
+        }
+        assert!(
+            error.to_string().contains("still holds its output"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_hanging_command_is_killed_with_its_children() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 4321 & echo $!; wait"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let below: u32 = line.trim().parse().unwrap();
+        assert!(proc::alive(below));
+        let error = wait(&mut child, Duration::from_millis(10))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("still running"), "{error}");
+        assert!(proc::gone_within(below, Duration::from_secs(5)));
+    }
+}

@@ -1,0 +1,254 @@
+//! The processes of a round. How the `catchment` command is called stands here and nowhere else.
+
+use super::plan::{Plan, Role};
+use crate::proc::{self, Footprint};
+use crate::run;
+use anyhow::{Context as _, Result, bail, ensure};
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Every process of a round carries this variable, so that its orphans can be told from others.
+const MARK: &str = "CATCHMENT_SOAK_ROUND";
+
+const INPUT: &str = "synthetic:64x48:rgb24";
+/// Bytes of one frame of [`INPUT`].
+pub(crate) const FRAME_BYTES: u64 = 64 * 48 * 3;
+
+/// How long a process may take to end when it is asked to.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(15);
+
+/// What all processes of a round have in common.
+pub(crate) struct Setting {
+    binary: PathBuf,
+    folder: PathBuf,
+    address: String,
+    devices: usize,
+    rate_fps: u32,
+}
+
+impl Setting {
+    /// Makes the folder of a round.
+    ///
+    /// # Errors
+    /// When no folder can be made or no port is free.
+    pub(crate) fn new(binary: &Path, plan: &Plan) -> Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("catchment-soak-{}-{number}", std::process::id());
+        let setting = Self {
+            binary: binary.to_path_buf(),
+            folder: std::env::temp_dir().join(name),
+            address: free_address()?,
+            devices: plan.devices,
+            rate_fps: plan.rate_fps,
+        };
+        for folder in [setting.out(), setting.scratch()] {
+            fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        }
+        Ok(setting)
+    }
+
+    /// The folder that holds everything of the round.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where the collector puts the frames.
+    pub(crate) fn out(&self) -> PathBuf {
+        self.folder.join("out")
+    }
+
+    /// What the processes see as the folder for temporary files; empty at the end.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        self.folder.join("scratch")
+    }
+
+    /// Names of the devices, in the order of the source.
+    pub(crate) fn devices(&self) -> Vec<String> {
+        (0..self.devices)
+            .map(|number| format!("cam{number}"))
+            .collect()
+    }
+
+    /// Processes of this round that still run, with their command lines.
+    pub(crate) fn processes(&self) -> Vec<(u32, String)> {
+        proc::with_environment(MARK, &self.mark())
+    }
+
+    fn mark(&self) -> String {
+        self.folder.display().to_string()
+    }
+
+    fn command(&self, role: Role) -> Command {
+        match role {
+            Role::Source => self.source(),
+            Role::Collector => self.collector(),
+        }
+    }
+
+    fn collector(&self) -> Command {
+        let mut command = self.catchment();
+        command
+            .args(["collect", "--json", "--listen", &self.address, "--out"])
+            .arg(self.out());
+        command
+    }
+
+    fn source(&self) -> Command {
+        let mut command = self.catchment();
+        command.args(["send", "--json", "--rate", &self.rate_fps.to_string()]);
+        for device in self.devices() {
+            command.args(["--input", INPUT, "--device", &device]);
+        }
+        command.arg(&self.address);
+        command
+    }
+
+    fn catchment(&self) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.env(MARK, self.mark()).current_dir(&self.folder);
+        command
+            .env("TMPDIR", self.scratch())
+            .env("XDG_RUNTIME_DIR", self.scratch());
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// CRC-32C of the first `count` frames that device number `device` sends.
+    ///
+    /// # Errors
+    /// When the command fails or prints something else.
+    pub(crate) fn checksums(&self, device: usize, count: u64) -> Result<Vec<u32>> {
+        let mut command = self.catchment();
+        command.args([
+            "checksums",
+            "--input",
+            INPUT,
+            "--device-index",
+            &device.to_string(),
+        ]);
+        command.args(["--frames", &count.to_string()]);
+        let finished = run::finish(&mut command, GOODBYE_LIMIT, run::Show::Nothing)?;
+        run::demand_success(&command, finished.status)?;
+        let numbers = finished
+            .stdout
+            .lines()
+            .map(|line| u32::from_str_radix(line, 16));
+        let numbers: Vec<u32> = numbers
+            .collect::<Result<_, _>>()
+            .context(run::shown(&command))?;
+        let printed = numbers.len();
+        ensure!(
+            printed as u64 == count,
+            "`{}` printed {printed} lines",
+            run::shown(&command)
+        );
+        Ok(numbers)
+    }
+}
+
+/// An address of this host that nobody listens on.
+fn free_address() -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
+    Ok(listener.local_addr()?.to_string())
+}
+
+/// A running source or collector. Dropping it kills it.
+pub(crate) struct Agent {
+    role: Role,
+    child: Child,
+    log: PathBuf,
+    out: PathBuf,
+}
+
+impl Agent {
+    /// Starts a process; its output is appended to a file in the folder of the round.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn start(setting: &Setting, role: Role) -> Result<Self> {
+        let log = setting.folder.join(format!("{role}.log"));
+        let file = File::options().create(true).append(true).open(&log)?;
+        let mut command = setting.command(role);
+        command.stdout(file.try_clone()?).stderr(file);
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start the {role}"))?;
+        Ok(Self {
+            role,
+            child,
+            log,
+            out: setting.out(),
+        })
+    }
+
+    /// What the process holds, beside the files that it writes.
+    pub(crate) fn footprint(&self) -> Footprint {
+        Footprint::of(self.child.id(), &self.out)
+    }
+
+    /// Fails when the process has ended.
+    ///
+    /// # Errors
+    /// The way it ended and the last lines that it wrote.
+    pub(crate) fn demand_running(&mut self) -> Result<()> {
+        let Some(status) = self.child.try_wait()? else {
+            return Ok(());
+        };
+        bail!(
+            "the {} ended by itself ({status}); {}",
+            self.role,
+            self.last_words()
+        )
+    }
+
+    /// Kills the process as an out-of-memory killer would.
+    ///
+    /// # Errors
+    /// When it had ended before.
+    pub(crate) fn kill(mut self) -> Result<()> {
+        self.demand_running()?;
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Asks the process to end, and waits until it has.
+    ///
+    /// # Errors
+    /// When it does not end soon, or with a status other than 0.
+    pub(crate) fn end(mut self) -> Result<()> {
+        self.demand_running()?;
+        proc::signal(self.child.id(), "TERM")?;
+        let status = run::wait(&mut self.child, GOODBYE_LIMIT).with_context(|| {
+            format!("the {} was asked to end; {}", self.role, self.last_words())
+        })?;
+        ensure!(
+            status.success(),
+            "the {} ended with {status}; {}",
+            self.role,
+            self.last_words()
+        );
+        Ok(())
+    }
+
+    fn last_words(&self) -> String {
+        let log = fs::read(&self.log).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        let lines: Vec<_> = log.lines().collect();
+        let last = &lines[lines.len().saturating_sub(10)..];
+        format!("its last lines:\n{}", last.join("\n"))
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended, which is what we want.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,235 @@
+//! What lies in the output folder, judged without the code that put it there: names, sizes,
+//! order, and each frame by its checksum.
+
+use crate::crc;
+use anyhow::{Context as _, Result, bail, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// A frame on disk.
+#[derive(Debug)]
+struct Frame {
+    number: u64,
+    path: PathBuf,
+}
+
+/// Number of the newest frame in a device's folder; none while there is no frame.
+pub(crate) fn newest(folder: &Path) -> Option<u64> {
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    entries
+        .filter_map(|entry| number(entry.file_name().to_str()?))
+        .max()
+}
+
+/// The packet number in the name of a frame's file, such as `000000000042.raw`.
+fn number(name: &str) -> Option<u64> {
+    let digits = name.split_once('.').map_or(name, |(digits, _)| digits);
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    digits.parse().ok().filter(|_| plain)
+}
+
+/// Checks that `out` holds folders of `devices` and nothing else.
+///
+/// # Errors
+/// The names that do not belong there, or are missing.
+pub(crate) fn check_folders(out: &Path, devices: &[String]) -> Result<()> {
+    let names = names(out)?;
+    let strange: Vec<_> = names
+        .iter()
+        .filter(|name| !devices.contains(name))
+        .collect();
+    ensure!(strange.is_empty(), "left in {}: {strange:?}", out.display());
+    let missing: Vec<_> = devices
+        .iter()
+        .filter(|device| !names.contains(device))
+        .collect();
+    ensure!(
+        missing.is_empty(),
+        "no folder for {missing:?} in {}",
+        out.display()
+    );
+    Ok(())
+}
+
+/// Number of frames in a device's folder, which must hold frames 0, 1, 2 and so on, without gap,
+/// each `frame_bytes` long and none older than the one before it, and nothing else.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub(crate) fn check_names(folder: &Path, frame_bytes: u64) -> Result<u64> {
+    let mut before = SystemTime::UNIX_EPOCH;
+    let frames = frames(folder)?;
+    for (expected, frame) in (0_u64..).zip(&frames) {
+        let name = frame.path.display();
+        match frame.number {
+            number if number > expected => bail!("frame {expected} is missing before {name}"),
+            number if number < expected => bail!("{name} is there twice, under two names"),
+            _ => {}
+        }
+        let metadata = fs::metadata(&frame.path)?;
+        let bytes = metadata.len();
+        ensure!(
+            bytes == frame_bytes,
+            "{name} has {bytes} bytes, expected {frame_bytes}"
+        );
+        let written = metadata.modified()?;
+        ensure!(
+            written >= before,
+            "{name} was written before the frame that precedes it"
+        );
+        before = written;
+    }
+    Ok(frames.len() as u64)
+}
+
+/// Checks the bytes of each frame against its checksum.
+///
+/// # Errors
+/// The first frame that differs.
+pub(crate) fn check_bytes(folder: &Path, checksums: &[u32]) -> Result<()> {
+    for (frame, expected) in frames(folder)?.iter().zip(checksums) {
+        let bytes = fs::read(&frame.path)?;
+        let seen = crc::crc32c(&bytes);
+        let name = frame.path.display();
+        ensure!(
+            seen == *expected,
+            "{name} has checksum {seen:08x}, expected {expected:08x}"
+        );
+    }
+    Ok(())
+}
+
+/// The frames of a device by number.
+fn frames(folder: &Path) -> Result<Vec<Frame>> {
+    let mut frames = Vec::new();
+    for name in names(folder)? {
+        let path = folder.join(&name);
+        let number = number(&name).with_context(|| format!("left over: {}", path.display()))?;
+        frames.push(Frame { number, path });
+    }
+    frames.sort_by_key(|frame| frame.number);
+    Ok(frames)
+}
+
+/// Names in a folder, sorted.
+pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut names = Vec::new();
+    for entry in entries {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// A folder that is gone after the test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let id = std::process::id();
+            let path = std::env::temp_dir().join(format!("catchment-frames-{id}-{name}"));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn write(&self, name: &str, bytes: &[u8]) {
+            fs::write(self.0.join(name), bytes).unwrap();
+        }
+
+        fn remove(&self, name: &str) {
+            fs::remove_file(self.0.join(name)).unwrap();
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn three(name: &str) -> Folder {
+        let folder = Folder::new(name);
+        folder.write("000.raw", b"aaaa");
+        folder.write("001.raw", b"bbbb");
+        folder.write("002.raw", b"cccc");
+        folder
+    }
+
+    fn checksums() -> Vec<u32> {
+        [b"aaaa", b"bbbb", b"cccc"]
+            .map(|bytes| crc::crc32c(bytes))
+            .to_vec()
+    }
+
+    #[test]
+    fn a_sound_folder_is_accepted() {
+        let folder = three("sound");
+        assert_eq!(check_names(&folder.0, 4).unwrap(), 3);
+        check_bytes(&folder.0, &checksums()).unwrap();
+        assert_eq!(newest(&folder.0), Some(2));
+        assert_eq!(newest(Path::new("/nowhere")), None);
+    }
+
+    #[test]
+    fn every_fault_is_named() {
+        type Harm = fn(&Folder);
+        let faults: &[(&str, Harm, &str)] = &[
+            ("gap", |f| f.remove("001.raw"), "frame 1 is missing"),
+            ("start", |f| f.remove("000.raw"), "frame 0 is missing"),
+            ("short", |f| f.write("001.raw", b"bbb"), "has 3 bytes"),
+            ("twice", |f| f.write("1.raw", b"bbbb"), "twice"),
+            ("left", |f| f.write(".002.tmp", b"cc"), "left over"),
+            ("order", make_older, "before the frame that precedes"),
+        ];
+        for (name, harm, expected) in faults {
+            let folder = three(name);
+            harm(&folder);
+            let error = format!("{:#}", check_names(&folder.0, 4).unwrap_err());
+            assert!(error.contains(expected), "{name}: {error}");
+        }
+    }
+
+    fn make_older(folder: &Folder) {
+        let file = fs::File::options()
+            .write(true)
+            .open(folder.0.join("002.raw"))
+            .unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(60))
+            .unwrap();
+    }
+
+    #[test]
+    fn a_torn_frame_and_two_exchanged_ones_are_found() {
+        for (name, second, third) in [("torn", b"bbcc", b"cccc"), ("swap", b"cccc", b"bbbb")] {
+            let folder = three(name);
+            folder.write("001.raw", second);
+            folder.write("002.raw", third);
+            assert_eq!(check_names(&folder.0, 4).unwrap(), 3);
+            let error = check_bytes(&folder.0, &checksums())
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains("001.raw has checksum"), "{error}");
+        }
+    }
+
+    #[test]
+    fn folders_of_other_names_and_missing_ones_are_found() {
+        let out = Folder::new("folders");
+        let devices = ["cam0".to_owned(), "cam1".to_owned()];
+        fs::create_dir(out.0.join("cam0")).unwrap();
+        let missing = check_folders(&out.0, &devices).unwrap_err().to_string();
+        assert!(missing.contains("cam1"), "{missing}");
+        fs::create_dir(out.0.join("cam1")).unwrap();
+        check_folders(&out.0, &devices).unwrap();
+        out.write("cam1.lock", b"");
+        let left = check_folders(&out.0, &devices).unwrap_err().to_string();
+        assert!(left.contains("cam1.lock"), "{left}");
+    }
+}

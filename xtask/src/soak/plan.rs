@@ -1,0 +1,184 @@
+//! What happens in a round: how much flows, who is killed when, and when it comes back.
+
+use super::random::Random;
+use std::fmt;
+use std::time::Duration;
+
+/// One of the two processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    Source,
+    Collector,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Source => "source",
+            Self::Collector => "collector",
+        })
+    }
+}
+
+/// A round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) devices: usize,
+    /// Frames per second of each device.
+    pub(crate) rate_fps: u32,
+    /// In which order the processes start.
+    pub(crate) start: [Role; 2],
+    /// Whether frames must have arrived before the first strike; otherwise it hits the handshake.
+    pub(crate) settle_first: bool,
+    pub(crate) strikes: Vec<Strike>,
+}
+
+/// A `kill -9` and the restart after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Strike {
+    /// Who dies, in the order of the restart.
+    pub(crate) victims: Vec<Role>,
+    /// Time from the last restart, or from the first frames, to the kill.
+    pub(crate) after: Duration,
+    /// Time from the kill to the restart.
+    pub(crate) down: Duration,
+    /// Whether frames must have arrived again before the next strike.
+    pub(crate) settle: bool,
+}
+
+/// A strike this soon after a start hits the handshake.
+const HANDSHAKE: Duration = Duration::from_millis(80);
+const DOWN_AT_MOST: Duration = Duration::from_millis(300);
+const RATES_FPS: [u32; 3] = [30, 250, 1000];
+
+impl Plan {
+    /// The plan of a round, which follows from its arguments alone.
+    pub(crate) fn new(seed: u64, round: u64, length: Duration) -> Self {
+        let mut random = Random::of_round(seed, round);
+        let devices = 1 + usize::try_from(random.below(4)).unwrap_or(0);
+        let rate_fps = random.pick(&RATES_FPS).unwrap_or(RATES_FPS[0]);
+        let start = order(&mut random);
+        let settle_first = random.chance(80);
+        let strikes = strikes(&mut random, length, settle_first);
+        Self {
+            devices,
+            rate_fps,
+            start,
+            settle_first,
+            strikes,
+        }
+    }
+}
+
+fn order(random: &mut Random) -> [Role; 2] {
+    if random.chance(50) {
+        [Role::Source, Role::Collector]
+    } else {
+        [Role::Collector, Role::Source]
+    }
+}
+
+fn strikes(random: &mut Random, length: Duration, settle_first: bool) -> Vec<Strike> {
+    let count = 1 + u32::try_from(random.below(3)).unwrap_or(0);
+    let mut settled = settle_first;
+    let mut strikes = Vec::new();
+    for number in 1..=count {
+        let window = if settled { length / count } else { HANDSHAKE };
+        let settle = number == count || random.chance(70);
+        strikes.push(strike(random, window, settle));
+        settled = settle;
+    }
+    strikes
+}
+
+fn strike(random: &mut Random, window: Duration, settle: bool) -> Strike {
+    let both = order(random);
+    let victims = match random.below(5) {
+        0 => both.to_vec(),
+        1 | 2 => vec![Role::Source],
+        _ => vec![Role::Collector],
+    };
+    let down = if random.chance(25) {
+        Duration::ZERO
+    } else {
+        random.time_below(DOWN_AT_MOST)
+    };
+    Strike {
+        victims,
+        after: random.time_below(window),
+        down,
+        settle,
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} devices at {} frames/s, {} first",
+            self.devices, self.rate_fps, self.start[0]
+        )?;
+        for strike in &self.strikes {
+            write!(f, "; {strike}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Strike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let victims: Vec<_> = self.victims.iter().map(ToString::to_string).collect();
+        write!(
+            f,
+            "after {} ms kill {} for {} ms{}",
+            self.after.as_millis(),
+            victims.join(" and "),
+            self.down.as_millis(),
+            if self.settle { "" } else { " and again" }
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTH: Duration = Duration::from_secs(2);
+
+    fn plans() -> Vec<Plan> {
+        (0..300).map(|round| Plan::new(42, round, LENGTH)).collect()
+    }
+
+    #[test]
+    fn a_plan_follows_from_its_arguments() {
+        assert_eq!(Plan::new(1, 2, LENGTH), Plan::new(1, 2, LENGTH));
+        assert_ne!(Plan::new(1, 2, LENGTH), Plan::new(1, 3, LENGTH));
+    }
+
+    #[test]
+    fn every_round_strikes_and_ends_settled_within_its_length() {
+        for plan in plans() {
+            assert!((1..=4).contains(&plan.devices));
+            assert!(
+                plan.strikes.last().is_some_and(|strike| strike.settle),
+                "{plan}"
+            );
+            let total: Duration = plan.strikes.iter().map(|strike| strike.after).sum();
+            assert!(total < LENGTH + HANDSHAKE * 3, "{plan}");
+            assert!(plan.strikes.iter().all(|strike| !strike.victims.is_empty()));
+        }
+    }
+
+    #[test]
+    fn all_kinds_of_strikes_occur() {
+        let strikes: Vec<_> = plans().into_iter().flat_map(|plan| plan.strikes).collect();
+        let with = |victims: &[Role]| strikes.iter().filter(|s| s.victims == victims).count();
+        assert!(with(&[Role::Source]) > 50);
+        assert!(with(&[Role::Collector]) > 50);
+        assert!(with(&[Role::Source, Role::Collector]) > 10);
+        assert!(with(&[Role::Collector, Role::Source]) > 10);
+        assert!(strikes.iter().any(|strike| !strike.settle));
+        assert!(strikes.iter().any(|strike| strike.down.is_zero()));
+        assert!(plans().iter().any(|plan| !plan.settle_first));
+    }
+}

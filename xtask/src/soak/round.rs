@@ -1,0 +1,237 @@
+//! One round: start, strike, come back, end, and look at everything.
+
+use super::agents::{Agent, FRAME_BYTES, Setting};
+use super::frames;
+use super::plan::{Plan, Role, Strike};
+use super::residue::Residue;
+use crate::proc::Footprint;
+use anyhow::{Context as _, Result, bail};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Frames of each device that must arrive before a restart counts as done.
+const PROGRESS_FRAMES: u64 = 3;
+/// Time for these frames to arrive.
+const PROGRESS_LIMIT: Duration = Duration::from_secs(20);
+/// Time for a survivor to give back what it held for the dead peer.
+const RELEASE_LIMIT: Duration = Duration::from_secs(15);
+/// How often a state is looked at that gives no event.
+const POLL: Duration = Duration::from_millis(10);
+/// Samples of a footprint, as connections come and go while it is taken.
+const SAMPLES: usize = 15;
+
+/// What a round, or a run of rounds, went through.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Report {
+    rounds: u64,
+    strikes: u64,
+    frames: u64,
+    /// Times from a restart to frames of every device.
+    recoveries: Vec<Duration>,
+}
+
+impl Report {
+    /// Adds what another round went through.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.rounds += other.rounds;
+        self.strikes += other.strikes;
+        self.frames += other.frames;
+        self.recoveries.extend(&other.recoveries);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut times = self.recoveries.clone();
+        times.sort();
+        let ms = |time: Option<&Duration>| time.map_or(0, Duration::as_millis);
+        write!(
+            f,
+            "{} rounds, {} strikes, {} frames right; frames again after {} ms (median), {} ms (most)",
+            self.rounds,
+            self.strikes,
+            self.frames,
+            ms(times.get(times.len() / 2)),
+            ms(times.last())
+        )
+    }
+}
+
+/// Runs a round.
+///
+/// # Errors
+/// The first thing that is not as it must be.
+pub(crate) fn run(setting: &Setting, plan: &Plan) -> Result<Report> {
+    let before = Residue::before();
+    let mut pair = Pair {
+        setting,
+        agents: BTreeMap::new(),
+        baselines: BTreeMap::new(),
+    };
+    let mut report = Report {
+        rounds: 1,
+        ..Report::default()
+    };
+    for role in plan.start {
+        pair.start(role)?;
+    }
+    if plan.settle_first {
+        report
+            .recoveries
+            .push(pair.settle().context("at the start")?);
+    }
+    for (number, strike) in (1..).zip(&plan.strikes) {
+        let recovery = pair
+            .suffer(strike)
+            .with_context(|| format!("strike {number}: {strike}"))?;
+        report.recoveries.extend(recovery);
+        report.strikes += 1;
+    }
+    pair.end()?;
+    report.frames = check_frames(setting)?;
+    before.check(setting)?;
+    Ok(report)
+}
+
+/// Both processes, and what each held when it had settled.
+struct Pair<'a> {
+    setting: &'a Setting,
+    agents: BTreeMap<Role, Agent>,
+    baselines: BTreeMap<Role, Footprint>,
+}
+
+impl Pair<'_> {
+    fn start(&mut self, role: Role) -> Result<()> {
+        self.agents.insert(role, Agent::start(self.setting, role)?);
+        Ok(())
+    }
+
+    /// Kills, waits, restarts; returns how long it took until frames arrived again.
+    fn suffer(&mut self, strike: &Strike) -> Result<Option<Duration>> {
+        // The moment of the strike is what the seed decides.
+        thread::sleep(strike.after);
+        for role in &strike.victims {
+            self.baselines.remove(role);
+            self.agents.remove(role).map_or(Ok(()), Agent::kill)?;
+        }
+        // So is the time that the victim stays away.
+        thread::sleep(strike.down);
+        for role in &strike.victims {
+            self.start(*role)?;
+        }
+        strike.settle.then(|| self.settle()).transpose()
+    }
+
+    /// Waits until frames of every device arrive and the survivors hold no more than before.
+    fn settle(&mut self) -> Result<Duration> {
+        let took = self.wait_for_frames()?;
+        let roles: Vec<_> = self.agents.keys().copied().collect();
+        for role in roles {
+            match self.baselines.get(&role).cloned() {
+                Some(baseline) => self.wait_for_release(role, &baseline)?,
+                None => drop(self.baselines.insert(role, self.sample(role))),
+            }
+        }
+        Ok(took)
+    }
+
+    fn wait_for_frames(&mut self) -> Result<Duration> {
+        let first = self.newest();
+        let goal: Vec<_> = first
+            .iter()
+            .map(|newest| newest + PROGRESS_FRAMES)
+            .collect();
+        let start = Instant::now();
+        loop {
+            self.demand_running()?;
+            let now = self.newest();
+            if now.iter().zip(&goal).all(|(now, goal)| now >= goal) {
+                return Ok(start.elapsed());
+            }
+            if start.elapsed() > PROGRESS_LIMIT {
+                bail!(
+                    "no new frames of each device: from {first:?} to {now:?} in {PROGRESS_LIMIT:?}"
+                );
+            }
+            // The processes give no event to others for a frame that was written.
+            thread::sleep(POLL);
+        }
+    }
+
+    /// For each device, how many frames its folder's newest number stands for.
+    fn newest(&self) -> Vec<u64> {
+        let out = self.setting.out();
+        let devices = self.setting.devices();
+        devices
+            .iter()
+            .map(|name| frames::newest(&out.join(name)).map_or(0, |n| n + 1))
+            .collect()
+    }
+
+    fn demand_running(&mut self) -> Result<()> {
+        self.agents.values_mut().try_for_each(Agent::demand_running)
+    }
+
+    /// The most that a process holds while it works.
+    fn sample(&self, role: Role) -> Footprint {
+        let mut most = Footprint::default();
+        for _ in 0..SAMPLES {
+            most = most.max(&self.footprint(role));
+            // Samples must lie apart to see what comes and goes.
+            thread::sleep(POLL);
+        }
+        most
+    }
+
+    fn footprint(&self, role: Role) -> Footprint {
+        self.agents
+            .get(&role)
+            .map(Agent::footprint)
+            .unwrap_or_default()
+    }
+
+    fn wait_for_release(&mut self, role: Role, baseline: &Footprint) -> Result<()> {
+        let start = Instant::now();
+        loop {
+            self.demand_running()?;
+            let more = self.footprint(role).beyond(baseline);
+            if more.is_empty() {
+                return Ok(());
+            }
+            if start.elapsed() > RELEASE_LIMIT {
+                bail!(
+                    "the {role}, which survived, still holds {}",
+                    more.join(", ")
+                );
+            }
+            // Another process's descriptors give no event.
+            thread::sleep(POLL);
+        }
+    }
+
+    /// Ends the source, then the collector, as a user would.
+    fn end(mut self) -> Result<()> {
+        for role in [Role::Source, Role::Collector] {
+            let agent = self.agents.remove(&role);
+            agent.map_or(Ok(()), Agent::end)?;
+            self.demand_running()?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks all that arrived; returns the number of frames.
+fn check_frames(setting: &Setting) -> Result<u64> {
+    let devices = setting.devices();
+    frames::check_folders(&setting.out(), &devices)?;
+    let mut sum = 0;
+    for (number, device) in devices.iter().enumerate() {
+        let folder = setting.out().join(device);
+        let count = frames::check_names(&folder, FRAME_BYTES)?;
+        frames::check_bytes(&folder, &setting.checksums(number, count)?)?;
+        sum += count;
+    }
+    Ok(sum)
+}

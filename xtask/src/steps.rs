@@ -1,0 +1,377 @@
+//! The steps of `cargo xtask test`, in the order in which they find a mistake soonest.
+//!
+//! What builds what: clippy only checks; `build`, `test` and `doctest` share the development
+//! profile; `demo` and `soak` share one release build of the command; loom has a folder of its own,
+//! because its `--cfg` would otherwise rebuild everything twice.
+
+use crate::repo::Repo;
+use crate::run::{self, Show, Tally};
+use crate::{docs, metadata, prerequisites, soak, tidy};
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// A part of `cargo xtask test`.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// Whether `--quick` runs it too.
+    pub(crate) quick: bool,
+    pub(crate) run: fn(&Repo) -> Result<Tally>,
+}
+
+/// All steps.
+pub(crate) const STEPS: &[Step] = &[
+    Step {
+        name: "tools",
+        about: "what the tests call is installed",
+        quick: true,
+        run: tools,
+    },
+    Step {
+        name: "fmt",
+        about: "the code is formatted",
+        quick: true,
+        run: fmt,
+    },
+    Step {
+        name: "tidy",
+        about: "the rules of cargo xtask tidy",
+        quick: true,
+        run: tidy_rules,
+    },
+    Step {
+        name: "clippy",
+        about: "no warning in any target",
+        quick: true,
+        run: clippy,
+    },
+    Step {
+        name: "build",
+        about: "everything builds, tests too",
+        quick: true,
+        run: build,
+    },
+    Step {
+        name: "test",
+        about: "unit and integration tests",
+        quick: true,
+        run: tests,
+    },
+    Step {
+        name: "doctest",
+        about: "the examples in the documentation",
+        quick: false,
+        run: doctests,
+    },
+    Step {
+        name: "loom",
+        about: "the protocol under every interleaving",
+        quick: false,
+        run: loom,
+    },
+    Step {
+        name: "docs",
+        about: "documentation without warnings, links",
+        quick: false,
+        run: documents,
+    },
+    Step {
+        name: "release",
+        about: "the command, as users build it",
+        quick: false,
+        run: release,
+    },
+    Step {
+        name: "demo",
+        about: "a short demo, its summary checked",
+        quick: false,
+        run: demo,
+    },
+    Step {
+        name: "soak",
+        about: "a few rounds of kill -9",
+        quick: false,
+        run: short_soak,
+    },
+];
+
+/// Rounds of `soak kill` in the tests; `cargo xtask soak kill` runs more.
+const SOAK_ROUNDS: u64 = 8;
+const SOAK_SECONDS_PER_ROUND: f64 = 2.0;
+const DEMO_SECONDS: &str = "3";
+const DEMO_LIMIT: Duration = Duration::from_secs(60);
+
+/// The model-checked tests of the protocol.
+const LOOM_TARGET: &str = "crates/transfer/tests/loom.rs";
+
+const NO_CASES: Tally = Tally {
+    passed: 0,
+    failed: 0,
+    ignored: 0,
+};
+
+fn tools(repo: &Repo) -> Result<Tally> {
+    prerequisites::provide(repo.root())?;
+    Ok(NO_CASES)
+}
+
+fn fmt(repo: &Repo) -> Result<Tally> {
+    run::succeed(&mut run::cargo(repo.root(), &["fmt", "--all", "--check"]))?;
+    Ok(NO_CASES)
+}
+
+fn tidy_rules(repo: &Repo) -> Result<Tally> {
+    tidy::run(repo, &tidy::Args::default())?;
+    Ok(NO_CASES)
+}
+
+fn clippy(repo: &Repo) -> Result<Tally> {
+    let args = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--quiet",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    run::succeed(&mut run::cargo(repo.root(), &args))?;
+    Ok(NO_CASES)
+}
+
+fn build(repo: &Repo) -> Result<Tally> {
+    run::succeed(&mut run::cargo(
+        repo.root(),
+        &["test", "--workspace", "--no-run", "--quiet"],
+    ))?;
+    Ok(NO_CASES)
+}
+
+fn tests(repo: &Repo) -> Result<Tally> {
+    let args = [
+        "test",
+        "--workspace",
+        "--lib",
+        "--bins",
+        "--tests",
+        "--no-fail-fast",
+    ];
+    let tally = cases(&mut run::cargo(repo.root(), &args))?;
+    ensure!(tally.passed > 0, "not one test ran");
+    Ok(tally)
+}
+
+fn doctests(repo: &Repo) -> Result<Tally> {
+    cases(&mut run::cargo(
+        repo.root(),
+        &["test", "--workspace", "--doc", "--no-fail-fast"],
+    ))
+}
+
+fn loom(repo: &Repo) -> Result<Tally> {
+    ensure!(
+        repo.path(LOOM_TARGET).is_file(),
+        "{LOOM_TARGET} is missing: nothing was checked"
+    );
+    let args = [
+        "test",
+        "--release",
+        "--package",
+        "catchment-transfer",
+        "--test",
+        "loom",
+    ];
+    let mut command = run::cargo(repo.root(), &args);
+    command.env("RUSTFLAGS", "--cfg loom");
+    command.env(
+        "CARGO_TARGET_DIR",
+        metadata::target_folder(repo)?.join("loom"),
+    );
+    let tally = cases(&mut command)?;
+    ensure!(
+        tally.passed > 0,
+        "{LOOM_TARGET} holds no test under --cfg loom"
+    );
+    Ok(tally)
+}
+
+fn documents(repo: &Repo) -> Result<Tally> {
+    docs::run(repo)?;
+    Ok(NO_CASES)
+}
+
+fn release(repo: &Repo) -> Result<Tally> {
+    release_binary(repo)?;
+    Ok(NO_CASES)
+}
+
+fn short_soak(repo: &Repo) -> Result<Tally> {
+    soak::kill_rounds(repo, SOAK_ROUNDS, SOAK_SECONDS_PER_ROUND)?;
+    Ok(NO_CASES)
+}
+
+/// Runs tests and counts them. Failed ones are counted, not an error: the caller reports them.
+fn cases(command: &mut Command) -> Result<Tally> {
+    let finished = run::finish(command, run::LIMIT, Show::All)?;
+    ensure!(
+        finished.tally.ignored == 0,
+        "{} tests did not run",
+        finished.tally.ignored
+    );
+    if finished.tally.failed == 0 {
+        run::demand_success(command, finished.status)?;
+    }
+    Ok(finished.tally)
+}
+
+/// Builds the `catchment` command as users do, and returns where it is.
+///
+/// # Errors
+/// When it does not build.
+pub(crate) fn release_binary(repo: &Repo) -> Result<PathBuf> {
+    let args = [
+        "build",
+        "--release",
+        "--package",
+        "catchment-cli",
+        "--quiet",
+    ];
+    run::succeed(&mut run::cargo(repo.root(), &args))?;
+    let binary = metadata::target_folder(repo)?.join("release/catchment");
+    ensure!(binary.is_file(), "the build made no {}", binary.display());
+    Ok(binary)
+}
+
+fn demo(repo: &Repo) -> Result<Tally> {
+    let mut command = Command::new(release_binary(repo)?);
+    command
+        .args(["demo", "--json", "--seconds", DEMO_SECONDS])
+        .current_dir(repo.root());
+    let finished = run::finish(&mut command, DEMO_LIMIT, Show::All)?;
+    run::demand_success(&command, finished.status)?;
+    check_demo(&finished.stdout)?;
+    Ok(NO_CASES)
+}
+
+/// Checks the summary, which is the last JSON object that the demo writes on stdout.
+fn check_demo(stdout: &str) -> Result<()> {
+    // Braces of nested objects are indented, so that a line begins with the outermost one.
+    let start = stdout.rfind("\n{").map_or(0, |newline| newline + 1);
+    let line = stdout[start..].trim();
+    let summary: Value = serde_json::from_str(line)
+        .with_context(|| format!("the demo wrote no JSON summary at its end: {line:?}"))?;
+    let number = |key: &str| {
+        summary[key]
+            .as_f64()
+            .with_context(|| format!("{key} is no number in {line}"))
+    };
+    let sent = number("frames_sent")?;
+    // 12 devices at 25 frames/s; half of that leaves room for a machine at work.
+    let least = 12.0 * 25.0 * DEMO_SECONDS.parse::<f64>()? / 2.0;
+    if sent < least {
+        bail!("the demo sent {sent} frames, expected {least} at least");
+    }
+    let exact = [
+        ("devices", 12.0),
+        ("queue_pairs", 1.0),
+        ("frames_lost", 0.0),
+        ("frames_received", sent),
+        ("frames_verified", sent),
+    ];
+    for (key, expected) in exact {
+        let seen = number(key)?;
+        ensure!(
+            seen == expected,
+            "{key} is {seen}, expected {expected}: {line}"
+        );
+    }
+    for key in MEASURED {
+        ensure!(number(key)? >= 0.0, "{key} is negative: {line}");
+    }
+    for key in ["provider", "out_dir"] {
+        ensure!(summary[key].is_string(), "{key} is no text in {line}");
+    }
+    Ok(())
+}
+
+/// What the summary measures; any value is good as long as it is one.
+const MEASURED: &[&str] = &[
+    "throughput_bytes_per_s",
+    "latency_us_p50",
+    "latency_us_p99",
+    "latency_us_p999",
+    "cpu_percent_source",
+    "cpu_percent_collector",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn summary() -> Value {
+        json!({
+            "devices": 12, "queue_pairs": 1, "provider": "shm", "out_dir": "out",
+            "frames_sent": 900, "frames_received": 900, "frames_verified": 900, "frames_lost": 0,
+            "throughput_bytes_per_s": 1.5e8, "latency_us_p50": 80.5, "latency_us_p99": 200,
+            "latency_us_p999": 400, "cpu_percent_source": 20.5, "cpu_percent_collector": 10.5,
+        })
+    }
+
+    #[test]
+    fn a_sound_summary_is_accepted_after_other_lines() {
+        check_demo(&format!("{{\"progress\":1}}\n{}\n", summary())).unwrap();
+        check_demo(&format!("words\n{:#}\n", summary())).unwrap();
+    }
+
+    #[test]
+    fn every_wrong_value_is_refused_by_name() {
+        let wrong = [
+            ("devices", json!(11)),
+            ("queue_pairs", json!(12)),
+            ("frames_lost", json!(1)),
+            ("frames_received", json!(899)),
+            ("frames_verified", json!(899)),
+            ("latency_us_p99", json!(null)),
+            ("throughput_bytes_per_s", json!("fast")),
+            ("provider", json!(1)),
+            ("out_dir", json!(null)),
+        ];
+        for (key, value) in wrong {
+            let mut summary = summary();
+            summary[key] = value;
+            let error = check_demo(&summary.to_string()).unwrap_err().to_string();
+            assert!(error.contains(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_demo_that_hardly_ran_is_refused() {
+        let mut few = summary();
+        for key in ["frames_sent", "frames_received", "frames_verified"] {
+            few[key] = json!(10);
+        }
+        assert!(
+            check_demo(&few.to_string())
+                .unwrap_err()
+                .to_string()
+                .contains("10 frames")
+        );
+        assert!(check_demo("").is_err());
+        assert!(
+            check_demo("done\n")
+                .unwrap_err()
+                .to_string()
+                .contains("no JSON summary")
+        );
+    }
+
+    #[test]
+    fn names_of_steps_differ() {
+        let names: std::collections::BTreeSet<_> = STEPS.iter().map(|step| step.name).collect();
+        assert_eq!(names.len(), STEPS.len());
+    }
+}

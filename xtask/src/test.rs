@@ -1,0 +1,222 @@
+//! `cargo xtask test`: runs the steps, says how long each took, and counts what passed.
+
+use crate::repo::Repo;
+use crate::run::Tally;
+use crate::steps::{STEPS, Step};
+use anyhow::{Context as _, Result, bail};
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+/// Which steps to run and when to stop.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run this step alone; may be given several times
+    #[arg(long, value_name = "STEP")]
+    only: Vec<String>,
+    /// List the steps
+    #[arg(long)]
+    list: bool,
+    /// Leave out what takes minutes
+    #[arg(long, conflicts_with = "only")]
+    quick: bool,
+    /// Stop at the first step that fails
+    #[arg(long)]
+    fail_fast: bool,
+}
+
+/// How a step ended.
+struct Row {
+    name: &'static str,
+    took: Duration,
+    tally: Tally,
+    error: Option<anyhow::Error>,
+}
+
+impl Row {
+    fn passed(&self) -> bool {
+        self.error.is_none() && self.tally.failed == 0
+    }
+}
+
+/// Runs the chosen steps.
+///
+/// # Errors
+/// When a step failed, after all have run, or at once with `--fail-fast`.
+pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
+    if args.list {
+        print!("{}", listing());
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for step in chosen(args)? {
+        let row = perform(repo, step);
+        let stop = args.fail_fast && !row.passed();
+        rows.push(row);
+        if stop {
+            break;
+        }
+    }
+    println!("\n{}", summary(&rows));
+    let failed: Vec<_> = rows
+        .iter()
+        .filter(|row| !row.passed())
+        .map(|row| row.name)
+        .collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "failed: {}; again with: cargo xtask test --only {}",
+        failed.join(", "),
+        failed.join(" --only ")
+    )
+}
+
+fn listing() -> String {
+    let lines = STEPS
+        .iter()
+        .map(|step| format!("{:<8} {}\n", step.name, step.about));
+    lines.collect()
+}
+
+fn chosen(args: &Args) -> Result<Vec<&'static Step>> {
+    if args.only.is_empty() {
+        return Ok(STEPS
+            .iter()
+            .filter(|step| step.quick || !args.quick)
+            .collect());
+    }
+    args.only.iter().map(|name| by_name(name)).collect()
+}
+
+fn by_name(name: &str) -> Result<&'static Step> {
+    let step = STEPS.iter().find(|step| step.name == name);
+    step.with_context(|| format!("no step is called {name:?}; there is\n{}", listing()))
+}
+
+fn perform(repo: &Repo, step: &'static Step) -> Row {
+    println!("\n=== {}: {}", step.name, step.about);
+    let start = Instant::now();
+    let (tally, error) = match (step.run)(repo) {
+        Ok(tally) => (tally, None),
+        Err(error) => (Tally::default(), Some(error)),
+    };
+    let row = Row {
+        name: step.name,
+        took: start.elapsed(),
+        tally,
+        error,
+    };
+    println!(
+        "=== {}: {} in {:.1} s",
+        row.name,
+        outcome(&row),
+        row.took.as_secs_f64()
+    );
+    row
+}
+
+fn outcome(row: &Row) -> String {
+    match &row.error {
+        Some(error) => format!("FAILED: {error:#}"),
+        None if row.tally.failed > 0 => format!("FAILED: {} test cases", row.tally.failed),
+        None => "passed".to_owned(),
+    }
+}
+
+/// A table of the steps, then one line that counts test cases and steps.
+fn summary(rows: &[Row]) -> String {
+    let mut table = format!("{:<10}{:>9}{:>8}  result\n", "step", "seconds", "cases");
+    for row in rows {
+        let cases = row.tally.passed + row.tally.failed;
+        let seconds = row.took.as_secs_f64();
+        let outcome = outcome(row);
+        let first = outcome.lines().next().unwrap_or_default();
+        let _ = writeln!(
+            table,
+            "{:<10}{seconds:>9.1}{cases:>8}  {first:.100}",
+            row.name
+        );
+    }
+    let total: Duration = rows.iter().map(|row| row.took).sum();
+    let (passed, failed) = count(rows);
+    let _ = writeln!(table, "{:<10}{:>9.1}", "all", total.as_secs_f64());
+    let _ = write!(table, "{passed} passed, {failed} failed");
+    table
+}
+
+fn count(rows: &[Row]) -> (u64, u64) {
+    let mut sum = Tally::default();
+    for row in rows {
+        sum += row.tally;
+        sum += Tally {
+            passed: row.passed().into(),
+            failed: (!row.passed()).into(),
+            ignored: 0,
+        };
+    }
+    (sum.passed, sum.failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(only: &[&str], quick: bool) -> Args {
+        let only = only.iter().map(|name| (*name).to_owned()).collect();
+        Args {
+            only,
+            list: false,
+            quick,
+            fail_fast: false,
+        }
+    }
+
+    fn row(name: &'static str, passed: u64, failed: u64, error: Option<&str>) -> Row {
+        let error = error.map(|text| anyhow::anyhow!(text.to_owned()));
+        let tally = Tally {
+            passed,
+            failed,
+            ignored: 0,
+        };
+        Row {
+            name,
+            took: Duration::from_millis(1500),
+            tally,
+            error,
+        }
+    }
+
+    #[test]
+    fn steps_are_chosen_by_name_or_by_length() {
+        let names = |args: &Args| {
+            chosen(args)
+                .unwrap()
+                .iter()
+                .map(|s| s.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&args(&["docs", "fmt"], false)), ["docs", "fmt"]);
+        assert_eq!(names(&args(&[], false)).len(), STEPS.len());
+        assert!(!names(&args(&[], true)).contains(&"soak"));
+        let error = chosen(&args(&["speed"], false)).err().unwrap().to_string();
+        assert!(
+            error.contains("\"speed\"") && error.contains("doctest"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_last_line_counts_cases_and_steps() {
+        let rows = [
+            row("fmt", 0, 0, None),
+            row("test", 40, 2, None),
+            row("docs", 0, 0, Some("3 links are broken")),
+        ];
+        let text = summary(&rows);
+        assert_eq!(text.lines().last(), Some("41 passed, 4 failed"));
+        assert!(text.contains("FAILED: 2 test cases"), "{text}");
+        assert!(text.contains("FAILED: 3 links are broken"), "{text}");
+        assert!(text.contains("all             4.5"), "{text}");
+    }
+}

@@ -1,0 +1,195 @@
+//! The arrows between crates go one way; any other edge is an error.
+
+use super::Finding;
+use crate::metadata::{Dependency, Package};
+
+pub(crate) const RULE: &str = "edge";
+
+/// What one crate of the workspace may use of the others.
+struct Allowed {
+    package: &'static str,
+    /// For the crate itself.
+    normal: &'static [&'static str],
+    /// For its tests, examples and benches, beside the former.
+    dev: &'static [&'static str],
+}
+
+const VERBS: &str = "catchment-verbs";
+const SHM: &str = "catchment-provider-shm";
+const TRANSFER: &str = "catchment-transfer";
+const LIBRARY: &str = "catchment";
+const CONFORMANCE: &str = "catchment-conformance";
+
+/// The whole graph. A new crate needs a row here and one in ARCHITECTURE.md.
+const GRAPH: &[Allowed] = &[
+    Allowed {
+        package: VERBS,
+        normal: &[],
+        dev: &[],
+    },
+    Allowed {
+        package: SHM,
+        normal: &[VERBS],
+        dev: &[CONFORMANCE],
+    },
+    Allowed {
+        package: TRANSFER,
+        normal: &[VERBS],
+        dev: &[SHM],
+    },
+    Allowed {
+        package: LIBRARY,
+        normal: &[TRANSFER, SHM, VERBS],
+        dev: &[],
+    },
+    Allowed {
+        package: CONFORMANCE,
+        normal: &[VERBS],
+        dev: &[],
+    },
+    Allowed {
+        package: "catchment-cli",
+        normal: &[LIBRARY],
+        dev: &[TRANSFER, SHM, VERBS],
+    },
+    Allowed {
+        package: "catchment-fuzz",
+        normal: &[LIBRARY, TRANSFER, SHM, VERBS],
+        dev: &[],
+    },
+    Allowed {
+        package: "catchment-bench",
+        normal: &[LIBRARY, TRANSFER, SHM, VERBS],
+        dev: &[],
+    },
+    Allowed {
+        package: "xtask",
+        normal: &[],
+        dev: &[],
+    },
+];
+
+/// Finds the edges that the graph does not have, and the crates that it does not know.
+pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
+    packages
+        .iter()
+        .flat_map(|package| check_package(package, packages))
+        .collect()
+}
+
+fn check_package(package: &Package, all: &[Package]) -> Vec<Finding> {
+    let Some(allowed) = GRAPH.iter().find(|row| row.package == package.name) else {
+        let what = format!(
+            "no rule says what {} may depend on: add it to GRAPH in xtask/src/tidy/edges.rs",
+            package.name
+        );
+        return vec![finding(package, what)];
+    };
+    let ours = |name: &str| all.iter().any(|other| other.name == name);
+    let wrong = package
+        .dependencies
+        .iter()
+        .filter(|d| ours(&d.name) && !permits(allowed, d));
+    wrong
+        .map(|dependency| finding(package, describe(package, dependency)))
+        .collect()
+}
+
+fn permits(allowed: &Allowed, dependency: &Dependency) -> bool {
+    let name = dependency.name.as_str();
+    allowed.normal.contains(&name) || (dependency.dev && allowed.dev.contains(&name))
+}
+
+fn describe(package: &Package, dependency: &Dependency) -> String {
+    let kind = if dependency.dev {
+        "dev-dependency"
+    } else {
+        "dependency"
+    };
+    format!(
+        "{} may not have the {kind} {}",
+        package.name, dependency.name
+    )
+}
+
+fn finding(package: &Package, what: String) -> Finding {
+    Finding {
+        path: format!("{}/Cargo.toml", package.folder),
+        line: 0,
+        rule: RULE,
+        what,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, dependencies: &[(&str, bool)]) -> Package {
+        let dependencies = dependencies
+            .iter()
+            .map(|(name, dev)| Dependency {
+                name: (*name).to_owned(),
+                dev: *dev,
+            })
+            .collect();
+        Package {
+            name: name.to_owned(),
+            dependencies,
+            ..Package::default()
+        }
+    }
+
+    /// Findings for a package among all that the graph knows.
+    fn findings(name: &str, dependencies: &[(&str, bool)]) -> Vec<String> {
+        let mut all: Vec<_> = GRAPH.iter().map(|row| package(row.package, &[])).collect();
+        all.retain(|other| other.name != name);
+        all.push(package(name, dependencies));
+        check(&all)
+            .into_iter()
+            .map(|finding| finding.what)
+            .collect()
+    }
+
+    #[test]
+    fn the_edges_of_the_design_are_accepted() {
+        let good: &[(&str, &[(&str, bool)])] = &[
+            ("catchment-cli", &[("catchment", false), ("clap", false)]),
+            (
+                "catchment",
+                &[(TRANSFER, false), (SHM, false), (VERBS, false)],
+            ),
+            (TRANSFER, &[(VERBS, false), (SHM, true), ("loom", true)]),
+            (SHM, &[(VERBS, false), (CONFORMANCE, true)]),
+        ];
+        for (name, dependencies) in good {
+            assert_eq!(findings(name, dependencies), Vec::<String>::new(), "{name}");
+        }
+    }
+
+    #[test]
+    fn any_other_edge_is_refused() {
+        let bad: &[(&str, &str, bool)] = &[
+            ("catchment-cli", VERBS, false),
+            ("catchment-cli", SHM, false),
+            (VERBS, SHM, false),
+            (VERBS, TRANSFER, true),
+            (TRANSFER, SHM, false),
+            (TRANSFER, "catchment", true),
+            (SHM, TRANSFER, true),
+            ("catchment", "catchment-cli", false),
+            ("catchment", CONFORMANCE, false),
+            ("xtask", "catchment", false),
+        ];
+        for (name, dependency, dev) in bad {
+            let found = findings(name, &[(dependency, *dev)]);
+            assert_eq!(found.len(), 1, "{name} -> {dependency}");
+            assert!(found[0].contains(dependency), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_crate_is_refused() {
+        assert!(findings("catchment-extra", &[])[0].contains("catchment-extra"));
+    }
+}

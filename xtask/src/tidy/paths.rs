@@ -1,0 +1,163 @@
+//! Nothing here may depend on one machine, one mirror or one desk.
+
+use super::{Finding, SourceFile, Surroundings};
+use crate::rust_text::{find_word, has_word, is_word};
+
+pub(crate) const MACHINE_RULE: &str = "machine-path";
+pub(crate) const DOCUMENT_RULE: &str = "unknown-document";
+pub(crate) const PHRASE_RULE: &str = "workplace";
+pub(crate) const REGISTRY_RULE: &str = "registry";
+
+/// Folders, named without their first slash, that exist on some machines only.
+const MACHINE_FOLDERS: &[&str] = &[
+    "work",
+    "farm",
+    "builds",
+    "workspace",
+    "root",
+    "home",
+    "Users",
+    "tmp/wt",
+    "tmp/catchment",
+];
+
+/// Words that tell of the people and rooms behind a text instead of the thing.
+const PHRASES: &[&str] = &[
+    "the lead",
+    "the brief",
+    "the task says",
+    "as instructed",
+    "the plan says",
+    "helper session",
+    "other helpers",
+    "my worktree",
+];
+
+/// Finds absolute paths of one machine.
+pub(crate) fn check_machine(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (at, line) in file.text.lines().enumerate() {
+        for folder in MACHINE_FOLDERS
+            .iter()
+            .filter(|folder| names_folder(line, folder))
+        {
+            let what = format!("/{folder} exists on one machine only: use a relative path");
+            findings.push(file.finding(MACHINE_RULE, at + 1, what));
+        }
+    }
+    findings
+}
+
+fn names_folder(line: &str, folder: &str) -> bool {
+    find_word(line, folder).any(|at| {
+        let before = line[..at].strip_suffix('/');
+        let absolute = before.is_some_and(|before| !before.ends_with(continues_path));
+        let ends = !line[at + folder.len()..].starts_with(['-', '.']);
+        absolute && ends
+    })
+}
+
+fn continues_path(c: char) -> bool {
+    is_word(c) || "./-*~}>$:".contains(c)
+}
+
+/// Finds names of documents that the repository does not have.
+pub(crate) fn check_documents(file: &SourceFile<'_>, around: &Surroundings<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (at, line) in prose(file) {
+        let line = without_targets(&line);
+        for name in document_names(&line).filter(|name| !exists(name, file.path, around.files)) {
+            let what = format!("{name} is not in this repository: name what a reader can open");
+            findings.push(file.finding(DOCUMENT_RULE, at, what));
+        }
+    }
+    findings
+}
+
+/// The lines meant for people: all of a page, the comments of code.
+fn prose(file: &SourceFile<'_>) -> Vec<(usize, String)> {
+    let numbered = |(at, text): (usize, String)| (at + 1, text);
+    if file.is_rust() {
+        return file
+            .lines
+            .iter()
+            .map(|line| line.comment.clone())
+            .enumerate()
+            .map(numbered)
+            .collect();
+    }
+    if [".md", ".toml", ".sh", ".yml"]
+        .iter()
+        .any(|end| file.path.ends_with(end))
+    {
+        return file
+            .text
+            .lines()
+            .map(str::to_owned)
+            .enumerate()
+            .map(numbered)
+            .collect();
+    }
+    Vec::new()
+}
+
+/// The line without the targets of its links, which have a rule of their own.
+fn without_targets(line: &str) -> String {
+    let mut parts = line.split("](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let rest = parts.map(|part| part.split_once(')').map_or("", |(_, rest)| rest));
+    std::iter::once(first.as_str())
+        .chain(rest)
+        .collect::<Vec<_>>()
+        .join("] ")
+}
+
+fn document_names(line: &str) -> impl Iterator<Item = &str> {
+    let tokens = line.split(|c: char| !is_word(c) && !"./-:".contains(c));
+    let tokens = tokens.map(|token| token.trim_end_matches(['.', ':']));
+    tokens.filter(|token| token.ends_with(".md") && !token.contains("://") && token.len() > 3)
+}
+
+fn exists(name: &str, from: &str, files: &[String]) -> bool {
+    let name = name.trim_start_matches("./").trim_start_matches("../");
+    let here = from == name || from.ends_with(&format!("/{name}"));
+    here || files
+        .iter()
+        .any(|file| file == name || file.ends_with(&format!("/{name}")))
+}
+
+/// Finds phrases about how the text came to be.
+pub(crate) fn check_phrases(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (at, line) in prose(file) {
+        let line = line.to_lowercase();
+        for phrase in PHRASES.iter().filter(|phrase| has_word(&line, phrase)) {
+            let what = format!("\"{phrase}\" tells of a workplace: write about the thing");
+            findings.push(file.finding(PHRASE_RULE, at, what));
+        }
+    }
+    findings
+}
+
+/// Finds packages from elsewhere than the public registry, and settings that redirect it.
+pub(crate) fn check_registry(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+    let wrong: fn(&str) -> bool = match file.path.rsplit('/').next() {
+        Some("Cargo.lock") => |line| {
+            line.starts_with("source = ")
+                && !line.contains("//github.com/rust-lang/crates.io-index\"")
+        },
+        Some("config.toml") if file.path.contains(".cargo/") => |line| {
+            line.trim_start().starts_with("[source") || line.trim_start().starts_with("[regist")
+        },
+        _ => return Vec::new(),
+    };
+    let numbered = file
+        .text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| wrong(line));
+    let what = "packages come from crates.io, also on other machines";
+    numbered
+        .map(|(at, _)| file.finding(REGISTRY_RULE, at + 1, what))
+        .collect()
+}

@@ -1,0 +1,296 @@
+//! For each rule, text that it accepts and text that it refuses: a rule that cannot fail, or that
+//! fails on sound text, shows here.
+
+use super::*;
+
+/// A file by name and text, and whether the rule refuses it.
+struct Sample {
+    rule: &'static str,
+    path: &'static str,
+    good: &'static [&'static str],
+    bad: &'static [&'static str],
+}
+
+const PURE: &str = "crates/transfer/src/ring.rs";
+const ANY: &str = "crates/verbs/src/mem.rs";
+
+const SAMPLES: &[Sample] = &[
+    Sample {
+        rule: pure::RULE,
+        path: PURE,
+        good: &[
+            "fn f(now: Instant) {}",
+            "// Instant::now is not for us\nconst A: &str = \"thread::sleep\";",
+            "#[cfg(test)]\nmod tests {\n    fn f() { let t = Instant::now(); }\n}\n",
+            "use std::collections::BTreeMap;",
+        ],
+        bad: &[
+            "fn f() { let t = Instant::now(); }",
+            "use std::time::SystemTime;",
+            "fn f() { std::thread::sleep(d); }",
+            "use std::collections::HashMap;",
+            "#[cfg(test)]\nmod tests {\n}\nfn f() { let r = thread_rng(); }",
+        ],
+    },
+    Sample {
+        rule: pure::RULE,
+        path: "crates/cli/src/main.rs",
+        good: &["fn f() { let t = Instant::now(); }"],
+        bad: &[],
+    },
+    Sample {
+        rule: unsafe_code::COMMENT_RULE,
+        path: ANY,
+        good: &[
+            "// SAFETY: the range was checked.\nunsafe { f() }",
+            "// SAFETY: the range was checked.\nlet a =\n    unsafe { f() };",
+            "let a = unsafe { f() }; // SAFETY: checked.",
+            "/// # Safety\n/// `p` is valid.\n#[inline]\npub unsafe fn f(p: *const u8) {}",
+            "// SAFETY: nothing but plain numbers inside.\nunsafe impl Send for A {}",
+            "struct A(unsafe extern \"C\" fn(u8));",
+            "type B = unsafe fn(u8);",
+            "#![forbid(unsafe_code)]\nconst A: &str = \"unsafe {\"; // unsafe {",
+        ],
+        bad: &[
+            "unsafe { f() }",
+            "// SAFETY: for the first.\nunsafe { f() };\nunsafe { g() }",
+            "// SAFETY: too far away.\n\nunsafe { f() }",
+            "unsafe impl<T> Send for A<T> {}",
+            "/// No section.\npub unsafe fn f() {}",
+            "pub unsafe trait T {}",
+            "unsafe extern \"C\" {\n    fn f();\n}",
+            "#[unsafe(no_mangle)]\nfn f() {}",
+            "let a =\n    unsafe {\n        f()\n    };",
+        ],
+    },
+    Sample {
+        rule: unsafe_code::FORBID_RULE,
+        path: "crates/transfer/src/lib.rs",
+        good: &["//! Words.\n#![forbid(unsafe_code)]\nmod a;"],
+        bad: &[
+            "//! #![forbid(unsafe_code)]\nmod a;",
+            "#![deny(unsafe_code)]\nmod a;",
+        ],
+    },
+    Sample {
+        rule: leftovers::RULE,
+        path: ANY,
+        good: &[
+            "fn f() { let s = \"TODO todo!()\"; }",
+            "let template = mktemp(\"XXXXXX\"); // XXXXXX is filled in",
+            "assert!(truth.is_ok());",
+        ],
+        bad: &[
+            "// TODO: later",
+            "/// FIXME later",
+            "/* XXX */",
+            "fn f() { todo!() }",
+            "fn f() { unimplemented!(\"x\") }",
+            "fn f() { dbg!(1); }",
+            "#[test]\n#[ignore]\nfn f() {}",
+            "#[test]\n#[ignore = \"slow\"]\nfn f() {}",
+            "fn f() { assert!(true); }",
+            "assert!(r.is_ok() || r.is_err());",
+        ],
+    },
+    Sample {
+        rule: leftovers::RULE,
+        path: "docs/guide/start.md",
+        good: &["What to do next."],
+        bad: &["TODO: write this."],
+    },
+    Sample {
+        rule: leftovers::ALLOW_RULE,
+        path: ANY,
+        good: &[
+            "#[allow(clippy::x, reason = \"because\")]\nfn f() {}",
+            "#![expect(\n    clippy::x,\n    reason = \"because\"\n)]",
+            "fn f() { allow(x); y.expect(\"z\"); }",
+        ],
+        bad: &[
+            "#[allow(clippy::x)]\nfn f() {}",
+            "#![allow(dead_code)]",
+            "#[expect(\n    clippy::x\n)]\n// reason = none\nfn f() {}",
+            "#[cfg_attr(test, allow(dead_code))]\nfn f() {}",
+        ],
+    },
+    Sample {
+        rule: leftovers::SLEEP_RULE,
+        path: "crates/cli/tests/demo.rs",
+        good: &[
+            "// The kernel gives no event for this.\nthread::sleep(STEP);",
+            "thread::sleep(STEP); // as long as a frame takes",
+        ],
+        bad: &[
+            "thread::sleep(STEP);",
+            "f(); // words\nstd::thread::sleep(STEP);",
+        ],
+    },
+    Sample {
+        rule: paths::DOCUMENT_RULE,
+        path: ANY,
+        good: &[
+            "// See docs/spec/block.md.",
+            "// See block.md, section 2.",
+            "// See https://example.org/other.md for more.",
+            "const A: &str = \"other.md\";",
+        ],
+        bad: &[
+            "// See DESIGN.md section 5.",
+            "/// As docs/spec/absent.md says",
+        ],
+    },
+    Sample {
+        rule: paths::PHRASE_RULE,
+        path: ANY,
+        good: &[
+            "// The leading byte; a brief pause.",
+            "fn f() { g(\"the lead\"); }",
+        ],
+        bad: &["// The lead decides.", "// As instructed, no copy."],
+    },
+    Sample {
+        rule: paths::REGISTRY_RULE,
+        path: "Cargo.lock",
+        good: &["source = \"registry+https://github.com/rust-lang/crates.io-index\"\n"],
+        bad: &[
+            "source = \"sparse+https://mirror.example/index/\"\n",
+            "source = \"git+https://github.com/a/b\"\n",
+        ],
+    },
+    Sample {
+        rule: paths::REGISTRY_RULE,
+        path: ".cargo/config.toml",
+        good: &["[alias]\nxtask = \"run\"\n"],
+        bad: &[
+            "[source.crates-io]\n",
+            "[registries.mirror]\n",
+            "[registry]\n",
+        ],
+    },
+    Sample {
+        rule: text::RULE,
+        path: ANY,
+        good: &["fn f() {\n    g();\n}\n", ""],
+        bad: &[
+            "fn f() {}",
+            "fn f() {} \n",
+            "fn f() {\n\tg();\n}\n",
+            "fn f() {}\r\n",
+            "fn f() {}\n\n",
+        ],
+    },
+    Sample {
+        rule: text::LOOK_ALIKE_RULE,
+        path: ANY,
+        good: &["// 3 \u{b5}s, 2 \u{d7} 2, a \u{2192} b, caf\u{e9}\u{2026}"],
+        bad: &[
+            "// it\u{2019}s",
+            "// a \u{2014} b",
+            "let \u{430} = 1;",
+            "// 3 \u{3bc}s",
+            "// a\u{a0}b",
+            "// a\u{200b}b",
+        ],
+    },
+    Sample {
+        rule: workspace::CHANGELOG_RULE,
+        path: "CHANGELOG.md",
+        good: &["# Changelog\n\n## [Unreleased]\n"],
+        bad: &["# Changelog\n", "# Changelog\n\n## Unreleased things\n"],
+    },
+];
+
+const FILES: &[&str] = &["CHANGELOG.md", "docs/spec/block.md"];
+
+fn found(rule: &str, path: &str, text: &str) -> usize {
+    let rule = FILE_RULES.iter().find(|known| known.name == rule).unwrap();
+    let files: Vec<_> = FILES.iter().map(|name| (*name).to_owned()).collect();
+    let findings = (rule.check)(
+        &SourceFile::new(path, text),
+        &Surroundings { files: &files },
+    );
+    assert!(
+        findings
+            .iter()
+            .all(|finding| finding.rule == rule.name && finding.path == path)
+    );
+    findings.len()
+}
+
+#[test]
+fn sound_text_is_accepted() {
+    for sample in SAMPLES {
+        for text in sample.good {
+            assert_eq!(
+                found(sample.rule, sample.path, text),
+                0,
+                "{}: {text}",
+                sample.rule
+            );
+        }
+    }
+}
+
+#[test]
+fn unsound_text_is_refused_once() {
+    for sample in SAMPLES {
+        for text in sample.bad {
+            assert_eq!(
+                found(sample.rule, sample.path, text),
+                1,
+                "{}: {text}",
+                sample.rule
+            );
+        }
+    }
+}
+
+#[test]
+fn every_rule_has_samples_of_both_kinds() {
+    for rule in FILE_RULES
+        .iter()
+        .filter(|rule| rule.name != paths::MACHINE_RULE)
+    {
+        let mut mine = SAMPLES.iter().filter(|sample| sample.rule == rule.name);
+        assert!(
+            mine.any(|s| !s.good.is_empty() && !s.bad.is_empty()),
+            "{}",
+            rule.name
+        );
+    }
+}
+
+/// These samples are put together here, because their texts would themselves be found.
+#[test]
+fn paths_of_one_machine_are_refused() {
+    for folder in ["work", "root", "home", "Users", "tmp/wt"] {
+        for bad in ["see /{}/a", "\"/{}\"", "cd /{} && x", "(/{}/b)"] {
+            let text = bad.replace("{}", folder);
+            assert_eq!(found(paths::MACHINE_RULE, "README.md", &text), 1, "{text}");
+        }
+        for good in [
+            "./{}/a",
+            "a/{}/b",
+            "https://x.org/{}/",
+            "/{}-2/a",
+            "$OUT/{}/a",
+            "{}/a",
+        ] {
+            let text = good.replace("{}", folder);
+            assert_eq!(found(paths::MACHINE_RULE, "README.md", &text), 0, "{text}");
+        }
+    }
+}
+
+#[test]
+fn lines_are_counted_from_one() {
+    let file = SourceFile::new(ANY, "\n\n// TODO\n");
+    let findings = leftovers::check(&file, &Surroundings { files: &[] });
+    assert_eq!(findings[0].line, 3);
+    assert!(
+        findings[0]
+            .to_string()
+            .starts_with("crates/verbs/src/mem.rs:3: [leftover] ")
+    );
+}

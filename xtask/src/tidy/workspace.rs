@@ -1,0 +1,135 @@
+//! The workspace as a whole: no empty crates, every crate on the map, changes written down.
+
+use super::{Finding, SourceFile, Surroundings};
+use crate::metadata::Package;
+use crate::rust_text;
+
+pub(crate) const EMPTY_RULE: &str = "empty-crate";
+pub(crate) const MAP_RULE: &str = "architecture";
+pub(crate) const CHANGELOG_RULE: &str = "changelog";
+
+const MAP: &str = "ARCHITECTURE.md";
+
+/// Finds crates whose root holds no item.
+pub(crate) fn check_empty(packages: &[Package], texts: &[(String, String)]) -> Vec<Finding> {
+    let roots = packages.iter().flat_map(|package| &package.roots);
+    let empty = roots.filter(|root| text_of(texts, root).is_none_or(is_empty));
+    let what = "this crate holds nothing: add it when it has something to do";
+    empty.map(|root| finding(root, EMPTY_RULE, what)).collect()
+}
+
+fn is_empty(source: &str) -> bool {
+    let lines = rust_text::lines(source);
+    let items = lines
+        .iter()
+        .map(|line| line.code.trim())
+        .filter(|code| !code.starts_with("#!["));
+    let items: String = items.collect();
+    items.is_empty() || items == "fn main() {}"
+}
+
+/// Finds crates that the map does not name.
+pub(crate) fn check_architecture(packages: &[Package], texts: &[(String, String)]) -> Vec<Finding> {
+    let Some(map) = text_of(texts, MAP) else {
+        return vec![finding(MAP, MAP_RULE, "the file is missing")];
+    };
+    let missing = packages
+        .iter()
+        .filter(|package| !map.contains(&package.folder));
+    let what =
+        |package: &Package| format!("{} is not named here: say what it is for", package.folder);
+    missing
+        .map(|package| finding(MAP, MAP_RULE, &what(package)))
+        .collect()
+}
+
+/// Finds a changelog without a place for the next change.
+pub(crate) fn check_changelog(file: &SourceFile<'_>, around: &Surroundings<'_>) -> Vec<Finding> {
+    let missing = !around.files.iter().any(|name| name == "CHANGELOG.md");
+    if missing && file.path == "Cargo.toml" {
+        return vec![finding(
+            "CHANGELOG.md",
+            CHANGELOG_RULE,
+            "the file is missing",
+        )];
+    }
+    let has_section = || {
+        file.text
+            .lines()
+            .any(|line| line.trim_end() == "## [Unreleased]")
+    };
+    if file.path != "CHANGELOG.md" || has_section() {
+        return Vec::new();
+    }
+    vec![file.finding(CHANGELOG_RULE, 0, "needs a section `## [Unreleased]`")]
+}
+
+fn text_of<'a>(texts: &'a [(String, String)], path: &str) -> Option<&'a str> {
+    texts
+        .iter()
+        .find(|(name, _)| name == path)
+        .map(|(_, text)| text.as_str())
+}
+
+fn finding(path: &str, rule: &'static str, what: &str) -> Finding {
+    Finding {
+        path: path.to_owned(),
+        line: 0,
+        rule,
+        what: what.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(folder: &str, root: &str) -> Package {
+        Package {
+            folder: folder.into(),
+            roots: vec![root.into()],
+            ..Package::default()
+        }
+    }
+
+    fn text(path: &str, text: &str) -> (String, String) {
+        (path.to_owned(), text.to_owned())
+    }
+
+    #[test]
+    fn a_crate_with_an_item_is_not_empty() {
+        let bad = [
+            "",
+            "//! Words.\n",
+            "//! Words.\nfn main() {}\n",
+            "#![forbid(unsafe_code)]\n",
+        ];
+        let good = [
+            "pub mod a;",
+            "//! W.\n#![forbid(unsafe_code)]\n#![warn(x)]\nmod a;\n",
+        ];
+        for (sources, found) in [(&bad[..], 1), (&good[..], 0)] {
+            for source in sources {
+                let findings = check_empty(&[named("a", "a/lib.rs")], &[text("a/lib.rs", source)]);
+                assert_eq!(findings.len(), found, "{source}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_crate_is_on_the_map() {
+        let packages = [named("crates/a", ""), named("crates/b", "")];
+        let findings = check_architecture(&packages, &[text(MAP, "`crates/a` does it.")]);
+        assert_eq!(findings.len(), 1);
+        assert!(findings[0].what.contains("crates/b"), "{findings:?}");
+        assert_eq!(
+            check_architecture(&packages, &[text(MAP, "crates/a crates/b")]),
+            []
+        );
+        assert!(
+            check_architecture(&packages, &[])[0]
+                .what
+                .contains("missing")
+        );
+    }
+}
