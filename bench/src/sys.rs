@@ -101,6 +101,7 @@ impl Ticks {
     /// Compares the counter with the system clock for a moment.
     pub(crate) fn calibrate() -> Ticks {
         let (t0, n0) = (Ticks::now(), monotonic_ns());
+        // The time over which two clocks are compared.
         std::thread::sleep(Duration::from_millis(5));
         let (t1, n1) = (Ticks::now(), monotonic_ns());
         Ticks {

@@ -161,6 +161,7 @@ fn wait_until_listening(port: u16) -> Result<()> {
         if listening {
             return Ok(());
         }
+        // A program of others tells nobody when it listens: look again.
         std::thread::sleep(Duration::from_millis(5));
     }
     bail!("{PROGRAM} does not listen on port {port} after 10 s")

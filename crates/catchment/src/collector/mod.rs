@@ -301,18 +301,23 @@ impl Collector {
     /// A sink that refuses frames or does not return is waited for at most 10 s. What it did not
     /// take is given up, which is logged; sources that live still have it and send it to the next
     /// collector. A call of a sink that never returns keeps its thread, and nothing else.
-    pub fn stop(mut self) -> CollectorSnapshot {
-        self.end();
+    pub fn stop(self) -> CollectorSnapshot {
+        self.stop_within(END_LIMIT)
+    }
+
+    /// The same with another limit for sinks that do not take their frames.
+    pub fn stop_within(mut self, limit: Duration) -> CollectorSnapshot {
+        self.end(limit);
         self.engine.metrics.snapshot()
     }
 
-    fn end(&mut self) {
+    fn end(&mut self, limit: Duration) {
         let refusal = Refusal::new(
             RefusalCode::ShuttingDown,
             "the collector ends",
             "start it again; the source finds it by itself",
         );
-        let deadline = Instant::now() + END_LIMIT;
+        let deadline = Instant::now() + limit;
         while self.engine.running() > 0 && Instant::now() < deadline {
             self.engine.end_all(&refusal);
             // Sessions end on the control thread, which rings nobody: look again.
@@ -333,7 +338,7 @@ impl Collector {
 impl Drop for Collector {
     fn drop(&mut self) {
         if self.runtime.is_some() {
-            self.end();
+            self.end(END_LIMIT);
         }
     }
 }

@@ -175,10 +175,15 @@ impl Session {
         };
         // From the last look on: messages that keep coming do not put it off.
         let look_at = self.looked_at + look;
+        if look_at <= Instant::now() {
+            return self.look().await;
+        }
         let until = deadline.map_or(look_at, |d| d.min(look_at));
+        // A message that is there counts before a deadline: this process may have been stopped.
         tokio::select! {
             biased;
-            () = tokio::time::sleep_until(until.into()) => self.look(deadline).await,
+            refusal = self.registration.told_to_end() => self.machine.refuse(refusal),
+            refusal = evicted(self.slot.as_ref()) => self.machine.refuse(refusal),
             message = self.connection.recv() => match message {
                 Ok(message) => self.machine_input(Input::Message(message)),
                 Err(RecvError::Decode(error)) => self.machine.refuse(error.refusal()),
@@ -187,17 +192,12 @@ impl Session {
                     self.machine_input(Input::Disconnected);
                 }
             },
-            refusal = self.registration.told_to_end() => self.machine.refuse(refusal),
-            refusal = evicted(self.slot.as_ref()) => self.machine.refuse(refusal),
+            () = tokio::time::sleep_until(until.into()) => self.machine_input(Input::Timeout),
         }
     }
 
-    async fn look(&mut self, deadline: Option<Instant>) {
+    async fn look(&mut self) {
         self.looked_at = Instant::now();
-        if deadline.is_some_and(|d| d <= Instant::now()) {
-            self.machine_input(Input::Timeout);
-            return;
-        }
         let Some(running) = &mut self.running else {
             return;
         };

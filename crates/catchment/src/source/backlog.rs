@@ -21,15 +21,6 @@ pub(super) struct Waiting {
     pub(super) bytes: Arc<[u8]>,
 }
 
-/// How many frames were dropped.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Dropped {
-    /// That had never been sent.
-    pub(super) new: u64,
-    /// That had been sent over a link that broke.
-    pub(super) sent_before: u64,
-}
-
 /// The waiting frames of a device, by packet number.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
@@ -39,6 +30,9 @@ pub(super) struct Backlog {
     /// Frames of several blocks that were sent and may have to be sent again, oldest first: their
     /// blocks come back before the frame is with the sink.
     kept: VecDeque<(u64, Waiting)>,
+    /// Frames that were sent before a break and dropped since: lost, unless the collector turns
+    /// out to have them. At most as many as the broken link had blocks.
+    doubtful: Vec<u64>,
     /// Numbers dropped since the newest frame; the next new frame must carry them.
     pub(super) skipped: u32,
 }
@@ -50,11 +44,11 @@ impl Backlog {
     }
 
     /// Makes room for one more frame by dropping the oldest while there are `most` or more; says
-    /// how many were dropped.
-    pub(super) fn drop_oldest(&mut self, most: usize) -> Dropped {
-        let mut dropped = Dropped::default();
+    /// how many were dropped that had never been sent.
+    pub(super) fn drop_oldest(&mut self, most: usize) -> u64 {
+        let mut dropped = 0;
         while self.frames.len() >= most.max(1) {
-            let Some((_, oldest)) = self.frames.pop_first() else {
+            let Some((number, oldest)) = self.frames.pop_first() else {
                 break;
             };
             let skipped = oldest.skipped.saturating_add(1);
@@ -66,9 +60,9 @@ impl Backlog {
                 None => self.skipped = self.skipped.saturating_add(skipped),
             }
             if oldest.counted {
-                dropped.sent_before += 1;
+                self.doubtful.push(number);
             } else {
-                dropped.new += 1;
+                dropped += 1;
             }
         }
         dropped
@@ -85,6 +79,14 @@ impl Backlog {
             let first = first.get_mut();
             first.skipped = first.skipped.min(most);
         }
+    }
+
+    /// The collector has everything before `packet_number`: says how many frames that were sent
+    /// before a break are gone for good.
+    pub(super) fn settle(&mut self, packet_number: u64) -> u64 {
+        let doubtful = std::mem::take(&mut self.doubtful);
+        let gone = doubtful.iter().filter(|number| **number >= packet_number);
+        gone.count() as u64
     }
 
     /// Gives the oldest frame to the pump.
@@ -169,7 +171,7 @@ mod tests {
     fn the_next_frame_carries_what_was_dropped_before_it() {
         let mut backlog = Backlog::default();
         (0..4).for_each(|n| backlog.insert(n, frame(n as u8)));
-        assert_eq!(backlog.drop_oldest(3).new, 2);
+        assert_eq!(backlog.drop_oldest(3), 2);
         assert_eq!(backlog.first_packet(4), 0);
         let (number, first) = backlog.take_first().unwrap();
         assert_eq!((number, first.skipped), (2, 2));
@@ -179,7 +181,7 @@ mod tests {
     fn dropping_the_last_one_leaves_the_number_for_the_next_new_frame() {
         let mut backlog = Backlog::default();
         backlog.insert(7, frame(7));
-        assert_eq!(backlog.drop_oldest(1).new, 1);
+        assert_eq!(backlog.drop_oldest(1), 1);
         assert_eq!((backlog.len(), backlog.skipped), (0, 1));
         assert_eq!(backlog.first_packet(8), 7);
     }
@@ -203,7 +205,7 @@ mod tests {
         backlog.insert(0, frame(0));
         backlog.insert(1, frame(1));
         backlog.take_first();
-        assert_eq!(backlog.drop_oldest(1).new, 1);
+        assert_eq!(backlog.drop_oldest(1), 1);
         assert_eq!(backlog.first_packet(2), 0);
         backlog.put_back();
         assert_eq!(backlog.take_first().unwrap().0, 0);
@@ -263,17 +265,20 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_were_sent_before_a_break_are_dropped_under_another_name() {
+    fn frames_that_were_sent_before_a_break_are_lost_only_if_the_collector_lacks_them() {
         let mut backlog = Backlog::default();
-        backlog.insert(
-            0,
-            Waiting {
-                counted: true,
-                ..frame(0)
-            },
-        );
-        backlog.insert(1, frame(1));
-        let dropped = backlog.drop_oldest(1);
-        assert_eq!((dropped.sent_before, dropped.new), (1, 1));
+        for n in 0..3 {
+            let counted = true;
+            backlog.insert(
+                n,
+                Waiting {
+                    counted,
+                    ..frame(0)
+                },
+            );
+        }
+        backlog.insert(3, frame(1));
+        assert_eq!(backlog.drop_oldest(1), 1);
+        assert_eq!((backlog.settle(1), backlog.settle(1)), (2, 0));
     }
 }

@@ -117,6 +117,7 @@ impl Control {
     async fn run(self) {
         let backoff = Backoff::new(self.instance);
         let mut failures = 0;
+        let mut said = None;
         while !self.shared.is_stopped() {
             let attempt = Box::pin(self.attempt()).await;
             if self.shared.is_finished() {
@@ -131,7 +132,10 @@ impl Control {
                 self.shared.metrics.reconnected();
                 tracing::warn!(collector = %self.address, reason = attempt.reason, "session lost, looking for the collector again");
             } else {
-                tracing::debug!(collector = %self.address, reason = attempt.reason, "no session yet");
+                if said.as_ref() != Some(&attempt.reason) {
+                    tracing::warn!(collector = %self.address, reason = attempt.reason, "no session yet, trying on");
+                }
+                said = Some(attempt.reason.clone());
             }
             self.shared.connect_failed(attempt.reason);
             let delay = backoff.delay(failures, retry_after);
@@ -174,6 +178,7 @@ impl Control {
             looked_at: Instant::now(),
             report_at: Instant::now(),
             unreachable: None,
+            lost_because: None,
             status_reads: 0,
         };
         let ended = session.drive().await;
@@ -185,7 +190,7 @@ impl Control {
                 reason,
                 retry: Ok(UNREACHABLE),
             },
-            None => self.after(&ended, was_ready),
+            None => self.after(&ended, was_ready, session.lost_because),
         }
     }
 
@@ -210,25 +215,31 @@ impl Control {
         }
     }
 
-    fn after(&self, ended: &Ended, was_ready: bool) -> Attempt {
-        let refused = |refusal: &Refusal| SourceError::Refused {
-            collector: self.address.to_string(),
-            refusal: refusal.clone(),
-        };
+    fn after(&self, ended: &Ended, was_ready: bool, lost_because: Option<String>) -> Attempt {
+        let collector = self.address.to_string();
         let retry = match (ended.retry(), ended) {
             (Retry::After(delay), _) => Ok(delay),
-            (
-                Retry::Never,
-                Ended::Refused(refusal)
-                | Ended::Revoked(refusal)
-                | Ended::Misbehaved(refusal)
-                | Ended::Withdrawn(refusal),
-            ) => Err(refused(refusal)),
+            (Retry::Never, Ended::Refused(refusal) | Ended::Revoked(refusal)) => {
+                Err(SourceError::Refused {
+                    collector,
+                    refusal: refusal.clone(),
+                })
+            }
+            (Retry::Never, Ended::Misbehaved(refusal) | Ended::Withdrawn(refusal)) => {
+                Err(SourceError::Incompatible {
+                    collector,
+                    refusal: refusal.clone(),
+                })
+            }
             (Retry::Never, _) => Err(SourceError::Closed),
+        };
+        let reason = match (ended, lost_because) {
+            (Ended::Disconnected { .. }, Some(because)) => format!("{ended}: {because}"),
+            _ => ended.to_string(),
         };
         Attempt {
             was_ready,
-            reason: ended.to_string(),
+            reason,
             retry,
         }
     }
@@ -271,6 +282,8 @@ struct Session<'a> {
     /// Why the collector's memory could not be reached. Worth another try: it may have ended in
     /// this moment.
     unreachable: Option<String>,
+    /// What the connection broke with: a certificate that is not accepted shows only here.
+    lost_because: Option<String>,
     /// Looks at the collector's status bytes that were counted.
     status_reads: u64,
 }
@@ -284,7 +297,7 @@ impl Session<'_> {
                     Output::Transmit(message) => match self.connection.send(&message).await {
                         Ok(()) => {}
                         Err(error) => {
-                            tracing::debug!(kind = %message.kind(), %error, "cannot send");
+                            self.lost_because = Some(error.to_string());
                             broken = true;
                         }
                     },
@@ -310,22 +323,20 @@ impl Session<'_> {
         };
         // From the last look on: messages that keep coming do not put it off.
         let look_at = self.looked_at + look;
+        if look_at <= Instant::now() {
+            return self.look();
+        }
         let until = deadline.map_or(look_at, |d| d.min(look_at));
+        // A message that is there counts before a deadline: this process may have been stopped.
         tokio::select! {
             biased;
-            () = tokio::time::sleep_until(until.into()) => {
-                if deadline.is_some_and(|d| d <= Instant::now()) {
-                    self.input(Input::Timeout);
-                } else {
-                    self.look();
-                }
-            }
             message = self.connection.recv() => match message {
                 Ok(message) => self.input(Input::Message(message)),
                 Err(RecvError::Decode(error)) => self.side.refuse(error.refusal()),
-                Err(_) => self.input(Input::Disconnected),
+                Err(error) => self.lost(&error.to_string()),
             },
             () = shared.control.notified() => self.look(),
+            () = tokio::time::sleep_until(until.into()) => self.input(Input::Timeout),
         }
     }
 
@@ -403,6 +414,12 @@ impl Session<'_> {
         self.link = Some(link.clone());
         self.control.shared.set_link(Some(link));
         Ok(())
+    }
+
+    /// The connection broke.
+    fn lost(&mut self, reason: &str) {
+        self.lost_because = Some(reason.to_owned());
+        self.input(Input::Disconnected);
     }
 
     /// Notes that another try may help, and gives what to tell the collector.

@@ -114,6 +114,9 @@ impl Source {
                 tracing::error!("a thread of the source panicked");
             }
         }
+        for device in &self.shared.devices {
+            device.settle_without_collector();
+        }
     }
 }
 
@@ -160,6 +163,15 @@ pub enum SourceError {
         /// Its address.
         collector: String,
         /// Why, and what to do.
+        refusal: Refusal,
+    },
+    /// This source cannot work with the collector: it says what no collector of this version says,
+    /// or has a ring that this source cannot use.
+    #[error("this source cannot work with the collector at {collector}: {refusal}")]
+    Incompatible {
+        /// Its address.
+        collector: String,
+        /// What the collector was told.
         refusal: Refusal,
     },
     /// There is no such device, or its handle was taken before.

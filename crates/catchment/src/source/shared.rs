@@ -313,10 +313,22 @@ impl DeviceState {
         } else {
             backlog.send_kept_again(0);
         }
+        self.settle(&mut backlog, collector_next.unwrap_or(0));
         self.note(&backlog);
         if backlog.is_empty() {
             self.drained.notify_all();
         }
+    }
+
+    fn settle(&self, backlog: &mut Backlog, collector_next: u64) {
+        for _ in 0..backlog.settle(collector_next) {
+            self.metrics.frame_dropped(DropCause::Reconnect);
+        }
+    }
+
+    /// No collector will be asked any more which frames it has.
+    pub(super) fn settle_without_collector(&self) {
+        self.settle(&mut self.backlog(), 0);
     }
 
     /// First packet number that the new session will carry.
@@ -349,12 +361,8 @@ impl DeviceState {
     pub(super) fn stage(&self, bytes: Vec<u8>, capture_time_ns: u64) -> u64 {
         let mut backlog = self.backlog();
         if self.policy == Policy::DropOldest {
-            let dropped = backlog.drop_oldest(self.backlog_max);
-            for (frames, cause) in [
-                (dropped.new, DropCause::Oldest),
-                (dropped.sent_before, DropCause::Reconnect),
-            ] {
-                (0..frames).for_each(|_| self.metrics.frame_dropped(cause));
+            for _ in 0..backlog.drop_oldest(self.backlog_max) {
+                self.metrics.frame_dropped(DropCause::Oldest);
             }
         }
         let number = self.next_packet.fetch_add(1, Ordering::AcqRel);

@@ -446,7 +446,10 @@ fn source_code(error: &SourceError) -> Code {
     }
     let no_collector = matches!(
         error,
-        SourceError::Unreachable { .. } | SourceError::Refused { .. } | SourceError::Config(_)
+        SourceError::Unreachable { .. }
+            | SourceError::Refused { .. }
+            | SourceError::Incompatible { .. }
+            | SourceError::Config(_)
     );
     if no_collector {
         Code::Unreachable

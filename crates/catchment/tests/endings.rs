@@ -1,0 +1,460 @@
+//! How sources and collectors end, and what happens around ends: sinks that are stuck, refuse or
+//! panic, takeovers, certificates.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use catchment::{
+    Frame,
+    collector::{Collector, CollectorBuilder},
+    session::cert::{Authority, LEAF_VALIDITY},
+    sink::{DeviceSink, DirectorySink, Rejected, Sink, SinkError},
+    source::{DeviceSpec, Source, SourceError},
+};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn builder() -> CollectorBuilder {
+    Collector::builder("127.0.0.1:0").workers(2)
+}
+
+fn source(collector: &Collector, device: &str) -> Source {
+    let at = collector.local_addr().to_string();
+    let spec = DeviceSpec::new(device).frame_bytes(100);
+    Source::builder(at)
+        .device(spec)
+        .patience(PATIENCE)
+        .connect()
+        .unwrap()
+}
+
+fn send(source: &Source, device: &str, frames: u8) {
+    let mut device = source.device(device).unwrap();
+    for n in 0..frames {
+        device.frame(3).unwrap().send_bytes(&[n; 3]).unwrap();
+    }
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
+        // Counters tell nobody that they changed: look again.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A door that every frame goes through.
+#[derive(Clone, Default)]
+struct Door(Arc<Mutex<()>>);
+
+impl Door {
+    fn pass(&self) {
+        drop(self.0.lock().unwrap());
+    }
+}
+
+#[test]
+fn close_says_so_when_frames_did_not_arrive_in_time() {
+    let door = Door::default();
+    let sink = door.clone();
+    let collector = builder().on_frame(move |_| sink.pass()).start().unwrap();
+    let source = source(&collector, "cam");
+    let closed = door.0.lock().unwrap();
+    send(&source, "cam", 5);
+    let result = source.close(Duration::from_millis(300));
+    assert!(
+        matches!(result, Err(SourceError::Undelivered { frames: 1..=5, .. })),
+        "{:?}",
+        result.map(|report| report.totals)
+    );
+    drop(closed);
+}
+
+#[test]
+fn a_collector_ends_although_its_sink_is_stuck_and_the_next_one_gets_the_frames() {
+    let out = tempfile::tempdir().unwrap();
+    let door = Door::default();
+    let sink = door.clone();
+    let first = builder().on_frame(move |_| sink.pass()).start().unwrap();
+    let at = first.local_addr().to_string();
+    let source = source(&first, "cam");
+    let closed = door.0.lock().unwrap();
+    send(&source, "cam", 5);
+    let before = Instant::now();
+    first.stop_within(Duration::from_millis(500));
+    let took = before.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let second = Collector::builder(at)
+        .sink(DirectorySink::new(out.path()))
+        .start()
+        .unwrap();
+    source.close(PATIENCE).unwrap();
+    assert_eq!(second.stop().totals.frames_lost, 0);
+    let files = std::fs::read_dir(out.path().join("cam")).unwrap().count();
+    assert_eq!(
+        files, 5,
+        "what a sink did not take is sent to the next collector"
+    );
+    drop(closed);
+}
+
+/// A directory that is full until it is told otherwise.
+struct Full(DirectorySink);
+struct FullDevice;
+
+impl Sink for Full {
+    fn open(&self, device: &str) -> Result<Box<dyn DeviceSink>, SinkError> {
+        self.0.open(device)?;
+        Ok(Box::new(FullDevice))
+    }
+}
+
+impl DeviceSink for FullDevice {
+    fn next_packet(&self) -> Option<u64> {
+        None
+    }
+
+    fn accept(&mut self, frame: Frame) -> Result<(), Rejected> {
+        let error = SinkError::DiskFull {
+            path: PathBuf::from("/full"),
+            available_bytes: 0,
+            reserve_bytes: 1,
+        };
+        Err(Rejected { frame, error })
+    }
+}
+
+#[test]
+fn frames_that_a_sink_refused_to_the_end_go_to_the_next_collector() {
+    let out = tempfile::tempdir().unwrap();
+    let directory = DirectorySink::new(out.path());
+    let first = builder().sink(Full(directory.clone())).start().unwrap();
+    let at = first.local_addr().to_string();
+    let source = source(&first, "cam");
+    send(&source, "cam", 6);
+    wait_until("a refusal", || {
+        first.metrics().snapshot().totals.sink_errors > 0
+    });
+    first.stop_within(Duration::from_millis(300));
+    let second = Collector::builder(at).sink(directory).start().unwrap();
+    source.close(PATIENCE).unwrap();
+    let report = second.stop();
+    assert_eq!(
+        (report.totals.frames_received, report.totals.frames_lost),
+        (6, 0)
+    );
+}
+
+#[test]
+fn a_sink_that_panics_costs_one_frame_and_no_thread() {
+    let collector = builder()
+        .workers(1)
+        .on_frame(|frame: Frame| assert_ne!(frame.packet_number(), 3, "on purpose"))
+        .start()
+        .unwrap();
+    let source = source(&collector, "cam");
+    send(&source, "cam", 10);
+    source.close(PATIENCE).unwrap();
+    let totals = collector.stop().totals;
+    assert_eq!((totals.frames_received, totals.sink_errors), (9, 1));
+}
+
+/// The source comes back while its old session still delivers: nothing comes twice.
+#[test]
+fn a_source_that_comes_back_waits_until_its_old_frames_are_delivered() {
+    let (door, seen) = (Door::default(), Arc::new(Mutex::new(Vec::new())));
+    let (sink, log) = (door.clone(), seen.clone());
+    let collector = builder()
+        .lease(Duration::from_millis(1500))
+        .on_frame(move |frame: Frame| {
+            sink.pass();
+            log.lock().unwrap().push(frame.packet_number());
+        })
+        .start()
+        .unwrap();
+    let proxy = Proxy::start(collector.local_addr().to_string());
+    let spec = DeviceSpec::new("cam").frame_bytes(100);
+    let source = Source::builder(&proxy.at)
+        .device(spec)
+        .patience(PATIENCE)
+        .connect()
+        .unwrap();
+    let closed = door.0.lock().unwrap();
+    send(&source, "cam", 5);
+    // The connection breaks again and again, for longer than a takeover may last.
+    for _ in 0..8 {
+        proxy.cut();
+        // The time between two breaks is what is tested.
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    drop(closed);
+    let report = source.close(PATIENCE).unwrap();
+    assert!(report.reconnects > 0);
+    assert_eq!(*seen.lock().unwrap(), [0, 1, 2, 3, 4]);
+    let totals = collector.stop().totals;
+    assert_eq!((totals.frames_received, totals.frames_lost), (5, 0));
+}
+
+/// Carries control connections, and can cut them.
+struct Proxy {
+    at: String,
+    open: Arc<Mutex<Vec<std::net::TcpStream>>>,
+}
+
+impl Proxy {
+    fn start(to: String) -> Proxy {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        let open: Arc<Mutex<Vec<std::net::TcpStream>>> = Arc::default();
+        let all = open.clone();
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = std::net::TcpStream::connect(&to) else {
+                    return;
+                };
+                let pairs = [(&near, &far), (&far, &near)];
+                for (from, to) in pairs {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    std::thread::spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+                all.lock().unwrap().extend([near, far]);
+            }
+        });
+        Proxy { at, open }
+    }
+
+    fn cut(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+#[test]
+fn a_source_of_many_devices_survives_cut_connections() {
+    let seen = Arc::new(AtomicU64::new(0));
+    let count = seen.clone();
+    let collector = builder()
+        .on_frame(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        })
+        .start()
+        .unwrap();
+    let proxy = Proxy::start(collector.local_addr().to_string());
+    let builder = (0..6).fold(Source::builder(&proxy.at).patience(PATIENCE), |b, i| {
+        b.device(DeviceSpec::new(format!("cam{i}")).frame_bytes(500))
+    });
+    let source = builder.connect().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..6)
+            .map(|i| {
+                let mut device = source.device(&format!("cam{i}")).unwrap();
+                scope.spawn(move || {
+                    for n in 0..400u64 {
+                        device
+                            .frame(400)
+                            .unwrap()
+                            .send_bytes(&[n as u8; 400])
+                            .unwrap();
+                        // The rate of the device.
+                        std::thread::sleep(Duration::from_micros(500));
+                    }
+                })
+            })
+            .collect();
+        let done = &done;
+        let proxy = &proxy;
+        scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                // The time between two breaks is what is tested.
+                std::thread::sleep(Duration::from_millis(80));
+                proxy.cut();
+            }
+        });
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+    });
+    let report = source.close(PATIENCE).unwrap();
+    assert!(report.reconnects > 0);
+    assert_eq!(report.totals.frames_sent, 2400, "each is counted once");
+    let totals = collector.stop().totals;
+    assert_eq!((totals.frames_received, totals.frames_lost), (2400, 0));
+    assert_eq!(seen.load(Ordering::Relaxed), 2400);
+}
+
+/// Threads that wait for room share one doorbell. None of them may sleep through its release.
+#[test]
+fn every_thread_that_waits_for_room_wakes_at_once() {
+    const DEVICES: usize = 16;
+    const ROUNDS: u64 = 20;
+    let held: Arc<Mutex<Vec<Frame>>> = Arc::default();
+    let keep = held.clone();
+    let collector = builder()
+        .on_frame(move |frame| keep.lock().unwrap().push(frame))
+        .start()
+        .unwrap();
+    let at = collector.local_addr().to_string();
+    let builder = (0..DEVICES).fold(Source::builder(at).patience(PATIENCE), |b, i| {
+        b.device(DeviceSpec::new(format!("cam{i}")).frame_bytes(100))
+    });
+    let source = builder.blocks(DEVICES as u32).connect().unwrap();
+    let mut slow = Duration::ZERO;
+    std::thread::scope(|scope| {
+        for i in 0..DEVICES {
+            let mut device = source.device(&format!("cam{i}")).unwrap();
+            scope.spawn(move || {
+                for n in 0..ROUNDS {
+                    device
+                        .frame(8)
+                        .unwrap()
+                        .send_bytes(&n.to_le_bytes())
+                        .unwrap();
+                }
+            });
+        }
+        for round in 1..=ROUNDS {
+            let begin = Instant::now();
+            wait_until("a frame of each", || held.lock().unwrap().len() == DEVICES);
+            if round > 1 {
+                slow += begin.elapsed();
+            }
+            // By now every thread waits for the block that its last frame is in.
+            std::thread::sleep(Duration::from_millis(20));
+            let frames = std::mem::take(&mut *held.lock().unwrap());
+            drop(frames);
+        }
+    });
+    println!(
+        "{ROUNDS} rounds of {DEVICES} waiting threads: {slow:?} from release to the next frames"
+    );
+    assert!(
+        slow < Duration::from_millis(100) * (ROUNDS as u32) / 2,
+        "{slow:?}: some slept through"
+    );
+    source.close(PATIENCE).unwrap();
+}
+
+#[test]
+fn blocks_in_flight_and_looks_at_status_bytes_are_counted() {
+    let held: Arc<Mutex<Vec<Frame>>> = Arc::default();
+    let keep = held.clone();
+    let collector = builder()
+        .on_frame(move |frame| keep.lock().unwrap().push(frame))
+        .start()
+        .unwrap();
+    let source = source(&collector, "cam");
+    send(&source, "cam", 5);
+    wait_until("five frames", || held.lock().unwrap().len() == 5);
+    let at_collector = || collector.metrics().snapshot().devices[0].blocks_in_flight;
+    assert_eq!(at_collector(), 5);
+    let at_source = || source.metrics().snapshot().devices[0].blocks_in_flight;
+    wait_until("the source's report", || at_source() == 5);
+    held.lock().unwrap().clear();
+    assert_eq!(at_collector(), 0);
+    let report = source.close(PATIENCE).unwrap();
+    assert_eq!(report.devices[0].blocks_in_flight, 0);
+    collector.stop();
+}
+
+#[test]
+fn a_directory_with_a_number_that_no_source_can_continue_is_refused() {
+    let out = tempfile::tempdir().unwrap();
+    std::fs::create_dir(out.path().join("cam")).unwrap();
+    std::fs::write(out.path().join("cam").join(u64::MAX.to_string()), b"x").unwrap();
+    let collector = builder()
+        .sink(DirectorySink::new(out.path()))
+        .start()
+        .unwrap();
+    let at = collector.local_addr().to_string();
+    let spec = DeviceSpec::new("cam").frame_bytes(100);
+    let result = Source::builder(at)
+        .device(spec)
+        .patience(Duration::from_millis(500))
+        .connect();
+    let error = result.err().unwrap().to_string();
+    assert!(error.contains(&u64::MAX.to_string()), "{error}");
+}
+
+struct Pki {
+    dir: tempfile::TempDir,
+    authority: Authority,
+}
+
+impl Pki {
+    fn new() -> Pki {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::create(dir.path(), SystemTime::now()).unwrap();
+        Pki { dir, authority }
+    }
+
+    fn issue(&self, name: &str, from: SystemTime) -> catchment::session::tls::TlsFiles {
+        let subjects = ["localhost", "127.0.0.1"];
+        let issued = self.authority.issue(name, &subjects, from, LEAF_VALIDITY);
+        assert!(self.dir.path().exists());
+        issued.unwrap().files
+    }
+}
+
+#[test]
+fn certificates_decide_who_may_send() {
+    let (ours, theirs) = (Pki::new(), Pki::new());
+    let now = SystemTime::now();
+    let collector = builder().tls(ours.issue("collector", now)).start().unwrap();
+    let at = collector.local_addr().to_string();
+    let source = |tls: Option<catchment::session::tls::TlsFiles>| {
+        let spec = DeviceSpec::new("cam").frame_bytes(100);
+        let source = Source::builder(&at)
+            .device(spec)
+            .patience(Duration::from_secs(3));
+        match tls {
+            Some(files) => source.tls(files).connect(),
+            None => source.connect(),
+        }
+    };
+    let reason = |result: Result<Source, SourceError>| result.err().unwrap().to_string();
+    let old = now - LEAF_VALIDITY - Duration::from_secs(86_400);
+    let refused = || {
+        let refused = collector.metrics().snapshot().sessions_refused;
+        refused.iter().map(|(_, n)| *n).sum::<u64>()
+    };
+    for (case, result, wanted) in [
+        (
+            "another authority",
+            source(Some(theirs.issue("source", now))),
+            "certificate authority",
+        ),
+        ("expired", source(Some(ours.issue("old", old))), "expired"),
+        ("none", source(None), "TLS"),
+    ] {
+        let text = reason(result);
+        assert!(text.contains(wanted), "{case}: {text}");
+        wait_until(case, || refused() > 0);
+    }
+    let good = source(Some(ours.issue("source", now))).unwrap();
+    send(&good, "cam", 4);
+    good.close(PATIENCE).unwrap();
+    assert_eq!(collector.stop().totals.frames_received, 4);
+}
+
+#[test]
+fn listening_to_everybody_without_certificates_is_refused_with_the_remedy() {
+    let error = Collector::builder("0.0.0.0:0")
+        .start()
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("--insecure") || error.contains("certificate"),
+        "{error}"
+    );
+}

@@ -1,0 +1,382 @@
+//! A source whose collector does anything: it says why it cannot go on, or tries again. It never
+//! panics, hangs, or writes where it should not.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use catchment::source::{DeviceSpec, Source, SourceError};
+use catchment_provider_shm::ShmProvider;
+use catchment_transfer::RingLayout;
+use catchment_verbs::{Access, Context, Mr, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr};
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// What a fake collector has: memory and a queue pair, both real.
+struct Fake {
+    qp: Box<dyn Qp>,
+    mr: Arc<dyn Mr>,
+    context: Arc<dyn Context>,
+    layout: RingLayout,
+}
+
+impl Fake {
+    /// A ring for this layout in a memory of so many bytes.
+    fn new(bytes: impl FnOnce(&RingLayout) -> usize) -> Fake {
+        let layout = RingLayout::new(8, 4096).unwrap();
+        let context = ShmProvider::new().open("shm0").unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let mr = pd.alloc_mr(bytes(&layout), rights).unwrap();
+        let cq = context.create_cq(1, None).unwrap();
+        let mut qp = pd
+            .create_qp(QpInit {
+                send_cq: cq.clone(),
+                recv_cq: cq,
+                max_send_wr: 1,
+                max_recv_wr: 0,
+                max_sge: 1,
+                max_inline_bytes: 0,
+                strict: false,
+            })
+            .unwrap();
+        qp.modify(QpTransition::ToInit { access: rights }).unwrap();
+        Fake {
+            qp,
+            mr,
+            context,
+            layout,
+        }
+    }
+
+    fn welcome(&self) -> String {
+        let endpoint = self.qp.endpoint();
+        assert_eq!(endpoint.gid, self.context.gid());
+        format!(
+            r#"{{"type":"welcome","protocol":1,"epoch":7,"provider":"shm","reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}"}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
+            self.mr.addr(),
+            self.mr.rkey(),
+            self.layout.blocks(),
+            self.layout.block_bytes(),
+            self.layout.hash(),
+            endpoint.gid,
+            endpoint.qpn,
+            endpoint.psn,
+        )
+    }
+}
+
+fn say(stream: &mut TcpStream, json: &str) {
+    let mut bytes = (json.len() as u32).to_be_bytes().to_vec();
+    bytes.extend(json.as_bytes());
+    let _ = stream.write_all(&bytes);
+}
+
+/// The next message, as text; `None` at the end.
+fn hear(stream: &mut TcpStream) -> Option<String> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).ok()?;
+    let mut json = vec![0; u32::from_be_bytes(length) as usize];
+    stream.read_exact(&mut json).ok()?;
+    Some(String::from_utf8(json).unwrap())
+}
+
+/// Serves sources one after the other with the same lie, until the test is over.
+fn serve(fake: impl Fn() -> Fake + Send + 'static, lie: fn(&Fake) -> String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            session(stream, fake(), lie);
+        }
+    });
+    at
+}
+
+fn session(mut stream: TcpStream, mut fake: Fake, lie: fn(&Fake) -> String) {
+    if hear(&mut stream).is_none() {
+        return;
+    }
+    say(&mut stream, &lie(&fake));
+    while let Some(message) = hear(&mut stream) {
+        if message.contains(r#""type":"connect""#) {
+            if let Some(endpoint) = endpoint_of(&message) {
+                let _ = fake.qp.modify(QpTransition::ToRtr(RtrAttr::new(endpoint)));
+                let _ = fake.qp.modify(QpTransition::ToRts(RtsAttr::default()));
+            }
+            say(&mut stream, r#"{"type":"ready","epoch":7}"#);
+        } else if let Some(seq) = message.strip_prefix(r#"{"type":"ping","epoch":7,"seq":"#) {
+            let pong = format!(r#"{{"type":"pong","epoch":7,"seq":{seq}"#);
+            say(&mut stream, &pong);
+        }
+    }
+}
+
+fn endpoint_of(connect: &str) -> Option<catchment_verbs::Endpoint> {
+    match catchment::session::wire::parse(connect.as_bytes()).ok()? {
+        catchment::session::message::Message::Connect(connect) => Some(connect.endpoint),
+        _ => None,
+    }
+}
+
+fn try_source(at: &str, in_place: bool) -> Result<Source, SourceError> {
+    let spec = DeviceSpec::new("cam").frame_bytes(1000);
+    let builder = Source::builder(at).device(spec).in_place(in_place);
+    builder.patience(PATIENCE).connect()
+}
+
+#[test]
+fn a_welcome_that_cannot_be_is_refused_with_a_reason() {
+    type Lie = fn(&Fake) -> String;
+    let cases: [(&str, Lie, &str); 14] = [
+        (
+            "layout hash",
+            |f| {
+                f.welcome()
+                    .replace(&format!("{:016x}", f.layout.hash()), "0123456789abcdef")
+            },
+            "layout hash",
+        ),
+        (
+            "no blocks",
+            |f| f.welcome().replace(r#""blocks":8"#, r#""blocks":0"#),
+            "blocks",
+        ),
+        (
+            "other blocks",
+            |f| f.welcome().replace(r#""blocks":8"#, r#""blocks":9"#),
+            "layout hash",
+        ),
+        (
+            "an address at the end",
+            |f| {
+                f.welcome()
+                    .replace(&format!("{:016x}", f.mr.addr()), "fffffffffffff000")
+            },
+            "last address",
+        ),
+        (
+            "epoch 0",
+            |f| f.welcome().replace(r#""epoch":7"#, r#""epoch":0"#),
+            "epoch",
+        ),
+        (
+            "lease 0",
+            |f| f.welcome().replace(r#""lease_ms":1000"#, r#""lease_ms":0"#),
+            "lease_ms",
+        ),
+        (
+            "a version nobody asked for",
+            |f| f.welcome().replace(r#""protocol":1"#, r#""protocol":9"#),
+            "version 9",
+        ),
+        (
+            "a provider nobody offered",
+            |f| {
+                f.welcome()
+                    .replace(r#""provider":"shm""#, r#""provider":"ib""#)
+            },
+            "ib",
+        ),
+        (
+            "no streams",
+            |f| {
+                f.welcome()
+                    .replace(r#"{"device":"cam","stream":0,"next_packet":null}"#, "")
+            },
+            "streams",
+        ),
+        (
+            "another device",
+            |f| {
+                f.welcome()
+                    .replace(r#""device":"cam""#, r#""device":"com""#)
+            },
+            "devices of Hello",
+        ),
+        (
+            "a stream twice",
+            |f| {
+                f.welcome().replace(r#"{"device":"cam","stream":0,"next_packet":null}"#, r#"{"device":"cam","stream":0,"next_packet":null},{"device":"cam","stream":0,"next_packet":null}"#)
+            },
+            "devices of Hello",
+        ),
+        (
+            "stream 4294967295",
+            |f| {
+                f.welcome()
+                    .replace(r#""stream":0"#, r#""stream":4294967295"#)
+            },
+            "stream 4294967295",
+        ),
+        (
+            "next_packet 2^64 - 1",
+            |f| f.welcome().replace("null", "18446744073709551615"),
+            "next_packet",
+        ),
+        (
+            "no number left",
+            |f| f.welcome().replace("null", "9007199254740991"),
+            "packet number left",
+        ),
+    ];
+    for (case, lie, wanted) in cases {
+        let fake = || Fake::new(RingLayout::total_bytes);
+        assert_ne!(lie(&fake()), fake().welcome(), "{case}");
+        let at = serve(fake, lie);
+        let begin = Instant::now();
+        let error = try_source(&at, true)
+            .err()
+            .unwrap_or_else(|| panic!("{case}: connected"));
+        assert!(error.to_string().contains(wanted), "{case}: {error}");
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "{case}: {:?}",
+            begin.elapsed()
+        );
+    }
+}
+
+/// Memory that cannot be reached may be that of a collector that has just ended: the source tries
+/// again, says why when asked, and ends when told to.
+#[test]
+fn memory_that_cannot_be_reached_is_tried_again() {
+    type Lie = fn(&Fake) -> String;
+    let whole = || Fake::new(RingLayout::total_bytes);
+    let small = || Fake::new(|layout| layout.total_bytes() / 2);
+    let cases: [(&str, fn() -> Fake, Lie); 4] = [
+        ("a key of nobody", whole, |f| {
+            f.welcome()
+                .replace(&format!(r#""rkey":{}"#, f.mr.rkey()), r#""rkey":12345"#)
+        }),
+        ("a ring smaller than announced", small, Fake::welcome),
+        ("an address beside the ring", whole, |f| {
+            f.welcome().replace(
+                &format!("{:016x}", f.mr.addr()),
+                &format!("{:016x}", f.mr.addr() + 64),
+            )
+        }),
+        ("a queue pair of nobody", whole, |f| {
+            let qpn = f.qp.endpoint().qpn;
+            f.welcome()
+                .replace(&format!(r#""qpn":{qpn}"#), &format!(r#""qpn":{}"#, qpn ^ 1))
+        }),
+    ];
+    for (case, fake, lie) in cases {
+        let at = serve(fake, lie);
+        let begin = Instant::now();
+        match try_source(&at, true) {
+            Err(SourceError::Unreachable { reason, .. }) => {
+                assert!(!reason.is_empty(), "{case}");
+                println!("{case}: {reason}");
+            }
+            Err(SourceError::Refused { refusal, .. }) => println!("{case}: {refusal}"),
+            Err(other) => panic!("{case}: {other}"),
+            Ok(_) => panic!("{case}: connected"),
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "{case}: {:?}",
+            begin.elapsed()
+        );
+        // With copies the memory is first used by the first frame; closing ends within its limit.
+        if let Ok(source) = try_source(&at, false) {
+            let mut device = source.device("cam").unwrap();
+            let sending = std::thread::spawn(move || {
+                device
+                    .frame(10)
+                    .and_then(|frame| frame.send_bytes(&[1; 10]))
+                    .is_ok()
+            });
+            let _ = source.close(Duration::from_millis(500));
+            sending.join().unwrap();
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "{case}: {:?}",
+            begin.elapsed()
+        );
+    }
+}
+
+/// A collector that takes nothing and fills the status bytes with anything.
+#[test]
+fn status_bytes_that_mean_nothing_neither_hang_a_source_nor_make_it_panic() {
+    for in_place in [true, false] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        let serving = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let fake = Fake::new(RingLayout::total_bytes);
+            let (mr, layout) = (fake.mr.clone(), fake.layout);
+            let noise = std::thread::spawn(move || {
+                let memory = mr.region().whole();
+                for round in 0..600u32 {
+                    for slot in 0..layout.blocks() as usize {
+                        let byte = (round.wrapping_mul(97) + slot as u32 * 31) as u8;
+                        memory
+                            .write_at(layout.free_offset() + slot, &[byte])
+                            .unwrap();
+                    }
+                    mr.notify();
+                    // The pace of the attack.
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            session(stream, fake, Fake::welcome);
+            noise.join().unwrap();
+        });
+        let source = try_source(&at, in_place).unwrap();
+        let mut device = source.device("cam").unwrap();
+        let sending = std::thread::spawn(move || {
+            let mut sent = 0;
+            while let Ok(frame) = device.frame(100) {
+                if frame.send_bytes(&[7; 100]).is_err() {
+                    break;
+                }
+                sent += 1;
+            }
+            sent
+        });
+        // The time that the attack lasts.
+        std::thread::sleep(Duration::from_millis(500));
+        let closed = source.close(Duration::from_millis(300));
+        assert!(closed.is_err(), "nothing was acknowledged");
+        println!(
+            "{} frames on {} status bytes of noise",
+            sending.join().unwrap(),
+            600 * 8
+        );
+        serving.join().unwrap();
+    }
+}
+
+#[test]
+fn a_collector_that_says_nothing_or_nonsense_is_left_in_time() {
+    for (case, answer) in [
+        ("nothing", &b""[..]),
+        ("HTTP", b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        ("4 GiB", &[0xff; 64]),
+        ("Ready first", b"\0\0\0\x1a{\"type\":\"ready\",\"epoch\":7}"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let mut held = Vec::new();
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let _ = stream.write_all(answer);
+                held.push(stream);
+            }
+        });
+        let begin = Instant::now();
+        let error = try_source(&at, true).err().unwrap();
+        println!("{case}: {error}");
+        assert!(
+            begin.elapsed() < Duration::from_secs(5),
+            "{case}: {:?}",
+            begin.elapsed()
+        );
+    }
+}
