@@ -115,10 +115,11 @@ fn session(mut stream: TcpStream, mut fake: Fake, lie: fn(&Fake) -> String) {
 }
 
 fn endpoint_of(connect: &str) -> Option<catchment_verbs::Endpoint> {
-    match catchment::session::wire::parse(connect.as_bytes()).ok()? {
-        catchment::session::message::Message::Connect(connect) => Some(connect.endpoint),
-        _ => None,
-    }
+    let message = catchment::session::wire::parse(connect.as_bytes()).ok()?;
+    let catchment::session::message::Message::Connect(connect) = message else {
+        return None;
+    };
+    Some(connect.endpoint)
 }
 
 fn try_source(at: &str, in_place: bool) -> Result<Source, SourceError> {
@@ -244,9 +245,10 @@ fn a_welcome_that_cannot_be_is_refused_with_a_reason() {
 #[test]
 fn memory_that_cannot_be_reached_is_tried_again() {
     type Lie = fn(&Fake) -> String;
+    type Case = (&'static str, fn() -> Fake, Lie);
     let whole = || Fake::new(RingLayout::total_bytes);
     let small = || Fake::new(|layout| layout.total_bytes() / 2);
-    let cases: [(&str, fn() -> Fake, Lie); 4] = [
+    let cases: [Case; 4] = [
         ("a key of nobody", whole, |f| {
             f.welcome()
                 .replace(&format!(r#""rkey":{}"#, f.mr.rkey()), r#""rkey":12345"#)

@@ -66,6 +66,10 @@ impl Device {
     }
 
     /// Gives a frame to the sink and counts it.
+    #[allow(
+        clippy::result_large_err,
+        reason = "the frame comes back as it went in, without an allocation"
+    )]
     pub(super) fn deliver(&self, frame: Frame, now_ns: u64) -> Result<(), Rejected> {
         let number = frame.packet_number();
         let observation = FrameObservation {

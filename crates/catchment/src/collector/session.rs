@@ -53,17 +53,10 @@ pub(super) async fn run(engine: Arc<Engine>, accepted: Accepted) {
     if let Some(label) = refused_for(&ended) {
         session.engine.metrics.session_refused(label);
     }
-    match &ended {
-        Ended::Finished => tracing::info!(%peer, "session finished"),
-        Ended::Withdrawn(_)
-        | Ended::Refused(_)
-        | Ended::Revoked(_)
-        | Ended::Misbehaved(_)
-        | Ended::HandshakeTimeout { .. }
-        | Ended::LeaseExpired { .. }
-        | Ended::Disconnected { .. } => {
-            tracing::warn!(%peer, reason = %ended, "session ended");
-        }
+    if ended == Ended::Finished {
+        tracing::info!(%peer, "session finished");
+    } else {
+        tracing::warn!(%peer, reason = %ended, "session ended");
     }
     session.finish().await;
 }

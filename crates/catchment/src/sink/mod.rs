@@ -33,6 +33,10 @@ pub trait DeviceSink: Send {
     ///
     /// # Errors
     /// The frame comes back and is offered again after a while; meanwhile the device waits.
+    #[allow(
+        clippy::result_large_err,
+        reason = "the frame comes back as it went in, without an allocation"
+    )]
     fn accept(&mut self, frame: Frame) -> Result<(), Rejected>;
 }
 

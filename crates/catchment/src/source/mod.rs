@@ -127,17 +127,6 @@ impl Drop for Source {
     }
 }
 
-impl SourceError {
-    /// The cause itself, where only one caller will see it.
-    fn unwrapped(self) -> SourceError {
-        if let SourceError::Ended(cause) = self {
-            Arc::try_unwrap(cause).unwrap_or_else(SourceError::Ended)
-        } else {
-            self
-        }
-    }
-}
-
 /// A source cannot go on, or refuses a call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -149,8 +149,9 @@ impl Shared {
         let started = Instant::now();
         let mut state = self.state();
         loop {
-            if let Some(error) = &state.ended {
-                return Err(SourceError::Ended(error.clone()).unwrapped());
+            if let Some(error) = state.ended.take() {
+                // Only one caller sees it: the source is dropped now.
+                return Err(Arc::try_unwrap(error).unwrap_or_else(SourceError::Ended));
             }
             if state.was_connected {
                 return Ok(());
