@@ -2,7 +2,7 @@
 //!
 //! A provider's test crate names its provider once and gets one `#[test]` for each case:
 //!
-//! ```ignore
+//! ```text
 //! catchment_conformance::conformance!(catchment_conformance::Bench::new(
 //!     std::sync::Arc::new(ShmProvider::new()),
 //!     "shm0",
