@@ -41,6 +41,9 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         "--quiet",
         "--package",
         "catchment-bench",
+        // What the results are compared with; too much to build for those who only test.
+        "--features",
+        "iceoryx2",
         "--",
         what,
     ];

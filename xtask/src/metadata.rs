@@ -127,7 +127,7 @@ mod tests {
             transfer
                 .dependencies
                 .iter()
-                .any(|d| d.name == "loom" && d.dev)
+                .any(|d| d.name == "catchment-provider-shm" && d.dev)
         );
     }
 }

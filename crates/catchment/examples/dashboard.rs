@@ -35,6 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     for number in 0..seconds.saturating_mul(FRAMES_PER_S) {
         let due = Duration::from_millis(number * 1000 / FRAMES_PER_S);
+        // The frames of a camera come at their times.
         std::thread::sleep(due.saturating_sub(start.elapsed()));
         cameras.iter().for_each(|camera| camera.deliver(number));
     }

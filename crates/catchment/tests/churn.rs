@@ -3,7 +3,7 @@
 //! One process, seeded, bounded by numbers of frames. Collectors stop and start again over the same
 //! directory; sinks are slow at random; rings are small; some frames need several blocks. Afterwards
 //! every byte on disk is compared with what was sent.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use catchment::{
     Frame,
     collector::Collector,
@@ -87,6 +87,7 @@ impl DeviceSink for MoodyDevice {
 
     fn accept(&mut self, frame: Frame) -> Result<(), Rejected> {
         match self.random.below(300) {
+            // A random pause is what is tested.
             0..8 => std::thread::sleep(Duration::from_millis(self.random.below(8))),
             8 => {
                 let error = SinkError::DiskFull {
@@ -156,6 +157,7 @@ fn produce(source: &Source, device: &Device, mut random: Random) -> Produced {
             std::thread::sleep(Duration::from_millis(random.below(30)));
             let half = bytes.len() / 2;
             std::io::Write::write_all(&mut frame, &bytes[..half]).unwrap();
+            // A random pause is what is tested.
             std::thread::sleep(Duration::from_millis(random.below(10)));
             std::io::Write::write_all(&mut frame, &bytes[half..]).unwrap();
         } else {
@@ -168,6 +170,7 @@ fn produce(source: &Source, device: &Device, mut random: Random) -> Produced {
             Sent::Dropped => produced.dropped += 1,
         }
         if random.below(4) == 0 {
+            // A random pause is what is tested.
             std::thread::sleep(Duration::from_micros(random.below(2000)));
         }
     }
@@ -209,6 +212,7 @@ fn start(at: &str, out: &Path, seed: u64) -> Collector {
             Ok(collector) => return collector,
             Err(error) => assert!(std::time::Instant::now() < deadline, "{error}"),
         }
+        // The port of the collector before is not free yet: try again.
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -278,11 +282,13 @@ fn churn(seed: u64) {
             .collect();
         let mut collector = first;
         while running.load(Ordering::Acquire) > 0 && sources.iter().any(|s| !s.is_finished()) {
+            // A random pause is what is tested.
             std::thread::sleep(Duration::from_millis(20 + random.below(150)));
             if restarts.load(Ordering::Relaxed) < 6 {
                 let report = collector.stop();
                 assert_eq!(report.totals.frames_lost, 0);
                 assert_eq!(report.totals.checksum_errors, 0);
+                // A random pause is what is tested.
                 std::thread::sleep(Duration::from_millis(random.below(60)));
                 collector = start(&at, out.path(), random.next());
                 restarts.fetch_add(1, Ordering::Relaxed);

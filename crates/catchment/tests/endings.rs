@@ -1,6 +1,6 @@
 //! How sources and collectors end, and what happens around ends: sinks that are stuck, refuse or
 //! panic, takeovers, certificates.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use catchment::{
     Frame,
     collector::{Collector, CollectorBuilder},
@@ -44,6 +44,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
+        // Counters tell nobody that they changed: look again.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -189,6 +190,7 @@ fn a_source_that_comes_back_waits_until_its_old_frames_are_delivered() {
     // The connection breaks again and again, for longer than a takeover may last.
     for _ in 0..8 {
         proxy.cut();
+        // The time between two breaks is what is tested.
         std::thread::sleep(Duration::from_millis(500));
     }
     drop(closed);
@@ -264,6 +266,7 @@ fn a_source_of_many_devices_survives_cut_connections() {
                             .unwrap()
                             .send_bytes(&[n as u8; 400])
                             .unwrap();
+                        // The rate of the device.
                         std::thread::sleep(Duration::from_micros(500));
                     }
                 })
@@ -273,6 +276,7 @@ fn a_source_of_many_devices_survives_cut_connections() {
         let proxy = &proxy;
         scope.spawn(move || {
             while !done.load(Ordering::Relaxed) {
+                // The time between two breaks is what is tested.
                 std::thread::sleep(Duration::from_millis(80));
                 proxy.cut();
             }

@@ -1,7 +1,7 @@
 //! A collector that is attacked while a good source streams. Every case asserts that the attacker
 //! is refused with a reason or does no harm, that the good stream arrives whole, and that nothing
 //! of the attacker stays.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod hostile_common;
 
 use catchment::session::{
@@ -259,6 +259,7 @@ fn a_thousand_connections_that_stop_at_any_point_stop_nobody() {
         } {
             break bad;
         }
+        // Refused as busy: try again, as a source does.
         std::thread::sleep(Duration::from_millis(50));
     };
     println!(
@@ -500,6 +501,7 @@ fn blocks_that_are_not_valid_are_never_delivered() {
         let mut ringed = Bad::new(&world).ringed(&device, 8, 0);
         attack(&ringed);
         ringed.assert_alive();
+        // Nothing shall happen in this time.
         std::thread::sleep(Duration::from_millis(30));
         ringed.assert_alive();
         // A correct block comes through all the same.
@@ -651,6 +653,7 @@ fn frames_that_are_never_complete_are_not_delivered_and_hold_nothing() {
         ringed.commit(0, 1, &part(0));
         ringed.commit(1, 1, &part(500));
         ringed.commit(2, 1, &part(9000));
+        // The collector may take the blocks before the source is gone, or after.
         std::thread::sleep(Duration::from_millis(5));
         drop(ringed);
     }
@@ -685,6 +688,7 @@ fn blocks_written_over_unreleased_ones_end_the_session() {
             ringed.commit(slot, generation, &header(number, 10));
             number += 1;
         }
+        // Lets the collector take the blocks of this round before the next.
         std::thread::sleep(Duration::from_micros(200));
     }
     let refusal = ringed.bad.refusal();

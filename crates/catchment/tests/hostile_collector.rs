@@ -1,6 +1,6 @@
 //! A source whose collector does anything: it says why it cannot go on, or tries again. It never
 //! panics, hangs, or writes where it should not.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use catchment::source::{DeviceSpec, Source, SourceError};
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::RingLayout;
@@ -323,6 +323,7 @@ fn status_bytes_that_mean_nothing_neither_hang_a_source_nor_make_it_panic() {
                             .unwrap();
                     }
                     mr.notify();
+                    // The pace of the attack.
                     std::thread::sleep(Duration::from_millis(1));
                 }
             });
@@ -341,6 +342,7 @@ fn status_bytes_that_mean_nothing_neither_hang_a_source_nor_make_it_panic() {
             }
             sent
         });
+        // The time that the attack lasts.
         std::thread::sleep(Duration::from_millis(500));
         let closed = source.close(Duration::from_millis(300));
         assert!(closed.is_err(), "nothing was acknowledged");

@@ -98,6 +98,7 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
             start.elapsed() < Duration::from_secs(20),
             "{what} did not happen in 20 s"
         );
+        // The page tells nobody when it is done: look again.
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -180,6 +181,7 @@ fn the_status_tells_what_was_recorded_with_rates() {
     let recorder = std::thread::spawn(move || {
         for _ in 0..40 {
             camera.frame_received(&frame(921_600, 200_000));
+            // The page samples on a clock: frames must come over some of its samples.
             std::thread::sleep(Duration::from_millis(10));
         }
     });
@@ -232,6 +234,7 @@ fn pictures_are_made_only_while_somebody_looks_and_at_most_four_a_second() {
     let mut made = 0;
     while start.elapsed() < Duration::from_millis(900) {
         made += u128::from(offer());
+        // The rate of pictures over time is what is tested.
         std::thread::sleep(Duration::from_millis(1));
     }
     let most = start.elapsed().as_millis() / 250 + 1;
@@ -239,6 +242,7 @@ fn pictures_are_made_only_while_somebody_looks_and_at_most_four_a_second() {
         (2..=most).contains(&made),
         "{made} pictures, at most {most}"
     );
+    // The time after which a picture is no longer made is what is tested.
     std::thread::sleep(Duration::from_millis(2_500));
     assert!(!offer(), "nobody has looked for 3 s");
 }

@@ -53,11 +53,13 @@ fn the_thread_of_the_page_sleeps_while_nobody_looks() {
 
     drop(lines);
     while page.viewers() > 0 {
+        // The page tells nobody when a viewer has left: look again.
         std::thread::sleep(Duration::from_millis(10));
     }
     // The connection's last steps; then nothing may happen any more.
     std::thread::sleep(Duration::from_millis(200));
     let left = wakeups(&thread);
+    // Nothing shall happen in this time.
     std::thread::sleep(Duration::from_millis(1_500));
     assert_eq!(wakeups(&thread), left, "it woke up although nobody looked");
 }

@@ -186,6 +186,7 @@ fn rates_are_of_the_last_seconds_and_a_new_device_begins_at_zero() {
     assert!(sampler.sample().recent.is_none(), "one look has no rate");
     let device = metrics.add_device("late", "raw");
     let start = Instant::now();
+    // A rate needs time between two looks.
     std::thread::sleep(Duration::from_millis(300));
     for _ in 0..60 {
         device.frame_received(&frame(7_000));

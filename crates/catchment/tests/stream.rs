@@ -1,4 +1,5 @@
 //! Frames from a source to a collector: what a program that uses the library relies on.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use catchment::{
     Frame,
     collector::{Collector, CollectorBuilder},

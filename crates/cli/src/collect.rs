@@ -1,6 +1,7 @@
 //! `catchment collect`: a collector until it is asked to end.
 
 use crate::args::{CollectArgs, SinkKind};
+use crate::cert::CERT_HINT;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{
     CollectEvent, CollectProgress, CollectSummary, CollectedDevice, Listening,
@@ -9,7 +10,7 @@ use crate::output::progress::Progress;
 use crate::output::{self, say, table, units};
 use crate::stop;
 use anyhow::{Context as _, anyhow};
-use catchment::collector::{Collector, CollectorBuilder};
+use catchment::collector::{Collector, CollectorBuilder, CollectorError};
 use catchment::observe::{
     CollectorSnapshot, Dashboard, DashboardConfig, DeviceSnapshot, Sampler, cpu,
 };
@@ -26,10 +27,14 @@ const DEVICES_LISTED: usize = 40;
 /// Collects until a signal comes.
 pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     let stop = stop::watch(args.until_stdin_closes, || {})?;
-    let collector = builder(args)?.start().or_fail(Code::Local)?;
+    let collector = builder(args)?.start().map_err(start_failure)?;
     let dashboard = dashboard(args, &collector)?;
     tell_start(args, &collector, dashboard.as_ref())?;
-    let progress = Progress::text();
+    let progress = if args.until_stdin_closes {
+        Progress::none()
+    } else {
+        Progress::text()
+    };
     let mut sampler = Sampler::new(collector.metrics().clone());
     if args.json || progress.is_shown() {
         while !stop.wait(TICK) {
@@ -46,6 +51,16 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     let last = collector.stop();
     drop(dashboard);
     tell_end(args, &last)
+}
+
+fn start_failure(error: CollectorError) -> Failure {
+    let about_tls = matches!(error, CollectorError::Tls(_));
+    let failure = Failure::new(Code::Local, error);
+    if about_tls {
+        failure.hint(CERT_HINT)
+    } else {
+        failure
+    }
 }
 
 fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {

@@ -3,12 +3,14 @@
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::say;
 use std::io::Read as _;
+use std::os::unix::process::parent_id;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Exit code after a second Ctrl-C: 128 and the number of SIGINT, as shells count.
 const INTERRUPTED_TWICE: i32 = 130;
+const ORPHAN_LOOK: Duration = Duration::from_millis(50);
 
 /// Set once, when the command shall end.
 #[derive(Debug, Default)]
@@ -69,14 +71,26 @@ pub(crate) fn watch(
     };
     watch_signals(asked.clone()).or_fail(Code::Failed)?;
     if until_stdin_closes {
+        let parent = parent_id();
         spawn("stdin", move || {
             // Nothing is ever written to it: it only tells that the other side lives.
             let _ = std::io::stdin().lock().read(&mut [0; 64]);
             asked();
+            end_when_orphaned(parent);
         })
         .or_fail(Code::Failed)?;
     }
     Ok(stop)
+}
+
+/// With the process that started us gone, nobody waits for a good end. It closes stdin shortly
+/// before it is gone.
+fn end_when_orphaned(parent: u32) {
+    while parent_id() == parent {
+        // The kernel gives no event for this.
+        std::thread::sleep(ORPHAN_LOOK);
+    }
+    std::process::exit(Code::Failed as i32);
 }
 
 fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> std::io::Result<()> {

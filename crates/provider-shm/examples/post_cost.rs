@@ -1,7 +1,7 @@
 //! What a small post costs: a linked pair [WRITE of data, inline WRITE of one byte] with its
 //! completion, as the status-byte mechanism posts it. One thread, the peer's memory in this
 //! process; so no cache line travels. Prints nanoseconds for each pair.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "an example may end with a panic")]
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{
     Access, Completion, Context, Cq, Mr, Payload, Pd, Provider, Qp, QpInit, QpTransition,

@@ -64,6 +64,10 @@ pub(crate) fn execute(
     let memory = mr.memory();
     match op {
         SendOp::Write(_) | SendOp::WriteImm(..) => {
+            // The receiver looked at the ends of the block last. Getting those lines back takes as
+            // long as a hand-over: it happens while the middle is copied.
+            memory.prefetch_for_write(offset + bytes as usize - 1);
+            memory.prefetch_for_write(offset);
             source.write_to(memory, offset, bytes as usize);
             cache.touch(at);
         }

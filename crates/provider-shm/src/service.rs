@@ -147,6 +147,7 @@ impl Service {
             Err(Errno::MFILE | Errno::NFILE) => {
                 if !self.close_oldest_silent() {
                     tracing::warn!("no descriptor left for a peer; raise the limit (ulimit -n)");
+                    // Until some descriptor is closed, which nothing tells; not to spin meanwhile.
                     std::thread::sleep(TICK);
                 }
             }

@@ -57,6 +57,7 @@ pub(crate) fn connect(gid: Gid, deadline: Instant) -> io::Result<OwnedFd> {
         match rustix::net::connect(&fd, &address) {
             Ok(()) => break,
             Err(Errno::AGAIN) if Instant::now() < deadline => {
+                // Until the listener has accepted others: the system has no event for that.
                 std::thread::sleep(Duration::from_millis(1));
             }
             Err(e) => return Err(e.into()),

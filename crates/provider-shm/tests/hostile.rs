@@ -1,5 +1,5 @@
 //! Peers that say anything to the service thread. It answers others all the while.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 use catchment_conformance::{Bench, Options, connect};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Gid, SendOp};
@@ -111,6 +111,7 @@ fn any_bytes_and_descriptors_are_survived() {
             before,
             count()
         );
+        // Until the service thread has closed them, which it tells nobody.
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,5 +1,5 @@
 //! Every interleaving of the two protocols in shared memory, under the C11 memory model.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 use catchment_provider_shm::{
     doorbell::{self, Flags},
     ring::{self, Count},

@@ -2,7 +2,11 @@
 //!
 //! Prints nanoseconds per block with looking for free slots only when none is known, and ahead;
 //! then the one-way latency of a 64-byte payload beside that of one bare cache line.
-#![allow(clippy::disallowed_methods, clippy::unwrap_used)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a tool for measuring by hand"
+)]
 #[path = "../tests/common/mod.rs"]
 mod common;
 
@@ -179,6 +183,35 @@ fn latency_ns(mode: Mode, rounds: u64) -> f64 {
     })
 }
 
+/// One thread alone, everything in its cache: a block there and back, and its two halves.
+fn alone_ns(mode: Mode, count: u64) -> [f64; 2] {
+    const BATCH: u64 = 256;
+    let Pair {
+        sender, receiver, ..
+    } = &pair(mode, BATCH as u32, 64);
+    let mut ns = [0.0; 2];
+    for _ in 0..count / BATCH {
+        let start = Instant::now();
+        (0..BATCH).for_each(|number| send(sender, &[7; 64], number));
+        ns[0] += start.elapsed().as_nanos() as f64;
+        let start = Instant::now();
+        while let Some(block) = receiver.poll_next().unwrap() {
+            drop(block);
+        }
+        ns[1] += start.elapsed().as_nanos() as f64;
+    }
+    ns.map(|total| total / count as f64)
+}
+
+/// A complete look that finds nothing, for each 64 blocks.
+fn scan_ns(blocks: u32) -> f64 {
+    let receiver = &pair(Mode::InPlace, blocks, 64).receiver;
+    let looks = 10_000;
+    let start = Instant::now();
+    (0..looks).for_each(|_| assert!(receiver.poll().unwrap().is_none()));
+    start.elapsed().as_nanos() as f64 / f64::from(looks) / f64::from(blocks.div_ceil(64))
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let number = |i: usize, default: u64| args.get(i).map_or(default, |a| a.parse().unwrap());
@@ -215,4 +248,10 @@ fn main() {
     show("block, looking ahead", &rows[1]);
     show("cache line hand-over", &rows[2]);
     show("64-byte payload, one way", &rows[3]);
+    let [post, take] = alone_ns(mode, 100 * 256);
+    println!("one thread alone: claim and commit {post:.0} ns, take and release {take:.0} ns");
+    for blocks in [64, 1024, 16_384] {
+        let ns = scan_ns(blocks);
+        println!("empty look, {blocks} blocks: {ns:.1} ns for each 64");
+    }
 }

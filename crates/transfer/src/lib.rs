@@ -7,6 +7,7 @@
 //! - [`Sender`] and [`WriteBlock`]: claim a slot, fill it, commit it; by many threads at once.
 //! - [`Receiver`] and [`ReceivedBlock`]: take blocks, give them back in any order.
 //! - [`order`]: puts the blocks of a stream together to frames, in packet order.
+//! - [`paper`]: the mechanism as published, for experiments.
 //! - [`slot`]: the protocol itself, pure, as the model checker runs it.
 //!
 //! Nothing here reads a clock, sleeps, or allocates for a block.
@@ -20,6 +21,7 @@ pub mod layout;
 mod memory;
 mod mirror;
 pub mod order;
+pub mod paper;
 pub mod receiver;
 pub mod sender;
 pub mod slot;

@@ -31,9 +31,13 @@ pub trait SlotMemory {
     fn write_header(&self, slot: u32, words: &[u64; HEADER_WORDS]);
 }
 
-/// Writes a block's trailer in place: header, then the commit word that makes it valid.
+/// Makes a block valid whose payload was filled in place.
+///
+/// The hint goes before the commit word. After that word the receiver may take the block and give
+/// the slot back, and another thread may send the next one: a hint that came only now would
+/// overwrite that one's, and nobody would look for it.
 #[inline]
-pub fn publish_trailer(
+pub fn publish(
     memory: &impl SlotMemory,
     epoch: u64,
     slot: u32,
@@ -41,13 +45,8 @@ pub fn publish_trailer(
     header: &[u64; HEADER_WORDS],
 ) {
     memory.write_header(slot, header);
-    memory.store_commit(slot, commit_word(epoch, slot, generation, header));
-}
-
-/// Writes the hint that tells the receiver where to look.
-#[inline]
-pub fn publish_hint(memory: &impl SlotMemory, slot: u32, generation: u64) {
     memory.store_full(slot, full_byte(generation));
+    memory.store_commit(slot, commit_word(epoch, slot, generation, header));
 }
 
 /// What a byte of `free[]` told the sender.
@@ -127,7 +126,7 @@ impl SenderSlots {
 /// What the receiver found in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// A block. It belongs to the caller until [`ReceiverSlots::release`].
+    /// A block. It belongs to the caller until [`release`].
     Block {
         /// Its generation.
         generation: u64,

@@ -128,6 +128,7 @@ pub fn a_sleeping_sender_wakes_when_a_receive_is_posted(bench: &Bench) {
         let (channel, send_cq) = (a.channel.clone(), a.send_cq.clone());
         thread::scope(|scope| {
             let sender = scope.spawn(|| sleep_for(&*channel, &*send_cq));
+            // Until the other thread sleeps, most likely: a sleeper cannot say that it does.
             thread::sleep(Duration::from_millis(20));
             b.post_recv(2, &[place]);
             let done = sender.join().unwrap();
@@ -181,6 +182,7 @@ pub fn a_watch_wakes_after_a_write(bench: &Bench) {
     watch.arm();
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| watch.wait(PATIENCE).unwrap());
+        // Until the other thread sleeps, most likely: a sleeper cannot say that it does.
         thread::sleep(Duration::from_millis(10));
         a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
         assert_eq!(sleeper.join().unwrap(), Wake::Rung);

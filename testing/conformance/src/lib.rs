@@ -2,7 +2,7 @@
 //!
 //! A provider's test crate names its provider once and gets one `#[test]` for each case:
 //!
-//! ```ignore
+//! ```text
 //! catchment_conformance::conformance!(catchment_conformance::Bench::new(
 //!     std::sync::Arc::new(ShmProvider::new()),
 //!     "shm0",
@@ -16,8 +16,7 @@
 //!
 //! A case reports by panicking. Set `CATCHMENT_CONFORMANCE_ROUNDS` to multiply the length of the
 //! cases that repeat (1 by default).
-// A panic is how a case reports.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, reason = "a panic is how a case reports")]
 #![forbid(unsafe_code)]
 use catchment_verbs::{
     Access, Caps, Completion, CompletionChannel, Context, Cq, Failure, Mr, Payload, Pd, Provider,
@@ -365,6 +364,7 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
         if rounds < 100 {
             std::thread::yield_now();
         } else {
+            // What is waited for differs; not every provider has an event for it.
             std::thread::sleep(Duration::from_micros(50));
         }
     }
@@ -388,7 +388,10 @@ pub struct Random(pub u64);
 
 impl Random {
     /// The next number.
-    #[allow(clippy::should_implement_trait)]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "an endless generator is no iterator"
+    )]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

@@ -43,6 +43,7 @@ impl Holdings {
             }
             let late = std::time::Instant::now() >= deadline;
             assert!(!late, "held before: {self:?}, held now: {now:?}");
+            // Until the service of the peer has cleaned up, which it tells nobody.
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }

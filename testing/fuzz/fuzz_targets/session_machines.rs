@@ -4,11 +4,10 @@
 use std::time::{Duration, Instant};
 
 use catchment::session::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
-use catchment::session::machine::{Input, Output};
 use catchment::session::message::{
     Hello, Message, StreamDelivered, StreamEnd, StreamGrant, StreamStart, Welcome,
 };
-use catchment::session::source_side::{SourceEvent, SourceSide, SourceSideConfig};
+use catchment::session::source_side::{Input, Output, SourceEvent, SourceSide, SourceSideConfig};
 use catchment::session::wire::{Decoder, encode, parse};
 use libfuzzer_sys::fuzz_target;
 

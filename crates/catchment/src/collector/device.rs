@@ -1,11 +1,11 @@
 //! A device as the collector knows it, across all sessions of its source.
-use super::in_order::Tally;
 use crate::{
     Frame,
     observe::{CollectorMetrics, DeviceMetrics, FrameObservation, preview::PixelSource},
     sink::{DeviceSink, Rejected, Sink, SinkError},
 };
 use catchment_transfer::ReceivedBlock;
+use catchment_transfer::order::Tally;
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},

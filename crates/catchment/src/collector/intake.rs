@@ -1,10 +1,10 @@
 //! The receiving thread of a session: from the ring to the workers.
 //!
 //! It spins a little, then sleeps until the source rings. It holds no lock and posts nothing.
-use super::{block::HeldBlock, in_order::InOrder, stream::Stream, workers::Queue};
+use super::{block::HeldBlock, stream::Stream, workers::Queue};
 use crate::{session::check::NUMBER_MAX, source::FRAME_BYTES_MAX};
 use catchment_transfer::{
-    BlockHeader, PeerMisbehaved, ReceivedBlock, Receiver, Step, WaitPolicy, Waiter,
+    BlockHeader, PeerMisbehaved, ReceivedBlock, Receiver, Step, WaitPolicy, Waiter, order::InOrder,
 };
 use catchment_verbs::Watch;
 use std::{
@@ -21,10 +21,6 @@ use std::{
 const WAIT: WaitPolicy = WaitPolicy::Doorbell { spin_polls: 200 };
 /// How long it sleeps at most before it looks whether the session still lives.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-
-/// Blocks that may be counted beyond those of the ring: a thread that drops a block gives the slot
-/// back before the block stops to count, and may be interrupted there.
-const JUST_RELEASED_MAX: usize = 1024;
 
 /// A stream of the session and its order.
 pub(super) struct Lane {
@@ -76,14 +72,6 @@ pub(super) enum IntakeError {
     /// A number that no message of the session could name.
     #[error("a block has packet number {0}; numbers end at {NUMBER_MAX}")]
     Number(u64),
-    /// Far more blocks than the ring has: some were written over before they were released.
-    #[error("blocks were written where unreleased ones lie: {held} are held of a ring of {blocks}")]
-    Overwritten {
-        /// Blocks in the collector's hands.
-        held: usize,
-        /// Blocks of the ring.
-        blocks: u32,
-    },
     /// A frame larger than any source may send.
     #[error("a block belongs to a frame of {0} bytes; {FRAME_BYTES_MAX} are possible")]
     FrameBytes(u64),
@@ -186,6 +174,7 @@ impl Run {
                 None => match waiter.empty() {
                     Step::Spin => std::hint::spin_loop(),
                     Step::Yield => std::thread::yield_now(),
+                    // What the wait policy asks for.
                     Step::Sleep(time) => std::thread::sleep(time),
                     Step::Block => self.sleep()?,
                 },
@@ -203,6 +192,7 @@ impl Run {
             && let Err(error) = self.watch.wait(LOOK_AGAIN)
         {
             tracing::warn!(%error, "cannot sleep on the doorbell");
+            // Without a doorbell there is nothing to wait for but time.
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -224,11 +214,6 @@ impl Run {
     fn take(&mut self, block: ReceivedBlock) -> Result<(), IntakeError> {
         let header = *block.header();
         check_limits(&header)?;
-        let blocks = self.receiver.layout().blocks();
-        let held = self.receiver.outstanding();
-        if held > blocks as usize + JUST_RELEASED_MAX {
-            return Err(IntakeError::Overwritten { held, blocks });
-        }
         let streams = self.lanes.len();
         let Some(lane) = self.lanes.get_mut(header.stream as usize) else {
             return Err(IntakeError::Stream {

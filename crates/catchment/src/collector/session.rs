@@ -2,7 +2,6 @@
 //! them down.
 use super::{
     engine::{Engine, Registration},
-    in_order::InOrder,
     intake::{Intake, IntakeError, Lane, Seen},
     ring::Ring,
     stream::Stream,
@@ -20,7 +19,7 @@ use crate::{
         refusal::{Refusal, RefusalCode},
     },
 };
-use catchment_transfer::{Receiver, ReceiverOptions};
+use catchment_transfer::{Receiver, ReceiverOptions, order::InOrder};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},

@@ -68,6 +68,7 @@ impl Workers {
         self.queue.ending.store(true, Ordering::Release);
         let ended = |threads: &[JoinHandle<()>]| threads.iter().all(JoinHandle::is_finished);
         while !ended(&self.threads) && Instant::now() < deadline {
+            // A thread cannot be joined with a time limit: look again.
             std::thread::sleep(LOOK);
         }
         self.queue.over.store(true, Ordering::Release);

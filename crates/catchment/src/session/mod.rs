@@ -27,4 +27,6 @@ pub mod wire;
 #[cfg(test)]
 mod handshake_test;
 #[cfg(test)]
+mod reconnect_test;
+#[cfg(test)]
 mod samples;

@@ -11,10 +11,10 @@ use crate::{
         backoff::Backoff,
         check::NUMBER_MAX,
         host::Host,
-        io::{Address, ClientSecurity, ConnectError, Connection, RecvError, SendError},
+        io::{Address, ClientSecurity, ConnectError, Connection, RecvError},
         message::{
-            DEVICES_MAX, Device, Hello, Message, ProtocolRange, ProviderOffer, Revoke, RingWish,
-            StreamEnd, StreamStart, Welcome,
+            DEVICES_MAX, Device, Hello, ProtocolRange, ProviderOffer, RingWish, StreamEnd,
+            StreamStart, Welcome,
         },
         refusal::{Refusal, RefusalCode},
         source_side::{Ended, Input, Output, Retry, SourceEvent, SourceSide, SourceSideConfig},
@@ -292,12 +292,10 @@ impl Session<'_> {
     async fn drive(&mut self) -> Ended {
         loop {
             let mut broken = false;
-            let mut refused = None;
             let deadline = loop {
                 match self.side.poll() {
                     Output::Transmit(message) => match self.connection.send(&message).await {
                         Ok(()) => {}
-                        Err(SendError::Refused(refusal)) => refused = Some(refusal),
                         Err(error) => {
                             self.lost_because = Some(error.to_string());
                             broken = true;
@@ -308,9 +306,7 @@ impl Session<'_> {
                     Output::Timeout(deadline) => break deadline,
                 }
             };
-            if let Some(refusal) = refused {
-                self.input(Input::Message(self.as_received(refusal)));
-            } else if broken {
+            if broken {
                 self.input(Input::Disconnected);
             } else {
                 self.wait(deadline).await;
@@ -426,14 +422,6 @@ impl Session<'_> {
         self.input(Input::Disconnected);
     }
 
-    /// The message that the collector said this with.
-    fn as_received(&self, refusal: Refusal) -> Message {
-        match self.was_ready {
-            true => Message::Revoke(Revoke::new(self.epoch, refusal)),
-            false => Message::Refused(refusal),
-        }
-    }
-
     /// Notes that another try may help, and gives what to tell the collector.
     fn unreachable(&mut self, error: &LinkError) -> Refusal {
         self.unreachable = Some(format!("the collector's memory cannot be reached: {error}"));
@@ -451,7 +439,10 @@ impl Session<'_> {
             }
             return;
         };
-        if shared.is_stopped() || link.sender().check().is_err() {
+        // After Goodbye the collector may close its queue pair before its GoodbyeAck is read here;
+        // if it dies instead, the control connection tells.
+        let broken = !self.said_goodbye && link.sender().check().is_err();
+        if shared.is_stopped() || broken {
             self.input(Input::Disconnected);
         } else if shared.is_closing() && !self.said_goodbye {
             self.try_goodbye();

@@ -203,6 +203,7 @@ impl Link {
     /// Sleeps until a block may be free for the stream, the session is over, or the time is.
     pub(super) fn wait_for_room(&self, stream: u32, timeout: Duration) {
         let Some(watch) = &self.watch else {
+            // A provider without a doorbell: only time tells.
             std::thread::sleep(timeout.min(Duration::from_micros(50)));
             return;
         };
@@ -220,6 +221,7 @@ impl Link {
             Look::Full => {
                 drop(on_watch);
                 if watch.wait(timeout).is_err() {
+                    // The doorbell fails: only time tells.
                     std::thread::sleep(A_MOMENT);
                 }
             }
@@ -229,6 +231,7 @@ impl Link {
             }
             Look::Dead => {
                 drop(on_watch);
+                // Until the control thread notices and takes the link away.
                 std::thread::sleep(A_MOMENT);
             }
         }

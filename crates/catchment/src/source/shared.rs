@@ -161,7 +161,7 @@ impl Shared {
                 let reason = state.last_failure.take();
                 return Err(SourceError::Unreachable {
                     collector: collector.to_owned(),
-                    waited: started.elapsed(),
+                    waited: patience.unwrap_or_default(),
                     reason: reason.unwrap_or_else(|| "no answer yet".to_owned()),
                 });
             }

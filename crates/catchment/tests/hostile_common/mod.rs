@@ -61,6 +61,7 @@ pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
         assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
+        // Counters tell nobody that they changed: look again.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -168,6 +169,7 @@ impl World {
                 "{case}: {fds} descriptors and {maps} mappings, {:?} before",
                 self.baseline
             );
+            // Descriptors tell nobody when they are closed: look again.
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -230,6 +232,7 @@ fn stream(at: &str, stop: &AtomicBool, sent: &AtomicU64) -> u64 {
             .unwrap();
         number += 1;
         sent.store(number, Ordering::Relaxed);
+        // The rate of the good source.
         std::thread::sleep(Duration::from_millis(1));
     }
     drop(device);

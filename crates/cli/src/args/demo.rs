@@ -35,9 +35,9 @@ pub(crate) struct DemoArgs {
     /// What becomes of the frames [default: dir; with --rate max and no --out null]
     #[arg(long, value_name = "KIND")]
     pub(crate) sink: Option<SinkKind>,
-    /// Keep only the newest N frames of each device
-    #[arg(long, value_name = "N", default_value = "25", value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) keep_frames: u64,
+    /// Keep only the newest N frames of each device [default: 25, fewer where that is over 1 GiB]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) keep_frames: Option<u64>,
     /// Address of the live page [default: a free port of 127.0.0.1]
     #[arg(long, value_name = "ADDR", conflicts_with = "no_dashboard")]
     pub(crate) dashboard: Option<SocketAddr>,

@@ -151,13 +151,11 @@ mod tests {
             .chain(words.split_whitespace())
             .chain(["127.0.0.1:1"])
             .collect();
-        match Arguments::parse_words(&words)
-            .map_err(|e| e.to_string())?
-            .command
-        {
-            Command::Send(send) => Ok(send.each),
-            other => panic!("{other:?}"),
-        }
+        let parsed = Arguments::parse_words(&words).map_err(|e| e.to_string())?;
+        let Command::Send(send) = parsed.command else {
+            panic!("{words:?} is no send");
+        };
+        Ok(send.each)
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         collected: &collected,
         cpu_percent_collector: demo.collector_cpu_percent,
     });
-    report::tell_end(args, &summary)?;
+    report::tell_end(args, &plan, &summary)?;
     if source_code != 0 {
         return Err(Failure::Silent(source_code));
     }

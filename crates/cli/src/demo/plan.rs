@@ -8,12 +8,20 @@ use std::path::{Path, PathBuf};
 
 const DEVICES: usize = 12;
 const SYNTHETIC: &str = "synthetic:640x480:rgb24";
+/// Frames of a device that stay on disk, where there is room.
+const KEEP_FRAMES: u64 = 25;
+/// Bytes that the frames on disk may take by default.
+const DISK_BYTES: u64 = 1 << 30;
+/// Bytes of a frame, where the format is not known before.
+const FRAME_BYTES: u64 = 640 * 480 * 3;
 /// How long the source waits for the collector's last word.
 const WAIT_SECONDS: &str = "30";
 
 /// Everything that follows from the arguments.
 pub(super) struct Plan {
     pub(super) devices: usize,
+    /// Frames of each device that stay on disk.
+    pub(super) keep_frames: u64,
     inputs: Vec<OsString>,
     rate: Rate,
     store: Store,
@@ -41,8 +49,11 @@ impl Plan {
             Rate::Fps(super::RATE)
         };
         let rate = args.rate.unwrap_or(native);
+        let devices = args.devices.map_or(usual, |devices| devices as usize);
+        let affordable = || keep_frames(args, devices);
         Ok(Plan {
-            devices: args.devices.map_or(usual, |devices| devices as usize),
+            devices,
+            keep_frames: args.keep_frames.unwrap_or_else(affordable),
             inputs,
             rate,
             store: store(args, rate)?,
@@ -76,7 +87,7 @@ impl Plan {
                 "--out".into(),
                 out.into(),
                 "--keep-frames".into(),
-                args.keep_frames.to_string().into(),
+                self.keep_frames.to_string().into(),
             ]),
             None => words.extend(["--sink", "null"].map(Into::into)),
         }
@@ -109,6 +120,14 @@ impl Plan {
         words.push(collector.into());
         words
     }
+}
+
+/// As many frames as 1 GiB holds, but not more than one second of a camera.
+fn keep_frames(args: &DemoArgs, devices: usize) -> u64 {
+    let whole = args.format.and_then(|wish| wish.whole().ok().flatten());
+    let frame_bytes = whole.map_or(FRAME_BYTES, |format| format.frame_bytes() as u64);
+    let all_devices = frame_bytes.saturating_mul(devices as u64).max(1);
+    (DISK_BYTES / all_devices).clamp(1, KEEP_FRAMES)
 }
 
 fn store(args: &DemoArgs, rate: Rate) -> Result<Store, Failure> {

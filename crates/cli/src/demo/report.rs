@@ -74,14 +74,14 @@ fn formats(sent: &SendSummary) -> String {
 }
 
 /// Tells the numbers.
-pub(super) fn tell_end(args: &DemoArgs, summary: &DemoSummary) -> Result<(), Failure> {
+pub(super) fn tell_end(args: &DemoArgs, plan: &Plan, summary: &DemoSummary) -> Result<(), Failure> {
     if args.json {
         return output::print_json(summary);
     }
-    output::print(&text(args, summary))
+    output::print(&text(plan, summary))
 }
 
-fn text(args: &DemoArgs, s: &DemoSummary) -> String {
+fn text(plan: &Plan, s: &DemoSummary) -> String {
     let asked = match s.rate_asked {
         Some(rate) => format!("{rate} frames/s asked, {} reached", s.rate_achieved),
         None => format!("{} frames/s reached", s.rate_achieved),
@@ -103,7 +103,7 @@ fn text(args: &DemoArgs, s: &DemoSummary) -> String {
     let frames = match &s.out_dir {
         Some(out) => format!(
             "{out}/DEVICE/, the newest {} of each device",
-            args.keep_frames
+            plan.keep_frames
         ),
         None => "not stored; --out DIR stores them".to_owned(),
     };

@@ -35,7 +35,7 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         out.write_all(text.as_bytes()).and_then(|()| out.flush())
     })
-    .map_err(|error| not_written(error))
+    .map_err(not_written)
 }
 
 /// Writes a value as one line of JSON to stdout.

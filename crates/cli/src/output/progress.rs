@@ -14,6 +14,11 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// No line: the terminal belongs to the process that started this one.
+    pub(crate) fn none() -> Progress {
+        Progress { bar: None }
+    }
+
     /// A line with a text and no known end.
     pub(crate) fn text() -> Progress {
         Progress::begin(|| {

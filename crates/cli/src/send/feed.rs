@@ -4,7 +4,7 @@ use crate::args::Rate;
 use catchment::format::FrameRate;
 use catchment::input::pace::{LatePolicy, Pace, Pacer};
 use catchment::input::{FrameInput, FrameRead, InputError};
-use catchment::source::{Device, Sent, SourceError};
+use catchment::source::{Device, SourceError};
 use std::time::{Duration, Instant};
 
 /// How much of a delay is caught up. What is later than this is given up, as a camera would.
@@ -82,9 +82,10 @@ impl Feed {
             return Ok(Step::Ended);
         }
         if !self.is_due {
-            match self.poll(now) {
-                Some(Step::Sent) | None => self.is_due = true,
-                Some(other) => return Ok(other),
+            match self.next_due(now) {
+                Next::Now => self.is_due = true,
+                Next::At(time) => return Ok(Step::NotBefore(time)),
+                Next::Never => return Ok(Step::Ended),
             }
         }
         let Some(mut frame) = self.device.try_frame(self.frame_bytes)? else {
@@ -93,8 +94,7 @@ impl Feed {
         if self.input.read_frame(&mut frame)? == FrameRead::End {
             return Ok(Step::Ended);
         }
-        let sent = frame.send()?;
-        debug_assert!(matches!(sent, Sent::Accepted { .. } | Sent::Dropped));
+        frame.send()?;
         self.is_due = false;
         if let Some(left) = &mut self.frames_left {
             *left -= 1;
@@ -110,18 +110,27 @@ impl Feed {
         limit.is_some_and(|limit| now >= limit)
     }
 
-    /// What the pace says; `None` when a frame is due.
-    fn poll(&mut self, now: Instant) -> Option<Step> {
-        let pacer = self.pacer.as_mut()?;
-        let (due_at, step) = match pacer.poll(now) {
-            Pace::Wait(wait) => (now + wait, Some(Step::NotBefore(now + wait))),
-            Pace::Due { late, .. } => (now - late, None),
+    /// When the next frame is due.
+    fn next_due(&mut self, now: Instant) -> Next {
+        let Some(pacer) = &mut self.pacer else {
+            return Next::Now;
+        };
+        let (due_at, next) = match pacer.poll(now) {
+            Pace::Wait(wait) => (now + wait, Next::At(now + wait)),
+            Pace::Due { late, .. } => (now - late, Next::Now),
         };
         match self.end {
-            Some((end, _)) if due_at >= end => Some(Step::Ended),
-            _ => step,
+            Some((end, _)) if due_at >= end => Next::Never,
+            _ => next,
         }
     }
+}
+
+/// When a frame is due.
+enum Next {
+    Now,
+    At(Instant),
+    Never,
 }
 
 /// The rate of frames, `None` for as fast as possible.

@@ -5,6 +5,7 @@ mod feed;
 mod report;
 
 use crate::args::{InputArgs, SendArgs};
+use crate::cert::CERT_HINT;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{Connected, SendEvent};
 use crate::output::progress::Progress;
@@ -61,8 +62,8 @@ pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
         stop,
         tell,
         events,
-        cpu: CpuMeter::this_process(),
         start: Instant::now(),
+        failures: Failures::default(),
     };
     sending.run(source, inputs)
 }
@@ -70,7 +71,9 @@ pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
 /// Certificates that cannot be used are told before anything is waited for.
 fn check_files(args: &SendArgs) -> Result<(), Failure> {
     match args.security.files() {
-        Some(files) => client_config(&files).map(drop).or_fail(Code::Local),
+        Some(files) => client_config(&files)
+            .map(drop)
+            .map_err(|error| Failure::new(Code::Local, error).hint(CERT_HINT)),
         None => Ok(()),
     }
 }
@@ -197,59 +200,57 @@ struct Sending<'a> {
     stop: Arc<Stop>,
     tell: mpsc::Sender<Event>,
     events: mpsc::Receiver<Event>,
-    cpu: CpuMeter,
     start: Instant,
+    failures: Failures,
 }
 
 impl Sending<'_> {
     fn run(mut self, source: Source, inputs: Inputs) -> Result<(), Failure> {
         let metrics = source.metrics().clone();
-        let mut sampler = SourceSampler::new(metrics.clone());
-        let progress = Progress::text();
-        let mut failures = Failures::default();
-        let mut running = self.start_feeds(&source, inputs)?;
-        let mut output_open = Ok(());
-        let mut tick = |output_open: &mut Result<(), Failure>| {
-            if (self.args.json || progress.is_shown()) && output_open.is_ok() {
-                *output_open = report::progress(self.args, &progress, &sampler.sample());
-            }
-        };
+        let mut cpu = CpuMeter::this_process();
+        let mut ticker = Ticker::new(self.args, SourceSampler::new(metrics.clone()));
+        let devices = self.start_feeds(&source, inputs)?;
+        self.watch_devices(devices, &mut ticker);
+        let seconds = self.start.elapsed().as_secs_f64();
+        let limit = self.close(source)?;
+        self.watch_close(limit, &mut ticker);
+        let told = ticker.end();
+        let cpu_percent = cpu.sample().map_or(0.0, |cpu| cpu.cpu_percent);
+        let summary = report::summary(&metrics.snapshot(), seconds, cpu_percent, &self.failures);
+        let told = told.and_then(|()| report::tell_end(self.args, &summary));
+        self.failures.into_result()?;
+        told
+    }
+
+    /// Waits until all devices have ended, or until asked to end.
+    fn watch_devices(&mut self, mut running: usize, ticker: &mut Ticker<'_>) {
         while running > 0 {
             match self.events.recv_timeout(TICK) {
                 Ok(Event::Ended(outcome)) => {
                     running -= 1;
-                    failures.of_device(outcome);
+                    self.failures.of_device(outcome);
                 }
-                Ok(Event::AskedToEnd) => break,
+                Ok(Event::AskedToEnd) => return,
                 Ok(Event::Connected(_) | Event::Closed(_)) => {}
-                Err(_) => tick(&mut output_open),
+                Err(_) => ticker.tick(),
             }
         }
-        let seconds = self.start.elapsed().as_secs_f64();
-        let limit = self.close(source)?;
+    }
+
+    /// Waits until the last frames are confirmed.
+    fn watch_close(&mut self, limit: Duration, ticker: &mut Ticker<'_>) {
         let mut give_up = Instant::now() + limit;
         loop {
             let left = give_up.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(left.min(TICK)) {
-                Ok(Event::Closed(closed)) => {
-                    failures.of_source(closed);
-                    break;
-                }
-                Ok(Event::Ended(outcome)) => failures.of_device(outcome),
+                Ok(Event::Closed(closed)) => return self.failures.of_source(closed),
+                Ok(Event::Ended(outcome)) => self.failures.of_device(outcome),
                 Ok(Event::AskedToEnd) => give_up = give_up.min(Instant::now() + GOODBYE_LIMIT),
                 Ok(Event::Connected(_)) => {}
-                Err(_) if left.is_zero() => {
-                    failures.gave_up(limit);
-                    break;
-                }
-                Err(_) => tick(&mut output_open),
+                Err(_) if left.is_zero() => return self.failures.gave_up(limit),
+                Err(_) => ticker.tick(),
             }
         }
-        drop(progress);
-        let cpu = self.cpu.sample().map_or(0.0, |cpu| cpu.cpu_percent);
-        let summary = report::summary(&metrics.snapshot(), seconds, cpu, &failures);
-        output_open.and_then(|()| report::tell_end(self.args, &summary))?;
-        failures.into_result()
     }
 
     /// Starts the threads; gives the number of devices.
@@ -333,6 +334,42 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure>
         .or_fail(Code::Failed)
 }
 
+/// Tells how things go, as long as somebody reads it.
+struct Ticker<'a> {
+    args: &'a SendArgs,
+    progress: Progress,
+    sampler: SourceSampler,
+    output: Result<(), Failure>,
+}
+
+impl Ticker<'_> {
+    fn new(args: &SendArgs, sampler: SourceSampler) -> Ticker<'_> {
+        let progress = if args.until_stdin_closes {
+            Progress::none()
+        } else {
+            Progress::text()
+        };
+        Ticker {
+            args,
+            progress,
+            sampler,
+            output: Ok(()),
+        }
+    }
+
+    fn tick(&mut self) {
+        let is_seen = self.args.json || self.progress.is_shown();
+        if is_seen && self.output.is_ok() {
+            self.output = report::progress(self.args, &self.progress, &self.sampler.sample());
+        }
+    }
+
+    /// Clears the line; tells whether all could be written.
+    fn end(self) -> Result<(), Failure> {
+        self.output
+    }
+}
+
 /// What went wrong; the worst decides the exit code.
 #[derive(Default)]
 struct Failures {
@@ -390,9 +427,13 @@ impl Failures {
 
 fn source_failure(error: SourceError) -> Failure {
     let code = source_code(&error);
-    let advice = matches!(error, SourceError::Undelivered { .. });
+    // That the source has ended is clear; why is what the user needs.
+    if let SourceError::Ended(cause) = &error {
+        return Failure::new(code, anyhow!("{cause}"));
+    }
+    let undelivered = matches!(error, SourceError::Undelivered { .. });
     let failure = Failure::new(code, error);
-    if advice {
+    if undelivered {
         failure.hint("start the collector again, or give it more time with --wait")
     } else {
         failure

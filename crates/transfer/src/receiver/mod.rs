@@ -22,7 +22,7 @@ use catchment_verbs::{
 };
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 /// How a receiver decides.
@@ -56,6 +56,14 @@ pub enum PeerMisbehaved {
         generation: u64,
         /// What is wrong.
         reason: HeaderError,
+    },
+    /// A block in a slot whose last block was not given back: its bytes may be wrong now.
+    #[error("block {slot} (generation {generation}) was written over an unreleased one")]
+    Overwritten {
+        /// The slot.
+        slot: u32,
+        /// The slot's generation.
+        generation: u64,
     },
     /// A block without the checksum that [`ReceiverOptions::crc_decides`] needs.
     #[error("block {slot} (generation {generation}) has no checksum; this device needs one")]
@@ -104,6 +112,8 @@ struct Shared {
     consumed: ByteMirror,
     /// The commit word that was taken last, to see a change with one comparison.
     seen: Box<[AtomicU64]>,
+    /// Whether a slot's block was taken and not released.
+    kept: Box<[AtomicBool]>,
     /// The slot that the next block will probably be in.
     next: AtomicU32,
     counters: Counters,
@@ -133,6 +143,7 @@ impl Receiver {
             slots: ReceiverSlots::new(blocks),
             consumed: ByteMirror::new(blocks),
             seen: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
+            kept: (0..blocks).map(|_| AtomicBool::new(false)).collect(),
             next: AtomicU32::new(0),
             counters: Counters::default(),
         };
@@ -225,6 +236,9 @@ impl Receiver {
             return Ok(None);
         };
         shared.note_taken(slot, generation, word);
+        if shared.kept[slot as usize].swap(true, Ordering::AcqRel) {
+            return Err(PeerMisbehaved::Overwritten { slot, generation });
+        }
         match shared.check(slot, generation, &header) {
             Ok(header) => {
                 let bytes = u64::from(header.payload_bytes);
@@ -313,10 +327,12 @@ impl Shared {
     fn hint_is_new(&self, slot: u32) -> bool {
         let taken = self.slots.generation(slot);
         let hint = self.memory.load_full(slot);
-        if hint != full_byte(taken) && hint != full_byte(taken + 1) {
+        // A hint may also be late: its block was found without it.
+        let ahead = hint.wrapping_sub(full_byte(taken)) as i8;
+        if !(-1..=1).contains(&ahead) {
             self.counters.hints_wrong.add(1);
         }
-        hint == full_byte(taken + 1)
+        ahead == 1
     }
 
     #[inline]
@@ -356,6 +372,7 @@ impl Shared {
 
     #[inline]
     fn release(&self, slot: u32, generation: u64) {
+        self.kept[slot as usize].store(false, Ordering::Release);
         slot::release(&self.memory, slot, generation);
         self.mr.notify();
     }

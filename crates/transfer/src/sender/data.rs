@@ -138,8 +138,7 @@ impl InPlace {
         generation: u64,
         header: &[u64; HEADER_WORDS],
     ) {
-        slot::publish_trailer(&self.ring, epoch, slot, generation, header);
-        slot::publish_hint(&self.ring, slot, generation);
+        slot::publish(&self.ring, epoch, slot, generation, header);
         self.bell.ring();
     }
 }

@@ -75,10 +75,17 @@ impl Link {
     pub(super) fn progress(&mut self, shared: &Shared, data: &Copying) -> Result<bool, Broken> {
         loop {
             self.poll(shared, data)?;
-            let read = self.post_read(shared, data)?;
-            let blocks = self.post_blocks(shared, data)?;
-            if !read && !blocks && !self.poll(shared, data)? {
-                return Ok(self.free_wrs() < 2 || !self.may_signal());
+            // Blocks first: somebody waits for them, and the READ is for later.
+            self.post_blocks(shared, data)?;
+            if self.post_read(shared, data)? {
+                self.poll(shared, data)?;
+            }
+            if !data.has_work() {
+                return Ok(false);
+            }
+            let full = self.free_wrs() < 2 || !self.may_signal();
+            if full && !self.poll(shared, data)? {
+                return Ok(true);
             }
         }
     }
@@ -117,7 +124,9 @@ impl Link {
         if busy || self.free_wrs() == 0 || !self.may_signal() {
             return Ok(false);
         }
-        if !data.read_wanted.swap(false, Ordering::AcqRel) {
+        // The load alone costs nothing when nobody wants it.
+        let wanted = data.read_wanted.load(Ordering::Acquire);
+        if !wanted || !data.read_wanted.swap(false, Ordering::AcqRel) {
             return Ok(false);
         }
         data.read_posted.store(true, Ordering::Release);
@@ -149,23 +158,40 @@ impl Link {
 
     /// Posts committed blocks: the WRITE of each, and one inline WRITE of the status bytes of each
     /// run of neighbouring slots (I7).
-    fn post_blocks(&mut self, shared: &Shared, data: &Copying) -> Result<bool, Broken> {
+    fn post_blocks(&mut self, shared: &Shared, data: &Copying) -> Result<(), Broken> {
         let room = (self.free_wrs() / 2).min(BATCH as u64) as usize;
         if room == 0 || !self.may_signal() {
-            return Ok(false);
+            return Ok(());
         }
         let mut slots = [0; BATCH];
         let mut n = 0;
-        while n < room {
+        // A pop from an empty queue costs a fence, a look at it does not.
+        while n < room && !data.ready.is_empty() {
             let Some(slot) = data.ready.pop() else { break };
             slots[n] = slot;
             n += 1;
         }
-        if n == 0 {
-            return Ok(false);
+        match n {
+            0 => Ok(()),
+            1 => self.post_one(shared, data, slots[0]),
+            _ => self.post_batch(shared, data, &slots[..n]),
         }
-        self.post_batch(shared, data, &slots[..n])?;
-        Ok(true)
+    }
+
+    /// The usual case, without the arrays of a batch.
+    fn post_one(&mut self, shared: &Shared, data: &Copying, slot: u32) -> Result<(), Broken> {
+        let sge = [data.block_sge(slot, shared.room_bytes(slot))];
+        let hint = [full_byte(
+            shared.slots.generations.next_generation(slot) - 1,
+        )];
+        let block = SendOp::Write(data.remote_block(slot, sge[0].bytes));
+        let full = SendOp::Write(data.remote_addr(data.layout.full_offset() + slot as usize));
+        let mut requests = [
+            SendWr::new(0, block, Payload::Sges(&sge)).unsignaled(),
+            SendWr::new(0, full, Payload::Inline(&hint)).unsignaled(),
+        ];
+        self.signal_now_and_then(&mut requests);
+        self.post(&requests)
     }
 
     fn post_batch(&mut self, shared: &Shared, data: &Copying, slots: &[u32]) -> Result<(), Broken> {
@@ -204,13 +230,18 @@ impl Link {
                 run_start = i + 1;
             }
         }
-        // A completion now and then is enough to know that the queue has room again.
-        let unsignaled = self.unsignaled + count as u64;
-        if unsignaled * 2 >= u64::from(self.limits.max_send_wr) {
-            requests[count - 1].signaled = true;
-            requests[count - 1].wr_id = self.posted + count as u64;
-        }
+        self.signal_now_and_then(&mut requests[..count]);
         self.post(&requests[..count])
+    }
+
+    /// A completion now and then is enough to know that the queue has room again.
+    fn signal_now_and_then(&self, requests: &mut [SendWr<'_>]) {
+        let count = requests.len() as u64;
+        let due = (self.unsignaled + count) * 2 >= u64::from(self.limits.max_send_wr);
+        if let Some(last) = requests.last_mut().filter(|_| due) {
+            last.signaled = true;
+            last.wr_id = self.posted + count;
+        }
     }
 
     fn post(&mut self, requests: &[SendWr<'_>]) -> Result<(), Broken> {
@@ -227,6 +258,14 @@ impl Link {
 }
 
 impl Copying {
+    /// Asks whoever drives the link next for a look at the status bytes.
+    #[inline]
+    pub(super) fn want_read(&self) {
+        if !self.read_posted.load(Ordering::Acquire) {
+            self.read_wanted.store(true, Ordering::Release);
+        }
+    }
+
     /// Whether the link has something to do that it could do now.
     pub(super) fn has_work(&self) -> bool {
         let wanted = self.read_wanted.load(Ordering::Acquire);

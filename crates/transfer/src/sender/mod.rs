@@ -421,8 +421,16 @@ impl Shared {
     fn refill_if_due(&self) {
         let commits = self.commits.load(Ordering::Relaxed);
         let since = commits - self.looked_at.load(Ordering::Relaxed).min(commits);
-        if since >= u64::from(self.threshold.div_ceil(2)) {
-            self.refill();
+        if since < u64::from(self.threshold.div_ceil(2)) {
+            return;
+        }
+        match &self.data {
+            Data::InPlace(_) => self.refill(),
+            // The commit that follows posts it, behind its block.
+            Data::Copy(copying) => {
+                self.looked_at.store(commits, Ordering::Relaxed);
+                copying.want_read();
+            }
         }
     }
 
@@ -435,9 +443,7 @@ impl Shared {
                 self.look_at_free();
             }
             Data::Copy(copying) => {
-                if !copying.read_posted.load(Ordering::Acquire) {
-                    copying.read_wanted.store(true, Ordering::Release);
-                }
+                copying.want_read();
                 self.combine();
             }
         }

@@ -269,6 +269,15 @@ impl<'a> VolatileSlice<'a> {
             prefetch(self.ptr.as_ptr().wrapping_add(offset));
         }
     }
+
+    /// Asks the processor to fetch the cache line at `offset` for writing, if it is inside: takes
+    /// it away from whoever read it last, while this thread goes on with something else.
+    #[inline]
+    pub fn prefetch_for_write(&self, offset: usize) {
+        if offset < self.bytes {
+            prefetch_for_write(self.ptr.as_ptr().wrapping_add(offset));
+        }
+    }
 }
 
 fn aligned(ptr: NonNull<u8>, align: usize) -> Result<NonNull<u8>, MemError> {
@@ -289,6 +298,18 @@ fn prefetch(ptr: *const u8) {
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(ptr.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = ptr;
+}
+
+#[inline]
+fn prefetch_for_write(ptr: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch never faults, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(ptr.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = ptr;

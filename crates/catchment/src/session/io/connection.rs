@@ -107,9 +107,6 @@ pub enum SendError {
     /// The message is not valid.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// The peer refused and closed before this message.
-    #[error("refused by the peer: {0}")]
-    Refused(Refusal),
     /// The connection broke.
     #[error("cannot send: {0}")]
     Io(String),
@@ -198,22 +195,30 @@ impl Connection {
         self.protection
     }
 
-    /// Sends `message`; see [`MessageWriter::send`]. When the peer closed after a refusal, that
-    /// is the error.
+    /// Sends `message`; see [`MessageWriter::send`]. When the peer has closed but said something
+    /// before, a refusal for example, this succeeds in vain and the next receive returns it.
     ///
     /// # Errors
-    /// The message is invalid, the peer refused, or the connection broke.
+    /// The message is invalid, or the connection broke and nothing is left to receive.
+    ///
+    /// # Cancellation
+    /// A cancelled send is finished by the next one: no message is cut.
     pub async fn send(&mut self, message: &Message) -> Result<(), SendError> {
         let result = self.writer.send(message).await;
         if !matches!(result, Err(SendError::Io(_))) {
             return result;
         }
+        if self.reader.ahead.is_some() {
+            return Ok(());
+        }
         // What the peer said before it closed tells more than "broken pipe".
         match timeout(LINGER, self.reader.recv()).await {
-            Ok(Ok(Message::Refused(refusal))) => Err(SendError::Refused(refusal)),
-            Ok(Ok(Message::Revoke(revoke))) => Err(SendError::Refused(revoke.into_refusal())),
+            Ok(Ok(message)) => {
+                self.reader.ahead = Some(message);
+                Ok(())
+            }
             Ok(Err(RecvError::Io(reason))) => Err(SendError::Io(reason)),
-            Ok(Ok(_) | Err(RecvError::Closed | RecvError::Decode(_))) | Err(_) => result,
+            Ok(Err(RecvError::Closed | RecvError::Decode(_))) | Err(_) => result,
         }
     }
 
@@ -388,6 +393,8 @@ pub struct MessageReader {
     chunk: Box<[u8]>,
     /// Bytes of `chunk` that are not decoded yet.
     unread: std::ops::Range<usize>,
+    /// A message that was received while a send failed.
+    ahead: Option<Message>,
 }
 
 impl MessageReader {
@@ -397,6 +404,7 @@ impl MessageReader {
             decoder: Decoder::new(LONG_BYTES_MAX),
             chunk: vec![0; CHUNK_BYTES].into(),
             unread: 0..0,
+            ahead: None,
         }
     }
 
@@ -413,6 +421,9 @@ impl MessageReader {
     /// # Cancellation
     /// May be cancelled: what has come is kept for the next call.
     pub async fn recv(&mut self) -> Result<Message, RecvError> {
+        if let Some(message) = self.ahead.take() {
+            return Ok(message);
+        }
         loop {
             let mut input = &self.chunk[self.unread.clone()];
             let decoded = self.decoder.decode(&mut input);

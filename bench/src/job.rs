@@ -1,0 +1,170 @@
+//! What the coordinating process asks of the two role processes, and what they answer.
+use serde::{Deserialize, Serialize};
+
+/// A mechanism that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum What {
+    /// Two processes hand one cache line to and fro: the floor of every latency.
+    CacheLine,
+    /// memcpy(3) of the same blocks in one process, without telling anybody.
+    Memcpy,
+    /// Catchment, data WRITE from the source's own registered block.
+    OursCopy,
+    /// Catchment, the collector's block filled in place.
+    OursInPlace,
+    /// iceoryx2 publish-subscribe; a full queue waits as iceoryx2 does (RetryUntilDelivered).
+    Iceoryx2,
+    /// iceoryx2 publish-subscribe; a shared counter tells the source when there is room.
+    Iceoryx2Credit,
+    /// TCP over loopback, busy polling.
+    Tcp,
+    /// TCP over loopback, blocking calls.
+    TcpBlocking,
+    /// A unix stream socket, blocking calls.
+    Unix,
+    /// `ucx_perftest` over shared memory.
+    Ucx,
+    /// Catchment, status bytes read ahead of need.
+    StatusReadPrefetched,
+    /// Catchment, status bytes read when no block is left, as the paper does.
+    StatusReadBlocking,
+}
+
+impl What {
+    /// The name in the output.
+    pub(crate) fn name(self) -> String {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::String(name)) => name,
+            _ => format!("{self:?}"),
+        }
+    }
+
+    /// Whether there is a collector process.
+    pub(crate) fn has_collector(self) -> bool {
+        self != What::Memcpy
+    }
+
+    /// Whether it moves blocks, and not only a number.
+    pub(crate) fn has_payload(self) -> bool {
+        self != What::CacheLine
+    }
+
+    /// Whether waiting is busy polling, so that a role should have a whole core.
+    pub(crate) fn polls(self) -> bool {
+        !matches!(self, What::TcpBlocking | What::Unix)
+    }
+}
+
+/// How a role waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Wait {
+    /// Load again after the processor's pause hint.
+    Spin,
+    /// Let others run, then load again.
+    Yield,
+}
+
+impl Wait {
+    /// One step of waiting.
+    #[inline]
+    pub(crate) fn pause(self) {
+        match self {
+            Wait::Spin => std::hint::spin_loop(),
+            Wait::Yield => rustix::thread::sched_yield(),
+        }
+    }
+}
+
+/// Which of the two processes this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Role {
+    /// Has the data.
+    Source,
+    /// Wants the data.
+    Collector,
+}
+
+/// One measurement of one mechanism by a fresh pair of processes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Job {
+    /// The mechanism.
+    pub(crate) what: What,
+    /// Payload bytes of a block.
+    pub(crate) bytes: usize,
+    /// Blocks on their way at most.
+    pub(crate) blocks: usize,
+    /// Core of the source.
+    pub(crate) source_core: usize,
+    /// Core of the collector.
+    pub(crate) collector_core: usize,
+    /// How both wait.
+    pub(crate) wait: Wait,
+    /// Run the timed parts at real-time priority.
+    pub(crate) realtime: bool,
+    /// How long a batch shall take, in milliseconds.
+    pub(crate) batch_ms: u64,
+    /// Batches of each kind that count.
+    pub(crate) batches: usize,
+    /// A name that no other run has.
+    pub(crate) unique: String,
+}
+
+impl Job {
+    /// Blocks of the way back, which only answers use: as many, as long as they fit in 64 MiB.
+    pub(crate) fn back_blocks(&self) -> usize {
+        if self.blocks * self.bytes <= 64 << 20 {
+            self.blocks
+        } else {
+            self.blocks.min(3)
+        }
+    }
+}
+
+/// As many blocks as possible, one way.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Stream {
+    /// Blocks moved.
+    pub(crate) count: u64,
+    /// From the first send to the last receive.
+    pub(crate) wall_ns: u64,
+    /// CPU time of the source process.
+    pub(crate) source_cpu_ns: u64,
+    /// CPU time of the collector process; 0 if there is none.
+    pub(crate) collector_cpu_ns: u64,
+    /// Part of its core that the polling thread got: the smaller one of the two roles.
+    pub(crate) core_share: f64,
+}
+
+/// One block to the collector and one back, again and again: half of the round trip.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct PingPong {
+    /// Round trips.
+    pub(crate) count: u64,
+    /// Median one-way latency.
+    pub(crate) p50_ns: f64,
+    /// 99th percentile.
+    pub(crate) p99_ns: f64,
+    /// Mean of the middle half of the one-way latencies: finer than the clock.
+    pub(crate) middle_ns: f64,
+    /// The same of hand-overs of a cache line between these two processes, directly before.
+    pub(crate) floor_ns: f64,
+    /// As in [`Stream`].
+    pub(crate) core_share: f64,
+}
+
+/// What a pair of processes measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Throughput batches that count.
+    pub(crate) streams: Vec<Stream>,
+    /// Latency batches that count.
+    pub(crate) ping_pongs: Vec<PingPong>,
+    /// Blocks whose every byte was compared in the untimed twin run.
+    pub(crate) verified_blocks: u64,
+    /// Batches thrown away because a role did not have its core.
+    pub(crate) repeated: usize,
+    /// Whether batches had to be kept in which a role did not have its core.
+    pub(crate) disturbed: bool,
+}

@@ -1,0 +1,134 @@
+//! A mechanism as the measurement sees it: two ends, each sends to and receives from the other.
+use crate::{
+    control::Control,
+    job::{Job, Role, What},
+    role,
+};
+use anyhow::Result;
+
+mod cache_line;
+#[cfg(feature = "iceoryx2")]
+mod iceoryx;
+mod memcpy;
+mod ours;
+mod socket;
+
+pub(crate) use cache_line::CacheLine;
+
+/// One end of a mechanism.
+///
+/// The same rule for all: a send makes exactly one copy of `bytes` bytes out of a buffer of
+/// `blocks` blocks, used in turn, that was filled before. (A stream socket makes more, inside.) A
+/// receive looks at the first and the last byte and gives the block back; what an application
+/// does with the data is not charged to any mechanism.
+pub(crate) trait Link {
+    /// Moves the next block to the other end, once there is room. `content` replaces the prepared
+    /// data, in the twin run that verifies.
+    fn send(&mut self, content: Option<&[u8]>) -> Result<()>;
+    /// Waits for the next block and keeps it. Its bytes go to `content` in the twin run that
+    /// verifies.
+    fn recv(&mut self, content: Option<&mut Vec<u8>>) -> Result<()>;
+    /// Gives back the block that was received last, where there is something to give back. A
+    /// round trip answers first: giving back is no part of the way there.
+    fn give_back(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// After the last send of a batch.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// For mechanisms without a collector: keeps its core busy until the source has finished, so
+    /// that no other program of the machine runs there, and says true. Does nothing otherwise.
+    fn attend(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+/// Sets up the mechanism that the job names and measures it.
+pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
+    match job.what {
+        What::CacheLine => {
+            let link = cache_line::CacheLine::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        What::Memcpy => {
+            let link = memcpy::Memcpy::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        What::Tcp | What::TcpBlocking => {
+            let link = socket::tcp(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        What::Unix => {
+            let link = socket::unix(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        #[cfg(feature = "iceoryx2")]
+        What::Iceoryx2 | What::Iceoryx2Credit => {
+            let link = iceoryx::Iceoryx::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        #[cfg(not(feature = "iceoryx2"))]
+        What::Iceoryx2 | What::Iceoryx2Credit => {
+            anyhow::bail!("built without iceoryx2: add --features iceoryx2")
+        }
+        What::OursCopy
+        | What::OursInPlace
+        | What::StatusReadPrefetched
+        | What::StatusReadBlocking => {
+            let link = ours::Ours::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        What::Ucx => anyhow::bail!("ucx has its own programs"),
+    }
+}
+
+/// Bytes for block `sequence`, different for every block and every eight bytes.
+pub(crate) fn pattern(sequence: u64, out: &mut [u8]) {
+    let mut word = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5555_1234_aaaa_4321;
+    for chunk in out.chunks_mut(8) {
+        word = word
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// Prepared data: a buffer of blocks that are sent in turn.
+pub(crate) struct Prepared {
+    data: Vec<u8>,
+    bytes: usize,
+    next: usize,
+}
+
+impl Prepared {
+    /// Fills `blocks` blocks.
+    pub(crate) fn new(bytes: usize, blocks: usize) -> Prepared {
+        let mut data = vec![0; bytes * blocks];
+        for (i, block) in data.chunks_mut(bytes).enumerate() {
+            pattern(i as u64, block);
+        }
+        Prepared {
+            data,
+            bytes,
+            next: 0,
+        }
+    }
+
+    /// The next block.
+    #[inline]
+    pub(crate) fn take(&mut self) -> &[u8] {
+        let at = self.next;
+        self.next += self.bytes;
+        if self.next == self.data.len() {
+            self.next = 0;
+        }
+        &self.data[at..at + self.bytes]
+    }
+}
+
+/// Reads one byte that the compiler may not leave out.
+#[inline]
+pub(crate) fn touch(byte: u8) {
+    std::hint::black_box(byte);
+}

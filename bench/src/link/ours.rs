@@ -1,0 +1,266 @@
+//! Catchment's own transfer over the provider for processes of one host.
+//!
+//! Each way has a ring at its receiver and a queue pair. Blocks carry no checksum and no capture
+//! time: no other mechanism here computes one.
+use super::{Link, Prepared, touch};
+use crate::{
+    control::Control,
+    job::{Job, Role, Wait, What},
+};
+use anyhow::{Context as _, Result};
+use catchment_provider_shm::ShmProvider;
+use catchment_transfer::{
+    BlockMeta, CopyMemory, QueueLimits, ReceivedBlock, Receiver, ReceiverOptions, Refill,
+    RemoteRing, ReserveError, RingLayout, Sender, SenderOptions, WaitPolicy, Waiter, WriteBlock,
+};
+use catchment_verbs::{
+    Access, Context, Cq, Endpoint, Gid, Pd, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
+};
+use serde::{Deserialize, Serialize};
+use std::sync::{Arc, atomic::Ordering};
+
+const EPOCH: u64 = 0x0ddc_0ffe_e15e_55ed;
+const LIMITS: QueueLimits = QueueLimits {
+    max_send_wr: 128,
+    max_inline_bytes: 64,
+};
+
+/// A sender one way and a receiver the other way.
+pub(crate) struct Ours {
+    sender: Sender,
+    receiver: Receiver,
+    received: Option<ReceivedBlock>,
+    waiter: Waiter,
+    /// What is copied into the peer's block; nothing where blocks of our own are sent.
+    prepared: Option<Prepared>,
+    bytes: usize,
+    packet_number: u64,
+    wait: Wait,
+    _way_in: QueuePair,
+    _context: Arc<dyn Context>,
+}
+
+/// What a role tells the other one.
+#[derive(Serialize, Deserialize)]
+struct Hello {
+    /// Of the queue pair by which this role sends.
+    out: Address,
+    /// Of the queue pair by which this role receives.
+    back: Address,
+    ring_addr: u64,
+    ring_rkey: u32,
+    ring_blocks: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Address {
+    gid: String,
+    qpn: u32,
+    psn: u32,
+}
+
+struct QueuePair {
+    qp: Box<dyn Qp>,
+    cq: Arc<dyn Cq>,
+}
+
+impl Ours {
+    /// Opens the device, exchanges addresses and connects both ways.
+    pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<Ours> {
+        let (out_blocks, in_blocks) = match role {
+            Role::Source => (job.blocks, job.back_blocks()),
+            Role::Collector => (job.back_blocks(), job.blocks),
+        };
+        let context = ShmProvider::new().open("shm0")?;
+        let pd = context.alloc_pd()?;
+        let mut out = QueuePair::new(&*context, &*pd)?;
+        let mut way_in = QueuePair::new(&*context, &*pd)?;
+        let receiver = receiver(&*pd, layout(job, in_blocks)?)?;
+        let hello = Hello {
+            out: Address::of(&*out.qp),
+            back: Address::of(&*way_in.qp),
+            ring_addr: receiver.mr().addr(),
+            ring_rkey: receiver.mr().rkey(),
+            ring_blocks: receiver.layout().blocks(),
+        };
+        control.send(&hello)?;
+        let peer: Hello = control.recv()?;
+        out.connect(&peer.back)?;
+        way_in.connect(&peer.out)?;
+        // Both sides are connected before anybody sends.
+        control.send(&())?;
+        control.recv::<()>()?;
+        let remote = RemoteRing {
+            addr: peer.ring_addr,
+            rkey: peer.ring_rkey,
+            layout: layout(job, peer.ring_blocks as usize)?,
+        };
+        let copies = job.what != What::OursInPlace;
+        Ok(Ours {
+            sender: sender(&*pd, job, out, remote)?,
+            receiver,
+            received: None,
+            waiter: Waiter::new(policy(job.wait), crate::host::cores()),
+            prepared: (!copies).then(|| Prepared::new(job.bytes, out_blocks)),
+            bytes: job.bytes,
+            packet_number: 0,
+            wait: job.wait,
+            _way_in: way_in,
+            _context: context,
+        })
+    }
+
+    #[inline]
+    fn reserve(&self) -> Result<WriteBlock> {
+        loop {
+            match self.sender.reserve(0, self.bytes as u32) {
+                Ok(block) => return Ok(block),
+                Err(ReserveError::WouldBlock) => self.wait.pause(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<ReceivedBlock> {
+        loop {
+            let found = if self.waiter.wants_complete_look() {
+                self.receiver.poll()?
+            } else {
+                self.receiver.poll_next()?
+            };
+            if let Some(block) = found {
+                self.waiter.found();
+                return Ok(block);
+            }
+            self.waiter.empty();
+            self.wait.pause();
+        }
+    }
+}
+
+impl Link for Ours {
+    #[inline]
+    fn send(&mut self, content: Option<&[u8]>) -> Result<()> {
+        let mut block = self.reserve()?;
+        match (content, &mut self.prepared) {
+            (Some(content), _) => block.write_at(0, content)?,
+            (None, Some(prepared)) => block.write_at(0, prepared.take())?,
+            (None, None) => {}
+        }
+        let meta = BlockMeta {
+            packet_number: self.packet_number,
+            frame_bytes: self.bytes as u64,
+            ..BlockMeta::default()
+        };
+        self.packet_number += 1;
+        block.commit(&meta, false)?;
+        Ok(())
+    }
+
+    #[inline]
+    fn recv(&mut self, content: Option<&mut Vec<u8>>) -> Result<()> {
+        let block = self.take()?;
+        let payload = block.payload();
+        touch(payload.load_u8(0, Ordering::Relaxed)?);
+        touch(payload.load_u8(self.bytes - 1, Ordering::Relaxed)?);
+        if let Some(content) = content {
+            *content = payload.to_vec();
+        }
+        self.received = Some(block);
+        Ok(())
+    }
+
+    #[inline]
+    fn give_back(&mut self) -> Result<()> {
+        self.received = None;
+        Ok(())
+    }
+}
+
+fn policy(wait: Wait) -> WaitPolicy {
+    match wait {
+        Wait::Spin => WaitPolicy::Spin,
+        Wait::Yield => WaitPolicy::Yield,
+    }
+}
+
+fn layout(job: &Job, blocks: usize) -> Result<RingLayout> {
+    let block_bytes = RingLayout::block_bytes_for(u32::try_from(job.bytes)?)?;
+    Ok(RingLayout::new(u32::try_from(blocks)?, block_bytes)?)
+}
+
+fn receiver(pd: &dyn Pd, layout: RingLayout) -> Result<Receiver> {
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let ring = pd.alloc_mr(layout.total_bytes(), rights)?;
+    Ok(Receiver::new(
+        ring,
+        layout,
+        EPOCH,
+        ReceiverOptions::default(),
+    )?)
+}
+
+fn sender(pd: &dyn Pd, job: &Job, out: QueuePair, remote: RemoteRing) -> Result<Sender> {
+    let options = SenderOptions {
+        refill: (job.what == What::StatusReadBlocking).then_some(Refill::WhenEmpty),
+        ..SenderOptions::default()
+    };
+    if job.what == What::OursInPlace {
+        return Ok(Sender::in_place(out.qp, out.cq, remote, EPOCH, options)?);
+    }
+    let layout = remote.layout;
+    let blocks = layout.blocks() as usize * layout.block_bytes() as usize;
+    let memory = CopyMemory {
+        blocks: pd.alloc_mr(blocks, Access::empty())?,
+        status: pd.alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE)?,
+    };
+    Ok(Sender::copying(
+        out.qp, out.cq, LIMITS, memory, remote, EPOCH, options,
+    )?)
+}
+
+impl QueuePair {
+    fn new(context: &dyn Context, pd: &dyn Pd) -> Result<QueuePair> {
+        let cq = context.create_cq(LIMITS.max_send_wr, None)?;
+        let qp = pd.create_qp(QpInit {
+            send_cq: Arc::clone(&cq),
+            recv_cq: Arc::clone(&cq),
+            max_send_wr: LIMITS.max_send_wr,
+            max_recv_wr: 0,
+            max_sge: 1,
+            max_inline_bytes: LIMITS.max_inline_bytes,
+            strict: false,
+        })?;
+        Ok(QueuePair { qp, cq })
+    }
+
+    fn connect(&mut self, peer: &Address) -> Result<()> {
+        let remote = peer.endpoint()?;
+        let access = Access::REMOTE;
+        self.qp.modify(QpTransition::ToInit { access })?;
+        self.qp.modify(QpTransition::ToRtr(RtrAttr::new(remote)))?;
+        self.qp.modify(QpTransition::ToRts(RtsAttr::default()))?;
+        Ok(())
+    }
+}
+
+impl Address {
+    fn of(qp: &dyn Qp) -> Address {
+        let Endpoint { gid, qpn, psn } = qp.endpoint();
+        Address {
+            gid: gid.to_string(),
+            qpn,
+            psn,
+        }
+    }
+
+    fn endpoint(&self) -> Result<Endpoint> {
+        let gid: Gid = self.gid.parse().context("the peer's GID")?;
+        Ok(Endpoint {
+            gid,
+            qpn: self.qpn,
+            psn: self.psn,
+        })
+    }
+}

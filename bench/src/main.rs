@@ -1,0 +1,62 @@
+//! Measurements of Catchment beside its peers.
+//!
+//! Rules for every number: all mechanisms run with the same sizes, the same number of blocks, the
+//! same cores and the same way of waiting; every role is a process of its own, bound to a core
+//! before it does anything; mechanisms take turns; warm-up does not count; a batch in which a
+//! polling role had less than 97 % of its core is repeated; the payload is verified by a twin run
+//! in the same processes; medians are shown with the range from the 5th to the 95th percentile.
+#![deny(unsafe_code)]
+use anyhow::Result;
+use clap::Parser;
+use std::process::ExitCode;
+
+mod control;
+mod goals;
+mod grid;
+mod host;
+mod job;
+mod link;
+mod pair;
+mod report;
+mod role;
+mod row;
+mod stats;
+#[allow(
+    unsafe_code,
+    reason = "system calls that no crate wraps; the only module with any"
+)]
+mod sys;
+mod transfer;
+mod ucx;
+
+/// Measurements of Catchment beside its peers
+#[derive(Parser)]
+#[command(version)]
+enum Command {
+    Transfer(grid::Options),
+    /// One of the two processes of a measurement; started by the program itself
+    #[command(hide = true)]
+    Role {
+        role: String,
+        job: String,
+    },
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("catchment-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    match Command::parse() {
+        Command::Transfer(options) => transfer::run(&options),
+        Command::Role { role, job } => {
+            role::main(serde_json::from_str(&role)?, &serde_json::from_str(&job)?)
+        }
+    }
+}

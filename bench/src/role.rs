@@ -1,0 +1,408 @@
+//! What the two processes of a measurement do: verify, warm up, then timed batches.
+//!
+//! The source decides and tells the collector, which obeys. One clock serves both: a throughput
+//! batch lasts from the source's first send to the collector's last receive. A batch in which a
+//! polling role did not have its core is repeated, because it would measure the scheduler.
+use crate::{
+    control::Control,
+    job::{Job, Outcome, PingPong, Role, Stream},
+    link::{CacheLine, Link, pattern},
+    stats, sys,
+};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::{os::fd::AsFd, os::unix::net::UnixStream};
+
+/// Part of its core that a polling role must have had for a batch to count.
+const CORE_SHARE_MIN: f64 = 0.97;
+/// Operations of the warm-up at least, where they fit in the time of two batches.
+const WARM_UP_OPERATIONS: u64 = 1000;
+/// Bytes compared in the twin run at most, beyond the first three blocks.
+const VERIFY_BYTES: usize = 96 << 20;
+
+/// Hand-overs that say where the floor is.
+const FLOOR_ROUND_TRIPS: u64 = 300;
+
+/// What the source asks of the collector.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+enum Order {
+    /// Receive and compare blocks `0..count`, filled with [`pattern`].
+    Verify { count: u64 },
+    /// Receive as fast as possible.
+    Stream { count: u64 },
+    /// Send back one block for each that comes.
+    PingPong { count: u64 },
+    /// The same with a cache line, to know the floor at this moment.
+    Floor { count: u64 },
+    /// The measurement is over.
+    Done,
+}
+
+/// What the collector answers after an order.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Report {
+    end_ns: u64,
+    cpu_ns: u64,
+    core_share: f64,
+    wrong_blocks: u64,
+}
+
+/// Runs a role process: the job came as an argument, the other role is on standard input.
+pub(crate) fn main(role: Role, job: &Job) -> Result<()> {
+    sys::settle(match role {
+        Role::Source => job.source_core,
+        Role::Collector => job.collector_core,
+    })?;
+    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+    crate::link::run(job, role, Control::new(UnixStream::from(socket)))
+}
+
+/// Measures a mechanism that is set up. The source prints the [`Outcome`] on standard output.
+pub(crate) fn run<L: Link>(job: &Job, role: Role, mut control: Control, link: L) -> Result<()> {
+    let floor = CacheLine::new(job, role, &mut control)?;
+    match role {
+        Role::Collector => Collector {
+            job,
+            peer: control,
+            link,
+            floor,
+        }
+        .obey(),
+        Role::Source => {
+            let mut source = Source {
+                job,
+                peer: control,
+                link,
+                floor,
+                ticks: sys::Ticks::calibrate(),
+            };
+            let outcome = source.measure()?;
+            println!("{}", serde_json::to_string(&outcome)?);
+            Ok(())
+        }
+    }
+}
+
+struct Collector<'a, L> {
+    job: &'a Job,
+    peer: Control,
+    link: L,
+    floor: CacheLine,
+}
+
+impl<L: Link> Collector<'_, L> {
+    fn obey(&mut self) -> Result<()> {
+        loop {
+            let order: Order = self.peer.recv()?;
+            if matches!(order, Order::Done) {
+                return Ok(());
+            }
+            let timed = !matches!(order, Order::Verify { .. });
+            let urgent = Urgent::begin(self.job.realtime && timed)?;
+            // The source starts when it reads this, and finds this role waiting.
+            self.peer.send(&())?;
+            let meter = Meter::start();
+            let wrong_blocks = self.carry_out(order)?;
+            let end_ns = sys::monotonic_ns();
+            let (cpu_ns, core_share) = meter.stop();
+            drop(urgent);
+            self.peer.send(&Report {
+                end_ns,
+                cpu_ns,
+                core_share,
+                wrong_blocks,
+            })?;
+        }
+    }
+
+    /// Says how many blocks were not as they should be.
+    fn carry_out(&mut self, order: Order) -> Result<u64> {
+        match order {
+            Order::Floor { count } => answer(&mut self.floor, count)?,
+            Order::Done => {}
+            Order::Verify { .. } | Order::Stream { .. } | Order::PingPong { .. }
+                if self.link.attend()? => {}
+            Order::Verify { count } => return verify(self.job, &mut self.link, count),
+            Order::Stream { count } => {
+                for _ in 0..count {
+                    self.link.recv(None)?;
+                    self.link.give_back()?;
+                }
+            }
+            Order::PingPong { count } => answer(&mut self.link, count)?,
+        }
+        Ok(0)
+    }
+}
+
+fn answer<L: Link>(link: &mut L, count: u64) -> Result<()> {
+    for _ in 0..count {
+        link.recv(None)?;
+        link.send(None)?;
+        link.give_back()?;
+    }
+    Ok(())
+}
+
+fn verify<L: Link>(job: &Job, link: &mut L, count: u64) -> Result<u64> {
+    let mut expected = vec![0; job.bytes];
+    let mut seen = Vec::new();
+    let mut wrong = 0;
+    for sequence in 0..count {
+        pattern(sequence, &mut expected);
+        link.recv(Some(&mut seen))?;
+        link.give_back()?;
+        wrong += u64::from(seen != expected);
+    }
+    Ok(wrong)
+}
+
+struct Source<'a, L> {
+    job: &'a Job,
+    peer: Control,
+    link: L,
+    floor: CacheLine,
+    ticks: sys::Ticks,
+}
+
+impl<L: Link> Source<'_, L> {
+    fn measure(&mut self) -> Result<Outcome> {
+        let mut outcome = Outcome::default();
+        if self.job.what.has_payload() {
+            outcome.verified_blocks = self.verify()?;
+            let count = self.warm_up(|source, count| Ok(source.stream(count)?.wall_ns))?;
+            let batches = Batches::take(self, |source| source.stream(count), |s| s.core_share)?;
+            batches.add_to(&mut outcome, |o| &mut o.streams);
+        }
+        let count = self.warm_up(|source, count| {
+            let sample = source.ping_pong(count)?;
+            Ok((sample.p50_ns * 2.0 * count as f64) as u64)
+        })?;
+        let batches = Batches::take(self, |source| source.ping_pong(count), |p| p.core_share)?;
+        batches.add_to(&mut outcome, |o| &mut o.ping_pongs);
+        self.peer.send(&Order::Done)?;
+        Ok(outcome)
+    }
+
+    /// The twin run: every byte of these blocks is compared at the collector.
+    fn verify(&mut self) -> Result<u64> {
+        let most = (VERIFY_BYTES / self.job.bytes).max(3);
+        let count = (2 * self.job.blocks + 3).min(most) as u64;
+        let mut content = vec![0; self.job.bytes];
+        self.begin(Order::Verify { count })?;
+        for sequence in 0..count {
+            pattern(sequence, &mut content);
+            self.link.send(Some(&content))?;
+        }
+        self.link.finish()?;
+        match self.end()?.wrong_blocks {
+            0 => Ok(count),
+            wrong => bail!("{wrong} of {count} blocks arrived with wrong bytes"),
+        }
+    }
+
+    /// Runs batches that do not count until the machine is warm, and says how many blocks fill
+    /// the time of a batch.
+    fn warm_up(&mut self, mut run: impl FnMut(&mut Self, u64) -> Result<u64>) -> Result<u64> {
+        let target_ns = self.job.batch_ms * 1_000_000;
+        let least = 2 * self.job.blocks as u64;
+        let mut count = least.max(4);
+        let (mut operations, mut spent_ns) = (0, 0);
+        loop {
+            let ns = run(self, count)?.max(1);
+            operations += count;
+            spent_ns += ns;
+            let fitting = count as f64 * target_ns as f64 / ns as f64;
+            let warm = operations >= WARM_UP_OPERATIONS || spent_ns > 2 * target_ns;
+            if warm && ns >= target_ns / 2 {
+                return Ok((fitting as u64).max(least));
+            }
+            count = (fitting as u64).clamp(least, count * 8);
+        }
+    }
+
+    fn begin(&mut self, order: Order) -> Result<()> {
+        self.peer.send(&order)?;
+        self.peer.recv()
+    }
+
+    fn end(&mut self) -> Result<Report> {
+        self.peer.recv()
+    }
+
+    fn stream(&mut self, count: u64) -> Result<Stream> {
+        self.begin(Order::Stream { count })?;
+        let urgent = Urgent::begin(self.job.realtime)?;
+        let meter = Meter::start();
+        let start_ns = sys::monotonic_ns();
+        for _ in 0..count {
+            self.link.send(None)?;
+        }
+        let sent_ns = sys::monotonic_ns();
+        let (source_cpu_ns, source_share) = meter.stop();
+        self.link.finish()?;
+        drop(urgent);
+        let report = self.end()?;
+        let (end_ns, collector_cpu_ns) = if self.job.what.has_collector() {
+            (report.end_ns, report.cpu_ns)
+        } else {
+            (sent_ns, 0)
+        };
+        Ok(Stream {
+            count,
+            wall_ns: end_ns.saturating_sub(start_ns).max(1),
+            source_cpu_ns,
+            collector_cpu_ns,
+            core_share: source_share.min(report.core_share),
+        })
+    }
+
+    /// One-way hand-over of a cache line between these two processes, now.
+    fn floor_ns(&mut self) -> Result<f64> {
+        self.begin(Order::Floor {
+            count: FLOOR_ROUND_TRIPS,
+        })?;
+        let urgent = Urgent::begin(self.job.realtime)?;
+        let mut samples = round_trips(&mut self.floor, FLOOR_ROUND_TRIPS, true, self.ticks)?;
+        drop(urgent);
+        self.end()?;
+        samples.sort_by(f64::total_cmp);
+        Ok(stats::middle_of_sorted(&samples) / 2.0)
+    }
+
+    fn ping_pong(&mut self, count: u64) -> Result<PingPong> {
+        let floor_ns = self.floor_ns()?;
+        self.begin(Order::PingPong { count })?;
+        let answered = self.job.what.has_collector();
+        let urgent = Urgent::begin(self.job.realtime)?;
+        let meter = Meter::start();
+        let mut samples = round_trips(&mut self.link, count, answered, self.ticks)?;
+        let (_, source_share) = meter.stop();
+        self.link.finish()?;
+        drop(urgent);
+        let report = self.end()?;
+        samples.sort_by(f64::total_cmp);
+        // Without a collector there is no way back: what was timed is the way there.
+        let ways = if answered { 2.0 } else { 1.0 };
+        Ok(PingPong {
+            count,
+            p50_ns: stats::of_sorted(&samples, 0.50) / ways,
+            p99_ns: stats::of_sorted(&samples, 0.99) / ways,
+            middle_ns: stats::middle_of_sorted(&samples) / ways,
+            floor_ns,
+            core_share: source_share.min(report.core_share),
+        })
+    }
+}
+
+/// Nanoseconds of each round trip; each begins when the one before has ended.
+fn round_trips<L: Link>(
+    link: &mut L,
+    count: u64,
+    answered: bool,
+    ticks: sys::Ticks,
+) -> Result<Vec<f64>> {
+    let mut times = Vec::with_capacity(count as usize + 1);
+    times.push(sys::Ticks::now());
+    for _ in 0..count {
+        link.send(None)?;
+        link.give_back()?;
+        if answered {
+            link.recv(None)?;
+        }
+        times.push(sys::Ticks::now());
+    }
+    link.give_back()?;
+    Ok(times.windows(2).map(|t| ticks.ns(t[0], t[1])).collect())
+}
+
+/// The batches of one kind that count.
+struct Batches<T> {
+    kept: Vec<T>,
+    repeated: usize,
+    disturbed: bool,
+}
+
+impl<T> Batches<T> {
+    /// Runs batches until enough of them had their cores, or twice as many as wanted were run.
+    fn take<L: Link>(
+        source: &mut Source<'_, L>,
+        mut run: impl FnMut(&mut Source<'_, L>) -> Result<T>,
+        core_share: impl Fn(&T) -> f64,
+    ) -> Result<Batches<T>> {
+        let wanted = source.job.batches;
+        let limit = if source.job.what.polls() {
+            CORE_SHARE_MIN
+        } else {
+            0.0
+        };
+        let mut all = Vec::new();
+        let mut good = 0;
+        while good < wanted && all.len() < 2 * wanted {
+            let batch = run(source)?;
+            good += usize::from(core_share(&batch) >= limit);
+            all.push(batch);
+        }
+        let disturbed = good < wanted.div_ceil(2);
+        let ran = all.len();
+        if !disturbed {
+            all.retain(|batch| core_share(batch) >= limit);
+        }
+        Ok(Batches {
+            repeated: ran - all.len(),
+            kept: all,
+            disturbed,
+        })
+    }
+
+    fn add_to(self, outcome: &mut Outcome, list: impl FnOnce(&mut Outcome) -> &mut Vec<T>) {
+        outcome.repeated += self.repeated;
+        outcome.disturbed |= self.disturbed;
+        list(outcome).extend(self.kept);
+    }
+}
+
+/// CPU time of this process over a span, and the part of its core that this thread got.
+struct Meter {
+    wall_ns: u64,
+    thread_ns: u64,
+    process_ns: u64,
+}
+
+impl Meter {
+    fn start() -> Meter {
+        Meter {
+            process_ns: sys::process_cpu_ns(),
+            wall_ns: sys::monotonic_ns(),
+            thread_ns: sys::thread_cpu_ns(),
+        }
+    }
+
+    fn stop(&self) -> (u64, f64) {
+        let thread = sys::thread_cpu_ns() - self.thread_ns;
+        let wall = (sys::monotonic_ns() - self.wall_ns).max(1);
+        let process = sys::process_cpu_ns().saturating_sub(self.process_ns);
+        (process, (thread as f64 / wall as f64).min(1.0))
+    }
+}
+
+/// Real-time priority while it lives.
+struct Urgent(bool);
+
+impl Urgent {
+    fn begin(wanted: bool) -> Result<Urgent> {
+        if wanted {
+            sys::set_realtime(true).context("real-time priority (leave out --realtime)")?;
+        }
+        Ok(Urgent(wanted))
+    }
+}
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        if self.0 {
+            // Going down always works; if not, the parent still ends this process.
+            let _ = sys::set_realtime(false);
+        }
+    }
+}

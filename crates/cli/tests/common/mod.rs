@@ -1,0 +1,338 @@
+//! The real command, its processes and what they write.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "every test program uses another part; what fails here fails the test"
+)]
+
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes on a machine that does other work too.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// How often a state is looked at that gives no event.
+pub(crate) const POLL: Duration = Duration::from_millis(10);
+
+/// The command that is tested.
+pub(crate) fn catchment() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_catchment"));
+    command.env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// A process that has ended.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Finished {
+    /// Fails the test unless the exit code is this one.
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Finished {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        self
+    }
+
+    /// The last line of stdout, which must be JSON.
+    #[track_caller]
+    pub(crate) fn last_json(&self) -> Value {
+        let line = self.stdout.lines().last().unwrap_or_default();
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
+    }
+}
+
+/// Runs the command with these words to its end.
+pub(crate) fn run<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Finished {
+    finish(catchment().args(words))
+}
+
+/// Runs a command to its end. One that takes too long is killed.
+pub(crate) fn finish(command: &mut Command) -> Finished {
+    Running::start(command).finish()
+}
+
+/// A process whose output is collected. Dropping it kills it.
+pub(crate) struct Running {
+    child: Child,
+    stdout: Option<thread::JoinHandle<String>>,
+    stderr: Option<thread::JoinHandle<String>>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Running {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = child.stdout.take().map(collect_text);
+        let stderr = child.stderr.take().map(collect_text);
+        Running {
+            child,
+            stdout,
+            stderr,
+        }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its stdin, if it was piped.
+    pub(crate) fn stdin(&mut self) -> Option<std::process::ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn finish(mut self) -> Finished {
+        let status = wait(&mut self.child);
+        let text = |reader: Option<thread::JoinHandle<String>>| reader.unwrap().join().unwrap();
+        Finished {
+            code: status.code(),
+            stdout: text(self.stdout.take()),
+            stderr: text(self.stderr.take()),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn collect_text(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+#[track_caller]
+fn wait(child: &mut Child) -> ExitStatus {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if start.elapsed() > LIMIT {
+            let _ = child.kill();
+            panic!("a process did not end within {LIMIT:?}");
+        }
+        // A process of std gives no event for its end that has a time limit.
+        thread::sleep(POLL);
+    }
+}
+
+/// Sends a signal.
+pub(crate) fn signal(id: u32, signal: rustix::process::Signal) {
+    let id = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
+    rustix::process::kill_process(id, signal).unwrap();
+}
+
+/// A `catchment collect --json` that works.
+pub(crate) struct Collector {
+    child: Child,
+    pub(crate) address: String,
+    lines: Receiver<Value>,
+}
+
+impl Collector {
+    /// Starts one that writes below `out`.
+    pub(crate) fn start(out: &Path) -> Collector {
+        Collector::start_with("127.0.0.1:0", &["--out", out.to_str().unwrap()])
+    }
+
+    /// Starts one with these words more.
+    pub(crate) fn start_with(listen: &str, words: &[&str]) -> Collector {
+        let mut child = catchment()
+            .args(["collect", "--json", "--no-dashboard", "--listen", listen])
+            .args(words)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (tell, lines) = channel();
+        thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let line = serde_json::from_str(&line).expect("collect --json writes JSON lines");
+                let _ = tell.send(line);
+            }
+        });
+        let mut collector = Collector {
+            child,
+            address: String::new(),
+            lines,
+        };
+        let first = collector.event("listening");
+        collector.address = first["address"].as_str().unwrap().to_owned();
+        collector
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next event of this kind.
+    #[track_caller]
+    pub(crate) fn event(&self, kind: &str) -> Value {
+        loop {
+            let line = self.lines.recv_timeout(LIMIT);
+            let line = line.unwrap_or_else(|_| panic!("no event {kind} of the collector"));
+            if line["event"] == kind {
+                return line;
+            }
+        }
+    }
+
+    /// As an out-of-memory killer would.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Asks it to end; its summary.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> Value {
+        signal(self.id(), rustix::process::Signal::TERM);
+        let summary = self.event("summary");
+        assert_eq!(wait(&mut self.child).code(), Some(0));
+        summary
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Names of the frames in a device's directory, in order.
+pub(crate) fn frames(dir: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
+    let mut names: Vec<String> = entries
+        .map(|entry| name(entry).into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// All bytes of a device, as `cat OUT/DEVICE/*` gives them.
+pub(crate) fn stream(out: &Path, device: &str) -> Vec<u8> {
+    let dir = out.join(device);
+    let read = |name: &String| fs::read(dir.join(name)).unwrap();
+    frames(&dir).iter().flat_map(read).collect()
+}
+
+/// Waits until a device has at least so many frames.
+#[track_caller]
+pub(crate) fn wait_for_frames(out: &Path, device: &str, least: usize) {
+    let start = Instant::now();
+    while frames(&out.join(device)).len() < least {
+        assert!(start.elapsed() < LIMIT, "{device} has no {least} frames");
+        // A file gives no event to others.
+        thread::sleep(POLL);
+    }
+}
+
+/// Fails unless the device has exactly the frames `0..count` of its synthetic input.
+#[track_caller]
+pub(crate) fn check_synthetic(out: &Path, device: &str, index: usize, input: &str, count: usize) {
+    let dir = out.join(device);
+    let names = frames(&dir);
+    let expected: Vec<String> = (0..count).map(|n| format!("{n:012}")).collect();
+    assert_eq!(names, expected, "the frames of {device}");
+    let (index, number) = (index.to_string(), count.to_string());
+    let words = [
+        "checksums",
+        "--input",
+        input,
+        "--device-index",
+        &index,
+        "--device",
+        device,
+        "--frames",
+        &number,
+    ];
+    let expected = run(words).expect(0).stdout;
+    for (name, checksum) in names.iter().zip(expected.lines()) {
+        let bytes = fs::read(dir.join(name)).unwrap();
+        let seen = format!("{:08x}", crc32c::crc32c(&bytes));
+        assert_eq!(seen, checksum, "frame {name} of {device}");
+    }
+}
+
+/// Runs ffmpeg with these words; its stdout.
+#[track_caller]
+pub(crate) fn ffmpeg(words: &[&str]) -> Vec<u8> {
+    let output = Command::new("ffmpeg")
+        .args(["-v", "error", "-nostdin", "-y"])
+        .args(words)
+        .output()
+        .expect("the tests need ffmpeg (Debian: apt-get install ffmpeg)");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ffmpeg {words:?}: {said}");
+    output.stdout
+}
+
+/// A compressed clip with much detail, different for each `seed`.
+pub(crate) fn clip(dir: &Path, name: &str, seed: u32, frames: u32) -> PathBuf {
+    let path = dir.join(name);
+    let source = format!("mandelbrot=s=192x144:r=25:start_scale={}", 3 + seed);
+    let noise = format!("noise=alls=20:allf=t:all_seed={seed}");
+    let frames = frames.to_string();
+    let words = [
+        "-f",
+        "lavfi",
+        "-i",
+        &source,
+        "-vf",
+        &noise,
+        "-frames:v",
+        &frames,
+        "-c:v",
+        "libx264",
+        "-preset",
+        "ultrafast",
+        "-pix_fmt",
+        "yuv420p",
+    ];
+    ffmpeg(&[&words[..], &[path.to_str().unwrap()]].concat());
+    path
+}
+
+/// What ffmpeg makes of a clip.
+pub(crate) fn decoded(path: &Path) -> Vec<u8> {
+    ffmpeg(&["-i", path.to_str().unwrap(), "-f", "rawvideo", "-"])
+}
+
+/// Fails with lengths and place, not with megabytes of numbers.
+#[track_caller]
+pub(crate) fn assert_same(seen: &[u8], expected: &[u8]) {
+    assert_eq!(seen.len(), expected.len(), "number of bytes");
+    let differs = seen.iter().zip(expected).position(|(a, b)| a != b);
+    assert_eq!(differs, None, "first byte that differs");
+}

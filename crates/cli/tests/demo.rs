@@ -1,0 +1,188 @@
+//! `catchment demo`: what a stranger runs first.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
+mod common;
+
+use common::{Finished, LIMIT, POLL, Running, catchment, finish, frames, signal};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Instant;
+
+fn demo(tmp: &Path, words: &[&str]) -> Command {
+    let mut command = catchment();
+    command.arg("demo").args(words).env("TMPDIR", tmp);
+    command
+}
+
+#[track_caller]
+fn number(summary: &Value, key: &str) -> f64 {
+    summary[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{key} is no number in {summary:#}"))
+}
+
+#[test]
+fn twelve_cameras_arrive_through_one_queue_pair() {
+    let tmp = tempfile::tempdir().unwrap();
+    let finished = finish(&mut demo(tmp.path(), &["--json", "--seconds", "2"])).expect(0);
+    let lines: Vec<&str> = finished.stdout.lines().collect();
+    assert_eq!(lines.len(), 1, "stdout is one JSON object: {finished:#?}");
+    let summary = finished.last_json();
+    let sent = number(&summary, "frames_sent");
+    // 12 x 25 x 2 = 600 where the machine has time; never more.
+    assert!(sent > 0.0 && sent <= 600.0, "{summary:#}");
+    for (key, expected) in [
+        ("devices", 12.0),
+        ("queue_pairs", 1.0),
+        ("frames_received", sent),
+        ("frames_verified", sent),
+        ("frames_lost", 0.0),
+        ("frames_dropped", 0.0),
+    ] {
+        assert_eq!(number(&summary, key), expected, "{key} in {summary:#}");
+    }
+    for key in [
+        "throughput_bytes_per_s",
+        "latency_us_p50",
+        "latency_us_p99",
+        "latency_us_p999",
+        "cpu_percent_source",
+        "cpu_percent_collector",
+        "seconds",
+        "rate_asked",
+        "rate_achieved",
+    ] {
+        assert!(number(&summary, key) >= 0.0, "{key} in {summary:#}");
+    }
+    assert_eq!(summary["provider"], "shm");
+    let out = Path::new(summary["out_dir"].as_str().unwrap());
+    assert!(out.starts_with(tmp.path()), "{}", out.display());
+    for i in 0..12 {
+        let kept = frames(&out.join(format!("cam{i:02}")));
+        assert!(
+            (1..=25).contains(&kept.len()),
+            "cam{i:02} has {} frames",
+            kept.len()
+        );
+    }
+    let again = finish(&mut demo(tmp.path(), &["--json", "--seconds", "0.2"])).expect(0);
+    assert_ne!(again.last_json()["out_dir"], summary["out_dir"]);
+    assert!(
+        !out.exists(),
+        "the next demo removes the frames of the one before"
+    );
+}
+
+#[test]
+fn many_devices_share_few_threads() {
+    let tmp = tempfile::tempdir().unwrap();
+    let words = [
+        "--json",
+        "--seconds",
+        "1",
+        "--devices",
+        "255",
+        "--format",
+        "64x48:gray",
+    ];
+    let finished = finish(demo(tmp.path(), &words).env("RUST_LOG", "info")).expect(0);
+    let summary = finished.last_json();
+    let sent = number(&summary, "frames_sent");
+    assert!(sent >= 255.0, "every device sends: {summary:#}");
+    assert_eq!(number(&summary, "frames_verified"), sent, "{summary:#}");
+    assert_eq!(number(&summary, "queue_pairs"), 1.0, "{finished:#?}");
+}
+
+#[test]
+fn as_fast_as_possible_stores_nothing_unless_told() {
+    let tmp = tempfile::tempdir().unwrap();
+    let words = ["--rate", "max", "--seconds", "0.5", "--no-dashboard"];
+    let finished = finish(&mut demo(tmp.path(), &words)).expect(0);
+    assert!(finished.stderr.contains("not stored"), "{finished:#?}");
+    assert!(
+        finished.stdout.contains("frames lost      0"),
+        "{finished:#?}"
+    );
+    assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn ctrl_c_ends_it_with_the_table() {
+    let tmp = tempfile::tempdir().unwrap();
+    let running = Running::start(&mut demo(tmp.path(), &["--seconds", "600"]));
+    wait_for_children(running.id(), 2);
+    wait_for_any_frame(tmp.path());
+    signal(running.id(), Signal::INT);
+    let Finished { stdout, .. } = running.finish().expect(0);
+    assert!(stdout.contains("frames lost      0"), "{stdout}");
+}
+
+#[test]
+fn nothing_survives_a_kill() {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut running = Running::start(&mut demo(tmp.path(), &["--seconds", "600"]));
+    let children = wait_for_children(running.id(), 2);
+    wait_for_any_frame(tmp.path());
+    running.kill();
+    let start = Instant::now();
+    for child in children {
+        while is_catchment(child) {
+            assert!(start.elapsed() < LIMIT, "process {child} outlives the demo");
+            // Processes of others give no event for their end.
+            thread::sleep(POLL);
+        }
+    }
+}
+
+fn wait_for_any_frame(tmp: &Path) {
+    let start = Instant::now();
+    let has_frames = || {
+        let demos = std::fs::read_dir(tmp).unwrap().flatten();
+        demos
+            .map(|demo| demo.path().join("cam00"))
+            .any(|dir| !frames(&dir).is_empty())
+    };
+    while !has_frames() {
+        assert!(start.elapsed() < LIMIT, "no frame");
+        // Files give no event to others.
+        thread::sleep(POLL);
+    }
+}
+
+/// The processes that `parent` started, once there are so many.
+fn wait_for_children(parent: u32, count: usize) -> Vec<u32> {
+    let start = Instant::now();
+    loop {
+        let children = children(parent);
+        if children.len() == count {
+            return children;
+        }
+        assert!(start.elapsed() < LIMIT, "{} children", children.len());
+        // Processes of others give no event for their start.
+        thread::sleep(POLL);
+    }
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    ids.filter(|id| stat(*id).is_some_and(|(of, _)| of == parent))
+        .collect()
+}
+
+/// Parent and state of a process.
+fn stat(id: u32) -> Option<(u32, char)> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let state = fields.next()?.chars().next()?;
+    Some((fields.next()?.parse().ok()?, state))
+}
+
+fn is_catchment(id: u32) -> bool {
+    let command = std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+    command.trim() == "catchment" && stat(id).is_some_and(|(_, state)| state != 'Z')
+}

@@ -1,0 +1,204 @@
+//! Sources and collectors that come, go and come back.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
+mod common;
+
+use common::{
+    Collector, Running, catchment, check_synthetic, frames, run, signal, wait_for_frames,
+};
+use rustix::process::Signal;
+use std::net::TcpListener;
+use std::path::Path;
+
+const INPUT: &str = "synthetic:64x48:rgb24";
+
+/// An address that nobody listens on.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+fn source(address: &str, device: &str, words: &[&str]) -> Running {
+    let mut command = catchment();
+    command.args(["send", "--json", "--input", INPUT, "--device", device]);
+    Running::start(command.args(words).arg(address))
+}
+
+#[test]
+fn two_sources_send_to_one_collector() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(dir.path());
+    let words = ["--rate", "max", "--frames", "200"];
+    let one = source(&collector.address, "one", &words);
+    let two = source(&collector.address, "two", &words);
+    one.finish().expect(0);
+    two.finish().expect(0);
+    check_synthetic(dir.path(), "one", 0, INPUT, 200);
+    check_synthetic(dir.path(), "two", 0, INPUT, 200);
+    let summary = collector.end();
+    assert_eq!(summary["queue_pairs"], 2, "{summary:#}");
+    assert_eq!(summary["frames_lost"], 0, "{summary:#}");
+}
+
+#[test]
+fn a_source_waits_for_its_collector() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let mut command = catchment();
+    command.args([
+        "send", "--input", INPUT, "--device", "early", "--frames", "20", "--rate", "max",
+    ]);
+    let source = Running::start(command.arg(&address));
+    // It says after a second that it waits; the collector must not come before.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let _collector = Collector::start_with(&address, &["--out", dir.path().to_str().unwrap()]);
+    let finished = source.finish().expect(0);
+    assert!(
+        finished.stderr.contains("waiting for a collector"),
+        "{finished:#?}"
+    );
+    check_synthetic(dir.path(), "early", 0, INPUT, 20);
+}
+
+/// Three collectors at one address, each ended in mid-stream except for the last.
+fn restart_collector(end: impl Fn(Collector)) {
+    const FRAMES: usize = 600;
+    let dir = tempfile::tempdir().unwrap();
+    let address = free_address();
+    let out = ["--out", dir.path().to_str().unwrap()];
+    let frames = FRAMES.to_string();
+    let source = source(&address, "cam", &["--rate", "150", "--frames", &frames]);
+    for after in [40, 150] {
+        let collector = Collector::start_with(&address, &out);
+        wait_for_frames(dir.path(), "cam", after);
+        end(collector);
+    }
+    let last = Collector::start_with(&address, &out);
+    let sent = source.finish().expect(0).last_json();
+    assert!(sent["reconnects"].as_u64() >= Some(1), "{sent:#}");
+    check_synthetic(dir.path(), "cam", 0, INPUT, FRAMES);
+    assert_eq!(last.end()["frames_lost"], 0);
+}
+
+#[test]
+fn a_collector_that_is_killed_in_mid_stream_leaves_no_gap() {
+    restart_collector(Collector::kill);
+}
+
+#[test]
+fn a_collector_that_ends_in_mid_stream_leaves_no_gap() {
+    restart_collector(|collector| drop(collector.end()));
+}
+
+#[test]
+fn a_source_that_is_killed_goes_on_where_its_frames_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(dir.path());
+    let mut first = source(&collector.address, "cam", &["--rate", "200"]);
+    wait_for_frames(dir.path(), "cam", 30);
+    first.kill();
+    let second = source(
+        &collector.address,
+        "cam",
+        &["--rate", "200", "--frames", "50"],
+    );
+    second.finish().expect(0);
+    let count = frames(&dir.path().join("cam")).len();
+    assert!(count >= 80, "{count} frames");
+    check_synthetic(dir.path(), "cam", 0, INPUT, count);
+}
+
+#[test]
+fn a_source_that_is_asked_to_end_delivers_what_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(dir.path());
+    let source = source(&collector.address, "cam", &["--rate", "100"]);
+    wait_for_frames(dir.path(), "cam", 5);
+    signal(source.id(), Signal::TERM);
+    let sent = source.finish().expect(0).last_json();
+    let count = sent["frames_sent"].as_u64().unwrap() as usize;
+    check_synthetic(dir.path(), "cam", 0, INPUT, count);
+}
+
+#[test]
+fn a_device_that_may_not_wait_drops_and_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(dir.path());
+    let words = ["--rate", "500", "--policy", "drop-newest", "--seconds", "3"];
+    let source = source(&collector.address, "cam", &words);
+    wait_for_frames(dir.path(), "cam", 5);
+    signal(collector.id(), Signal::STOP);
+    // Long enough to fill the eight blocks of the ring at 500 frames a second.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    signal(collector.id(), Signal::CONT);
+    let sent = source.finish().expect(0).last_json();
+    let dropped = sent["frames_dropped_newest"].as_u64().unwrap();
+    assert!(dropped > 0, "{sent:#}");
+    let summary = collector.end();
+    assert_eq!(summary["frames_lost"], 0, "{summary:#}");
+    assert_eq!(
+        summary["frames_received"], sent["frames_sent"],
+        "{summary:#}"
+    );
+    let skipped = summary["frames_skipped"].as_u64().unwrap();
+    assert!(
+        (1..=dropped).contains(&skipped),
+        "{dropped} dropped, {summary:#}"
+    );
+    check_numbers_rise(dir.path());
+}
+
+fn check_numbers_rise(out: &Path) {
+    let names = frames(&out.join("cam"));
+    let last: usize = names.last().unwrap().parse().unwrap();
+    assert!(
+        last >= names.len(),
+        "dropped frames leave their numbers out"
+    );
+}
+
+#[test]
+fn the_same_device_from_two_sources_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(dir.path());
+    let _first = source(&collector.address, "cam", &["--rate", "50"]);
+    wait_for_frames(dir.path(), "cam", 1);
+    let words = [
+        "send",
+        "--wait",
+        "4",
+        "--input",
+        INPUT,
+        "--device",
+        "cam",
+        &collector.address,
+    ];
+    let second = run(words).expect(3);
+    assert!(second.stderr.contains("cam"), "{second:#?}");
+}
+
+#[test]
+fn a_frame_may_be_larger_than_a_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(dir.path());
+    // 50 MB a frame; a block has at most 32 MiB.
+    let input = "synthetic:4096x3072:rgba";
+    let words = ["send", "--input", input, "--device", "big", "--frames", "3"];
+    let rest = ["--rate", "max", &collector.address];
+    run([&words[..], &rest[..]].concat()).expect(0);
+    check_synthetic(dir.path(), "big", 0, input, 3);
+}
+
+#[test]
+fn a_unix_socket_connects_them_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let socket = dir.path().join("c.sock");
+    let address = format!("unix:{}", socket.display());
+    let collector = Collector::start_with(&address, &["--out", out.to_str().unwrap()]);
+    let words = ["--rate", "max", "--frames", "10"];
+    source(&address, "cam", &words).finish().expect(0);
+    check_synthetic(&out, "cam", 0, INPUT, 10);
+    collector.end();
+    assert!(!socket.exists(), "the socket is removed at the end");
+}
