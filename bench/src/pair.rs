@@ -6,13 +6,12 @@ use std::{
     io::Read,
     os::{fd::OwnedFd, unix::net::UnixStream},
     process::{Child, Command, Stdio},
-    time::{Duration, Instant},
 };
 
 /// A pair that takes longer than this hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE_SECONDS: u32 = 120;
 /// A role that outlives the other one by this much hangs.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE_SECONDS: u32 = 5;
 
 /// Measures once, in two fresh processes.
 ///
@@ -29,8 +28,11 @@ pub(crate) fn run(job: &Job) -> Result<Outcome> {
 }
 
 /// Sleeps until both have closed their output. Polling would take time from the roles.
+///
+/// Patience is counted in short sleeps, not by the clock: a run that somebody stops and continues
+/// (SIGSTOP) has not hung meanwhile.
 fn wait_for_both(source: &RoleProcess, collector: &RoleProcess) -> Result<()> {
-    let mut deadline = Instant::now() + PATIENCE;
+    let mut sleeps_left = PATIENCE_SECONDS;
     let mut running = vec![source, collector];
     while !running.is_empty() {
         let mut fds: Vec<PollFd<'_>> = running
@@ -38,13 +40,16 @@ fn wait_for_both(source: &RoleProcess, collector: &RoleProcess) -> Result<()> {
             .filter_map(|role| role.0.stdout.as_ref())
             .map(|out| PollFd::new(out, PollFlags::empty()))
             .collect();
-        let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
+            tv_sec: 1,
+            tv_nsec: 0,
         };
         if poll(&mut fds, Some(&timeout))? == 0 {
-            bail!("a role hangs");
+            sleeps_left -= 1;
+            if sleeps_left == 0 {
+                bail!("a role hangs");
+            }
+            continue;
         }
         let ended: Vec<bool> = fds
             .iter()
@@ -52,7 +57,7 @@ fn wait_for_both(source: &RoleProcess, collector: &RoleProcess) -> Result<()> {
             .collect();
         let mut ended = ended.into_iter();
         running.retain(|_| !ended.next().unwrap_or(true));
-        deadline = deadline.min(Instant::now() + GRACE);
+        sleeps_left = sleeps_left.min(GRACE_SECONDS);
     }
     Ok(())
 }

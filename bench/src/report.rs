@@ -296,8 +296,8 @@ How it is measured:
 - Latency: half of the round trip of one block there and one block back, one at a time, by the
   same method for the cache line and for every mechanism. The answer goes out before the block is
   given back. For `memcpy` it is the duration of the copy.
-- Floor: how long a cache line takes from one core to the other. It wanders with where the
-  hypervisor puts the two cores (30 ns between threads of one core, 240 ns between cores), so it
+- Floor: how long a cache line takes from one core to the other. It wanders during a
+  run (about 30 or about 240 ns on our machine, probably where the hypervisor puts the cores), so it
   is measured between the same two processes directly before each latency batch, and the goal is
   held against the ratio of each batch to its floor.
 - CPU: getrusage of each process, over the throughput batches. A polling role has 100 % of its
