@@ -92,6 +92,24 @@ fn random_blocks(mode: Mode, count: u64) {
     assert_eq!(receiver.stats().hints_wrong, 0);
 }
 
+/// Whoever keeps up uses one slot again and again; whoever does not gets others.
+#[test]
+fn large_blocks_use_as_few_slots_as_they_need() {
+    let Pair {
+        sender, receiver, ..
+    } = &pair(Mode::InPlace, 80, 128 << 10);
+    for number in 0..100 {
+        let block = sender.reserve(0, 100_000).unwrap();
+        assert_eq!(block.slot(), 0);
+        block.commit(&whole(number, 100_000), false).unwrap();
+        drop(receiver.poll().unwrap().expect("a block"));
+    }
+    let many: Vec<_> = (0..80).map(|_| sender.reserve(0, 1).unwrap()).collect();
+    assert!(sender.reserve(0, 1).is_err());
+    let slots: std::collections::BTreeSet<u32> = many.iter().map(|b| b.slot()).collect();
+    assert_eq!(slots.len(), 80);
+}
+
 /// 100,000 blocks; `CATCHMENT_TEST_BLOCKS=1000000` makes it a million.
 #[test]
 fn s1_2_payloads_of_random_blocks_are_equal() {

@@ -13,6 +13,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// A scan of a large ring stops once it has found this many.
 const ENOUGH: u32 = LINE_BYTES;
 
+/// Blocks from this size on take the free slot of the lowest number, so that few slots are used
+/// while few are needed: those are still in the cache. Smaller blocks go round the ring, where the
+/// receiver expects them.
+const FEW_SLOTS_FROM_BYTES: u32 = 64 << 10;
+
 /// What the sender keeps for each slot beside its generation.
 #[derive(Debug, Default)]
 pub(super) struct SlotInfo {
@@ -29,8 +34,7 @@ pub(super) struct SlotInfo {
 pub(super) struct Slots {
     pub(super) generations: SenderSlots,
     pub(super) info: Box<[SlotInfo]>,
-    /// Free slots in the order in which they were released: about the order of the ring.
-    known: ArrayQueue<u32>,
+    known: Known,
     /// What `free[]` says about the releases that were noted.
     noted: ByteMirror,
     /// Where the next release is expected.
@@ -41,11 +45,8 @@ impl Slots {
     /// A fresh ring: all slots are free.
     pub(super) fn new(layout: &RingLayout) -> Slots {
         let blocks = layout.blocks();
-        let known = ArrayQueue::new(blocks as usize);
-        for slot in 0..blocks {
-            // The queue has room for all slots.
-            let _ = known.push(slot);
-        }
+        let known = Known::new(layout);
+        (0..blocks).for_each(|slot| known.put_back(slot));
         Slots {
             generations: SenderSlots::new(blocks),
             info: (0..blocks).map(|_| SlotInfo::default()).collect(),
@@ -57,18 +58,24 @@ impl Slots {
 
     #[inline]
     pub(super) fn known(&self) -> u32 {
-        self.known.len() as u32
+        self.known.len()
+    }
+
+    /// Whether the slot that comes back first should be used first.
+    #[inline]
+    pub(super) fn uses_few(&self) -> bool {
+        matches!(self.known, Known::Lowest(_))
     }
 
     #[inline]
     pub(super) fn take(&self) -> Option<u32> {
-        self.known.pop()
+        self.known.take()
     }
 
     /// Gives a slot back that was taken. Each slot is in the queue at most once, so it has room.
     #[inline]
     pub(super) fn put_back(&self, slot: u32) {
-        let _ = self.known.push(slot);
+        self.known.put_back(slot);
     }
 
     /// Asks the processor for the part of `free[]` where the next release is expected.
@@ -118,4 +125,65 @@ impl Slots {
         self.put_back(slot);
         true
     }
+}
+
+/// The free slots, in the order in which they are to be used.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "one a sender; a box would cost every claim a load"
+)]
+#[derive(Debug)]
+enum Known {
+    /// In the order in which they were released: about the order of the ring.
+    Round(ArrayQueue<u32>),
+    /// The lowest first: one bit a slot.
+    Lowest(Box<[AtomicU64]>),
+}
+
+impl Known {
+    fn new(layout: &RingLayout) -> Known {
+        let blocks = layout.blocks() as usize;
+        if layout.block_bytes() < FEW_SLOTS_FROM_BYTES {
+            return Known::Round(ArrayQueue::new(blocks));
+        }
+        let words = blocks.div_ceil(u64::BITS as usize);
+        Known::Lowest((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    fn len(&self) -> u32 {
+        match self {
+            Known::Round(queue) => queue.len() as u32,
+            Known::Lowest(words) => words
+                .iter()
+                .map(|word| word.load(Ordering::Relaxed).count_ones())
+                .sum(),
+        }
+    }
+
+    fn put_back(&self, slot: u32) {
+        match self {
+            // The queue has room for all slots.
+            Known::Round(queue) => drop(queue.push(slot)),
+            Known::Lowest(words) => {
+                let (word, bit) = (slot / u64::BITS, slot % u64::BITS);
+                words[word as usize].fetch_or(1 << bit, Ordering::Release);
+            }
+        }
+    }
+
+    fn take(&self) -> Option<u32> {
+        match self {
+            Known::Round(queue) => queue.pop(),
+            Known::Lowest(words) => (0..)
+                .zip(words)
+                .find_map(|(i, word)| Some(i * u64::BITS + take_lowest(word)?)),
+        }
+    }
+}
+
+/// Clears the lowest bit and says which it was.
+fn take_lowest(word: &AtomicU64) -> Option<u32> {
+    let without_lowest = |bits: u64| (bits != 0).then(|| bits & (bits - 1));
+    let before = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, without_lowest);
+    before.ok().map(u64::trailing_zeros)
 }

@@ -394,6 +394,11 @@ impl Shared {
 
     #[inline]
     fn take_slot(&self) -> Option<u32> {
+        if self.slots.uses_few() && self.data.is_in_place() {
+            // One line to look at, for a block of a thousand: worth it to use a slot again that is
+            // still in the cache.
+            self.look_at_free();
+        }
         let slot = self.slots.take();
         if slot.is_some() {
             self.look_ahead();
