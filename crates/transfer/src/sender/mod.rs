@@ -394,10 +394,10 @@ impl Shared {
 
     #[inline]
     fn take_slot(&self) -> Option<u32> {
-        if self.slots.uses_few() && self.data.is_in_place() {
+        if self.slots.uses_few() {
             // One line to look at, for a block of a thousand: worth it to use a slot again that is
             // still in the cache.
-            self.look_at_free();
+            self.refill();
         }
         let slot = self.slots.take();
         if slot.is_some() {
