@@ -162,7 +162,11 @@ impl Engine {
             let claimed = self.sessions().try_claim(registration.id, hello);
             match claimed {
                 Ok(()) => return Ok(()),
-                Err(refusal) if Instant::now() >= deadline => return Err(refusal),
+                Err(refusal)
+                    if refusal.code == RefusalCode::Superseded || Instant::now() >= deadline =>
+                {
+                    return Err(refusal);
+                }
                 Err(_) => tokio::time::sleep(HAND_OVER_LOOK).await,
             }
         }

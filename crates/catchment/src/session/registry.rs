@@ -24,14 +24,16 @@ impl Registry {
         Registry::default()
     }
 
-    /// Gives the devices of `hello` to `session`, a number that the caller never uses twice.
+    /// Gives the devices of `hello` to `session`, a number that the caller never uses twice: later
+    /// connections have higher ones.
     ///
     /// A device of the same source process (`instance`) moves over: its connection broke and the
     /// collector has not noticed yet. Returns the sessions that lost devices in this way, each
     /// once; revoke them with code `superseded`.
     ///
     /// # Errors
-    /// Another source process owns one of the devices. Nothing has changed then.
+    /// Another source process owns one of the devices, or a later session of the same one: this
+    /// one's source has given it up already. Nothing has changed then.
     pub fn claim(&mut self, session: u64, hello: &Hello) -> Result<Vec<u64>, Refusal> {
         let superseded = self.in_the_way(session, hello)?;
         let owner = Owner {
@@ -58,6 +60,9 @@ impl Registry {
             if owner.instance != hello.instance {
                 return Err(in_use(&device.name));
             }
+            if owner.session > session {
+                return Err(overtaken());
+            }
             if owner.session != session && !superseded.contains(&owner.session) {
                 superseded.push(owner.session);
             }
@@ -74,6 +79,14 @@ impl Registry {
     pub fn owner(&self, device: &DeviceName) -> Option<u64> {
         self.owners.get(device).map(|owner| owner.session)
     }
+}
+
+fn overtaken() -> Refusal {
+    Refusal::new(
+        RefusalCode::Superseded,
+        "a newer session of the same source has its devices",
+        "nothing: the newer session goes on",
+    )
 }
 
 fn in_use(device: &DeviceName) -> Refusal {
@@ -120,6 +133,16 @@ mod tests {
         registry.claim(1, &hello_of(7, &["a", "b"])).unwrap();
         assert_eq!(registry.claim(2, &hello_of(7, &["a", "b"])), Ok(vec![1]));
         registry.release(1);
+        assert_eq!(registry.owner(&"a".parse().unwrap()), Some(2));
+    }
+
+    /// An older connection whose Hello was held up must not take the devices back.
+    #[test]
+    fn a_session_that_was_overtaken_gets_nothing() {
+        let mut registry = Registry::new();
+        registry.claim(2, &hello_of(7, &["a"])).unwrap();
+        let refusal = registry.claim(1, &hello_of(7, &["a"])).unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Superseded);
         assert_eq!(registry.owner(&"a".parse().unwrap()), Some(2));
     }
 }
