@@ -157,3 +157,14 @@ impl fmt::Debug for Frame {
             .finish_non_exhaustive()
     }
 }
+
+/// Nanoseconds since 1970, as blocks carry them; 0 for earlier times.
+pub(crate) fn unix_ns(time: SystemTime) -> u64 {
+    let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH);
+    u64::try_from(since_epoch.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// [`unix_ns`] of this moment.
+pub(crate) fn now_unix_ns() -> u64 {
+    unix_ns(SystemTime::now())
+}

@@ -12,7 +12,7 @@ use crate::{
         message::{Hello, ProviderOffer, StreamGrant},
         path::{PathChoice, PathRules, PathSide, choose},
         refusal::{Refusal, RefusalCode},
-        registry::Registry,
+        registry::{Registry, superseded_refusal},
     },
 };
 use catchment_transfer::RingLayout;
@@ -99,7 +99,7 @@ impl Sessions {
         for tell in older.iter().filter_map(|id| self.running.get(id)) {
             tell.send_if_modified(|refusal| {
                 let first = refusal.is_none();
-                refusal.get_or_insert_with(superseded);
+                refusal.get_or_insert_with(superseded_refusal);
                 first
             });
         }
@@ -109,14 +109,6 @@ impl Sessions {
             "wait; if it lasts, look why the collector's sink does not take frames",
         ))
     }
-}
-
-fn superseded() -> Refusal {
-    Refusal::new(
-        RefusalCode::Superseded,
-        "a newer session of the same source has its devices",
-        "nothing: the newer session goes on",
-    )
 }
 
 impl Engine {

@@ -5,16 +5,13 @@
 use super::{block::HeldBlock, device::Device};
 use crate::{
     Frame,
-    frame::FrameBytes,
+    frame::{FrameBytes, now_unix_ns},
     sink::{Rejected, SinkError},
 };
 use crossbeam_queue::SegQueue;
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::{SystemTime, UNIX_EPOCH},
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 /// Frames that a worker takes from one stream before it looks at others.
@@ -203,7 +200,7 @@ impl Stream {
     }
 
     fn offer(&self, assembly: &mut Assembly, frame: Frame) -> Step {
-        match self.device.deliver(frame, now_ns()) {
+        match self.device.deliver(frame, now_unix_ns()) {
             Ok(()) => {
                 self.delivered.fetch_add(1, Ordering::Relaxed);
                 self.done();
@@ -230,9 +227,4 @@ enum Step {
     Done,
     Stalled,
     Empty,
-}
-
-fn now_ns() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
-    since_epoch.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX))
 }

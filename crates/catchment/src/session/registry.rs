@@ -61,7 +61,7 @@ impl Registry {
                 return Err(in_use(&device.name));
             }
             if owner.session > session {
-                return Err(overtaken());
+                return Err(superseded_refusal());
             }
             if owner.session != session && !superseded.contains(&owner.session) {
                 superseded.push(owner.session);
@@ -81,7 +81,8 @@ impl Registry {
     }
 }
 
-fn overtaken() -> Refusal {
+/// What a session is told whose source has gone on to a newer one.
+pub(crate) fn superseded_refusal() -> Refusal {
     Refusal::new(
         RefusalCode::Superseded,
         "a newer session of the same source has its devices",

@@ -5,13 +5,14 @@ use super::{
     link::{Link, Reserve},
     shared::{DeviceState, Shared},
 };
+use crate::frame::{now_unix_ns, unix_ns};
 use crate::{observe::DropCause, session::message::Policy};
 use catchment_transfer::{BlockMeta, CommitError, WriteBlock};
 use catchment_verbs::mem::VolatileSlice;
 use std::{
     io,
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// How long a filling thread sleeps at most before it looks again whether the link lives.
@@ -238,7 +239,7 @@ impl FrameWriter<'_> {
 
     /// Says when the frame was captured; without this it is the moment of its first byte.
     pub fn set_capture_time(&mut self, time: SystemTime) {
-        self.capture_time_ns = Some(nanoseconds(time));
+        self.capture_time_ns = Some(unix_ns(time));
     }
 
     /// Whether the frame will be dropped whatever is written, so that filling it is a waste.
@@ -284,7 +285,7 @@ impl FrameWriter<'_> {
             });
         }
         let device = self.device;
-        let captured_ns = self.capture_time_ns.unwrap_or_else(now_ns);
+        let captured_ns = self.capture_time_ns.unwrap_or_else(now_unix_ns);
         let packet_number = match self.target {
             Target::Block(block, link) => device.commit(block, &link, captured_ns)?,
             Target::Staged(bytes) => device.stage(bytes, captured_ns)?,
@@ -320,7 +321,7 @@ impl FrameWriter<'_> {
 
     /// Notes the time if these are the first bytes.
     fn stamp(&mut self) {
-        self.capture_time_ns.get_or_insert_with(now_ns);
+        self.capture_time_ns.get_or_insert_with(now_unix_ns);
     }
 
     pub(super) fn put(&mut self, data: &[u8]) {
@@ -348,13 +349,4 @@ impl io::Write for FrameWriter<'_> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-fn now_ns() -> u64 {
-    nanoseconds(SystemTime::now())
-}
-
-fn nanoseconds(time: SystemTime) -> u64 {
-    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
 }
