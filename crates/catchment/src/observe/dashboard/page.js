@@ -280,9 +280,7 @@ function showPath(paths) {
     const name = document.createElement('b');
     name.textContent = p.provider;
     const item = document.createElement('span');
-    // Most reasons begin with the name.
-    const reason = p.reason.startsWith(`${p.provider}: `) ? p.reason.slice(p.provider.length + 2) : p.reason;
-    item.append(name, ` – ${reason}`, used.length > 1 ? ` (${p.sessions_open})` : '');
+    item.append(name, ` – ${p.reason}`, used.length > 1 ? ` (${p.sessions_open})` : '');
     return item;
   });
   const key = shown.map((item) => item.textContent).join(';');
