@@ -13,6 +13,7 @@ fn endpoint(last: u8) -> Endpoint {
         gid: Gid(gid),
         qpn: 17,
         psn: 0x00ff_ffff,
+        net: None,
     }
 }
 
