@@ -176,10 +176,12 @@ impl Engine {
         let collector = PathSide {
             host: &self.host,
             providers: &ours,
+            missing: &[],
         };
         let source = PathSide {
             host: &hello.host,
             providers: &hello.providers,
+            missing: &[],
         };
         choose(collector, source, &self.rules).map_err(|error| error.refusal())
     }
