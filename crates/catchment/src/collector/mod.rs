@@ -23,13 +23,14 @@ use crate::{
             Address, AddressError, BindError, Listener, ListenerConfig, Rejected, ServerSecurity,
         },
         path::{PathError, PathRules},
+        providers::Providers,
         refusal::{Refusal, RefusalCode},
         tls::{TlsError, TlsFiles, server_config},
     },
     sink::{CallbackSink, NullSink, Sink},
 };
 pub(crate) use block::HeldBlock;
-use catchment_provider_shm::ShmProvider;
+use catchment_provider_roce::RoceOptions;
 use catchment_verbs::{Context, ModifyError, Provider, VerbsError};
 use device::Devices;
 use engine::{Engine, Sessions};
@@ -58,6 +59,7 @@ pub struct CollectorBuilder {
     ring_bytes_max: u64,
     ring_bytes_total: u64,
     rules: PathRules,
+    roce: RoceOptions,
 }
 
 impl CollectorBuilder {
@@ -145,6 +147,12 @@ impl CollectorBuilder {
         CollectorBuilder { rules, ..self }
     }
 
+    /// Settings of the RoCEv2 devices that it may open.
+    #[must_use]
+    pub fn roce(self, roce: RoceOptions) -> CollectorBuilder {
+        CollectorBuilder { roce, ..self }
+    }
+
     /// Listens, and returns when sources can connect.
     ///
     /// # Errors
@@ -167,9 +175,8 @@ impl CollectorBuilder {
         let workers = Workers::start(self.workers)
             .map_err(|e| CollectorError::Os("start a worker thread", e))?;
         let engine = Arc::new(Engine {
-            providers: vec![("shm", open_shm()?)],
+            providers: Providers::new(self.rules, self.roce),
             host: Host::read()?,
-            rules: self.rules,
             lease: self.lease,
             ring_bytes_max: self.ring_bytes_max,
             rings: RingBudget::new(self.ring_bytes_total),
@@ -222,11 +229,6 @@ fn runtime() -> Result<tokio::runtime::Runtime, CollectorError> {
         .map_err(|e| CollectorError::Os("start the control thread", e))
 }
 
-fn open_shm() -> Result<Arc<dyn Context>, CollectorError> {
-    let provider = ShmProvider::new();
-    Ok(provider.open("shm0")?)
-}
-
 fn on_rejected(metrics: Arc<CollectorMetrics>) -> crate::session::io::OnRejected {
     Arc::new(move |rejected: &Rejected| metrics.session_refused(rejected.reason.label()))
 }
@@ -277,6 +279,7 @@ impl Collector {
             ring_bytes_max: 1 << 30,
             ring_bytes_total: half_of_memory(),
             rules: PathRules::default(),
+            roce: RoceOptions::default(),
         }
     }
 

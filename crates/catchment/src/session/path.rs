@@ -1,6 +1,6 @@
 //! Choice of the provider between two peers. Pure: the same facts give the same choice.
 //!
-//! The order without rules is that of [`KNOWN_PROVIDERS`]. What the rules name is obeyed or refused
+//! The order without rules is that in which the source offers, by default [`KNOWN_PROVIDERS`]. What the rules name is obeyed or refused
 //! with a reason, and the reason of a choice says why no better one was taken: nothing is silently
 //! slower.
 
@@ -149,6 +149,18 @@ pub fn choose(
 }
 
 impl PathRules {
+    /// The known providers that these rules allow, in the order of preference.
+    pub fn order(&self) -> Vec<&'static str> {
+        let allowed = |name: &&str| {
+            let named = |list: &[String]| list.iter().any(|entry| entry == name);
+            !named(&self.forbid) && (self.require.is_empty() || named(&self.require))
+        };
+        let place = |name: &&str| self.prefer.iter().position(|entry| entry == name);
+        let mut names: Vec<_> = KNOWN_PROVIDERS.into_iter().filter(allowed).collect();
+        names.sort_by_key(|name| place(name).unwrap_or(usize::MAX));
+        names
+    }
+
     /// Checks the names.
     ///
     /// # Errors
@@ -171,13 +183,13 @@ impl PathRules {
     }
 }
 
-/// Names in the order of trial: preferred ones, known ones, then what only the source has (to
-/// give a reason against each of them).
+/// Names in the order of trial: those that the collector prefers, then as the source offers them,
+/// then what only the collector knows (to give a reason against each of them).
 fn candidates(source: PathSide<'_>, rules: &PathRules) -> Vec<String> {
     let offered = source.providers.iter().map(|offer| offer.name.clone());
     let known = KNOWN_PROVIDERS.iter().map(|&name| name.to_owned());
     let mut names: Vec<String> = Vec::new();
-    for name in rules.prefer.iter().cloned().chain(known).chain(offered) {
+    for name in rules.prefer.iter().cloned().chain(offered).chain(known) {
         if !names.contains(&name) {
             names.push(name);
         }
