@@ -6,7 +6,7 @@ use rustix::{
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     process::{Command, Output},
     thread,
 };
@@ -68,6 +68,21 @@ impl Namespace {
         };
         namespace.ip(&["link", "set", "lo", "up"])?;
         Ok(namespace)
+    }
+
+    /// A path by which other programs of this host reach the namespace, while this value lives.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())
+    }
+
+    /// The namespace that another process has a [`Namespace::path`] to.
+    ///
+    /// # Errors
+    /// [`NetnsError::Os`].
+    pub fn open(path: &str) -> Result<Namespace, NetnsError> {
+        let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(os("open of a namespace"))?;
+        Ok(Namespace { fd })
     }
 
     /// Runs `work` on a thread inside. Sockets that it opens stay inside, and so do processes that
@@ -156,7 +171,7 @@ impl VethPair {
         let (left, right) = (Namespace::new()?, Namespace::new()?);
         let mtu_text = mtu.to_string();
         // The other end is named by a descriptor of this process, which needs no name anywhere.
-        let peer = descriptor_path(&right)?;
+        let peer = right.path();
         left.ip(&[
             "link", "add", INTERFACE, "mtu", &mtu_text, "type", "veth", "peer", "name", INTERFACE,
             "mtu", &mtu_text, "netns", &peer,
@@ -192,11 +207,4 @@ impl VethPair {
         }
         Ok(())
     }
-}
-
-/// A path by which `ip` reaches the namespace.
-fn descriptor_path(namespace: &Namespace) -> Result<String, NetnsError> {
-    use std::os::fd::AsRawFd;
-    let pid = std::process::id();
-    Ok(format!("/proc/{pid}/fd/{}", namespace.fd.as_raw_fd()))
 }
