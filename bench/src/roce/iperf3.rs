@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 /// What iperf3 writes at a time by default.
 pub(crate) const CHUNK_BYTES: usize = 128 << 10;
 const PORT: &str = "5201";
-/// Beyond the time of the measurement: then it hangs.
-const GRACE_SECONDS: f64 = 20.0;
+/// An end that does not answer has failed after this.
+const CONNECT_TIMEOUT_MS: &str = "5000";
 
 /// Makes sure that it is installed.
 ///
@@ -32,7 +32,6 @@ pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
     let mut server = start(
         &pair.right,
         "the iperf3 server",
-        job,
         &["-s", "-1", "-p", PORT, "-A", &core, "--forceflush"],
     )?;
     server.wait_for("listening")?;
@@ -41,21 +40,32 @@ pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
     let client = start(
         &pair.left,
         "the iperf3 client",
-        job,
-        &["-c", &to, "-p", PORT, "-t", &seconds, "-A", &cores, "-J"],
+        &[
+            "-c",
+            &to,
+            "-p",
+            PORT,
+            "-t",
+            &seconds,
+            "-A",
+            &cores,
+            "-J",
+            "--connect-timeout",
+            CONNECT_TIMEOUT_MS,
+        ],
     )?;
     let report = client.finish()?;
     server.finish()?;
     read(&report).with_context(|| format!("iperf3 printed {report}"))
 }
 
-fn start(at: &Namespace, name: &'static str, job: &Job, words: &[&str]) -> Result<Running> {
-    let limit = (job.seconds.ceil() + GRACE_SECONDS).to_string();
-    let mut command = Command::new("timeout");
-    command
-        .args(["--signal=KILL", &limit, "iperf3"])
-        .args(words);
-    at.run(|| Running::start(name, &mut command))?
+/// Starts it in a namespace; it ends with this process, even if that is killed.
+fn start(at: &Namespace, name: &'static str, words: &[&str]) -> Result<Running> {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "nsenter"]);
+    command.arg(format!("--net={}", at.path()));
+    command.arg("iperf3").args(words);
+    Running::start(name, &mut command)
 }
 
 /// Rate and CPU time out of the JSON report of the client.

@@ -28,14 +28,14 @@ pub(super) fn run(job: &Job) -> Result<Received> {
             seen.newest = Some(bth.psn);
             Ok(())
         })?;
-        begun.get_or_insert_with(|| (sys::monotonic_ns(), sys::process_cpu_ns()));
         if seen.packets > before {
             last = (sys::monotonic_ns(), sys::process_cpu_ns());
+            begun.get_or_insert(last);
         }
-        if let Some(newest) = seen.newest {
-            end.push_ack(newest, seen.over)?;
-            end.flush()?;
-        }
+        // Before the first packet: all up to the one before it.
+        let newest = seen.newest.unwrap_or(Psn::new(Psn::MASK));
+        end.push_ack(newest, seen.over)?;
+        end.flush()?;
     }
     let (wall_ns, cpu_ns) = begun.unwrap_or(last);
     Ok(Received {

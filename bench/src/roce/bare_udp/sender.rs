@@ -9,13 +9,14 @@ use std::time::Duration;
 const BURST_BYTES: usize = 4 * 61_440;
 /// Without an acknowledgement for so long, what is on its way counts as lost.
 const LOST_AFTER: Duration = Duration::from_millis(50);
-/// How often the end is announced before the receiver counts as gone.
-const GOODBYES_MAX: usize = 100;
+/// How often the receiver is told something before it counts as gone.
+const ATTEMPTS_MAX: usize = 100;
 
 /// Sends for the time of the job.
 pub(super) fn run(job: &Job) -> Result<Sent> {
     let mut end = End::open(job)?;
     let mut flow = Flow::new(job);
+    exchange(&mut end, false)?;
     let cpu_ns = sys::process_cpu_ns();
     let deadline_ns = sys::monotonic_ns() + (job.seconds * 1e9) as u64;
     while sys::monotonic_ns() < deadline_ns {
@@ -23,7 +24,7 @@ pub(super) fn run(job: &Job) -> Result<Sent> {
         flow.send_burst(&mut end)?;
     }
     let cpu_ns = sys::process_cpu_ns() - cpu_ns;
-    flow.say_goodbye(&mut end)?;
+    exchange(&mut end, true)?;
     Ok(Sent {
         packets: flow.sent,
         cpu_ns,
@@ -77,24 +78,26 @@ impl Flow {
         }
         end.flush()
     }
+}
 
-    /// Tells the receiver that this was all, until it says that it knows.
-    fn say_goodbye(&mut self, end: &mut End) -> Result<()> {
-        for _ in 0..GOODBYES_MAX {
-            end.push_ack(Psn::new(0), true)?;
-            end.flush()?;
-            let mut known = false;
-            while end.receive(LOST_AFTER, |_, packet| {
-                known |= packet.headers.bth.solicited;
+/// Tells the receiver that the measurement begins, or is over, until it says that it knows. The
+/// first packets also make the kernel look for the neighbour, which would cost a window.
+fn exchange(end: &mut End, over: bool) -> Result<()> {
+    for _ in 0..ATTEMPTS_MAX {
+        end.push_ack(Psn::new(0), over)?;
+        end.flush()?;
+        let mut known = false;
+        while !known
+            && end.receive(LOST_AFTER, |_, packet| {
+                known |= packet.headers.bth.solicited == over;
                 Ok(())
-            })? && !known
-            {}
-            if known {
-                return Ok(());
-            }
+            })?
+        {}
+        if known {
+            return Ok(());
         }
-        bail!("the receiver does not answer the end of the measurement")
     }
+    bail!("the receiver does not answer")
 }
 
 const _: () = assert!(REGION_BYTES.is_multiple_of(MESSAGE_BYTES));
