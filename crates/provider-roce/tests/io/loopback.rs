@@ -5,9 +5,9 @@ use catchment_provider_roce::io::{
     SendBatch, SocketOptions, SocketSet, UdpSocket, Waiter, Watched, gso_self_test, probe_path,
     send_gso_probe,
 };
-use catchment_roce::wire::PathMtu;
+use catchment_roce::wire::{NetHeader, PathMtu, icrc, net::Ipv4Id};
 use catchment_verbs::mem::{MemError, Region, RegionOptions};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 const BOTH: [&str; 2] = ["127.0.0.1", "::1"];
 
@@ -316,6 +316,30 @@ fn trains_are_numbered_as_the_icrc_expects_and_packets_alone_are_not() {
     let short = std::time::Duration::from_millis(50);
     let verdict = observer.observe(8, short).unwrap();
     assert_eq!(verdict, GsoVerdict::Wrong { right: 1, sent: 8 });
+}
+
+/// The receiver solves for the identification, so it would take a wrong one too: here it is given.
+#[test]
+fn the_icrc_of_a_train_covers_the_number_of_each_packet() {
+    for gso in [true, false] {
+        let options = SocketOptions {
+            gso,
+            ..SocketOptions::default()
+        };
+        let mut link = Link::at("127.0.0.1", &options);
+        let (from, to) = (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
+        let mut net = NetHeader::v4(from, to, link.tx.local().port());
+        net.dst_port = link.rx.local().port();
+        link.send(0, &[1000, 1000, 1000, 1000, 12]);
+        wait_for(&mut link.ring, &link.rx);
+        for (i, packet) in link.ring.packets().enumerate() {
+            let (transport, received) = icrc::split(packet.bytes).unwrap();
+            let id = if gso { i as u16 } else { 0 };
+            let net = net.with_ipv4_id(Ipv4Id::new(id));
+            icrc::verify(&net, transport, received).unwrap();
+        }
+        assert_eq!(link.ring.packets().count(), 5);
+    }
 }
 
 #[test]
