@@ -1,9 +1,9 @@
 //! Over loopback, both families.
 use crate::support::{Link, PATIENCE, bind, head};
 use catchment_provider_roce::io::{
-    BindError, Full, GsoObserver, GsoVerdict, IcrcCheck, IcrcError, Piece, RecvRing, Route,
-    SendBatch, SocketOptions, SocketSet, UdpSocket, Waiter, Watched, gso_self_test, probe_path,
-    send_gso_probe,
+    BindError, Full, GsoObserver, GsoVerdict, IcrcCheck, IcrcError, MAX_PIECES, Piece, RecvRing,
+    Route, SendBatch, SocketOptions, SocketSet, UdpSocket, Waiter, Watched, gso_self_test,
+    probe_path, send_gso_probe,
 };
 use catchment_roce::wire::{NetHeader, PathMtu, icrc, net::Ipv4Id};
 use catchment_verbs::mem::{MemError, Region, RegionOptions};
@@ -215,6 +215,46 @@ fn a_full_batch_and_bad_pieces_are_refused() {
     assert!(matches!(full, Err(Full::NoRoom { packets: 2 })), "{full:?}");
     assert_eq!(batch.flush(&socket).packets, 2);
     batch.push(&route, head, &[piece(0, 8)]).unwrap();
+}
+
+#[test]
+fn scattered_payloads_are_gathered_and_have_a_limit() {
+    let region = Region::alloc(1 << 16, RegionOptions::default()).unwrap();
+    region.whole().fill(9).unwrap();
+    let piece = |i| Piece {
+        region: &region,
+        offset: i * 100,
+        bytes: 8,
+    };
+    let pieces: Vec<_> = (0..=MAX_PIECES).map(piece).collect();
+    let mut link = Link::at("::1", &SocketOptions::default());
+    let (head, bytes) = head(1, MAX_PIECES * 8);
+    let head = &head[..bytes];
+    let refused = link.batch.push(&link.route, head, &pieces);
+    assert!(
+        matches!(refused, Err(Full::Scattered { pieces: 33 })),
+        "{refused:?}"
+    );
+    // More gather entries than one message may have: two messages.
+    for _ in 0..40 {
+        let all = &pieces[..MAX_PIECES];
+        link.batch.push(&link.route, head, all).unwrap();
+    }
+    assert_eq!(link.batch.flush(&link.tx).packets, 40);
+    assert_eq!(link.batch.counters().messages, 2);
+    assert_eq!(link.batch.counters().gso_fallbacks, 0);
+    let mut seen = 0;
+    while seen < 40 {
+        wait_for(&mut link.ring, &link.rx);
+        for packet in link.ring.packets() {
+            IcrcCheck::new().check(&packet).unwrap();
+            assert_eq!(
+                packet.bytes[bytes..bytes + MAX_PIECES * 8],
+                [9; MAX_PIECES * 8]
+            );
+            seen += 1;
+        }
+    }
 }
 
 #[test]
