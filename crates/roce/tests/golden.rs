@@ -1,5 +1,7 @@
 //! Golden packets: the kernel's, a prototype's and an independent encoder's.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod common;
 
 use catchment_roce::wire::datagram::{self, OpenError};
@@ -11,6 +13,7 @@ use catchment_roce::wire::{
 use common::{CAPTURED, COMPUTED, Vector, number, vectors};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 fn all() -> Vec<Vector> {
     vectors(CAPTURED)
@@ -322,5 +325,22 @@ fn every_opcode_has_golden_packets_over_both_versions_of_ip() {
             .collect();
         let expected: BTreeSet<u8> = Opcode::ALL.iter().map(|opcode| *opcode as u8).collect();
         assert_eq!(there, expected, "IPv4: {ipv4}");
+    }
+}
+
+#[test]
+fn the_golden_packets_are_in_the_fuzz_corpus() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/fuzz/corpus/roce");
+    let files = std::fs::read_dir(&folder).unwrap();
+    let there: BTreeSet<Vec<u8>> = files
+        .map(|file| std::fs::read(file.unwrap().path()).unwrap())
+        .collect();
+    // Long payloads teach a fuzzer nothing.
+    for vector in all().iter().filter(|vector| vector.packet.len() <= 400) {
+        assert!(
+            there.contains(&vector.packet),
+            "{} is missing",
+            vector.label
+        );
     }
 }

@@ -1,5 +1,7 @@
 //! The golden packets, read from their files.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 use catchment_roce::wire::net::{Ip, NetHeader};
 use serde_json::Value;
 use std::path::Path;
