@@ -24,6 +24,11 @@ const PROGRAMS: &[Program] = &[
         package: "iproute2",
         used_for: "network namespaces",
     },
+    Program {
+        name: "tshark",
+        package: "tshark",
+        used_for: "a second reader of our packets",
+    },
 ];
 
 /// Parts of the Rust toolchain: the subcommand of cargo, and what rustup calls it.
