@@ -111,7 +111,8 @@ impl Wqe {
         let bytes = self.bytes_of(index, 1, shape.mtu);
         let (opcode, reth) = match self.op {
             SendOp::Write(remote) | SendOp::WriteImm(remote, _) => {
-                let train = shape.layout == WriteLayout::Train;
+                let is_plain = matches!(self.op, SendOp::Write(_));
+                let train = is_plain && shape.layout == WriteLayout::Train;
                 let position = Position::of(index, self.packets);
                 let position = if train { Position::Only } else { position };
                 let last = index + 1 == self.packets;
