@@ -3,7 +3,7 @@ use crate::{
     RoceOptions,
     dirty::DirtySet,
     engine::Engine,
-    io::{UdpSocket, Waiter, Waker},
+    io::{UdpSocket, Waiter, Waker, gid_of},
     keys::KeyTable,
 };
 use catchment_roce::wire::PathMtu;
@@ -15,7 +15,7 @@ use std::{
         Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Events kept for an application that does not ask for them; the oldest go first.
@@ -37,8 +37,12 @@ pub(crate) struct Device {
     keys: RwLock<KeyTable>,
     events: Mutex<VecDeque<AsyncEvent>>,
     ids: AtomicU64,
+    /// A queue pair was changed: a turn is due.
+    changed: AtomicBool,
     /// The engine thread sleeps, or is about to: wake it.
     sleeping: AtomicBool,
+    /// Until when it sleeps at most.
+    sleeps_until_ns: AtomicU64,
     waker: Waker,
     stop: AtomicBool,
     /// When an application thread last did the engine's work.
@@ -56,7 +60,7 @@ impl Device {
     ) -> Result<Device, VerbsError> {
         let secret = [random()?, random()?, random()?, random()?];
         Ok(Device {
-            gid: Gid::from_ip(socket.local().ip()),
+            gid: gid_of(socket.local().ip()),
             local: socket.local(),
             path_mtu,
             caps,
@@ -68,7 +72,9 @@ impl Device {
             keys: RwLock::new(KeyTable::new(secret)),
             events: Mutex::default(),
             ids: AtomicU64::new(1),
+            changed: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
+            sleeps_until_ns: AtomicU64::new(0),
             waker: waiter.waker(),
             stop: AtomicBool::new(false),
             helped_ns: AtomicU64::new(0),
@@ -143,6 +149,12 @@ impl Device {
         }
     }
 
+    /// After a change of a queue pair: the engine looks after it soon.
+    pub(crate) fn kick_after_change(&self) {
+        self.changed.store(true, Ordering::Release);
+        self.kick();
+    }
+
     /// With [`RoceOptions::inline_polling`]: does a turn of the engine, if no other thread does;
     /// whether it did.
     #[inline]
@@ -155,7 +167,12 @@ impl Device {
         };
         let now_ns = self.now_ns();
         self.helped_ns.store(now_ns, Ordering::Relaxed);
-        engine.turn(self, now_ns);
+        let next_ns = engine.turn(self, now_ns).next_ns;
+        drop(engine);
+        // The thread may have to do what this one began, if this one stops helping.
+        if next_ns.is_some_and(|next| next < self.sleeps_until_ns.load(Ordering::Relaxed)) {
+            self.kick();
+        }
         true
     }
 
@@ -165,10 +182,13 @@ impl Device {
     }
 
     /// The engine thread is about to sleep; false if it must not, because there is work.
-    pub(crate) fn begin_sleep(&self) -> bool {
+    pub(crate) fn begin_sleep(&self, timeout: Duration) -> bool {
+        let until = self.now_ns().saturating_add(timeout.as_nanos() as u64);
+        self.sleeps_until_ns.store(until, Ordering::Relaxed);
         self.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let may = !self.dirty.any() && !self.is_stopped();
+        let changed = self.changed.swap(false, Ordering::AcqRel);
+        let may = !changed && !self.dirty.any() && !self.is_stopped();
         if !may {
             self.end_sleep();
         }

@@ -8,7 +8,7 @@ use crate::{
     cq::{CqCore, Entry, OVERRUN},
     device::Device,
     keys::KeyTable,
-    request::InFlight,
+    request::{InFlight, PostedSend},
 };
 use catchment_roce::{self as roce, Input, Queue};
 use catchment_verbs::{
@@ -72,8 +72,8 @@ impl Engine {
 fn settle_one(entry: &mut QpEntry, device: &Device, keys: &KeyTable) -> Option<Arc<CqCore>> {
     let mut delivery = Delivery::default();
     deliver(entry, device, keys, &mut delivery);
-    if entry.wrong.is_some() && !entry.holds && entry.qp.send_queue_len() == 0 {
-        fail_wrong(entry, device, keys, &mut delivery);
+    while let Some(wrong) = take_oldest_wrong(entry) {
+        fail_wrong(entry, wrong, device, keys, &mut delivery);
     }
     if delivery.sent {
         entry.send_cq.announce(delivery.sent_solicited);
@@ -102,11 +102,20 @@ fn deliver(entry: &mut QpEntry, device: &Device, keys: &KeyTable, delivery: &mut
     }
 }
 
-/// The send whose local key is wrong is the oldest now: it fails, and those behind it are flushed.
-fn fail_wrong(entry: &mut QpEntry, device: &Device, keys: &KeyTable, delivery: &mut Delivery) {
-    let Some(wrong) = entry.wrong.take() else {
-        return;
-    };
+/// The send whose local key is wrong, once it is the oldest.
+fn take_oldest_wrong(entry: &mut QpEntry) -> Option<PostedSend> {
+    let is_oldest = !entry.holds && entry.qp.send_queue_len() == 0;
+    entry.wrong.take_if(|_| is_oldest)
+}
+
+/// A send with a wrong local key fails, and those behind it are flushed.
+fn fail_wrong(
+    entry: &mut QpEntry,
+    wrong: PostedSend,
+    device: &Device,
+    keys: &KeyTable,
+    delivery: &mut Delivery,
+) {
     let was_broken = entry.qp.state() == roce::QpState::Err;
     let seq = entry.sends.next();
     entry.sends.push(InFlight {
@@ -129,9 +138,6 @@ fn fail_wrong(entry: &mut QpEntry, device: &Device, keys: &KeyTable, delivery: &
     complete(entry, &failed, delivery);
     accept(entry);
     deliver(entry, device, keys, delivery);
-    if entry.wrong.is_some() {
-        fail_wrong(entry, device, keys, delivery);
-    }
 }
 
 /// The program sees a failure before the completions that it causes.

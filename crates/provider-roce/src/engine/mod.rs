@@ -6,6 +6,7 @@
 //! application. Programs do not wait for the lock when they post or poll.
 mod completions;
 mod entry;
+mod faulty;
 mod lifecycle;
 mod posting;
 mod receive;
