@@ -5,16 +5,20 @@ use rustix::{
 };
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    os::fd::{AsFd, OwnedFd},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     process::{Command, Output},
     thread,
+    time::Duration,
 };
 
 /// The namespace of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 /// Name of the interface at both ends.
 const INTERFACE: &str = "veth0";
+/// How long the first packet may take before another one is sent, and how often.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+const ASK_MAX: usize = 1000;
 
 /// A namespace or its network could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +72,21 @@ impl Namespace {
         };
         namespace.ip(&["link", "set", "lo", "up"])?;
         Ok(namespace)
+    }
+
+    /// A path by which other programs of this host reach the namespace, while this value lives.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())
+    }
+
+    /// The namespace that another process has a [`Namespace::path`] to.
+    ///
+    /// # Errors
+    /// [`NetnsError::Os`].
+    pub fn open(path: &str) -> Result<Namespace, NetnsError> {
+        let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(os("open of a namespace"))?;
+        Ok(Namespace { fd })
     }
 
     /// Runs `work` on a thread inside. Sockets that it opens stay inside, and so do processes that
@@ -132,9 +151,9 @@ fn unshared() -> Result<OwnedFd, NetnsError> {
 /// Dropping it, or the end of the process by any means, removes both.
 #[derive(Debug)]
 pub struct VethPair {
-    /// One end: `10.99.0.1`, `fd99::1`.
+    /// One end: `10.99.0.1`, `fd99::1`, `fe80::1`.
     pub left: Namespace,
-    /// The other end: `10.99.0.2`, `fd99::2`.
+    /// The other end: `10.99.0.2`, `fd99::2`, `fe80::2`.
     pub right: Namespace,
 }
 
@@ -156,29 +175,35 @@ impl VethPair {
         let (left, right) = (Namespace::new()?, Namespace::new()?);
         let mtu_text = mtu.to_string();
         // The other end is named by a descriptor of this process, which needs no name anywhere.
-        let peer = descriptor_path(&right)?;
+        let peer = right.path();
         left.ip(&[
             "link", "add", INTERFACE, "mtu", &mtu_text, "type", "veth", "peer", "name", INTERFACE,
             "mtu", &mtu_text, "netns", &peer,
         ])?;
         let pair = VethPair { left, right };
-        pair.address(&pair.left, Self::LEFT_V4, Self::LEFT_V6)?;
-        pair.address(&pair.right, Self::RIGHT_V4, Self::RIGHT_V6)?;
+        connect(&pair.left, Self::LEFT_V4, Self::LEFT_V6, "fe80::1")?;
+        connect(&pair.right, Self::RIGHT_V4, Self::RIGHT_V6, "fe80::2")?;
+        pair.wait_until_ready()?;
         Ok(pair)
     }
 
-    fn address(&self, end: &Namespace, v4: IpAddr, v6: IpAddr) -> Result<(), NetnsError> {
-        end.ip(&["addr", "add", &format!("{v4}/24"), "dev", INTERFACE])?;
-        // Without duplicate address detection, which would take seconds.
-        end.ip(&[
-            "addr",
-            "add",
-            &format!("{v6}/64"),
-            "dev",
-            INTERFACE,
-            "nodad",
-        ])?;
-        end.ip(&["link", "set", INTERFACE, "up"])
+    /// Waits until a packet crosses in each family. The kernel notices only once a second that the
+    /// cable is plugged in, and IPv6 finds no neighbour before that.
+    fn wait_until_ready(&self) -> Result<(), NetnsError> {
+        let ends = [
+            (Self::LEFT_V4, Self::RIGHT_V4),
+            (Self::LEFT_V6, Self::RIGHT_V6),
+        ];
+        for (from, to) in ends {
+            let left = self.left.run(|| UdpSocket::bind((from, 0)))?;
+            let right = self.right.run(|| UdpSocket::bind((to, 0)))?;
+            let crossed = left.and_then(|left| crosses(&left, &right?));
+            crossed.map_err(|source| NetnsError::Os {
+                call: "the first packet",
+                source,
+            })?;
+        }
+        Ok(())
     }
 
     /// Changes the MTU at both ends.
@@ -194,9 +219,85 @@ impl VethPair {
     }
 }
 
-/// A path by which `ip` reaches the namespace.
-fn descriptor_path(namespace: &Namespace) -> Result<String, NetnsError> {
-    use std::os::fd::AsRawFd;
-    let pid = std::process::id();
-    Ok(format!("/proc/{pid}/fd/{}", namespace.fd.as_raw_fd()))
+/// Sends until something arrives.
+fn crosses(left: &UdpSocket, right: &UdpSocket) -> io::Result<()> {
+    right.set_read_timeout(Some(ASK_AGAIN))?;
+    let to = right.local_addr()?;
+    for _ in 0..ASK_MAX {
+        // While there is no neighbour yet, sending may fail too.
+        let _ = left.send_to(&[0], to);
+        match right.recv_from(&mut [0; 8]) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Gives an end its addresses. All are ours and without duplicate address detection, which takes a
+/// second.
+fn connect(end: &Namespace, v4: IpAddr, v6: IpAddr, link_local: &str) -> Result<(), NetnsError> {
+    end.ip(&["link", "set", INTERFACE, "addrgenmode", "none"])?;
+    end.ip(&["addr", "add", &format!("{v4}/24"), "dev", INTERFACE])?;
+    for address in [v6.to_string().as_str(), link_local] {
+        let address = format!("{address}/64");
+        end.ip(&["addr", "add", &address, "dev", INTERFACE, "nodad"])?;
+    }
+    end.ip(&["link", "set", INTERFACE, "up"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::with_privilege;
+
+    #[test]
+    fn packets_cross_the_cable_in_both_families_at_once() {
+        let name = "namespace::tests::packets_cross_the_cable_in_both_families_at_once";
+        with_privilege(name, || {
+            let pair = VethPair::new(9000).unwrap();
+            for (from, to) in [
+                (VethPair::LEFT_V4, VethPair::RIGHT_V4),
+                (VethPair::LEFT_V6, VethPair::RIGHT_V6),
+            ] {
+                let left = pair
+                    .left
+                    .run(|| UdpSocket::bind((from, 0)))
+                    .unwrap()
+                    .unwrap();
+                let right = pair
+                    .right
+                    .run(|| UdpSocket::bind((to, 0)))
+                    .unwrap()
+                    .unwrap();
+                let limit = Some(Duration::from_millis(500));
+                right.set_read_timeout(limit).unwrap();
+                left.send_to(b"hello", right.local_addr().unwrap()).unwrap();
+                let mut bytes = [0; 8];
+                let (count, peer) = right.recv_from(&mut bytes).unwrap();
+                assert_eq!(
+                    (&bytes[..count], peer),
+                    (&b"hello"[..], left.local_addr().unwrap())
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn a_namespace_is_gone_with_its_last_descriptor_and_ip_says_what_is_wrong() {
+        let name = "namespace::tests::a_namespace_is_gone_with_its_last_descriptor_and_ip_says_what_is_wrong";
+        with_privilege(name, || {
+            let pair = VethPair::new(1500).unwrap();
+            let wrong = pair
+                .left
+                .ip(&["link", "set", "no-such-0", "up"])
+                .unwrap_err();
+            assert!(wrong.to_string().contains("no-such-0"), "{wrong}");
+            let path = pair.left.path();
+            Namespace::open(&path).unwrap();
+            drop(pair);
+            assert!(Namespace::open(&path).is_err());
+        });
+    }
 }

@@ -22,8 +22,12 @@ const MAX_TRAIN_BYTES: usize = 65_487;
 const ARENA_BYTES_PER_PACKET: usize = 128;
 /// Longest transport headers with inline payload of one packet.
 const MAX_HEAD_BYTES: usize = 4096 + 64;
-/// Gather entries for each packet: head, two pieces, trailer.
+/// Gather entries for each packet on average: head, two pieces, trailer.
 const VECTORS_PER_PACKET: usize = 4;
+/// Most pieces of one packet.
+pub const MAX_PIECES: usize = 32;
+/// Most gather entries of one message, as the kernel has it (UIO_MAXIOV).
+const MAX_TRAIN_VECTORS: usize = 1024;
 /// Pad and ICRC.
 const TRAILER_BYTES: usize = 3 + ICRC_BYTES;
 
@@ -68,6 +72,12 @@ pub enum Full {
         /// Bytes given as headers and inline payload.
         head_bytes: usize,
     },
+    /// The payload is scattered over too many places.
+    #[error("a packet of {pieces} pieces; {MAX_PIECES} at most")]
+    Scattered {
+        /// Pieces given.
+        pieces: usize,
+    },
     /// A piece is not inside of its memory.
     #[error(transparent)]
     Memory(#[from] MemError),
@@ -91,6 +101,8 @@ pub(super) struct PacketSlot {
 pub(super) struct Train {
     pub(super) route: Route,
     pub(super) packets: Range<usize>,
+    /// First of its gather entries.
+    pub(super) first_vector: usize,
     /// Length of all but the last packet.
     pub(super) segment_bytes: usize,
     pub(super) bytes: usize,
@@ -155,7 +167,7 @@ impl SendBatch {
             gso: socket.has_gso(),
             arena: vec![0; packets * ARENA_BYTES_PER_PACKET + MAX_HEAD_BYTES].into(),
             arena_used: 0,
-            vectors: vec![nothing; packets * VECTORS_PER_PACKET].into(),
+            vectors: vec![nothing; packets * VECTORS_PER_PACKET + MAX_PIECES].into(),
             vectors_used: 0,
             names: vec![Name::none(); MAX_MESSAGES].into(),
             controls: vec![Control::empty(); MAX_MESSAGES].into(),
@@ -176,18 +188,23 @@ impl SendBatch {
     /// the BTH is the caller's.
     ///
     /// # Errors
-    /// [`Full::NoRoom`]: flush first. [`Full::TooLong`], [`Full::Memory`]: never.
+    /// [`Full::NoRoom`]: flush first. Others: this packet can never go.
     #[inline]
     pub fn push(&mut self, route: &Route, head: &[u8], pieces: &[Piece<'_>]) -> Result<(), Full> {
         let slot = self.plan(head, pieces)?;
         self.place(&slot, head, pieces)?;
-        self.join(route, slot.bytes);
+        self.join(route, &slot);
         self.packets.push(slot);
         Ok(())
     }
 
     /// Where the packet would go.
     fn plan(&self, head: &[u8], pieces: &[Piece<'_>]) -> Result<PacketSlot, Full> {
+        if pieces.len() > MAX_PIECES {
+            return Err(Full::Scattered {
+                pieces: pieces.len(),
+            });
+        }
         let payload: usize = pieces.iter().map(|piece| piece.bytes).sum();
         let pad = (head.len() + payload).wrapping_neg() % 4;
         let bytes = head.len() + payload + pad + ICRC_BYTES;
@@ -257,8 +274,9 @@ impl SendBatch {
     }
 
     /// Puts the packet that comes next into the last train, or begins another one.
-    fn join(&mut self, route: &Route, bytes: usize) {
-        let at = self.packets.len();
+    fn join(&mut self, route: &Route, slot: &PacketSlot) {
+        let (at, bytes) = (self.packets.len(), slot.bytes);
+        let vectors_end = slot.first_vector + slot.vectors;
         let may_cut = self.may_cut(route);
         if let Some(train) = self.trains.last_mut()
             && may_cut
@@ -267,6 +285,7 @@ impl SendBatch {
             && bytes <= train.segment_bytes
             && train.bytes + bytes <= MAX_TRAIN_BYTES
             && train.packets.len() < MAX_TRAIN_PACKETS
+            && vectors_end - train.first_vector <= MAX_TRAIN_VECTORS
         {
             train.packets.end = at + 1;
             train.bytes += bytes;
@@ -277,6 +296,7 @@ impl SendBatch {
         self.trains.push(Train {
             route: *route,
             packets: at..at + 1,
+            first_vector: slot.first_vector,
             segment_bytes: bytes,
             bytes,
             closed: false,

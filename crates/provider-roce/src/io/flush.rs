@@ -134,9 +134,8 @@ impl SendBatch {
         let (name, name_bytes) = Name::of(train.route.remote);
         self.names[i] = name;
         let control_bytes = write_control(&mut self.controls[i], train, self.wildcard);
-        let first = self.packets[train.packets.start];
         let last = self.packets[train.packets.end - 1];
-        let vectors = first.first_vector..last.first_vector + last.vectors;
+        let vectors = train.first_vector..last.first_vector + last.vectors;
         let vectors = &mut self.vectors[vectors];
         // SAFETY: name and control are in boxes of the batch; the vectors lead into its arena and
         // into regions that it keeps mapped.
@@ -216,6 +215,7 @@ impl SendBatch {
         self.refuse_gso(peer);
         let singles = train.packets.clone().map(|at| Train {
             packets: at..at + 1,
+            first_vector: self.packets[at].first_vector,
             segment_bytes: self.packets[at].bytes,
             bytes: self.packets[at].bytes,
             closed: true,
@@ -273,6 +273,7 @@ fn write_control(control: &mut Control, train: &Train, wildcard: bool) -> usize 
 mod tests {
     use super::super::{IcrcCheck, RecvRing, Route, SocketOptions, options};
     use super::*;
+    use catchment_roce::wire::icrc;
 
     #[test]
     fn a_way_that_takes_no_gso_gets_packets_one_by_one_with_the_right_icrc() {
@@ -303,6 +304,12 @@ mod tests {
             let mut check = IcrcCheck::new();
             // Over loopback, what was sent is there.
             assert_eq!(ring.receive(&rx).unwrap(), 20);
+            // Each is alone now: identification 0, also where the receiver could solve for another.
+            for packet in ring.packets() {
+                let (transport, received) = icrc::split(packet.bytes).unwrap();
+                let net = super::super::icrc::header(packet.from, packet.to).unwrap();
+                icrc::verify(&net, transport, received).unwrap();
+            }
             let firsts: Vec<u8> = ring
                 .packets()
                 .map(|packet| check.check(&packet).unwrap()[0])

@@ -1,13 +1,13 @@
 //! Over loopback, both families.
 use crate::support::{Link, PATIENCE, bind, head};
 use catchment_provider_roce::io::{
-    BindError, Full, GsoObserver, GsoVerdict, IcrcCheck, IcrcError, Piece, RecvRing, Route,
-    SendBatch, SocketOptions, SocketSet, UdpSocket, Waiter, Watched, gso_self_test, probe_path,
-    send_gso_probe,
+    BindError, Full, GsoObserver, GsoVerdict, IcrcCheck, IcrcError, MAX_PIECES, Piece, RecvRing,
+    Route, SendBatch, SocketOptions, SocketSet, UdpSocket, Waiter, Watched, gso_self_test,
+    probe_path, send_gso_probe,
 };
-use catchment_roce::wire::PathMtu;
+use catchment_roce::wire::{NetHeader, PathMtu, icrc, net::Ipv4Id};
 use catchment_verbs::mem::{MemError, Region, RegionOptions};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 const BOTH: [&str; 2] = ["127.0.0.1", "::1"];
 
@@ -218,6 +218,46 @@ fn a_full_batch_and_bad_pieces_are_refused() {
 }
 
 #[test]
+fn scattered_payloads_are_gathered_and_have_a_limit() {
+    let region = Region::alloc(1 << 16, RegionOptions::default()).unwrap();
+    region.whole().fill(9).unwrap();
+    let piece = |i| Piece {
+        region: &region,
+        offset: i * 100,
+        bytes: 8,
+    };
+    let pieces: Vec<_> = (0..=MAX_PIECES).map(piece).collect();
+    let mut link = Link::at("::1", &SocketOptions::default());
+    let (head, bytes) = head(1, MAX_PIECES * 8);
+    let head = &head[..bytes];
+    let refused = link.batch.push(&link.route, head, &pieces);
+    assert!(
+        matches!(refused, Err(Full::Scattered { pieces: 33 })),
+        "{refused:?}"
+    );
+    // More gather entries than one message may have: two messages.
+    for _ in 0..40 {
+        let all = &pieces[..MAX_PIECES];
+        link.batch.push(&link.route, head, all).unwrap();
+    }
+    assert_eq!(link.batch.flush(&link.tx).packets, 40);
+    assert_eq!(link.batch.counters().messages, 2);
+    assert_eq!(link.batch.counters().gso_fallbacks, 0);
+    let mut seen = 0;
+    while seen < 40 {
+        wait_for(&mut link.ring, &link.rx);
+        for packet in link.ring.packets() {
+            IcrcCheck::new().check(&packet).unwrap();
+            assert_eq!(
+                packet.bytes[bytes..bytes + MAX_PIECES * 8],
+                [9; MAX_PIECES * 8]
+            );
+            seen += 1;
+        }
+    }
+}
+
+#[test]
 fn memory_stays_mapped_until_its_packets_are_sent() {
     let mut link = Link::at("127.0.0.1", &SocketOptions::default());
     let region = Region::alloc(4096, RegionOptions::default()).unwrap();
@@ -316,6 +356,30 @@ fn trains_are_numbered_as_the_icrc_expects_and_packets_alone_are_not() {
     let short = std::time::Duration::from_millis(50);
     let verdict = observer.observe(8, short).unwrap();
     assert_eq!(verdict, GsoVerdict::Wrong { right: 1, sent: 8 });
+}
+
+/// The receiver solves for the identification, so it would take a wrong one too: here it is given.
+#[test]
+fn the_icrc_of_a_train_covers_the_number_of_each_packet() {
+    for gso in [true, false] {
+        let options = SocketOptions {
+            gso,
+            ..SocketOptions::default()
+        };
+        let mut link = Link::at("127.0.0.1", &options);
+        let (from, to) = (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
+        let mut net = NetHeader::v4(from, to, link.tx.local().port());
+        net.dst_port = link.rx.local().port();
+        link.send(0, &[1000, 1000, 1000, 1000, 12]);
+        wait_for(&mut link.ring, &link.rx);
+        for (i, packet) in link.ring.packets().enumerate() {
+            let (transport, received) = icrc::split(packet.bytes).unwrap();
+            let id = if gso { i as u16 } else { 0 };
+            let net = net.with_ipv4_id(Ipv4Id::new(id));
+            icrc::verify(&net, transport, received).unwrap();
+        }
+        assert_eq!(link.ring.packets().count(), 5);
+    }
 }
 
 #[test]

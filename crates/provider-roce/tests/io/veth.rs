@@ -169,6 +169,7 @@ fn packets_wait_while_the_socket_is_full() {
         pair.right
             .ip(&["link", "set", "veth0", "arp", "off"])
             .unwrap();
+        pair.left.ip(&["neigh", "flush", "dev", "veth0"]).unwrap();
         link.push(0, &[1024; 40]);
         let first = link.batch.flush(&link.tx);
         assert_eq!(first.blocked, Some(Blocked::SocketFull));
