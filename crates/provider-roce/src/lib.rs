@@ -72,7 +72,10 @@ impl RoceProvider {
         let (address, interface, mtu) = (at.address, &at.interface, at.mtu);
         let path_mtu = PathMtu::for_interface_mtu(mtu as usize, address.is_ipv6());
         let path_mtu = path_mtu.map_or("too small for RoCE".into(), |path_mtu| {
-            let path_mtu = self.options.path_mtu.map_or(path_mtu, |most| most.min(path_mtu));
+            let path_mtu = self
+                .options
+                .path_mtu
+                .map_or(path_mtu, |most| most.min(path_mtu));
             format!("path MTU {}", path_mtu.bytes())
         });
         let gid = io::gid_of(address);

@@ -83,6 +83,9 @@ mod tests {
         assert!(resolve("lo", 4791).unwrap().ip().is_loopback());
         assert_eq!(resolve("lo:5", 4791).unwrap().port(), 5);
         let error = resolve("eth77", 4791).unwrap_err().to_string();
-        assert!(error.contains("eth77") && error.contains("127.0.0.1"), "{error}");
+        assert!(
+            error.contains("eth77") && error.contains("127.0.0.1"),
+            "{error}"
+        );
     }
 }

@@ -250,8 +250,8 @@ impl RoceQp {
 
     fn recovery(&self, remote: &Endpoint) -> Recovery {
         let theirs = remote.net.map_or(0, |net| net.extensions);
-        let both = self.device().options.selective_repeat
-            && theirs & EXTENSION_SELECTIVE_REPEAT != 0;
+        let both =
+            self.device().options.selective_repeat && theirs & EXTENSION_SELECTIVE_REPEAT != 0;
         if both {
             Recovery::SelectiveRepeat
         } else {

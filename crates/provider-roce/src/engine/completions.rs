@@ -1,9 +1,5 @@
 //! After something happened to a queue pair: its completions, its state, its timer.
-use super::{
-    Engine,
-    entry::QpEntry,
-    posting::accept,
-};
+use super::{Engine, entry::QpEntry, posting::accept};
 use crate::{
     cq::{CqCore, Entry, OVERRUN},
     device::Device,
@@ -11,9 +7,7 @@ use crate::{
     request::{InFlight, PostedSend},
 };
 use catchment_roce::{self as roce, Input, Queue};
-use catchment_verbs::{
-    AsyncEvent, Completion, Failure, QpState, Success, WcOpcode, WcStatus,
-};
+use catchment_verbs::{AsyncEvent, Completion, Failure, QpState, Success, WcOpcode, WcStatus};
 use std::sync::{
     Arc,
     atomic::{Ordering, fence},

@@ -2,8 +2,8 @@
 use crate::{
     cq::{Account, CqCore},
     io::Route,
-    memory::PdMemory,
     keys::KeyTable,
+    memory::PdMemory,
     mr::MrCore,
     request::{InFlightQueue, PostedRecv, PostedSend},
 };

@@ -73,7 +73,9 @@ fn gather(
     let mut bytes = packet.header().to_vec();
     for piece in packets.pieces(packet) {
         match *piece {
-            Piece::Batch { start, bytes: len } => bytes.extend_from_slice(packets.bytes(start, len)),
+            Piece::Batch { start, bytes: len } => {
+                bytes.extend_from_slice(packets.bytes(start, len))
+            }
             Piece::Local { .. } | Piece::Remote { .. } => fetch(piece, &mut bytes),
         }
     }

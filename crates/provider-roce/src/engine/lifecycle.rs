@@ -12,7 +12,10 @@ impl Engine {
     pub(crate) fn add(&mut self, parts: Parts) -> Result<(usize, u32), VerbsError> {
         self.qps.insert(|qpn| {
             QpEntry::new(Parts {
-                config: roce::Config { qpn, ..parts.config },
+                config: roce::Config {
+                    qpn,
+                    ..parts.config
+                },
                 ..parts
             })
         })

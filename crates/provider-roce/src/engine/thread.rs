@@ -1,7 +1,10 @@
 //! The thread of an engine: a turn, and another one, until there is nothing to do; then it looks a
 //! little longer, then it sleeps until a packet, a posted request or a timer wakes it.
 use super::Turn;
-use crate::{device::Device, io::{Waiter, Watched}};
+use crate::{
+    device::Device,
+    io::{Waiter, Watched},
+};
 use std::{io, sync::Arc, thread, time::Duration};
 
 /// While threads of the application do the work, the engine thread looks this often whether they
@@ -43,7 +46,10 @@ fn run(device: &Device, waiter: &Waiter) {
                 blocked: turn.blocked,
             };
             sleep(device, waiter, timeout, &[watched]);
-            looking.slept(Duration::from_nanos(device.now_ns() - now_ns), device.now_ns());
+            looking.slept(
+                Duration::from_nanos(device.now_ns() - now_ns),
+                device.now_ns(),
+            );
         }
     }
 }
