@@ -32,7 +32,7 @@ use crate::{
 };
 pub(crate) use block::HeldBlock;
 use catchment_provider_roce::RoceOptions;
-use catchment_verbs::{Context, ModifyError, Provider, VerbsError};
+use catchment_verbs::{ModifyError, VerbsError};
 use device::Devices;
 use engine::{Engine, Sessions};
 use ring::RingBudget;

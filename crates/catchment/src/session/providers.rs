@@ -5,12 +5,12 @@
 //! and kept.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
-use catchment_verbs::{Context, Provider, VerbsError};
+use catchment_verbs::{Context, Provider as _, VerbsError};
 
 use super::message::ProviderOffer;
 use super::path::{PathRules, WhyNot};
@@ -55,9 +55,9 @@ impl Providers {
     /// rule names it: no port is opened for nothing.
     pub(crate) fn for_source(&self, local: Option<IpAddr>) -> Offers {
         let rules = &self.rules;
-        let named = |name| rules.require.iter().chain(&rules.prefer).any(|n| n == name);
+        let named = rules.require.iter().chain(&rules.prefer).any(|n| n == "roce");
         let here = local.is_none_or(|ip| ip.is_loopback());
-        self.open(local, |name| name != "roce" || !here || named(name))
+        self.open(local, |name| name != "roce" || named || !here)
     }
 
     /// What a collector can use of the offers of a source.
@@ -100,12 +100,15 @@ impl Providers {
         if let Some(context) = devices.get(&address) {
             return Ok(context.clone());
         }
-        let context = self.roce.open(&address.to_string()).or_else(|taken| {
-            let any_port = std::net::SocketAddr::new(address, 0).to_string();
-            let context = self.roce.open(&any_port)?;
-            tracing::info!(%address, reason = %taken, "RoCEv2 on another UDP port, which no RNIC knows");
-            Ok(context)
-        })?;
+        let context = match self.roce.open(&address.to_string()) {
+            Ok(context) => context,
+            Err(taken) => {
+                let any_port = SocketAddr::new(address, 0).to_string();
+                let context = self.roce.open(&any_port)?;
+                tracing::info!(%address, reason = %taken, "RoCEv2 on another UDP port, which no RNIC knows");
+                context
+            }
+        };
         devices.insert(address, context.clone());
         Ok(context)
     }

@@ -19,7 +19,7 @@ use super::super::refusal::{Refusal, RefusalCode};
 use super::super::tls::{Protection, ProtectionError, Reach, protection};
 use super::super::wire::{DecodeError, HELLO_BYTES_MAX, LONG_BYTES_MAX, SHORT_BYTES_MAX, encode};
 use super::address::{Address, Peer};
-use super::connection::{Connection, RecvError, handshake_reason, unix_peer};
+use super::connection::{Connection, RecvError, handshake_reason, local_ip, unix_peer};
 use super::slots::{Slot, Slots};
 
 /// Pause after the system could not accept, for example for want of descriptors.
