@@ -51,13 +51,18 @@ impl Providers {
     }
 
     /// What a source can offer over a control connection that ends here at `local`; `None` for one
-    /// over a unix socket. On one host shm does everything, so RoCE is offered there only when a
-    /// rule names it: no port is opened for nothing.
+    /// over a unix socket. On one host shm does everything, so RoCE is offered there only when the
+    /// rules name it or forbid shm: no port is opened for nothing.
     pub(crate) fn for_source(&self, local: Option<IpAddr>) -> Offers {
         let rules = &self.rules;
-        let named = rules.require.iter().chain(&rules.prefer).any(|n| n == "roce");
+        let named = rules
+            .require
+            .iter()
+            .chain(&rules.prefer)
+            .any(|n| n == "roce");
         let here = local.is_none_or(|ip| ip.is_loopback());
-        self.open(local, |name| name != "roce" || named || !here)
+        let needed = !here || named || !rules.order().contains(&"shm");
+        self.open(local, |name| name != "roce" || needed)
     }
 
     /// What a collector can use of the offers of a source.

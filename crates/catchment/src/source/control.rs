@@ -13,8 +13,7 @@ use crate::{
         host::Host,
         io::{Address, ClientSecurity, ConnectError, Connection, RecvError},
         message::{
-            DEVICES_MAX, Device, Hello, ProtocolRange, RingWish, StreamEnd,
-            StreamStart, Welcome,
+            DEVICES_MAX, Device, Hello, ProtocolRange, RingWish, StreamEnd, StreamStart, Welcome,
         },
         path::WhyNot,
         providers::{Offers, Providers},
