@@ -52,7 +52,7 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: LIBRARY,
-        normal: &[TRANSFER, SHM, VERBS],
+        normal: &[TRANSFER, SHM, PROVIDER_ROCE, VERBS],
         dev: &[],
     },
     Allowed {
@@ -68,7 +68,7 @@ const GRAPH: &[Allowed] = &[
     Allowed {
         package: "catchment-cli",
         normal: &[LIBRARY],
-        dev: &[TRANSFER, SHM, VERBS],
+        dev: &[NETNS],
     },
     Allowed {
         package: "catchment-fuzz",

@@ -216,6 +216,9 @@ fn against(
             format!("require {name} too at the collector"),
         );
     }
+    let Some(theirs) = source.gid(name) else {
+        return Against::new("the source does not offer it", "allow it at the source");
+    };
     let Some(ours) = collector.gid(name) else {
         let missing = collector.missing.iter().find(|why| why.provider == name);
         let because = missing.map_or(String::new(), |why| format!(": {}", why.reason));
@@ -223,9 +226,6 @@ fn against(
             format!("the collector does not have it{because}"),
             "use a provider that both sides have",
         );
-    };
-    let Some(theirs) = source.gid(name) else {
-        return Against::new("the source does not offer it", "allow it at the source");
     };
     match name {
         "shm" => against_shm(collector.host, source.host),
