@@ -259,6 +259,7 @@ impl Link {
         }
         drop(on_watch);
         let nap_us = self.nap_us.load(Ordering::Relaxed);
+        // Waits for the collector to release a block; without a doorbell nothing tells it.
         std::thread::sleep(timeout.min(Duration::from_micros(nap_us.into())));
         let next = match self.look(stream) {
             Look::Room => NAP_US_LEAST,
