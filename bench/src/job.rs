@@ -25,10 +25,12 @@ pub(crate) enum What {
     Unix,
     /// `ucx_perftest` over shared memory.
     Ucx,
-    /// Catchment, status bytes read ahead of need.
+    /// As `ours-copy`, status bytes read ahead: when half of the blocks are left.
     StatusReadPrefetched,
-    /// Catchment, status bytes read when no block is left, as the paper does.
-    StatusReadBlocking,
+    /// As `ours-copy`, status bytes read when no block is left.
+    StatusReadWhenEmpty,
+    /// The paper's mechanism: one request at a time, blocks on a READ of all status bytes.
+    Paper,
 }
 
 impl What {

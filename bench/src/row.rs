@@ -147,6 +147,7 @@ fn wait_name(job: &Job) -> String {
         | What::Iceoryx2Credit
         | What::Tcp
         | What::StatusReadPrefetched
-        | What::StatusReadBlocking => format!("{:?}", job.wait).to_lowercase(),
+        | What::StatusReadWhenEmpty
+        | What::Paper => format!("{:?}", job.wait).to_lowercase(),
     }
 }

@@ -160,7 +160,8 @@ fn is_there(what: &What) -> bool {
         | What::TcpBlocking
         | What::Unix
         | What::StatusReadPrefetched
-        | What::StatusReadBlocking => true,
+        | What::StatusReadWhenEmpty
+        | What::Paper => true,
     }
 }
 

@@ -11,6 +11,8 @@ mod cache_line;
 mod iceoryx;
 mod memcpy;
 mod ours;
+mod paper;
+mod queue_pair;
 mod socket;
 
 pub(crate) use cache_line::CacheLine;
@@ -75,8 +77,12 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
         What::OursCopy
         | What::OursInPlace
         | What::StatusReadPrefetched
-        | What::StatusReadBlocking => {
+        | What::StatusReadWhenEmpty => {
             let link = ours::Ours::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        What::Paper => {
+            let link = paper::Paper::new(job, role, &mut control)?;
             role::run(job, role, control, link)
         }
         What::Ucx => anyhow::bail!("ucx has its own programs"),
