@@ -175,6 +175,7 @@ mod tests {
                 source_cpu_ns: wall_ns,
                 collector_cpu_ns: wall_ns,
                 core_share: 1.0,
+                status_reads: None,
             }],
             ping_pongs: vec![PingPong {
                 count: 1000,

@@ -58,6 +58,9 @@ pub(crate) struct Options {
     /// disturb them (needs CAP_SYS_NICE)
     #[arg(long)]
     pub(crate) realtime: bool,
+    /// Write all rows as comma-separated values, with the columns of --json
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
     /// Write a page with all results and whether the goals hold
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,

@@ -11,6 +11,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 mod control;
+mod csv;
 mod goals;
 mod grid;
 mod host;
@@ -18,6 +19,7 @@ mod job;
 mod link;
 mod pair;
 mod report;
+mod resources;
 mod role;
 mod row;
 mod stats;

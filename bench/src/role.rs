@@ -5,7 +5,7 @@
 //! polling role did not have its core is repeated, because it would measure the scheduler.
 use crate::{
     control::Control,
-    job::{Job, Outcome, PingPong, Role, Stream},
+    job::{Job, Needs, Outcome, PingPong, Role, StatusRead, Stream},
     link::{CacheLine, Link, pattern},
     stats, sys,
 };
@@ -21,6 +21,8 @@ const WARM_UP_OPERATIONS: u64 = 1000;
 /// Bytes compared in the twin run at most, beyond the first three blocks.
 const VERIFY_BYTES: usize = 96 << 20;
 
+/// Round trips, each followed by a timed look at the status bytes.
+const STATUS_READS: u64 = 300;
 /// Hand-overs that say where the floor is.
 const FLOOR_ROUND_TRIPS: u64 = 300;
 
@@ -96,7 +98,7 @@ impl<L: Link> Collector<'_, L> {
         loop {
             let order: Order = self.peer.recv()?;
             if matches!(order, Order::Done) {
-                return Ok(());
+                return self.peer.send(&needs(&self.link)?);
             }
             let timed = !matches!(order, Order::Verify { .. });
             let urgent = Urgent::begin(self.job.realtime && timed)?;
@@ -134,6 +136,13 @@ impl<L: Link> Collector<'_, L> {
         }
         Ok(0)
     }
+}
+
+fn needs<L: Link>(link: &L) -> Result<Needs> {
+    Ok(Needs {
+        rss_bytes_peak: sys::rss_bytes_peak()?,
+        queues: link.queues(),
+    })
 }
 
 fn answer<L: Link>(link: &mut L, count: u64) -> Result<()> {
@@ -193,8 +202,38 @@ impl<L: Link> Source<'_, L> {
         })?;
         let batches = Batches::take(self, |source| source.ping_pong(count), |p| p.core_share)?;
         batches.add_to(&mut outcome, |o| &mut o.ping_pongs);
+        outcome.status_read = self.status_read()?;
         self.peer.send(&Order::Done)?;
+        outcome.source = needs(&self.link)?;
+        outcome.collector = self.peer.recv()?;
         Ok(outcome)
+    }
+
+    /// Looks at the status bytes just after the collector has changed one of them.
+    fn status_read(&mut self) -> Result<Option<StatusRead>> {
+        if self.link.status_reads().is_none() {
+            return Ok(None);
+        }
+        let count = STATUS_READS;
+        self.begin(Order::PingPong { count })?;
+        let urgent = Urgent::begin(self.job.realtime)?;
+        let mut samples = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            self.link.send(None)?;
+            self.link.recv(None)?;
+            let start = sys::Ticks::now();
+            self.link.read_status()?;
+            samples.push(self.ticks.ns(start, sys::Ticks::now()));
+            self.link.give_back()?;
+        }
+        self.link.finish()?;
+        drop(urgent);
+        self.end()?;
+        samples.sort_by(f64::total_cmp);
+        Ok(Some(StatusRead {
+            p50_ns: stats::of_sorted(&samples, 0.50),
+            p99_ns: stats::of_sorted(&samples, 0.99),
+        }))
     }
 
     /// The twin run: every byte of these blocks is compared at the collector.
@@ -246,6 +285,7 @@ impl<L: Link> Source<'_, L> {
     fn stream(&mut self, count: u64) -> Result<Stream> {
         self.begin(Order::Stream { count })?;
         let urgent = Urgent::begin(self.job.realtime)?;
+        let status_reads_before = self.link.status_reads();
         let meter = Meter::start();
         let start_ns = sys::monotonic_ns();
         for _ in 0..count {
@@ -267,6 +307,11 @@ impl<L: Link> Source<'_, L> {
             source_cpu_ns,
             collector_cpu_ns,
             core_share: source_share.min(report.core_share),
+            status_reads: self
+                .link
+                .status_reads()
+                .zip(status_reads_before)
+                .map(|(after, before)| after - before),
         })
     }
 

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     control::Control,
-    job::{Job, Role, Wait, What},
+    job::{Job, Queues, Role, Wait, What},
 };
 use anyhow::Result;
 use catchment_provider_shm::ShmProvider;
@@ -159,6 +159,20 @@ impl Link for Ours {
         }
         self.received = Some(block);
         Ok(())
+    }
+
+    fn status_reads(&self) -> Option<u64> {
+        Some(self.sender.stats().status_reads)
+    }
+
+    fn read_status(&mut self) -> Result<()> {
+        // The provider has done a READ when it is posted, and the sender takes its completion.
+        Ok(self.sender.refresh()?)
+    }
+
+    fn queues(&self) -> Option<Queues> {
+        // Both ways have the same.
+        Some(QueuePair::queues(LIMITS.max_send_wr, LIMITS.max_send_wr))
     }
 
     #[inline]

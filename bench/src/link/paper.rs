@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     control::Control,
-    job::{Job, Role, Wait},
+    job::{Job, Queues, Role, Wait},
 };
 use anyhow::{Result, bail};
 use catchment_provider_shm::ShmProvider;
@@ -30,6 +30,9 @@ const MAX_SEND_WR: u32 = 2;
 /// Only the last one of them completes.
 const COMPLETIONS: u32 = 1;
 
+/// The receiver posts nothing; a queue has at least one place.
+const NOTHING_POSTED: u32 = 1;
+
 /// A sender one way and a receiver the other way.
 pub(crate) struct Paper {
     pool: Arc<PaperPool>,
@@ -39,6 +42,7 @@ pub(crate) struct Paper {
     bytes: usize,
     packet: u16,
     wait: Wait,
+    role: Role,
     _way_in: QueuePair,
     _context: Arc<dyn Context>,
 }
@@ -64,7 +68,7 @@ impl Paper {
         let context = ShmProvider::new().open("shm0")?;
         let pd = context.alloc_pd()?;
         let mut out = QueuePair::new(&*context, &*pd, MAX_SEND_WR, COMPLETIONS)?;
-        let mut way_in = QueuePair::new(&*context, &*pd, 1, 1)?;
+        let mut way_in = QueuePair::new(&*context, &*pd, NOTHING_POSTED, NOTHING_POSTED)?;
         let (receiver, ring) = receiver(&*pd, layout(job, in_blocks)?)?;
         control.send(&Hello {
             out: out.address(),
@@ -91,6 +95,7 @@ impl Paper {
             bytes: job.bytes,
             packet: 0,
             wait: job.wait,
+            role,
             _way_in: way_in,
             _context: context,
         })
@@ -155,6 +160,26 @@ impl Link for Paper {
         }
         self.received = Some(block);
         Ok(())
+    }
+
+    fn status_reads(&self) -> Option<u64> {
+        Some(self.sender.stats().status_reads)
+    }
+
+    fn read_status(&mut self) -> Result<()> {
+        let mut step = self.sender.refresh()?;
+        while step == PaperStep::Busy {
+            self.wait.pause();
+            step = self.sender.step()?;
+        }
+        Ok(())
+    }
+
+    fn queues(&self) -> Option<Queues> {
+        Some(match self.role {
+            Role::Source => QueuePair::queues(MAX_SEND_WR, COMPLETIONS),
+            Role::Collector => QueuePair::queues(NOTHING_POSTED, NOTHING_POSTED),
+        })
     }
 
     #[inline]

@@ -1,4 +1,5 @@
 //! A queue pair of the provider for processes of one host, and how two roles connect theirs.
+use crate::job::Queues;
 use anyhow::{Context as _, Result};
 use catchment_verbs::{
     Access, Context, Cq, Endpoint, Gid, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
@@ -42,6 +43,17 @@ impl QueuePair {
             strict: false,
         })?;
         Ok(QueuePair { qp, cq })
+    }
+
+    /// What the device keeps for it.
+    pub(super) fn queues(max_send_wr: u32, completions: u32) -> Queues {
+        Queues {
+            queue_pairs: 1,
+            completion_queues: 1,
+            send_queue_depth: max_send_wr,
+            receive_queue_depth: 0,
+            completion_queue_depth: completions,
+        }
     }
 
     /// Connects it to the peer's.
