@@ -22,6 +22,7 @@ mod report;
 mod resources;
 mod role;
 mod row;
+mod scan;
 mod stats;
 #[allow(
     unsafe_code,
@@ -36,6 +37,7 @@ mod ucx;
 #[command(version)]
 enum Command {
     Transfer(grid::Options),
+    Scan(scan::Options),
     /// One of the two processes of a measurement; started by the program itself
     #[command(hide = true)]
     Role {
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     match Command::parse() {
         Command::Transfer(options) => transfer::run(&options),
+        Command::Scan(options) => scan::run(&options),
         Command::Role { role, job } => {
             role::main(serde_json::from_str(&role)?, &serde_json::from_str(&job)?)
         }

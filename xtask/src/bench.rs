@@ -15,10 +15,16 @@ pub(crate) struct Args {
 }
 
 /// Measurements by name; each is a subcommand of the program in `bench/`.
-const MEASUREMENTS: &[(&str, &str)] = &[(
-    "transfer",
-    "blocks from process to process, with a copy and in place, beside memcpy, TCP and others",
-)];
+const MEASUREMENTS: &[(&str, &str)] = &[
+    (
+        "transfer",
+        "blocks from process to process, with a copy and in place, beside memcpy, TCP and others",
+    ),
+    (
+        "scan",
+        "looking for released slots, beside a loop over the status bytes",
+    ),
+];
 
 /// Lists the measurements, or runs one with the release build.
 ///

@@ -8,6 +8,7 @@
 //! - [`Receiver`] and [`ReceivedBlock`]: take blocks, give them back in any order.
 //! - [`order`]: puts the blocks of a stream together to frames, in packet order.
 //! - [`paper`]: the mechanism as published, for experiments.
+//! - [`mirror`]: how a status array is scanned.
 //! - [`slot`]: the protocol itself, pure, as the model checker runs it.
 //!
 //! Nothing here reads a clock, sleeps, or allocates for a block.
@@ -19,7 +20,7 @@ mod counters;
 pub mod header;
 pub mod layout;
 mod memory;
-mod mirror;
+pub mod mirror;
 pub mod order;
 pub mod paper;
 pub mod receiver;
