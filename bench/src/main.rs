@@ -18,6 +18,10 @@ mod host;
 mod job;
 mod link;
 mod pair;
+mod reads;
+/// The model is a test of the transfer crate first of all.
+#[path = "../../crates/transfer/tests/reads_model/mod.rs"]
+mod reads_model;
 mod report;
 mod resources;
 mod role;
@@ -38,6 +42,7 @@ mod ucx;
 enum Command {
     Transfer(grid::Options),
     Scan(scan::Options),
+    Reads(reads::Options),
     /// One of the two processes of a measurement; started by the program itself
     #[command(hide = true)]
     Role {
@@ -60,6 +65,7 @@ fn run() -> Result<()> {
     match Command::parse() {
         Command::Transfer(options) => transfer::run(&options),
         Command::Scan(options) => scan::run(&options),
+        Command::Reads(options) => reads::run(&options),
         Command::Role { role, job } => {
             role::main(serde_json::from_str(&role)?, &serde_json::from_str(&job)?)
         }

@@ -24,6 +24,10 @@ const MEASUREMENTS: &[(&str, &str)] = &[
         "scan",
         "looking for released slots, beside a loop over the status bytes",
     ),
+    (
+        "reads",
+        "when status bytes are read, beside an oracle, in virtual time",
+    ),
 ];
 
 /// Lists the measurements, or runs one with the release build.
