@@ -96,6 +96,19 @@ impl Link {
         }
     }
 
+    /// Posts this block, if nothing waits before it and the queue has room; says whether it did.
+    #[inline]
+    pub(super) fn post_first(&mut self, shared: &Shared, data: &Copying, slot: u32) -> bool {
+        let room = self.free_wrs() >= 2 && self.may_signal() && data.ready.is_empty();
+        if !room {
+            return false;
+        }
+        if let Err(broken) = self.post_one(shared, data, slot) {
+            let _ = shared.broken.set(broken);
+        }
+        true
+    }
+
     fn free_wrs(&self) -> u64 {
         u64::from(self.limits.max_send_wr) - (self.posted - self.done)
     }
@@ -277,6 +290,12 @@ impl Copying {
     #[inline]
     pub(super) fn want_read(&self) {
         self.read_wanted.store(true, Ordering::Release);
+    }
+
+    /// Leaves a sealed block to whoever drives the link next.
+    pub(super) fn leave(&self, slot: u32) {
+        // One entry for every slot: there is room.
+        let _ = self.ready.push(slot);
     }
 
     /// Whether the link has something to do that it could do now.

@@ -30,7 +30,7 @@ use quota::Streams;
 pub use retained::RetainedBlock;
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicU64, Ordering, fence},
+    atomic::{AtomicU64, Ordering},
 };
 
 /// The ring of a collector, as its session handshake names it.
@@ -492,24 +492,40 @@ impl Shared {
             Data::Copy(copying) => {
                 copying.seal(self.epoch, slot, generation, &words);
                 self.slots.generations.launch(slot, generation);
-                // One entry for every slot: there is room.
-                let _ = copying.ready.push(slot);
-                self.combine();
+                self.send(copying, slot);
             }
+        }
+    }
+
+    /// Posts a sealed block, or leaves it to the thread that drives the queue pair.
+    #[inline]
+    fn send(&self, copying: &Copying, slot: u32) {
+        let Some(mut link) = self.link.take() else {
+            copying.leave(slot);
+            return self.combine();
+        };
+        // Alone here, as is usual: the block need not go through the queue.
+        if self.broken.get().is_some() || !link.post_first(self, copying, slot) {
+            copying.leave(slot);
+        }
+        let waits = self.drive(&mut link, copying);
+        self.put_back(link);
+        if !waits && copying.has_work() {
+            self.combine();
         }
     }
 
     /// Drives the queue pair, unless another thread does: that one will see our work before it
     /// stops, because it looks once more after it has put the link back.
+    ///
+    /// To take the link and to put it back are both exchanges of the same atomic value, with
+    /// acquire and release. Who comes in vain therefore comes before the exchange that puts it
+    /// back, and that one has seen all that was left before: no fence is needed between them.
     fn combine(&self) {
         let Data::Copy(copying) = &self.data else {
             return;
         };
-        loop {
-            fence(Ordering::SeqCst);
-            let Some(mut link) = self.link.take() else {
-                return;
-            };
+        while let Some(mut link) = self.link.take() {
             let waits = self.drive(&mut link, copying);
             self.put_back(link);
             if waits || !copying.has_work() {
@@ -518,9 +534,10 @@ impl Shared {
         }
     }
 
+    /// An exchange, not a store: see [`Shared::combine`].
     fn put_back(&self, link: Box<Link>) {
-        self.link.store(Some(link));
-        fence(Ordering::SeqCst);
+        let before = self.link.swap(Some(link));
+        debug_assert!(before.is_none(), "two threads drive one queue pair");
     }
 
     /// True if the rest must wait.
