@@ -31,6 +31,9 @@ const FLOOR_ROUND_TRIPS: u64 = 300;
 enum Order {
     /// Receive and compare blocks `0..count`, filled with [`pattern`].
     Verify { count: u64 },
+    /// Send back one block for each that comes, not timed: what a mechanism sets up when it is first
+    /// used in this direction may need a thread that a real-time role would keep from running.
+    Acquaint { count: u64 },
     /// Receive as fast as possible.
     Stream { count: u64 },
     /// Send back one block for each that comes.
@@ -100,7 +103,7 @@ impl<L: Link> Collector<'_, L> {
             if matches!(order, Order::Done) {
                 return self.peer.send(&needs(&self.link)?);
             }
-            let timed = !matches!(order, Order::Verify { .. });
+            let timed = !matches!(order, Order::Verify { .. } | Order::Acquaint { .. });
             let urgent = Urgent::begin(self.job.realtime && timed)?;
             // The source starts when it reads this, and finds this role waiting.
             self.peer.send(&())?;
@@ -123,7 +126,10 @@ impl<L: Link> Collector<'_, L> {
         match order {
             Order::Floor { count } => answer(&mut self.floor, count)?,
             Order::Done => {}
-            Order::Verify { .. } | Order::Stream { .. } | Order::PingPong { .. }
+            Order::Verify { .. }
+            | Order::Acquaint { .. }
+            | Order::Stream { .. }
+            | Order::PingPong { .. }
                 if self.link.attend()? => {}
             Order::Verify { count } => return verify(self.job, &mut self.link, count),
             Order::Stream { count } => {
@@ -132,7 +138,9 @@ impl<L: Link> Collector<'_, L> {
                     self.link.give_back()?;
                 }
             }
-            Order::PingPong { count } => answer(&mut self.link, count)?,
+            Order::Acquaint { count } | Order::PingPong { count } => {
+                answer(&mut self.link, count)?;
+            }
         }
         Ok(0)
     }
@@ -192,6 +200,7 @@ impl<L: Link> Source<'_, L> {
         let mut outcome = Outcome::default();
         if self.job.what.has_payload() {
             outcome.verified_blocks = self.verify()?;
+            self.acquaint()?;
             let count = self.warm_up(|source, count| Ok(source.stream(count)?.wall_ns))?;
             let batches = Batches::take(self, |source| source.stream(count), |s| s.core_share)?;
             batches.add_to(&mut outcome, |o| &mut o.streams);
@@ -251,6 +260,17 @@ impl<L: Link> Source<'_, L> {
             0 => Ok(count),
             wrong => bail!("{wrong} of {count} blocks arrived with wrong bytes"),
         }
+    }
+
+    /// Uses every block of the way back once.
+    fn acquaint(&mut self) -> Result<()> {
+        let count = self.job.back_blocks() as u64;
+        self.begin(Order::Acquaint { count })?;
+        let answered = self.job.what.has_collector();
+        round_trips(&mut self.link, count, answered, self.ticks)?;
+        self.link.finish()?;
+        self.end()?;
+        Ok(())
     }
 
     /// Runs batches that do not count until the machine is warm, and says how many blocks fill
