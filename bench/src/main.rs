@@ -24,6 +24,7 @@ mod reads;
 mod reads_model;
 mod report;
 mod resources;
+mod roce;
 mod role;
 mod row;
 mod scan;
@@ -43,10 +44,16 @@ enum Command {
     Transfer(grid::Options),
     Scan(scan::Options),
     Reads(reads::Options),
+    Roce(roce::Options),
     /// One of the two processes of a measurement; started by the program itself
     #[command(hide = true)]
     Role {
         role: String,
+        job: String,
+    },
+    /// One of the two processes of a network measurement; started by the program itself
+    #[command(hide = true)]
+    RoceRole {
         job: String,
     },
 }
@@ -66,6 +73,8 @@ fn run() -> Result<()> {
         Command::Transfer(options) => transfer::run(&options),
         Command::Scan(options) => scan::run(&options),
         Command::Reads(options) => reads::run(&options),
+        Command::Roce(options) => roce::run(&options),
+        Command::RoceRole { job } => roce::role(&serde_json::from_str(&job)?),
         Command::Role { role, job } => {
             role::main(serde_json::from_str(&role)?, &serde_json::from_str(&job)?)
         }

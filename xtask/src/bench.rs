@@ -28,6 +28,10 @@ const MEASUREMENTS: &[(&str, &str)] = &[
         "reads",
         "when status bytes are read, beside an oracle, in virtual time",
     ),
+    (
+        "roce",
+        "packets between two network namespaces, beside iperf3 (apt-get install iperf3) and bare UDP",
+    ),
 ];
 
 /// Lists the measurements, or runs one with the release build.

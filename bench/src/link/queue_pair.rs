@@ -2,18 +2,14 @@
 use crate::job::Queues;
 use anyhow::{Context as _, Result};
 use catchment_verbs::{
-    Access, Context, Cq, Endpoint, Gid, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
+    Access, Context, Cq, Endpoint, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Where a queue pair is, as one role tells the other.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Address {
-    gid: String,
-    qpn: u32,
-    psn: u32,
-}
+pub(super) struct Address(String);
 
 /// A queue pair that only sends, with its completion queue.
 pub(super) struct QueuePair {
@@ -68,22 +64,12 @@ impl QueuePair {
 
     /// Where it is.
     pub(super) fn address(&self) -> Address {
-        let Endpoint { gid, qpn, psn } = self.qp.endpoint();
-        Address {
-            gid: gid.to_string(),
-            qpn,
-            psn,
-        }
+        Address(self.qp.endpoint().to_string())
     }
 }
 
 impl Address {
     fn endpoint(&self) -> Result<Endpoint> {
-        let gid: Gid = self.gid.parse().context("the peer's GID")?;
-        Ok(Endpoint {
-            gid,
-            qpn: self.qpn,
-            psn: self.psn,
-        })
+        self.0.parse().context("where the peer's queue pair is")
     }
 }

@@ -16,6 +16,9 @@ struct Allowed {
 
 const VERBS: &str = "catchment-verbs";
 const SHM: &str = "catchment-provider-shm";
+const ROCE: &str = "catchment-roce";
+const PROVIDER_ROCE: &str = "catchment-provider-roce";
+const NETNS: &str = "catchment-netns";
 const TRANSFER: &str = "catchment-transfer";
 const LIBRARY: &str = "catchment";
 const CONFORMANCE: &str = "catchment-conformance";
@@ -33,6 +36,16 @@ const GRAPH: &[Allowed] = &[
         dev: &[CONFORMANCE],
     },
     Allowed {
+        package: ROCE,
+        normal: &[],
+        dev: &[],
+    },
+    Allowed {
+        package: PROVIDER_ROCE,
+        normal: &[ROCE, VERBS],
+        dev: &[CONFORMANCE, NETNS],
+    },
+    Allowed {
         package: TRANSFER,
         normal: &[VERBS],
         dev: &[SHM],
@@ -48,18 +61,23 @@ const GRAPH: &[Allowed] = &[
         dev: &[],
     },
     Allowed {
+        package: NETNS,
+        normal: &[],
+        dev: &[],
+    },
+    Allowed {
         package: "catchment-cli",
         normal: &[LIBRARY],
         dev: &[TRANSFER, SHM, VERBS],
     },
     Allowed {
         package: "catchment-fuzz",
-        normal: &[LIBRARY, TRANSFER, SHM, VERBS],
+        normal: &[LIBRARY, ROCE, TRANSFER, SHM, VERBS],
         dev: &[],
     },
     Allowed {
         package: "catchment-bench",
-        normal: &[LIBRARY, TRANSFER, SHM, VERBS],
+        normal: &[LIBRARY, NETNS, PROVIDER_ROCE, ROCE, TRANSFER, SHM, VERBS],
         dev: &[],
     },
     Allowed {
@@ -177,6 +195,8 @@ mod tests {
             (TRANSFER, SHM, false),
             (TRANSFER, "catchment", true),
             (SHM, TRANSFER, true),
+            (ROCE, VERBS, false),
+            (VERBS, ROCE, false),
             ("catchment", "catchment-cli", false),
             ("catchment", CONFORMANCE, false),
             ("xtask", "catchment", false),

@@ -1,0 +1,92 @@
+//! Packet sequence numbers: 24 bits that wrap.
+//!
+//! Two of them have no order, only a distance: the later of two is the one that lies at most half
+//! the number space ahead (IBTA volume 1, 9.7.1). So there is no `Ord` here.
+
+use std::fmt;
+
+/// A packet sequence number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// Bits of a number that count.
+    pub const MASK: u32 = 0x00ff_ffff;
+
+    /// The number with the lowest 24 bits of `value`.
+    #[must_use]
+    pub const fn new(value: u32) -> Self {
+        Self(value & Self::MASK)
+    }
+
+    /// The number, below 2^24.
+    #[must_use]
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+
+    /// The number after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        self.add(1)
+    }
+
+    /// The number `packets` after this one.
+    #[must_use]
+    pub const fn add(self, packets: u32) -> Self {
+        Self::new(self.0.wrapping_add(packets))
+    }
+
+    /// The number `packets` before this one.
+    #[must_use]
+    pub const fn sub(self, packets: u32) -> Self {
+        Self::new(self.0.wrapping_sub(packets))
+    }
+
+    /// How many packets this one is after `earlier`: from -2^23 to 2^23 - 1, negative when it is
+    /// before.
+    #[must_use]
+    pub const fn distance_from(self, earlier: Self) -> i32 {
+        // The sign bit of 24 bits goes to that of 32, and comes back with the shift.
+        (self.0.wrapping_sub(earlier.0) << 8).cast_signed() >> 8
+    }
+}
+
+impl fmt::Display for Psn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_wrap_at_24_bits() {
+        assert_eq!(Psn::new(u32::MAX), Psn::new(0x00ff_ffff));
+        assert_eq!(Psn::new(0x00ff_ffff).next(), Psn::new(0));
+        assert_eq!(Psn::new(0).sub(1), Psn::new(0x00ff_ffff));
+        assert_eq!(Psn::new(0x00ff_fffe).add(5).value(), 3);
+    }
+
+    #[test]
+    fn half_the_numbers_are_ahead_and_half_behind() {
+        let zero = Psn::new(0);
+        assert_eq!(Psn::new(0x007f_ffff).distance_from(zero), 0x007f_ffff);
+        assert_eq!(Psn::new(0x0080_0000).distance_from(zero), -0x0080_0000);
+        assert_eq!(zero.distance_from(Psn::new(0x00ff_ffff)), 1);
+        assert_eq!(Psn::new(0x00ff_ffff).distance_from(zero), -1);
+    }
+
+    proptest! {
+        #[test]
+        fn the_distance_is_what_was_added(start: u32, ahead in 0_u32..1 << 23) {
+            let start = Psn::new(start);
+            prop_assert_eq!(start.add(ahead).distance_from(start), ahead as i32);
+            prop_assert_eq!(start.distance_from(start.add(ahead)), -(ahead as i32));
+            prop_assert_eq!(start.add(ahead).sub(ahead), start);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Acknowledgement extended transport header: how it went (IBTA volume 1, 9.3 and
+//! 9.7.5).
+//!
+//! The numbers that its codes stand for, credits and waiting times, are here too.
+
+use std::time::Duration;
+
+/// Length of the header.
+pub(super) const BYTES: usize = 4;
+
+/// MSNs have 24 bits.
+const MSN_MASK: u32 = 0x00ff_ffff;
+
+/// Acknowledgement extended transport header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aeth {
+    /// How it went.
+    pub syndrome: Syndrome,
+    /// Message sequence number, 24 bits: requests that the responder has completed.
+    pub msn: u32,
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syndrome {
+    /// All went well up to this PSN.
+    Ack {
+        /// Code of the receives that the responder has, 0 to 31. See [`credits`].
+        credits: u8,
+    },
+    /// The responder has no receive posted: send this PSN again later.
+    Rnr {
+        /// Code of the time to wait, 0 to 31. See [`rnr_timer`].
+        timer: u8,
+    },
+    /// This PSN failed.
+    Nak(NakCode),
+    /// A reserved code, verbatim.
+    Other(u8),
+}
+
+/// Why a packet failed (IBTA volume 1, 9.7.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum NakCode {
+    /// Packets are missing before this one: go back.
+    PsnSequence = 0,
+    /// The request is one that this queue pair does not take.
+    InvalidRequest = 1,
+    /// Key, range or rights do not fit.
+    RemoteAccess = 2,
+    /// The responder itself failed.
+    RemoteOperation = 3,
+    /// Reliable datagrams only.
+    InvalidRd = 4,
+}
+
+const KIND_ACK: u8 = 0;
+const KIND_RNR: u8 = 1 << 5;
+const KIND_NAK: u8 = 3 << 5;
+const VALUE_MASK: u8 = 0x1f;
+
+/// The credit code that says: do not count on me.
+pub const NO_CREDITS: u8 = 31;
+
+impl Syndrome {
+    /// An acknowledgement that takes no part in flow control by credits.
+    pub const ACK: Self = Self::Ack {
+        credits: NO_CREDITS,
+    };
+
+    /// The meaning of a byte. Every byte has one.
+    #[must_use]
+    pub const fn from_u8(byte: u8) -> Self {
+        let value = byte & VALUE_MASK;
+        match byte & !VALUE_MASK {
+            KIND_ACK => Self::Ack { credits: value },
+            KIND_RNR => Self::Rnr { timer: value },
+            KIND_NAK => match NakCode::from_u8(value) {
+                Some(code) => Self::Nak(code),
+                None => Self::Other(byte),
+            },
+            _ => Self::Other(byte),
+        }
+    }
+
+    /// The byte. Only the lowest 5 bits of a code count.
+    #[must_use]
+    pub const fn to_u8(self) -> u8 {
+        match self {
+            Self::Ack { credits } => KIND_ACK | credits & VALUE_MASK,
+            Self::Rnr { timer } => KIND_RNR | timer & VALUE_MASK,
+            Self::Nak(code) => KIND_NAK | code as u8,
+            Self::Other(byte) => byte,
+        }
+    }
+}
+
+impl NakCode {
+    const fn from_u8(value: u8) -> Option<Self> {
+        Some(match value {
+            0 => Self::PsnSequence,
+            1 => Self::InvalidRequest,
+            2 => Self::RemoteAccess,
+            3 => Self::RemoteOperation,
+            4 => Self::InvalidRd,
+            _ => return None,
+        })
+    }
+}
+
+impl Aeth {
+    pub(super) fn decode(bytes: &[u8; BYTES]) -> Self {
+        Self {
+            syndrome: Syndrome::from_u8(bytes[0]),
+            msn: u32::from_be_bytes(*bytes) & MSN_MASK,
+        }
+    }
+
+    pub(super) fn encode(self) -> [u8; BYTES] {
+        let syndrome = u32::from(self.syndrome.to_u8());
+        (syndrome << 24 | self.msn & MSN_MASK).to_be_bytes()
+    }
+}
+
+/// What a code stands for: 1, 2, 3, 4, 6, 8, 12, then each the double of the one two before.
+const fn steps(code: u8) -> u32 {
+    match code {
+        0 => 0,
+        1 => 1,
+        _ if code.is_multiple_of(2) => 1 << (code / 2),
+        _ => 3 << (code / 2 - 1),
+    }
+}
+
+/// How many receives a credit code promises; none when it promises nothing (IBTA volume 1,
+/// 9.7.7).
+#[must_use]
+pub const fn credits(code: u8) -> Option<u32> {
+    match code & VALUE_MASK {
+        NO_CREDITS => None,
+        code => Some(steps(code)),
+    }
+}
+
+/// The largest credit code that promises no more than `receives`.
+#[must_use]
+pub const fn credit_code(receives: u32) -> u8 {
+    let mut code = NO_CREDITS - 1;
+    while steps(code) > receives {
+        code -= 1;
+    }
+    code
+}
+
+/// How long to wait after an RNR NAK with this timer code: 10 µs to 655.36 ms (IBTA volume 1,
+/// 9.7.5: encoding for RNR NAK timer field).
+#[must_use]
+pub const fn rnr_timer(code: u8) -> Duration {
+    let steps = match code & VALUE_MASK {
+        0 => 1 << 16,
+        code => steps(code),
+    };
+    Duration::from_micros(10 * steps as u64)
+}
+
+/// The code of the shortest wait that is at least `wait`; the longest one when there is none.
+#[must_use]
+pub const fn rnr_timer_code(wait: Duration) -> u8 {
+    let mut code = 1;
+    while code < 32 {
+        if rnr_timer(code).as_nanos() >= wait.as_nanos() {
+            return code;
+        }
+        code += 1;
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_syndrome_keeps_its_byte() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(Syndrome::from_u8(byte).to_u8(), byte);
+        }
+    }
+
+    /// IBTA volume 1, 9.7.5: the upper three bits are the kind.
+    #[test]
+    fn the_kinds_of_syndromes_are_those_of_the_standard() {
+        assert_eq!(Syndrome::from_u8(0x1f), Syndrome::ACK);
+        assert_eq!(Syndrome::from_u8(0x05), Syndrome::Ack { credits: 5 });
+        assert_eq!(Syndrome::from_u8(0x3f), Syndrome::Rnr { timer: 31 });
+        assert_eq!(Syndrome::from_u8(0x5f), Syndrome::Other(0x5f));
+        let codes = (0x60..0x65).map(Syndrome::from_u8);
+        let expected = [
+            NakCode::PsnSequence,
+            NakCode::InvalidRequest,
+            NakCode::RemoteAccess,
+            NakCode::RemoteOperation,
+            NakCode::InvalidRd,
+        ];
+        assert!(codes.eq(expected.map(Syndrome::Nak)));
+        assert_eq!(Syndrome::from_u8(0x65), Syndrome::Other(0x65));
+        assert_eq!(Syndrome::from_u8(0x9f), Syndrome::Other(0x9f));
+    }
+
+    #[test]
+    fn codes_out_of_range_keep_their_kind() {
+        assert_eq!(Syndrome::Ack { credits: 0xff }.to_u8(), 0x1f);
+        assert_eq!(Syndrome::Rnr { timer: 0x60 }.to_u8(), 0x20);
+    }
+
+    /// IBTA volume 1, 9.7.5, encoding for RNR NAK timer field, in units of 10 microseconds; code 0
+    /// stands last.
+    const RNR_TIMERS: [u64; 32] = [
+        1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+        2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152, 65536,
+    ];
+
+    #[test]
+    fn waiting_times_are_those_of_the_standard() {
+        for (at, steps) in RNR_TIMERS.into_iter().enumerate() {
+            let code = (at as u8 + 1) % 32;
+            assert_eq!(
+                rnr_timer(code),
+                Duration::from_micros(10 * steps),
+                "code {code}"
+            );
+            assert_eq!(rnr_timer_code(rnr_timer(code)), code);
+            let less = rnr_timer(code) - Duration::from_nanos(1);
+            assert_eq!(rnr_timer_code(less), code, "never shorter than asked");
+        }
+        assert_eq!(rnr_timer_code(Duration::ZERO), 1);
+        assert_eq!(rnr_timer_code(Duration::MAX), 0);
+    }
+
+    /// IBTA volume 1, 9.7.7: from code 1 the same steps as those of the waiting times.
+    #[test]
+    fn credits_are_those_of_the_standard() {
+        assert_eq!(credits(0), Some(0));
+        for code in 1..31 {
+            let expected = RNR_TIMERS[usize::from(code) - 1] as u32;
+            assert_eq!(credits(code), Some(expected), "code {code}");
+            assert_eq!(credit_code(expected), code);
+            assert_eq!(
+                credit_code(expected - 1),
+                code - 1,
+                "never more than there are"
+            );
+        }
+        assert_eq!(credits(NO_CREDITS), None);
+        assert_eq!(credit_code(u32::MAX), 30);
+    }
+}
