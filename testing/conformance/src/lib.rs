@@ -338,6 +338,11 @@ impl Side {
     }
 }
 
+/// Whether [`Qp::watch_remote`] works.
+pub fn watches_afar(caps: &Caps) -> bool {
+    caps.doorbell && caps.direct
+}
+
 /// Waits for one completion.
 pub fn wait_one(cq: &dyn Cq) -> Completion {
     wait_some(cq, 1)[0]
