@@ -328,9 +328,7 @@ fn survive_one(
         child.kill();
         // Over a network silence alone says nothing: a request has to find out.
         if bench.caps().path_mtu.is_some() {
-            let op = SendOp::Write(theirs.at(0));
-            let wr = SendWr::new(u64::MAX, op, Payload::Inline(&[]));
-            outstanding.sends += usize::from(side.qp.post_send(&[wr]).is_ok());
+            probe(&mut side, &theirs, &mut outstanding);
         }
         assert_ne!(sleeper.join().unwrap(), Some(Wake::TimedOut), "not woken");
     });
@@ -342,6 +340,21 @@ fn survive_one(
         || matches!(context.async_event(), Some(AsyncEvent::QpFatal { qpn, .. }) if qpn == side.qp.qpn()),
     );
     assert_all_flushed(&mut side, &outstanding);
+}
+
+/// Posts a request that the dead peer will not answer.
+fn probe(side: &mut Side, theirs: &Card, outstanding: &mut Outstanding) {
+    let op = SendOp::Write(theirs.at(0));
+    let wr = SendWr::new(u64::MAX, op, Payload::Inline(&[]));
+    eventually("room for a request", || {
+        let mut out = [Completion::EMPTY; 16];
+        let posted = side.qp.post_send(&[wr]).is_ok();
+        outstanding.sends += usize::from(posted);
+        if !posted {
+            outstanding.sends -= side.send_cq.poll(&mut out).unwrap();
+        }
+        posted
+    });
 }
 
 /// Requests that were posted and whose completions were not polled.
