@@ -1,5 +1,7 @@
 //! What ends a connection, what only delays it, and how requests complete then.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod pair;
 
 use catchment_roce::wire::aeth::rnr_timer;
