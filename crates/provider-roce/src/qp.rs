@@ -3,7 +3,7 @@ use crate::{
     context::RocePd,
     device::{Device, random},
     engine::{Engine, Peer, QpShared},
-    io::{Route, address_of, probe_path},
+    io::{Route, address_of},
     mr::MrCore,
     request::{Held, PostedRecv, PostedSend, Stored},
 };
@@ -287,7 +287,8 @@ impl RoceQp {
             to.set_scope_id(from.scope_id());
         }
         let local = device.local.ip();
-        let path = probe_path(Some(local), to).map_err(|error| refused(error.to_string()))?;
+        let path = device.path_to(to);
+        let path = path.map_err(|error| refused(error.to_string()))?;
         let route = Route {
             local,
             remote: to,
