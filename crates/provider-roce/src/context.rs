@@ -4,7 +4,7 @@ use crate::{
     cq::{ChannelCore, CqCore, RoceChannel, RoceCq},
     device::{Device, random},
     engine::{Limits, Parts, QpShared, thread},
-    io::{Path, PathError, UdpSocket, Waiter, local_addresses, probe_path},
+    io::{Path, PathError, PathProbe, UdpSocket, Waiter, local_addresses},
     mr::{MrCore, RoceMr},
     name,
     qp::RoceQp,
@@ -66,11 +66,14 @@ impl RoceContext {
         }
         let socket = UdpSocket::bind(address, &options.socket)
             .map_err(|error| VerbsError::Invalid(error.to_string()))?;
-        let path_mtu = path_mtu(&socket, options)?;
+        let local = socket.local();
+        let paths = PathProbe::new(local);
+        let paths = paths.map_err(|e| VerbsError::os("a socket to ask for routes", e))?;
+        let path_mtu = path_mtu(local, &paths, options)?;
         let os = |what: &'static str| move |error| VerbsError::os(what, error);
         let waiter = Waiter::new(Duration::ZERO).map_err(os("eventfd for the engine"))?;
         let caps = caps(path_mtu);
-        let device = Device::new(socket, path_mtu, caps, options.clone(), &waiter)?;
+        let device = Device::new(socket, (paths, path_mtu), caps, options.clone(), &waiter)?;
         let device = Arc::new(device);
         let thread = thread::start(Arc::clone(&device), waiter)
             .map_err(os("starting the engine's thread"))?;
@@ -107,20 +110,23 @@ impl RoceContext {
     /// # Errors
     /// [`PathError`] when no route leads there.
     pub fn path_to(&self, peer: SocketAddr) -> Result<Path, PathError> {
-        probe_path(Some(self.device.local.ip()), peer)
+        self.device.path_to(peer)
     }
 }
 
 /// The largest path MTU that the interface, and the options, allow.
-fn path_mtu(socket: &UdpSocket, options: &RoceOptions) -> Result<PathMtu, VerbsError> {
-    let local = socket.local();
+fn path_mtu(
+    local: SocketAddr,
+    paths: &PathProbe,
+    options: &RoceOptions,
+) -> Result<PathMtu, VerbsError> {
     let all = local_addresses().map_err(|e| VerbsError::os("the addresses of this host", e))?;
     let interface = all.iter().find(|at| at.address == local.ip());
     // An address of loopback that is not listed, as 127.0.0.2, has the way to itself.
     let mtu = match interface {
         Some(at) => at.mtu,
         None => {
-            let path = probe_path(Some(local.ip()), local);
+            let path = paths.probe(local);
             path.map_err(|e| VerbsError::Invalid(e.to_string()))?.ip_mtu
         }
     };

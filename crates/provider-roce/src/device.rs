@@ -3,7 +3,7 @@ use crate::{
     RoceOptions,
     dirty::DirtySet,
     engine::Engine,
-    io::{UdpSocket, Waiter, Waker, gid_of},
+    io::{Path, PathError, PathProbe, UdpSocket, Waiter, Waker, gid_of},
     keys::KeyTable,
 };
 use catchment_roce::wire::PathMtu;
@@ -29,6 +29,8 @@ pub(crate) struct Device {
     pub(crate) caps: Caps,
     pub(crate) options: RoceOptions,
     pub(crate) socket: UdpSocket,
+    /// Not shared with packets: connecting a socket changes what it sends.
+    paths: Mutex<PathProbe>,
     /// Queue pairs with posted requests that the engine has not taken.
     pub(crate) dirty: DirtySet,
     engine: Mutex<Engine>,
@@ -53,7 +55,7 @@ pub(crate) struct Device {
 impl Device {
     pub(crate) fn new(
         socket: UdpSocket,
-        path_mtu: PathMtu,
+        (paths, path_mtu): (PathProbe, PathMtu),
         caps: Caps,
         options: RoceOptions,
         waiter: &Waiter,
@@ -67,6 +69,7 @@ impl Device {
             engine: Mutex::new(Engine::new(&socket, &options, random()?)),
             options,
             socket,
+            paths: Mutex::new(paths),
             dirty: DirtySet::new(),
             contenders: AtomicU32::new(0),
             keys: RwLock::new(KeyTable::new(secret)),
@@ -85,6 +88,12 @@ impl Device {
     /// A number that this device never gave before.
     pub(crate) fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The way to a peer.
+    pub(crate) fn path_to(&self, peer: SocketAddr) -> Result<Path, PathError> {
+        let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        paths.probe(peer)
     }
 
     /// Nanoseconds since the device was opened: the clock of the protocol.

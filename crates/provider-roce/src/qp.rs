@@ -3,7 +3,7 @@ use crate::{
     context::RocePd,
     device::{Device, random},
     engine::{Engine, Peer, QpShared},
-    io::{Route, address_of, probe_path},
+    io::{Route, address_of},
     mr::MrCore,
     request::{Held, PostedRecv, PostedSend, Stored},
 };
@@ -95,8 +95,15 @@ impl RoceQp {
         let (stored, held) = match wr.payload {
             Payload::Inline(data) => (Stored::inline(data), Held::None),
             Payload::Sges(sges) => match self.hold(sges, local_rights(&wr.op)) {
-                Some(held) if is_aligned(&wr.op) => (Stored::elements(sges), held),
-                _ => (Stored::Wrong, Held::None),
+                Some(_) if is_misaligned(&wr.op) => {
+                    let status = roce::WcStatus::RemoteInvalidRequest;
+                    (Stored::Wrong(status), Held::None)
+                }
+                Some(held) => (Stored::elements(sges), held),
+                None => {
+                    let status = roce::WcStatus::LocalProtection;
+                    (Stored::Wrong(status), Held::None)
+                }
             },
         };
         let send = PostedSend {
@@ -280,7 +287,8 @@ impl RoceQp {
             to.set_scope_id(from.scope_id());
         }
         let local = device.local.ip();
-        let path = probe_path(Some(local), to).map_err(|error| refused(error.to_string()))?;
+        let path = device.path_to(to);
+        let path = path.map_err(|error| refused(error.to_string()))?;
         let route = Route {
             local,
             remote: to,
@@ -346,8 +354,18 @@ fn check_payload(wr: &SendWr<'_>) -> Result<(), PostFailure> {
     Err(PostFailure::Payload(why))
 }
 
-fn is_aligned(_op: &SendOp) -> bool {
-    true
+/// The address of an atomic must be a multiple of eight (IBTA 9.4.5.1).
+fn is_misaligned(op: &SendOp) -> bool {
+    match op {
+        SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
+            !remote.addr.is_multiple_of(8)
+        }
+        SendOp::Write(_)
+        | SendOp::WriteImm(..)
+        | SendOp::Read(_)
+        | SendOp::Send
+        | SendOp::SendImm(_) => false,
+    }
 }
 
 fn local_rights(op: &SendOp) -> Access {

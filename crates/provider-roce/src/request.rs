@@ -36,8 +36,9 @@ pub(crate) enum Stored {
     Many(Box<[roce::Sge]>),
     Short(u8, [u8; SHORT_INLINE]),
     Long(Box<[u8]>),
-    /// A local key, its bounds or its rights are wrong.
-    Wrong,
+    /// It cannot be done: a local key, its bounds or its rights are wrong, or the address of an
+    /// atomic, which a responder would refuse with this status.
+    Wrong(roce::WcStatus),
 }
 
 impl Stored {
@@ -60,9 +61,12 @@ impl Stored {
         Stored::Short(data.len() as u8, short)
     }
 
-    /// Whether it cannot be done.
-    pub(crate) fn is_wrong(&self) -> bool {
-        matches!(self, Stored::Wrong)
+    /// Why it cannot be done.
+    pub(crate) fn wrong(&self) -> Option<roce::WcStatus> {
+        match self {
+            Stored::Wrong(status) => Some(*status),
+            Stored::One(_) | Stored::Many(_) | Stored::Short(..) | Stored::Long(_) => None,
+        }
     }
 
     fn payload(&self) -> roce::Payload<'_> {
@@ -72,7 +76,7 @@ impl Stored {
             Stored::Many(sges) => roce::Payload::Sges(sges),
             Stored::Short(bytes, data) => roce::Payload::Inline(&data[..usize::from(*bytes)]),
             Stored::Long(data) => roce::Payload::Inline(data),
-            Stored::Wrong => roce::Payload::Sges(&[]),
+            Stored::Wrong(_) => roce::Payload::Sges(&[]),
         }
     }
 }
@@ -125,7 +129,7 @@ impl PostedRecv {
             Stored::One(sge) if sge.bytes == 0 => &[],
             Stored::One(sge) => std::slice::from_ref(sge),
             Stored::Many(sges) => sges,
-            Stored::Short(..) | Stored::Long(_) | Stored::Wrong => &[],
+            Stored::Short(..) | Stored::Long(_) | Stored::Wrong(_) => &[],
         };
         roce::RecvWr { wr_id: seq, sges }
     }

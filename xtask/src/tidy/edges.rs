@@ -48,7 +48,7 @@ const GRAPH: &[Allowed] = &[
     Allowed {
         package: TRANSFER,
         normal: &[VERBS],
-        dev: &[SHM],
+        dev: &[PROVIDER_ROCE, SHM],
     },
     Allowed {
         package: LIBRARY,

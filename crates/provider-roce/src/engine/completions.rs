@@ -116,13 +116,13 @@ fn fail_wrong(
         wr_id: wrong.wr_id,
         held: wrong.held,
     });
-    entry.cause = Some("a send names local memory that it may not use");
+    entry.cause = Some("a send names memory that it may not use");
     entry.qp.set_error();
     publish_failure(entry, device, keys);
-    let status = if was_broken {
-        roce::WcStatus::Flushed
-    } else {
-        roce::WcStatus::LocalProtection
+    let status = match wrong.stored.wrong() {
+        _ if was_broken => roce::WcStatus::Flushed,
+        Some(status) => status,
+        None => roce::WcStatus::RemoteOperation,
     };
     let failed = roce::Completion {
         wr_id: seq,

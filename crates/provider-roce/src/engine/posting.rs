@@ -62,7 +62,7 @@ pub(super) fn accept(entry: &mut QpEntry) {
 }
 
 fn give_send(entry: &mut QpEntry, send: PostedSend) {
-    if send.stored.is_wrong() {
+    if send.stored.wrong().is_some() {
         entry.wrong = Some(send);
         return;
     }

@@ -32,7 +32,7 @@ pub use flush::{Blocked, Flush, SendCounters, SendFault};
 pub use gso_probe::{GsoObserver, GsoVerdict, gso_self_test, send_gso_probe};
 pub use icrc::{IcrcCheck, IcrcError};
 pub use options::{BufferSize, SocketOptions};
-pub use path::{Path, PathError, probe_path};
+pub use path::{Path, PathError, PathProbe, probe_path};
 pub use recv::{Packet, RecvCounters, RecvRing};
 pub use set::SocketSet;
 pub use socket::{BindError, UdpSocket};

@@ -5,7 +5,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::{
     fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    os::fd::AsFd,
+    os::fd::{AsFd, OwnedFd},
 };
 
 /// No way to a peer.
@@ -68,11 +68,73 @@ impl fmt::Display for Path {
 /// # Errors
 /// [`PathError`].
 pub fn probe_path(local: Option<IpAddr>, remote: SocketAddr) -> Result<Path, PathError> {
-    let (local, ip_mtu) = ask(local, remote).map_err(|source| PathError::Unreachable {
+    let asked = ask(local, remote).map_err(|source| PathError::Unreachable {
         remote,
         local,
         source,
     })?;
+    path(asked, remote)
+}
+
+/// The MTU of the way to `remote` in bytes, IP header included.
+pub(super) fn ip_mtu(local: Option<IpAddr>, remote: SocketAddr) -> io::Result<u32> {
+    ask(local, remote).map(|(_, mtu)| mtu)
+}
+
+/// Asks for the ways from one address to many peers, in the network namespace of the thread that
+/// made it. Takes one descriptor and sends nothing.
+#[derive(Debug)]
+pub struct PathProbe {
+    fd: OwnedFd,
+    local: SocketAddr,
+}
+
+impl PathProbe {
+    /// A probe of ways that start at this address; its port does not matter.
+    ///
+    /// # Errors
+    /// When the address is none of this host's, or there is no descriptor left.
+    pub fn new(local: SocketAddr) -> io::Result<PathProbe> {
+        let family = match local {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let fd = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let mut from = local;
+        from.set_port(0);
+        rustix::net::bind(&fd, &from)?;
+        Ok(PathProbe { fd, local })
+    }
+
+    /// The way to `remote`.
+    ///
+    /// # Errors
+    /// [`PathError`].
+    pub fn probe(&self, remote: SocketAddr) -> Result<Path, PathError> {
+        let asked = self.ask(remote).map_err(|source| PathError::Unreachable {
+            remote,
+            local: Some(self.local.ip()),
+            source,
+        })?;
+        path(asked, remote)
+    }
+
+    /// Connecting a UDP socket looks the route up and sends nothing.
+    fn ask(&self, remote: SocketAddr) -> io::Result<(IpAddr, u32)> {
+        let (level, name) = match remote {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+        };
+        rustix::net::connect(&self.fd, &remote)?;
+        let from = rustix::net::getsockname(&self.fd)?;
+        let from = SocketAddr::try_from(from).map_err(io::Error::from)?;
+        let mtu = sys::option(self.fd.as_fd(), level, name)?;
+        let mtu = u32::try_from(mtu).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        Ok((from.ip(), mtu))
+    }
+}
+
+fn path((local, ip_mtu): (IpAddr, u32), remote: SocketAddr) -> Result<Path, PathError> {
     let fitting = PathMtu::for_interface_mtu(ip_mtu as usize, remote.is_ipv6());
     Ok(Path {
         local,
@@ -82,39 +144,17 @@ pub fn probe_path(local: Option<IpAddr>, remote: SocketAddr) -> Result<Path, Pat
     })
 }
 
-/// The MTU of the way to `remote` in bytes, IP header included.
-pub(super) fn ip_mtu(local: Option<IpAddr>, remote: SocketAddr) -> io::Result<u32> {
-    ask(local, remote).map(|(_, mtu)| mtu)
-}
-
-/// Connecting a UDP socket looks the route up and sends nothing.
+/// From this address, or any, to the peer: the address, and the MTU of the way.
 fn ask(local: Option<IpAddr>, remote: SocketAddr) -> io::Result<(IpAddr, u32)> {
-    let (family, any, level, name) = match remote {
-        SocketAddr::V4(_) => (
-            AddressFamily::INET,
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            libc::IPPROTO_IP,
-            libc::IP_MTU,
-        ),
-        SocketAddr::V6(_) => (
-            AddressFamily::INET6,
-            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-            libc::IPPROTO_IPV6,
-            libc::IPV6_MTU,
-        ),
+    let any = match remote {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    let flags = SocketFlags::CLOEXEC;
-    let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
     let mut from = SocketAddr::new(local.unwrap_or(any), 0);
     if let (SocketAddr::V6(from), SocketAddr::V6(to)) = (&mut from, remote) {
         from.set_scope_id(to.scope_id());
     }
-    rustix::net::bind(&fd, &from)?;
-    rustix::net::connect(&fd, &remote)?;
-    let from = SocketAddr::try_from(rustix::net::getsockname(&fd)?).map_err(io::Error::from)?;
-    let mtu = sys::option(fd.as_fd(), level, name)?;
-    let mtu = u32::try_from(mtu).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    Ok((from.ip(), mtu))
+    PathProbe::new(from)?.ask(remote)
 }
 
 /// The address that `socket` sends from to reach `remote`.
