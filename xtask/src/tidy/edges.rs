@@ -48,6 +48,11 @@ const GRAPH: &[Allowed] = &[
         dev: &[],
     },
     Allowed {
+        package: "catchment-sim",
+        normal: &["catchment-roce"],
+        dev: &[],
+    },
+    Allowed {
         package: "catchment-cli",
         normal: &[LIBRARY],
         dev: &[TRANSFER, SHM, VERBS],
