@@ -6,10 +6,12 @@
 //!
 //! - [`Psn`]: packet sequence numbers, 24 bits that wrap.
 //! - [`wire`]: the packet formats and the invariant CRC.
+//! - [`pcap`]: captures for Wireshark.
 //!
 //! Nothing here opens a socket, reads a clock, draws a random number or allocates for a packet.
 #![forbid(unsafe_code)]
 
+pub mod pcap;
 pub mod psn;
 pub mod wire;
 

@@ -6,6 +6,7 @@
 //! Everything is decoded by value and encoded into the caller's array: nothing allocates.
 //!
 //! - [`Headers`], [`Packet`]: decode and encode.
+//! - [`datagram`]: a whole datagram, opened and sealed.
 //! - [`icrc`]: the checksum over what no router changes; [`ip_id`]: checking it without seeing the
 //!   identification of the IPv4 header.
 //! - [`net`]: the IP and UDP headers, as far as the ICRC covers them.
@@ -13,6 +14,7 @@
 pub mod aeth;
 mod atomic;
 mod bth;
+pub mod datagram;
 mod deth;
 mod drop_reason;
 pub mod icrc;
