@@ -13,9 +13,13 @@
 
 mod frame;
 mod link;
+pub mod loss;
 mod observe;
+mod parallel;
 mod random;
+pub mod roce;
 mod simulation;
+pub mod soak;
 
 pub use frame::Frame;
 pub use link::{
