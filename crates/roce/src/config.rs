@@ -30,7 +30,8 @@ pub enum Recovery {
 /// How a WRITE longer than the path MTU is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteLayout {
-    /// A train of WRITE ONLY packets, each with address and key: equal sizes, good for GSO.
+    /// A train of WRITE ONLY packets, each with address and key: equal sizes, good for GSO. A WRITE
+    /// with immediate data is classic all the same: its receive completes with the whole length.
     Train,
     /// One message of FIRST, MIDDLE, LAST packets.
     Classic,
