@@ -85,7 +85,6 @@ impl Allowed {
     fn permits(self, status: WcStatus) -> bool {
         (self.timeout && status == WcStatus::TransportRetryExceeded)
             || (self.rnr && status == WcStatus::RnrRetryExceeded)
-            || (self.flush && status == WcStatus::Flushed)
     }
 }
 
@@ -104,7 +103,7 @@ pub(crate) fn check(seen: &Seen<'_>) -> Result<usize, Fault> {
     Ok(done)
 }
 
-/// The send queue: in order, successes before the first failure, then only flushes.
+/// The send queue: in order, successes before the first failure, then only failures.
 fn sends(seen: &Seen<'_>) -> Result<usize, Fault> {
     let ops = &seen.plan.ops[..seen.posted];
     let mut next = 0;
@@ -113,54 +112,68 @@ fn sends(seen: &Seen<'_>) -> Result<usize, Fault> {
         let id = completion.wr_id as usize;
         demand!(
             id < ops.len(),
-            "request {id} completed, which was not posted"
+            "request {id} completed without being posted"
         );
-        demand!(
-            id >= next,
-            "request {id} completed after {next} was expected"
-        );
-        let skipped = ops[next..id]
-            .iter()
-            .position(|op| op.signaled || failed_at.is_some());
-        if let Some(skipped) = skipped {
-            let missing = next + skipped;
+        demand!(id >= next, "request {id} completed where {next} was next");
+        if let Some(missing) = owed(&ops[next..id], failed_at) {
+            let missing = next + missing;
             return Err(Fault(format!(
                 "request {id} completed before {missing} did"
             )));
         }
-        match completion.result {
-            Ok(success) => {
-                demand!(
-                    failed_at.is_none(),
-                    "request {id} succeeded after {failed_at:?} failed"
-                );
-                succeeded(id, &ops[id], success)?;
+        match (completion.result, failed_at) {
+            (Ok(success), None) => succeeded(id, &ops[id], success)?,
+            (Ok(_), Some(failed)) => {
+                return Err(Fault(format!(
+                    "request {id} succeeded after {failed} failed"
+                )));
             }
-            Err(status) if failed_at.is_some() => {
-                demand!(
-                    status == WcStatus::Flushed,
-                    "request {id}: {status:?} after a failure"
-                );
-            }
-            Err(status) => {
-                failed(seen, id, status)?;
-                failed_at = Some(id);
-            }
+            (Err(_), _) => failed_at = failed_at.or(Some(id)),
         }
         next = id + 1;
     }
-    if seen.near_is_dead {
-        return Ok(failed_at.unwrap_or(next));
+    if failed_at.is_some() {
+        blame(seen)?;
     }
-    let silent = ops[next..]
-        .iter()
-        .position(|op| op.signaled || failed_at.is_some());
-    demand!(
-        silent.is_none(),
-        "request {} never completed",
-        next + silent.unwrap_or(0)
-    );
-    Ok(failed_at.unwrap_or(ops.len()))
+    let silent = owed(&ops[next..], failed_at).filter(|_| !seen.near_is_dead);
+    if let Some(silent) = silent {
+        return Err(Fault(format!("request {} never completed", next + silent)));
+    }
+    let most = if seen.near_is_dead { next } else { ops.len() };
+    Ok(failed_at.unwrap_or(most))
+}
+
+/// The first of these requests that must complete: after a failure all must.
+fn owed(ops: &[Op], failed_at: Option<usize>) -> Option<usize> {
+    ops.iter().position(|op| op.signaled || failed_at.is_some())
+}
+
+/// Of the requests that failed, one is the reason and has a status of its own. It need not be the
+/// first: those before it may wait for data that was lost. Where the reason lies elsewhere, all are
+/// flushed.
+fn blame(seen: &Seen<'_>) -> Result<(), Fault> {
+    let failed = seen.sends.iter().filter_map(|completion| {
+        let status = completion.result.err()?;
+        (status != WcStatus::Flushed).then_some((completion.wr_id as usize, status))
+    });
+    let failed: Vec<_> = failed.collect();
+    let allowed = seen.allowed;
+    match failed[..] {
+        [] => demand!(
+            allowed.flush,
+            "requests were flushed for nothing, {allowed:?}"
+        ),
+        [(id, status)] => {
+            let wrong = seen.plan.ops[id].wrong;
+            let refused = refuses(wrong, status);
+            demand!(
+                refused || allowed.permits(status),
+                "request {id} failed with {status:?}, with {wrong:?} wrong and {allowed:?}"
+            );
+        }
+        _ => demand!(false, "more than one request is to blame: {failed:?}"),
+    }
+    Ok(())
 }
 
 fn succeeded(id: usize, op: &Op, success: Success) -> Result<(), Fault> {
@@ -184,20 +197,13 @@ fn succeeded(id: usize, op: &Op, success: Success) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The first failure of a queue.
-fn failed(seen: &Seen<'_>, id: usize, status: WcStatus) -> Result<(), Fault> {
-    let wrong = seen.plan.ops[id].wrong;
-    let refused = match wrong {
+/// Whether this is how a peer refuses such a request.
+fn refuses(wrong: Option<Wrong>, status: WcStatus) -> bool {
+    match wrong {
         Some(Wrong::Key | Wrong::Bounds | Wrong::Rights) => status == WcStatus::RemoteAccess,
         Some(Wrong::TooLong) => status == WcStatus::RemoteInvalidRequest,
         None => false,
-    };
-    demand!(
-        refused || seen.allowed.permits(status),
-        "request {id} failed with {status:?}, with {wrong:?} wrong and {:?}",
-        seen.allowed
-    );
-    Ok(())
+    }
 }
 
 /// Where in the plan the peer's memory is.
@@ -378,6 +384,8 @@ fn landing(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
         let landed = &region.bytes[op.local.clone()];
         if id < done {
             same(&format!("the result of request {id}"), landed, &expected)?;
+        } else if op.wrong == Some(Wrong::Bounds) {
+            // A READ that is asked for in pieces may get those that are in bounds.
         } else if op.wrong.is_some() {
             untouched("a refused result", &region.bytes, op.local.clone())?;
         } else {

@@ -237,8 +237,29 @@ fn a_failure_is_accepted_only_where_something_allows_it() {
     left.refused("failed with TransportRetryExceeded");
     left.allowed.timeout = true;
     assert_eq!(left.check().unwrap(), 12);
+    left.sends
+        .push(failed(39, Queue::Send, WcStatus::TransportRetryExceeded));
+    left.refused("was next");
+    left.sends.pop();
     left.sends.remove(20);
     left.refused("before");
+}
+
+#[test]
+fn one_request_is_to_blame_and_flushes_need_a_reason() {
+    let mut left = after(1, 12);
+    left.allowed.timeout = true;
+    left.sends.retain(|completion| completion.wr_id < 12);
+    let flushes = (12..40).map(|id| failed(id, Queue::Send, WcStatus::Flushed));
+    left.sends.extend(flushes);
+    left.refused("flushed for nothing");
+    left.allowed.flush = true;
+    assert_eq!(left.check().unwrap(), 12);
+    let last = left.sends.len();
+    left.sends[last - 1].result = Err(WcStatus::TransportRetryExceeded);
+    assert_eq!(left.check().unwrap(), 12);
+    left.sends[last - 2].result = Err(WcStatus::TransportRetryExceeded);
+    left.refused("more than one request is to blame");
 }
 
 #[test]
@@ -264,7 +285,7 @@ fn completions_out_of_order_or_missing_are_refused() {
     missing.refused("never completed");
     let mut twice = after(4, 40);
     twice.sends.push(twice.sends[0]);
-    twice.refused("was expected");
+    twice.refused("was next");
     let mut short = after(4, 40);
     if let Ok(success) = &mut short.sends[2].result {
         success.bytes += 1;

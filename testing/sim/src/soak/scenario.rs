@@ -79,16 +79,22 @@ pub(crate) enum Strike {
     Blackout { at: Duration, lasts: Duration },
 }
 
-/// Time after which a run that has not ended hangs. Longer than all retries together.
-pub(crate) const TIME_MOST: Duration = Duration::from_secs(600);
+/// Time after which a run that has not ended hangs: more timeouts than there are packets.
+pub(crate) const TIME_MOST: Duration = Duration::from_secs(1200);
+/// The longest timeout where losses are heavy; queues may hold frames longer than that.
+const TIMEOUT_MOST: Duration = Duration::from_millis(400);
 
 impl Scenario {
     pub(crate) fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
         let path_mtu = random.pick(&PathMtu::ALL).unwrap_or(PathMtu::Mtu1024);
         let gentle = random.below(3) == 0;
-        let links = [(); 2].map(|()| link(gentle, path_mtu, &mut random));
+        let mut links = [(); 2].map(|()| link(gentle, path_mtu, &mut random));
         let hosts = [(); 2].map(|()| host(path_mtu, &mut random));
+        if gentle {
+            // Else the same packet of a burst is dropped each time that the burst is sent again.
+            links.iter_mut().for_each(|link| link.queue_bytes = None);
+        }
         let recoveries = [Recovery::GoBackN, Recovery::SelectiveRepeat];
         let recovery = random.pick(&recoveries).unwrap_or(Recovery::GoBackN);
         let round_trip = round_trip(&links, &hosts, path_mtu);
@@ -204,10 +210,13 @@ fn host(path_mtu: PathMtu, random: &mut Random) -> HostScenario {
     }
 }
 
+/// More than ever waits in a queue without limit: hosts look at the queue before they send.
+const QUEUE_BYTES: usize = 64 << 10;
+
 /// The longest that a packet and its answer take when queues are full and everything is held back.
 fn round_trip(links: &[LinkConfig; 2], hosts: &[HostScenario; 2], path_mtu: PathMtu) -> Duration {
     let one_way = |link: &LinkConfig| {
-        let queued = link.transmit_time(link.queue_bytes.unwrap_or(0) + path_mtu.bytes());
+        let queued = link.transmit_time(link.queue_bytes.unwrap_or(QUEUE_BYTES) + path_mtu.bytes());
         link.delay + queued + link.reorder.most + link.duplicate.most
     };
     let polls = hosts[0].poll_interval + hosts[1].poll_interval;
@@ -241,10 +250,10 @@ fn end(
         read_chunk_bytes: random.pick(&[1, 5000, 1 << 18]).unwrap_or(1 << 18),
         max_send_wr: random.pick(&[1, 2, 16, 256]).unwrap_or(16),
         max_rd_atomic: random.pick(&[1, 2, 16]).unwrap_or(16),
-        timeout: if tiny {
-            Duration::from_micros(300)
-        } else {
-            3 * round_trip
+        timeout: match (tiny, gentle) {
+            (true, _) => Duration::from_micros(300),
+            (false, true) => 3 * round_trip,
+            (false, false) => TIMEOUT_MOST.min(3 * round_trip),
         },
         adaptive_timeout: random.below(2) == 0,
         retry_cnt: if tiny { random.below(4) as u8 } else { 7 },

@@ -248,8 +248,13 @@ impl Run {
         let mut summary = self.count();
         for pair in 0..self.memory.len() {
             for number in 0..2 {
-                let done = check::check(&self.seen(pair, number))
-                    .map_err(|fault| Fault(format!("pair {pair}, host {number}: {fault}")))?;
+                let done = check::check(&self.seen(pair, number)).map_err(|fault| {
+                    let causes = [number, 1 - number].map(|at| self.cause(pair, at));
+                    Fault(format!(
+                        "pair {pair}, host {number}: {fault}; {}",
+                        causes.join(", ")
+                    ))
+                })?;
                 summary.succeeded += done as u64;
             }
         }
@@ -262,6 +267,13 @@ impl Run {
             );
         }
         Ok(summary)
+    }
+
+    /// Why an end is in the error state, in words.
+    fn cause(&self, pair: usize, number: usize) -> String {
+        let qp = self.host(number).qps.get(pair);
+        let (cause, naks) = (qp.error_cause(), qp.counters().fatal_naks_sent);
+        format!("host {number} broke by {cause:?} after {naks} fatal NAKs")
     }
 
     /// The direction whose requests this host makes.
