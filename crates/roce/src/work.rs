@@ -74,7 +74,13 @@ impl SendOp {
     /// Whether the peer answers with data: READ, compare-and-swap, fetch-and-add.
     #[must_use]
     pub fn is_read_or_atomic(&self) -> bool {
-        matches!(self, SendOp::Read(_)) || self.is_atomic()
+        self.is_read() || self.is_atomic()
+    }
+
+    /// Whether this is READ.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        matches!(self, SendOp::Read(_))
     }
 
     /// Whether this is compare-and-swap or fetch-and-add.

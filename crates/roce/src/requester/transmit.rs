@@ -9,7 +9,6 @@ use crate::Psn;
 use crate::counters::Counters;
 use crate::pacing::Pacer;
 use crate::transmit::TransmitBatch;
-use crate::work::SendOp;
 
 /// PSNs from the oldest request to the next packet, at most: distances must stay clear of half the
 /// number space.
@@ -98,15 +97,10 @@ impl Requester {
 
     /// PSNs and payload bytes of the next new packet, or of its answer.
     fn next_size(&self, wqe: &Wqe) -> (u32, u64) {
-        let span = match wqe.op {
-            SendOp::Read(_) => (wqe.packets - wqe.sent).min(self.limits.read_chunk_packets),
-            SendOp::Write(_)
-            | SendOp::WriteImm(..)
-            | SendOp::Send
-            | SendOp::SendImm(_)
-            | SendOp::SendInvalidate(_)
-            | SendOp::CompareSwap { .. }
-            | SendOp::FetchAdd { .. } => 1,
+        let span = if wqe.op.is_read() {
+            (wqe.packets - wqe.sent).min(self.limits.read_chunk_packets)
+        } else {
+            1
         };
         (span, wqe.bytes_of(wqe.sent, span, self.shape.mtu))
     }
@@ -145,10 +139,7 @@ impl Requester {
         wqe.sent += span;
         let ends = wqe.is_sent() && (wqe.signaled || last_posted);
         let is_answered = wqe.op.is_read_or_atomic();
-        let mut cut = match wqe.op {
-            SendOp::Read(_) => wqe.ask(index, span, &self.shape),
-            _ => wqe.cut(index, &self.shape),
-        };
+        let mut cut = wqe.cut_span(index, span, &self.shape);
         self.unsent += usize::from(wqe.is_sent());
         if is_answered {
             self.reads.open(psn, span, bytes, now_ns);
@@ -171,14 +162,12 @@ impl Requester {
             return;
         };
         let wqe = &self.sq[index];
-        let span = match wqe.op {
-            SendOp::Read(_) => self.reads.asked_again(psn, now_ns),
-            _ => 1,
+        let span = if wqe.op.is_read_or_atomic() {
+            self.reads.asked_again(psn, now_ns)
+        } else {
+            1
         };
-        let mut cut = match wqe.op {
-            SendOp::Read(_) => wqe.ask(packet, span, &self.shape),
-            _ => wqe.cut(packet, &self.shape),
-        };
+        let mut cut = wqe.cut_span(packet, span, &self.shape);
         let is_answered = wqe.op.is_read_or_atomic();
         self.engine.on_sent(psn, span, now_ns);
         let is_last = self.engine.next_lost().is_none();

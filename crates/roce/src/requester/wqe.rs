@@ -97,7 +97,15 @@ impl Wqe {
         at(index + count) - at(index)
     }
 
-    /// Packet `index` of a SEND or WRITE.
+    /// The packet that takes `span` PSNs from `index` on.
+    pub(crate) fn cut_span(&self, index: u32, span: u32, shape: &Shape) -> Cut {
+        if self.op.is_read() {
+            return self.ask(index, span, shape);
+        }
+        self.cut(index, shape)
+    }
+
+    /// Packet `index` of a SEND or WRITE, or an atomic request.
     pub(crate) fn cut(&self, index: u32, shape: &Shape) -> Cut {
         let offset = u64::from(index) * shape.mtu;
         let bytes = self.bytes_of(index, 1, shape.mtu);

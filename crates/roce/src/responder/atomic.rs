@@ -27,12 +27,14 @@ impl Responder {
         if !atomic.va.is_multiple_of(8) {
             return INVALID;
         }
-        let op = match headers.bth.opcode.operation() {
-            Operation::FetchAdd => AtomicOp::FetchAdd(atomic.swap_or_add),
-            _ => AtomicOp::CompareSwap {
+        let is_add = headers.bth.opcode.operation() == Operation::FetchAdd;
+        let op = if is_add {
+            AtomicOp::FetchAdd(atomic.swap_or_add)
+        } else {
+            AtomicOp::CompareSwap {
                 compare: atomic.compare,
                 swap: atomic.swap_or_add,
-            },
+            }
         };
         let Ok(before) = env.memory.atomic(atomic.rkey, atomic.va, op) else {
             return NO_ACCESS;
