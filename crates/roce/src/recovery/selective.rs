@@ -42,8 +42,19 @@ enum State {
 struct Slot {
     /// Number of its last transmission.
     tx: u32,
+    /// Payload of the packet; a path MTU is at most 4096 bytes.
+    bytes: u16,
     state: State,
     resent: bool,
+}
+
+impl Slot {
+    fn settled_bytes(&self) -> u64 {
+        match self.state {
+            State::Kept | State::Lost => u64::from(self.bytes),
+            State::InFlight | State::Covered => 0,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +74,8 @@ pub(crate) struct Selective {
     /// The latest transmission known to have arrived, if any did.
     arrived: Option<u32>,
     lost: VecDeque<Psn>,
+    /// Payload of the packets in `slots` that are not on their way: kept by the peer, or lost.
+    settled_bytes: u64,
     loss_time_ns: Option<u64>,
     packet_threshold: i32,
     time_eighths: u64,
@@ -85,6 +98,7 @@ impl Selective {
             log_first: 0,
             arrived: None,
             lost: VecDeque::new(),
+            settled_bytes: 0,
             loss_time_ns: None,
             packet_threshold: PACKET_THRESHOLD,
             time_eighths: TIME_EIGHTHS,
@@ -103,22 +117,28 @@ impl Selective {
         self.loss_time_ns
     }
 
-    pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, now_ns: u64) {
+    /// Payload bytes from `una` to `next` that are not on their way.
+    pub(crate) fn settled_bytes(&self) -> u64 {
+        self.settled_bytes
+    }
+
+    /// `bytes` counts for a packet that is new.
+    pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, bytes: u16, now_ns: u64) {
         let tx = self.log_first.wrapping_add(self.log.len() as u32);
         self.log.push_back(Transmission {
             psn,
             sent_ns: now_ns,
         });
         if psn == self.next() {
-            self.push_new(tx, span);
-        } else if let Some(slot) = self.slot_mut(psn) {
-            slot.tx = tx;
-            slot.state = State::InFlight;
-            slot.resent = true;
+            self.push_new(tx, span, bytes);
+        } else if let Some(index) = self.index(psn) {
+            self.set(index, State::InFlight);
+            self.slots[index].tx = tx;
+            self.slots[index].resent = true;
         }
     }
 
-    fn push_new(&mut self, tx: u32, span: u32) {
+    fn push_new(&mut self, tx: u32, span: u32, bytes: u16) {
         for index in 0..span {
             let state = if index == 0 {
                 State::InFlight
@@ -127,6 +147,7 @@ impl Selective {
             };
             self.slots.push_back(Slot {
                 tx,
+                bytes,
                 state,
                 resent: false,
             });
@@ -147,7 +168,9 @@ impl Selective {
         let mut news = News::default();
         while psn.distance_from(self.una) >= 0 && !self.slots.is_empty() {
             self.arrive(0, &mut news, clock);
-            self.slots.pop_front();
+            if let Some(slot) = self.slots.pop_front() {
+                self.settled_bytes -= slot.settled_bytes();
+            }
             self.una = self.una.next();
         }
         self.settle(&news, clock);
@@ -187,7 +210,7 @@ impl Selective {
             return;
         }
         news.any = true;
-        self.slots[index].state = State::Kept;
+        self.set(index, State::Kept);
         let sent_ns = self.sent_ns(slot.tx);
         let age_ns = sent_ns.map_or(u64::MAX, |sent| clock.now_ns.saturating_sub(sent));
         let too_soon = slot.resent && age_ns < clock.rto.min_ns() / 4 * 3;
@@ -266,9 +289,8 @@ impl Selective {
     }
 
     fn mark_lost(&mut self, index: usize) {
-        let slot = &mut self.slots[index];
-        if matches!(slot.state, State::InFlight | State::Kept) {
-            slot.state = State::Lost;
+        if matches!(self.slots[index].state, State::InFlight | State::Kept) {
+            self.set(index, State::Lost);
             self.lost.push_back(self.una.add(index as u32));
         }
     }
@@ -286,15 +308,17 @@ impl Selective {
 
     pub(crate) fn on_timeout(&mut self) {
         self.lost.clear();
-        if let Some(slot) = self.slots.front_mut()
-            && slot.state == State::Kept
+        if self
+            .slots
+            .front()
+            .is_some_and(|slot| slot.state == State::Kept)
         {
-            slot.state = State::InFlight;
+            self.set(0, State::InFlight);
         }
-        for (slot, index) in self.slots.iter_mut().zip(0u32..) {
-            if matches!(slot.state, State::InFlight | State::Lost) {
-                slot.state = State::Lost;
-                self.lost.push_back(self.una.add(index));
+        for index in 0..self.slots.len() {
+            if matches!(self.slots[index].state, State::InFlight | State::Lost) {
+                self.set(index, State::Lost);
+                self.lost.push_back(self.una.add(index as u32));
             }
         }
         self.log_first = self.log_first.wrapping_add(self.log.len() as u32);
@@ -307,14 +331,20 @@ impl Selective {
         self.log.get(index as usize).map(|entry| entry.sent_ns)
     }
 
-    fn slot(&self, psn: Psn) -> Option<&Slot> {
-        let index = usize::try_from(psn.distance_from(self.una)).ok()?;
-        self.slots.get(index)
+    fn set(&mut self, index: usize, state: State) {
+        let slot = &mut self.slots[index];
+        self.settled_bytes -= slot.settled_bytes();
+        slot.state = state;
+        self.settled_bytes += slot.settled_bytes();
     }
 
-    fn slot_mut(&mut self, psn: Psn) -> Option<&mut Slot> {
+    fn slot(&self, psn: Psn) -> Option<&Slot> {
+        self.index(psn).map(|index| &self.slots[index])
+    }
+
+    fn index(&self, psn: Psn) -> Option<usize> {
         let index = usize::try_from(psn.distance_from(self.una)).ok()?;
-        self.slots.get_mut(index)
+        (index < self.slots.len()).then_some(index)
     }
 
     /// An idle queue pair stays small.
