@@ -17,7 +17,7 @@ pub struct LossOptions {
     #[arg(long)]
     pub markdown: Option<PathBuf>,
     /// Virtual time that counts in each cell
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 4.0)]
     pub seconds: f64,
     /// Where all chance comes from
     #[arg(long, default_value_t = 1)]
