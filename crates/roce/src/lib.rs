@@ -6,11 +6,11 @@
 //!
 //! - [`Psn`]: packet sequence numbers, 24 bits that wrap.
 //! - [`wire`]: the packet formats and the invariant CRC.
-//! - [`pcap`]: captures for Wireshark.
 //! - [`Qp`]: a queue pair of service type RC, UC or UD. Packets and times go in, packets,
 //!   completions and the next timeout come out.
 //! - [`Memory`]: what the driver does for it: check keys, move bytes.
 //! - [`TransmitBatch`]: packets to send, their payload by reference.
+//! - [`pcap`]: captures for Wireshark.
 //!
 //! A driver does this for each queue pair that something happened to:
 //!

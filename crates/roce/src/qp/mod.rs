@@ -325,6 +325,7 @@ impl Qp {
         if self.notifier.is_due() && !batch.is_full() && self.notifier.take() {
             let mut bth = Bth::new(Opcode::Cnp, self.dest_qpn, Psn::default());
             bth.becn = true;
+            bth.mig_req = false;
             batch.push(&Headers::new(bth), |_| {});
             self.counters.cnps_sent += 1;
         }

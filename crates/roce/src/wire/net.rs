@@ -1,4 +1,4 @@
-//! IP and UDP headers, as far as RoCEv2 has a say in them (IBTA annex A17, A17.3).
+//! IP and UDP headers, as far as RoCEv2 has a say in them (IBTA annex A17, A17.3.1, A17.3.2).
 //!
 //! No options, no extension headers, no fragments. The UDP checksum may be zero, over IPv6 too.
 
@@ -434,11 +434,11 @@ mod tests {
             NetHeader::decode(&packet()).map(|(_, data)| data),
             Ok(&b"data"[..])
         );
-        // Options (IBTA annex A17, A17.3.1: header length is 5 words), and no IP.
+        // Options, and no IP (CA17-24 of IBTA annex A17: dropped silently).
         assert_eq!(changed(0, 0x46), NetError::Version { byte: 0x46 });
         assert_eq!(changed(0, 0x00), NetError::Version { byte: 0 });
         assert_eq!(changed(9, 6), NetError::Protocol { protocol: 6 });
-        // More fragments; a fragment that is not the first.
+        // More fragments; a fragment that is not the first (CA17-7, CA17-8).
         assert_eq!(
             changed(6, 0x20),
             NetError::Fragment {

@@ -1,6 +1,6 @@
 //! Opcodes: the first byte of a packet says what it is and which headers follow.
 //!
-//! The upper three bits are the transport, the lower five the operation (IBTA volume 1, table 38).
+//! The upper three bits are the transport, the lower five the operation (IBTA volume 1, 9.2).
 //! Everything that the code asks about an opcode is in a table, made at compile time.
 
 /// Headers that may follow the BTH, as a set.
@@ -115,10 +115,7 @@ pub enum Position {
 /// the standard: such packets are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-#[allow(
-    missing_docs,
-    reason = "the names are those of IBTA volume 1, table 38"
-)]
+#[allow(missing_docs, reason = "the names are those of IBTA volume 1, 9.2")]
 pub enum Opcode {
     RcSendFirst = 0x00,
     RcSendMiddle = 0x01,
@@ -455,7 +452,7 @@ mod tests {
         }
     }
 
-    /// The name of IBTA volume 1, table 38, says all that the table of shapes says.
+    /// The name, which is that of IBTA volume 1, 9.2, says all that the table of shapes says.
     #[test]
     fn an_opcode_is_what_its_name_says() {
         for opcode in Opcode::ALL {
@@ -510,7 +507,7 @@ mod tests {
         }
     }
 
-    /// The packet formats of IBTA volume 1, table 38: bytes from the BTH to the payload.
+    /// The packet formats of IBTA volume 1, 9.2: bytes from the BTH to the payload.
     #[test]
     fn headers_are_as_long_as_the_standard_says() {
         let lengths = |transport: u8| -> Vec<usize> {

@@ -2,7 +2,7 @@
 
 use super::{ICRC_BYTES, bth, immdt, net, reth};
 
-/// Path MTU (IBTA volume 1, 9.4.1): payload bytes of all but the last packet of a message.
+/// Path MTU: payload bytes of all but the last packet of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the number is the length in bytes")]
 pub enum PathMtu {

@@ -220,8 +220,17 @@ impl Pair {
 
     /// Runs until nothing happens any more, or for a virtual minute. `fate` says what becomes of a
     /// packet.
-    pub(crate) fn run_with(&mut self, mut fate: impl FnMut(To, &Headers) -> Fate) {
-        let end_ns = self.now_ns + 60_000 * MS;
+    pub(crate) fn run_with(&mut self, fate: impl FnMut(To, &Headers) -> Fate) {
+        self.run_with_limit(60_000 * MS, fate);
+    }
+
+    /// Runs until nothing happens any more, or for this time.
+    pub(crate) fn run_with_limit(
+        &mut self,
+        most_ns: u64,
+        mut fate: impl FnMut(To, &Headers) -> Fate,
+    ) {
+        let end_ns = self.now_ns + most_ns;
         for _ in 0..20_000_000u64 {
             self.flush(&mut fate);
             let Some(next_ns) = self.next_event().filter(|&at| at < end_ns) else {
