@@ -172,6 +172,7 @@ mod tests {
             ),
             (TRANSFER, &[(VERBS, false), (SHM, true), ("loom", true)]),
             (SHM, &[(VERBS, false), (CONFORMANCE, true)]),
+            ("catchment-sim", &[(ROCE, false)]),
         ];
         for (name, dependencies) in good {
             assert_eq!(findings(name, dependencies), Vec::<String>::new(), "{name}");

@@ -166,7 +166,7 @@ fn link(gentle: bool, path_mtu: PathMtu, random: &mut Random) -> LinkConfig {
     };
     config.corrupt = Corruption {
         chance: chance_up_to(if gentle { 10 } else { 50 }, random),
-        bits_most: u32::try_from(random.between(1, 40)).unwrap_or(1),
+        bits_most: random.pick(&[1, 1, 3, 40]).unwrap_or(1),
     };
     config
 }
@@ -231,7 +231,7 @@ fn end(
     random: &mut Random,
 ) -> EndScenario {
     let plan = plan(gentle, mix, path_mtu, random);
-    let tiny = !gentle && random.below(2) == 0;
+    let tiny = !gentle && random.below(4) == 0;
     let layouts = [WriteLayout::Train, WriteLayout::Classic];
     let near_wrap = Psn::MASK - random.below(200) as u32;
     let anywhere = random.below(1 << 24) as u32;
@@ -259,7 +259,7 @@ fn end(
         retry_cnt: if tiny { random.below(4) as u8 } else { 7 },
         rnr_retry: if tiny { random.below(4) as u8 } else { 7 },
         min_rnr_timer: random.between(1, 16) as u8,
-        receives_first: random.index(20),
+        receives_first: random.pick(&[0, 0, 1, 5, 20]).unwrap_or(0),
         receive_interval: Duration::from_micros(random.between(1, 3000)),
         receives_spare: random.index(4),
         think: Duration::from_micros(random.pick(&[0, 0, 10, 700]).unwrap_or(0)),
@@ -279,7 +279,7 @@ fn plan(gentle: bool, mix: Mix, path_mtu: PathMtu, random: &mut Random) -> Plan 
         mtus_most: random.pick(&[1, 4, 40]).unwrap_or(4),
         max_inline: MAX_INLINE,
         mix,
-        wrong: ops > 0 && !gentle && random.below(4) == 0,
+        wrong: ops > 0 && !gentle && random.below(8) == 0,
     };
     Plan::new(&config, random)
 }

@@ -25,7 +25,8 @@ pub(crate) struct Summary {
     pub(crate) frames: u64,
     pub(crate) lost: u64,
     pub(crate) corrupted: u64,
-    pub(crate) caught: u64,
+    /// Frames that no queue pair saw: damaged, or not for the host.
+    pub(crate) dropped: u64,
     pub(crate) retransmitted: u64,
     pub(crate) rnr_naks: u64,
 }
@@ -39,7 +40,7 @@ impl AddAssign for Summary {
         self.frames += other.frames;
         self.lost += other.lost;
         self.corrupted += other.corrupted;
-        self.caught += other.caught;
+        self.dropped += other.dropped;
         self.retransmitted += other.retransmitted;
         self.rnr_naks += other.rnr_naks;
     }
@@ -52,7 +53,11 @@ impl fmt::Display for Summary {
         write!(f, ", {} queue pairs in error", self.broken)?;
         write!(f, "; {} frames, {} lost", self.frames, self.lost)?;
         write!(f, ", {} corrupted", self.corrupted)?;
-        write!(f, " ({} caught by the ICRC)", self.caught)?;
+        write!(
+            f,
+            " ({} dropped before a queue pair saw them)",
+            self.dropped
+        )?;
         write!(f, ", {} sent again", self.retransmitted)?;
         write!(f, ", {} RNR NAKs", self.rnr_naks)
     }
@@ -328,7 +333,8 @@ impl Run {
         }
         for number in 0..2 {
             let host = self.host(number);
-            summary.caught += host.dropped(DropReason::Icrc);
+            let drops = DropReason::ALL.map(|reason| host.dropped(reason));
+            summary.dropped += drops.iter().sum::<u64>() + host.foreign();
             for (worker, qp) in host.program.workers.iter().zip(host.qps.iter()) {
                 summary.requests += worker.scenario.plan.ops.len() as u64;
                 summary.broken += u64::from(qp.error_cause().is_some());
