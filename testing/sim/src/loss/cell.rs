@@ -86,7 +86,9 @@ impl Cell {
         match self.recovery {
             Recovery::GoBackN => None,
             Recovery::SelectiveRepeat if self.loss <= 0.01 => Some(0.95),
-            Recovery::SelectiveRepeat => Some(0.98 * (1.0 - self.loss)),
+            Recovery::SelectiveRepeat => {
+                Some((0.98 * (1.0 - self.loss) * 10_000.0).round() / 10_000.0)
+            }
         }
     }
 

@@ -5,6 +5,8 @@ mod host;
 mod packet;
 mod space;
 
+pub(crate) use packet::seal;
+
 pub use capture::Capture;
 pub use host::{Host, HostConfig, Program, QpTable};
 pub use space::{Access, Region, Rights, Space};

@@ -101,21 +101,24 @@ impl Left {
 
     fn receive(&mut self, op: &Op) {
         let id = self.receives.len();
-        let (opcode, imm) = match op.what {
-            What::WriteImm { imm, .. } => (WcOpcode::RecvWriteImm, Some(imm)),
-            What::SendImm(imm) => (WcOpcode::Recv, Some(imm)),
-            _ => (WcOpcode::Recv, None),
-        };
+        let mut opcode = WcOpcode::Recv;
+        let mut imm = None;
+        if let What::WriteImm { imm: number, .. } = op.what {
+            (opcode, imm) = (WcOpcode::RecvWriteImm, Some(number));
+        }
+        if let What::SendImm(number) = op.what {
+            imm = Some(number);
+        }
         if opcode == WcOpcode::Recv {
             let key = self.far_keys.receive;
             let addr = Self::addr(&self.far, key) + (id * self.far_keys.slot_bytes) as u64;
             let sent = self.plan.sent(op).to_vec();
             self.far.write_local(key, addr, &sent).unwrap();
         }
-        let invalidated_rkey = match op.what {
-            What::SendInvalidate(spare) => Some(self.far_keys.spare[spare]),
-            _ => None,
-        };
+        let mut invalidated_rkey = None;
+        if let What::SendInvalidate(spare) = op.what {
+            invalidated_rkey = Some(self.far_keys.spare[spare]);
+        }
         let success = Success {
             opcode,
             imm,

@@ -4,6 +4,7 @@
 //! [`worker`]s post it, [`trial`] lets time pass, and [`check`] is the oracle.
 
 mod check;
+mod forge;
 mod options;
 mod plan;
 mod scenario;

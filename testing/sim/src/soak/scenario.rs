@@ -18,6 +18,8 @@ pub(crate) struct Scenario {
     pub(crate) links: [LinkConfig; 2],
     pub(crate) hosts: [HostScenario; 2],
     pub(crate) pairs: Vec<PairScenario>,
+    /// How often somebody sends forged packets to both hosts.
+    pub(crate) forgeries: u64,
     /// What else ends connections.
     pub(crate) strike: Option<Strike>,
 }
@@ -107,6 +109,7 @@ impl Scenario {
         });
         let pairs: Vec<_> = pairs.collect();
         let strike = strike(gentle, pairs.len(), &mut random);
+        let forgeries = random.pick(&[0, 0, 0, 40]).unwrap_or(0);
         Self {
             seed,
             recovery,
@@ -114,6 +117,7 @@ impl Scenario {
             links,
             hosts,
             pairs,
+            forgeries,
             strike,
         }
     }
@@ -352,6 +356,10 @@ impl fmt::Display for Scenario {
                 writeln!(f, ", {} receives at first", end.receives_first)?;
             }
         }
-        write!(f, "  strike {:?}", self.strike)
+        write!(
+            f,
+            "  {} forgeries, strike {:?}",
+            self.forgeries, self.strike
+        )
     }
 }

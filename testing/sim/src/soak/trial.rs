@@ -1,11 +1,14 @@
 //! One run: builds the hosts of a scenario, lets them work, strikes, and asks the oracle.
 
 use super::check::{self, Allowed, FarKeys, Fault, NearKeys, Seen, UNTOUCHED, demand};
+use super::forge::{Victim, forge};
 use super::plan::Plan;
 use super::scenario::{EndScenario, MAX_INLINE, PairScenario, Scenario, Strike, TIME_MOST};
 use super::worker::{Remote, Worker, Workers};
 use crate::roce::{Host, HostConfig, Rights, Space};
-use crate::{Chance, LinkConfig, LinkId, Loss, NodeId, Observer, Simulation, Stop};
+use crate::{
+    Chance, LinkConfig, LinkId, Loss, Node as _, NodeId, Observer, Random, Simulation, Stop,
+};
 use catchment_roce::wire::DropReason;
 use catchment_roce::{Config, InitAttr, Qp, QpState, RtrAttr, RtsAttr, Service};
 use std::fmt;
@@ -75,6 +78,8 @@ pub(crate) fn run(
     if let Some(observer) = observer {
         run.simulation.observe(observer);
     }
+    run.begin();
+    run.forge()?;
     run.strike()?;
     run.work()?;
     run.settle()?;
@@ -132,11 +137,47 @@ impl Run {
         self.simulation.node(self.hosts[number])
     }
 
-    /// Lets things happen up to the strike and past it.
-    fn strike(&mut self) -> Result<(), Fault> {
+    fn begin(&mut self) {
         for host in self.hosts {
             self.simulation.call(host, Host::pump);
         }
+    }
+
+    /// Forged packets reach both hosts while they work.
+    fn forge(&mut self) -> Result<(), Fault> {
+        let mut random = Random::new(!self.scenario.seed);
+        for _ in 0..self.scenario.forgeries {
+            let pause = random.time_up_to(Duration::from_millis(2));
+            self.run_until(self.simulation.now() + pause)?;
+            for number in 0..2 {
+                let victim = self.victim(random.index(self.memory.len()), number);
+                let frame = forge(&victim, &mut random);
+                let id = self.hosts[number];
+                self.simulation
+                    .call(id, |host, context| host.receive(frame, context));
+            }
+        }
+        Ok(())
+    }
+
+    fn victim(&self, pair: usize, number: usize) -> Victim {
+        let ends = &self.scenario.pairs[pair].ends;
+        let rkey = self.memory[pair][number].1.target;
+        let region = self.host(number).space.region(rkey);
+        Victim {
+            address: address(number),
+            qpn: qpn(pair, number),
+            peer_address: address(1 - number),
+            peer_qpn: qpn(pair, 1 - number),
+            first_psns: [ends[1 - number].first_psn, ends[number].first_psn],
+            rkey,
+            addr: region.map_or(0, |region| region.addr),
+            path_mtu: self.scenario.path_mtu.bytes(),
+        }
+    }
+
+    /// Lets things happen up to the strike and past it.
+    fn strike(&mut self) -> Result<(), Fault> {
         match self.scenario.strike {
             None => Ok(()),
             Some(Strike::Kill { host, at }) => {
