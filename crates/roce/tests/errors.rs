@@ -319,6 +319,7 @@ fn naks_for_what_waits_for_a_receive_start_no_storm() {
         acknowledge(&mut node, MS, 105, Syndrome::Nak(NakCode::PsnSequence));
     }
     assert_eq!(sends(&mut node, MS), [], "the timer runs");
+    assert_eq!(node.qp.counters().lost, 0, "they are no losses");
     let until_ns = node.qp.next_timeout().unwrap();
     assert_eq!(until_ns, MS + 640 * US);
     node.qp.handle(until_ns, Input::Timeout, &mut node.memory);
