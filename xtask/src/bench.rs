@@ -15,10 +15,16 @@ pub(crate) struct Args {
 }
 
 /// Measurements by name; each is a subcommand of the program in `bench/`.
-const MEASUREMENTS: &[(&str, &str)] = &[(
-    "transfer",
-    "blocks from process to process, with a copy and in place, beside memcpy, TCP and others",
-)];
+const MEASUREMENTS: &[(&str, &str)] = &[
+    (
+        "transfer",
+        "blocks from process to process, with a copy and in place, beside memcpy, TCP and others",
+    ),
+    (
+        "roce",
+        "packets between two network namespaces, beside iperf3 (apt-get install iperf3) and bare UDP",
+    ),
+];
 
 /// Lists the measurements, or runs one with the release build.
 ///
