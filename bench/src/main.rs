@@ -18,6 +18,7 @@ mod job;
 mod link;
 mod pair;
 mod report;
+mod roce;
 mod role;
 mod row;
 mod stats;
@@ -34,10 +35,16 @@ mod ucx;
 #[command(version)]
 enum Command {
     Transfer(grid::Options),
+    Roce(roce::Options),
     /// One of the two processes of a measurement; started by the program itself
     #[command(hide = true)]
     Role {
         role: String,
+        job: String,
+    },
+    /// One of the two processes of a network measurement; started by the program itself
+    #[command(hide = true)]
+    RoceRole {
         job: String,
     },
 }
@@ -55,6 +62,8 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     match Command::parse() {
         Command::Transfer(options) => transfer::run(&options),
+        Command::Roce(options) => roce::run(&options),
+        Command::RoceRole { job } => roce::role(&serde_json::from_str(&job)?),
         Command::Role { role, job } => {
             role::main(serde_json::from_str(&role)?, &serde_json::from_str(&job)?)
         }

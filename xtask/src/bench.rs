@@ -38,6 +38,12 @@ const MEASUREMENTS: &[Measurement] = &[
         package: "catchment-sim",
         build: &[],
     },
+    Measurement {
+        name: "roce",
+        about: "packets between two network namespaces, beside iperf3 (apt-get install iperf3) and bare UDP",
+        package: "catchment-bench",
+        build: &["--features", "iceoryx2"],
+    },
 ];
 
 /// Lists the measurements, or runs one with the release build.

@@ -2,6 +2,8 @@
 //! the right bytes, completed once and in order, or, when a connection had to be given up, with
 //! every request completed.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod pair;
 
 use catchment_roce::wire::PathMtu;
@@ -85,7 +87,12 @@ fn post(from: &mut Node, to: &mut Node, chance: &mut Chance) -> Vec<(u64, SendOp
         match op {
             SendOp::FetchAdd { .. } => from.post(index, op, &[sge(ANSWERS + at, 8)]),
             SendOp::Read(_) => from.post(index, op, &[sge(ANSWERS + at, bytes)]),
-            _ => {
+            SendOp::Write(_)
+            | SendOp::WriteImm(..)
+            | SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::CompareSwap { .. } => {
                 let half = bytes / 2;
                 let pieces = [sge(at, half), sge(at + u64::from(half), bytes - half)];
                 from.post(index, op, &pieces);
@@ -126,7 +133,12 @@ fn check(from: &Node, to: &Node, posted: &[(u64, SendOp, u32)], why: &str) {
                 assert_eq!(part(from, ANSWERS, 8), adds.to_ne_bytes(), "{why}: {index}");
                 adds += 1;
             }
-            _ => {
+            SendOp::Write(_)
+            | SendOp::WriteImm(..)
+            | SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::CompareSwap { .. } => {
                 let got = part(to, INBOX, bytes);
                 assert!(got == part(from, 0, bytes), "{why}: {op:?} {index}");
             }

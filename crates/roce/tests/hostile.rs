@@ -1,5 +1,7 @@
 //! The fuzz target `roce_responder`, without a fuzzer: its corpus, and scripts by chance.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 #[path = "../../../testing/fuzz/fuzz_targets/roce_responder/checks.rs"]
 mod checks;
 

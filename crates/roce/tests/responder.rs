@@ -1,5 +1,7 @@
 //! A responder walks stale, expected, duplicate and future requests, and does not believe its peer.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod pair;
 
 use catchment_roce::wire::{

@@ -1,5 +1,7 @@
 //! UC and UD: what arrives whole is delivered, what is lost is lost, nobody waits.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod pair;
 
 use catchment_roce::wire::{Bth, Deth, Headers, Opcode};

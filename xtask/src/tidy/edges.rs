@@ -17,6 +17,8 @@ struct Allowed {
 const VERBS: &str = "catchment-verbs";
 const SHM: &str = "catchment-provider-shm";
 const ROCE: &str = "catchment-roce";
+const PROVIDER_ROCE: &str = "catchment-provider-roce";
+const NETNS: &str = "catchment-netns";
 const TRANSFER: &str = "catchment-transfer";
 const LIBRARY: &str = "catchment";
 const CONFORMANCE: &str = "catchment-conformance";
@@ -39,6 +41,11 @@ const GRAPH: &[Allowed] = &[
         dev: &[],
     },
     Allowed {
+        package: PROVIDER_ROCE,
+        normal: &[ROCE, VERBS],
+        dev: &[CONFORMANCE, NETNS],
+    },
+    Allowed {
         package: TRANSFER,
         normal: &[VERBS],
         dev: &[SHM],
@@ -59,6 +66,11 @@ const GRAPH: &[Allowed] = &[
         dev: &[],
     },
     Allowed {
+        package: NETNS,
+        normal: &[],
+        dev: &[],
+    },
+    Allowed {
         package: "catchment-cli",
         normal: &[LIBRARY],
         dev: &[TRANSFER, SHM, VERBS],
@@ -70,7 +82,7 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: "catchment-bench",
-        normal: &[LIBRARY, TRANSFER, SHM, VERBS],
+        normal: &[LIBRARY, NETNS, PROVIDER_ROCE, ROCE, TRANSFER, SHM, VERBS],
         dev: &[],
     },
     Allowed {

@@ -22,6 +22,8 @@ pub(crate) struct Scenario {
     pub(crate) forgeries: u64,
     /// What else ends connections.
     pub(crate) strike: Option<Strike>,
+    /// Little is lost, nothing is wrong, and everybody is patient: every request succeeds.
+    pub(crate) must_succeed: bool,
 }
 
 /// Habits of a host.
@@ -119,23 +121,8 @@ impl Scenario {
             pairs,
             forgeries,
             strike,
+            must_succeed: gentle,
         }
-    }
-
-    /// Whether nothing but a wrong request can end a connection.
-    pub(crate) fn must_succeed(&self) -> bool {
-        let patient = |end: &Rc<EndScenario>| end.retry_cnt == 7 && end.rnr_retry == 7;
-        let mut ends = self.pairs.iter().flat_map(|pair| &pair.ends);
-        self.strike.is_none() && self.is_gentle() && ends.all(patient)
-    }
-
-    /// Whether so little is lost that seven tries are always enough.
-    fn is_gentle(&self) -> bool {
-        self.links.iter().all(|link| match link.loss {
-            Loss::None => true,
-            Loss::Random(chance) => chance.probability() <= 0.05,
-            Loss::Bursts { .. } | Loss::Chosen(_) => false,
-        })
     }
 }
 

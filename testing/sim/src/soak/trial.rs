@@ -304,7 +304,7 @@ impl Run {
                 summary.succeeded += done as u64;
             }
         }
-        if self.scenario.must_succeed() {
+        if self.scenario.must_succeed {
             demand!(
                 summary.succeeded == summary.requests,
                 "{} of {} requests succeeded, although nothing stood in their way",
@@ -355,7 +355,7 @@ impl Run {
             .iter()
             .any(|op| op.wrong.is_some());
         Allowed {
-            timeout: !self.scenario.must_succeed(),
+            timeout: !self.scenario.must_succeed,
             rnr: ends[number].rnr_retry != 7,
             flush: failed || peer_is_wrong,
         }
