@@ -44,6 +44,18 @@ const MEASUREMENTS: &[Measurement] = &[
         package: "catchment-bench",
         build: &["--features", "iceoryx2"],
     },
+    Measurement {
+        name: "scan",
+        about: "looking for released slots, beside a loop over the status bytes",
+        package: "catchment-bench",
+        build: &["--features", "iceoryx2"],
+    },
+    Measurement {
+        name: "reads",
+        about: "when status bytes are read, beside an oracle, in virtual time",
+        package: "catchment-bench",
+        build: &["--features", "iceoryx2"],
+    },
 ];
 
 /// Lists the measurements, or runs one with the release build.
