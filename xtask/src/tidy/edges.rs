@@ -61,6 +61,11 @@ const GRAPH: &[Allowed] = &[
         dev: &[],
     },
     Allowed {
+        package: "catchment-sim",
+        normal: &[ROCE],
+        dev: &[],
+    },
+    Allowed {
         package: NETNS,
         normal: &[],
         dev: &[],
@@ -179,6 +184,7 @@ mod tests {
             ),
             (TRANSFER, &[(VERBS, false), (SHM, true), ("loom", true)]),
             (SHM, &[(VERBS, false), (CONFORMANCE, true)]),
+            ("catchment-sim", &[(ROCE, false)]),
         ];
         for (name, dependencies) in good {
             assert_eq!(findings(name, dependencies), Vec::<String>::new(), "{name}");
