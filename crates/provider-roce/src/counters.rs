@@ -30,6 +30,8 @@ pub struct DeviceCounters {
     pub gso: bool,
     /// The kernel merges packets for this device.
     pub gro: bool,
+    /// Peers that get packets one by one all the same, because trains did not get through.
+    pub gso_refused_peers: u64,
 }
 
 impl DeviceCounters {

@@ -150,8 +150,11 @@ macro_rules! conformance_list {
     };
 }
 
+/// One case.
+pub type Case = fn(&Bench);
+
 /// All cases by name, for a test that sets something up around them.
-pub const CASES: &[(&str, fn(&Bench))] = conformance_cases! { conformance_list };
+pub const CASES: &[(&str, Case)] = conformance_cases! { conformance_list };
 
 /// The provider under test.
 pub struct Bench {

@@ -18,6 +18,7 @@ impl Engine {
     pub(super) fn settle(&mut self, device: &Device, now_ns: u64, keys: &KeyTable) {
         self.ring_watches();
         while let Some(index) = self.touched.pop() {
+            self.suspect_gso(index);
             if let Some(entry) = self.qps.get(index) {
                 entry.is_touched = false;
                 entry.handle(now_ns, Input::EndOfBatch, keys, &mut self.written);

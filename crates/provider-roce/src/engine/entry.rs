@@ -105,6 +105,8 @@ pub(crate) struct QpEntry {
     pub(crate) backlog: VecDeque<PostedSend>,
     /// A send with a wrong local key: it fails when all before it are done.
     pub(crate) wrong: Option<PostedSend>,
+    /// An RNIC over IPv4, to which trains of packets may go.
+    pub(crate) trusts_gso: bool,
     /// SQD: requests wait.
     pub(crate) holds: bool,
     /// Why it failed, if the protocol does not know.
@@ -130,6 +132,7 @@ impl QpEntry {
             recvs: InFlightQueue::default(),
             backlog: VecDeque::new(),
             wrong: None,
+            trusts_gso: false,
             holds: false,
             cause: None,
             timer_ns: None,

@@ -66,6 +66,8 @@ impl Engine {
         self.change(index, QpState::Rtr, |entry| {
             entry.qp.rtr(attr)?;
             entry.peer = Some(peer);
+            let checks_ids = attr.recovery == roce::Recovery::GoBackN;
+            entry.trusts_gso = checks_ids && peer.address.is_ipv4();
             Ok(())
         })
     }

@@ -160,6 +160,7 @@ impl Engine {
             faults: self.faults.as_ref().map(FaultInjector::counters),
             gso: device.socket.has_gso(),
             gro: device.socket.has_gro(),
+            gso_refused_peers: self.batch.gso_refused().len() as u64,
         }
     }
 }

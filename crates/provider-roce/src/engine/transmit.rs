@@ -11,6 +11,8 @@ use catchment_verbs::QpState as PublicState;
 
 /// Packets that one queue pair may send before the next one may: a few GSO trains.
 pub(super) const PACKETS_PER_TURN: usize = 64;
+/// Timeouts and NAKs before trains are suspected.
+const COMPLAINTS: u64 = 8;
 /// Packets of a turn of the engine, so that acknowledgements are looked at soon again.
 const PACKETS_MAX: usize = 256;
 
@@ -110,6 +112,29 @@ impl Engine {
                 None => Ok(()),
             },
             many => push_many(&mut self.batch, &route, packet.header(), entry, keys, many),
+        }
+    }
+
+    /// An RNIC drops trains over IPv4 whose packets the way there numbers otherwise than the ICRC
+    /// says; then hardly a packet gets through at once. Such a peer gets them one by one.
+    #[inline]
+    pub(super) fn suspect_gso(&mut self, index: usize) {
+        let Some(entry) = self.qps.get(index).filter(|entry| entry.trusts_gso) else {
+            return;
+        };
+        let counters = entry.qp.counters();
+        let complaints = counters.timeouts + counters.sequence_naks_received;
+        if complaints < COMPLAINTS || counters.retransmitted * 2 < counters.packets_sent {
+            return;
+        }
+        entry.trusts_gso = false;
+        if let Some(peer) = entry.peer {
+            tracing::warn!(
+                peer = %peer.address,
+                "most packets are lost: sending them one by one, in case the way there numbers \
+                 trains wrongly"
+            );
+            self.batch.refuse_gso(peer.address);
         }
     }
 

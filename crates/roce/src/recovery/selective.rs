@@ -375,6 +375,8 @@ mod tests {
     use super::*;
     use crate::counters::Counters;
 
+    /// Payload of every packet here.
+    const BYTES: u16 = 1024;
     const RTT: u64 = 1_000_000;
 
     struct Bench {
@@ -394,7 +396,7 @@ mod tests {
             (0..20).for_each(|i| {
                 bench
                     .engine
-                    .on_sent(Psn::new(100 + i), 1, u64::from(i) * 1000)
+                    .on_sent(Psn::new(100 + i), 1, BYTES, u64::from(i) * 1000)
             });
             bench
         }
@@ -429,11 +431,24 @@ mod tests {
         fn resend(&mut self, now_ns: u64) -> Vec<u32> {
             let mut sent = Vec::new();
             while let Some(psn) = self.engine.next_lost() {
-                self.engine.on_sent(psn, 1, now_ns);
+                self.engine.on_sent(psn, 1, BYTES, now_ns);
                 sent.push(psn.value());
             }
             sent
         }
+    }
+
+    #[test]
+    fn what_arrived_or_is_lost_is_no_longer_on_its_way() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.engine.settled_bytes(), 0);
+        bench.sack(RTT, 101, &[103, 104, 105, 108]);
+        // 102 is lost, 103, 104, 105 and 108 are kept.
+        assert_eq!(bench.engine.settled_bytes(), 5 * u64::from(BYTES));
+        assert_eq!(bench.resend(RTT), [102]);
+        assert_eq!(bench.engine.settled_bytes(), 4 * u64::from(BYTES));
+        bench.sack(2 * RTT, 119, &[]);
+        assert_eq!(bench.engine.settled_bytes(), 0);
     }
 
     #[test]
@@ -473,7 +488,7 @@ mod tests {
             [],
             "all of these were sent before it"
         );
-        (120..124).for_each(|psn| bench.engine.on_sent(Psn::new(psn), 1, RTT + 2));
+        (120..124).for_each(|psn| bench.engine.on_sent(Psn::new(psn), 1, BYTES, RTT + 2));
         let kept: Vec<u32> = (101..123).collect();
         bench.sack(2 * RTT, 99, &kept);
         assert_eq!(bench.resend(2 * RTT), [100]);
@@ -517,7 +532,7 @@ mod tests {
     #[test]
     fn answers_of_reads_are_no_packets() {
         let mut bench = Bench::new();
-        bench.engine.on_sent(Psn::new(120), 50, 1);
+        bench.engine.on_sent(Psn::new(120), 50, BYTES, 1);
         assert_eq!(bench.engine.next(), Psn::new(170));
         bench.engine.on_timeout();
         assert_eq!(bench.resend(RTT).last(), Some(&120));
@@ -530,7 +545,7 @@ mod tests {
         let mut bench = Bench::new();
         for round in 0..1000u32 {
             let base = 120 + round * 100;
-            (0..100).for_each(|i| bench.engine.on_sent(Psn::new(base + i), 1, 1));
+            (0..100).for_each(|i| bench.engine.on_sent(Psn::new(base + i), 1, BYTES, 1));
             bench.with(2, |engine, clock| engine.on_ack(Psn::new(base + 99), clock));
         }
         assert!(bench.engine.log.is_empty() && bench.engine.slots.is_empty());
