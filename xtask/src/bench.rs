@@ -21,6 +21,14 @@ const MEASUREMENTS: &[(&str, &str)] = &[
         "blocks from process to process, with a copy and in place, beside memcpy, TCP and others",
     ),
     (
+        "scan",
+        "looking for released slots, beside a loop over the status bytes",
+    ),
+    (
+        "reads",
+        "when status bytes are read, beside an oracle, in virtual time",
+    ),
+    (
         "roce",
         "packets between two network namespaces, beside iperf3 (apt-get install iperf3) and bare UDP",
     ),
