@@ -96,10 +96,18 @@ pub(crate) const STEPS: &[Step] = &[
         quick: false,
         run: short_soak,
     },
+    Step {
+        name: "sim",
+        about: "RoCE on a bad network, new seeds",
+        quick: false,
+        run: simulate,
+    },
 ];
 
 /// Rounds of `soak kill` in the tests; `cargo xtask soak kill` runs more.
 const SOAK_ROUNDS: u64 = 8;
+/// Seeds of `soak roce` in the tests.
+const ROCE_SEEDS: u64 = 300;
 const SOAK_SECONDS_PER_ROUND: f64 = 2.0;
 const DEMO_SECONDS: &str = "3";
 const DEMO_LIMIT: Duration = Duration::from_secs(60);
@@ -210,6 +218,11 @@ fn release(repo: &Repo) -> Result<Tally> {
 
 fn short_soak(repo: &Repo) -> Result<Tally> {
     soak::kill_rounds(repo, SOAK_ROUNDS, SOAK_SECONDS_PER_ROUND)?;
+    Ok(NO_CASES)
+}
+
+fn simulate(repo: &Repo) -> Result<Tally> {
+    soak::roce_seeds(repo, ROCE_SEEDS)?;
     Ok(NO_CASES)
 }
 

@@ -52,12 +52,17 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: LIBRARY,
-        normal: &[TRANSFER, SHM, VERBS],
+        normal: &[TRANSFER, SHM, PROVIDER_ROCE, VERBS],
         dev: &[],
     },
     Allowed {
         package: CONFORMANCE,
         normal: &[VERBS],
+        dev: &[],
+    },
+    Allowed {
+        package: "catchment-sim",
+        normal: &[ROCE],
         dev: &[],
     },
     Allowed {
@@ -68,7 +73,7 @@ const GRAPH: &[Allowed] = &[
     Allowed {
         package: "catchment-cli",
         normal: &[LIBRARY],
-        dev: &[TRANSFER, SHM, VERBS],
+        dev: &[NETNS],
     },
     Allowed {
         package: "catchment-fuzz",
@@ -179,6 +184,7 @@ mod tests {
             ),
             (TRANSFER, &[(VERBS, false), (SHM, true), ("loom", true)]),
             (SHM, &[(VERBS, false), (CONFORMANCE, true)]),
+            ("catchment-sim", &[(ROCE, false)]),
         ];
         for (name, dependencies) in good {
             assert_eq!(findings(name, dependencies), Vec::<String>::new(), "{name}");
