@@ -16,6 +16,7 @@ struct Allowed {
 
 const VERBS: &str = "catchment-verbs";
 const SHM: &str = "catchment-provider-shm";
+const ROCE: &str = "catchment-roce";
 const TRANSFER: &str = "catchment-transfer";
 const LIBRARY: &str = "catchment";
 const CONFORMANCE: &str = "catchment-conformance";
@@ -31,6 +32,11 @@ const GRAPH: &[Allowed] = &[
         package: SHM,
         normal: &[VERBS],
         dev: &[CONFORMANCE],
+    },
+    Allowed {
+        package: ROCE,
+        normal: &[],
+        dev: &[],
     },
     Allowed {
         package: TRANSFER,
@@ -54,7 +60,7 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: "catchment-fuzz",
-        normal: &[LIBRARY, TRANSFER, SHM, VERBS],
+        normal: &[LIBRARY, ROCE, TRANSFER, SHM, VERBS],
         dev: &[],
     },
     Allowed {
@@ -177,6 +183,8 @@ mod tests {
             (TRANSFER, SHM, false),
             (TRANSFER, "catchment", true),
             (SHM, TRANSFER, true),
+            (ROCE, VERBS, false),
+            (VERBS, ROCE, false),
             ("catchment", "catchment-cli", false),
             ("catchment", CONFORMANCE, false),
             ("xtask", "catchment", false),

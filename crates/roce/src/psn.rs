@@ -1,0 +1,59 @@
+//! Packet sequence numbers: 24 bits that wrap.
+//!
+//! Two of them have no order, only a distance: the later of two is the one that lies at most half
+//! the number space ahead (IBTA volume 1, 9.7.1). So there is no `Ord` here.
+
+use std::fmt;
+
+/// A packet sequence number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// Bits of a number that count.
+    pub const MASK: u32 = 0x00ff_ffff;
+
+    /// The number with the lowest 24 bits of `value`.
+    #[must_use]
+    pub const fn new(value: u32) -> Self {
+        Self(value & Self::MASK)
+    }
+
+    /// The number, below 2^24.
+    #[must_use]
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+
+    /// The number after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        self.add(1)
+    }
+
+    /// The number `packets` after this one.
+    #[must_use]
+    pub const fn add(self, packets: u32) -> Self {
+        Self::new(self.0.wrapping_add(packets))
+    }
+
+    /// The number `packets` before this one.
+    #[must_use]
+    pub const fn sub(self, packets: u32) -> Self {
+        Self::new(self.0.wrapping_sub(packets))
+    }
+
+    /// How many packets this one is after `earlier`: from -2^23 to 2^23 - 1, negative when it is
+    /// before.
+    #[must_use]
+    pub const fn distance_from(self, earlier: Self) -> i32 {
+        // The sign bit of 24 bits goes to that of 32, and comes back with the shift.
+        (self.0.wrapping_sub(earlier.0) << 8).cast_signed() >> 8
+    }
+}
+
+impl fmt::Display for Psn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}

@@ -1,0 +1,110 @@
+//! Invariant CRC: over all that no router changes (IBTA volume 1, 7.8.1; annex A17, A17.3.3).
+//!
+//! It covers 8 bytes of ones, IP and UDP headers with ones where routers may write, and all from
+//! the BTH to the pad, with ones for the byte of the congestion bits. It is the CRC-32 of zlib and
+//! Ethernet, and stands at the end of the packet with its lowest byte first.
+//!
+//! What comes before the BTH depends on addresses, ports and length only. So an [`Icrc`] that was
+//! begun can be kept and cloned for the next packet of the same length.
+
+use super::bth;
+use super::net::{MAX_NET_BYTES, NetHeader};
+use crc32fast::Hasher;
+use thiserror::Error;
+
+/// Length of the ICRC.
+pub const ICRC_BYTES: usize = 4;
+
+/// Ones in the place of an InfiniBand local route header, which RoCEv2 has not.
+const LOCAL_ROUTE: [u8; 8] = [0xff; 8];
+/// The byte of the BTH with the congestion bits.
+const CONGESTION_AT: usize = 4;
+const ZEROS: [u8; 3] = [0; 3];
+
+/// The ICRC does not match.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error(
+    "the packet ends with ICRC {received:08x}, but its bytes give {computed:08x}: damaged, or changed on the way"
+)]
+pub struct IcrcMismatch {
+    /// What the packet says.
+    pub received: u32,
+    /// What its bytes give.
+    pub computed: u32,
+}
+
+/// An ICRC in the making: begun with [`Icrc::begin`], then headers, payload, pad.
+#[derive(Clone, Debug)]
+pub struct Icrc(Hasher);
+
+impl Icrc {
+    /// Begins a packet that has `transport_bytes` from the BTH to the pad.
+    ///
+    /// May be kept and cloned for all packets with the same header and length.
+    #[must_use]
+    pub fn begin(net: &NetHeader, transport_bytes: usize) -> Self {
+        let mut headers = [0; MAX_NET_BYTES];
+        let bytes = net.encode_masked(transport_bytes + ICRC_BYTES, &mut headers);
+        let mut hasher = Hasher::new();
+        hasher.update(&LOCAL_ROUTE);
+        hasher.update(&headers[..bytes]);
+        Self(hasher)
+    }
+
+    /// Adds the encoded headers: the BTH and what follows it, all in one piece.
+    pub fn headers(&mut self, headers: &[u8]) {
+        let Some((bth, rest)) = headers.split_first_chunk::<{ bth::BYTES }>() else {
+            // No packet is so short; it gives some number, which does not match.
+            return self.0.update(headers);
+        };
+        let mut masked = *bth;
+        masked[CONGESTION_AT] = 0xff;
+        self.0.update(&masked);
+        self.0.update(rest);
+    }
+
+    /// Adds a piece of the payload.
+    pub fn payload(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// Adds zero bytes after the payload; more than 3 count as 3.
+    pub fn pad(&mut self, bytes: u8) {
+        self.0.update(&ZEROS[..usize::from(bytes).min(ZEROS.len())]);
+    }
+
+    /// The ICRC as a number. On the wire it is [`u32::to_le_bytes`].
+    #[must_use]
+    pub fn finish(self) -> u32 {
+        self.0.finalize()
+    }
+}
+
+/// The ICRC of a packet that lies in one piece: the bytes from the BTH to the pad.
+#[must_use]
+pub fn compute(net: &NetHeader, transport: &[u8]) -> u32 {
+    let mut icrc = Icrc::begin(net, transport.len());
+    icrc.headers(transport);
+    icrc.finish()
+}
+
+/// Checks the ICRC of a packet whose IP header is known: over IPv6 always, over IPv4 where the
+/// identification was seen. Elsewhere use [`super::ip_id::Solver`].
+///
+/// # Errors
+/// When it does not match: drop the packet.
+pub fn verify(net: &NetHeader, transport: &[u8], received: u32) -> Result<(), IcrcMismatch> {
+    let computed = compute(net, transport);
+    if computed == received {
+        return Ok(());
+    }
+    Err(IcrcMismatch { received, computed })
+}
+
+/// Parts the payload of a UDP datagram into transport bytes and ICRC; none when it is too short to
+/// have one.
+#[must_use]
+pub fn split(datagram: &[u8]) -> Option<(&[u8], u32)> {
+    let (transport, icrc) = datagram.split_last_chunk()?;
+    Some((transport, u32::from_le_bytes(*icrc)))
+}

@@ -1,0 +1,411 @@
+//! IP and UDP headers, as far as RoCEv2 has a say in them (IBTA annex A17, A17.3).
+//!
+//! No options, no extension headers, no fragments. The UDP checksum may be zero, over IPv6 too.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use thiserror::Error;
+
+/// The UDP port that packets go to, answers too.
+pub const ROCE_PORT: u16 = 4791;
+
+/// Length of an IPv4 header without options.
+pub const IPV4_BYTES: usize = 20;
+/// Length of an IPv6 header without extensions.
+pub const IPV6_BYTES: usize = 40;
+/// Length of a UDP header.
+pub const UDP_BYTES: usize = 8;
+/// Length of the longest IP and UDP headers.
+pub const MAX_NET_BYTES: usize = IPV6_BYTES + UDP_BYTES;
+
+const PROTOCOL_UDP: u8 = 17;
+const DONT_FRAGMENT: u16 = 0x4000;
+const HOP_LIMIT: u8 = 64;
+
+/// Addresses and ports of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NetHeader {
+    /// Network layer.
+    pub ip: Ip,
+    /// UDP source port: the same for all packets of a queue pair. See [`source_port`].
+    pub src_port: u16,
+    /// UDP destination port: [`ROCE_PORT`].
+    pub dst_port: u16,
+}
+
+/// Network layer of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ip {
+    /// IPv4.
+    V4 {
+        /// Source address.
+        src: Ipv4Addr,
+        /// Destination address.
+        dst: Ipv4Addr,
+        /// Identification, and whether the packet may be fragmented: the ICRC covers them.
+        id: Ipv4Id,
+    },
+    /// IPv6.
+    V6 {
+        /// Source address.
+        src: Ipv6Addr,
+        /// Destination address.
+        dst: Ipv6Addr,
+    },
+}
+
+/// The fields of an IPv4 header that a receiving UDP socket does not show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ipv4Id {
+    /// Identification.
+    pub id: u16,
+    /// Whether routers may not cut the packet.
+    pub dont_fragment: bool,
+}
+
+impl Ipv4Id {
+    /// What an unconnected Linux socket with `IP_PMTUDISC_DO` sends: 0, not to be fragmented.
+    pub const UNFRAGMENTED: Self = Self::new(0);
+
+    /// An identification of a packet that is not to be fragmented.
+    #[must_use]
+    pub const fn new(id: u16) -> Self {
+        Self {
+            id,
+            dont_fragment: true,
+        }
+    }
+
+    /// The four bytes as they stand in the header.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 4] {
+        let flags = if self.dont_fragment { DONT_FRAGMENT } else { 0 };
+        ((self.id as u32) << 16 | flags as u32).to_be_bytes()
+    }
+
+    /// The meaning of the four bytes; none when they are of a fragment, or use the reserved flag.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
+        let [i0, i1, f0, f1] = bytes;
+        let flags = u16::from_be_bytes([f0, f1]);
+        if flags & !DONT_FRAGMENT != 0 {
+            return None;
+        }
+        Some(Self {
+            id: u16::from_be_bytes([i0, i1]),
+            dont_fragment: flags != 0,
+        })
+    }
+}
+
+impl Default for Ipv4Id {
+    fn default() -> Self {
+        Self::UNFRAGMENTED
+    }
+}
+
+/// Why bytes are no IP packet that may carry RoCEv2.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NetError {
+    /// Shorter than its headers say.
+    #[error("{bytes} bytes of IP packet, {needed} needed: it was cut")]
+    TooShort {
+        /// Bytes that there are.
+        bytes: usize,
+        /// Bytes that there should be.
+        needed: usize,
+    },
+    /// Neither IPv4 without options nor IPv6.
+    #[error("the IP packet begins with {byte:#04x}; only 0x45 and 0x6. carry RoCEv2")]
+    Version {
+        /// The first byte.
+        byte: u8,
+    },
+    /// Not UDP directly after the IP header.
+    #[error("IP protocol {protocol} instead of 17: no UDP")]
+    Protocol {
+        /// The protocol seen.
+        protocol: u8,
+    },
+    /// A fragment.
+    #[error("flags and fragment offset are {bytes:02x?}: fragments are not taken")]
+    Fragment {
+        /// Identification, flags and fragment offset.
+        bytes: [u8; 4],
+    },
+    /// The length fields of IP and UDP contradict each other.
+    #[error("{udp} bytes of UDP in {ip} bytes of IP payload: the lengths contradict each other")]
+    Length {
+        /// Length that the UDP header says.
+        udp: usize,
+        /// Length that the IP header says, less the IP header.
+        ip: usize,
+    },
+}
+
+impl NetHeader {
+    /// A header to [`ROCE_PORT`] over IPv4, with the identification of an unconnected socket.
+    #[must_use]
+    pub const fn v4(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16) -> Self {
+        let id = Ipv4Id::UNFRAGMENTED;
+        Self {
+            ip: Ip::V4 { src, dst, id },
+            src_port,
+            dst_port: ROCE_PORT,
+        }
+    }
+
+    /// A header to [`ROCE_PORT`] over IPv6.
+    #[must_use]
+    pub const fn v6(src: Ipv6Addr, dst: Ipv6Addr, src_port: u16) -> Self {
+        Self {
+            ip: Ip::V6 { src, dst },
+            src_port,
+            dst_port: ROCE_PORT,
+        }
+    }
+
+    /// The same header with another identification; over IPv6 the same.
+    #[must_use]
+    pub const fn with_ipv4_id(mut self, new: Ipv4Id) -> Self {
+        if let Ip::V4 { id, .. } = &mut self.ip {
+            *id = new;
+        }
+        self
+    }
+
+    /// Length of the IP and UDP headers in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        UDP_BYTES
+            + match self.ip {
+                Ip::V4 { .. } => IPV4_BYTES,
+                Ip::V6 { .. } => IPV6_BYTES,
+            }
+    }
+
+    /// Writes IP and UDP headers for a UDP payload of this length to the beginning of `out`, and
+    /// says how long they are. The UDP checksum is 0.
+    ///
+    /// A payload longer than IP can carry gives lengths without their upper bits.
+    pub fn encode(&self, udp_payload_bytes: usize, out: &mut [u8; MAX_NET_BYTES]) -> usize {
+        let bytes = self.write(udp_payload_bytes, Free::ZERO, out);
+        if let Ip::V4 { .. } = self.ip {
+            let checksum = ipv4_checksum(&out[..IPV4_BYTES]);
+            out[10..12].copy_from_slice(&checksum.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// As [`NetHeader::encode`], with ones where routers may change something: what the ICRC covers.
+    pub(super) fn encode_masked(
+        &self,
+        udp_payload_bytes: usize,
+        out: &mut [u8; MAX_NET_BYTES],
+    ) -> usize {
+        self.write(udp_payload_bytes, Free::MASKED, out)
+    }
+
+    fn write(&self, udp_payload_bytes: usize, free: Free, out: &mut [u8; MAX_NET_BYTES]) -> usize {
+        let udp_bytes = UDP_BYTES + udp_payload_bytes;
+        let ip_bytes = match self.ip {
+            Ip::V4 { src, dst, id } => {
+                let ip = ipv4(src, dst, id, IPV4_BYTES + udp_bytes, free);
+                out[..IPV4_BYTES].copy_from_slice(&ip);
+                IPV4_BYTES
+            }
+            Ip::V6 { src, dst } => {
+                let ip = ipv6(src, dst, udp_bytes, free);
+                out[..IPV6_BYTES].copy_from_slice(&ip);
+                IPV6_BYTES
+            }
+        };
+        let bytes = ip_bytes + UDP_BYTES;
+        let fields = [
+            self.src_port,
+            self.dst_port,
+            udp_bytes as u16,
+            free.udp_checksum,
+        ];
+        for (to, field) in out[ip_bytes..bytes]
+            .as_chunks_mut()
+            .0
+            .iter_mut()
+            .zip(fields)
+        {
+            *to = field.to_be_bytes();
+        }
+        bytes
+    }
+
+    /// Reads IP and UDP headers, and gives what the datagram carries.
+    ///
+    /// Checksums of IPv4 and UDP are not looked at: the ICRC is stronger, and senders set that of
+    /// UDP to 0.
+    ///
+    /// # Errors
+    /// When the bytes are no whole UDP datagram in one IP packet.
+    pub fn decode(packet: &[u8]) -> Result<(Self, &[u8]), NetError> {
+        match packet.first().copied() {
+            Some(0x45) => decode_ipv4(packet),
+            Some(byte) if byte >> 4 == 6 => decode_ipv6(packet),
+            Some(byte) => Err(NetError::Version { byte }),
+            None => Err(NetError::TooShort {
+                bytes: 0,
+                needed: IPV4_BYTES,
+            }),
+        }
+    }
+}
+
+/// Fields that routers may change, and so the ICRC does not cover.
+#[derive(Clone, Copy)]
+struct Free {
+    tos: u8,
+    ttl: u8,
+    ipv4_checksum: u16,
+    /// Version, traffic class and flow label of IPv6.
+    ipv6_word: u32,
+    udp_checksum: u16,
+}
+
+impl Free {
+    const ZERO: Self = Self {
+        tos: 0,
+        ttl: HOP_LIMIT,
+        ipv4_checksum: 0,
+        ipv6_word: 0x6000_0000,
+        udp_checksum: 0,
+    };
+    const MASKED: Self = Self {
+        tos: 0xff,
+        ttl: 0xff,
+        ipv4_checksum: 0xffff,
+        ipv6_word: 0x6fff_ffff,
+        udp_checksum: 0xffff,
+    };
+}
+
+fn ipv4(src: Ipv4Addr, dst: Ipv4Addr, id: Ipv4Id, bytes: usize, free: Free) -> [u8; IPV4_BYTES] {
+    let mut ip = [0; IPV4_BYTES];
+    ip[0] = 0x45;
+    ip[1] = free.tos;
+    ip[2..4].copy_from_slice(&(bytes as u16).to_be_bytes());
+    ip[4..8].copy_from_slice(&id.to_bytes());
+    ip[8] = free.ttl;
+    ip[9] = PROTOCOL_UDP;
+    ip[10..12].copy_from_slice(&free.ipv4_checksum.to_be_bytes());
+    ip[12..16].copy_from_slice(&src.octets());
+    ip[16..].copy_from_slice(&dst.octets());
+    ip
+}
+
+fn ipv6(src: Ipv6Addr, dst: Ipv6Addr, bytes: usize, free: Free) -> [u8; IPV6_BYTES] {
+    let mut ip = [0; IPV6_BYTES];
+    ip[..4].copy_from_slice(&free.ipv6_word.to_be_bytes());
+    ip[4..6].copy_from_slice(&(bytes as u16).to_be_bytes());
+    ip[6] = PROTOCOL_UDP;
+    ip[7] = free.ttl;
+    ip[8..24].copy_from_slice(&src.octets());
+    ip[24..].copy_from_slice(&dst.octets());
+    ip
+}
+
+fn ipv4_checksum(header: &[u8]) -> u16 {
+    let words = header.as_chunks().0.iter();
+    let sum: u32 = words.map(|word| u32::from(u16::from_be_bytes(*word))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
+}
+
+fn chunk<const N: usize>(bytes: &[u8]) -> Result<(&[u8; N], &[u8]), NetError> {
+    bytes.split_first_chunk().ok_or(NetError::TooShort {
+        bytes: bytes.len(),
+        needed: N,
+    })
+}
+
+fn decode_ipv4(packet: &[u8]) -> Result<(NetHeader, &[u8]), NetError> {
+    let (header, rest) = chunk::<IPV4_BYTES>(packet)?;
+    let [
+        _,
+        _,
+        l0,
+        l1,
+        id @ ..,
+        _,
+        protocol,
+        _,
+        _,
+        s0,
+        s1,
+        s2,
+        s3,
+        d0,
+        d1,
+        d2,
+        d3,
+    ] = *header;
+    let total = usize::from(u16::from_be_bytes([l0, l1]));
+    let ip = Ip::V4 {
+        src: Ipv4Addr::new(s0, s1, s2, s3),
+        dst: Ipv4Addr::new(d0, d1, d2, d3),
+        id: Ipv4Id::from_bytes(id).ok_or(NetError::Fragment { bytes: id })?,
+    };
+    decode_udp(ip, protocol, total.saturating_sub(IPV4_BYTES), rest)
+}
+
+fn decode_ipv6(packet: &[u8]) -> Result<(NetHeader, &[u8]), NetError> {
+    let (header, rest) = chunk::<IPV6_BYTES>(packet)?;
+    let [_, _, _, _, l0, l1, protocol, _, addresses @ ..] = *header;
+    let ([src, dst], []) = addresses.as_chunks::<16>() else {
+        return Err(NetError::TooShort {
+            bytes: packet.len(),
+            needed: IPV6_BYTES,
+        });
+    };
+    let (src, dst) = (Ipv6Addr::from(*src), Ipv6Addr::from(*dst));
+    let payload = usize::from(u16::from_be_bytes([l0, l1]));
+    decode_udp(Ip::V6 { src, dst }, protocol, payload, rest)
+}
+
+/// `ip_payload` is the length that the IP header says; `bytes` may have more, as Ethernet pads.
+fn decode_udp(
+    ip: Ip,
+    protocol: u8,
+    ip_payload: usize,
+    bytes: &[u8],
+) -> Result<(NetHeader, &[u8]), NetError> {
+    if protocol != PROTOCOL_UDP {
+        return Err(NetError::Protocol { protocol });
+    }
+    let datagram = bytes.get(..ip_payload).ok_or(NetError::TooShort {
+        bytes: bytes.len(),
+        needed: ip_payload,
+    })?;
+    let ([s0, s1, d0, d1, l0, l1, _, _], payload) = chunk::<UDP_BYTES>(datagram)?;
+    let udp = usize::from(u16::from_be_bytes([*l0, *l1]));
+    if udp != ip_payload {
+        return Err(NetError::Length {
+            udp,
+            ip: ip_payload,
+        });
+    }
+    let header = NetHeader {
+        ip,
+        src_port: u16::from_be_bytes([*s0, *s1]),
+        dst_port: u16::from_be_bytes([*d0, *d1]),
+    };
+    Ok((header, payload))
+}
+
+/// The UDP source port of a queue pair: 0xC000 to 0xFFFF, by a hash of both queue pair numbers.
+///
+/// Routers choose among equal paths by it. So all packets of a queue pair have the same, and those
+/// of many differ.
+#[must_use]
+pub const fn source_port(src_qpn: u32, dst_qpn: u32) -> u16 {
+    let both = (src_qpn as u64) << 24 | dst_qpn as u64;
+    let mixed = both.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    0xc000 | (mixed >> 50) as u16
+}

@@ -1,0 +1,272 @@
+//! Headers and whole packets: decode, encode.
+
+use super::atomic::AtomicEth;
+use super::opcode::HeaderSet;
+use super::{Aeth, Bth, Deth, DropReason, Opcode, Reth};
+use super::{aeth, atomic, bth, deth, ieth, immdt, reth};
+use thiserror::Error;
+
+/// Length of the longest headers: those of an atomic operation.
+pub const MAX_HEADER_BYTES: usize = bth::BYTES + atomic::BYTES;
+
+/// Reserved bytes of a congestion notification.
+const CNP_BYTES: usize = 16;
+
+/// Why bytes are no packet that is spoken here. Such packets are dropped without an answer.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// Shorter than its headers.
+    #[error("the packet has {bytes} bytes; its headers need {needed}: it was cut or is no RoCEv2")]
+    TooShort {
+        /// Bytes that there are.
+        bytes: usize,
+        /// Bytes that the headers need.
+        needed: usize,
+    },
+    /// Another version of the transport.
+    #[error("the packet has transport version {version}; only 0 is defined: it is no RoCEv2")]
+    TransportVersion {
+        /// The version seen.
+        version: u8,
+    },
+    /// No opcode that is spoken here.
+    #[error("opcode {opcode:#04x} is not spoken here: only RC, UC, UD, CNP and our extension are")]
+    UnknownOpcode {
+        /// The opcode seen.
+        opcode: u8,
+    },
+    /// A length that padding does not give.
+    #[error("{bytes} transport bytes are no multiple of 4: the peer pads wrongly")]
+    Misaligned {
+        /// Bytes from the BTH to the pad.
+        bytes: usize,
+    },
+    /// More pad than there is after the headers.
+    #[error("{pad} pad bytes, but only {bytes} bytes after the headers: the peer pads wrongly")]
+    PadTooLong {
+        /// Pad bytes that the BTH says.
+        pad: u8,
+        /// Bytes after the headers.
+        bytes: usize,
+    },
+    /// A payload where its opcode has none.
+    #[error("{opcode:?} carries {bytes} bytes of payload, but has none by the standard")]
+    UnexpectedPayload {
+        /// The opcode.
+        opcode: Opcode,
+        /// Bytes after the headers.
+        bytes: usize,
+    },
+}
+
+impl DecodeError {
+    /// The counter for it.
+    #[must_use]
+    pub const fn reason(self) -> DropReason {
+        match self {
+            Self::TooShort { .. } => DropReason::TooShort,
+            Self::TransportVersion { .. } => DropReason::TransportVersion,
+            Self::UnknownOpcode { .. } => DropReason::UnknownOpcode,
+            Self::Misaligned { .. } | Self::PadTooLong { .. } => DropReason::Misaligned,
+            Self::UnexpectedPayload { .. } => DropReason::UnexpectedPayload,
+        }
+    }
+}
+
+/// All headers of a packet.
+///
+/// Those that [`Opcode::headers`] names are there; the others are `None`. That is what decoding
+/// gives. Encoding goes by the opcode, too: it writes a header that is missing as zeros, and leaves
+/// out one too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// Base transport header.
+    pub bth: Bth,
+    /// Who may receive and who sent, of a datagram.
+    pub deth: Option<Deth>,
+    /// Where a WRITE goes or what a READ wants.
+    pub reth: Option<Reth>,
+    /// Operands of an atomic operation.
+    pub atomic: Option<AtomicEth>,
+    /// How it went.
+    pub aeth: Option<Aeth>,
+    /// The value before an atomic operation.
+    pub atomic_ack: Option<u64>,
+    /// Immediate data, as in verbs; on the wire in network byte order.
+    pub imm: Option<u32>,
+    /// The key that a SEND invalidates.
+    pub ieth: Option<u32>,
+}
+
+impl Headers {
+    /// Headers with no other than the BTH yet.
+    #[must_use]
+    pub const fn new(bth: Bth) -> Self {
+        Self {
+            bth,
+            deth: None,
+            reth: None,
+            atomic: None,
+            aeth: None,
+            atomic_ack: None,
+            imm: None,
+            ieth: None,
+        }
+    }
+
+    /// Reads the headers at the beginning of `bytes`, and says how long they are.
+    ///
+    /// # Errors
+    /// When the bytes are too few, or no headers that are spoken here.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, usize), DecodeError> {
+        let mut rest = Rest::new(bytes);
+        let bth = Bth::decode(rest.take(bth::BYTES)?)?;
+        let header_bytes = bth.opcode.header_bytes();
+        let set = bth.opcode.headers();
+        let mut headers = Self::new(bth);
+        if set == HeaderSet::NONE {
+            return Ok((headers, header_bytes));
+        }
+        if set.has(HeaderSet::DETH) {
+            headers.deth = Some(Deth::decode(rest.take(header_bytes)?));
+        }
+        if set.has(HeaderSet::RETH) {
+            headers.reth = Some(Reth::decode(rest.take(header_bytes)?));
+        }
+        if set.has(HeaderSet::ATOMIC) {
+            headers.atomic = Some(AtomicEth::decode(rest.take(header_bytes)?));
+        }
+        if set.has(HeaderSet::AETH) {
+            headers.aeth = Some(Aeth::decode(rest.take(header_bytes)?));
+        }
+        if set.has(HeaderSet::ATOMIC_ACK) {
+            headers.atomic_ack = Some(u64::from_be_bytes(*rest.take(header_bytes)?));
+        }
+        if set.has(HeaderSet::IMM) {
+            headers.imm = Some(immdt::decode(rest.take(header_bytes)?));
+        }
+        if set.has(HeaderSet::IETH) {
+            headers.ieth = Some(ieth::decode(rest.take(header_bytes)?));
+        }
+        if set.has(HeaderSet::CNP) {
+            rest.take::<CNP_BYTES>(header_bytes)?;
+        }
+        Ok((headers, header_bytes))
+    }
+
+    /// Writes the headers to the beginning of `out`, and says how long they are.
+    ///
+    /// Bits that a field has too many are left out. The pad count is that of [`Bth::pad`].
+    pub fn encode(&self, out: &mut [u8; MAX_HEADER_BYTES]) -> usize {
+        let set = self.bth.opcode.headers();
+        let mut at = put(out, 0, &self.bth.encode());
+        if set == HeaderSet::NONE {
+            return at;
+        }
+        if set.has(HeaderSet::DETH) {
+            at = put(out, at, &self.deth.unwrap_or_default().encode());
+        }
+        if set.has(HeaderSet::RETH) {
+            at = put(out, at, &self.reth.unwrap_or_default().encode());
+        }
+        if set.has(HeaderSet::ATOMIC) {
+            at = put(out, at, &self.atomic.unwrap_or_default().encode());
+        }
+        if set.has(HeaderSet::AETH) {
+            at = put(out, at, &self.aeth.map_or([0; aeth::BYTES], Aeth::encode));
+        }
+        if set.has(HeaderSet::ATOMIC_ACK) {
+            at = put(out, at, &self.atomic_ack.unwrap_or_default().to_be_bytes());
+        }
+        if set.has(HeaderSet::IMM) {
+            at = put(out, at, &immdt::encode(self.imm.unwrap_or_default()));
+        }
+        if set.has(HeaderSet::IETH) {
+            at = put(out, at, &ieth::encode(self.ieth.unwrap_or_default()));
+        }
+        if set.has(HeaderSet::CNP) {
+            at = put(out, at, &[0; CNP_BYTES]);
+        }
+        at
+    }
+}
+
+fn put<const N: usize>(out: &mut [u8; MAX_HEADER_BYTES], at: usize, bytes: &[u8; N]) -> usize {
+    out[at..at + N].copy_from_slice(bytes);
+    at + N
+}
+
+/// What is left of the bytes.
+struct Rest<'a> {
+    bytes: &'a [u8],
+    total: usize,
+}
+
+impl<'a> Rest<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        let total = bytes.len();
+        Self { bytes, total }
+    }
+
+    /// The next `N` bytes; `needed` is for the error.
+    fn take<const N: usize>(&mut self, needed: usize) -> Result<&'a [u8; N], DecodeError> {
+        let bytes = self.total;
+        let short = DecodeError::TooShort { bytes, needed };
+        let (taken, rest) = self.bytes.split_first_chunk().ok_or(short)?;
+        self.bytes = rest;
+        Ok(taken)
+    }
+}
+
+/// A packet: headers, and a payload that stays where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// The headers.
+    pub headers: Headers,
+    /// The payload, without its pad.
+    pub payload: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    /// Reads the transport bytes of a packet: from the BTH to the pad, without the ICRC.
+    ///
+    /// The values of pad bytes and of reserved bits are not looked at.
+    ///
+    /// # Errors
+    /// When the bytes are no packet that is spoken here: count it by [`DecodeError::reason`] and
+    /// send no answer.
+    pub fn decode(transport: &'a [u8]) -> Result<Self, DecodeError> {
+        let (headers, header_bytes) = Headers::decode(transport)?;
+        let rest = &transport[header_bytes..];
+        if !transport.len().is_multiple_of(4) {
+            let bytes = transport.len();
+            return Err(DecodeError::Misaligned { bytes });
+        }
+        let Bth { pad, opcode, .. } = headers.bth;
+        let (bytes, too_long) = (
+            rest.len(),
+            DecodeError::PadTooLong {
+                pad,
+                bytes: rest.len(),
+            },
+        );
+        let payload_bytes = bytes.checked_sub(usize::from(pad)).ok_or(too_long)?;
+        if bytes != 0 && !opcode.has_payload() {
+            return Err(DecodeError::UnexpectedPayload { opcode, bytes });
+        }
+        let payload = &rest[..payload_bytes];
+        Ok(Self { headers, payload })
+    }
+}
+
+const _: () = {
+    assert!(HeaderSet::DETH.bytes() == deth::BYTES);
+    assert!(HeaderSet::RETH.bytes() == reth::BYTES);
+    assert!(HeaderSet::ATOMIC.bytes() == atomic::BYTES);
+    assert!(HeaderSet::AETH.bytes() == aeth::BYTES);
+    assert!(HeaderSet::ATOMIC_ACK.bytes() == atomic::ACK_BYTES);
+    assert!(HeaderSet::IMM.bytes() == immdt::BYTES);
+    assert!(HeaderSet::IETH.bytes() == ieth::BYTES);
+    assert!(HeaderSet::CNP.bytes() == CNP_BYTES);
+};

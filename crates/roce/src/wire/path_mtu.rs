@@ -1,0 +1,60 @@
+//! Path MTU: how much payload one packet carries.
+
+use super::{ICRC_BYTES, bth, immdt, net, reth};
+
+/// Path MTU (IBTA volume 1, 9.4.1): payload bytes of all but the last packet of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the number is the length in bytes")]
+pub enum PathMtu {
+    Mtu256,
+    Mtu512,
+    Mtu1024,
+    Mtu2048,
+    Mtu4096,
+}
+
+/// What the longest packet with payload has beside it and the IP header: a WRITE with immediate.
+const OVERHEAD_BYTES: usize = net::UDP_BYTES + bth::BYTES + reth::BYTES + immdt::BYTES + ICRC_BYTES;
+
+impl PathMtu {
+    /// All of them, the smallest first.
+    pub const ALL: [Self; 5] = [
+        Self::Mtu256,
+        Self::Mtu512,
+        Self::Mtu1024,
+        Self::Mtu2048,
+        Self::Mtu4096,
+    ];
+
+    /// Payload bytes.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        256 << self as usize
+    }
+
+    /// The path MTU with this length; none when there is no such.
+    #[must_use]
+    pub const fn from_bytes(bytes: usize) -> Option<Self> {
+        Some(match bytes {
+            256 => Self::Mtu256,
+            512 => Self::Mtu512,
+            1024 => Self::Mtu1024,
+            2048 => Self::Mtu2048,
+            4096 => Self::Mtu4096,
+            _ => return None,
+        })
+    }
+
+    /// The largest whose packets pass an interface that carries IP packets of up to
+    /// `interface_bytes`; none when even the smallest do not.
+    #[must_use]
+    pub fn for_interface_mtu(interface_bytes: usize, ipv6: bool) -> Option<Self> {
+        let ip = if ipv6 {
+            net::IPV6_BYTES
+        } else {
+            net::IPV4_BYTES
+        };
+        let room = interface_bytes.checked_sub(ip + OVERHEAD_BYTES)?;
+        Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= room)
+    }
+}
