@@ -121,9 +121,10 @@ class Agent:
         """Binds a memory window of type 2, which a peer's SEND with invalidate ends."""
         mr = self.objects[mr]
         window = MW(self.objects[pd], mw_type=e.IBV_MW_TYPE_2)
+        # pyverbs binds with the next key of the window, and does not say so.
         rkey = (window.rkey & 0xffffff00) | ((window.rkey + 1) & 0xff)
         bind = SendWR(opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED)
-        bind.set_bind_wr(MWBindInfo(mr, mr.buf + offset, length, access_flags(access)), rkey, window)
+        bind.set_bind_wr(window, MWBindInfo(mr, mr.buf + offset, length, access_flags(access)))
         self.objects[qp].post_send(bind)
         done = self.poll(cq, 1, 1000)['completions']
         if [entry['status'] for entry in done] != [e.IBV_WC_SUCCESS]:

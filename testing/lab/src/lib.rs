@@ -2,7 +2,9 @@
 //!
 //! [`vm`] boots a guest that has `rdma_rxe` and an [`agent`], which does what it is asked for. The
 //! cases are written here, on the host.
-#![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod cases;
+pub mod peer;
+pub mod report;
 pub mod vm;

@@ -2,6 +2,7 @@
 
 use super::shell;
 use anyhow::{Context as _, Result};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The tap device.
@@ -55,6 +56,15 @@ pub enum IpVersion {
     V4,
     /// IPv6.
     V6,
+}
+
+impl fmt::Display for IpVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "v4",
+            Self::V6 => "v6",
+        })
+    }
 }
 
 /// Makes the tap device and gives it our addresses. The namespace is the one we run in.

@@ -1,0 +1,118 @@
+//! The cases: what the checklist of RoCEv2 rules says, tried against the kernel's stack.
+//!
+//! In the first three modules a case is the peer and speaks packet by packet: [`framing`],
+//! [`responder`] (the kernel answers) and [`requester`] (the kernel asks).
+
+pub mod framing;
+pub mod requester;
+pub mod responder;
+
+use crate::agent::Agent;
+use crate::peer::rig::{Options, Rig};
+use crate::peer::wire::Wire;
+use crate::vm::network::IpVersion;
+use anyhow::Result;
+
+/// What a case works with.
+pub struct Lab {
+    /// The guest's agent.
+    pub agent: Agent,
+    wire_v4: Wire,
+    wire_v6: Wire,
+}
+
+impl Lab {
+    /// Takes the UDP ports.
+    ///
+    /// # Errors
+    /// When they are taken.
+    pub fn new(agent: Agent) -> Result<Self> {
+        Ok(Self {
+            agent,
+            wire_v4: Wire::open(IpVersion::V4)?,
+            wire_v6: Wire::open(IpVersion::V6)?,
+        })
+    }
+
+    /// The agent, and our end of the wire for this version of IP.
+    pub fn ends(&mut self, version: IpVersion) -> (&mut Agent, &mut Wire) {
+        let wire = match version {
+            IpVersion::V4 => &mut self.wire_v4,
+            IpVersion::V6 => &mut self.wire_v6,
+        };
+        (&mut self.agent, wire)
+    }
+
+    /// Packets that the guest has sent, all with the right ICRC.
+    #[must_use]
+    pub fn packets_checked(&self) -> u64 {
+        self.wire_v4.received + self.wire_v6.received
+    }
+}
+
+/// One case.
+pub struct Case {
+    /// Its name, which tells group, what, and version of IP, apart by slashes.
+    pub name: String,
+    run: Box<dyn Fn(&mut Lab) -> Result<()>>,
+}
+
+impl Case {
+    /// A case that does `run`.
+    pub fn new(name: String, run: impl Fn(&mut Lab) -> Result<()> + 'static) -> Self {
+        let run = Box::new(run);
+        Self { name, run }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn run(&self, lab: &mut Lab) -> Result<()> {
+        (self.run)(lab)
+    }
+}
+
+/// All cases.
+#[must_use]
+pub fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for version in [IpVersion::V4, IpVersion::V6] {
+        let mut hand = ByHand {
+            version,
+            cases: &mut cases,
+        };
+        framing::add(&mut hand);
+        responder::add(&mut hand);
+        requester::add(&mut hand);
+    }
+    cases
+}
+
+/// Collects cases that speak packet by packet over one version of IP.
+pub struct ByHand<'a> {
+    version: IpVersion,
+    cases: &'a mut Vec<Case>,
+}
+
+impl ByHand<'_> {
+    /// Adds a case on a queue pair with these options.
+    pub fn add(
+        &mut self,
+        name: &str,
+        options: Options,
+        run: impl Fn(&mut Rig<'_>) -> Result<()> + 'static,
+    ) {
+        let version = self.version;
+        let name = format!("{name}/{version}");
+        let case = Case::new(name, move |lab| {
+            let (agent, wire) = lab.ends(version);
+            let mut rig = Rig::connect(agent, wire, version, &options)?;
+            let outcome = run(&mut rig);
+            // What the case says comes first, also when the guest cannot clean up after it.
+            let cleaned = rig.guest.destroy(rig.agent);
+            outcome.and(cleaned)
+        });
+        self.cases.push(case);
+    }
+}

@@ -1,0 +1,7 @@
+//! Peers of the guest's queue pairs, on the host.
+//!
+//! [`wire`] sends and receives packets on UDP port 4791. [`rig`] is a queue pair of the guest whose
+//! peer is the case itself: it sends packets by hand and looks at each answer.
+
+pub mod rig;
+pub mod wire;
