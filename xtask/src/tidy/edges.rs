@@ -54,6 +54,11 @@ const GRAPH: &[Allowed] = &[
         dev: &[],
     },
     Allowed {
+        package: "catchment-lab",
+        normal: &[ROCE],
+        dev: &[],
+    },
+    Allowed {
         package: "catchment-cli",
         normal: &[LIBRARY],
         dev: &[TRANSFER, SHM, VERBS],

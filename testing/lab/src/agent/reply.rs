@@ -90,9 +90,9 @@ pub struct Completion {
     pub opcode: Kind,
     /// Bytes received.
     pub byte_len: u32,
-    /// Immediate data, as pyverbs shows it.
+    /// Immediate data, as pyverbs shows it; an invalidated key stands here too.
     pub imm_data: u32,
-    /// `IBV_WC_*` flags: 2 with immediate data, 8 with an invalidated key.
+    /// `IBV_WC_*` flags.
     pub wc_flags: u32,
 }
 

@@ -8,8 +8,11 @@ use catchment_roce::wire::{Bth, Headers, Opcode, ROCE_PORT};
 
 const BYTES: usize = 32;
 
+/// A name, and how a good packet or its headers are changed.
+type Change<T> = (&'static str, fn(&mut T));
+
 /// Changes to a good packet, before the ICRC is made, after which nobody takes it.
-const SPOILS: &[(&str, fn(&mut Vec<u8>))] = &[
+const SPOILS: &[Change<Vec<u8>>] = &[
     ("unknown queue pair", |packet| packet[5..8].fill(0xfe)),
     ("transport version 1", |packet| packet[1] |= 1),
     ("foreign partition", |packet| {
@@ -27,7 +30,7 @@ const SPOILS: &[(&str, fn(&mut Vec<u8>))] = &[
 ];
 
 /// Headers of a good WRITE that may be set so or otherwise.
-const FREE: &[(&str, fn(&mut Headers))] = &[
+const FREE: &[Change<Headers>] = &[
     ("MigReq 0", |headers| headers.bth.mig_req = false),
     ("MigReq 1", |headers| headers.bth.mig_req = true),
     ("limited partition", |headers| headers.bth.pkey = 0x7fff),

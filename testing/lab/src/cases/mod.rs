@@ -50,11 +50,14 @@ impl Lab {
     }
 }
 
+/// What a case does.
+type Run = Box<dyn Fn(&mut Lab) -> Result<()>>;
+
 /// One case.
 pub struct Case {
     /// Its name, which tells group, what, and version of IP, apart by slashes.
     pub name: String,
-    run: Box<dyn Fn(&mut Lab) -> Result<()>>,
+    run: Run,
 }
 
 impl Case {
