@@ -30,6 +30,10 @@ PORT = 5555
 DEVICE = 'rxe0'
 GIDS = 16
 
+# Where packets leave the guest's switch.
+TO_GUEST = 'port0'
+FROM_GUEST = 'eth0'
+
 TRANSPORTS = {'rc': e.IBV_QPT_RC, 'uc': e.IBV_QPT_UC}
 OPCODES = {
     'send': e.IBV_WR_SEND,
@@ -220,10 +224,28 @@ class Agent:
         values = {file.name: file.read_text() for file in folder.iterdir()}
         return {'counters': {name: int(text) for name, text in values.items() if text.strip().isdigit()}}
 
-    def filter(self, rules):
-        """Replaces all packet filter rules of the guest by these, in the language of nft."""
+    def impair(self, rules, to_guest, from_guest):
+        """Replaces what the guest's switch does to packets.
+
+        `rules` are packet filter rules in the language of nft. The other two are options of netem,
+        such as `loss 5%`, for either direction; empty ones take nothing away.
+        """
         run(['nft', 'flush', 'ruleset'], '')
         run(['nft', '-f', '-'], rules)
+        for port, options in ((TO_GUEST, to_guest), (FROM_GUEST, from_guest)):
+            subprocess.run(['tc', 'qdisc', 'del', 'dev', port, 'root'], capture_output=True, check=False)
+            if options:
+                run(['tc', 'qdisc', 'add', 'dev', port, 'root', 'netem', *options.split()], '')
+
+    def lost(self):
+        """Packets that the filter dropped, by its counter `lost`, and netem, for each direction."""
+        listed = json.loads(run(['nft', '-j', 'list', 'counters'], ''))['nftables']
+        chosen = sum(entry['counter']['packets'] for entry in listed if 'counter' in entry)
+        drops = {}
+        for port in (TO_GUEST, FROM_GUEST):
+            (qdisc,) = json.loads(run(['tc', '-s', '-j', 'qdisc', 'show', 'dev', port, 'root'], ''))
+            drops[port] = qdisc['drops']
+        return {'chosen': chosen, 'to_guest': drops[TO_GUEST], 'from_guest': drops[FROM_GUEST]}
 
     def log(self):
         """What the kernel has said, its last lines."""

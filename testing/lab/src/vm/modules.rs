@@ -17,7 +17,10 @@ const WANTED: &[&str] = &[
     "rdma_rxe",
     "crc32c_generic",
     "nf_tables",
-    "nft_numgen",
+    "nft_limit",
+    "sch_netem",
+    "bridge",
+    "veth",
 ];
 
 /// The paths of all modules to load, relative to the folder of `modules.dep`, in order.
