@@ -6,11 +6,65 @@
 //!
 //! - [`Psn`]: packet sequence numbers, 24 bits that wrap.
 //! - [`wire`]: the packet formats and the invariant CRC.
+//! - [`Qp`]: a queue pair of service type RC, UC or UD. Packets and times go in, packets,
+//!   completions and the next timeout come out.
+//! - [`Memory`]: what the driver does for it: check keys, move bytes.
+//! - [`TransmitBatch`]: packets to send, their payload by reference.
 //!
-//! Nothing here opens a socket, reads a clock, draws a random number or allocates for a packet.
+//! A driver does this for each queue pair that something happened to:
+//!
+//! ```
+//! use catchment_roce::{Input, Memory, Qp, TransmitBatch};
+//!
+//! fn drive(qp: &mut Qp, now_ns: u64, memory: &mut dyn Memory, batch: &mut TransmitBatch) -> Option<u64> {
+//!     qp.handle(now_ns, Input::EndOfBatch, memory);
+//!     loop {
+//!         batch.clear();
+//!         if qp.poll_transmit(now_ns, memory, batch) == 0 {
+//!             break;
+//!         }
+//!         for packet in batch.packets() {
+//!             let _to_socket = (packet.header(), batch.pieces(packet), packet.pad_bytes());
+//!         }
+//!     }
+//!     while let Some(completion) = qp.poll_completion() {
+//!         println!("{completion:?}");
+//!     }
+//!     qp.next_timeout()
+//! }
+//! ```
+//!
+//! Nothing here opens a socket, reads a clock or draws a random number. Nothing allocates for a
+//! packet, but for copies of packets that came out of order under selective repeat.
 #![forbid(unsafe_code)]
 
+mod completion;
+mod config;
+mod counters;
+mod memory;
+mod pacing;
 pub mod psn;
+mod qp;
+mod recovery;
+mod requester;
+mod responder;
+mod sges;
+mod timers;
+mod transmit;
+mod unreliable;
 pub mod wire;
+mod work;
 
+pub use completion::{Completion, Queue, Source, Success, WcOpcode, WcStatus};
+pub use config::{Config, InitAttr, Recovery, RtrAttr, RtsAttr, Service, WriteLayout};
+pub use counters::Counters;
+pub use memory::{AccessError, AtomicOp, Memory, RemoteAccess};
+pub use pacing::PacingConfig;
 pub use psn::Psn;
+pub use qp::{Arrival, Input, ModifyError, PostError, Qp, QpState};
+pub use timers::ack_timeout;
+pub use transmit::{OutPacket, Piece, TransmitBatch};
+pub use work::{Destination, Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge};
+
+/// Bytes that a receive of a UD queue pair begins with: the network header of the datagram.
+pub const GRH_BYTES: usize = 40;

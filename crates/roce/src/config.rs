@@ -1,0 +1,186 @@
+//! What a queue pair is told when it is made and when it changes its state.
+
+use crate::Psn;
+use crate::pacing::PacingConfig;
+use crate::wire::PathMtu;
+use std::time::Duration;
+
+/// Service type of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection: SEND and WRITE, what is lost is lost.
+    Uc,
+    /// Unreliable datagram: SEND of at most one path MTU to anybody.
+    Ud,
+}
+
+/// How lost packets are recovered. Both ends must have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Recovery {
+    /// As the standard has it: the responder takes packets in order only, the requester sends
+    /// everything from the lost packet on again. For NICs and the kernel.
+    GoBackN,
+    /// Ours: the responder keeps what came out of order and says so in SACK packets. Only for peers
+    /// that agreed to it out of band (`docs/spec/roce-profile.md`).
+    SelectiveRepeat,
+}
+
+/// How a WRITE longer than the path MTU is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteLayout {
+    /// A train of WRITE ONLY packets, each with address and key: equal sizes, good for GSO. A WRITE
+    /// with immediate data stays classic: the peer's completion tells the length of its last message.
+    Train,
+    /// One message of FIRST, MIDDLE, LAST packets.
+    Classic,
+}
+
+/// Limits and habits of a queue pair: what is known before the peer is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// Number of the queue pair, 24 bits, unique in its device.
+    pub qpn: u32,
+    /// Service type.
+    pub service: Service,
+    /// Send requests posted and not yet completed.
+    pub max_send_wr: usize,
+    /// Receive requests posted and not yet completed.
+    pub max_recv_wr: usize,
+    /// Scatter-gather elements in one request.
+    pub max_sge: usize,
+    /// Bytes of an inline payload.
+    pub max_inline_bytes: usize,
+    /// How long WRITEs are cut.
+    pub write_layout: WriteLayout,
+    /// Packets sent and not yet acknowledged in order; at most [`Config::MAX_WINDOW_PACKETS`].
+    /// With selective repeat also the packets that the responder keeps out of order.
+    pub window_packets: u32,
+    /// Payload bytes sent and not yet acknowledged in order, or asked for by READ.
+    pub window_bytes: u64,
+    /// Packets sent at most without asking for an acknowledgement.
+    pub ack_interval: u32,
+    /// Long READs are asked for in pieces of this many bytes, so that the window holds for them
+    /// too. Rounded to whole packets, at most 64 packets with selective repeat.
+    pub read_chunk_bytes: u32,
+    /// Retransmission timeout from measured round trips, never above the timeout of
+    /// [`RtsAttr`]. Off: always the timeout of [`RtsAttr`], as NICs do.
+    pub adaptive_timeout: bool,
+    /// Least retransmission timeout when it is adaptive.
+    pub rto_min: Duration,
+    /// Rate limit and reaction to congestion.
+    pub pacing: PacingConfig,
+}
+
+impl Config {
+    /// The largest window, in packets.
+    pub const MAX_WINDOW_PACKETS: u32 = 1 << 16;
+
+    /// Usual limits for a queue pair with this number.
+    #[must_use]
+    pub fn new(qpn: u32, service: Service) -> Config {
+        Config {
+            qpn,
+            service,
+            max_send_wr: 1024,
+            max_recv_wr: 1024,
+            max_sge: 16,
+            max_inline_bytes: 256,
+            write_layout: WriteLayout::Train,
+            window_packets: 16 << 10,
+            window_bytes: 4 << 20,
+            ack_interval: 32,
+            read_chunk_bytes: 256 << 10,
+            adaptive_timeout: true,
+            rto_min: Duration::from_millis(1),
+            pacing: PacingConfig::default(),
+        }
+    }
+
+    /// The same within what is possible.
+    pub(crate) fn clamped(self) -> Config {
+        Config {
+            qpn: self.qpn & 0x00ff_ffff,
+            window_packets: self.window_packets.clamp(1, Config::MAX_WINDOW_PACKETS),
+            ack_interval: self.ack_interval.clamp(1, 64),
+            ..self
+        }
+    }
+}
+
+/// What the peer may do through this queue pair; a region's own rights must allow it too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InitAttr {
+    /// RDMA WRITE.
+    pub remote_write: bool,
+    /// RDMA READ.
+    pub remote_read: bool,
+    /// Atomics.
+    pub remote_atomic: bool,
+    /// Q_Key that datagrams must carry (UD).
+    pub qkey: u32,
+}
+
+/// Attributes of INIT to RTR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtrAttr {
+    /// Number of the peer's queue pair. Not read on UD.
+    pub dest_qpn: u32,
+    /// Largest payload of a packet, the same at both ends.
+    pub path_mtu: PathMtu,
+    /// The first PSN that the peer will send.
+    pub rq_psn: Psn,
+    /// READs and atomics of the peer to serve at once, 0 to 255.
+    pub max_dest_rd_atomic: u8,
+    /// What a sender that found no receive shall wait: an RNR timer code, 0 to 31
+    /// ([`crate::wire::aeth::rnr_timer`]).
+    pub min_rnr_timer: u8,
+    /// How losses are recovered.
+    pub recovery: Recovery,
+}
+
+impl RtrAttr {
+    /// Usual attributes: 16 READs and atomics, RNR timer 640 microseconds, go-back-N.
+    #[must_use]
+    pub fn new(dest_qpn: u32, path_mtu: PathMtu, rq_psn: Psn) -> RtrAttr {
+        RtrAttr {
+            dest_qpn,
+            path_mtu,
+            rq_psn,
+            max_dest_rd_atomic: 16,
+            min_rnr_timer: 12,
+            recovery: Recovery::GoBackN,
+        }
+    }
+}
+
+/// Attributes of RTR to RTS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtsAttr {
+    /// The first PSN to send.
+    pub sq_psn: Psn,
+    /// READs and atomics outstanding at once: no more than the peer serves.
+    pub max_rd_atomic: u8,
+    /// Silence of the peer before something is sent again; none waits for ever
+    /// ([`crate::ack_timeout`]).
+    pub timeout: Option<Duration>,
+    /// How often it is sent again, 0 to 7. Seven means seven tries.
+    pub retry_cnt: u8,
+    /// How often a request is sent again that found no receive, 0 to 7; 7 means for ever.
+    pub rnr_retry: u8,
+}
+
+impl RtsAttr {
+    /// Usual attributes: 16 READs and atomics, timeout code 12 (17 ms), 7 tries, RNR for ever.
+    #[must_use]
+    pub fn new(sq_psn: Psn) -> RtsAttr {
+        RtsAttr {
+            sq_psn,
+            max_rd_atomic: 16,
+            timeout: crate::ack_timeout(12),
+            retry_cnt: 7,
+            rnr_retry: 7,
+        }
+    }
+}

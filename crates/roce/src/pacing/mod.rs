@@ -1,0 +1,175 @@
+//! Pacing: how fast a queue pair sends.
+//!
+//! A token bucket ([`bucket`]) spreads data packets at a rate. The rate is what the driver set, less
+//! what congestion notifications took away ([`rate`]). The other direction, asking a sender to slow
+//! down when its packets come marked, is in [`notify`].
+//!
+//! ACK, NAK and CNP packets are not paced: they are small, and late ones cost more than they save.
+
+mod bucket;
+mod notify;
+mod rate;
+
+pub(crate) use notify::Notifier;
+
+use bucket::Bucket;
+use rate::RateControl;
+use std::time::Duration;
+
+/// Rate limit and reaction to congestion.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PacingConfig {
+    /// Bits a second on the wire; none sends as fast as the driver takes packets.
+    pub rate_bps: Option<u64>,
+    /// Bytes that may leave at once after a pause. At least a GSO batch, or the driver sends small
+    /// ones.
+    pub burst_bytes: u32,
+    /// What a packet costs on the wire beside its UDP payload: 14 Ethernet, 20 IPv4 (40 IPv6),
+    /// 8 UDP, 4 frame check.
+    pub overhead_bytes: u32,
+    /// Lower the rate when the peer sends congestion notifications (CNP).
+    pub react_to_cnp: bool,
+    /// The rate from which the first cut starts when `rate_bps` is none, bits a second. When the
+    /// rate has recovered to it, sending is unpaced again.
+    pub line_rate_bps: u64,
+    /// Send at most one CNP in this time; none sends no CNP for marked packets.
+    pub cnp_interval: Option<Duration>,
+}
+
+impl Default for PacingConfig {
+    fn default() -> PacingConfig {
+        PacingConfig {
+            rate_bps: None,
+            burst_bytes: 64 << 10,
+            overhead_bytes: 46,
+            react_to_cnp: true,
+            line_rate_bps: 10_000_000_000,
+            cnp_interval: Some(Duration::from_micros(50)),
+        }
+    }
+}
+
+/// The pacer of one queue pair.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    config: PacingConfig,
+    bucket: Bucket,
+    rate: RateControl,
+}
+
+impl Pacer {
+    pub(crate) fn new(config: PacingConfig) -> Pacer {
+        let ceiling = config.rate_bps.unwrap_or(config.line_rate_bps);
+        Pacer {
+            config,
+            bucket: Bucket::default(),
+            rate: RateControl::new(ceiling),
+        }
+    }
+
+    /// Sets another rate limit; what congestion took away is forgotten.
+    pub(crate) fn set_rate(&mut self, rate_bps: Option<u64>) {
+        self.config.rate_bps = rate_bps;
+        self.rate = RateControl::new(rate_bps.unwrap_or(self.config.line_rate_bps));
+    }
+
+    /// Bits a second now; none is unpaced.
+    pub(crate) fn rate_bps(&mut self, now_ns: u64) -> Option<u64> {
+        self.rate.current_bps(now_ns).or(self.config.rate_bps)
+    }
+
+    /// The peer reports congestion.
+    pub(crate) fn on_cnp(&mut self, now_ns: u64) {
+        if self.config.react_to_cnp {
+            self.rate.on_cnp(now_ns);
+        }
+    }
+
+    /// Whether a data packet may leave now.
+    pub(crate) fn may_send(&mut self, now_ns: u64) -> bool {
+        self.rate_bps(now_ns).is_none() || self.bucket.opens_ns() <= now_ns
+    }
+
+    /// A data packet of this UDP payload left.
+    pub(crate) fn on_sent(&mut self, now_ns: u64, udp_bytes: usize) {
+        if let Some(rate_bps) = self.rate_bps(now_ns) {
+            let bytes = udp_bytes as u64 + u64::from(self.config.overhead_bytes);
+            self.bucket
+                .take(now_ns, bytes, rate_bps, u64::from(self.config.burst_bytes));
+        }
+    }
+
+    /// When the next data packet may leave; only asked after `may_send` said no.
+    pub(crate) fn opens_ns(&self) -> u64 {
+        self.bucket.opens_ns()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Bytes that leave from `start` to `end` if packets of 1024 + 46 bytes are always ready.
+    fn sent(pacer: &mut Pacer, start: u64, end: u64) -> u64 {
+        let mut now = start;
+        let mut bytes = 0;
+        while now < end {
+            if pacer.may_send(now) {
+                pacer.on_sent(now, 1024);
+                bytes += 1024 + 46;
+            } else {
+                now = pacer.opens_ns();
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_rate_is_kept_whatever_it_is() {
+        for rate_bps in [1_000_000, 1_000_000_000, 40_000_000_000] {
+            let mut pacer = Pacer::new(PacingConfig {
+                rate_bps: Some(rate_bps),
+                ..PacingConfig::default()
+            });
+            let span = SECOND / (rate_bps / 1_000_000).min(100);
+            let want = rate_bps / 8 * span / SECOND;
+            let got = sent(&mut pacer, SECOND, SECOND + span);
+            let slack = (64 << 10) + 2 * 1070;
+            assert!(
+                got >= want - want / 1000 && got <= want + slack,
+                "{rate_bps}: {got} of {want}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_pause_gives_one_burst_and_no_more() {
+        let mut pacer = Pacer::new(PacingConfig {
+            rate_bps: Some(8_000_000),
+            ..PacingConfig::default()
+        });
+        let mut at_once = 0;
+        while pacer.may_send(100 * SECOND) {
+            pacer.on_sent(100 * SECOND, 1024);
+            at_once += 1070;
+        }
+        assert!(
+            (64 << 10..=(64 << 10) + 1070).contains(&at_once),
+            "{at_once}"
+        );
+    }
+
+    #[test]
+    fn without_a_rate_nothing_waits_until_a_cnp_comes() {
+        let mut pacer = Pacer::new(PacingConfig::default());
+        for _ in 0..10_000 {
+            assert!(pacer.may_send(0));
+            pacer.on_sent(0, 4096);
+        }
+        pacer.on_cnp(0);
+        assert_eq!(pacer.rate_bps(1), Some(5_000_000_000));
+        assert_eq!(pacer.rate_bps(10 * SECOND), None);
+    }
+}

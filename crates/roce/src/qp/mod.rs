@@ -1,0 +1,478 @@
+//! A queue pair: the one door in, and the three ways out.
+//!
+//! In: [`Qp::handle`] with a packet, the end of a batch of packets, or a timeout that has come.
+//! Out: [`Qp::poll_transmit`] until it gives 0, [`Qp::poll_completion`] until it gives none, then
+//! [`Qp::next_timeout`] says when to come back at the latest. Do all three after every input and
+//! every post.
+//!
+//! A device demultiplexes packets by `dest_qpn` and checks the sender's address; the queue pair
+//! gets packets that are its own. Times are nanoseconds since an origin that the caller chooses and
+//! never go back.
+
+mod modify;
+mod post;
+mod state;
+
+pub(crate) use post::flushed;
+pub use state::{ModifyError, PostError, QpState};
+
+use crate::Psn;
+use crate::WcStatus;
+use crate::completion::Completion;
+use crate::config::{Config, InitAttr, Service};
+use crate::counters::Counters;
+use crate::memory::Memory;
+use crate::pacing::{Notifier, Pacer};
+use crate::requester::Requester;
+use crate::responder::Responder;
+use crate::timers::{earliest, nanos};
+use crate::transmit::TransmitBatch;
+use crate::unreliable::{DatagramReceiver, UnreliableReceiver, UnreliableSender};
+use crate::wire::{Bth, Headers, Opcode, Transport, pkey_matches};
+use std::collections::VecDeque;
+
+/// A received packet that the driver has checked: checksum, peer address, queue pair number.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// Its headers.
+    pub headers: &'a Headers,
+    /// Its payload, without pad.
+    pub payload: &'a [u8],
+    /// The IP header says "congestion experienced".
+    pub ecn_marked: bool,
+    /// A number that comes back in [`crate::Source::address`]; of use on UD only.
+    pub source: u64,
+    /// The 40 bytes that UD receives begin with: the IPv6 header, or 20 bytes of nothing and the
+    /// IPv4 header. Without it they are left as they are.
+    pub grh: Option<&'a [u8; crate::GRH_BYTES]>,
+}
+
+impl<'a> Arrival<'a> {
+    /// A packet without marks, from a connected peer.
+    #[must_use]
+    pub fn new(headers: &'a Headers, payload: &'a [u8]) -> Arrival<'a> {
+        Arrival {
+            headers,
+            payload,
+            ecn_marked: false,
+            source: 0,
+            grh: None,
+        }
+    }
+}
+
+/// What can happen to a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A packet came.
+    Packet(Arrival<'a>),
+    /// The driver has handed over all packets that it had received together. Acknowledgements wait
+    /// for this, so that one answers them all; it must come soon after the last packet.
+    EndOfBatch,
+    /// The time that [`Qp::next_timeout`] named has come.
+    Timeout,
+}
+
+/// What a handler works with.
+pub(crate) struct Env<'a> {
+    pub(crate) now_ns: u64,
+    pub(crate) memory: &'a mut dyn Memory,
+    pub(crate) completions: &'a mut VecDeque<Completion>,
+    pub(crate) counters: &'a mut Counters,
+}
+
+/// The halves that a service type has.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all queue pairs are RC, and a box would cost each packet a cache miss"
+)]
+#[derive(Debug)]
+enum Halves {
+    Rc {
+        requester: Requester,
+        responder: Responder,
+    },
+    Uc {
+        sender: UnreliableSender,
+        receiver: UnreliableReceiver,
+    },
+    Ud {
+        sender: UnreliableSender,
+        receiver: DatagramReceiver,
+    },
+}
+
+/// A queue pair: requester, responder, their queues and timers. See the module.
+#[derive(Debug)]
+pub struct Qp {
+    config: Config,
+    state: QpState,
+    init: InitAttr,
+    dest_qpn: u32,
+    halves: Halves,
+    completions: VecDeque<Completion>,
+    pacer: Pacer,
+    notifier: Notifier,
+    counters: Counters,
+    error: Option<WcStatus>,
+}
+
+impl Qp {
+    /// A queue pair in RESET. Limits beyond what is possible are lowered to it.
+    #[must_use]
+    pub fn new(config: Config) -> Qp {
+        let config = config.clamped();
+        Qp {
+            config,
+            state: QpState::Reset,
+            init: InitAttr::default(),
+            dest_qpn: 0,
+            halves: Halves::new(&config),
+            completions: VecDeque::new(),
+            pacer: Pacer::new(config.pacing),
+            notifier: Notifier::new(config.pacing.cnp_interval.map(nanos)),
+            counters: Counters::default(),
+            error: None,
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn qpn(&self) -> u32 {
+        self.config.qpn
+    }
+
+    /// The number of the peer's queue pair; 0 before RTR.
+    #[must_use]
+    pub fn dest_qpn(&self) -> u32 {
+        self.dest_qpn
+    }
+
+    /// Its state.
+    #[must_use]
+    pub fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// Its configuration.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What it counted.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Why it went to the error state by itself: the status of the request that failed, or, when
+    /// the peer's request failed, what the peer was told.
+    #[must_use]
+    pub fn error_cause(&self) -> Option<WcStatus> {
+        self.error
+    }
+
+    /// Bytes of heap that it holds now, for accounting.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let completions = self.completions.capacity() * size_of::<Completion>();
+        completions + self.halves.heap_bytes()
+    }
+
+    /// Sets the rate limit, bits a second; none sends as fast as the driver takes packets.
+    pub fn set_rate_bps(&mut self, rate_bps: Option<u64>) {
+        self.config.pacing.rate_bps = rate_bps;
+        self.pacer.set_rate(rate_bps);
+    }
+
+    /// The rate now, after congestion took its part; none is unpaced.
+    pub fn rate_bps(&mut self, now_ns: u64) -> Option<u64> {
+        self.pacer.rate_bps(now_ns)
+    }
+
+    /// Measured round trip: smoothed, in nanoseconds; none before the first one.
+    #[must_use]
+    pub fn srtt_ns(&self) -> Option<u64> {
+        match &self.halves {
+            Halves::Rc { requester, .. } => requester.srtt_ns(),
+            Halves::Uc { .. } | Halves::Ud { .. } => None,
+        }
+    }
+
+    /// Takes what happened. Nothing that a peer sends makes it panic, and the work for a packet is
+    /// bounded.
+    pub fn handle(&mut self, now_ns: u64, input: Input<'_>, memory: &mut dyn Memory) {
+        match input {
+            Input::Packet(arrival) => self.on_packet(now_ns, &arrival, memory),
+            Input::EndOfBatch => {
+                if let Halves::Rc { responder, .. } = &mut self.halves {
+                    responder.end_of_batch();
+                }
+            }
+            Input::Timeout => self.on_timeout(now_ns),
+        }
+    }
+
+    /// The next completion. Those of requests that stay unacknowledged (UC, UD) are there as soon
+    /// as their last packet is in a batch: send the batch first.
+    pub fn poll_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// Adds packets that may leave now to the batch, in order, until it is full or nothing is left,
+    /// and gives their number. All of them go to one peer; on UD to
+    /// [`TransmitBatch::destination`]. The batch must be empty or hold packets of this same call
+    /// sequence to this same peer.
+    ///
+    /// `memory` is asked whether the peer may still read what it reads.
+    pub fn poll_transmit(
+        &mut self,
+        now_ns: u64,
+        memory: &dyn Memory,
+        batch: &mut TransmitBatch,
+    ) -> usize {
+        let before = batch.packets().len();
+        if self.state == QpState::Reset || self.state == QpState::Init {
+            return 0;
+        }
+        self.transmit_cnp(batch);
+        let sends = matches!(self.state, QpState::Rts | QpState::Sqd);
+        let draining = self.state == QpState::Sqd;
+        let failed = match &mut self.halves {
+            Halves::Rc {
+                requester,
+                responder,
+            } => {
+                let counters = &mut self.counters;
+                let failed = responder.transmit(now_ns, memory, &mut self.pacer, batch, counters);
+                if sends && failed.is_none() {
+                    requester.transmit(now_ns, draining, &mut self.pacer, batch, counters);
+                }
+                failed
+            }
+            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => {
+                if sends {
+                    let counters = &mut self.counters;
+                    sender.transmit(
+                        now_ns,
+                        &mut self.pacer,
+                        batch,
+                        &mut self.completions,
+                        counters,
+                    );
+                }
+                None
+            }
+        };
+        if let Some(status) = failed {
+            self.fail(Some(status), None);
+        }
+        batch.packets().len() - before
+    }
+
+    /// When to call [`Qp::handle`] with [`Input::Timeout`] at the latest, in nanoseconds of the same
+    /// clock; none when nothing is waited for. Holds until the next call that changes anything.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<u64> {
+        match &self.halves {
+            Halves::Rc {
+                requester,
+                responder,
+            } => {
+                if !self.state.receives() {
+                    return None;
+                }
+                let paced = requester.waits_for_pacer() || responder.waits_for_pacer();
+                let opens = paced.then(|| self.pacer.opens_ns());
+                earliest(requester.next_timeout(), opens)
+            }
+            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => {
+                sender.waits_for_pacer().then(|| self.pacer.opens_ns())
+            }
+        }
+    }
+
+    /// Whether every request that was begun has completed; of interest in SQD.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        match &self.halves {
+            Halves::Rc { requester, .. } => requester.is_drained(),
+            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => sender.is_drained(),
+        }
+    }
+
+    /// Send requests posted and not completed.
+    #[must_use]
+    pub fn send_queue_len(&self) -> usize {
+        match &self.halves {
+            Halves::Rc { requester, .. } => requester.len(),
+            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => sender.len(),
+        }
+    }
+
+    /// Receives posted and not completed.
+    #[must_use]
+    pub fn recv_queue_len(&self) -> usize {
+        match &self.halves {
+            Halves::Rc { responder, .. } => responder.receives().len(),
+            Halves::Uc { receiver, .. } => receiver.receives().len(),
+            Halves::Ud { receiver, .. } => receiver.receives().len(),
+        }
+    }
+
+    fn transmit_cnp(&mut self, batch: &mut TransmitBatch) {
+        if self.notifier.is_due() && !batch.is_full() && self.notifier.take() {
+            let mut bth = Bth::new(Opcode::Cnp, self.dest_qpn, Psn::default());
+            bth.becn = true;
+            batch.push(&Headers::new(bth), |_| {});
+            self.counters.cnps_sent += 1;
+        }
+    }
+
+    fn on_packet(&mut self, now_ns: u64, arrival: &Arrival<'_>, memory: &mut dyn Memory) {
+        let bth = &arrival.headers.bth;
+        if !self.state.receives() || !pkey_matches(bth.pkey) || !self.takes(bth.opcode) {
+            self.counters.dropped += 1;
+            return;
+        }
+        self.counters.packets_received += 1;
+        if bth.opcode == Opcode::Cnp {
+            self.counters.cnps_received += 1;
+            self.pacer.on_cnp(now_ns);
+            return;
+        }
+        if arrival.ecn_marked && self.config.service != Service::Ud {
+            self.notifier.on_marked(now_ns);
+        }
+        let mut env = Env {
+            now_ns,
+            memory,
+            completions: &mut self.completions,
+            counters: &mut self.counters,
+        };
+        let failed = match &mut self.halves {
+            Halves::Rc {
+                requester,
+                responder,
+            } => {
+                if bth.opcode.is_response() {
+                    // A responder that may not send yet has asked for nothing.
+                    if self.state == QpState::Rtr {
+                        env.counters.dropped += 1;
+                        return;
+                    }
+                    requester.handle(arrival, &mut env).map(Failed::Request)
+                } else {
+                    responder.handle(arrival, &mut env).map(Failed::Response)
+                }
+            }
+            Halves::Uc { receiver, .. } => {
+                receiver.handle(arrival, &mut env);
+                None
+            }
+            Halves::Ud { receiver, .. } => {
+                receiver.handle(arrival, &mut env);
+                None
+            }
+        };
+        match failed {
+            Some(Failed::Request(status)) => self.fail(Some(status), Some(status)),
+            Some(Failed::Response(status)) => self.fail(Some(status), None),
+            None => {}
+        }
+    }
+
+    fn takes(&self, opcode: Opcode) -> bool {
+        match (opcode.transport(), self.config.service) {
+            (Transport::Rc, Service::Rc)
+            | (Transport::Uc, Service::Uc)
+            | (Transport::Ud, Service::Ud)
+            | (Transport::Cnp, _) => true,
+            (Transport::Extension, Service::Rc) => self.repeats_selectively(),
+            _ => false,
+        }
+    }
+
+    fn repeats_selectively(&self) -> bool {
+        match &self.halves {
+            Halves::Rc { responder, .. } => responder.repeats_selectively(),
+            Halves::Uc { .. } | Halves::Ud { .. } => false,
+        }
+    }
+
+    fn on_timeout(&mut self, now_ns: u64) {
+        if !matches!(self.state, QpState::Rts | QpState::Sqd) {
+            return;
+        }
+        let Halves::Rc { requester, .. } = &mut self.halves else {
+            return;
+        };
+        if let Some(status) = requester.on_timeout(now_ns, &mut self.counters) {
+            self.fail(Some(status), Some(status));
+        }
+    }
+
+    /// To ERR: the oldest send request fails with `first`, everything else is flushed.
+    fn fail(&mut self, cause: Option<WcStatus>, first: Option<WcStatus>) {
+        self.state = QpState::Err;
+        self.error = self.error.or(cause);
+        match &mut self.halves {
+            Halves::Rc {
+                requester,
+                responder,
+            } => {
+                requester.flush(first, &mut self.completions);
+                responder.flush(&mut self.completions);
+            }
+            Halves::Uc { sender, receiver } => {
+                sender.flush(&mut self.completions);
+                receiver.receives_mut().flush(&mut self.completions);
+            }
+            Halves::Ud { sender, receiver } => {
+                sender.flush(&mut self.completions);
+                receiver.receives_mut().flush(&mut self.completions);
+            }
+        }
+    }
+}
+
+/// Which half failed.
+enum Failed {
+    Request(WcStatus),
+    Response(WcStatus),
+}
+
+impl Halves {
+    fn new(config: &Config) -> Halves {
+        match config.service {
+            Service::Rc => Halves::Rc {
+                requester: Requester::new(config),
+                responder: Responder::new(config),
+            },
+            Service::Uc => Halves::Uc {
+                sender: UnreliableSender::new(config),
+                receiver: UnreliableReceiver::default(),
+            },
+            Service::Ud => Halves::Ud {
+                sender: UnreliableSender::new(config),
+                receiver: DatagramReceiver::default(),
+            },
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Halves::Rc {
+                requester,
+                responder,
+            } => requester.heap_bytes() + responder.heap_bytes(),
+            Halves::Uc { sender, receiver } => {
+                sender.heap_bytes() + receiver.receives().heap_bytes()
+            }
+            Halves::Ud { sender, receiver } => {
+                sender.heap_bytes() + receiver.receives().heap_bytes()
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! State changes that a program asks for.
+
+use super::{Halves, ModifyError, Qp, QpState};
+use crate::config::{InitAttr, RtrAttr, RtsAttr};
+use crate::pacing::Pacer;
+
+impl Qp {
+    /// To RESET, from any state: requests vanish without completions, completions not polled too.
+    pub fn reset(&mut self) {
+        self.state = QpState::Reset;
+        self.init = InitAttr::default();
+        self.dest_qpn = 0;
+        self.error = None;
+        self.completions.clear();
+        self.halves = Halves::new(&self.config);
+        self.pacer = Pacer::new(self.config.pacing);
+    }
+
+    /// To INIT: receives may be posted.
+    ///
+    /// # Errors
+    /// When the state is neither RESET nor INIT.
+    pub fn init(&mut self, attr: InitAttr) -> Result<(), ModifyError> {
+        self.step(QpState::Init)?;
+        self.init = attr;
+        Ok(())
+    }
+
+    /// To RTR: what the peer sends is processed.
+    ///
+    /// # Errors
+    /// When the state is not INIT, or an attribute is out of range.
+    pub fn rtr(&mut self, attr: RtrAttr) -> Result<(), ModifyError> {
+        in_range("min_rnr_timer", u32::from(attr.min_rnr_timer), 31)?;
+        in_range("dest_qpn", attr.dest_qpn, 0x00ff_ffff)?;
+        self.step(QpState::Rtr)?;
+        self.dest_qpn = attr.dest_qpn;
+        match &mut self.halves {
+            Halves::Rc {
+                requester,
+                responder,
+            } => {
+                requester.connect(&attr);
+                responder.connect(&attr, &self.init);
+            }
+            Halves::Uc { sender, receiver } => {
+                sender.connect(&attr);
+                receiver.connect(&attr, &self.init);
+            }
+            Halves::Ud { sender, receiver } => {
+                sender.connect(&attr);
+                receiver.connect(&attr, &self.init);
+            }
+        }
+        Ok(())
+    }
+
+    /// To RTS from RTR: requests are sent.
+    ///
+    /// # Errors
+    /// When the state is not RTR, or an attribute is out of range.
+    pub fn rts(&mut self, attr: RtsAttr) -> Result<(), ModifyError> {
+        in_range("retry_cnt", u32::from(attr.retry_cnt), 7)?;
+        in_range("rnr_retry", u32::from(attr.rnr_retry), 7)?;
+        if self.state != QpState::Rtr {
+            return Err(self.refused(QpState::Rts));
+        }
+        self.state = QpState::Rts;
+        match &mut self.halves {
+            Halves::Rc { requester, .. } => requester.start(&attr),
+            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => sender.start(attr.sq_psn),
+        }
+        Ok(())
+    }
+
+    /// From RTS to SQD: requests not begun wait. [`Qp::is_drained`] says when the others are done.
+    ///
+    /// # Errors
+    /// When the state is not RTS.
+    pub fn sqd(&mut self) -> Result<(), ModifyError> {
+        self.step(QpState::Sqd)
+    }
+
+    /// From SQD back to RTS.
+    ///
+    /// # Errors
+    /// When the state is not SQD.
+    pub fn resume(&mut self) -> Result<(), ModifyError> {
+        if self.state != QpState::Sqd {
+            return Err(self.refused(QpState::Rts));
+        }
+        self.state = QpState::Rts;
+        Ok(())
+    }
+
+    /// To ERR, from any state but RESET: everything outstanding is flushed.
+    pub fn set_error(&mut self) {
+        if self.state != QpState::Reset {
+            self.fail(None, None);
+        }
+    }
+
+    fn step(&mut self, to: QpState) -> Result<(), ModifyError> {
+        if !self.state.may_become(to) {
+            return Err(self.refused(to));
+        }
+        self.state = to;
+        Ok(())
+    }
+
+    fn refused(&self, to: QpState) -> ModifyError {
+        ModifyError::Transition {
+            from: self.state,
+            to,
+        }
+    }
+}
+
+fn in_range(attribute: &'static str, value: u32, most: u32) -> Result<(), ModifyError> {
+    if value > most {
+        return Err(ModifyError::Range {
+            attribute,
+            value,
+            most,
+        });
+    }
+    Ok(())
+}

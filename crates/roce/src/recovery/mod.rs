@@ -1,0 +1,162 @@
+//! Recovery of lost request packets: which PSN to send again, and when.
+//!
+//! The requester asks and tells through [`Engine`]; behind it are two strategies, one file each:
+//! [`go_back_n`] as the standard has it, and [`selective`] for two of our own. Both know PSNs only,
+//! not messages. Timers that both need are in [`rto`]; the receiving side of selective repeat is
+//! [`reorder`], its packet format [`sack`].
+
+mod go_back_n;
+pub(crate) mod reorder;
+pub(crate) mod rto;
+pub(crate) mod sack;
+mod selective;
+
+use crate::counters::Counters;
+use crate::{Psn, Recovery};
+use go_back_n::GoBackN;
+use rto::Rto;
+use sack::Sack;
+use selective::Selective;
+
+/// The strategy of a requester.
+#[derive(Debug)]
+pub(crate) enum Engine {
+    GoBackN(GoBackN),
+    Selective(Box<Selective>),
+}
+
+/// What an engine works with.
+pub(crate) struct Clock<'a> {
+    pub(crate) now_ns: u64,
+    pub(crate) rto: &'a mut Rto,
+    pub(crate) counters: &'a mut Counters,
+}
+
+impl Engine {
+    pub(crate) fn new(recovery: Recovery, first: Psn) -> Engine {
+        match recovery {
+            Recovery::GoBackN => Engine::GoBackN(GoBackN::new(first)),
+            Recovery::SelectiveRepeat => Engine::Selective(Box::new(Selective::new(first))),
+        }
+    }
+
+    pub(crate) fn is_selective(&self) -> bool {
+        matches!(self, Engine::Selective(_))
+    }
+
+    /// Oldest PSN not acknowledged in order.
+    pub(crate) fn una(&self) -> Psn {
+        match self {
+            Engine::GoBackN(engine) => engine.una(),
+            Engine::Selective(engine) => engine.una(),
+        }
+    }
+
+    /// First PSN never sent.
+    pub(crate) fn next(&self) -> Psn {
+        match self {
+            Engine::GoBackN(engine) => engine.next(),
+            Engine::Selective(engine) => engine.next(),
+        }
+    }
+
+    /// PSNs from `una` to `next`.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.next().distance_from(self.una()).max(0).cast_unsigned()
+    }
+
+    /// Whether `psn` was sent and is not acknowledged in order.
+    pub(crate) fn covers(&self, psn: Psn) -> bool {
+        psn.distance_from(self.una()) >= 0 && psn.distance_from(self.next()) < 0
+    }
+
+    /// A request packet leaves that takes `span` PSNs: for the first time if `psn` is `next`.
+    pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, now_ns: u64) {
+        match self {
+            Engine::GoBackN(engine) => engine.on_sent(psn, span, now_ns),
+            Engine::Selective(engine) => engine.on_sent(psn, span, now_ns),
+        }
+    }
+
+    /// The PSN to send again before anything new.
+    pub(crate) fn next_lost(&mut self) -> Option<Psn> {
+        match self {
+            Engine::GoBackN(engine) => engine.next_lost(),
+            Engine::Selective(engine) => engine.next_lost(),
+        }
+    }
+
+    /// Everything up to and including `psn`, which [`Engine::covers`], has arrived.
+    pub(crate) fn on_ack(&mut self, psn: Psn, clock: &mut Clock<'_>) {
+        match self {
+            Engine::GoBackN(engine) => engine.on_ack(psn, clock),
+            Engine::Selective(engine) => engine.on_ack(psn, clock),
+        }
+    }
+
+    /// A SACK, whose cumulative part was given to [`Engine::on_ack`] before. True when it says that
+    /// something new arrived.
+    pub(crate) fn on_sack(&mut self, sack: &Sack<'_>, clock: &mut Clock<'_>) -> bool {
+        match self {
+            Engine::GoBackN(_) => false,
+            Engine::Selective(engine) => engine.on_sack(sack, clock),
+        }
+    }
+
+    /// The responder misses `psn`, which [`Engine::covers`]; what lies before was given to
+    /// [`Engine::on_ack`].
+    pub(crate) fn on_sequence_nak(&mut self, psn: Psn, clock: &mut Clock<'_>) {
+        match self {
+            Engine::GoBackN(engine) => engine.on_sequence_nak(psn, clock),
+            Engine::Selective(engine) => engine.on_refused(psn),
+        }
+    }
+
+    /// The responder had no receive for `psn`, which [`Engine::covers`], and dropped it.
+    pub(crate) fn on_rnr_nak(&mut self, psn: Psn) {
+        match self {
+            Engine::GoBackN(engine) => engine.go_back(psn),
+            Engine::Selective(engine) => engine.on_refused(psn),
+        }
+    }
+
+    /// Looks for losses that only time shows.
+    pub(crate) fn on_time(&mut self, clock: &mut Clock<'_>) {
+        match self {
+            Engine::GoBackN(_) => {}
+            Engine::Selective(engine) => engine.detect(clock),
+        }
+    }
+
+    /// When [`Engine::on_time`] may find something.
+    pub(crate) fn loss_time_ns(&self) -> Option<u64> {
+        match self {
+            Engine::GoBackN(_) => None,
+            Engine::Selective(engine) => engine.loss_time_ns(),
+        }
+    }
+
+    /// The peer is silent, but the timeout has not come yet: sends one packet that makes it answer.
+    /// False when this strategy has none.
+    pub(crate) fn probe(&mut self) -> bool {
+        match self {
+            Engine::GoBackN(_) => false,
+            Engine::Selective(engine) => engine.probe(),
+        }
+    }
+
+    /// The timeout has come: everything not known to have arrived is lost.
+    pub(crate) fn on_timeout(&mut self) {
+        match self {
+            Engine::GoBackN(engine) => engine.go_back(engine.una()),
+            Engine::Selective(engine) => engine.on_timeout(),
+        }
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        match self {
+            Engine::GoBackN(_) => 0,
+            Engine::Selective(engine) => engine.heap_bytes(),
+        }
+    }
+}

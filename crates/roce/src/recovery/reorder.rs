@@ -1,0 +1,217 @@
+//! The reorder buffer: packets that came before an earlier one, kept until the gap is filled.
+//!
+//! It exists only while there is a gap. Its places are PSNs from the expected one on; payloads lie
+//! in slabs of one path MTU each, so that a packet costs one copy and rarely an allocation.
+
+use super::sack::PREFIX_BYTES;
+#[cfg(test)]
+use crate::Psn;
+use crate::wire::Headers;
+use std::collections::VecDeque;
+
+/// Payload places in one allocation.
+const CHUNK: usize = 32;
+
+/// A kept packet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) headers: Headers,
+    place: u32,
+    bytes: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Reorder {
+    /// `places[d]` is for the expected PSN plus `d`; the first is always empty when nothing feeds.
+    places: VecDeque<Option<Kept>>,
+    kept: usize,
+    chunks: Vec<Box<[u8]>>,
+    free: Vec<u32>,
+    mtu: usize,
+}
+
+impl Reorder {
+    pub(crate) fn new(mtu: usize) -> Reorder {
+        Reorder {
+            places: VecDeque::new(),
+            kept: 0,
+            chunks: Vec::new(),
+            free: Vec::new(),
+            mtu,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept == 0
+    }
+
+    /// Keeps a packet that is `distance` after the expected one. False when it is kept already, or
+    /// is longer than a packet may be.
+    pub(crate) fn keep(&mut self, distance: u32, headers: &Headers, payload: &[u8]) -> bool {
+        let index = distance as usize;
+        if payload.len() > self.mtu || self.places.get(index).is_some_and(Option::is_some) {
+            return false;
+        }
+        if self.places.len() <= index {
+            self.places.resize(index + 1, None);
+        }
+        let place = self.store(payload);
+        self.places[index] = Some(Kept {
+            headers: *headers,
+            place,
+            bytes: payload.len() as u32,
+        });
+        self.kept += 1;
+        true
+    }
+
+    fn store(&mut self, payload: &[u8]) -> u32 {
+        if self.free.is_empty() {
+            let first = (self.chunks.len() * CHUNK) as u32;
+            self.chunks.push(vec![0; CHUNK * self.mtu].into());
+            self.free.extend((first..first + CHUNK as u32).rev());
+        }
+        let place = self.free.pop().unwrap_or_default();
+        let start = place as usize % CHUNK * self.mtu;
+        self.chunks[place as usize / CHUNK][start..start + payload.len()].copy_from_slice(payload);
+        place
+    }
+
+    /// The expected PSN moved on by `count`: what was kept for the PSNs in between goes.
+    pub(crate) fn advance(&mut self, count: u32) {
+        for _ in 0..count {
+            match self.places.pop_front() {
+                Some(Some(kept)) => self.release(&kept),
+                Some(None) => {}
+                None => return,
+            }
+        }
+    }
+
+    /// Takes out the packet with the expected PSN. Its payload is there until [`Reorder::release`].
+    pub(crate) fn take_expected(&mut self) -> Option<Kept> {
+        self.places.front_mut()?.take()
+    }
+
+    pub(crate) fn payload(&self, kept: &Kept) -> &[u8] {
+        let start = kept.place as usize % CHUNK * self.mtu;
+        &self.chunks[kept.place as usize / CHUNK][start..start + kept.bytes as usize]
+    }
+
+    pub(crate) fn release(&mut self, kept: &Kept) {
+        self.free.push(kept.place);
+        self.kept -= 1;
+    }
+
+    /// The payloads of the SACK packets that say what is kept, none longer than `most_bytes`.
+    pub(crate) fn sacks(&self, most_bytes: usize, mut each: impl FnMut(&[u8])) {
+        let bits_each = (most_bytes - PREFIX_BYTES) / 8 * 64;
+        // Neither the expected PSN nor the cumulative one before it has a bit.
+        let bits = self.places.len().saturating_sub(1);
+        let mut payload = [0; 4096];
+        for first in (0..bits.max(1)).step_by(bits_each) {
+            let count = bits.saturating_sub(first).min(bits_each);
+            let bytes = PREFIX_BYTES + count.div_ceil(32) * 4;
+            payload[..bytes].fill(0);
+            payload[..PREFIX_BYTES].copy_from_slice(&(first as u32).to_be_bytes());
+            for (place, bit) in self.places.iter().skip(1 + first).zip(0..count) {
+                payload[PREFIX_BYTES + bit / 8] |= u8::from(place.is_some()) << (bit % 8);
+            }
+            each(&payload[..bytes]);
+        }
+    }
+
+    /// The expected PSN that follows from nothing: for tests of what a SACK says.
+    #[cfg(test)]
+    fn kept_psns(&self, expected: Psn) -> Vec<u32> {
+        let places = self.places.iter().zip(0u32..);
+        places
+            .filter(|(place, _)| place.is_some())
+            .map(|(_, distance)| expected.add(distance).value())
+            .collect()
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of::<Reorder>()
+            + self.places.capacity() * size_of::<Option<Kept>>()
+            + self.chunks.len() * CHUNK * self.mtu
+            + self.free.capacity() * 4
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sack::Sack;
+    use super::*;
+    use crate::wire::{Bth, Opcode};
+
+    fn keep(reorder: &mut Reorder, distance: u32, payload: &[u8]) -> bool {
+        let bth = Bth::new(Opcode::RcWriteOnly, 1, Psn::new(100 + distance));
+        reorder.keep(distance, &Headers::new(bth), payload)
+    }
+
+    #[test]
+    fn packets_come_out_with_their_bytes_when_their_turn_comes() {
+        let mut reorder = Reorder::new(256);
+        for distance in (1..100).rev() {
+            assert!(keep(&mut reorder, distance, &[distance as u8; 200]));
+            assert!(!keep(&mut reorder, distance, &[0; 200]), "a duplicate");
+        }
+        assert!(reorder.take_expected().is_none());
+        for distance in 1..100u32 {
+            reorder.advance(1);
+            let kept = reorder.take_expected().unwrap();
+            assert_eq!(kept.headers.bth.psn, Psn::new(100 + distance));
+            assert_eq!(reorder.payload(&kept), [distance as u8; 200]);
+            reorder.release(&kept);
+        }
+        assert!(reorder.is_empty());
+        assert_eq!(reorder.chunks.len(), 99usize.div_ceil(CHUNK));
+    }
+
+    #[test]
+    fn places_are_used_again() {
+        let mut reorder = Reorder::new(256);
+        for _ in 0..1000 {
+            assert!(keep(&mut reorder, 1, &[7; 256]));
+            reorder.advance(1);
+            let kept = reorder.take_expected().unwrap();
+            reorder.release(&kept);
+            reorder.advance(1);
+        }
+        assert_eq!(reorder.chunks.len(), 1);
+    }
+
+    #[test]
+    fn a_packet_longer_than_the_path_mtu_is_not_kept() {
+        assert!(!keep(&mut Reorder::new(256), 1, &[0; 257]));
+    }
+
+    #[test]
+    fn what_a_message_of_many_psns_jumps_over_goes() {
+        let mut reorder = Reorder::new(256);
+        (1..10).for_each(|distance| assert!(keep(&mut reorder, distance, &[1])));
+        reorder.advance(7);
+        assert_eq!(reorder.kept_psns(Psn::new(107)), [107, 108, 109]);
+    }
+
+    #[test]
+    fn sacks_say_what_is_kept_in_packets_that_are_short_enough() {
+        let mut reorder = Reorder::new(256);
+        let distances: Vec<u32> = (1..6000).filter(|d| d % 7 < 3).collect();
+        for &distance in &distances {
+            assert!(keep(&mut reorder, distance, &[]));
+        }
+        let mut said = Vec::new();
+        let mut packets = 0;
+        reorder.sacks(256, |payload| {
+            assert!(payload.len() <= 256 && payload.len().is_multiple_of(4));
+            let sack = Sack::decode(Psn::new(99), payload).unwrap();
+            said.extend(sack.kept().map(|distance| distance - 1));
+            packets += 1;
+        });
+        assert_eq!(said, distances);
+        assert_eq!(packets, 4);
+    }
+}

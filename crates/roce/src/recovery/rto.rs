@@ -1,0 +1,172 @@
+//! Round trip times and the timer that fires when a peer is silent.
+//!
+//! The timeout of the standard is one fixed time. Where it may adapt, it is
+//! `srtt + 4 * rttvar` (RFC 6298), doubled after every firing, never above the fixed one. Only
+//! firings of the full, fixed timeout count as tries: a short one costs a packet, not the
+//! connection.
+
+/// Granularity below which the variance makes no difference.
+const GRANULARITY_NS: u64 = 100_000;
+
+/// The timer. Without a timeout it never fires.
+#[derive(Debug, Default)]
+pub(crate) struct Rto {
+    /// The timeout of the standard.
+    timeout_ns: Option<u64>,
+    /// The least adaptive one; none does not adapt.
+    least_ns: Option<u64>,
+    srtt_ns: u64,
+    rttvar_ns: u64,
+    latest_ns: u64,
+    min_ns: u64,
+    backoff: u32,
+    /// Since when the peer is silent; none while nothing is expected of it.
+    silent_ns: Option<u64>,
+}
+
+impl Rto {
+    pub(crate) fn new(timeout_ns: Option<u64>, least_ns: Option<u64>) -> Rto {
+        Rto {
+            timeout_ns,
+            least_ns,
+            ..Rto::default()
+        }
+    }
+
+    /// A round trip was measured.
+    pub(crate) fn sample(&mut self, rtt_ns: u64) {
+        let rtt_ns = rtt_ns.max(1);
+        self.latest_ns = rtt_ns;
+        if self.srtt_ns == 0 {
+            self.srtt_ns = rtt_ns;
+            self.rttvar_ns = rtt_ns / 2;
+            self.min_ns = rtt_ns;
+            return;
+        }
+        self.min_ns = self.min_ns.min(rtt_ns);
+        let error = self.srtt_ns.abs_diff(rtt_ns);
+        self.rttvar_ns = (3 * self.rttvar_ns + error) / 4;
+        self.srtt_ns = ((7 * self.srtt_ns + rtt_ns) / 8).max(1);
+    }
+
+    pub(crate) fn srtt_ns(&self) -> Option<u64> {
+        (self.srtt_ns > 0).then_some(self.srtt_ns)
+    }
+
+    /// The shortest round trip seen.
+    pub(crate) fn min_ns(&self) -> u64 {
+        self.min_ns
+    }
+
+    /// The larger of the smoothed and the latest round trip; none before the first.
+    pub(crate) fn recent_ns(&self) -> Option<u64> {
+        self.srtt_ns().map(|srtt| srtt.max(self.latest_ns))
+    }
+
+    /// The timeout now, before backoff.
+    fn base_ns(&self) -> Option<u64> {
+        let timeout = self.timeout_ns?;
+        match (self.least_ns, self.srtt_ns()) {
+            (Some(least), Some(srtt)) => {
+                let adaptive = srtt + (4 * self.rttvar_ns).max(GRANULARITY_NS);
+                Some(adaptive.max(least).min(timeout))
+            }
+            _ => Some(timeout),
+        }
+    }
+
+    /// The timeout now.
+    fn interval_ns(&self) -> Option<u64> {
+        let base = self.base_ns()?;
+        let backed_off = base.saturating_mul(1 << self.backoff.min(20));
+        Some(backed_off.min(self.timeout_ns?))
+    }
+
+    /// How long to wait at most before asking for an acknowledgement once more.
+    pub(crate) fn ask_after_ns(&self) -> u64 {
+        self.base_ns().map_or(u64::MAX, |base| base / 4)
+    }
+
+    /// Something is expected of the peer from now on, if it was not before.
+    pub(crate) fn expect(&mut self, now_ns: u64) {
+        self.silent_ns.get_or_insert(now_ns);
+    }
+
+    /// The peer answered with news; `more` is expected of it.
+    pub(crate) fn on_progress(&mut self, now_ns: u64, more: bool) {
+        self.backoff = 0;
+        self.silent_ns = more.then_some(now_ns);
+    }
+
+    /// The peer is not expected to answer before `until_ns`.
+    pub(crate) fn suspend(&mut self, until_ns: u64) {
+        self.backoff = 0;
+        self.silent_ns = Some(until_ns);
+    }
+
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        Some(self.silent_ns?.saturating_add(self.interval_ns()?))
+    }
+
+    /// Whether this firing would come before the timeout of the standard.
+    pub(crate) fn is_early(&self) -> bool {
+        self.interval_ns() < self.timeout_ns
+    }
+
+    /// Whether it has not fired since the last progress.
+    pub(crate) fn is_first(&self) -> bool {
+        self.backoff == 0
+    }
+
+    /// It fired.
+    pub(crate) fn on_fired(&mut self, now_ns: u64) {
+        self.backoff = self.backoff.saturating_add(1);
+        self.silent_ns = Some(now_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn without_a_measurement_it_is_the_timeout_of_the_standard() {
+        let mut rto = Rto::new(Some(67 * MS), Some(MS));
+        assert_eq!(rto.deadline_ns(), None);
+        rto.expect(5);
+        rto.expect(9);
+        assert_eq!(rto.deadline_ns(), Some(5 + 67 * MS));
+        assert!(!rto.is_early());
+    }
+
+    #[test]
+    fn it_adapts_backs_off_and_never_exceeds_the_timeout() {
+        let mut rto = Rto::new(Some(67 * MS), Some(MS));
+        (0..50).for_each(|_| rto.sample(2 * MS));
+        rto.expect(0);
+        let first = rto.deadline_ns().unwrap();
+        assert!((2 * MS..3 * MS).contains(&first), "{first}");
+        assert!(rto.is_early() && rto.is_first());
+        (0..10).for_each(|_| rto.on_fired(0));
+        assert_eq!(rto.deadline_ns(), Some(67 * MS));
+        assert!(!rto.is_early() && !rto.is_first());
+        rto.on_progress(MS, true);
+        assert_eq!(rto.deadline_ns(), Some(first + MS));
+        rto.on_progress(MS, false);
+        assert_eq!(rto.deadline_ns(), None);
+    }
+
+    #[test]
+    fn fixed_and_never_are_possible() {
+        let mut fixed = Rto::new(Some(4 * MS), None);
+        fixed.sample(1000);
+        fixed.expect(0);
+        assert_eq!(fixed.deadline_ns(), Some(4 * MS));
+        let mut never = Rto::new(None, Some(MS));
+        never.sample(1000);
+        never.expect(0);
+        assert_eq!(never.deadline_ns(), None);
+    }
+}

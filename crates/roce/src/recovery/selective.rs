@@ -1,0 +1,340 @@
+//! Selective repeat: only what is lost is sent again.
+//!
+//! The peer tells in SACKs what it keeps. Losses are detected in the order of transmissions, not of
+//! PSNs, so that a retransmission that is lost is found the same way (as QUIC does, RFC 9002, 6.1):
+//! a transmission is lost when one sent later arrived, and either [`PACKET_THRESHOLD`] were sent in
+//! between or 9/8 of a round trip has passed. When a loss turns out to be none, both thresholds
+//! grow, so that a network that reorders is not flooded with copies.
+//!
+//! Two queues hold the state. `slots` has an entry for each PSN from `una` to `next`. `log` has one
+//! for each transmission not yet judged, oldest first. Every entry is pushed and popped once, so the
+//! work for an acknowledgement is its bits plus what it settles.
+
+use super::Clock;
+use super::sack::Sack;
+use crate::Psn;
+use std::collections::VecDeque;
+
+/// Transmissions that may arrive before an earlier one without it being lost.
+const PACKET_THRESHOLD: i32 = 3;
+const PACKET_THRESHOLD_MOST: i32 = 96;
+/// Time threshold, in eighths of the round trip.
+const TIME_EIGHTHS: u64 = 9;
+const TIME_EIGHTHS_MOST: u64 = 16;
+/// The time threshold when the round trip is shorter than this, or not known.
+const LEAST_RTT_NS: u64 = 50_000;
+/// A queue with more room than this gives memory back when it is empty.
+const KEPT_CAPACITY: usize = 256;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Sent, nothing known.
+    InFlight,
+    /// In the queue `lost`.
+    Lost,
+    /// The peer has it.
+    Kept,
+    /// A PSN of READ responses: no request packet has it.
+    Covered,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Number of its last transmission.
+    tx: u32,
+    state: State,
+    resent: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Transmission {
+    psn: Psn,
+    sent_ns: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Selective {
+    una: Psn,
+    slots: VecDeque<Slot>,
+    log: VecDeque<Transmission>,
+    /// Number of the first transmission in `log`.
+    log_first: u32,
+    /// The latest transmission known to have arrived, if any did.
+    arrived: Option<u32>,
+    lost: VecDeque<Psn>,
+    loss_time_ns: Option<u64>,
+    packet_threshold: i32,
+    time_eighths: u64,
+}
+
+/// What one acknowledgement brought.
+#[derive(Default)]
+struct News {
+    any: bool,
+    /// Latest transmission that was the only one of its PSN, and when it was sent.
+    timed: Option<(u32, u64)>,
+}
+
+impl Selective {
+    pub(crate) fn new(first: Psn) -> Selective {
+        Selective {
+            una: first,
+            slots: VecDeque::new(),
+            log: VecDeque::new(),
+            log_first: 0,
+            arrived: None,
+            lost: VecDeque::new(),
+            loss_time_ns: None,
+            packet_threshold: PACKET_THRESHOLD,
+            time_eighths: TIME_EIGHTHS,
+        }
+    }
+
+    pub(crate) fn una(&self) -> Psn {
+        self.una
+    }
+
+    pub(crate) fn next(&self) -> Psn {
+        self.una.add(self.slots.len() as u32)
+    }
+
+    pub(crate) fn loss_time_ns(&self) -> Option<u64> {
+        self.loss_time_ns
+    }
+
+    pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, now_ns: u64) {
+        let tx = self.log_first.wrapping_add(self.log.len() as u32);
+        self.log.push_back(Transmission {
+            psn,
+            sent_ns: now_ns,
+        });
+        if psn == self.next() {
+            self.push_new(tx, span);
+        } else if let Some(slot) = self.slot_mut(psn) {
+            slot.tx = tx;
+            slot.state = State::InFlight;
+            slot.resent = true;
+        }
+    }
+
+    fn push_new(&mut self, tx: u32, span: u32) {
+        for index in 0..span {
+            let state = if index == 0 {
+                State::InFlight
+            } else {
+                State::Covered
+            };
+            self.slots.push_back(Slot {
+                tx,
+                state,
+                resent: false,
+            });
+        }
+    }
+
+    pub(crate) fn next_lost(&mut self) -> Option<Psn> {
+        while let Some(&psn) = self.lost.front() {
+            if self.slot(psn).is_some_and(|slot| slot.state == State::Lost) {
+                return Some(psn);
+            }
+            self.lost.pop_front();
+        }
+        None
+    }
+
+    pub(crate) fn on_ack(&mut self, psn: Psn, clock: &mut Clock<'_>) {
+        let mut news = News::default();
+        while psn.distance_from(self.una) >= 0 && !self.slots.is_empty() {
+            self.arrive(0, &mut news, clock);
+            self.slots.pop_front();
+            self.una = self.una.next();
+        }
+        self.settle(&news, clock);
+        self.give_back();
+    }
+
+    pub(crate) fn on_sack(&mut self, sack: &Sack<'_>, clock: &mut Clock<'_>) -> bool {
+        let base = sack.cumulative().distance_from(self.una);
+        let mut news = News::default();
+        for distance in sack.kept() {
+            let index = i64::from(base) + i64::from(distance);
+            let Ok(index) = usize::try_from(index) else {
+                continue;
+            };
+            if index >= self.slots.len() {
+                break;
+            }
+            self.arrive(index, &mut news, clock);
+        }
+        // What follows the cumulative PSN is missing, whatever an earlier SACK said.
+        if base == -1
+            && self
+                .slots
+                .front()
+                .is_some_and(|slot| slot.state == State::Kept)
+        {
+            self.mark_lost(0);
+        }
+        self.settle(&news, clock);
+        news.any
+    }
+
+    /// The packet in a slot has arrived.
+    fn arrive(&mut self, index: usize, news: &mut News, clock: &mut Clock<'_>) {
+        let slot = self.slots[index];
+        if !matches!(slot.state, State::InFlight | State::Lost) {
+            return;
+        }
+        news.any = true;
+        self.slots[index].state = State::Kept;
+        let sent_ns = self.sent_ns(slot.tx);
+        let age_ns = sent_ns.map_or(u64::MAX, |sent| clock.now_ns.saturating_sub(sent));
+        let too_soon = slot.resent && age_ns < clock.rto.min_ns() / 4 * 3;
+        if slot.state == State::Lost || too_soon {
+            self.was_spurious(clock);
+            return;
+        }
+        if self.arrived.is_none_or(|arrived| later(slot.tx, arrived)) {
+            self.arrived = Some(slot.tx);
+        }
+        if let (false, Some(sent_ns)) = (slot.resent, sent_ns)
+            && news.timed.is_none_or(|(tx, _)| later(slot.tx, tx))
+        {
+            news.timed = Some((slot.tx, sent_ns));
+        }
+    }
+
+    fn was_spurious(&mut self, clock: &mut Clock<'_>) {
+        clock.counters.spurious += 1;
+        self.packet_threshold = (self.packet_threshold * 2).min(PACKET_THRESHOLD_MOST);
+        self.time_eighths = (self.time_eighths + 1).min(TIME_EIGHTHS_MOST);
+    }
+
+    fn settle(&mut self, news: &News, clock: &mut Clock<'_>) {
+        if let Some((_, sent_ns)) = news.timed {
+            clock.rto.sample(clock.now_ns.saturating_sub(sent_ns));
+        }
+        if news.any {
+            self.detect(clock);
+        }
+    }
+
+    /// Judges transmissions from the oldest on, as far as is possible now.
+    pub(crate) fn detect(&mut self, clock: &mut Clock<'_>) {
+        self.loss_time_ns = None;
+        let Some(arrived) = self.arrived else {
+            return;
+        };
+        let rtt_ns = clock.rto.recent_ns().unwrap_or(0).max(LEAST_RTT_NS);
+        let patience_ns = rtt_ns / 8 * self.time_eighths;
+        while let Some(&oldest) = self.log.front() {
+            let tx = self.log_first;
+            if self.is_in_flight(oldest.psn, tx) {
+                if !later(arrived, tx) {
+                    return;
+                }
+                let overdue_ns = oldest.sent_ns.saturating_add(patience_ns);
+                let overtaken = arrived.wrapping_sub(tx).cast_signed() >= self.packet_threshold;
+                if !overtaken && clock.now_ns < overdue_ns {
+                    self.loss_time_ns = Some(overdue_ns);
+                    return;
+                }
+                clock.counters.lost += 1;
+                let index = oldest.psn.distance_from(self.una);
+                self.mark_lost(index.cast_unsigned() as usize);
+            }
+            self.log.pop_front();
+            self.log_first = tx.wrapping_add(1);
+        }
+    }
+
+    /// Whether this transmission is the last one of a packet of which nothing is known.
+    fn is_in_flight(&self, psn: Psn, tx: u32) -> bool {
+        self.slot(psn)
+            .is_some_and(|slot| slot.state == State::InFlight && slot.tx == tx)
+    }
+
+    /// The peer says that it does not have this one.
+    pub(crate) fn on_refused(&mut self, psn: Psn) {
+        let index = psn.distance_from(self.una);
+        if let Ok(index) = usize::try_from(index)
+            && index < self.slots.len()
+        {
+            self.mark_lost(index);
+        }
+    }
+
+    fn mark_lost(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        if matches!(slot.state, State::InFlight | State::Kept) {
+            slot.state = State::Lost;
+            self.lost.push_back(self.una.add(index as u32));
+        }
+    }
+
+    pub(crate) fn probe(&mut self) -> bool {
+        let last = self
+            .slots
+            .iter()
+            .rposition(|slot| slot.state == State::InFlight);
+        if let Some(index) = last {
+            self.mark_lost(index);
+        }
+        self.next_lost().is_some()
+    }
+
+    pub(crate) fn on_timeout(&mut self) {
+        self.lost.clear();
+        if let Some(slot) = self.slots.front_mut()
+            && slot.state == State::Kept
+        {
+            slot.state = State::InFlight;
+        }
+        for (slot, index) in self.slots.iter_mut().zip(0u32..) {
+            if matches!(slot.state, State::InFlight | State::Lost) {
+                slot.state = State::Lost;
+                self.lost.push_back(self.una.add(index));
+            }
+        }
+        self.log_first = self.log_first.wrapping_add(self.log.len() as u32);
+        self.log.clear();
+        self.loss_time_ns = None;
+    }
+
+    fn sent_ns(&self, tx: u32) -> Option<u64> {
+        let index = tx.wrapping_sub(self.log_first);
+        self.log.get(index as usize).map(|entry| entry.sent_ns)
+    }
+
+    fn slot(&self, psn: Psn) -> Option<&Slot> {
+        let index = usize::try_from(psn.distance_from(self.una)).ok()?;
+        self.slots.get(index)
+    }
+
+    fn slot_mut(&mut self, psn: Psn) -> Option<&mut Slot> {
+        let index = usize::try_from(psn.distance_from(self.una)).ok()?;
+        self.slots.get_mut(index)
+    }
+
+    /// An idle queue pair stays small.
+    fn give_back(&mut self) {
+        if self.slots.is_empty() && self.slots.capacity() > 2 * KEPT_CAPACITY {
+            self.slots.shrink_to(KEPT_CAPACITY);
+            self.log.shrink_to(KEPT_CAPACITY);
+            self.lost.shrink_to(KEPT_CAPACITY);
+        }
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of::<Selective>()
+            + self.slots.capacity() * size_of::<Slot>()
+            + self.log.capacity() * size_of::<Transmission>()
+            + self.lost.capacity() * size_of::<Psn>()
+    }
+}
+
+/// Whether transmission `a` came after `b`.
+fn later(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() > 0
+}

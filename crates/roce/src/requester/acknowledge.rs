@@ -1,0 +1,141 @@
+//! ACK, NAK, RNR NAK and SACK (IBTA volume 1, 9.7.5.2).
+
+use super::{Requester, RnrWait};
+use crate::Psn;
+use crate::completion::WcStatus;
+use crate::qp::{Arrival, Env};
+use crate::recovery::Clock;
+use crate::recovery::sack::Sack;
+use crate::timers::nanos;
+use crate::wire::aeth::rnr_timer;
+use crate::wire::{Headers, NakCode, Syndrome};
+
+impl Requester {
+    pub(super) fn on_acknowledge(
+        &mut self,
+        headers: &Headers,
+        env: &mut Env<'_>,
+    ) -> Option<WcStatus> {
+        let psn = headers.bth.psn;
+        let syndrome = headers.aeth?.syndrome;
+        if !self.engine.covers(psn) {
+            env.counters.dropped += 1;
+            return None;
+        }
+        match syndrome {
+            Syndrome::Ack { .. } => {
+                self.deliver(psn, env);
+                self.on_acknowledged_past_reads(psn, env.now_ns);
+                None
+            }
+            Syndrome::Rnr { timer } => self.on_rnr_nak(psn, timer, env),
+            Syndrome::Nak(NakCode::PsnSequence) => {
+                self.on_sequence_nak(psn, env);
+                None
+            }
+            Syndrome::Nak(NakCode::InvalidRequest) => {
+                self.on_fatal_nak(psn, WcStatus::RemoteInvalidRequest, env)
+            }
+            Syndrome::Nak(NakCode::RemoteAccess) => {
+                self.on_fatal_nak(psn, WcStatus::RemoteAccess, env)
+            }
+            Syndrome::Nak(NakCode::RemoteOperation) => {
+                self.on_fatal_nak(psn, WcStatus::RemoteOperation, env)
+            }
+            // Invalid RD is for reliable datagrams; it ends a connection all the same.
+            Syndrome::Nak(NakCode::InvalidRd) => {
+                self.on_fatal_nak(psn, WcStatus::RemoteInvalidRequest, env)
+            }
+            Syndrome::Other(_) => {
+                env.counters.dropped += 1;
+                None
+            }
+        }
+    }
+
+    /// Requests up to and including `psn` have arrived.
+    pub(super) fn deliver(&mut self, psn: Psn, env: &mut Env<'_>) {
+        if !self.engine.covers(psn) {
+            return;
+        }
+        let mut clock = Clock {
+            now_ns: env.now_ns,
+            rto: &mut self.rto,
+            counters: env.counters,
+        };
+        self.engine.on_ack(psn, &mut clock);
+        self.release();
+        if self.rnr.is_some_and(|rnr| !self.engine.covers(rnr.psn)) {
+            self.rnr = None;
+        }
+        self.rnr_tries = 0;
+        self.on_progress(env.now_ns);
+    }
+
+    /// A NAK for `psn` acknowledges everything before it.
+    fn deliver_before(&mut self, psn: Psn, env: &mut Env<'_>) {
+        if psn != self.engine.una() {
+            self.deliver(psn.sub(1), env);
+            self.on_acknowledged_past_reads(psn.sub(1), env.now_ns);
+        }
+    }
+
+    /// While the peer has no receive for `psn`, everything behind it looks to it like a gap. Kernel
+    /// rxe answers each with a NAK for `psn`; obeying them would send the window for nothing.
+    fn on_sequence_nak(&mut self, psn: Psn, env: &mut Env<'_>) {
+        env.counters.sequence_naks_received += 1;
+        let waits = |rnr: RnrWait| rnr.psn == psn && env.now_ns < rnr.until_ns;
+        if self.rnr.is_some_and(waits) {
+            return;
+        }
+        self.deliver_before(psn, env);
+        let mut clock = Clock {
+            now_ns: env.now_ns,
+            rto: &mut self.rto,
+            counters: env.counters,
+        };
+        self.engine.on_sequence_nak(psn, &mut clock);
+    }
+
+    fn on_rnr_nak(&mut self, psn: Psn, timer: u8, env: &mut Env<'_>) -> Option<WcStatus> {
+        env.counters.rnr_naks_received += 1;
+        if self.rnr.is_some_and(|rnr| rnr.psn == psn) {
+            return None;
+        }
+        self.deliver_before(psn, env);
+        let limit = self.limits.rnr_retry;
+        if limit != 7 && self.rnr_tries >= limit {
+            return self.blame(psn, WcStatus::RnrRetryExceeded);
+        }
+        self.rnr_tries = self.rnr_tries.saturating_add(1);
+        let until_ns = env.now_ns.saturating_add(nanos(rnr_timer(timer)));
+        self.rnr = Some(RnrWait { psn, until_ns });
+        self.tries = 0;
+        self.rto.suspend(until_ns);
+        self.engine.on_rnr_nak(psn);
+        None
+    }
+
+    fn on_fatal_nak(&mut self, psn: Psn, status: WcStatus, env: &mut Env<'_>) -> Option<WcStatus> {
+        self.deliver_before(psn, env);
+        self.blame(psn, status)
+    }
+
+    pub(super) fn on_sack(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) -> Option<WcStatus> {
+        let cumulative = arrival.headers.bth.psn;
+        let Some(sack) = Sack::decode(cumulative, arrival.payload) else {
+            env.counters.dropped += 1;
+            return None;
+        };
+        self.deliver(cumulative, env);
+        let mut clock = Clock {
+            now_ns: env.now_ns,
+            rto: &mut self.rto,
+            counters: env.counters,
+        };
+        if self.engine.on_sack(&sack, &mut clock) {
+            self.on_progress(env.now_ns);
+        }
+        None
+    }
+}

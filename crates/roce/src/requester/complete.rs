@@ -1,0 +1,84 @@
+//! Completing requests, in the order in which they were posted.
+
+use super::{Requester, Wqe};
+use crate::Psn;
+use crate::completion::{Completion, Queue, Success, WcOpcode, WcStatus};
+use crate::work::SendOp;
+use std::collections::VecDeque;
+
+impl Requester {
+    /// Acknowledged packets leave the window.
+    pub(super) fn release(&mut self) {
+        let una = self.engine.una();
+        while let Some(wqe) = self.sq.get_mut(self.unacked).filter(|wqe| wqe.sent > 0) {
+            let acked = una.distance_from(wqe.first).max(0).cast_unsigned();
+            let acked = acked.min(wqe.sent);
+            let newly = acked.saturating_sub(wqe.acked);
+            if !wqe.op.is_read_or_atomic() {
+                let bytes = wqe.bytes_of(wqe.acked, newly, self.shape.mtu);
+                self.bytes_in_flight = self.bytes_in_flight.saturating_sub(bytes);
+            }
+            wqe.acked += newly;
+            if wqe.acked < wqe.packets {
+                return;
+            }
+            self.unacked += 1;
+        }
+    }
+
+    /// Takes what is done from the head of the queue.
+    pub(super) fn complete(&mut self, completions: &mut VecDeque<Completion>) {
+        while self.sq.front().is_some_and(Wqe::is_done) {
+            let Some(wqe) = self.sq.pop_front() else {
+                return;
+            };
+            self.unsent = self.unsent.saturating_sub(1);
+            self.unacked = self.unacked.saturating_sub(1);
+            if wqe.signaled {
+                completions.push_back(succeeded(&wqe));
+            }
+        }
+    }
+
+    /// Remembers whose fault it is, for [`Requester::flush`].
+    pub(super) fn blame(&mut self, psn: Psn, status: WcStatus) -> Option<WcStatus> {
+        self.blamed = Some(psn);
+        Some(status)
+    }
+
+    /// Ends everything: the blamed request, or the oldest, with `status`, the others flushed.
+    /// Failures complete unsignaled requests too.
+    pub(crate) fn flush(
+        &mut self,
+        status: Option<WcStatus>,
+        completions: &mut VecDeque<Completion>,
+    ) {
+        let blamed = self.blamed.and_then(|psn| self.find(psn));
+        let at_fault = blamed.map_or(0, |(index, _)| index);
+        for (wqe, index) in self.sq.drain(..).zip(0..) {
+            let own = status.filter(|_| index == at_fault);
+            completions.push_back(Completion {
+                wr_id: wqe.wr_id,
+                queue: Queue::Send,
+                result: Err(own.unwrap_or(WcStatus::Flushed)),
+            });
+        }
+        self.stop();
+    }
+}
+
+/// The completion of a request that succeeded.
+pub(crate) fn succeeded(wqe: &Wqe) -> Completion {
+    let opcode = match wqe.op {
+        SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::Write,
+        SendOp::Read(_) => WcOpcode::Read,
+        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => WcOpcode::Send,
+        SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
+        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+    };
+    Completion {
+        wr_id: wqe.wr_id,
+        queue: Queue::Send,
+        result: Ok(Success::sent(opcode, wqe.bytes)),
+    }
+}

@@ -1,0 +1,250 @@
+//! The requester of a reliable connection: sends requests, takes the answers, completes.
+//!
+//! One event, one file: [`transmit`] sends, [`acknowledge`] takes ACK, NAK, RNR NAK and SACK,
+//! [`read`] keeps the READs and atomics that are not answered yet, [`timeout`] is for a silent peer,
+//! [`complete`] ends requests in order. Which PSN is sent again is the business of
+//! [`crate::recovery`]. [`wqe`] cuts messages into packets.
+//!
+//! A request packet has two lives. It is delivered when an acknowledgement covers it; that moves the
+//! window. A READ or atomic is also answered, by packets that carry the same PSNs; that completes
+//! it.
+
+mod acknowledge;
+mod complete;
+pub(crate) use complete::succeeded;
+mod read;
+mod timeout;
+mod transmit;
+pub(crate) mod wqe;
+
+use crate::Psn;
+use crate::completion::WcStatus;
+use crate::config::{Config, Recovery, RtrAttr, RtsAttr, Service};
+use crate::qp::{Arrival, Env};
+use crate::recovery::Engine;
+use crate::recovery::rto::Rto;
+use crate::timers::{earliest, nanos};
+use crate::wire::{Operation, PathMtu};
+use crate::work::SendWr;
+use read::Reads;
+use std::collections::VecDeque;
+use wqe::{Shape, Wqe};
+
+/// Packets of a READ that is asked for at once under selective repeat: the bits of one word.
+const SELECTIVE_READ_PACKETS: u32 = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    shape: Shape,
+    limits: Limits,
+    /// Requests posted and not completed, oldest first.
+    sq: VecDeque<Wqe>,
+    /// Index in `sq` of the first request not sent whole.
+    unsent: usize,
+    /// Index in `sq` of the first request not acknowledged whole.
+    unacked: usize,
+    engine: Engine,
+    rto: Rto,
+    reads: Reads,
+    /// Payload bytes sent and not acknowledged, or asked for and not answered.
+    bytes_in_flight: u64,
+    since_ack_req: u32,
+    last_ack_req_ns: u64,
+    rnr: Option<RnrWait>,
+    tries: u8,
+    rnr_tries: u8,
+    /// A packet of the request that failed.
+    blamed: Option<Psn>,
+    paced: bool,
+}
+
+/// The peer asked to wait before `psn` is sent again.
+#[derive(Clone, Copy, Debug)]
+struct RnrWait {
+    psn: Psn,
+    until_ns: u64,
+}
+
+/// What was configured.
+#[derive(Debug)]
+struct Limits {
+    window_packets: u32,
+    window_bytes: u64,
+    ack_interval: u32,
+    read_chunk_bytes: u32,
+    read_chunk_packets: u32,
+    max_rd_atomic: usize,
+    retry_cnt: u8,
+    rnr_retry: u8,
+    least_rto_ns: Option<u64>,
+    recovery: Recovery,
+}
+
+impl Requester {
+    pub(crate) fn new(config: &Config) -> Requester {
+        Requester {
+            shape: Shape {
+                service: Service::Rc,
+                layout: config.write_layout,
+                mtu: PathMtu::Mtu1024.bytes() as u64,
+                dest_qpn: 0,
+            },
+            limits: Limits::new(config),
+            sq: VecDeque::new(),
+            unsent: 0,
+            unacked: 0,
+            engine: Engine::new(Recovery::GoBackN, Psn::default()),
+            rto: Rto::default(),
+            reads: Reads::default(),
+            bytes_in_flight: 0,
+            since_ack_req: 0,
+            last_ack_req_ns: 0,
+            rnr: None,
+            tries: 0,
+            rnr_tries: 0,
+            blamed: None,
+            paced: false,
+        }
+    }
+
+    /// The peer is known (RTR).
+    pub(crate) fn connect(&mut self, attr: &RtrAttr) {
+        self.shape.dest_qpn = attr.dest_qpn;
+        self.shape.mtu = attr.path_mtu.bytes() as u64;
+        self.limits.connect(attr);
+    }
+
+    /// May send from now on (RTS).
+    pub(crate) fn start(&mut self, attr: &RtsAttr) {
+        self.engine = Engine::new(self.limits.recovery, attr.sq_psn);
+        self.rto = Rto::new(attr.timeout.map(nanos), self.limits.least_rto_ns);
+        self.limits.max_rd_atomic = usize::from(attr.max_rd_atomic);
+        self.limits.retry_cnt = attr.retry_cnt;
+        self.limits.rnr_retry = attr.rnr_retry;
+        self.reads.start(self.engine.is_selective());
+    }
+
+    /// Nothing is outstanding any more, and nothing is sent again.
+    fn stop(&mut self) {
+        self.unsent = 0;
+        self.unacked = 0;
+        self.engine = Engine::new(Recovery::GoBackN, self.engine.next());
+        self.reads = Reads::default();
+        self.bytes_in_flight = 0;
+        self.rnr = None;
+        self.paced = false;
+    }
+
+    pub(crate) fn post(&mut self, wr: &SendWr<'_>) {
+        self.sq.push_back(Wqe::new(wr, self.shape.mtu));
+    }
+
+    /// Takes a response. A status means that the request it belongs to failed, and with it the
+    /// queue pair.
+    pub(crate) fn handle(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) -> Option<WcStatus> {
+        let failed = match arrival.headers.bth.opcode.operation() {
+            Operation::Acknowledge => self.on_acknowledge(arrival.headers, env),
+            Operation::Sack => self.on_sack(arrival, env),
+            Operation::ReadResponse => self.on_read_response(arrival, env),
+            Operation::AtomicAcknowledge => self.on_atomic_acknowledge(arrival.headers, env),
+            Operation::Send
+            | Operation::Write
+            | Operation::ReadRequest
+            | Operation::CompareSwap
+            | Operation::FetchAdd
+            | Operation::Cnp => None,
+        };
+        self.complete(env.completions);
+        failed
+    }
+
+    /// The request that `psn` belongs to, with the packet's index in it. `psn` was sent.
+    fn find(&self, psn: Psn) -> Option<(usize, u32)> {
+        let begun = self.begun();
+        let after = self.sq.range(..begun);
+        let front = after.clone().next()?.first;
+        let distance = psn.distance_from(front);
+        let index = self
+            .sq
+            .partition_point(|wqe| wqe.sent > 0 && wqe.first.distance_from(front) <= distance)
+            .checked_sub(1)?;
+        let wqe = self.sq.get(index)?;
+        let packet = u32::try_from(psn.distance_from(wqe.first)).ok()?;
+        (packet < wqe.sent).then_some((index, packet))
+    }
+
+    /// Number of requests of which a packet was sent.
+    fn begun(&self) -> usize {
+        let partly = self.sq.get(self.unsent).is_some_and(|wqe| wqe.sent > 0);
+        self.unsent + usize::from(partly)
+    }
+
+    /// Whether the peer owes something: an acknowledgement or an answer.
+    fn expects(&self) -> bool {
+        self.engine.in_flight() > 0 || !self.reads.is_empty()
+    }
+
+    /// The peer brought news.
+    fn on_progress(&mut self, now_ns: u64) {
+        self.tries = 0;
+        let more = self.expects();
+        self.rto.on_progress(now_ns, more);
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<u64> {
+        if let Some(rnr) = self.rnr {
+            return Some(rnr.until_ns);
+        }
+        let waiting = earliest(self.rto.deadline_ns(), self.engine.loss_time_ns());
+        earliest(waiting, self.reads.loss_time_ns())
+    }
+
+    pub(crate) fn waits_for_pacer(&self) -> bool {
+        self.paced
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.begun() == 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.sq.len()
+    }
+
+    pub(crate) fn srtt_ns(&self) -> Option<u64> {
+        self.rto.srtt_ns()
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.sq.capacity() * size_of::<Wqe>() + self.engine.heap_bytes() + self.reads.heap_bytes()
+    }
+}
+
+impl Limits {
+    fn new(config: &Config) -> Limits {
+        Limits {
+            window_packets: config.window_packets,
+            window_bytes: config.window_bytes,
+            ack_interval: config.ack_interval,
+            read_chunk_bytes: config.read_chunk_bytes,
+            read_chunk_packets: 1,
+            max_rd_atomic: 0,
+            retry_cnt: 0,
+            rnr_retry: 0,
+            least_rto_ns: config.adaptive_timeout.then(|| nanos(config.rto_min)),
+            recovery: Recovery::GoBackN,
+        }
+    }
+
+    fn connect(&mut self, attr: &RtrAttr) {
+        self.recovery = attr.recovery;
+        let packets = (self.read_chunk_bytes / attr.path_mtu.bytes() as u32).max(1);
+        self.read_chunk_packets = match attr.recovery {
+            Recovery::GoBackN => packets.min(self.window_packets),
+            Recovery::SelectiveRepeat => packets.min(SELECTIVE_READ_PACKETS),
+        };
+        // A window smaller than the interval would stall until the timeout.
+        self.ack_interval = self.ack_interval.min((self.window_packets / 2).max(1));
+    }
+}

@@ -1,0 +1,386 @@
+//! READs and atomics that were sent and are not answered whole.
+//!
+//! Towards NICs answers count in PSN order only: a gap asks for everything from the missing one on,
+//! once per gap, or again when a round trip has passed. Under selective repeat every answer counts,
+//! and only what is missing is asked for again: there are at most 64 answers to one request, a bit
+//! each.
+
+use super::Requester;
+use crate::Psn;
+use crate::completion::WcStatus;
+use crate::qp::{Arrival, Env};
+use crate::recovery::rto::Rto;
+use crate::wire::Headers;
+use crate::work::SendOp;
+use std::collections::VecDeque;
+
+/// Answers that may overtake a missing one before it counts as lost (selective repeat).
+const ANSWER_THRESHOLD: i32 = 3;
+
+/// A READ request packet or an atomic.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    first: Psn,
+    packets: u32,
+    bytes: u64,
+    /// Answers received in order; the first one missing has this index.
+    prefix: u32,
+    /// Answers received, a bit each (selective repeat).
+    got: u64,
+    /// Answers to ask for again: a bit each under selective repeat, else any bit for all that are
+    /// missing.
+    wanted: u64,
+    asked_ns: u64,
+    /// Was asked for again.
+    repeated: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    open: VecDeque<Open>,
+    selective: bool,
+    /// The first missing PSN when everything from it on was last asked for, and when.
+    gap: Option<(Psn, u64)>,
+    loss_time_ns: Option<u64>,
+    /// How long an answer may take; none before the first round trip.
+    patience_ns: Option<u64>,
+}
+
+impl Open {
+    fn end(&self) -> Psn {
+        self.first.add(self.packets)
+    }
+
+    fn index_of(&self, psn: Psn) -> Option<u32> {
+        let index = u32::try_from(psn.distance_from(self.first)).ok()?;
+        (index < self.packets).then_some(index)
+    }
+
+    /// Bits of all its answers (selective repeat).
+    fn all(&self) -> u64 {
+        u64::MAX >> (64 - self.packets.clamp(1, 64))
+    }
+
+    fn missing(&self) -> u64 {
+        self.all() & !self.got
+    }
+
+    fn is_answered(&self) -> bool {
+        self.prefix == self.packets
+    }
+}
+
+impl Reads {
+    pub(crate) fn start(&mut self, selective: bool) {
+        self.selective = selective;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(crate) fn open(&mut self, first: Psn, packets: u32, bytes: u64, now_ns: u64) {
+        self.open.push_back(Open {
+            first,
+            packets,
+            bytes,
+            prefix: 0,
+            got: 0,
+            wanted: 0,
+            asked_ns: now_ns,
+            repeated: false,
+        });
+    }
+
+    fn position(&self, psn: Psn) -> Option<(usize, u32)> {
+        let mut found = self.open.iter().enumerate();
+        found.find_map(|(at, open)| Some((at, open.index_of(psn)?)))
+    }
+
+    /// The next answers to ask for again: first PSN and count.
+    pub(crate) fn next_ask(&self) -> Option<(Psn, u32)> {
+        let open = self.open.iter().find(|open| open.wanted != 0)?;
+        if !self.selective {
+            return Some((open.first.add(open.prefix), open.packets - open.prefix));
+        }
+        let start = open.wanted.trailing_zeros();
+        let count = (open.wanted >> start).trailing_ones();
+        Some((open.first.add(start), count))
+    }
+
+    /// What [`Reads::next_ask`] gave was sent.
+    pub(crate) fn on_asked(&mut self, psn: Psn, count: u32, now_ns: u64) {
+        let Some((at, index)) = self.position(psn) else {
+            return;
+        };
+        let open = &mut self.open[at];
+        open.asked_ns = now_ns;
+        open.repeated = true;
+        if self.selective {
+            open.wanted &= !(u64::MAX >> (64 - count.clamp(1, 64)) << index);
+            self.find_loss_time();
+        } else {
+            open.wanted = 0;
+        }
+    }
+
+    /// The request packet that begins at `psn` is sent again; gives its PSNs from there on.
+    pub(crate) fn asked_again(&mut self, psn: Psn, now_ns: u64) -> u32 {
+        let Some((at, index)) = self.position(psn) else {
+            return 1;
+        };
+        self.open[at].asked_ns = now_ns;
+        self.open[at].wanted = 0;
+        self.open[at].packets - index
+    }
+
+    /// Whether the answer `psn` is wanted now, and in which request. Out of order it makes a gap.
+    fn expect(&mut self, psn: Psn, now_ns: u64) -> Option<usize> {
+        let (at, index) = self.position(psn)?;
+        if self.selective {
+            return (self.open[at].got >> index & 1 == 0).then_some(at);
+        }
+        let expected = self.open.front().map(|open| open.first.add(open.prefix))?;
+        if psn == expected {
+            return Some(0);
+        }
+        if psn.distance_from(expected) > 0 {
+            self.on_gap(now_ns);
+        }
+        None
+    }
+
+    /// Answers were lost: everything from the first missing one on is asked for again (go-back-N).
+    fn on_gap(&mut self, now_ns: u64) {
+        let Some(expected) = self.open.front().map(|open| open.first.add(open.prefix)) else {
+            return;
+        };
+        if let Some((asked, at_ns)) = self.gap
+            && asked == expected
+            && self
+                .patience_ns
+                .is_none_or(|ns| now_ns.saturating_sub(at_ns) < ns)
+        {
+            return;
+        }
+        self.gap = Some((expected, now_ns));
+        self.want_all();
+    }
+
+    /// Takes the answer `psn` of the request at `at`.
+    fn take(&mut self, at: usize, psn: Psn, now_ns: u64) {
+        let open = &mut self.open[at];
+        let Some(index) = open.index_of(psn) else {
+            return;
+        };
+        if !self.selective {
+            open.prefix += 1;
+            open.wanted = 0;
+            return;
+        }
+        open.got |= 1 << index;
+        open.wanted &= open.missing();
+        open.prefix = open.got.trailing_ones().min(open.packets);
+        self.find_losses(at, psn, now_ns);
+    }
+
+    /// Answers come in the order of requests, so what is missing before `psn` is lost, if it was
+    /// asked for once only.
+    fn find_losses(&mut self, at: usize, psn: Psn, now_ns: u64) {
+        for open in self.open.range_mut(..=at) {
+            let before = psn.distance_from(open.first) - ANSWER_THRESHOLD;
+            if open.repeated || before < 0 || open.is_answered() {
+                continue;
+            }
+            let below = u64::MAX >> (63 - before.cast_unsigned().min(63));
+            let lost = open.missing() & below;
+            if lost != 0 {
+                open.wanted |= lost;
+                open.repeated = true;
+                open.asked_ns = now_ns;
+            }
+        }
+    }
+
+    /// An acknowledgement came for `psn`, so what was asked for before it was answered: what is
+    /// missing is lost.
+    fn on_acknowledged(&mut self, psn: Psn, now_ns: u64) {
+        let is_before = |open: &Open| psn.distance_from(open.end()) >= 0;
+        if !self.selective {
+            if self.open.front().is_some_and(is_before) {
+                self.on_gap(now_ns);
+            }
+            return;
+        }
+        for open in self.open.iter_mut().filter(|open| is_before(open)) {
+            if !open.repeated {
+                open.wanted = open.missing();
+                open.repeated = true;
+                open.asked_ns = now_ns;
+            }
+        }
+    }
+
+    /// Asks again for what was asked for a second time and did not come (selective repeat).
+    pub(crate) fn on_time(&mut self, now_ns: u64, rto: &Rto) {
+        self.learn(rto);
+        let (true, Some(patience_ns)) = (self.selective, self.patience_ns) else {
+            return;
+        };
+        for open in self.open.iter_mut() {
+            let overdue = now_ns >= open.asked_ns.saturating_add(patience_ns);
+            if open.repeated && overdue && open.wanted == 0 {
+                open.wanted = open.missing();
+                open.asked_ns = now_ns;
+            }
+        }
+        self.find_loss_time();
+    }
+
+    /// Round trips were measured.
+    fn learn(&mut self, rto: &Rto) {
+        self.patience_ns = rto.recent_ns().map(|rtt| rtt + rtt / 4);
+    }
+
+    fn find_loss_time(&mut self) {
+        let Some(patience_ns) = self.patience_ns else {
+            return;
+        };
+        let waiting = |open: &&Open| open.repeated && open.wanted == 0 && !open.is_answered();
+        let asked = self.open.iter().filter(waiting).map(|open| open.asked_ns);
+        self.loss_time_ns = asked.min().map(|at| at.saturating_add(patience_ns));
+    }
+
+    pub(crate) fn loss_time_ns(&self) -> Option<u64> {
+        self.loss_time_ns
+    }
+
+    /// The peer is silent: everything missing is asked for again.
+    pub(crate) fn want_all(&mut self) {
+        let selective = self.selective;
+        for open in &mut self.open {
+            open.wanted = if selective { open.missing() } else { 1 };
+        }
+    }
+
+    /// Of requests not delivered yet only the request is sent again, and the engine does that.
+    pub(crate) fn unwant_undelivered(&mut self, una: Psn) {
+        for open in &mut self.open {
+            if open.first.distance_from(una) >= 0 {
+                open.wanted = 0;
+            }
+        }
+    }
+
+    /// Takes out the oldest request if it is answered: its first PSN, PSNs, and bytes.
+    fn pop_answered(&mut self) -> Option<Open> {
+        let answered = self.open.front().is_some_and(Open::is_answered);
+        let open = answered.then(|| self.open.pop_front()).flatten()?;
+        if self.selective {
+            self.find_loss_time();
+        }
+        Some(open)
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.open.capacity() * size_of::<Open>()
+    }
+}
+
+impl Requester {
+    /// A READ response. Any of the four opcodes is right: only PSN and length count.
+    pub(super) fn on_read_response(
+        &mut self,
+        arrival: &Arrival<'_>,
+        env: &mut Env<'_>,
+    ) -> Option<WcStatus> {
+        let psn = arrival.headers.bth.psn;
+        self.deliver_answered(psn, env);
+        let Some(at) = self.reads.expect(psn, env.now_ns) else {
+            return self.ignore_answer(env);
+        };
+        let Some((index, packet)) = self.find(psn) else {
+            return self.ignore_answer(env);
+        };
+        let wqe = &self.sq[index];
+        let bytes = wqe.bytes_of(packet, 1, self.shape.mtu);
+        if !matches!(wqe.op, SendOp::Read(_)) || arrival.payload.len() as u64 != bytes {
+            return self.blame(psn, WcStatus::BadResponse);
+        }
+        let offset = u64::from(packet) * self.shape.mtu;
+        if wqe
+            .payload
+            .scatter(offset, arrival.payload, env.memory)
+            .is_err()
+        {
+            return self.blame(psn, WcStatus::LocalProtection);
+        }
+        env.counters.bytes_received += bytes;
+        self.take_answer(at, psn, env.now_ns);
+        None
+    }
+
+    /// The result of an atomic operation.
+    pub(super) fn on_atomic_acknowledge(
+        &mut self,
+        headers: &Headers,
+        env: &mut Env<'_>,
+    ) -> Option<WcStatus> {
+        let psn = headers.bth.psn;
+        self.deliver_answered(psn, env);
+        let Some(at) = self.reads.expect(psn, env.now_ns) else {
+            return self.ignore_answer(env);
+        };
+        let (Some((index, _)), Some(before)) = (self.find(psn), headers.atomic_ack) else {
+            return self.ignore_answer(env);
+        };
+        let wqe = &self.sq[index];
+        if !wqe.op.is_atomic() {
+            return self.blame(psn, WcStatus::BadResponse);
+        }
+        let before = before.to_ne_bytes();
+        if wqe.payload.scatter(0, &before, env.memory).is_err() {
+            return self.blame(psn, WcStatus::LocalProtection);
+        }
+        self.take_answer(at, psn, env.now_ns);
+        None
+    }
+
+    /// Whoever answers a request has it, and every request before it.
+    fn deliver_answered(&mut self, psn: Psn, env: &mut Env<'_>) {
+        if let Some((at, _)) = self.reads.position(psn) {
+            let last = self.reads.open[at].end().sub(1);
+            self.deliver(last, env);
+            self.reads.learn(&self.rto);
+        }
+    }
+
+    fn take_answer(&mut self, at: usize, psn: Psn, now_ns: u64) {
+        self.reads.take(at, psn, now_ns);
+        while let Some(open) = self.reads.pop_answered() {
+            if let Some((index, _)) = self.find(open.first) {
+                self.sq[index].answered += open.packets;
+            }
+            self.bytes_in_flight = self.bytes_in_flight.saturating_sub(open.bytes);
+        }
+        self.rnr_tries = 0;
+        self.on_progress(now_ns);
+    }
+
+    /// An acknowledgement overtook answers.
+    pub(super) fn on_acknowledged_past_reads(&mut self, psn: Psn, now_ns: u64) {
+        if !self.reads.is_empty() {
+            self.reads.on_acknowledged(psn, now_ns);
+        }
+    }
+
+    fn ignore_answer(&mut self, env: &mut Env<'_>) -> Option<WcStatus> {
+        env.counters.dropped += 1;
+        None
+    }
+}

@@ -1,0 +1,55 @@
+//! A peer that does not answer.
+
+use super::Requester;
+use crate::completion::WcStatus;
+use crate::counters::Counters;
+use crate::recovery::Clock;
+
+impl Requester {
+    /// The time has come that `next_timeout` named. A status means that the peer is given up.
+    pub(crate) fn on_timeout(&mut self, now_ns: u64, counters: &mut Counters) -> Option<WcStatus> {
+        if let Some(rnr) = self.rnr {
+            if now_ns < rnr.until_ns {
+                return None;
+            }
+            self.rnr = None;
+        }
+        let mut clock = Clock {
+            now_ns,
+            rto: &mut self.rto,
+            counters,
+        };
+        self.engine.on_time(&mut clock);
+        self.reads.on_time(now_ns, &self.rto);
+        if self.rto.deadline_ns().is_some_and(|at| at <= now_ns) {
+            return self.on_silence(now_ns, counters);
+        }
+        None
+    }
+
+    /// Early firings cost a packet or a window; a firing at the full timeout costs a try.
+    fn on_silence(&mut self, now_ns: u64, counters: &mut Counters) -> Option<WcStatus> {
+        if !self.expects() {
+            self.rto.on_progress(now_ns, false);
+            return None;
+        }
+        let is_early = self.rto.is_early();
+        if is_early && self.rto.is_first() && self.engine.probe() {
+            counters.probes += 1;
+            self.rto.on_fired(now_ns);
+            return None;
+        }
+        counters.timeouts += 1;
+        if !is_early {
+            if self.tries >= self.limits.retry_cnt {
+                return Some(WcStatus::TransportRetryExceeded);
+            }
+            self.tries += 1;
+        }
+        self.rto.on_fired(now_ns);
+        self.engine.on_timeout();
+        self.reads.want_all();
+        self.reads.unwant_undelivered(self.engine.una());
+        None
+    }
+}

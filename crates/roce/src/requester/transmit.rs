@@ -1,0 +1,222 @@
+//! Sending: what goes out next, and what stops it.
+//!
+//! First what is asked for again, then what is lost, then new packets. New ones wait for the window,
+//! a fence, the limit of READs and atomics. All of them wait for an RNR timer and for the pacer.
+
+use super::wqe::Cut;
+use super::{Requester, Wqe};
+use crate::Psn;
+use crate::counters::Counters;
+use crate::pacing::Pacer;
+use crate::transmit::TransmitBatch;
+
+/// PSNs from the oldest request to the next packet, at most: distances must stay clear of half the
+/// number space.
+const HORIZON: i32 = 3 << 21;
+
+/// What goes out next.
+enum Next {
+    /// `count` answers from `psn` on are asked for again.
+    Ask { psn: Psn, count: u32 },
+    /// A request packet is sent again.
+    Again(Psn),
+    /// The next packet of the first unsent request.
+    New,
+}
+
+impl Requester {
+    /// Fills the batch with request packets.
+    pub(crate) fn transmit(
+        &mut self,
+        now_ns: u64,
+        draining: bool,
+        pacer: &mut Pacer,
+        batch: &mut TransmitBatch,
+        counters: &mut Counters,
+    ) {
+        self.paced = false;
+        if !self.rnr_is_over(now_ns) {
+            return;
+        }
+        while !batch.is_full() {
+            let Some(next) = self.pick(draining) else {
+                return;
+            };
+            if !pacer.may_send(now_ns) {
+                self.paced = true;
+                return;
+            }
+            let before = batch.packets().len();
+            match next {
+                Next::Ask { psn, count } => self.ask_again(psn, count, now_ns, batch, counters),
+                Next::Again(psn) => self.send_again(psn, now_ns, batch, counters),
+                Next::New => self.send_new(now_ns, batch),
+            }
+            self.rto.expect(now_ns);
+            if let Some(packet) = batch.packets().get(before) {
+                pacer.on_sent(now_ns, packet.udp_bytes());
+                counters.packets_sent += 1;
+                counters.bytes_sent += packet.payload_bytes() as u64;
+            }
+        }
+    }
+
+    fn rnr_is_over(&mut self, now_ns: u64) -> bool {
+        if self.rnr.is_some_and(|rnr| now_ns < rnr.until_ns) {
+            return false;
+        }
+        self.rnr = None;
+        true
+    }
+
+    fn pick(&mut self, draining: bool) -> Option<Next> {
+        if let Some((psn, count)) = self.reads.next_ask() {
+            return Some(Next::Ask { psn, count });
+        }
+        if let Some(psn) = self.engine.next_lost() {
+            return Some(Next::Again(psn));
+        }
+        self.may_send_new(draining).then_some(Next::New)
+    }
+
+    fn may_send_new(&self, draining: bool) -> bool {
+        let Some(wqe) = self.sq.get(self.unsent) else {
+            return false;
+        };
+        let fresh = wqe.sent == 0;
+        if fresh && (draining || (wqe.fence && !self.reads.is_empty())) {
+            return false;
+        }
+        let is_full = self.reads.len() >= self.limits.max_rd_atomic.max(1);
+        if wqe.op.is_read_or_atomic() && is_full {
+            return false;
+        }
+        let (span, bytes) = self.next_size(wqe);
+        self.fits(span, bytes) && self.is_near(span)
+    }
+
+    /// PSNs and payload bytes of the next new packet, or of its answer.
+    fn next_size(&self, wqe: &Wqe) -> (u32, u64) {
+        let span = if wqe.op.is_read() {
+            (wqe.packets - wqe.sent).min(self.limits.read_chunk_packets)
+        } else {
+            1
+        };
+        (span, wqe.bytes_of(wqe.sent, span, self.shape.mtu))
+    }
+
+    /// Whether the window holds that much more. An empty window holds anything.
+    fn fits(&self, span: u32, bytes: u64) -> bool {
+        let packets = self.engine.in_flight();
+        let packets_fit = packets == 0 || packets + span <= self.limits.window_packets;
+        let in_flight = self.bytes_in_flight;
+        packets_fit && (in_flight == 0 || in_flight + bytes <= self.limits.window_bytes)
+    }
+
+    fn is_near(&self, span: u32) -> bool {
+        let Some(oldest) = self.sq.front().filter(|wqe| wqe.sent > 0) else {
+            return true;
+        };
+        let end = self.engine.next().add(span);
+        (0..HORIZON).contains(&end.distance_from(oldest.first))
+    }
+
+    fn send_new(&mut self, now_ns: u64, batch: &mut TransmitBatch) {
+        let psn = self.engine.next();
+        let last_posted = self.unsent + 1 == self.sq.len();
+        let (span, bytes) = match self.sq.get(self.unsent) {
+            Some(wqe) => self.next_size(wqe),
+            None => return,
+        };
+        self.engine.on_sent(psn, span, now_ns);
+        self.bytes_in_flight += bytes;
+        let full = !self.fits(1, self.shape.mtu);
+        let wqe = &mut self.sq[self.unsent];
+        if wqe.sent == 0 {
+            wqe.first = psn;
+        }
+        let index = wqe.sent;
+        wqe.sent += span;
+        let ends = wqe.is_sent() && (wqe.signaled || last_posted);
+        let is_answered = wqe.op.is_read_or_atomic();
+        let mut cut = wqe.cut_span(index, span, &self.shape);
+        self.unsent += usize::from(wqe.is_sent());
+        if is_answered {
+            self.reads.open(psn, span, bytes, now_ns);
+        }
+        cut.headers.bth.ack_req = self.ack_req(ends || full || is_answered, now_ns);
+        push(&self.sq, self.find(psn), &cut, batch);
+    }
+
+    fn send_again(
+        &mut self,
+        psn: Psn,
+        now_ns: u64,
+        batch: &mut TransmitBatch,
+        counters: &mut Counters,
+    ) {
+        let Some((index, packet)) = self.find(psn) else {
+            // Nothing was sent with this PSN: a broken invariant, and no reason to loop.
+            debug_assert!(false, "PSN {psn} belongs to no request");
+            self.engine.on_sent(psn, 1, now_ns);
+            return;
+        };
+        let wqe = &self.sq[index];
+        let span = if wqe.op.is_read_or_atomic() {
+            self.reads.asked_again(psn, now_ns)
+        } else {
+            1
+        };
+        let mut cut = wqe.cut_span(packet, span, &self.shape);
+        let is_answered = wqe.op.is_read_or_atomic();
+        self.engine.on_sent(psn, span, now_ns);
+        let is_last = self.engine.next_lost().is_none();
+        cut.headers.bth.ack_req = self.ack_req(is_last || is_answered, now_ns);
+        counters.retransmitted += 1;
+        push(&self.sq, Some((index, packet)), &cut, batch);
+    }
+
+    fn ask_again(
+        &mut self,
+        psn: Psn,
+        count: u32,
+        now_ns: u64,
+        batch: &mut TransmitBatch,
+        counters: &mut Counters,
+    ) {
+        self.reads.on_asked(psn, count, now_ns);
+        counters.reads_repeated += 1;
+        if let Some((index, packet)) = self.find(psn) {
+            let cut = self.sq[index].ask(packet, count, &self.shape);
+            push(&self.sq, Some((index, packet)), &cut, batch);
+        }
+    }
+
+    /// Whether this packet asks for an acknowledgement: when it is wanted, when none of the last
+    /// packets did, or when the last one that did left long ago.
+    fn ack_req(&mut self, wanted: bool, now_ns: u64) -> bool {
+        self.since_ack_req += 1;
+        let is_late = now_ns.saturating_sub(self.last_ack_req_ns) >= self.rto.ask_after_ns();
+        let asks = wanted || is_late || self.since_ack_req >= self.limits.ack_interval;
+        if asks {
+            self.since_ack_req = 0;
+            self.last_ack_req_ns = now_ns;
+        }
+        asks
+    }
+}
+
+/// Adds a packet with its payload.
+fn push(
+    sq: &std::collections::VecDeque<Wqe>,
+    found: Option<(usize, u32)>,
+    cut: &Cut,
+    batch: &mut TransmitBatch,
+) {
+    let wqe = found.and_then(|(index, _)| sq.get(index));
+    batch.push(&cut.headers, |out| {
+        if let Some(wqe) = wqe {
+            wqe.payload.gather(cut.offset, cut.bytes, out);
+        }
+    });
+}

@@ -1,0 +1,277 @@
+//! Send queue entries, and how a message is cut into packets.
+
+use crate::Psn;
+use crate::config::{Service, WriteLayout};
+use crate::sges::Stored;
+use crate::wire::{AtomicEth, Bth, Headers, Opcode, Reth, pad_bytes};
+use crate::work::{Destination, SendOp, SendWr};
+
+/// A posted send request.
+#[derive(Clone, Debug)]
+pub(crate) struct Wqe {
+    pub(crate) wr_id: u64,
+    pub(crate) op: SendOp,
+    pub(crate) payload: Stored,
+    pub(crate) bytes: u64,
+    pub(crate) signaled: bool,
+    pub(crate) fence: bool,
+    pub(crate) solicited: bool,
+    pub(crate) destination: Option<Destination>,
+    /// PSN of its first packet; means something once `sent` is not 0.
+    pub(crate) first: Psn,
+    /// PSNs that it takes.
+    pub(crate) packets: u32,
+    /// Of these, sent at least once.
+    pub(crate) sent: u32,
+    /// Of these, acknowledged in order.
+    pub(crate) acked: u32,
+    /// Of these, answered with data (READ, atomics).
+    pub(crate) answered: u32,
+}
+
+/// How one packet of a message is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) headers: Headers,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// What all packets of a queue pair have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) service: Service,
+    pub(crate) layout: WriteLayout,
+    pub(crate) mtu: u64,
+    pub(crate) dest_qpn: u32,
+}
+
+/// Packets that a message of this length takes: at least one.
+pub(crate) fn packets_of(bytes: u64, mtu: u64) -> u32 {
+    bytes.div_ceil(mtu).max(1) as u32
+}
+
+impl Wqe {
+    pub(crate) fn new(wr: &SendWr<'_>, mtu: u64) -> Wqe {
+        let payload = Stored::new(wr.payload);
+        let bytes = payload.bytes();
+        Wqe {
+            wr_id: wr.wr_id,
+            op: wr.op,
+            payload,
+            bytes,
+            signaled: wr.signaled,
+            fence: wr.fence,
+            solicited: wr.solicited,
+            destination: wr.destination,
+            first: Psn::default(),
+            packets: if wr.op.is_atomic() {
+                1
+            } else {
+                packets_of(bytes, mtu)
+            },
+            sent: 0,
+            acked: 0,
+            answered: 0,
+        }
+    }
+
+    /// Whether every packet was sent at least once.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.sent == self.packets
+    }
+
+    /// Whether nothing more is expected for it.
+    pub(crate) fn is_done(&self) -> bool {
+        let expected = if self.op.is_read_or_atomic() {
+            self.answered
+        } else {
+            self.acked
+        };
+        self.is_sent() && expected == self.packets
+    }
+
+    /// Payload bytes of `count` packets from packet `index` on.
+    pub(crate) fn bytes_of(&self, index: u32, count: u32, mtu: u64) -> u64 {
+        let at = |packet: u32| (u64::from(packet) * mtu).min(self.bytes);
+        at(index + count) - at(index)
+    }
+
+    /// The packet that takes `span` PSNs from `index` on.
+    pub(crate) fn cut_span(&self, index: u32, span: u32, shape: &Shape) -> Cut {
+        if self.op.is_read() {
+            return self.ask(index, span, shape);
+        }
+        self.cut(index, shape)
+    }
+
+    /// Packet `index` of a SEND or WRITE, or an atomic request.
+    pub(crate) fn cut(&self, index: u32, shape: &Shape) -> Cut {
+        let offset = u64::from(index) * shape.mtu;
+        let bytes = self.bytes_of(index, 1, shape.mtu);
+        let (opcode, reth) = match self.op {
+            SendOp::Write(remote) | SendOp::WriteImm(remote, _) => {
+                let is_plain = matches!(self.op, SendOp::Write(_));
+                let train = is_plain && shape.layout == WriteLayout::Train;
+                let position = Position::of(index, self.packets);
+                let position = if train { Position::Only } else { position };
+                let last = index + 1 == self.packets;
+                let imm = last && matches!(self.op, SendOp::WriteImm(..));
+                let reth = Reth {
+                    va: remote.addr.wrapping_add(if train { offset } else { 0 }),
+                    rkey: remote.rkey,
+                    dma_bytes: if train { bytes } else { self.bytes } as u32,
+                };
+                (write_opcode(position, imm), Some(reth))
+            }
+            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => (
+                send_opcode(Position::of(index, self.packets), &self.op),
+                None,
+            ),
+            SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
+                return self.ask(index, 1, shape);
+            }
+        };
+        let mut headers = Headers::new(self.bth(opcode.of(shape.service), index, shape));
+        headers.bth.pad = pad_bytes(bytes as usize);
+        headers.bth.solicited = self.solicited && opcode.takes_receive(index, self.packets);
+        headers.reth = reth;
+        match self.op {
+            SendOp::WriteImm(_, imm) | SendOp::SendImm(imm) => headers.imm = Some(imm),
+            SendOp::SendInvalidate(rkey) => headers.ieth = Some(rkey),
+            SendOp::Write(_)
+            | SendOp::Read(_)
+            | SendOp::Send
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. } => {}
+        }
+        Cut {
+            headers,
+            offset,
+            bytes,
+        }
+    }
+
+    /// The request for packets `index..index + count` of a READ, or an atomic request.
+    pub(crate) fn ask(&self, index: u32, count: u32, shape: &Shape) -> Cut {
+        let mut headers = Headers::new(self.bth(Opcode::RcReadRequest, index, shape));
+        headers.bth.ack_req = true;
+        match self.op {
+            SendOp::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => {
+                headers.bth.opcode = Opcode::RcCompareSwap;
+                headers.atomic = Some(AtomicEth {
+                    va: remote.addr,
+                    rkey: remote.rkey,
+                    swap_or_add: swap,
+                    compare,
+                });
+            }
+            SendOp::FetchAdd { remote, add } => {
+                headers.bth.opcode = Opcode::RcFetchAdd;
+                headers.atomic = Some(AtomicEth {
+                    va: remote.addr,
+                    rkey: remote.rkey,
+                    swap_or_add: add,
+                    compare: 0,
+                });
+            }
+            SendOp::Read(remote) => {
+                headers.reth = Some(Reth {
+                    va: remote.addr.wrapping_add(u64::from(index) * shape.mtu),
+                    rkey: remote.rkey,
+                    dma_bytes: self.bytes_of(index, count, shape.mtu) as u32,
+                });
+            }
+            SendOp::Write(_)
+            | SendOp::WriteImm(..)
+            | SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_) => {}
+        }
+        Cut {
+            headers,
+            offset: 0,
+            bytes: 0,
+        }
+    }
+
+    fn bth(&self, opcode: Opcode, index: u32, shape: &Shape) -> Bth {
+        let qpn = self.destination.map_or(shape.dest_qpn, |to| to.qpn);
+        let qpn = if shape.service == Service::Ud {
+            qpn
+        } else {
+            shape.dest_qpn
+        };
+        Bth::new(opcode, qpn, self.first.add(index))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Position {
+    First,
+    Middle,
+    Last,
+    Only,
+}
+
+impl Position {
+    fn of(index: u32, packets: u32) -> Position {
+        match (index == 0, index + 1 == packets) {
+            (true, true) => Position::Only,
+            (true, false) => Position::First,
+            (false, true) => Position::Last,
+            (false, false) => Position::Middle,
+        }
+    }
+}
+
+/// An opcode of RC; [`RcOpcode::of`] gives that of another service.
+#[derive(Clone, Copy)]
+struct RcOpcode(Opcode);
+
+impl RcOpcode {
+    fn of(self, service: Service) -> Opcode {
+        let class = match service {
+            Service::Rc => 0x00,
+            Service::Uc => 0x20,
+            Service::Ud => 0x60,
+        };
+        // What UC and UD do not have was refused when it was posted.
+        Opcode::from_u8(self.0 as u8 | class).unwrap_or(self.0)
+    }
+
+    /// Whether this packet makes a completion at the peer: only there the solicited bit counts.
+    fn takes_receive(self, index: u32, packets: u32) -> bool {
+        index + 1 == packets && (self.0.is_send() || self.0.has_imm())
+    }
+}
+
+fn write_opcode(position: Position, imm: bool) -> RcOpcode {
+    RcOpcode(match (position, imm) {
+        (Position::First, _) => Opcode::RcWriteFirst,
+        (Position::Middle, _) => Opcode::RcWriteMiddle,
+        (Position::Last, false) => Opcode::RcWriteLast,
+        (Position::Last, true) => Opcode::RcWriteLastWithImm,
+        (Position::Only, false) => Opcode::RcWriteOnly,
+        (Position::Only, true) => Opcode::RcWriteOnlyWithImm,
+    })
+}
+
+fn send_opcode(position: Position, op: &SendOp) -> RcOpcode {
+    let imm = matches!(op, SendOp::SendImm(_));
+    let invalidate = matches!(op, SendOp::SendInvalidate(_));
+    RcOpcode(match position {
+        Position::First => Opcode::RcSendFirst,
+        Position::Middle => Opcode::RcSendMiddle,
+        Position::Last if imm => Opcode::RcSendLastWithImm,
+        Position::Last if invalidate => Opcode::RcSendLastWithInvalidate,
+        Position::Last => Opcode::RcSendLast,
+        Position::Only if imm => Opcode::RcSendOnlyWithImm,
+        Position::Only if invalidate => Opcode::RcSendOnlyWithInvalidate,
+        Position::Only => Opcode::RcSendOnly,
+    })
+}

@@ -1,0 +1,81 @@
+//! Requests that came before (IBTA volume 1, 9.7.4.5.1): nothing is executed twice but READ.
+
+use super::reply::ReadJob;
+use super::{Answer, Executed, Responder};
+use crate::Psn;
+use crate::qp::Env;
+use crate::wire::{Headers, Operation, Reth};
+
+impl Responder {
+    pub(super) fn on_duplicate(&mut self, headers: &Headers, env: &mut Env<'_>) {
+        env.counters.duplicates += 1;
+        let psn = headers.bth.psn;
+        match headers.bth.opcode.operation() {
+            Operation::ReadRequest => {
+                if let Some(reth) = headers.reth {
+                    self.read_again(psn, reth);
+                }
+            }
+            Operation::CompareSwap | Operation::FetchAdd => self.answer_again(psn),
+            Operation::Send
+            | Operation::Write
+            | Operation::ReadResponse
+            | Operation::Acknowledge
+            | Operation::AtomicAcknowledge
+            | Operation::Cnp
+            | Operation::Sack => self.ack_due = true,
+        }
+    }
+
+    fn executed(&self, psn: Psn) -> Option<&Executed> {
+        let mut results = self.results.iter().rev();
+        results.find(|executed| {
+            let index = psn.distance_from(executed.first);
+            index >= 0 && index.cast_unsigned() < executed.packets
+        })
+    }
+
+    /// A READ is executed again, whole or a part of it. What is asked for must lie in what was
+    /// asked for before, at the place where its PSN is. Else nothing is said: the peer has forgotten
+    /// what it asked, or somebody else is asking.
+    fn read_again(&mut self, psn: Psn, reth: Reth) {
+        let Some(&Executed {
+            first,
+            packets,
+            what: Answer::Read { va, rkey, bytes },
+        }) = self.executed(psn)
+        else {
+            return;
+        };
+        let index = psn.distance_from(first).cast_unsigned();
+        let offset = u64::from(index) * self.mtu as u64;
+        let fits = reth.rkey == rkey
+            && reth.va == va.wrapping_add(offset)
+            && offset + u64::from(reth.dma_bytes) <= u64::from(bytes)
+            && index + self.packets_of(reth.dma_bytes) <= packets;
+        if !fits {
+            return;
+        }
+        self.flush_ack();
+        self.replies.read_again(ReadJob {
+            psn,
+            va: reth.va,
+            rkey,
+            left: reth.dma_bytes,
+            begun: false,
+            msn: self.msn,
+        });
+    }
+
+    /// The saved result of an atomic. One that is too old is not answered.
+    fn answer_again(&mut self, psn: Psn) {
+        if let Some(&Executed {
+            what: Answer::Atomic { before },
+            ..
+        }) = self.executed(psn)
+        {
+            self.flush_ack();
+            self.replies.atomic_again(psn, before, self.msn);
+        }
+    }
+}

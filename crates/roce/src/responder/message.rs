@@ -1,0 +1,203 @@
+//! SEND and WRITE: the sequence of opcodes, and the bytes.
+
+use super::receives::ReceiveError;
+use super::{Outcome, Responder};
+use crate::completion::{Success, WcOpcode, WcStatus};
+use crate::memory::RemoteAccess;
+use crate::qp::Env;
+use crate::wire::{Headers, NakCode, Opcode, Operation, Reth};
+
+/// The message that has begun and not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    None,
+    Send,
+    Write(Write),
+}
+
+/// A WRITE under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Write {
+    pub(crate) va: u64,
+    pub(crate) rkey: u32,
+    pub(crate) left: u32,
+    pub(crate) total: u32,
+}
+
+impl Message {
+    /// Whether a packet may follow: a message is continued if and only if one has begun, and by its
+    /// own kind.
+    pub(crate) fn admits(&self, opcode: Opcode) -> bool {
+        match self {
+            Message::None => opcode.starts_message(),
+            Message::Send => opcode.is_send() && !opcode.starts_message(),
+            Message::Write(_) => opcode.is_write() && !opcode.starts_message(),
+        }
+    }
+}
+
+impl Write {
+    pub(crate) fn begin(reth: Reth) -> Write {
+        Write {
+            va: reth.va,
+            rkey: reth.rkey,
+            left: reth.dma_bytes,
+            total: reth.dma_bytes,
+        }
+    }
+}
+
+/// Whether a packet of a message has a length that its opcode allows (IBTA volume 1, 9.7.4.1.6).
+pub(crate) fn length_fits(opcode: Opcode, payload: usize, mtu: usize) -> bool {
+    if opcode.ends_message() {
+        payload <= mtu && (opcode.is_only() || payload > 0)
+    } else {
+        payload == mtu
+    }
+}
+
+const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::Flushed);
+pub(super) const NO_ACCESS: Outcome = Outcome::Fatal(NakCode::RemoteAccess, WcStatus::Flushed);
+
+impl Responder {
+    /// Executes the expected packet.
+    pub(super) fn execute(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        env: &mut Env<'_>,
+    ) -> Outcome {
+        let opcode = headers.bth.opcode;
+        if !self.message.admits(opcode) {
+            return INVALID;
+        }
+        match opcode.operation() {
+            Operation::Send => self.execute_send(headers, payload, env),
+            Operation::Write => self.execute_write(headers, payload, env),
+            Operation::ReadRequest => self.execute_read(headers, env),
+            Operation::CompareSwap | Operation::FetchAdd => self.execute_atomic(headers, env),
+            // No requests: the queue pair does not give them here.
+            Operation::ReadResponse
+            | Operation::Acknowledge
+            | Operation::AtomicAcknowledge
+            | Operation::Cnp
+            | Operation::Sack => INVALID,
+        }
+    }
+
+    fn execute_send(&mut self, headers: &Headers, payload: &[u8], env: &mut Env<'_>) -> Outcome {
+        let opcode = headers.bth.opcode;
+        if self.receives.is_empty() {
+            return Outcome::NotReady;
+        }
+        if !length_fits(opcode, payload.len(), self.mtu) {
+            return INVALID;
+        }
+        if let Err(error) = self.receives.fill(payload, env.memory) {
+            return self.fail_receive(error, env);
+        }
+        env.counters.bytes_received += payload.len() as u64;
+        self.message = Message::Send;
+        if !opcode.ends_message() {
+            return Outcome::Done(1);
+        }
+        if let Some(rkey) = headers.ieth
+            && env.memory.invalidate(rkey).is_err()
+        {
+            self.receives
+                .complete(Err(WcStatus::LocalProtection), env.completions);
+            return NO_ACCESS;
+        }
+        self.message = Message::None;
+        let bytes = self.receives.filled();
+        self.complete_receive(WcOpcode::Recv, bytes, headers, env);
+        self.count_message();
+        Outcome::Done(1)
+    }
+
+    /// The message does not go into its receive: both ends learn it.
+    fn fail_receive(&mut self, error: ReceiveError, env: &mut Env<'_>) -> Outcome {
+        let status = error.status();
+        self.receives.complete(Err(status), env.completions);
+        let code = match error {
+            ReceiveError::TooLong => NakCode::InvalidRequest,
+            ReceiveError::Memory => NakCode::RemoteOperation,
+        };
+        Outcome::Fatal(code, status)
+    }
+
+    fn execute_write(&mut self, headers: &Headers, payload: &[u8], env: &mut Env<'_>) -> Outcome {
+        let opcode = headers.bth.opcode;
+        if !self.access.remote_write {
+            return INVALID;
+        }
+        if opcode.has_imm() && self.receives.is_empty() {
+            return Outcome::NotReady;
+        }
+        let mut write = match (self.message, headers.reth) {
+            (Message::Write(write), _) => write,
+            (Message::None | Message::Send, Some(reth)) => Write::begin(reth),
+            (Message::None | Message::Send, None) => return INVALID,
+        };
+        let bytes = payload.len() as u32;
+        let is_short = opcode.ends_message() && bytes != write.left;
+        if !length_fits(opcode, payload.len(), self.mtu) || bytes > write.left || is_short {
+            return INVALID;
+        }
+        if let Err(refused) = self.place(&write, opcode, payload, env) {
+            return refused;
+        }
+        env.counters.bytes_received += u64::from(bytes);
+        write.va = write.va.wrapping_add(u64::from(bytes));
+        write.left -= bytes;
+        self.message = Message::Write(write);
+        if !opcode.ends_message() {
+            return Outcome::Done(1);
+        }
+        self.message = Message::None;
+        if opcode.has_imm() {
+            let total = u64::from(write.total);
+            self.complete_receive(WcOpcode::RecvWriteImm, total, headers, env);
+        }
+        self.count_message();
+        Outcome::Done(1)
+    }
+
+    /// Puts the bytes of one packet in place. The whole range was checked with the first one.
+    fn place(
+        &mut self,
+        write: &Write,
+        opcode: Opcode,
+        payload: &[u8],
+        env: &mut Env<'_>,
+    ) -> Result<(), Outcome> {
+        if opcode.is_first() {
+            let bytes = u64::from(write.total);
+            env.memory
+                .check_remote(RemoteAccess::Write, write.rkey, write.va, bytes)
+                .map_err(|_| NO_ACCESS)?;
+        }
+        if payload.is_empty() {
+            return Ok(());
+        }
+        env.memory
+            .write_remote(write.rkey, write.va, payload)
+            .map_err(|_| NO_ACCESS)
+    }
+
+    fn complete_receive(
+        &mut self,
+        opcode: WcOpcode,
+        bytes: u64,
+        headers: &Headers,
+        env: &mut Env<'_>,
+    ) {
+        let success = Success {
+            imm: headers.imm,
+            invalidated_rkey: headers.ieth,
+            solicited: headers.bth.solicited,
+            ..Success::sent(opcode, bytes)
+        };
+        self.receives.complete(Ok(success), env.completions);
+    }
+}

@@ -1,0 +1,210 @@
+//! The responder of a reliable connection: executes requests in PSN order, answers them in order.
+//!
+//! One event, one file: [`order`] decides whether a packet is expected, early or a duplicate;
+//! [`message`] checks the sequence of opcodes and executes SEND and WRITE; [`read`] and [`atomic`]
+//! the requests that are answered with data; [`duplicate`] what came before; [`reply`] keeps the
+//! answers in order; [`transmit`] sends them.
+//!
+//! Checks come in the order of the standard (IBTA volume 1, 9.7.4): PSN, opcode sequence, rights of
+//! the queue pair, receive, length, key and range, alignment.
+
+mod atomic;
+mod duplicate;
+pub(crate) mod message;
+mod order;
+mod read;
+pub(crate) mod receives;
+mod reply;
+mod transmit;
+
+use crate::Psn;
+use crate::completion::{Completion, WcStatus};
+use crate::config::{Config, InitAttr, Recovery, RtrAttr};
+use crate::qp::Env;
+use crate::recovery::reorder::Reorder;
+use crate::wire::{NakCode, PathMtu, Syndrome};
+use crate::work::RecvWr;
+use message::Message;
+use receives::Receives;
+use reply::Replies;
+use std::collections::VecDeque;
+
+/// Results of READs and atomics that are kept for duplicates, at least.
+const LEAST_RESULTS: usize = 16;
+
+/// MSNs have 24 bits.
+const MSN_MASK: u32 = 0x00ff_ffff;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    mtu: usize,
+    dest_qpn: u32,
+    access: InitAttr,
+    rnr_timer: u8,
+    max_rd_atomic: usize,
+    window_packets: u32,
+    selective: bool,
+    /// The PSN expected next.
+    expected: Psn,
+    /// Messages completed.
+    msn: u32,
+    /// A NAK or RNR NAK for `expected` was sent: say nothing more about it.
+    nak_sent: bool,
+    message: Message,
+    receives: Receives,
+    results: VecDeque<Executed>,
+    replies: Replies,
+    reorder: Option<Box<Reorder>>,
+    /// An acknowledgement is due at the end of the batch.
+    ack_due: bool,
+    /// Packets kept since the last SACK.
+    kept_since_sack: u32,
+    sack_due: bool,
+    paced: bool,
+}
+
+/// A READ or atomic that was executed, for duplicates of it.
+#[derive(Clone, Copy, Debug)]
+struct Executed {
+    first: Psn,
+    packets: u32,
+    what: Answer,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Read { va: u64, rkey: u32, bytes: u32 },
+    Atomic { before: u64 },
+}
+
+/// What became of a request packet in order.
+enum Outcome {
+    /// Executed; the next PSN is this many further.
+    Done(u32),
+    /// No receive for it.
+    NotReady,
+    /// The connection ends; what our own program learns, and what the peer learns.
+    Fatal(NakCode, WcStatus),
+}
+
+impl Responder {
+    pub(crate) fn new(config: &Config) -> Responder {
+        Responder {
+            mtu: PathMtu::Mtu1024.bytes(),
+            dest_qpn: 0,
+            access: InitAttr::default(),
+            rnr_timer: 0,
+            max_rd_atomic: 0,
+            window_packets: config.window_packets,
+            selective: false,
+            expected: Psn::default(),
+            msn: 0,
+            nak_sent: false,
+            message: Message::None,
+            receives: Receives::default(),
+            results: VecDeque::new(),
+            replies: Replies::default(),
+            reorder: None,
+            ack_due: false,
+            kept_since_sack: 0,
+            sack_due: false,
+            paced: false,
+        }
+    }
+
+    /// The peer is known (RTR).
+    pub(crate) fn connect(&mut self, attr: &RtrAttr, access: &InitAttr) {
+        self.mtu = attr.path_mtu.bytes();
+        self.dest_qpn = attr.dest_qpn;
+        self.access = *access;
+        self.rnr_timer = attr.min_rnr_timer;
+        self.max_rd_atomic = usize::from(attr.max_dest_rd_atomic);
+        self.selective = attr.recovery == Recovery::SelectiveRepeat;
+        self.expected = attr.rq_psn;
+    }
+
+    pub(crate) fn repeats_selectively(&self) -> bool {
+        self.selective
+    }
+
+    pub(crate) fn post(&mut self, wr: &RecvWr<'_>) {
+        self.receives.post(wr);
+    }
+
+    pub(crate) fn receives(&self) -> &Receives {
+        &self.receives
+    }
+
+    pub(crate) fn waits_for_pacer(&self) -> bool {
+        self.paced
+    }
+
+    /// All packets that came together were handled: time to acknowledge.
+    pub(crate) fn end_of_batch(&mut self) {
+        if std::mem::take(&mut self.ack_due) {
+            self.acknowledge();
+        }
+    }
+
+    /// The newest PSN executed is acknowledged; with a SACK when something is kept behind a gap.
+    fn acknowledge(&mut self) {
+        if self.reorder.is_some() {
+            self.sack_due = true;
+            return;
+        }
+        self.reply(Syndrome::ACK, self.expected.sub(1));
+    }
+
+    fn reply(&mut self, syndrome: Syndrome, psn: Psn) {
+        self.replies.acknowledge(psn, syndrome, self.msn);
+    }
+
+    /// Acknowledgements that are due go before an answer of another kind.
+    fn flush_ack(&mut self) {
+        if self.reorder.is_none() && std::mem::take(&mut self.ack_due) {
+            self.reply(Syndrome::ACK, self.expected.sub(1));
+        }
+    }
+
+    /// A message is complete.
+    fn count_message(&mut self) {
+        self.msn = (self.msn + 1) & MSN_MASK;
+    }
+
+    /// Ends the connection: the NAK is the last thing the peer hears.
+    fn refuse(&mut self, psn: Psn, code: NakCode, status: WcStatus, env: &mut Env<'_>) -> WcStatus {
+        self.flush_ack();
+        self.reply(Syndrome::Nak(code), psn);
+        env.counters.fatal_naks_sent += 1;
+        status
+    }
+
+    fn keep_result(&mut self, executed: Executed) {
+        if self.results.len() >= self.max_rd_atomic.max(LEAST_RESULTS) {
+            self.results.pop_front();
+        }
+        self.results.push_back(executed);
+    }
+
+    /// The queue pair is in the error state: nothing is received any more. A NAK still goes out.
+    pub(crate) fn flush(&mut self, completions: &mut VecDeque<Completion>) {
+        self.receives.flush(completions);
+        self.replies.keep_acknowledgements();
+        self.reorder = None;
+        self.sack_due = false;
+        self.ack_due = false;
+        self.paced = false;
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let reorder = self
+            .reorder
+            .as_ref()
+            .map_or(0, |reorder| reorder.heap_bytes());
+        self.receives.heap_bytes()
+            + self.results.capacity() * size_of::<Executed>()
+            + self.replies.heap_bytes()
+            + reorder
+    }
+}

@@ -1,0 +1,63 @@
+//! READ requests. The data is not made here: a job keeps what is left, and packets are made of it
+//! when there is room for them.
+
+use super::message::NO_ACCESS;
+use super::reply::ReadJob;
+use super::{Answer, Executed, Outcome, Responder};
+use crate::completion::WcStatus;
+use crate::memory::RemoteAccess;
+use crate::qp::Env;
+use crate::wire::{Headers, NakCode};
+
+/// PSNs of one READ, at most: half of the distance that two PSNs may have.
+const MOST_PACKETS: u32 = 1 << 22;
+
+const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::Flushed);
+
+impl Responder {
+    pub(super) fn execute_read(&mut self, headers: &Headers, env: &mut Env<'_>) -> Outcome {
+        let Some(reth) = headers.reth else {
+            return INVALID;
+        };
+        let packets = self.packets_of(reth.dma_bytes);
+        let is_full = self.replies.answers() >= self.max_rd_atomic;
+        if !self.access.remote_read || is_full || packets > MOST_PACKETS {
+            return INVALID;
+        }
+        let bytes = u64::from(reth.dma_bytes);
+        let allowed = bytes == 0
+            || env
+                .memory
+                .check_remote(RemoteAccess::Read, reth.rkey, reth.va, bytes)
+                .is_ok();
+        if !allowed {
+            return NO_ACCESS;
+        }
+        self.flush_ack();
+        self.count_message();
+        let psn = headers.bth.psn;
+        self.keep_result(Executed {
+            first: psn,
+            packets,
+            what: Answer::Read {
+                va: reth.va,
+                rkey: reth.rkey,
+                bytes: reth.dma_bytes,
+            },
+        });
+        self.replies.read(ReadJob {
+            psn,
+            va: reth.va,
+            rkey: reth.rkey,
+            left: reth.dma_bytes,
+            begun: false,
+            msn: self.msn,
+        });
+        Outcome::Done(packets)
+    }
+
+    /// Responses that a READ of this length takes.
+    pub(super) fn packets_of(&self, bytes: u32) -> u32 {
+        bytes.div_ceil(self.mtu as u32).max(1)
+    }
+}

@@ -1,0 +1,157 @@
+//! Payload of a posted request: pieces of memory, or bytes kept inside.
+
+use crate::memory::{AccessError, Memory};
+use crate::transmit::{Piece, PieceWriter};
+use crate::work::{Payload, Sge};
+
+/// Inline bytes up to this length need no memory of their own.
+const SHORT_INLINE: usize = 47;
+
+/// A payload as a work queue entry keeps it. Only lists of several pieces and long inline payloads
+/// take memory of their own, while posting.
+#[derive(Clone, Debug)]
+pub(crate) enum Stored {
+    None,
+    One(Sge),
+    Many(Box<[Sge]>),
+    Short { bytes: u8, data: [u8; SHORT_INLINE] },
+    Long(Box<[u8]>),
+}
+
+impl Stored {
+    pub(crate) fn new(payload: Payload<'_>) -> Stored {
+        match payload {
+            Payload::Sges(sges) => Stored::from_sges(sges),
+            Payload::Inline(data) if data.len() <= SHORT_INLINE => {
+                let mut short = [0; SHORT_INLINE];
+                short[..data.len()].copy_from_slice(data);
+                Stored::Short {
+                    bytes: data.len() as u8,
+                    data: short,
+                }
+            }
+            Payload::Inline(data) => Stored::Long(data.into()),
+        }
+    }
+
+    pub(crate) fn from_sges(sges: &[Sge]) -> Stored {
+        match sges {
+            [] => Stored::None,
+            [one] => Stored::One(*one),
+            many => Stored::Many(many.into()),
+        }
+    }
+
+    fn sges(&self) -> &[Sge] {
+        match self {
+            Stored::One(sge) => std::slice::from_ref(sge),
+            Stored::Many(sges) => sges,
+            Stored::None | Stored::Short { .. } | Stored::Long(_) => &[],
+        }
+    }
+
+    fn inline(&self) -> Option<&[u8]> {
+        match self {
+            Stored::Short { bytes, data } => Some(&data[..usize::from(*bytes)]),
+            Stored::Long(data) => Some(data),
+            Stored::None | Stored::One(_) | Stored::Many(_) => None,
+        }
+    }
+
+    /// Length in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self.inline() {
+            Some(data) => data.len() as u64,
+            None => self.sges().iter().map(|sge| u64::from(sge.bytes)).sum(),
+        }
+    }
+
+    /// Adds the bytes from `offset` on to a packet. They are there: the caller cut the message.
+    pub(crate) fn gather(&self, offset: u64, bytes: u64, out: &mut PieceWriter<'_>) {
+        if let Some(data) = self.inline() {
+            out.copy(&data[offset as usize..(offset + bytes) as usize]);
+            return;
+        }
+        for_each_part(self.sges(), offset, bytes, |sge, skip, part, _| {
+            out.piece(Piece::Local {
+                lkey: sge.lkey,
+                addr: sge.addr.wrapping_add(skip),
+                bytes: part as u32,
+            });
+            Ok(())
+        })
+        .unwrap_or_default();
+    }
+
+    /// Puts received bytes at `offset`. The caller has checked that they fit.
+    pub(crate) fn scatter(
+        &self,
+        offset: u64,
+        data: &[u8],
+        memory: &mut dyn Memory,
+    ) -> Result<(), AccessError> {
+        for_each_part(
+            self.sges(),
+            offset,
+            data.len() as u64,
+            |sge, skip, part, at| {
+                let piece = &data[at as usize..(at + part) as usize];
+                memory.write_local(sge.lkey, sge.addr.wrapping_add(skip), piece)
+            },
+        )
+    }
+}
+
+/// Calls `each(element, bytes to skip in it, bytes in it, bytes before)` for every part of a range.
+fn for_each_part(
+    sges: &[Sge],
+    offset: u64,
+    bytes: u64,
+    mut each: impl FnMut(&Sge, u64, u64, u64) -> Result<(), AccessError>,
+) -> Result<(), AccessError> {
+    let (mut skip, mut done) = (offset, 0);
+    for sge in sges {
+        let length = u64::from(sge.bytes);
+        if skip >= length {
+            skip -= length;
+            continue;
+        }
+        let part = (length - skip).min(bytes - done);
+        if part == 0 {
+            break;
+        }
+        each(sge, skip, part, done)?;
+        done += part;
+        skip = 0;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(sges: &[Sge], offset: u64, bytes: u64) -> Vec<(u32, u64, u64, u64)> {
+        let mut found = Vec::new();
+        let result = for_each_part(sges, offset, bytes, |sge, skip, part, at| {
+            found.push((sge.lkey, skip, part, at));
+            Ok(())
+        });
+        assert!(result.is_ok());
+        found
+    }
+
+    #[test]
+    fn a_range_is_found_across_elements_and_empty_ones() {
+        let sge = |lkey, bytes| Sge {
+            addr: 0,
+            bytes,
+            lkey,
+        };
+        let sges = [sge(1, 10), sge(2, 0), sge(3, 5), sge(4, 100)];
+        assert_eq!(parts(&sges, 0, 10), [(1, 0, 10, 0)]);
+        assert_eq!(parts(&sges, 9, 3), [(1, 9, 1, 0), (3, 0, 2, 1)]);
+        assert_eq!(parts(&sges, 12, 20), [(3, 2, 3, 0), (4, 0, 17, 3)]);
+        assert_eq!(parts(&sges, 115, 0), []);
+    }
+}

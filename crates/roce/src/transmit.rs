@@ -1,0 +1,220 @@
+//! What a queue pair wants sent: headers inline, payload by reference.
+//!
+//! The driver owns a [`TransmitBatch`] and uses it for all queue pairs in turn. A packet has its
+//! encoded headers, and says where its payload lies: in local memory of a send request, in memory
+//! that the peer reads, or in the batch itself. The driver gathers it with the headers, the pad and
+//! the ICRC into one datagram; nothing was copied before.
+
+use crate::wire::{Headers, ICRC_BYTES, MAX_HEADER_BYTES};
+use std::ops::Range;
+
+/// Where a piece of a payload lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// In local memory of a send request, which stays posted.
+    Local {
+        /// Key of the region.
+        lkey: u32,
+        /// First byte.
+        addr: u64,
+        /// Bytes.
+        bytes: u32,
+    },
+    /// In memory that the peer reads. [`crate::Memory::check_remote`] allowed it just now.
+    Remote {
+        /// Key of the region.
+        rkey: u32,
+        /// First byte.
+        va: u64,
+        /// Bytes.
+        bytes: u32,
+    },
+    /// In the batch: see [`TransmitBatch::bytes`].
+    Batch {
+        /// First byte.
+        start: u32,
+        /// Bytes.
+        bytes: u32,
+    },
+}
+
+impl Piece {
+    /// Length in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u32 {
+        match *self {
+            Piece::Local { bytes, .. }
+            | Piece::Remote { bytes, .. }
+            | Piece::Batch { bytes, .. } => bytes,
+        }
+    }
+}
+
+/// One packet to send.
+#[derive(Clone, Debug)]
+pub struct OutPacket {
+    header: [u8; MAX_HEADER_BYTES],
+    header_bytes: u8,
+    pad: u8,
+    payload_bytes: u16,
+    pieces: Range<u32>,
+}
+
+impl OutPacket {
+    /// The encoded headers, from the BTH to the last extension header.
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        &self.header[..usize::from(self.header_bytes)]
+    }
+
+    /// Bytes of payload, without pad.
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
+        usize::from(self.payload_bytes)
+    }
+
+    /// Zero bytes that follow the payload, 0 to 3.
+    #[must_use]
+    pub fn pad_bytes(&self) -> usize {
+        usize::from(self.pad)
+    }
+
+    /// Length of the UDP payload: headers, payload, pad and ICRC.
+    #[must_use]
+    pub fn udp_bytes(&self) -> usize {
+        self.header().len() + self.payload_bytes() + self.pad_bytes() + ICRC_BYTES
+    }
+}
+
+/// Packets to one peer, owned by the driver and used again and again.
+#[derive(Debug, Default)]
+pub struct TransmitBatch {
+    packets: Vec<OutPacket>,
+    pieces: Vec<Piece>,
+    bytes: Vec<u8>,
+    max_packets: usize,
+    pub(crate) destination: Option<u64>,
+}
+
+impl TransmitBatch {
+    /// An empty batch for at most this many packets.
+    #[must_use]
+    pub fn new(max_packets: usize) -> TransmitBatch {
+        TransmitBatch {
+            packets: Vec::with_capacity(max_packets),
+            pieces: Vec::with_capacity(max_packets),
+            bytes: Vec::new(),
+            max_packets,
+            destination: None,
+        }
+    }
+
+    /// Empties the batch and keeps its memory.
+    pub fn clear(&mut self) {
+        self.packets.clear();
+        self.pieces.clear();
+        self.bytes.clear();
+        self.destination = None;
+    }
+
+    /// The packets, in the order in which they must leave.
+    #[must_use]
+    pub fn packets(&self) -> &[OutPacket] {
+        &self.packets
+    }
+
+    /// Where the payload of a packet of this batch lies, in order.
+    #[must_use]
+    pub fn pieces(&self, packet: &OutPacket) -> &[Piece] {
+        &self.pieces[packet.pieces.start as usize..packet.pieces.end as usize]
+    }
+
+    /// The bytes of a [`Piece::Batch`].
+    #[must_use]
+    pub fn bytes(&self, start: u32, bytes: u32) -> &[u8] {
+        &self.bytes[start as usize..(start + bytes) as usize]
+    }
+
+    /// The [`crate::Destination::address`] of these datagrams; none on RC and UC, which have one
+    /// peer.
+    #[must_use]
+    pub fn destination(&self) -> Option<u64> {
+        self.destination
+    }
+
+    /// Packets that fit together.
+    #[must_use]
+    pub fn max_packets(&self) -> usize {
+        self.max_packets
+    }
+
+    /// Whether no further packet fits.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.packets.len() >= self.max_packets
+    }
+
+    /// How many packets from `first` on may go out as one UDP GSO send: all of one size but the
+    /// last, which may be shorter; at most `max_segments` and `max_bytes` together. At least 1.
+    #[must_use]
+    pub fn gso_run(&self, first: usize, max_segments: usize, max_bytes: usize) -> usize {
+        let size = self.packets[first].udp_bytes();
+        let limit = max_segments.min(max_bytes / size.max(1)).max(1);
+        let rest = self.packets[first..].iter().take(limit);
+        let equal = rest.take_while(|packet| packet.udp_bytes() == size).count();
+        let tail = self.packets.get(first + equal);
+        match tail {
+            Some(last) if equal < limit && last.udp_bytes() < size => equal + 1,
+            _ => equal,
+        }
+    }
+
+    /// Adds a packet whose payload is put together by `pieces`.
+    pub(crate) fn push(
+        &mut self,
+        headers: &Headers,
+        pieces: impl FnOnce(&mut PieceWriter<'_>),
+    ) -> usize {
+        let first = self.pieces.len();
+        pieces(&mut PieceWriter { batch: self });
+        let payload: u32 = self.pieces[first..].iter().map(Piece::bytes).sum();
+        self.finish(headers, first, payload)
+    }
+
+    fn finish(&mut self, headers: &Headers, first_piece: usize, payload: u32) -> usize {
+        let mut header = [0; MAX_HEADER_BYTES];
+        let header_bytes = headers.encode(&mut header);
+        let packet = OutPacket {
+            header,
+            header_bytes: header_bytes as u8,
+            pad: headers.bth.pad,
+            payload_bytes: payload as u16,
+            pieces: first_piece as u32..self.pieces.len() as u32,
+        };
+        let udp_bytes = packet.udp_bytes();
+        self.packets.push(packet);
+        udp_bytes
+    }
+}
+
+/// Adds the payload of one packet to a batch.
+pub(crate) struct PieceWriter<'a> {
+    batch: &'a mut TransmitBatch,
+}
+
+impl PieceWriter<'_> {
+    pub(crate) fn piece(&mut self, piece: Piece) {
+        if piece.bytes() > 0 {
+            self.batch.pieces.push(piece);
+        }
+    }
+
+    pub(crate) fn copy(&mut self, data: &[u8]) {
+        let start = self.batch.bytes.len() as u32;
+        self.batch.bytes.extend_from_slice(data);
+        self.piece(Piece::Batch {
+            start,
+            bytes: data.len() as u32,
+        });
+    }
+}

@@ -1,0 +1,71 @@
+//! The receiving half of UD (IBTA volume 1, 9.8.3): each packet is a message from anybody.
+
+use crate::GRH_BYTES;
+use crate::completion::{Source, Success, WcOpcode, WcStatus};
+use crate::config::{InitAttr, RtrAttr};
+use crate::qp::{Arrival, Env};
+use crate::responder::receives::{ReceiveError, Receives};
+use crate::wire::Deth;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct DatagramReceiver {
+    mtu: usize,
+    qkey: u32,
+    receives: Receives,
+}
+
+impl DatagramReceiver {
+    pub(crate) fn connect(&mut self, attr: &RtrAttr, access: &InitAttr) {
+        self.mtu = attr.path_mtu.bytes();
+        self.qkey = access.qkey;
+    }
+
+    pub(crate) fn receives(&self) -> &Receives {
+        &self.receives
+    }
+
+    pub(crate) fn receives_mut(&mut self) -> &mut Receives {
+        &mut self.receives
+    }
+
+    pub(crate) fn handle(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) {
+        let Some(deth) = arrival.headers.deth.filter(|deth| deth.qkey == self.qkey) else {
+            env.counters.dropped += 1;
+            return;
+        };
+        if self.receives.is_empty() || arrival.payload.len() > self.mtu {
+            env.counters.messages_dropped += 1;
+            return;
+        }
+        let result = self.fill(arrival, env);
+        let result = result.map(|()| self.success(arrival, &deth));
+        if result.is_err() {
+            env.counters.messages_dropped += 1;
+        }
+        env.counters.bytes_received += arrival.payload.len() as u64;
+        self.receives.complete(result, env.completions);
+    }
+
+    fn fill(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) -> Result<(), WcStatus> {
+        let header = match arrival.grh {
+            Some(grh) => self.receives.fill(grh, env.memory),
+            None => self.receives.skip(GRH_BYTES as u64),
+        };
+        header
+            .and_then(|()| self.receives.fill(arrival.payload, env.memory))
+            .map_err(ReceiveError::status)
+    }
+
+    fn success(&self, arrival: &Arrival<'_>, deth: &Deth) -> Success {
+        Success {
+            imm: arrival.headers.imm,
+            solicited: arrival.headers.bth.solicited,
+            source: Some(Source {
+                address: arrival.source,
+                qpn: deth.src_qpn,
+            }),
+            ..Success::sent(WcOpcode::Recv, self.receives.filled())
+        }
+    }
+}

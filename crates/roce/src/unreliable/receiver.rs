@@ -1,0 +1,178 @@
+//! The receiving half of UC (IBTA volume 1, 9.8.2): messages that lack a packet are dropped.
+
+use crate::Psn;
+use crate::completion::{Success, WcOpcode, WcStatus};
+use crate::config::{InitAttr, RtrAttr};
+use crate::memory::RemoteAccess;
+use crate::qp::{Arrival, Env};
+use crate::responder::message::{Message, Write, length_fits};
+use crate::responder::receives::{ReceiveError, Receives};
+use crate::wire::{Headers, PathMtu};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct UnreliableReceiver {
+    mtu: usize,
+    access: InitAttr,
+    expected: Psn,
+    message: Message,
+    receives: Receives,
+}
+
+impl Default for UnreliableReceiver {
+    fn default() -> UnreliableReceiver {
+        UnreliableReceiver {
+            mtu: PathMtu::Mtu1024.bytes(),
+            access: InitAttr::default(),
+            expected: Psn::default(),
+            message: Message::None,
+            receives: Receives::default(),
+        }
+    }
+}
+
+/// The message cannot be taken and is dropped.
+struct Dropped;
+
+impl UnreliableReceiver {
+    pub(crate) fn connect(&mut self, attr: &RtrAttr, access: &InitAttr) {
+        self.mtu = attr.path_mtu.bytes();
+        self.access = *access;
+        self.expected = attr.rq_psn;
+    }
+
+    pub(crate) fn receives(&self) -> &Receives {
+        &self.receives
+    }
+
+    pub(crate) fn receives_mut(&mut self) -> &mut Receives {
+        &mut self.receives
+    }
+
+    pub(crate) fn handle(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) {
+        let headers = arrival.headers;
+        let psn = headers.bth.psn;
+        if psn != self.expected {
+            self.give_up(env);
+        }
+        self.expected = psn.next();
+        if headers.bth.opcode.starts_message() {
+            self.give_up(env);
+        } else if !self.message.admits(headers.bth.opcode) {
+            // The rest of a message that was given up already.
+            return;
+        }
+        if self.execute(headers, arrival.payload, env).is_err() {
+            env.counters.messages_dropped += 1;
+            self.message = Message::None;
+            self.receives.rewind();
+        }
+    }
+
+    /// The message under way lacks a packet.
+    fn give_up(&mut self, env: &mut Env<'_>) {
+        if self.message != Message::None {
+            env.counters.messages_dropped += 1;
+            self.message = Message::None;
+            self.receives.rewind();
+        }
+    }
+
+    fn execute(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        env: &mut Env<'_>,
+    ) -> Result<(), Dropped> {
+        let opcode = headers.bth.opcode;
+        if !length_fits(opcode, payload.len(), self.mtu) {
+            return Err(Dropped);
+        }
+        let bytes = if opcode.is_send() {
+            self.send(payload, env)?
+        } else {
+            self.write(headers, payload, env)?
+        };
+        env.counters.bytes_received += payload.len() as u64;
+        if !opcode.ends_message() {
+            return Ok(());
+        }
+        self.message = Message::None;
+        if opcode.is_send() || opcode.has_imm() {
+            self.complete(headers, bytes, env)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, payload: &[u8], env: &mut Env<'_>) -> Result<u64, Dropped> {
+        if self.receives.is_empty() {
+            return Err(Dropped);
+        }
+        self.message = Message::Send;
+        match self.receives.fill(payload, env.memory) {
+            Ok(()) => Ok(self.receives.filled()),
+            Err(ReceiveError::TooLong) => Err(Dropped),
+            Err(ReceiveError::Memory) => {
+                let status = WcStatus::LocalProtection;
+                self.receives.complete(Err(status), env.completions);
+                Err(Dropped)
+            }
+        }
+    }
+
+    fn write(
+        &mut self,
+        headers: &Headers,
+        payload: &[u8],
+        env: &mut Env<'_>,
+    ) -> Result<u64, Dropped> {
+        let mut write = match (self.message, headers.reth) {
+            (Message::Write(write), _) => write,
+            (Message::None | Message::Send, Some(reth)) => Write::begin(reth),
+            (Message::None | Message::Send, None) => return Err(Dropped),
+        };
+        let bytes = payload.len() as u32;
+        let is_short = headers.bth.opcode.ends_message() && bytes != write.left;
+        if !self.access.remote_write || bytes > write.left || is_short {
+            return Err(Dropped);
+        }
+        if headers.bth.opcode.is_first() {
+            let total = u64::from(write.total);
+            let checked = env
+                .memory
+                .check_remote(RemoteAccess::Write, write.rkey, write.va, total);
+            checked.map_err(|_| Dropped)?;
+        }
+        if bytes > 0 {
+            let placed = env.memory.write_remote(write.rkey, write.va, payload);
+            placed.map_err(|_| Dropped)?;
+        }
+        write.va = write.va.wrapping_add(u64::from(bytes));
+        write.left -= bytes;
+        self.message = Message::Write(write);
+        Ok(u64::from(write.total))
+    }
+
+    fn complete(
+        &mut self,
+        headers: &Headers,
+        bytes: u64,
+        env: &mut Env<'_>,
+    ) -> Result<(), Dropped> {
+        if self.receives.is_empty() {
+            return Err(Dropped);
+        }
+        let opcode = if headers.bth.opcode.is_send() {
+            WcOpcode::Recv
+        } else {
+            WcOpcode::RecvWriteImm
+        };
+        let success = Success {
+            imm: headers.imm,
+            solicited: headers.bth.solicited,
+            ..Success::sent(opcode, bytes)
+        };
+        self.receives.complete(Ok(success), env.completions);
+        Ok(())
+    }
+}
