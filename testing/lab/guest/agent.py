@@ -235,17 +235,16 @@ class Agent:
         for port, options in ((TO_GUEST, to_guest), (FROM_GUEST, from_guest)):
             subprocess.run(['tc', 'qdisc', 'del', 'dev', port, 'root'], capture_output=True, check=False)
             if options:
-                run(['tc', 'qdisc', 'add', 'dev', port, 'root', 'netem', *options.split()], '')
+                # Two bands: the filter rules put RoCE into the second, class 1:2.
+                run(['tc', 'qdisc', 'add', 'dev', port, 'root', 'handle', '1:', 'prio', 'bands', '2',
+                     'priomap', *['0'] * 16], '')
+                run(['tc', 'qdisc', 'add', 'dev', port, 'parent', '1:2', 'netem', *options.split()], '')
 
     def lost(self):
         """Packets that the filter dropped, by its counter `lost`, and netem, for each direction."""
         listed = json.loads(run(['nft', '-j', 'list', 'counters'], ''))['nftables']
         chosen = sum(entry['counter']['packets'] for entry in listed if 'counter' in entry)
-        drops = {}
-        for port in (TO_GUEST, FROM_GUEST):
-            (qdisc,) = json.loads(run(['tc', '-s', '-j', 'qdisc', 'show', 'dev', port, 'root'], ''))
-            drops[port] = qdisc['drops']
-        return {'chosen': chosen, 'to_guest': drops[TO_GUEST], 'from_guest': drops[FROM_GUEST]}
+        return {'chosen': chosen, 'to_guest': dropped(TO_GUEST), 'from_guest': dropped(FROM_GUEST)}
 
     def log(self):
         """What the kernel has said, its last lines."""
@@ -255,6 +254,12 @@ class Agent:
 def completion(entry):
     names = ('wr_id', 'status', 'opcode', 'byte_len', 'imm_data', 'wc_flags', 'vendor_err')
     return {name: getattr(entry, name) for name in names}
+
+
+def dropped(port):
+    """Packets that the queue of this port has dropped."""
+    queues = json.loads(run(['tc', '-s', '-j', 'qdisc', 'show', 'dev', port], ''))
+    return sum(queue['drops'] for queue in queues if queue['kind'] == 'netem')
 
 
 def long_form(address):

@@ -5,6 +5,7 @@
 
 pub mod agent;
 pub mod cases;
+pub mod loss;
 pub mod peer;
 pub mod report;
 pub mod vm;

@@ -3,7 +3,7 @@
 mod reply;
 mod request;
 
-pub use reply::{Completion, Hello, Kind, MemoryKey, QpNumber, Status};
+pub use reply::{Completion, Hello, Kind, Lost, MemoryKey, QpNumber, Status};
 pub use request::{Access, Connect, Opcode, Send, Transport};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -213,12 +213,25 @@ impl Agent {
             .map(|reply| reply.counters)
     }
 
-    /// Replaces the guest's packet filter by `rules`, in the language of nft.
+    /// Replaces what the guest's switch does to packets. [`crate::loss`] makes the words.
     ///
     /// # Errors
     /// When the guest refuses, or is gone.
-    pub fn filter(&mut self, rules: &str) -> Result<()> {
-        self.call::<Nothing>(&Request::Filter { rules }).map(drop)
+    pub fn impair(&mut self, rules: &str, to_guest: &str, from_guest: &str) -> Result<()> {
+        let request = Request::Impair {
+            rules,
+            to_guest,
+            from_guest,
+        };
+        self.call::<Nothing>(&request).map(drop)
+    }
+
+    /// Packets that the guest's switch has dropped since it was told to.
+    ///
+    /// # Errors
+    /// When the guest refuses, or is gone.
+    pub fn lost(&mut self) -> Result<Lost> {
+        self.call(&Request::Lost)
     }
 
     /// The last lines that the guest's kernel has logged.

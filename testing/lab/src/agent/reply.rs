@@ -79,6 +79,17 @@ pub(super) struct Lines {
     pub(super) lines: Vec<String>,
 }
 
+/// Packets that the guest's switch has dropped.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Lost {
+    /// By rules for chosen packets.
+    pub chosen: u64,
+    /// By chance, on their way to the guest.
+    pub to_guest: u64,
+    /// By chance, on their way from the guest.
+    pub from_guest: u64,
+}
+
 /// A work completion of the guest.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Completion {

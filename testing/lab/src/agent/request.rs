@@ -210,9 +210,12 @@ pub(super) enum Request<'a> {
         length: usize,
     },
     Counters,
-    Filter {
+    Impair {
         rules: &'a str,
+        to_guest: &'a str,
+        from_guest: &'a str,
     },
+    Lost,
     Log,
     Destroy {
         objects: &'a [Handle],

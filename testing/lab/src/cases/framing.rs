@@ -1,6 +1,6 @@
 //! What the kernel takes for a packet, and what it drops without a word.
 
-use super::ByHand;
+use super::Collector;
 use crate::peer::rig::{Options, Rig, pattern};
 use crate::peer::wire::encode;
 use anyhow::{Result, ensure};
@@ -40,21 +40,21 @@ const FREE: &[Change<Headers>] = &[
 ];
 
 /// Adds the cases.
-pub fn add(cases: &mut ByHand<'_>) {
+pub fn add(cases: &mut Collector<'_>) {
     for (name, spoil) in SPOILS {
         let name = format!("framing/dropped: {name}");
-        cases.add(&name, Options::DEFAULT, |rig| dropped(rig, *spoil));
+        cases.by_hand(&name, Options::DEFAULT, |rig| dropped(rig, *spoil));
     }
     for (name, set) in FREE {
         let name = format!("framing/taken: {name}");
-        cases.add(&name, Options::DEFAULT, |rig| {
+        cases.by_hand(&name, Options::DEFAULT, |rig| {
             let mut headers = rig.request(Opcode::RcWriteOnly, 0, BYTES as u32);
             set(&mut headers);
             taken(rig, &headers)
         });
     }
     let mut add = |name, run: fn(&mut Rig<'_>) -> Result<()>| {
-        cases.add(name, Options::DEFAULT, run);
+        cases.by_hand(name, Options::DEFAULT, run);
     };
     add("framing/dropped: wrong ICRC", wrong_icrc);
     add("framing/dropped: damaged payload", damaged_payload);

@@ -1,13 +1,18 @@
 //! The cases: what the checklist of RoCEv2 rules says, tried against the kernel's stack.
 //!
 //! In the first three modules a case is the peer and speaks packet by packet: [`framing`],
-//! [`responder`] (the kernel answers) and [`requester`] (the kernel asks).
+//! [`responder`] (the kernel answers) and [`requester`] (the kernel asks). In the others, our queue
+//! pair is: [`ours`] (all operations), [`refusals`] (errors and waiting), [`losses`].
 
 pub mod framing;
+pub mod losses;
+pub mod ours;
+pub mod refusals;
 pub mod requester;
 pub mod responder;
 
 use crate::agent::Agent;
+use crate::peer::pair::{Ours, Pair};
 use crate::peer::rig::{Options, Rig};
 use crate::peer::wire::Wire;
 use crate::vm::network::IpVersion;
@@ -81,26 +86,29 @@ impl Case {
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for version in [IpVersion::V4, IpVersion::V6] {
-        let mut hand = ByHand {
+        let mut collector = Collector {
             version,
             cases: &mut cases,
         };
-        framing::add(&mut hand);
-        responder::add(&mut hand);
-        requester::add(&mut hand);
+        framing::add(&mut collector);
+        responder::add(&mut collector);
+        requester::add(&mut collector);
+        ours::add(&mut collector);
+        refusals::add(&mut collector);
+        losses::add(&mut collector);
     }
     cases
 }
 
-/// Collects cases that speak packet by packet over one version of IP.
-pub struct ByHand<'a> {
+/// Collects cases over one version of IP.
+pub struct Collector<'a> {
     version: IpVersion,
     cases: &'a mut Vec<Case>,
 }
 
-impl ByHand<'_> {
-    /// Adds a case on a queue pair with these options.
-    pub fn add(
+impl Collector<'_> {
+    /// Adds a case that speaks packet by packet with a queue pair of the guest.
+    pub fn by_hand(
         &mut self,
         name: &str,
         options: Options,
@@ -114,6 +122,25 @@ impl ByHand<'_> {
             let outcome = run(&mut rig);
             // What the case says comes first, also when the guest cannot clean up after it.
             let cleaned = rig.guest.destroy(rig.agent);
+            outcome.and(cleaned)
+        });
+        self.cases.push(case);
+    }
+
+    /// Adds a case of our queue pair and one of the guest.
+    pub fn pair(
+        &mut self,
+        name: &str,
+        ours: Ours,
+        run: impl Fn(&mut Pair<'_>) -> Result<()> + 'static,
+    ) {
+        let version = self.version;
+        let name = format!("{name}/{version}");
+        let case = Case::new(name, move |lab| {
+            let (agent, wire) = lab.ends(version);
+            let mut pair = Pair::connect(agent, wire, version, &ours)?;
+            let outcome = run(&mut pair);
+            let cleaned = pair.guest.destroy(pair.agent);
             outcome.and(cleaned)
         });
         self.cases.push(case);

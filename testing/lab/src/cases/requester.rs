@@ -1,6 +1,6 @@
 //! The kernel as requester: what it sends, and what it makes of answers that a case sends by hand.
 
-use super::ByHand;
+use super::Collector;
 use crate::agent::{Kind, Opcode as Work, Send, Status};
 use crate::peer::rig::{LIMIT, OUR_ADDR, OUR_RKEY, Options, Rig, pattern, same_bytes};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -72,13 +72,13 @@ const SINGLE: &[Single] = &[
 ];
 
 /// Adds the cases.
-pub fn add(cases: &mut ByHand<'_>) {
+pub fn add(cases: &mut Collector<'_>) {
     for (name, options, run) in SINGLE {
-        cases.add(&format!("requester/{name}"), *options, run);
+        cases.by_hand(&format!("requester/{name}"), *options, run);
     }
     for (name, code, status) in NAKS {
         let name = format!("requester/fails after NAK: {name}");
-        cases.add(&name, Options::DEFAULT, |rig| fails(rig, *code, *status));
+        cases.by_hand(&name, Options::DEFAULT, |rig| fails(rig, *code, *status));
     }
 }
 

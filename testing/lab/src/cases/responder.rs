@@ -1,6 +1,6 @@
 //! The kernel as responder: what it answers to requests that a case sends by hand.
 
-use super::ByHand;
+use super::Collector;
 use crate::agent::{Access, Kind, Status};
 use crate::peer::rig::{LIMIT, Options, Rig, pattern, same_bytes};
 use anyhow::{Context as _, Result, ensure};
@@ -166,13 +166,13 @@ const REFUSED: &[Refused] = &[
 ];
 
 /// Adds the cases.
-pub fn add(cases: &mut ByHand<'_>) {
+pub fn add(cases: &mut Collector<'_>) {
     for refused in REFUSED {
         let name = format!("responder/refuses: {}", refused.name);
-        cases.add(&name, refused.options, |rig| refuse(rig, refused));
+        cases.by_hand(&name, refused.options, |rig| refuse(rig, refused));
     }
     for (name, options, run) in SINGLE {
-        cases.add(&format!("responder/{name}"), *options, run);
+        cases.by_hand(&format!("responder/{name}"), *options, run);
     }
 }
 

@@ -6,6 +6,7 @@ use catchment_roce::wire::ip_id::Solver;
 use catchment_roce::wire::{
     Headers, MAX_HEADER_BYTES, NetHeader, Packet, ROCE_PORT, icrc, pad_bytes,
 };
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -53,6 +54,7 @@ impl Wire {
         let socket = bind((local, ROCE_PORT).into())?;
         sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE_BYTES)
             .context("cannot enlarge the receive buffer")?;
+        socket.set_nonblocking(true)?;
         if version == IpVersion::V6 {
             accept_zero_checksums(&socket)?;
         }
@@ -98,10 +100,15 @@ impl Wire {
     /// When the socket refuses.
     pub fn send_datagram(&self, transport: &[u8], icrc: u32) -> Result<()> {
         let datagram = [transport, &icrc.to_le_bytes()].concat();
-        self.socket
-            .send_to(&datagram, (self.remote, ROCE_PORT))
-            .context("cannot send")?;
-        Ok(())
+        loop {
+            match self.socket.send_to(&datagram, (self.remote, ROCE_PORT)) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    poll(&mut [PollFd::new(&self.socket, PollFlags::OUT)], None)?;
+                }
+                Err(error) => return Err(error).context("cannot send"),
+            }
+        }
     }
 
     /// Sends a packet from another UDP port than 4791.
@@ -159,16 +166,17 @@ impl Wire {
     }
 
     fn datagram(&mut self, end: Instant) -> Result<Option<(usize, SocketAddr)>> {
-        let left = end.saturating_duration_since(Instant::now());
-        // A limit of zero would stand for none.
-        self.socket
-            .set_read_timeout(Some(left.max(Duration::from_micros(1))))?;
-        match self.socket.recv_from(&mut self.buffer[..]) {
-            Ok(came) => Ok(Some(came)),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                Ok(None)
+        loop {
+            match self.socket.recv_from(&mut self.buffer[..]) {
+                Ok(came) => return Ok(Some(came)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error).context("cannot receive"),
             }
-            Err(error) => Err(error).context("cannot receive"),
+            let left = end.saturating_duration_since(Instant::now());
+            let mut waited_for = [PollFd::new(&self.socket, PollFlags::IN)];
+            if left.is_zero() || poll(&mut waited_for, Some(&left.try_into()?))? == 0 {
+                return Ok(None);
+            }
         }
     }
 

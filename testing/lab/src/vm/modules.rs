@@ -18,6 +18,7 @@ const WANTED: &[&str] = &[
     "crc32c_generic",
     "nf_tables",
     "nft_limit",
+    "sch_prio",
     "sch_netem",
     "bridge",
     "veth",
