@@ -194,15 +194,6 @@ const ANSWER: &[GuestRefused] = &[
         request: |send| with(send, Work::CompareSwap),
         outcome: Status::RemoteInvalidRequest,
     },
-    Refusal {
-        name: "misaligned atomic",
-        ours: Ours::DEFAULT,
-        request: |send| Send {
-            remote_addr: OUR_ADDR + 4,
-            ..with(send, Work::FetchAdd)
-        },
-        outcome: Status::RemoteInvalidRequest,
-    },
 ];
 
 /// Adds the cases.

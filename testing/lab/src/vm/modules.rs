@@ -17,6 +17,8 @@ const WANTED: &[&str] = &[
     "rdma_rxe",
     "crc32c_generic",
     "nf_tables",
+    "nft_meta_bridge",
+    "nft_objref",
     "nft_limit",
     "sch_prio",
     "sch_netem",
