@@ -13,11 +13,18 @@ struct Program {
     used_for: &'static str,
 }
 
-const PROGRAMS: &[Program] = &[Program {
-    name: "ffmpeg",
-    package: "ffmpeg",
-    used_for: "compressed clips as input",
-}];
+const PROGRAMS: &[Program] = &[
+    Program {
+        name: "ffmpeg",
+        package: "ffmpeg",
+        used_for: "compressed clips as input",
+    },
+    Program {
+        name: "tshark",
+        package: "tshark",
+        used_for: "a second reader of our packets",
+    },
+];
 
 /// Parts of the Rust toolchain: the subcommand of cargo, and what rustup calls it.
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];

@@ -14,7 +14,7 @@ use catchment_transfer::{
     RemoteRing, ReserveError, RingLayout, Sender, SenderOptions, WaitPolicy, Waiter, WriteBlock,
 };
 use catchment_verbs::{
-    Access, Context, Cq, Endpoint, Gid, Pd, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
+    Access, Context, Cq, Endpoint, Pd, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, atomic::Ordering};
@@ -53,11 +53,7 @@ struct Hello {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Address {
-    gid: String,
-    qpn: u32,
-    psn: u32,
-}
+struct Address(String);
 
 struct QueuePair {
     qp: Box<dyn Qp>,
@@ -247,20 +243,10 @@ impl QueuePair {
 
 impl Address {
     fn of(qp: &dyn Qp) -> Address {
-        let Endpoint { gid, qpn, psn } = qp.endpoint();
-        Address {
-            gid: gid.to_string(),
-            qpn,
-            psn,
-        }
+        Address(qp.endpoint().to_string())
     }
 
     fn endpoint(&self) -> Result<Endpoint> {
-        let gid: Gid = self.gid.parse().context("the peer's GID")?;
-        Ok(Endpoint {
-            gid,
-            qpn: self.qpn,
-            psn: self.psn,
-        })
+        self.0.parse().context("where the peer's queue pair is")
     }
 }

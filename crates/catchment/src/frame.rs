@@ -1,5 +1,5 @@
 //! A frame as a collector hands it out.
-use crate::collector::HeldBlock;
+use crate::collector::{HeldBlock, Staged};
 use catchment_verbs::mem::VolatileSlice;
 use std::{
     fmt, io,
@@ -30,6 +30,8 @@ pub(crate) enum FrameBytes {
     Assembled {
         bytes: Vec<u8>,
         last: Option<HeldBlock>,
+        /// Its share of the memory for such frames.
+        _staged: Option<Staged>,
     },
 }
 

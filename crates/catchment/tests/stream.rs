@@ -141,6 +141,47 @@ fn a_frame_larger_than_a_block_goes_over_several() {
 }
 
 #[test]
+fn large_frames_take_turns_when_there_is_memory_for_one() {
+    const FRAME_BYTES: usize = 400_000;
+    let log = Log::default();
+    let collector = collector("127.0.0.1:0")
+        .ring_bytes_total(FRAME_BYTES as u64 + 100_000)
+        .on_frame(logging(&log))
+        .start()
+        .unwrap();
+    let names: Vec<String> = (0..4).map(|i| format!("big{i}")).collect();
+    let mut builder = source(&collector).block_bytes(4096).blocks(16);
+    for name in &names {
+        builder = builder.device(DeviceSpec::new(name));
+    }
+    let source = builder.connect().unwrap();
+    std::thread::scope(|scope| {
+        for (i, name) in names.iter().enumerate() {
+            let mut device = source.device(name).unwrap();
+            scope.spawn(move || {
+                for number in 0..5 {
+                    let mut frame = device.frame(FRAME_BYTES).unwrap();
+                    frame.write_all(&bytes_of(i, number, FRAME_BYTES)).unwrap();
+                    frame.send().unwrap();
+                }
+            });
+        }
+    });
+    source.close(PATIENCE).unwrap();
+    collector.stop();
+    for (i, name) in names.iter().enumerate() {
+        assert_eq!(numbers(&log, name), (0..5).collect::<Vec<_>>());
+        let log = log.lock().unwrap();
+        for (_, number, bytes) in log.iter().filter(|(d, ..)| d == name) {
+            assert!(
+                *bytes == bytes_of(i, *number, FRAME_BYTES),
+                "{name} {number}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_collector_that_comes_back_gets_every_frame_once() {
     let out = tempfile::tempdir().unwrap();
     let start = |at: &str| {

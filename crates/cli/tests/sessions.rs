@@ -121,10 +121,19 @@ fn a_source_that_is_asked_to_end_delivers_what_it_has() {
 }
 
 #[test]
-fn a_device_that_may_not_wait_drops_and_counts() {
+fn a_device_that_may_not_wait_drops_its_newest_frames_and_counts() {
+    drop_while_the_collector_stands("drop-newest", "frames_dropped_newest");
+}
+
+#[test]
+fn a_device_that_wants_the_latest_drops_its_oldest_frames_and_counts() {
+    drop_while_the_collector_stands("drop-oldest", "frames_dropped_oldest");
+}
+
+fn drop_while_the_collector_stands(policy: &str, counter: &str) {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(dir.path());
-    let words = ["--rate", "500", "--policy", "drop-newest", "--seconds", "3"];
+    let words = ["--rate", "500", "--policy", policy, "--seconds", "3"];
     let source = source(&collector.address, "cam", &words);
     wait_for_frames(dir.path(), "cam", 5);
     signal(collector.id(), Signal::STOP);
@@ -132,7 +141,7 @@ fn a_device_that_may_not_wait_drops_and_counts() {
     std::thread::sleep(std::time::Duration::from_millis(500));
     signal(collector.id(), Signal::CONT);
     let sent = source.finish().expect(0).last_json();
-    let dropped = sent["frames_dropped_newest"].as_u64().unwrap();
+    let dropped = sent[counter].as_u64().unwrap();
     assert!(dropped > 0, "{sent:#}");
     let summary = collector.end();
     assert_eq!(summary["frames_lost"], 0, "{summary:#}");

@@ -510,6 +510,7 @@ impl Qp for ShmQp {
             gid: self.core.context.gid,
             qpn: self.core.qpn,
             psn: self.core.psn,
+            net: None,
         }
     }
 

@@ -31,7 +31,7 @@ pub enum Recovery {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteLayout {
     /// A train of WRITE ONLY packets, each with address and key: equal sizes, good for GSO. A WRITE
-    /// with immediate data stays classic: the peer's completion tells the length of its last message.
+    /// with immediate data is classic all the same: its receive completes with the whole length.
     Train,
     /// One message of FIRST, MIDDLE, LAST packets.
     Classic,

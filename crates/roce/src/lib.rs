@@ -10,6 +10,7 @@
 //!   completions and the next timeout come out.
 //! - [`Memory`]: what the driver does for it: check keys, move bytes.
 //! - [`TransmitBatch`]: packets to send, their payload by reference.
+//! - [`pcap`]: captures for Wireshark.
 //!
 //! A driver does this for each queue pair that something happened to:
 //!
@@ -43,6 +44,7 @@ mod config;
 mod counters;
 mod memory;
 mod pacing;
+pub mod pcap;
 pub mod psn;
 mod qp;
 mod recovery;

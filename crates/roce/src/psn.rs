@@ -57,3 +57,36 @@ impl fmt::Display for Psn {
         write!(f, "{}", self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_wrap_at_24_bits() {
+        assert_eq!(Psn::new(u32::MAX), Psn::new(0x00ff_ffff));
+        assert_eq!(Psn::new(0x00ff_ffff).next(), Psn::new(0));
+        assert_eq!(Psn::new(0).sub(1), Psn::new(0x00ff_ffff));
+        assert_eq!(Psn::new(0x00ff_fffe).add(5).value(), 3);
+    }
+
+    #[test]
+    fn half_the_numbers_are_ahead_and_half_behind() {
+        let zero = Psn::new(0);
+        assert_eq!(Psn::new(0x007f_ffff).distance_from(zero), 0x007f_ffff);
+        assert_eq!(Psn::new(0x0080_0000).distance_from(zero), -0x0080_0000);
+        assert_eq!(zero.distance_from(Psn::new(0x00ff_ffff)), 1);
+        assert_eq!(Psn::new(0x00ff_ffff).distance_from(zero), -1);
+    }
+
+    proptest! {
+        #[test]
+        fn the_distance_is_what_was_added(start: u32, ahead in 0_u32..1 << 23) {
+            let start = Psn::new(start);
+            prop_assert_eq!(start.add(ahead).distance_from(start), ahead as i32);
+            prop_assert_eq!(start.distance_from(start.add(ahead)), -(ahead as i32));
+            prop_assert_eq!(start.add(ahead).sub(ahead), start);
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! Every operation between two queue pairs, without loss and with every single packet lost.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
 mod pair;
 
 use catchment_roce::wire::{Opcode, Operation};

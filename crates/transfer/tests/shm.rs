@@ -8,7 +8,7 @@
 mod common;
 
 use catchment_transfer::{header::FLAG_CRC, layout::MIN_BLOCK_BYTES, *};
-use catchment_verbs::{Endpoint, Mr, Wake, mem::Region};
+use catchment_verbs::{Mr, Wake, mem::Region};
 use common::*;
 use std::{
     io::{BufRead, BufReader, Write},
@@ -428,27 +428,18 @@ fn collector_process() {
     let layout = RingLayout::new(4, 128).unwrap();
     let mut collector = side(1, 0, 1);
     let mr = ring_mr(&collector.pd, layout.total_bytes());
-    let Endpoint { gid, qpn, psn } = collector.qp.endpoint();
-    println!("ring {gid} {qpn} {psn} {} {}", mr.addr(), mr.rkey());
+    let end = collector.qp.endpoint();
+    println!("ring {end} {} {}", mr.addr(), mr.rkey());
     let receiver = Receiver::new(mr, layout, EPOCH, ReceiverOptions::default()).unwrap();
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
-    collector.go_up(endpoint(line.split_whitespace()));
+    collector.go_up(line.trim().parse().unwrap());
     println!("connected");
     drop(receive(&receiver));
     let _kept = receive(&receiver);
     println!("holding");
     loop {
         std::thread::park();
-    }
-}
-
-fn endpoint<'a>(mut words: impl Iterator<Item = &'a str>) -> Endpoint {
-    let mut word = || words.next().unwrap();
-    Endpoint {
-        gid: word().parse().unwrap(),
-        qpn: word().parse().unwrap(),
-        psn: word().parse().unwrap(),
     }
 }
 
@@ -471,14 +462,13 @@ fn sender_to_child(mode: Mode) -> (Sender, Child, impl FnMut(&str) -> String) {
     let line = expect("ring ");
     let words: Vec<&str> = line.split_whitespace().collect();
     let mut source = side(64, 0, 16);
-    let Endpoint { gid, qpn, psn } = source.qp.endpoint();
     let mut stdin = child.stdin.take().unwrap();
-    writeln!(stdin, "{gid} {qpn} {psn}").unwrap();
+    writeln!(stdin, "{}", source.qp.endpoint()).unwrap();
     expect("connected");
-    source.go_up(endpoint(words[1..4].iter().copied()));
+    source.go_up(words[1].parse().unwrap());
     let remote = RemoteRing {
-        addr: words[4].parse().unwrap(),
-        rkey: words[5].parse().unwrap(),
+        addr: words[2].parse().unwrap(),
+        rkey: words[3].parse().unwrap(),
         layout: RingLayout::new(4, 128).unwrap(),
     };
     let sender = make_sender(source, remote, mode, SenderOptions::default()).unwrap();

@@ -31,6 +31,9 @@ pub use caps::{Access, Caps, DeviceInfo};
 pub use completion::{Completion, Failure, Success, WcOpcode, WcStatus};
 pub use error::{CqError, ModifyError, PostError, PostFailure, RemoteMapError, VerbsError};
 pub use object::{AsyncEvent, CompletionChannel, Context, Cq, Mr, Pd, Provider, Qp, QpInit};
-pub use state::{Endpoint, Gid, GidParseError, QpState, QpTransition, RtrAttr, RtsAttr};
+pub use state::{
+    Endpoint, EndpointParseError, Gid, GidParseError, NetEnd, QpState, QpTransition, RtrAttr,
+    RtsAttr,
+};
 pub use watch::{RemoteBell, RemoteWindow, Wake, Watch};
 pub use work::{Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge};

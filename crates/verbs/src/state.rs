@@ -171,6 +171,62 @@ pub struct Endpoint {
     pub qpn: u32,
     /// First packet sequence number that this side sends, 24 bits.
     pub psn: u32,
+    /// What this side takes from the network; `None` where the provider has no packets.
+    pub net: Option<NetEnd>,
+}
+
+/// One end of a path over a network. Each side tells the other its own; what both can is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NetEnd {
+    /// UDP port where it listens. RNICs know only 4791.
+    pub udp_port: u16,
+    /// Largest path MTU that it takes, in bytes: 256, 512, 1024, 2048 or 4096.
+    pub path_mtu: u32,
+    /// What it can beyond the standard, one bit each, as its provider documents. 0 for an RNIC.
+    pub extensions: u32,
+}
+
+impl fmt::Display for Endpoint {
+    /// `GID/QPN/PSN`, and `/PORT/MTU/EXTENSIONS` where there is a network.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.gid, self.qpn, self.psn)?;
+        match self.net {
+            None => Ok(()),
+            Some(net) => write!(f, "/{}/{}/{}", net.udp_port, net.path_mtu, net.extensions),
+        }
+    }
+}
+
+/// Text that is not an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an endpoint: GID/QPN/PSN or GID/QPN/PSN/PORT/MTU/EXTENSIONS is needed")]
+pub struct EndpointParseError(pub String);
+
+impl FromStr for Endpoint {
+    type Err = EndpointParseError;
+
+    fn from_str(text: &str) -> Result<Endpoint, EndpointParseError> {
+        parse_endpoint(text).ok_or_else(|| EndpointParseError(text.chars().take(128).collect()))
+    }
+}
+
+fn parse_endpoint(text: &str) -> Option<Endpoint> {
+    let fields: Vec<&str> = text.split('/').collect();
+    let net = match fields[..] {
+        [_, _, _] => None,
+        [_, _, _, port, mtu, extensions] => Some(NetEnd {
+            udp_port: port.parse().ok()?,
+            path_mtu: mtu.parse().ok()?,
+            extensions: extensions.parse().ok()?,
+        }),
+        _ => return None,
+    };
+    Some(Endpoint {
+        gid: fields[0].parse().ok()?,
+        qpn: fields[1].parse().ok()?,
+        psn: fields[2].parse().ok()?,
+        net,
+    })
 }
 
 #[cfg(test)]
@@ -221,6 +277,30 @@ mod tests {
             "zz800001020304050607080910111213",
         ] {
             assert!(bad.parse::<Gid>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_reads_back_what_it_prints() {
+        let gid = Gid([7; 16]);
+        let net = NetEnd {
+            udp_port: 4791,
+            path_mtu: 4096,
+            extensions: 1,
+        };
+        for net in [None, Some(net)] {
+            let (qpn, psn) = (17, 0x00ff_ffff);
+            let end = Endpoint { gid, qpn, psn, net };
+            assert_eq!(end.to_string().parse(), Ok(end));
+        }
+        for bad in [
+            "",
+            "1/2",
+            "07070707070707070707070707070707/1",
+            "a/1/2/3",
+            "////",
+        ] {
+            assert!(bad.parse::<Endpoint>().is_err(), "{bad}");
         }
     }
 }

@@ -128,23 +128,16 @@ struct Card {
 impl Card {
     fn of(side: &Side) -> String {
         let (end, memory) = (side.qp.endpoint(), side.remote(0));
-        format!(
-            "{} {} {} {} {}",
-            end.gid, end.qpn, end.psn, memory.addr, memory.rkey
-        )
+        format!("{end} {} {}", memory.addr, memory.rkey)
     }
 
     fn read(text: &str) -> Card {
         let fields: Vec<&str> = text.split(' ').collect();
         Card {
-            end: Endpoint {
-                gid: fields[0].parse().unwrap(),
-                qpn: fields[1].parse().unwrap(),
-                psn: fields[2].parse().unwrap(),
-            },
+            end: fields[0].parse().unwrap(),
             memory: RemoteAddr {
-                addr: fields[3].parse().unwrap(),
-                rkey: fields[4].parse().unwrap(),
+                addr: fields[1].parse().unwrap(),
+                rkey: fields[2].parse().unwrap(),
             },
         }
     }

@@ -256,6 +256,7 @@ pub fn an_unknown_peer_is_an_error_and_not_a_hang(bench: &Bench) {
         gid: Gid([0x5a; 16]),
         qpn: 77,
         psn: 0,
+        net: bench.side(&Options::default()).qp.endpoint().net,
     };
     a.init(&Options::default());
     let start = Instant::now();

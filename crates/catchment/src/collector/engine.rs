@@ -3,6 +3,7 @@ use super::{
     CollectorError,
     device::{Device, Devices},
     ring::{Ring, RingBudget},
+    staging::Staging,
     workers::Queue,
 };
 use crate::{
@@ -38,6 +39,8 @@ pub(super) struct Engine {
     pub(super) ring_bytes_max: u64,
     /// For the rings of all sources together.
     pub(super) rings: RingBudget,
+    /// For frames over several blocks, of all sources together.
+    pub(super) staging: Arc<Staging>,
     pub(super) devices: Devices,
     pub(super) queue: Arc<Queue>,
     pub(super) metrics: Arc<CollectorMetrics>,

@@ -12,6 +12,7 @@ mod engine;
 mod intake;
 mod ring;
 mod session;
+mod staging;
 mod stream;
 mod workers;
 
@@ -34,6 +35,7 @@ use catchment_verbs::{Context, ModifyError, Provider, VerbsError};
 use device::Devices;
 use engine::{Engine, Sessions};
 use ring::RingBudget;
+pub(crate) use staging::Staged;
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex},
@@ -130,7 +132,8 @@ impl CollectorBuilder {
     }
 
     /// Most memory for the rings of all sources together; a source that would need more is refused
-    /// and tries again. By default half of the host's memory.
+    /// and tries again. As much again for frames that go over several blocks; a device that would
+    /// need more waits. By default half of the host's memory.
     #[must_use]
     pub fn ring_bytes_total(self, bytes: u64) -> CollectorBuilder {
         CollectorBuilder {
@@ -173,6 +176,7 @@ impl CollectorBuilder {
             lease: self.lease,
             ring_bytes_max: self.ring_bytes_max,
             rings: RingBudget::new(self.ring_bytes_total),
+            staging: staging::Staging::new(self.ring_bytes_total),
             devices: Devices::new(self.sink, metrics.clone()),
             queue: workers.queue().clone(),
             metrics,

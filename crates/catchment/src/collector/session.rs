@@ -265,7 +265,7 @@ impl Session {
             receiver,
             streams: devices
                 .into_iter()
-                .map(|d| Arc::new(Stream::new(d)))
+                .map(|d| Arc::new(Stream::new(d, self.engine.staging.clone())))
                 .collect(),
         });
         self.hello = Some(hello);

@@ -2,7 +2,11 @@
 //!
 //! The receiving thread of the session pushes blocks; a worker of [`super::workers`] pops them. A
 //! stream is in the hands of one worker at a time, which is what keeps its frames in order.
-use super::{block::HeldBlock, device::Device};
+use super::{
+    block::HeldBlock,
+    device::Device,
+    staging::{Staged, Staging},
+};
 use crate::{
     Frame,
     frame::{FrameBytes, now_unix_ns},
@@ -30,6 +34,7 @@ pub(super) enum Turn {
 
 pub(super) struct Stream {
     device: Arc<Device>,
+    staging: Arc<Staging>,
     blocks: SegQueue<HeldBlock>,
     /// Blocks pushed and not yet with the sink.
     waiting: AtomicU64,
@@ -44,6 +49,8 @@ pub(super) struct Stream {
 #[derive(Default)]
 struct Assembly {
     partial: Option<Partial>,
+    /// The first block of a frame for which there is no memory yet.
+    held: Option<HeldBlock>,
     rejected: Option<Frame>,
 }
 
@@ -53,12 +60,14 @@ struct Partial {
     /// Whether all its blocks had a checksum.
     verified: bool,
     bytes: Vec<u8>,
+    staged: Staged,
 }
 
 impl Stream {
-    pub(super) fn new(device: Arc<Device>) -> Stream {
+    pub(super) fn new(device: Arc<Device>, staging: Arc<Staging>) -> Stream {
         Stream {
             device,
+            staging,
             blocks: SegQueue::new(),
             waiting: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
@@ -115,7 +124,11 @@ impl Stream {
         let rejected = assembly.rejected.take();
         let mut given_up = usize::from(rejected.is_some());
         rejected.into_iter().for_each(Frame::abandon);
-        while let Some(block) = self.blocks.pop() {
+        let held = assembly.held.take();
+        for block in held
+            .into_iter()
+            .chain(std::iter::from_fn(|| self.blocks.pop()))
+        {
             block.abandon();
             given_up += 1;
         }
@@ -136,28 +149,34 @@ impl Stream {
         if let Some(frame) = assembly.rejected.take() {
             return self.offer(assembly, frame);
         }
-        let Some(block) = self.blocks.pop() else {
+        let held = assembly.held.take();
+        let was_held = held.is_some();
+        let Some(block) = held.or_else(|| self.blocks.pop()) else {
             return Step::Empty;
         };
-        if !self.device.verify(&block) {
+        if !was_held && !self.device.verify(&block) {
             assembly.partial = None;
             self.done();
             return Step::Done;
         }
         match self.assemble(assembly, block) {
-            Some(frame) => self.offer(assembly, frame),
-            None => {
+            Assembled::Frame(frame) => self.offer(assembly, frame),
+            Assembled::NoMemory(block) => {
+                assembly.held = Some(block);
+                Step::Stalled
+            }
+            Assembled::Nothing => {
                 self.done();
                 Step::Done
             }
         }
     }
 
-    /// A whole frame, if the block completes one.
+    /// Puts a block to the frame that it is of.
     ///
     /// The last block of a frame is kept with it, so that the source sees it released only when
     /// the sink has the frame: until then the source can send the frame again.
-    fn assemble(&self, assembly: &mut Assembly, block: HeldBlock) -> Option<Frame> {
+    fn assemble(&self, assembly: &mut Assembly, block: HeldBlock) -> Assembled {
         let header = *block.header();
         let checked = header.crc().is_some();
         let frame = |verified, bytes| Frame {
@@ -169,34 +188,46 @@ impl Stream {
         };
         if header.frame_bytes == u64::from(header.payload_bytes) {
             assembly.partial = None;
-            return Some(frame(checked, FrameBytes::Block(block)));
+            return Assembled::Frame(frame(checked, FrameBytes::Block(block)));
         }
         if header.frame_offset == 0 {
+            // One that never became whole gives its room back first.
+            assembly.partial = None;
+            let Some(staged) = self.staging.reserve(header.frame_bytes) else {
+                return Assembled::NoMemory(block);
+            };
             assembly.partial = Some(Partial {
                 packet_number: header.packet_number,
                 verified: true,
                 bytes: Vec::new(),
+                staged,
             });
         }
-        let partial = assembly.partial.as_mut()?;
+        let Some(partial) = assembly.partial.as_mut() else {
+            return Assembled::Nothing;
+        };
         let fits = partial.packet_number == header.packet_number
             && partial.bytes.len() as u64 == header.frame_offset;
         if !fits {
             assembly.partial = None;
-            return None;
+            return Assembled::Nothing;
         }
         partial.verified &= checked;
         block
             .payload()
             .for_each_chunk(|chunk| partial.bytes.extend_from_slice(chunk));
         if (partial.bytes.len() as u64) < header.frame_bytes {
-            return None;
+            return Assembled::Nothing;
         }
-        let Partial {
-            verified, bytes, ..
-        } = assembly.partial.take()?;
-        let last = Some(block);
-        Some(frame(verified, FrameBytes::Assembled { bytes, last }))
+        let Some(whole) = assembly.partial.take() else {
+            return Assembled::Nothing;
+        };
+        let bytes = FrameBytes::Assembled {
+            bytes: whole.bytes,
+            last: Some(block),
+            _staged: Some(whole.staged),
+        };
+        Assembled::Frame(frame(whole.verified, bytes))
     }
 
     fn offer(&self, assembly: &mut Assembly, frame: Frame) -> Step {
@@ -221,6 +252,16 @@ impl Stream {
     fn report(&self, error: &SinkError) {
         tracing::warn!(device = %self.device.name(), %error, "the sink refused a frame; the device waits");
     }
+}
+
+/// What a block made.
+enum Assembled {
+    /// The frame that it completes.
+    Frame(Frame),
+    /// Nothing yet, or nothing at all.
+    Nothing,
+    /// It begins a frame for which there is no memory now.
+    NoMemory(HeldBlock),
 }
 
 enum Step {

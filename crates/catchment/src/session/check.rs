@@ -118,7 +118,18 @@ fn ring_size(blocks: u32, block_bytes: u32, prefix: &'static str) -> Checked {
 fn endpoint(value: &Endpoint) -> Checked {
     let (qpn, psn) = (value.qpn, value.psn);
     ensure(qpn < 1 << 24, named("endpoint.qpn"), qpn, "0 to 16777215")?;
-    ensure(psn < 1 << 24, named("endpoint.psn"), psn, "0 to 16777215")
+    ensure(psn < 1 << 24, named("endpoint.psn"), psn, "0 to 16777215")?;
+    let Some(net) = value.net else {
+        return Ok(());
+    };
+    let (port, mtu) = (net.udp_port, net.path_mtu);
+    ensure(port > 0, named("endpoint.net.udp_port"), port, "1 to 65535")?;
+    ensure(
+        [256, 512, 1024, 2048, 4096].contains(&mtu),
+        named("endpoint.net.path_mtu"),
+        mtu,
+        "256, 512, 1024, 2048 or 4096",
+    )
 }
 
 impl Message {

@@ -12,10 +12,12 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use catchment_verbs::Gid;
+
 use super::machine::{Core, unexpected, unknown_stream};
 use super::message::{
-    Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Pong, Ready, Revoke, SourceStats,
-    StreamDelivered, Welcome,
+    Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Pong, ProviderOffer, Ready, Revoke,
+    SourceStats, StreamDelivered, Welcome,
 };
 use super::refusal::{Refusal, RefusalCode};
 use super::source_side::same_streams;
@@ -94,6 +96,8 @@ pub struct CollectorSide {
     /// Stream numbers, sorted, and beside them their state.
     numbers: Vec<u32>,
     streams: Vec<Stream>,
+    /// What the Hello offered; only the chosen one after the Welcome.
+    offers: Vec<ProviderOffer>,
 }
 
 impl CollectorSide {
@@ -104,6 +108,7 @@ impl CollectorSide {
             state: State::WaitHello,
             numbers: Vec::new(),
             streams: Vec::new(),
+            offers: Vec::new(),
         }
     }
 
@@ -144,6 +149,7 @@ impl CollectorSide {
             streams.sort_unstable();
             self.numbers = streams.iter().map(|&(number, _)| number).collect();
             self.streams = streams.iter().map(|&(_, from)| Stream { from }).collect();
+            self.offers.retain(|offer| offer.name == welcome.provider);
             self.core.epoch = welcome.epoch;
             self.core.lease = Duration::from_millis(welcome.lease_ms.into());
             self.core.handshake_until = now + self.core.handshake;
@@ -254,6 +260,7 @@ impl CollectorSide {
 
     fn on_hello(&mut self, hello: Hello) -> Result<(), Refusal> {
         check_hello(&hello)?;
+        self.offers.clone_from(&hello.providers);
         self.state = State::Deciding;
         self.core.event(CollectorEvent::Hello(hello));
         Ok(())
@@ -262,12 +269,26 @@ impl CollectorSide {
     fn on_connect(&mut self, connect: Connect) -> Result<(), Refusal> {
         let numbers = connect.streams.iter().map(|start| start.stream);
         same_streams(MessageKind::Connect, &self.numbers, numbers)?;
+        self.check_gid(connect.endpoint.gid)?;
         for start in &connect.streams {
             self.advance(MessageKind::Connect, start.stream, start.first_packet)?;
         }
         self.state = State::Connecting;
         self.core.event(CollectorEvent::Connect(connect));
         Ok(())
+    }
+
+    /// The queue pair must be at the address that the path was chosen for.
+    fn check_gid(&self, seen: Gid) -> Result<(), Refusal> {
+        let Some(offer) = self.offers.iter().find(|offer| offer.gid != seen) else {
+            return Ok(());
+        };
+        let reason = format!(
+            "Connect names GID {seen}, Hello offered {} at GID {}",
+            offer.name, offer.gid
+        );
+        let remedy = "connect from the device that Hello offered";
+        Err(Refusal::new(RefusalCode::BadMessage, reason, remedy))
     }
 
     fn on_stats(&mut self, stats: SourceStats) -> Result<(), Refusal> {

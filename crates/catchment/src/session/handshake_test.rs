@@ -161,6 +161,21 @@ fn another_epoch_is_refused_with_both_numbers() {
 }
 
 #[test]
+fn a_queue_pair_must_be_at_the_gid_that_was_offered() {
+    let now = Instant::now();
+    let mut connect = samples::connect();
+    connect.endpoint = samples::welcome().endpoint;
+    let refusal = collector_refusal(welcomed(now), now, Message::Connect(connect));
+    assert_eq!(refusal.code, RefusalCode::BadMessage);
+    let (seen, offered) = (
+        samples::welcome().endpoint.gid,
+        samples::connect().endpoint.gid,
+    );
+    let words = format!("Connect names GID {seen}, Hello offered shm at GID {offered}");
+    assert!(refusal.reason.contains(&words), "{refusal}");
+}
+
+#[test]
 fn streams_must_be_those_of_the_welcome() {
     let now = Instant::now();
     let start = |stream, first_packet| StreamStart {

@@ -170,7 +170,7 @@ pub(super) mod gid_json {
 
 /// A [`catchment_verbs::Endpoint`] as `{gid, qpn, psn}`.
 pub(super) mod endpoint_json {
-    use catchment_verbs::{Endpoint, Gid};
+    use catchment_verbs::{Endpoint, Gid, NetEnd};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[derive(Serialize, Deserialize)]
@@ -180,20 +180,40 @@ pub(super) mod endpoint_json {
         gid: Gid,
         qpn: u32,
         psn: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        net: Option<NetJson>,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct NetJson {
+        udp_port: u16,
+        path_mtu: u32,
+        extensions: u32,
     }
 
     pub(in super::super) fn serialize<S: Serializer>(
         endpoint: &Endpoint,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let Endpoint { gid, qpn, psn } = *endpoint;
-        EndpointJson { gid, qpn, psn }.serialize(serializer)
+        let Endpoint { gid, qpn, psn, net } = *endpoint;
+        let net = net.map(|net| NetJson {
+            udp_port: net.udp_port,
+            path_mtu: net.path_mtu,
+            extensions: net.extensions,
+        });
+        EndpointJson { gid, qpn, psn, net }.serialize(serializer)
     }
 
     pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Endpoint, D::Error> {
-        let EndpointJson { gid, qpn, psn } = EndpointJson::deserialize(deserializer)?;
-        Ok(Endpoint { gid, qpn, psn })
+        let EndpointJson { gid, qpn, psn, net } = EndpointJson::deserialize(deserializer)?;
+        let net = net.map(|net| NetEnd {
+            udp_port: net.udp_port,
+            path_mtu: net.path_mtu,
+            extensions: net.extensions,
+        });
+        Ok(Endpoint { gid, qpn, psn, net })
     }
 }

@@ -251,7 +251,7 @@ fn choice(name: String, source: PathSide<'_>, rules: &PathRules) -> PathChoice {
         ""
     };
     PathChoice {
-        reason: format!("{name}: same host, network namespace and user{rule}"),
+        reason: format!("same host, network namespace and user{rule}"),
         source_gid: offer.map_or_else(Gid::default, |offer| offer.gid),
         provider: name,
     }

@@ -13,6 +13,7 @@ fn endpoint(last: u8) -> Endpoint {
         gid: Gid(gid),
         qpn: 17,
         psn: 0x00ff_ffff,
+        net: None,
     }
 }
 
@@ -57,7 +58,7 @@ pub(crate) fn welcome() -> Welcome {
         protocol: 1,
         epoch: 7,
         provider: "shm".to_owned(),
-        reason: "shm: same host, network namespace and user".to_owned(),
+        reason: "same host, network namespace and user".to_owned(),
         ring: Ring {
             addr: 0x7f12_3456_0000,
             rkey: 99,
@@ -149,7 +150,7 @@ pub(crate) fn golden() -> Vec<(Message, &'static str)> {
         ),
         (
             Message::Welcome(welcome()),
-            r#"{"type":"welcome","protocol":1,"epoch":7,"provider":"shm","reason":"shm: same host, network namespace and user","ring":{"addr":"00007f1234560000","rkey":99,"blocks":64,"block_bytes":1048576,"layout_hash":"fedcba9876543210"},"endpoint":{"gid":"ababababababababababababababab02","qpn":17,"psn":16777215},"lease_ms":3000,"streams":[{"device":"cam0","stream":0,"next_packet":null},{"device":"cam1","stream":1,"next_packet":240}]}"#,
+            r#"{"type":"welcome","protocol":1,"epoch":7,"provider":"shm","reason":"same host, network namespace and user","ring":{"addr":"00007f1234560000","rkey":99,"blocks":64,"block_bytes":1048576,"layout_hash":"fedcba9876543210"},"endpoint":{"gid":"ababababababababababababababab02","qpn":17,"psn":16777215},"lease_ms":3000,"streams":[{"device":"cam0","stream":0,"next_packet":null},{"device":"cam1","stream":1,"next_packet":240}]}"#,
         ),
         (
             Message::Refused(refusal()),

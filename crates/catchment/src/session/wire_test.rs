@@ -37,6 +37,27 @@ fn parse_error(json: &str) -> String {
 }
 
 #[test]
+fn an_endpoint_on_a_network_says_what_it_takes() {
+    let net = r#""psn":16777215,"net":{"udp_port":4791,"path_mtu":4096,"extensions":1}}"#;
+    let text = altered(MessageKind::Connect, "\"psn\":16777215}", net);
+    let mut expected = samples::connect();
+    expected.endpoint.net = Some(catchment_verbs::NetEnd {
+        udp_port: 4791,
+        path_mtu: 4096,
+        extensions: 1,
+    });
+    assert_eq!(parse(text.as_bytes()), Ok(Message::Connect(expected)));
+    for (from, to, field) in [
+        ("4096", "1500", "endpoint.net.path_mtu is 1500"),
+        ("4791", "0", "endpoint.net.udp_port is 0"),
+        ("4791", "65536", "65536"),
+    ] {
+        let error = parse_error(&text.replacen(from, to, 1));
+        assert!(error.contains(field), "{error}");
+    }
+}
+
+#[test]
 fn every_message_has_exactly_its_golden_bytes() {
     let golden = samples::golden();
     let kinds: Vec<MessageKind> = golden.iter().map(|(message, _)| message.kind()).collect();

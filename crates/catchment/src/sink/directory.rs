@@ -256,6 +256,7 @@ mod tests {
             bytes: FrameBytes::Assembled {
                 bytes: bytes.to_vec(),
                 last: None,
+                _staged: None,
             },
         }
     }

@@ -169,9 +169,12 @@ fn connect(
 
 fn tell_waiting(args: &SendArgs) -> Result<(), Failure> {
     let collector = args.collector.to_string();
-    say!(
-        "waiting for a collector at {collector}; start it with: catchment collect --listen {collector} --out DIR"
-    );
+    // A program that started this one starts the collector too.
+    if !args.until_stdin_closes {
+        say!(
+            "waiting for a collector at {collector}; start it with: catchment collect --listen {collector} --out DIR"
+        );
+    }
     if args.json {
         output::print_json(&SendEvent::Waiting { collector })?;
     }

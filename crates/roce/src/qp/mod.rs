@@ -166,8 +166,9 @@ impl Qp {
         &self.counters
     }
 
-    /// Why it went to the error state by itself: the status of the request that failed, or, when
-    /// the peer's request failed, what the peer was told.
+    /// Why it went to the error state by itself: the status of the own request that failed; or, when
+    /// a request of the peer failed, the status that the peer's request completes with, or that of
+    /// the receive which the message did not fit.
     #[must_use]
     pub fn error_cause(&self) -> Option<WcStatus> {
         self.error
@@ -325,6 +326,7 @@ impl Qp {
         if self.notifier.is_due() && !batch.is_full() && self.notifier.take() {
             let mut bth = Bth::new(Opcode::Cnp, self.dest_qpn, Psn::default());
             bth.becn = true;
+            bth.mig_req = false;
             batch.push(&Headers::new(bth), |_| {});
             self.counters.cnps_sent += 1;
         }

@@ -9,6 +9,10 @@ use crate::work::{Payload, RecvWr, SendOp, SendWr};
 /// The longest message of the standard (IBTA volume 1, 9.7.8).
 const MAX_MESSAGE_BYTES: u64 = 1 << 31;
 
+/// PSNs of one message, so that distances stay clear of half the number space. Only at a path MTU of
+/// 256 this is less than [`MAX_MESSAGE_BYTES`].
+const MAX_MESSAGE_PACKETS: u64 = 1 << 22;
+
 impl Qp {
     /// Posts a send request. The driver has checked the local keys, and keeps the memory registered
     /// until the request completes. In the error state it is taken and flushed at once.
@@ -109,9 +113,15 @@ impl Qp {
     fn max_message_bytes(&self) -> u64 {
         match &self.halves {
             Halves::Ud { sender, .. } => sender.mtu(),
-            Halves::Rc { .. } | Halves::Uc { .. } => MAX_MESSAGE_BYTES,
+            Halves::Uc { sender, .. } => longest(sender.mtu()),
+            Halves::Rc { requester, .. } => longest(requester.mtu()),
         }
     }
+}
+
+/// The longest message with packets of this size.
+fn longest(mtu: u64) -> u64 {
+    MAX_MESSAGE_BYTES.min(mtu * MAX_MESSAGE_PACKETS)
 }
 
 fn check_atomic(wr: &SendWr<'_>, bytes: u64) -> Result<(), PostError> {

@@ -9,23 +9,30 @@ use crate::Psn;
 use crate::wire::Headers;
 use std::collections::VecDeque;
 
-/// Payload places in one allocation.
+/// Payloads in one allocation.
 const CHUNK: usize = 32;
 
-/// A kept packet.
+/// No packet is kept in this place.
+const EMPTY: u32 = u32::MAX;
+
+/// A packet that was taken out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kept {
     pub(crate) headers: Headers,
-    place: u32,
+    slot: u32,
     bytes: u32,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Reorder {
-    /// `places[d]` is for the expected PSN plus `d`; the first is always empty when nothing feeds.
-    places: VecDeque<Option<Kept>>,
+    /// `places[d]` has the slot of the packet with the expected PSN plus `d`, or [`EMPTY`]. Short
+    /// entries: one packet that claims to come from far ahead makes all places up to its own.
+    places: VecDeque<u32>,
     kept: usize,
+    /// Headers and payload lengths of the slots.
+    packets: Vec<Kept>,
+    /// Payloads of the slots, [`CHUNK`] of them in each.
     chunks: Vec<Box<[u8]>>,
     free: Vec<u32>,
     mtu: usize,
@@ -36,6 +43,7 @@ impl Reorder {
         Reorder {
             places: VecDeque::new(),
             kept: 0,
+            packets: Vec::new(),
             chunks: Vec::new(),
             free: Vec::new(),
             mtu,
@@ -50,40 +58,44 @@ impl Reorder {
     /// is longer than a packet may be.
     pub(crate) fn keep(&mut self, distance: u32, headers: &Headers, payload: &[u8]) -> bool {
         let index = distance as usize;
-        if payload.len() > self.mtu || self.places.get(index).is_some_and(Option::is_some) {
+        let is_kept = self.places.get(index).is_some_and(|&slot| slot != EMPTY);
+        if payload.len() > self.mtu || is_kept {
             return false;
         }
         if self.places.len() <= index {
-            self.places.resize(index + 1, None);
+            self.places.resize(index + 1, EMPTY);
         }
-        let place = self.store(payload);
-        self.places[index] = Some(Kept {
-            headers: *headers,
-            place,
-            bytes: payload.len() as u32,
-        });
+        self.places[index] = self.store(headers, payload);
         self.kept += 1;
         true
     }
 
-    fn store(&mut self, payload: &[u8]) -> u32 {
-        if self.free.is_empty() {
-            let first = (self.chunks.len() * CHUNK) as u32;
-            self.chunks.push(vec![0; CHUNK * self.mtu].into());
-            self.free.extend((first..first + CHUNK as u32).rev());
+    fn store(&mut self, headers: &Headers, payload: &[u8]) -> u32 {
+        let slot = self.free.pop().unwrap_or(self.packets.len() as u32);
+        let kept = Kept {
+            headers: *headers,
+            slot,
+            bytes: payload.len() as u32,
+        };
+        if slot as usize == self.packets.len() {
+            self.packets.push(kept);
+        } else {
+            self.packets[slot as usize] = kept;
         }
-        let place = self.free.pop().unwrap_or_default();
-        let start = place as usize % CHUNK * self.mtu;
-        self.chunks[place as usize / CHUNK][start..start + payload.len()].copy_from_slice(payload);
-        place
+        if slot as usize / CHUNK == self.chunks.len() {
+            self.chunks.push(vec![0; CHUNK * self.mtu].into());
+        }
+        let start = slot as usize % CHUNK * self.mtu;
+        self.chunks[slot as usize / CHUNK][start..start + payload.len()].copy_from_slice(payload);
+        slot
     }
 
     /// The expected PSN moved on by `count`: what was kept for the PSNs in between goes.
     pub(crate) fn advance(&mut self, count: u32) {
         for _ in 0..count {
             match self.places.pop_front() {
-                Some(Some(kept)) => self.release(&kept),
-                Some(None) => {}
+                Some(EMPTY) => {}
+                Some(slot) => self.release_slot(slot),
                 None => return,
             }
         }
@@ -91,16 +103,22 @@ impl Reorder {
 
     /// Takes out the packet with the expected PSN. Its payload is there until [`Reorder::release`].
     pub(crate) fn take_expected(&mut self) -> Option<Kept> {
-        self.places.front_mut()?.take()
+        let place = self.places.front_mut().filter(|slot| **slot != EMPTY)?;
+        let slot = std::mem::replace(place, EMPTY);
+        self.packets.get(slot as usize).copied()
     }
 
     pub(crate) fn payload(&self, kept: &Kept) -> &[u8] {
-        let start = kept.place as usize % CHUNK * self.mtu;
-        &self.chunks[kept.place as usize / CHUNK][start..start + kept.bytes as usize]
+        let start = kept.slot as usize % CHUNK * self.mtu;
+        &self.chunks[kept.slot as usize / CHUNK][start..start + kept.bytes as usize]
     }
 
     pub(crate) fn release(&mut self, kept: &Kept) {
-        self.free.push(kept.place);
+        self.release_slot(kept.slot);
+    }
+
+    fn release_slot(&mut self, slot: u32) {
+        self.free.push(slot);
         self.kept -= 1;
     }
 
@@ -116,7 +134,7 @@ impl Reorder {
             payload[..bytes].fill(0);
             payload[..PREFIX_BYTES].copy_from_slice(&(first as u32).to_be_bytes());
             for (place, bit) in self.places.iter().skip(1 + first).zip(0..count) {
-                payload[PREFIX_BYTES + bit / 8] |= u8::from(place.is_some()) << (bit % 8);
+                payload[PREFIX_BYTES + bit / 8] |= u8::from(*place != EMPTY) << (bit % 8);
             }
             each(&payload[..bytes]);
         }
@@ -127,14 +145,15 @@ impl Reorder {
     fn kept_psns(&self, expected: Psn) -> Vec<u32> {
         let places = self.places.iter().zip(0u32..);
         places
-            .filter(|(place, _)| place.is_some())
+            .filter(|(slot, _)| **slot != EMPTY)
             .map(|(_, distance)| expected.add(distance).value())
             .collect()
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
         size_of::<Reorder>()
-            + self.places.capacity() * size_of::<Option<Kept>>()
+            + self.places.capacity() * 4
+            + self.packets.capacity() * size_of::<Kept>()
             + self.chunks.len() * CHUNK * self.mtu
             + self.free.capacity() * 4
     }

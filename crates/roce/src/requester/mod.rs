@@ -200,6 +200,10 @@ impl Requester {
         earliest(waiting, self.reads.loss_time_ns())
     }
 
+    pub(crate) fn mtu(&self) -> u64 {
+        self.shape.mtu
+    }
+
     pub(crate) fn waits_for_pacer(&self) -> bool {
         self.paced
     }

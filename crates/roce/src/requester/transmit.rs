@@ -122,6 +122,7 @@ impl Requester {
     }
 
     fn send_new(&mut self, now_ns: u64, batch: &mut TransmitBatch) {
+        let at = self.unsent;
         let psn = self.engine.next();
         let last_posted = self.unsent + 1 == self.sq.len();
         let (span, bytes) = match self.sq.get(self.unsent) {
@@ -145,7 +146,7 @@ impl Requester {
             self.reads.open(psn, span, bytes, now_ns);
         }
         cut.headers.bth.ack_req = self.ack_req(ends || full || is_answered, now_ns);
-        push(&self.sq, self.find(psn), &cut, batch);
+        push(self.sq.get(at), &cut, batch);
     }
 
     fn send_again(
@@ -173,7 +174,7 @@ impl Requester {
         let is_last = self.engine.next_lost().is_none();
         cut.headers.bth.ack_req = self.ack_req(is_last || is_answered, now_ns);
         counters.retransmitted += 1;
-        push(&self.sq, Some((index, packet)), &cut, batch);
+        push(self.sq.get(index), &cut, batch);
     }
 
     fn ask_again(
@@ -188,7 +189,7 @@ impl Requester {
         counters.reads_repeated += 1;
         if let Some((index, packet)) = self.find(psn) {
             let cut = self.sq[index].ask(packet, count, &self.shape);
-            push(&self.sq, Some((index, packet)), &cut, batch);
+            push(self.sq.get(index), &cut, batch);
         }
     }
 
@@ -207,13 +208,7 @@ impl Requester {
 }
 
 /// Adds a packet with its payload.
-fn push(
-    sq: &std::collections::VecDeque<Wqe>,
-    found: Option<(usize, u32)>,
-    cut: &Cut,
-    batch: &mut TransmitBatch,
-) {
-    let wqe = found.and_then(|(index, _)| sq.get(index));
+fn push(wqe: Option<&Wqe>, cut: &Cut, batch: &mut TransmitBatch) {
     batch.push(&cut.headers, |out| {
         if let Some(wqe) = wqe {
             wqe.payload.gather(cut.offset, cut.bytes, out);

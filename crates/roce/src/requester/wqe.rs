@@ -111,12 +111,12 @@ impl Wqe {
         let bytes = self.bytes_of(index, 1, shape.mtu);
         let (opcode, reth) = match self.op {
             SendOp::Write(remote) | SendOp::WriteImm(remote, _) => {
-                let is_plain = matches!(self.op, SendOp::Write(_));
-                let train = is_plain && shape.layout == WriteLayout::Train;
+                // A train with immediate data would tell the peer the length of its last packet only.
+                let with_imm = matches!(self.op, SendOp::WriteImm(..));
+                let train = shape.layout == WriteLayout::Train && !with_imm;
                 let position = Position::of(index, self.packets);
                 let position = if train { Position::Only } else { position };
-                let last = index + 1 == self.packets;
-                let imm = last && matches!(self.op, SendOp::WriteImm(..));
+                let imm = with_imm && index + 1 == self.packets;
                 let reth = Reth {
                     va: remote.addr.wrapping_add(if train { offset } else { 0 }),
                     rkey: remote.rkey,
@@ -274,4 +274,51 @@ fn send_opcode(position: Position, op: &SendOp) -> RcOpcode {
         Position::Only if invalidate => Opcode::RcSendOnlyWithInvalidate,
         Position::Only => Opcode::RcSendOnly,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::{Payload, RemoteAddr};
+
+    const SHAPE: Shape = Shape {
+        service: Service::Rc,
+        layout: WriteLayout::Train,
+        mtu: 1024,
+        dest_qpn: 7,
+    };
+
+    fn opcodes_and_lengths(op: SendOp) -> Vec<(Opcode, u64, u32)> {
+        let payload = [0; 2500];
+        let wqe = Wqe::new(&SendWr::new(1, op, Payload::Inline(&payload)), SHAPE.mtu);
+        let cuts = (0..wqe.packets).map(|index| wqe.cut(index, &SHAPE));
+        let cuts = cuts.map(|cut| {
+            let dma_bytes = cut.headers.reth.map_or(0, |reth| reth.dma_bytes);
+            (cut.headers.bth.opcode, cut.bytes, dma_bytes)
+        });
+        cuts.collect()
+    }
+
+    #[test]
+    fn a_long_write_is_a_train_of_whole_messages() {
+        let expected = [
+            (Opcode::RcWriteOnly, 1024, 1024),
+            (Opcode::RcWriteOnly, 1024, 1024),
+            (Opcode::RcWriteOnly, 452, 452),
+        ];
+        let write = SendOp::Write(RemoteAddr::default());
+        assert_eq!(opcodes_and_lengths(write), expected);
+    }
+
+    /// The receive that it takes must complete with the length of all of it.
+    #[test]
+    fn a_long_write_with_immediate_is_one_message_in_any_layout() {
+        let expected = [
+            (Opcode::RcWriteFirst, 1024, 2500),
+            (Opcode::RcWriteMiddle, 1024, 2500),
+            (Opcode::RcWriteLastWithImm, 452, 2500),
+        ];
+        let write = SendOp::WriteImm(RemoteAddr::default(), 5);
+        assert_eq!(opcodes_and_lengths(write), expected);
+    }
 }

@@ -7,7 +7,7 @@ use crate::memory::{AtomicOp, RemoteAccess};
 use crate::qp::Env;
 use crate::wire::{Headers, NakCode, Operation};
 
-const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::Flushed);
+const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::RemoteInvalidRequest);
 
 impl Responder {
     pub(super) fn execute_atomic(&mut self, headers: &Headers, env: &mut Env<'_>) -> Outcome {

@@ -56,8 +56,8 @@ pub(crate) fn length_fits(opcode: Opcode, payload: usize, mtu: usize) -> bool {
     }
 }
 
-const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::Flushed);
-pub(super) const NO_ACCESS: Outcome = Outcome::Fatal(NakCode::RemoteAccess, WcStatus::Flushed);
+const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::RemoteInvalidRequest);
+pub(super) const NO_ACCESS: Outcome = Outcome::Fatal(NakCode::RemoteAccess, WcStatus::RemoteAccess);
 
 impl Responder {
     /// Executes the expected packet.

@@ -55,7 +55,10 @@ impl Responder {
                 if let Some(reorder) = &mut self.reorder {
                     reorder.advance(psns);
                 }
-                self.ack_due |= headers.bth.ack_req;
+                // The answer of a READ or atomic is its acknowledgement.
+                let opcode = headers.bth.opcode;
+                let is_acknowledged = opcode.is_send() || opcode.is_write();
+                self.ack_due |= headers.bth.ack_req && is_acknowledged;
                 Ok(true)
             }
             Outcome::NotReady => {

@@ -12,7 +12,7 @@ use crate::wire::{Headers, NakCode};
 /// PSNs of one READ, at most: half of the distance that two PSNs may have.
 const MOST_PACKETS: u32 = 1 << 22;
 
-const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::Flushed);
+const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::RemoteInvalidRequest);
 
 impl Responder {
     pub(super) fn execute_read(&mut self, headers: &Headers, env: &mut Env<'_>) -> Outcome {

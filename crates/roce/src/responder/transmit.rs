@@ -120,7 +120,7 @@ impl Responder {
         let syndrome = Syndrome::Nak(NakCode::RemoteAccess);
         self.replies.acknowledge(job.psn, syndrome, self.msn);
         counters.fatal_naks_sent += 1;
-        WcStatus::Flushed
+        WcStatus::RemoteAccess
     }
 
     fn transmit_sack(&mut self, batch: &mut TransmitBatch) {

@@ -117,6 +117,7 @@ impl UnreliableSender {
     }
 
     pub(crate) fn flush(&mut self, completions: &mut VecDeque<Completion>) {
+        self.paced = false;
         completions.extend(self.sq.drain(..).map(|wqe| flushed(wqe.wr_id, Queue::Send)));
     }
 

@@ -1,4 +1,5 @@
-//! Acknowledgement extended transport header: how it went (IBTA volume 1, 9.3.5 and 9.7.5.2).
+//! Acknowledgement extended transport header: how it went (IBTA volume 1, 9.3 and
+//! 9.7.5).
 //!
 //! The numbers that its codes stand for, credits and waiting times, are here too.
 
@@ -38,7 +39,7 @@ pub enum Syndrome {
     Other(u8),
 }
 
-/// Why a packet failed (IBTA volume 1, table 46).
+/// Why a packet failed (IBTA volume 1, 9.7.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NakCode {
@@ -133,7 +134,7 @@ const fn steps(code: u8) -> u32 {
 }
 
 /// How many receives a credit code promises; none when it promises nothing (IBTA volume 1,
-/// table 47).
+/// 9.7.7).
 #[must_use]
 pub const fn credits(code: u8) -> Option<u32> {
     match code & VALUE_MASK {
@@ -153,7 +154,7 @@ pub const fn credit_code(receives: u32) -> u8 {
 }
 
 /// How long to wait after an RNR NAK with this timer code: 10 µs to 655.36 ms (IBTA volume 1,
-/// table 45).
+/// 9.7.5: encoding for RNR NAK timer field).
 #[must_use]
 pub const fn rnr_timer(code: u8) -> Duration {
     let steps = match code & VALUE_MASK {
@@ -174,4 +175,84 @@ pub const fn rnr_timer_code(wait: Duration) -> u8 {
         code += 1;
     }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_syndrome_keeps_its_byte() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(Syndrome::from_u8(byte).to_u8(), byte);
+        }
+    }
+
+    /// IBTA volume 1, 9.7.5: the upper three bits are the kind.
+    #[test]
+    fn the_kinds_of_syndromes_are_those_of_the_standard() {
+        assert_eq!(Syndrome::from_u8(0x1f), Syndrome::ACK);
+        assert_eq!(Syndrome::from_u8(0x05), Syndrome::Ack { credits: 5 });
+        assert_eq!(Syndrome::from_u8(0x3f), Syndrome::Rnr { timer: 31 });
+        assert_eq!(Syndrome::from_u8(0x5f), Syndrome::Other(0x5f));
+        let codes = (0x60..0x65).map(Syndrome::from_u8);
+        let expected = [
+            NakCode::PsnSequence,
+            NakCode::InvalidRequest,
+            NakCode::RemoteAccess,
+            NakCode::RemoteOperation,
+            NakCode::InvalidRd,
+        ];
+        assert!(codes.eq(expected.map(Syndrome::Nak)));
+        assert_eq!(Syndrome::from_u8(0x65), Syndrome::Other(0x65));
+        assert_eq!(Syndrome::from_u8(0x9f), Syndrome::Other(0x9f));
+    }
+
+    #[test]
+    fn codes_out_of_range_keep_their_kind() {
+        assert_eq!(Syndrome::Ack { credits: 0xff }.to_u8(), 0x1f);
+        assert_eq!(Syndrome::Rnr { timer: 0x60 }.to_u8(), 0x20);
+    }
+
+    /// IBTA volume 1, 9.7.5, encoding for RNR NAK timer field, in units of 10 microseconds; code 0
+    /// stands last.
+    const RNR_TIMERS: [u64; 32] = [
+        1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+        2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152, 65536,
+    ];
+
+    #[test]
+    fn waiting_times_are_those_of_the_standard() {
+        for (at, steps) in RNR_TIMERS.into_iter().enumerate() {
+            let code = (at as u8 + 1) % 32;
+            assert_eq!(
+                rnr_timer(code),
+                Duration::from_micros(10 * steps),
+                "code {code}"
+            );
+            assert_eq!(rnr_timer_code(rnr_timer(code)), code);
+            let less = rnr_timer(code) - Duration::from_nanos(1);
+            assert_eq!(rnr_timer_code(less), code, "never shorter than asked");
+        }
+        assert_eq!(rnr_timer_code(Duration::ZERO), 1);
+        assert_eq!(rnr_timer_code(Duration::MAX), 0);
+    }
+
+    /// IBTA volume 1, 9.7.7: from code 1 the same steps as those of the waiting times.
+    #[test]
+    fn credits_are_those_of_the_standard() {
+        assert_eq!(credits(0), Some(0));
+        for code in 1..31 {
+            let expected = RNR_TIMERS[usize::from(code) - 1] as u32;
+            assert_eq!(credits(code), Some(expected), "code {code}");
+            assert_eq!(credit_code(expected), code);
+            assert_eq!(
+                credit_code(expected - 1),
+                code - 1,
+                "never more than there are"
+            );
+        }
+        assert_eq!(credits(NO_CREDITS), None);
+        assert_eq!(credit_code(u32::MAX), 30);
+    }
 }

@@ -1,5 +1,4 @@
-//! Headers of atomic operations: the request's operands, the answer's old value (IBTA volume 1,
-//! 9.3.4 and 9.5.3).
+//! Headers of atomic operations: the request's operands, the answer's old value (IBTA volume 1, 9.3).
 
 /// Length of [`AtomicEth`].
 pub(super) const BYTES: usize = 28;

@@ -110,7 +110,7 @@ pub const fn pad_bytes(payload_bytes: usize) -> u8 {
 }
 
 /// Whether a packet of this partition is for the default partition: as a full or as a limited
-/// member (IBTA volume 1, 10.9.3).
+/// member (IBTA volume 1, 10.9).
 #[must_use]
 pub const fn pkey_matches(pkey: u16) -> bool {
     pkey & 0x7fff == PKEY_DEFAULT & 0x7fff

@@ -1,4 +1,4 @@
-//! Datagram extended transport header: who may receive and who sent (IBTA volume 1, 9.3.1).
+//! Datagram extended transport header: who may receive and who sent (IBTA volume 1, 9.3).
 
 /// Length of the header.
 pub(super) const BYTES: usize = 8;

@@ -68,3 +68,18 @@ impl DropReason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn reasons_are_indices_and_have_names_of_their_own() {
+        for (index, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, index, "{reason:?}");
+        }
+        let names: BTreeSet<_> = DropReason::ALL.map(DropReason::name).into();
+        assert_eq!(names.len(), DropReason::COUNT);
+    }
+}

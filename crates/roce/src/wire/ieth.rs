@@ -1,4 +1,4 @@
-//! Invalidate extended transport header: the key that a SEND ends (IBTA volume 1, 9.3.7).
+//! Invalidate extended transport header: the key that a SEND ends (IBTA volume 1, 9.3).
 
 /// Length of the header.
 pub(super) const BYTES: usize = 4;

@@ -1,4 +1,4 @@
-//! Immediate data: 4 bytes for the receiver's completion (IBTA volume 1, 9.3.6).
+//! Immediate data: 4 bytes for the receiver's completion (IBTA volume 1, 9.3).
 //!
 //! The number of verbs in network byte order; nobody on the way looks at it.
 

@@ -6,13 +6,33 @@
 //! Everything is decoded by value and encoded into the caller's array: nothing allocates.
 //!
 //! - [`Headers`], [`Packet`]: decode and encode.
+//! - [`datagram`]: a whole datagram, opened and sealed.
 //! - [`icrc`]: the checksum over what no router changes; [`ip_id`]: checking it without seeing the
 //!   identification of the IPv4 header.
 //! - [`net`]: the IP and UDP headers, as far as the ICRC covers them.
+//!
+//! ```
+//! use catchment_roce::Psn;
+//! use catchment_roce::wire::{Bth, Headers, NetHeader, Opcode, Reth, datagram, ip_id, net};
+//!
+//! let port = net::source_port(0x11, 0x22);
+//! let net = NetHeader::v6([1; 16].into(), [2; 16].into(), port);
+//! let mut headers = Headers::new(Bth::new(Opcode::RcWriteOnly, 0x22, Psn::new(7)));
+//! headers.reth = Some(Reth { va: 0x1000, rkey: 5, dma_bytes: 3 });
+//! let mut bytes = Vec::new();
+//! datagram::seal(&net, &headers, b"abc", &mut bytes);
+//! assert_eq!(bytes.len(), 12 + 16 + 3 + 1 + 4);
+//!
+//! let packet = datagram::open(&net, &bytes, &mut ip_id::Solver::new())?;
+//! assert_eq!(packet.payload, b"abc");
+//! assert_eq!(packet.headers.reth, headers.reth);
+//! # Ok::<(), datagram::OpenError>(())
+//! ```
 
 pub mod aeth;
 mod atomic;
 mod bth;
+pub mod datagram;
 mod deth;
 mod drop_reason;
 pub mod icrc;

@@ -1,4 +1,4 @@
-//! IP and UDP headers, as far as RoCEv2 has a say in them (IBTA annex A17, A17.3).
+//! IP and UDP headers, as far as RoCEv2 has a say in them (IBTA annex A17, A17.3.1, A17.3.2).
 //!
 //! No options, no extension headers, no fragments. The UDP checksum may be zero, over IPv6 too.
 
@@ -408,4 +408,76 @@ pub const fn source_port(src_qpn: u32, dst_qpn: u32) -> u16 {
     let both = (src_qpn as u64) << 24 | dst_qpn as u64;
     let mixed = both.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     0xc000 | (mixed >> 50) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn packet() -> Vec<u8> {
+        let net = NetHeader::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 0xc000);
+        let mut out = [0; MAX_NET_BYTES];
+        let bytes = net.encode(4, &mut out);
+        [&out[..bytes], b"data"].concat()
+    }
+
+    fn changed(at: usize, byte: u8) -> NetError {
+        let mut packet = packet();
+        packet[at] = byte;
+        NetHeader::decode(&packet).unwrap_err()
+    }
+
+    #[test]
+    fn what_carries_no_rocev2_is_refused_with_what_was_seen() {
+        assert_eq!(
+            NetHeader::decode(&packet()).map(|(_, data)| data),
+            Ok(&b"data"[..])
+        );
+        // Options, and no IP (CA17-24 of IBTA annex A17: dropped silently).
+        assert_eq!(changed(0, 0x46), NetError::Version { byte: 0x46 });
+        assert_eq!(changed(0, 0x00), NetError::Version { byte: 0 });
+        assert_eq!(changed(9, 6), NetError::Protocol { protocol: 6 });
+        // More fragments; a fragment that is not the first (CA17-7, CA17-8).
+        assert_eq!(
+            changed(6, 0x20),
+            NetError::Fragment {
+                bytes: [0, 0, 0x20, 0]
+            }
+        );
+        assert_eq!(
+            changed(7, 1),
+            NetError::Fragment {
+                bytes: [0, 0, 0x40, 1]
+            }
+        );
+        assert_eq!(
+            changed(3, 33),
+            NetError::TooShort {
+                bytes: 12,
+                needed: 13
+            }
+        );
+        assert_eq!(changed(25, 11), NetError::Length { udp: 11, ip: 12 });
+        assert_eq!(
+            NetHeader::decode(&[]),
+            Err(NetError::TooShort {
+                bytes: 0,
+                needed: 20
+            })
+        );
+    }
+
+    #[test]
+    fn source_ports_are_dynamic_ones_and_differ() {
+        let ports: BTreeSet<_> = (1..1025).map(|qpn| source_port(qpn, 17)).collect();
+        assert!(ports.iter().all(|port| *port >= 0xc000));
+        assert!(
+            ports.len() > 900,
+            "{} ports for 1024 queue pairs",
+            ports.len()
+        );
+        let both_ways: BTreeSet<_> = (1..1025).map(|qpn| source_port(17, qpn)).collect();
+        assert!(both_ways.len() > 900, "{} ports", both_ways.len());
+    }
 }

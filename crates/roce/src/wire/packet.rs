@@ -4,6 +4,7 @@ use super::atomic::AtomicEth;
 use super::opcode::HeaderSet;
 use super::{Aeth, Bth, Deth, DropReason, Opcode, Reth};
 use super::{aeth, atomic, bth, deth, ieth, immdt, reth};
+use crate::Psn;
 use thiserror::Error;
 
 /// Length of the longest headers: those of an atomic operation.
@@ -113,6 +114,16 @@ impl Headers {
             imm: None,
             ieth: None,
         }
+    }
+
+    /// A congestion notification for this queue pair (IBTA annex A17, figure 6): BECN is set, PSN
+    /// and flags are zero. The partition is that of the packet that was marked: the default one.
+    #[must_use]
+    pub const fn cnp(dest_qpn: u32) -> Self {
+        let mut bth = Bth::new(Opcode::Cnp, dest_qpn, Psn::new(0));
+        bth.becn = true;
+        bth.mig_req = false;
+        Self::new(bth)
     }
 
     /// Reads the headers at the beginning of `bytes`, and says how long they are.
@@ -239,22 +250,18 @@ impl<'a> Packet<'a> {
     pub fn decode(transport: &'a [u8]) -> Result<Self, DecodeError> {
         let (headers, header_bytes) = Headers::decode(transport)?;
         let rest = &transport[header_bytes..];
+        let Bth { pad, opcode, .. } = headers.bth;
+        let bytes = rest.len();
         if !transport.len().is_multiple_of(4) {
             let bytes = transport.len();
             return Err(DecodeError::Misaligned { bytes });
         }
-        let Bth { pad, opcode, .. } = headers.bth;
-        let (bytes, too_long) = (
-            rest.len(),
-            DecodeError::PadTooLong {
-                pad,
-                bytes: rest.len(),
-            },
-        );
-        let payload_bytes = bytes.checked_sub(usize::from(pad)).ok_or(too_long)?;
         if bytes != 0 && !opcode.has_payload() {
             return Err(DecodeError::UnexpectedPayload { opcode, bytes });
         }
+        let Some(payload_bytes) = bytes.checked_sub(usize::from(pad)) else {
+            return Err(DecodeError::PadTooLong { pad, bytes });
+        };
         let payload = &rest[..payload_bytes];
         Ok(Self { headers, payload })
     }

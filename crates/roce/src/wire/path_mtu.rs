@@ -2,7 +2,7 @@
 
 use super::{ICRC_BYTES, bth, immdt, net, reth};
 
-/// Path MTU (IBTA volume 1, 9.4.1): payload bytes of all but the last packet of a message.
+/// Path MTU: payload bytes of all but the last packet of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the number is the length in bytes")]
 pub enum PathMtu {
@@ -56,5 +56,43 @@ impl PathMtu {
         };
         let room = interface_bytes.checked_sub(ip + OVERHEAD_BYTES)?;
         Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= room)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_and_names_are_the_same() {
+        for mtu in PathMtu::ALL {
+            assert_eq!(format!("{mtu:?}"), format!("Mtu{}", mtu.bytes()));
+            assert_eq!(PathMtu::from_bytes(mtu.bytes()), Some(mtu));
+            assert_eq!(PathMtu::from_bytes(mtu.bytes() + 1), None);
+        }
+    }
+
+    #[test]
+    fn usual_interfaces_have_the_usual_path_mtu() {
+        for ipv6 in [false, true] {
+            let of = |bytes| PathMtu::for_interface_mtu(bytes, ipv6);
+            assert_eq!(of(1500), Some(PathMtu::Mtu1024));
+            assert_eq!(of(4200), Some(PathMtu::Mtu4096));
+            assert_eq!(of(9000), Some(PathMtu::Mtu4096));
+            assert_eq!(of(65536), Some(PathMtu::Mtu4096));
+            assert_eq!(of(300), None);
+            assert_eq!(of(0), None);
+        }
+    }
+
+    #[test]
+    fn the_longest_packet_just_passes() {
+        for (ipv6, beside) in [(false, 64), (true, 84)] {
+            for mtu in PathMtu::ALL {
+                let fits = mtu.bytes() + beside;
+                assert_eq!(PathMtu::for_interface_mtu(fits, ipv6), Some(mtu));
+                assert!(PathMtu::for_interface_mtu(fits - 1, ipv6) < Some(mtu));
+            }
+        }
     }
 }

@@ -12,6 +12,8 @@ use catchment_roce::{
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// Ethernet, IPv4 and UDP around a packet.
+pub(crate) const OVERHEAD_BYTES: usize = 46;
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 /// Key of the only region of a node, local and remote.
@@ -104,6 +106,8 @@ pub(crate) struct Node {
     pub(crate) qp: Qp,
     pub(crate) memory: Region,
     pub(crate) completions: Vec<Completion>,
+    /// When they came.
+    pub(crate) completed_ns: Vec<u64>,
 }
 
 /// How both ends are set up.
@@ -166,6 +170,7 @@ impl Setup {
             qp,
             memory: Region::new(self.region_bytes),
             completions: Vec::new(),
+            completed_ns: Vec::new(),
         }
     }
 }
@@ -179,6 +184,12 @@ pub(crate) struct Pair {
     /// Packets on their way, by time of arrival and number.
     wire: BTreeMap<(u64, u64), (To, Vec<u8>)>,
     sent: u64,
+    /// Bits a second of each direction; none is without limit. With it, packets queue without
+    /// limit too.
+    pub(crate) link_bps: Option<u64>,
+    link_free_ns: [u64; 2],
+    /// Keep no log.
+    pub(crate) quiet: bool,
     /// What was sent: direction, time, headers, payload length.
     pub(crate) log: Vec<(To, u64, Headers, usize)>,
     batch: TransmitBatch,
@@ -193,6 +204,9 @@ impl Pair {
             latency_ns: setup.latency_ns,
             wire: BTreeMap::new(),
             sent: 0,
+            link_bps: None,
+            link_free_ns: [0; 2],
+            quiet: false,
             log: Vec::new(),
             batch: TransmitBatch::new(64),
         }
@@ -206,8 +220,17 @@ impl Pair {
 
     /// Runs until nothing happens any more, or for a virtual minute. `fate` says what becomes of a
     /// packet.
-    pub(crate) fn run_with(&mut self, mut fate: impl FnMut(To, &Headers) -> Fate) {
-        let end_ns = self.now_ns + 60_000 * MS;
+    pub(crate) fn run_with(&mut self, fate: impl FnMut(To, &Headers) -> Fate) {
+        self.run_with_limit(60_000 * MS, fate);
+    }
+
+    /// Runs until nothing happens any more, or for this time.
+    pub(crate) fn run_with_limit(
+        &mut self,
+        most_ns: u64,
+        mut fate: impl FnMut(To, &Headers) -> Fate,
+    ) {
+        let end_ns = self.now_ns + most_ns;
         for _ in 0..20_000_000u64 {
             self.flush(&mut fate);
             let Some(next_ns) = self.next_event().filter(|&at| at < end_ns) else {
@@ -274,6 +297,7 @@ impl Pair {
                 let packets = gather(&self.batch, &node.memory);
                 while let Some(completion) = node.qp.poll_completion() {
                     node.completions.push(completion);
+                    node.completed_ns.push(self.now_ns);
                 }
                 if count == 0 {
                     break;
@@ -288,13 +312,27 @@ impl Pair {
     fn send(&mut self, to: To, bytes: Vec<u8>, fate: &mut impl FnMut(To, &Headers) -> Fate) {
         let packet = Packet::decode(&bytes).unwrap();
         let headers = packet.headers;
-        self.log
-            .push((to, self.now_ns, headers, packet.payload.len()));
+        if !self.quiet {
+            let payload = packet.payload.len();
+            self.log.push((to, self.now_ns, headers, payload));
+        }
+        let leaves_ns = self.leaves_ns(to, bytes.len());
         for after in fate(to, &headers) {
             self.sent += 1;
             self.wire
-                .insert((self.now_ns + after, self.sent), (to, bytes.clone()));
+                .insert((leaves_ns + after, self.sent), (to, bytes.clone()));
         }
+    }
+
+    /// When the last bit of a packet is on the wire.
+    fn leaves_ns(&mut self, to: To, bytes: usize) -> u64 {
+        let Some(link_bps) = self.link_bps else {
+            return self.now_ns;
+        };
+        let free_ns = &mut self.link_free_ns[to as usize];
+        let bits = (bytes + 4 + OVERHEAD_BYTES) as u64 * 8;
+        *free_ns = self.now_ns.max(*free_ns) + bits * 1_000_000_000 / link_bps;
+        *free_ns
     }
 
     /// Opcodes sent one way.

@@ -5,7 +5,7 @@ use super::ours::{Operation, answer, ask};
 use crate::agent::{Lost, Opcode as Work, Send, Status};
 use crate::loss::{Chosen, Direction, Impairment};
 use crate::peer::pair::{Ours, Pair};
-use crate::peer::rig::{OUR_ADDR, OUR_RKEY};
+use crate::peer::rig::{OUR_ADDR, OUR_RKEY, pattern, same_bytes};
 use anyhow::{Result, ensure};
 use catchment_roce::{Queue, SendOp};
 
@@ -98,6 +98,8 @@ impl Asks {
 
 /// Adds the cases.
 pub fn add(cases: &mut Collector<'_>) {
+    let name = "ours answers/WRITE and READ, both answers lost";
+    cases.pair(name, Ours::DEFAULT, answers_lost);
     use Operation::{Read, Send, SendImm, Write, WriteImm};
     for asks in [Asks::Ours, Asks::Guest] {
         let group = asks.group();
@@ -128,6 +130,39 @@ pub fn add(cases: &mut Collector<'_>) {
             }
         }
     }
+}
+
+/// The answers to a WRITE and to the READ behind it are lost. The WRITE comes again first: the
+/// answer to it must not stand for that to the READ, which this kernel would take without data.
+fn answers_lost(pair: &mut Pair<'_>) -> Result<()> {
+    let (_, psn) = pair.first_psns();
+    let lost = |psn| Chosen {
+        direction: Direction::ToGuest,
+        psn,
+        times: 1,
+    };
+    let impairment = Impairment {
+        chosen: vec![lost(psn), lost(psn + 1)],
+        ..Impairment::default()
+    };
+    let data = pattern(9, 64);
+    let dropped = impairment.during(pair, |pair| {
+        pair.fill_ours(4096, &data);
+        let write = pair.guest_work(Work::Write, 64);
+        let read = Send {
+            offset: 4096,
+            remote_addr: OUR_ADDR + 4096,
+            ..pair.guest_work(Work::Read, data.len())
+        };
+        pair.post_guest(&[write, read])?;
+        pair.expect_guest(Status::Success)?;
+        pair.expect_guest(Status::Success).map(drop)
+    })?;
+    ensure!(dropped.chosen > 0, "nothing was lost");
+    let seen = pair
+        .agent
+        .read_memory(pair.guest.memory.mr, 4096, data.len())?;
+    same_bytes(&seen, &data)
 }
 
 impl Impairment {

@@ -1,0 +1,410 @@
+//! A responder walks stale, expected, duplicate and future requests, and does not believe its peer.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod pair;
+
+use catchment_roce::wire::{
+    AtomicEth, Bth, Headers, NakCode, Opcode, Operation, Packet, PathMtu, Reth, Syndrome,
+};
+use catchment_roce::{Arrival, Input, Psn, QpState, Recovery, TransmitBatch};
+use pair::{BASE, BOTH, KEY, Node, Setup, sge};
+
+const FIRST: u32 = 500;
+
+/// A responder that expects PSN 500, path MTU 256.
+fn responder(recovery: Recovery) -> Node {
+    Setup::recovering(recovery).node(0x22, 0, 0x11, FIRST)
+}
+
+fn request(opcode: Opcode, psn: u32) -> Headers {
+    let mut headers = Headers::new(Bth::new(opcode, 0x22, Psn::new(psn)));
+    headers.bth.ack_req = true;
+    headers
+}
+
+fn write(opcode: Opcode, psn: u32, offset: u64, bytes: u32) -> Headers {
+    let mut headers = request(opcode, psn);
+    headers.reth = Some(Reth {
+        va: BASE + offset,
+        rkey: KEY,
+        dma_bytes: bytes,
+    });
+    headers
+}
+
+fn atomic(opcode: Opcode, psn: u32, va: u64, add: u64) -> Headers {
+    let mut headers = request(opcode, psn);
+    headers.atomic = Some(AtomicEth {
+        va,
+        rkey: KEY,
+        swap_or_add: add,
+        compare: 0,
+    });
+    headers
+}
+
+fn give(node: &mut Node, headers: &Headers, payload: &[u8]) {
+    let input = Input::Packet(Arrival::new(headers, payload));
+    node.qp.handle(1, input, &mut node.memory);
+}
+
+/// Ends the batch and gives the answers: opcode, PSN, syndrome, MSN, payload.
+fn answers(node: &mut Node) -> Vec<(Opcode, u32, Syndrome, u32, Vec<u8>)> {
+    node.qp.handle(1, Input::EndOfBatch, &mut node.memory);
+    let mut batch = TransmitBatch::new(512);
+    node.qp.poll_transmit(1, &node.memory, &mut batch);
+    let packets = pair::gather(&batch, &node.memory);
+    let decoded = packets.iter().map(|bytes| {
+        let Packet { headers, payload } = Packet::decode(bytes).unwrap();
+        let (syndrome, msn) = headers
+            .aeth
+            .map_or((Syndrome::ACK, 0), |aeth| (aeth.syndrome, aeth.msn));
+        let psn = headers.bth.psn.value();
+        (headers.bth.opcode, psn, syndrome, msn, payload.to_vec())
+    });
+    decoded.collect()
+}
+
+/// Answers without payloads.
+fn says(node: &mut Node) -> Vec<(u32, Syndrome, u32)> {
+    let all = answers(node).into_iter();
+    all.map(|(_, psn, syndrome, msn, _)| (psn, syndrome, msn))
+        .collect()
+}
+
+const SEQUENCE: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
+const INVALID: Syndrome = Syndrome::Nak(NakCode::InvalidRequest);
+const ACCESS: Syndrome = Syndrome::Nak(NakCode::RemoteAccess);
+
+#[test]
+fn one_nak_for_a_gap_and_silence_until_the_missing_packet_comes() {
+    let mut node = responder(Recovery::GoBackN);
+    let only = |psn| write(Opcode::RcWriteOnly, psn, 0, 4);
+    give(&mut node, &only(500), b"good");
+    assert_eq!(says(&mut node), [(500, Syndrome::ACK, 1)]);
+    for psn in [502, 503, 504, 502] {
+        give(&mut node, &only(psn), b"evil");
+    }
+    assert_eq!(says(&mut node), [(501, SEQUENCE, 1)]);
+    give(&mut node, &only(505), b"evil");
+    assert_eq!(says(&mut node), []);
+    assert_eq!(&node.memory.bytes[..4], b"good");
+    give(&mut node, &only(501), b"next");
+    assert_eq!(says(&mut node), [(501, Syndrome::ACK, 2)]);
+    give(&mut node, &only(503), b"evil");
+    assert_eq!(says(&mut node), [(502, SEQUENCE, 2)]);
+}
+
+#[test]
+fn a_duplicate_is_acknowledged_with_the_newest_psn_and_not_executed() {
+    for recovery in BOTH {
+        let mut node = responder(recovery);
+        give(&mut node, &write(Opcode::RcWriteOnly, 500, 0, 4), b"old.");
+        give(&mut node, &write(Opcode::RcWriteOnly, 501, 0, 4), b"new.");
+        assert_eq!(says(&mut node), [(501, Syndrome::ACK, 2)]);
+        let mut again = write(Opcode::RcWriteOnly, 500, 0, 4);
+        again.bth.ack_req = false;
+        give(&mut node, &again, b"old.");
+        assert_eq!(says(&mut node), [(501, Syndrome::ACK, 2)]);
+        assert_eq!(&node.memory.bytes[..4], b"new.");
+        node.receive(1, &[sge(100, 10)]);
+        give(&mut node, &request(Opcode::RcSendOnly, 400), b"ghost");
+        assert_eq!(says(&mut node), [(501, Syndrome::ACK, 2)]);
+        assert_eq!(node.qp.recv_queue_len(), 1);
+    }
+}
+
+#[test]
+fn a_duplicate_atomic_gets_the_saved_result() {
+    for recovery in BOTH {
+        let mut node = responder(recovery);
+        for index in 0..16 {
+            give(
+                &mut node,
+                &atomic(Opcode::RcFetchAdd, 500 + index, BASE, 1),
+                &[],
+            );
+        }
+        assert_eq!(answers(&mut node).len(), 16);
+        for index in [0, 7, 15] {
+            give(
+                &mut node,
+                &atomic(Opcode::RcFetchAdd, 500 + index, BASE, 1),
+                &[],
+            );
+        }
+        let repeated = answers(&mut node);
+        assert_eq!(repeated.len(), 3);
+        assert_eq!(node.memory.bytes[..8], 16u64.to_ne_bytes());
+        give(&mut node, &atomic(Opcode::RcFetchAdd, 499, BASE, 1), &[]);
+        assert_eq!(answers(&mut node).len(), 0, "one that was never executed");
+    }
+}
+
+#[test]
+fn a_duplicate_read_is_executed_again_if_it_lies_in_the_old_one() {
+    for recovery in BOTH {
+        let mut node = responder(recovery);
+        node.fill(1);
+        let read = |psn, offset, bytes| write(Opcode::RcReadRequest, psn, offset, bytes);
+        give(&mut node, &read(500, 0, 1000), &[]);
+        assert_eq!(answers(&mut node).len(), 4);
+        give(&mut node, &read(502, 512, 488), &[]);
+        let again = answers(&mut node);
+        let opcodes: Vec<Opcode> = again.iter().map(|answer| answer.0).collect();
+        assert_eq!(
+            opcodes,
+            [Opcode::RcReadResponseFirst, Opcode::RcReadResponseLast]
+        );
+        assert_eq!(again[0].1, 502);
+        assert_eq!(again[0].4, node.memory.bytes[512..768]);
+        let outside = [
+            read(502, 0, 488),
+            read(502, 512, 489),
+            read(500, 0, 1001),
+            read(499, 0, 100),
+            Headers {
+                reth: Some(Reth {
+                    va: BASE + 512,
+                    rkey: KEY + 1,
+                    dma_bytes: 10,
+                }),
+                ..read(502, 512, 10)
+            },
+        ];
+        for bad in outside {
+            give(&mut node, &bad, &[]);
+            assert_eq!(answers(&mut node), [], "{bad:?}");
+        }
+        assert_eq!(node.qp.state(), QpState::Rts);
+    }
+}
+
+#[test]
+fn answers_come_in_the_order_of_requests() {
+    for recovery in BOTH {
+        let mut node = responder(recovery);
+        give(&mut node, &write(Opcode::RcWriteOnly, 500, 0, 4), b"abcd");
+        give(&mut node, &write(Opcode::RcReadRequest, 501, 0, 600), &[]);
+        give(&mut node, &write(Opcode::RcWriteOnly, 504, 0, 4), b"efgh");
+        give(
+            &mut node,
+            &atomic(Opcode::RcFetchAdd, 505, BASE + 64, 1),
+            &[],
+        );
+        give(&mut node, &write(Opcode::RcWriteOnly, 506, 0, 4), b"ijkl");
+        let order: Vec<_> = answers(&mut node)
+            .into_iter()
+            .map(|(opcode, psn, _, msn, _)| (opcode.operation(), psn, msn))
+            .collect();
+        let want = [
+            (Operation::Acknowledge, 500, 1),
+            (Operation::ReadResponse, 501, 2),
+            (Operation::ReadResponse, 502, 0),
+            (Operation::ReadResponse, 503, 2),
+            (Operation::Acknowledge, 504, 3),
+            (Operation::AtomicAcknowledge, 505, 4),
+            (Operation::Acknowledge, 506, 5),
+        ];
+        assert_eq!(order, want);
+    }
+}
+
+#[test]
+fn early_packets_are_kept_and_reported_under_selective_repeat_only() {
+    let mut node = responder(Recovery::SelectiveRepeat);
+    for psn in [503, 501, 504] {
+        let at = u64::from(psn - 500) * 4;
+        give(&mut node, &write(Opcode::RcWriteOnly, psn, at, 4), b"kept");
+    }
+    let sack = answers(&mut node);
+    assert_eq!(sack.len(), 1);
+    assert_eq!((sack[0].0, sack[0].1), (Opcode::Sack, 499));
+    // 501, 503, 504: bits 0, 2 and 3 after the missing 500.
+    assert_eq!(sack[0].4, [0, 0, 0, 0, 0b1101, 0, 0, 0]);
+    assert_eq!(
+        node.memory.bytes[4..8],
+        [0; 4],
+        "nothing is visible before its turn"
+    );
+    give(&mut node, &write(Opcode::RcWriteOnly, 500, 0, 4), b"miss");
+    assert_eq!(&node.memory.bytes[..8], b"misskept");
+    assert_eq!(node.memory.bytes[8..20], [0; 12]);
+    let sack = answers(&mut node);
+    assert_eq!((sack[0].1, sack[0].4[4]), (501, 0b11));
+    give(&mut node, &write(Opcode::RcWriteOnly, 502, 8, 4), b"last");
+    assert_eq!(says(&mut node), [(504, Syndrome::ACK, 5)]);
+    assert_eq!(&node.memory.bytes[..20], b"misskeptlastkeptkept");
+}
+
+#[test]
+fn the_reorder_buffer_is_bounded() {
+    let mut node = responder(Recovery::SelectiveRepeat);
+    let far = 500 + node.qp.config().window_packets;
+    give(&mut node, &write(Opcode::RcWriteOnly, far, 0, 4), b"far.");
+    assert_eq!(answers(&mut node), []);
+    assert_eq!(node.qp.counters().dropped, 1);
+    for psn in (501..far).step_by(37) {
+        give(
+            &mut node,
+            &write(Opcode::RcWriteOnly, psn, 0, 256),
+            &[1; 256],
+        );
+    }
+    let bytes = node.qp.heap_bytes();
+    assert!(bytes < 8 << 20, "{bytes}");
+}
+
+/// What a fresh responder says to a request, and that it is dead then.
+fn refuses(headers: &Headers, payload: &[u8], syndrome: Syndrome) {
+    for recovery in BOTH {
+        let mut node = responder(recovery);
+        node.receive(1, &[sge(0, 1000)]);
+        give(&mut node, headers, payload);
+        assert_eq!(says(&mut node), [(500, syndrome, 0)], "{headers:?}");
+        assert_eq!(node.qp.state(), QpState::Err, "{headers:?}");
+        assert!(node.memory.bytes.iter().all(|&byte| byte == 0));
+        give(&mut node, &write(Opcode::RcWriteOnly, 501, 0, 4), b"late");
+        assert_eq!(answers(&mut node), []);
+    }
+}
+
+#[test]
+fn what_the_standard_forbids_is_refused() {
+    let only = Opcode::RcWriteOnly;
+    let full = [1; 256];
+    // Sequence of opcodes, and lengths.
+    refuses(&request(Opcode::RcSendMiddle, 500), &full, INVALID);
+    refuses(&request(Opcode::RcWriteLast, 500), &full, INVALID);
+    refuses(&request(Opcode::RcSendFirst, 500), &full[..255], INVALID);
+    refuses(&request(Opcode::RcSendOnly, 500), &[1; 257], INVALID);
+    refuses(&write(only, 500, 0, 5), b"1234", INVALID);
+    refuses(&write(only, 500, 0, 3), b"1234", INVALID);
+    refuses(&write(Opcode::RcWriteFirst, 500, 0, 255), &full, INVALID);
+    // Keys, ranges, alignment.
+    refuses(&write(only, 500, (1 << 20) - 2, 4), b"1234", ACCESS);
+    refuses(&write(only, 500, u64::MAX - BASE - 1, 4), b"1234", ACCESS);
+    refuses(
+        &write(Opcode::RcWriteFirst, 500, (1 << 20) - 256, 300),
+        &full,
+        ACCESS,
+    );
+    refuses(&write(Opcode::RcReadRequest, 500, 1 << 20, 1), &[], ACCESS);
+    refuses(
+        &write(Opcode::RcReadRequest, 500, 0, u32::MAX),
+        &[],
+        INVALID,
+    );
+    refuses(
+        &atomic(Opcode::RcCompareSwap, 500, BASE + 4, 1),
+        &[],
+        INVALID,
+    );
+    refuses(&atomic(Opcode::RcFetchAdd, 500, 8, 1), &[], ACCESS);
+}
+
+#[test]
+fn messages_do_not_interleave() {
+    for next in [
+        write(Opcode::RcWriteOnly, 501, 0, 4),
+        write(Opcode::RcWriteMiddle, 501, 0, 4),
+        request(Opcode::RcSendFirst, 501),
+        write(Opcode::RcReadRequest, 501, 0, 4),
+        atomic(Opcode::RcFetchAdd, 501, BASE, 1),
+    ] {
+        let mut node = responder(Recovery::GoBackN);
+        node.receive(1, &[sge(0, 1000)]);
+        let mut first = request(Opcode::RcSendFirst, 500);
+        first.bth.ack_req = false;
+        give(&mut node, &first, &[1; 256]);
+        give(
+            &mut node,
+            &next,
+            &[1; 256][..if next.bth.opcode.has_payload() {
+                256
+            } else {
+                0
+            }],
+        );
+        assert_eq!(says(&mut node), [(501, INVALID, 0)], "{next:?}");
+    }
+}
+
+#[test]
+fn empty_requests_need_no_key() {
+    for recovery in BOTH {
+        let mut node = responder(recovery);
+        let nowhere = |opcode, psn| Headers {
+            reth: Some(Reth {
+                va: u64::MAX,
+                rkey: 0,
+                dma_bytes: 0,
+            }),
+            ..request(opcode, psn)
+        };
+        give(&mut node, &nowhere(Opcode::RcWriteOnly, 500), &[]);
+        give(&mut node, &nowhere(Opcode::RcReadRequest, 501), &[]);
+        let said = answers(&mut node);
+        assert_eq!(said.len(), 2);
+        assert_eq!(said[1].0, Opcode::RcReadResponseOnly);
+    }
+}
+
+#[test]
+fn more_reads_at_once_than_agreed_are_refused() {
+    let mut node = responder(Recovery::GoBackN);
+    for index in 0..17 {
+        give(
+            &mut node,
+            &write(Opcode::RcReadRequest, 500 + index, 0, 4),
+            &[],
+        );
+    }
+    let said = says(&mut node);
+    assert_eq!(said.last(), Some(&(516, INVALID, 16)));
+}
+
+#[test]
+fn packets_of_other_kinds_partitions_and_extensions_are_dropped() {
+    let mut node = responder(Recovery::GoBackN);
+    let mut foreign = write(Opcode::RcWriteOnly, 500, 0, 4);
+    foreign.bth.pkey = 0x1234;
+    let others = [
+        foreign,
+        write(Opcode::UcWriteOnly, 500, 0, 4),
+        request(Opcode::UdSendOnly, 500),
+        request(Opcode::Sack, 500),
+    ];
+    for headers in &others {
+        give(&mut node, headers, b"1234");
+        assert_eq!(answers(&mut node), [], "{headers:?}");
+    }
+    assert_eq!(node.qp.counters().dropped, others.len() as u64);
+}
+
+#[test]
+fn a_long_read_is_answered_batch_by_batch() {
+    let mut node = responder(Recovery::GoBackN);
+    node.fill(3);
+    let bytes = 100 * 256;
+    give(&mut node, &write(Opcode::RcReadRequest, 500, 0, bytes), &[]);
+    let mut batch = TransmitBatch::new(8);
+    let mut data = Vec::new();
+    let mut batches = 0;
+    loop {
+        batch.clear();
+        let count = node.qp.poll_transmit(1, &node.memory, &mut batch);
+        if count == 0 {
+            break;
+        }
+        assert!(count <= 8);
+        batches += 1;
+        for packet in pair::gather(&batch, &node.memory) {
+            data.extend_from_slice(Packet::decode(&packet).unwrap().payload);
+        }
+    }
+    assert!(batches > 12);
+    assert_eq!(data, node.memory.bytes[..bytes as usize]);
+    assert_eq!(PathMtu::Mtu256.bytes(), 256);
+}
