@@ -80,6 +80,7 @@ class Agent:
         self.context = Context(name=DEVICE)
         self.objects = {}
         self.last = 0
+        self.shaped = {}
 
     def close(self):
         """Destroys everything, what was made last first."""
@@ -230,21 +231,34 @@ class Agent:
         `rules` are packet filter rules in the language of nft. The other two are options of netem,
         such as `loss 5%`, for either direction; empty ones take nothing away.
         """
-        run(['nft', 'flush', 'ruleset'], '')
-        run(['nft', '-f', '-'], rules)
-        for port, options in ((TO_GUEST, to_guest), (FROM_GUEST, from_guest)):
-            subprocess.run(['tc', 'qdisc', 'del', 'dev', port, 'root'], capture_output=True, check=False)
-            if options:
-                # Two bands: the filter rules put RoCE into the second, class 1:2.
-                run(['tc', 'qdisc', 'add', 'dev', port, 'root', 'handle', '1:', 'prio', 'bands', '2',
-                     'priomap', *['0'] * 16], '')
-                run(['tc', 'qdisc', 'add', 'dev', port, 'parent', '1:2', 'netem', *options.split()], '')
+        run(['nft', '-f', '-'], 'flush ruleset\n' + rules)
+        self.shape(TO_GUEST, to_guest)
+        self.shape(FROM_GUEST, from_guest)
+
+    def shape(self, port, options):
+        """Two bands: the filter rules put RoCE into the second, class 1:2, which netem impairs."""
+        if self.shaped.get(port, '') == options:
+            return
+        subprocess.run(['tc', 'qdisc', 'del', 'dev', port, 'root'], capture_output=True, check=False)
+        if options:
+            priorities = ' '.join(['0'] * 16)
+            run(['tc', '-batch', '-'],
+                f'qdisc add dev {port} root handle 1: prio bands 2 priomap {priorities}\n'
+                f'qdisc add dev {port} parent 1:2 netem {options}\n')
+        self.shaped[port] = options
 
     def lost(self):
         """Packets that the filter dropped, by its counter `lost`, and netem, for each direction."""
         listed = json.loads(run(['nft', '-j', 'list', 'counters'], ''))['nftables']
         chosen = sum(entry['counter']['packets'] for entry in listed if 'counter' in entry)
-        return {'chosen': chosen, 'to_guest': dropped(TO_GUEST), 'from_guest': dropped(FROM_GUEST)}
+        return {'chosen': chosen, 'to_guest': self.dropped(TO_GUEST), 'from_guest': self.dropped(FROM_GUEST)}
+
+    def dropped(self, port):
+        """Packets that netem has dropped at this port."""
+        if not self.shaped.get(port):
+            return 0
+        queues = json.loads(run(['tc', '-s', '-j', 'qdisc', 'show', 'dev', port], ''))
+        return sum(queue['drops'] for queue in queues if queue['kind'] == 'netem')
 
     def log(self):
         """What the kernel has said, its last lines."""
@@ -254,12 +268,6 @@ class Agent:
 def completion(entry):
     names = ('wr_id', 'status', 'opcode', 'byte_len', 'imm_data', 'wc_flags', 'vendor_err')
     return {name: getattr(entry, name) for name in names}
-
-
-def dropped(port):
-    """Packets that the queue of this port has dropped."""
-    queues = json.loads(run(['tc', '-s', '-j', 'qdisc', 'show', 'dev', port], ''))
-    return sum(queue['drops'] for queue in queues if queue['kind'] == 'netem')
 
 
 def long_form(address):

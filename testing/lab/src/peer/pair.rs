@@ -41,7 +41,7 @@ impl Ours {
     pub const DEFAULT: Self = Self {
         both: Options {
             memory_bytes: 2 << 20,
-            timeout: 16,
+            timeout: 14,
             ..Options::DEFAULT
         },
         layout: WriteLayout::Train,
@@ -52,7 +52,7 @@ impl Ours {
             remote_atomic: true,
             qkey: 0,
         },
-        timeout: 16,
+        timeout: 14,
         retry_cnt: 7,
         rnr_retry: 7,
     };
