@@ -1,7 +1,8 @@
 //! Lost, doubled and overtaken packets between our queue pair and the kernel's.
 
 use super::Collector;
-use super::ours::{Operation, answer, ask};
+use super::ours::Operation::{self, Read, Send as SendMessage, SendImm, Write, WriteImm};
+use super::ours::{answer, ask};
 use crate::agent::{Lost, Opcode as Work, Send, Status};
 use crate::loss::{Chosen, Direction, Impairment};
 use crate::peer::pair::{Ours, Pair};
@@ -57,11 +58,23 @@ const OF_ATOMIC: &[Place] = &[
     place("response lost twice", false, 0, 2),
 ];
 
-/// Ways in which chance impairs both directions: a name, and netem's words.
-const RANDOM: &[(&str, &str)] = &[
-    ("5 % lost both ways", "loss 5%"),
-    ("20 % doubled both ways", "duplicate 20%"),
-    ("10 % overtake others both ways", "delay 2ms reorder 10%"),
+/// Ways in which chance impairs both directions: a name, netem's words, the operations to try.
+const RANDOM: &[(&str, &str, &[Operation])] = &[
+    (
+        "5 % lost both ways",
+        "loss 5%",
+        &[Write, WriteImm, SendMessage, SendImm, Read],
+    ),
+    (
+        "20 % doubled both ways",
+        "duplicate 20%",
+        &[Write, SendMessage, Read],
+    ),
+    (
+        "10 % overtake others both ways",
+        "delay 2ms reorder 10%",
+        &[Write, SendMessage, Read],
+    ),
 ];
 
 const fn place(name: &'static str, request: bool, at: u32, times: u32) -> Place {
@@ -100,10 +113,13 @@ impl Asks {
 pub fn add(cases: &mut Collector<'_>) {
     let name = "ours answers/WRITE and READ, both answers lost";
     cases.pair(name, Ours::DEFAULT, answers_lost);
-    use Operation::{Read, Send, SendImm, Write, WriteImm};
     for asks in [Asks::Ours, Asks::Guest] {
         let group = asks.group();
-        for (operation, places) in [(WriteImm, OF_WRITE), (Send, OF_WRITE), (Read, OF_READ)] {
+        for (operation, places) in [
+            (WriteImm, OF_WRITE),
+            (SendMessage, OF_WRITE),
+            (Read, OF_READ),
+        ] {
             for place in places {
                 let name = format!("{group}/{operation:?}, {}", place.name);
                 cases.pair(&name, Ours::DEFAULT, move |pair| {
@@ -119,8 +135,8 @@ pub fn add(cases: &mut Collector<'_>) {
                 chosen(pair, asks, place, |pair| count_up(pair, asks))
             });
         }
-        for (name, words) in RANDOM {
-            for operation in [Write, WriteImm, Send, SendImm, Read] {
+        for (name, words, operations) in RANDOM {
+            for &operation in *operations {
                 let name = format!("{group}/{operation:?}, {name}");
                 cases.pair(&name, Ours::DEFAULT, move |pair| {
                     random(pair, words, |pair| {

@@ -15,7 +15,6 @@ const MTU: usize = Options::DEFAULT.path_mtu as usize;
 const IMPATIENT: Options = Options {
     timeout: 10,
     retry_cnt: 2,
-    rnr_retry: 0,
     ..Options::DEFAULT
 };
 
@@ -46,12 +45,26 @@ const SINGLE: &[Single] = &[
     ("SEND with immediate data", Options::DEFAULT, send_immediate),
     ("SEND with invalidate", Options::DEFAULT, send_invalidate),
     ("READ", Options::DEFAULT, read),
-    ("READ whose answer has a gap", IMPATIENT, read_gap),
+    (
+        "READ whose answer has a gap",
+        Options {
+            timeout: 14,
+            ..Options::DEFAULT
+        },
+        read_gap,
+    ),
     ("atomics", Options::DEFAULT, atomics),
     ("one ACK for several requests", Options::DEFAULT, coalesced),
     ("goes back after a NAK", Options::DEFAULT, goes_back),
     ("waits after an RNR NAK", Options::DEFAULT, waits),
-    ("gives up after RNR NAKs", IMPATIENT, gives_up_waiting),
+    (
+        "gives up after RNR NAKs",
+        Options {
+            rnr_retry: 0,
+            ..Options::DEFAULT
+        },
+        gives_up_waiting,
+    ),
     ("sends again and gives up in silence", IMPATIENT, gives_up),
     (
         "asks for ACKs within a long message",
