@@ -31,6 +31,8 @@ pub(crate) struct Goal {
 const SMALL_BYTES: usize = 64;
 /// Large blocks begin here.
 const LARGE_BYTES: usize = 65_536;
+/// Bytes and blocks at which the ways to read the status are judged.
+const STATUS_READ_CELL: (usize, usize) = (256, 3);
 /// A camera picture of 640 x 480 x 3.
 const PICTURE_BYTES: usize = 921_600;
 
@@ -40,7 +42,10 @@ pub(crate) fn judge(rows: &[Row]) -> Vec<Goal> {
     let in_place = rows
         .iter()
         .filter(|r| r.what == What::OursInPlace && r.bytes == PICTURE_BYTES);
-    let prefetched = rows.iter().filter(|r| r.what == What::StatusReadPrefetched);
+    let prefetched = rows
+        .iter()
+        .filter(|r| r.what == What::StatusReadPrefetched)
+        .filter(|r| (r.bytes, r.blocks) == STATUS_READ_CELL);
     copies
         .flat_map(|row| judge_copy(rows, row))
         .chain(in_place.flat_map(|row| judge_in_place(rows, row)))
@@ -89,15 +94,18 @@ fn judge_in_place(rows: &[Row], ours: &Row) -> Vec<Goal> {
     goals
 }
 
-fn judge_prefetch(rows: &[Row], ours: &Row) -> Option<Goal> {
-    let blocking = beside(rows, ours, What::StatusReadBlocking)?;
-    let name = "blocks per second, status read ahead / read when none is left, at least";
-    Some(at_least(
-        name,
-        [ours, blocking],
-        speed_ratio(ours, blocking),
-        1.5,
-    ))
+fn judge_prefetch(rows: &[Row], ours: &Row) -> Vec<Goal> {
+    let others = [
+        (What::Paper, "the paper's mechanism"),
+        (What::StatusReadWhenEmpty, "read when none is left"),
+    ];
+    let goal = |(what, name)| {
+        let other = beside(rows, ours, what)?;
+        let name = format!("blocks per second, status read ahead / {name}, at least");
+        let ratio = speed_ratio(ours, other);
+        Some(at_least(&name, [ours, other], ratio, 1.5))
+    };
+    others.into_iter().filter_map(goal).collect()
 }
 
 /// How many times as many blocks per second: compared run by run, since the two ran one after the
@@ -167,6 +175,7 @@ mod tests {
                 source_cpu_ns: wall_ns,
                 collector_cpu_ns: wall_ns,
                 core_share: 1.0,
+                status_reads: None,
             }],
             ping_pongs: vec![PingPong {
                 count: 1000,
@@ -194,6 +203,20 @@ mod tests {
         let goals = judge(&[small, row(What::Memcpy, 64, 10, 1.0)]);
         assert_eq!(goals.len(), 1);
         assert_eq!((goals[0].ratio, goals[0].held), (1.3, true));
+    }
+
+    #[test]
+    fn reading_ahead_is_judged_by_the_paper_and_by_reading_when_empty() {
+        let rows = [
+            row(What::StatusReadPrefetched, 256, 1000, 1.0),
+            row(What::Paper, 256, 1600, 1.0),
+            row(What::StatusReadWhenEmpty, 256, 1400, 1.0),
+            row(What::StatusReadPrefetched, 64, 1000, 1.0),
+            row(What::Paper, 64, 1000, 1.0),
+        ];
+        let goals = judge(&rows);
+        let seen: Vec<_> = goals.iter().map(|g| (g.bytes, g.ratio, g.held)).collect();
+        assert_eq!(seen, [(256, 1.6, true), (256, 1.4, false)]);
     }
 
     #[test]

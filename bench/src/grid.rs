@@ -25,10 +25,14 @@ const MECHANISMS: [What; 9] = [
     What::Unix,
     What::Ucx,
 ];
-/// Compared at [`STATUS_READ_CELL`] only.
-const STATUS_READS: [What; 2] = [What::StatusReadPrefetched, What::StatusReadBlocking];
-/// Bytes and blocks at which the two ways to read the status are compared.
-const STATUS_READ_CELL: (usize, usize) = (256, 3);
+/// Ways to learn of free blocks, compared at [`STATUS_READ_CELLS`] only.
+const STATUS_READS: [What; 3] = [
+    What::StatusReadPrefetched,
+    What::StatusReadWhenEmpty,
+    What::Paper,
+];
+/// Bytes and blocks at which they are compared.
+const STATUS_READ_CELLS: [(usize, usize); 5] = [(64, 3), (256, 3), (256, 16), (256, 64), (1024, 3)];
 /// Cells that move more memory than this get fewer runs.
 const LARGE_CELL_BYTES: usize = 64 << 20;
 
@@ -54,6 +58,9 @@ pub(crate) struct Options {
     /// disturb them (needs CAP_SYS_NICE)
     #[arg(long)]
     pub(crate) realtime: bool,
+    /// Write all rows as comma-separated values, with the columns of --json
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
     /// Write a page with all results and whether the goals hold
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
@@ -181,7 +188,7 @@ impl Options {
     fn mechanisms(&self, bytes: usize, blocks: usize, first: bool) -> Vec<What> {
         let status_reads = STATUS_READS
             .iter()
-            .filter(|_| (bytes, blocks) == STATUS_READ_CELL);
+            .filter(|_| STATUS_READ_CELLS.contains(&(bytes, blocks)));
         MECHANISMS
             .iter()
             .chain(status_reads)
@@ -214,10 +221,8 @@ mod tests {
     fn the_whole_grid_has_every_size_and_number_of_blocks() {
         let cells = options(&[]).cells().unwrap();
         assert_eq!(cells.len(), BYTES.len() * BLOCKS.len());
-        let with_status_reads = cells
-            .iter()
-            .filter(|c| c.mechanisms.contains(&What::StatusReadBlocking));
-        assert_eq!(with_status_reads.count(), 1);
+        let with_status_reads = cells.iter().filter(|c| c.mechanisms.contains(&What::Paper));
+        assert_eq!(with_status_reads.count(), STATUS_READ_CELLS.len());
     }
 
     #[test]

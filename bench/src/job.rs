@@ -25,10 +25,12 @@ pub(crate) enum What {
     Unix,
     /// `ucx_perftest` over shared memory.
     Ucx,
-    /// Catchment, status bytes read ahead of need.
+    /// As `ours-copy`, status bytes read ahead: when half of the blocks are left.
     StatusReadPrefetched,
-    /// Catchment, status bytes read when no block is left, as the paper does.
-    StatusReadBlocking,
+    /// As `ours-copy`, status bytes read when no block is left.
+    StatusReadWhenEmpty,
+    /// The paper's mechanism: one request at a time, blocks on a READ of all status bytes.
+    Paper,
 }
 
 impl What {
@@ -37,6 +39,21 @@ impl What {
         match serde_json::to_value(self) {
             Ok(serde_json::Value::String(name)) => name,
             _ => format!("{self:?}"),
+        }
+    }
+
+    /// What moves the bytes: a provider of verbs, or what stands in its place.
+    pub(crate) fn provider(self) -> &'static str {
+        match self {
+            What::CacheLine | What::Memcpy => "none",
+            What::OursCopy
+            | What::OursInPlace
+            | What::StatusReadPrefetched
+            | What::StatusReadWhenEmpty
+            | What::Paper => "shm",
+            What::Iceoryx2 | What::Iceoryx2Credit => "iceoryx2",
+            What::Tcp | What::TcpBlocking | What::Unix => "kernel",
+            What::Ucx => "ucx",
         }
     }
 
@@ -135,6 +152,41 @@ pub(crate) struct Stream {
     pub(crate) collector_cpu_ns: u64,
     /// Part of its core that the polling thread got: the smaller one of the two roles.
     pub(crate) core_share: f64,
+    /// Looks at the status bytes, where the mechanism has any.
+    pub(crate) status_reads: Option<u64>,
+}
+
+/// What a role needs beside time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Needs {
+    /// Most memory that the process had in use, shared pages included.
+    pub(crate) rss_bytes_peak: u64,
+    /// What the device keeps for the way from the source to the collector.
+    pub(crate) queues: Option<Queues>,
+}
+
+/// Queues of a device, as they were asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Queues {
+    /// Queue pairs.
+    pub(crate) queue_pairs: u32,
+    /// Completion queues.
+    pub(crate) completion_queues: u32,
+    /// Send requests that the queue pair has room for.
+    pub(crate) send_queue_depth: u32,
+    /// Receive requests that it has room for.
+    pub(crate) receive_queue_depth: u32,
+    /// Completions that the completion queue has room for.
+    pub(crate) completion_queue_depth: u32,
+}
+
+/// How long a look at the status bytes takes.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct StatusRead {
+    /// Median.
+    pub(crate) p50_ns: f64,
+    /// 99th percentile.
+    pub(crate) p99_ns: f64,
 }
 
 /// One block to the collector and one back, again and again: half of the round trip.
@@ -161,6 +213,12 @@ pub(crate) struct Outcome {
     pub(crate) streams: Vec<Stream>,
     /// Latency batches that count.
     pub(crate) ping_pongs: Vec<PingPong>,
+    /// Looks at the status bytes, where the mechanism has any.
+    pub(crate) status_read: Option<StatusRead>,
+    /// What the source needs.
+    pub(crate) source: Needs,
+    /// What the collector needs.
+    pub(crate) collector: Needs,
     /// Blocks whose every byte was compared in the untimed twin run.
     pub(crate) verified_blocks: u64,
     /// Batches thrown away because a role did not have its core.

@@ -11,15 +11,23 @@ use clap::Parser;
 use std::process::ExitCode;
 
 mod control;
+mod csv;
 mod goals;
 mod grid;
 mod host;
 mod job;
 mod link;
 mod pair;
+mod reads;
+/// The model is a test of the transfer crate first of all.
+#[path = "../../crates/transfer/tests/reads_model/mod.rs"]
+mod reads_model;
 mod report;
+mod resources;
+mod roce;
 mod role;
 mod row;
+mod scan;
 mod stats;
 #[allow(
     unsafe_code,
@@ -34,10 +42,18 @@ mod ucx;
 #[command(version)]
 enum Command {
     Transfer(grid::Options),
+    Scan(scan::Options),
+    Reads(reads::Options),
+    Roce(roce::Options),
     /// One of the two processes of a measurement; started by the program itself
     #[command(hide = true)]
     Role {
         role: String,
+        job: String,
+    },
+    /// One of the two processes of a network measurement; started by the program itself
+    #[command(hide = true)]
+    RoceRole {
         job: String,
     },
 }
@@ -55,6 +71,10 @@ fn main() -> ExitCode {
 fn run() -> Result<()> {
     match Command::parse() {
         Command::Transfer(options) => transfer::run(&options),
+        Command::Scan(options) => scan::run(&options),
+        Command::Reads(options) => reads::run(&options),
+        Command::Roce(options) => roce::run(&options),
+        Command::RoceRole { job } => roce::role(&serde_json::from_str(&job)?),
         Command::Role { role, job } => {
             role::main(serde_json::from_str(&role)?, &serde_json::from_str(&job)?)
         }

@@ -1,5 +1,5 @@
 //! How results are shown: JSON lines, a table, a page.
-use crate::{goals::Goal, host::Environment, job::What, row::Row};
+use crate::{csv, goals::Goal, host::Environment, job::What, row::Row};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::{fmt::Write as _, fs, io::Write as _, path::Path, time::Duration};
@@ -28,14 +28,8 @@ pub(crate) struct Report {
 /// The first line: the floor and the machine.
 #[derive(Serialize)]
 struct CacheLineLine<'a> {
-    what: What,
-    latency_ns_p50: f64,
-    latency_ns_p50_p5: f64,
-    latency_ns_p50_p95: f64,
-    latency_ns_p99: f64,
-    wait: &'a str,
-    runs: usize,
-    disturbed: bool,
+    #[serde(flatten)]
+    row: &'a Row,
     environment: &'a Environment,
 }
 
@@ -66,14 +60,7 @@ impl Report {
     pub(crate) fn cache_line(&mut self, row: Row) -> Result<()> {
         if self.json {
             print_json(&CacheLineLine {
-                what: row.what,
-                latency_ns_p50: row.latency_ns_p50,
-                latency_ns_p50_p5: row.latency_ns_p50_p5,
-                latency_ns_p50_p95: row.latency_ns_p50_p95,
-                latency_ns_p99: row.latency_ns_p99,
-                wait: &row.wait,
-                runs: row.runs,
-                disturbed: row.disturbed,
+                row: &row,
                 environment: &self.environment,
             })?;
         } else {
@@ -128,6 +115,12 @@ impl Report {
     /// Writes the page.
     pub(crate) fn write_markdown(&self, path: &Path) -> Result<()> {
         fs::write(path, self.markdown()?).with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// Writes all rows, the floor first.
+    pub(crate) fn write_csv(&self, path: &Path) -> Result<()> {
+        let text = csv::table(self.cache_line.iter().chain(&self.rows))?;
+        fs::write(path, text).with_context(|| format!("writing {}", path.display()))
     }
 
     fn markdown(&self) -> Result<String> {
@@ -300,12 +293,19 @@ How it is measured:
   run (about 30 or about 240 ns on our machine, probably where the hypervisor puts the cores), so it
   is measured between the same two processes directly before each latency batch, and the goal is
   held against the ratio of each batch to its floor.
+- `--csv FILE` has the same numbers and more, the same columns for every mechanism: peak memory of
+  both processes, queues of the device, looks at the status bytes for each block and how long one
+  takes after the collector has changed a byte.
 - CPU: getrusage of each process, over the throughput batches. A polling role has 100 % of its
   core, whatever it moves: the seconds for a gigabyte are the other side of the throughput.
 - Goals compare run by run, since the two then ran directly one after the other, and take the
   median of the ratios.
 - `iceoryx2` waits for room by its own means, which yield; `iceoryx2-credit` polls a shared
   counter for room first. Goals are held against the better one.
+- `paper` is the mechanism as published: one request at a time, and a READ of all status bytes
+  that the sender waits for when it knows of no free block. `status-read-prefetched` and
+  `status-read-when-empty` are `ours-copy`, told to read when half of the blocks are left, or none.
+  The provider for processes of one host does a READ while it is posted.
 - `ucx` is ucx_perftest's `ucp_put_bw` and `ucp_put_lat` over shared memory: puts into one buffer
   that nobody takes away, many outstanding. It does less than the others: no blocks, no hand-over.
   Its processes are not run at real-time priority.

@@ -5,7 +5,7 @@
 //! polling role did not have its core is repeated, because it would measure the scheduler.
 use crate::{
     control::Control,
-    job::{Job, Outcome, PingPong, Role, Stream},
+    job::{Job, Needs, Outcome, PingPong, Role, StatusRead, Stream},
     link::{CacheLine, Link, pattern},
     stats, sys,
 };
@@ -21,6 +21,8 @@ const WARM_UP_OPERATIONS: u64 = 1000;
 /// Bytes compared in the twin run at most, beyond the first three blocks.
 const VERIFY_BYTES: usize = 96 << 20;
 
+/// Round trips, each followed by a timed look at the status bytes.
+const STATUS_READS: u64 = 300;
 /// Hand-overs that say where the floor is.
 const FLOOR_ROUND_TRIPS: u64 = 300;
 
@@ -29,6 +31,9 @@ const FLOOR_ROUND_TRIPS: u64 = 300;
 enum Order {
     /// Receive and compare blocks `0..count`, filled with [`pattern`].
     Verify { count: u64 },
+    /// Send back one block for each that comes, not timed: what a mechanism sets up when it is first
+    /// used in this direction may need a thread that a real-time role would keep from running.
+    Acquaint { count: u64 },
     /// Receive as fast as possible.
     Stream { count: u64 },
     /// Send back one block for each that comes.
@@ -96,9 +101,9 @@ impl<L: Link> Collector<'_, L> {
         loop {
             let order: Order = self.peer.recv()?;
             if matches!(order, Order::Done) {
-                return Ok(());
+                return self.peer.send(&needs(&self.link)?);
             }
-            let timed = !matches!(order, Order::Verify { .. });
+            let timed = !matches!(order, Order::Verify { .. } | Order::Acquaint { .. });
             let urgent = Urgent::begin(self.job.realtime && timed)?;
             // The source starts when it reads this, and finds this role waiting.
             self.peer.send(&())?;
@@ -121,7 +126,10 @@ impl<L: Link> Collector<'_, L> {
         match order {
             Order::Floor { count } => answer(&mut self.floor, count)?,
             Order::Done => {}
-            Order::Verify { .. } | Order::Stream { .. } | Order::PingPong { .. }
+            Order::Verify { .. }
+            | Order::Acquaint { .. }
+            | Order::Stream { .. }
+            | Order::PingPong { .. }
                 if self.link.attend()? => {}
             Order::Verify { count } => return verify(self.job, &mut self.link, count),
             Order::Stream { count } => {
@@ -130,10 +138,19 @@ impl<L: Link> Collector<'_, L> {
                     self.link.give_back()?;
                 }
             }
-            Order::PingPong { count } => answer(&mut self.link, count)?,
+            Order::Acquaint { count } | Order::PingPong { count } => {
+                answer(&mut self.link, count)?;
+            }
         }
         Ok(0)
     }
+}
+
+fn needs<L: Link>(link: &L) -> Result<Needs> {
+    Ok(Needs {
+        rss_bytes_peak: sys::rss_bytes_peak()?,
+        queues: link.queues(),
+    })
 }
 
 fn answer<L: Link>(link: &mut L, count: u64) -> Result<()> {
@@ -183,6 +200,7 @@ impl<L: Link> Source<'_, L> {
         let mut outcome = Outcome::default();
         if self.job.what.has_payload() {
             outcome.verified_blocks = self.verify()?;
+            self.acquaint()?;
             let count = self.warm_up(|source, count| Ok(source.stream(count)?.wall_ns))?;
             let batches = Batches::take(self, |source| source.stream(count), |s| s.core_share)?;
             batches.add_to(&mut outcome, |o| &mut o.streams);
@@ -193,8 +211,38 @@ impl<L: Link> Source<'_, L> {
         })?;
         let batches = Batches::take(self, |source| source.ping_pong(count), |p| p.core_share)?;
         batches.add_to(&mut outcome, |o| &mut o.ping_pongs);
+        outcome.status_read = self.status_read()?;
         self.peer.send(&Order::Done)?;
+        outcome.source = needs(&self.link)?;
+        outcome.collector = self.peer.recv()?;
         Ok(outcome)
+    }
+
+    /// Looks at the status bytes just after the collector has changed one of them.
+    fn status_read(&mut self) -> Result<Option<StatusRead>> {
+        if self.link.status_reads().is_none() {
+            return Ok(None);
+        }
+        let count = STATUS_READS;
+        self.begin(Order::PingPong { count })?;
+        let urgent = Urgent::begin(self.job.realtime)?;
+        let mut samples = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            self.link.send(None)?;
+            self.link.recv(None)?;
+            let start = sys::Ticks::now();
+            self.link.read_status()?;
+            samples.push(self.ticks.ns(start, sys::Ticks::now()));
+            self.link.give_back()?;
+        }
+        self.link.finish()?;
+        drop(urgent);
+        self.end()?;
+        samples.sort_by(f64::total_cmp);
+        Ok(Some(StatusRead {
+            p50_ns: stats::of_sorted(&samples, 0.50),
+            p99_ns: stats::of_sorted(&samples, 0.99),
+        }))
     }
 
     /// The twin run: every byte of these blocks is compared at the collector.
@@ -212,6 +260,17 @@ impl<L: Link> Source<'_, L> {
             0 => Ok(count),
             wrong => bail!("{wrong} of {count} blocks arrived with wrong bytes"),
         }
+    }
+
+    /// Uses every block of the way back once.
+    fn acquaint(&mut self) -> Result<()> {
+        let count = self.job.back_blocks() as u64;
+        self.begin(Order::Acquaint { count })?;
+        let answered = self.job.what.has_collector();
+        round_trips(&mut self.link, count, answered, self.ticks)?;
+        self.link.finish()?;
+        self.end()?;
+        Ok(())
     }
 
     /// Runs batches that do not count until the machine is warm, and says how many blocks fill
@@ -246,6 +305,7 @@ impl<L: Link> Source<'_, L> {
     fn stream(&mut self, count: u64) -> Result<Stream> {
         self.begin(Order::Stream { count })?;
         let urgent = Urgent::begin(self.job.realtime)?;
+        let status_reads_before = self.link.status_reads();
         let meter = Meter::start();
         let start_ns = sys::monotonic_ns();
         for _ in 0..count {
@@ -267,6 +327,11 @@ impl<L: Link> Source<'_, L> {
             source_cpu_ns,
             collector_cpu_ns,
             core_share: source_share.min(report.core_share),
+            status_reads: self
+                .link
+                .status_reads()
+                .zip(status_reads_before)
+                .map(|(after, before)| after - before),
         })
     }
 

@@ -1,6 +1,7 @@
 //! One line of the output: a mechanism in a cell, over all its runs.
 use crate::{
     job::{Job, Outcome, Stream, What},
+    resources::Resources,
     stats::Spread,
 };
 use serde::Serialize;
@@ -10,6 +11,8 @@ use serde::Serialize;
 pub(crate) struct Row {
     /// The mechanism.
     pub(crate) what: What,
+    /// What moves the bytes: `shm`, `kernel`, `iceoryx2`, `ucx`; `none` for a plain copy.
+    pub(crate) provider: &'static str,
     /// Payload bytes of a block.
     pub(crate) bytes: usize,
     /// Blocks; 1 where the mechanism has one buffer.
@@ -39,6 +42,9 @@ pub(crate) struct Row {
     pub(crate) cpu_s_per_gb_source: f64,
     /// The same of the collector process.
     pub(crate) cpu_s_per_gb_collector: f64,
+    /// What both roles need, and the status bytes.
+    #[serde(flatten)]
+    pub(crate) resources: Resources,
     /// How both sides waited: `spin`, `yield` or `block`; `own` where the program decides itself.
     pub(crate) wait: String,
     /// Fresh pairs of processes.
@@ -99,12 +105,14 @@ impl Row {
         let bytes = job.bytes as f64;
         let moved: f64 = streams.iter().map(|s| s.count as f64 * bytes).sum();
         let cpu = |of: fn(&Stream) -> u64| {
-            streams.iter().map(|s| of(s) as f64).sum::<f64>() / moved.max(1.0)
+            let ns: u64 = streams.iter().map(|s| of(s)).sum();
+            decimals(ns as f64 / moved.max(1.0), 6)
         };
         let shares = streams.iter().map(|s| s.core_share);
         let shares = shares.chain(pings.iter().map(|p| p.core_share));
         Row {
             what: job.what,
+            provider: job.what.provider(),
             bytes: job.bytes,
             blocks: if job.what == What::Ucx { 1 } else { job.blocks },
             bytes_per_s: (blocks_per_s.p50 * bytes).round(),
@@ -116,14 +124,15 @@ impl Row {
             latency_ns_p50_p95: tenths(p50.p95),
             latency_ns_p99: tenths(p99.p50),
             cache_line_ns_p50: same_processes.then(|| tenths(Spread::of(&floors).p50)),
-            latency_over_cache_line: same_processes.then(|| Spread::of(&over).p50),
+            latency_over_cache_line: same_processes.then(|| decimals(Spread::of(&over).p50, 4)),
             cpu_s_per_gb_source: cpu(|s| s.source_cpu_ns),
             cpu_s_per_gb_collector: cpu(|s| s.collector_cpu_ns),
+            resources: Resources::new(job.what, outcomes),
             wait: wait_name(job),
             runs: outcomes.len(),
             batches: streams.len().max(pings.len()),
             batches_repeated: outcomes.iter().map(|o| o.repeated).sum(),
-            core_share_min: watched.then(|| (shares.fold(1.0, f64::min) * 1e4).round() / 1e4),
+            core_share_min: watched.then(|| decimals(shares.fold(1.0, f64::min), 4)),
             disturbed: outcomes.iter().any(|o| o.disturbed),
             verified_blocks: outcomes.iter().map(|o| o.verified_blocks).sum(),
             per_run: outcomes.iter().map(RunMedians::of).collect(),
@@ -131,8 +140,15 @@ impl Row {
     }
 }
 
-fn tenths(ns: f64) -> f64 {
-    (ns * 10.0).round() / 10.0
+/// A time in nanoseconds, rounded to a tenth.
+pub(crate) fn tenths(ns: f64) -> f64 {
+    decimals(ns, 1)
+}
+
+/// Rounded: more digits would only say what chance there was.
+pub(crate) fn decimals(value: f64, count: i32) -> f64 {
+    let scale = 10f64.powi(count);
+    (value * scale).round() / scale
 }
 
 fn wait_name(job: &Job) -> String {
@@ -147,6 +163,7 @@ fn wait_name(job: &Job) -> String {
         | What::Iceoryx2Credit
         | What::Tcp
         | What::StatusReadPrefetched
-        | What::StatusReadBlocking => format!("{:?}", job.wait).to_lowercase(),
+        | What::StatusReadWhenEmpty
+        | What::Paper => format!("{:?}", job.wait).to_lowercase(),
     }
 }

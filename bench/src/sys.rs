@@ -42,16 +42,37 @@ pub(crate) fn process_cpu_ns() -> u64 {
     rusage_ns(&usage)
 }
 
+/// Most memory that this process had in use, in bytes, shared pages included. Not by getrusage(2):
+/// that also counts what the process was before it became this program.
+pub(crate) fn rss_bytes_peak() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = value.and_then(|value| value.split_whitespace().next());
+    let kib: u64 = kib
+        .and_then(|kib| kib.parse().ok())
+        .context("/proc/self/status has no VmHWM")?;
+    Ok(kib * 1024)
+}
+
+/// What a program used that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Used {
+    /// CPU time, user and system.
+    pub(crate) cpu_ns: u64,
+    /// Most memory, or what this process had when it started the program, if that was more.
+    pub(crate) rss_bytes_peak: u64,
+}
+
 fn rusage_ns(usage: &libc::rusage) -> u64 {
     let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
     ns(usage.ru_utime) + ns(usage.ru_stime)
 }
 
-/// Waits for a child process and says how much CPU time it used, in nanoseconds.
+/// Waits for a child process and says what it used.
 ///
 /// # Errors
 /// If it did not end with success.
-pub(crate) fn wait_with_cpu(child: &Child) -> Result<u64> {
+pub(crate) fn wait_with_usage(child: &Child) -> Result<Used> {
     let mut status = 0;
     // SAFETY: all-zero is a valid rusage; both pointers are valid during the call. The child has
     // not been waited for: `Child::wait` was not called.
@@ -66,7 +87,10 @@ pub(crate) fn wait_with_cpu(child: &Child) -> Result<u64> {
     if status != 0 {
         bail!("process {pid} ended with wait status {status:#x}");
     }
-    Ok(rusage_ns(&usage))
+    Ok(Used {
+        cpu_ns: rusage_ns(&usage),
+        rss_bytes_peak: usage.ru_maxrss as u64 * 1024,
+    })
 }
 
 /// Sets or ends real-time priority (SCHED_FIFO, lowest level) of the calling thread.

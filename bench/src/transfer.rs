@@ -38,6 +38,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(path) = &options.markdown {
         session.report.write_markdown(path)?;
     }
+    if let Some(path) = &options.csv {
+        session.report.write_csv(path)?;
+    }
     match session.failures {
         0 => Ok(()),
         n => bail!("{n} measurements failed, see above"),
@@ -120,12 +123,7 @@ impl Session<'_> {
         let unique = format!("{}-{}", std::process::id(), self.pairs);
         let job = self.options.job(what, bytes, blocks, unique);
         if what == What::Ucx {
-            let (stream, ping_pong) = ucx::run(&job)?;
-            return Ok(Outcome {
-                streams: vec![stream],
-                ping_pongs: vec![ping_pong],
-                ..Outcome::default()
-            });
+            return ucx::run(&job);
         }
         pair::run(&job)
     }
@@ -160,7 +158,8 @@ fn is_there(what: &What) -> bool {
         | What::TcpBlocking
         | What::Unix
         | What::StatusReadPrefetched
-        | What::StatusReadBlocking => true,
+        | What::StatusReadWhenEmpty
+        | What::Paper => true,
     }
 }
 

@@ -5,8 +5,8 @@
 //! collector's program does not take part. Its latency test is a ping-pong of such puts, which
 //! each side sees by polling the buffer's last byte: the same method as ours.
 use crate::{
-    job::{Job, PingPong, Stream},
-    sys,
+    job::{Job, Needs, Outcome, PingPong, Stream},
+    sys::{self, Used},
 };
 use anyhow::{Context, Result, bail};
 use std::{
@@ -34,7 +34,7 @@ pub(crate) fn is_installed() -> bool {
 }
 
 /// Bandwidth and latency of puts of one size, each by a fresh pair of processes.
-pub(crate) fn run(job: &Job) -> Result<(Stream, PingPong)> {
+pub(crate) fn run(job: &Job) -> Result<Outcome> {
     let idle = test(job, "ucp_put_bw", 50, 1)?;
     let count = (TEST_NS / (15.0 + job.bytes as f64 / 10.0)) as u64 + 10;
     let bandwidth = test(job, "ucp_put_bw", 50, count)?;
@@ -49,9 +49,10 @@ pub(crate) fn run(job: &Job) -> Result<(Stream, PingPong)> {
     let stream = Stream {
         count,
         wall_ns: (count as f64 * 1e9 / bandwidth.messages_per_s) as u64,
-        source_cpu_ns: per_timed(bandwidth.source_cpu_ns, idle.source_cpu_ns),
-        collector_cpu_ns: per_timed(bandwidth.collector_cpu_ns, idle.collector_cpu_ns),
+        source_cpu_ns: per_timed(bandwidth.source.cpu_ns, idle.source.cpu_ns),
+        collector_cpu_ns: per_timed(bandwidth.collector.cpu_ns, idle.collector.cpu_ns),
         core_share: 1.0,
+        status_reads: None,
     };
     let ping_pong = PingPong {
         count: round_trips,
@@ -61,14 +62,29 @@ pub(crate) fn run(job: &Job) -> Result<(Stream, PingPong)> {
         floor_ns: 0.0,
         core_share: 1.0,
     };
-    Ok((stream, ping_pong))
+    Ok(Outcome {
+        streams: vec![stream],
+        ping_pongs: vec![ping_pong],
+        source: needs(&[&bandwidth.source, &median.source]),
+        collector: needs(&[&bandwidth.collector, &median.collector]),
+        ..Outcome::default()
+    })
+}
+
+/// What the larger one of two tests needed; its queues are inside of it.
+fn needs(tests: &[&Used]) -> Needs {
+    let most = tests.iter().map(|used| used.rss_bytes_peak).max();
+    Needs {
+        rss_bytes_peak: most.unwrap_or(0),
+        queues: None,
+    }
 }
 
 struct Test {
     latency_us: f64,
     messages_per_s: f64,
-    source_cpu_ns: u64,
-    collector_cpu_ns: u64,
+    source: Used,
+    collector: Used,
 }
 
 fn warm_up(count: u64) -> u64 {
@@ -88,15 +104,15 @@ fn test(job: &Job, name: &str, percentile: u32, count: u64) -> Result<Test> {
             .args(["-R", &percentile.to_string()])
             .stdout(Stdio::piped()),
     )?;
-    let (text, source_cpu_ns) = client.finish().context("the ucx client")?;
-    let (_, collector_cpu_ns) = server.finish().context("the ucx server")?;
+    let (text, source) = client.finish().context("the ucx client")?;
+    let (_, collector) = server.finish().context("the ucx server")?;
     let (latency_us, messages_per_s) =
         parse(&text).with_context(|| format!("{PROGRAM} printed {text:?}"))?;
     Ok(Test {
         latency_us,
         messages_per_s,
-        source_cpu_ns,
-        collector_cpu_ns,
+        source,
+        collector,
     })
 }
 
@@ -120,15 +136,15 @@ impl Running {
         Ok(Running(Some(child)))
     }
 
-    /// What it printed, and its CPU time in nanoseconds.
-    fn finish(mut self) -> Result<(String, u64)> {
+    /// What it printed, and what it used.
+    fn finish(mut self) -> Result<(String, Used)> {
         let mut text = String::new();
         if let Some(out) = self.0.as_mut().and_then(|child| child.stdout.as_mut()) {
             out.read_to_string(&mut text)?;
         }
         // Taken out first: once it has been waited for, its number may belong to another process.
         let child = self.0.take().context("waited for twice")?;
-        Ok((text, sys::wait_with_cpu(&child)?))
+        Ok((text, sys::wait_with_usage(&child)?))
     }
 }
 

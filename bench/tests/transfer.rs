@@ -61,6 +61,82 @@ fn mechanisms_are_verified_and_measured_side_by_side() {
     }
 }
 
+/// The cells of one line; a quoted one may hold commas and doubled quotes, no line breaks.
+fn cells(line: &str) -> Vec<String> {
+    let mut cells = vec![String::new()];
+    let mut quoted = false;
+    let mut characters = line.chars().peekable();
+    while let Some(c) = characters.next() {
+        match c {
+            '"' if quoted && characters.peek() == Some(&'"') => {
+                characters.next();
+                cells.last_mut().unwrap().push('"');
+            }
+            '"' => quoted = !quoted,
+            ',' if !quoted => cells.push(String::new()),
+            c => cells.last_mut().unwrap().push(c),
+        }
+    }
+    cells
+}
+
+/// A cell as the JSON value that it stands for.
+fn value(cell: &str) -> Value {
+    match cell {
+        "" => Value::Null,
+        _ => serde_json::from_str(cell).unwrap_or_else(|_| cell.into()),
+    }
+}
+
+#[test]
+fn s1_35_the_csv_file_has_the_same_rows_as_the_json_lines() {
+    let folder = std::env::temp_dir().join(format!("catchment-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("transfer.csv");
+    let mut arguments = vec!["--json", "--quick", "--wait", "yield"];
+    arguments.extend(["--csv", file.to_str().unwrap()]);
+    let cells_measured = ["ours-copy,64,3", "paper,64,3", "memcpy,64,3", "unix,64,3"];
+    for only in &cells_measured {
+        arguments.extend(["--only", only]);
+    }
+    let output = run(&arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+
+    let mut csv = text.lines();
+    let names = cells(csv.next().unwrap());
+    assert_eq!(&names[..4], ["what", "provider", "bytes", "blocks"]);
+    let mut json = lines(&output);
+    json.retain(|line| line["what"] != "goal");
+    // The first JSON line also has the machine, which is no column.
+    json[0].as_object_mut().unwrap().remove("environment");
+    let rows: Vec<Value> = csv
+        .map(|line| {
+            let values = cells(line);
+            assert_eq!(values.len(), names.len(), "{line}");
+            let pairs = names.iter().cloned().zip(values.iter().map(|v| value(v)));
+            Value::Object(pairs.collect())
+        })
+        .collect();
+    assert_eq!(rows, json);
+
+    let row = |what: &str| rows.iter().find(|row| row["what"] == what).unwrap();
+    let paper = row("paper");
+    assert_eq!(paper["send_queue_depth_source"], 2);
+    assert_eq!(paper["completion_queue_depth_source"], 1);
+    for what in ["ours-copy", "paper"] {
+        assert_eq!(row(what)["provider"], "shm");
+        assert!(row(what)["status_read_ns_p50"].as_f64().unwrap() > 1.0);
+        assert!(row(what)["status_reads_per_block"].as_f64().unwrap() > 0.0);
+        assert!(row(what)["rss_bytes_peak_collector"].as_u64().unwrap() > 100_000);
+    }
+    assert!(row("memcpy")["rss_bytes_peak_collector"].is_null());
+    assert!(row("unix")["queue_pairs_source"].is_null());
+    assert_eq!(row("unix")["provider"], "kernel");
+}
+
 #[test]
 fn a_filter_that_leaves_nothing_is_named() {
     let output = run(&["--only", "memcpy,65,3"]);

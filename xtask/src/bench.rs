@@ -14,11 +14,49 @@ pub(crate) struct Args {
     options: Vec<String>,
 }
 
-/// Measurements by name; each is a subcommand of the program in `bench/`.
-const MEASUREMENTS: &[(&str, &str)] = &[(
-    "transfer",
-    "blocks from process to process, with a copy and in place, beside memcpy, TCP and others",
-)];
+/// Something that can be measured, and the program that does it.
+struct Measurement {
+    /// A subcommand of the program.
+    name: &'static str,
+    about: &'static str,
+    package: &'static str,
+    /// Words for cargo.
+    build: &'static [&'static str],
+}
+
+const MEASUREMENTS: &[Measurement] = &[
+    Measurement {
+        name: "transfer",
+        about: "blocks from process to process, with a copy and in place, beside memcpy, TCP and others",
+        package: "catchment-bench",
+        // What the results are compared with; too much to build for those who only test.
+        build: &["--features", "iceoryx2"],
+    },
+    Measurement {
+        name: "loss",
+        about: "goodput of RoCE on links that lose packets, in virtual time",
+        package: "catchment-sim",
+        build: &[],
+    },
+    Measurement {
+        name: "roce",
+        about: "packets between two network namespaces, beside iperf3 (apt-get install iperf3) and bare UDP",
+        package: "catchment-bench",
+        build: &["--features", "iceoryx2"],
+    },
+    Measurement {
+        name: "scan",
+        about: "looking for released slots, beside a loop over the status bytes",
+        package: "catchment-bench",
+        build: &["--features", "iceoryx2"],
+    },
+    Measurement {
+        name: "reads",
+        about: "when status bytes are read, beside an oracle, in virtual time",
+        package: "catchment-bench",
+        build: &["--features", "iceoryx2"],
+    },
+];
 
 /// Lists the measurements, or runs one with the release build.
 ///
@@ -29,24 +67,16 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         print!("{}", listing());
         return Ok(());
     };
-    if !MEASUREMENTS.iter().any(|(name, _)| name == what) {
+    let Some(measurement) = MEASUREMENTS.iter().find(|known| known.name == what) else {
         bail!(
             "nothing to measure is called {what:?}; there is\n{}",
             listing()
         );
-    }
-    let mut words = vec![
-        "run",
-        "--release",
-        "--quiet",
-        "--package",
-        "catchment-bench",
-        // What the results are compared with; too much to build for those who only test.
-        "--features",
-        "iceoryx2",
-        "--",
-        what,
-    ];
+    };
+    let mut words = vec!["run", "--release", "--quiet", "--package"];
+    words.push(measurement.package);
+    words.extend(measurement.build);
+    words.extend(["--", measurement.name]);
     words.extend(args.options.iter().map(String::as_str));
     // A measurement may take hours: only its user ends it.
     let mut command = run::cargo(repo.root(), &words);
@@ -57,7 +87,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
 fn listing() -> String {
     let lines = MEASUREMENTS.iter();
     lines
-        .map(|(name, about)| format!("cargo xtask bench {name:<10} {about}\n"))
+        .map(|one| format!("cargo xtask bench {:<10} {}\n", one.name, one.about))
         .collect()
 }
 

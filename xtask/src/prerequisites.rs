@@ -20,6 +20,11 @@ const PROGRAMS: &[Program] = &[
         used_for: "compressed clips as input",
     },
     Program {
+        name: "ip",
+        package: "iproute2",
+        used_for: "network namespaces",
+    },
+    Program {
         name: "tshark",
         package: "tshark",
         used_for: "a second reader of our packets",

@@ -8,6 +8,7 @@ mod frames;
 mod plan;
 mod random;
 mod residue;
+mod roce;
 mod round;
 
 use crate::repo::Repo;
@@ -33,6 +34,8 @@ pub(crate) struct Args {
 enum Hunt {
     /// Kill source and collector at random moments and check every frame
     Kill(KillArgs),
+    /// Everything that can go wrong between two RoCE stacks at once, in virtual time
+    Roce(roce::Args),
 }
 
 /// A run of `soak kill`.
@@ -69,6 +72,7 @@ struct Listing {
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     match &args.hunt {
         Some(Hunt::Kill(args)) => kill(repo, args),
+        Some(Hunt::Roce(args)) => roce::run(repo, args),
         None => {
             print!("{}", listing());
             Ok(())
@@ -115,10 +119,7 @@ fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {
             .with_context(|| binary.display().to_string())?,
         None => steps::release_binary(repo)?,
     };
-    // A hasher with random keys is the chance that the standard library has.
-    let seed = args
-        .seed
-        .unwrap_or_else(|| RandomState::new().hash_one(0_u8));
+    let seed = args.seed.unwrap_or_else(new_seed);
     println!("seed {seed}");
     let rounds = args.round.map_or(0..args.rounds, |round| round..round + 1);
     let mut sum = Report::default();
@@ -129,6 +130,20 @@ fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {
     }
     println!("{sum}");
     Ok(())
+}
+
+/// A seed that nobody had before: a hasher with random keys is the chance that the standard library
+/// has.
+fn new_seed() -> u64 {
+    RandomState::new().hash_one(0_u8)
+}
+
+/// The short form of `soak roce` that `cargo xtask test` runs, with new seeds.
+///
+/// # Errors
+/// When a seed found a fault.
+pub(crate) fn roce_seeds(repo: &Repo, seeds: u64) -> Result<()> {
+    roce::run(repo, &roce::Args::short(seeds))
 }
 
 fn replay(seed: u64, round: u64, args: &KillArgs) -> String {

@@ -102,10 +102,18 @@ pub(crate) const STEPS: &[Step] = &[
         quick: false,
         run: rxe_lab,
     },
+    Step {
+        name: "sim",
+        about: "RoCE on a bad network, new seeds",
+        quick: false,
+        run: simulate,
+    },
 ];
 
 /// Rounds of `soak kill` in the tests; `cargo xtask soak kill` runs more.
 const SOAK_ROUNDS: u64 = 8;
+/// Seeds of `soak roce` in the tests.
+const ROCE_SEEDS: u64 = 300;
 const SOAK_SECONDS_PER_ROUND: f64 = 2.0;
 const DEMO_SECONDS: &str = "3";
 const DEMO_LIMIT: Duration = Duration::from_secs(60);
@@ -223,6 +231,11 @@ fn rxe_lab(repo: &Repo) -> Result<Tally> {
     let tally = lab::rxe(repo)?.tally;
     ensure!(tally.passed > 0, "not one case ran");
     Ok(tally)
+}
+
+fn simulate(repo: &Repo) -> Result<Tally> {
+    soak::roce_seeds(repo, ROCE_SEEDS)?;
+    Ok(NO_CASES)
 }
 
 /// Runs tests and counts them. Failed ones are counted, not an error: the caller reports them.

@@ -1,7 +1,7 @@
 //! A mechanism as the measurement sees it: two ends, each sends to and receives from the other.
 use crate::{
     control::Control,
-    job::{Job, Role, What},
+    job::{Job, Queues, Role, What},
     role,
 };
 use anyhow::Result;
@@ -11,6 +11,8 @@ mod cache_line;
 mod iceoryx;
 mod memcpy;
 mod ours;
+mod paper;
+mod queue_pair;
 mod socket;
 
 pub(crate) use cache_line::CacheLine;
@@ -32,6 +34,18 @@ pub(crate) trait Link {
     /// round trip answers first: giving back is no part of the way there.
     fn give_back(&mut self) -> Result<()> {
         Ok(())
+    }
+    /// Looks at the status bytes so far, where the mechanism has any.
+    fn status_reads(&self) -> Option<u64> {
+        None
+    }
+    /// One look at all status bytes, done when this returns. Only where there are any.
+    fn read_status(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// What the device keeps for the way from the source to the collector, at this role.
+    fn queues(&self) -> Option<Queues> {
+        None
     }
     /// After the last send of a batch.
     fn finish(&mut self) -> Result<()> {
@@ -75,8 +89,12 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
         What::OursCopy
         | What::OursInPlace
         | What::StatusReadPrefetched
-        | What::StatusReadBlocking => {
+        | What::StatusReadWhenEmpty => {
             let link = ours::Ours::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        What::Paper => {
+            let link = paper::Paper::new(job, role, &mut control)?;
             role::run(job, role, control, link)
         }
         What::Ucx => anyhow::bail!("ucx has its own programs"),

@@ -2,27 +2,29 @@
 //!
 //! Each way has a ring at its receiver and a queue pair. Blocks carry no checksum and no capture
 //! time: no other mechanism here computes one.
-use super::{Link, Prepared, touch};
+use super::{
+    Link, Prepared,
+    queue_pair::{Address, MAX_INLINE_BYTES, QueuePair},
+    touch,
+};
 use crate::{
     control::Control,
-    job::{Job, Role, Wait, What},
+    job::{Job, Queues, Role, Wait, What},
 };
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::{
     BlockMeta, CopyMemory, QueueLimits, ReceivedBlock, Receiver, ReceiverOptions, Refill,
     RemoteRing, ReserveError, RingLayout, Sender, SenderOptions, WaitPolicy, Waiter, WriteBlock,
 };
-use catchment_verbs::{
-    Access, Context, Cq, Endpoint, Pd, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
-};
+use catchment_verbs::{Access, Context, Pd, Provider};
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, atomic::Ordering};
 
 const EPOCH: u64 = 0x0ddc_0ffe_e15e_55ed;
 const LIMITS: QueueLimits = QueueLimits {
     max_send_wr: 128,
-    max_inline_bytes: 64,
+    max_inline_bytes: MAX_INLINE_BYTES,
 };
 
 /// A sender one way and a receiver the other way.
@@ -52,14 +54,6 @@ struct Hello {
     ring_blocks: u32,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Address(String);
-
-struct QueuePair {
-    qp: Box<dyn Qp>,
-    cq: Arc<dyn Cq>,
-}
-
 impl Ours {
     /// Opens the device, exchanges addresses and connects both ways.
     pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<Ours> {
@@ -69,12 +63,12 @@ impl Ours {
         };
         let context = ShmProvider::new().open("shm0")?;
         let pd = context.alloc_pd()?;
-        let mut out = QueuePair::new(&*context, &*pd)?;
-        let mut way_in = QueuePair::new(&*context, &*pd)?;
+        let mut out = QueuePair::new(&*context, &*pd, LIMITS.max_send_wr, LIMITS.max_send_wr)?;
+        let mut way_in = QueuePair::new(&*context, &*pd, LIMITS.max_send_wr, LIMITS.max_send_wr)?;
         let receiver = receiver(&*pd, layout(job, in_blocks)?)?;
         let hello = Hello {
-            out: Address::of(&*out.qp),
-            back: Address::of(&*way_in.qp),
+            out: out.address(),
+            back: way_in.address(),
             ring_addr: receiver.mr().addr(),
             ring_rkey: receiver.mr().rkey(),
             ring_blocks: receiver.layout().blocks(),
@@ -167,6 +161,20 @@ impl Link for Ours {
         Ok(())
     }
 
+    fn status_reads(&self) -> Option<u64> {
+        Some(self.sender.stats().status_reads)
+    }
+
+    fn read_status(&mut self) -> Result<()> {
+        // The provider has done a READ when it is posted, and the sender takes its completion.
+        Ok(self.sender.refresh()?)
+    }
+
+    fn queues(&self) -> Option<Queues> {
+        // Both ways have the same.
+        Some(QueuePair::queues(LIMITS.max_send_wr, LIMITS.max_send_wr))
+    }
+
     #[inline]
     fn give_back(&mut self) -> Result<()> {
         self.received = None;
@@ -197,9 +205,20 @@ fn receiver(pd: &dyn Pd, layout: RingLayout) -> Result<Receiver> {
     )?)
 }
 
+/// What the two rows are about; nothing else has a policy of its own.
+fn refill(job: &Job) -> Option<Refill> {
+    let ahead = Refill::Ahead {
+        threshold: job.blocks as u32 / 2,
+    };
+    if job.what == What::StatusReadPrefetched {
+        return Some(ahead);
+    }
+    (job.what == What::StatusReadWhenEmpty).then_some(Refill::WhenEmpty)
+}
+
 fn sender(pd: &dyn Pd, job: &Job, out: QueuePair, remote: RemoteRing) -> Result<Sender> {
     let options = SenderOptions {
-        refill: (job.what == What::StatusReadBlocking).then_some(Refill::WhenEmpty),
+        refill: refill(job),
         ..SenderOptions::default()
     };
     if job.what == What::OursInPlace {
@@ -214,39 +233,4 @@ fn sender(pd: &dyn Pd, job: &Job, out: QueuePair, remote: RemoteRing) -> Result<
     Ok(Sender::copying(
         out.qp, out.cq, LIMITS, memory, remote, EPOCH, options,
     )?)
-}
-
-impl QueuePair {
-    fn new(context: &dyn Context, pd: &dyn Pd) -> Result<QueuePair> {
-        let cq = context.create_cq(LIMITS.max_send_wr, None)?;
-        let qp = pd.create_qp(QpInit {
-            send_cq: Arc::clone(&cq),
-            recv_cq: Arc::clone(&cq),
-            max_send_wr: LIMITS.max_send_wr,
-            max_recv_wr: 0,
-            max_sge: 1,
-            max_inline_bytes: LIMITS.max_inline_bytes,
-            strict: false,
-        })?;
-        Ok(QueuePair { qp, cq })
-    }
-
-    fn connect(&mut self, peer: &Address) -> Result<()> {
-        let remote = peer.endpoint()?;
-        let access = Access::REMOTE;
-        self.qp.modify(QpTransition::ToInit { access })?;
-        self.qp.modify(QpTransition::ToRtr(RtrAttr::new(remote)))?;
-        self.qp.modify(QpTransition::ToRts(RtsAttr::default()))?;
-        Ok(())
-    }
-}
-
-impl Address {
-    fn of(qp: &dyn Qp) -> Address {
-        Address(qp.endpoint().to_string())
-    }
-
-    fn endpoint(&self) -> Result<Endpoint> {
-        self.0.parse().context("where the peer's queue pair is")
-    }
 }

@@ -64,12 +64,12 @@ fn start_failure(error: CollectorError) -> Failure {
 }
 
 fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
-    args.path_rules().check().or_fail(Code::Usage)?;
+    args.providers.rules().check().or_fail(Code::Usage)?;
     let mut builder = Collector::builder(args.listen.to_string())
         .insecure(args.security.insecure)
         .lease(args.lease)
         .ring_bytes_max(args.ring_bytes)
-        .path_rules(args.path_rules());
+        .path_rules(args.providers.rules());
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }

@@ -212,6 +212,12 @@ fn scan_ns(blocks: u32) -> f64 {
     start.elapsed().as_nanos() as f64 / f64::from(looks) / f64::from(blocks.div_ceil(64))
 }
 
+fn context() -> std::sync::Arc<dyn catchment_verbs::Context> {
+    use catchment_verbs::Provider;
+    let provider = catchment_provider_shm::ShmProvider::new();
+    provider.open("shm0").expect("shared memory works")
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let number = |i: usize, default: u64| args.get(i).map_or(default, |a| a.parse().unwrap());

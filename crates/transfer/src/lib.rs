@@ -8,6 +8,8 @@
 //! - [`Receiver`] and [`ReceivedBlock`]: take blocks, give them back in any order.
 //! - [`order`]: puts the blocks of a stream together to frames, in packet order.
 //! - [`paper`]: the mechanism as published, for experiments.
+//! - [`mirror`]: how a status array is scanned.
+//! - [`refill`]: when the status bytes are read.
 //! - [`slot`]: the protocol itself, pure, as the model checker runs it.
 //!
 //! Nothing here reads a clock, sleeps, or allocates for a block.
@@ -19,10 +21,11 @@ mod counters;
 pub mod header;
 pub mod layout;
 mod memory;
-mod mirror;
+pub mod mirror;
 pub mod order;
 pub mod paper;
 pub mod receiver;
+pub mod refill;
 pub mod sender;
 pub mod slot;
 pub mod status;
@@ -35,8 +38,9 @@ pub use receiver::{
     CrcMismatch, PeerMisbehaved, ReceivedBlock, Receiver, ReceiverError, ReceiverOptions,
     ReceiverStats,
 };
+pub use refill::Refill;
 pub use sender::{
-    BlockMeta, Broken, CommitError, CommitFailure, CopyMemory, QueueLimits, Refill, RemoteRing,
+    BlockMeta, Broken, CommitError, CommitFailure, CopyMemory, QueueLimits, RemoteRing,
     ReserveError, RetainedBlock, Sender, SenderError, SenderOptions, SenderStats, WriteBlock,
 };
 pub use wait::{Step, WaitPolicy, Waiter};

@@ -6,19 +6,25 @@
 //! and after it never disturbs the neighbours in its word.
 use crate::layout::LINE_BYTES;
 use catchment_verbs::mem::VolatileSlice;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    ops::{ControlFlow, Range},
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 const WORDS_PER_LINE: usize = 8;
+/// Lines that are compared before any news of them is acted on.
+const GROUP: usize = 16;
 
+/// What one side knows of a status array. Any number of threads may use it at once.
 #[derive(Debug)]
-pub(crate) struct ByteMirror {
+pub struct ByteMirror {
     words: Box<[AtomicU64]>,
     slots: u32,
 }
 
 impl ByteMirror {
-    /// All bytes zero.
-    pub(crate) fn new(slots: u32) -> ByteMirror {
+    /// A picture of this many bytes, one for each slot, all zero.
+    pub fn new(slots: u32) -> ByteMirror {
         let words = slots.div_ceil(LINE_BYTES) as usize * WORDS_PER_LINE;
         ByteMirror {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
@@ -28,21 +34,73 @@ impl ByteMirror {
 
     /// Lines of 64 slots.
     #[inline]
-    pub(crate) fn lines(&self) -> u32 {
+    fn lines(&self) -> u32 {
         (self.words.len() / WORDS_PER_LINE) as u32
     }
 
-    /// Changes the byte of a slot, whose value before is known.
+    /// Changes the byte of a slot, whose value before is known. Only the thread that claimed the
+    /// slot's news may do so, once for each.
+    ///
+    /// # Panics
+    /// When there is no such slot.
     #[inline]
-    pub(crate) fn change(&self, slot: u32, before: u8, after: u8) {
+    pub fn change(&self, slot: u32, before: u8, after: u8) {
         let lane = 8 * (slot % 8);
         let flips = u64::from(before ^ after) << lane;
         self.words[slot as usize / 8].fetch_xor(flips, Ordering::Relaxed);
     }
 
+    /// Names the slots whose byte in `array` differs from the picture, in the order of the ring from
+    /// the line of `first` on, and in that line from `first` on, until `found` breaks. The bytes are
+    /// read without an order: load a byte again with acquire before acting on it.
+    ///
+    /// The first line comes alone, since most news are there. The others are compared in groups
+    /// before anything is done about them: whether a line has news is hard to predict, and a wrong
+    /// prediction for each would cost more than the comparison.
+    ///
+    /// # Panics
+    /// When `first` is no slot, or `array` is shorter than all lines.
+    #[inline]
+    pub fn look<B>(
+        &self,
+        array: &VolatileSlice<'_>,
+        first: u32,
+        mut found: impl FnMut(u32) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        let line = first / LINE_BYTES;
+        slots_of(line, self.differing(line, array), first).try_for_each(&mut found)?;
+        let others = [line + 1..self.lines(), 0..line];
+        others
+            .into_iter()
+            .try_for_each(|lines| self.look_at_lines(array, lines, &mut found))
+    }
+
+    fn look_at_lines<B>(
+        &self,
+        array: &VolatileSlice<'_>,
+        lines: Range<u32>,
+        found: &mut impl FnMut(u32) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        for base in lines.clone().step_by(GROUP) {
+            let mut news = [0; GROUP];
+            let mut with_news = 0u64;
+            for (i, line) in (base..lines.end).take(GROUP).enumerate() {
+                news[i] = self.differing(line, array);
+                with_news |= u64::from(news[i] != 0) << i;
+            }
+            while with_news != 0 {
+                let i = with_news.trailing_zeros();
+                with_news &= with_news - 1;
+                let line = base + i;
+                slots_of(line, news[i as usize], line * LINE_BYTES).try_for_each(&mut *found)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     /// The slots of a line whose byte in `array` differs from the picture, as bits.
     #[inline]
-    pub(crate) fn differing(&self, line: u32, array: &VolatileSlice<'_>) -> u64 {
+    fn differing(&self, line: u32, array: &VolatileSlice<'_>) -> u64 {
         let mut reference = [0; LINE_BYTES as usize];
         let first = line as usize * WORDS_PER_LINE;
         let words = &self.words[first..first + WORDS_PER_LINE];
@@ -66,7 +124,7 @@ impl ByteMirror {
 }
 
 /// The slots that the bits of a line stand for, beginning with `first`, if that is in the line.
-pub(crate) fn slots_of(line: u32, bits: u64, first: u32) -> impl Iterator<Item = u32> {
+fn slots_of(line: u32, bits: u64, first: u32) -> impl Iterator<Item = u32> {
     let base = line * LINE_BYTES;
     let start = if first / LINE_BYTES == line {
         first % LINE_BYTES
@@ -102,6 +160,36 @@ mod tests {
         assert_eq!(mirror.lines(), 2);
         assert_eq!(mirror.differing(0, &region.whole()), 1 << 5);
         assert_eq!(mirror.differing(1, &region.whole()), 1 << 2);
+    }
+
+    #[test]
+    fn a_look_names_each_slot_once_from_the_first_on() {
+        const SLOTS: u32 = 64 * 40 + 5;
+        let region = Region::alloc(64 * 41, RegionOptions::default()).unwrap();
+        let mirror = ByteMirror::new(SLOTS);
+        let news = [0, 63, 64, 1000, 1087, 1088, 2000, SLOTS - 1];
+        for slot in news {
+            let byte = region.whole().atomic_u8(slot as usize).unwrap();
+            byte.store(4, Ordering::Relaxed);
+        }
+        let look = |first| {
+            let mut seen = Vec::new();
+            let all = mirror.look(&region.whole(), first, |slot| {
+                seen.push(slot);
+                ControlFlow::<()>::Continue(())
+            });
+            assert!(all.is_continue());
+            seen
+        };
+        assert_eq!(look(0), news);
+        // Line 15 from slot 1001 on, then its slot 1000, then the other lines.
+        assert_eq!(look(1001), [1000, 1087, 1088, 2000, SLOTS - 1, 0, 63, 64]);
+        assert_eq!(look(SLOTS - 1)[..2], [SLOTS - 1, 0]);
+        let third = mirror.look(&region.whole(), 64, |slot| match slot {
+            1087 => ControlFlow::Break(slot),
+            _ => ControlFlow::Continue(()),
+        });
+        assert_eq!(third, ControlFlow::Break(1087));
     }
 
     #[test]

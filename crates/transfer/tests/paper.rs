@@ -19,6 +19,12 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
+fn context() -> std::sync::Arc<dyn catchment_verbs::Context> {
+    use catchment_verbs::Provider;
+    let provider = catchment_provider_shm::ShmProvider::new();
+    provider.open("shm0").unwrap()
+}
+
 struct Paper {
     pool: Arc<PaperPool>,
     sender: PaperSender,

@@ -63,7 +63,8 @@ pub struct Caps {
     pub writes_in_order: bool,
     /// [`crate::Qp::map_remote`] works.
     pub direct: bool,
-    /// [`crate::Mr::watch`] and [`crate::Qp::watch_remote`] work.
+    /// [`crate::Mr::watch`] works, and with `direct` [`crate::Qp::watch_remote`] too: over a network
+    /// nobody can sleep on the memory of a peer.
     pub doorbell: bool,
     /// [`crate::QpInit::strict`] gives queues of exactly the requested capacity.
     pub strict_capacity: bool,

@@ -197,7 +197,8 @@ pub trait Qp: Send {
     /// [`RemoteMapError::Unsupported`] without that capability; otherwise as a WRITE of that
     /// range would fail.
     fn map_remote(&self, addr: u64, bytes: u64, rkey: u32) -> Result<RemoteWindow, RemoteMapError>;
-    /// To sleep until the owner of a remote region calls [`Mr::notify`] ([`Caps::doorbell`]).
+    /// To sleep until the owner of a remote region calls [`Mr::notify`] ([`Caps::doorbell`] and
+    /// [`Caps::direct`]).
     ///
     /// # Errors
     /// As for [`Qp::map_remote`].

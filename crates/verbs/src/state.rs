@@ -1,6 +1,11 @@
 //! Queue pair states, their transitions, and what peers must tell each other to connect.
 use crate::Access;
-use std::{fmt, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    net::{IpAddr, Ipv6Addr},
+    str::FromStr,
+    time::Duration,
+};
 
 /// States of a queue pair (IBTA 10.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,6 +136,21 @@ impl Default for RtsAttr {
 /// Address of a device port (IBTA 4.1.1). Sixteen bytes, in network order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The GID of a RoCEv2 port with this address: IPv4 as `::ffff:a.b.c.d` (IBTA annex 17).
+    pub fn from_ip(address: IpAddr) -> Gid {
+        match address {
+            IpAddr::V4(v4) => Gid(v4.to_ipv6_mapped().octets()),
+            IpAddr::V6(v6) => Gid(v6.octets()),
+        }
+    }
+
+    /// The address of a RoCEv2 port, the reverse of [`Gid::from_ip`].
+    pub fn ip(self) -> IpAddr {
+        Ipv6Addr::from(self.0).to_canonical()
+    }
+}
 
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -278,6 +298,16 @@ mod tests {
         ] {
             assert!(bad.parse::<Gid>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_gid_is_the_address_of_its_port() {
+        for text in ["10.77.0.2", "fd00::2", "::1", "127.0.0.1"] {
+            let ip: IpAddr = text.parse().unwrap();
+            assert_eq!(Gid::from_ip(ip).ip(), ip);
+        }
+        let v4 = Gid::from_ip(IpAddr::from([10, 77, 0, 2]));
+        assert_eq!(v4.to_string(), "00000000000000000000ffff0a4d0002");
     }
 
     #[test]

@@ -236,8 +236,11 @@ pub fn no_watch_is_lost_in_ping_pong(bench: &Bench) {
 pub fn the_owner_wakes_who_watches_from_afar(bench: &Bench) {
     let (a, b) = bench.pair();
     let key = b.mr.rkey();
-    if !a.context.caps().doorbell {
-        assert!(a.qp.watch_remote(key).is_err());
+    if !crate::watches_afar(a.context.caps()) {
+        assert!(matches!(
+            a.qp.watch_remote(key),
+            Err(RemoteMapError::Unsupported)
+        ));
         return;
     }
     let (c, d) = {

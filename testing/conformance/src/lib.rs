@@ -49,7 +49,16 @@ pub const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
 #[macro_export]
 macro_rules! conformance {
     ($bench:expr) => {
-        $crate::conformance! { @tests $bench;
+        $crate::conformance_cases! { conformance_tests $bench; }
+    };
+}
+
+/// Gives all cases to another macro of this crate.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_cases {
+    ($then:ident $($arguments:tt)*) => {
+        $crate::$then! { $($arguments)*
             operations::writes_move_exactly_their_bytes,
             operations::reads_move_exactly_their_bytes,
             operations::elements_are_gathered_and_scattered_in_order,
@@ -110,7 +119,13 @@ macro_rules! conformance {
             processes::a_killed_peer_is_noticed_every_time,
         }
     };
-    (@tests $bench:expr; $($module:ident :: $case:ident),* $(,)?) => {
+}
+
+/// One test for each case.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests {
+    ($bench:expr; $($module:ident :: $case:ident),* $(,)?) => {
         $(
             #[test]
             fn $case() {
@@ -125,6 +140,21 @@ macro_rules! conformance {
         }
     };
 }
+
+/// The list of all cases.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_list {
+    ($($module:ident :: $case:ident),* $(,)?) => {
+        &[$((stringify!($module::$case), $module::$case)),*]
+    };
+}
+
+/// One case.
+pub type Case = fn(&Bench);
+
+/// All cases by name, for a test that sets something up around them.
+pub const CASES: &[(&str, Case)] = conformance_cases! { conformance_list };
 
 /// The provider under test.
 pub struct Bench {
@@ -336,6 +366,11 @@ impl Side {
         let result = self.run(SendWr::new(78, op, Payload::Sges(sges)));
         result.expect_err("the request must fail").status
     }
+}
+
+/// Whether [`Qp::watch_remote`] works.
+pub fn watches_afar(caps: &Caps) -> bool {
+    caps.doorbell && caps.direct
 }
 
 /// Waits for one completion.

@@ -270,7 +270,7 @@ fn victim(bench: &Bench) {
             side.recv_cq.req_notify(false);
             side.channel.wait(Duration::from_micros(200)).unwrap();
         }
-        if n % 64 == 0 && side.context.caps().doorbell {
+        if n % 64 == 0 && crate::watches_afar(side.context.caps()) {
             let _ = side.qp.watch_remote(card.memory.rkey).map(|w| w.arm());
         }
         if side.qp.state() == QpState::Err {
@@ -311,7 +311,7 @@ fn survive_one(
     let mut child = Child::start("victim");
     let mut side = Side::new(context.clone(), &options);
     let theirs = join(&mut side, &mut child, &options);
-    let outstanding = work(
+    let mut outstanding = work(
         &mut side,
         &theirs,
         Duration::from_micros(random.below(20_000)),
@@ -326,6 +326,10 @@ fn survive_one(
             })
         });
         child.kill();
+        // Over a network silence alone says nothing: a request has to find out.
+        if bench.caps().path_mtu.is_some() {
+            probe(&mut side, &theirs, &mut outstanding);
+        }
         assert_ne!(sleeper.join().unwrap(), Some(Wake::TimedOut), "not woken");
     });
     let start = Instant::now();
@@ -336,6 +340,21 @@ fn survive_one(
         || matches!(context.async_event(), Some(AsyncEvent::QpFatal { qpn, .. }) if qpn == side.qp.qpn()),
     );
     assert_all_flushed(&mut side, &outstanding);
+}
+
+/// Posts a request that the dead peer will not answer.
+fn probe(side: &mut Side, theirs: &Card, outstanding: &mut Outstanding) {
+    let op = SendOp::Write(theirs.at(0));
+    let wr = SendWr::new(u64::MAX, op, Payload::Inline(&[]));
+    eventually("room for a request", || {
+        let mut out = [Completion::EMPTY; 16];
+        let posted = side.qp.post_send(&[wr]).is_ok();
+        outstanding.sends += usize::from(posted);
+        if !posted {
+            outstanding.sends -= side.send_cq.poll(&mut out).unwrap();
+        }
+        posted
+    });
 }
 
 /// Requests that were posted and whose completions were not polled.

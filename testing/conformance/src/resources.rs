@@ -89,7 +89,7 @@ fn use_everything(a: &mut Side, b: &mut Side) {
     if let Some(watch) = b.mr.watch() {
         watch.arm();
     }
-    if a.context.caps().doorbell {
+    if crate::watches_afar(a.context.caps()) {
         a.qp.watch_remote(b.mr.rkey()).unwrap().arm();
     }
     if a.context.caps().direct {

@@ -17,6 +17,8 @@ struct Allowed {
 const VERBS: &str = "catchment-verbs";
 const SHM: &str = "catchment-provider-shm";
 const ROCE: &str = "catchment-roce";
+const PROVIDER_ROCE: &str = "catchment-provider-roce";
+const NETNS: &str = "catchment-netns";
 const TRANSFER: &str = "catchment-transfer";
 const LIBRARY: &str = "catchment";
 const CONFORMANCE: &str = "catchment-conformance";
@@ -39,13 +41,18 @@ const GRAPH: &[Allowed] = &[
         dev: &[],
     },
     Allowed {
+        package: PROVIDER_ROCE,
+        normal: &[ROCE, VERBS],
+        dev: &[CONFORMANCE, NETNS],
+    },
+    Allowed {
         package: TRANSFER,
         normal: &[VERBS],
-        dev: &[SHM],
+        dev: &[PROVIDER_ROCE, SHM],
     },
     Allowed {
         package: LIBRARY,
-        normal: &[TRANSFER, SHM, VERBS],
+        normal: &[TRANSFER, SHM, PROVIDER_ROCE, VERBS],
         dev: &[],
     },
     Allowed {
@@ -59,9 +66,19 @@ const GRAPH: &[Allowed] = &[
         dev: &[],
     },
     Allowed {
+        package: "catchment-sim",
+        normal: &[ROCE],
+        dev: &[],
+    },
+    Allowed {
+        package: NETNS,
+        normal: &[],
+        dev: &[],
+    },
+    Allowed {
         package: "catchment-cli",
         normal: &[LIBRARY],
-        dev: &[TRANSFER, SHM, VERBS],
+        dev: &[NETNS],
     },
     Allowed {
         package: "catchment-fuzz",
@@ -70,7 +87,7 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: "catchment-bench",
-        normal: &[LIBRARY, TRANSFER, SHM, VERBS],
+        normal: &[LIBRARY, NETNS, PROVIDER_ROCE, ROCE, TRANSFER, SHM, VERBS],
         dev: &[],
     },
     Allowed {
@@ -172,6 +189,7 @@ mod tests {
             ),
             (TRANSFER, &[(VERBS, false), (SHM, true), ("loom", true)]),
             (SHM, &[(VERBS, false), (CONFORMANCE, true)]),
+            ("catchment-sim", &[(ROCE, false)]),
         ];
         for (name, dependencies) in good {
             assert_eq!(findings(name, dependencies), Vec::<String>::new(), "{name}");

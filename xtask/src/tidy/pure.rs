@@ -9,7 +9,11 @@ use crate::rust_text::{has_word, test_lines};
 pub(crate) const RULE: &str = "pure";
 
 /// Folders of the crates that are pure.
-const FOLDERS: &[&str] = &["crates/roce/src/", "crates/transfer/src/"];
+const FOLDERS: &[&str] = &[
+    "crates/roce/src/",
+    "crates/transfer/src/",
+    "testing/sim/src/",
+];
 
 /// Words that such a crate may not hold, and what to do instead.
 const FORBIDDEN: &[(&str, &str)] = &[

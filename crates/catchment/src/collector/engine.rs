@@ -10,8 +10,9 @@ use crate::{
     observe::CollectorMetrics,
     session::{
         host::Host,
-        message::{Hello, ProviderOffer, StreamGrant},
-        path::{PathChoice, PathRules, PathSide, choose},
+        message::{Hello, StreamGrant},
+        path::{PathChoice, PathSide, choose},
+        providers::Providers,
         refusal::{Refusal, RefusalCode},
         registry::{Registry, superseded_refusal},
     },
@@ -20,6 +21,7 @@ use catchment_transfer::RingLayout;
 use catchment_verbs::Context;
 use std::{
     collections::HashMap,
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -32,9 +34,8 @@ const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
 const SESSIONS_MAX: usize = 4096;
 
 pub(super) struct Engine {
-    pub(super) providers: Vec<(&'static str, Arc<dyn Context>)>,
+    pub(super) providers: Providers,
     pub(super) host: Host,
-    pub(super) rules: PathRules,
     pub(super) lease: Duration,
     pub(super) ring_bytes_max: u64,
     /// For the rings of all sources together.
@@ -167,32 +168,30 @@ impl Engine {
         }
     }
 
-    pub(super) fn choose_path(&self, hello: &Hello) -> Result<PathChoice, Refusal> {
-        let ours: Vec<_> = self
-            .providers
-            .iter()
-            .map(|(name, context)| ProviderOffer {
-                name: (*name).to_owned(),
-                gid: context.gid(),
-            })
-            .collect();
+    /// The way to a source whose control connection ends here at `local`, and the device for it.
+    pub(super) fn choose_path(
+        &self,
+        hello: &Hello,
+        local: Option<IpAddr>,
+    ) -> Result<(PathChoice, Arc<dyn Context>), Refusal> {
+        let offers = self.providers.for_collector(local, &hello.providers);
         let collector = PathSide {
             host: &self.host,
-            providers: &ours,
+            providers: &offers.list(),
+            missing: &offers.missing,
         };
         let source = PathSide {
             host: &hello.host,
             providers: &hello.providers,
+            missing: &[],
         };
-        choose(collector, source, &self.rules).map_err(|error| error.refusal())
-    }
-
-    pub(super) fn context(&self, provider: &str) -> Result<&Arc<dyn Context>, Refusal> {
-        let found = self.providers.iter().find(|(name, _)| *name == provider);
-        found.map(|(_, context)| context).ok_or_else(|| {
-            let reason = format!("provider {provider} was chosen and is not open");
+        let choice = choose(collector, source, self.providers.rules());
+        let choice = choice.map_err(|error| error.refusal())?;
+        let context = offers.context(&choice.provider).cloned().ok_or_else(|| {
+            let reason = format!("provider {} was chosen and is not open", choice.provider);
             Refusal::new(RefusalCode::Internal, reason, "report this")
-        })
+        })?;
+        Ok((choice, context))
     }
 
     /// The devices of the Hello, in its order.
@@ -252,7 +251,7 @@ impl Engine {
     /// Memory and queue pair as the source wishes, as far as this collector allows.
     pub(super) async fn allocate_ring(
         &self,
-        provider: &str,
+        context: Arc<dyn Context>,
         hello: &Hello,
     ) -> Result<Ring, Refusal> {
         let wish = hello.wish;
@@ -271,7 +270,6 @@ impl Engine {
             let remedy = "wait for other sources to end, or give the collector more memory";
             Refusal::new(RefusalCode::NoResource, full.to_string(), remedy)
         })?;
-        let context = self.context(provider)?.clone();
         let allocated = tokio::task::spawn_blocking(move || Ring::allocate(&context, layout)).await;
         let failed = |error: &dyn std::fmt::Display| {
             let reason = format!(

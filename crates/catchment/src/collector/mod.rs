@@ -24,14 +24,15 @@ use crate::{
             Address, AddressError, BindError, Listener, ListenerConfig, Rejected, ServerSecurity,
         },
         path::{PathError, PathRules},
+        providers::Providers,
         refusal::{Refusal, RefusalCode},
         tls::{TlsError, TlsFiles, server_config},
     },
     sink::{CallbackSink, NullSink, Sink},
 };
 pub(crate) use block::HeldBlock;
-use catchment_provider_shm::ShmProvider;
-use catchment_verbs::{Context, ModifyError, Provider, VerbsError};
+use catchment_provider_roce::RoceOptions;
+use catchment_verbs::{ModifyError, VerbsError};
 use device::Devices;
 use engine::{Engine, Sessions};
 use ring::RingBudget;
@@ -60,6 +61,7 @@ pub struct CollectorBuilder {
     ring_bytes_max: u64,
     ring_bytes_total: u64,
     rules: PathRules,
+    roce: RoceOptions,
 }
 
 impl CollectorBuilder {
@@ -148,6 +150,12 @@ impl CollectorBuilder {
         CollectorBuilder { rules, ..self }
     }
 
+    /// Settings of the RoCEv2 devices that it may open.
+    #[must_use]
+    pub fn roce(self, roce: RoceOptions) -> CollectorBuilder {
+        CollectorBuilder { roce, ..self }
+    }
+
     /// Listens, and returns when sources can connect.
     ///
     /// # Errors
@@ -170,9 +178,8 @@ impl CollectorBuilder {
         let workers = Workers::start(self.workers)
             .map_err(|e| CollectorError::Os("start a worker thread", e))?;
         let engine = Arc::new(Engine {
-            providers: vec![("shm", open_shm()?)],
+            providers: Providers::new(self.rules, self.roce),
             host: Host::read()?,
-            rules: self.rules,
             lease: self.lease,
             ring_bytes_max: self.ring_bytes_max,
             rings: RingBudget::new(self.ring_bytes_total),
@@ -226,11 +233,6 @@ fn runtime() -> Result<tokio::runtime::Runtime, CollectorError> {
         .map_err(|e| CollectorError::Os("start the control thread", e))
 }
 
-fn open_shm() -> Result<Arc<dyn Context>, CollectorError> {
-    let provider = ShmProvider::new();
-    Ok(provider.open("shm0")?)
-}
-
 fn on_rejected(metrics: Arc<CollectorMetrics>) -> crate::session::io::OnRejected {
     Arc::new(move |rejected: &Rejected| metrics.session_refused(rejected.reason.label()))
 }
@@ -281,6 +283,7 @@ impl Collector {
             ring_bytes_max: 1 << 30,
             ring_bytes_total: half_of_memory(),
             rules: PathRules::default(),
+            roce: RoceOptions::default(),
         }
     }
 

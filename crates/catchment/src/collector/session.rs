@@ -234,14 +234,15 @@ impl Session {
     }
 
     async fn on_hello(&mut self, hello: Hello) -> Result<(), Refusal> {
-        let choice = self.engine.choose_path(&hello)?;
+        let local = self.connection.local_ip();
+        let (choice, context) = self.engine.choose_path(&hello, local)?;
         self.engine.claim(&self.registration, &hello).await?;
         let devices = self.engine.open_devices(&hello).await?;
         let epoch = self.engine.new_epoch()?;
-        let ring = self.engine.allocate_ring(&choice.provider, &hello).await?;
         let options = ReceiverOptions {
-            crc_decides: !self.engine.context(&choice.provider)?.caps().data_in_order,
+            crc_decides: !context.caps().data_in_order,
         };
+        let ring = self.engine.allocate_ring(context, &hello).await?;
         let receiver = Receiver::new(ring.mr.clone(), ring.layout, u64::from(epoch), options)
             .map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string(), "report this"))?;
         let welcome = Welcome {

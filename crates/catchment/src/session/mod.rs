@@ -5,7 +5,7 @@
 //!
 //! - pure: [`message`], [`wire`] (framing), [`source_side`] and [`collector_side`] (state
 //!   machines), [`backoff`], [`registry`] (who owns a device), [`path`] (choice of the provider);
-//! - with the operating system: [`host`], [`tls`], [`cert`], [`io`] (sockets).
+//! - with the operating system: [`host`], [`tls`], [`cert`], [`io`] (sockets), `providers`.
 
 pub mod backoff;
 pub mod cert;
@@ -18,6 +18,7 @@ mod machine;
 pub mod message;
 pub mod names;
 pub mod path;
+pub(crate) mod providers;
 pub mod refusal;
 pub mod registry;
 pub mod source_side;

@@ -1,19 +1,21 @@
 //! Choice of the provider between two peers. Pure: the same facts give the same choice.
 //!
-//! The order without rules is shm, and later the providers between hosts. What the rules name is
-//! obeyed or refused with a reason, never replaced silently by something slower.
+//! The order without rules is that in which the source offers, by default [`KNOWN_PROVIDERS`]. What the rules name is obeyed or refused
+//! with a reason, and the reason of a choice says why no better one was taken: nothing is silently
+//! slower.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use catchment_verbs::Gid;
 
+use super::check::REASON_CHARS_MAX;
 use super::host::Host;
 use super::message::ProviderOffer;
 use super::names::printable;
 use super::refusal::{Refusal, RefusalCode};
 
 /// The providers that this library knows, the best first.
-pub const KNOWN_PROVIDERS: [&str; 1] = ["shm"];
+pub const KNOWN_PROVIDERS: [&str; 2] = ["shm", "roce"];
 
 /// What a user demands of the choice. Names are those of [`KNOWN_PROVIDERS`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,6 +35,8 @@ pub struct PathSide<'a> {
     pub host: &'a Host,
     /// What it can move bytes with.
     pub providers: &'a [ProviderOffer],
+    /// Why it does not have what it could have. Of a source this is not known: empty.
+    pub missing: &'a [WhyNot],
 }
 
 /// The provider for a session.
@@ -105,7 +109,16 @@ impl PathError {
 /// A reason against a provider, and what would remove it.
 struct Against {
     reason: String,
-    remedy: &'static str,
+    remedy: String,
+}
+
+impl Against {
+    fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Option<Against> {
+        Some(Against {
+            reason: reason.into(),
+            remedy: remedy.into(),
+        })
+    }
 }
 
 /// Chooses the provider between `source` and `collector` by `rules`.
@@ -119,10 +132,10 @@ pub fn choose(
 ) -> Result<PathChoice, PathError> {
     rules.check()?;
     let mut whys = Vec::new();
-    let mut remedy = "";
+    let mut remedy = String::new();
     for name in candidates(source, rules) {
         match against(&name, collector, source, rules) {
-            None => return Ok(choice(name, source, rules)),
+            None => return Ok(choice(name, collector, source, rules, &whys)),
             Some(why) => {
                 if remedy.is_empty() || KNOWN_PROVIDERS.contains(&name.as_str()) {
                     remedy = why.remedy;
@@ -132,11 +145,22 @@ pub fn choose(
             }
         }
     }
-    let remedy = remedy.to_owned();
     Err(PathError::NoPath { whys, remedy })
 }
 
 impl PathRules {
+    /// The known providers that these rules allow, in the order of preference.
+    pub fn order(&self) -> Vec<&'static str> {
+        let allowed = |name: &&str| {
+            let named = |list: &[String]| list.iter().any(|entry| entry == name);
+            !named(&self.forbid) && (self.require.is_empty() || named(&self.require))
+        };
+        let place = |name: &&str| self.prefer.iter().position(|entry| entry == name);
+        let mut names: Vec<_> = KNOWN_PROVIDERS.into_iter().filter(allowed).collect();
+        names.sort_by_key(|name| place(name).unwrap_or(usize::MAX));
+        names
+    }
+
     /// Checks the names.
     ///
     /// # Errors
@@ -159,13 +183,13 @@ impl PathRules {
     }
 }
 
-/// Names in the order of trial: preferred ones, known ones, then what only the source has (to
-/// give a reason against each of them).
+/// Names in the order of trial: those that the collector prefers, then as the source offers them,
+/// then what only the collector knows (to give a reason against each of them).
 fn candidates(source: PathSide<'_>, rules: &PathRules) -> Vec<String> {
     let offered = source.providers.iter().map(|offer| offer.name.clone());
     let known = KNOWN_PROVIDERS.iter().map(|&name| name.to_owned());
     let mut names: Vec<String> = Vec::new();
-    for name in rules.prefer.iter().cloned().chain(known).chain(offered) {
+    for name in rules.prefer.iter().cloned().chain(offered).chain(known) {
         if !names.contains(&name) {
             names.push(name);
         }
@@ -180,69 +204,114 @@ fn against(
     rules: &PathRules,
 ) -> Option<Against> {
     let named = |list: &[String]| list.iter().any(|entry| entry == name);
-    let has = |side: PathSide<'_>| side.providers.iter().any(|offer| offer.name == name);
     if named(&rules.forbid) {
-        return Some(Against {
-            reason: "forbidden by the collector's rules".to_owned(),
-            remedy: "take it off the list forbid of the collector",
-        });
+        return Against::new(
+            "forbidden by the collector's rules",
+            format!("do not forbid {name} at the collector"),
+        );
     }
     if !rules.require.is_empty() && !named(&rules.require) {
-        return Some(Against {
-            reason: format!("the collector requires {}", rules.require.join(", ")),
-            remedy: "add it to the list require of the collector",
-        });
+        return Against::new(
+            format!("the collector requires {}", rules.require.join(", ")),
+            format!("require {name} too at the collector"),
+        );
     }
-    if !has(collector) {
-        return Some(Against {
-            reason: "the collector does not have it".to_owned(),
-            remedy: "use a provider that both sides have",
-        });
+    let Some(theirs) = source.gid(name) else {
+        return Against::new("the source does not offer it", "allow it at the source");
+    };
+    let Some(ours) = collector.gid(name) else {
+        let missing = collector.missing.iter().find(|why| why.provider == name);
+        let because = missing.map_or(String::new(), |why| format!(": {}", why.reason));
+        return Against::new(
+            format!("the collector does not have it{because}"),
+            "use a provider that both sides have",
+        );
+    };
+    match name {
+        "shm" => against_shm(collector.host, source.host),
+        "roce" => against_roce((collector.host, ours.ip()), (source.host, theirs.ip())),
+        _ => None,
     }
-    if !has(source) {
-        return Some(Against {
-            reason: "the source does not offer it".to_owned(),
-            remedy: "allow it at the source",
-        });
+}
+
+impl PathSide<'_> {
+    fn gid(&self, provider: &str) -> Option<Gid> {
+        let mut offers = self.providers.iter();
+        Some(offers.find(|offer| offer.name == provider)?.gid)
     }
-    (name == "shm").then(|| against_shm(collector.host, source.host))?
 }
 
 /// shm needs one kernel (one memory), one network namespace (its sockets have abstract names) and
 /// one user (peers are checked by their credentials).
 fn against_shm(collector: &Host, source: &Host) -> Option<Against> {
     if source.boot_id != collector.boot_id {
-        return Some(Against {
-            reason: format!(
+        return Against::new(
+            format!(
                 "the source is on another host (boot id {}, collector {})",
                 source.boot_id, collector.boot_id
             ),
-            remedy: "run source and collector on one host; shm is the only provider of this version",
-        });
+            "allow a provider that works between hosts",
+        );
     }
     if source.netns != collector.netns {
-        return Some(Against {
-            reason: format!(
+        return Against::new(
+            format!(
                 "the source is in another network namespace (inode {}, collector {})",
                 source.netns, collector.netns
             ),
-            remedy: "run both containers in one network namespace (one pod, or --network container:NAME)",
-        });
+            "run both containers in one network namespace (one pod, or --network container:NAME)",
+        );
     }
     if source.uid != collector.uid {
-        return Some(Against {
-            reason: format!(
+        return Against::new(
+            format!(
                 "other user (uid {}, collector uid {})",
                 source.uid, collector.uid
             ),
-            remedy: "run source and collector as the same user",
-        });
+            "run source and collector as the same user",
+        );
     }
     None
 }
 
-fn choice(name: String, source: PathSide<'_>, rules: &PathRules) -> PathChoice {
-    let offer = source.providers.iter().find(|offer| offer.name == name);
+/// RoCEv2 needs addresses of one family that reach each other.
+fn against_roce(
+    (collector_host, collector): (&Host, IpAddr),
+    (source_host, source): (&Host, IpAddr),
+) -> Option<Against> {
+    if collector.is_ipv4() != source.is_ipv4() {
+        return Against::new(
+            format!("the source has address {source}, the collector {collector}: two families"),
+            "connect to an address of the collector of the family that the source has",
+        );
+    }
+    let here =
+        source_host.boot_id == collector_host.boot_id && source_host.netns == collector_host.netns;
+    if !here && (collector.is_loopback() || source.is_loopback()) {
+        return Against::new(
+            format!(
+                "a loopback address does not leave its host (source {source}, collector {collector})"
+            ),
+            "connect to an address of the collector's network device",
+        );
+    }
+    None
+}
+
+fn choice(
+    name: String,
+    collector: PathSide<'_>,
+    source: PathSide<'_>,
+    rules: &PathRules,
+    whys: &[WhyNot],
+) -> PathChoice {
+    let source_gid = source.gid(&name).unwrap_or_default();
+    let what = match (name.as_str(), collector.gid(&name)) {
+        ("roce", Some(gid)) => {
+            format!("RoCEv2 over UDP from {} to {}", source_gid.ip(), gid.ip())
+        }
+        _ => "same host, network namespace and user".to_owned(),
+    };
     let rule = if rules.require.contains(&name) {
         ", required by the collector's rules"
     } else if rules.prefer.contains(&name) {
@@ -250,9 +319,10 @@ fn choice(name: String, source: PathSide<'_>, rules: &PathRules) -> PathChoice {
     } else {
         ""
     };
+    let not: String = whys.iter().map(|why| format!("; not {why}")).collect();
     PathChoice {
-        reason: format!("same host, network namespace and user{rule}"),
-        source_gid: offer.map_or_else(Gid::default, |offer| offer.gid),
+        reason: printable(&format!("{what}{rule}{not}"), REASON_CHARS_MAX - 1),
+        source_gid,
         provider: name,
     }
 }
@@ -273,7 +343,7 @@ mod tests {
     fn offers(names: &[&str]) -> Vec<ProviderOffer> {
         let offer = |name: &&str| ProviderOffer {
             name: (*name).to_owned(),
-            gid: Gid([7; 16]),
+            gid: Gid::from_ip(IpAddr::from([10, 0, 0, 7])),
         };
         names.iter().map(offer).collect()
     }
@@ -287,10 +357,12 @@ mod tests {
         let collector = PathSide {
             host: &host(),
             providers: &ours,
+            missing: &[],
         };
         let source = PathSide {
             host: source,
             providers: &theirs,
+            missing: &[],
         };
         choose(collector, source, rules)
     }
@@ -299,7 +371,7 @@ mod tests {
     fn one_host_and_user_take_shm_and_say_why() {
         let choice = decide(&host(), &["shm"], &PathRules::default()).unwrap();
         assert_eq!(choice.provider, "shm");
-        assert_eq!(choice.source_gid, Gid([7; 16]));
+        assert_eq!(choice.source_gid, offers(&["shm"])[0].gid);
         assert!(choice.reason.contains("same host"), "{}", choice.reason);
     }
 
@@ -377,7 +449,104 @@ mod tests {
         let error = decide(&host(), &["shm"], &rules).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "require names provider \"smh\", known: shm"
+            "require names provider \"smh\", known: shm, roce"
         );
+    }
+
+    fn decide_at(
+        (source, source_ip): (&Host, &str),
+        collector_ip: Option<&str>,
+        rules: &PathRules,
+    ) -> Result<PathChoice, PathError> {
+        let offer = |name: &str, ip: &str| ProviderOffer {
+            name: name.to_owned(),
+            gid: Gid::from_ip(ip.parse().unwrap()),
+        };
+        let mut ours = offers(&["shm"]);
+        ours.extend(collector_ip.map(|ip| offer("roce", ip)));
+        let missing = [WhyNot {
+            provider: "roce".to_owned(),
+            reason: "UDP port 4791 is taken".to_owned(),
+        }];
+        let theirs = [offer("shm", "::"), offer("roce", source_ip)];
+        let collector = PathSide {
+            host: &host(),
+            providers: &ours,
+            missing: &missing,
+        };
+        let source = PathSide {
+            host: source,
+            providers: &theirs,
+            missing: &[],
+        };
+        choose(collector, source, rules)
+    }
+
+    fn elsewhere() -> Host {
+        Host {
+            boot_id: "ffff".to_owned(),
+            ..host()
+        }
+    }
+
+    #[test]
+    fn between_hosts_roce_is_taken_and_the_reason_says_why_not_shm() {
+        let source = elsewhere();
+        let rules = PathRules::default();
+        let choice = decide_at((&source, "10.0.0.2"), Some("10.0.0.1"), &rules).unwrap();
+        assert_eq!(choice.provider, "roce");
+        assert_eq!(
+            choice.reason,
+            "RoCEv2 over UDP from 10.0.0.2 to 10.0.0.1; \
+             not shm: the source is on another host (boot id ffff, collector 2b1f)"
+        );
+    }
+
+    #[test]
+    fn on_one_host_roce_comes_after_shm_unless_a_rule_says_else() {
+        let here = host();
+        let default = decide_at(
+            (&here, "127.0.0.2"),
+            Some("127.0.0.1"),
+            &PathRules::default(),
+        );
+        assert_eq!(default.unwrap().provider, "shm");
+        let rules = PathRules {
+            require: names(&["roce"]),
+            ..PathRules::default()
+        };
+        let required = decide_at((&here, "127.0.0.2"), Some("127.0.0.1"), &rules).unwrap();
+        assert_eq!(required.provider, "roce");
+        assert!(
+            required.reason.contains("required by the collector"),
+            "{}",
+            required.reason
+        );
+    }
+
+    #[test]
+    fn addresses_that_cannot_reach_each_other_are_named() {
+        let source = elsewhere();
+        let rules = PathRules::default();
+        for (theirs, ours, words) in [
+            (
+                "fd00::2",
+                Some("10.0.0.1"),
+                "roce: the source has address fd00::2, the collector 10.0.0.1: two families",
+            ),
+            (
+                "127.0.0.1",
+                Some("127.0.0.1"),
+                "roce: a loopback address does not leave its host",
+            ),
+            (
+                "10.0.0.2",
+                None,
+                "roce: the collector does not have it: UDP port 4791 is taken",
+            ),
+        ] {
+            let error = decide_at((&source, theirs), ours, &rules).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+        }
     }
 }

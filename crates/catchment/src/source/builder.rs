@@ -12,9 +12,11 @@ use crate::{
         check::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX},
         message::Policy,
         names::{DeviceName, DeviceNameError},
+        path::PathRules,
         tls::TlsFiles,
     },
 };
+use catchment_provider_roce::RoceOptions;
 use catchment_transfer::layout::TRAILER_BYTES;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -102,6 +104,8 @@ pub struct SourceBuilder {
     pub(super) tls: Option<TlsFiles>,
     pub(super) insecure: bool,
     pub(super) patience: Option<Duration>,
+    pub(super) rules: PathRules,
+    pub(super) roce: RoceOptions,
 }
 
 impl SourceBuilder {
@@ -116,6 +120,8 @@ impl SourceBuilder {
             tls: None,
             insecure: false,
             patience: None,
+            rules: PathRules::default(),
+            roce: RoceOptions::default(),
         }
     }
 
@@ -173,6 +179,19 @@ impl SourceBuilder {
     #[must_use]
     pub fn insecure(self, insecure: bool) -> SourceBuilder {
         SourceBuilder { insecure, ..self }
+    }
+
+    /// Which providers may be used, and which to offer first. The collector chooses by its own
+    /// rules among those.
+    #[must_use]
+    pub fn path_rules(self, rules: PathRules) -> SourceBuilder {
+        SourceBuilder { rules, ..self }
+    }
+
+    /// Settings of the RoCEv2 device that it may open.
+    #[must_use]
+    pub fn roce(self, roce: RoceOptions) -> SourceBuilder {
+        SourceBuilder { roce, ..self }
     }
 
     /// How long [`SourceBuilder::connect`] waits for a collector that is not there yet. By default
@@ -239,6 +258,9 @@ impl SourceBuilder {
 
     fn check(&self) -> Result<(), SourceError> {
         let wrong = |text: String| Err(SourceError::Config(text));
+        self.rules
+            .check()
+            .map_err(|error| SourceError::Config(error.to_string()))?;
         if self.devices.is_empty() {
             return wrong("a source needs at least one device".to_owned());
         }

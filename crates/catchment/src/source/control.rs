@@ -13,17 +13,16 @@ use crate::{
         host::Host,
         io::{Address, ClientSecurity, ConnectError, Connection, RecvError},
         message::{
-            DEVICES_MAX, Device, Hello, ProtocolRange, ProviderOffer, RingWish, StreamEnd,
-            StreamStart, Welcome,
+            DEVICES_MAX, Device, Hello, ProtocolRange, RingWish, StreamEnd, StreamStart, Welcome,
         },
+        path::WhyNot,
+        providers::{Offers, Providers},
         refusal::{Refusal, RefusalCode},
         source_side::{Ended, Input, Output, Retry, SourceEvent, SourceSide, SourceSideConfig},
         tls::client_config,
     },
 };
-use catchment_provider_shm::ShmProvider;
 use catchment_transfer::{RemoteRing, RetainedBlock, RingLayout};
-use catchment_verbs::{Context, Provider};
 use std::{
     collections::HashMap,
     sync::Arc,
@@ -58,7 +57,7 @@ pub(super) fn start(
         },
         instance: random().map_err(|e| config(&e))?,
         host: Host::read().map_err(|e| config(&e))?,
-        context: ShmProvider::new().open("shm0")?,
+        providers: Providers::new(builder.rules.clone(), builder.roce.clone()),
         wish: RingWish {
             blocks,
             block_bytes,
@@ -88,7 +87,7 @@ struct Control {
     /// Random number of this source process.
     instance: u64,
     host: Host,
-    context: Arc<dyn Context>,
+    providers: Providers,
     wish: RingWish,
     in_place: bool,
     shared: Arc<Shared>,
@@ -104,6 +103,15 @@ struct Attempt {
 }
 
 impl Attempt {
+    /// Nothing that waiting would mend.
+    fn failed(error: SourceError) -> Attempt {
+        Attempt {
+            was_ready: false,
+            reason: error.to_string(),
+            retry: Err(error),
+        }
+    }
+
     fn closed() -> Attempt {
         Attempt {
             was_ready: false,
@@ -165,10 +173,16 @@ impl Control {
             Ok(connection) => connection,
             Err(error) => return self.not_connected(&error),
         };
-        let side = SourceSide::new(Instant::now(), SourceSideConfig::default(), self.hello());
+        let offers = self.providers.for_source(connection.local_ip());
+        let hello = match self.hello(&offers) {
+            Ok(hello) => hello,
+            Err(error) => return Attempt::failed(error),
+        };
+        let side = SourceSide::new(Instant::now(), SourceSideConfig::default(), hello);
         let mut session = Session {
             control: self,
             connection,
+            offers,
             side,
             prepared: None,
             link: None,
@@ -244,25 +258,29 @@ impl Control {
         }
     }
 
-    fn hello(&self) -> Hello {
+    /// What this source is.
+    fn hello(&self, offers: &Offers) -> Result<Hello, SourceError> {
+        let providers = offers.list();
+        if providers.is_empty() {
+            let whys: Vec<String> = offers.missing.iter().map(WhyNot::to_string).collect();
+            let reason = format!("no provider can be used: {}", whys.join("; "));
+            return Err(SourceError::Config(reason));
+        }
         let device = |state: &Arc<super::shared::DeviceState>| Device {
             name: state.name.clone(),
             format: state.format.clone(),
             policy: state.policy,
             next_packet: state.next_packet(),
         };
-        Hello {
+        Ok(Hello {
             protocol: ProtocolRange::OURS,
             software: concat!("catchment ", env!("CARGO_PKG_VERSION")).to_owned(),
             instance: self.instance,
             host: self.host.clone(),
             devices: self.shared.devices.iter().map(device).collect(),
-            providers: vec![ProviderOffer {
-                name: "shm".to_owned(),
-                gid: self.context.gid(),
-            }],
+            providers,
             wish: self.wish,
-        }
+        })
     }
 }
 
@@ -270,6 +288,8 @@ impl Control {
 struct Session<'a> {
     control: &'a Control,
     connection: Connection,
+    /// What the collector can choose from.
+    offers: Offers,
     side: SourceSide,
     prepared: Option<(Prepared, Welcome)>,
     link: Option<Arc<Link>>,
@@ -362,7 +382,11 @@ impl Session<'_> {
     fn on_welcome(&mut self, welcome: Welcome) -> Result<(), Refusal> {
         check_welcome(&welcome)?;
         self.epoch = welcome.epoch;
-        let prepared = match Prepared::new(&self.control.context) {
+        // The state machine has checked that it was offered.
+        let Some(context) = self.offers.context(&welcome.provider) else {
+            return Err(unusable(&"a provider that was not offered"));
+        };
+        let prepared = match Prepared::new(context) {
             Ok(prepared) => prepared,
             Err(error) => return Err(self.unreachable(&error)),
         };

@@ -9,7 +9,10 @@ use catchment_verbs::{
     VerbsError, Watch,
 };
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,6 +23,10 @@ const COMPLETIONS: u32 = 64;
 const INLINE_BYTES: u32 = 64;
 /// How long a thread that finds the link dead waits for the control thread to notice.
 const A_MOMENT: Duration = Duration::from_millis(1);
+/// Between two looks for room where no doorbell tells: about a round trip, and a time that costs
+/// little.
+const NAP_US_LEAST: u32 = 50;
+const NAP_US_MOST: u32 = 1_000;
 
 /// A queue pair that the collector may be told of.
 pub(super) struct Prepared {
@@ -100,6 +107,7 @@ impl Prepared {
             quota: quota as usize,
             on_watch: Mutex::new(false),
             woken: Condvar::new(),
+            nap_us: AtomicU32::new(NAP_US_LEAST),
         })
     }
 
@@ -143,6 +151,8 @@ pub(super) struct Link {
     /// others wait for that one.
     on_watch: Mutex<bool>,
     woken: Condvar,
+    /// How long the next thread sleeps that waits for room without a doorbell.
+    nap_us: AtomicU32,
 }
 
 /// What a thread that waits for room sees.
@@ -203,9 +213,7 @@ impl Link {
     /// Sleeps until a block may be free for the stream, the session is over, or the time is.
     pub(super) fn wait_for_room(&self, stream: u32, timeout: Duration) {
         let Some(watch) = &self.watch else {
-            // A provider without a doorbell: only time tells.
-            std::thread::sleep(timeout.min(Duration::from_micros(50)));
-            return;
+            return self.nap(stream, timeout);
         };
         let mut on_watch = self.on_watch();
         let follows = std::mem::replace(&mut *on_watch, true);
@@ -239,6 +247,28 @@ impl Link {
             *self.on_watch() = false;
             self.woken.notify_all();
         }
+    }
+
+    /// Without a doorbell only time tells. One thread looks again and again, at growing intervals
+    /// while there is nothing; the others wait for it.
+    fn nap(&self, stream: u32, timeout: Duration) {
+        let mut on_watch = self.on_watch();
+        if std::mem::replace(&mut *on_watch, true) {
+            drop(self.woken.wait_timeout(on_watch, timeout));
+            return;
+        }
+        drop(on_watch);
+        let nap_us = self.nap_us.load(Ordering::Relaxed);
+        // Waits for the collector to release a block; without a doorbell nothing tells it.
+        std::thread::sleep(timeout.min(Duration::from_micros(nap_us.into())));
+        let next = match self.look(stream) {
+            Look::Room => NAP_US_LEAST,
+            Look::Full => (2 * nap_us).min(NAP_US_MOST),
+            Look::Dead => NAP_US_MOST,
+        };
+        self.nap_us.store(next, Ordering::Relaxed);
+        *self.on_watch() = false;
+        self.woken.notify_all();
     }
 
     /// Ends the sleep of all who wait for room.

@@ -1,7 +1,7 @@
 //! Arguments of `catchment collect`.
 
-use super::{Security, values};
-use catchment::session::{io::Address, path::PathRules};
+use super::{ProviderArgs, Security, values};
+use catchment::session::io::Address;
 use clap::{Args, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -45,30 +45,12 @@ pub(crate) struct CollectArgs {
     /// Most memory for the frames in flight of one source, such as 256MiB
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "1GiB")]
     pub(crate) ring_bytes: u64,
-    /// Use only these providers (shm)
-    #[arg(long, value_name = "PROVIDER", value_delimiter = ',')]
-    pub(crate) require: Vec<String>,
-    /// Use these providers where they are possible, in this order
-    #[arg(long, value_name = "PROVIDER", value_delimiter = ',')]
-    pub(crate) prefer: Vec<String>,
-    /// Do not use these providers
-    #[arg(long, value_name = "PROVIDER", value_delimiter = ',')]
-    pub(crate) forbid: Vec<String>,
+    #[command(flatten)]
+    pub(crate) providers: ProviderArgs,
     /// Write JSON lines
     #[arg(long)]
     pub(crate) json: bool,
     /// End when stdin closes: the process that started this one is gone
     #[arg(long, hide = true)]
     pub(crate) until_stdin_closes: bool,
-}
-
-impl CollectArgs {
-    /// Which providers may be used.
-    pub(crate) fn path_rules(&self) -> PathRules {
-        PathRules {
-            require: self.require.clone(),
-            prefer: self.prefer.clone(),
-            forbid: self.forbid.clone(),
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Arguments of `catchment demo`.
 
-use super::{Rate, SinkKind, values};
+use super::{ProviderArgs, Rate, SinkKind, values};
 use catchment::format::FormatWish;
 use clap::{ArgAction, Args};
 use std::ffi::OsString;
@@ -44,6 +44,8 @@ pub(crate) struct DemoArgs {
     /// Do without the live page
     #[arg(long)]
     pub(crate) no_dashboard: bool,
+    #[command(flatten)]
+    pub(crate) providers: ProviderArgs,
     /// Write the summary as one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -4,6 +4,7 @@ mod cert;
 mod collect;
 mod demo;
 mod per_input;
+mod providers;
 mod send;
 mod values;
 
@@ -11,6 +12,7 @@ pub(crate) use cert::{CertArgs, ChecksumsArgs};
 pub(crate) use collect::{CollectArgs, SinkKind};
 pub(crate) use demo::DemoArgs;
 pub(crate) use per_input::InputArgs;
+pub(crate) use providers::ProviderArgs;
 pub(crate) use send::SendArgs;
 pub(crate) use values::Rate;
 

@@ -1,6 +1,6 @@
 //! Arguments of `catchment send`.
 
-use super::{InputArgs, Rate, Security, values};
+use super::{InputArgs, ProviderArgs, Rate, Security, values};
 use catchment::format::FormatWish;
 use catchment::session::io::Address;
 use catchment::source::Policy;
@@ -84,6 +84,8 @@ pub(crate) struct SendArgs {
     /// Fill frames in memory of this process, then copy them
     #[arg(long)]
     pub(crate) no_in_place: bool,
+    #[command(flatten)]
+    pub(crate) providers: ProviderArgs,
     #[command(flatten)]
     pub(crate) security: Security,
     /// How long to wait for a collector, at the start and for the last frames [default: for ever]

@@ -36,6 +36,7 @@ enum Store {
 
 impl Plan {
     pub(super) fn new(args: &DemoArgs) -> Result<Plan, Failure> {
+        args.providers.rules().check().or_fail(Code::Usage)?;
         let clips = !args.input.is_empty();
         let inputs = if clips {
             args.input.clone()
@@ -97,6 +98,7 @@ impl Plan {
         if let Some(address) = args.dashboard {
             words.extend(["--dashboard".into(), address.to_string().into()]);
         }
+        words.extend(args.providers.words());
         words
     }
 
@@ -117,6 +119,7 @@ impl Plan {
             let name = format!("cam{i:0width$}");
             words.extend(["--input".into(), input, "--device".into(), name.into()]);
         }
+        words.extend(args.providers.words());
         words.push(collector.into());
         words
     }

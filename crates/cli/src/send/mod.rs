@@ -119,7 +119,8 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> SourceBuilder {
     let mut builder = Source::builder(args.collector.to_string())
         .checksum(!args.no_checksum)
         .in_place(!args.no_in_place)
-        .insecure(args.security.insecure);
+        .insecure(args.security.insecure)
+        .path_rules(args.providers.rules());
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }

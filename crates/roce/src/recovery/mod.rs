@@ -70,11 +70,21 @@ impl Engine {
         psn.distance_from(self.una()) >= 0 && psn.distance_from(self.next()) < 0
     }
 
-    /// A request packet leaves that takes `span` PSNs: for the first time if `psn` is `next`.
-    pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, now_ns: u64) {
+    /// Payload bytes of request packets from `una` to `next` that are not on their way: the peer
+    /// keeps them, or they are lost.
+    pub(crate) fn settled_bytes(&self) -> u64 {
+        match self {
+            Engine::GoBackN(_) => 0,
+            Engine::Selective(engine) => engine.settled_bytes(),
+        }
+    }
+
+    /// A request packet with so much payload leaves that takes `span` PSNs: for the first time if
+    /// `psn` is `next`.
+    pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, bytes: u16, now_ns: u64) {
         match self {
             Engine::GoBackN(engine) => engine.on_sent(psn, span, now_ns),
-            Engine::Selective(engine) => engine.on_sent(psn, span, now_ns),
+            Engine::Selective(engine) => engine.on_sent(psn, span, bytes, now_ns),
         }
     }
 

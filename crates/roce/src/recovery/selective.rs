@@ -42,8 +42,19 @@ enum State {
 struct Slot {
     /// Number of its last transmission.
     tx: u32,
+    /// Payload of the packet; a path MTU is at most 4096 bytes.
+    bytes: u16,
     state: State,
     resent: bool,
+}
+
+impl Slot {
+    fn settled_bytes(&self) -> u64 {
+        match self.state {
+            State::Kept | State::Lost => u64::from(self.bytes),
+            State::InFlight | State::Covered => 0,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +74,8 @@ pub(crate) struct Selective {
     /// The latest transmission known to have arrived, if any did.
     arrived: Option<u32>,
     lost: VecDeque<Psn>,
+    /// Payload of the packets in `slots` that are not on their way: kept by the peer, or lost.
+    settled_bytes: u64,
     loss_time_ns: Option<u64>,
     packet_threshold: i32,
     time_eighths: u64,
@@ -85,6 +98,7 @@ impl Selective {
             log_first: 0,
             arrived: None,
             lost: VecDeque::new(),
+            settled_bytes: 0,
             loss_time_ns: None,
             packet_threshold: PACKET_THRESHOLD,
             time_eighths: TIME_EIGHTHS,
@@ -103,22 +117,28 @@ impl Selective {
         self.loss_time_ns
     }
 
-    pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, now_ns: u64) {
+    /// Payload bytes from `una` to `next` that are not on their way.
+    pub(crate) fn settled_bytes(&self) -> u64 {
+        self.settled_bytes
+    }
+
+    /// `bytes` counts for a packet that is new.
+    pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, bytes: u16, now_ns: u64) {
         let tx = self.log_first.wrapping_add(self.log.len() as u32);
         self.log.push_back(Transmission {
             psn,
             sent_ns: now_ns,
         });
         if psn == self.next() {
-            self.push_new(tx, span);
-        } else if let Some(slot) = self.slot_mut(psn) {
-            slot.tx = tx;
-            slot.state = State::InFlight;
-            slot.resent = true;
+            self.push_new(tx, span, bytes);
+        } else if let Some(index) = self.index(psn) {
+            self.set(index, State::InFlight);
+            self.slots[index].tx = tx;
+            self.slots[index].resent = true;
         }
     }
 
-    fn push_new(&mut self, tx: u32, span: u32) {
+    fn push_new(&mut self, tx: u32, span: u32, bytes: u16) {
         for index in 0..span {
             let state = if index == 0 {
                 State::InFlight
@@ -127,6 +147,7 @@ impl Selective {
             };
             self.slots.push_back(Slot {
                 tx,
+                bytes,
                 state,
                 resent: false,
             });
@@ -147,7 +168,9 @@ impl Selective {
         let mut news = News::default();
         while psn.distance_from(self.una) >= 0 && !self.slots.is_empty() {
             self.arrive(0, &mut news, clock);
-            self.slots.pop_front();
+            if let Some(slot) = self.slots.pop_front() {
+                self.settled_bytes -= slot.settled_bytes();
+            }
             self.una = self.una.next();
         }
         self.settle(&news, clock);
@@ -187,7 +210,7 @@ impl Selective {
             return;
         }
         news.any = true;
-        self.slots[index].state = State::Kept;
+        self.set(index, State::Kept);
         let sent_ns = self.sent_ns(slot.tx);
         let age_ns = sent_ns.map_or(u64::MAX, |sent| clock.now_ns.saturating_sub(sent));
         let too_soon = slot.resent && age_ns < clock.rto.min_ns() / 4 * 3;
@@ -266,9 +289,8 @@ impl Selective {
     }
 
     fn mark_lost(&mut self, index: usize) {
-        let slot = &mut self.slots[index];
-        if matches!(slot.state, State::InFlight | State::Kept) {
-            slot.state = State::Lost;
+        if matches!(self.slots[index].state, State::InFlight | State::Kept) {
+            self.set(index, State::Lost);
             self.lost.push_back(self.una.add(index as u32));
         }
     }
@@ -286,15 +308,17 @@ impl Selective {
 
     pub(crate) fn on_timeout(&mut self) {
         self.lost.clear();
-        if let Some(slot) = self.slots.front_mut()
-            && slot.state == State::Kept
+        if self
+            .slots
+            .front()
+            .is_some_and(|slot| slot.state == State::Kept)
         {
-            slot.state = State::InFlight;
+            self.set(0, State::InFlight);
         }
-        for (slot, index) in self.slots.iter_mut().zip(0u32..) {
-            if matches!(slot.state, State::InFlight | State::Lost) {
-                slot.state = State::Lost;
-                self.lost.push_back(self.una.add(index));
+        for index in 0..self.slots.len() {
+            if matches!(self.slots[index].state, State::InFlight | State::Lost) {
+                self.set(index, State::Lost);
+                self.lost.push_back(self.una.add(index as u32));
             }
         }
         self.log_first = self.log_first.wrapping_add(self.log.len() as u32);
@@ -307,14 +331,20 @@ impl Selective {
         self.log.get(index as usize).map(|entry| entry.sent_ns)
     }
 
-    fn slot(&self, psn: Psn) -> Option<&Slot> {
-        let index = usize::try_from(psn.distance_from(self.una)).ok()?;
-        self.slots.get(index)
+    fn set(&mut self, index: usize, state: State) {
+        let slot = &mut self.slots[index];
+        self.settled_bytes -= slot.settled_bytes();
+        slot.state = state;
+        self.settled_bytes += slot.settled_bytes();
     }
 
-    fn slot_mut(&mut self, psn: Psn) -> Option<&mut Slot> {
+    fn slot(&self, psn: Psn) -> Option<&Slot> {
+        self.index(psn).map(|index| &self.slots[index])
+    }
+
+    fn index(&self, psn: Psn) -> Option<usize> {
         let index = usize::try_from(psn.distance_from(self.una)).ok()?;
-        self.slots.get_mut(index)
+        (index < self.slots.len()).then_some(index)
     }
 
     /// An idle queue pair stays small.
@@ -345,6 +375,8 @@ mod tests {
     use super::*;
     use crate::counters::Counters;
 
+    /// Payload of every packet here.
+    const BYTES: u16 = 1024;
     const RTT: u64 = 1_000_000;
 
     struct Bench {
@@ -364,7 +396,7 @@ mod tests {
             (0..20).for_each(|i| {
                 bench
                     .engine
-                    .on_sent(Psn::new(100 + i), 1, u64::from(i) * 1000)
+                    .on_sent(Psn::new(100 + i), 1, BYTES, u64::from(i) * 1000)
             });
             bench
         }
@@ -399,11 +431,24 @@ mod tests {
         fn resend(&mut self, now_ns: u64) -> Vec<u32> {
             let mut sent = Vec::new();
             while let Some(psn) = self.engine.next_lost() {
-                self.engine.on_sent(psn, 1, now_ns);
+                self.engine.on_sent(psn, 1, BYTES, now_ns);
                 sent.push(psn.value());
             }
             sent
         }
+    }
+
+    #[test]
+    fn what_arrived_or_is_lost_is_no_longer_on_its_way() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.engine.settled_bytes(), 0);
+        bench.sack(RTT, 101, &[103, 104, 105, 108]);
+        // 102 is lost, 103, 104, 105 and 108 are kept.
+        assert_eq!(bench.engine.settled_bytes(), 5 * u64::from(BYTES));
+        assert_eq!(bench.resend(RTT), [102]);
+        assert_eq!(bench.engine.settled_bytes(), 4 * u64::from(BYTES));
+        bench.sack(2 * RTT, 119, &[]);
+        assert_eq!(bench.engine.settled_bytes(), 0);
     }
 
     #[test]
@@ -443,7 +488,7 @@ mod tests {
             [],
             "all of these were sent before it"
         );
-        (120..124).for_each(|psn| bench.engine.on_sent(Psn::new(psn), 1, RTT + 2));
+        (120..124).for_each(|psn| bench.engine.on_sent(Psn::new(psn), 1, BYTES, RTT + 2));
         let kept: Vec<u32> = (101..123).collect();
         bench.sack(2 * RTT, 99, &kept);
         assert_eq!(bench.resend(2 * RTT), [100]);
@@ -487,7 +532,7 @@ mod tests {
     #[test]
     fn answers_of_reads_are_no_packets() {
         let mut bench = Bench::new();
-        bench.engine.on_sent(Psn::new(120), 50, 1);
+        bench.engine.on_sent(Psn::new(120), 50, BYTES, 1);
         assert_eq!(bench.engine.next(), Psn::new(170));
         bench.engine.on_timeout();
         assert_eq!(bench.resend(RTT).last(), Some(&120));
@@ -500,7 +545,7 @@ mod tests {
         let mut bench = Bench::new();
         for round in 0..1000u32 {
             let base = 120 + round * 100;
-            (0..100).for_each(|i| bench.engine.on_sent(Psn::new(base + i), 1, 1));
+            (0..100).for_each(|i| bench.engine.on_sent(Psn::new(base + i), 1, BYTES, 1));
             bench.with(2, |engine, clock| engine.on_ack(Psn::new(base + 99), clock));
         }
         assert!(bench.engine.log.is_empty() && bench.engine.slots.is_empty());

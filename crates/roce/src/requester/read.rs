@@ -1,7 +1,7 @@
 //! READs and atomics that were sent and are not answered whole.
 //!
 //! Towards NICs answers count in PSN order only: a gap asks for everything from the missing one on,
-//! once per gap, or again when a round trip has passed. Under selective repeat every answer counts,
+//! once per gap, unless answers begin anew without it. Under selective repeat every answer counts,
 //! and only what is missing is asked for again: there are at most 64 answers to one request, a bit
 //! each.
 
@@ -40,11 +40,18 @@ struct Open {
 pub(crate) struct Reads {
     open: VecDeque<Open>,
     selective: bool,
-    /// The first missing PSN when everything from it on was last asked for, and when.
-    gap: Option<(Psn, u64)>,
+    gap: Option<Gap>,
     loss_time_ns: Option<u64>,
     /// How long an answer may take; none before the first round trip.
     patience_ns: Option<u64>,
+}
+
+/// A missing answer from which on everything was asked for again (go-back-N).
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    missing: Psn,
+    /// The latest answer that came too early.
+    latest: Psn,
 }
 
 impl Open {
@@ -140,7 +147,7 @@ impl Reads {
     }
 
     /// Whether the answer `psn` is wanted now, and in which request. Out of order it makes a gap.
-    fn expect(&mut self, psn: Psn, now_ns: u64) -> Option<usize> {
+    fn expect(&mut self, psn: Psn) -> Option<usize> {
         let (at, index) = self.position(psn)?;
         if self.selective {
             return (self.open[at].got >> index & 1 == 0).then_some(at);
@@ -150,25 +157,27 @@ impl Reads {
             return Some(0);
         }
         if psn.distance_from(expected) > 0 {
-            self.on_gap(now_ns);
+            self.on_gap(expected, psn);
         }
         None
     }
 
-    /// Answers were lost: everything from the first missing one on is asked for again (go-back-N).
-    fn on_gap(&mut self, now_ns: u64) {
-        let Some(expected) = self.open.front().map(|open| open.first.add(open.prefix)) else {
-            return;
-        };
-        if let Some((asked, at_ns)) = self.gap
-            && asked == expected
-            && self
-                .patience_ns
-                .is_none_or(|ns| now_ns.saturating_sub(at_ns) < ns)
-        {
-            return;
+    /// The answer `psn` came before the one that is expected: the ones between are lost, and
+    /// everything from the first of them on is asked for again (go-back-N). What was on its way
+    /// still comes and says nothing new; only when answers begin anew, and the missing one is not
+    /// among them, is it asked for once more.
+    fn on_gap(&mut self, expected: Psn, psn: Psn) {
+        if let Some(gap) = self.gap.as_mut().filter(|gap| gap.missing == expected) {
+            let begins_anew = psn.distance_from(gap.latest) <= 0;
+            gap.latest = psn;
+            if !begins_anew {
+                return;
+            }
         }
-        self.gap = Some((expected, now_ns));
+        self.gap = Some(Gap {
+            missing: expected,
+            latest: psn,
+        });
         self.want_all();
     }
 
@@ -212,8 +221,8 @@ impl Reads {
     fn on_acknowledged(&mut self, psn: Psn, now_ns: u64) {
         let is_before = |open: &Open| psn.distance_from(open.end()) >= 0;
         if !self.selective {
-            if self.open.front().is_some_and(is_before) {
-                self.on_gap(now_ns);
+            if let Some(open) = self.open.front().copied().filter(is_before) {
+                self.on_gap(open.first.add(open.prefix), psn);
             }
             return;
         }
@@ -301,7 +310,7 @@ impl Requester {
     ) -> Option<WcStatus> {
         let psn = arrival.headers.bth.psn;
         self.deliver_answered(psn, env);
-        let Some(at) = self.reads.expect(psn, env.now_ns) else {
+        let Some(at) = self.reads.expect(psn) else {
             return self.ignore_answer(env);
         };
         let Some((index, packet)) = self.find(psn) else {
@@ -333,7 +342,7 @@ impl Requester {
     ) -> Option<WcStatus> {
         let psn = headers.bth.psn;
         self.deliver_answered(psn, env);
-        let Some(at) = self.reads.expect(psn, env.now_ns) else {
+        let Some(at) = self.reads.expect(psn) else {
             return self.ignore_answer(env);
         };
         let (Some((index, _)), Some(before)) = (self.find(psn), headers.atomic_ack) else {

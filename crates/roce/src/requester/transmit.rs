@@ -109,7 +109,9 @@ impl Requester {
     fn fits(&self, span: u32, bytes: u64) -> bool {
         let packets = self.engine.in_flight();
         let packets_fit = packets == 0 || packets + span <= self.limits.window_packets;
-        let in_flight = self.bytes_in_flight;
+        let in_flight = self
+            .bytes_in_flight
+            .saturating_sub(self.engine.settled_bytes());
         packets_fit && (in_flight == 0 || in_flight + bytes <= self.limits.window_bytes)
     }
 
@@ -129,7 +131,9 @@ impl Requester {
             Some(wqe) => self.next_size(wqe),
             None => return,
         };
-        self.engine.on_sent(psn, span, now_ns);
+        let is_answered = self.sq[self.unsent].op.is_read_or_atomic();
+        let own_bytes = if is_answered { 0 } else { bytes as u16 };
+        self.engine.on_sent(psn, span, own_bytes, now_ns);
         self.bytes_in_flight += bytes;
         let full = !self.fits(1, self.shape.mtu);
         let wqe = &mut self.sq[self.unsent];
@@ -139,7 +143,6 @@ impl Requester {
         let index = wqe.sent;
         wqe.sent += span;
         let ends = wqe.is_sent() && (wqe.signaled || last_posted);
-        let is_answered = wqe.op.is_read_or_atomic();
         let mut cut = wqe.cut_span(index, span, &self.shape);
         self.unsent += usize::from(wqe.is_sent());
         if is_answered {
@@ -159,7 +162,7 @@ impl Requester {
         let Some((index, packet)) = self.find(psn) else {
             // Nothing was sent with this PSN: a broken invariant, and no reason to loop.
             debug_assert!(false, "PSN {psn} belongs to no request");
-            self.engine.on_sent(psn, 1, now_ns);
+            self.engine.on_sent(psn, 1, 0, now_ns);
             return;
         };
         let wqe = &self.sq[index];
@@ -170,7 +173,7 @@ impl Requester {
         };
         let mut cut = wqe.cut_span(packet, span, &self.shape);
         let is_answered = wqe.op.is_read_or_atomic();
-        self.engine.on_sent(psn, span, now_ns);
+        self.engine.on_sent(psn, span, 0, now_ns);
         let is_last = self.engine.next_lost().is_none();
         cut.headers.bth.ack_req = self.ack_req(is_last || is_answered, now_ns);
         counters.retransmitted += 1;

@@ -89,11 +89,24 @@ impl PaperPool {
                 wanted: self.layout.payload_bytes(),
             });
         }
+        self.fill_with(header, |memory| memory.write_at(0, payload).expect(INSIDE))
+    }
+
+    /// The same, with a payload that `fill` writes in place. What it leaves out stays as it was.
+    ///
+    /// # Errors
+    /// [`FillError::WouldBlock`]; `fill` was not called then.
+    pub fn fill_with(
+        &self,
+        header: PaperHeader,
+        fill: impl FnOnce(VolatileSlice<'_>),
+    ) -> Result<u32, FillError> {
         let block = self.claim().ok_or(FillError::WouldBlock)?;
         let memory = self.block(block);
         memory.write_at(0, &header.encode()).expect(INSIDE);
-        let offset = PaperLayout::HEADER_BYTES;
-        memory.write_at(offset, payload).expect(INSIDE);
+        let payload_bytes = self.layout.payload_bytes() as usize;
+        let payload = memory.subslice(PaperLayout::HEADER_BYTES, payload_bytes);
+        fill(payload.expect(INSIDE));
         self.status1(block)
             .store(SlotState::Full as u8, Ordering::Release);
         self.filling[block as usize].store(false, Ordering::Release);

@@ -121,6 +121,18 @@ impl PaperSender {
         self.complete()
     }
 
+    /// RmFree: reads all status bytes, whether or not a free block is known. With a request under
+    /// way it only looks for that one's completion, as [`PaperSender::step`] does.
+    ///
+    /// # Errors
+    /// [`PaperError`]; the session is over then.
+    pub fn refresh(&mut self) -> Result<PaperStep, PaperError> {
+        if self.posted.is_none() {
+            self.post_read()?;
+        }
+        self.complete()
+    }
+
     /// The second status first, then the first (S1.11). A filled block whose place is not known to
     /// be free needs a look at the status bytes, when nothing else can be sent.
     fn choose(&self) -> Choice {
@@ -160,7 +172,7 @@ impl PaperSender {
         Ok(())
     }
 
-    /// RmFree: one READ of all status bytes into the second status memory.
+    /// One READ of all status bytes into the second status memory.
     fn post_read(&mut self) -> Result<(), PaperError> {
         let mr = self.pool.control_mr();
         let sge = [Sge {

@@ -11,7 +11,7 @@ use crate::{
     header::{BlockHeader, HeaderError},
     layout::{LINE_BYTES, RingLayout},
     memory::RingMemory,
-    mirror::{ByteMirror, slots_of},
+    mirror::ByteMirror,
     slot::{self, ReceiverSlots, SlotMemory, Taken},
     status::full_byte,
 };
@@ -20,9 +20,12 @@ use catchment_verbs::{
     Mr, Watch,
     mem::{MemError, RegionSlice},
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
 };
 
 /// How a receiver decides.
@@ -188,20 +191,22 @@ impl Receiver {
         let shared = &*self.shared;
         let first = shared.next.load(Ordering::Relaxed);
         let array = shared.memory.whole();
-        let lines = shared.consumed.lines();
-        for line in (0..lines).map(|i| (first / LINE_BYTES + i) % lines) {
-            let bits = shared.consumed.differing(line, &array);
-            for slot in slots_of(line, bits, first) {
-                if !shared.hint_is_new(slot) {
-                    continue;
-                }
-                match self.take(slot)? {
-                    Some(block) => return Ok(Some(block)),
-                    None => shared.counters.hints_early.add(1),
-                }
+        let look = shared.consumed.look(&array, first, |slot| {
+            if !shared.hint_is_new(slot) {
+                return ControlFlow::Continue(());
             }
+            match self.take(slot) {
+                Ok(None) => {
+                    shared.counters.hints_early.add(1);
+                    ControlFlow::Continue(())
+                }
+                found => ControlFlow::Break(found),
+            }
+        });
+        match look {
+            ControlFlow::Continue(()) => Ok(None),
+            ControlFlow::Break(found) => found,
         }
-        Ok(None)
     }
 
     /// Takes a committed block whether or not its hint came: for after the peer's death, and

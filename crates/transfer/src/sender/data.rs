@@ -12,7 +12,10 @@ use catchment_verbs::{
     mem::{RegionSlice, VolatileSlice},
 };
 use crossbeam_queue::ArrayQueue;
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32},
+};
 
 const INSIDE: &str = "a block inside of the checked memory";
 
@@ -37,7 +40,7 @@ pub(super) struct Copying {
     /// Committed blocks that are not posted yet.
     pub(super) ready: ArrayQueue<u32>,
     pub(super) read_wanted: AtomicBool,
-    pub(super) read_posted: AtomicBool,
+    pub(super) reads_in_flight: AtomicU32,
 }
 
 impl Data {
@@ -71,7 +74,7 @@ impl Data {
             remote,
             ready: ArrayQueue::new(layout.blocks() as usize),
             read_wanted: AtomicBool::new(false),
-            read_posted: AtomicBool::new(false),
+            reads_in_flight: AtomicU32::new(0),
         })))
     }
 

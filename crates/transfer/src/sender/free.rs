@@ -2,13 +2,16 @@
 use super::quota::Streams;
 use crate::{
     layout::{LINE_BYTES, RingLayout},
-    mirror::{ByteMirror, slots_of},
+    mirror::ByteMirror,
     slot::{FreeNews, SenderSlots},
     status::released_byte,
 };
 use catchment_verbs::mem::VolatileSlice;
 use crossbeam_queue::ArrayQueue;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::{
+    ops::ControlFlow,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
 
 /// A scan of a large ring stops once it has found this many.
 const ENOUGH: u32 = LINE_BYTES;
@@ -87,18 +90,15 @@ impl Slots {
     /// Notes the releases that `free` shows. Any thread may do it, and `free` may be old.
     /// Says how many there were.
     pub(super) fn scan(&self, free: &VolatileSlice<'_>, streams: &Streams) -> u32 {
-        let first = self.cursor();
-        let lines = self.noted.lines();
         let mut found = 0;
-        for line in (0..lines).map(|i| (first / LINE_BYTES + i) % lines) {
-            let bits = self.noted.differing(line, free);
-            for slot in slots_of(line, bits, first) {
-                found += u32::from(self.note(slot, free, streams));
+        let _ = self.noted.look(free, self.cursor(), |slot| {
+            found += u32::from(self.note(slot, free, streams));
+            if found < ENOUGH {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
             }
-            if found >= ENOUGH {
-                break;
-            }
-        }
+        });
         found
     }
 

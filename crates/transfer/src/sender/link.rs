@@ -4,7 +4,10 @@
 //! lock-free queue; whoever then gets hold of the [`Link`] posts for all (flat combining). The
 //! others go back to filling: nobody waits.
 use super::{Shared, data::Copying, error::Broken};
-use crate::status::full_byte;
+use crate::{
+    refill::{Flights, MAX_READS},
+    status::full_byte,
+};
 use catchment_verbs::{
     Completion, Cq, Payload, Qp, QpState, RemoteAddr, SendOp, SendWr, Sge, WcOpcode,
 };
@@ -38,6 +41,8 @@ pub(super) struct Link {
     unsignaled: u64,
     /// Completions that are still to come.
     signaled: u32,
+    /// READs on their way.
+    flights: Flights,
     /// READs in a row that brought no release.
     barren: usize,
 }
@@ -58,6 +63,7 @@ impl Link {
             done: 0,
             unsignaled: 0,
             signaled: 0,
+            flights: Flights::default(),
             barren: 0,
         }
     }
@@ -74,20 +80,33 @@ impl Link {
     /// full, so that the rest must wait for a completion.
     pub(super) fn progress(&mut self, shared: &Shared, data: &Copying) -> Result<bool, Broken> {
         loop {
-            self.poll(shared, data)?;
+            self.poll(shared, data, false)?;
             // Blocks first: somebody waits for them, and the READ is for later.
             self.post_blocks(shared, data)?;
             if self.post_read(shared, data)? {
-                self.poll(shared, data)?;
+                self.poll(shared, data, true)?;
             }
             if !data.has_work() {
                 return Ok(false);
             }
             let full = self.free_wrs() < 2 || !self.may_signal();
-            if full && !self.poll(shared, data)? {
+            if full && !self.poll(shared, data, false)? {
                 return Ok(true);
             }
         }
+    }
+
+    /// Posts this block, if nothing waits before it and the queue has room; says whether it did.
+    #[inline]
+    pub(super) fn post_first(&mut self, shared: &Shared, data: &Copying, slot: u32) -> bool {
+        let room = self.free_wrs() >= 2 && self.may_signal() && data.ready.is_empty();
+        if !room {
+            return false;
+        }
+        if let Err(broken) = self.post_one(shared, data, slot) {
+            let _ = shared.broken.set(broken);
+        }
+        true
     }
 
     fn free_wrs(&self) -> u64 {
@@ -98,7 +117,8 @@ impl Link {
         self.signaled < self.cq.capacity()
     }
 
-    fn poll(&mut self, shared: &Shared, data: &Copying) -> Result<bool, Broken> {
+    /// Takes completions; `at_once` if the last READ was posted just before.
+    fn poll(&mut self, shared: &Shared, data: &Copying, at_once: bool) -> Result<bool, Broken> {
         if self.signaled == 0 {
             return Ok(false);
         }
@@ -112,7 +132,10 @@ impl Link {
             if success.opcode == WcOpcode::Read {
                 let found = shared.slots.scan(&data.free(), &shared.streams);
                 self.barren = if found == 0 { self.barren + 1 } else { 0 };
-                data.read_posted.store(false, Ordering::Release);
+                let at_once = at_once && self.flights.count() == 1;
+                self.flights
+                    .completed(&shared.pace, shared.moment(), found, at_once);
+                self.publish_flights(data);
             }
         }
         Ok(n > 0)
@@ -120,8 +143,7 @@ impl Link {
 
     /// Reads the status bytes, if somebody wants to know them.
     fn post_read(&mut self, shared: &Shared, data: &Copying) -> Result<bool, Broken> {
-        let busy = data.read_posted.load(Ordering::Acquire);
-        if busy || self.free_wrs() == 0 || !self.may_signal() {
+        if !self.flights.has_room() || self.free_wrs() == 0 || !self.may_signal() {
             return Ok(false);
         }
         // The load alone costs nothing when nobody wants it.
@@ -129,7 +151,6 @@ impl Link {
         if !wanted || !data.read_wanted.swap(false, Ordering::AcqRel) {
             return Ok(false);
         }
-        data.read_posted.store(true, Ordering::Release);
         let stripe = self.next_stripe(shared, data);
         let sge = [Sge {
             addr: data.status.addr() + stripe.offset as u64,
@@ -140,8 +161,15 @@ impl Link {
         let id = (self.posted + 1) | READ;
         let read = SendWr::new(id, SendOp::Read(from), Payload::Sges(&sge));
         self.post(&[read])?;
+        self.flights.posted(shared.moment());
+        self.publish_flights(data);
         shared.counters.status_reads.add(1);
         Ok(true)
+    }
+
+    fn publish_flights(&self, data: &Copying) {
+        let count = self.flights.count() as u32;
+        data.reads_in_flight.store(count, Ordering::Release);
     }
 
     /// The stripe where the next releases are expected, then those after it (I3).
@@ -261,16 +289,20 @@ impl Copying {
     /// Asks whoever drives the link next for a look at the status bytes.
     #[inline]
     pub(super) fn want_read(&self) {
-        if !self.read_posted.load(Ordering::Acquire) {
-            self.read_wanted.store(true, Ordering::Release);
-        }
+        self.read_wanted.store(true, Ordering::Release);
+    }
+
+    /// Leaves a sealed block to whoever drives the link next.
+    pub(super) fn leave(&self, slot: u32) {
+        // One entry for every slot: there is room.
+        let _ = self.ready.push(slot);
     }
 
     /// Whether the link has something to do that it could do now.
     pub(super) fn has_work(&self) -> bool {
         let wanted = self.read_wanted.load(Ordering::Acquire);
-        let read = wanted && !self.read_posted.load(Ordering::Acquire);
-        read || !self.ready.is_empty()
+        let in_flight = self.reads_in_flight.load(Ordering::Acquire) as usize;
+        (wanted && in_flight < MAX_READS) || !self.ready.is_empty()
     }
 
     #[inline]

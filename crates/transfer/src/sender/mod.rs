@@ -12,7 +12,12 @@ mod link;
 mod quota;
 mod retained;
 
-use crate::{counters::Counter, header::BlockHeader, layout::RingLayout};
+use crate::{
+    counters::Counter,
+    header::BlockHeader,
+    layout::RingLayout,
+    refill::{Moment, Pace, Refill},
+};
 pub use block::{BlockMeta, CommitError, WriteBlock};
 use catchment_verbs::{Cq, Mr, Qp, RemoteMapError, Watch};
 use crossbeam_utils::atomic::AtomicCell;
@@ -25,7 +30,7 @@ use quota::Streams;
 pub use retained::RetainedBlock;
 use std::sync::{
     Arc, OnceLock,
-    atomic::{AtomicU64, Ordering, fence},
+    atomic::{AtomicU64, Ordering},
 };
 
 /// The ring of a collector, as its session handshake names it.
@@ -50,18 +55,6 @@ pub struct CopyMemory {
     pub status: Arc<dyn Mr>,
 }
 
-/// When to look for released slots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refill {
-    /// When no free slot is known, as in the paper.
-    WhenEmpty,
-    /// Already when this many are left, while the others are still being used.
-    Ahead {
-        /// Known free slots at which to look.
-        threshold: u32,
-    },
-}
-
 /// How a sender works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenderOptions {
@@ -69,7 +62,8 @@ pub struct SenderOptions {
     pub max_streams: u32,
     /// Blocks that a stream may have outstanding, until [`Sender::set_quota`] says otherwise.
     pub quota: u32,
-    /// When to look for released slots; `None` for at half of the ring.
+    /// When to look for released slots; `None` for [`Refill::Adaptive`]. Where `free[]` is mapped
+    /// there are no READs: its line is then fetched ahead from half of the ring on.
     pub refill: Option<Refill>,
     /// Most status bytes of one READ; a larger array is read in stripes.
     pub stripe_bytes: u32,
@@ -119,15 +113,13 @@ struct Shared {
     layout: RingLayout,
     epoch: u64,
     options: SenderOptions,
-    /// Known free slots at which to look for more; 0 for only when there are none.
-    threshold: u32,
+    /// When to read `free[]`.
+    pace: Pace,
     data: Data,
     slots: Slots,
     streams: Streams,
     /// Commits so far: gives each its place in the order.
     commits: AtomicU64,
-    /// [`Shared::commits`] at the last look ahead.
-    looked_at: AtomicU64,
     /// The queue pair, while no thread drives it.
     link: AtomicCell<Option<Box<Link>>>,
     broken: OnceLock<Broken>,
@@ -202,21 +194,16 @@ impl Sender {
             Err(error) => return Err(error.into()),
         };
         let layout = remote.layout;
-        let threshold = match options.refill {
-            None => layout.blocks() / 2,
-            Some(Refill::WhenEmpty) => 0,
-            Some(Refill::Ahead { threshold }) => threshold.min(layout.blocks()),
-        };
+        let refill = options.refill.unwrap_or(Refill::Adaptive);
         let shared = Shared {
             layout,
             epoch,
             options,
-            threshold,
+            pace: Pace::new(refill, layout.blocks()),
             data,
             slots: Slots::new(&layout),
             streams: Streams::new(options.max_streams, options.quota),
             commits: AtomicU64::new(0),
-            looked_at: AtomicU64::new(0),
             link: AtomicCell::new(Some(Box::new(link))),
             broken: OnceLock::new(),
             free_watch,
@@ -270,7 +257,7 @@ impl Sender {
     /// # Errors
     /// [`Broken`] once the session is over.
     pub fn refresh(&self) -> Result<(), Broken> {
-        self.shared.refill();
+        self.shared.read_now();
         self.shared.alive()
     }
 
@@ -399,58 +386,74 @@ impl Shared {
             // still in the cache.
             self.refill();
         }
-        let slot = self.slots.take();
+        if let Data::Copy(copying) = &self.data
+            && copying.reads_in_flight.load(Ordering::Relaxed) > 0
+        {
+            // To know soon that a READ came back is to know how long it took.
+            self.combine();
+        }
+        let slot = self.slots.take().or_else(|| {
+            self.refill();
+            self.slots.take()
+        });
         if slot.is_some() {
             self.look_ahead();
-            return slot;
         }
-        self.refill();
-        self.slots.take()
+        slot
     }
 
     /// Looks for more free slots before the known ones are used up (I1).
     #[inline]
     fn look_ahead(&self) {
-        let known = self.slots.known();
-        if self.threshold == 0 || known > self.threshold {
+        if !self.pace.may_read_ahead() {
             return;
         }
+        let known = self.slots.known();
         match &self.data {
             // The line comes while the known slots are used; to look at it now would be to wait.
-            Data::InPlace(place) => self.slots.prefetch(&place.free()),
-            Data::Copy(_) => self.refill_if_due(),
-        }
-    }
-
-    /// A look soon after the last one would find little.
-    fn refill_if_due(&self) {
-        let commits = self.commits.load(Ordering::Relaxed);
-        let since = commits - self.looked_at.load(Ordering::Relaxed).min(commits);
-        if since < u64::from(self.threshold.div_ceil(2)) {
-            return;
-        }
-        match &self.data {
-            Data::InPlace(_) => self.refill(),
-            // The commit that follows posts it, behind its block.
+            Data::InPlace(place) if known <= self.layout.blocks() / 2 => {
+                self.slots.prefetch(&place.free());
+            }
+            Data::InPlace(_) => {}
             Data::Copy(copying) => {
-                self.looked_at.store(commits, Ordering::Relaxed);
-                copying.want_read();
+                let in_flight = copying.reads_in_flight.load(Ordering::Acquire);
+                if self.pace.reads_ahead(known, in_flight, self.moment()) {
+                    // The commit that follows posts it, behind its block.
+                    copying.want_read();
+                }
             }
         }
     }
 
-    /// Looks at `free[]`: at once where it is mapped, by a READ elsewhere.
+    /// Looks at `free[]` because slots are missing: at once where it is mapped, by a READ elsewhere,
+    /// unless one is on its way.
     fn refill(&self) {
-        let commits = self.commits.load(Ordering::Relaxed);
-        self.looked_at.store(commits, Ordering::Relaxed);
         match &self.data {
             Data::InPlace(_) => {
                 self.look_at_free();
             }
             Data::Copy(copying) => {
-                copying.want_read();
+                let in_flight = copying.reads_in_flight.load(Ordering::Acquire);
+                if self.pace.reads_when_empty(in_flight) {
+                    copying.want_read();
+                }
                 self.combine();
             }
+        }
+    }
+
+    /// Looks at `free[]`, whether or not a READ is on its way.
+    fn read_now(&self) {
+        if let Data::Copy(copying) = &self.data {
+            copying.want_read();
+        }
+        self.refill();
+    }
+
+    fn moment(&self) -> Moment {
+        Moment {
+            commits: self.commits.load(Ordering::Relaxed),
+            refused: self.counters.would_blocks.get() + self.counters.quota_refusals.get(),
         }
     }
 
@@ -489,24 +492,40 @@ impl Shared {
             Data::Copy(copying) => {
                 copying.seal(self.epoch, slot, generation, &words);
                 self.slots.generations.launch(slot, generation);
-                // One entry for every slot: there is room.
-                let _ = copying.ready.push(slot);
-                self.combine();
+                self.send(copying, slot);
             }
+        }
+    }
+
+    /// Posts a sealed block, or leaves it to the thread that drives the queue pair.
+    #[inline]
+    fn send(&self, copying: &Copying, slot: u32) {
+        let Some(mut link) = self.link.take() else {
+            copying.leave(slot);
+            return self.combine();
+        };
+        // Alone here, as is usual: the block need not go through the queue.
+        if self.broken.get().is_some() || !link.post_first(self, copying, slot) {
+            copying.leave(slot);
+        }
+        let waits = self.drive(&mut link, copying);
+        self.put_back(link);
+        if !waits && copying.has_work() {
+            self.combine();
         }
     }
 
     /// Drives the queue pair, unless another thread does: that one will see our work before it
     /// stops, because it looks once more after it has put the link back.
+    ///
+    /// To take the link and to put it back are both exchanges of the same atomic value, with
+    /// acquire and release. Who comes in vain therefore comes before the exchange that puts it
+    /// back, and that one has seen all that was left before: no fence is needed between them.
     fn combine(&self) {
         let Data::Copy(copying) = &self.data else {
             return;
         };
-        loop {
-            fence(Ordering::SeqCst);
-            let Some(mut link) = self.link.take() else {
-                return;
-            };
+        while let Some(mut link) = self.link.take() {
             let waits = self.drive(&mut link, copying);
             self.put_back(link);
             if waits || !copying.has_work() {
@@ -515,9 +534,10 @@ impl Shared {
         }
     }
 
+    /// An exchange, not a store: see [`Shared::combine`].
     fn put_back(&self, link: Box<Link>) {
-        self.link.store(Some(link));
-        fence(Ordering::SeqCst);
+        let before = self.link.swap(Some(link));
+        debug_assert!(before.is_none(), "two threads drive one queue pair");
     }
 
     /// True if the rest must wait.

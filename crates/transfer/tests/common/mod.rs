@@ -1,4 +1,4 @@
-//! Two ends over shared memory, connected.
+//! Two ends, connected, over the provider that the test file names.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -6,7 +6,6 @@
     reason = "a test fails by panicking"
 )]
 
-use catchment_provider_shm::ShmProvider;
 use catchment_transfer::*;
 use catchment_verbs::*;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ pub struct Side {
 }
 
 pub fn side(send: u32, recv: u32, cq: u32) -> Side {
-    let context = ShmProvider::new().open("shm0").unwrap();
+    let context = crate::context();
     let pd = context.alloc_pd().unwrap();
     Side::new(context, pd, [send, recv, cq])
 }

@@ -1,7 +1,7 @@
 //! Whole messages over a byte stream.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -135,6 +135,7 @@ pub struct Connection {
     reader: MessageReader,
     writer: MessageWriter,
     peer: Peer,
+    local: Option<IpAddr>,
     protection: Protection,
 }
 
@@ -173,6 +174,7 @@ impl Connection {
     pub(super) fn new(
         stream: impl Stream + 'static,
         peer: Peer,
+        local: Option<IpAddr>,
         protection: Protection,
     ) -> Connection {
         let stream: Box<dyn Stream> = Box::new(stream);
@@ -181,6 +183,7 @@ impl Connection {
             reader: MessageReader::new(read),
             writer: MessageWriter::new(write),
             peer,
+            local,
             protection,
         }
     }
@@ -188,6 +191,11 @@ impl Connection {
     /// The other end.
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// The address of this end; none over a unix socket.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.local
     }
 
     /// How the connection is protected.
@@ -277,7 +285,7 @@ async fn connect_unix(address: &Address, path: PathBuf) -> Result<Connection, Co
         address: address.clone(),
         source,
     })?;
-    Ok(Connection::new(stream, peer, Protection::PlainLocal))
+    Ok(Connection::new(stream, peer, None, Protection::PlainLocal))
 }
 
 pub(super) fn unix_peer(stream: &UnixStream) -> io::Result<Peer> {
@@ -321,11 +329,11 @@ async fn secure(
     protection: Protection,
     security: &ClientSecurity,
 ) -> Result<Connection, ConnectError> {
-    let peer = Peer::Tcp(addr);
+    let (peer, local) = (Peer::Tcp(addr), local_ip(&stream));
     // Small messages must not wait for the answer to the ones before.
     let _ = stream.set_nodelay(true);
     let (Protection::Tls, Some(config)) = (protection, &security.tls) else {
-        return Ok(Connection::new(stream, peer, protection));
+        return Ok(Connection::new(stream, peer, local, protection));
     };
     let name = ServerName::try_from(host.to_owned()).map_err(|_| ConnectError::ServerName {
         host: super::super::names::printable(host, 128),
@@ -338,7 +346,12 @@ async fn secure(
             address: address.clone(),
             reason: handshake_reason(&error),
         })?;
-    Ok(Connection::new(stream, peer, protection))
+    Ok(Connection::new(stream, peer, local, protection))
+}
+
+/// The address of this end. IPv4 in an IPv6 socket is IPv4.
+pub(super) fn local_ip(stream: &TcpStream) -> Option<IpAddr> {
+    Some(stream.local_addr().ok()?.ip().to_canonical())
 }
 
 pub(super) const CLOSED_IN_TLS: &str =

@@ -19,7 +19,7 @@ use super::super::refusal::{Refusal, RefusalCode};
 use super::super::tls::{Protection, ProtectionError, Reach, protection};
 use super::super::wire::{DecodeError, HELLO_BYTES_MAX, LONG_BYTES_MAX, SHORT_BYTES_MAX, encode};
 use super::address::{Address, Peer};
-use super::connection::{Connection, RecvError, handshake_reason, unix_peer};
+use super::connection::{Connection, RecvError, handshake_reason, local_ip, unix_peer};
 use super::slots::{Slot, Slots};
 
 /// Pause after the system could not accept, for example for want of descriptors.
@@ -512,16 +512,17 @@ async fn introduce(
 async fn protect(raw: Raw, peer: &Peer, context: &Context) -> Result<Connection, RejectReason> {
     let (peer, protection) = (peer.clone(), context.protection);
     let stream = match raw {
-        Raw::Unix(stream) => return Ok(Connection::new(stream, peer, protection)),
+        Raw::Unix(stream) => return Ok(Connection::new(stream, peer, None, protection)),
         Raw::Tcp(stream) => stream,
     };
     let _ = stream.set_nodelay(true);
+    let local = local_ip(&stream);
     let Some(tls) = &context.tls else {
-        return Ok(Connection::new(stream, peer, protection));
+        return Ok(Connection::new(stream, peer, local, protection));
     };
     let accepted = TlsAcceptor::from(tls.clone()).accept(stream).await;
     let stream = accepted.map_err(|error| RejectReason::Tls(handshake_reason(&error)))?;
-    Ok(Connection::new(stream, peer, protection))
+    Ok(Connection::new(stream, peer, local, protection))
 }
 
 /// The first message. One above 64 KiB needs a place of its own, of which there are few: this

@@ -1,0 +1,168 @@
+//! One end: socket, buffers, memory, and the packets that both ends speak.
+use super::{Job, REGION_BYTES, Side};
+use anyhow::{Result, bail};
+use catchment_provider_roce::io::{
+    Blocked, IcrcCheck, Piece, RecvRing, Route, SendBatch, SocketOptions, UdpSocket, Waiter,
+    Wakeup, Watched,
+};
+use catchment_roce::{
+    Psn,
+    wire::{Aeth, Bth, Headers, MAX_HEADER_BYTES, Opcode, Packet, ROCE_PORT, Reth, Syndrome},
+};
+use catchment_verbs::mem::{Region, RegionOptions};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+/// The queue pair number of all packets: nobody looks.
+const QPN: u32 = 1;
+/// Buffers of the ring: 512 KiB, which stays in the second-level cache.
+const BUFFERS: usize = 8;
+/// Packets of a batch: several trains.
+const BATCH_PACKETS: usize = 512;
+/// A silent peer has failed after this.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One end of a measurement.
+pub(super) struct End {
+    pub(super) socket: UdpSocket,
+    pub(super) batch: SendBatch,
+    pub(super) ring: RecvRing,
+    pub(super) check: IcrcCheck,
+    pub(super) waiter: Waiter,
+    pub(super) region: Arc<Region>,
+    route: Route,
+}
+
+impl End {
+    /// Binds the RoCE port and fills the memory.
+    pub(super) fn open(job: &Job) -> Result<End> {
+        let (own, peer) = match job.side {
+            Side::Sender => (job.sender, job.receiver),
+            Side::Receiver => (job.receiver, job.sender),
+        };
+        let options = SocketOptions::default();
+        let socket = UdpSocket::bind(SocketAddr::new(own, ROCE_PORT), &options)?;
+        let region = Region::alloc(REGION_BYTES, RegionOptions::default())?;
+        region.whole().fill(7)?;
+        Ok(End {
+            batch: SendBatch::new(&socket, BATCH_PACKETS),
+            ring: RecvRing::new(BUFFERS),
+            check: IcrcCheck::new(),
+            waiter: Waiter::new(job.spin)?,
+            region,
+            route: Route {
+                local: own,
+                remote: SocketAddr::new(peer, ROCE_PORT),
+                ecn: 0,
+            },
+            socket,
+        })
+    }
+
+    /// Adds a WRITE of `bytes` bytes at the same offset of both memories.
+    pub(super) fn push_write(&mut self, psn: Psn, offset: usize, bytes: usize) -> Result<()> {
+        let mut headers = Headers::new(Bth::new(Opcode::RcWriteOnly, QPN, psn));
+        headers.reth = Some(Reth {
+            va: offset as u64,
+            rkey: 0,
+            dma_bytes: bytes as u32,
+        });
+        let mut head = [0; MAX_HEADER_BYTES];
+        let head_bytes = headers.encode(&mut head);
+        let piece = Piece {
+            region: &self.region,
+            offset,
+            bytes,
+        };
+        Ok(self
+            .batch
+            .push(&self.route, &head[..head_bytes], &[piece])?)
+    }
+
+    /// Adds an acknowledgement of all up to `psn`, or the end of the measurement.
+    pub(super) fn push_ack(&mut self, psn: Psn, end: bool) -> Result<()> {
+        let mut headers = Headers::new(Bth::new(Opcode::RcAcknowledge, QPN, psn));
+        headers.bth.solicited = end;
+        headers.aeth = Some(Aeth {
+            syndrome: Syndrome::Ack { credits: 31 },
+            msn: 0,
+        });
+        let mut head = [0; MAX_HEADER_BYTES];
+        let head_bytes = headers.encode(&mut head);
+        Ok(self.batch.push(&self.route, &head[..head_bytes], &[])?)
+    }
+
+    /// Sends all that was added.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        loop {
+            let done = self.batch.flush(&self.socket);
+            if let Some(fault) = self.batch.take_faults().into_iter().next() {
+                bail!(fault);
+            }
+            match done.blocked {
+                None => return Ok(()),
+                Some(Blocked::NoBuffers) => std::thread::yield_now(),
+                Some(Blocked::SocketFull) => self.wait_writable()?,
+            }
+        }
+    }
+
+    fn wait_writable(&self) -> Result<()> {
+        let watched = Watched {
+            socket: &self.socket,
+            blocked: true,
+        };
+        match self.waiter.sleep(&[watched], PATIENCE)? {
+            Wakeup::TimedOut => bail!("the socket stayed full for {PATIENCE:?}"),
+            Wakeup::Ready | Wakeup::Woken => Ok(()),
+        }
+    }
+
+    /// Waits for packets, at most `timeout`, and shows each one that is whole; false when none came.
+    pub(super) fn receive(
+        &mut self,
+        timeout: Duration,
+        mut see: impl FnMut(&Region, Packet<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        let (ring, socket) = (&mut self.ring, &self.socket);
+        let mut packets = 0;
+        let watched = [Watched::readable(socket)];
+        while packets == 0 {
+            let wakeup = self.waiter.wait(&watched, timeout, || {
+                packets = ring.receive(socket)?;
+                Ok(packets > 0)
+            })?;
+            if wakeup == Wakeup::TimedOut {
+                return Ok(false);
+            }
+        }
+        for packet in self.ring.packets() {
+            let transport = self.check.check(&packet)?;
+            see(&self.region, Packet::decode(transport)?)?;
+        }
+        Ok(true)
+    }
+
+    /// As [`End::receive`], for a peer that must answer.
+    pub(super) fn demand(
+        &mut self,
+        see: impl FnMut(&Region, Packet<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if self.receive(PATIENCE, see)? {
+            return Ok(());
+        }
+        bail!("the peer was silent for {PATIENCE:?}")
+    }
+}
+
+/// Places the payload of a WRITE, the one copy at the receiver.
+#[inline]
+pub(super) fn place(region: &Region, packet: &Packet<'_>) -> Result<()> {
+    let Some(reth) = packet.headers.reth else {
+        bail!(
+            "a {:?} where a WRITE was expected",
+            packet.headers.bth.opcode
+        );
+    };
+    let offset = usize::try_from(reth.va)?;
+    Ok(region.whole().write_at(offset, packet.payload)?)
+}

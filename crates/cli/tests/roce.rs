@@ -1,0 +1,179 @@
+//! Frames over RoCEv2 without an RNIC: between two network namespaces, which stand for two hosts,
+//! and on one host when a rule asks for it.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
+mod common;
+
+use catchment_netns::{VethPair, with_privilege};
+use common::{
+    Collector, Finished, Running, assert_same, catchment, check_synthetic, clip, decoded, run,
+    stream, wait_for_frames,
+};
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::path::Path;
+
+const INPUT: &str = "synthetic:320x240:rgb24";
+/// The usual MTU of Ethernet: path MTU 1024.
+const MTU: u32 = 1500;
+
+/// A collector in the left namespace. `address` is its own there.
+fn collector(hosts: &VethPair, address: &str, out: &Path) -> Collector {
+    let words = ["--insecure", "--out", out.to_str().unwrap()];
+    let start = || Collector::start_with(address, &words);
+    hosts.left.run(start).unwrap()
+}
+
+/// A source in the right namespace.
+fn source(hosts: &VethPair, words: &[&str], collector: &str) -> Running {
+    let start = || {
+        let mut command = catchment();
+        command.args(["send", "--json", "--insecure"]).args(words);
+        Running::start(command.arg(collector))
+    };
+    hosts.right.run(start).unwrap()
+}
+
+/// Of the left host, in both families; the system chooses the port.
+fn addresses() -> [String; 2] {
+    [VethPair::LEFT_V4, VethPair::LEFT_V6].map(|ip| SocketAddr::new(ip, 0).to_string())
+}
+
+fn summary_over_roce(collector: Collector) -> Value {
+    let summary = collector.end();
+    assert_eq!(summary["provider"], "roce", "{summary:#}");
+    assert_eq!(summary["frames_lost"], 0, "{summary:#}");
+    summary
+}
+
+#[test]
+fn a_clip_arrives_on_another_host_as_ffmpeg_decodes_it() {
+    with_privilege(
+        "a_clip_arrives_on_another_host_as_ffmpeg_decodes_it",
+        || {
+            let hosts = VethPair::new(MTU).unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            let path = clip(dir.path(), "clip.mp4", 7, 40);
+            let expected = decoded(&path);
+            for (i, address) in addresses().iter().enumerate() {
+                let out = dir.path().join(i.to_string());
+                let collector = collector(&hosts, address, &out);
+                let words = [
+                    "--input",
+                    path.to_str().unwrap(),
+                    "--device",
+                    "cam0",
+                    "--rate",
+                    "max",
+                ];
+                let sent = source(&hosts, &words, &collector.address);
+                sent.finish().expect(0);
+                assert_same(&stream(&out, "cam0"), &expected);
+                let summary = summary_over_roce(collector);
+                let reason = summary["provider_reason"].as_str().unwrap();
+                assert!(reason.contains("RoCEv2 over UDP"), "{reason}");
+                let why = "not shm: the source is in another network namespace";
+                assert!(reason.contains(why), "{reason}");
+            }
+        },
+    );
+}
+
+#[test]
+fn many_devices_share_one_queue_pair_over_the_network() {
+    with_privilege("many_devices_share_one_queue_pair_over_the_network", || {
+        let hosts = VethPair::new(9000).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let collector = collector(&hosts, &addresses()[0], dir.path());
+        let devices: Vec<String> = (0..12).map(|i| format!("cam{i:02}")).collect();
+        let mut words = vec!["--rate", "max", "--frames", "50"];
+        for device in &devices {
+            words.extend(["--input", INPUT, "--device", device]);
+        }
+        let sent = source(&hosts, &words, &collector.address);
+        sent.finish().expect(0);
+        for (i, device) in devices.iter().enumerate() {
+            check_synthetic(dir.path(), device, i, INPUT, 50);
+        }
+        assert_eq!(summary_over_roce(collector)["queue_pairs"], 1);
+    });
+}
+
+#[test]
+fn a_collector_killed_in_mid_stream_leaves_no_gap_over_the_network() {
+    with_privilege(
+        "a_collector_killed_in_mid_stream_leaves_no_gap_over_the_network",
+        || {
+            const FRAMES: usize = 400;
+            let hosts = VethPair::new(MTU).unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            let first = collector(&hosts, &addresses()[0], dir.path());
+            let address = first.address.clone();
+            let frames = FRAMES.to_string();
+            let words = [
+                "--input", INPUT, "--device", "cam", "--rate", "200", "--frames", &frames,
+            ];
+            let source = source(&hosts, &words, &address);
+            wait_for_frames(dir.path(), "cam", 60);
+            first.kill();
+            let second = collector(&hosts, &address, dir.path());
+            let sent = source.finish().expect(0).last_json();
+            assert!(sent["reconnects"].as_u64() >= Some(1), "{sent:#}");
+            check_synthetic(dir.path(), "cam", 0, INPUT, FRAMES);
+            summary_over_roce(second);
+        },
+    );
+}
+
+#[test]
+fn the_demo_runs_over_roce() {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut command = catchment();
+    command.args(["demo", "--json", "--seconds", "2", "--provider", "roce"]);
+    let finished = common::finish(command.env("TMPDIR", tmp.path())).expect(0);
+    let summary = finished.last_json();
+    assert_eq!(summary["provider"], "roce", "{summary:#}");
+    assert_eq!(summary["queue_pairs"], 1, "{summary:#}");
+    assert_eq!(
+        summary["frames_verified"], summary["frames_sent"],
+        "{summary:#}"
+    );
+    assert_eq!(summary["frames_lost"], 0, "{summary:#}");
+}
+
+fn refused(finished: &Finished, words: &str) {
+    assert!(finished.stderr.contains(words), "{finished:#?}");
+}
+
+#[test]
+fn rules_that_leave_nothing_are_refused_with_the_reasons() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = ["--forbid", "roce", "--out", dir.path().to_str().unwrap()];
+    let collector = Collector::start_with("127.0.0.1:0", &words);
+    let send = |more: [&str; 2]| {
+        run([
+            "send",
+            "--wait",
+            "4",
+            "--input",
+            INPUT,
+            "--device",
+            "cam",
+            more[0],
+            more[1],
+            &collector.address,
+        ])
+    };
+    let finished = send(["--provider", "roce"]);
+    assert_ne!(finished.code, Some(0));
+    refused(&finished, "roce: forbidden by the collector's rules");
+    let finished = send(["--provider", "carrier-pigeon"]);
+    assert_ne!(finished.code, Some(0));
+    refused(
+        &finished,
+        "require names provider \"carrier-pigeon\", known: shm, roce",
+    );
+    let finished = send(["--forbid", "shm,roce"]);
+    assert_ne!(finished.code, Some(0));
+    refused(&finished, "no provider can be used");
+}

@@ -1,0 +1,330 @@
+//! An open device as the application holds it, and protection domains.
+use crate::{
+    DeviceCounters, RoceOptions,
+    cq::{ChannelCore, CqCore, RoceChannel, RoceCq},
+    device::{Device, random},
+    engine::{Limits, Parts, QpShared, thread},
+    io::{Path, PathError, PathProbe, UdpSocket, Waiter, local_addresses},
+    mr::{MrCore, RoceMr},
+    name,
+    qp::RoceQp,
+};
+use catchment_roce::{self as roce, wire::PathMtu};
+use catchment_verbs::{
+    Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, Qp, QpInit, VerbsError,
+    mem::Region,
+};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Weak},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// Longest inline payload: what fits into the send batch beside the headers for every packet.
+const MAX_INLINE_BYTES: u32 = 256;
+/// A window smaller than this is not worth the trouble, whatever the buffer.
+const LEAST_WINDOW_BYTES: u64 = 64 << 10;
+/// Bytes of a packet's Ethernet, IP and UDP headers and frame check.
+const FRAME_BYTES: u32 = 14 + 8 + 4;
+
+/// The limits of a device.
+fn caps(path_mtu: PathMtu) -> Caps {
+    Caps {
+        max_send_wr: 1 << 14,
+        max_recv_wr: 1 << 14,
+        max_sge: 16,
+        max_inline_bytes: MAX_INLINE_BYTES,
+        max_cqe: 1 << 18,
+        max_message_bytes: 1 << 31,
+        max_rd_atomic: 64,
+        path_mtu: Some(path_mtu.bytes() as u32),
+        atomics: true,
+        data_in_order: true,
+        writes_in_order: true,
+        direct: false,
+        doorbell: true,
+        strict_capacity: true,
+    }
+}
+
+/// An open RoCE device: one UDP port. The last handle, or object of it, closes the port and ends
+/// the engine's thread.
+pub struct RoceContext {
+    device: Arc<Device>,
+    thread: Option<JoinHandle<()>>,
+    myself: Weak<RoceContext>,
+}
+
+impl RoceContext {
+    pub(crate) fn open(name: &str, options: &RoceOptions) -> Result<Arc<RoceContext>, VerbsError> {
+        let address = name::resolve(name, options.port)?;
+        if address.ip().is_unspecified() || address.ip().is_multicast() {
+            return Err(VerbsError::Invalid(format!(
+                "{address} is no address of one device: give one of this host's"
+            )));
+        }
+        let socket = UdpSocket::bind(address, &options.socket)
+            .map_err(|error| VerbsError::Invalid(error.to_string()))?;
+        let local = socket.local();
+        let paths = PathProbe::new(local);
+        let paths = paths.map_err(|e| VerbsError::os("a socket to ask for routes", e))?;
+        let path_mtu = path_mtu(local, &paths, options)?;
+        let os = |what: &'static str| move |error| VerbsError::os(what, error);
+        let waiter = Waiter::new(Duration::ZERO).map_err(os("eventfd for the engine"))?;
+        let caps = caps(path_mtu);
+        let device = Device::new(socket, (paths, path_mtu), caps, options.clone(), &waiter)?;
+        let device = Arc::new(device);
+        let thread = thread::start(Arc::clone(&device), waiter)
+            .map_err(os("starting the engine's thread"))?;
+        Ok(Arc::new_cyclic(|myself| RoceContext {
+            device,
+            thread: Some(thread),
+            myself: Weak::clone(myself),
+        }))
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    fn strong(&self) -> Arc<RoceContext> {
+        self.myself
+            .upgrade()
+            .expect("a context that is used is alive")
+    }
+
+    /// Where the device listens.
+    pub fn local_address(&self) -> SocketAddr {
+        self.device.local
+    }
+
+    /// What the device has counted. Takes the engine for a moment and looks at every queue pair:
+    /// not for every packet.
+    pub fn counters(&self) -> DeviceCounters {
+        self.device.engine().counters(&self.device)
+    }
+
+    /// The way from this device to a peer, and the path MTU of it.
+    ///
+    /// # Errors
+    /// [`PathError`] when no route leads there.
+    pub fn path_to(&self, peer: SocketAddr) -> Result<Path, PathError> {
+        self.device.path_to(peer)
+    }
+}
+
+/// The largest path MTU that the interface, and the options, allow.
+fn path_mtu(
+    local: SocketAddr,
+    paths: &PathProbe,
+    options: &RoceOptions,
+) -> Result<PathMtu, VerbsError> {
+    let all = local_addresses().map_err(|e| VerbsError::os("the addresses of this host", e))?;
+    let interface = all.iter().find(|at| at.address == local.ip());
+    // An address of loopback that is not listed, as 127.0.0.2, has the way to itself.
+    let mtu = match interface {
+        Some(at) => at.mtu,
+        None => {
+            let path = paths.probe(local);
+            path.map_err(|e| VerbsError::Invalid(e.to_string()))?.ip_mtu
+        }
+    };
+    let largest = PathMtu::for_interface_mtu(mtu as usize, local.is_ipv6()).ok_or_else(|| {
+        VerbsError::Invalid(format!(
+            "the MTU of {mtu} at {} is too small for RoCE: 324 is the least",
+            local.ip()
+        ))
+    })?;
+    Ok(options.path_mtu.map_or(largest, |most| most.min(largest)))
+}
+
+impl Drop for RoceContext {
+    fn drop(&mut self) {
+        self.device.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Context for RoceContext {
+    fn caps(&self) -> &Caps {
+        &self.device.caps
+    }
+
+    fn gid(&self) -> Gid {
+        self.device.gid
+    }
+
+    fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
+        Ok(Arc::new_cyclic(|myself| RocePd {
+            id: self.device.next_id(),
+            context: self.strong(),
+            myself: Weak::clone(myself),
+        }))
+    }
+
+    fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
+        let core = ChannelCore::new().map_err(|e| VerbsError::os("eventfd for a channel", e))?;
+        Ok(Arc::new(RoceChannel(core)))
+    }
+
+    fn create_cq(
+        &self,
+        capacity: u32,
+        channel: Option<Arc<dyn CompletionChannel>>,
+    ) -> Result<Arc<dyn Cq>, VerbsError> {
+        if capacity == 0 {
+            return Err(VerbsError::Invalid(
+                "a completion queue needs at least one entry".into(),
+            ));
+        }
+        limit("max_cqe", capacity, self.device.caps.max_cqe)?;
+        let channel = match channel {
+            None => None,
+            Some(channel) => match channel.as_any().downcast_ref::<RoceChannel>() {
+                Some(ours) => Some(Arc::clone(&ours.0)),
+                None => return Err(foreign("completion channel")),
+            },
+        };
+        Ok(Arc::new(RoceCq {
+            core: CqCore::new(capacity, channel),
+            context: self.strong(),
+        }))
+    }
+
+    fn async_event(&self) -> Option<AsyncEvent> {
+        self.device.take_event()
+    }
+}
+
+fn foreign(what: &str) -> VerbsError {
+    VerbsError::Invalid(format!("the {what} belongs to another device"))
+}
+
+fn limit(what: &'static str, asked: u32, limit: u32) -> Result<(), VerbsError> {
+    if asked <= limit {
+        return Ok(());
+    }
+    Err(VerbsError::Limit {
+        what,
+        asked: asked.into(),
+        limit: limit.into(),
+    })
+}
+
+/// A protection domain.
+pub(crate) struct RocePd {
+    id: u64,
+    context: Arc<RoceContext>,
+    myself: Weak<RocePd>,
+}
+
+impl RocePd {
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.context.device
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn strong(&self) -> Arc<RocePd> {
+        self.myself
+            .upgrade()
+            .expect("a protection domain that is used is alive")
+    }
+
+    fn cq(&self, cq: &Arc<dyn Cq>) -> Result<Arc<CqCore>, VerbsError> {
+        match cq.as_any().downcast_ref::<RoceCq>() {
+            Some(ours) if ours.is_of(self.device()) => Ok(Arc::clone(&ours.core)),
+            _ => Err(foreign("completion queue")),
+        }
+    }
+
+    fn check(&self, init: &QpInit) -> Result<(), VerbsError> {
+        let caps = &self.device().caps;
+        if init.max_send_wr == 0 && init.max_recv_wr == 0 {
+            return Err(VerbsError::Invalid(
+                "a queue pair needs room for at least one request".into(),
+            ));
+        }
+        limit("max_send_wr", init.max_send_wr, caps.max_send_wr)?;
+        limit("max_recv_wr", init.max_recv_wr, caps.max_recv_wr)?;
+        limit("max_sge", init.max_sge, caps.max_sge)?;
+        let most = caps.max_inline_bytes;
+        limit("max_inline_bytes", init.max_inline_bytes, most)
+    }
+
+    /// The protocol's limits for a queue pair; its number comes later.
+    fn config(&self, init: &QpInit) -> roce::Config {
+        let device = self.device();
+        let ip_bytes = if device.local.is_ipv4() { 20 } else { 40 };
+        let config = roce::Config::new(0, roce::Service::Rc);
+        roce::Config {
+            max_send_wr: init.max_send_wr as usize,
+            max_recv_wr: init.max_recv_wr as usize,
+            max_sge: init.max_sge.max(1) as usize,
+            max_inline_bytes: init.max_inline_bytes as usize,
+            window_bytes: window_bytes(device),
+            pacing: roce::PacingConfig {
+                overhead_bytes: FRAME_BYTES + ip_bytes,
+                ..config.pacing
+            },
+            ..config
+        }
+    }
+}
+
+/// The peer's receive buffer holds what is on the way, and is not known; ours is taken for it.
+fn window_bytes(device: &Device) -> u64 {
+    let buffer = device.socket.receive_buffer().kernel_bytes as u64;
+    device
+        .options
+        .window_bytes
+        .min(buffer / 4)
+        .max(LEAST_WINDOW_BYTES)
+}
+
+impl Pd for RocePd {
+    fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
+        let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        if writes && !access.contains(Access::LOCAL_WRITE) {
+            return Err(VerbsError::Invalid(
+                "remote writing or atomics need LOCAL_WRITE too".into(),
+            ));
+        }
+        if access.contains(Access::LOCAL_WRITE) && !region.is_writable() {
+            return Err(VerbsError::Invalid(
+                "the region is mapped for reading only".into(),
+            ));
+        }
+        let mut keys = self.device().keys_mut();
+        let core = keys.insert(|key| MrCore::new(key, self.id, access, region))?;
+        drop(keys);
+        Ok(Arc::new(RoceMr::new(core, self.strong())))
+    }
+
+    fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
+        self.check(&init)?;
+        let shared = Arc::new(QpShared::new(Limits {
+            max_send_wr: init.max_send_wr,
+            max_recv_wr: init.max_recv_wr,
+            max_sge: init.max_sge,
+            max_inline_bytes: init.max_inline_bytes,
+        }));
+        let parts = Parts {
+            shared: Arc::clone(&shared),
+            config: self.config(&init),
+            pd: self.id,
+            send_cq: self.cq(&init.send_cq)?,
+            recv_cq: self.cq(&init.recv_cq)?,
+        };
+        let psn = random()?;
+        let place = self.device().engine().add(parts)?;
+        Ok(Box::new(RoceQp::new(shared, self.strong(), place, psn)))
+    }
+}

@@ -1,0 +1,248 @@
+//! An open device: what its objects, its engine and the threads of the application share.
+use crate::{
+    RoceOptions,
+    dirty::DirtySet,
+    engine::Engine,
+    io::{Path, PathError, PathProbe, UdpSocket, Waiter, Waker, gid_of},
+    keys::KeyTable,
+};
+use catchment_roce::wire::PathMtu;
+use catchment_verbs::{AsyncEvent, Caps, Gid, VerbsError};
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    sync::{
+        Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+    },
+    time::{Duration, Instant},
+};
+
+/// Events kept for an application that does not ask for them; the oldest go first.
+const MAX_EVENTS: usize = 1024;
+
+/// See the module. Locks are taken in this order: engine, keys, events.
+pub(crate) struct Device {
+    pub(crate) gid: Gid,
+    pub(crate) local: SocketAddr,
+    pub(crate) path_mtu: PathMtu,
+    pub(crate) caps: Caps,
+    pub(crate) options: RoceOptions,
+    pub(crate) socket: UdpSocket,
+    /// Not shared with packets: connecting a socket changes what it sends.
+    paths: Mutex<PathProbe>,
+    /// Queue pairs with posted requests that the engine has not taken.
+    pub(crate) dirty: DirtySet,
+    engine: Mutex<Engine>,
+    /// Threads that want the engine for something rare; its thread lets them in.
+    contenders: AtomicU32,
+    keys: RwLock<KeyTable>,
+    events: Mutex<VecDeque<AsyncEvent>>,
+    ids: AtomicU64,
+    /// A queue pair was changed: a turn is due.
+    changed: AtomicBool,
+    /// The engine thread sleeps, or is about to: wake it.
+    sleeping: AtomicBool,
+    /// Until when it sleeps at most.
+    sleeps_until_ns: AtomicU64,
+    waker: Waker,
+    stop: AtomicBool,
+    /// When an application thread last did the engine's work.
+    helped_ns: AtomicU64,
+    origin: Instant,
+}
+
+impl Device {
+    pub(crate) fn new(
+        socket: UdpSocket,
+        (paths, path_mtu): (PathProbe, PathMtu),
+        caps: Caps,
+        options: RoceOptions,
+        waiter: &Waiter,
+    ) -> Result<Device, VerbsError> {
+        let secret = [random()?, random()?, random()?, random()?];
+        Ok(Device {
+            gid: gid_of(socket.local().ip()),
+            local: socket.local(),
+            path_mtu,
+            caps,
+            engine: Mutex::new(Engine::new(&socket, &options, random()?)),
+            options,
+            socket,
+            paths: Mutex::new(paths),
+            dirty: DirtySet::new(),
+            contenders: AtomicU32::new(0),
+            keys: RwLock::new(KeyTable::new(secret)),
+            events: Mutex::default(),
+            ids: AtomicU64::new(1),
+            changed: AtomicBool::new(false),
+            sleeping: AtomicBool::new(false),
+            sleeps_until_ns: AtomicU64::new(0),
+            waker: waiter.waker(),
+            stop: AtomicBool::new(false),
+            helped_ns: AtomicU64::new(0),
+            origin: Instant::now(),
+        })
+    }
+
+    /// A number that this device never gave before.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The way to a peer.
+    pub(crate) fn path_to(&self, peer: SocketAddr) -> Result<Path, PathError> {
+        let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        paths.probe(peer)
+    }
+
+    /// Nanoseconds since the device was opened: the clock of the protocol.
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    /// The keys, to look something up.
+    #[inline]
+    pub(crate) fn keys(&self) -> RwLockReadGuard<'_, KeyTable> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The keys, to change them. The engine's turn that sees the old ones is over when this
+    /// returns.
+    pub(crate) fn keys_mut(&self) -> RwLockWriteGuard<'_, KeyTable> {
+        self.contenders.fetch_add(1, Ordering::Relaxed);
+        let keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        self.contenders.fetch_sub(1, Ordering::Relaxed);
+        keys
+    }
+
+    /// The engine, for something rare. What it has to send goes with its next turn.
+    pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.contenders.fetch_add(1, Ordering::Relaxed);
+        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        self.contenders.fetch_sub(1, Ordering::Relaxed);
+        engine
+    }
+
+    /// The engine, if nobody has it.
+    pub(crate) fn try_engine(&self) -> Option<MutexGuard<'_, Engine>> {
+        match self.engine.try_lock() {
+            Ok(engine) => Some(engine),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Whether other threads wait for the engine or the keys.
+    #[inline]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.contenders.load(Ordering::Relaxed) > 0
+    }
+
+    /// Queue pair `index` has something posted: the engine takes it soon.
+    #[inline]
+    pub(crate) fn posted(&self, index: usize) {
+        self.dirty.add(index);
+        if !self.help() {
+            self.kick();
+        }
+    }
+
+    /// Wakes the engine thread if it sleeps.
+    #[inline]
+    pub(crate) fn kick(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel) {
+            self.waker.wake();
+        }
+    }
+
+    /// After a change of a queue pair: the engine looks after it soon.
+    pub(crate) fn kick_after_change(&self) {
+        self.changed.store(true, Ordering::Release);
+        self.kick();
+    }
+
+    /// With [`RoceOptions::inline_polling`]: does a turn of the engine, if no other thread does;
+    /// whether it did.
+    #[inline]
+    pub(crate) fn help(&self) -> bool {
+        if !self.options.inline_polling {
+            return false;
+        }
+        let Some(mut engine) = self.try_engine() else {
+            return false;
+        };
+        let now_ns = self.now_ns();
+        self.helped_ns.store(now_ns, Ordering::Relaxed);
+        let next_ns = engine.turn(self, now_ns).next_ns;
+        drop(engine);
+        // The thread may have to do what this one began, if this one stops helping.
+        if next_ns.is_some_and(|next| next < self.sleeps_until_ns.load(Ordering::Relaxed)) {
+            self.kick();
+        }
+        true
+    }
+
+    /// When an application thread last did the engine's work; 0 for never.
+    pub(crate) fn helped_ns(&self) -> u64 {
+        self.helped_ns.load(Ordering::Relaxed)
+    }
+
+    /// The engine thread is about to sleep; false if it must not, because there is work.
+    pub(crate) fn begin_sleep(&self, timeout: Duration) -> bool {
+        let until = self.now_ns().saturating_add(timeout.as_nanos() as u64);
+        self.sleeps_until_ns.store(until, Ordering::Relaxed);
+        self.sleeping.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let changed = self.changed.swap(false, Ordering::AcqRel);
+        let may = !changed && !self.dirty.any() && !self.is_stopped();
+        if !may {
+            self.end_sleep();
+        }
+        may
+    }
+
+    /// The engine thread is awake.
+    pub(crate) fn end_sleep(&self) {
+        self.sleeping.store(false, Ordering::Relaxed);
+    }
+
+    /// The engine thread shall end.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Whether the engine thread shall end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Adds an event for the application.
+    pub(crate) fn add_event(&self, event: AsyncEvent) {
+        let mut events = self.events();
+        if events.len() == MAX_EVENTS {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    /// The oldest event.
+    pub(crate) fn take_event(&self) -> Option<AsyncEvent> {
+        self.events().pop_front()
+    }
+
+    fn events(&self) -> MutexGuard<'_, VecDeque<AsyncEvent>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A random number from the system.
+pub(crate) fn random() -> Result<u32, VerbsError> {
+    let mut bytes = [0u8; 4];
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| VerbsError::os("getrandom", e))?;
+    Ok(u32::from_ne_bytes(bytes))
+}

@@ -1,0 +1,175 @@
+//! One queue pair in the engine, and what its owner's thread shares with it.
+use crate::{
+    cq::{Account, CqCore},
+    io::Route,
+    keys::KeyTable,
+    memory::PdMemory,
+    mr::MrCore,
+    request::{InFlightQueue, PostedRecv, PostedSend},
+};
+use catchment_roce as roce;
+use catchment_verbs::QpState;
+use crossbeam_queue::ArrayQueue;
+use std::{
+    collections::VecDeque,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+/// Requests on their way to the engine at most, for each queue; more take the slow way.
+const POSTED_MAX: u32 = 32;
+
+/// Limits of a queue pair.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) max_send_wr: u32,
+    pub(crate) max_recv_wr: u32,
+    pub(crate) max_sge: u32,
+    pub(crate) max_inline_bytes: u32,
+}
+
+/// What the owner of a queue pair and the engine share.
+pub(crate) struct QpShared {
+    pub(crate) limits: Limits,
+    state: AtomicU8,
+    /// Requests that the engine has not taken yet.
+    pub(crate) sends: ArrayQueue<PostedSend>,
+    pub(crate) recvs: ArrayQueue<PostedRecv>,
+    pub(crate) sq: Arc<Account>,
+    pub(crate) rq: Arc<Account>,
+}
+
+const STATES: [QpState; 6] = [
+    QpState::Reset,
+    QpState::Init,
+    QpState::Rtr,
+    QpState::Rts,
+    QpState::Sqd,
+    QpState::Err,
+];
+
+impl QpShared {
+    pub(crate) fn new(limits: Limits) -> QpShared {
+        let posted = |limit: u32| limit.clamp(1, POSTED_MAX) as usize;
+        QpShared {
+            limits,
+            state: AtomicU8::new(QpState::Reset as u8),
+            sends: ArrayQueue::new(posted(limits.max_send_wr)),
+            recvs: ArrayQueue::new(posted(limits.max_recv_wr)),
+            sq: Arc::default(),
+            rq: Arc::default(),
+        }
+    }
+
+    /// The state, as the engine last saw it.
+    #[inline]
+    pub(crate) fn state(&self) -> QpState {
+        STATES[usize::from(self.state.load(Ordering::Acquire))]
+    }
+
+    pub(crate) fn set_state(&self, state: QpState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+}
+
+/// The peer of a connected queue pair.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) address: IpAddr,
+    pub(crate) route: Route,
+}
+
+/// What a queue pair is made of.
+pub(crate) struct Parts {
+    pub(crate) shared: Arc<QpShared>,
+    pub(crate) config: roce::Config,
+    pub(crate) pd: u64,
+    pub(crate) send_cq: Arc<CqCore>,
+    pub(crate) recv_cq: Arc<CqCore>,
+}
+
+/// See the module.
+pub(crate) struct QpEntry {
+    pub(crate) qp: roce::Qp,
+    pub(crate) shared: Arc<QpShared>,
+    pub(crate) pd: u64,
+    pub(crate) peer: Option<Peer>,
+    pub(crate) send_cq: Arc<CqCore>,
+    pub(crate) recv_cq: Arc<CqCore>,
+    pub(crate) sends: InFlightQueue,
+    pub(crate) recvs: InFlightQueue,
+    /// Sends that were posted and that the protocol must not have yet.
+    pub(crate) backlog: VecDeque<PostedSend>,
+    /// A send with a wrong local key: it fails when all before it are done.
+    pub(crate) wrong: Option<PostedSend>,
+    /// An RNIC over IPv4, to which trains of packets may go.
+    pub(crate) trusts_gso: bool,
+    /// SQD: requests wait.
+    pub(crate) holds: bool,
+    /// Why it failed, if the protocol does not know.
+    pub(crate) cause: Option<&'static str>,
+    /// When it is in the heap of timers, the time there.
+    pub(crate) timer_ns: Option<u64>,
+    /// It is in the list of those to settle.
+    pub(crate) is_touched: bool,
+    /// It is in the list of those that may send.
+    pub(crate) is_ready: bool,
+}
+
+impl QpEntry {
+    pub(crate) fn new(parts: Parts) -> QpEntry {
+        QpEntry {
+            qp: roce::Qp::new(parts.config),
+            shared: parts.shared,
+            pd: parts.pd,
+            peer: None,
+            send_cq: parts.send_cq,
+            recv_cq: parts.recv_cq,
+            sends: InFlightQueue::default(),
+            recvs: InFlightQueue::default(),
+            backlog: VecDeque::new(),
+            wrong: None,
+            trusts_gso: false,
+            holds: false,
+            cause: None,
+            timer_ns: None,
+            is_touched: false,
+            is_ready: false,
+        }
+    }
+
+    /// Lets the protocol take something.
+    #[inline]
+    pub(crate) fn handle(
+        &mut self,
+        now_ns: u64,
+        input: roce::Input<'_>,
+        keys: &KeyTable,
+        written: &mut Vec<Arc<MrCore>>,
+    ) {
+        let mut memory = PdMemory {
+            keys,
+            pd: self.pd,
+            sends: &self.sends,
+            recvs: &self.recvs,
+            written,
+        };
+        self.qp.handle(now_ns, input, &mut memory);
+    }
+
+    /// Bytes of heap that belong to this queue pair.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let shared = size_of::<QpShared>()
+            + self.shared.sends.capacity() * (size_of::<PostedSend>() + 8)
+            + self.shared.recvs.capacity() * (size_of::<PostedRecv>() + 8);
+        size_of::<QpEntry>()
+            + shared
+            + self.qp.heap_bytes()
+            + self.sends.heap_bytes()
+            + self.recvs.heap_bytes()
+            + self.backlog.capacity() * size_of::<PostedSend>()
+    }
+}

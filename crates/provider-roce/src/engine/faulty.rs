@@ -1,0 +1,133 @@
+//! Sending with injected faults: packet by packet, each put together in memory of its own.
+use super::{Engine, entry::Peer, transmit::resolve};
+use crate::{
+    device::Device,
+    fault::{Datagram, FaultInjector, Kind},
+    keys::KeyTable,
+};
+use catchment_roce::{
+    OutPacket, Piece, TransmitBatch,
+    wire::{NetHeader, Opcode, icrc},
+};
+use rustix::net::SendFlags;
+use std::net::{IpAddr, SocketAddr};
+
+/// Turns of queue pairs before received packets are looked at again.
+const TURNS: usize = 4;
+/// Where the syndrome of an acknowledgement is.
+const SYNDROME_AT: usize = 12;
+/// NAK: PSN sequence error.
+const NAK_PSN_SEQUENCE: u8 = 0x60;
+
+impl Engine {
+    /// Sends what may be sent, with faults; whether something was.
+    pub(super) fn transmit_with_faults(&mut self, device: &Device, keys: &KeyTable) -> bool {
+        if let Some(faults) = &mut self.faults {
+            faults.due(device.now_ns(), |datagram| send(device, datagram));
+        }
+        let mut packets = 0;
+        for _ in 0..TURNS {
+            packets += self.transmit_next(device.now_ns(), keys, |engine, index| {
+                engine.send_faulty(index, device, keys);
+            });
+        }
+        packets > 0
+    }
+
+    fn send_faulty(&mut self, index: usize, device: &Device, keys: &KeyTable) {
+        let Engine {
+            qps,
+            faults: Some(faults),
+            packets,
+            ..
+        } = self
+        else {
+            return;
+        };
+        let Some(entry) = qps.get(index) else {
+            return;
+        };
+        let Some(peer) = entry.peer else {
+            return;
+        };
+        for packet in packets.packets() {
+            let gathered = gather(packets, packet, |piece, out| {
+                let Some(found) = resolve(entry, keys, piece) else {
+                    return;
+                };
+                if let Ok(memory) = found.region.slice(found.offset, found.bytes) {
+                    out.extend_from_slice(&memory.to_vec());
+                }
+            });
+            pass(faults, device, &peer, gathered);
+        }
+    }
+}
+
+/// Headers, payload and pad of a packet.
+fn gather(
+    packets: &TransmitBatch,
+    packet: &OutPacket,
+    mut fetch: impl FnMut(&Piece, &mut Vec<u8>),
+) -> Vec<u8> {
+    let mut bytes = packet.header().to_vec();
+    for piece in packets.pieces(packet) {
+        match *piece {
+            Piece::Batch { start, bytes: len } => {
+                bytes.extend_from_slice(packets.bytes(start, len))
+            }
+            Piece::Local { .. } | Piece::Remote { .. } => fetch(piece, &mut bytes),
+        }
+    }
+    bytes.resize(bytes.len() + packet.pad_bytes(), 0);
+    bytes
+}
+
+fn pass(faults: &mut FaultInjector, device: &Device, peer: &Peer, transport: Vec<u8>) {
+    let opcode = transport.first().and_then(|byte| Opcode::from_u8(*byte));
+    let kind = match opcode {
+        Some(Opcode::RcAcknowledge | Opcode::Sack) => Kind::Ack,
+        _ => Kind::Other,
+    };
+    let to = peer.route.remote;
+    if opcode == Some(Opcode::RcAcknowledge) && faults.storms() {
+        let mut nak = transport.clone();
+        nak[SYNDROME_AT] = NAK_PSN_SEQUENCE;
+        send(device, &sealed(device.local, to, nak));
+    }
+    let datagram = sealed(device.local, to, transport);
+    faults.pass(device.now_ns(), kind, datagram, |datagram| {
+        send(device, datagram);
+    });
+}
+
+/// Adds the ICRC. Alone in its datagram, an IPv4 packet has identification 0.
+fn sealed(from: SocketAddr, to: SocketAddr, mut transport: Vec<u8>) -> Datagram {
+    let net = match (from.ip(), to.ip()) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => Some(NetHeader::v4(src, dst, from.port())),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => Some(NetHeader::v6(src, dst, from.port())),
+        // Connecting excludes it; the packet is as good as lost.
+        _ => None,
+    };
+    let icrc = net.map_or(0, |mut net| {
+        net.dst_port = to.port();
+        icrc::compute(&net, &transport)
+    });
+    transport.extend_from_slice(&icrc.to_le_bytes());
+    Datagram {
+        to,
+        bytes: transport,
+    }
+}
+
+fn send(device: &Device, datagram: &Datagram) {
+    let sent = rustix::net::sendto(
+        &device.socket,
+        &datagram.bytes,
+        SendFlags::DONTWAIT,
+        &datagram.to,
+    );
+    if let Err(error) = sent {
+        tracing::debug!(%error, to = %datagram.to, "packet not sent");
+    }
+}

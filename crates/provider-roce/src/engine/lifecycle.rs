@@ -1,0 +1,128 @@
+//! Queue pairs come, change their state, and go. All of this is rare and under the engine's lock.
+use super::{
+    Engine,
+    entry::{Parts, Peer, QpEntry},
+    posting::accept,
+};
+use catchment_roce as roce;
+use catchment_verbs::{QpState, VerbsError};
+
+impl Engine {
+    /// Adds a queue pair; gives its place and its number.
+    pub(crate) fn add(&mut self, parts: Parts) -> Result<(usize, u32), VerbsError> {
+        self.qps.insert(|qpn| {
+            QpEntry::new(Parts {
+                config: roce::Config {
+                    qpn,
+                    ..parts.config
+                },
+                ..parts
+            })
+        })
+    }
+
+    /// Takes a queue pair out. Outstanding requests vanish.
+    pub(crate) fn remove(&mut self, index: usize) {
+        if let Some(entry) = self.qps.remove(index) {
+            crate::counters::add(&mut self.retired, entry.qp.counters());
+            entry.shared.set_state(QpState::Reset);
+        }
+    }
+
+    /// To RESET: outstanding requests vanish without completions.
+    pub(crate) fn reset(&mut self, index: usize) {
+        let Some(entry) = self.qps.get(index) else {
+            return;
+        };
+        while entry.shared.sends.pop().is_some() {}
+        while entry.shared.recvs.pop().is_some() {}
+        entry.backlog.clear();
+        entry.wrong = None;
+        entry.holds = false;
+        entry.cause = None;
+        entry.peer = None;
+        entry.qp.reset();
+        entry.sends.clear();
+        entry.recvs.clear();
+        entry.shared.set_state(QpState::Reset);
+    }
+
+    /// To INIT.
+    pub(crate) fn init(
+        &mut self,
+        index: usize,
+        attr: roce::InitAttr,
+    ) -> Result<(), roce::ModifyError> {
+        self.change(index, QpState::Init, |entry| entry.qp.init(attr))
+    }
+
+    /// To RTR.
+    pub(crate) fn connect(
+        &mut self,
+        index: usize,
+        peer: Peer,
+        attr: roce::RtrAttr,
+    ) -> Result<(), roce::ModifyError> {
+        self.change(index, QpState::Rtr, |entry| {
+            entry.qp.rtr(attr)?;
+            entry.peer = Some(peer);
+            let checks_ids = attr.recovery == roce::Recovery::GoBackN;
+            entry.trusts_gso = checks_ids && peer.address.is_ipv4();
+            Ok(())
+        })
+    }
+
+    /// To RTS, or on from SQD.
+    pub(crate) fn start(
+        &mut self,
+        index: usize,
+        attr: roce::RtsAttr,
+    ) -> Result<(), roce::ModifyError> {
+        self.change(index, QpState::Rts, |entry| {
+            if entry.qp.state() == roce::QpState::Rtr {
+                entry.qp.rts(attr)?;
+            }
+            entry.holds = false;
+            Ok(())
+        })
+    }
+
+    /// To SQD: what was posted before is done, what comes later waits.
+    pub(crate) fn hold(&mut self, index: usize) -> Result<(), roce::ModifyError> {
+        self.change(index, QpState::Sqd, |entry| {
+            accept(entry);
+            entry.holds = true;
+            Ok(())
+        })
+    }
+
+    /// To the error state.
+    pub(crate) fn fail(&mut self, index: usize) {
+        let _never = self.change(index, QpState::Err, |entry| {
+            // What was posted before is flushed too, in its place.
+            entry.holds = false;
+            accept(entry);
+            entry.qp.set_error();
+            Ok(())
+        });
+    }
+
+    /// Makes a change and publishes the state, unless the queue pair has failed meanwhile.
+    fn change(
+        &mut self,
+        index: usize,
+        to: QpState,
+        change: impl FnOnce(&mut QpEntry) -> Result<(), roce::ModifyError>,
+    ) -> Result<(), roce::ModifyError> {
+        if let Some(entry) = self.qps.get(index) {
+            change(entry)?;
+            let failed = entry.qp.state() == roce::QpState::Err && to != QpState::Err;
+            if !failed {
+                entry.shared.set_state(to);
+            }
+            accept(entry);
+        }
+        self.touch(index);
+        Ok(())
+    }
+}

@@ -1,0 +1,166 @@
+//! The engine of a device: all its queue pairs, driven by one thread at a time.
+//!
+//! A turn takes what has come, hands it to the queue pairs, takes what programs have posted, sends
+//! for each queue pair that may, some packets in turn, and delivers completions. Whoever holds the
+//! engine's lock does it: its thread ([`thread`]), or with inline polling a thread of the
+//! application. Programs do not wait for the lock when they post or poll.
+mod completions;
+mod entry;
+mod faulty;
+mod lifecycle;
+mod posting;
+mod receive;
+mod table;
+pub(crate) mod thread;
+mod timers;
+mod transmit;
+
+pub(crate) use entry::{Limits, Parts, Peer, QpShared};
+
+use crate::{
+    DeviceCounters, RoceOptions,
+    device::Device,
+    fault::FaultInjector,
+    io::{IcrcCheck, RecvRing, SendBatch, UdpSocket},
+    mr::MrCore,
+};
+use catchment_roce::{self as roce, wire::DropReason};
+use std::{collections::VecDeque, sync::Arc};
+use table::QpTable;
+use timers::Timers;
+
+/// Packets that the send batch holds.
+const BATCH_PACKETS: usize = 512;
+
+/// What a turn found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Turn {
+    /// There was something to do, so there may be more.
+    pub(crate) busy: bool,
+    /// Packets wait until the socket takes them.
+    pub(crate) blocked: bool,
+    /// When to come back at the latest.
+    pub(crate) next_ns: Option<u64>,
+}
+
+/// See the module.
+pub(crate) struct Engine {
+    qps: QpTable,
+    ring: RecvRing,
+    check: IcrcCheck,
+    batch: SendBatch,
+    /// Packets of one queue pair on their way into the batch.
+    packets: roce::TransmitBatch,
+    /// Headers and inline payload of one packet.
+    head: Vec<u8>,
+    faults: Option<FaultInjector>,
+    /// Queue pairs to which something happened in this turn.
+    touched: Vec<usize>,
+    /// Queue pairs that may have something to send.
+    ready: VecDeque<usize>,
+    /// Regions that peers wrote to, and somebody may watch.
+    written: Vec<Arc<MrCore>>,
+    timers: Timers,
+    drops: [u64; DropReason::COUNT],
+    receive_errors: u64,
+    /// What queue pairs counted that are gone.
+    retired: roce::Counters,
+}
+
+impl Engine {
+    pub(crate) fn new(socket: &UdpSocket, options: &RoceOptions, random: u32) -> Engine {
+        Engine {
+            qps: QpTable::new(random),
+            ring: RecvRing::new(options.receive_buffers),
+            check: IcrcCheck::new(),
+            batch: SendBatch::new(socket, BATCH_PACKETS),
+            packets: roce::TransmitBatch::new(transmit::PACKETS_PER_TURN),
+            head: Vec::new(),
+            faults: options.fault.as_ref().map(FaultInjector::new),
+            touched: Vec::new(),
+            ready: VecDeque::new(),
+            written: Vec::new(),
+            timers: Timers::default(),
+            drops: [0; DropReason::COUNT],
+            receive_errors: 0,
+            retired: roce::Counters::default(),
+        }
+    }
+
+    /// Does what there is to do now. Never blocks, and ends after a bounded amount of work.
+    pub(crate) fn turn(&mut self, device: &Device, now_ns: u64) -> Turn {
+        let keys = device.keys();
+        // First what has come, then what was posted, then the former is looked at: a receive that
+        // was posted before its message was sent is there when the message is.
+        let received = self.fetch(device);
+        let posted = self.take_posted(device, &keys);
+        if received > 0 {
+            self.dispatch(now_ns, &keys);
+        }
+        let fired = self.fire_timers(now_ns, &keys);
+        self.settle(device, now_ns, &keys);
+        let (sent, blocked) = self.transmit(device, &keys);
+        self.settle(device, now_ns, &keys);
+        Turn {
+            busy: received > 0 || posted || fired || sent || !self.ready.is_empty() && !blocked,
+            blocked,
+            next_ns: self.next_timer(),
+        }
+    }
+
+    /// Something happened to a queue pair: it is looked after before the turn ends.
+    #[inline]
+    fn touch(&mut self, index: usize) {
+        if let Some(entry) = self.qps.get(index)
+            && !entry.is_touched
+        {
+            entry.is_touched = true;
+            self.touched.push(index);
+        }
+    }
+
+    /// A queue pair may have something to send.
+    #[inline]
+    fn make_ready(&mut self, index: usize) {
+        if let Some(entry) = self.qps.get(index)
+            && !entry.is_ready
+        {
+            entry.is_ready = true;
+            self.ready.push_back(index);
+        }
+    }
+
+    /// When a timer of a queue pair, or an injected delay, is over.
+    pub(crate) fn next_timer(&self) -> Option<u64> {
+        let delayed = self.faults.as_ref().and_then(FaultInjector::next_ns);
+        match (self.timers.next_ns(), delayed) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// What the device has counted.
+    pub(crate) fn counters(&self, device: &Device) -> DeviceCounters {
+        let mut protocol = self.retired;
+        let mut queue_pairs = 0;
+        let mut queue_pair_bytes = 0;
+        for (_, entry) in self.qps.iter() {
+            crate::counters::add(&mut protocol, entry.qp.counters());
+            queue_pairs += 1;
+            queue_pair_bytes += entry.heap_bytes() as u64;
+        }
+        DeviceCounters {
+            queue_pairs,
+            queue_pair_bytes,
+            protocol,
+            sent: self.batch.counters(),
+            received: self.ring.counters(),
+            receive_errors: self.receive_errors,
+            dropped: self.drops,
+            faults: self.faults.as_ref().map(FaultInjector::counters),
+            gso: device.socket.has_gso(),
+            gro: device.socket.has_gro(),
+            gso_refused_peers: self.batch.gso_refused().len() as u64,
+        }
+    }
+}

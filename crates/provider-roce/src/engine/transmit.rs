@@ -1,0 +1,204 @@
+//! What goes out: some packets of each queue pair in turn, gathered from registered memory.
+use super::{Engine, entry::QpEntry};
+use crate::{
+    device::Device,
+    io::{self, Full, Route, SendBatch},
+    keys::KeyTable,
+    memory::{PdMemory, local},
+};
+use catchment_roce::{OutPacket, Piece, QpState, TransmitBatch};
+use catchment_verbs::QpState as PublicState;
+
+/// Packets that one queue pair may send before the next one may: a few GSO trains.
+pub(super) const PACKETS_PER_TURN: usize = 64;
+/// Timeouts and NAKs before trains are suspected.
+const COMPLAINTS: u64 = 8;
+/// Packets of a turn of the engine, so that acknowledgements are looked at soon again.
+const PACKETS_MAX: usize = 256;
+
+impl Engine {
+    /// Sends what may be sent; whether something was, and whether the socket is full.
+    pub(super) fn transmit(&mut self, device: &Device, keys: &KeyTable) -> (bool, bool) {
+        if self.faults.is_some() {
+            return (self.transmit_with_faults(device, keys), false);
+        }
+        let mut packets = 0;
+        while packets < PACKETS_MAX && !self.ready.is_empty() {
+            if self.batch.room_packets() < PACKETS_PER_TURN && self.flush(device) {
+                return (packets > 0, true);
+            }
+            packets += self.transmit_next(device.now_ns(), keys, |engine, index| {
+                engine.gather(index, device, keys);
+            });
+        }
+        let waiting = self.batch.waiting_packets() > 0;
+        let blocked = waiting && self.flush(device);
+        (packets > 0, blocked)
+    }
+
+    /// Lets the queue pair whose turn it is fill the batch of packets, and calls `each` if it did;
+    /// how many there are.
+    pub(super) fn transmit_next(
+        &mut self,
+        now_ns: u64,
+        keys: &KeyTable,
+        each: impl FnOnce(&mut Engine, usize),
+    ) -> usize {
+        let Some(index) = self.ready.pop_front() else {
+            return 0;
+        };
+        let Some(entry) = self.qps.get(index) else {
+            return 0;
+        };
+        entry.is_ready = false;
+        self.packets.clear();
+        let count = poll(entry, now_ns, keys, &mut self.packets);
+        // What a READ of the peer reads may have gone away.
+        let failed = entry.qp.state() == QpState::Err && entry.shared.state() != PublicState::Err;
+        if failed {
+            self.touch(index);
+        }
+        if count > 0 {
+            each(self, index);
+        }
+        if count == PACKETS_PER_TURN {
+            self.make_ready(index);
+        }
+        self.set_timer(index);
+        count
+    }
+
+    /// Puts the packets of a queue pair into the send batch.
+    fn gather(&mut self, index: usize, device: &Device, keys: &KeyTable) {
+        let packets = std::mem::take(&mut self.packets);
+        for packet in packets.packets() {
+            let mut pushed = self.push(index, &packets, packet, keys);
+            if matches!(pushed, Err(Full::NoRoom { .. })) {
+                self.flush(device);
+                pushed = self.push(index, &packets, packet, keys);
+            }
+            if let Err(error) = pushed {
+                // As if the network had lost it.
+                tracing::debug!(%error, "packet not sent");
+            }
+        }
+        self.packets = packets;
+    }
+
+    fn push(
+        &mut self,
+        index: usize,
+        packets: &TransmitBatch,
+        packet: &OutPacket,
+        keys: &KeyTable,
+    ) -> Result<(), Full> {
+        let Some(entry) = self.qps.get(index) else {
+            return Ok(());
+        };
+        let Some(peer) = entry.peer else {
+            return Ok(());
+        };
+        let route = peer.route;
+        match packets.pieces(packet) {
+            [] => self.batch.push(&route, packet.header(), &[]),
+            [Piece::Batch { start, bytes }] => {
+                self.head.clear();
+                self.head.extend_from_slice(packet.header());
+                self.head.extend_from_slice(packets.bytes(*start, *bytes));
+                self.batch.push(&route, &self.head, &[])
+            }
+            [piece] => match resolve(entry, keys, piece) {
+                Some(piece) => self.batch.push(&route, packet.header(), &[piece]),
+                None => Ok(()),
+            },
+            many => push_many(&mut self.batch, &route, packet.header(), entry, keys, many),
+        }
+    }
+
+    /// An RNIC drops trains over IPv4 whose packets the way there numbers otherwise than the ICRC
+    /// says; then hardly a packet gets through at once. Such a peer gets them one by one.
+    #[inline]
+    pub(super) fn suspect_gso(&mut self, index: usize) {
+        let Some(entry) = self.qps.get(index).filter(|entry| entry.trusts_gso) else {
+            return;
+        };
+        let counters = entry.qp.counters();
+        let complaints = counters.timeouts + counters.sequence_naks_received;
+        if complaints < COMPLAINTS || counters.retransmitted * 2 < counters.packets_sent {
+            return;
+        }
+        entry.trusts_gso = false;
+        if let Some(peer) = entry.peer {
+            tracing::warn!(
+                peer = %peer.address,
+                "most packets are lost: sending them one by one, in case the way there numbers \
+                 trains wrongly"
+            );
+            self.batch.refuse_gso(peer.address);
+        }
+    }
+
+    /// Hands packets to the kernel; true if some must wait.
+    fn flush(&mut self, device: &Device) -> bool {
+        let done = self.batch.flush(&device.socket);
+        for fault in self.batch.take_faults() {
+            tracing::debug!(%fault, "packets not sent");
+        }
+        done.blocked.is_some()
+    }
+}
+
+/// Asks a queue pair for packets.
+fn poll(entry: &mut QpEntry, now_ns: u64, keys: &KeyTable, packets: &mut TransmitBatch) -> usize {
+    let memory = PdMemory {
+        keys,
+        pd: entry.pd,
+        sends: &entry.sends,
+        recvs: &entry.recvs,
+        written: &mut Vec::new(),
+    };
+    entry.qp.poll_transmit(now_ns, &memory, packets)
+}
+
+/// Payload from several pieces of memory.
+#[cold]
+fn push_many(
+    batch: &mut SendBatch,
+    route: &Route,
+    head: &[u8],
+    entry: &QpEntry,
+    keys: &KeyTable,
+    pieces: &[Piece],
+) -> Result<(), Full> {
+    let found: Option<Vec<_>> = pieces
+        .iter()
+        .map(|piece| resolve(entry, keys, piece))
+        .collect();
+    match found {
+        Some(found) => batch.push(route, head, &found),
+        None => Ok(()),
+    }
+}
+
+/// Where a piece of a payload lies; `None` for memory that is gone, which the protocol excludes,
+/// and for bytes of the batch.
+pub(super) fn resolve<'a>(
+    entry: &'a QpEntry,
+    keys: &'a KeyTable,
+    piece: &Piece,
+) -> Option<io::Piece<'a>> {
+    let (mr, addr, bytes) = match *piece {
+        Piece::Local { lkey, addr, bytes } => {
+            let mr = local(keys, &entry.sends, &entry.recvs, lkey)?;
+            (mr, addr, bytes)
+        }
+        Piece::Remote { rkey, va, bytes } => (keys.lookup(rkey)?, va, bytes),
+        Piece::Batch { .. } => return None,
+    };
+    let region = mr.region();
+    Some(io::Piece {
+        region,
+        offset: usize::try_from(addr.checked_sub(region.addr())?).ok()?,
+        bytes: bytes as usize,
+    })
+}

@@ -1,0 +1,374 @@
+//! Faults on purpose: a device that loses, reorders, doubles or damages what it sends, or answers
+//! badly. It tests the other end: ours, or a hardware RNIC's.
+use std::{fmt, str::FromStr, time::Duration};
+
+/// How long a packet is held back that `reorder` chose: several packets pass it, no timeout does.
+const REORDER_HOLD: Duration = Duration::from_micros(200);
+
+/// What goes wrong, and how often. Written as `drop=0.01,reorder=0.02,nak-storm,seed=7`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub struct Faults {
+    /// Share of packets that are lost, 0 to 1.
+    pub drop: f64,
+    /// Share that is held back for a moment, so that later ones pass.
+    pub reorder: f64,
+    /// Share that is sent twice.
+    pub duplicate: f64,
+    /// Share in which one bit is wrong, whatever it is in; the ICRC tells.
+    pub corrupt: f64,
+    /// Share whose ICRC is wrong; all of them if the word stands alone.
+    pub bad_icrc: f64,
+    /// Every acknowledgement is preceded by a NAK (PSN sequence error) for the same packet.
+    pub nak_storm: bool,
+    /// Acknowledgements are held back for this time, for ever if the word stands alone.
+    pub stall_ack: Option<Duration>,
+    /// Seed of the choices: the same seed and the same packets give the same faults.
+    pub seed: u64,
+}
+
+impl Default for Faults {
+    fn default() -> Faults {
+        Faults {
+            drop: 0.0,
+            reorder: 0.0,
+            duplicate: 0.0,
+            corrupt: 0.0,
+            bad_icrc: 0.0,
+            nak_storm: false,
+            stall_ack: None,
+            seed: 1,
+        }
+    }
+}
+
+/// Text that does not say which faults.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FaultParseError {
+    /// A word that is none.
+    #[error(
+        "no fault is called {0:?}; there are drop=SHARE, reorder=SHARE, dup=SHARE, corrupt=SHARE, \
+         bad-icrc[=SHARE], nak-storm, stall-ack[=TIME], seed=NUMBER, with commas between"
+    )]
+    Unknown(String),
+    /// A fault without the value that it needs.
+    #[error("{0} needs a value, as in {0}=0.01")]
+    NoValue(&'static str),
+    /// A value where none is known.
+    #[error("{0} takes no value, got {1:?}")]
+    Value(&'static str, String),
+    /// A share that is none.
+    #[error("{name}={value:?}: a share is a number from 0 to 1, as 0.01")]
+    Share {
+        /// The fault.
+        name: &'static str,
+        /// The value seen.
+        value: String,
+    },
+    /// A time that is none.
+    #[error("stall-ack={0:?}: a time is a whole number with us, ms or s, as 10ms")]
+    Time(String),
+    /// A seed that is none.
+    #[error("seed={0:?}: a seed is a whole number")]
+    Seed(String),
+}
+
+impl FromStr for Faults {
+    type Err = FaultParseError;
+
+    fn from_str(text: &str) -> Result<Faults, FaultParseError> {
+        let mut faults = Faults::default();
+        for word in text.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) => (name.trim(), Some(value.trim())),
+                None => (word, None),
+            };
+            faults.set(name, value)?;
+        }
+        Ok(faults)
+    }
+}
+
+impl Faults {
+    fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), FaultParseError> {
+        match name {
+            "drop" => self.drop = share("drop", value)?,
+            "reorder" => self.reorder = share("reorder", value)?,
+            "dup" | "duplicate" => self.duplicate = share("dup", value)?,
+            "corrupt" => self.corrupt = share("corrupt", value)?,
+            "bad-icrc" => self.bad_icrc = share("bad-icrc", value.or(Some("1")))?,
+            "nak-storm" => match value {
+                None => self.nak_storm = true,
+                Some(value) => return Err(FaultParseError::Value("nak-storm", value.into())),
+            },
+            "stall-ack" => self.stall_ack = Some(value.map_or(Ok(Duration::MAX), time)?),
+            "seed" => {
+                let text = value.ok_or(FaultParseError::NoValue("seed"))?;
+                let seed = text.parse();
+                self.seed = seed.map_err(|_| FaultParseError::Seed(text.into()))?;
+            }
+            other => return Err(FaultParseError::Unknown(other.chars().take(64).collect())),
+        }
+        Ok(())
+    }
+}
+
+fn share(name: &'static str, value: Option<&str>) -> Result<f64, FaultParseError> {
+    let text = value.ok_or(FaultParseError::NoValue(name))?;
+    let share = text.parse::<f64>().ok();
+    let share = share.filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| FaultParseError::Share {
+        name,
+        value: text.into(),
+    })
+}
+
+fn time(text: &str) -> Result<Duration, FaultParseError> {
+    let wrong = || FaultParseError::Time(text.into());
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let number = text[..digits].parse().map_err(|_| wrong())?;
+    match text[digits..].trim() {
+        "us" => Ok(Duration::from_micros(number)),
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" => Ok(Duration::from_secs(number)),
+        _ => Err(wrong()),
+    }
+}
+
+impl fmt::Display for Faults {
+    /// As it is parsed, without what does not happen.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shares = [
+            ("drop", self.drop),
+            ("reorder", self.reorder),
+            ("dup", self.duplicate),
+            ("corrupt", self.corrupt),
+            ("bad-icrc", self.bad_icrc),
+        ];
+        for (name, share) in shares.iter().filter(|(_, share)| *share > 0.0) {
+            write!(f, "{name}={share},")?;
+        }
+        if self.nak_storm {
+            write!(f, "nak-storm,")?;
+        }
+        match self.stall_ack {
+            Some(Duration::MAX) => write!(f, "stall-ack,")?,
+            Some(time) => write!(f, "stall-ack={}us,", time.as_micros())?,
+            None => {}
+        }
+        write!(f, "seed={}", self.seed)
+    }
+}
+
+/// How often faults were injected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct FaultCounters {
+    /// Packets that went through here.
+    pub packets: u64,
+    /// Packets lost.
+    pub dropped: u64,
+    /// Packets held back so that others pass.
+    pub reordered: u64,
+    /// Packets sent twice.
+    pub duplicated: u64,
+    /// Packets with a wrong bit.
+    pub corrupted: u64,
+    /// Packets with a wrong ICRC.
+    pub bad_icrcs: u64,
+    /// NAKs sent without a reason.
+    pub naks: u64,
+    /// Acknowledgements held back or lost.
+    pub stalled_acks: u64,
+}
+
+/// A whole datagram that shall go out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Datagram {
+    pub(crate) to: std::net::SocketAddr,
+    /// Transport bytes and ICRC.
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The kind of a packet, as far as faults treat it differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Acknowledges and carries nothing.
+    Ack,
+    /// Anything else.
+    Other,
+}
+
+/// Decides about each packet.
+pub(crate) struct FaultInjector {
+    faults: Faults,
+    random: Random,
+    /// Packets that are held back, with the time when they go.
+    held: Vec<(u64, Datagram)>,
+    counters: FaultCounters,
+}
+
+impl FaultInjector {
+    pub(crate) fn new(faults: &Faults) -> FaultInjector {
+        FaultInjector {
+            faults: *faults,
+            random: Random(faults.seed),
+            held: Vec::new(),
+            counters: FaultCounters::default(),
+        }
+    }
+
+    /// Whether acknowledgements need a NAK in front.
+    pub(crate) fn storms(&mut self) -> bool {
+        self.counters.naks += u64::from(self.faults.nak_storm);
+        self.faults.nak_storm
+    }
+
+    /// When a packet that is held back goes.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.held.iter().map(|(due, _)| *due).min()
+    }
+
+    /// The packets whose time has come.
+    pub(crate) fn due(&mut self, now_ns: u64, mut send: impl FnMut(&Datagram)) {
+        self.held.retain(|(due, datagram)| {
+            if *due <= now_ns {
+                send(datagram);
+            }
+            *due > now_ns
+        });
+    }
+
+    /// A packet that shall go out, as far as it does.
+    pub(crate) fn pass(
+        &mut self,
+        now_ns: u64,
+        kind: Kind,
+        mut datagram: Datagram,
+        mut send: impl FnMut(&Datagram),
+    ) {
+        self.counters.packets += 1;
+        if self.random.happens(self.faults.drop) {
+            self.counters.dropped += 1;
+            return;
+        }
+        self.damage(&mut datagram);
+        if kind == Kind::Ack
+            && let Some(time) = self.faults.stall_ack
+        {
+            self.counters.stalled_acks += 1;
+            if time != Duration::MAX {
+                self.hold(now_ns, time, datagram);
+            }
+            return;
+        }
+        if self.random.happens(self.faults.reorder) {
+            self.counters.reordered += 1;
+            return self.hold(now_ns, REORDER_HOLD, datagram);
+        }
+        send(&datagram);
+        if self.random.happens(self.faults.duplicate) {
+            self.counters.duplicated += 1;
+            send(&datagram);
+        }
+    }
+
+    fn damage(&mut self, datagram: &mut Datagram) {
+        if self.random.happens(self.faults.corrupt) {
+            self.counters.corrupted += 1;
+            let bit = self.random.next() as usize % (datagram.bytes.len() * 8);
+            datagram.bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        if self.random.happens(self.faults.bad_icrc)
+            && let Some(last) = datagram.bytes.last_mut()
+        {
+            self.counters.bad_icrcs += 1;
+            *last ^= 0xff;
+        }
+    }
+
+    fn hold(&mut self, now_ns: u64, time: Duration, datagram: Datagram) {
+        let due = now_ns.saturating_add(time.as_nanos() as u64);
+        self.held.push((due, datagram));
+    }
+
+    pub(crate) fn counters(&self) -> FaultCounters {
+        self.counters
+    }
+}
+
+/// A small generator of reproducible numbers (splitmix64).
+#[derive(Debug, Clone)]
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn happens(&mut self, share: f64) -> bool {
+        share > 0.0 && ((self.next() >> 11) as f64) < share * (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_parses_to_the_same() {
+        for text in [
+            "drop=0.01,reorder=0.02,dup=0.5,corrupt=1,nak-storm,bad-icrc,stall-ack,seed=9",
+            "stall-ack=10ms",
+            "",
+        ] {
+            let faults: Faults = text.parse().unwrap();
+            assert_eq!(faults.to_string().parse(), Ok(faults), "{text}");
+        }
+        let faults: Faults = " drop=0.25 , stall-ack=3s ".parse().unwrap();
+        assert_eq!(faults.drop, 0.25);
+        assert_eq!(faults.stall_ack, Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn wrong_text_is_named() {
+        for (text, part) in [
+            ("drops=1", "\"drops\""),
+            ("drop", "drop needs a value"),
+            ("drop=2", "drop=\"2\""),
+            ("drop=NaN", "drop=\"NaN\""),
+            ("stall-ack=10", "stall-ack=\"10\""),
+            ("nak-storm=1", "takes no value"),
+            ("seed=x", "seed=\"x\""),
+        ] {
+            let error = text.parse::<Faults>().unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn shares_are_kept_and_seeds_repeat() {
+        let faults = "drop=0.1,dup=0.2,seed=5".parse().unwrap();
+        let run = || {
+            let mut injector = FaultInjector::new(&faults);
+            let mut sent = 0;
+            for _ in 0..10_000 {
+                let datagram = Datagram {
+                    to: ([127, 0, 0, 1], 4791).into(),
+                    bytes: vec![0; 16],
+                };
+                injector.pass(0, Kind::Other, datagram, |_| sent += 1);
+            }
+            (injector.counters(), sent)
+        };
+        let (counters, sent) = run();
+        assert!((900..1100).contains(&counters.dropped), "{counters:?}");
+        assert_eq!(sent, 10_000 - counters.dropped + counters.duplicated);
+        assert_eq!(run(), (counters, sent));
+    }
+}

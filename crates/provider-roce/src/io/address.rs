@@ -1,0 +1,200 @@
+//! The addresses of this host, and GIDs as RoCEv2 makes them of addresses.
+use super::{name::Name, sys};
+use catchment_verbs::Gid;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::{
+    ffi::CStr,
+    io,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    os::fd::AsFd,
+    ptr,
+};
+
+/// The GID of an address (IBTA annex A17): an IPv6 address as it is, an IPv4 address as
+/// `::ffff:a.b.c.d`.
+pub fn gid_of(address: IpAddr) -> Gid {
+    match address {
+        IpAddr::V4(v4) => Gid(v4.to_ipv6_mapped().octets()),
+        IpAddr::V6(v6) => Gid(v6.octets()),
+    }
+}
+
+/// The address of a GID: the inverse of [`gid_of`].
+pub fn address_of(gid: Gid) -> IpAddr {
+    let v6 = Ipv6Addr::from(gid.0);
+    v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
+}
+
+/// How far an address reaches. The order is the order of preference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// Everywhere that routes lead; IPv4 private networks count as this too.
+    Global,
+    /// IPv6 unique local addresses, `fc00::/7`.
+    UniqueLocal,
+    /// One link only: needs the interface beside the address.
+    LinkLocal,
+    /// This host only.
+    Loopback,
+}
+
+impl Scope {
+    /// Of this address.
+    pub fn of(address: IpAddr) -> Scope {
+        match address {
+            _ if address.is_loopback() => Scope::Loopback,
+            IpAddr::V4(v4) if v4.is_link_local() => Scope::LinkLocal,
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => Scope::LinkLocal,
+            IpAddr::V6(v6) if v6.is_unique_local() => Scope::UniqueLocal,
+            IpAddr::V4(_) | IpAddr::V6(_) => Scope::Global,
+        }
+    }
+}
+
+/// An address of this host (of the network namespace of the calling thread).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// How far it reaches.
+    pub scope: Scope,
+    /// Name of its interface.
+    pub interface: String,
+    /// Number of its interface where the address alone is ambiguous (IPv6 link-local), else 0.
+    pub scope_id: u32,
+    /// MTU of its interface in bytes, IP header included.
+    pub mtu: u32,
+}
+
+impl LocalAddress {
+    /// The address with a port, and with its interface where that is needed.
+    pub fn with_port(&self, port: u16) -> SocketAddr {
+        match SocketAddr::new(self.address, port) {
+            SocketAddr::V6(mut v6) => {
+                v6.set_scope_id(self.scope_id);
+                SocketAddr::V6(v6)
+            }
+            v4 @ SocketAddr::V4(_) => v4,
+        }
+    }
+
+    /// Global before local; within a scope IPv6 first, whose packets have no identification that
+    /// the ICRC would have to guess.
+    fn rank(&self) -> (Scope, bool) {
+        (self.scope, self.address.is_ipv4())
+    }
+}
+
+/// All addresses of interfaces that are up, the most useful first: by scope, IPv6 before IPv4, else
+/// in the kernel's order.
+///
+/// # Errors
+/// When the system does not say.
+pub fn local_addresses() -> io::Result<Vec<LocalAddress>> {
+    // Any socket will do to ask for an MTU.
+    let flags = SocketFlags::CLOEXEC;
+    let probe = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
+    let mut found = Vec::new();
+    for (interface, address) in interface_addresses()? {
+        // An interface that went away meanwhile has no address any more.
+        let Ok(mtu) = sys::interface_mtu(probe.as_fd(), &interface) else {
+            continue;
+        };
+        found.push(local_address(interface, address, mtu));
+    }
+    found.sort_by_key(LocalAddress::rank);
+    Ok(found)
+}
+
+fn local_address(interface: String, address: SocketAddr, mtu: u32) -> LocalAddress {
+    let scope_id = match address {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    LocalAddress {
+        address: address.ip(),
+        scope: Scope::of(address.ip()),
+        interface,
+        scope_id,
+        mtu,
+    }
+}
+
+/// Interfaces that are up, with their addresses, by getifaddrs(3).
+fn interface_addresses() -> io::Result<Vec<(String, SocketAddr)>> {
+    let mut list = ptr::null_mut();
+    // SAFETY: the call writes one pointer, to a list that is freed below.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut at = list;
+    while !at.is_null() {
+        // SAFETY: `at` is an element of the list, which lives until freeifaddrs.
+        let entry = unsafe { &*at };
+        // SAFETY: an address of the list is null or as long as its family says.
+        let address = unsafe { Name::read(entry.ifa_addr) };
+        let up = entry.ifa_flags & libc::IFF_UP as libc::c_uint != 0;
+        if let Some(address) = address.filter(|_| up) {
+            // SAFETY: every element has a name that ends in zero.
+            let name = unsafe { CStr::from_ptr(entry.ifa_name) };
+            found.push((name.to_string_lossy().into_owned(), address));
+        }
+        at = entry.ifa_next;
+    }
+    // SAFETY: the list came from getifaddrs and nothing points into it any more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gids_and_addresses_are_the_same_thing() {
+        let v4: IpAddr = "10.99.0.1".parse().unwrap();
+        let gid = gid_of(v4);
+        assert_eq!(gid.to_string(), "00000000000000000000ffff0a630001");
+        assert_eq!(address_of(gid), v4);
+        let v6: IpAddr = "2001:db8::2".parse().unwrap();
+        assert_eq!(address_of(gid_of(v6)), v6);
+    }
+
+    #[test]
+    fn addresses_that_reach_further_come_first() {
+        let at = |text: &str| {
+            let address: SocketAddr = SocketAddr::new(text.parse().unwrap(), 0);
+            local_address("if".into(), address, 1500)
+        };
+        let mut list: Vec<_> = [
+            "127.0.0.1",
+            "fe80::1",
+            "10.0.0.1",
+            "::1",
+            "fd00::1",
+            "2001:db8::1",
+        ]
+        .map(at)
+        .into();
+        list.sort_by_key(LocalAddress::rank);
+        let order: Vec<String> = list.iter().map(|a| a.address.to_string()).collect();
+        let expected = [
+            "2001:db8::1",
+            "10.0.0.1",
+            "fd00::1",
+            "fe80::1",
+            "::1",
+            "127.0.0.1",
+        ];
+        assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn loopback_is_found_with_its_mtu() {
+        let all = local_addresses().unwrap();
+        let loopback = all.iter().find(|a| a.scope == Scope::Loopback).unwrap();
+        assert_eq!(loopback.interface, "lo");
+        assert!(loopback.mtu >= 1500, "{loopback:?}");
+    }
+}

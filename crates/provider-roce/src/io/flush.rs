@@ -1,0 +1,323 @@
+//! Handing trains to the kernel, and what may come back instead of success.
+use super::{
+    SendBatch, UdpSocket,
+    batch::Train,
+    control::Control,
+    name::Name,
+    path, seal,
+    sys::{self, MAX_MESSAGES, Message},
+};
+use std::{io, net::SocketAddr, os::fd::AsFd};
+
+/// Bytes sealed ahead of one system call: what was just checksummed is still in the cache when the
+/// kernel copies it.
+const CALL_BYTES_MAX: usize = 256 << 10;
+/// Faults kept for the caller; more are only counted.
+const FAULTS_MAX: usize = 64;
+
+/// Why a flush ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blocked {
+    /// The socket's send buffer is full: wait until it is writable.
+    SocketFull,
+    /// A queue of the kernel or the device is full: try again after a moment.
+    NoBuffers,
+}
+
+/// What a flush did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flush {
+    /// Packets that are with the kernel now.
+    pub packets: usize,
+    /// Their bytes, ICRC included, UDP and IP headers not.
+    pub bytes: usize,
+    /// Set if packets are left in the batch.
+    pub blocked: Option<Blocked>,
+}
+
+/// Packets that were dropped because the kernel refused them.
+#[derive(Debug, thiserror::Error)]
+#[error("{packets} packets of {bytes} bytes to {remote}: {source}{}", mtu_text(.ip_mtu))]
+pub struct SendFault {
+    /// The peer.
+    pub remote: SocketAddr,
+    /// How many packets.
+    pub packets: usize,
+    /// Bytes of the first of them.
+    pub bytes: usize,
+    /// The MTU of the way there in bytes, IP header included, if the packets exceed it: it may
+    /// have dropped.
+    pub ip_mtu: Option<u32>,
+    /// What the kernel said.
+    #[source]
+    pub source: io::Error,
+}
+
+fn mtu_text(ip_mtu: &Option<u32>) -> String {
+    ip_mtu.map_or_else(String::new, |mtu| {
+        format!(" (the MTU of the way there is {mtu} now: choose a smaller path MTU)")
+    })
+}
+
+/// What a batch has done since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SendCounters {
+    /// Packets handed to the kernel.
+    pub packets: u64,
+    /// Their bytes, ICRC included.
+    pub bytes: u64,
+    /// Messages they went in; a train that the kernel cuts is one.
+    pub messages: u64,
+    /// System calls.
+    pub calls: u64,
+    /// Flushes that had to stop.
+    pub blocked: u64,
+    /// Packets that the kernel refused.
+    pub refused_packets: u64,
+    /// Trains that went packet by packet, because the way there takes no GSO.
+    pub gso_fallbacks: u64,
+}
+
+/// What to do after a refusal.
+enum Remedy {
+    Stop(Blocked),
+    Retry,
+    Drop { ip_mtu: Option<u32> },
+}
+
+impl SendBatch {
+    /// Hands all packets to the kernel. Never blocks. What cannot go now stays and goes with the
+    /// next flush; what can never go is dropped and reported by [`SendBatch::take_faults`].
+    ///
+    /// `socket` is the one that the batch was made for.
+    pub fn flush(&mut self, socket: &UdpSocket) -> Flush {
+        let mut done = Flush::default();
+        if let Some(last) = self.trains.last_mut() {
+            last.closed = true;
+        }
+        while self.next < self.trains.len() {
+            match self.send_some(socket) {
+                Ok(count) => self.account(count, &mut done),
+                Err(error) => match self.remedy(&error) {
+                    Remedy::Retry => {}
+                    Remedy::Drop { ip_mtu } => self.drop_next(error, ip_mtu),
+                    Remedy::Stop(blocked) => {
+                        self.counters.blocked += 1;
+                        done.blocked = Some(blocked);
+                        return done;
+                    }
+                },
+            }
+        }
+        self.clear();
+        done
+    }
+
+    /// One system call with as many trains as are good for it; says how many went.
+    fn send_some(&mut self, socket: &UdpSocket) -> io::Result<usize> {
+        let trains = self.next..self.call_end();
+        for at in trains.clone() {
+            seal::seal(self, at);
+        }
+        self.counters.calls += 1;
+        let count = trains.len();
+        for (i, at) in trains.enumerate() {
+            self.address(i, at);
+        }
+        // SAFETY: `address` wrote all messages just now, and nothing was moved since.
+        unsafe { sys::send(socket.as_fd(), &mut self.messages[..count]) }
+    }
+
+    /// Writes message `i` of the next call: train `at`.
+    fn address(&mut self, i: usize, at: usize) {
+        let train = &self.trains[at];
+        let (name, name_bytes) = Name::of(train.route.remote);
+        self.names[i] = name;
+        let control_bytes = write_control(&mut self.controls[i], train, self.wildcard);
+        let last = self.packets[train.packets.end - 1];
+        let vectors = train.first_vector..last.first_vector + last.vectors;
+        let vectors = &mut self.vectors[vectors];
+        // SAFETY: name and control are in boxes of the batch; the vectors lead into its arena and
+        // into regions that it keeps mapped.
+        self.messages[i] = unsafe {
+            Message::new(
+                ((&raw mut self.names[i]).cast(), name_bytes),
+                (vectors.as_mut_ptr(), vectors.len()),
+                ((&raw mut self.controls[i]).cast(), control_bytes),
+            )
+        };
+    }
+
+    /// The train after the last one of the next call.
+    fn call_end(&self) -> usize {
+        let mut end = self.next;
+        let mut bytes = 0;
+        while let Some(train) = self.trains.get(end) {
+            bytes += train.bytes;
+            let full = end - self.next == MAX_MESSAGES || bytes > CALL_BYTES_MAX;
+            if full && end > self.next {
+                break;
+            }
+            end += 1;
+        }
+        end
+    }
+
+    fn account(&mut self, trains: usize, done: &mut Flush) {
+        for train in &self.trains[self.next..self.next + trains] {
+            done.packets += train.packets.len();
+            done.bytes += train.bytes;
+            self.counters.messages += 1;
+            self.counters.packets += train.packets.len() as u64;
+            self.counters.bytes += train.bytes as u64;
+        }
+        self.next += trains;
+    }
+
+    /// What the refusal of the next train means.
+    fn remedy(&mut self, error: &io::Error) -> Remedy {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => Remedy::Stop(Blocked::SocketFull),
+            Some(libc::ENOBUFS | libc::ENOMEM) => Remedy::Stop(Blocked::NoBuffers),
+            Some(libc::EMSGSIZE | libc::EINVAL) => self.too_long_or_not_cut(),
+            Some(libc::EIO | libc::EOPNOTSUPP | libc::ENOPROTOOPT) if self.next_is_cut() => {
+                self.fall_back()
+            }
+            _ => Remedy::Drop { ip_mtu: None },
+        }
+    }
+
+    fn next_is_cut(&self) -> bool {
+        self.trains[self.next].is_cut()
+    }
+
+    /// Kernels differ in how they call a packet that exceeds the MTU of its way, and in how they
+    /// refuse to cut: the MTU decides what was meant.
+    fn too_long_or_not_cut(&mut self) -> Remedy {
+        let train = &self.trains[self.next];
+        let headers = if train.route.remote.is_ipv4() { 28 } else { 48 };
+        let ip_mtu = path::ip_mtu(Some(train.route.local), train.route.remote).ok();
+        if ip_mtu.is_some_and(|mtu| train.segment_bytes + headers > mtu as usize) {
+            return Remedy::Drop { ip_mtu };
+        }
+        if train.is_cut() {
+            return self.fall_back();
+        }
+        Remedy::Drop { ip_mtu: None }
+    }
+
+    /// Sends packet by packet to this peer from now on.
+    fn fall_back(&mut self) -> Remedy {
+        self.counters.gso_fallbacks += 1;
+        let train = self.trains[self.next].clone();
+        let peer = train.route.remote.ip();
+        tracing::warn!(%peer, "the way there takes no GSO: packets go one by one");
+        self.refuse_gso(peer);
+        let singles = train.packets.clone().map(|at| Train {
+            packets: at..at + 1,
+            first_vector: self.packets[at].first_vector,
+            segment_bytes: self.packets[at].bytes,
+            bytes: self.packets[at].bytes,
+            closed: true,
+            // The identification of IPv4, which the ICRC covers, is another one now.
+            sealed: false,
+            route: train.route,
+        });
+        let singles: Vec<_> = singles.collect();
+        self.trains.splice(self.next..=self.next, singles);
+        Remedy::Retry
+    }
+
+    fn drop_next(&mut self, source: io::Error, ip_mtu: Option<u32>) {
+        let train = &self.trains[self.next];
+        self.counters.refused_packets += train.packets.len() as u64;
+        if self.faults.len() < FAULTS_MAX {
+            self.faults.push(SendFault {
+                remote: train.route.remote,
+                packets: train.packets.len(),
+                bytes: train.segment_bytes,
+                ip_mtu,
+                source,
+            });
+        }
+        self.next += 1;
+    }
+
+    /// Takes the list of what was dropped; the oldest 64, the counters know all.
+    pub fn take_faults(&mut self) -> Vec<SendFault> {
+        std::mem::take(&mut self.faults)
+    }
+
+    /// What the batch has done since it was made.
+    pub fn counters(&self) -> SendCounters {
+        self.counters
+    }
+}
+
+fn write_control(control: &mut Control, train: &Train, wildcard: bool) -> usize {
+    let mut end = 0;
+    if train.is_cut() {
+        // At most 64 KiB, by the limit of a train.
+        end = control.segment(end, train.segment_bytes as u16);
+    }
+    if train.route.ecn != 0 {
+        end = control.ecn(end, train.route.remote.is_ipv6(), train.route.ecn);
+    }
+    if wildcard {
+        end = control.source(end, train.route.local);
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{IcrcCheck, RecvRing, Route, SocketOptions, options};
+    use super::*;
+    use catchment_roce::wire::icrc;
+
+    #[test]
+    fn a_way_that_takes_no_gso_gets_packets_one_by_one_with_the_right_icrc() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let bind = || UdpSocket::bind(address.parse().unwrap(), &SocketOptions::default());
+            let (tx, rx) = (bind().unwrap(), bind().unwrap());
+            // Without a checksum the kernel refuses to cut; this socket was not told.
+            options::drop_checksum(tx.as_fd(), tx.local().is_ipv6()).unwrap();
+            let mut batch = SendBatch::new(&tx, 64);
+            let route = Route {
+                local: tx.local().ip(),
+                remote: rx.local(),
+                ecn: 0,
+            };
+            for round in 0..2 {
+                for i in 0..10u8 {
+                    batch.push(&route, &[i; 200], &[]).unwrap();
+                }
+                let done = batch.flush(&tx);
+                assert_eq!((done.packets, done.blocked), (10, None), "round {round}");
+            }
+            // The second time it was not even tried.
+            assert_eq!(batch.counters().gso_fallbacks, 1);
+            assert_eq!(batch.gso_refused(), [rx.local().ip()]);
+            assert_eq!(batch.counters().messages, 20);
+
+            let mut ring = RecvRing::new(32);
+            let mut check = IcrcCheck::new();
+            // Over loopback, what was sent is there.
+            assert_eq!(ring.receive(&rx).unwrap(), 20);
+            // Each is alone now: identification 0, also where the receiver could solve for another.
+            for packet in ring.packets() {
+                let (transport, received) = icrc::split(packet.bytes).unwrap();
+                let net = super::super::icrc::header(packet.from, packet.to).unwrap();
+                icrc::verify(&net, transport, received).unwrap();
+            }
+            let firsts: Vec<u8> = ring
+                .packets()
+                .map(|packet| check.check(&packet).unwrap()[0])
+                .collect();
+            assert!(
+                firsts.iter().copied().eq((0..10).chain(0..10)),
+                "{firsts:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! The way to a peer: which address of ours it starts from, and how long packets may be.
+use super::{UdpSocket, sys};
+use catchment_roce::wire::PathMtu;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::{
+    fmt, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::{AsFd, OwnedFd},
+};
+
+/// No way to a peer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// The routes of this host do not lead there.
+    #[error("no route to {remote}{}: {source}", from_text(.local))]
+    Unreachable {
+        /// The peer.
+        remote: SocketAddr,
+        /// The address of ours to start from, if one was asked for.
+        local: Option<IpAddr>,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Not even the smallest path MTU fits.
+    #[error("the MTU of {ip_mtu} to {remote} is too small for RoCE: 256 bytes of payload need 324")]
+    TooSmall {
+        /// The peer.
+        remote: SocketAddr,
+        /// The MTU, IP header included.
+        ip_mtu: u32,
+    },
+}
+
+fn from_text(local: &Option<IpAddr>) -> String {
+    local.map_or_else(String::new, |local| format!(" from {local}"))
+}
+
+/// The way to a peer, as the kernel's routes have it now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    /// The address of ours that packets come from.
+    pub local: IpAddr,
+    /// The peer.
+    pub remote: SocketAddr,
+    /// Longest IP packet in bytes: that of the interface, or less where a router has said so.
+    pub ip_mtu: u32,
+    /// The largest RoCE path MTU that fits.
+    pub path_mtu: PathMtu,
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} to {}: MTU {}, RoCE path MTU {}",
+            self.local,
+            self.remote.ip(),
+            self.ip_mtu,
+            self.path_mtu.bytes()
+        )
+    }
+}
+
+/// Asks the kernel for the way to `remote`, from `local` if given. Sends nothing.
+///
+/// # Errors
+/// [`PathError`].
+pub fn probe_path(local: Option<IpAddr>, remote: SocketAddr) -> Result<Path, PathError> {
+    let asked = ask(local, remote).map_err(|source| PathError::Unreachable {
+        remote,
+        local,
+        source,
+    })?;
+    path(asked, remote)
+}
+
+/// The MTU of the way to `remote` in bytes, IP header included.
+pub(super) fn ip_mtu(local: Option<IpAddr>, remote: SocketAddr) -> io::Result<u32> {
+    ask(local, remote).map(|(_, mtu)| mtu)
+}
+
+/// Asks for the ways from one address to many peers, in the network namespace of the thread that
+/// made it. Takes one descriptor and sends nothing.
+#[derive(Debug)]
+pub struct PathProbe {
+    fd: OwnedFd,
+    local: SocketAddr,
+}
+
+impl PathProbe {
+    /// A probe of ways that start at this address; its port does not matter.
+    ///
+    /// # Errors
+    /// When the address is none of this host's, or there is no descriptor left.
+    pub fn new(local: SocketAddr) -> io::Result<PathProbe> {
+        let family = match local {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let fd = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        let mut from = local;
+        from.set_port(0);
+        rustix::net::bind(&fd, &from)?;
+        Ok(PathProbe { fd, local })
+    }
+
+    /// The way to `remote`.
+    ///
+    /// # Errors
+    /// [`PathError`].
+    pub fn probe(&self, remote: SocketAddr) -> Result<Path, PathError> {
+        let asked = self.ask(remote).map_err(|source| PathError::Unreachable {
+            remote,
+            local: Some(self.local.ip()),
+            source,
+        })?;
+        path(asked, remote)
+    }
+
+    /// Connecting a UDP socket looks the route up and sends nothing.
+    fn ask(&self, remote: SocketAddr) -> io::Result<(IpAddr, u32)> {
+        let (level, name) = match remote {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+        };
+        rustix::net::connect(&self.fd, &remote)?;
+        let from = rustix::net::getsockname(&self.fd)?;
+        let from = SocketAddr::try_from(from).map_err(io::Error::from)?;
+        let mtu = sys::option(self.fd.as_fd(), level, name)?;
+        let mtu = u32::try_from(mtu).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        Ok((from.ip(), mtu))
+    }
+}
+
+fn path((local, ip_mtu): (IpAddr, u32), remote: SocketAddr) -> Result<Path, PathError> {
+    let fitting = PathMtu::for_interface_mtu(ip_mtu as usize, remote.is_ipv6());
+    Ok(Path {
+        local,
+        remote,
+        ip_mtu,
+        path_mtu: fitting.ok_or(PathError::TooSmall { remote, ip_mtu })?,
+    })
+}
+
+/// From this address, or any, to the peer: the address, and the MTU of the way.
+fn ask(local: Option<IpAddr>, remote: SocketAddr) -> io::Result<(IpAddr, u32)> {
+    let any = match remote {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let mut from = SocketAddr::new(local.unwrap_or(any), 0);
+    if let (SocketAddr::V6(from), SocketAddr::V6(to)) = (&mut from, remote) {
+        from.set_scope_id(to.scope_id());
+    }
+    PathProbe::new(from)?.ask(remote)
+}
+
+/// The address that `socket` sends from to reach `remote`.
+pub(super) fn source(socket: &UdpSocket, remote: SocketAddr) -> io::Result<IpAddr> {
+    if socket.is_wildcard() {
+        return ask(None, remote).map(|(local, _)| local);
+    }
+    Ok(socket.local().ip())
+}

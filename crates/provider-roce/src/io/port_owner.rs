@@ -1,0 +1,89 @@
+//! Who may own a UDP port that is taken.
+use std::{fs, net::SocketAddr, path::Path};
+
+/// Says in words who holds `address`, as far as this process may know, and what helps.
+pub(super) fn advice(address: SocketAddr) -> String {
+    let who = owner(address);
+    format!(
+        "{who}. One process can own a RoCE port of an address. Remedies: stop the owner; another \
+         port, which works between two of our own stacks only; another network namespace, which \
+         has ports of its own; `rmmod rdma_rxe`, or `devlink dev param set ... enable_roce false` \
+         for an RNIC"
+    )
+}
+
+fn owner(address: SocketAddr) -> String {
+    let inode = inode_of(address);
+    let process = inode.and_then(process_of);
+    match (process, inode) {
+        (Some((pid, name)), _) => format!("process {pid} ({name}) owns it"),
+        (None, _) if rxe_is_loaded() => {
+            "the kernel's Soft-RoCE (rdma_rxe) is loaded, which owns the RoCE port of all \
+             addresses in its network namespace"
+                .to_owned()
+        }
+        (None, Some(_)) => {
+            "a process that this user may not look into owns it, or the kernel".to_owned()
+        }
+        (None, None) => {
+            "something in this network namespace owns it, perhaps the kernel".to_owned()
+        }
+    }
+}
+
+fn rxe_is_loaded() -> bool {
+    Path::new("/sys/module/rdma_rxe").exists()
+}
+
+/// The socket that owns the port: its inode, as `/proc/net/udp` and `udp6` list it.
+fn inode_of(address: SocketAddr) -> Option<u64> {
+    let tables = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
+    let texts = tables
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok());
+    let mut found = texts.filter_map(|text| inode_in(&text, address.port()));
+    found.next()
+}
+
+/// The inode of the line whose local port is `port`. Columns: number, local address and port in
+/// hexadecimal, remote address, state, queues, timer, retransmissions, user, timeout, inode.
+fn inode_in(table: &str, port: u16) -> Option<u64> {
+    let wanted = format!(":{port:04X}");
+    let mut lines = table.lines().skip(1).map(str::split_whitespace);
+    let line = lines.find(|line| line.clone().nth(1).is_some_and(|a| a.ends_with(&wanted)))?;
+    line.clone().nth(9)?.parse().ok()
+}
+
+/// The process that has the socket open, if this user may see that.
+fn process_of(inode: u64) -> Option<(u32, String)> {
+    let link = format!("socket:[{inode}]");
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pid = pids.into_iter().find(|pid| has_open(*pid, &link))?;
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Some((pid, name.trim().to_owned()))
+}
+
+fn has_open(pid: u32, link: &str) -> bool {
+    let Ok(folder) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return false;
+    };
+    folder
+        .flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok())
+        .any(|target| target.as_os_str() == link)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_table_is_read() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
+             12: 0100007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4711 2 0000000000000000 0\n";
+        assert_eq!(inode_in(table, 4791), Some(4711));
+        assert_eq!(inode_in(table, 4792), None);
+        assert_eq!(inode_in("", 4791), None);
+    }
+}

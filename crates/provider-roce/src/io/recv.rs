@@ -1,0 +1,214 @@
+//! Packets on their way in: whole trains in one buffer where the kernel merged them, each packet
+//! shown in place.
+use super::{
+    UdpSocket,
+    control::{CONTROL_BYTES, Control, Received},
+    name::{NAME_BYTES, Name},
+    sys::{self, MAX_MESSAGES, Message},
+};
+use std::{io, net::SocketAddr, os::fd::AsFd};
+
+/// Bytes of a buffer: what a datagram, or a merged train, can have at most.
+const BUFFER_BYTES: usize = 65_536;
+
+/// One packet, in the buffer that it came in.
+#[derive(Debug, Clone, Copy)]
+pub struct Packet<'a> {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// Where to: an address of ours.
+    pub to: SocketAddr,
+    /// The two ECN bits; 3: a router met congestion.
+    pub ecn: u8,
+    /// All that UDP carried: transport bytes and ICRC.
+    pub bytes: &'a [u8],
+}
+
+/// What a ring has seen since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecvCounters {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes, ICRC included.
+    pub bytes: u64,
+    /// Messages they came in: fewer than packets where the kernel merges.
+    pub messages: u64,
+    /// System calls that brought something.
+    pub calls: u64,
+    /// Messages that did not fit their buffer; what did not fit is lost.
+    pub truncated: u64,
+    /// Messages without a usable address, dropped.
+    pub unusable: u64,
+}
+
+/// A message as it was received.
+#[derive(Debug, Clone, Copy)]
+struct Got {
+    from: SocketAddr,
+    to: SocketAddr,
+    ecn: u8,
+    segment_bytes: usize,
+    bytes: usize,
+    /// Index of its buffer.
+    buffer: usize,
+}
+
+/// Buffers for what a socket has received. One ring may serve many sockets, one after the other.
+pub struct RecvRing {
+    memory: Box<[u8]>,
+    buffer_bytes: usize,
+    names: Box<[Name]>,
+    controls: Box<[Control]>,
+    vectors: Box<[libc::iovec]>,
+    messages: Box<[Message]>,
+    got: Vec<Got>,
+    counters: RecvCounters,
+}
+
+// SAFETY: the pointers in `vectors` and `messages` lead into the ring's own heap memory, are written
+// anew before each use, and are bound to no thread.
+unsafe impl Send for RecvRing {}
+
+impl RecvRing {
+    /// A ring of `buffers` buffers of 64 KiB each, 1 to 64 of them. Eight keep the second-level
+    /// cache warm.
+    pub fn new(buffers: usize) -> RecvRing {
+        RecvRing::with_buffer_bytes(buffers, BUFFER_BYTES)
+    }
+
+    /// As [`RecvRing::new`] with smaller buffers: for sockets without GRO, where a buffer holds
+    /// one packet. What does not fit is lost and counted.
+    pub fn with_buffer_bytes(buffers: usize, buffer_bytes: usize) -> RecvRing {
+        let buffers = buffers.clamp(1, MAX_MESSAGES);
+        let buffer_bytes = buffer_bytes.clamp(1, BUFFER_BYTES);
+        let nothing = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        RecvRing {
+            memory: vec![0; buffers * buffer_bytes].into(),
+            buffer_bytes,
+            names: vec![Name::none(); buffers].into(),
+            controls: vec![Control::empty(); buffers].into(),
+            vectors: vec![nothing; buffers].into(),
+            messages: vec![Message::empty(); buffers].into(),
+            got: Vec::with_capacity(buffers),
+            counters: RecvCounters::default(),
+        }
+    }
+
+    /// Takes what has come to `socket`, as much as the ring holds, in place of what the ring held.
+    /// Never blocks. Says how many packets there are now: 0 when nothing has come.
+    ///
+    /// # Errors
+    /// What recvmmsg(2) says, except that nothing has come.
+    pub fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
+        self.got.clear();
+        self.prepare();
+        // SAFETY: names, controls and buffers are the ring's own, and live until after the call.
+        let count = match unsafe { sys::recv(socket.as_fd(), &mut self.messages) } {
+            Ok(count) => count,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(e) => return Err(e),
+        };
+        self.counters.calls += 1;
+        let mut packets = 0;
+        for i in 0..count {
+            packets += self.take(i, socket.local());
+        }
+        Ok(packets)
+    }
+
+    fn prepare(&mut self) {
+        let buffers = self.memory.chunks_exact_mut(self.buffer_bytes);
+        for (i, buffer) in buffers.enumerate() {
+            self.vectors[i] = libc::iovec {
+                iov_base: buffer.as_mut_ptr().cast(),
+                iov_len: buffer.len(),
+            };
+            // SAFETY: all of it is heap memory of the ring, which is borrowed until after the call.
+            self.messages[i] = unsafe {
+                Message::new(
+                    ((&raw mut self.names[i]).cast(), NAME_BYTES),
+                    (&raw mut self.vectors[i], 1),
+                    ((&raw mut self.controls[i]).cast(), CONTROL_BYTES),
+                )
+            };
+        }
+    }
+
+    /// Reads what the kernel says of message `i`; how many packets it has.
+    fn take(&mut self, i: usize, local: SocketAddr) -> usize {
+        let message = &self.messages[i];
+        let control = self.controls[i].received(message.control_bytes());
+        let lost_control = message.flags() & libc::MSG_CTRUNC != 0;
+        let truncated = message.flags() & libc::MSG_TRUNC != 0;
+        self.counters.messages += 1;
+        self.counters.truncated += u64::from(truncated);
+        let Some(from) = self.names[i].address().filter(|_| !lost_control) else {
+            self.counters.unusable += 1;
+            return 0;
+        };
+        let bytes = message.bytes().min(self.buffer_bytes);
+        let segment_bytes = segment(control, bytes);
+        let whole = if truncated {
+            // The packet at the end was cut.
+            bytes
+                - bytes % segment_bytes
+                - if bytes.is_multiple_of(segment_bytes) {
+                    segment_bytes
+                } else {
+                    0
+                }
+        } else {
+            bytes
+        };
+        self.got.push(Got {
+            from,
+            to: SocketAddr::new(control.local.unwrap_or(local.ip()), local.port()),
+            ecn: control.ecn,
+            segment_bytes,
+            bytes: whole,
+            buffer: i,
+        });
+        let packets = whole.div_ceil(segment_bytes);
+        self.counters.packets += packets as u64;
+        self.counters.bytes += whole as u64;
+        packets
+    }
+
+    /// The packets of the last [`RecvRing::receive`], in the order in which they came.
+    pub fn packets(&self) -> impl Iterator<Item = Packet<'_>> {
+        self.got.iter().flat_map(|got| {
+            let start = got.buffer * self.buffer_bytes;
+            let bytes = &self.memory[start..start + got.bytes];
+            bytes.chunks(got.segment_bytes).map(|bytes| Packet {
+                from: got.from,
+                to: got.to,
+                ecn: got.ecn,
+                bytes,
+            })
+        })
+    }
+
+    /// What the ring has seen since it was made.
+    pub fn counters(&self) -> RecvCounters {
+        self.counters
+    }
+}
+
+/// Length of the packets in a message: what the kernel says, or all of it.
+fn segment(control: Received, bytes: usize) -> usize {
+    let said = control.segment_bytes.filter(|segment| *segment > 0);
+    said.unwrap_or(bytes).max(1)
+}
+
+impl std::fmt::Debug for RecvRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecvRing")
+            .field("buffers", &self.messages.len())
+            .field("buffer_bytes", &self.buffer_bytes)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}

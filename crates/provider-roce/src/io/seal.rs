@@ -1,0 +1,105 @@
+//! The ICRC of what goes out, computed over registered memory just before the system call.
+use super::{
+    SendBatch,
+    batch::{PacketSlot, Train},
+    icrc::{self, ICRC_BYTES},
+};
+use catchment_roce::wire::{Icrc, NetHeader, net::Ipv4Id};
+use std::net::SocketAddr;
+
+/// Bytes copied at a time: the checksum needs a slice that nobody changes, and registered memory
+/// may change at any time. The copy stays in the first-level cache.
+const CHUNK_BYTES: usize = 2048;
+
+/// Writes the ICRC of all packets of a train, once.
+pub(super) fn seal(batch: &mut SendBatch, at: usize) {
+    let train = batch.trains[at].clone();
+    if train.sealed {
+        return;
+    }
+    batch.trains[at].sealed = true;
+    let from = SocketAddr::new(train.route.local, batch.local.port());
+    let Some(net) = icrc::header(from, train.route.remote) else {
+        // An address of each family: the kernel will refuse the train, whatever its ICRC.
+        return;
+    };
+    let mut begun = Begun::new(net, &train);
+    for (index, at) in train.packets.enumerate() {
+        let slot = batch.packets[at];
+        let icrc = begun.of(index, slot.bytes - ICRC_BYTES);
+        let value = gather(batch, slot, icrc);
+        let trailer = batch.trailer_mut(slot);
+        let (pad, icrc) = trailer.split_at_mut(slot.pad);
+        pad.fill(0);
+        icrc.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// What the ICRC covers before the transport, for the packets of one train.
+struct Begun {
+    net: NetHeader,
+    /// The kernel gives the segments of a train the identifications 0, 1, 2 ... over IPv4.
+    counts: bool,
+    /// Over IPv6, and for what is not cut, packets of one length begin alike.
+    kept: Option<(usize, Icrc)>,
+}
+
+impl Begun {
+    fn new(net: NetHeader, train: &Train) -> Begun {
+        Begun {
+            net,
+            counts: train.is_cut() && train.route.remote.is_ipv4(),
+            kept: None,
+        }
+    }
+
+    fn of(&mut self, index: usize, transport_bytes: usize) -> Icrc {
+        if self.counts {
+            let net = self.net.with_ipv4_id(Ipv4Id::new(index as u16));
+            return Icrc::begin(&net, transport_bytes);
+        }
+        if let Some((bytes, icrc)) = &self.kept
+            && *bytes == transport_bytes
+        {
+            return icrc.clone();
+        }
+        let icrc = Icrc::begin(&self.net, transport_bytes);
+        self.kept = Some((transport_bytes, icrc.clone()));
+        icrc
+    }
+}
+
+/// The ICRC over head, pieces and pad.
+fn gather(batch: &SendBatch, slot: PacketSlot, mut icrc: Icrc) -> u32 {
+    let parts = &batch.vectors[slot.first_vector..slot.first_vector + slot.vectors - 1];
+    for (i, part) in parts.iter().enumerate() {
+        for_each_chunk(part, |chunk, first| {
+            if i == 0 && first {
+                icrc.headers(chunk);
+            } else {
+                icrc.payload(chunk);
+            }
+        });
+    }
+    icrc.pad(slot.pad as u8);
+    icrc.finish()
+}
+
+/// Shows the bytes of a gather entry in order, by copying small pieces.
+#[inline]
+fn for_each_chunk(part: &libc::iovec, mut see: impl FnMut(&[u8], bool)) {
+    let mut chunk = [std::mem::MaybeUninit::<u8>::uninit(); CHUNK_BYTES];
+    let mut offset = 0;
+    while offset < part.iov_len {
+        let bytes = CHUNK_BYTES.min(part.iov_len - offset);
+        // SAFETY: the entry leads to `iov_len` bytes that the batch owns or keeps mapped, and at
+        // most as many as the chunk has are copied; they are initialised after that.
+        let copied = unsafe {
+            let from = part.iov_base.cast::<u8>().add(offset);
+            std::ptr::copy_nonoverlapping(from, chunk.as_mut_ptr().cast(), bytes);
+            std::slice::from_raw_parts(chunk.as_ptr().cast::<u8>(), bytes)
+        };
+        see(copied, offset == 0);
+        offset += bytes;
+    }
+}

@@ -1,0 +1,203 @@
+//! One UDP socket of a device.
+use super::{
+    options::{self, BufferSize, SocketOptions},
+    port_owner, sys,
+};
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType},
+};
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+/// A socket could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Somebody else has the port.
+    #[error("UDP {address} is taken: {advice}")]
+    InUse {
+        /// The address and port asked for.
+        address: SocketAddr,
+        /// Who may own it, and what helps.
+        advice: String,
+    },
+    /// The address is none of this host's (of this network namespace's).
+    #[error("{address} is no address of this host; it has: {}", .known.join(", "))]
+    NotLocal {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The addresses there are.
+        known: Vec<String>,
+    },
+    /// There is nothing to bind to.
+    #[error("this host has no address to open a RoCE port on: is an interface up?")]
+    NoAddress,
+    /// The system refused for another reason.
+    #[error("UDP {address}: {call}: {source}")]
+    Os {
+        /// The address and port asked for.
+        address: SocketAddr,
+        /// The system call.
+        call: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// An unconnected UDP socket, bound to one address or to all of a family.
+///
+/// Unconnected, because the kernel gives IPv4 packets of a connected socket an identification that
+/// nobody can know, and the ICRC covers it.
+#[derive(Debug)]
+pub struct UdpSocket {
+    fd: OwnedFd,
+    local: SocketAddr,
+    receive_buffer: BufferSize,
+    send_buffer: BufferSize,
+    gso: bool,
+    gro: bool,
+}
+
+impl UdpSocket {
+    /// Opens a socket in the network namespace of the calling thread. `address` may be unspecified
+    /// (`0.0.0.0` or `::`): then packets are told apart by the address that they were sent to.
+    /// Port 0 lets the kernel choose.
+    ///
+    /// # Errors
+    /// [`BindError::InUse`] with the owner as far as it can be known, [`BindError::NotLocal`],
+    /// [`BindError::Os`].
+    pub fn bind(address: SocketAddr, wanted: &SocketOptions) -> Result<UdpSocket, BindError> {
+        let os = |call| {
+            move |source: io::Error| BindError::Os {
+                address,
+                call,
+                source,
+            }
+        };
+        let ipv6 = address.is_ipv6();
+        let fd = open(ipv6).map_err(os("socket"))?;
+        options::demand(fd.as_fd(), ipv6, address.ip().is_unspecified())
+            .map_err(os("setsockopt"))?;
+        if !wanted.checksum {
+            options::drop_checksum(fd.as_fd(), ipv6).map_err(os("setsockopt(no checksum)"))?;
+        }
+        let receive_buffer = options::receive_buffer(fd.as_fd(), wanted.receive_buffer_bytes)
+            .map_err(os("setsockopt(SO_RCVBUF)"))?;
+        let send_buffer = options::send_buffer(fd.as_fd(), wanted.send_buffer_bytes)
+            .map_err(os("setsockopt(SO_SNDBUF)"))?;
+        if let Some(us) = wanted.busy_poll_us {
+            let us = i32::try_from(us).unwrap_or(i32::MAX);
+            sys::set_option(fd.as_fd(), libc::SOL_SOCKET, libc::SO_BUSY_POLL, us)
+                .map_err(os("setsockopt(SO_BUSY_POLL)"))?;
+        }
+        // A kernel without GRO (before 5.0) gives packets one by one, which is slower and no error.
+        let gro =
+            wanted.gro && sys::set_option(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        rustix::net::bind(&fd, &address).map_err(|errno| refused(address, errno))?;
+        let local = local_address(&fd).map_err(os("getsockname"))?;
+        let gso = wanted.gso && wanted.checksum && knows_gso(fd.as_fd());
+        Ok(UdpSocket {
+            fd,
+            local,
+            receive_buffer,
+            send_buffer,
+            gso,
+            gro,
+        })
+    }
+
+    /// Where it is bound: the address asked for, with the port.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Whether it is bound to all addresses of its family.
+    pub fn is_wildcard(&self) -> bool {
+        self.local.ip().is_unspecified()
+    }
+
+    /// Whether it may hand trains to the kernel in one piece.
+    pub fn has_gso(&self) -> bool {
+        self.gso
+    }
+
+    /// Whether the kernel merges packets for it.
+    pub fn has_gro(&self) -> bool {
+        self.gro
+    }
+
+    /// The receive buffer that it got.
+    pub fn receive_buffer(&self) -> BufferSize {
+        self.receive_buffer
+    }
+
+    /// The send buffer that it got.
+    pub fn send_buffer(&self) -> BufferSize {
+        self.send_buffer
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn open(ipv6: bool) -> io::Result<OwnedFd> {
+    let family = if ipv6 {
+        AddressFamily::INET6
+    } else {
+        AddressFamily::INET
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+    if ipv6 {
+        // IPv4 has sockets of its own.
+        rustix::net::sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    Ok(fd)
+}
+
+/// Whether the kernel knows UDP_SEGMENT (4.18 and later).
+fn knows_gso(fd: BorrowedFd<'_>) -> bool {
+    sys::option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok()
+}
+
+fn local_address(fd: &OwnedFd) -> io::Result<SocketAddr> {
+    let any = rustix::net::getsockname(fd)?;
+    SocketAddr::try_from(any).map_err(io::Error::from)
+}
+
+fn refused(address: SocketAddr, errno: Errno) -> BindError {
+    match errno {
+        Errno::ADDRINUSE => BindError::InUse {
+            address,
+            advice: port_owner::advice(address),
+        },
+        Errno::ADDRNOTAVAIL => BindError::NotLocal {
+            address,
+            known: known_addresses(),
+        },
+        other => BindError::Os {
+            address,
+            call: "bind",
+            source: other.into(),
+        },
+    }
+}
+
+fn known_addresses() -> Vec<String> {
+    let all = super::local_addresses().unwrap_or_default();
+    all.iter()
+        .map(|a| describe(a.address, &a.interface))
+        .collect()
+}
+
+fn describe(address: IpAddr, interface: &str) -> String {
+    format!("{address} ({interface})")
+}

@@ -1,0 +1,189 @@
+//! The system calls that no crate wraps, each behind a safe function.
+use std::{
+    io, mem,
+    os::fd::{AsRawFd, BorrowedFd},
+};
+
+/// Most messages of one [`send`] or [`recv`].
+pub(super) const MAX_MESSAGES: usize = 64;
+
+/// Sets an integer option.
+pub(super) fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let bytes = mem::size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the pointer is valid for `bytes` bytes during the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            bytes,
+        )
+    };
+    done(result)
+}
+
+/// Reads an integer option.
+pub(super) fn option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
+    let mut value = 0i32;
+    let mut bytes = mem::size_of::<i32>() as libc::socklen_t;
+    // SAFETY: both pointers are valid during the call, which writes at most `bytes` bytes.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &raw mut bytes,
+        )
+    };
+    done(result).map(|()| value)
+}
+
+/// Gives a socket a classic BPF filter: what it does not accept is dropped.
+pub(super) fn attach_filter(fd: BorrowedFd<'_>, filter: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    // SAFETY: the program and its filter are valid during the call, which only reads them.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            mem::size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    done(result)
+}
+
+/// The MTU of the interface called `name`, in the network namespace of the socket `fd`.
+pub(super) fn interface_mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+    // SAFETY: all-zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    // The last byte stays 0.
+    let room = request.ifr_name.len() - 1;
+    if name.len() > room {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: the request is a valid ifreq during the call, which writes its MTU.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
+    done(result)?;
+    // SAFETY: the call succeeded, so this member of the union is the one that was written.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    u32::try_from(mtu).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// One message of a batch, as the kernel takes it. All-zero is valid: an empty message.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Message(libc::mmsghdr);
+
+impl Message {
+    /// A message of nothing.
+    pub(super) fn empty() -> Message {
+        // SAFETY: all-zero is a valid mmsghdr: no name, no data, no control.
+        Message(unsafe { mem::zeroed() })
+    }
+
+    /// # Safety
+    /// The memory of all arguments and that the vectors point to must stay valid, and for
+    /// receiving writable, until the last [`send`] or [`recv`] of this message.
+    pub(super) unsafe fn new(
+        name: (*mut libc::c_void, usize),
+        vectors: (*mut libc::iovec, usize),
+        control: (*mut libc::c_void, usize),
+    ) -> Message {
+        let mut message = Message::empty();
+        let header = &mut message.0.msg_hdr;
+        header.msg_name = name.0;
+        header.msg_namelen = name.1 as _;
+        header.msg_iov = vectors.0;
+        header.msg_iovlen = vectors.1 as _;
+        header.msg_control = control.0;
+        header.msg_controllen = control.1 as _;
+        message
+    }
+
+    /// Bytes that were sent or received.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.msg_len as usize
+    }
+
+    /// Flags of a received message.
+    pub(super) fn flags(&self) -> i32 {
+        self.0.msg_hdr.msg_flags
+    }
+
+    /// Bytes of a received message's control data.
+    #[allow(
+        clippy::unnecessary_cast,
+        reason = "C libraries differ in the type of the field"
+    )]
+    pub(super) fn control_bytes(&self) -> usize {
+        self.0.msg_hdr.msg_controllen as usize
+    }
+}
+
+/// sendmmsg(2), never blocking; how many messages went, at least one.
+///
+/// # Safety
+/// As promised to [`Message::new`].
+pub(super) unsafe fn send(fd: BorrowedFd<'_>, messages: &mut [Message]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    loop {
+        // SAFETY: `Message` is a transparent mmsghdr; the caller answers for what it points to.
+        let sent = unsafe {
+            libc::sendmmsg(
+                fd.as_raw_fd(),
+                messages.as_mut_ptr().cast(),
+                messages.len() as _,
+                flags as _,
+            )
+        };
+        match count(sent) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// recvmmsg(2), never blocking; how many messages came, at least one.
+///
+/// # Safety
+/// As promised to [`Message::new`].
+pub(super) unsafe fn recv(fd: BorrowedFd<'_>, messages: &mut [Message]) -> io::Result<usize> {
+    loop {
+        // SAFETY: `Message` is a transparent mmsghdr; the caller answers for what it points to.
+        let received = unsafe {
+            libc::recvmmsg(
+                fd.as_raw_fd(),
+                messages.as_mut_ptr().cast(),
+                messages.len() as _,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        match count(received) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+fn done(result: i32) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+fn count(result: i32) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}

@@ -1,0 +1,238 @@
+//! Waiting for packets: spin while that pays, then sleep.
+//!
+//! Waking a sleeper takes several microseconds, so whoever expects an answer soon looks for it
+//! without sleeping. Between two looks the thread yields its core: on a machine with two cores the
+//! peer, or the application, may be what has to run there. How long to look is learnt: it grows
+//! while answers come soon and shrinks to nothing while they do not, so an idle device costs no CPU.
+use super::UdpSocket;
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    io::Errno,
+};
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// First and least looking time that is worth the trouble.
+const SPIN_MIN: Duration = Duration::from_micros(4);
+/// Looking time grows and shrinks by this factor.
+const SPIN_STEP: u32 = 2;
+
+/// Why a wait ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wakeup {
+    /// What was waited for is there, or a socket is readable.
+    Ready,
+    /// A [`Waker`] called.
+    Woken,
+    /// The time is over.
+    TimedOut,
+}
+
+/// A socket that is waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct Watched<'a> {
+    /// The socket.
+    pub socket: &'a UdpSocket,
+    /// Its last flush ended with [`super::Blocked::SocketFull`]: wait until it is writable, too.
+    pub blocked: bool,
+}
+
+impl<'a> Watched<'a> {
+    /// A socket from which packets are awaited.
+    pub fn readable(socket: &'a UdpSocket) -> Watched<'a> {
+        Watched {
+            socket,
+            blocked: false,
+        }
+    }
+}
+
+/// Ends the wait of another thread.
+#[derive(Debug, Clone)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// Ends the present wait, or the next one if nobody waits.
+    pub fn wake(&self) {
+        // A full counter wakes as well.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// Waits on sockets and a [`Waker`].
+#[derive(Debug)]
+pub struct Waiter {
+    event: Arc<OwnedFd>,
+    spin: Duration,
+    spin_max: Duration,
+}
+
+impl Waiter {
+    /// A waiter that looks for at most `spin_max` before it sleeps; zero always sleeps.
+    ///
+    /// # Errors
+    /// When the system has no event counter left.
+    pub fn new(spin_max: Duration) -> io::Result<Waiter> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Waiter {
+            event: Arc::new(event),
+            spin: spin_max.min(SPIN_MIN),
+            spin_max,
+        })
+    }
+
+    /// What other threads end a wait with.
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.event))
+    }
+
+    /// How long it would look before it sleeps, now.
+    pub fn spin(&self) -> Duration {
+        self.spin
+    }
+
+    /// Waits until `look` finds something, a socket is readable, somebody wakes, or the time is
+    /// over. `look` must not block; it is called at least once.
+    ///
+    /// # Errors
+    /// What `look` or poll(2) says.
+    pub fn wait(
+        &mut self,
+        sockets: &[Watched<'_>],
+        timeout: Duration,
+        mut look: impl FnMut() -> io::Result<bool>,
+    ) -> io::Result<Wakeup> {
+        let start = Instant::now();
+        let limit = self.spin.min(timeout);
+        loop {
+            if look()? {
+                return Ok(Wakeup::Ready);
+            }
+            if start.elapsed() >= limit {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        let wakeup = self.sleep(sockets, timeout.saturating_sub(start.elapsed()))?;
+        self.learn(start.elapsed());
+        Ok(wakeup)
+    }
+
+    /// Sleeps until a socket is readable (or writable, where that is waited for), somebody wakes,
+    /// or the time is over.
+    ///
+    /// # Errors
+    /// What poll(2) says.
+    pub fn sleep(&self, sockets: &[Watched<'_>], timeout: Duration) -> io::Result<Wakeup> {
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(sockets.len() + 1);
+        fds.push(PollFd::new(&*self.event, PollFlags::IN));
+        fds.extend(sockets.iter().map(|watched| {
+            let mut events = PollFlags::IN;
+            events.set(PollFlags::OUT, watched.blocked);
+            PollFd::new(watched.socket, events)
+        }));
+        match poll(&mut fds, Some(&timespec(timeout))) {
+            Ok(0) => return Ok(Wakeup::TimedOut),
+            Ok(_) => {}
+            // A signal: the caller looks what there is to do.
+            Err(Errno::INTR) => return Ok(Wakeup::Woken),
+            Err(e) => return Err(e.into()),
+        }
+        let readable = fds[1..].iter().any(|fd| !fd.revents().is_empty());
+        let woken = !fds[0].revents().is_empty();
+        if woken {
+            // All calls so far are answered by this one wake-up.
+            let _ = rustix::io::read(&*self.event, &mut [0u8; 8]);
+        }
+        Ok(if readable {
+            Wakeup::Ready
+        } else {
+            Wakeup::Woken
+        })
+    }
+
+    /// After a sleep that ended `waited` after the wait began: would looking have been enough?
+    fn learn(&mut self, waited: Duration) {
+        let longer = (self.spin * SPIN_STEP).max(SPIN_MIN).min(self.spin_max);
+        let shorter = self.spin / SPIN_STEP;
+        self.spin = if waited <= self.spin_max {
+            longer
+        } else if shorter < SPIN_MIN {
+            Duration::ZERO
+        } else {
+            shorter
+        };
+    }
+}
+
+impl AsFd for Waiter {
+    /// Readable once somebody has called [`Waker::wake`].
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// A duration as the system takes it; the longest it can take if it is longer.
+pub(super) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn nothing() -> io::Result<bool> {
+        Ok(false)
+    }
+
+    #[test]
+    fn another_thread_ends_a_wait_and_a_wait_to_come() {
+        let mut waiter = Waiter::new(Duration::ZERO).unwrap();
+        let waker = waiter.waker();
+        waker.wake();
+        waker.wake();
+        assert_eq!(waiter.wait(&[], LONG, nothing).unwrap(), Wakeup::Woken);
+        let short = Duration::from_millis(1);
+        assert_eq!(waiter.wait(&[], short, nothing).unwrap(), Wakeup::TimedOut);
+        let caller = std::thread::spawn(move || waker.wake());
+        assert_eq!(waiter.wait(&[], LONG, nothing).unwrap(), Wakeup::Woken);
+        caller.join().unwrap();
+    }
+
+    #[test]
+    fn looking_is_given_up_while_nothing_comes_and_taken_up_again() {
+        let spin_max = Duration::from_micros(100);
+        let mut waiter = Waiter::new(spin_max).unwrap();
+        for _ in 0..8 {
+            let wait = Duration::from_millis(1);
+            assert_eq!(waiter.wait(&[], wait, nothing).unwrap(), Wakeup::TimedOut);
+        }
+        assert_eq!(waiter.spin(), Duration::ZERO);
+        // A wake-up that comes at once is what looking would have found.
+        for _ in 0..50 {
+            waiter.waker().wake();
+            waiter.wait(&[], LONG, nothing).unwrap();
+        }
+        assert_eq!(waiter.spin(), spin_max);
+    }
+
+    #[test]
+    fn what_is_there_is_found_without_sleeping() {
+        let mut waiter = Waiter::new(Duration::ZERO).unwrap();
+        let mut looks = 0;
+        let found = waiter.wait(&[], LONG, || {
+            looks += 1;
+            Ok(true)
+        });
+        assert_eq!((found.unwrap(), looks), (Wakeup::Ready, 1));
+    }
+}

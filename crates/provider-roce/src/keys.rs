@@ -1,0 +1,144 @@
+//! The keys of a context's regions.
+//!
+//! Inside, a key is `generation << 16 | slot`: a table lookup, and never the same twice. A peer must
+//! not guess the key of a region from that of another one, so what leaves is that number sent
+//! through a secret permutation of 32 bits, drawn when the device is opened.
+use crate::mr::MrCore;
+use catchment_verbs::VerbsError;
+use std::sync::Arc;
+
+/// Regions registered at once in one context.
+const SLOTS: usize = 1 << 16;
+/// Generations of a slot: all that 16 bits hold, without 0.
+const GENERATIONS: u32 = u16::MAX as u32;
+/// Rounds of the permutation; four make it pseudo-random.
+const ROUNDS: usize = 4;
+
+/// A secret permutation of 32 bits (Feistel network over two halves).
+#[derive(Debug, Clone, Copy)]
+struct Permutation([u32; ROUNDS]);
+
+impl Permutation {
+    fn round(secret: u32, half: u16) -> u16 {
+        let mixed = (u32::from(half) ^ secret).wrapping_mul(0x9e37_79b1);
+        let mixed = (mixed ^ (mixed >> 15)).wrapping_mul(0x85eb_ca77 | 1);
+        (mixed >> 16) as u16
+    }
+
+    fn forward(&self, value: u32) -> u32 {
+        let start = ((value >> 16) as u16, value as u16);
+        let (left, right) = self.0.iter().fold(start, |(left, right), secret| {
+            (right, left ^ Permutation::round(*secret, right))
+        });
+        u32::from(left) << 16 | u32::from(right)
+    }
+
+    fn backward(&self, value: u32) -> u32 {
+        let start = ((value >> 16) as u16, value as u16);
+        let (left, right) = self.0.iter().rev().fold(start, |(left, right), secret| {
+            (right ^ Permutation::round(*secret, left), left)
+        });
+        u32::from(left) << 16 | u32::from(right)
+    }
+}
+
+struct Slot {
+    generation: u16,
+    used: u32,
+    mr: Option<Arc<MrCore>>,
+}
+
+/// The keys of one context.
+pub(crate) struct KeyTable {
+    permutation: Permutation,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+}
+
+impl KeyTable {
+    /// An empty table with this secret.
+    pub(crate) fn new(secret: [u32; ROUNDS]) -> KeyTable {
+        KeyTable {
+            permutation: Permutation(secret),
+            slots: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// Gives a region that `make` builds a new key.
+    pub(crate) fn insert(
+        &mut self,
+        make: impl FnOnce(u32) -> MrCore,
+    ) -> Result<Arc<MrCore>, VerbsError> {
+        let at = self.free_slot()?;
+        let slot = &mut self.slots[at];
+        let key = self
+            .permutation
+            .forward(u32::from(slot.generation) << 16 | at as u32);
+        let mr = Arc::new(make(key));
+        slot.mr = Some(Arc::clone(&mr));
+        Ok(mr)
+    }
+
+    /// Takes a key back.
+    pub(crate) fn remove(&mut self, key: u32) {
+        let at = (self.permutation.backward(key) & 0xffff) as usize;
+        let slot = &mut self.slots[at];
+        slot.mr = None;
+        slot.used += 1;
+        slot.generation = slot.generation.checked_add(1).unwrap_or(1);
+        if slot.used < GENERATIONS {
+            self.free.push(at);
+        }
+    }
+
+    /// The region of a key.
+    #[inline]
+    pub(crate) fn lookup(&self, key: u32) -> Option<&Arc<MrCore>> {
+        let at = (self.permutation.backward(key) & 0xffff) as usize;
+        let mr = self.slots.get(at)?.mr.as_ref()?;
+        (mr.key() == key).then_some(mr)
+    }
+
+    /// All regions.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<MrCore>> {
+        self.slots.iter().filter_map(|slot| slot.mr.as_ref())
+    }
+
+    fn free_slot(&mut self) -> Result<usize, VerbsError> {
+        if let Some(at) = self.free.pop() {
+            return Ok(at);
+        }
+        if self.slots.len() == SLOTS {
+            return Err(VerbsError::Limit {
+                what: "registered regions of a context",
+                asked: SLOTS as u64 + 1,
+                limit: SLOTS as u64,
+            });
+        }
+        self.slots.push(Slot {
+            generation: 1,
+            used: 0,
+            mr: None,
+        });
+        Ok(self.slots.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_permutation_has_an_inverse_and_hides_neighbours() {
+        let permutation = Permutation([1, 0xdead_beef, 77, 0x8000_0001]);
+        for value in (0..1 << 20).chain([u32::MAX, 1 << 31]) {
+            assert_eq!(permutation.backward(permutation.forward(value)), value);
+        }
+        let near = (0..1000).filter(|n| {
+            let (a, b) = (permutation.forward(*n), permutation.forward(n + 1));
+            a.abs_diff(b) < 1 << 16
+        });
+        assert!(near.count() < 10);
+    }
+}

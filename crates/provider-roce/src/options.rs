@@ -1,0 +1,51 @@
+//! How a device is set up.
+use crate::{Faults, io::SocketOptions};
+use catchment_roce::wire::{PathMtu, ROCE_PORT};
+use std::time::Duration;
+
+/// How the devices of a [`crate::RoceProvider`] are set up.
+#[derive(Debug, Clone)]
+pub struct RoceOptions {
+    /// UDP port where a device name has none. RNICs and the kernel's stack know only 4791, the
+    /// default; another one, or 0 for any that is free, reaches only peers that are told of it.
+    pub port: u16,
+    /// Largest path MTU; `None` takes what the interface allows.
+    pub path_mtu: Option<PathMtu>,
+    /// Selective repeat towards peers that can it too; off: go-back-N towards everybody.
+    pub selective_repeat: bool,
+    /// Threads that poll a completion queue, or post, move packets themselves instead of waiting
+    /// for the engine thread: lower latency where the application polls all the time. The engine
+    /// thread works whenever no application thread does.
+    pub inline_polling: bool,
+    /// Longest time that the engine looks for packets before it sleeps. It looks for less, down to
+    /// not at all, while that does not pay.
+    pub spin: Duration,
+    /// Bytes on their way to one peer at most, without acknowledgement; less where the socket got a
+    /// small receive buffer, because then the peer's most likely is small too.
+    pub window_bytes: u64,
+    /// Buffers of 64 KiB that one receive call may fill.
+    pub receive_buffers: usize,
+    /// Packets are sent as "ECN capable". RNICs answer marked ones with congestion notifications.
+    pub ecn: bool,
+    /// The sockets.
+    pub socket: SocketOptions,
+    /// Faults to inject into what the device sends.
+    pub fault: Option<Faults>,
+}
+
+impl Default for RoceOptions {
+    fn default() -> RoceOptions {
+        RoceOptions {
+            port: ROCE_PORT,
+            path_mtu: None,
+            selective_repeat: true,
+            inline_polling: false,
+            spin: Duration::from_micros(50),
+            window_bytes: 4 << 20,
+            receive_buffers: 8,
+            ecn: false,
+            socket: SocketOptions::default(),
+            fault: None,
+        }
+    }
+}

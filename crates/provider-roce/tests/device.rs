@@ -1,0 +1,187 @@
+//! What a device is beyond verbs: ports, counters, faults.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+mod common;
+
+use catchment_conformance::{Options, Random, Side, connect, pattern, wait_one};
+use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
+use catchment_roce::wire::{DropReason, ROCE_PORT};
+use catchment_verbs::{Endpoint, Provider, RtsAttr, SendOp, WcStatus};
+use std::{
+    net::UdpSocket,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+fn pair_of(
+    (left, right): (&Arc<RoceContext>, &Arc<RoceContext>),
+    options: &Options,
+) -> (Side, Side) {
+    let mut a = Side::new(left.clone(), options);
+    let mut b = Side::new(right.clone(), options);
+    connect((&mut a, options), (&mut b, options));
+    (a, b)
+}
+
+/// Two devices of one process at the port that RNICs know.
+#[test]
+fn two_addresses_of_a_host_share_the_port_of_roce() {
+    let provider = RoceProvider::new(RoceOptions::default());
+    let left = provider.open_device("127.0.71.1").unwrap();
+    let right = provider.open_device("127.0.71.2").unwrap();
+    assert_eq!(left.local_address().port(), ROCE_PORT);
+    let (mut a, b) = pair_of((&left, &right), &Options::default());
+    let end = a.qp.endpoint();
+    assert_eq!(end.gid.to_string(), "00000000000000000000ffff7f004701");
+    let net = end.net.unwrap();
+    assert_eq!(
+        (net.udp_port, net.path_mtu, net.extensions),
+        (4791, 4096, 1)
+    );
+    a.put(0, &pattern(1, 100_000));
+    let sge = a.sge(0, 100_000);
+    a.run_ok(SendOp::Write(b.remote(8)), &[sge]);
+    assert!(b.get(8, 100_000) == pattern(1, 100_000));
+    let (sent, received) = (left.counters(), right.counters());
+    assert!(sent.protocol.bytes_sent >= 100_000, "{sent:?}");
+    assert!(received.protocol.bytes_received >= 100_000, "{received:?}");
+    assert_eq!(sent.queue_pairs, 1);
+    assert!(!sent.gso || sent.gso_ratio() > 1.5, "{sent:?}");
+}
+
+/// An endpoint without a network part is an RNIC's: port 4791, no extensions.
+#[test]
+fn a_peer_that_says_nothing_of_its_network_is_taken_for_an_rnic() {
+    let provider = RoceProvider::new(RoceOptions::default());
+    let left = provider.open_device("127.0.72.1").unwrap();
+    let right = provider.open_device("127.0.72.2").unwrap();
+    let options = Options::default();
+    let mut a = Side::new(left.clone(), &options);
+    let mut b = Side::new(right, &options);
+    let plain = |end: Endpoint| Endpoint { net: None, ..end };
+    let (ea, eb) = (plain(a.qp.endpoint()), plain(b.qp.endpoint()));
+    a.connect(eb, &options);
+    b.connect(ea, &options);
+    a.put(0, b"go-back-N");
+    let sge = a.sge(0, 9);
+    a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
+    assert_eq!(b.get(0, 9), b"go-back-N");
+}
+
+#[test]
+fn a_taken_port_is_an_error_that_names_owner_and_remedy() {
+    let _owner = UdpSocket::bind("127.0.73.1:4791").unwrap();
+    let provider = RoceProvider::new(RoceOptions::default());
+    let error = provider.open("127.0.73.1").err().unwrap().to_string();
+    assert!(error.contains("127.0.73.1:4791"), "{error}");
+    assert!(error.contains(&std::process::id().to_string()), "{error}");
+    // Between our own peers any other port does.
+    provider.open("127.0.73.1:0").unwrap();
+    for wrong in ["0.0.0.0", "192.0.2.77", "no-such-interface"] {
+        assert!(provider.open(wrong).is_err(), "{wrong}");
+    }
+}
+
+/// Packets from elsewhere, of another kind, or damaged change nothing and are counted.
+#[test]
+fn packets_that_are_none_are_dropped_and_counted() {
+    let provider = RoceProvider::new(common::any_port());
+    let context = provider.open_device("127.0.74.1").unwrap();
+    let stranger = UdpSocket::bind("127.0.74.2:0").unwrap();
+    for bytes in [&b"abc"[..], &[0; 16], &[0x5a; 100]] {
+        stranger.send_to(bytes, context.local_address()).unwrap();
+    }
+    let deadline = Instant::now() + catchment_conformance::PATIENCE;
+    while context.counters().received.packets < 3 {
+        assert!(Instant::now() < deadline, "{:?}", context.counters());
+        // Until the engine has looked: it tells nobody of packets that are none.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let counters = context.counters();
+    assert_eq!(counters.dropped(DropReason::TooShort), 1, "{counters:?}");
+    assert_eq!(counters.dropped(DropReason::Icrc), 2, "{counters:?}");
+}
+
+fn run_through(fault: &str, bytes: usize) -> (Arc<RoceContext>, Arc<RoceContext>) {
+    let provider = RoceProvider::new(RoceOptions {
+        fault: Some(fault.parse().unwrap()),
+        ..common::any_port()
+    });
+    assert!(
+        provider.devices().unwrap()[0]
+            .description
+            .contains("FAULTS"),
+        "a device with faults says so"
+    );
+    let left = provider.open_device("127.0.0.1").unwrap();
+    let right = provider.open_device("127.0.0.1").unwrap();
+    let options = Options {
+        bytes: 4 << 20,
+        ..Options::default()
+    };
+    let (mut a, mut b) = pair_of((&left, &right), &options);
+    let mut random = Random(9);
+    for round in 0..20 {
+        let data = pattern(random.next(), bytes);
+        a.put(0, &data);
+        let sge = a.sge(0, bytes);
+        a.run_ok(SendOp::Write(b.remote(16)), &[sge]);
+        assert!(b.get(16, bytes) == data, "{fault}, write {round}");
+        let back = a.sge(1 << 20, bytes);
+        a.run_ok(SendOp::Read(b.remote(16)), &[back]);
+        assert!(a.get(1 << 20, bytes) == data, "{fault}, read {round}");
+        let place = b.sge(2 << 20, bytes);
+        b.post_recv(round, &[place]);
+        a.run_ok(SendOp::Send, &[sge]);
+        assert!(wait_one(&*b.recv_cq).result.is_ok());
+        assert!(b.get(2 << 20, bytes) == data, "{fault}, send {round}");
+    }
+    (left, right)
+}
+
+/// Whatever the network does to packets, the right bytes arrive.
+#[test]
+fn injected_faults_are_survived() {
+    for fault in [
+        "drop=0.02,seed=1",
+        "reorder=0.1,dup=0.1,seed=2",
+        "corrupt=0.02,bad-icrc=0.01,seed=3",
+        "nak-storm,seed=4",
+        "drop=0.01,reorder=0.05,dup=0.05,corrupt=0.01,stall-ack=200us,seed=5",
+    ] {
+        let (left, right) = run_through(fault, 200_000);
+        let sum = |of: fn(&catchment_provider_roce::FaultCounters) -> u64| {
+            let counters = [left.counters().faults, right.counters().faults];
+            counters.iter().flatten().map(of).sum::<u64>()
+        };
+        let all =
+            sum(|f| f.dropped + f.reordered + f.duplicated + f.corrupted + f.naks + f.stalled_acks);
+        assert!(all > 10, "{fault}: {all} faults");
+        let icrc = left.counters().dropped(DropReason::Icrc);
+        assert_eq!(icrc > 0, fault.contains("corrupt"), "{fault}: {icrc}");
+    }
+}
+
+/// A responder that never acknowledges is given up after the retries.
+#[test]
+fn acknowledgements_that_never_come_end_in_retry_exceeded() {
+    let ours = RoceProvider::new(common::any_port());
+    let theirs = RoceProvider::new(RoceOptions {
+        fault: Some("stall-ack".parse().unwrap()),
+        ..common::any_port()
+    });
+    let left = ours.open_device("127.0.0.1").unwrap();
+    let right = theirs.open_device("127.0.0.1").unwrap();
+    let options = Options {
+        rts: RtsAttr {
+            timeout: Duration::from_millis(5),
+            retry_cnt: 3,
+            ..RtsAttr::default()
+        },
+        ..Options::default()
+    };
+    let (mut a, b) = pair_of((&left, &right), &options);
+    let sge = a.sge(0, 8);
+    let status = a.run_failing(SendOp::Write(b.remote(0)), &[sge]);
+    assert_eq!(status, WcStatus::TransportRetryExceeded);
+    assert!(left.counters().protocol.timeouts >= 3);
+}

@@ -1,0 +1,394 @@
+//! Over loopback, both families.
+use crate::support::{Link, PATIENCE, bind, head};
+use catchment_provider_roce::io::{
+    BindError, Full, GsoObserver, GsoVerdict, IcrcCheck, IcrcError, MAX_PIECES, Piece, RecvRing,
+    Route, SendBatch, SocketOptions, SocketSet, UdpSocket, Waiter, Watched, gso_self_test,
+    probe_path, send_gso_probe,
+};
+use catchment_roce::wire::{NetHeader, PathMtu, icrc, net::Ipv4Id};
+use catchment_verbs::mem::{MemError, Region, RegionOptions};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+const BOTH: [&str; 2] = ["127.0.0.1", "::1"];
+
+fn wait_for(ring: &mut RecvRing, socket: &UdpSocket) {
+    let mut waiter = Waiter::new(std::time::Duration::ZERO).unwrap();
+    let look = || Ok(ring.receive(socket)? > 0);
+    waiter
+        .wait(&[Watched::readable(socket)], PATIENCE, look)
+        .unwrap();
+    if ring.packets().next().is_none() {
+        assert!(ring.receive(socket).unwrap() > 0, "nothing came");
+    }
+}
+
+#[test]
+fn a_train_arrives_as_its_packets_in_one_message() {
+    for address in BOTH {
+        let mut link = Link::at(address, &SocketOptions::default());
+        link.exchange(5, &[4096; 15]);
+        let (sent, received) = (link.batch.counters(), link.ring.counters());
+        assert_eq!((sent.packets, sent.messages, sent.calls), (15, 1, 1));
+        assert_eq!((received.packets, received.messages), (15, 1), "{address}");
+        assert_eq!(sent.bytes, 15 * (4096 + 28 + 4));
+        assert_eq!(received.bytes, sent.bytes);
+    }
+}
+
+#[test]
+fn trains_of_many_sizes_arrive_whole() {
+    let mixed = [
+        0, 1, 2, 3, 4, 5, 4096, 4096, 4095, 256, 256, 100, 1024, 4096, 17,
+    ];
+    for address in BOTH {
+        let mut link = Link::at(address, &SocketOptions::default());
+        link.exchange(0, &mixed);
+        // Longer than a train may have, in bytes and in packets.
+        link.exchange(100, &[1024; 200]);
+        link.exchange(400, &[8; 150]);
+        assert_eq!(link.batch.counters().gso_fallbacks, 0);
+        assert_eq!(link.batch.take_faults().len(), 0);
+    }
+}
+
+#[test]
+fn the_longest_packet_arrives() {
+    for address in BOTH {
+        let mut link = Link::at(address, &SocketOptions::default());
+        link.exchange(1, &[65_400, 65_400]);
+    }
+}
+
+#[test]
+fn without_offloads_each_packet_is_a_message() {
+    let options = SocketOptions {
+        gso: false,
+        gro: false,
+        ..SocketOptions::default()
+    };
+    for address in BOTH {
+        let mut link = Link::at(address, &options);
+        link.exchange(0, &[1024; 70]);
+        assert_eq!(link.batch.counters().messages, 70);
+        // 64 packets a call.
+        assert_eq!(link.batch.counters().calls, 2);
+        assert_eq!(link.ring.counters().messages, 70);
+    }
+}
+
+#[test]
+fn packets_without_checksum_are_sent_and_taken() {
+    let options = SocketOptions {
+        checksum: false,
+        ..SocketOptions::default()
+    };
+    for address in BOTH {
+        let mut link = Link::at(address, &options);
+        assert!(!link.tx.has_gso());
+        link.exchange(9, &[512; 20]);
+        assert_eq!(link.batch.counters().messages, 20);
+    }
+}
+
+#[test]
+fn the_ecn_bits_travel() {
+    for address in BOTH {
+        let mut link = Link::at(address, &SocketOptions::default());
+        for ecn in [1, 2, 3, 0] {
+            link.route.ecn = ecn;
+            link.send(0, &[64, 64]);
+            wait_for(&mut link.ring, &link.rx);
+            let seen: Vec<u8> = link.ring.packets().map(|packet| packet.ecn).collect();
+            assert_eq!(seen, [ecn, ecn], "{address}");
+        }
+    }
+}
+
+#[test]
+fn a_wildcard_socket_knows_and_chooses_its_addresses() {
+    let options = SocketOptions::default();
+    let any = UdpSocket::bind("0.0.0.0:0".parse().unwrap(), &options).unwrap();
+    let peer = bind("127.0.0.1".parse().unwrap(), &options);
+    let ours: IpAddr = "127.0.0.9".parse().unwrap();
+    let mut ring = RecvRing::new(2);
+    let (head, bytes) = head(1, 0);
+
+    // Sent to one of its addresses.
+    let mut batch = SendBatch::new(&peer, 4);
+    let there = Route {
+        local: peer.local().ip(),
+        remote: SocketAddr::new(ours, any.local().port()),
+        ecn: 0,
+    };
+    batch.push(&there, &head[..bytes], &[]).unwrap();
+    assert_eq!(batch.flush(&peer).packets, 1);
+    wait_for(&mut ring, &any);
+    let packet = ring.packets().next().unwrap();
+    assert_eq!(packet.to, there.remote);
+    IcrcCheck::new().check(&packet).unwrap();
+
+    // Answered from it.
+    let mut batch = SendBatch::new(&any, 4);
+    let back = Route {
+        local: ours,
+        remote: packet.from,
+        ecn: 0,
+    };
+    batch.push(&back, &head[..bytes], &[]).unwrap();
+    assert_eq!(batch.flush(&any).packets, 1);
+    wait_for(&mut ring, &peer);
+    let packet = ring.packets().next().unwrap();
+    assert_eq!(packet.from, there.remote);
+    IcrcCheck::new().check(&packet).unwrap();
+}
+
+#[test]
+fn damaged_and_short_packets_are_told_from_good_ones() {
+    let socket = bind("127.0.0.1".parse().unwrap(), &SocketOptions::default());
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut ring = RecvRing::new(4);
+    let mut check = IcrcCheck::new();
+    stranger.send_to(&[1, 2], socket.local()).unwrap();
+    wait_for(&mut ring, &socket);
+    let packet = ring.packets().next().unwrap();
+    assert_eq!(check.check(&packet), Err(IcrcError::TooShort { bytes: 2 }));
+    stranger.send_to(&[7; 64], socket.local()).unwrap();
+    wait_for(&mut ring, &socket);
+    let packet = ring.packets().next().unwrap();
+    let refused = check.check(&packet);
+    assert!(
+        matches!(refused, Err(IcrcError::Mismatch(_))),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn what_does_not_fit_a_buffer_is_cut_off_and_counted() {
+    let options = SocketOptions {
+        gro: false,
+        ..SocketOptions::default()
+    };
+    let mut link = Link::at("127.0.0.1", &options);
+    link.ring = RecvRing::with_buffer_bytes(4, 1000);
+    link.send(0, &[2000, 100]);
+    wait_for(&mut link.ring, &link.rx);
+    // The long one is gone; the short one is whole.
+    assert_eq!(link.ring.packets().count(), 1);
+    assert_eq!(link.ring.packets().next().unwrap().bytes.len(), 132);
+    assert_eq!(link.ring.counters().truncated, 1);
+
+    // Of a merged train, only the packet at the cut is lost.
+    let mut link = Link::at("127.0.0.1", &SocketOptions::default());
+    link.ring = RecvRing::with_buffer_bytes(4, 1000);
+    link.send(7, &[256; 6]);
+    assert_eq!(link.receive(3), [(7, 256), (8, 256), (9, 256)]);
+    assert_eq!(link.ring.counters().truncated, 1);
+}
+
+#[test]
+fn a_full_batch_and_bad_pieces_are_refused() {
+    let socket = bind("::1".parse().unwrap(), &SocketOptions::default());
+    let mut batch = SendBatch::new(&socket, 2);
+    let route = Route {
+        local: socket.local().ip(),
+        remote: socket.local(),
+        ecn: 0,
+    };
+    let region = Region::alloc(4096, RegionOptions::default()).unwrap();
+    let (head, bytes) = head(1, 8);
+    let head = &head[..bytes];
+    let piece = |offset, bytes| Piece {
+        region: &region,
+        offset,
+        bytes,
+    };
+    let outside = batch.push(&route, head, &[piece(4090, 8)]);
+    assert!(matches!(
+        outside,
+        Err(Full::Memory(MemError::OutOfBounds { .. }))
+    ));
+    let long = batch.push(&route, &[0; 5000], &[]);
+    assert!(matches!(long, Err(Full::TooLong { .. })), "{long:?}");
+    batch.push(&route, head, &[piece(0, 8)]).unwrap();
+    batch.push(&route, head, &[piece(8, 8)]).unwrap();
+    let full = batch.push(&route, head, &[piece(0, 8)]);
+    assert!(matches!(full, Err(Full::NoRoom { packets: 2 })), "{full:?}");
+    assert_eq!(batch.flush(&socket).packets, 2);
+    batch.push(&route, head, &[piece(0, 8)]).unwrap();
+}
+
+#[test]
+fn scattered_payloads_are_gathered_and_have_a_limit() {
+    let region = Region::alloc(1 << 16, RegionOptions::default()).unwrap();
+    region.whole().fill(9).unwrap();
+    let piece = |i| Piece {
+        region: &region,
+        offset: i * 100,
+        bytes: 8,
+    };
+    let pieces: Vec<_> = (0..=MAX_PIECES).map(piece).collect();
+    let mut link = Link::at("::1", &SocketOptions::default());
+    let (head, bytes) = head(1, MAX_PIECES * 8);
+    let head = &head[..bytes];
+    let refused = link.batch.push(&link.route, head, &pieces);
+    assert!(
+        matches!(refused, Err(Full::Scattered { pieces: 33 })),
+        "{refused:?}"
+    );
+    // More gather entries than one message may have: two messages.
+    for _ in 0..40 {
+        let all = &pieces[..MAX_PIECES];
+        link.batch.push(&link.route, head, all).unwrap();
+    }
+    assert_eq!(link.batch.flush(&link.tx).packets, 40);
+    assert_eq!(link.batch.counters().messages, 2);
+    assert_eq!(link.batch.counters().gso_fallbacks, 0);
+    let mut seen = 0;
+    while seen < 40 {
+        wait_for(&mut link.ring, &link.rx);
+        for packet in link.ring.packets() {
+            IcrcCheck::new().check(&packet).unwrap();
+            assert_eq!(
+                packet.bytes[bytes..bytes + MAX_PIECES * 8],
+                [9; MAX_PIECES * 8]
+            );
+            seen += 1;
+        }
+    }
+}
+
+#[test]
+fn memory_stays_mapped_until_its_packets_are_sent() {
+    let mut link = Link::at("127.0.0.1", &SocketOptions::default());
+    let region = Region::alloc(4096, RegionOptions::default()).unwrap();
+    region.whole().fill(3).unwrap();
+    let piece = Piece {
+        region: &region,
+        offset: 0,
+        bytes: 4096,
+    };
+    let (head, bytes) = head(1, 4096);
+    link.batch
+        .push(&link.route, &head[..bytes], &[piece])
+        .unwrap();
+    drop(region);
+    assert_eq!(link.batch.flush(&link.tx).packets, 1);
+    wait_for(&mut link.ring, &link.rx);
+    let packet = link.ring.packets().next().unwrap();
+    assert_eq!(&packet.bytes[28..28 + 4096], &[3; 4096]);
+}
+
+#[test]
+fn a_taken_port_names_its_owner_and_remedies() {
+    for address in BOTH {
+        let first = bind(address.parse().unwrap(), &SocketOptions::default());
+        let refused = UdpSocket::bind(first.local(), &SocketOptions::default()).unwrap_err();
+        assert!(matches!(refused, BindError::InUse { .. }), "{refused:?}");
+        let text = refused.to_string();
+        let pid = format!("process {} ", std::process::id());
+        for part in [
+            &first.local().to_string(),
+            &pid,
+            "namespace",
+            "enable_roce false",
+        ] {
+            assert!(text.contains(part), "{part} is not in: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_foreign_address_is_refused_with_the_own_ones() {
+    let foreign = "192.0.2.77:4791".parse().unwrap();
+    let refused = UdpSocket::bind(foreign, &SocketOptions::default()).unwrap_err();
+    let text = refused.to_string();
+    assert!(
+        text.contains("192.0.2.77") && text.contains("127.0.0.1 (lo)"),
+        "{text}"
+    );
+    let nothing = SocketSet::open_interface(Some("no-such-0"), 0, &SocketOptions::default());
+    assert!(matches!(nothing, Err(BindError::NoAddress)));
+}
+
+#[test]
+fn a_set_has_a_socket_for_each_address() {
+    let addresses = BOTH.map(|text| SocketAddr::new(text.parse().unwrap(), 0));
+    let set = SocketSet::open(&addresses, &SocketOptions::default()).unwrap();
+    assert_eq!(set.sockets().len(), 2);
+    for address in BOTH {
+        let address: IpAddr = address.parse().unwrap();
+        assert_eq!(set.for_local(address).unwrap().local().ip(), address);
+    }
+    assert!(set.for_local("10.9.8.7".parse().unwrap()).is_none());
+}
+
+#[test]
+fn buffers_say_how_large_they_became() {
+    let options = SocketOptions {
+        receive_buffer_bytes: 1 << 20,
+        ..SocketOptions::default()
+    };
+    let got = bind("127.0.0.1".parse().unwrap(), &options).receive_buffer();
+    assert_eq!(got.asked_bytes, 1 << 20);
+    assert!(got.kernel_bytes > 0);
+    assert_eq!(got.is_limited(), got.kernel_bytes < 2 << 20);
+}
+
+#[test]
+fn trains_are_numbered_as_the_icrc_expects_and_packets_alone_are_not() {
+    for address in BOTH {
+        let sender = bind(address.parse().unwrap(), &SocketOptions::default());
+        let mut observer = GsoObserver::bind(SocketAddr::new(address.parse().unwrap(), 0)).unwrap();
+        let verdict = gso_self_test(&sender, &mut observer, PATIENCE).unwrap();
+        assert_eq!(verdict, GsoVerdict::InOrder, "{address}");
+    }
+    // The observer can tell: packets that go alone all have identification 0.
+    let sender = bind("127.0.0.1".parse().unwrap(), &SocketOptions::default());
+    let mut observer = GsoObserver::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let route = Route {
+        local: sender.local().ip(),
+        remote: observer.address(),
+        ecn: 0,
+    };
+    let mut batch = SendBatch::new(&sender, 8);
+    batch.refuse_gso(route.remote.ip());
+    assert_eq!(send_gso_probe(&mut batch, &sender, &route, 8).packets, 8);
+    let short = std::time::Duration::from_millis(50);
+    let verdict = observer.observe(8, short).unwrap();
+    assert_eq!(verdict, GsoVerdict::Wrong { right: 1, sent: 8 });
+}
+
+/// The receiver solves for the identification, so it would take a wrong one too: here it is given.
+#[test]
+fn the_icrc_of_a_train_covers_the_number_of_each_packet() {
+    for gso in [true, false] {
+        let options = SocketOptions {
+            gso,
+            ..SocketOptions::default()
+        };
+        let mut link = Link::at("127.0.0.1", &options);
+        let (from, to) = (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
+        let mut net = NetHeader::v4(from, to, link.tx.local().port());
+        net.dst_port = link.rx.local().port();
+        link.send(0, &[1000, 1000, 1000, 1000, 12]);
+        wait_for(&mut link.ring, &link.rx);
+        for (i, packet) in link.ring.packets().enumerate() {
+            let (transport, received) = icrc::split(packet.bytes).unwrap();
+            let id = if gso { i as u16 } else { 0 };
+            let net = net.with_ipv4_id(Ipv4Id::new(id));
+            icrc::verify(&net, transport, received).unwrap();
+        }
+        assert_eq!(link.ring.packets().count(), 5);
+    }
+}
+
+#[test]
+fn the_path_over_loopback_carries_the_largest_mtu() {
+    for address in BOTH {
+        let remote = SocketAddr::new(address.parse().unwrap(), 4791);
+        let path = probe_path(None, remote).unwrap();
+        assert_eq!(path.local, remote.ip());
+        assert_eq!(path.path_mtu, PathMtu::Mtu4096);
+        assert!(path.to_string().contains("RoCE path MTU 4096"), "{path}");
+    }
+}

@@ -1,0 +1,69 @@
+//! A peer that is gone.
+mod common;
+
+use catchment_conformance::{Options, PATIENCE, Random, Side, connect};
+use catchment_provider_roce::RoceProvider;
+use catchment_verbs::{Completion, Payload, QpState, RecvWr, SendOp, SendWr, Sge};
+use std::time::{Duration, Instant};
+
+/// Whatever was on its way when the peer vanished, requests fail after their retries.
+#[test]
+fn requests_to_a_peer_that_vanished_fail_in_time() {
+    let provider = RoceProvider::new(common::any_port());
+    let options = Options::default();
+    let mut random = Random(3);
+    for round in 0..40 {
+        let ours = provider.open_device("127.0.0.1").unwrap();
+        let theirs = provider.open_device("127.0.0.1").unwrap();
+        let mut a = Side::new(ours.clone(), &options);
+        let mut b = Side::new(theirs, &options);
+        connect((&mut a, &options), (&mut b, &options));
+        let until = Instant::now() + Duration::from_micros(random.below(20_000));
+        let mut out = [Completion::EMPTY; 16];
+        let mut n = 0;
+        let remotes = [b.remote(0), a.remote(0)];
+        while Instant::now() < until {
+            n += 1;
+            for (side, remote) in [&mut a, &mut b].into_iter().zip(remotes) {
+                let sge = side.sge(0, 100_000);
+                let short = Sge { bytes: 64, ..sge };
+                let wr = |op, sge| SendWr::new(n, op, Payload::Sges(sge));
+                let _full = side.qp.post_recv(&[RecvWr {
+                    wr_id: n,
+                    sges: &[sge],
+                }]);
+                let _full = side.qp.post_send(&[
+                    wr(SendOp::Write(remote), std::slice::from_ref(&short)),
+                    wr(SendOp::Read(remote), std::slice::from_ref(&short)),
+                    wr(SendOp::Send, std::slice::from_ref(&sge)),
+                ]);
+                while side.send_cq.poll(&mut out).unwrap() > 0 {}
+                while side.recv_cq.poll(&mut out).unwrap() > 0 {}
+            }
+        }
+        drop(b);
+        let sge = a.sge(0, 8);
+        while a
+            .qp
+            .post_send(&[SendWr::new(n, SendOp::Send, Payload::Sges(&[sge]))])
+            .is_err()
+        {
+            a.send_cq.poll(&mut out).unwrap();
+        }
+        let start = Instant::now();
+        while a.qp.state() != QpState::Err {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "round {round}: not noticed; {:#?}",
+                ours.counters()
+            );
+            // Until the retries are over, which polling would not hasten.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(3),
+            "{:?}",
+            start.elapsed()
+        );
+    }
+}

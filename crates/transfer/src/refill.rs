@@ -1,0 +1,273 @@
+//! When to read the status bytes: a decision without clock, queue or memory (S1.33).
+//!
+//! A READ takes time, and a sender that waits for it stalls. A READ too early finds few releases,
+//! and another one must follow. The latest good moment is when the known free slots last as long as
+//! the READ. Both are counted in blocks: as many as were committed while a READ was on its way must
+//! be left when the next one is posted. No clock is needed.
+//!
+//! Several READs may be on their way: a byte names its generation, and an old one does no harm
+//! (EXPERIMENTS I2). With few slots that is needed: where a READ takes longer than a block, each
+//! finds one release, and every block needs its own. With many slots the one on its way will find
+//! enough; how many is learnt too.
+//!
+//! Where the provider does a READ while it is posted (one host), there is nothing to hide, and the
+//! best moment is when no slot is left.
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// When to look for released slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refill {
+    /// When no free slot is known, as in the paper.
+    WhenEmpty,
+    /// Already when this many are left, while the others are still being used.
+    Ahead {
+        /// Known free slots at which to look.
+        threshold: u32,
+    },
+    /// When as many are left as are used while a READ is on its way, as far as the READs before can
+    /// tell.
+    Adaptive,
+}
+
+/// READs that may be on their way at once.
+pub const MAX_READS: usize = 4;
+
+/// Averages are kept in parts of a block.
+const ONE: u32 = 16;
+/// An average goes this part of the way towards a new value in its careful direction, and half of
+/// the way in the other.
+const SMOOTH: u32 = 8;
+
+/// What the sender has done so far: the time that this module knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moment {
+    /// Blocks committed.
+    pub commits: u64,
+    /// Claims refused.
+    pub refused: u64,
+}
+
+/// What claiming threads ask. Lock-free.
+#[derive(Debug)]
+pub struct Pace {
+    refill: Refill,
+    /// Blocks that must be left when a READ is posted, in parts of [`ONE`]; 0 for none ever, because
+    /// a READ takes no time.
+    lead: AtomicU32,
+    /// Releases that a READ finds, in parts of [`ONE`].
+    yields: AtomicU32,
+    /// [`Moment::commits`] when a READ was last asked for ahead.
+    asked: AtomicU64,
+}
+
+impl Pace {
+    /// For a ring of this many slots.
+    pub fn new(refill: Refill, blocks: u32) -> Pace {
+        Pace {
+            refill,
+            lead: AtomicU32::new(match refill {
+                Refill::WhenEmpty => 0,
+                Refill::Ahead { threshold } => threshold.min(blocks) * ONE,
+                Refill::Adaptive => blocks / 2 * ONE,
+            }),
+            yields: AtomicU32::new(blocks * ONE),
+            asked: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether it ever reads ahead, as far as is known now. Costs one load.
+    #[inline]
+    pub fn may_read_ahead(&self) -> bool {
+        self.lead.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether to read now: a slot was just claimed, `known` free ones are left, and `in_flight`
+    /// READs are on their way.
+    #[inline]
+    pub fn reads_ahead(&self, known: u32, in_flight: u32, now: Moment) -> bool {
+        let lead = self.lead.load(Ordering::Relaxed);
+        let reads = match self.refill {
+            Refill::WhenEmpty => false,
+            Refill::Ahead { .. } => known * ONE <= lead && in_flight == 0 && self.is_due(lead, now),
+            Refill::Adaptive => {
+                let yields = self.yields.load(Ordering::Relaxed);
+                known * ONE + in_flight * yields < lead
+            }
+        };
+        if reads {
+            self.asked.store(now.commits, Ordering::Relaxed);
+        }
+        reads
+    }
+
+    /// A look soon after the last one would find little.
+    fn is_due(&self, lead: u32, now: Moment) -> bool {
+        let asked = self.asked.load(Ordering::Relaxed);
+        let since = now.commits.saturating_sub(asked);
+        lead > 0 && since >= u64::from((lead / ONE).div_ceil(2))
+    }
+
+    /// Whether to read now: no free slot is known. One READ at a time: the releases that it shows
+    /// are all that can be known soon.
+    #[inline]
+    pub fn reads_when_empty(&self, in_flight: u32) -> bool {
+        in_flight == 0
+    }
+
+    /// Learns how many blocks go while a READ is on its way, and how many releases it finds.
+    fn learn(&self, needed: u32, found: u32) {
+        if self.refill != Refill::Adaptive {
+            return;
+        }
+        // A lead that is too long costs a few READs; too short, it costs stalls. Likewise for too
+        // high hopes of a READ on its way.
+        let lead = self.lead.load(Ordering::Relaxed);
+        let lead = towards(lead, needed * ONE, 2, SMOOTH);
+        self.lead.store(lead, Ordering::Relaxed);
+        let yields = self.yields.load(Ordering::Relaxed);
+        let yields = towards(yields, found * ONE, SMOOTH, 2);
+        self.yields.store(yields, Ordering::Relaxed);
+    }
+
+    fn learn_that_reads_take_no_time(&self) {
+        if self.refill == Refill::Adaptive {
+            self.lead.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Goes one part of the way from an average to a value: one of `up` parts or of `down` parts.
+fn towards(average: u32, value: u32, up: u32, down: u32) -> u32 {
+    if value >= average {
+        average + (value - average).div_ceil(up)
+    } else {
+        average - (average - value).div_ceil(down)
+    }
+}
+
+/// The READs on their way, as the thread knows them that drives the queue pair.
+#[derive(Debug, Default)]
+pub struct Flights {
+    posted: [Moment; MAX_READS],
+    first: usize,
+    count: usize,
+}
+
+impl Flights {
+    /// READs on their way.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether another one may be posted.
+    pub fn has_room(&self) -> bool {
+        self.count < MAX_READS
+    }
+
+    /// A READ was posted.
+    ///
+    /// # Panics
+    /// Without [`Flights::has_room`].
+    pub fn posted(&mut self, now: Moment) {
+        assert!(self.has_room(), "{MAX_READS} READs are on their way");
+        self.posted[(self.first + self.count) % MAX_READS] = now;
+        self.count += 1;
+    }
+
+    /// The oldest READ has completed and found so many releases; `at_once` says that the provider
+    /// did it while it was posted.
+    ///
+    /// # Panics
+    /// When none is on its way.
+    pub fn completed(&mut self, pace: &Pace, now: Moment, found: u32, at_once: bool) {
+        assert!(self.count > 0, "no READ is on its way");
+        let posted = self.posted[self.first];
+        self.first = (self.first + 1) % MAX_READS;
+        self.count -= 1;
+        if at_once {
+            return pace.learn_that_reads_take_no_time();
+        }
+        let commits = now.commits.saturating_sub(posted.commits);
+        // A stall that this READ ended would not have been, had it been posted a block earlier.
+        let late = now.refused > posted.refused && found > 0;
+        let needed = commits.min(u64::from(u16::MAX)) as u32 + 1 + u32::from(late);
+        pace.learn(needed, found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(commits: u64) -> Moment {
+        Moment {
+            commits,
+            refused: 0,
+        }
+    }
+
+    /// READs during each of which so many blocks are committed.
+    fn after_reads(pace: &Pace, commits: u64, found: u32) {
+        let mut flights = Flights::default();
+        for _ in 0..100 {
+            flights.posted(at(0));
+            flights.completed(pace, at(commits), found, false);
+        }
+    }
+
+    #[test]
+    fn as_many_are_left_as_are_used_during_a_read() {
+        let pace = Pace::new(Refill::Adaptive, 64);
+        assert!(
+            pace.reads_ahead(31, 0, at(0)),
+            "at half before anything is known"
+        );
+        after_reads(&pace, 5, 40);
+        assert!(pace.reads_ahead(5, 0, at(0)));
+        assert!(!pace.reads_ahead(6, 0, at(0)));
+    }
+
+    #[test]
+    fn another_read_follows_only_where_one_finds_little() {
+        let pace = Pace::new(Refill::Adaptive, 64);
+        after_reads(&pace, 5, 40);
+        assert!(!pace.reads_ahead(0, 1, at(0)));
+        after_reads(&pace, 5, 1);
+        assert!(pace.reads_ahead(3, 2, at(0)));
+        assert!(!pace.reads_ahead(4, 2, at(0)));
+    }
+
+    #[test]
+    fn nothing_is_read_ahead_where_a_read_takes_no_time() {
+        let pace = Pace::new(Refill::Adaptive, 64);
+        let mut flights = Flights::default();
+        flights.posted(at(7));
+        flights.completed(&pace, at(7), 3, true);
+        assert!(!pace.may_read_ahead() && !pace.reads_ahead(0, 0, at(8)));
+        assert!(pace.reads_when_empty(0) && !pace.reads_when_empty(1));
+    }
+
+    #[test]
+    fn a_fixed_threshold_stays_and_waits_between_looks() {
+        let pace = Pace::new(Refill::Ahead { threshold: 4 }, 8);
+        after_reads(&pace, 7, 1);
+        assert!(!pace.reads_ahead(5, 0, at(10)));
+        assert!(pace.reads_ahead(4, 0, at(10)));
+        assert!(!pace.reads_ahead(3, 0, at(11)) && pace.reads_ahead(3, 0, at(12)));
+        assert!(!pace.reads_ahead(1, 1, at(20)));
+        let never = Pace::new(Refill::WhenEmpty, 8);
+        assert!(!never.reads_ahead(0, 0, at(20)));
+    }
+
+    #[test]
+    fn reads_complete_in_the_order_in_which_they_were_posted() {
+        let (pace, mut flights) = (Pace::new(Refill::Adaptive, 8), Flights::default());
+        for round in 0..3 {
+            (0..MAX_READS as u64).for_each(|i| flights.posted(at(round + i)));
+            assert!(!flights.has_room());
+            (0..MAX_READS as u64).for_each(|i| flights.completed(&pace, at(round + i), 1, false));
+            assert_eq!(flights.count(), 0);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Virtual time: a source, a collector and the READs between them, to see what the shipped policy
+//! ([`catchment_transfer::refill`]) makes of loads, and what somebody would who knows the future.
+//!
+//! The source claims a slot, is busy for `t_write_ns`, and commits; the block is at the collector
+//! then. The collector serves blocks in order and releases each slot. A READ shows what was
+//! released by half of its time. The source notices a READ that came back when it claims or
+//! commits, as the shipped sender does, and asks again every `t_poll_ns` while it is refused.
+//!
+//! - *Stall*: a block is ready, and no slot is known to be free. What remains when every release is
+//!   known half a READ's time after it happened cannot be avoided, by nobody.
+//! - *Oracle*: the fewest READs without any stall that could be avoided. It knows all releases,
+//!   posts each READ as late as possible, and may have any number on their way.
+#![allow(dead_code, unreachable_pub, reason = "shared by a test and a bench")]
+
+use catchment_transfer::refill::{Flights, Moment, Pace, Refill};
+
+/// How long things take, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// In words.
+    pub name: &'static str,
+    /// The source is busy with a block.
+    pub t_write_ns: u64,
+    /// From posting a READ to its completion.
+    pub t_read_ns: u64,
+    /// From one refused claim to the next.
+    pub t_poll_ns: u64,
+}
+
+/// As the paper measured them. The goal is held against these.
+pub const PAPER: Times = Times {
+    name: "paper",
+    t_write_ns: 3500,
+    t_read_ns: 5100,
+    t_poll_ns: 100,
+};
+
+/// A READ that takes less than a block.
+pub const SHORT_READ: Times = Times {
+    name: "short-read",
+    t_read_ns: 2000,
+    ..PAPER
+};
+
+/// A READ that takes six blocks, twice a ring of three.
+pub const LONG_READ: Times = Times {
+    name: "long-read",
+    t_read_ns: 20_000,
+    ..PAPER
+};
+
+/// When blocks are there to be sent, and how long the collector keeps each.
+#[derive(Debug, Clone)]
+pub struct Load {
+    /// When each block is there, in rising order.
+    pub ready_ns: Vec<u64>,
+    /// How long the collector keeps it.
+    pub service_ns: Vec<u64>,
+}
+
+/// The shapes of load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Always a block to send.
+    Steady,
+    /// 200 blocks as fast as they go, then nothing for half a millisecond.
+    Bursts,
+    /// Always a block to send, and now and then one that the collector keeps 20 times as long.
+    Stalls,
+    /// Blocks come at random, two thirds of what could be sent.
+    Paced,
+}
+
+/// Those that the goal names.
+pub const SHAPES: [Shape; 3] = [Shape::Steady, Shape::Bursts, Shape::Stalls];
+
+impl Shape {
+    /// The name in the output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Steady => "steady",
+            Shape::Bursts => "bursts",
+            Shape::Stalls => "consumer-stalls",
+            Shape::Paced => "paced",
+        }
+    }
+
+    /// `count` blocks of this shape. The collector takes 2 us for a block, a quarter more or less.
+    pub fn load(self, count: usize, seed: u64) -> Load {
+        let mut chance = Chance(seed | 1);
+        let service = |chance: &mut Chance| {
+            let usual = 1500 + chance.below(1000);
+            let stalls = self == Shape::Stalls && chance.below(200) == 0;
+            if stalls { 20 * usual } else { usual }
+        };
+        let service_ns = (0..count).map(|_| service(&mut chance)).collect();
+        let burst_ns = 200 * PAPER.t_write_ns + 500_000;
+        let mut paced_ns = 0;
+        let ready = |i: usize| match self {
+            Shape::Bursts => (i / 200) as u64 * burst_ns,
+            Shape::Paced => {
+                paced_ns += PAPER.t_write_ns / 2 + chance.below(2 * PAPER.t_write_ns);
+                paced_ns
+            }
+            Shape::Steady | Shape::Stalls => 0,
+        };
+        Load {
+            ready_ns: (0..count).map(ready).collect(),
+            service_ns,
+        }
+    }
+}
+
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 33) % limit
+    }
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Outcome {
+    /// READs posted.
+    pub reads: u64,
+    /// Time with a block ready and no slot known to be free.
+    pub stall_ns: u64,
+    /// When the last block was committed.
+    pub end_ns: u64,
+}
+
+/// The policy beside the oracle.
+#[derive(Debug, Clone, Copy)]
+pub struct Comparison {
+    /// The shipped policy.
+    pub policy: Outcome,
+    /// Who knows the future.
+    pub oracle: Outcome,
+}
+
+impl Comparison {
+    /// Stall that could be avoided, as a part of the run.
+    pub fn stall_share(&self) -> f64 {
+        let avoidable = self.policy.stall_ns.saturating_sub(self.oracle.stall_ns);
+        avoidable as f64 / self.policy.end_ns as f64
+    }
+
+    /// READs, as a multiple of the oracle's.
+    pub fn reads_ratio(&self) -> f64 {
+        self.policy.reads as f64 / self.oracle.reads as f64
+    }
+}
+
+/// Runs one load with this policy, and by the oracle.
+pub fn compare(refill: Refill, times: Times, load: &Load, slots: u32) -> Comparison {
+    Comparison {
+        policy: Source::new(refill, times, load, slots).run(),
+        oracle: oracle(times, load, slots as usize),
+    }
+}
+
+/// The collector: when each slot was released.
+#[derive(Default)]
+struct Collector {
+    released_ns: Vec<u64>,
+}
+
+impl Collector {
+    fn block(&mut self, at_ns: u64, service_ns: u64) {
+        let before = self.released_ns.last().copied().unwrap_or(0);
+        self.released_ns.push(before.max(at_ns) + service_ns);
+    }
+
+    fn released_by(&self, ns: u64) -> usize {
+        self.released_ns.partition_point(|&released| released <= ns)
+    }
+}
+
+struct Source<'a> {
+    times: Times,
+    load: &'a Load,
+    slots: u32,
+    pace: Pace,
+    flights: Flights,
+    /// When the READs on their way were posted, oldest first.
+    posted_ns: Vec<u64>,
+    collector: Collector,
+    now_ns: u64,
+    moment: Moment,
+    claimed: u32,
+    /// Releases that are known.
+    seen: u32,
+    out: Outcome,
+}
+
+impl<'a> Source<'a> {
+    fn new(refill: Refill, times: Times, load: &'a Load, slots: u32) -> Source<'a> {
+        Source {
+            times,
+            load,
+            slots,
+            pace: Pace::new(refill, slots),
+            flights: Flights::default(),
+            posted_ns: Vec::new(),
+            collector: Collector::default(),
+            now_ns: 0,
+            moment: Moment::default(),
+            claimed: 0,
+            seen: 0,
+            out: Outcome::default(),
+        }
+    }
+
+    fn known(&self) -> u32 {
+        self.slots - (self.claimed - self.seen)
+    }
+
+    fn in_flight(&self) -> u32 {
+        self.flights.count() as u32
+    }
+
+    fn run(mut self) -> Outcome {
+        for i in 0..self.load.ready_ns.len() {
+            self.now_ns = self.now_ns.max(self.load.ready_ns[i]);
+            self.claim();
+            let wants = self
+                .pace
+                .reads_ahead(self.known(), self.in_flight(), self.moment);
+            self.now_ns += self.times.t_write_ns;
+            self.collector.block(self.now_ns, self.load.service_ns[i]);
+            self.moment.commits += 1;
+            self.notice();
+            if wants {
+                self.read();
+            }
+        }
+        self.out.end_ns = self.now_ns;
+        self.out
+    }
+
+    fn claim(&mut self) {
+        self.notice();
+        while self.known() == 0 {
+            if self.pace.reads_when_empty(self.in_flight()) {
+                self.read();
+            }
+            self.moment.refused += 1;
+            self.now_ns += self.times.t_poll_ns;
+            self.out.stall_ns += self.times.t_poll_ns;
+            self.notice();
+        }
+        self.claimed += 1;
+    }
+
+    fn read(&mut self) {
+        if !self.flights.has_room() {
+            return;
+        }
+        self.flights.posted(self.moment);
+        self.posted_ns.push(self.now_ns);
+        self.out.reads += 1;
+        self.notice();
+    }
+
+    fn notice(&mut self) {
+        while let Some(&posted) = self.posted_ns.first() {
+            if posted + self.times.t_read_ns > self.now_ns {
+                return;
+            }
+            self.posted_ns.remove(0);
+            let shows = posted + self.times.t_read_ns / 2;
+            let found = self.collector.released_by(shows) as u32 - self.seen;
+            self.seen += found;
+            let at_once = self.times.t_read_ns == 0;
+            self.flights
+                .completed(&self.pace, self.moment, found, at_once);
+        }
+    }
+}
+
+/// The run without stall that could be avoided, and the fewest READs for it.
+fn oracle(times: Times, load: &Load, slots: usize) -> Outcome {
+    let mut collector = Collector::default();
+    let mut claims = Vec::new();
+    let (mut now, mut out) = (0, Outcome::default());
+    for (i, (&ready, &service)) in load.ready_ns.iter().zip(&load.service_ns).enumerate() {
+        let wanted = ready.max(now);
+        let slot_known = match i.checked_sub(slots) {
+            Some(before) => collector.released_ns[before] + times.t_read_ns.div_ceil(2),
+            None => 0,
+        };
+        now = wanted.max(slot_known);
+        out.stall_ns += now - wanted;
+        claims.push(now);
+        now += times.t_write_ns;
+        collector.block(now, service);
+    }
+    let mut known = slots;
+    while known < claims.len() {
+        let shows = claims[known] - times.t_read_ns.div_ceil(2);
+        known = collector.released_by(shows) + slots;
+        out.reads += 1;
+    }
+    out.end_ns = now;
+    out
+}

@@ -1,0 +1,14 @@
+//! Two hosts in one: network namespaces joined by a veth pair.
+//!
+//! The namespaces have no name. They live while a descriptor, a thread or a socket is in them, so
+//! nothing is left behind, whatever ends the process.
+//!
+//! Making one needs `CAP_SYS_ADMIN`. [`with_privilege`] gets it for a test that does not have it,
+//! in a user namespace of its own (`unshare(1)`).
+#![deny(unsafe_code)]
+#[allow(unsafe_code, reason = "unshare(2), the only call with a condition")]
+mod namespace;
+mod privilege;
+
+pub use namespace::{Namespace, NetnsError, VethPair};
+pub use privilege::{has_privilege, with_privilege};

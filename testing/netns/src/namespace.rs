@@ -1,0 +1,303 @@
+//! Namespaces without a name, and the veth pair between two.
+use rustix::{
+    fs::{Mode, OFlags},
+    thread::{LinkNameSpaceType, UnshareFlags},
+};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    process::{Command, Output},
+    thread,
+    time::Duration,
+};
+
+/// The namespace of the calling thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+/// Name of the interface at both ends.
+const INTERFACE: &str = "veth0";
+/// How long the first packet may take before another one is sent, and how often.
+const ASK_AGAIN: Duration = Duration::from_millis(10);
+const ASK_MAX: usize = 1000;
+
+/// A namespace or its network could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NetnsError {
+    /// The system refused.
+    #[error(
+        "{call}: {source} (network namespaces need root, or user namespaces: try unshare -Urn)"
+    )]
+    Os {
+        /// The system call.
+        call: &'static str,
+        /// What it said.
+        #[source]
+        source: io::Error,
+    },
+    /// `ip` is missing or refused.
+    #[error("ip {arguments}: {reason} (`ip` is in the package iproute2)")]
+    Ip {
+        /// What it was asked.
+        arguments: String,
+        /// What it said.
+        reason: String,
+    },
+}
+
+fn os(call: &'static str) -> impl Fn(rustix::io::Errno) -> NetnsError {
+    move |errno| NetnsError::Os {
+        call,
+        source: errno.into(),
+    }
+}
+
+/// A network namespace without a name.
+#[derive(Debug)]
+pub struct Namespace {
+    fd: OwnedFd,
+}
+
+impl Namespace {
+    /// A new one, with its loopback up.
+    ///
+    /// # Errors
+    /// [`NetnsError`].
+    pub fn new() -> Result<Namespace, NetnsError> {
+        // A thread of its own: the caller stays where it is.
+        let made = thread::scope(|scope| scope.spawn(unshared).join());
+        let namespace = match made {
+            Ok(made) => Namespace { fd: made? },
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        namespace.ip(&["link", "set", "lo", "up"])?;
+        Ok(namespace)
+    }
+
+    /// A path by which other programs of this host reach the namespace, while this value lives.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.fd.as_raw_fd())
+    }
+
+    /// The namespace that another process has a [`Namespace::path`] to.
+    ///
+    /// # Errors
+    /// [`NetnsError::Os`].
+    pub fn open(path: &str) -> Result<Namespace, NetnsError> {
+        let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(os("open of a namespace"))?;
+        Ok(Namespace { fd })
+    }
+
+    /// Runs `work` on a thread inside. Sockets that it opens stay inside, and so do processes that
+    /// it starts.
+    ///
+    /// # Errors
+    /// [`NetnsError::Os`] if the namespace cannot be entered.
+    ///
+    /// # Panics
+    /// If `work` does.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+        let inside = || {
+            self.enter()?;
+            Ok(work())
+        };
+        match thread::scope(|scope| scope.spawn(inside).join()) {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Moves the calling thread inside, for good.
+    ///
+    /// # Errors
+    /// [`NetnsError::Os`].
+    pub fn enter(&self) -> Result<(), NetnsError> {
+        let kind = Some(LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(self.fd.as_fd(), kind).map_err(os("setns"))
+    }
+
+    /// Runs ip(8) inside.
+    ///
+    /// # Errors
+    /// [`NetnsError::Ip`] with what it printed.
+    pub fn ip(&self, arguments: &[&str]) -> Result<(), NetnsError> {
+        let refused = |reason: String| NetnsError::Ip {
+            arguments: arguments.join(" "),
+            reason,
+        };
+        let output = self.run(|| Command::new("ip").args(arguments).output())?;
+        match output {
+            Ok(Output { status, .. }) if status.success() => Ok(()),
+            Ok(output) => Err(refused(
+                String::from_utf8_lossy(&output.stderr).trim().into(),
+            )),
+            Err(error) => Err(refused(error.to_string())),
+        }
+    }
+}
+
+/// A new namespace, made on a thread that ends with this.
+fn unshared() -> Result<OwnedFd, NetnsError> {
+    // SAFETY: a new network namespace concerns descriptors opened later and nothing in memory; the
+    // unsafe kinds of unshare are those that split the address space or the descriptor table.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(os("unshare"))?;
+    rustix::fs::open(OWN, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(os("open(/proc/thread-self/ns/net)"))
+}
+
+/// Two namespaces joined by a cable.
+///
+/// Dropping it, or the end of the process by any means, removes both.
+#[derive(Debug)]
+pub struct VethPair {
+    /// One end: `10.99.0.1`, `fd99::1`, `fe80::1`.
+    pub left: Namespace,
+    /// The other end: `10.99.0.2`, `fd99::2`, `fe80::2`.
+    pub right: Namespace,
+}
+
+impl VethPair {
+    /// IPv4 address of the left end.
+    pub const LEFT_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 1));
+    /// IPv4 address of the right end.
+    pub const RIGHT_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 99, 0, 2));
+    /// IPv6 address of the left end.
+    pub const LEFT_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 1));
+    /// IPv6 address of the right end.
+    pub const RIGHT_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd99, 0, 0, 0, 0, 0, 0, 2));
+
+    /// Two namespaces with an interface `veth0` each, of this MTU in bytes.
+    ///
+    /// # Errors
+    /// [`NetnsError`]; nothing is left then.
+    pub fn new(mtu: u32) -> Result<VethPair, NetnsError> {
+        let (left, right) = (Namespace::new()?, Namespace::new()?);
+        let mtu_text = mtu.to_string();
+        // The other end is named by a descriptor of this process, which needs no name anywhere.
+        let peer = right.path();
+        left.ip(&[
+            "link", "add", INTERFACE, "mtu", &mtu_text, "type", "veth", "peer", "name", INTERFACE,
+            "mtu", &mtu_text, "netns", &peer,
+        ])?;
+        let pair = VethPair { left, right };
+        connect(&pair.left, Self::LEFT_V4, Self::LEFT_V6, "fe80::1")?;
+        connect(&pair.right, Self::RIGHT_V4, Self::RIGHT_V6, "fe80::2")?;
+        pair.wait_until_ready()?;
+        Ok(pair)
+    }
+
+    /// Waits until a packet crosses in each family. The kernel notices only once a second that the
+    /// cable is plugged in, and IPv6 finds no neighbour before that.
+    fn wait_until_ready(&self) -> Result<(), NetnsError> {
+        let ends = [
+            (Self::LEFT_V4, Self::RIGHT_V4),
+            (Self::LEFT_V6, Self::RIGHT_V6),
+        ];
+        for (from, to) in ends {
+            let left = self.left.run(|| UdpSocket::bind((from, 0)))?;
+            let right = self.right.run(|| UdpSocket::bind((to, 0)))?;
+            let crossed = left.and_then(|left| crosses(&left, &right?));
+            crossed.map_err(|source| NetnsError::Os {
+                call: "the first packet",
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Changes the MTU at both ends.
+    ///
+    /// # Errors
+    /// [`NetnsError::Ip`].
+    pub fn set_mtu(&self, mtu: u32) -> Result<(), NetnsError> {
+        let mtu = mtu.to_string();
+        for end in [&self.left, &self.right] {
+            end.ip(&["link", "set", INTERFACE, "mtu", &mtu])?;
+        }
+        Ok(())
+    }
+}
+
+/// Sends until something arrives.
+fn crosses(left: &UdpSocket, right: &UdpSocket) -> io::Result<()> {
+    right.set_read_timeout(Some(ASK_AGAIN))?;
+    let to = right.local_addr()?;
+    for _ in 0..ASK_MAX {
+        // While there is no neighbour yet, sending may fail too.
+        let _ = left.send_to(&[0], to);
+        match right.recv_from(&mut [0; 8]) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+/// Gives an end its addresses. All are ours and without duplicate address detection, which takes a
+/// second.
+fn connect(end: &Namespace, v4: IpAddr, v6: IpAddr, link_local: &str) -> Result<(), NetnsError> {
+    end.ip(&["link", "set", INTERFACE, "addrgenmode", "none"])?;
+    end.ip(&["addr", "add", &format!("{v4}/24"), "dev", INTERFACE])?;
+    for address in [v6.to_string().as_str(), link_local] {
+        let address = format!("{address}/64");
+        end.ip(&["addr", "add", &address, "dev", INTERFACE, "nodad"])?;
+    }
+    end.ip(&["link", "set", INTERFACE, "up"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::with_privilege;
+
+    #[test]
+    fn packets_cross_the_cable_in_both_families_at_once() {
+        let name = "namespace::tests::packets_cross_the_cable_in_both_families_at_once";
+        with_privilege(name, || {
+            let pair = VethPair::new(9000).unwrap();
+            for (from, to) in [
+                (VethPair::LEFT_V4, VethPair::RIGHT_V4),
+                (VethPair::LEFT_V6, VethPair::RIGHT_V6),
+            ] {
+                let left = pair
+                    .left
+                    .run(|| UdpSocket::bind((from, 0)))
+                    .unwrap()
+                    .unwrap();
+                let right = pair
+                    .right
+                    .run(|| UdpSocket::bind((to, 0)))
+                    .unwrap()
+                    .unwrap();
+                let limit = Some(Duration::from_millis(500));
+                right.set_read_timeout(limit).unwrap();
+                left.send_to(b"hello", right.local_addr().unwrap()).unwrap();
+                let mut bytes = [0; 8];
+                let (count, peer) = right.recv_from(&mut bytes).unwrap();
+                assert_eq!(
+                    (&bytes[..count], peer),
+                    (&b"hello"[..], left.local_addr().unwrap())
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn a_namespace_is_gone_with_its_last_descriptor_and_ip_says_what_is_wrong() {
+        let name = "namespace::tests::a_namespace_is_gone_with_its_last_descriptor_and_ip_says_what_is_wrong";
+        with_privilege(name, || {
+            let pair = VethPair::new(1500).unwrap();
+            let wrong = pair
+                .left
+                .ip(&["link", "set", "no-such-0", "up"])
+                .unwrap_err();
+            assert!(wrong.to_string().contains("no-such-0"), "{wrong}");
+            let path = pair.left.path();
+            Namespace::open(&path).unwrap();
+            drop(pair);
+            assert!(Namespace::open(&path).is_err());
+        });
+    }
+}

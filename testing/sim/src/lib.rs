@@ -1,0 +1,30 @@
+//! A network in virtual time, from a seed.
+//!
+//! The state machines under test are the ones that ship; only clock, wire and chance are replaced.
+//! A [`Simulation`] has nodes and one-way [`Link`]s between them. A link has a rate, a delay, a
+//! drop-tail queue and an MTU, and it can lose, hold back, double and corrupt frames. Frames are
+//! whole IP packets, so that a run can be written as a capture ([`Observer`]) and opened in any
+//! analyser.
+//!
+//! A run is the same run on every machine: time is a number that events advance, events of one
+//! moment happen in the order in which they were made, all chance comes from [`Random`], and
+//! nothing here iterates over a hash table.
+#![forbid(unsafe_code)]
+
+mod frame;
+mod link;
+pub mod loss;
+mod observe;
+mod parallel;
+mod random;
+pub mod roce;
+mod simulation;
+pub mod soak;
+
+pub use frame::Frame;
+pub use link::{
+    Arrival, BurstLength, Corruption, Delay, Fate, Link, LinkConfig, LinkCounters, Loss,
+};
+pub use observe::{Event, EventKind, Fingerprint, Observer, TraceLog, TraceRecord};
+pub use random::{Chance, Random};
+pub use simulation::{Context, LinkId, Node, NodeId, Simulation, Stop};

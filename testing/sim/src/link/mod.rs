@@ -1,0 +1,225 @@
+//! A link in one direction: a queue, a transmitter, a wire with faults.
+//!
+//! A frame that is offered is first checked against the MTU and the room in the queue. The
+//! transmitter sends one frame after the other at the link's rate. What happens on the wire happens
+//! after that: a frame that gets lost has taken its time all the same.
+
+mod config;
+#[cfg(test)]
+mod tests;
+
+pub use config::{BurstLength, Corruption, Delay, LinkConfig, Loss};
+
+use crate::{Frame, Random};
+use config::Losses;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A link and what is on it.
+#[derive(Debug)]
+pub struct Link {
+    config: LinkConfig,
+    losses: Losses,
+    random: Random,
+    /// When each frame that waits or is being sent has left, and its length.
+    queue: VecDeque<(Duration, usize)>,
+    queue_bytes: usize,
+    /// When the transmitter is done with everything.
+    busy_until: Duration,
+    counters: LinkCounters,
+}
+
+/// A frame, and when its last bit reaches the far end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrival {
+    /// Virtual time.
+    pub at: Duration,
+    /// What arrives.
+    pub frame: Frame,
+}
+
+/// What becomes of a frame that was offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives.
+    Carried {
+        /// Later than it would have.
+        held_back: bool,
+        /// Twice.
+        doubled: bool,
+        /// With inverted bits.
+        corrupted: bool,
+    },
+    /// It is lost on the wire.
+    Lost,
+    /// The queue had no room for it.
+    QueueFull,
+    /// It is longer than the MTU.
+    TooLong,
+}
+
+/// What a link did so far, in frames unless it says otherwise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Put on the wire.
+    pub sent: u64,
+    /// Bytes put on the wire.
+    pub sent_bytes: u64,
+    /// Lost on the wire.
+    pub lost: u64,
+    /// Held back.
+    pub held_back: u64,
+    /// Doubled.
+    pub doubled: u64,
+    /// Corrupted.
+    pub corrupted: u64,
+    /// Dropped for want of room.
+    pub queue_full: u64,
+    /// Dropped for their length.
+    pub too_long: u64,
+}
+
+impl Link {
+    /// A link with nothing on it, whose faults follow from `random`.
+    #[must_use]
+    pub fn new(config: LinkConfig, random: Random) -> Self {
+        Self {
+            losses: Losses::new(config.loss.clone()),
+            config,
+            random,
+            queue: VecDeque::new(),
+            queue_bytes: 0,
+            busy_until: Duration::ZERO,
+            counters: LinkCounters::default(),
+        }
+    }
+
+    /// What it is like.
+    #[must_use]
+    pub fn config(&self) -> &LinkConfig {
+        &self.config
+    }
+
+    /// Changes what it is like; what was offered before goes its old way.
+    pub fn reconfigure(&mut self, config: LinkConfig) {
+        self.losses = Losses::new(config.loss.clone());
+        self.config = config;
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn counters(&self) -> LinkCounters {
+        self.counters
+    }
+
+    /// Takes a frame at `now`, which never goes back, and adds to `arrivals` what comes of it.
+    pub fn offer(&mut self, now: Duration, frame: Frame, arrivals: &mut Vec<Arrival>) -> Fate {
+        let bytes = frame.len();
+        if self.config.mtu.is_some_and(|mtu| bytes > mtu) {
+            self.counters.too_long += 1;
+            return Fate::TooLong;
+        }
+        let queued = self.backlog_bytes(now);
+        if self
+            .config
+            .queue_bytes
+            .is_some_and(|most| queued + bytes > most)
+        {
+            self.counters.queue_full += 1;
+            return Fate::QueueFull;
+        }
+        let sent = self.transmit(now, bytes);
+        self.carry(sent + self.config.delay, frame, arrivals)
+    }
+
+    /// Bytes that wait or are being sent; the frame on its way out counts whole.
+    pub fn backlog_bytes(&mut self, now: Duration) -> usize {
+        while let Some(&(leaves, bytes)) = self.queue.front() {
+            if leaves > now {
+                break;
+            }
+            self.queue_bytes -= bytes;
+            self.queue.pop_front();
+        }
+        self.queue_bytes
+    }
+
+    /// When no more than `bytes` wait or are being sent, if nothing else is offered.
+    #[must_use]
+    pub fn drained_to(&self, bytes: usize) -> Duration {
+        let mut left = self.queue_bytes;
+        for &(leaves, frame_bytes) in &self.queue {
+            left -= frame_bytes;
+            if left <= bytes {
+                return leaves;
+            }
+        }
+        Duration::ZERO
+    }
+
+    /// Queues `bytes` and says when the last of them has left.
+    fn transmit(&mut self, now: Duration, bytes: usize) -> Duration {
+        self.busy_until = self.busy_until.max(now) + self.config.transmit_time(bytes);
+        self.queue.push_back((self.busy_until, bytes));
+        self.queue_bytes += bytes;
+        self.counters.sent += 1;
+        self.counters.sent_bytes += bytes as u64;
+        self.busy_until
+    }
+
+    /// What the wire does to a frame that would arrive `at` this time.
+    fn carry(&mut self, at: Duration, mut frame: Frame, arrivals: &mut Vec<Arrival>) -> Fate {
+        if self.losses.next(&mut self.random) {
+            self.counters.lost += 1;
+            return Fate::Lost;
+        }
+        let twin = self.delay(self.config.duplicate);
+        let held_back = self.delay(self.config.reorder);
+        let at = at + held_back.unwrap_or_default();
+        if let Some(later) = twin {
+            self.counters.doubled += 1;
+            arrivals.push(Arrival {
+                at: at + later,
+                frame: frame.clone(),
+            });
+        }
+        let corrupted = self.corrupt(&mut frame);
+        self.counters.held_back += u64::from(held_back.is_some());
+        self.counters.corrupted += u64::from(corrupted);
+        arrivals.push(Arrival { at, frame });
+        Fate::Carried {
+            held_back: held_back.is_some(),
+            doubled: twin.is_some(),
+            corrupted,
+        }
+    }
+
+    fn delay(&mut self, delay: Delay) -> Option<Duration> {
+        let drawn = self.random.happens(delay.chance);
+        drawn.then(|| self.random.time_up_to(delay.most))
+    }
+
+    /// Inverts bits, each another one, if chance says so.
+    fn corrupt(&mut self, frame: &mut Frame) -> bool {
+        let Corruption { chance, bits_most } = self.config.corrupt;
+        let bits = frame.len() * 8;
+        if bits == 0 || !self.random.happens(chance) {
+            return false;
+        }
+        let count = self
+            .random
+            .between(1, u64::from(bits_most))
+            .min(bits as u64);
+        let first = self.random.index(bits);
+        frame.flip(first);
+        let mut flipped = vec![first];
+        while (flipped.len() as u64) < count {
+            let bit = self.random.index(bits);
+            if !flipped.contains(&bit) {
+                frame.flip(bit);
+                flipped.push(bit);
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,313 @@
+//! One cell of the table: a link, a queue pair at each end, a long transfer.
+
+use crate::roce::{Host, HostConfig, Program, QpTable, Rights, Space};
+use crate::{BurstLength, LinkConfig, Loss, NodeId, Random, Simulation, Stop};
+use catchment_roce::wire::PathMtu;
+use catchment_roce::{
+    Completion, Config, InitAttr, Payload, Psn, Qp, Queue, Recovery, RemoteAddr, RtrAttr, RtsAttr,
+    SendOp, SendWr, Service, Sge, WcStatus,
+};
+use serde::Serialize;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+/// What a cell is about.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Cell {
+    /// How losses are recovered.
+    pub recovery: Recovery,
+    /// Rate of the link in both directions.
+    pub rate_bps: u64,
+    /// Round trip of an empty link, without serialisation.
+    pub rtt_ms: u64,
+    /// Path MTU.
+    pub path_mtu: PathMtu,
+    /// Packets that get lost in a row.
+    pub burst: u32,
+    /// Fraction of packets that get lost, in each direction.
+    pub loss: f64,
+}
+
+/// What came of a cell.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// `selective-repeat` or `go-back-n`.
+    pub recovery: &'static str,
+    /// See [`Cell`].
+    pub rate_bps: u64,
+    /// See [`Cell`].
+    pub rtt_ms: u64,
+    /// Payload bytes of a full packet.
+    pub path_mtu: usize,
+    /// See [`Cell`].
+    pub burst: u32,
+    /// See [`Cell`].
+    pub loss: f64,
+    /// See the module.
+    pub goodput_fraction: f64,
+    /// What it should be, for selective repeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goal: Option<f64>,
+    /// Packets sent again, as a fraction of those sent, over the whole run.
+    pub retransmitted_fraction: f64,
+    /// Packets sent again that had arrived, as a fraction of those sent.
+    pub spurious_fraction: f64,
+    /// Retransmission timeouts over the whole run.
+    pub timeouts: u64,
+    /// Why the connection broke, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broken: Option<String>,
+}
+
+/// Bytes that a packet of a train of WRITEs has beside its payload.
+const OVERHEAD_BYTES: usize = 40 + 8 + 12 + 16 + 4;
+const REGION_BYTES: usize = 4 << 20;
+const WRITE_BYTES: usize = 256 << 10;
+/// WRITEs that are posted ahead: far more than a window.
+const POSTED_MOST: usize = 128;
+/// What a network card takes ahead.
+const UPLINK_BYTES: usize = 64 << 10;
+/// Round trips before the span begins.
+const WARM_UP_RTTS: u32 = 20;
+
+impl Cell {
+    /// Name of the recovery, as in the table.
+    #[must_use]
+    pub fn recovery_name(&self) -> &'static str {
+        match self.recovery {
+            Recovery::SelectiveRepeat => "selective-repeat",
+            Recovery::GoBackN => "go-back-n",
+        }
+    }
+
+    /// What selective repeat should reach.
+    #[must_use]
+    pub fn goal(&self) -> Option<f64> {
+        match self.recovery {
+            Recovery::GoBackN => None,
+            Recovery::SelectiveRepeat if self.loss <= 0.01 => Some(0.95),
+            Recovery::SelectiveRepeat => {
+                Some((0.98 * (1.0 - self.loss) * 10_000.0).round() / 10_000.0)
+            }
+        }
+    }
+
+    /// Transfers for `span` of virtual time after the warm-up.
+    ///
+    /// # Panics
+    /// When a byte arrives wrong or time stands still.
+    #[must_use]
+    pub fn run(&self, span: Duration, seed: u64) -> Row {
+        let mut transfer = Transfer::new(self, seed);
+        let warm_up = WARM_UP_RTTS * Duration::from_millis(self.rtt_ms);
+        let before = transfer.bytes_at(warm_up);
+        let after = transfer.bytes_at(warm_up + span);
+        transfer.verify();
+        let mtu = self.path_mtu.bytes();
+        let share = mtu as f64 / (mtu + OVERHEAD_BYTES) as f64;
+        let possible = span.as_secs_f64() * self.rate_bps as f64 * share;
+        transfer.row(self, (after - before) as f64 * 8.0 / possible)
+    }
+
+    fn link(&self) -> LinkConfig {
+        LinkConfig {
+            rate_bps: Some(self.rate_bps),
+            delay: Duration::from_millis(self.rtt_ms) / 2,
+            mtu: Some(self.path_mtu.bytes() + 100),
+            loss: Loss::Bursts {
+                fraction: self.loss,
+                length: BurstLength::Fixed(self.burst),
+            },
+            ..LinkConfig::default()
+        }
+    }
+}
+
+/// Posts WRITEs as long as there is room.
+struct Writer {
+    source: Sge,
+    target: RemoteAddr,
+    posted: usize,
+    broken: Option<WcStatus>,
+}
+
+impl Writer {
+    /// Posts the next WRITE, if the queue pair takes it.
+    fn post(&mut self, qp: &mut Qp) -> bool {
+        let offset = (self.posted * WRITE_BYTES % REGION_BYTES) as u64;
+        let sges = [Sge {
+            addr: self.source.addr + offset,
+            bytes: WRITE_BYTES as u32,
+            lkey: self.source.lkey,
+        }];
+        let target = RemoteAddr {
+            addr: self.target.addr + offset,
+            rkey: self.target.rkey,
+        };
+        let id = self.posted as u64;
+        let wr = SendWr::new(id, SendOp::Write(target), Payload::Sges(&sges));
+        let posted = qp.post_send(&wr).is_ok();
+        self.posted += usize::from(posted);
+        posted
+    }
+}
+
+impl Program for Writer {
+    fn completed(&mut self, _: Duration, _: usize, completion: Completion, _: &mut Space) {
+        if let (Queue::Send, Err(status)) = (completion.queue, completion.result) {
+            self.broken = self.broken.or(Some(status));
+        }
+    }
+
+    fn act(&mut self, _: Duration, qps: &mut QpTable, _: &mut Space) {
+        let qp = qps.get_mut(0);
+        let idle = self.source.bytes == 0 || self.broken.is_some();
+        while !idle && qp.send_queue_len() < POSTED_MOST && self.post(qp) {}
+    }
+
+    fn wake_at(&self) -> Option<Duration> {
+        None
+    }
+}
+
+struct Transfer {
+    simulation: Simulation<Host<Writer>>,
+    from: NodeId,
+    to: NodeId,
+}
+
+impl Transfer {
+    fn new(cell: &Cell, seed: u64) -> Self {
+        let mut content = vec![0; REGION_BYTES];
+        Random::new(seed).fill(&mut content);
+        let (mut near, mut far) = (Space::default(), Space::default());
+        let lkey = near.register(content, Rights::LOCAL);
+        let rkey = far.register(vec![0; REGION_BYTES], Rights::ALL);
+        let addr = |space: &Space, key| space.region(key).map_or(0, |region| region.addr);
+        let target = RemoteAddr {
+            addr: addr(&far, rkey),
+            rkey,
+        };
+        let source = Sge {
+            addr: addr(&near, lkey),
+            bytes: REGION_BYTES as u32,
+            lkey,
+        };
+        let mut simulation = Simulation::new(seed);
+        let from = simulation.add(host(cell, 0, near, source, target));
+        let to = simulation.add(host(cell, 1, far, Sge::default(), RemoteAddr::default()));
+        simulation.connect(from, to, cell.link());
+        simulation.connect(to, from, cell.link());
+        simulation.call(from, Host::pump);
+        Self {
+            simulation,
+            from,
+            to,
+        }
+    }
+
+    /// Payload bytes in place at a time.
+    fn bytes_at(&mut self, at: Duration) -> u64 {
+        let stop = self.simulation.run(at, |_| false);
+        assert_ne!(stop, Stop::Livelock, "time stands still");
+        let receiver = self.simulation.node(self.to);
+        receiver.qps.get(0).counters().bytes_received
+    }
+
+    /// What was written is what was sent.
+    fn verify(&self) {
+        let writer = &self.simulation.node(self.from).program;
+        let bytes = |id, key| {
+            let region = self.simulation.node(id).space.region(key);
+            region.map_or(&[][..], |region| &region.bytes[..])
+        };
+        let sent = bytes(self.from, writer.source.lkey);
+        let written = bytes(self.to, writer.target.rkey);
+        // Zeros have not been written yet; of random bytes one in 256 is zero too.
+        let mut pairs = written.iter().zip(sent);
+        let wrong = pairs.position(|(a, b)| a != b && *a != 0);
+        assert_eq!(wrong, None, "a wrong byte was written");
+    }
+
+    fn row(&self, cell: &Cell, goodput_fraction: f64) -> Row {
+        let sender = self.simulation.node(self.from);
+        let counters = sender.qps.get(0).counters();
+        let sent = (counters.packets_sent as f64).max(1.0);
+        let round = |value: f64| (value * 10_000.0).round() / 10_000.0;
+        Row {
+            goodput_fraction: round(goodput_fraction),
+            retransmitted_fraction: round(counters.retransmitted as f64 / sent),
+            spurious_fraction: round(counters.spurious as f64 / sent),
+            timeouts: counters.timeouts,
+            broken: sender.program.broken.map(|status| status.to_string()),
+            ..Row::new(cell)
+        }
+    }
+}
+
+impl Row {
+    /// A row without results.
+    #[must_use]
+    pub fn new(cell: &Cell) -> Self {
+        Self {
+            recovery: cell.recovery_name(),
+            rate_bps: cell.rate_bps,
+            rtt_ms: cell.rtt_ms,
+            path_mtu: cell.path_mtu.bytes(),
+            burst: cell.burst,
+            loss: cell.loss,
+            goodput_fraction: 0.0,
+            goal: cell.goal(),
+            retransmitted_fraction: 0.0,
+            spurious_fraction: 0.0,
+            timeouts: 0,
+            broken: None,
+        }
+    }
+
+    /// Whether it has a goal that it does not reach.
+    #[must_use]
+    pub fn is_missed(&self) -> bool {
+        self.goal.is_some_and(|goal| self.goodput_fraction < goal)
+    }
+}
+
+fn address(number: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number)
+}
+
+fn host(cell: &Cell, number: u16, space: Space, source: Sge, target: RemoteAddr) -> Host<Writer> {
+    let config = HostConfig {
+        address: address(number),
+        poll_interval: Duration::ZERO,
+        uplink_bytes: UPLINK_BYTES,
+    };
+    let writer = Writer {
+        source,
+        target,
+        posted: 0,
+        broken: None,
+    };
+    let mut host = Host::new(config, space, writer);
+    host.attach(queue_pair(cell, number), address(1 - number));
+    host
+}
+
+fn queue_pair(cell: &Cell, number: u16) -> Qp {
+    let mut qp = Qp::new(Config::new(100 + u32::from(number), Service::Rc));
+    let init = InitAttr {
+        remote_write: true,
+        ..InitAttr::default()
+    };
+    let rtr = RtrAttr {
+        recovery: cell.recovery,
+        ..RtrAttr::new(101 - u32::from(number), cell.path_mtu, Psn::new(0))
+    };
+    let rts = RtsAttr::new(Psn::new(0));
+    let connected = qp
+        .init(init)
+        .and_then(|()| qp.rtr(rtr))
+        .and_then(|()| qp.rts(rts));
+    debug_assert_eq!(connected, Ok(()));
+    qp
+}

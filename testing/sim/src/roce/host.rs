@@ -1,0 +1,336 @@
+//! A host: queue pairs, memory, a program, and a network card with one link.
+//!
+//! It does what a driver does and nothing else: checks the ICRC, finds the queue pair, gathers
+//! payload, obeys timeouts. Frames that arrive within [`HostConfig::poll_interval`] are handed over
+//! as one batch, as an engine thread does that looks at its socket now and then. It gives its link
+//! no more than [`HostConfig::uplink_bytes`] ahead, as the transmit ring of a network card.
+
+use super::packet::{open, seal};
+use super::space::Space;
+use crate::{Context, Frame, Node};
+use catchment_roce::wire::net::{Ip, NetHeader, source_port};
+use catchment_roce::wire::{DropReason, Packet};
+use catchment_roce::{Arrival, Completion, Input, OutPacket, Piece, Qp, TransmitBatch};
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+/// What uses the queue pairs of a host.
+pub trait Program {
+    /// A request of the queue pair at `index` completed.
+    fn completed(&mut self, now: Duration, index: usize, completion: Completion, space: &mut Space);
+
+    /// Something happened: post what there is to post. Called until nothing comes of it.
+    fn act(&mut self, now: Duration, qps: &mut QpTable, space: &mut Space);
+
+    /// When it wants to act by itself.
+    fn wake_at(&self) -> Option<Duration>;
+}
+
+/// Habits of a host.
+#[derive(Debug, Clone, Copy)]
+pub struct HostConfig {
+    /// Its address.
+    pub address: Ipv6Addr,
+    /// How long a frame may wait for others, to be handed over with them.
+    pub poll_interval: Duration,
+    /// Bytes in the queue of its link above which it adds nothing.
+    pub uplink_bytes: usize,
+}
+
+/// The queue pairs of a host, in the order in which they were added.
+#[derive(Debug, Default)]
+pub struct QpTable {
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    qp: Qp,
+    /// To the peer.
+    net: NetHeader,
+}
+
+impl QpTable {
+    /// A queue pair by its index.
+    #[must_use]
+    pub fn get(&self, index: usize) -> &Qp {
+        &self.entries[index].qp
+    }
+
+    /// A queue pair by its index.
+    pub fn get_mut(&mut self, index: usize) -> &mut Qp {
+        &mut self.entries[index].qp
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Qp> {
+        self.entries.iter().map(|entry| &entry.qp)
+    }
+}
+
+/// A host. See the module.
+pub struct Host<P> {
+    config: HostConfig,
+    /// Its memory.
+    pub space: Space,
+    /// Its queue pairs.
+    pub qps: QpTable,
+    /// Its program.
+    pub program: P,
+    batch: TransmitBatch,
+    inbox: Vec<Frame>,
+    inbox_at: Option<Duration>,
+    /// When the link takes more, if it is that what sending waits for.
+    room_at: Option<Duration>,
+    /// The queue pair whose turn to send it is.
+    turn: usize,
+    drops: [u64; DropReason::COUNT],
+    foreign: u64,
+    dead: bool,
+}
+
+/// Packets that a queue pair may send before the next one has its turn.
+const BATCH_PACKETS: usize = 8;
+
+impl<P: Program> Host<P> {
+    /// A host without queue pairs.
+    #[must_use]
+    pub fn new(config: HostConfig, space: Space, program: P) -> Self {
+        Self {
+            config,
+            space,
+            qps: QpTable::default(),
+            program,
+            batch: TransmitBatch::new(BATCH_PACKETS),
+            inbox: Vec::new(),
+            inbox_at: None,
+            room_at: None,
+            turn: 0,
+            drops: [0; DropReason::COUNT],
+            foreign: 0,
+            dead: false,
+        }
+    }
+
+    /// Adds a connected queue pair whose peer has this address, and returns its index.
+    pub fn attach(&mut self, qp: Qp, peer: Ipv6Addr) -> usize {
+        let port = source_port(qp.qpn(), qp.dest_qpn());
+        let net = NetHeader::v6(self.config.address, peer, port);
+        self.qps.entries.push(Entry { qp, net });
+        self.qps.entries.len() - 1
+    }
+
+    /// Packets dropped before a queue pair saw them, for this reason.
+    #[must_use]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+
+    /// Frames that were not for this host.
+    #[must_use]
+    pub fn foreign(&self) -> u64 {
+        self.foreign
+    }
+
+    /// The host is gone: it neither hears nor says anything any more.
+    pub fn kill(&mut self) {
+        self.dead = true;
+        self.inbox.clear();
+    }
+
+    /// Whether it was killed.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// Lets the program act and sends what there is to send; call it after a change from outside.
+    pub fn pump(&mut self, context: &mut Context<'_>) {
+        if self.dead {
+            return;
+        }
+        let now = context.now();
+        loop {
+            let mut moved = self.complete(now);
+            self.program.act(now, &mut self.qps, &mut self.space);
+            moved |= self.transmit(context);
+            if !moved {
+                break;
+            }
+        }
+    }
+
+    fn complete(&mut self, now: Duration) -> bool {
+        let mut moved = false;
+        for (index, entry) in self.qps.entries.iter_mut().enumerate() {
+            while let Some(completion) = entry.qp.poll_completion() {
+                let space = &mut self.space;
+                self.program.completed(now, index, completion, space);
+                moved = true;
+            }
+        }
+        moved
+    }
+
+    /// Sends batches, one queue pair after the other, until none has more or the link is full.
+    fn transmit(&mut self, context: &mut Context<'_>) -> bool {
+        self.room_at = None;
+        let (count, mut idle, mut sent) = (self.qps.entries.len(), 0, false);
+        while idle < count {
+            let most = self.config.uplink_bytes;
+            if context.backlog_bytes(0) > most {
+                self.room_at = Some(context.drained_to(0, most));
+                break;
+            }
+            self.turn = (self.turn + 1) % count;
+            if self.transmit_batch(self.turn, context) {
+                (idle, sent) = (0, true);
+            } else {
+                idle += 1;
+            }
+        }
+        sent
+    }
+
+    fn transmit_batch(&mut self, index: usize, context: &mut Context<'_>) -> bool {
+        let entry = &mut self.qps.entries[index];
+        self.batch.clear();
+        let count = entry
+            .qp
+            .poll_transmit(nanos(context.now()), &self.space, &mut self.batch);
+        for packet in self.batch.packets() {
+            context.send(0, frame(&entry.net, &self.batch, packet, &self.space));
+        }
+        count > 0
+    }
+
+    /// Hands over what has arrived.
+    fn take(&mut self, now: Duration) {
+        self.inbox_at = None;
+        let inbox = std::mem::take(&mut self.inbox);
+        let now_ns = nanos(now);
+        for frame in &inbox {
+            if let Err(reason) = self.deliver(now_ns, frame) {
+                match reason {
+                    Some(reason) => self.drops[reason as usize] += 1,
+                    None => self.foreign += 1,
+                }
+            }
+        }
+        for entry in &mut self.qps.entries {
+            entry.qp.handle(now_ns, Input::EndOfBatch, &mut self.space);
+        }
+        // Its room is used again.
+        self.inbox = inbox;
+        self.inbox.clear();
+    }
+
+    fn deliver(&mut self, now_ns: u64, frame: &Frame) -> Result<(), Option<DropReason>> {
+        let (net, Packet { headers, payload }) = open(frame, self.config.address)?;
+        let number = headers.bth.dest_qpn;
+        let found = self
+            .qps
+            .entries
+            .iter_mut()
+            .find(|entry| entry.qp.qpn() == number);
+        let entry = found.ok_or(DropReason::UnknownQp)?;
+        if source(&net) != destination(&entry.net) {
+            return Err(Some(DropReason::WrongPeer));
+        }
+        let arrival = Arrival::new(&headers, payload);
+        entry
+            .qp
+            .handle(now_ns, Input::Packet(arrival), &mut self.space);
+        Ok(())
+    }
+
+    fn expire(&mut self, now_ns: u64) {
+        for entry in &mut self.qps.entries {
+            if entry.qp.next_timeout().is_some_and(|at| at <= now_ns) {
+                entry.qp.handle(now_ns, Input::Timeout, &mut self.space);
+            }
+        }
+    }
+}
+
+impl<P: Program> Node for Host<P> {
+    fn receive(&mut self, frame: Frame, context: &mut Context<'_>) {
+        if self.dead {
+            return;
+        }
+        self.inbox.push(frame);
+        if self.config.poll_interval.is_zero() {
+            self.take(context.now());
+            self.pump(context);
+        } else if self.inbox_at.is_none() {
+            self.inbox_at = Some(context.now() + self.config.poll_interval);
+        }
+    }
+
+    fn wake(&mut self, context: &mut Context<'_>) {
+        let now = context.now();
+        if self.inbox_at.is_some_and(|at| at <= now) {
+            self.take(now);
+        }
+        self.expire(nanos(now));
+        self.pump(context);
+    }
+
+    fn wake_at(&self) -> Option<Duration> {
+        if self.dead {
+            return None;
+        }
+        let timeouts = self.qps.iter().filter_map(Qp::next_timeout);
+        let others = [self.inbox_at, self.room_at, self.program.wake_at()];
+        let times = timeouts
+            .map(Duration::from_nanos)
+            .chain(others.into_iter().flatten());
+        times.min()
+    }
+}
+
+/// Virtual time as queue pairs want it.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn source(net: &NetHeader) -> Option<Ipv6Addr> {
+    match net.ip {
+        Ip::V6 { src, .. } => Some(src),
+        Ip::V4 { .. } => None,
+    }
+}
+
+fn destination(net: &NetHeader) -> Option<Ipv6Addr> {
+    match net.ip {
+        Ip::V6 { dst, .. } => Some(dst),
+        Ip::V4 { .. } => None,
+    }
+}
+
+/// Puts a packet of a queue pair on a frame.
+fn frame(net: &NetHeader, batch: &TransmitBatch, packet: &OutPacket, space: &Space) -> Frame {
+    let pieces = batch.pieces(packet).iter();
+    let payload = pieces.map(|piece| gather(*piece, batch, space));
+    seal(
+        net,
+        packet.header(),
+        payload,
+        packet.payload_bytes(),
+        packet.pad_bytes(),
+    )
+}
+
+/// The bytes of a piece.
+///
+/// # Panics
+/// When a queue pair wants to send from where nothing is: a fault of it.
+fn gather<'a>(piece: Piece, batch: &'a TransmitBatch, space: &'a Space) -> &'a [u8] {
+    let (key, addr, bytes) = match piece {
+        Piece::Batch { start, bytes } => return batch.bytes(start, bytes),
+        Piece::Local { lkey, addr, bytes } => (lkey, addr, bytes),
+        Piece::Remote { rkey, va, bytes } => (rkey, va, bytes),
+    };
+    let found = space.local(key, addr, bytes as usize);
+    found.unwrap_or_else(|| panic!("{piece:x?} is to be sent, which is not registered memory"))
+}

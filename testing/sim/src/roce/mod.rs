@@ -1,0 +1,12 @@
+//! Hosts that run the shipped queue pairs: a driver for the simulated network.
+
+mod capture;
+mod host;
+mod packet;
+mod space;
+
+pub(crate) use packet::seal;
+
+pub use capture::Capture;
+pub use host::{Host, HostConfig, Program, QpTable};
+pub use space::{Access, Region, Rights, Space};

@@ -1,0 +1,215 @@
+//! Memory of a host: regions with keys, and a log of what the peer did to each.
+
+use catchment_roce::{AccessError, AtomicOp, Memory, RemoteAccess};
+
+/// Registered memory of one host, one protection domain.
+#[derive(Debug, Clone, Default)]
+pub struct Space {
+    regions: Vec<Region>,
+}
+
+/// A registered region. Its key is both its lkey and its rkey.
+#[derive(Debug, Clone)]
+pub struct Region {
+    /// Key of the region.
+    pub key: u32,
+    /// Address of the first byte.
+    pub addr: u64,
+    /// What stands in it.
+    pub bytes: Vec<u8>,
+    rights: Rights,
+    log: Option<Vec<Access>>,
+}
+
+/// What a peer may do to a region.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// RDMA WRITE.
+    pub write: bool,
+    /// RDMA READ.
+    pub read: bool,
+    /// Atomics.
+    pub atomic: bool,
+}
+
+impl Rights {
+    /// Nothing: local memory.
+    pub const LOCAL: Self = Self {
+        write: false,
+        read: false,
+        atomic: false,
+    };
+    /// Everything.
+    pub const ALL: Self = Self {
+        write: true,
+        read: true,
+        atomic: true,
+    };
+}
+
+/// Something that changed a region from afar, in the order in which it happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// A packet of a WRITE.
+    Write {
+        /// From the start of the region.
+        offset: usize,
+        /// What was written.
+        data: Vec<u8>,
+    },
+    /// An atomic operation.
+    Atomic {
+        /// From the start of the region.
+        offset: usize,
+        /// What was done.
+        op: AtomicOp,
+    },
+}
+
+/// Regions are that far apart, so that no range reaches from one into the next.
+const REGION_STRIDE: u64 = 1 << 40;
+
+impl Space {
+    /// Registers `bytes`. Addresses differ from region to region and are no multiples of pages.
+    pub fn register(&mut self, bytes: Vec<u8>, rights: Rights) -> u32 {
+        let number = self.regions.len() as u64 + 1;
+        // Spread out, so that a wrong key is no other region's.
+        let key = (number as u32).wrapping_mul(0x0101_0107) ^ 0x5a00;
+        self.regions.push(Region {
+            key,
+            addr: number * REGION_STRIDE + 64 * number,
+            bytes,
+            rights,
+            log: None,
+        });
+        key
+    }
+
+    /// From now on keeps what peers do to this region.
+    pub fn keep_log(&mut self, key: u32) {
+        if let Some(region) = self.find_mut(key) {
+            region.log = Some(Vec::new());
+        }
+    }
+
+    /// The region with this key.
+    #[must_use]
+    pub fn region(&self, key: u32) -> Option<&Region> {
+        self.regions.iter().find(|region| region.key == key)
+    }
+
+    /// The bytes of a local range.
+    #[must_use]
+    pub fn local(&self, lkey: u32, addr: u64, bytes: usize) -> Option<&[u8]> {
+        let region = self.region(lkey)?;
+        let start = region.offset(addr, bytes as u64).ok()?;
+        Some(&region.bytes[start..start + bytes])
+    }
+
+    /// Overwrites a local range, as a program does with memory that is its own again. A range that
+    /// is not there is left alone.
+    pub fn fill(&mut self, lkey: u32, addr: u64, bytes: usize, value: u8) {
+        let Some(region) = self.find_mut(lkey) else {
+            return;
+        };
+        if let Ok(start) = region.offset(addr, bytes as u64) {
+            region.bytes[start..start + bytes].fill(value);
+        }
+    }
+
+    fn find_mut(&mut self, key: u32) -> Option<&mut Region> {
+        self.regions.iter_mut().find(|region| region.key == key)
+    }
+
+    /// The region with this key, if a peer may do this to it.
+    fn remote(&mut self, access: RemoteAccess, rkey: u32) -> Result<&mut Region, AccessError> {
+        let region = self.find_mut(rkey).ok_or(AccessError)?;
+        region.allows(access).then_some(region).ok_or(AccessError)
+    }
+}
+
+impl Region {
+    /// What peers did to it, if that was kept.
+    #[must_use]
+    pub fn log(&self) -> &[Access] {
+        self.log.as_deref().unwrap_or_default()
+    }
+
+    /// Whether a peer may do anything to it.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        self.rights != Rights::LOCAL
+    }
+
+    fn allows(&self, access: RemoteAccess) -> bool {
+        match access {
+            RemoteAccess::Write => self.rights.write,
+            RemoteAccess::Read => self.rights.read,
+            RemoteAccess::Atomic => self.rights.atomic,
+        }
+    }
+
+    /// Where a range begins, if all of it is in the region.
+    fn offset(&self, addr: u64, bytes: u64) -> Result<usize, AccessError> {
+        let start = addr.checked_sub(self.addr).ok_or(AccessError)?;
+        let end = start.checked_add(bytes).ok_or(AccessError)?;
+        if end > self.bytes.len() as u64 {
+            return Err(AccessError);
+        }
+        usize::try_from(start).map_err(|_| AccessError)
+    }
+
+    fn write(&mut self, addr: u64, data: &[u8]) -> Result<usize, AccessError> {
+        let start = self.offset(addr, data.len() as u64)?;
+        self.bytes[start..start + data.len()].copy_from_slice(data);
+        Ok(start)
+    }
+}
+
+impl Memory for Space {
+    fn check_remote(
+        &self,
+        access: RemoteAccess,
+        rkey: u32,
+        va: u64,
+        bytes: u64,
+    ) -> Result<(), AccessError> {
+        let region = self.region(rkey).ok_or(AccessError)?;
+        region.offset(va, bytes)?;
+        region.allows(access).then_some(()).ok_or(AccessError)
+    }
+
+    fn write_remote(&mut self, rkey: u32, va: u64, data: &[u8]) -> Result<(), AccessError> {
+        let region = self.remote(RemoteAccess::Write, rkey)?;
+        let offset = region.write(va, data)?;
+        if let Some(log) = &mut region.log {
+            let data = data.to_vec();
+            log.push(Access::Write { offset, data });
+        }
+        Ok(())
+    }
+
+    fn atomic(&mut self, rkey: u32, va: u64, op: AtomicOp) -> Result<u64, AccessError> {
+        let region = self.remote(RemoteAccess::Atomic, rkey)?;
+        let offset = region.offset(va, 8)?;
+        let mut cell = [0; 8];
+        cell.copy_from_slice(&region.bytes[offset..offset + 8]);
+        let before = u64::from_ne_bytes(cell);
+        region.write(va, &op.apply(before).to_ne_bytes())?;
+        if let Some(log) = &mut region.log {
+            log.push(Access::Atomic { offset, op });
+        }
+        Ok(before)
+    }
+
+    fn invalidate(&mut self, rkey: u32) -> Result<(), AccessError> {
+        let region = self.find_mut(rkey).ok_or(AccessError)?;
+        region.rights = Rights::LOCAL;
+        Ok(())
+    }
+
+    fn write_local(&mut self, lkey: u32, addr: u64, data: &[u8]) -> Result<(), AccessError> {
+        let region = self.find_mut(lkey).ok_or(AccessError)?;
+        region.write(addr, data).map(|_| ())
+    }
+}

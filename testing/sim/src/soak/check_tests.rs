@@ -1,0 +1,384 @@
+//! The oracle accepts what a perfect stack does, and refuses every way to get it wrong.
+
+use super::super::plan::{Mix, PlanConfig};
+use super::*;
+use crate::Random;
+use crate::roce::Rights;
+use catchment_roce::{Memory, Queue};
+
+/// What a run leaves behind, owned.
+struct Left {
+    plan: Plan,
+    posted: usize,
+    sends: Vec<Completion>,
+    receives: Vec<Completion>,
+    receives_posted: usize,
+    near: Space,
+    near_keys: NearKeys,
+    far: Space,
+    far_keys: FarKeys,
+    allowed: Allowed,
+}
+
+impl Left {
+    fn check(&self) -> Result<usize, Fault> {
+        check(&Seen {
+            plan: &self.plan,
+            posted: self.posted,
+            refused: None,
+            sends: &self.sends,
+            receives: &self.receives,
+            receives_posted: self.receives_posted,
+            near: &self.near,
+            near_keys: self.near_keys,
+            near_is_dead: false,
+            far: &self.far,
+            far_keys: &self.far_keys,
+            far_is_dead: false,
+            allowed: self.allowed,
+        })
+    }
+
+    fn refused(&self, because: &str) {
+        let fault = self.check().expect_err(because).to_string();
+        assert!(fault.contains(because), "{fault:?} instead of {because:?}");
+    }
+
+    fn addr(space: &Space, key: u32) -> u64 {
+        space.region(key).unwrap().addr
+    }
+
+    /// Does request `id` as a responder would.
+    fn execute(&mut self, id: usize) {
+        let op = self.plan.ops[id].clone();
+        let target = Self::addr(&self.far, self.far_keys.target);
+        let rkey = self.far_keys.target;
+        match op.what {
+            What::Write { offset } | What::WriteImm { offset, .. } => {
+                for (at, piece) in self.plan.sent(&op).chunks(256).enumerate() {
+                    let va = target + (offset + 256 * at) as u64;
+                    self.far.write_remote(rkey, va, piece).unwrap();
+                }
+            }
+            What::Read { ref expected, .. } => self.land(&op, expected),
+            What::FetchAdd { offset, add, .. } => {
+                let op_there = AtomicOp::FetchAdd(add);
+                self.atomic(&op, target + offset as u64, op_there);
+            }
+            What::CompareSwap {
+                offset,
+                compare,
+                swap,
+                ..
+            } => {
+                let op_there = AtomicOp::CompareSwap { compare, swap };
+                self.atomic(&op, target + offset as u64, op_there);
+            }
+            What::SendInvalidate(spare) => {
+                let key = self.far_keys.spare[spare];
+                self.far.invalidate(key).unwrap();
+            }
+            What::Send | What::SendImm(_) => {}
+        }
+        if op.what.takes_receive() {
+            self.receive(&op);
+        }
+        if op.signaled {
+            self.sends.push(done(id, Queue::Send, success_of(&op)));
+        }
+    }
+
+    fn atomic(&mut self, op: &Op, va: u64, there: AtomicOp) {
+        let before = self.far.atomic(self.far_keys.target, va, there).unwrap();
+        self.land(op, &before.to_ne_bytes());
+    }
+
+    fn land(&mut self, op: &Op, bytes: &[u8]) {
+        let key = self.near_keys.landing;
+        let addr = Self::addr(&self.near, key) + op.local.start as u64;
+        self.near.write_local(key, addr, bytes).unwrap();
+    }
+
+    fn receive(&mut self, op: &Op) {
+        let id = self.receives.len();
+        let mut opcode = WcOpcode::Recv;
+        let mut imm = None;
+        if let What::WriteImm { imm: number, .. } = op.what {
+            (opcode, imm) = (WcOpcode::RecvWriteImm, Some(number));
+        }
+        if let What::SendImm(number) = op.what {
+            imm = Some(number);
+        }
+        if opcode == WcOpcode::Recv {
+            let key = self.far_keys.receive;
+            let addr = Self::addr(&self.far, key) + (id * self.far_keys.slot_bytes) as u64;
+            let sent = self.plan.sent(op).to_vec();
+            self.far.write_local(key, addr, &sent).unwrap();
+        }
+        let mut invalidated_rkey = None;
+        if let What::SendInvalidate(spare) = op.what {
+            invalidated_rkey = Some(self.far_keys.spare[spare]);
+        }
+        let success = Success {
+            opcode,
+            imm,
+            invalidated_rkey,
+            solicited: op.solicited,
+            ..success_of(op)
+        };
+        self.receives.push(done(id, Queue::Recv, success));
+    }
+}
+
+fn done(id: usize, queue: Queue, success: Success) -> Completion {
+    Completion {
+        wr_id: id as u64,
+        queue,
+        result: Ok(success),
+    }
+}
+
+fn failed(id: usize, queue: Queue, status: WcStatus) -> Completion {
+    Completion {
+        wr_id: id as u64,
+        queue,
+        result: Err(status),
+    }
+}
+
+fn success_of(op: &Op) -> Success {
+    let opcode = match op.what {
+        What::Write { .. } | What::WriteImm { .. } => WcOpcode::Write,
+        What::Send | What::SendImm(_) | What::SendInvalidate(_) => WcOpcode::Send,
+        What::Read { .. } => WcOpcode::Read,
+        What::FetchAdd { .. } => WcOpcode::FetchAdd,
+        What::CompareSwap { .. } => WcOpcode::CompareSwap,
+    };
+    Success {
+        opcode,
+        bytes: op.local.len() as u64,
+        imm: None,
+        invalidated_rkey: None,
+        solicited: false,
+        source: None,
+    }
+}
+
+/// Before the run.
+fn fresh(seed: u64, wrong: bool) -> Left {
+    let config = PlanConfig {
+        ops: 40,
+        path_mtu: 256,
+        mtus_most: 4,
+        max_inline: 64,
+        mix: Mix::ALL[0],
+        wrong,
+    };
+    let plan = Plan::new(&config, &mut Random::new(seed));
+    let (mut near, mut far) = (Space::default(), Space::default());
+    let near_keys = NearKeys {
+        source: near.register(plan.source.clone(), Rights::LOCAL),
+        landing: near.register(vec![UNTOUCHED; plan.landing_bytes], Rights::LOCAL),
+    };
+    let target = far.register(plan.target.clone(), Rights::ALL);
+    far.keep_log(target);
+    let slot_bytes = plan.longest_message();
+    let spare = (0..plan.spare_regions).map(|_| far.register(vec![0; 8], Rights::ALL));
+    let far_keys = FarKeys {
+        target,
+        spare: spare.collect(),
+        forbidden: far.register(vec![UNTOUCHED; 64], Rights::LOCAL),
+        receive: far.register(vec![UNTOUCHED; slot_bytes * 60], Rights::LOCAL),
+        slot_bytes,
+    };
+    Left {
+        posted: plan.ops.len(),
+        plan,
+        sends: Vec::new(),
+        receives: Vec::new(),
+        receives_posted: 0,
+        near,
+        near_keys,
+        far,
+        far_keys,
+        allowed: Allowed::default(),
+    }
+}
+
+/// After a run in which requests before `until` were done.
+fn after(seed: u64, until: usize) -> Left {
+    let mut left = fresh(seed, false);
+    (0..until).for_each(|id| left.execute(id));
+    left.receives_posted = left.receives.len();
+    left
+}
+
+/// The first request that is like this.
+fn find(left: &Left, like: impl Fn(&Op) -> bool) -> usize {
+    left.plan.ops.iter().position(like).unwrap()
+}
+
+fn is_write(op: &Op) -> bool {
+    matches!(op.what, What::Write { .. }) && op.local.len() > 1
+}
+
+#[test]
+fn a_perfect_run_is_accepted() {
+    for seed in 0..50 {
+        assert_eq!(after(seed, 40).check().unwrap(), 40, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_failure_is_accepted_only_where_something_allows_it() {
+    let mut left = after(1, 12);
+    left.sends.retain(|completion| completion.wr_id < 12);
+    let flushes = (13..40).map(|id| failed(id, Queue::Send, WcStatus::Flushed));
+    left.sends
+        .push(failed(12, Queue::Send, WcStatus::TransportRetryExceeded));
+    left.sends.extend(flushes);
+    left.refused("failed with TransportRetryExceeded");
+    left.allowed.timeout = true;
+    assert_eq!(left.check().unwrap(), 12);
+    left.sends
+        .push(failed(39, Queue::Send, WcStatus::TransportRetryExceeded));
+    left.refused("was next");
+    left.sends.pop();
+    left.sends.remove(20);
+    left.refused("before");
+}
+
+#[test]
+fn one_request_is_to_blame_and_flushes_need_a_reason() {
+    let mut left = after(1, 12);
+    left.allowed.timeout = true;
+    left.sends.retain(|completion| completion.wr_id < 12);
+    let flushes = (12..40).map(|id| failed(id, Queue::Send, WcStatus::Flushed));
+    left.sends.extend(flushes);
+    left.refused("flushed for nothing");
+    left.allowed.flush = true;
+    assert_eq!(left.check().unwrap(), 12);
+    let last = left.sends.len();
+    left.sends[last - 1].result = Err(WcStatus::TransportRetryExceeded);
+    assert_eq!(left.check().unwrap(), 12);
+    left.sends[last - 2].result = Err(WcStatus::TransportRetryExceeded);
+    left.refused("more than one request is to blame");
+}
+
+#[test]
+fn a_wrong_request_may_not_succeed() {
+    let mut left = fresh(3, true);
+    let wrong = find(&left, |op| op.wrong.is_some());
+    left.plan.ops[wrong].signaled = true;
+    for id in 0..wrong {
+        left.execute(id);
+    }
+    let op = left.plan.ops[wrong].clone();
+    left.sends.push(done(wrong, Queue::Send, success_of(&op)));
+    left.refused("succeeded although");
+}
+
+#[test]
+fn completions_out_of_order_or_missing_are_refused() {
+    let mut swapped = after(4, 40);
+    swapped.sends.swap(3, 4);
+    swapped.refused("completed before");
+    let mut missing = after(4, 40);
+    missing.sends.pop();
+    missing.refused("never completed");
+    let mut twice = after(4, 40);
+    twice.sends.push(twice.sends[0]);
+    twice.refused("was next");
+    let mut short = after(4, 40);
+    if let Ok(success) = &mut short.sends[2].result {
+        success.bytes += 1;
+    }
+    short.refused("completed as");
+}
+
+#[test]
+fn a_wrong_byte_anywhere_is_refused() {
+    let write = |left: &mut Left, far: bool, key: u32, at: usize| {
+        let space = if far { &mut left.far } else { &mut left.near };
+        let addr = Left::addr(space, key) + at as u64;
+        let byte = space.local(key, addr, 1).unwrap()[0];
+        space.write_local(key, addr, &[byte ^ 0x11]).unwrap();
+    };
+    let mut left = after(5, 40);
+    let target = left.far_keys.target;
+    write(&mut left, true, target, 9);
+    left.refused("the target differs at byte Some(9)");
+
+    let mut left = after(5, 40);
+    let (read, landing) = (find(&left, |op| op.what.lands()), left.near_keys.landing);
+    let at = left.plan.ops[read].local.start;
+    write(&mut left, false, landing, at);
+    left.refused(&format!("the result of request {read} differs"));
+    let mut left = after(5, 40);
+    write(&mut left, false, landing, at - 1);
+    left.refused("landing memory changed");
+
+    let mut left = after(5, 40);
+    let receive = left.far_keys.receive;
+    let last = left.far_keys.slot_bytes * 59;
+    write(&mut left, true, receive, last);
+    left.refused("receives changed");
+
+    let mut left = after(5, 40);
+    let source = left.near_keys.source;
+    write(&mut left, false, source, 0);
+    left.refused("memory that was only sent from");
+    let mut left = after(5, 40);
+    let forbidden = left.far_keys.forbidden;
+    write(&mut left, true, forbidden, 7);
+    left.refused("without rights");
+}
+
+#[test]
+fn what_is_written_twice_too_late_or_not_at_all_is_refused() {
+    let mut left = after(6, 40);
+    let write = find(&left, is_write);
+    let sends = left.sends.len();
+    left.execute(write);
+    left.sends.truncate(sends);
+    left.refused("nobody asked for");
+
+    let mut left = fresh(6, false);
+    for id in 0..40 {
+        let op = &left.plan.ops[id];
+        if id == write {
+            let success = success_of(op);
+            left.sends.push(done(id, Queue::Send, success));
+        } else {
+            left.execute(id);
+        }
+    }
+    left.receives_posted = left.receives.len();
+    left.refused("was next");
+
+    let mut left = after(6, write);
+    let op = left.plan.ops[write].clone();
+    left.posted = write + 1;
+    left.plan.ops[write].signaled = true;
+    left.sends.push(done(write, Queue::Send, success_of(&op)));
+    left.refused("ends before it");
+}
+
+#[test]
+fn a_message_that_is_lost_doubled_or_misread_is_refused() {
+    let mut lost = after(7, 40);
+    lost.receives.pop();
+    lost.receives_posted -= 1;
+    lost.refused("messages succeeded");
+    let mut open = after(7, 40);
+    open.receives_posted += 1;
+    open.refused("receives completed");
+    let mut misread = after(7, 40);
+    if let Ok(success) = &mut misread.receives[1].result {
+        success.imm = Some(1);
+    }
+    misread.refused("instead of");
+    let mut swapped = after(7, 40);
+    swapped.receives.swap(0, 1);
+    swapped.refused("receive 1 completed where 0 was next");
+}

@@ -1,0 +1,472 @@
+//! What one side asks of the other: requests in order, and what must come of each.
+//!
+//! A plan is made before the run. It keeps a model of the peer's memory and applies each request to
+//! it in the order of posting, which is the order that the responder owes. Two rules make every
+//! result certain: what a READ has asked for is never written again (the standard lets a repeated
+//! READ see later WRITEs), and every request has memory of its own at this side.
+
+use crate::Random;
+use std::ops::Range;
+
+/// Requests of one direction and what they work on.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// In the order of posting.
+    pub(crate) ops: Vec<Op>,
+    /// Local memory that requests send from.
+    pub(crate) source: Vec<u8>,
+    /// Bytes of local memory that READs and atomics put their results in.
+    pub(crate) landing_bytes: usize,
+    /// The peer's memory before the first request; ends with [`CELLS`] cells for atomics.
+    pub(crate) target: Vec<u8>,
+    /// Regions of the peer that messages take away.
+    pub(crate) spare_regions: usize,
+    longest: usize,
+}
+
+/// One request.
+#[derive(Debug, Clone)]
+pub(crate) struct Op {
+    pub(crate) what: What,
+    /// Where its bytes are in the source, or go to in the landing memory.
+    pub(crate) local: Range<usize>,
+    /// Scatter-gather elements, at least one; with none the payload is inline.
+    pub(crate) sges: usize,
+    pub(crate) signaled: bool,
+    pub(crate) fence: bool,
+    pub(crate) solicited: bool,
+    /// What is wrong with it.
+    pub(crate) wrong: Option<Wrong>,
+}
+
+/// What a request does. Offsets are from the start of the target.
+#[derive(Debug, Clone)]
+pub(crate) enum What {
+    Write {
+        offset: usize,
+    },
+    WriteImm {
+        offset: usize,
+        imm: u32,
+    },
+    Send,
+    SendImm(u32),
+    /// Takes away the spare region of this number.
+    SendInvalidate(usize),
+    /// Must give these bytes.
+    Read {
+        offset: usize,
+        expected: Vec<u8>,
+    },
+    /// Must find `before`.
+    FetchAdd {
+        offset: usize,
+        add: u64,
+        before: u64,
+    },
+    /// Must find `before`.
+    CompareSwap {
+        offset: usize,
+        compare: u64,
+        swap: u64,
+        before: u64,
+    },
+}
+
+impl What {
+    /// Whether it takes a receive of the peer.
+    pub(crate) fn takes_receive(&self) -> bool {
+        match self {
+            Self::WriteImm { .. } | Self::Send | Self::SendImm(_) | Self::SendInvalidate(_) => true,
+            Self::Write { .. }
+            | Self::Read { .. }
+            | Self::FetchAdd { .. }
+            | Self::CompareSwap { .. } => false,
+        }
+    }
+
+    /// Whether the payload comes back.
+    pub(crate) fn lands(&self) -> bool {
+        match self {
+            Self::Read { .. } | Self::FetchAdd { .. } | Self::CompareSwap { .. } => true,
+            Self::Write { .. }
+            | Self::WriteImm { .. }
+            | Self::Send
+            | Self::SendImm(_)
+            | Self::SendInvalidate(_) => false,
+        }
+    }
+}
+
+/// What can be wrong with a request, so that the peer must refuse it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// A key that nobody has.
+    Key,
+    /// The last byte is beyond the region.
+    Bounds,
+    /// A region that peers may not touch.
+    Rights,
+    /// A message longer than the receive.
+    TooLong,
+}
+
+/// How much a plan has and of what.
+#[derive(Debug, Clone)]
+pub(crate) struct PlanConfig {
+    pub(crate) ops: usize,
+    pub(crate) path_mtu: usize,
+    /// The longest request in path MTUs.
+    pub(crate) mtus_most: u64,
+    pub(crate) max_inline: usize,
+    pub(crate) mix: Mix,
+    pub(crate) wrong: bool,
+}
+
+/// How often each kind of request comes, in relation to each other.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mix {
+    pub(crate) write: u64,
+    pub(crate) send: u64,
+    pub(crate) read: u64,
+    pub(crate) atomic: u64,
+}
+
+impl Mix {
+    pub(crate) const ALL: [Self; 6] = [
+        Self {
+            write: 1,
+            send: 1,
+            read: 1,
+            atomic: 1,
+        },
+        Self {
+            write: 1,
+            send: 0,
+            read: 0,
+            atomic: 0,
+        },
+        Self {
+            write: 0,
+            send: 1,
+            read: 0,
+            atomic: 0,
+        },
+        Self {
+            write: 0,
+            send: 0,
+            read: 1,
+            atomic: 0,
+        },
+        Self {
+            write: 0,
+            send: 0,
+            read: 0,
+            atomic: 1,
+        },
+        Self {
+            write: 6,
+            send: 3,
+            read: 2,
+            atomic: 2,
+        },
+    ];
+}
+
+/// Cells of eight bytes at the end of the target.
+pub(crate) const CELLS: usize = 8;
+/// Bytes that no request may touch, on each side of each range of local memory.
+const GUARD: usize = 8;
+/// Length of a SEND that is too long for any receive.
+pub(crate) const TOO_LONG: usize = 1;
+
+impl Plan {
+    pub(crate) fn new(config: &PlanConfig, random: &mut Random) -> Self {
+        let mut planner = Planner::new(config, random.fork());
+        let wrong_at = config.wrong.then(|| random.index(config.ops));
+        for at in 0..config.ops {
+            planner.add(wrong_at == Some(at));
+        }
+        planner.finish()
+    }
+
+    /// The longest payload of a right request that takes a receive.
+    pub(crate) fn longest_message(&self) -> usize {
+        let messages = self
+            .ops
+            .iter()
+            .filter(|op| op.wrong != Some(Wrong::TooLong));
+        let lengths = messages
+            .filter(|op| op.what.takes_receive())
+            .map(|op| op.local.len());
+        lengths.max().unwrap_or(0)
+    }
+
+    /// The longest request that the plan may have.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// The bytes that a request sends.
+    pub(crate) fn sent(&self, op: &Op) -> &[u8] {
+        &self.source[op.local.clone()]
+    }
+}
+
+struct Planner<'a> {
+    config: &'a PlanConfig,
+    random: Random,
+    ops: Vec<Op>,
+    source: Vec<u8>,
+    landing_bytes: usize,
+    target: Vec<u8>,
+    /// The target after all requests so far.
+    model: Vec<u8>,
+    /// Ranges that a READ has asked for.
+    frozen: Vec<Range<usize>>,
+    spare_regions: usize,
+}
+
+impl<'a> Planner<'a> {
+    fn new(config: &'a PlanConfig, mut random: Random) -> Self {
+        let longest = config.path_mtu * config.mtus_most as usize;
+        let mut target = vec![0; (4 * longest).next_multiple_of(8) + CELLS * 8];
+        random.fill(&mut target);
+        Self {
+            config,
+            random,
+            ops: Vec::new(),
+            source: vec![0xa5; GUARD],
+            landing_bytes: GUARD,
+            model: target.clone(),
+            target,
+            frozen: Vec::new(),
+            spare_regions: 0,
+        }
+    }
+
+    fn finish(mut self) -> Plan {
+        // So that the end of the last request shows.
+        if let Some(last) = self.ops.last_mut() {
+            last.signaled = true;
+        }
+        Plan {
+            longest: self.longest(),
+            ops: self.ops,
+            source: self.source,
+            landing_bytes: self.landing_bytes,
+            target: self.target,
+            spare_regions: self.spare_regions,
+        }
+    }
+
+    fn add(&mut self, make_wrong: bool) {
+        let bytes = self.length();
+        let what = self.what(bytes);
+        let bytes = match what {
+            What::FetchAdd { .. } | What::CompareSwap { .. } => 8,
+            _ if make_wrong => bytes.max(1),
+            What::Write { .. }
+            | What::WriteImm { .. }
+            | What::Send
+            | What::SendImm(_)
+            | What::SendInvalidate(_)
+            | What::Read { .. } => bytes,
+        };
+        let wrong = make_wrong.then(|| self.wrong(&what));
+        let bytes = if wrong == Some(Wrong::TooLong) {
+            self.longest() + TOO_LONG
+        } else {
+            bytes
+        };
+        let local = self.allocate(&what, bytes);
+        if wrong.is_none() {
+            self.apply(&what, &local);
+        }
+        let inline = !what.lands() && bytes <= self.config.max_inline && self.random.below(3) == 0;
+        let op = Op {
+            what,
+            local,
+            sges: if inline { 0 } else { 1 + self.random.index(3) },
+            signaled: self.random.below(4) > 0,
+            fence: self.random.below(16) == 0,
+            solicited: self.random.below(8) == 0,
+            wrong,
+        };
+        self.ops.push(op);
+    }
+
+    fn longest(&self) -> usize {
+        self.config.path_mtu * self.config.mtus_most as usize
+    }
+
+    /// A length: nothing, a few bytes, around whole packets, anything.
+    fn length(&mut self) -> usize {
+        let mtu = self.config.path_mtu as u64;
+        let mtus = self.random.between(1, self.config.mtus_most);
+        let bytes = match self.random.below(8) {
+            0 => self.random.below(9),
+            1 | 2 => self.random.below(257),
+            3 => mtus * mtu,
+            4 => mtus * mtu - 1,
+            5 => (mtus * mtu + 1).min(self.config.mtus_most * mtu),
+            _ => self.random.below(mtus * mtu + 1),
+        };
+        usize::try_from(bytes).unwrap_or(0)
+    }
+
+    fn what(&mut self, bytes: usize) -> What {
+        let Mix {
+            write,
+            send,
+            read,
+            atomic,
+        } = self.config.mix;
+        let drawn = self.random.below(write + send + read + atomic);
+        if drawn < write {
+            self.write(bytes)
+        } else if drawn < write + send {
+            self.message()
+        } else if drawn < write + send + read {
+            self.read(bytes)
+        } else {
+            self.atomic()
+        }
+    }
+
+    /// Where `bytes` of the target begin that no READ has asked for.
+    fn place(&mut self, bytes: usize) -> Option<usize> {
+        let room = self.target.len() - CELLS * 8 - bytes;
+        let frozen = &self.frozen;
+        let free = |at: &usize| {
+            let meets = |range: &Range<usize>| *at < range.end && range.start < at + bytes;
+            !frozen.iter().any(meets)
+        };
+        (0..8).map(|_| self.random.index(room + 1)).find(free)
+    }
+
+    fn write(&mut self, bytes: usize) -> What {
+        let imm = u32::try_from(self.random.below(1 << 32)).unwrap_or(0);
+        match self.place(bytes) {
+            Some(offset) if self.random.below(4) == 0 => What::WriteImm { offset, imm },
+            Some(offset) => What::Write { offset },
+            None => What::SendImm(imm),
+        }
+    }
+
+    fn message(&mut self) -> What {
+        match self.random.below(8) {
+            0 => {
+                self.spare_regions += 1;
+                What::SendInvalidate(self.spare_regions - 1)
+            }
+            1 | 2 => What::SendImm(u32::try_from(self.random.below(1 << 32)).unwrap_or(0)),
+            _ => What::Send,
+        }
+    }
+
+    fn read(&mut self, bytes: usize) -> What {
+        let room = self.target.len() - CELLS * 8 - bytes;
+        let offset = self.random.index(room + 1);
+        // Half of the target stays free for WRITEs.
+        let offset = if self.config.mix.write > 0 {
+            offset.min(room / 2)
+        } else {
+            offset
+        };
+        if bytes > 0 {
+            self.frozen.push(offset..offset + bytes);
+        }
+        let expected = self.model[offset..offset + bytes].to_vec();
+        What::Read { offset, expected }
+    }
+
+    fn atomic(&mut self) -> What {
+        let offset = self.target.len() - 8 * (1 + self.random.index(CELLS));
+        let mut cell = [0; 8];
+        cell.copy_from_slice(&self.model[offset..offset + 8]);
+        let before = u64::from_ne_bytes(cell);
+        let (one, two) = (self.random.next_u64(), self.random.next_u64());
+        match self.random.below(4) {
+            0 => What::CompareSwap {
+                offset,
+                compare: before,
+                swap: one,
+                before,
+            },
+            1 => What::CompareSwap {
+                offset,
+                compare: two,
+                swap: one,
+                before,
+            },
+            _ => What::FetchAdd {
+                offset,
+                add: one,
+                before,
+            },
+        }
+    }
+
+    fn wrong(&mut self, what: &What) -> Wrong {
+        match what {
+            What::Send | What::SendImm(_) | What::SendInvalidate(_) => Wrong::TooLong,
+            What::Write { .. }
+            | What::WriteImm { .. }
+            | What::Read { .. }
+            | What::FetchAdd { .. }
+            | What::CompareSwap { .. } => {
+                let choices = [Wrong::Key, Wrong::Bounds, Wrong::Rights];
+                self.random.pick(&choices).unwrap_or(Wrong::Key)
+            }
+        }
+    }
+
+    /// Local memory of its own for a request.
+    fn allocate(&mut self, what: &What, bytes: usize) -> Range<usize> {
+        if what.lands() {
+            let start = self.landing_bytes;
+            self.landing_bytes += bytes + GUARD;
+            return start..start + bytes;
+        }
+        let start = self.source.len();
+        self.source.resize(start + bytes, 0);
+        self.random.fill(&mut self.source[start..]);
+        self.source.resize(start + bytes + GUARD, 0xa5);
+        start..start + bytes
+    }
+
+    /// Does a request to the model.
+    fn apply(&mut self, what: &What, local: &Range<usize>) {
+        match what {
+            What::Write { offset } | What::WriteImm { offset, .. } => {
+                let sent = &self.source[local.clone()];
+                self.model[*offset..offset + sent.len()].copy_from_slice(sent);
+            }
+            What::FetchAdd {
+                offset,
+                add,
+                before,
+            } => {
+                self.set_cell(*offset, before.wrapping_add(*add));
+            }
+            What::CompareSwap {
+                offset,
+                compare,
+                swap,
+                before,
+            } if compare == before => {
+                self.set_cell(*offset, *swap);
+            }
+            What::CompareSwap { .. }
+            | What::Send
+            | What::SendImm(_)
+            | What::SendInvalidate(_)
+            | What::Read { .. } => {}
+        }
+    }
+
+    fn set_cell(&mut self, offset: usize, value: u64) {
+        self.model[offset..offset + 8].copy_from_slice(&value.to_ne_bytes());
+    }
+}

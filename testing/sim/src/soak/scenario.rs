@@ -1,0 +1,352 @@
+//! What goes wrong in a run: everything follows from the seed.
+
+use super::plan::{Mix, Plan, PlanConfig};
+use crate::{BurstLength, Chance, Corruption, Delay, LinkConfig, Loss, Random};
+use catchment_roce::wire::PathMtu;
+use catchment_roce::{Psn, Recovery, WriteLayout};
+use std::fmt;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A run of two hosts.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) seed: u64,
+    pub(crate) recovery: Recovery,
+    pub(crate) path_mtu: PathMtu,
+    /// From the first host to the second, and back.
+    pub(crate) links: [LinkConfig; 2],
+    pub(crate) hosts: [HostScenario; 2],
+    pub(crate) pairs: Vec<PairScenario>,
+    /// How often somebody sends forged packets to both hosts.
+    pub(crate) forgeries: u64,
+    /// What else ends connections.
+    pub(crate) strike: Option<Strike>,
+    /// Little is lost, nothing is wrong, and everybody is patient: every request succeeds.
+    pub(crate) must_succeed: bool,
+}
+
+/// Habits of a host.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostScenario {
+    /// Frames that arrive wait so long and are then taken together.
+    pub(crate) poll_interval: Duration,
+    /// Bytes that the host gives its network card ahead.
+    pub(crate) uplink_bytes: usize,
+}
+
+/// Two queue pairs, connected.
+#[derive(Debug)]
+pub(crate) struct PairScenario {
+    pub(crate) ends: [Rc<EndScenario>; 2],
+}
+
+/// One queue pair and its program.
+#[derive(Debug)]
+pub(crate) struct EndScenario {
+    pub(crate) plan: Plan,
+    pub(crate) first_psn: Psn,
+    pub(crate) write_layout: WriteLayout,
+    pub(crate) window_packets: u32,
+    pub(crate) window_bytes: u64,
+    pub(crate) ack_interval: u32,
+    pub(crate) read_chunk_bytes: u32,
+    pub(crate) max_send_wr: usize,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) timeout: Duration,
+    pub(crate) adaptive_timeout: bool,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) min_rnr_timer: u8,
+    /// Receives posted at the beginning.
+    pub(crate) receives_first: usize,
+    /// One more each time this has passed.
+    pub(crate) receive_interval: Duration,
+    /// Receives beyond those that messages take.
+    pub(crate) receives_spare: usize,
+    /// Pause between two requests.
+    pub(crate) think: Duration,
+}
+
+/// Something that ends connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Strike {
+    /// A host is gone from then on.
+    Kill { host: usize, at: Duration },
+    /// A program brings a queue pair to the error state.
+    Fail {
+        host: usize,
+        pair: usize,
+        at: Duration,
+    },
+    /// Nothing gets through from then on, for so long.
+    Blackout { at: Duration, lasts: Duration },
+}
+
+/// Time after which a run that has not ended hangs: more timeouts than there are packets.
+pub(crate) const TIME_MOST: Duration = Duration::from_secs(1200);
+/// The longest timeout where losses are heavy; queues may hold frames longer than that.
+const TIMEOUT_MOST: Duration = Duration::from_millis(400);
+
+impl Scenario {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let path_mtu = random.pick(&PathMtu::ALL).unwrap_or(PathMtu::Mtu1024);
+        let gentle = random.below(3) == 0;
+        let mut links = [(); 2].map(|()| link(gentle, path_mtu, &mut random));
+        let hosts = [(); 2].map(|()| host(path_mtu, &mut random));
+        if gentle {
+            // Else the same packet of a burst is dropped each time that the burst is sent again.
+            links.iter_mut().for_each(|link| link.queue_bytes = None);
+        }
+        let recoveries = [Recovery::GoBackN, Recovery::SelectiveRepeat];
+        let recovery = random.pick(&recoveries).unwrap_or(Recovery::GoBackN);
+        let round_trip = round_trip(&links, &hosts, path_mtu);
+        let pairs = (0..random.between(1, 3)).map(|_| {
+            let mix = random.pick(&Mix::ALL).unwrap_or(Mix::ALL[0]);
+            PairScenario {
+                ends: [(); 2]
+                    .map(|()| Rc::new(end(gentle, mix, path_mtu, round_trip, &mut random))),
+            }
+        });
+        let pairs: Vec<_> = pairs.collect();
+        let strike = strike(gentle, pairs.len(), &mut random);
+        let forgeries = random.pick(&[0, 0, 0, 40]).unwrap_or(0);
+        Self {
+            seed,
+            recovery,
+            path_mtu,
+            links,
+            hosts,
+            pairs,
+            forgeries,
+            strike,
+            must_succeed: gentle,
+        }
+    }
+}
+
+/// Gentle links lose up to one frame in twenty; the others up to one in three, in bursts too.
+fn link(gentle: bool, path_mtu: PathMtu, random: &mut Random) -> LinkConfig {
+    let rate_bps = random.pick(&[10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000]);
+    let delays_us = [1, 10, 100, 1_000, 10_000];
+    let delay_us = random.pick(&delays_us).unwrap_or(1);
+    let frame = path_mtu.bytes() + 100;
+    let queue = frame * random.pick(&[4, 16, 64, 1024]).unwrap_or(64);
+    let mut config = LinkConfig {
+        rate_bps,
+        delay: Duration::from_micros(delay_us),
+        queue_bytes: Some(queue),
+        mtu: Some(frame),
+        loss: if gentle {
+            mild_loss(random)
+        } else {
+            heavy_loss(random)
+        },
+        ..LinkConfig::default()
+    };
+    let slot = config.transmit_time(frame);
+    let most = |random: &mut Random| slot * u32::try_from(random.between(1, 64)).unwrap_or(1);
+    config.reorder = Delay {
+        chance: chance_up_to(if gentle { 30 } else { 300 }, random),
+        most: most(random),
+    };
+    config.duplicate = Delay {
+        chance: chance_up_to(100, random),
+        most: most(random),
+    };
+    config.corrupt = Corruption {
+        chance: chance_up_to(if gentle { 10 } else { 50 }, random),
+        bits_most: random.pick(&[1, 1, 3, 40]).unwrap_or(1),
+    };
+    config
+}
+
+/// Never in half of the cases, else up to so many in a thousand.
+fn chance_up_to(thousandths: u64, random: &mut Random) -> Chance {
+    match random.below(2) {
+        0 => Chance::NEVER,
+        _ => Chance::of(random.below(thousandths + 1) as f64 / 1000.0),
+    }
+}
+
+fn mild_loss(random: &mut Random) -> Loss {
+    match random.below(4) {
+        0 => Loss::None,
+        _ => Loss::Random(Chance::of(random.below(51) as f64 / 1000.0)),
+    }
+}
+
+fn heavy_loss(random: &mut Random) -> Loss {
+    let fraction = random.below(301) as f64 / 1000.0;
+    match random.below(4) {
+        0 => Loss::Random(Chance::of(fraction)),
+        1 => Loss::Chosen((0..random.below(30)).map(|_| random.below(300)).collect()),
+        2 => Loss::Bursts {
+            fraction,
+            length: BurstLength::Fixed(u32::try_from(random.between(2, 32)).unwrap_or(2)),
+        },
+        _ => Loss::Bursts {
+            fraction,
+            length: BurstLength::Mean(random.between(2, 16) as f64),
+        },
+    }
+}
+
+fn host(path_mtu: PathMtu, random: &mut Random) -> HostScenario {
+    let interval_us = random.pick(&[0, 0, 1, 20, 500]).unwrap_or(0);
+    HostScenario {
+        poll_interval: Duration::from_micros(interval_us),
+        uplink_bytes: path_mtu.bytes() * random.pick(&[1, 2, 4]).unwrap_or(1),
+    }
+}
+
+/// More than ever waits in a queue without limit: hosts look at the queue before they send.
+const QUEUE_BYTES: usize = 64 << 10;
+
+/// The longest that a packet and its answer take when queues are full and everything is held back.
+fn round_trip(links: &[LinkConfig; 2], hosts: &[HostScenario; 2], path_mtu: PathMtu) -> Duration {
+    let one_way = |link: &LinkConfig| {
+        let queued = link.transmit_time(link.queue_bytes.unwrap_or(QUEUE_BYTES) + path_mtu.bytes());
+        link.delay + queued + link.reorder.most + link.duplicate.most
+    };
+    let polls = hosts[0].poll_interval + hosts[1].poll_interval;
+    one_way(&links[0]) + one_way(&links[1]) + polls
+}
+
+fn end(
+    gentle: bool,
+    mix: Mix,
+    path_mtu: PathMtu,
+    round_trip: Duration,
+    random: &mut Random,
+) -> EndScenario {
+    let plan = plan(gentle, mix, path_mtu, random);
+    let tiny = !gentle && random.below(4) == 0;
+    let layouts = [WriteLayout::Train, WriteLayout::Classic];
+    let near_wrap = Psn::MASK - random.below(200) as u32;
+    let anywhere = random.below(1 << 24) as u32;
+    let psn = if random.below(2) == 0 {
+        near_wrap
+    } else {
+        anywhere
+    };
+    EndScenario {
+        plan,
+        first_psn: Psn::new(psn),
+        write_layout: random.pick(&layouts).unwrap_or(WriteLayout::Train),
+        window_packets: random.pick(&[1, 2, 7, 64, 4096]).unwrap_or(64),
+        window_bytes: path_mtu.bytes() as u64 * random.pick(&[1, 3, 64, 4096]).unwrap_or(64),
+        ack_interval: random.pick(&[1, 2, 32]).unwrap_or(32),
+        read_chunk_bytes: random.pick(&[1, 5000, 1 << 18]).unwrap_or(1 << 18),
+        max_send_wr: random.pick(&[1, 2, 16, 256]).unwrap_or(16),
+        max_rd_atomic: random.pick(&[1, 2, 16]).unwrap_or(16),
+        timeout: match (tiny, gentle) {
+            (true, _) => Duration::from_micros(300),
+            (false, true) => 3 * round_trip,
+            (false, false) => TIMEOUT_MOST.min(3 * round_trip),
+        },
+        adaptive_timeout: random.below(2) == 0,
+        retry_cnt: if tiny { random.below(4) as u8 } else { 7 },
+        rnr_retry: if tiny { random.below(4) as u8 } else { 7 },
+        min_rnr_timer: random.between(1, 16) as u8,
+        receives_first: random.pick(&[0, 0, 1, 5, 20]).unwrap_or(0),
+        receive_interval: Duration::from_micros(random.between(1, 3000)),
+        receives_spare: random.index(4),
+        think: Duration::from_micros(random.pick(&[0, 0, 10, 700]).unwrap_or(0)),
+    }
+}
+
+fn plan(gentle: bool, mix: Mix, path_mtu: PathMtu, random: &mut Random) -> Plan {
+    // One side may only serve.
+    let ops = if random.below(6) == 0 {
+        0
+    } else {
+        random.between(1, 60)
+    };
+    let config = PlanConfig {
+        ops: usize::try_from(ops).unwrap_or(0),
+        path_mtu: path_mtu.bytes(),
+        mtus_most: random.pick(&[1, 4, 40]).unwrap_or(4),
+        max_inline: MAX_INLINE,
+        mix,
+        wrong: ops > 0 && !gentle && random.below(8) == 0,
+    };
+    Plan::new(&config, random)
+}
+
+/// Bytes of an inline payload.
+pub(crate) const MAX_INLINE: usize = 256;
+
+fn strike(gentle: bool, pairs: usize, random: &mut Random) -> Option<Strike> {
+    let at = Duration::from_micros(random.between(1, 20_000));
+    let host = random.index(2);
+    match random.below(12) {
+        _ if gentle => None,
+        0 => Some(Strike::Kill { host, at }),
+        1 => {
+            let pair = random.index(pairs);
+            Some(Strike::Fail { host, pair, at })
+        }
+        2 => {
+            let lasts = Duration::from_micros(random.between(10, 100_000));
+            Some(Strike::Blackout { at, lasts })
+        }
+        _ => None,
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "seed {}: {:?}, {:?}",
+            self.seed, self.recovery, self.path_mtu
+        )?;
+        for (link, host) in self.links.iter().zip(&self.hosts) {
+            writeln!(f, "  {host:?}, then {link:?}")?;
+        }
+        for (number, pair) in self.pairs.iter().enumerate() {
+            for end in &pair.ends {
+                write!(
+                    f,
+                    "  pair {number}: {} requests, psn {}",
+                    end.plan.ops.len(),
+                    end.first_psn
+                )?;
+                write!(
+                    f,
+                    ", {:?}, window {} packets",
+                    end.write_layout, end.window_packets
+                )?;
+                write!(
+                    f,
+                    " {} bytes, ack every {}",
+                    end.window_bytes, end.ack_interval
+                )?;
+                write!(f, ", read chunk {}", end.read_chunk_bytes)?;
+                write!(
+                    f,
+                    ", rd_atomic {}, timeout {:?}",
+                    end.max_rd_atomic, end.timeout
+                )?;
+                write!(
+                    f,
+                    " adaptive {}, retry {}",
+                    end.adaptive_timeout, end.retry_cnt
+                )?;
+                write!(
+                    f,
+                    ", rnr retry {} timer {}",
+                    end.rnr_retry, end.min_rnr_timer
+                )?;
+                writeln!(f, ", {} receives at first", end.receives_first)?;
+            }
+        }
+        write!(
+            f,
+            "  {} forgeries, strike {:?}",
+            self.forgeries, self.strike
+        )
+    }
+}

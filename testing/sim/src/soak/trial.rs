@@ -1,0 +1,501 @@
+//! One run: builds the hosts of a scenario, lets them work, strikes, and asks the oracle.
+
+use super::check::{self, Allowed, FarKeys, Fault, NearKeys, Seen, UNTOUCHED, demand};
+use super::forge::{Victim, forge};
+use super::plan::Plan;
+use super::scenario::{EndScenario, MAX_INLINE, PairScenario, Scenario, Strike, TIME_MOST};
+use super::worker::{Remote, Worker, Workers};
+use crate::roce::{Host, HostConfig, Rights, Space};
+use crate::{
+    Chance, LinkConfig, LinkId, Loss, Node as _, NodeId, Observer, Random, Simulation, Stop,
+};
+use catchment_roce::wire::DropReason;
+use catchment_roce::{Config, InitAttr, Qp, QpState, RtrAttr, RtsAttr, Service};
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::ops::AddAssign;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What happened in runs that ended well.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Summary {
+    pub(crate) runs: u64,
+    pub(crate) requests: u64,
+    pub(crate) succeeded: u64,
+    /// Queue pairs that ended in the error state.
+    pub(crate) broken: u64,
+    pub(crate) frames: u64,
+    pub(crate) lost: u64,
+    pub(crate) corrupted: u64,
+    /// Frames that no queue pair saw: damaged, or not for the host.
+    pub(crate) dropped: u64,
+    pub(crate) retransmitted: u64,
+    pub(crate) rnr_naks: u64,
+}
+
+impl AddAssign for Summary {
+    fn add_assign(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.requests += other.requests;
+        self.succeeded += other.succeeded;
+        self.broken += other.broken;
+        self.frames += other.frames;
+        self.lost += other.lost;
+        self.corrupted += other.corrupted;
+        self.dropped += other.dropped;
+        self.retransmitted += other.retransmitted;
+        self.rnr_naks += other.rnr_naks;
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} runs, {} requests", self.runs, self.requests)?;
+        write!(f, ", {} succeeded", self.succeeded)?;
+        write!(f, ", {} queue pairs in error", self.broken)?;
+        write!(f, "; {} frames, {} lost", self.frames, self.lost)?;
+        write!(f, ", {} corrupted", self.corrupted)?;
+        write!(
+            f,
+            " ({} dropped before a queue pair saw them)",
+            self.dropped
+        )?;
+        write!(f, ", {} sent again", self.retransmitted)?;
+        write!(f, ", {} RNR NAKs", self.rnr_naks)
+    }
+}
+
+/// Runs a scenario to its end.
+///
+/// # Errors
+/// When it does not end, or ends wrongly.
+pub(crate) fn run(
+    scenario: Scenario,
+    observer: Option<Box<dyn Observer>>,
+) -> Result<Summary, Fault> {
+    let mut run = Run::new(scenario);
+    if let Some(observer) = observer {
+        run.simulation.observe(observer);
+    }
+    run.begin();
+    run.forge()?;
+    run.strike()?;
+    run.work()?;
+    run.settle()?;
+    run.tear_down()?;
+    run.judge()
+}
+
+struct Run {
+    scenario: Scenario,
+    simulation: Simulation<Host<Workers>>,
+    hosts: [NodeId; 2],
+    links: [LinkId; 2],
+    memory: Vec<Memory>,
+}
+
+/// Memory at both ends of a pair.
+type Memory = [(NearKeys, FarKeys); 2];
+
+impl Run {
+    fn new(scenario: Scenario) -> Self {
+        let mut spaces = [Space::default(), Space::default()];
+        let pairs = scenario.pairs.iter();
+        let memory: Vec<Memory> = pairs.map(|pair| register(pair, &mut spaces)).collect();
+        let mut simulation = Simulation::new(scenario.seed);
+        let hosts = [0, 1].map(|number| {
+            let workers =
+                (0..memory.len()).map(|pair| worker(&scenario, &memory, &spaces, pair, number));
+            let workers = workers.collect();
+            let config = HostConfig {
+                address: address(number),
+                poll_interval: scenario.hosts[number].poll_interval,
+                uplink_bytes: scenario.hosts[number].uplink_bytes,
+            };
+            let mut host = Host::new(config, spaces[number].clone(), Workers { workers });
+            for pair in 0..memory.len() {
+                host.attach(queue_pair(&scenario, pair, number), address(1 - number));
+            }
+            simulation.add(host)
+        });
+        let [there, back] = scenario.links.clone();
+        let links = [
+            simulation.connect(hosts[0], hosts[1], there),
+            simulation.connect(hosts[1], hosts[0], back),
+        ];
+        Self {
+            scenario,
+            simulation,
+            hosts,
+            links,
+            memory,
+        }
+    }
+
+    fn host(&self, number: usize) -> &Host<Workers> {
+        self.simulation.node(self.hosts[number])
+    }
+
+    fn begin(&mut self) {
+        for host in self.hosts {
+            self.simulation.call(host, Host::pump);
+        }
+    }
+
+    /// Forged packets reach both hosts while they work.
+    fn forge(&mut self) -> Result<(), Fault> {
+        let mut random = Random::new(!self.scenario.seed);
+        for _ in 0..self.scenario.forgeries {
+            let pause = random.time_up_to(Duration::from_millis(2));
+            self.run_until(self.simulation.now() + pause)?;
+            for number in 0..2 {
+                let victim = self.victim(random.index(self.memory.len()), number);
+                let frame = forge(&victim, &mut random);
+                let id = self.hosts[number];
+                self.simulation
+                    .call(id, |host, context| host.receive(frame, context));
+            }
+        }
+        Ok(())
+    }
+
+    fn victim(&self, pair: usize, number: usize) -> Victim {
+        let ends = &self.scenario.pairs[pair].ends;
+        let rkey = self.memory[pair][number].1.target;
+        let region = self.host(number).space.region(rkey);
+        Victim {
+            address: address(number),
+            qpn: qpn(pair, number),
+            peer_address: address(1 - number),
+            peer_qpn: qpn(pair, 1 - number),
+            first_psns: [ends[1 - number].first_psn, ends[number].first_psn],
+            rkey,
+            addr: region.map_or(0, |region| region.addr),
+            path_mtu: self.scenario.path_mtu.bytes(),
+        }
+    }
+
+    /// Lets things happen up to the strike and past it.
+    fn strike(&mut self) -> Result<(), Fault> {
+        match self.scenario.strike {
+            None => Ok(()),
+            Some(Strike::Kill { host, at }) => {
+                self.run_until(at)?;
+                self.simulation
+                    .call(self.hosts[host], |host, _| host.kill());
+                Ok(())
+            }
+            Some(Strike::Fail { host, pair, at }) => {
+                self.run_until(at)?;
+                self.simulation.call(self.hosts[host], |host, context| {
+                    host.qps.get_mut(pair).set_error();
+                    host.pump(context);
+                });
+                Ok(())
+            }
+            Some(Strike::Blackout { at, lasts }) => {
+                self.run_until(at)?;
+                self.reconfigure(|link| link.loss = Loss::Random(Chance::ALWAYS));
+                self.run_until(at + lasts)?;
+                self.reconfigure(|_| {});
+                Ok(())
+            }
+        }
+    }
+
+    fn reconfigure(&mut self, change: impl Fn(&mut LinkConfig)) {
+        for (id, config) in self.links.iter().zip(&self.scenario.links) {
+            let mut config = config.clone();
+            change(&mut config);
+            self.simulation.link_mut(*id).reconfigure(config);
+        }
+    }
+
+    fn run_until(&mut self, until: Duration) -> Result<(), Fault> {
+        let stop = self.simulation.run(until, |_| false);
+        self.demand_time_moves(stop)
+    }
+
+    fn demand_time_moves(&self, stop: Stop) -> Result<(), Fault> {
+        let now = self.simulation.now();
+        demand!(stop != Stop::Livelock, "time stands still at {now:?}");
+        Ok(())
+    }
+
+    /// Lets things happen until no request is open.
+    fn work(&mut self) -> Result<(), Fault> {
+        let hosts = self.hosts;
+        let stop = self.simulation.run(TIME_MOST, |simulation| {
+            hosts.iter().all(|id| is_done(simulation.node(*id)))
+        });
+        self.demand_time_moves(stop)?;
+        demand!(
+            stop == Stop::Done,
+            "{stop:?} at {:?}: {}",
+            self.simulation.now(),
+            self.open()
+        );
+        Ok(())
+    }
+
+    /// What is not done, in words.
+    fn open(&self) -> String {
+        let mut text = String::new();
+        for number in 0..2 {
+            let host = self.host(number);
+            for (worker, qp) in host.program.workers.iter().zip(host.qps.iter()) {
+                if !worker.is_done(qp) {
+                    let all = worker.scenario.plan.ops.len();
+                    let line = format!(
+                        "host {number} qpn {} is {:?} with {} requests open, {} of {all} posted; ",
+                        qp.qpn(),
+                        qp.state(),
+                        qp.send_queue_len(),
+                        worker.posted
+                    );
+                    text.push_str(&line);
+                }
+            }
+        }
+        text
+    }
+
+    /// With nothing to do, queue pairs fall silent.
+    fn settle(&mut self) -> Result<(), Fault> {
+        let stop = self.simulation.run(2 * TIME_MOST, |_| false);
+        self.demand_time_moves(stop)?;
+        demand!(
+            stop == Stop::Idle,
+            "nobody has anything to do, but it goes on and on"
+        );
+        Ok(())
+    }
+
+    /// Brings all queue pairs to the error state, so that receives come back.
+    fn tear_down(&mut self) -> Result<(), Fault> {
+        for host in self.hosts {
+            self.simulation.call(host, |host, context| {
+                for pair in 0..host.program.workers.len() {
+                    host.qps.get_mut(pair).set_error();
+                }
+                host.pump(context);
+            });
+        }
+        let stop = self.simulation.run(3 * TIME_MOST, |_| false);
+        demand!(
+            stop == Stop::Idle,
+            "queue pairs in the error state do not fall silent"
+        );
+        Ok(())
+    }
+
+    fn judge(&self) -> Result<Summary, Fault> {
+        let mut summary = self.count();
+        for pair in 0..self.memory.len() {
+            for number in 0..2 {
+                let done = check::check(&self.seen(pair, number)).map_err(|fault| {
+                    let causes = [number, 1 - number].map(|at| self.cause(pair, at));
+                    Fault(format!(
+                        "pair {pair}, host {number}: {fault}; {}",
+                        causes.join(", ")
+                    ))
+                })?;
+                summary.succeeded += done as u64;
+            }
+        }
+        if self.scenario.must_succeed {
+            demand!(
+                summary.succeeded == summary.requests,
+                "{} of {} requests succeeded, although nothing stood in their way",
+                summary.succeeded,
+                summary.requests
+            );
+        }
+        Ok(summary)
+    }
+
+    /// Why an end is in the error state, in words.
+    fn cause(&self, pair: usize, number: usize) -> String {
+        let qp = self.host(number).qps.get(pair);
+        let (cause, naks) = (qp.error_cause(), qp.counters().fatal_naks_sent);
+        format!("host {number} broke by {cause:?} after {naks} fatal NAKs")
+    }
+
+    /// The direction whose requests this host makes.
+    fn seen(&self, pair: usize, number: usize) -> Seen<'_> {
+        let (near, far) = (self.host(number), self.host(1 - number));
+        let (worker, peer) = (&near.program.workers[pair], &far.program.workers[pair]);
+        Seen {
+            plan: &worker.scenario.plan,
+            posted: worker.posted,
+            refused: worker.refused,
+            sends: &worker.sends,
+            receives: &peer.receives,
+            receives_posted: peer.receives_posted,
+            near: &near.space,
+            near_keys: self.memory[pair][number].0,
+            near_is_dead: near.is_dead(),
+            far: &far.space,
+            far_keys: &self.memory[pair][1 - number].1,
+            far_is_dead: far.is_dead(),
+            allowed: self.allowed(pair, number),
+        }
+    }
+
+    fn allowed(&self, pair: usize, number: usize) -> Allowed {
+        let ends = &self.scenario.pairs[pair].ends;
+        let failed = matches!(
+            self.scenario.strike,
+            Some(Strike::Fail { host, pair: at, .. }) if (host, at) == (number, pair)
+        );
+        let peer_is_wrong = ends[1 - number]
+            .plan
+            .ops
+            .iter()
+            .any(|op| op.wrong.is_some());
+        Allowed {
+            timeout: !self.scenario.must_succeed,
+            rnr: ends[number].rnr_retry != 7,
+            flush: failed || peer_is_wrong,
+        }
+    }
+
+    fn count(&self) -> Summary {
+        let mut summary = Summary {
+            runs: 1,
+            ..Summary::default()
+        };
+        for link in self.links {
+            let counters = self.simulation.link(link).counters();
+            summary.frames += counters.sent;
+            summary.lost += counters.lost;
+            summary.corrupted += counters.corrupted;
+        }
+        for number in 0..2 {
+            let host = self.host(number);
+            let drops = DropReason::ALL.map(|reason| host.dropped(reason));
+            summary.dropped += drops.iter().sum::<u64>() + host.foreign();
+            for (worker, qp) in host.program.workers.iter().zip(host.qps.iter()) {
+                summary.requests += worker.scenario.plan.ops.len() as u64;
+                summary.broken += u64::from(qp.error_cause().is_some());
+                summary.retransmitted += qp.counters().retransmitted;
+                summary.rnr_naks += qp.counters().rnr_naks_sent;
+            }
+        }
+        summary
+    }
+}
+
+fn is_done(host: &Host<Workers>) -> bool {
+    let mut ends = host.program.workers.iter().zip(host.qps.iter());
+    host.is_dead() || ends.all(|(worker, qp)| worker.is_done(qp))
+}
+
+fn address(number: usize) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number as u16)
+}
+
+fn qpn(pair: usize, number: usize) -> u32 {
+    0x11 + 0x100 * pair as u32 + 0x7000 * number as u32
+}
+
+/// Registers the memory of both ends of a pair.
+fn register(pair: &PairScenario, spaces: &mut [Space; 2]) -> Memory {
+    [0, 1].map(|number| {
+        let (own, peer) = (&pair.ends[number].plan, &pair.ends[1 - number].plan);
+        let space = &mut spaces[number];
+        let near = NearKeys {
+            source: space.register(own.source.clone(), Rights::LOCAL),
+            landing: space.register(vec![UNTOUCHED; own.landing_bytes], Rights::LOCAL),
+        };
+        let target = space.register(peer.target.clone(), Rights::ALL);
+        space.keep_log(target);
+        let slot_bytes = peer.longest_message();
+        let slots = receives(peer, &pair.ends[number]);
+        let spare = (0..peer.spare_regions).map(|_| space.register(vec![0; 8], Rights::ALL));
+        let spare = spare.collect();
+        let far = FarKeys {
+            target,
+            forbidden: space.register(vec![UNTOUCHED; peer.longest()], Rights::LOCAL),
+            spare,
+            receive: space.register(vec![UNTOUCHED; slots * slot_bytes], Rights::LOCAL),
+            slot_bytes,
+        };
+        (near, far)
+    })
+}
+
+/// Receives that an end posts for the plan of its peer.
+fn receives(peer: &Plan, own: &EndScenario) -> usize {
+    let messages = peer.ops.iter().filter(|op| op.what.takes_receive());
+    messages.count() + own.receives_spare
+}
+
+fn worker(
+    scenario: &Scenario,
+    memory: &[Memory],
+    spaces: &[Space; 2],
+    pair: usize,
+    number: usize,
+) -> Worker {
+    let ends = &scenario.pairs[pair].ends;
+    let (near, own) = &memory[pair][number];
+    let (_, peer) = &memory[pair][1 - number];
+    let addr = |key| {
+        spaces[1 - number]
+            .region(key)
+            .map_or(0, |region| region.addr)
+    };
+    let remote = Remote {
+        target_addr: addr(peer.target),
+        forbidden_addr: addr(peer.forbidden),
+        keys: peer.clone(),
+    };
+    let most = receives(&ends[1 - number].plan, &ends[number]);
+    Worker::new(Rc::clone(&ends[number]), *near, own, most, remote)
+}
+
+/// A queue pair, connected.
+fn queue_pair(scenario: &Scenario, pair: usize, number: usize) -> Qp {
+    let (own, peer) = (
+        &scenario.pairs[pair].ends[number],
+        &scenario.pairs[pair].ends[1 - number],
+    );
+    let mut config = Config::new(qpn(pair, number), Service::Rc);
+    config.write_layout = own.write_layout;
+    config.window_packets = own.window_packets;
+    config.window_bytes = own.window_bytes;
+    config.ack_interval = own.ack_interval;
+    config.read_chunk_bytes = own.read_chunk_bytes;
+    config.max_send_wr = own.max_send_wr;
+    config.max_inline_bytes = MAX_INLINE;
+    config.adaptive_timeout = own.adaptive_timeout;
+    let mut qp = Qp::new(config);
+    let rtr = RtrAttr {
+        max_dest_rd_atomic: peer.max_rd_atomic,
+        min_rnr_timer: own.min_rnr_timer,
+        recovery: scenario.recovery,
+        ..RtrAttr::new(qpn(pair, 1 - number), scenario.path_mtu, peer.first_psn)
+    };
+    let rts = RtsAttr {
+        max_rd_atomic: own.max_rd_atomic,
+        timeout: Some(own.timeout),
+        retry_cnt: own.retry_cnt,
+        rnr_retry: own.rnr_retry,
+        ..RtsAttr::new(own.first_psn)
+    };
+    let init = InitAttr {
+        remote_write: true,
+        remote_read: true,
+        remote_atomic: true,
+        qkey: 0,
+    };
+    let connected = qp
+        .init(init)
+        .and_then(|()| qp.rtr(rtr))
+        .and_then(|()| qp.rts(rts));
+    debug_assert_eq!(connected, Ok(()));
+    debug_assert_eq!(qp.state(), QpState::Rts);
+    qp
+}
