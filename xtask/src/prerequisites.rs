@@ -25,6 +25,11 @@ const PROGRAMS: &[Program] = &[
         used_for: "network namespaces",
     },
     Program {
+        name: "nft",
+        package: "nftables",
+        used_for: "a host that drops some packets",
+    },
+    Program {
         name: "tshark",
         package: "tshark",
         used_for: "a second reader of our packets",

@@ -1,0 +1,76 @@
+//! A way that numbers the packets of a train otherwise than the ICRC says, to a peer that checks:
+//! what an adapter that cuts in hardware and an RNIC may be. Here the kernel cuts, and the receiver's
+//! host drops every IPv4 packet whose identification is not 0.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+mod common;
+
+use catchment_conformance::{Options, Side, connect, pattern};
+use catchment_netns::{Namespace, VethPair, with_privilege};
+use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
+use catchment_verbs::SendOp;
+use std::{
+    io::Write,
+    net::IpAddr,
+    process::{Command, Stdio},
+    sync::Arc,
+};
+
+const BYTES: usize = 1 << 20;
+/// Netfilter's rules of the receiver's host.
+const STRICT: &str = "table ip strict {
+    chain input {
+        type filter hook input priority 0;
+        udp dport 4791 ip id != 0 counter drop
+    }
+}";
+
+fn rnic_like(at: &Namespace, address: IpAddr) -> Arc<RoceContext> {
+    // Without selective repeat it is treated like an RNIC.
+    let options = RoceOptions {
+        selective_repeat: false,
+        ..RoceOptions::default()
+    };
+    let open = || RoceProvider::new(options).open_device(&address.to_string());
+    at.run(open).unwrap().unwrap()
+}
+
+fn drop_numbered_packets(at: &Namespace) {
+    let load = || {
+        let mut nft = Command::new("nft");
+        let mut nft = nft.args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = nft.stdin.take().unwrap();
+        stdin.write_all(STRICT.as_bytes()).unwrap();
+        drop(stdin);
+        assert!(nft.wait().unwrap().success(), "nft refuses the rules");
+    };
+    at.run(load).unwrap();
+}
+
+#[test]
+fn a_peer_that_drops_trains_gets_packets_one_by_one() {
+    with_privilege("a_peer_that_drops_trains_gets_packets_one_by_one", || {
+        let hosts = VethPair::new(9000).unwrap();
+        // The kernel cuts before the cable, so each packet has its own header there.
+        let cut = ["link", "set", "dev", "veth0", "gso_max_segs", "1"];
+        hosts.left.ip(&cut).unwrap();
+        drop_numbered_packets(&hosts.right);
+        let left = rnic_like(&hosts.left, VethPair::LEFT_V4);
+        let right = rnic_like(&hosts.right, VethPair::RIGHT_V4);
+        let options = Options {
+            bytes: BYTES,
+            ..Options::default()
+        };
+        let mut a = Side::new(left.clone(), &options);
+        let mut b = Side::new(right, &options);
+        connect((&mut a, &options), (&mut b, &options));
+        a.put(0, &pattern(5, BYTES));
+        let sge = a.sge(0, BYTES);
+        for _ in 0..4 {
+            a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
+        }
+        assert!(b.get(0, BYTES) == pattern(5, BYTES));
+        let counters = left.counters();
+        assert!(counters.protocol.retransmitted > 0, "{counters:?}");
+        assert_eq!(counters.gso_refused_peers, 1, "{counters:?}");
+    });
+}
