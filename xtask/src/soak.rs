@@ -53,6 +53,9 @@ struct KillArgs {
     /// Run this round alone, to replay it
     #[arg(long)]
     round: Option<u64>,
+    /// How the frames go: shm or roce
+    #[arg(long, default_value = "shm")]
+    provider: String,
     /// The catchment command to test; left out, it is built for release
     #[arg(long)]
     binary: Option<PathBuf>,
@@ -92,19 +95,23 @@ fn listing() -> String {
     lines.collect()
 }
 
-/// The short form that `cargo xtask test` runs, with a new seed.
+/// The short form that `cargo xtask test` runs, with a new seed, over each provider.
 ///
 /// # Errors
 /// When a round found a fault.
 pub(crate) fn kill_rounds(repo: &Repo, rounds: u64, seconds_per_round: f64) -> Result<()> {
-    let args = KillArgs {
-        rounds,
-        seed: None,
-        seconds_per_round,
-        round: None,
-        binary: None,
-    };
-    kill(repo, &args)
+    for provider in ["shm", "roce"] {
+        let args = KillArgs {
+            rounds,
+            seed: None,
+            seconds_per_round,
+            round: None,
+            provider: provider.to_owned(),
+            binary: None,
+        };
+        kill(repo, &args)?;
+    }
+    Ok(())
 }
 
 fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {
@@ -120,11 +127,11 @@ fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {
         None => steps::release_binary(repo)?,
     };
     let seed = args.seed.unwrap_or_else(new_seed);
-    println!("seed {seed}");
+    println!("seed {seed}, provider {}", args.provider);
     let rounds = args.round.map_or(0..args.rounds, |round| round..round + 1);
     let mut sum = Report::default();
     for round in rounds {
-        let report = one_round(&binary, seed, round, args.seconds_per_round)
+        let report = one_round(&binary, seed, round, args)
             .with_context(|| format!("round {round}; replay: {}", replay(seed, round, args)))?;
         sum.add(&report);
     }
@@ -153,16 +160,18 @@ fn replay(seed: u64, round: u64, args: &KillArgs) -> String {
         .as_ref()
         .map(|path| format!(" --binary {}", path.display()));
     format!(
-        "cargo xtask soak kill --seed {seed} --round {round} --seconds-per-round {seconds}{}",
+        "cargo xtask soak kill --provider {} --seed {seed} --round {round} \
+         --seconds-per-round {seconds}{}",
+        args.provider,
         binary.unwrap_or_default()
     )
 }
 
 /// Runs one round in a folder of its own, which stays when the round fails.
-fn one_round(binary: &Path, seed: u64, round: u64, seconds: f64) -> Result<Report> {
-    let plan = Plan::new(seed, round, Duration::from_secs_f64(seconds));
+fn one_round(binary: &Path, seed: u64, round: u64, args: &KillArgs) -> Result<Report> {
+    let plan = Plan::new(seed, round, Duration::from_secs_f64(args.seconds_per_round));
     println!("round {round}: {plan}");
-    let setting = Setting::new(binary, &plan)?;
+    let setting = Setting::new(binary, &args.provider, &plan)?;
     let report = round::run(&setting, &plan)
         .with_context(|| format!("left for a look: {}", setting.folder().display()))?;
     println!("round {round}: {report}");
@@ -181,9 +190,11 @@ mod tests {
             seed: None,
             seconds_per_round: 1.5,
             round: None,
+            provider: "roce".to_owned(),
             binary: None,
         };
-        let expected = "cargo xtask soak kill --seed 7 --round 3 --seconds-per-round 1.5";
+        let expected = "cargo xtask soak kill --provider roce --seed 7 --round 3 \
+                        --seconds-per-round 1.5";
         assert_eq!(replay(7, 3, &args), expected);
         assert!(listing().starts_with("cargo xtask soak kill "));
     }

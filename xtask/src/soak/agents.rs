@@ -25,6 +25,7 @@ const GOODBYE_LIMIT: Duration = Duration::from_secs(15);
 pub(crate) struct Setting {
     binary: PathBuf,
     folder: PathBuf,
+    provider: String,
     address: String,
     devices: usize,
     rate_fps: u32,
@@ -35,13 +36,14 @@ impl Setting {
     ///
     /// # Errors
     /// When no folder can be made or no port is free.
-    pub(crate) fn new(binary: &Path, plan: &Plan) -> Result<Self> {
+    pub(crate) fn new(binary: &Path, provider: &str, plan: &Plan) -> Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("catchment-soak-{}-{number}", std::process::id());
         let setting = Self {
             binary: binary.to_path_buf(),
             folder: std::env::temp_dir().join(name),
+            provider: provider.to_owned(),
             address: free_address()?,
             devices: plan.devices,
             rate_fps: plan.rate_fps,
@@ -94,18 +96,24 @@ impl Setting {
         let mut command = self.catchment();
         command
             .args(["collect", "--json", "--listen", &self.address, "--out"])
-            .arg(self.out());
+            .arg(self.out())
+            .args(self.rules());
         command
     }
 
     fn source(&self) -> Command {
         let mut command = self.catchment();
         command.args(["send", "--json", "--rate", &self.rate_fps.to_string()]);
+        command.args(self.rules());
         for device in self.devices() {
             command.args(["--input", INPUT, "--device", &device]);
         }
         command.arg(&self.address);
         command
+    }
+
+    fn rules(&self) -> [&str; 2] {
+        ["--provider", &self.provider]
     }
 
     fn catchment(&self) -> Command {

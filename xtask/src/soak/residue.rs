@@ -81,7 +81,7 @@ mod tests {
 
     fn setting() -> Setting {
         let plan = Plan::new(0, 0, Duration::from_secs(1));
-        Setting::new(Path::new("catchment"), &plan).unwrap()
+        Setting::new(Path::new("catchment"), "shm", &plan).unwrap()
     }
 
     #[test]
