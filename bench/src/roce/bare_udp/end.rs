@@ -132,9 +132,11 @@ impl End {
                 return Ok(false);
             }
         }
-        for packet in self.ring.packets() {
-            let transport = self.check.check(&packet)?;
-            see(&self.region, Packet::decode(transport)?)?;
+        for train in self.ring.trains() {
+            let mut check = self.check.train(&train);
+            for bytes in train.packets() {
+                see(&self.region, Packet::decode(check.check(bytes)?)?)?;
+            }
         }
         Ok(true)
     }

@@ -60,8 +60,7 @@ impl Engine {
         }
         if count > 0 {
             each(self, index);
-        }
-        if count == PACKETS_PER_TURN {
+            // Only a queue pair that gave none has none: answers to READs fill half of a batch.
             self.make_ready(index);
         }
         self.set_timer(index);
