@@ -10,11 +10,11 @@ use catchment_roce::{OutPacket, Piece, QpState, TransmitBatch};
 use catchment_verbs::QpState as PublicState;
 
 /// Packets that one queue pair may send before the next one may: a few GSO trains.
-pub(super) const PACKETS_PER_TURN: usize = 64;
+pub(super) const PACKETS_PER_TURN: usize = 60;
 /// Timeouts and NAKs before trains are suspected.
 const COMPLAINTS: u64 = 8;
 /// Packets of a turn of the engine, so that acknowledgements are looked at soon again.
-const PACKETS_MAX: usize = 256;
+const PACKETS_MAX: usize = 240;
 
 impl Engine {
     /// Sends what may be sent; whether something was, and whether the socket is full.

@@ -13,6 +13,7 @@ mod address;
 mod batch;
 mod control;
 mod flush;
+mod fold;
 mod gso_probe;
 mod icrc;
 mod name;
