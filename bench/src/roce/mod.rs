@@ -175,7 +175,10 @@ impl Task {
     /// Whether all words of `--only` fit.
     fn is_wanted(self, options: &Options) -> bool {
         let cell = self.cell();
-        let name = format!("{} {} {:?} {:?}", cell.what, cell.op, cell.path_mtu, cell.polling);
+        let name = format!(
+            "{} {} {:?} {:?}",
+            cell.what, cell.op, cell.path_mtu, cell.polling
+        );
         options.only.iter().all(|word| name.contains(word))
             && !(options.no_iperf3 && matches!(self, Task::Iperf3))
     }

@@ -21,6 +21,8 @@ use std::{net::SocketAddr, sync::Arc};
 /// [`NetEnd::extensions`]: selective repeat.
 pub(crate) const EXTENSION_SELECTIVE_REPEAT: u32 = 1;
 const MAX_24_BITS: u32 = 0xff_ffff;
+/// Requests that were posted together are sent by their poster up to this many bytes.
+const SHORT_BYTES: u64 = 4096;
 /// Regions that a queue pair remembers.
 const RECENT: usize = 4;
 
@@ -453,15 +455,17 @@ impl Qp for RoceQp {
     }
 
     fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
+        let mut bytes = 0;
         let mut result = Ok(());
         for (index, wr) in requests.iter().enumerate() {
             if let Err(reason) = self.check_send(wr) {
                 result = Err(PostError { index, reason });
                 break;
             }
+            bytes += wr.payload.bytes();
             self.post_one_send(wr);
         }
-        self.device().posted(self.index);
+        self.device().posted(self.index, bytes <= SHORT_BYTES);
         result
     }
 
@@ -473,7 +477,7 @@ impl Qp for RoceQp {
                 break;
             }
         }
-        self.device().posted(self.index);
+        self.device().posted(self.index, false);
         result
     }
 

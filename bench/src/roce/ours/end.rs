@@ -86,7 +86,6 @@ impl End {
             path_mtu: Some(path_mtu),
             inline_polling: inline,
             spin: job.spin,
-            window_bytes: std::env::var("WIN").map_or(4 << 20, |w| w.parse().unwrap()),
             ..RoceOptions::default()
         });
         let context = provider.open_device(&job.own().to_string())?;

@@ -41,7 +41,6 @@ pub(super) fn post(job: &Job, op: Op, end: &mut End, control: &mut Control) -> R
     let (before, start_ns) = (used(&end.context), sys::monotonic_ns());
     let bytes = flow.run(job.seconds, end)?;
     let (wall_ns, after) = (sys::monotonic_ns() - start_ns, used(&end.context));
-    if std::env::var_os("DBG").is_some() { eprintln!("active {:#?}", end.context.counters()); }
     control.say(&OVER)?;
     Ok(Outcome {
         bytes,
@@ -133,7 +132,6 @@ fn follow(context: &RoceContext, control: &mut Control) -> Result<()> {
     if control.hear::<bool>()? != OVER {
         bail!("the other side began twice");
     }
-    if std::env::var_os("DBG").is_some() { eprintln!("passive {:#?}", context.counters()); eprintln!("{}", std::fs::read_to_string("/proc/thread-self/net/snmp6").unwrap_or_default().lines().filter(|l| l.contains("Errors")||l.contains("Discards")).collect::<Vec<_>>().join("; ")); }
     control.say(&used(context).since(before))
 }
 
