@@ -7,6 +7,7 @@
 mod bench;
 mod crc;
 mod docs;
+mod lab;
 mod links;
 mod metadata;
 mod prerequisites;
@@ -40,6 +41,8 @@ enum Recipe {
     Tidy(tidy::Args),
     /// Build the API documentation without warnings and check the links of every page
     Docs,
+    /// Other people's stacks and hardware, in virtual machines
+    Lab(lab::Args),
     /// Long runs that hunt for rare faults, with the seed that replays them
     Soak(soak::Args),
 }
@@ -65,6 +68,7 @@ fn perform(recipe: Recipe) -> anyhow::Result<()> {
         Recipe::Bench(args) => bench::run(&repo, &args),
         Recipe::Tidy(args) => tidy::run(&repo, &args),
         Recipe::Docs => docs::run(&repo),
+        Recipe::Lab(args) => lab::run(&repo, &args),
         Recipe::Soak(args) => soak::run(&repo, &args),
     }
 }
@@ -102,7 +106,7 @@ mod tests {
             .lines()
             .map(|line| line.split_whitespace().nth(2).unwrap())
             .collect();
-        assert_eq!(names, ["test", "bench", "tidy", "docs", "soak"]);
+        assert_eq!(names, ["test", "bench", "tidy", "docs", "lab", "soak"]);
         assert!(
             text.lines().all(|line| line.split_whitespace().count() > 4),
             "{text}"

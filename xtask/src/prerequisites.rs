@@ -62,6 +62,26 @@ pub(crate) fn provide(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Makes sure that these files are there, each with the Debian package that has it.
+///
+/// # Errors
+/// When one is missing and cannot be installed: the message is the command to type.
+pub(crate) fn provide_packages(files: &[(&str, &str)]) -> Result<()> {
+    let absent = || files.iter().filter(|(file, _)| !Path::new(file).exists());
+    let packages: Vec<_> = absent().map(|(_, package)| *package).collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    println!("missing: {}", packages.join(", "));
+    install(&packages)?;
+    let still: Vec<_> = absent().map(|(file, _)| *file).collect();
+    ensure!(
+        still.is_empty(),
+        "{still:?} not found, although installed: the recipe knows Debian 12 on x86-64"
+    );
+    Ok(())
+}
+
 fn missing() -> Vec<&'static Program> {
     PROGRAMS
         .iter()

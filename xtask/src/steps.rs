@@ -6,7 +6,7 @@
 
 use crate::repo::Repo;
 use crate::run::{self, Show, Tally};
-use crate::{docs, metadata, prerequisites, soak, tidy};
+use crate::{docs, lab, metadata, prerequisites, soak, tidy};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -95,6 +95,12 @@ pub(crate) const STEPS: &[Step] = &[
         about: "a few rounds of kill -9",
         quick: false,
         run: short_soak,
+    },
+    Step {
+        name: "lab",
+        about: "the RoCE stack against the kernel's, in a virtual machine",
+        quick: false,
+        run: rxe_lab,
     },
     Step {
         name: "sim",
@@ -219,6 +225,12 @@ fn release(repo: &Repo) -> Result<Tally> {
 fn short_soak(repo: &Repo) -> Result<Tally> {
     soak::kill_rounds(repo, SOAK_ROUNDS, SOAK_SECONDS_PER_ROUND)?;
     Ok(NO_CASES)
+}
+
+fn rxe_lab(repo: &Repo) -> Result<Tally> {
+    let tally = lab::rxe(repo)?.tally;
+    ensure!(tally.passed > 0, "not one case ran");
+    Ok(tally)
 }
 
 fn simulate(repo: &Repo) -> Result<Tally> {

@@ -6,6 +6,7 @@ pub mod format;
 mod frame;
 pub mod input;
 pub mod observe;
+pub mod roce;
 pub mod session;
 pub mod sink;
 pub mod source;

@@ -171,9 +171,9 @@ fn connects_that_contradict_the_welcome_are_refused_with_a_reason() {
             "no_path",
         ),
         (
-            "nobody's address",
+            "another address than the Hello's",
             |c| c.endpoint.gid.0[3] ^= 0xff,
-            "no_path",
+            "bad_message",
         ),
     ];
     for (case, change, wanted) in cases {
@@ -195,6 +195,20 @@ fn connects_that_contradict_the_welcome_are_refused_with_a_reason() {
         drop(bad);
         world.settle(case);
     }
+    let mut bad = Bad::new(&world);
+    let mut hello = bad.hello(&["bad"], 8);
+    hello.providers[0].gid.0[3] ^= 0xff;
+    let nobody = hello.providers[0].gid;
+    let welcome = bad.introduce(hello).unwrap();
+    let mut connect = bad.connect(&welcome, 0);
+    connect.endpoint.gid = nobody;
+    bad.send(&Message::Connect(connect));
+    match bad.recv() {
+        Some(Message::Refused(refusal)) => assert_eq!(refusal.code.as_str(), "no_path"),
+        other => panic!("nobody's address: {other:?}"),
+    }
+    drop(bad);
+    world.settle("nobody's address");
     // Where the collector has frames up to 2, nothing below may begin again.
     let ringed = Bad::new(&world).ringed("again", 8, 0);
     for (slot, number) in [(0, 0), (1, 1), (2, 2)] {

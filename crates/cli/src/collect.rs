@@ -69,7 +69,8 @@ fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
         .insecure(args.security.insecure)
         .lease(args.lease)
         .ring_bytes_max(args.ring_bytes)
-        .path_rules(args.providers.rules());
+        .path_rules(args.providers.rules())
+        .roce(args.providers.roce());
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }

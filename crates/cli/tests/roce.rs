@@ -141,6 +141,24 @@ fn the_demo_runs_over_roce() {
     assert_eq!(summary["frames_lost"], 0, "{summary:#}");
 }
 
+#[test]
+fn injected_faults_cost_no_frame() {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut command = catchment();
+    let faults = "drop=0.02,reorder=0.02,dup=0.02,corrupt=0.01,seed=3";
+    command.args(["demo", "--json", "--seconds", "2", "--devices", "4"]);
+    command.args(["--provider", "roce", "--fault", faults]);
+    let finished = common::finish(command.env("TMPDIR", tmp.path())).expect(0);
+    let summary = finished.last_json();
+    assert_eq!(
+        summary["frames_verified"], summary["frames_sent"],
+        "{summary:#}"
+    );
+    assert_eq!(summary["frames_lost"], 0, "{summary:#}");
+    let wrong = run(["demo", "--provider", "roce", "--fault", "drop=2"]);
+    refused(&wrong.expect(2), "a share is a number from 0 to 1");
+}
+
 fn refused(finished: &Finished, words: &str) {
     assert!(finished.stderr.contains(words), "{finished:#?}");
 }

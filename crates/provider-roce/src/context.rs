@@ -25,6 +25,8 @@ use std::{
 const MAX_INLINE_BYTES: u32 = 256;
 /// A window smaller than this is not worth the trouble, whatever the buffer.
 const LEAST_WINDOW_BYTES: u64 = 64 << 10;
+/// A peer whose engine does not run for a time slice of the scheduler is no loss.
+const RTO_MIN: Duration = Duration::from_millis(4);
 /// Bytes of a packet's Ethernet, IP and UDP headers and frame check.
 const FRAME_BYTES: u32 = 14 + 8 + 4;
 
@@ -270,6 +272,7 @@ impl RocePd {
             max_sge: init.max_sge.max(1) as usize,
             max_inline_bytes: init.max_inline_bytes as usize,
             window_bytes: window_bytes(device),
+            rto_min: RTO_MIN,
             pacing: roce::PacingConfig {
                 overhead_bytes: FRAME_BYTES + ip_bytes,
                 ..config.pacing

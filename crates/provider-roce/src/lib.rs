@@ -39,7 +39,8 @@ pub use counters::DeviceCounters;
 pub use fault::{FaultCounters, FaultParseError, Faults};
 pub use options::RoceOptions;
 
-use catchment_roce::wire::PathMtu;
+pub use catchment_roce::wire::PathMtu;
+
 use catchment_verbs::{Context, DeviceInfo, Provider, VerbsError};
 use io::LocalAddress;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ fn requests_to_a_peer_that_vanished_fail_in_time() {
     let provider = RoceProvider::new(common::any_port());
     let options = Options::default();
     let mut random = Random(3);
-    for round in 0..40 {
+    for round in 0..15 {
         let ours = provider.open_device("127.0.0.1").unwrap();
         let theirs = provider.open_device("127.0.0.1").unwrap();
         let mut a = Side::new(ours.clone(), &options);

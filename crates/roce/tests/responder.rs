@@ -115,6 +115,23 @@ fn a_duplicate_is_acknowledged_with_the_newest_psn_and_not_executed() {
     }
 }
 
+/// Linux's rdma_rxe takes an ACK with the PSN of a READ whose answer was lost for that answer, and
+/// completes it without data.
+#[test]
+fn a_duplicate_write_acknowledges_no_later_read_whose_answer_may_be_lost() {
+    for recovery in BOTH {
+        let mut node = responder(recovery);
+        give(&mut node, &write(Opcode::RcWriteOnly, 500, 0, 4), b"data");
+        give(&mut node, &write(Opcode::RcReadRequest, 501, 0, 4), &[]);
+        give(&mut node, &write(Opcode::RcWriteOnly, 502, 8, 4), b"more");
+        assert_eq!(answers(&mut node).len(), 3);
+        give(&mut node, &write(Opcode::RcWriteOnly, 500, 0, 4), b"data");
+        assert_eq!(says(&mut node), [(500, Syndrome::ACK, 3)]);
+        give(&mut node, &write(Opcode::RcWriteOnly, 502, 8, 4), b"more");
+        assert_eq!(says(&mut node), [(502, Syndrome::ACK, 3)]);
+    }
+}
+
 #[test]
 fn a_duplicate_atomic_gets_the_saved_result() {
     for recovery in BOTH {

@@ -61,6 +61,11 @@ const GRAPH: &[Allowed] = &[
         dev: &[],
     },
     Allowed {
+        package: "catchment-lab",
+        normal: &[ROCE],
+        dev: &[],
+    },
+    Allowed {
         package: "catchment-sim",
         normal: &[ROCE],
         dev: &[],

@@ -168,22 +168,26 @@ impl Engine {
         }
     }
 
-    /// The way to a source whose control connection ends here at `local`, and the device for it.
+    /// The way to a source whose control connection ends here at `local` and comes from `seen`, and
+    /// the device for it.
     pub(super) fn choose_path(
         &self,
         hello: &Hello,
         local: Option<IpAddr>,
+        seen: Option<IpAddr>,
     ) -> Result<(PathChoice, Arc<dyn Context>), Refusal> {
         let offers = self.providers.for_collector(local, &hello.providers);
         let collector = PathSide {
             host: &self.host,
             providers: &offers.list(),
             missing: &offers.missing,
+            seen: None,
         };
         let source = PathSide {
             host: &hello.host,
             providers: &hello.providers,
             missing: &[],
+            seen,
         };
         let choice = choose(collector, source, self.providers.rules());
         let choice = choice.map_err(|error| error.refusal())?;

@@ -234,8 +234,8 @@ impl Session {
     }
 
     async fn on_hello(&mut self, hello: Hello) -> Result<(), Refusal> {
-        let local = self.connection.local_ip();
-        let (choice, context) = self.engine.choose_path(&hello, local)?;
+        let (local, seen) = (self.connection.local_ip(), self.connection.peer().ip());
+        let (choice, context) = self.engine.choose_path(&hello, local, seen)?;
         self.engine.claim(&self.registration, &hello).await?;
         let devices = self.engine.open_devices(&hello).await?;
         let epoch = self.engine.new_epoch()?;

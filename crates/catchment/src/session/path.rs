@@ -37,6 +37,9 @@ pub struct PathSide<'a> {
     pub providers: &'a [ProviderOffer],
     /// Why it does not have what it could have. Of a source this is not known: empty.
     pub missing: &'a [WhyNot],
+    /// Where its control connection comes from, as the other side sees it. `None` over a unix
+    /// socket, and for the side that chooses.
+    pub seen: Option<IpAddr>,
 }
 
 /// The provider for a session.
@@ -229,7 +232,7 @@ fn against(
     };
     match name {
         "shm" => against_shm(collector.host, source.host),
-        "roce" => against_roce((collector.host, ours.ip()), (source.host, theirs.ip())),
+        "roce" => against_roce((collector.host, ours.ip()), (source, theirs.ip())),
         _ => None,
     }
 }
@@ -274,15 +277,28 @@ fn against_shm(collector: &Host, source: &Host) -> Option<Against> {
     None
 }
 
-/// RoCEv2 needs addresses of one family that reach each other.
+/// RoCEv2 needs addresses of one family that reach each other, and that nobody translates.
 fn against_roce(
     (collector_host, collector): (&Host, IpAddr),
-    (source_host, source): (&Host, IpAddr),
+    (side, source): (PathSide<'_>, IpAddr),
 ) -> Option<Against> {
+    let source_host = side.host;
     if collector.is_ipv4() != source.is_ipv4() {
         return Against::new(
             format!("the source has address {source}, the collector {collector}: two families"),
             "connect to an address of the collector of the family that the source has",
+        );
+    }
+    if let Some(seen) = side.seen
+        && seen != source
+        && !(seen.is_loopback() && source.is_loopback())
+    {
+        return Against::new(
+            format!(
+                "the source has address {source} and comes from {seen}: \
+                 an address translation (NAT) lies between, and RoCEv2 does not pass it"
+            ),
+            "give the source an address of the network (for a container: --network host)",
         );
     }
     let here =
@@ -358,11 +374,13 @@ mod tests {
             host: &host(),
             providers: &ours,
             missing: &[],
+            seen: None,
         };
         let source = PathSide {
             host: source,
             providers: &theirs,
             missing: &[],
+            seen: None,
         };
         choose(collector, source, rules)
     }
@@ -454,7 +472,16 @@ mod tests {
     }
 
     fn decide_at(
+        source: (&Host, &str),
+        collector_ip: Option<&str>,
+        rules: &PathRules,
+    ) -> Result<PathChoice, PathError> {
+        decide_seen(source, None, collector_ip, rules)
+    }
+
+    fn decide_seen(
         (source, source_ip): (&Host, &str),
+        seen: Option<&str>,
         collector_ip: Option<&str>,
         rules: &PathRules,
     ) -> Result<PathChoice, PathError> {
@@ -473,11 +500,13 @@ mod tests {
             host: &host(),
             providers: &ours,
             missing: &missing,
+            seen: None,
         };
         let source = PathSide {
             host: source,
             providers: &theirs,
             missing: &[],
+            seen: seen.map(|ip| ip.parse().unwrap()),
         };
         choose(collector, source, rules)
     }
@@ -522,6 +551,23 @@ mod tests {
             "{}",
             required.reason
         );
+    }
+
+    #[test]
+    fn an_address_that_is_translated_on_the_way_is_named() {
+        let (source, rules) = (elsewhere(), PathRules::default());
+        let decide = |seen| decide_seen((&source, "172.17.0.2"), seen, Some("10.0.0.1"), &rules);
+        let error = decide(Some("10.0.0.5")).unwrap_err().to_string();
+        let words = "roce: the source has address 172.17.0.2 and comes from 10.0.0.5";
+        assert!(error.contains(words), "{error}");
+        assert_eq!(decide(Some("172.17.0.2")).unwrap().provider, "roce");
+        let here = decide_seen(
+            (&host(), "127.0.0.1"),
+            Some("::1"),
+            Some("127.0.0.1"),
+            &rules,
+        );
+        assert!(here.is_ok(), "two loopback addresses: {here:?}");
     }
 
     #[test]

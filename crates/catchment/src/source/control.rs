@@ -429,7 +429,7 @@ impl Session<'_> {
             self.control.in_place,
         );
         let link = match connected {
-            Ok(link) => Arc::new(link),
+            Ok(link) => link,
             Err(error) => return Err(self.unreachable(&error)),
         };
         tracing::info!(collector = %self.control.address, provider = %welcome.provider,

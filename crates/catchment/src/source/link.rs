@@ -1,12 +1,15 @@
 //! The connection to a collector that filling threads use: a sender, and how to wait for it.
-use super::gate::Gate;
+use super::{
+    driver::{self, Completions},
+    gate::Gate,
+};
 use catchment_transfer::{
     CopyMemory, QueueLimits, RemoteRing, ReserveError, Sender, SenderError, SenderOptions,
     WriteBlock,
 };
 use catchment_verbs::{
-    Access, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
-    VerbsError, Watch,
+    Access, CompletionChannel, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition,
+    RtrAttr, RtsAttr, VerbsError, Watch,
 };
 use std::{
     sync::{
@@ -34,6 +37,8 @@ pub(super) struct Prepared {
     cq: Arc<dyn Cq>,
     qp: Box<dyn Qp>,
     direct: bool,
+    /// Where completions are told of, if requests take time.
+    channel: Option<Arc<dyn CompletionChannel>>,
 }
 
 /// Why there is no link.
@@ -45,13 +50,17 @@ pub(super) enum LinkError {
     Modify(#[from] ModifyError),
     #[error(transparent)]
     Sender(#[from] SenderError),
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
 }
 
 impl Prepared {
     /// Makes a queue pair in state INIT.
     pub(super) fn new(context: &Arc<dyn Context>) -> Result<Prepared, LinkError> {
         let pd = context.alloc_pd()?;
-        let cq = context.create_cq(COMPLETIONS, None)?;
+        let direct = context.caps().direct;
+        let channel = (!direct).then(|| context.create_channel()).transpose()?;
+        let cq = context.create_cq(COMPLETIONS, channel.clone())?;
         let mut qp = pd.create_qp(QpInit {
             send_cq: cq.clone(),
             recv_cq: cq.clone(),
@@ -68,7 +77,8 @@ impl Prepared {
             pd,
             cq,
             qp,
-            direct: context.caps().direct,
+            direct,
+            channel,
         })
     }
 
@@ -84,7 +94,7 @@ impl Prepared {
         epoch: u64,
         streams: u32,
         in_place: bool,
-    ) -> Result<Link, LinkError> {
+    ) -> Result<Arc<Link>, LinkError> {
         self.qp
             .modify(QpTransition::ToRtr(RtrAttr::new(collector)))?;
         self.qp.modify(QpTransition::ToRts(RtsAttr::default()))?;
@@ -94,12 +104,16 @@ impl Prepared {
             quota,
             ..SenderOptions::default()
         };
+        let completions = self.channel.take().map(|channel| Completions {
+            cq: self.cq.clone(),
+            channel,
+        });
         let sender = if in_place && self.direct {
             Sender::in_place(self.qp, self.cq, ring, epoch, options)?
         } else {
             self.copying(ring, epoch, options)?
         };
-        Ok(Link {
+        let link = Arc::new(Link {
             watch: sender.free_watch(),
             payload_bytes_max: sender.layout().max_payload_bytes() as usize,
             sender,
@@ -108,7 +122,11 @@ impl Prepared {
             on_watch: Mutex::new(false),
             woken: Condvar::new(),
             nap_us: AtomicU32::new(NAP_US_LEAST),
-        })
+        });
+        if let Some(completions) = completions {
+            driver::start(&link, completions).map_err(LinkError::Thread)?;
+        }
+        Ok(link)
     }
 
     fn copying(

@@ -6,6 +6,7 @@ mod backlog;
 mod builder;
 mod control;
 mod device;
+mod driver;
 mod fill;
 mod gate;
 mod link;

@@ -367,6 +367,11 @@ impl Bad {
 
     pub(crate) fn welcome(&mut self, names: &[&str], blocks: u32) -> Result<Welcome, Refusal> {
         let hello = self.hello(names, blocks);
+        self.introduce(hello)
+    }
+
+    /// What the collector answers to this Hello.
+    pub(crate) fn introduce(&mut self, hello: Hello) -> Result<Welcome, Refusal> {
         self.send(&Message::Hello(hello));
         match self.recv() {
             Some(Message::Welcome(welcome)) => {

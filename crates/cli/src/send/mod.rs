@@ -120,7 +120,8 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> SourceBuilder {
         .checksum(!args.no_checksum)
         .in_place(!args.no_in_place)
         .insecure(args.security.insecure)
-        .path_rules(args.providers.rules());
+        .path_rules(args.providers.rules())
+        .roce(args.providers.roce());
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }

@@ -4,7 +4,7 @@ use super::reply::ReadJob;
 use super::{Answer, Executed, Responder};
 use crate::Psn;
 use crate::qp::Env;
-use crate::wire::{Headers, Operation, Reth};
+use crate::wire::{Headers, Operation, Reth, Syndrome};
 
 impl Responder {
     pub(super) fn on_duplicate(&mut self, headers: &Headers, env: &mut Env<'_>) {
@@ -23,7 +23,19 @@ impl Responder {
             | Operation::Acknowledge
             | Operation::AtomicAcknowledge
             | Operation::Cnp
-            | Operation::Sack => self.ack_due = true,
+            | Operation::Sack => self.acknowledge_again(psn),
+        }
+    }
+
+    /// Acknowledges what was executed, but no READ or atomic that came after the duplicate: its own
+    /// answer may be lost, and Linux's rdma_rxe takes an ACK with its PSN for it, without data.
+    fn acknowledge_again(&mut self, psn: Psn) {
+        let mut answers = self.results.iter().map(|executed| executed.first);
+        let is_later =
+            |first: &Psn| first.distance_from(psn) > 0 && self.expected.distance_from(*first) > 0;
+        match answers.find(is_later) {
+            Some(first) => self.reply(Syndrome::ACK, first.sub(1)),
+            None => self.ack_due = true,
         }
     }
 

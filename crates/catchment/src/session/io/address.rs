@@ -1,7 +1,7 @@
 //! Where a collector listens, and who is at the other end.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -91,6 +91,16 @@ pub enum Peer {
         /// Its user id.
         uid: u32,
     },
+}
+
+impl Peer {
+    /// Its address; none over a unix socket. IPv4 in an IPv6 socket is IPv4.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Peer::Tcp(addr) => Some(addr.ip().to_canonical()),
+            Peer::Unix { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for Peer {

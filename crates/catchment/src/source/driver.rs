@@ -1,0 +1,45 @@
+//! Keeps a queue pair going whose requests take time.
+//!
+//! A block that found the send queue full is posted when earlier requests complete. Filling threads
+//! see completions when they claim and commit; when they pause, this thread does. Where requests are
+//! done inside of the post (shm) there is nothing to wait for and no such thread.
+use super::link::Link;
+use catchment_verbs::{CompletionChannel, Cq};
+use std::{
+    io,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+/// How long the thread takes at most to notice that its link is gone.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// Where completions can be waited for.
+pub(super) struct Completions {
+    pub(super) cq: Arc<dyn Cq>,
+    pub(super) channel: Arc<dyn CompletionChannel>,
+}
+
+/// Starts the thread. It ends with the link.
+pub(super) fn start(link: &Arc<Link>, completions: Completions) -> io::Result<()> {
+    let link = Arc::downgrade(link);
+    std::thread::Builder::new()
+        .name("catchment-link".to_owned())
+        .spawn(move || drive(&link, &completions))?;
+    Ok(())
+}
+
+fn drive(link: &Weak<Link>, completions: &Completions) {
+    while let Some(link) = link.upgrade() {
+        // First the bell, then the look: what completes in between rings.
+        completions.cq.req_notify(false);
+        if link.is_closed() || link.sender().progress().is_err() {
+            return;
+        }
+        drop(link);
+        if let Err(error) = completions.channel.wait(LOOK_AGAIN) {
+            tracing::warn!(%error, "cannot wait for completions");
+            return;
+        }
+    }
+}

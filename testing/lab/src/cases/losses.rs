@@ -1,0 +1,283 @@
+//! Lost, doubled and overtaken packets between our queue pair and the kernel's.
+
+use super::Collector;
+use super::ours::Operation::{self, Read, Send as SendMessage, SendImm, Write, WriteImm};
+use super::ours::{answer, ask};
+use crate::agent::{Lost, Opcode as Work, Send, Status};
+use crate::loss::{Chosen, Direction, Impairment};
+use crate::peer::pair::{Ours, Pair};
+use crate::peer::rig::{OUR_ADDR, OUR_RKEY, pattern, same_bytes};
+use anyhow::{Result, ensure};
+use catchment_roce::{Queue, SendOp};
+
+/// Packets of the message that suffers chosen losses.
+const PACKETS: u32 = 5;
+
+const MESSAGE_BYTES: usize = 4 * 1024 + 100;
+
+/// Bytes of a message under random losses: about 300 packets.
+const RANDOM_BYTES: usize = 300_000;
+
+/// A packet of a message.
+#[derive(Clone, Copy)]
+struct Place {
+    name: &'static str,
+    /// Whether it comes from the requester.
+    request: bool,
+    /// Its PSN, counted from the first of the message.
+    at: u32,
+    times: u32,
+}
+
+const LAST: u32 = PACKETS - 1;
+
+/// What can be lost of a WRITE or SEND.
+const OF_WRITE: &[Place] = &[
+    place("first packet lost", true, 0, 1),
+    place("middle packet lost", true, 2, 1),
+    place("last packet lost", true, LAST, 1),
+    place("middle packet lost twice", true, 2, 2),
+    place("last packet lost twice", true, LAST, 2),
+    place("ACK lost", false, LAST, 1),
+    place("ACK lost twice", false, LAST, 2),
+];
+
+/// What can be lost of a READ.
+const OF_READ: &[Place] = &[
+    place("request lost", true, 0, 1),
+    place("first response lost", false, 0, 1),
+    place("middle response lost", false, 2, 1),
+    place("last response lost", false, LAST, 1),
+    place("middle response lost twice", false, 2, 2),
+];
+
+/// What can be lost of an atomic operation.
+const OF_ATOMIC: &[Place] = &[
+    place("request lost", true, 0, 1),
+    place("response lost", false, 0, 1),
+    place("response lost twice", false, 0, 2),
+];
+
+/// Ways in which chance impairs both directions: a name, netem's words, the operations to try.
+const RANDOM: &[(&str, &str, &[Operation])] = &[
+    (
+        "5 % lost both ways",
+        "loss 5%",
+        &[Write, WriteImm, SendMessage, SendImm, Read],
+    ),
+    (
+        "20 % doubled both ways",
+        "duplicate 20%",
+        &[Write, SendMessage, Read],
+    ),
+    (
+        "10 % overtake others both ways",
+        "delay 2ms reorder 10%",
+        &[Write, SendMessage, Read],
+    ),
+];
+
+const fn place(name: &'static str, request: bool, at: u32, times: u32) -> Place {
+    Place {
+        name,
+        request,
+        at,
+        times,
+    }
+}
+
+/// Which side asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Ours,
+    Guest,
+}
+
+impl Asks {
+    fn group(self) -> &'static str {
+        match self {
+            Self::Ours => "ours asks",
+            Self::Guest => "ours answers",
+        }
+    }
+
+    fn run(self) -> fn(&mut Pair<'_>, Operation, usize) -> Result<()> {
+        match self {
+            Self::Ours => ask,
+            Self::Guest => answer,
+        }
+    }
+}
+
+/// Adds the cases.
+pub fn add(cases: &mut Collector<'_>) {
+    let name = "ours answers/WRITE and READ, both answers lost";
+    cases.pair(name, Ours::DEFAULT, answers_lost);
+    for asks in [Asks::Ours, Asks::Guest] {
+        let group = asks.group();
+        for (operation, places) in [
+            (WriteImm, OF_WRITE),
+            (SendMessage, OF_WRITE),
+            (Read, OF_READ),
+        ] {
+            for place in places {
+                let name = format!("{group}/{operation:?}, {}", place.name);
+                cases.pair(&name, Ours::DEFAULT, move |pair| {
+                    chosen(pair, asks, place, |pair| {
+                        asks.run()(pair, operation, MESSAGE_BYTES)
+                    })
+                });
+            }
+        }
+        for place in OF_ATOMIC {
+            let name = format!("{group}/atomics, {}", place.name);
+            cases.pair(&name, Ours::DEFAULT, move |pair| {
+                chosen(pair, asks, place, |pair| count_up(pair, asks))
+            });
+        }
+        for (name, words, operations) in RANDOM {
+            for &operation in *operations {
+                let name = format!("{group}/{operation:?}, {name}");
+                cases.pair(&name, Ours::DEFAULT, move |pair| {
+                    random(pair, words, |pair| {
+                        asks.run()(pair, operation, RANDOM_BYTES)
+                    })
+                });
+            }
+        }
+    }
+}
+
+/// The answers to a WRITE and to the READ behind it are lost. The WRITE comes again first: the
+/// answer to it must not stand for that to the READ, which this kernel would take without data.
+fn answers_lost(pair: &mut Pair<'_>) -> Result<()> {
+    let (_, psn) = pair.first_psns();
+    let lost = |psn| Chosen {
+        direction: Direction::ToGuest,
+        psn,
+        times: 1,
+    };
+    let impairment = Impairment {
+        chosen: vec![lost(psn), lost(psn + 1)],
+        ..Impairment::default()
+    };
+    let data = pattern(9, 64);
+    let dropped = impairment.during(pair, |pair| {
+        pair.fill_ours(4096, &data);
+        let write = pair.guest_work(Work::Write, 64);
+        let read = Send {
+            offset: 4096,
+            remote_addr: OUR_ADDR + 4096,
+            ..pair.guest_work(Work::Read, data.len())
+        };
+        pair.post_guest(&[write, read])?;
+        pair.expect_guest(Status::Success)?;
+        pair.expect_guest(Status::Success).map(drop)
+    })?;
+    ensure!(dropped.chosen > 0, "nothing was lost");
+    let seen = pair
+        .agent
+        .read_memory(pair.guest.memory.mr, 4096, data.len())?;
+    same_bytes(&seen, &data)
+}
+
+impl Impairment {
+    /// Does `run` while the switch impairs packets, and says what it dropped.
+    ///
+    /// # Errors
+    /// Those of `run`, or when the guest refuses.
+    pub fn during(
+        &self,
+        pair: &mut Pair<'_>,
+        run: impl Fn(&mut Pair<'_>) -> Result<()>,
+    ) -> Result<Lost> {
+        self.begin(pair.agent)?;
+        let outcome = run(pair);
+        let lost = pair.agent.lost();
+        // The next case needs a sound network, whatever happened to this one.
+        Impairment::default().begin(pair.agent)?;
+        outcome?;
+        lost
+    }
+}
+
+/// The chosen packet is lost, everything arrives all the same, and so does what comes after it.
+fn chosen(
+    pair: &mut Pair<'_>,
+    asks: Asks,
+    place: &Place,
+    run: impl Fn(&mut Pair<'_>) -> Result<()>,
+) -> Result<()> {
+    let (ours, guest) = pair.first_psns();
+    let (first, direction) = match (asks, place.request) {
+        (Asks::Ours, true) => (ours, Direction::ToGuest),
+        (Asks::Ours, false) => (ours, Direction::FromGuest),
+        (Asks::Guest, true) => (guest, Direction::FromGuest),
+        (Asks::Guest, false) => (guest, Direction::ToGuest),
+    };
+    let packet = Chosen {
+        direction,
+        psn: first + place.at,
+        times: place.times,
+    };
+    let impairment = Impairment {
+        chosen: vec![packet],
+        ..Impairment::default()
+    };
+    let lost = impairment.during(pair, &run)?;
+    ensure!(
+        lost.chosen == u64::from(place.times),
+        "{} packets were lost instead of {}",
+        lost.chosen,
+        place.times
+    );
+    run(pair)
+}
+
+fn random(
+    pair: &mut Pair<'_>,
+    words: &'static str,
+    run: impl Fn(&mut Pair<'_>) -> Result<()>,
+) -> Result<()> {
+    let impairment = Impairment {
+        to_guest: words,
+        from_guest: words,
+        ..Impairment::default()
+    };
+    let lost = impairment.during(pair, run)?;
+    ensure!(
+        !words.starts_with("loss") || lost.to_guest + lost.from_guest > 0,
+        "nothing was lost: {lost:?}"
+    );
+    Ok(())
+}
+
+/// Adds 1 to the value at the start of the other side's memory, exactly once.
+fn count_up(pair: &mut Pair<'_>, asks: Asks) -> Result<()> {
+    const BEFORE: u64 = 41;
+    let before = BEFORE.to_ne_bytes();
+    let after = (BEFORE + 1).to_ne_bytes();
+    match asks {
+        Asks::Ours => {
+            pair.fill_guest(0, &before)?;
+            let remote = pair.guest_place(0);
+            pair.post_ours(SendOp::FetchAdd { remote, add: 1 }, 64, 8)?;
+            pair.expect_ours(Queue::Send)?;
+            pair.expect_our_memory(64, &before)?;
+            pair.expect_guest_memory(0, &after)
+        }
+        Asks::Guest => {
+            pair.fill_ours(0, &before);
+            let request = Send {
+                remote_addr: OUR_ADDR,
+                rkey: OUR_RKEY,
+                first: 1,
+                ..pair.guest_work(Work::FetchAdd, 8)
+            };
+            pair.post_guest(&[request])?;
+            pair.expect_guest(Status::Success)?;
+            pair.expect_guest_memory(0, &before)?;
+            pair.expect_our_memory(0, &after)
+        }
+    }
+}

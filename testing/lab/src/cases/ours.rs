@@ -1,0 +1,277 @@
+//! All operations between our queue pair and the kernel's, both ways, for every path MTU.
+
+use super::Collector;
+use crate::agent::{Kind, Opcode as Work, Send, Status, Transport};
+use crate::peer::pair::{Ours, Pair};
+use crate::peer::rig::{OUR_ADDR, OUR_RKEY, Options, pattern};
+use anyhow::{Result, ensure};
+use catchment_roce::{Queue, SendOp, WcOpcode, WriteLayout};
+
+/// Path MTUs that are tried.
+const PATH_MTUS: [u32; 3] = [256, 1024, 4096];
+
+/// The longest message.
+const LONGEST: usize = 1 << 20;
+
+/// Immediate data whose bytes all differ.
+const IMMEDIATE: u32 = 0x0a0b_0c0d;
+
+/// Operations that have a length, for either side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// RDMA WRITE.
+    Write,
+    /// RDMA WRITE with immediate data.
+    WriteImm,
+    /// SEND.
+    Send,
+    /// SEND with immediate data.
+    SendImm,
+    /// RDMA READ.
+    Read,
+}
+
+use Operation::{Read, Send as SendMessage, SendImm, Write, WriteImm};
+
+const OPERATIONS: [Operation; 5] = [Write, WriteImm, SendMessage, SendImm, Read];
+
+/// Adds the cases.
+pub fn add(cases: &mut Collector<'_>) {
+    for path_mtu in PATH_MTUS {
+        for operation in OPERATIONS {
+            let name = format!("ours asks/{operation:?}, MTU {path_mtu}");
+            let ours = with_mtu(path_mtu);
+            cases.pair(&name, ours, move |pair| every_length(pair, operation, ask));
+            let name = format!("ours answers/{operation:?}, MTU {path_mtu}");
+            cases.pair(&name, ours, move |pair| {
+                every_length(pair, operation, answer)
+            });
+        }
+        let classic = Ours {
+            layout: WriteLayout::Classic,
+            ..with_mtu(path_mtu)
+        };
+        for operation in [Write, WriteImm] {
+            let name = format!("ours asks/{operation:?} in FIRST, MIDDLE, LAST, MTU {path_mtu}");
+            cases.pair(&name, classic, move |pair| {
+                every_length(pair, operation, ask)
+            });
+        }
+    }
+    cases.pair("ours asks/atomics", Ours::DEFAULT, ask_atomics);
+    cases.pair("ours answers/atomics", Ours::DEFAULT, answer_atomics);
+    for operation in OPERATIONS {
+        let name = format!("ours asks/{operation:?}, PSN wraps");
+        cases.pair(&name, WRAPPING, move |pair| ask(pair, operation, 9000));
+        let name = format!("ours answers/{operation:?}, PSN wraps");
+        cases.pair(&name, WRAPPING, move |pair| answer(pair, operation, 9000));
+    }
+    for operation in [Write, WriteImm, SendMessage] {
+        let name = format!("ours asks/{operation:?} over UC");
+        cases.pair(&name, UNRELIABLE, move |pair| ask(pair, operation, 5000));
+        let name = format!("ours answers/{operation:?} over UC");
+        cases.pair(&name, UNRELIABLE, move |pair| answer(pair, operation, 5000));
+    }
+}
+
+fn with_mtu(path_mtu: u32) -> Ours {
+    let both = Options {
+        path_mtu,
+        ..Ours::DEFAULT.both
+    };
+    Ours {
+        both,
+        ..Ours::DEFAULT
+    }
+}
+
+/// Both counters wrap within 9000 bytes at path MTU 1024.
+const WRAPPING: Ours = Ours {
+    both: Options {
+        psn: 0x00ff_fffc,
+        guest_psn: 0x00ff_fffb,
+        ..Ours::DEFAULT.both
+    },
+    ..Ours::DEFAULT
+};
+
+const UNRELIABLE: Ours = Ours {
+    both: Options {
+        transport: Transport::Uc,
+        ..Ours::DEFAULT.both
+    },
+    layout: WriteLayout::Classic,
+    ..Ours::DEFAULT
+};
+
+fn every_length(
+    pair: &mut Pair<'_>,
+    operation: Operation,
+    run: fn(&mut Pair<'_>, Operation, usize) -> Result<()>,
+) -> Result<()> {
+    let mtu = pair.path_mtu();
+    for bytes in [0, 1, 2, 3, 5, mtu - 1, mtu, mtu + 1, 5 * mtu + 7, LONGEST] {
+        run(pair, operation, bytes).map_err(|error| error.context(format!("{bytes} bytes")))?;
+    }
+    Ok(())
+}
+
+/// Ours is the requester: what it moves must arrive, and both sides must say so.
+///
+/// # Errors
+/// When it does not.
+pub fn ask(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Result<()> {
+    let data = pattern(bytes as u8 ^ 0x5a, bytes);
+    let place = pair.guest_place(0);
+    let op = match operation {
+        Write => SendOp::Write(place),
+        WriteImm => SendOp::WriteImm(place, IMMEDIATE),
+        SendMessage => SendOp::Send,
+        SendImm => SendOp::SendImm(IMMEDIATE),
+        Read => SendOp::Read(place),
+    };
+    if operation == Read {
+        pair.fill_guest(0, &data)?;
+    } else {
+        pair.fill_ours(0, &data);
+    }
+    if takes_receive(operation) {
+        pair.recv_guest(0, LONGEST, 77)?;
+    }
+    pair.post_ours(op, 0, bytes)?;
+    let success = pair.expect_ours(Queue::Send)?;
+    ensure!(success.opcode == sent_as(operation), "{success:?}");
+    if takes_receive(operation) {
+        let entry = pair.expect_guest(Status::Success)?;
+        ensure!(
+            (entry.wr_id, entry.byte_len as usize) == (77, bytes),
+            "{entry:?}"
+        );
+        ensure!(
+            !carries_immediate(operation) || u32::from_be(entry.imm_data) == IMMEDIATE,
+            "{entry:x?}"
+        );
+    }
+    if operation == Read {
+        return pair.expect_our_memory(0, &data);
+    }
+    pair.settle_guest(&data)?;
+    pair.expect_guest_memory(0, &data)
+}
+
+/// The guest is the requester.
+///
+/// # Errors
+/// When what it moves does not arrive, or a side does not say so.
+pub fn answer(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Result<()> {
+    let data = pattern(bytes as u8 ^ 0xa5, bytes);
+    let work = match operation {
+        Write => Work::Write,
+        WriteImm => Work::WriteImm,
+        SendMessage => Work::Send,
+        SendImm => Work::SendImm,
+        Read => Work::Read,
+    };
+    if operation == Read {
+        pair.fill_ours(0, &data);
+    } else {
+        pair.fill_guest(0, &data)?;
+    }
+    if takes_receive(operation) {
+        pair.recv_ours(0, LONGEST, 78)?;
+    }
+    let request = Send {
+        imm: IMMEDIATE.to_be(),
+        ..pair.guest_work(work, bytes)
+    };
+    pair.post_guest(&[request])?;
+    let entry = pair.expect_guest(Status::Success)?;
+    ensure!(entry.opcode == guest_sent_as(operation), "{entry:?}");
+    if takes_receive(operation) {
+        let success = pair.expect_ours(Queue::Recv)?;
+        ensure!(success.bytes == bytes as u64, "{success:?}");
+        let expected = carries_immediate(operation).then_some(IMMEDIATE);
+        ensure!(success.imm == expected, "{success:x?}");
+    }
+    if operation == Read {
+        return pair.expect_guest_memory(0, &data);
+    }
+    pair.settle_ours(&data)?;
+    pair.expect_our_memory(0, &data)
+}
+
+fn takes_receive(operation: Operation) -> bool {
+    !matches!(operation, Write | Read)
+}
+
+fn carries_immediate(operation: Operation) -> bool {
+    matches!(operation, WriteImm | SendImm)
+}
+
+fn sent_as(operation: Operation) -> WcOpcode {
+    match operation {
+        Write | WriteImm => WcOpcode::Write,
+        SendMessage | SendImm => WcOpcode::Send,
+        Read => WcOpcode::Read,
+    }
+}
+
+fn guest_sent_as(operation: Operation) -> Kind {
+    match operation {
+        Write | WriteImm => Kind::Write,
+        SendMessage | SendImm => Kind::Send,
+        Read => Kind::Read,
+    }
+}
+
+/// The operands of an atomic operation, the value before it, and after it.
+type Atomic = (Work, u64, u64, u64, u64);
+
+const ATOMICS: &[Atomic] = &[
+    (Work::FetchAdd, 7, 0, 35, 42),
+    (Work::CompareSwap, 42, 1 << 60, 42, 1 << 60),
+    (Work::CompareSwap, 42, 3, 1 << 60, 1 << 60),
+    (Work::FetchAdd, u64::MAX, 0, 1 << 60, (1 << 60) - 1),
+];
+
+/// Where the value is that atomic operations change.
+const VALUE_AT: usize = 256;
+
+fn ask_atomics(pair: &mut Pair<'_>) -> Result<()> {
+    pair.fill_guest(VALUE_AT, &35u64.to_ne_bytes())?;
+    let remote = pair.guest_place(VALUE_AT);
+    for &(work, first, second, before, after) in ATOMICS {
+        let op = if work == Work::FetchAdd {
+            SendOp::FetchAdd { remote, add: first }
+        } else {
+            SendOp::CompareSwap {
+                remote,
+                compare: first,
+                swap: second,
+            }
+        };
+        pair.post_ours(op, 0, 8)?;
+        pair.expect_ours(Queue::Send)?;
+        pair.expect_our_memory(0, &before.to_ne_bytes())?;
+        pair.expect_guest_memory(VALUE_AT, &after.to_ne_bytes())?;
+    }
+    Ok(())
+}
+
+fn answer_atomics(pair: &mut Pair<'_>) -> Result<()> {
+    pair.fill_ours(VALUE_AT, &35u64.to_ne_bytes());
+    for &(work, first, second, before, after) in ATOMICS {
+        let request = Send {
+            remote_addr: OUR_ADDR + VALUE_AT as u64,
+            rkey: OUR_RKEY,
+            first,
+            second,
+            ..pair.guest_work(work, 8)
+        };
+        pair.post_guest(&[request])?;
+        pair.expect_guest(Status::Success)?;
+        pair.expect_guest_memory(0, &before.to_ne_bytes())?;
+        pair.expect_our_memory(VALUE_AT, &after.to_ne_bytes())?;
+    }
+    Ok(())
+}

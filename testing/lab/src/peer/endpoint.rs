@@ -1,0 +1,139 @@
+//! Our queue pair on a plain UDP socket: the smallest loop that drives it.
+//!
+//! One packet is one system call, and everything is copied once more than a driver would. It is
+//! here to show the protocol, nothing else.
+
+use super::memory::Region;
+use super::wire::{Received, Wire};
+use anyhow::{Result, anyhow};
+use catchment_roce::{Arrival, Completion, Input, OutPacket, Piece, Qp, TransmitBatch};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Packets that are handed over together, and packets that are sent together.
+const BATCH: usize = 64;
+
+/// A queue pair with its memory and its end of the wire.
+pub struct Endpoint<'a> {
+    /// The queue pair.
+    pub qp: Qp,
+    /// Its memory.
+    pub region: Region,
+    wire: &'a mut Wire,
+    batch: TransmitBatch,
+    origin: Instant,
+    done: VecDeque<Completion>,
+}
+
+impl<'a> Endpoint<'a> {
+    /// Drives `qp` on `wire`.
+    #[must_use]
+    pub fn new(qp: Qp, region: Region, wire: &'a mut Wire) -> Self {
+        Self {
+            qp,
+            region,
+            wire,
+            batch: TransmitBatch::new(BATCH),
+            origin: Instant::now(),
+            done: VecDeque::new(),
+        }
+    }
+
+    /// The oldest completion that was not taken yet.
+    pub fn completion(&mut self) -> Option<Completion> {
+        self.done.pop_front()
+    }
+
+    /// Sends what is to be sent, then waits for packets or timeouts, at most until `end`, and
+    /// answers them.
+    ///
+    /// # Errors
+    /// When the socket fails, or a packet of the guest is malformed.
+    pub fn turn(&mut self, end: Instant) -> Result<()> {
+        self.transmit()?;
+        // Requests that nobody acknowledges are done when they are sent.
+        if self.take_completions() {
+            return Ok(());
+        }
+        let timeout = self.qp.next_timeout();
+        let wake = timeout.map(|at| self.origin + Duration::from_nanos(at));
+        let wait = wake.map_or(end, |wake| wake.min(end));
+        self.receive(wait.saturating_duration_since(Instant::now()))?;
+        let now = self.now();
+        if self.qp.next_timeout().is_some_and(|at| at <= now) {
+            self.qp.handle(now, Input::Timeout, &mut self.region);
+        }
+        self.transmit()?;
+        self.take_completions();
+        Ok(())
+    }
+
+    /// Whether there were any.
+    fn take_completions(&mut self) -> bool {
+        let before = self.done.len();
+        while let Some(completion) = self.qp.poll_completion() {
+            self.done.push_back(completion);
+        }
+        self.done.len() > before
+    }
+
+    fn receive(&mut self, wait: Duration) -> Result<()> {
+        let mut next = self.wire.receive(wait)?;
+        if next.is_none() {
+            return Ok(());
+        }
+        for _ in 0..BATCH {
+            let Some(packet) = next else { break };
+            self.hand_over(&packet);
+            next = self.wire.receive(Duration::ZERO)?;
+        }
+        self.qp
+            .handle(self.now(), Input::EndOfBatch, &mut self.region);
+        Ok(())
+    }
+
+    /// Packets for another queue pair are late ones of an earlier case.
+    fn hand_over(&mut self, packet: &Received) {
+        if packet.headers.bth.dest_qpn == self.qp.qpn() {
+            let arrival = Arrival::new(&packet.headers, &packet.payload);
+            self.qp
+                .handle(self.now(), Input::Packet(arrival), &mut self.region);
+        }
+    }
+
+    fn transmit(&mut self) -> Result<()> {
+        loop {
+            self.batch.clear();
+            let now = self.now();
+            if self.qp.poll_transmit(now, &self.region, &mut self.batch) == 0 {
+                return Ok(());
+            }
+            for packet in self.batch.packets() {
+                self.wire.send_transport(&self.gather(packet)?)?;
+            }
+        }
+    }
+
+    /// The bytes of a packet from the BTH to the pad.
+    fn gather(&self, packet: &OutPacket) -> Result<Vec<u8>> {
+        let mut transport = packet.header().to_vec();
+        for piece in self.batch.pieces(packet) {
+            let (key, addr, bytes) = match *piece {
+                Piece::Local { lkey, addr, bytes } => (lkey, addr, bytes),
+                Piece::Remote { rkey, va, bytes } => (rkey, va, bytes),
+                Piece::Batch { start, bytes } => {
+                    transport.extend(self.batch.bytes(start, bytes));
+                    continue;
+                }
+            };
+            let data = self.region.range(key, addr, bytes.into());
+            transport.extend(data.map_err(|error| anyhow!("{piece:?}: {error}"))?);
+        }
+        transport.resize(transport.len() + packet.pad_bytes(), 0);
+        Ok(transport)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
