@@ -21,6 +21,9 @@ use std::{
 /// Events kept for an application that does not ask for them; the oldest go first.
 const MAX_EVENTS: usize = 1024;
 
+/// A short request is alone when none came in this time before: about what sending one takes.
+const ALONE_NS: u64 = 5_000;
+
 /// See the module. Locks are taken in this order: engine, keys, events.
 pub(crate) struct Device {
     pub(crate) gid: Gid,
@@ -50,6 +53,8 @@ pub(crate) struct Device {
     stop: AtomicBool,
     /// When an application thread last did the engine's work.
     helped_ns: AtomicU64,
+    /// When a short request was last posted.
+    short_ns: AtomicU64,
     origin: Instant,
 }
 
@@ -82,6 +87,7 @@ impl Device {
             waker: waiter.waker(),
             stop: AtomicBool::new(false),
             helped_ns: AtomicU64::new(0),
+            short_ns: AtomicU64::new(0),
             origin: Instant::now(),
         })
     }
@@ -149,9 +155,17 @@ impl Device {
         if self.options.inline_polling && self.help(Look::ForPosted) {
             return;
         }
-        if !(short && self.take_turn(Look::ForPosted)) {
+        if !(short && self.is_alone() && self.take_turn(Look::ForPosted)) {
             self.kick();
         }
+    }
+
+    /// Whether no short request came just before this one: many are better sent together, by the
+    /// engine's thread.
+    fn is_alone(&self) -> bool {
+        let now_ns = self.now_ns();
+        let before_ns = self.short_ns.swap(now_ns, Ordering::Relaxed);
+        now_ns.saturating_sub(before_ns) > ALONE_NS
     }
 
     /// Wakes the engine thread if it sleeps.

@@ -21,7 +21,7 @@ use std::{net::SocketAddr, sync::Arc};
 /// [`NetEnd::extensions`]: selective repeat.
 pub(crate) const EXTENSION_SELECTIVE_REPEAT: u32 = 1;
 const MAX_24_BITS: u32 = 0xff_ffff;
-/// Requests that were posted together are sent by their poster up to this many bytes.
+/// A single request up to this many bytes is sent by its poster.
 const SHORT_BYTES: u64 = 4096;
 /// Regions that a queue pair remembers.
 const RECENT: usize = 4;
@@ -455,17 +455,16 @@ impl Qp for RoceQp {
     }
 
     fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
-        let mut bytes = 0;
         let mut result = Ok(());
         for (index, wr) in requests.iter().enumerate() {
             if let Err(reason) = self.check_send(wr) {
                 result = Err(PostError { index, reason });
                 break;
             }
-            bytes += wr.payload.bytes();
             self.post_one_send(wr);
         }
-        self.device().posted(self.index, bytes <= SHORT_BYTES);
+        let short = matches!(requests, [one] if one.payload.bytes() <= SHORT_BYTES);
+        self.device().posted(self.index, short);
         result
     }
 

@@ -126,7 +126,7 @@ mod tests {
             // Then nobody calls it.
             return;
         }
-        let bytes: Vec<u8> = (0..5000u32).map(|i| (i * i >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..5000u32).map(|i| ((i * i) >> 3) as u8).collect();
         let net = NetHeader::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::UNSPECIFIED, 7);
         for (start, steps) in [(0, 1), (1, 2), (13, 8), (31, 32), (64, 38)] {
             let piece = &bytes[start..start + steps * STEP_BYTES];
