@@ -5,43 +5,66 @@ use serde_json::Value;
 use std::process::Command;
 
 #[test]
-fn bare_udp_is_measured_between_two_namespaces() {
-    with_privilege("bare_udp_is_measured_between_two_namespaces", || {
-        for family in [&[][..], &["--ipv4"]] {
-            let output = Command::new(env!("CARGO_BIN_EXE_catchment-bench"))
-                .args(["roce", "--json", "--no-iperf3", "--rounds", "1"])
-                .args(["--seconds", "0.2"])
-                .args(family)
-                .output()
-                .unwrap();
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{errors}");
-            let text = String::from_utf8(output.stdout).unwrap();
-            let lines: Vec<Value> = text
-                .lines()
-                .map(|line| serde_json::from_str(line).unwrap())
-                .collect();
-            assert!(lines[0]["environment"]["cores"].as_u64().unwrap() > 0);
-            let cells: Vec<_> = lines[1..]
-                .iter()
-                .map(|line| {
-                    (
-                        line["path_mtu"].as_u64().unwrap(),
-                        line["bytes"].as_u64().unwrap(),
-                    )
-                })
-                .collect();
-            assert_eq!(cells, [(4096, 1 << 20), (1024, 1 << 20), (4096, 64)]);
-            for line in &lines[1..3] {
-                for name in [
-                    "bytes_per_s",
-                    "cpu_s_per_gb_sender",
-                    "cpu_s_per_gb_receiver",
-                ] {
-                    assert!(line[name].as_f64().unwrap() > 0.0, "{line}");
+fn ours_and_bare_udp_are_measured_between_two_namespaces() {
+    with_privilege(
+        "ours_and_bare_udp_are_measured_between_two_namespaces",
+        || {
+            for family in [&[][..], &["--ipv4"]] {
+                let output = Command::new(env!("CARGO_BIN_EXE_catchment-bench"))
+                    .args(["roce", "--json", "--no-iperf3", "--rounds", "1"])
+                    .args(["--seconds", "0.2"])
+                    .args(family)
+                    .output()
+                    .unwrap();
+                let errors = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{errors}");
+                let text = String::from_utf8(output.stdout).unwrap();
+                let lines: Vec<Value> = text
+                    .lines()
+                    .map(|line| serde_json::from_str(line).unwrap())
+                    .collect();
+                assert!(lines[0]["environment"]["cores"].as_u64().unwrap() > 0);
+                let row = |what: &str, op: &str, path_mtu: u64, polling: Option<&str>| {
+                    let is_it = |line: &&Value| {
+                        line["what"] == what
+                            && line["op"] == op
+                            && line["path_mtu"] == path_mtu
+                            && line["polling"].as_str() == polling
+                    };
+                    let found = lines.iter().find(is_it);
+                    found.unwrap_or_else(|| panic!("no {what} {op} {path_mtu} {polling:?}: {text}"))
+                };
+                let streams = [
+                    ("bare-udp", "write", 4096),
+                    ("bare-udp", "write", 1024),
+                    ("ours", "write", 4096),
+                    ("ours", "write", 1024),
+                    ("ours", "read", 4096),
+                    ("ours", "send", 4096),
+                    ("ours", "write-rate", 4096),
+                ];
+                for (what, op, path_mtu) in streams {
+                    let line = row(what, op, path_mtu, None);
+                    for name in [
+                        "bytes_per_s",
+                        "cpu_s_per_gb_sender",
+                        "cpu_s_per_gb_receiver",
+                    ] {
+                        assert!(line[name].as_f64().unwrap() > 0.0, "{line}");
+                    }
                 }
+                for (what, polling) in [
+                    ("bare-udp", None),
+                    ("ours", Some("engine thread")),
+                    ("ours", Some("inline polling")),
+                ] {
+                    let line = row(what, "write-latency", 4096, polling);
+                    assert!(line["latency_ns_p50"].as_f64().unwrap() > 100.0);
+                }
+                let goals = lines.iter().filter(|line| line["what"] == "goal");
+                // Those that need no iperf3.
+                assert_eq!(goals.count(), 3);
             }
-            assert!(lines[3]["latency_ns_p50"].as_f64().unwrap() > 100.0);
-        }
-    });
+        },
+    );
 }

@@ -1,5 +1,5 @@
 //! iperf3: one TCP stream, as everybody measures it.
-use super::{bare_udp::Job, children::Running, row::Sample};
+use super::{children::Running, job::Job, row::Sample};
 use anyhow::{Context, Result, bail, ensure};
 use catchment_netns::{Namespace, VethPair};
 use serde_json::Value;

@@ -6,23 +6,26 @@
 //! retransmission. It is what the protocol is measured against.
 mod bare_udp;
 mod children;
+mod goals;
 mod iperf3;
+mod job;
+mod ours;
+mod page;
 mod row;
 
 use crate::host::{self, Environment};
 use anyhow::{Context, Result};
-use bare_udp::{Job, Side, What};
 use catchment_netns::VethPair;
-use row::{Row, Sample};
-use std::time::Duration;
+use job::{Job, MESSAGE_BYTES, Op, SMALL_BYTES, Side, What};
+use row::{Cell, Row, Sample};
+use std::{path::PathBuf, time::Duration};
 
-pub(crate) use bare_udp::role;
+pub(crate) use job::role;
 
 /// MTU of the veth pair: what RoCE networks use, room for the path MTU of 4096.
 const INTERFACE_MTU: u32 = 9000;
 /// Path MTUs compared.
 const PATH_MTUS: [usize; 2] = [4096, 1024];
-const LATENCY_BYTES: usize = 64;
 
 /// Measure packets between two network namespaces, beside iperf3 and bare UDP
 #[derive(Debug, Clone, clap::Args)]
@@ -51,6 +54,12 @@ pub(crate) struct Options {
     /// Leave iperf3 out
     #[arg(long)]
     no_iperf3: bool,
+    /// Measure only what has this in its name, such as ours, write, 1024; all of several
+    #[arg(long)]
+    only: Vec<String>,
+    /// Write a page with the results to this file
+    #[arg(long)]
+    markdown: Option<PathBuf>,
 }
 
 impl Options {
@@ -91,35 +100,87 @@ impl Options {
 }
 
 /// What is measured in each round.
+#[derive(Clone, Copy)]
 enum Task {
     Iperf3,
-    BareUdp(What, usize),
+    Packets(What, usize),
 }
 
 impl Task {
-    fn measure(&self, pair: &VethPair, options: &Options) -> Result<Sample> {
+    /// All, in the order of a round: what is compared runs close together.
+    fn all() -> Vec<Task> {
+        let [large, small] = PATH_MTUS;
+        let ours = |op, path_mtu| Task::Packets(What::Ours(op), path_mtu);
+        vec![
+            ours(Op::Write, large),
+            Task::Iperf3,
+            Task::Packets(What::BareStream, large),
+            ours(Op::Write, small),
+            Task::Packets(What::BareStream, small),
+            ours(Op::Read, large),
+            ours(Op::Send, large),
+            ours(Op::Messages, large),
+            ours(Op::PingPong { inline: false }, large),
+            Task::Packets(What::BarePingPong, large),
+            ours(Op::PingPong { inline: true }, large),
+        ]
+    }
+
+    fn measure(self, pair: &VethPair, options: &Options) -> Result<Sample> {
         match self {
-            Task::Iperf3 => {
-                let job = options.job(What::Stream, PATH_MTUS[0]);
-                iperf3::measure(pair, &job).context("iperf3")
-            }
-            Task::BareUdp(what, path_mtu) => {
-                bare_udp::measure(pair, &options.job(*what, *path_mtu)).context("bare UDP")
+            Task::Iperf3 => iperf3::measure(pair, &options.job(What::BareStream, PATH_MTUS[0])),
+            Task::Packets(what, path_mtu) => {
+                let job = options.job(what, path_mtu);
+                match what {
+                    What::BareStream | What::BarePingPong => bare_udp::measure(pair, &job),
+                    What::Ours(op) => ours::measure(pair, &job, op),
+                }
             }
         }
     }
 
-    fn row(&self, samples: &[Sample]) -> Row {
-        match self {
-            Task::Iperf3 => Row::of("iperf3", "stream", None, iperf3::CHUNK_BYTES, samples),
-            Task::BareUdp(what, path_mtu) => {
-                let bytes = match what {
-                    What::Stream => bare_udp::MESSAGE_BYTES,
-                    What::PingPong => LATENCY_BYTES,
-                };
-                Row::of("bare-udp", "write", Some(*path_mtu), bytes, samples)
-            }
+    fn cell(self) -> Cell {
+        let Task::Packets(what, path_mtu) = self else {
+            return Cell {
+                what: "iperf3",
+                op: "stream",
+                polling: None,
+                path_mtu: None,
+                bytes: iperf3::CHUNK_BYTES,
+            };
+        };
+        let (name, op, bytes) = match what {
+            What::BareStream => ("bare-udp", "write", MESSAGE_BYTES),
+            What::BarePingPong => ("bare-udp", "write-latency", SMALL_BYTES),
+            What::Ours(Op::Write) => ("ours", "write", MESSAGE_BYTES),
+            What::Ours(Op::Read) => ("ours", "read", MESSAGE_BYTES),
+            What::Ours(Op::Send) => ("ours", "send", MESSAGE_BYTES),
+            What::Ours(Op::Messages) => ("ours", "write-rate", SMALL_BYTES),
+            What::Ours(Op::PingPong { .. }) => ("ours", "write-latency", SMALL_BYTES),
+        };
+        let polling = match what {
+            What::Ours(Op::PingPong { inline: true }) => Some("inline polling"),
+            What::Ours(Op::PingPong { inline: false }) => Some("engine thread"),
+            What::Ours(_) | What::BareStream | What::BarePingPong => None,
+        };
+        Cell {
+            what: name,
+            op,
+            polling,
+            path_mtu: Some(path_mtu),
+            bytes,
         }
+    }
+
+    /// Whether all words of `--only` fit.
+    fn is_wanted(self, options: &Options) -> bool {
+        let cell = self.cell();
+        let name = format!(
+            "{} {} {:?} {:?}",
+            cell.what, cell.op, cell.path_mtu, cell.polling
+        );
+        options.only.iter().all(|word| name.contains(word))
+            && !(options.no_iperf3 && matches!(self, Task::Iperf3))
     }
 }
 
@@ -129,20 +190,25 @@ impl Task {
 /// Without the right to make namespaces; without iperf3, unless it is left out; if a side fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let environment = Environment::detect();
-    let mut tasks = Vec::new();
-    if !options.no_iperf3 {
+    let mut tasks = Task::all();
+    tasks.retain(|task| task.is_wanted(options));
+    if tasks.iter().any(|task| matches!(task, Task::Iperf3)) {
         iperf3::find()?;
-        tasks.push(Task::Iperf3);
     }
-    tasks.extend(PATH_MTUS.map(|mtu| Task::BareUdp(What::Stream, mtu)));
-    tasks.push(Task::BareUdp(What::PingPong, PATH_MTUS[0]));
     let pair = VethPair::new(INTERFACE_MTU)?;
     let mut samples: Vec<Vec<Sample>> = tasks.iter().map(|_| Vec::new()).collect();
     for _ in 0..options.rounds() {
         for (task, samples) in tasks.iter().zip(&mut samples) {
-            samples.push(task.measure(&pair, options)?);
+            let name = || format!("{:?}", task.cell());
+            samples.push(task.measure(&pair, options).with_context(name)?);
         }
     }
-    let rows: Vec<Row> = tasks.iter().zip(&samples).map(|(t, s)| t.row(s)).collect();
-    row::print(&rows, &environment, options.json)
+    let rows = tasks.iter().zip(samples);
+    let rows: Vec<Row> = rows.map(|(task, s)| Row::of(task.cell(), s)).collect();
+    let goals = goals::judge(&rows);
+    row::print(&environment, &rows, &goals, options.json)?;
+    match &options.markdown {
+        Some(path) => page::write(path, &environment, &rows, &goals),
+        None => Ok(()),
+    }
 }

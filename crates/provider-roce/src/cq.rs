@@ -1,5 +1,5 @@
 //! Completion queues and the channels to sleep on for them.
-use crate::{context::RoceContext, device::Device, event};
+use crate::{context::RoceContext, device::Device, engine::Look, event};
 use catchment_verbs::{AsyncEvent, Completion, CompletionChannel, Cq, CqError};
 use crossbeam_queue::ArrayQueue;
 use std::{
@@ -124,7 +124,7 @@ impl Cq for RoceCq {
             });
         }
         let taken = self.core.drain(out);
-        if taken == 0 && self.context.device().help() {
+        if taken == 0 && self.context.device().help(Look::ForPackets) {
             return Ok(self.core.drain(out));
         }
         Ok(taken)

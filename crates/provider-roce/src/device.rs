@@ -2,7 +2,7 @@
 use crate::{
     RoceOptions,
     dirty::DirtySet,
-    engine::Engine,
+    engine::{Engine, Look, NAP},
     io::{Path, PathError, PathProbe, UdpSocket, Waiter, Waker, gid_of},
     keys::KeyTable,
 };
@@ -20,6 +20,9 @@ use std::{
 
 /// Events kept for an application that does not ask for them; the oldest go first.
 const MAX_EVENTS: usize = 1024;
+
+/// A short request is alone when none came in this time before: about what sending one takes.
+const ALONE_NS: u64 = 5_000;
 
 /// See the module. Locks are taken in this order: engine, keys, events.
 pub(crate) struct Device {
@@ -39,7 +42,8 @@ pub(crate) struct Device {
     keys: RwLock<KeyTable>,
     events: Mutex<VecDeque<AsyncEvent>>,
     ids: AtomicU64,
-    /// A queue pair was changed: a turn is due.
+    /// A queue pair was changed, or another thread did a turn: the engine thread does another turn
+    /// before it sleeps.
     changed: AtomicBool,
     /// The engine thread sleeps, or is about to: wake it.
     sleeping: AtomicBool,
@@ -49,6 +53,8 @@ pub(crate) struct Device {
     stop: AtomicBool,
     /// When an application thread last did the engine's work.
     helped_ns: AtomicU64,
+    /// When a short request was last posted.
+    short_ns: AtomicU64,
     origin: Instant,
 }
 
@@ -81,6 +87,7 @@ impl Device {
             waker: waiter.waker(),
             stop: AtomicBool::new(false),
             helped_ns: AtomicU64::new(0),
+            short_ns: AtomicU64::new(0),
             origin: Instant::now(),
         })
     }
@@ -140,13 +147,25 @@ impl Device {
         self.contenders.load(Ordering::Relaxed) > 0
     }
 
-    /// Queue pair `index` has something posted: the engine takes it soon.
+    /// Queue pair `index` has something posted: the engine takes it soon. What is `short` is sent
+    /// here and now if nobody else has the engine: waking its thread would take longer.
     #[inline]
-    pub(crate) fn posted(&self, index: usize) {
+    pub(crate) fn posted(&self, index: usize, short: bool) {
         self.dirty.add(index);
-        if !self.help() {
+        if self.options.inline_polling && self.help(Look::ForPosted) {
+            return;
+        }
+        if !(short && self.is_alone() && self.take_turn(Look::ForPosted)) {
             self.kick();
         }
+    }
+
+    /// Whether no short request came just before this one: many are better sent together, by the
+    /// engine's thread.
+    fn is_alone(&self) -> bool {
+        let now_ns = self.now_ns();
+        let before_ns = self.short_ns.swap(now_ns, Ordering::Relaxed);
+        now_ns.saturating_sub(before_ns) > ALONE_NS
     }
 
     /// Wakes the engine thread if it sleeps.
@@ -167,20 +186,36 @@ impl Device {
     /// With [`RoceOptions::inline_polling`]: does a turn of the engine, if no other thread does;
     /// whether it did.
     #[inline]
-    pub(crate) fn help(&self) -> bool {
+    pub(crate) fn help(&self, look: Look) -> bool {
         if !self.options.inline_polling {
             return false;
         }
+        let helps = self.take_turn(look);
+        if helps {
+            self.helped_ns.store(self.now_ns(), Ordering::Relaxed);
+        }
+        helps
+    }
+
+    /// Does a turn of the engine, if no other thread does; whether it did.
+    fn take_turn(&self, look: Look) -> bool {
         let Some(mut engine) = self.try_engine() else {
             return false;
         };
         let now_ns = self.now_ns();
-        self.helped_ns.store(now_ns, Ordering::Relaxed);
-        let next_ns = engine.turn(self, now_ns).next_ns;
+        let turn = engine.turn(self, now_ns, look);
         drop(engine);
-        // The thread may have to do what this one began, if this one stops helping.
-        if next_ns.is_some_and(|next| next < self.sleeps_until_ns.load(Ordering::Relaxed)) {
-            self.kick();
+        // The thread may have to do what this one began: if it is about to sleep, it sees that
+        // something changed.
+        self.changed.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::Acquire) {
+            let until_ns = self.sleeps_until_ns.load(Ordering::Relaxed);
+            let naps = until_ns <= now_ns.saturating_add(NAP.as_nanos() as u64);
+            let due = turn.next_ns.is_some_and(|next| next < until_ns);
+            if !naps && (due || turn.is_unfinished()) {
+                self.kick();
+            }
         }
         true
     }
@@ -190,13 +225,14 @@ impl Device {
         self.helped_ns.load(Ordering::Relaxed)
     }
 
-    /// The engine thread is about to sleep; false if it must not, because there is work.
+    /// The engine thread is about to sleep; false if it must not, because there is work. From a nap
+    /// it comes back soon, whatever happens.
     pub(crate) fn begin_sleep(&self, timeout: Duration) -> bool {
         let until = self.now_ns().saturating_add(timeout.as_nanos() as u64);
         self.sleeps_until_ns.store(until, Ordering::Relaxed);
-        self.sleeping.store(true, Ordering::Relaxed);
+        self.sleeping.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
-        let changed = self.changed.swap(false, Ordering::AcqRel);
+        let changed = timeout > NAP && self.changed.swap(false, Ordering::AcqRel);
         let may = !changed && !self.dirty.any() && !self.is_stopped();
         if !may {
             self.end_sleep();

@@ -21,6 +21,8 @@ use std::{net::SocketAddr, sync::Arc};
 /// [`NetEnd::extensions`]: selective repeat.
 pub(crate) const EXTENSION_SELECTIVE_REPEAT: u32 = 1;
 const MAX_24_BITS: u32 = 0xff_ffff;
+/// A single request up to this many bytes is sent by its poster.
+const SHORT_BYTES: u64 = 4096;
 /// Regions that a queue pair remembers.
 const RECENT: usize = 4;
 
@@ -461,7 +463,8 @@ impl Qp for RoceQp {
             }
             self.post_one_send(wr);
         }
-        self.device().posted(self.index);
+        let short = matches!(requests, [one] if one.payload.bytes() <= SHORT_BYTES);
+        self.device().posted(self.index, short);
         result
     }
 
@@ -473,7 +476,7 @@ impl Qp for RoceQp {
                 break;
             }
         }
-        self.device().posted(self.index);
+        self.device().posted(self.index, false);
         result
     }
 

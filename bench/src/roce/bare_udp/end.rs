@@ -1,5 +1,5 @@
 //! One end: socket, buffers, memory, and the packets that both ends speak.
-use super::{Job, REGION_BYTES, Side};
+use super::{Job, REGION_BYTES};
 use anyhow::{Result, bail};
 use catchment_provider_roce::io::{
     Blocked, IcrcCheck, Piece, RecvRing, Route, SendBatch, SocketOptions, UdpSocket, Waiter,
@@ -35,10 +35,7 @@ pub(super) struct End {
 impl End {
     /// Binds the RoCE port and fills the memory.
     pub(super) fn open(job: &Job) -> Result<End> {
-        let (own, peer) = match job.side {
-            Side::Sender => (job.sender, job.receiver),
-            Side::Receiver => (job.receiver, job.sender),
-        };
+        let (own, peer) = (job.own(), job.peer());
         let options = SocketOptions::default();
         let socket = UdpSocket::bind(SocketAddr::new(own, ROCE_PORT), &options)?;
         let region = Region::alloc(REGION_BYTES, RegionOptions::default())?;
@@ -135,9 +132,11 @@ impl End {
                 return Ok(false);
             }
         }
-        for packet in self.ring.packets() {
-            let transport = self.check.check(&packet)?;
-            see(&self.region, Packet::decode(transport)?)?;
+        for train in self.ring.trains() {
+            let mut check = self.check.train(&train);
+            for bytes in train.packets() {
+                see(&self.region, Packet::decode(check.check(bytes)?)?)?;
+            }
         }
         Ok(true)
     }

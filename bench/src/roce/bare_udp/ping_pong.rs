@@ -1,6 +1,6 @@
 //! To and fro: a WRITE of 64 bytes, answered by one, with the waiting of the engine.
 use super::{
-    super::LATENCY_BYTES,
+    super::job::SMALL_BYTES,
     Job, READY,
     end::{self, End},
 };
@@ -20,7 +20,7 @@ pub(super) fn ask(job: &Job) -> Result<f64> {
     let mut psn = Psn::new(0);
     while sys::monotonic_ns() < deadline_ns || samples.len() <= WARM_UP {
         let start = sys::Ticks::now();
-        end.push_write(psn, 0, LATENCY_BYTES)?;
+        end.push_write(psn, 0, SMALL_BYTES)?;
         end.flush()?;
         end.demand(|region, packet| end::place(region, &packet))?;
         samples.push(ticks.ns(start, sys::Ticks::now()) / 2.0);
@@ -48,7 +48,7 @@ pub(super) fn answer(job: &Job) -> Result<()> {
             end::place(region, &packet)
         })?;
         if let Some(psn) = asked {
-            end.push_write(psn, 0, LATENCY_BYTES)?;
+            end.push_write(psn, 0, SMALL_BYTES)?;
             end.flush()?;
         }
     }

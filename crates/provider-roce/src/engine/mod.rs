@@ -16,6 +16,7 @@ mod timers;
 mod transmit;
 
 pub(crate) use entry::{Limits, Parts, Peer, QpShared};
+pub(crate) use thread::NAP;
 
 use crate::{
     DeviceCounters, RoceOptions,
@@ -32,15 +33,38 @@ use timers::Timers;
 /// Packets that the send batch holds.
 const BATCH_PACKETS: usize = 512;
 
+/// Packets that come alone: with more, the peer is in the middle of something.
+const FEW_PACKETS: usize = 2;
+
+/// What a turn begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Packets that have come, and what was posted.
+    ForPackets,
+    /// What was posted, just now.
+    ForPosted,
+}
+
 /// What a turn found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Turn {
     /// There was something to do, so there may be more.
     pub(crate) busy: bool,
+    /// Answers wait for the next turn, which is due at once.
+    pub(crate) held_back: bool,
     /// Packets wait until the socket takes them.
     pub(crate) blocked: bool,
+    /// A queue pair may have more to send.
+    pub(crate) unsent: bool,
     /// When to come back at the latest.
     pub(crate) next_ns: Option<u64>,
+}
+
+impl Turn {
+    /// Whether another turn must follow soon, whatever comes.
+    pub(crate) fn is_unfinished(self) -> bool {
+        self.held_back || self.blocked || self.unsent
+    }
 }
 
 /// See the module.
@@ -58,6 +82,8 @@ pub(crate) struct Engine {
     touched: Vec<usize>,
     /// Queue pairs that may have something to send.
     ready: VecDeque<usize>,
+    /// The last turn held answers back.
+    held_back: bool,
     /// Regions that peers wrote to, and somebody may watch.
     written: Vec<Arc<MrCore>>,
     timers: Timers,
@@ -79,6 +105,7 @@ impl Engine {
             faults: options.fault.as_ref().map(FaultInjector::new),
             touched: Vec::new(),
             ready: VecDeque::new(),
+            held_back: false,
             written: Vec::new(),
             timers: Timers::default(),
             drops: [0; DropReason::COUNT],
@@ -88,22 +115,41 @@ impl Engine {
     }
 
     /// Does what there is to do now. Never blocks, and ends after a bounded amount of work.
-    pub(crate) fn turn(&mut self, device: &Device, now_ns: u64) -> Turn {
+    ///
+    /// When a few packets came and there is nothing else to do, their acknowledgements wait for one
+    /// turn: a program that answers what it was sent has them leave together with its answer.
+    pub(crate) fn turn(&mut self, device: &Device, now_ns: u64, look: Look) -> Turn {
         let keys = device.keys();
         // First what has come, then what was posted, then the former is looked at: a receive that
         // was posted before its message was sent is there when the message is.
-        let received = self.fetch(device);
+        let received = match look {
+            Look::ForPackets => self.fetch(device),
+            Look::ForPosted => 0,
+        };
         let posted = self.take_posted(device, &keys);
+        let idle = !posted && self.ready.is_empty() && !self.held_back;
         if received > 0 {
             self.dispatch(now_ns, &keys);
         }
         let fired = self.fire_timers(now_ns, &keys);
         self.settle(device, now_ns, &keys);
+        self.held_back = idle && !fired && (1..=FEW_PACKETS).contains(&received);
+        if self.held_back {
+            return Turn {
+                busy: true,
+                held_back: true,
+                blocked: false,
+                unsent: false,
+                next_ns: self.next_timer(),
+            };
+        }
         let (sent, blocked) = self.transmit(device, &keys);
         self.settle(device, now_ns, &keys);
         Turn {
             busy: received > 0 || posted || fired || sent || !self.ready.is_empty() && !blocked,
+            held_back: false,
             blocked,
+            unsent: !self.ready.is_empty(),
             next_ns: self.next_timer(),
         }
     }

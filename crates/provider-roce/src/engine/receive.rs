@@ -30,39 +30,45 @@ impl Engine {
             written,
             ..
         } = self;
-        for packet in ring.packets() {
-            let arrived = open(check, &packet).and_then(|arrived| {
-                let bth = &arrived.headers.bth;
-                let index = qps.find(bth.dest_qpn).ok_or(DropReason::UnknownQp)?;
-                let entry = qps.get(index).ok_or(DropReason::UnknownQp)?;
-                let peer = entry.peer.ok_or(DropReason::UnknownQp)?;
-                if peer.address != packet.from.ip() {
-                    return Err(DropReason::WrongPeer);
+        for train in ring.trains() {
+            let mut check = check.train(&train);
+            let from = train.from.ip();
+            let ecn_marked = train.ecn == CONGESTION_EXPERIENCED;
+            for bytes in train.packets() {
+                let taken = open(&mut check, bytes).and_then(|packet| {
+                    let index = qps.find(packet.headers.bth.dest_qpn);
+                    let index = index.ok_or(DropReason::UnknownQp)?;
+                    let entry = qps.get(index).ok_or(DropReason::UnknownQp)?;
+                    let peer = entry.peer.as_ref().ok_or(DropReason::UnknownQp)?;
+                    if peer.address != from {
+                        return Err(DropReason::WrongPeer);
+                    }
+                    let arrival = Arrival {
+                        ecn_marked,
+                        ..Arrival::new(&packet.headers, packet.payload)
+                    };
+                    entry.handle(now_ns, Input::Packet(arrival), keys, written);
+                    if !entry.is_touched {
+                        entry.is_touched = true;
+                        touched.push(index);
+                    }
+                    Ok(())
+                });
+                if let Err(reason) = taken {
+                    drops[reason as usize] += 1;
                 }
-                let arrival = Arrival {
-                    ecn_marked: packet.ecn == CONGESTION_EXPERIENCED,
-                    ..Arrival::new(&arrived.headers, arrived.payload)
-                };
-                entry.handle(now_ns, Input::Packet(arrival), keys, written);
-                if !entry.is_touched {
-                    entry.is_touched = true;
-                    touched.push(index);
-                }
-                Ok(())
-            });
-            if let Err(reason) = arrived {
-                drops[reason as usize] += 1;
             }
         }
     }
 }
 
 /// Checks the ICRC and reads the headers.
+#[inline]
 fn open<'a>(
-    check: &mut io::IcrcCheck,
-    packet: &io::Packet<'a>,
+    check: &mut io::TrainCheck<'_>,
+    bytes: &'a [u8],
 ) -> Result<wire::Packet<'a>, DropReason> {
-    let transport = check.check(packet).map_err(|error| match error {
+    let transport = check.check(bytes).map_err(|error| match error {
         io::IcrcError::TooShort { .. } => DropReason::TooShort,
         io::IcrcError::Mismatch(_) => DropReason::Icrc,
     })?;

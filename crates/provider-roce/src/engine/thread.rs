@@ -1,6 +1,6 @@
 //! The thread of an engine: a turn, and another one, until there is nothing to do; then it looks a
 //! little longer, then it sleeps until a packet, a posted request or a timer wakes it.
-use super::Turn;
+use super::{Look, Turn};
 use crate::{
     device::Device,
     io::{Waiter, Watched},
@@ -9,7 +9,7 @@ use std::{io, sync::Arc, thread, time::Duration};
 
 /// While threads of the application do the work, the engine thread looks this often whether they
 /// still do.
-const NAP: Duration = Duration::from_millis(1);
+pub(crate) const NAP: Duration = Duration::from_millis(1);
 /// A full queue of the network device does not say when it has room again: it is tried after this.
 const BLOCKED: Duration = Duration::from_micros(500);
 /// Longest sleep.
@@ -32,6 +32,10 @@ fn run(device: &Device, waiter: &Waiter) {
         let turn = take_turn(device);
         if turn.busy {
             looking.found(device.now_ns());
+            if turn.held_back {
+                // A program on this core sees now what came, and may answer.
+                thread::yield_now();
+            }
             continue;
         }
         if !turn.blocked && looking.goes_on(device.now_ns()) {
@@ -60,7 +64,7 @@ fn take_turn(device: &Device) -> Turn {
     }
     // Without waiting: while a thread of the application has it, there is no need.
     match device.try_engine() {
-        Some(mut engine) => engine.turn(device, device.now_ns()),
+        Some(mut engine) => engine.turn(device, device.now_ns(), Look::ForPackets),
         None => {
             thread::yield_now();
             Turn {

@@ -1,20 +1,20 @@
 //! What goes out: some packets of each queue pair in turn, gathered from registered memory.
-use super::{Engine, entry::QpEntry};
+use super::{Engine, FEW_PACKETS, entry::QpEntry};
 use crate::{
     device::Device,
     io::{self, Full, Route, SendBatch},
     keys::KeyTable,
     memory::{PdMemory, local},
 };
-use catchment_roce::{OutPacket, Piece, QpState, TransmitBatch};
+use catchment_roce::{OutPacket, Piece, QpState, TransmitBatch, wire::Opcode};
 use catchment_verbs::QpState as PublicState;
 
 /// Packets that one queue pair may send before the next one may: a few GSO trains.
-pub(super) const PACKETS_PER_TURN: usize = 64;
+pub(super) const PACKETS_PER_TURN: usize = 60;
 /// Timeouts and NAKs before trains are suspected.
 const COMPLAINTS: u64 = 8;
 /// Packets of a turn of the engine, so that acknowledgements are looked at soon again.
-const PACKETS_MAX: usize = 256;
+const PACKETS_MAX: usize = 240;
 
 impl Engine {
     /// Sends what may be sent; whether something was, and whether the socket is full.
@@ -60,8 +60,7 @@ impl Engine {
         }
         if count > 0 {
             each(self, index);
-        }
-        if count == PACKETS_PER_TURN {
+            // Only a queue pair that gave none has none: answers to READs fill half of a batch.
             self.make_ready(index);
         }
         self.set_timer(index);
@@ -71,18 +70,39 @@ impl Engine {
     /// Puts the packets of a queue pair into the send batch.
     fn gather(&mut self, index: usize, device: &Device, keys: &KeyTable) {
         let packets = std::mem::take(&mut self.packets);
-        for packet in packets.packets() {
-            let mut pushed = self.push(index, &packets, packet, keys);
-            if matches!(pushed, Err(Full::NoRoom { .. })) {
-                self.flush(device);
-                pushed = self.push(index, &packets, packet, keys);
+        if packets.packets().len() > FEW_PACKETS {
+            for packet in packets.packets() {
+                self.gather_one(index, &packets, packet, device, keys);
             }
-            if let Err(error) = pushed {
-                // As if the network had lost it.
-                tracing::debug!(%error, "packet not sent");
+        } else {
+            // Somebody waits for what a program says; hardly anybody for an acknowledgement.
+            for answers in [false, true] {
+                let all = packets.packets().iter();
+                for packet in all.filter(|packet| is_answer(packet) == answers) {
+                    self.gather_one(index, &packets, packet, device, keys);
+                }
             }
         }
         self.packets = packets;
+    }
+
+    fn gather_one(
+        &mut self,
+        index: usize,
+        packets: &TransmitBatch,
+        packet: &OutPacket,
+        device: &Device,
+        keys: &KeyTable,
+    ) {
+        let mut pushed = self.push(index, packets, packet, keys);
+        if matches!(pushed, Err(Full::NoRoom { .. })) {
+            self.flush(device);
+            pushed = self.push(index, packets, packet, keys);
+        }
+        if let Err(error) = pushed {
+            // As if the network had lost it.
+            tracing::debug!(%error, "packet not sent");
+        }
     }
 
     fn push(
@@ -146,6 +166,12 @@ impl Engine {
         }
         done.blocked.is_some()
     }
+}
+
+/// Whether a packet answers a request of the peer, by its opcode: the first byte.
+fn is_answer(packet: &OutPacket) -> bool {
+    let opcode = packet.header().first().copied().and_then(Opcode::from_u8);
+    opcode.is_some_and(Opcode::is_response)
 }
 
 /// Asks a queue pair for packets.

@@ -1,10 +1,11 @@
 //! The ICRC of what comes in.
-use super::recv::Packet;
+use super::recv::{Packet, Train};
 pub(super) use catchment_roce::wire::ICRC_BYTES;
 use catchment_roce::wire::{
-    NetHeader,
+    Icrc, NetHeader,
     icrc::{self, IcrcMismatch},
     ip_id::Solver,
+    net::Ipv4Id,
 };
 use std::net::{IpAddr, SocketAddr};
 
@@ -44,12 +45,58 @@ impl IcrcCheck {
     /// [`IcrcError`]: drop the packet and count it.
     #[inline]
     pub fn check<'a>(&mut self, packet: &Packet<'a>) -> Result<&'a [u8], IcrcError> {
-        let short = IcrcError::TooShort {
-            bytes: packet.bytes.len(),
+        self.packets_between(packet.from, packet.to)
+            .check(packet.bytes)
+    }
+
+    /// Checks the packets of a train, which have most of what the ICRC covers in common.
+    #[inline]
+    pub fn train(&mut self, train: &Train<'_>) -> TrainCheck<'_> {
+        self.packets_between(train.from, train.to)
+    }
+
+    fn packets_between(&mut self, from: SocketAddr, to: SocketAddr) -> TrainCheck<'_> {
+        let net = header(from, to).map(|net| net.with_ipv4_id(Ipv4Id::UNFRAGMENTED));
+        TrainCheck {
+            solver: &mut self.solver,
+            net,
+            begun: None,
+        }
+    }
+}
+
+/// Checks packets from one address to one address.
+#[derive(Debug)]
+pub struct TrainCheck<'c> {
+    solver: &'c mut Solver,
+    /// None when the addresses are of two families, which no socket gives.
+    net: Option<NetHeader>,
+    /// What the ICRC covers before the transport, for packets of this length.
+    begun: Option<(usize, Icrc)>,
+}
+
+impl TrainCheck<'_> {
+    /// The transport bytes (from the BTH to the pad) of a whole packet: all that UDP carried.
+    ///
+    /// # Errors
+    /// [`IcrcError`]: drop the packet and count it.
+    #[inline]
+    pub fn check<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], IcrcError> {
+        let short = IcrcError::TooShort { bytes: bytes.len() };
+        let (transport, received) = icrc::split(bytes).ok_or(short)?;
+        let net = self.net.as_ref().ok_or(short)?;
+        let mut icrc = match &self.begun {
+            Some((bytes, begun)) if *bytes == transport.len() => begun.clone(),
+            _ => {
+                let begun = Icrc::begin(net, transport.len());
+                self.begun = Some((transport.len(), begun.clone()));
+                begun
+            }
         };
-        let (transport, received) = icrc::split(packet.bytes).ok_or(short)?;
-        let net = header(packet.from, packet.to).ok_or(short)?;
-        self.solver.verify(&net, transport, received)?;
+        icrc.headers(transport);
+        let computed = icrc.finish();
+        self.solver
+            .judge(net, transport.len(), received, computed)?;
         Ok(transport)
     }
 }

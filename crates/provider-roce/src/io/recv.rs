@@ -24,6 +24,27 @@ pub struct Packet<'a> {
     pub bytes: &'a [u8],
 }
 
+/// Packets that came in one message: one after the other, all of one length but the last.
+#[derive(Debug, Clone, Copy)]
+pub struct Train<'a> {
+    /// Who sent them.
+    pub from: SocketAddr,
+    /// Where to: an address of ours.
+    pub to: SocketAddr,
+    /// The two ECN bits; 3: a router met congestion.
+    pub ecn: u8,
+    segment_bytes: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Train<'a> {
+    /// All that UDP carried, packet by packet: transport bytes and ICRC.
+    #[inline]
+    pub fn packets(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.bytes.chunks(self.segment_bytes)
+    }
+}
+
 /// What a ring has seen since it was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RecvCounters {
@@ -179,15 +200,28 @@ impl RecvRing {
 
     /// The packets of the last [`RecvRing::receive`], in the order in which they came.
     pub fn packets(&self) -> impl Iterator<Item = Packet<'_>> {
-        self.got.iter().flat_map(|got| {
+        self.trains().flat_map(|train| {
+            train.packets().map(move |bytes| Packet {
+                from: train.from,
+                to: train.to,
+                ecn: train.ecn,
+                bytes,
+            })
+        })
+    }
+
+    /// As [`RecvRing::packets`], as they were merged: what is the same for all packets of a train
+    /// need not be done for each.
+    pub fn trains(&self) -> impl Iterator<Item = Train<'_>> {
+        self.got.iter().map(|got| {
             let start = got.buffer * self.buffer_bytes;
-            let bytes = &self.memory[start..start + got.bytes];
-            bytes.chunks(got.segment_bytes).map(|bytes| Packet {
+            Train {
                 from: got.from,
                 to: got.to,
                 ecn: got.ecn,
-                bytes,
-            })
+                segment_bytes: got.segment_bytes,
+                bytes: &self.memory[start..start + got.bytes],
+            }
         })
     }
 

@@ -2,12 +2,13 @@
 use super::{
     SendBatch,
     batch::{PacketSlot, Train},
+    fold::{self, STEP_BYTES},
     icrc::{self, ICRC_BYTES},
 };
 use catchment_roce::wire::{Icrc, NetHeader, net::Ipv4Id};
 use std::net::SocketAddr;
 
-/// Bytes copied at a time: the checksum needs a slice that nobody changes, and registered memory
+/// Bytes copied at a time where folding is not possible: the checksum needs a slice that nobody changes, and registered memory
 /// may change at any time. The copy stays in the first-level cache.
 const CHUNK_BYTES: usize = 2048;
 
@@ -24,10 +25,11 @@ pub(super) fn seal(batch: &mut SendBatch, at: usize) {
         return;
     };
     let mut begun = Begun::new(net, &train);
+    let folds = fold::is_available();
     for (index, at) in train.packets.enumerate() {
         let slot = batch.packets[at];
         let icrc = begun.of(index, slot.bytes - ICRC_BYTES);
-        let value = gather(batch, slot, icrc);
+        let value = gather(batch, slot, icrc, folds);
         let trailer = batch.trailer_mut(slot);
         let (pad, icrc) = trailer.split_at_mut(slot.pad);
         pad.fill(0);
@@ -70,16 +72,29 @@ impl Begun {
 }
 
 /// The ICRC over head, pieces and pad.
-fn gather(batch: &SendBatch, slot: PacketSlot, mut icrc: Icrc) -> u32 {
+fn gather(batch: &SendBatch, slot: PacketSlot, mut icrc: Icrc, folds: bool) -> u32 {
     let parts = &batch.vectors[slot.first_vector..slot.first_vector + slot.vectors - 1];
-    for (i, part) in parts.iter().enumerate() {
-        for_each_chunk(part, |chunk, first| {
-            if i == 0 && first {
-                icrc.headers(chunk);
-            } else {
-                icrc.payload(chunk);
-            }
-        });
+    let (head, pieces) = parts.split_first().expect("a packet has a head");
+    for_each_chunk(head, |chunk, first| {
+        if first {
+            icrc.headers(chunk);
+        } else {
+            icrc.payload(chunk);
+        }
+    });
+    for piece in pieces {
+        let mut rest = *piece;
+        let steps = piece.iov_len / STEP_BYTES;
+        if folds && steps > 0 {
+            // SAFETY: the entry leads to `iov_len` bytes that the batch owns or keeps mapped; that
+            // the processor can do it is what `folds` says.
+            icrc.payload_folded(|register| unsafe {
+                fold::fold(register, piece.iov_base.cast(), steps)
+            });
+            rest.iov_len -= steps * STEP_BYTES;
+            rest.iov_base = piece.iov_base.wrapping_byte_add(steps * STEP_BYTES);
+        }
+        for_each_chunk(&rest, |chunk, _| icrc.payload(chunk));
     }
     icrc.pad(slot.pad as u8);
     icrc.finish()

@@ -113,11 +113,6 @@ impl Rto {
         self.interval_ns() < self.timeout_ns
     }
 
-    /// Whether it has not fired since the last progress.
-    pub(crate) fn is_first(&self) -> bool {
-        self.backoff == 0
-    }
-
     /// It fired.
     pub(crate) fn on_fired(&mut self, now_ns: u64) {
         self.backoff = self.backoff.saturating_add(1);
@@ -148,10 +143,10 @@ mod tests {
         rto.expect(0);
         let first = rto.deadline_ns().unwrap();
         assert!((2 * MS..3 * MS).contains(&first), "{first}");
-        assert!(rto.is_early() && rto.is_first());
+        assert!(rto.is_early());
         (0..10).for_each(|_| rto.on_fired(0));
         assert_eq!(rto.deadline_ns(), Some(67 * MS));
-        assert!(!rto.is_early() && !rto.is_first());
+        assert!(!rto.is_early());
         rto.on_progress(MS, true);
         assert_eq!(rto.deadline_ns(), Some(first + MS));
         rto.on_progress(MS, false);

@@ -27,14 +27,16 @@ impl Requester {
         None
     }
 
-    /// Early firings cost a packet or a window; a firing at the full timeout costs a try.
+    /// A firing at the full timeout costs a try. An early one costs a packet, where a packet makes
+    /// the peer say what it has; a peer that was only slow would get the whole window again else,
+    /// and again, until its socket overflows.
     fn on_silence(&mut self, now_ns: u64, counters: &mut Counters) -> Option<WcStatus> {
         if !self.expects() {
             self.rto.on_progress(now_ns, false);
             return None;
         }
         let is_early = self.rto.is_early();
-        if is_early && self.rto.is_first() && self.engine.probe() {
+        if is_early && self.engine.probe() {
             counters.probes += 1;
             self.rto.on_fired(now_ns);
             return None;

@@ -68,6 +68,17 @@ impl Icrc {
         self.0.update(piece);
     }
 
+    /// Adds a piece of the payload that somebody else has folded to 16 bytes with the same effect:
+    /// `fold` gets the register that the bytes so far leave (lowest bit first, not inverted), and
+    /// gives 16 bytes that leave from register 0 what the piece leaves from there. For memory that
+    /// cannot be shown as a slice, because others may write to it.
+    #[inline]
+    pub fn payload_folded(&mut self, fold: impl FnOnce(u32) -> [u8; 16]) {
+        let register = !std::mem::take(&mut self.0).finalize();
+        self.0 = Hasher::new_with_initial(!0);
+        self.0.update(&fold(register));
+    }
+
     /// Adds zero bytes after the payload; more than 3 count as 3.
     pub fn pad(&mut self, bytes: u8) {
         self.0.update(&ZEROS[..usize::from(bytes).min(ZEROS.len())]);

@@ -152,10 +152,26 @@ impl Solver {
     ) -> Result<Option<Ipv4Id>, IcrcMismatch> {
         let net = net.with_ipv4_id(Ipv4Id::UNFRAGMENTED);
         let computed = icrc::compute(&net, transport);
+        self.judge(&net, transport.len(), received, computed)
+    }
+
+    /// The second half of [`Solver::verify`], for whoever keeps a begun [`icrc::Icrc`] for many
+    /// packets: `computed` is the ICRC with identification [`Ipv4Id::UNFRAGMENTED`].
+    ///
+    /// # Errors
+    /// As for [`Solver::verify`].
+    #[inline]
+    pub fn judge(
+        &mut self,
+        net: &NetHeader,
+        transport_bytes: usize,
+        received: u32,
+        computed: u32,
+    ) -> Result<Option<Ipv4Id>, IcrcMismatch> {
         let mismatch = IcrcMismatch { received, computed };
         match net.ip {
             Ip::V4 { .. } => {
-                let id = self.solve(received ^ computed, transport.len());
+                let id = self.solve(received ^ computed, transport_bytes);
                 id.map(Some).ok_or(mismatch)
             }
             Ip::V6 { .. } if received == computed => Ok(None),

@@ -1,0 +1,181 @@
+//! What software RoCE set out to reach beside TCP and bare UDP, written down before the first run.
+use super::row::{Cell, Row, Sample};
+use crate::stats;
+use serde::Serialize;
+
+/// A goal, and what was reached.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Goal {
+    /// Always `goal`, so that a reader of the lines can tell.
+    what: &'static str,
+    /// What is compared, in words, with what the ratio must be.
+    goal: String,
+    /// The median of the ratios, round by round.
+    ratio: f64,
+    limit: f64,
+    held: bool,
+}
+
+impl Goal {
+    /// For a person.
+    pub(crate) fn line(&self) -> String {
+        let held = if self.held { "held  " } else { "MISSED" };
+        format!("{held} {}: {:.2}", self.goal, self.ratio)
+    }
+
+    /// For a page.
+    pub(crate) fn markdown(&self) -> String {
+        let held = if self.held { "held" } else { "**missed**" };
+        format!("| {} | {:.2} | {held} |\n", self.goal, self.ratio)
+    }
+}
+
+/// One comparison.
+struct Rule {
+    name: &'static str,
+    ours: fn(&Cell) -> bool,
+    other: fn(&Cell) -> bool,
+    value: fn(&Sample) -> Option<f64>,
+    limit: f64,
+    at_least: bool,
+}
+
+const fn at_least(
+    name: &'static str,
+    ours: fn(&Cell) -> bool,
+    other: fn(&Cell) -> bool,
+    limit: f64,
+) -> Rule {
+    Rule {
+        name,
+        ours,
+        other,
+        value: |sample| sample.bytes_per_s,
+        limit,
+        at_least: true,
+    }
+}
+
+fn is_stream(cell: &Cell, what: &str, path_mtu: usize) -> bool {
+    (cell.what, cell.op, cell.path_mtu) == (what, "write", Some(path_mtu)) && cell.bytes > 64
+}
+
+fn is_ping_pong(cell: &Cell, what: &str, polling: Option<&str>) -> bool {
+    (cell.what, cell.op, cell.polling) == (what, "write-latency", polling)
+}
+
+const RULES: &[Rule] = &[
+    at_least(
+        "goodput of WRITE, path MTU 4096, ours / iperf3",
+        |cell| is_stream(cell, "ours", 4096),
+        |cell| cell.what == "iperf3",
+        1.0,
+    ),
+    at_least(
+        "goodput of WRITE, path MTU 4096, ours / bare UDP",
+        |cell| is_stream(cell, "ours", 4096),
+        |cell| is_stream(cell, "bare-udp", 4096),
+        0.85,
+    ),
+    at_least(
+        "goodput of WRITE, path MTU 1024, ours / iperf3",
+        |cell| is_stream(cell, "ours", 1024),
+        |cell| cell.what == "iperf3",
+        0.9,
+    ),
+    Rule {
+        name: "CPU seconds per GB of the receiver, WRITE, path MTU 4096, ours / iperf3",
+        ours: |cell| is_stream(cell, "ours", 4096),
+        other: |cell| cell.what == "iperf3",
+        value: |sample| sample.cpu_s_per_gb_receiver,
+        limit: 1.0,
+        at_least: false,
+    },
+    Rule {
+        name: "latency of a 64-byte WRITE, engine thread, ours / bare UDP",
+        ours: |cell| is_ping_pong(cell, "ours", Some("engine thread")),
+        other: |cell| is_ping_pong(cell, "bare-udp", None),
+        value: |sample| sample.latency_ns,
+        limit: 1.5,
+        at_least: false,
+    },
+    Rule {
+        name: "latency of a 64-byte WRITE, inline polling, ours / bare UDP",
+        ours: |cell| is_ping_pong(cell, "ours", Some("inline polling")),
+        other: |cell| is_ping_pong(cell, "bare-udp", None),
+        value: |sample| sample.latency_ns,
+        limit: 1.5,
+        at_least: false,
+    },
+];
+
+/// Compares the rows as far as both sides of a comparison are there.
+pub(crate) fn judge(rows: &[Row]) -> Vec<Goal> {
+    RULES.iter().filter_map(|rule| rule.judge(rows)).collect()
+}
+
+impl Rule {
+    /// Round by round, since the two ran one after the other then.
+    fn judge(&self, rows: &[Row]) -> Option<Goal> {
+        let ours = rows.iter().find(|row| (self.ours)(&row.cell))?;
+        let other = rows.iter().find(|row| (self.other)(&row.cell))?;
+        let pairs = ours.samples.iter().zip(&other.samples);
+        let ratios: Option<Vec<f64>> = pairs
+            .map(|(a, b)| Some((self.value)(a)? / (self.value)(b)?))
+            .collect();
+        let ratio = stats::percentile(&ratios?, 0.5);
+        let (word, held) = if self.at_least {
+            ("at least", ratio >= self.limit)
+        } else {
+            ("at most", ratio <= self.limit)
+        };
+        Some(Goal {
+            what: "goal",
+            goal: format!("{}, {word} {}", self.name, self.limit),
+            ratio: (ratio * 1000.0).round() / 1000.0,
+            limit: self.limit,
+            held,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(what: &'static str, op: &'static str, path_mtu: Option<usize>, rates: &[f64]) -> Row {
+        let cell = Cell {
+            what,
+            op,
+            polling: None,
+            path_mtu,
+            bytes: 1 << 20,
+        };
+        let samples = rates.iter().map(|rate| Sample {
+            bytes_per_s: Some(*rate),
+            cpu_s_per_gb_receiver: Some(1e9 / rate),
+            ..Sample::default()
+        });
+        Row::of(cell, samples.collect())
+    }
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        let rows = [
+            row("iperf3", "stream", None, &[1e9, 4e9, 2e9]),
+            row("ours", "write", Some(4096), &[2e9, 2e9, 2.2e9]),
+        ];
+        let goals = judge(&rows);
+        let seen: Vec<_> = goals.iter().map(|goal| (goal.ratio, goal.held)).collect();
+        assert_eq!(seen, [(1.1, true), (0.909, true)]);
+        let rows = [
+            row("bare-udp", "write", Some(4096), &[3e9]),
+            row("ours", "write", Some(4096), &[2.4e9]),
+        ];
+        let goals = judge(&rows);
+        assert_eq!(
+            (goals.len(), goals[0].ratio, goals[0].held),
+            (1, 0.8, false)
+        );
+    }
+}
