@@ -132,11 +132,15 @@ fn large_blocks_use_as_few_slots_as_they_need() {
     assert_eq!(slots.len(), 80);
 }
 
-/// 100,000 blocks; `CATCHMENT_TEST_BLOCKS=1000000` makes it a million.
+/// This many blocks, times `CATCHMENT_TEST_SCALE` for a long run.
+fn scaled(blocks: u64) -> u64 {
+    let scale = std::env::var("CATCHMENT_TEST_SCALE");
+    blocks * scale.map_or(1, |text| text.parse::<u64>().unwrap())
+}
+
 #[test]
 fn s1_2_payloads_of_random_blocks_are_equal() {
-    let blocks = std::env::var("CATCHMENT_TEST_BLOCKS");
-    let blocks = blocks.map_or(100_000, |text| text.parse().unwrap());
+    let blocks = scaled(100_000);
     for mode in modes() {
         random_blocks(mode, blocks);
     }
@@ -174,7 +178,7 @@ fn s1_8_block_sizes_from_64_bytes_to_22_megabytes() {
 /// Ten thousand blocks of each of twelve devices, filled by as many threads.
 #[test]
 fn s1_10_twelve_filling_threads_share_one_queue_pair() {
-    const PACKETS: u64 = 10_000;
+    let packets = scaled(10_000);
     for mode in modes() {
         let Pair {
             sender, receiver, ..
@@ -182,7 +186,7 @@ fn s1_10_twelve_filling_threads_share_one_queue_pair() {
         std::thread::scope(|scope| {
             for device in 0..12u32 {
                 scope.spawn(move || {
-                    for number in 0..PACKETS {
+                    for number in 0..packets {
                         let mut block = reserve(sender, device, 200);
                         block.write_at(0, &[device as u8; 200]).unwrap();
                         block.commit(&whole(number, 200), false).unwrap();
@@ -190,7 +194,7 @@ fn s1_10_twelve_filling_threads_share_one_queue_pair() {
                 });
             }
             let mut orders: Vec<_> = (0..12).map(|_| order::InOrder::new(0)).collect();
-            for _ in 0..12 * PACKETS {
+            for _ in 0..12 * packets {
                 let block = receive(receiver);
                 let device = block.header().stream;
                 assert_eq!(block.payload().to_vec(), [device as u8; 200]);
@@ -199,11 +203,11 @@ fn s1_10_twelve_filling_threads_share_one_queue_pair() {
                 order.push(header, block, drop);
             }
             for order in orders {
-                assert_eq!(order.next_packet(), PACKETS, "{mode:?}");
+                assert_eq!(order.next_packet(), packets, "{mode:?}");
                 assert_eq!(order.early(), 0);
             }
         });
-        assert_eq!(sender.stats().blocks, 12 * PACKETS);
+        assert_eq!(sender.stats().blocks, 12 * packets);
         assert!(receiver.poll().unwrap().is_none());
     }
 }
@@ -229,13 +233,13 @@ fn s1_22_two_hundred_and_fifty_five_streams_on_one_queue_pair() {
 /// Workers keep blocks for random times and give them back in any order.
 #[test]
 fn s1_31_four_workers_release_out_of_order() {
-    const BLOCKS: u64 = 60_000;
+    let total = scaled(60_000);
     for mode in modes() {
         let Pair {
             sender, receiver, ..
         } = &pair(mode, 16, 64);
-        let seen: Vec<AtomicU64> = (0..BLOCKS).map(|_| AtomicU64::new(0)).collect();
-        let left = AtomicU64::new(BLOCKS);
+        let seen: Vec<AtomicU64> = (0..total).map(|_| AtomicU64::new(0)).collect();
+        let left = AtomicU64::new(total);
         std::thread::scope(|scope| {
             for seed in 1..=4u64 {
                 let (seen, left) = (&seen, &left);
@@ -263,7 +267,7 @@ fn s1_31_four_workers_release_out_of_order() {
                     }
                 });
             }
-            for number in 0..BLOCKS {
+            for number in 0..total {
                 let mut block = reserve(sender, 0, 64);
                 block.write_at(0, &number.to_ne_bytes()).unwrap();
                 block.commit(&whole(number, 64), false).unwrap();
