@@ -4,7 +4,7 @@ mod common;
 
 use catchment_conformance::{Options, Random, Side, connect, pattern, wait_one};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
-use catchment_roce::wire::{DropReason, ROCE_PORT};
+use catchment_roce::wire::{DropReason, PathMtu, ROCE_PORT};
 use catchment_verbs::{Endpoint, Provider, RtsAttr, SendOp, WcStatus};
 use std::{
     net::UdpSocket,
@@ -46,6 +46,30 @@ fn two_addresses_of_a_host_share_the_port_of_roce() {
     assert!(received.protocol.bytes_received >= 100_000, "{received:?}");
     assert_eq!(sent.queue_pairs, 1);
     assert!(!sent.gso || sent.gso_ratio() > 1.5, "{sent:?}");
+}
+
+/// Answers to one request are more than fit into one batch: the rest follows by itself.
+#[test]
+fn a_long_read_is_answered_without_being_asked_for_again() {
+    let provider = RoceProvider::new(RoceOptions {
+        path_mtu: Some(PathMtu::Mtu256),
+        ..RoceOptions::default()
+    });
+    let left = provider.open_device("127.0.74.1").unwrap();
+    let right = provider.open_device("127.0.74.2").unwrap();
+    let (mut a, b) = pair_of((&left, &right), &Options::default());
+    b.put(0, &pattern(2, 100_000));
+    let sge = a.sge(0, 100_000);
+    // On a busy machine an answer may be late once, but not each time.
+    let smooth = (0..10).any(|_| {
+        let before = left.counters().protocol;
+        a.run_ok(SendOp::Read(b.remote(0)), &[sge]);
+        let after = left.counters().protocol;
+        (after.reads_repeated, after.probes, after.timeouts)
+            == (before.reads_repeated, before.probes, before.timeouts)
+    });
+    assert!(smooth, "{:?}", left.counters().protocol);
+    assert!(a.get(0, 100_000) == pattern(2, 100_000));
 }
 
 /// An endpoint without a network part is an RNIC's: port 4791, no extensions.
