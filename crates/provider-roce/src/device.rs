@@ -3,7 +3,7 @@ use crate::{
     RoceOptions,
     dirty::DirtySet,
     engine::{Engine, Look, NAP},
-    io::{Path, PathError, PathProbe, UdpSocket, Waiter, Waker, gid_of},
+    io::{Path, PathError, PathProbe, UdpSocket, Waiter, Waker},
     keys::KeyTable,
 };
 use catchment_roce::wire::PathMtu;
@@ -68,7 +68,7 @@ impl Device {
     ) -> Result<Device, VerbsError> {
         let secret = [random()?, random()?, random()?, random()?];
         Ok(Device {
-            gid: gid_of(socket.local().ip()),
+            gid: Gid::from_ip(socket.local().ip()),
             local: socket.local(),
             path_mtu,
             caps,

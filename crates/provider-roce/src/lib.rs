@@ -41,7 +41,7 @@ pub use options::RoceOptions;
 
 pub use catchment_roce::wire::PathMtu;
 
-use catchment_verbs::{Context, DeviceInfo, Provider, VerbsError};
+use catchment_verbs::{Context, DeviceInfo, Gid, Provider, VerbsError};
 use io::LocalAddress;
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl RoceProvider {
                 .map_or(path_mtu, |most| most.min(path_mtu));
             format!("path MTU {}", path_mtu.bytes())
         });
-        let gid = io::gid_of(address);
+        let gid = Gid::from_ip(address);
         let faults = self.options.fault.map_or(String::new(), |faults| {
             format!(", INJECTS FAULTS ({faults})")
         });

@@ -3,7 +3,7 @@ use crate::{
     context::RocePd,
     device::{Device, random},
     engine::{Engine, Peer, QpShared},
-    io::{Route, address_of},
+    io::Route,
     mr::MrCore,
     request::{Held, PostedRecv, PostedSend, Stored},
 };
@@ -271,7 +271,7 @@ impl RoceQp {
     /// The way to a peer, and the largest packets for it: what both ends and the route take.
     fn reach(&self, remote: &Endpoint) -> Result<(Peer, PathMtu), ModifyError> {
         let device = self.device();
-        let address = address_of(remote.gid);
+        let address = remote.gid.ip();
         let refused = |reason: String| ModifyError::Peer {
             qpn: self.qpn,
             peer: address.to_string(),

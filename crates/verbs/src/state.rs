@@ -302,12 +302,23 @@ mod tests {
 
     #[test]
     fn a_gid_is_the_address_of_its_port() {
-        for text in ["10.77.0.2", "fd00::2", "::1", "127.0.0.1"] {
+        for text in [
+            "10.77.0.2",
+            "10.99.0.1",
+            "fd00::2",
+            "2001:db8::2",
+            "::1",
+            "127.0.0.1",
+        ] {
             let ip: IpAddr = text.parse().unwrap();
             assert_eq!(Gid::from_ip(ip).ip(), ip);
         }
-        let v4 = Gid::from_ip(IpAddr::from([10, 77, 0, 2]));
-        assert_eq!(v4.to_string(), "00000000000000000000ffff0a4d0002");
+        for (v4, text) in [
+            ([10, 77, 0, 2], "00000000000000000000ffff0a4d0002"),
+            ([10, 99, 0, 1], "00000000000000000000ffff0a630001"),
+        ] {
+            assert_eq!(Gid::from_ip(IpAddr::from(v4)).to_string(), text);
+        }
     }
 
     #[test]

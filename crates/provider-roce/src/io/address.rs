@@ -1,29 +1,13 @@
-//! The addresses of this host, and GIDs as RoCEv2 makes them of addresses.
+//! The addresses of this host.
 use super::{name::Name, sys};
-use catchment_verbs::Gid;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::{
     ffi::CStr,
     io,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     os::fd::AsFd,
     ptr,
 };
-
-/// The GID of an address (IBTA annex A17): an IPv6 address as it is, an IPv4 address as
-/// `::ffff:a.b.c.d`.
-pub fn gid_of(address: IpAddr) -> Gid {
-    match address {
-        IpAddr::V4(v4) => Gid(v4.to_ipv6_mapped().octets()),
-        IpAddr::V6(v6) => Gid(v6.octets()),
-    }
-}
-
-/// The address of a GID: the inverse of [`gid_of`].
-pub fn address_of(gid: Gid) -> IpAddr {
-    let v6 = Ipv6Addr::from(gid.0);
-    v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
-}
 
 /// How far an address reaches. The order is the order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,16 +134,6 @@ fn interface_addresses() -> io::Result<Vec<(String, SocketAddr)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn gids_and_addresses_are_the_same_thing() {
-        let v4: IpAddr = "10.99.0.1".parse().unwrap();
-        let gid = gid_of(v4);
-        assert_eq!(gid.to_string(), "00000000000000000000ffff0a630001");
-        assert_eq!(address_of(gid), v4);
-        let v6: IpAddr = "2001:db8::2".parse().unwrap();
-        assert_eq!(address_of(gid_of(v6)), v6);
-    }
 
     #[test]
     fn addresses_that_reach_further_come_first() {

@@ -27,7 +27,7 @@ mod socket;
 mod sys;
 mod wait;
 
-pub use address::{LocalAddress, Scope, address_of, gid_of, local_addresses};
+pub use address::{LocalAddress, Scope, local_addresses};
 pub use batch::{Full, MAX_PIECES, MAX_TRAIN_PACKETS, Piece, Route, SendBatch};
 pub use flush::{Blocked, Flush, SendCounters, SendFault};
 pub use gso_probe::{GsoObserver, GsoVerdict, gso_self_test, send_gso_probe};
