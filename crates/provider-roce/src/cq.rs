@@ -1,6 +1,6 @@
 //! Completion queues and the channels to sleep on for them.
-use crate::{context::RoceContext, device::Device, engine::Look, event};
-use catchment_verbs::{AsyncEvent, Completion, CompletionChannel, Cq, CqError};
+use crate::{context::RoceContext, device::Device, engine::Look};
+use catchment_verbs::{AsyncEvent, Completion, CompletionChannel, Cq, CqError, Wake, event};
 use crossbeam_queue::ArrayQueue;
 use std::{
     any::Any,
@@ -167,7 +167,7 @@ pub(crate) struct RoceChannel(pub(crate) Arc<ChannelCore>);
 
 impl CompletionChannel for RoceChannel {
     fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        event::wait(self.0.event.as_fd(), timeout)
+        Ok(event::wait(self.0.event.as_fd(), timeout)? == Wake::Rung)
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -19,7 +19,6 @@ mod cq;
 mod device;
 mod dirty;
 mod engine;
-mod event;
 mod fault;
 #[allow(
     unsafe_code,

@@ -1,6 +1,6 @@
 //! Registered regions, and sleeping until a peer has written to one.
-use crate::{context::RocePd, event};
-use catchment_verbs::{Access, Mr, Wake, Watch, mem::Region};
+use crate::context::RocePd;
+use catchment_verbs::{Access, Mr, Wake, Watch, event, mem::Region};
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
@@ -159,11 +159,7 @@ impl Watch for MrWatch {
     }
 
     fn wait(&self, timeout: Duration) -> io::Result<Wake> {
-        Ok(if event::wait(self.event.as_fd(), timeout)? {
-            Wake::Rung
-        } else {
-            Wake::TimedOut
-        })
+        event::wait(self.event.as_fd(), timeout)
     }
 
     fn wake(&self) {

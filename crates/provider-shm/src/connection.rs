@@ -5,7 +5,7 @@ use crate::{
     link::{CallError, PeerLink},
     proto::QpFacts,
 };
-use catchment_verbs::Access;
+use catchment_verbs::{Access, event};
 use std::{
     os::fd::OwnedFd,
     sync::{Arc, atomic::Ordering},
@@ -87,14 +87,14 @@ impl Connection {
     /// Wakes the peer's thread that waits for messages.
     pub(crate) fn ring_receiver(&self) {
         if let Some(bell) = &self.recv_bell {
-            crate::socket::ring(bell);
+            event::ring(bell);
         }
     }
 
     /// Wakes the peer's thread that waits until its messages are taken.
     pub(crate) fn ring_sender(&self) {
         if let Some(bell) = &self.send_bell {
-            crate::socket::ring(bell);
+            event::ring(bell);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 use catchment_verbs::{
     Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, Qp, QpInit, VerbsError,
-    mem::Region,
+    event, mem::Region,
 };
 use rustix::event::epoll;
 use std::{
@@ -84,7 +84,7 @@ impl State {
             keys: KeyTable::new(u16::from_ne_bytes([random[16], random[17]]))?,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
                 .map_err(os("epoll_create for a service thread"))?,
-            wake: socket::event_fd().map_err(|e| VerbsError::os("eventfd", e))?,
+            wake: event::event_fd().map_err(|e| VerbsError::os("eventfd", e))?,
             stop: AtomicBool::new(false),
             ids: AtomicU64::new(1),
             first_qpn: u64::from(u32::from_ne_bytes([
@@ -187,7 +187,7 @@ impl State {
         }
         waiting.push(qpn);
         if waiting.len() == 1 {
-            socket::ring(&self.wake);
+            event::ring(&self.wake);
         }
     }
 
@@ -209,7 +209,7 @@ impl State {
     /// here, because the caller may hold the lock of a queue pair.
     pub(crate) fn break_queue_pairs_of_overrun_queues(&self) {
         self.overrun.store(true, Ordering::Release);
-        socket::ring(&self.wake);
+        event::ring(&self.wake);
     }
 
     pub(crate) fn take_overrun(&self) -> bool {
@@ -255,7 +255,7 @@ impl ShmContext {
 impl Drop for ShmContext {
     fn drop(&mut self) {
         self.state.stop.store(true, Ordering::Release);
-        socket::ring(&self.state.wake);
+        event::ring(&self.state.wake);
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != std::thread::current().id()
         {

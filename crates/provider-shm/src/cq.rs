@@ -3,9 +3,8 @@ use crate::{
     context::{ShmContext, State},
     doorbell::{self, Flags},
     qp_core::QpCore,
-    socket,
 };
-use catchment_verbs::{Completion, CompletionChannel, Cq, CqError};
+use catchment_verbs::{Completion, CompletionChannel, Cq, CqError, event};
 use crossbeam_queue::ArrayQueue;
 use std::{
     any::Any,
@@ -15,7 +14,7 @@ use std::{
         Arc, Mutex, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Wants an event at any completion.
@@ -269,7 +268,7 @@ pub(crate) struct ChannelCore {
 impl ChannelCore {
     pub(crate) fn new() -> io::Result<Arc<ChannelCore>> {
         Ok(Arc::new(ChannelCore {
-            event: socket::event_fd()?,
+            event: event::event_fd()?,
             events: AtomicU32::new(0),
             cqs: Mutex::new(Vec::new()),
         }))
@@ -283,12 +282,12 @@ impl ChannelCore {
 
     fn event(&self) {
         self.events.fetch_add(1, Ordering::AcqRel);
-        socket::ring(&self.event);
+        event::ring(&self.event);
     }
 
     /// Wakes the sleeper to let it move what waits.
     pub(crate) fn nudge(&self) {
-        socket::ring(&self.event);
+        event::ring(&self.event);
     }
 
     /// Moves what waits, and lets peers ring for the rest.
@@ -304,18 +303,15 @@ impl ChannelCore {
     }
 
     fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        let now = Instant::now();
-        let deadline = now
-            .checked_add(timeout)
-            .unwrap_or(now + Duration::from_secs(1 << 30));
+        let deadline = event::deadline(timeout);
         loop {
-            socket::take_rings(&self.event);
+            event::take_rings(&self.event);
             if self.events.swap(0, Ordering::AcqRel) > 0 {
                 return Ok(true);
             }
             self.look();
             if self.events.load(Ordering::Acquire) == 0
-                && !socket::wait_readable(self.event.as_fd(), deadline)?
+                && !event::wait_readable(self.event.as_fd(), deadline)?
             {
                 return Ok(false);
             }

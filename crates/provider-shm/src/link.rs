@@ -6,7 +6,7 @@ use crate::{
     socket,
 };
 use catchment_verbs::{
-    Gid,
+    Gid, event,
     mem::{MemError, Region},
 };
 use std::{
@@ -169,7 +169,7 @@ impl PeerLink {
 }
 
 fn receive(fd: BorrowedFd<'_>, deadline: Instant) -> Result<(Reply, Vec<OwnedFd>), CallError> {
-    if !socket::wait_readable(fd, deadline)? {
+    if !event::wait_readable(fd, deadline)? {
         return Err(CallError::TimedOut);
     }
     let mut bytes = [0; MESSAGE_BYTES];

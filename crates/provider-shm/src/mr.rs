@@ -3,10 +3,9 @@ use crate::{
     context::ShmPd,
     doorbell::{self, Flags},
     keys::{KeyTable, SharedWord, owner_bell_offset, peers_bell_offset},
-    socket,
 };
 use catchment_verbs::{
-    Access, Mr, Wake, Watch,
+    Access, Mr, Wake, Watch, event,
     mem::{MemError, Region, VolatileSlice},
 };
 use std::{
@@ -16,7 +15,7 @@ use std::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering, fence},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Peers beyond this number share one flag, which then nobody may clear.
@@ -141,7 +140,7 @@ impl MrCore {
 
     fn ring_watchers(&self, bits: u32) {
         for watcher in self.watchers().iter().filter(|w| w.bit & bits != 0) {
-            socket::ring(&watcher.event);
+            event::ring(&watcher.event);
         }
     }
 
@@ -150,7 +149,7 @@ impl MrCore {
         if self.watch.get().is_none() {
             let fresh = MrWatch {
                 flag: self.owner_flag.clone(),
-                event: socket::event_fd()?,
+                event: event::event_fd()?,
             };
             // Whoever comes second drops its own.
             let _ = self.watch.set(Arc::new(fresh));
@@ -253,33 +252,15 @@ impl Watch for MrWatch {
     }
 
     fn wait(&self, timeout: Duration) -> io::Result<Wake> {
-        wait_event(self.event.as_fd(), timeout)
+        event::wait(self.event.as_fd(), timeout)
     }
 
     fn wake(&self) {
         fence(Ordering::SeqCst);
-        socket::ring(&self.event);
+        event::ring(&self.event);
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
-}
-
-/// Sleeps until the event counter is rung, and takes the rings.
-pub(crate) fn wait_event(event: BorrowedFd<'_>, timeout: Duration) -> io::Result<Wake> {
-    if socket::take_rings(event) {
-        return Ok(Wake::Rung);
-    }
-    let now = Instant::now();
-    let deadline = now
-        .checked_add(timeout)
-        .unwrap_or(now + Duration::from_secs(1 << 30));
-    while socket::wait_readable(event, deadline)? {
-        // Another thread that waits on the same watch may have been faster.
-        if socket::take_rings(event) {
-            return Ok(Wake::Rung);
-        }
-    }
-    Ok(Wake::TimedOut)
 }

@@ -4,12 +4,11 @@ use crate::{
     doorbell::{self, Flags},
     keys::{SharedWord, owner_bell_offset, peers_bell_offset, valid_offset},
     link::{CallError, PeerLink},
-    mr::{may_disarm, wait_event},
+    mr::may_disarm,
     proto::{Reply, Request},
-    socket,
 };
 use catchment_verbs::{
-    Access, RemoteBell, Wake, Watch, WcStatus,
+    Access, RemoteBell, Wake, Watch, WcStatus, event,
     mem::{Region, VolatileSlice},
 };
 use std::{
@@ -117,7 +116,7 @@ impl RemoteMr {
     #[inline]
     pub(crate) fn ring_fenced(&self) {
         if doorbell::to_ring_fenced(self.owner_flag.get()) != 0 {
-            socket::ring(&self.bell);
+            event::ring(&self.bell);
         }
     }
 
@@ -132,7 +131,7 @@ impl RemoteMr {
     }
 
     fn ask_watch(&self) -> Result<Arc<RemoteWatch>, CallError> {
-        let event = socket::event_fd()?;
+        let event = event::event_fd()?;
         let request = Request::Watch {
             target: self.target,
             rkey: self.key,
@@ -188,7 +187,7 @@ pub(crate) struct RemoteWatch {
 impl RemoteWatch {
     /// Ends the sleep of whoever waits.
     pub(crate) fn wake_up(&self) {
-        socket::ring(&self.event);
+        event::ring(&self.event);
     }
 
     fn is_gone(&self) -> bool {
@@ -217,7 +216,7 @@ impl Watch for RemoteWatch {
     }
 
     fn wait(&self, timeout: Duration) -> io::Result<Wake> {
-        wait_event(self.event.as_fd(), timeout)
+        event::wait(self.event.as_fd(), timeout)
     }
 
     fn wake(&self) {

@@ -8,7 +8,7 @@ use crate::{
     qp_core::QpCore,
     socket,
 };
-use catchment_verbs::{Gid, QpState};
+use catchment_verbs::{Gid, QpState, event};
 use rustix::{event::epoll, io::Errno, net::SocketFlags};
 use std::{
     collections::BTreeMap,
@@ -83,7 +83,7 @@ impl Service {
     fn run(&mut self) {
         let mut space = [MaybeUninit::uninit(); 64];
         while !self.state.stop.load(Ordering::Acquire) {
-            let timeout = self.timeout().map(socket::timespec);
+            let timeout = self.timeout().map(event::timespec);
             let events = match epoll::wait(&self.state.epoll, &mut space[..], timeout.as_ref()) {
                 Ok((events, _)) => events,
                 Err(Errno::INTR) => continue,
@@ -111,7 +111,7 @@ impl Service {
         match token {
             LISTENER => self.accept(),
             WAKE => {
-                socket::take_rings(&self.state.wake);
+                event::take_rings(&self.state.wake);
             }
             _ if token & LINK != 0 => self.lose_link(token & !LINK),
             _ => self.serve(token),

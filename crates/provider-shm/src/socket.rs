@@ -4,7 +4,6 @@
 //! peer cannot leave half of one behind.
 use catchment_verbs::Gid;
 use rustix::{
-    event::{PollFd, PollFlags, Timespec},
     io::Errno,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -15,7 +14,7 @@ use rustix::{
 use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -131,46 +130,4 @@ pub(crate) fn recv(
         ));
     }
     Ok((seen.bytes > 0).then_some((seen.bytes, descriptors)))
-}
-
-/// Waits until `fd` is readable; false when the deadline passed.
-pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-        match rustix::event::poll(&mut fds, Some(&timespec(left))) {
-            Ok(0) => return Ok(false),
-            Ok(_) => return Ok(true),
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-}
-
-/// A duration as the system takes it; the longest it can take if it is longer.
-pub(crate) fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4),
-        tv_nsec: duration.subsec_nanos().into(),
-    }
-}
-
-/// An event counter that never blocks.
-pub(crate) fn event_fd() -> io::Result<OwnedFd> {
-    use rustix::event::EventfdFlags;
-    Ok(rustix::event::eventfd(
-        0,
-        EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
-    )?)
-}
-
-/// Makes an event counter readable. A full counter is readable already; a peer's descriptor may
-/// be anything, and then nobody is woken.
-pub(crate) fn ring(fd: impl AsFd) {
-    let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
-}
-
-/// Takes all rings; true if there was one.
-pub(crate) fn take_rings(fd: impl AsFd) -> bool {
-    rustix::io::read(fd, &mut [0u8; 8]).is_ok()
 }

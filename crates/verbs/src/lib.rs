@@ -1,9 +1,9 @@
 //! The verbs vocabulary: providers, queue pairs, memory regions, work requests and completions.
 //!
-//! The crate has no provider of its own and does no I/O beyond mapping memory. It says what a
-//! provider must do ([`Provider`], [`Context`], [`Pd`], [`Mr`], [`Cq`], [`Qp`]) and gives the plain
-//! types that move between an application and a provider. The words are those of the InfiniBand
-//! architecture specification (IBTA) and of `libibverbs`.
+//! The crate has no provider of its own and does no I/O beyond mapping memory and event counters to
+//! sleep on. It says what a provider must do ([`Provider`], [`Context`], [`Pd`], [`Mr`], [`Cq`],
+//! [`Qp`]) and gives the plain types that move between an application and a provider. The words are
+//! those of the InfiniBand architecture specification (IBTA) and of `libibverbs`.
 //!
 //! # Safe posting
 //!
@@ -21,6 +21,7 @@
 mod caps;
 mod completion;
 mod error;
+pub mod event;
 pub mod mem;
 mod object;
 mod state;

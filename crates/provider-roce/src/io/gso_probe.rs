@@ -178,7 +178,7 @@ pub fn gso_self_test(
 
 fn wait_readable(socket: &UdpSocket, timeout: Duration) -> io::Result<()> {
     let mut fds = [PollFd::new(socket, PollFlags::IN)];
-    match poll(&mut fds, Some(&super::wait::timespec(timeout))) {
+    match poll(&mut fds, Some(&catchment_verbs::event::timespec(timeout))) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),
     }

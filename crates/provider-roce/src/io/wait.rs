@@ -5,8 +5,9 @@
 //! peer, or the application, may be what has to run there. How long to look is learnt: it grows
 //! while answers come soon and shrinks to nothing while they do not, so an idle device costs no CPU.
 use super::UdpSocket;
+use catchment_verbs::event;
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    event::{PollFd, PollFlags, poll},
     io::Errno,
 };
 use std::{
@@ -58,8 +59,7 @@ pub struct Waker(Arc<OwnedFd>);
 impl Waker {
     /// Ends the present wait, or the next one if nobody waits.
     pub fn wake(&self) {
-        // A full counter wakes as well.
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+        event::ring(&*self.0);
     }
 }
 
@@ -77,9 +77,8 @@ impl Waiter {
     /// # Errors
     /// When the system has no event counter left.
     pub fn new(spin_max: Duration) -> io::Result<Waiter> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Waiter {
-            event: Arc::new(event),
+            event: Arc::new(event::event_fd()?),
             spin: spin_max.min(SPIN_MIN),
             spin_max,
         })
@@ -135,7 +134,7 @@ impl Waiter {
             events.set(PollFlags::OUT, watched.blocked);
             PollFd::new(watched.socket, events)
         }));
-        match poll(&mut fds, Some(&timespec(timeout))) {
+        match poll(&mut fds, Some(&event::timespec(timeout))) {
             Ok(0) => return Ok(Wakeup::TimedOut),
             Ok(_) => {}
             // A signal: the caller looks what there is to do.
@@ -146,7 +145,7 @@ impl Waiter {
         let woken = !fds[0].revents().is_empty();
         if woken {
             // All calls so far are answered by this one wake-up.
-            let _ = rustix::io::read(&*self.event, &mut [0u8; 8]);
+            event::take_rings(&*self.event);
         }
         Ok(if readable {
             Wakeup::Ready
@@ -173,14 +172,6 @@ impl AsFd for Waiter {
     /// Readable once somebody has called [`Waker::wake`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
-    }
-}
-
-/// A duration as the system takes it; the longest it can take if it is longer.
-pub(super) fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4),
-        tv_nsec: duration.subsec_nanos().into(),
     }
 }
 

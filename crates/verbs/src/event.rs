@@ -1,4 +1,5 @@
-//! Event counters (eventfd) to sleep on.
+//! Event counters (`eventfd`) to sleep on: what providers build watches and completion channels of.
+use crate::Wake;
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec},
     io::Errno,
@@ -13,37 +14,48 @@ use std::{
 const LONGEST: Duration = Duration::from_secs(1 << 30);
 
 /// An event counter that never blocks.
-pub(crate) fn event_fd() -> io::Result<OwnedFd> {
+///
+/// # Errors
+/// When the process or the system has no descriptor left.
+pub fn event_fd() -> io::Result<OwnedFd> {
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     Ok(rustix::event::eventfd(0, flags)?)
 }
 
-/// Makes an event counter readable. A full counter is readable already.
-pub(crate) fn ring(fd: impl AsFd) {
+/// Makes an event counter readable. A full counter is readable already; a peer's descriptor may be
+/// anything, and then nobody is woken.
+pub fn ring(fd: impl AsFd) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
 /// Takes all rings; true if there was one.
-pub(crate) fn take_rings(fd: impl AsFd) -> bool {
+pub fn take_rings(fd: impl AsFd) -> bool {
     rustix::io::read(fd, &mut [0u8; 8]).is_ok()
 }
 
 /// When this much time from now is over.
-pub(crate) fn deadline(timeout: Duration) -> Instant {
+pub fn deadline(timeout: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(timeout).unwrap_or(now + LONGEST)
 }
 
+/// A duration as the system takes it; the longest it can take if it is longer.
+pub fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 4),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
 /// Waits until `fd` is readable; false when the deadline passed.
-pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
+///
+/// # Errors
+/// What poll(2) says, interruptions aside.
+pub fn wait_readable(fd: BorrowedFd<'_>, deadline: Instant) -> io::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX / 4),
-            tv_nsec: left.subsec_nanos().into(),
-        };
         let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-        match rustix::event::poll(&mut fds, Some(&left)) {
+        match rustix::event::poll(&mut fds, Some(&timespec(left))) {
             Ok(0) => return Ok(false),
             Ok(_) => return Ok(true),
             Err(Errno::INTR) => {}
@@ -52,17 +64,20 @@ pub(crate) fn wait_readable(fd: BorrowedFd<'_>, deadline: Instant) -> io::Result
     }
 }
 
-/// Sleeps until the counter is rung, and takes the rings; false when the time is over.
-pub(crate) fn wait(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+/// Sleeps until the counter is rung or the time is over, and takes the rings.
+///
+/// # Errors
+/// As [`wait_readable`].
+pub fn wait(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<Wake> {
     if take_rings(fd) {
-        return Ok(true);
+        return Ok(Wake::Rung);
     }
     let deadline = deadline(timeout);
     while wait_readable(fd, deadline)? {
         // Another thread that waits on the same counter may have been faster.
         if take_rings(fd) {
-            return Ok(true);
+            return Ok(Wake::Rung);
         }
     }
-    Ok(false)
+    Ok(Wake::TimedOut)
 }
