@@ -2,13 +2,18 @@
 
 use super::initramfs;
 use super::kernel::Kernel;
-use super::network::{GUEST, MTU, TAP};
+use super::network::{CONTROL_GUEST, CONTROL_TAP, GUEST, MTU, TAP};
 use crate::agent::Agent;
+use crate::remote::process::{Finished, Output, Process};
+use crate::remote::{self, Start};
 use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::{self, File};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,11 +23,20 @@ const AGENT_PORT: u16 = 5555;
 /// Emulated, a boot takes 10 to 20 s on a quiet machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(150);
 
-/// How often a booting guest is asked whether its agent listens.
-const POLL: Duration = Duration::from_millis(200);
+/// Time for the agent to load what it needs.
+const AGENT_LIMIT: Duration = Duration::from_secs(90);
+
+/// How often is looked whether something in the guest has begun to listen.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Time in which a working guest answers a connection.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// Lines of the guest's console that an error shows.
 const LINES_SHOWN: usize = 20;
+
+/// What a kernel that complains writes first; `LAB:` is of our own first process.
+const COMPLAINTS: &[&str] = &["LAB:", "BUG:", "Oops:", "Kernel panic"];
 
 /// Two processors, so that both ends of a queue pair in the guest can work at once.
 const QEMU: &[&str] = &[
@@ -32,8 +46,6 @@ const QEMU: &[&str] = &[
     "max",
     "-smp",
     "2",
-    "-m",
-    "1024",
     "-display",
     "none",
     "-monitor",
@@ -45,56 +57,109 @@ const QEMU: &[&str] = &[
     "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap",
 ];
 
+/// What may differ from guest to guest.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Its memory in MiB. What the guest writes into files lies there too.
+    pub memory_mib: u32,
+    /// The folder of the host that the guest has as `/run/results`, writable; it must exist.
+    pub results: PathBuf,
+}
+
+impl Machine {
+    /// The usual one, with a folder for results below `cache`, which is made.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn usual(cache: &Path) -> Result<Self> {
+        let results = cache.join("results");
+        fs::create_dir_all(&results).with_context(|| results.display().to_string())?;
+        Ok(Self {
+            memory_mib: 1024,
+            results,
+        })
+    }
+}
+
 /// A virtual machine that runs; dropping it ends it.
 pub struct Guest {
     qemu: Child,
+    /// Of qemu: readable when that has ended.
+    descriptor: Arc<OwnedFd>,
     log: PathBuf,
-    /// How long the boot took, until the agent listened.
+    /// How long the boot took, until the guest took orders.
     pub boot: Duration,
 }
 
 impl Guest {
-    /// Boots a guest and waits until its agent listens. The network must be set up; the calling
+    /// Boots a guest and waits until it takes orders. The network must be set up; the calling
     /// thread must live as long as the guest, which ends with it.
     ///
     /// # Errors
     /// When the guest does not come up; the message holds the end of what its console shows.
-    pub fn boot(kernel: &Kernel, cache: &Path) -> Result<Self> {
+    pub fn boot(kernel: &Kernel, cache: &Path, machine: &Machine) -> Result<Self> {
         let initramfs = cache.join("initramfs");
         fs::write(&initramfs, initramfs::build(kernel)?)
             .with_context(|| format!("cannot write {}", initramfs.display()))?;
         let log = cache.join("guest.log");
         let start = Instant::now();
-        let qemu = spawn(&kernel.image, &initramfs, &log)?;
+        let qemu = spawn(&kernel.image, &initramfs, &log, machine)?;
+        let descriptor =
+            pidfd_open(Pid::from_child(&qemu), PidfdFlags::empty()).context("cannot watch qemu")?;
         let mut guest = Self {
             qemu,
+            descriptor: Arc::new(descriptor),
             log,
             boot: Duration::ZERO,
         };
-        guest.wait_for_agent(start)?;
+        guest.wait_for(start + BOOT_LIMIT, listens)?;
         guest.boot = start.elapsed();
         Ok(guest)
     }
 
-    /// A connection to the guest's agent. It serves one at a time.
+    /// Starts a program in the guest.
     ///
     /// # Errors
-    /// When the guest is gone.
-    pub fn agent(&self) -> Result<Agent> {
-        Agent::connect(agent_address()).context("the guest's agent does not answer")
+    /// When the guest is gone; a program that cannot be started says so when it is waited for.
+    pub fn start(&self, start: &Start, output: Output) -> Result<Process> {
+        Process::start(server(), Arc::clone(&self.descriptor), start, output)
     }
 
-    fn wait_for_agent(&mut self, start: Instant) -> Result<()> {
-        while Agent::connect(agent_address()).is_err() {
+    /// Runs a program in the guest and waits for its end.
+    ///
+    /// # Errors
+    /// When it cannot be started, fails, or runs longer than `limit`.
+    pub fn run(&self, words: &[&str], limit: Duration) -> Result<Finished> {
+        let start = Start::like_here(words.iter().copied());
+        let finished = self.start(&start, Output::Kept)?.wait(limit)?;
+        finished
+            .success()
+            .with_context(|| format!("`{}` in the guest", words.join(" ")))
+    }
+
+    /// Starts the agent. The returned process must live as long as the agent is used.
+    ///
+    /// # Errors
+    /// When it does not begin to listen.
+    pub fn agent(&mut self) -> Result<(Process, Agent)> {
+        let start = Start::like_here(["/usr/bin/python3", "-B", "/run/agent.py"]);
+        let process = self.start(&start, Output::Passed)?;
+        let mut agent = None;
+        self.wait_for(Instant::now() + AGENT_LIMIT, || {
+            agent = Agent::connect((CONTROL_GUEST, AGENT_PORT).into()).ok();
+            agent.is_some() || process.has_ended()
+        })?;
+        let agent = agent.context("the guest's agent ended")?;
+        Ok((process, agent))
+    }
+
+    fn wait_for(&mut self, over: Instant, mut come: impl FnMut() -> bool) -> Result<()> {
+        while !come() {
             if let Some(status) = self.qemu.try_wait()? {
                 bail!("the guest ended ({status}):\n{}", self.console());
             }
-            if start.elapsed() > BOOT_LIMIT {
-                let seconds = BOOT_LIMIT.as_secs();
-                bail!(
-                    "the guest did not come up in {seconds} s:\n{}",
-                    self.console()
-                );
+            if Instant::now() > over {
+                bail!("the guest did not come up:\n{}", self.console());
             }
             // Nothing tells the host that a port of the guest has begun to listen.
             thread::sleep(POLL);
@@ -102,13 +167,11 @@ impl Guest {
         Ok(())
     }
 
-    /// The last lines of the guest's console.
+    /// What the guest's console says: from the kernel's last complaint on, or the last lines.
     #[must_use]
     pub fn console(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<_> = text.lines().collect();
-        lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
+        excerpt(&String::from_utf8_lossy(&bytes))
     }
 }
 
@@ -120,38 +183,86 @@ impl Drop for Guest {
     }
 }
 
-fn agent_address() -> SocketAddr {
-    (GUEST.ipv4, AGENT_PORT).into()
+fn excerpt(console: &str) -> String {
+    let lines: Vec<_> = console.lines().collect();
+    let complains = |line: &&str| COMPLAINTS.iter().any(|word| line.contains(word));
+    let last = lines.len().saturating_sub(LINES_SHOWN);
+    // A panic often follows on a complaint that says more.
+    let start = lines.iter().position(complains).unwrap_or(last);
+    let end = lines.len().min(start + LINES_SHOWN);
+    lines[start..end].join("\n")
 }
 
-fn spawn(image: &Path, initramfs: &Path, log: &Path) -> Result<Child> {
+fn server() -> SocketAddr {
+    (CONTROL_GUEST, remote::PORT).into()
+}
+
+fn listens() -> bool {
+    std::net::TcpStream::connect_timeout(&server(), ANSWER_LIMIT).is_ok()
+}
+
+fn spawn(image: &Path, initramfs: &Path, log: &Path, machine: &Machine) -> Result<Child> {
     let console = File::create(log).with_context(|| log.display().to_string())?;
     let errors = console.try_clone()?;
-    let [ipv4, ipv6] = GUEST.with_prefixes();
-    let words = format!(
-        "console=ttyS0 quiet panic=-1 mitigations=off \
-         lab.mtu={MTU} lab.ipv4={ipv4} lab.ipv6={ipv6}"
-    );
+    let results = machine.results.canonicalize()?;
     let mut command = Command::new("nice");
     command
         // Emulation takes all it gets; the other side of a case must get its share.
         .args(["-n", "5", "setpriv", "--pdeathsig", "KILL"])
         .arg("qemu-system-x86_64")
         .args(QEMU)
+        .args(["-m", &machine.memory_mib.to_string()])
         .arg("-kernel")
         .arg(image)
         .arg("-initrd")
         .arg(initramfs)
-        .args(["-append", &words, "-netdev"])
+        .args(["-append", &kernel_words()?])
+        .arg("-virtfs")
         .arg(format!(
-            "tap,id=net0,ifname={TAP},script=no,downscript=no,vhost=off"
+            "local,path={},mount_tag=results,security_model=none",
+            results.display()
         ))
-        .arg("-device")
-        .arg(format!(
-            "virtio-net-pci,netdev=net0,host_mtu={MTU},romfile="
-        ))
+        // The guest calls them eth0 and eth1, in this order.
+        .args(network_device("net0", TAP, MTU))
+        .args(network_device("net1", CONTROL_TAP, 1500))
         .stdin(Stdio::null())
         .stdout(console)
         .stderr(errors);
     command.spawn().context("cannot start qemu")
+}
+
+/// What the guest's kernel and its first process are told. A guest whose kernel finds a mistake of
+/// its own ends: the case says so then, instead of waiting.
+fn kernel_words() -> Result<String> {
+    let [ipv4, ipv6] = GUEST.with_prefixes();
+    let program = std::env::current_exe().context("cannot find the running program")?;
+    let program = program.display();
+    Ok(format!(
+        "console=ttyS0 quiet panic=-1 oops=panic mitigations=off \
+         lab.mtu={MTU} lab.ipv4={ipv4} lab.ipv6={ipv6} lab.control={CONTROL_GUEST}/24 \
+         lab.program={program}"
+    ))
+}
+
+fn network_device(id: &str, tap: &str, mtu: usize) -> [String; 4] {
+    [
+        "-netdev".to_owned(),
+        format!("tap,id={id},ifname={tap},script=no,downscript=no,vhost=off"),
+        "-device".to_owned(),
+        format!("virtio-net-pci,netdev={id},host_mtu={mtu},romfile="),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_console_the_complaint_is_shown_or_else_the_end() {
+        let mut console: String = (0..50).map(|line| format!("line {line}\n")).collect();
+        assert!(excerpt(&console).starts_with("line 30\n"));
+        assert!(excerpt(&console).ends_with("line 49"));
+        console.insert_str(0, "up\nBUG: kernel NULL pointer\n");
+        assert!(excerpt(&console).starts_with("BUG: kernel NULL pointer\nline 0\n"));
+    }
 }

@@ -1,12 +1,24 @@
-//! The network between host and guest: one tap device in a namespace of its own.
+//! The network between host and guest: two tap devices in a namespace of their own.
+//!
+//! RoCE goes over the one, orders for the guest over the other: whatever a case does to the one,
+//! orders arrive.
 
 use super::shell;
 use anyhow::{Context as _, Result};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The tap device.
+/// The tap device for RoCE.
 pub const TAP: &str = "tap0";
+
+/// The tap device for orders.
+pub const CONTROL_TAP: &str = "tap1";
+
+/// Our address on the tap device for orders, in a network of 24 bits.
+const CONTROL_HOST: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+
+/// The guest's address there.
+pub const CONTROL_GUEST: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 
 /// Large enough for the largest path MTU of RoCE, 4096.
 pub const MTU: usize = 9000;
@@ -67,20 +79,33 @@ impl fmt::Display for IpVersion {
     }
 }
 
-/// Makes the tap device and gives it our addresses. The namespace is the one we run in.
+/// Makes the tap devices and gives them our addresses. The namespace is the one we run in.
 ///
 /// # Errors
 /// When the kernel refuses; the message says what.
 pub fn set_up() -> Result<()> {
     let [ipv4, ipv6] = HOST.with_prefixes();
     let mtu = MTU.to_string();
-    let commands: [&[&str]; 5] = [
+    let control = format!("{CONTROL_HOST}/24");
+    let commands: [&[&str]; 8] = [
         &["ip", "link", "set", "lo", "up"],
         &["ip", "tuntap", "add", "dev", TAP, "mode", "tap", "vnet_hdr"],
         &["ip", "link", "set", TAP, "mtu", &mtu, "up"],
         &["ip", "addr", "add", &ipv4, "dev", TAP],
         // Without duplicate address detection: it must work at once.
         &["ip", "-6", "addr", "add", &ipv6, "dev", TAP, "nodad"],
+        &[
+            "ip",
+            "tuntap",
+            "add",
+            "dev",
+            CONTROL_TAP,
+            "mode",
+            "tap",
+            "vnet_hdr",
+        ],
+        &["ip", "link", "set", CONTROL_TAP, "up"],
+        &["ip", "addr", "add", &control, "dev", CONTROL_TAP],
     ];
     for command in commands {
         shell::output(command).context("cannot set up the network of the guest")?;
