@@ -4,7 +4,8 @@ use super::Place;
 use anyhow::Result;
 use catchment_lab::remote::process::Output;
 use catchment_lab::remote::{Ended, Start};
-use catchment_lab::vm::guest::Machine;
+use catchment_lab::vm::guest::{Guest, Machine};
+use catchment_lab::vm::network::SEATS;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -53,12 +54,13 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn ended(args: &Args) -> Result<Ended> {
-    let mut machine = Machine::usual(&args.place.cache)?;
+    let mut machine = Machine::usual(&args.place.cache, SEATS[0])?;
     machine.memory_mib = args.memory;
     if let Some(results) = &args.results {
         machine.results.clone_from(results);
     }
-    let (_turn, guest) = super::boot(&args.place, &machine)?;
+    let (_turn, kernel) = super::prepare(&args.place)?;
+    let guest = Guest::boot(&kernel, &machine)?;
     let start = Start::like_here(args.command.iter().cloned());
     let mut process = guest.start(&start, Output::Passed)?;
     let limit = Duration::from_secs(args.limit);

@@ -6,7 +6,6 @@ pub(crate) mod rxe;
 use anyhow::{Context as _, Result, ensure};
 use catchment_lab::remote::{self, server};
 use catchment_lab::report::{self, Case, Format};
-use catchment_lab::vm::guest::{Guest, Machine};
 use catchment_lab::vm::host::{self, Turn};
 use catchment_lab::vm::kernel::Kernel;
 use catchment_lab::vm::network;
@@ -105,19 +104,19 @@ pub(crate) fn serve() -> Result<()> {
     server::serve(&listener).context("no more connections")
 }
 
-/// Boots the guest, with our turn to have one. Outside, this begins again in a network namespace.
+/// Makes ready for guests: our turn to have them, their kernel, the network. Outside, this begins
+/// again in a network namespace.
 ///
 /// # Errors
-/// When something is missing here, or the guest does not come up.
-pub(crate) fn boot(place: &Place, machine: &Machine) -> Result<(Turn, Guest)> {
+/// When something is missing here.
+pub(crate) fn prepare(place: &Place) -> Result<(Turn, Kernel)> {
     if !place.inside {
         move_inside(&place.cache)?;
     }
     let turn = host::take_turn(&place.cache)?;
     let kernel = Kernel::provide(&place.cache)?;
     network::set_up()?;
-    let guest = Guest::boot(&kernel, &place.cache, machine)?;
-    Ok((turn, guest))
+    Ok((turn, kernel))
 }
 
 /// Prepares what needs the host's network, then begins again in a namespace; returns on errors.

@@ -3,7 +3,8 @@
 use super::{Choice, Place};
 use anyhow::{Context as _, Result};
 use catchment_lab::cases::{self, Lab};
-use catchment_lab::vm::guest::Machine;
+use catchment_lab::vm::guest::{Guest, Machine};
+use catchment_lab::vm::network::SEATS;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -21,7 +22,9 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     let Some(cases) = args.choice.of(cases::all())? else {
         return Ok(true);
     };
-    let (_turn, mut guest) = super::boot(&args.place, &Machine::usual(&args.place.cache)?)?;
+    let (_turn, kernel) = super::prepare(&args.place)?;
+    let machine = Machine::usual(&args.place.cache, SEATS[0])?;
+    let mut guest = Guest::boot(&kernel, &machine)?;
     let (_process, mut agent) = guest.agent()?;
     let hello = agent.hello().context("the guest's RDMA device")?;
     let boot = guest.boot.as_secs_f64();

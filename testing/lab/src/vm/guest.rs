@@ -2,11 +2,12 @@
 
 use super::initramfs;
 use super::kernel::Kernel;
-use super::network::{CONTROL_GUEST, CONTROL_TAP, GUEST, MTU, TAP};
+use super::network::{CONTROL_MTU, MTU, Seat};
 use crate::agent::Agent;
 use crate::remote::process::{Finished, Output, Process};
 use crate::remote::{self, Start};
 use anyhow::{Context as _, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -57,11 +58,15 @@ const QEMU: &[&str] = &[
     "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap",
 ];
 
-/// What may differ from guest to guest.
+/// What a guest needs, and what may differ from guest to guest.
 #[derive(Clone, Debug)]
 pub struct Machine {
+    /// Where it is in the network.
+    pub seat: Seat,
     /// Its memory in MiB. What the guest writes into files lies there too.
     pub memory_mib: u32,
+    /// The folder of the host for what belongs to its running.
+    pub cache: PathBuf,
     /// The folder of the host that the guest has as `/run/results`, writable; it must exist.
     pub results: PathBuf,
 }
@@ -71,13 +76,23 @@ impl Machine {
     ///
     /// # Errors
     /// When the folder cannot be made.
-    pub fn usual(cache: &Path) -> Result<Self> {
+    pub fn usual(cache: &Path, seat: Seat) -> Result<Self> {
         let results = cache.join("results");
         fs::create_dir_all(&results).with_context(|| results.display().to_string())?;
         Ok(Self {
+            seat,
             memory_mib: 1024,
+            cache: cache.to_owned(),
             results,
         })
+    }
+
+    /// Of the guest that is not the first one, with its number.
+    fn file(&self, name: &str) -> PathBuf {
+        match self.seat.number {
+            0 => self.cache.join(name),
+            number => self.cache.join(format!("{name}.{number}")),
+        }
     }
 }
 
@@ -86,6 +101,7 @@ pub struct Guest {
     qemu: Child,
     /// Of qemu: readable when that has ended.
     descriptor: Arc<OwnedFd>,
+    seat: Seat,
     log: PathBuf,
     /// How long the boot took, until the guest took orders.
     pub boot: Duration,
@@ -97,11 +113,11 @@ impl Guest {
     ///
     /// # Errors
     /// When the guest does not come up; the message holds the end of what its console shows.
-    pub fn boot(kernel: &Kernel, cache: &Path, machine: &Machine) -> Result<Self> {
-        let initramfs = cache.join("initramfs");
+    pub fn boot(kernel: &Kernel, machine: &Machine) -> Result<Self> {
+        let initramfs = machine.file("initramfs");
         fs::write(&initramfs, initramfs::build(kernel)?)
             .with_context(|| format!("cannot write {}", initramfs.display()))?;
-        let log = cache.join("guest.log");
+        let log = machine.file("guest.log");
         let start = Instant::now();
         let qemu = spawn(&kernel.image, &initramfs, &log, machine)?;
         let descriptor =
@@ -109,10 +125,12 @@ impl Guest {
         let mut guest = Self {
             qemu,
             descriptor: Arc::new(descriptor),
+            seat: machine.seat,
             log,
             boot: Duration::ZERO,
         };
-        guest.wait_for(start + BOOT_LIMIT, listens)?;
+        let server = guest.server();
+        guest.wait_for(start + BOOT_LIMIT, || listens(server))?;
         guest.boot = start.elapsed();
         Ok(guest)
     }
@@ -122,7 +140,7 @@ impl Guest {
     /// # Errors
     /// When the guest is gone; a program that cannot be started says so when it is waited for.
     pub fn start(&self, start: &Start, output: Output) -> Result<Process> {
-        Process::start(server(), Arc::clone(&self.descriptor), start, output)
+        Process::start(self.server(), Arc::clone(&self.descriptor), start, output)
     }
 
     /// Runs a program in the guest and waits for its end.
@@ -144,13 +162,25 @@ impl Guest {
     pub fn agent(&mut self) -> Result<(Process, Agent)> {
         let start = Start::like_here(["/usr/bin/python3", "-B", "/run/agent.py"]);
         let process = self.start(&start, Output::Passed)?;
+        let address = (self.seat.control, AGENT_PORT).into();
         let mut agent = None;
         self.wait_for(Instant::now() + AGENT_LIMIT, || {
-            agent = Agent::connect((CONTROL_GUEST, AGENT_PORT).into()).ok();
+            agent = Agent::connect(address).ok();
             agent.is_some() || process.has_ended()
         })?;
         let agent = agent.context("the guest's agent ended")?;
         Ok((process, agent))
+    }
+
+    /// Whether it has ended, by its own kernel or from outside.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let mut source = [PollFd::new(&*self.descriptor, PollFlags::IN)];
+        poll(&mut source, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    fn server(&self) -> SocketAddr {
+        (self.seat.control, remote::PORT).into()
     }
 
     fn wait_for(&mut self, over: Instant, mut come: impl FnMut() -> bool) -> Result<()> {
@@ -193,12 +223,8 @@ fn excerpt(console: &str) -> String {
     lines[start..end].join("\n")
 }
 
-fn server() -> SocketAddr {
-    (CONTROL_GUEST, remote::PORT).into()
-}
-
-fn listens() -> bool {
-    std::net::TcpStream::connect_timeout(&server(), ANSWER_LIMIT).is_ok()
+fn listens(server: SocketAddr) -> bool {
+    std::net::TcpStream::connect_timeout(&server, ANSWER_LIMIT).is_ok()
 }
 
 fn spawn(image: &Path, initramfs: &Path, log: &Path, machine: &Machine) -> Result<Child> {
@@ -216,15 +242,15 @@ fn spawn(image: &Path, initramfs: &Path, log: &Path, machine: &Machine) -> Resul
         .arg(image)
         .arg("-initrd")
         .arg(initramfs)
-        .args(["-append", &kernel_words()?])
+        .args(["-append", &kernel_words(&machine.seat)?])
         .arg("-virtfs")
         .arg(format!(
             "local,path={},mount_tag=results,security_model=none",
             results.display()
         ))
         // The guest calls them eth0 and eth1, in this order.
-        .args(network_device("net0", TAP, MTU))
-        .args(network_device("net1", CONTROL_TAP, 1500))
+        .args(network_device(&machine.seat, 0, MTU))
+        .args(network_device(&machine.seat, 1, CONTROL_MTU))
         .stdin(Stdio::null())
         .stdout(console)
         .stderr(errors);
@@ -233,23 +259,27 @@ fn spawn(image: &Path, initramfs: &Path, log: &Path, machine: &Machine) -> Resul
 
 /// What the guest's kernel and its first process are told. A guest whose kernel finds a mistake of
 /// its own ends: the case says so then, instead of waiting.
-fn kernel_words() -> Result<String> {
-    let [ipv4, ipv6] = GUEST.with_prefixes();
+fn kernel_words(seat: &Seat) -> Result<String> {
+    let [ipv4, ipv6] = seat.addresses.with_prefixes();
     let program = std::env::current_exe().context("cannot find the running program")?;
     let program = program.display();
     Ok(format!(
         "console=ttyS0 quiet panic=-1 oops=panic mitigations=off \
-         lab.mtu={MTU} lab.ipv4={ipv4} lab.ipv6={ipv6} lab.control={CONTROL_GUEST}/24 \
-         lab.program={program}"
+         lab.mtu={MTU} lab.ipv4={ipv4} lab.ipv6={ipv6} lab.control={}/24 \
+         lab.program={program}",
+        seat.control
     ))
 }
 
-fn network_device(id: &str, tap: &str, mtu: usize) -> [String; 4] {
+fn network_device(seat: &Seat, at: u8, mtu: usize) -> [String; 4] {
+    let tap = [seat.tap, seat.control_tap][usize::from(at)];
+    // Of its own for every device: qemu would give the same ones to all guests.
+    let mac = format!("52:54:00:77:{:02x}:{at:02x}", seat.number);
     [
         "-netdev".to_owned(),
-        format!("tap,id={id},ifname={tap},script=no,downscript=no,vhost=off"),
+        format!("tap,id=net{at},ifname={tap},script=no,downscript=no,vhost=off"),
         "-device".to_owned(),
-        format!("virtio-net-pci,netdev={id},host_mtu={mtu},romfile="),
+        format!("virtio-net-pci,netdev=net{at},mac={mac},host_mtu={mtu},romfile="),
     ]
 }
 
