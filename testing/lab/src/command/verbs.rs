@@ -3,6 +3,7 @@
 use super::{Choice, Place};
 use anyhow::{Context as _, Result};
 use catchment_lab::verbs::{self, Lab, Programs};
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -10,6 +11,9 @@ pub(crate) struct Args {
     place: Place,
     #[command(flatten)]
     choice: Choice,
+    /// The `catchment` command
+    #[arg(long, value_name = "FILE")]
+    catchment: PathBuf,
 }
 
 /// Runs the cases; whether all passed.
@@ -23,7 +27,18 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
     let (_turn, kernel) = super::prepare(&args.place)?;
     let programs = Programs {
         lab: std::env::current_exe().context("cannot find the running program")?,
+        catchment: found(&args.catchment)?,
     };
     let mut lab = Lab::new(kernel, args.place.cache.clone(), programs)?;
     Ok(args.choice.run(&cases, &mut lab, |_| None))
+}
+
+/// The whole path: guests start programs in other folders.
+fn found(program: &Path) -> Result<PathBuf> {
+    program.canonicalize().with_context(|| {
+        format!(
+            "no program {}: `cargo xtask lab verbs` builds it",
+            program.display()
+        )
+    })
 }

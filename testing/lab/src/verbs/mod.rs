@@ -4,7 +4,11 @@
 //! space, and one or two guests, each with a kernel and an RDMA device of its own. So what crosses
 //! between any two crosses a network. A case says at which [`Site`] a program runs.
 
+pub mod clip;
+pub mod command;
+pub mod faults;
 pub mod operations;
+pub mod transfers;
 
 use crate::end::client::End;
 use crate::remote::process::{Finished, Output, Process};
@@ -13,18 +17,21 @@ use crate::vm::guest::{Guest, Machine};
 use crate::vm::kernel::Kernel;
 use crate::vm::network::{HOST, IpVersion, SEATS};
 use anyhow::{Context as _, Result, ensure};
+use clip::Clip;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use std::fmt;
 use std::net::IpAddr;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
+use tempfile::TempDir;
 
-/// A guest that its kernel ended is booted again for the next case, but not for ever.
-const BOOTS_MAX: u32 = 6;
+/// After a case that failed the guests boot again, so that it cannot harm the next one. But not for
+/// ever: when everything fails, one such error is as good as a hundred.
+const BOOTS_MAX: u32 = 12;
 
 /// A case of this part of the lab.
 pub type Case = crate::report::Case<Lab>;
@@ -74,6 +81,8 @@ impl fmt::Display for Site {
 pub struct Programs {
     /// This one.
     pub lab: PathBuf,
+    /// The command.
+    pub catchment: PathBuf,
 }
 
 /// What a case works with.
@@ -81,6 +90,10 @@ pub struct Lab {
     kernel: Kernel,
     cache: PathBuf,
     programs: Programs,
+    clip: Clip,
+    folders: u32,
+    /// For what programs of this host write.
+    scratch: TempDir,
     guests: [Option<Guest>; 2],
     boots: u32,
     /// The server for programs of this host, and this process.
@@ -98,9 +111,12 @@ impl Lab {
         thread::spawn(move || server::serve(&listener));
         let this_process = pidfd_open(getpid(), PidfdFlags::empty())?;
         Ok(Self {
+            clip: Clip::make(&cache)?,
             kernel,
             cache,
             programs,
+            folders: 0,
+            scratch: tempfile::tempdir()?,
             guests: [None, None],
             boots: 0,
             host: (address, Arc::new(this_process)),
@@ -144,6 +160,27 @@ impl Lab {
         End::new(self.start(site, &start)?).with_context(|| format!("the end at {site:?}"))
     }
 
+    /// Ends the guests; they boot when they are needed.
+    fn forget_guests(&mut self) {
+        for guest in &self.guests {
+            if let Some(guest) = guest.as_ref().filter(|guest| guest.has_ended()) {
+                eprintln!("a guest ended; its console says:\n{}", guest.console());
+            }
+        }
+        self.guests = [None, None];
+    }
+
+    /// A new folder for frames, at this site.
+    fn folder(&mut self, site: Site) -> PathBuf {
+        self.folders += 1;
+        let parent = match site {
+            // What guests write lies in their memory.
+            Site::Left | Site::Right => Path::new("/run"),
+            Site::Host => self.scratch.path(),
+        };
+        parent.join(format!("out-{}", self.folders))
+    }
+
     fn start_here(&self, start: &Start) -> Result<Process> {
         let (address, this_process) = &self.host;
         // Whatever ends this process ends its programs.
@@ -159,9 +196,12 @@ impl Lab {
     fn guest(&mut self, seat: usize) -> Result<&mut Guest> {
         let place = self.guests.get_mut(seat).context("no such guest")?;
         if place.as_ref().is_none_or(Guest::has_ended) {
-            ensure!(self.boots < BOOTS_MAX, "guests end again and again");
+            ensure!(
+                self.boots < BOOTS_MAX,
+                "the guests have booted {BOOTS_MAX} times"
+            );
             self.boots += 1;
-            // The end of one that ended comes before the next one takes its devices.
+            // One that ended gives its network devices back before the next one takes them.
             *place = None;
             let machine = Machine::usual(&self.cache, SEATS[seat])?;
             let guest = Guest::boot(&self.kernel, &machine)?;
@@ -178,5 +218,10 @@ impl Lab {
 pub fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     operations::add(&mut cases);
+    transfers::add(&mut cases);
+    faults::add(&mut cases);
     cases
+        .into_iter()
+        .map(|case| case.or_else(Lab::forget_guests))
+        .collect()
 }
