@@ -3,6 +3,7 @@
 use catchment::{
     Frame,
     collector::Collector,
+    roce::RoceOptions,
     session::path::PathRules,
     source::{DeviceSpec, Source},
 };
@@ -35,11 +36,17 @@ fn source(provider: &str, number: usize, collector: &str) -> Source {
         require: vec![provider.to_owned()],
         ..PathRules::default()
     };
+    // Each has a port of its own, as if each were on a host of its own.
+    let roce = RoceOptions {
+        port: 0,
+        ..RoceOptions::default()
+    };
     Source::builder(collector)
         .device(DeviceSpec::new(format!("cam{number:03}")).frame_bytes(200))
         .blocks(4)
         .block_bytes(512)
         .path_rules(rules)
+        .roce(roce)
         .patience(PATIENCE)
         .connect()
         .unwrap()
