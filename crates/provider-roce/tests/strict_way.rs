@@ -15,7 +15,10 @@ use std::{
     sync::Arc,
 };
 
-const BYTES: usize = 1 << 20;
+/// Of many trains: the first packet of each comes, and the peer misses the others.
+const LONG: usize = 1 << 20;
+/// Of one train, whose first packet comes: the peer misses nothing, only its silence tells.
+const SHORT: usize = 1 << 15;
 /// Netfilter's rules of the receiver's host.
 const STRICT: &str = "table ip strict {
     chain input {
@@ -49,28 +52,34 @@ fn drop_numbered_packets(at: &Namespace) {
 #[test]
 fn a_peer_that_drops_trains_gets_packets_one_by_one() {
     with_privilege("a_peer_that_drops_trains_gets_packets_one_by_one", || {
-        let hosts = VethPair::new(9000).unwrap();
-        // The kernel cuts before the cable, so each packet has its own header there.
-        let cut = ["link", "set", "dev", "veth0", "gso_max_segs", "1"];
-        hosts.left.ip(&cut).unwrap();
-        drop_numbered_packets(&hosts.right);
-        let left = rnic_like(&hosts.left, VethPair::LEFT_V4);
-        let right = rnic_like(&hosts.right, VethPair::RIGHT_V4);
-        let options = Options {
-            bytes: BYTES,
-            ..Options::default()
-        };
-        let mut a = Side::new(left.clone(), &options);
-        let mut b = Side::new(right, &options);
-        connect((&mut a, &options), (&mut b, &options));
-        a.put(0, &pattern(5, BYTES));
-        let sge = a.sge(0, BYTES);
-        for _ in 0..4 {
-            a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
+        for bytes in [LONG, SHORT] {
+            write_on_a_strict_way(bytes);
         }
-        assert!(b.get(0, BYTES) == pattern(5, BYTES));
-        let counters = left.counters();
-        assert!(counters.protocol.retransmitted > 0, "{counters:?}");
-        assert_eq!(counters.gso_refused_peers, 1, "{counters:?}");
     });
+}
+
+fn write_on_a_strict_way(bytes: usize) {
+    let hosts = VethPair::new(9000).unwrap();
+    // The kernel cuts before the cable, so each packet has its own header there.
+    let cut = ["link", "set", "dev", "veth0", "gso_max_segs", "1"];
+    hosts.left.ip(&cut).unwrap();
+    drop_numbered_packets(&hosts.right);
+    let left = rnic_like(&hosts.left, VethPair::LEFT_V4);
+    let right = rnic_like(&hosts.right, VethPair::RIGHT_V4);
+    let options = Options {
+        bytes,
+        ..Options::default()
+    };
+    let mut a = Side::new(left.clone(), &options);
+    let mut b = Side::new(right, &options);
+    connect((&mut a, &options), (&mut b, &options));
+    a.put(0, &pattern(5, bytes));
+    let sge = a.sge(0, bytes);
+    for _ in 0..4 {
+        a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
+    }
+    assert!(b.get(0, bytes) == pattern(5, bytes));
+    let counters = left.counters();
+    assert!(counters.protocol.retransmitted > 0, "{counters:?}");
+    assert_eq!(counters.gso_refused_peers, 1, "{counters:?}");
 }

@@ -196,7 +196,7 @@ impl SendBatch {
     fn too_long_or_not_cut(&mut self) -> Remedy {
         let train = &self.trains[self.next];
         let headers = if train.route.remote.is_ipv4() { 28 } else { 48 };
-        let ip_mtu = path::ip_mtu(Some(train.route.local), train.route.remote).ok();
+        let ip_mtu = path::ip_mtu(train.route.local, train.route.remote).ok();
         if ip_mtu.is_some_and(|mtu| train.segment_bytes + headers > mtu as usize) {
             return Remedy::Drop { ip_mtu };
         }

@@ -33,9 +33,6 @@ pub enum BindError {
         /// The addresses there are.
         known: Vec<String>,
     },
-    /// There is nothing to bind to.
-    #[error("this host has no address to open a RoCE port on: is an interface up?")]
-    NoAddress,
     /// The system refused for another reason.
     #[error("UDP {address}: {call}: {source}")]
     Os {
