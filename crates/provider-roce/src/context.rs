@@ -4,7 +4,7 @@ use crate::{
     cq::{ChannelCore, CqCore, RoceChannel, RoceCq},
     device::{Device, random},
     engine::{Parts, QpShared, thread},
-    io::{Path, PathError, PathProbe, UdpSocket, Waiter, local_addresses},
+    io::{PathProbe, UdpSocket, Waiter, local_addresses},
     mr::{MrCore, RoceMr},
     name,
     qp::RoceQp,
@@ -106,14 +106,6 @@ impl RoceContext {
     /// not for every packet.
     pub fn counters(&self) -> DeviceCounters {
         self.device.engine().counters(&self.device)
-    }
-
-    /// The way from this device to a peer, and the path MTU of it.
-    ///
-    /// # Errors
-    /// [`PathError`] when no route leads there.
-    pub fn path_to(&self, peer: SocketAddr) -> Result<Path, PathError> {
-        self.device.path_to(peer)
     }
 }
 

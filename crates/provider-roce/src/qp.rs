@@ -259,6 +259,7 @@ impl RoceQp {
             })?,
         };
         let path_mtu = theirs.min(device.path_mtu).min(path.path_mtu);
+        tracing::info!(qpn = self.qpn, %path, agreed = path_mtu.bytes(), "way to the peer");
         Ok((Peer { address, route }, path_mtu))
     }
 
