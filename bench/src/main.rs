@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::Parser;
 use std::process::ExitCode;
 
+mod address;
 mod control;
 mod csv;
 mod goals;

@@ -4,7 +4,7 @@
 //! time: no other mechanism here computes one.
 use super::{
     Link, Prepared,
-    queue_pair::{Address, MAX_INLINE_BYTES, QueuePair},
+    queue_pair::{MAX_INLINE_BYTES, QueuePair, connect},
     touch,
 };
 use crate::{
@@ -18,7 +18,6 @@ use catchment_transfer::{
     RemoteRing, ReserveError, RingLayout, Sender, SenderOptions, WaitPolicy, Waiter, WriteBlock,
 };
 use catchment_verbs::{Access, Context, Pd, Provider};
-use serde::{Deserialize, Serialize};
 use std::sync::{Arc, atomic::Ordering};
 
 const EPOCH: u64 = 0x0ddc_0ffe_e15e_55ed;
@@ -42,18 +41,6 @@ pub(crate) struct Ours {
     _context: Arc<dyn Context>,
 }
 
-/// What a role tells the other one.
-#[derive(Serialize, Deserialize)]
-struct Hello {
-    /// Of the queue pair by which this role sends.
-    out: Address,
-    /// Of the queue pair by which this role receives.
-    back: Address,
-    ring_addr: u64,
-    ring_rkey: u32,
-    ring_blocks: u32,
-}
-
 impl Ours {
     /// Opens the device, exchanges addresses and connects both ways.
     pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<Ours> {
@@ -66,24 +53,11 @@ impl Ours {
         let mut out = QueuePair::new(&*context, &*pd, LIMITS.max_send_wr, LIMITS.max_send_wr)?;
         let mut way_in = QueuePair::new(&*context, &*pd, LIMITS.max_send_wr, LIMITS.max_send_wr)?;
         let receiver = receiver(&*pd, layout(job, in_blocks)?)?;
-        let hello = Hello {
-            out: out.address(),
-            back: way_in.address(),
-            ring_addr: receiver.mr().addr(),
-            ring_rkey: receiver.mr().rkey(),
-            ring_blocks: receiver.layout().blocks(),
-        };
-        control.send(&hello)?;
-        let peer: Hello = control.recv()?;
-        out.connect(&peer.back)?;
-        way_in.connect(&peer.out)?;
-        // Both sides are connected before anybody sends.
-        control.send(&())?;
-        control.recv::<()>()?;
+        let ring = connect(control, &mut out, &mut way_in, &**receiver.mr())?;
         let remote = RemoteRing {
-            addr: peer.ring_addr,
-            rkey: peer.ring_rkey,
-            layout: layout(job, peer.ring_blocks as usize)?,
+            addr: ring.addr,
+            rkey: ring.rkey,
+            layout: layout(job, out_blocks)?,
         };
         let copies = job.what != What::OursInPlace;
         Ok(Ours {

@@ -5,7 +5,7 @@
 //! knows of no free block. The queues are as small as the paper says: 2 requests, 1 completion.
 use super::{
     Link,
-    queue_pair::{Address, QueuePair},
+    queue_pair::{QueuePair, connect},
     touch,
 };
 use crate::{
@@ -22,7 +22,6 @@ use catchment_transfer::{
     },
 };
 use catchment_verbs::{Access, Context, Mr, Pd, Provider};
-use serde::{Deserialize, Serialize};
 use std::sync::{Arc, atomic::Ordering};
 
 /// Requests: the block and its status byte.
@@ -47,17 +46,6 @@ pub(crate) struct Paper {
     _context: Arc<dyn Context>,
 }
 
-/// What a role tells the other one.
-#[derive(Serialize, Deserialize)]
-struct Hello {
-    /// Of the queue pair by which this role sends.
-    out: Address,
-    /// Of the queue pair by which this role receives.
-    back: Address,
-    ring_addr: u64,
-    ring_rkey: u32,
-}
-
 impl Paper {
     /// Opens the device, exchanges addresses and connects both ways.
     pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<Paper> {
@@ -70,21 +58,10 @@ impl Paper {
         let mut out = QueuePair::new(&*context, &*pd, MAX_SEND_WR, COMPLETIONS)?;
         let mut way_in = QueuePair::new(&*context, &*pd, NOTHING_POSTED, NOTHING_POSTED)?;
         let (receiver, ring) = receiver(&*pd, layout(job, in_blocks)?)?;
-        control.send(&Hello {
-            out: out.address(),
-            back: way_in.address(),
-            ring_addr: ring.addr(),
-            ring_rkey: ring.rkey(),
-        })?;
-        let peer: Hello = control.recv()?;
-        out.connect(&peer.back)?;
-        way_in.connect(&peer.out)?;
-        // Both sides are connected before anybody sends.
-        control.send(&())?;
-        control.recv::<()>()?;
+        let ring = connect(control, &mut out, &mut way_in, &*ring)?;
         let ring = PaperRing {
-            addr: peer.ring_addr,
-            rkey: peer.ring_rkey,
+            addr: ring.addr,
+            rkey: ring.rkey,
         };
         let pool = pool(&*pd, layout(job, out_blocks)?)?;
         Ok(Paper {

@@ -98,7 +98,7 @@ fn sample(op: Op, outcome: &Outcome) -> Sample {
 /// # Errors
 /// Whatever stops it.
 pub(crate) fn role(job: &Job, op: Op) -> Result<()> {
-    let mut control = Control::meet(job)?;
+    let mut control = control::connect(job)?;
     let mut end = End::open(job, op, &mut control)?;
     let sends = job.side == Side::Sender;
     let outcome = match op {
