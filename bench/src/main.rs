@@ -18,6 +18,7 @@ mod grid;
 mod host;
 mod job;
 mod link;
+mod output;
 mod pair;
 mod reads;
 /// The model is a test of the transfer crate first of all.

@@ -3,9 +3,8 @@
 //! Each way has a ring at its receiver and a queue pair. Blocks carry no checksum and no capture
 //! time: no other mechanism here computes one.
 use super::{
-    Link, Prepared,
+    Link, Prepared, look_at,
     queue_pair::{MAX_INLINE_BYTES, QueuePair, connect},
-    touch,
 };
 use crate::{
     control::Control,
@@ -18,7 +17,7 @@ use catchment_transfer::{
     RemoteRing, ReserveError, RingLayout, Sender, SenderOptions, WaitPolicy, Waiter, WriteBlock,
 };
 use catchment_verbs::{Access, Context, Pd, Provider};
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 const EPOCH: u64 = 0x0ddc_0ffe_e15e_55ed;
 const LIMITS: QueueLimits = QueueLimits {
@@ -125,12 +124,7 @@ impl Link for Ours {
     #[inline]
     fn recv(&mut self, content: Option<&mut Vec<u8>>) -> Result<()> {
         let block = self.take()?;
-        let payload = block.payload();
-        touch(payload.load_u8(0, Ordering::Relaxed)?);
-        touch(payload.load_u8(self.bytes - 1, Ordering::Relaxed)?);
-        if let Some(content) = content {
-            *content = payload.to_vec();
-        }
+        look_at(block.payload(), content)?;
         self.received = Some(block);
         Ok(())
     }

@@ -4,9 +4,8 @@
 //! with its status byte, takes the completion, and blocks on a READ of all status bytes when it
 //! knows of no free block. The queues are as small as the paper says: 2 requests, 1 completion.
 use super::{
-    Link,
+    Link, look_at,
     queue_pair::{QueuePair, connect},
-    touch,
 };
 use crate::{
     control::Control,
@@ -22,7 +21,7 @@ use catchment_transfer::{
     },
 };
 use catchment_verbs::{Access, Context, Mr, Pd, Provider};
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 /// Requests: the block and its status byte.
 const MAX_SEND_WR: u32 = 2;
@@ -38,7 +37,6 @@ pub(crate) struct Paper {
     sender: PaperSender,
     receiver: PaperReceiver,
     received: Option<PaperBlock>,
-    bytes: usize,
     packet: u16,
     wait: Wait,
     role: Role,
@@ -69,7 +67,6 @@ impl Paper {
             pool,
             receiver,
             received: None,
-            bytes: job.bytes,
             packet: 0,
             wait: job.wait,
             role,
@@ -129,12 +126,7 @@ impl Link for Paper {
     #[inline]
     fn recv(&mut self, content: Option<&mut Vec<u8>>) -> Result<()> {
         let block = self.take();
-        let payload = block.payload();
-        touch(payload.load_u8(0, Ordering::Relaxed)?);
-        touch(payload.load_u8(self.bytes - 1, Ordering::Relaxed)?);
-        if let Some(content) = content {
-            *content = payload.to_vec();
-        }
+        look_at(block.payload(), content)?;
         self.received = Some(block);
         Ok(())
     }
