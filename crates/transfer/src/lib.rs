@@ -6,6 +6,7 @@
 //!
 //! - [`Sender`] and [`WriteBlock`]: claim a slot, fill it, commit it; by many threads at once.
 //! - [`Receiver`] and [`ReceivedBlock`]: take blocks, give them back in any order.
+//! - [`mechanism`]: one interface for this mechanism and for those it is compared with.
 //! - [`order`]: puts the blocks of a stream together to frames, in packet order.
 //! - [`paper`]: the mechanism as published, for experiments.
 //! - [`mirror`]: how a status array is scanned.
@@ -20,6 +21,7 @@ pub mod commit;
 mod counters;
 pub mod header;
 pub mod layout;
+pub mod mechanism;
 mod memory;
 pub mod mirror;
 pub mod order;
