@@ -9,6 +9,7 @@
 //! - [`mechanism`]: one interface for this mechanism and for those it is compared with.
 //! - [`order`]: puts the blocks of a stream together to frames, in packet order.
 //! - [`paper`]: the mechanism as published, for experiments.
+//! - [`window`]: sliding windows, to compare with.
 //! - [`mirror`]: how a status array is scanned.
 //! - [`refill`]: when the status bytes are read.
 //! - [`slot`]: the protocol itself, pure, as the model checker runs it.
@@ -33,6 +34,7 @@ pub mod slot;
 pub mod status;
 mod sync;
 pub mod wait;
+pub mod window;
 
 pub use header::{BlockHeader, HeaderError};
 pub use layout::{LayoutError, PaperLayout, RingLayout};

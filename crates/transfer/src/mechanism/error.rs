@@ -6,7 +6,7 @@ use crate::{
     sender::{Broken, CommitFailure, ReserveError, SenderError},
 };
 use catchment_verbs::{
-    CqError, ModifyError, PostError, RemoteMapError, VerbsError, WcStatus, mem::MemError,
+    CqError, Failure, ModifyError, PostError, RemoteMapError, VerbsError, WcStatus, mem::MemError,
 };
 
 /// An end cannot be made.
@@ -136,6 +136,56 @@ pub enum PeerFault {
         /// What is wrong.
         reason: HeaderError,
     },
+    /// A block in a slot that the sender did not get back.
+    #[error("block {position} was written over one that was not given back")]
+    Overwritten {
+        /// Where the block lies.
+        position: u32,
+    },
+    /// An immediate that does not name the next block.
+    #[error("immediate {value:#x} does not name a block that can come now")]
+    Immediate {
+        /// The immediate.
+        value: u32,
+    },
+    /// A message of another kind or length than this mechanism has.
+    #[error("a message of {bytes} bytes that this mechanism does not have")]
+    Message {
+        /// Its length.
+        bytes: u64,
+    },
+    /// A count of blocks given back that cannot be.
+    #[error("{count} blocks came back, of {sent} sent; {known} had come back before")]
+    Credit {
+        /// What the receiver wrote.
+        count: u64,
+        /// What was known before.
+        known: u64,
+        /// Blocks sent.
+        sent: u64,
+    },
+    /// A slot came back that was not away.
+    #[error("slot {slot} came back, and no block was in it")]
+    Released {
+        /// The slot.
+        slot: u32,
+    },
+}
+
+impl From<Failure> for EndError {
+    /// What is flushed failed because the queue pair did: by itself, a peer that is gone.
+    fn from(failure: Failure) -> EndError {
+        if failure.status == WcStatus::Flushed {
+            return EndError::PeerGone;
+        }
+        EndError::Completion(failure.status)
+    }
+}
+
+impl From<PeerFault> for ClaimError {
+    fn from(fault: PeerFault) -> ClaimError {
+        ClaimError::End(fault.into())
+    }
 }
 
 impl From<Broken> for EndError {

@@ -3,12 +3,13 @@
 //!
 //! A [`Mechanism`] is a choice of protocol and of sizes. It says what each end needs
 //! ([`EndNeeds`]: queues and memory), and makes a [`SendEnd`] and a [`ReceiveEnd`] of a [`Port`]
-//! each. The order of things at either end:
+//! each. The order of things, which both ends go through together:
 //!
 //! 1. [`Port::open`] with the needs of that end; [`Port::offer`] to the peer, by any way.
-//! 2. [`Mechanism::sender`] or [`Mechanism::receiver`] with the peer's offer: connects, posts
-//!    receives, and sends nothing.
-//! 3. Once both ends are connected, either may be used.
+//! 2. [`Port::connect`] with the peer's offer.
+//! 3. Once the peer is connected too: [`Mechanism::sender`] or [`Mechanism::receiver`]. They post
+//!    receives and map memory, and send nothing.
+//! 4. Once the peer has that behind it too: claims and looks.
 //!
 //! The semantics are the same for all. [`SendEnd::claim`] gives a block of so many bytes in
 //! registered memory or says that none is free; nothing blocks. The program fills it and
@@ -17,10 +18,12 @@
 //!
 //! How to wait is the caller's decision, by the same [`crate::WaitPolicy`] for all: an end that
 //! found nothing is asked again, or slept on with its `watch` (arm, look once more, wait).
+mod cq_watch;
 mod error;
 mod port;
 mod status_byte;
 
+pub(crate) use cq_watch::CqWatch;
 pub use error::{ClaimError, EndError, PeerFault, SetupError};
 pub use port::{EndNeeds, MemoryNeed, Offer, OfferParseError, Port, QueueNeeds, RemoteMemory};
 pub use status_byte::{StatusByte, StatusByteReceiver, StatusByteSender, Way};
@@ -104,12 +107,12 @@ pub trait Mechanism {
     /// # Errors
     /// When the sizes are not possible.
     fn receiver_needs(&self) -> Result<EndNeeds, LayoutError>;
-    /// Connects a sending end. Sends nothing.
+    /// Makes the sending end of a connected port. Sends nothing.
     ///
     /// # Errors
     /// [`SetupError`] with the step that failed.
     fn sender(&self, port: Port, peer: &Offer) -> Result<Self::Sender, SetupError>;
-    /// Connects a receiving end. Sends nothing.
+    /// Makes the receiving end of a connected port. Sends nothing.
     ///
     /// # Errors
     /// [`SetupError`] with the step that failed.

@@ -134,9 +134,9 @@ fn parse(text: &str) -> Option<Offer> {
     })
 }
 
-/// Queues and memory of an end, made and not connected.
+/// Queues and memory of an end.
 pub struct Port {
-    /// The queue pair, in state RESET.
+    /// The queue pair.
     pub qp: Box<dyn Qp>,
     /// Where sends complete.
     pub send_cq: Arc<dyn Cq>,
@@ -211,14 +211,13 @@ impl Port {
         }
     }
 
-    /// From RESET to INIT: receives may be posted.
-    pub(crate) fn init(&mut self) -> Result<(), SetupError> {
+    /// Connects the queue pair with the peer's: from RESET to RTS.
+    ///
+    /// # Errors
+    /// [`SetupError::Connect`].
+    pub fn connect(&mut self, peer: &Offer) -> Result<(), SetupError> {
         let access = Access::REMOTE;
-        Ok(self.qp.modify(QpTransition::ToInit { access })?)
-    }
-
-    /// From INIT to RTS, with this peer.
-    pub(crate) fn connect(&mut self, peer: &Offer) -> Result<(), SetupError> {
+        self.qp.modify(QpTransition::ToInit { access })?;
         let remote = RtrAttr::new(peer.endpoint);
         self.qp.modify(QpTransition::ToRtr(remote))?;
         Ok(self.qp.modify(QpTransition::ToRts(RtsAttr::default()))?)

@@ -140,9 +140,7 @@ impl Mechanism for StatusByte {
         })
     }
 
-    fn sender(&self, mut port: Port, peer: &Offer) -> Result<StatusByteSender, SetupError> {
-        port.init()?;
-        port.connect(peer)?;
+    fn sender(&self, port: Port, peer: &Offer) -> Result<StatusByteSender, SetupError> {
         let layout = self.layout()?;
         let ring = peer.memory(0, "the ring", layout.total_bytes())?;
         let remote = RemoteRing {
@@ -169,12 +167,10 @@ impl Mechanism for StatusByte {
         Ok(StatusByteSender { sender })
     }
 
-    fn receiver(&self, mut port: Port, peer: &Offer) -> Result<StatusByteReceiver, SetupError> {
+    fn receiver(&self, port: Port, _: &Offer) -> Result<StatusByteReceiver, SetupError> {
         let ring = port.mr(0, "the ring", 0)?;
         let options = ReceiverOptions::default();
         let receiver = Receiver::new(ring, self.layout()?, self.epoch, options)?;
-        port.init()?;
-        port.connect(peer)?;
         Ok(StatusByteReceiver {
             receiver: Arc::new(receiver),
             _qp: Arc::new(std::sync::Mutex::new(port.qp)),

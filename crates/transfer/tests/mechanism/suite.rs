@@ -46,10 +46,12 @@ pub fn pair<M: Mechanism>(mechanism: &M) -> (M::Sender, M::Receiver) {
 
 pub fn join<M: Mechanism>(
     mechanism: &M,
-    source: Port,
-    collector: Port,
+    mut source: Port,
+    mut collector: Port,
 ) -> (M::Sender, M::Receiver) {
     let (out, back) = (source.offer(), collector.offer());
+    source.connect(&back).unwrap();
+    collector.connect(&out).unwrap();
     let receiver = mechanism.receiver(collector, &out).unwrap();
     (mechanism.sender(source, &back).unwrap(), receiver)
 }
