@@ -22,6 +22,14 @@ pub enum VerbsError {
         /// The names there are.
         known: Vec<String>,
     },
+    /// The provider cannot work on this machine.
+    #[error("{provider} cannot be used: {reason}")]
+    Unavailable {
+        /// Name of the provider.
+        provider: &'static str,
+        /// What was seen and what to do.
+        reason: String,
+    },
     /// A value is beyond what the device can do.
     #[error("{what} = {asked} is beyond this device's limit of {limit}")]
     Limit {
