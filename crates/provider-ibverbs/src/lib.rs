@@ -7,14 +7,32 @@
 //!
 //! RoCE v2 only: InfiniBand needs local identifiers and iWARP a connection manager, neither of which
 //! an endpoint of the verbs vocabulary has.
+#![deny(unsafe_code)]
 mod choose;
+mod context;
+mod cq;
+mod device;
+mod events;
+mod explain;
 mod host;
+mod mr;
 mod options;
+mod path;
+mod probe;
+mod qp;
 mod report;
+mod slots;
+#[allow(
+    unsafe_code,
+    reason = "the functions of a C library; the only module with any"
+)]
+mod sys;
 mod sysfs;
+mod timer;
 mod unavailable;
 
 pub use choose::NoDevice;
+pub use context::IbverbsContext;
 pub use options::IbverbsOptions;
 pub use report::{
     DeviceReport, GidKind, GidReport, LinkLayer, NodeKind, PortReport, PortState, Report,
@@ -22,8 +40,13 @@ pub use report::{
 pub use unavailable::Unavailable;
 
 use catchment_verbs::{Context, DeviceInfo, Provider, VerbsError};
+use device::Device;
 use host::HostAddress;
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::{Arc, OnceLock},
+};
+use sys::Library;
 use sysfs::Roots;
 
 /// Name of the provider.
@@ -34,6 +57,8 @@ pub(crate) const NAME: &str = "ibverbs";
 pub struct IbverbsProvider {
     options: IbverbsOptions,
     roots: Roots,
+    /// Loaded when it is first needed. What failed is tried again: somebody may have installed it.
+    library: Arc<OnceLock<Arc<Library>>>,
 }
 
 impl IbverbsProvider {
@@ -41,8 +66,22 @@ impl IbverbsProvider {
     pub fn new(options: IbverbsOptions) -> IbverbsProvider {
         IbverbsProvider {
             options,
-            roots: Roots::default(),
+            ..IbverbsProvider::default()
         }
+    }
+
+    /// As [`Provider::open`], with access to what only these devices have.
+    ///
+    /// # Errors
+    /// When verbs do not work here ([`Unavailable`]), there is no such device, its port is down, or
+    /// it has no RoCE v2 GID that this network namespace can use.
+    pub fn open_device(&self, device: &str) -> Result<Arc<IbverbsContext>, VerbsError> {
+        let library = self.library()?;
+        let addresses = addresses()?;
+        let devices = sysfs::devices(&self.roots, &addresses)?;
+        let place = choose::resolve(device, &devices, &addresses)?;
+        let options = self.options.clone();
+        IbverbsContext::new(Device::open(library, place, (options, &self.roots))?)
     }
 
     /// The name, for [`Provider::open`], of the device, port and GID that have this address of this
@@ -51,19 +90,67 @@ impl IbverbsProvider {
     /// # Errors
     /// Why there is none, and what helps.
     pub fn device_for(&self, local: IpAddr) -> Result<String, NoDevice> {
+        self.library()?;
         let addresses = addresses()?;
         let devices = sysfs::devices(&self.roots, &addresses)?;
         let place = choose::by_address(local, &devices, &addresses)?;
         Ok(place.to_string())
     }
 
-    /// All that decides whether, and over which device, verbs work here.
+    /// All that decides whether, and over which device, verbs work here. Opens each device for a
+    /// moment.
     pub fn report(&self) -> Report {
+        let library = self.library();
         let devices = addresses().and_then(|addresses| sysfs::devices(&self.roots, &addresses));
+        let devices = devices.map(|mut devices| {
+            if let Ok(library) = &library {
+                devices
+                    .iter_mut()
+                    .for_each(|device| look_into(library, device));
+            }
+            devices
+        });
         Report {
-            library: Ok(self.options.library.display().to_string()),
+            library: library.map(|library| library.path().to_owned()),
             devices,
-            memlock_bytes: rustix::process::getrlimit(rustix::process::Resource::Memlock).current,
+            memlock_bytes: explain::memlock_bytes(),
+        }
+    }
+
+    fn library(&self) -> Result<Arc<Library>, Unavailable> {
+        if let Some(library) = self.library.get() {
+            return Ok(Arc::clone(library));
+        }
+        let loaded = Library::load(&self.options.library)?;
+        Ok(Arc::clone(self.library.get_or_init(|| loaded)))
+    }
+}
+
+/// Adds what only an open device tells.
+fn look_into(library: &Arc<Library>, report: &mut DeviceReport) {
+    if report.problem.is_some() {
+        return;
+    }
+    let device = match sys::Device::open(Arc::clone(library), &report.name) {
+        Ok(Some(device)) => device,
+        Ok(None) => {
+            report.problem = Some(Unavailable::NoDriver {
+                device: report.name.clone(),
+            });
+            return;
+        }
+        Err(error) => {
+            report.problem = Some(Unavailable::Os {
+                what: format!("opening {}", report.name),
+                reason: error.to_string(),
+            });
+            return;
+        }
+    };
+    for port in &mut report.ports {
+        if let Ok(attr) = device.query_port(port.number) {
+            port.active_mtu_bytes = device::mtu_bytes(attr.active_mtu);
+            port.max_mtu_bytes = device::mtu_bytes(attr.max_mtu);
         }
     }
 }
@@ -81,6 +168,7 @@ impl Provider for IbverbsProvider {
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError> {
+        self.library()?;
         let devices = sysfs::devices(&self.roots, &addresses()?)?;
         let ports = devices
             .iter()
@@ -94,12 +182,7 @@ impl Provider for IbverbsProvider {
     }
 
     fn open(&self, device: &str) -> Result<Arc<dyn Context>, VerbsError> {
-        let addresses = addresses()?;
-        let devices = sysfs::devices(&self.roots, &addresses)?;
-        let place = choose::resolve(device, &devices, &addresses)?;
-        Err(VerbsError::Invalid(format!(
-            "opening {place} is not built yet"
-        )))
+        Ok(self.open_device(device)?)
     }
 }
 

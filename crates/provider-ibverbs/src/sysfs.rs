@@ -75,6 +75,19 @@ fn device(roots: &Roots, path: &Path, name: &str, addresses: &[HostAddress]) -> 
     }
 }
 
+/// The folder of a port.
+pub(crate) fn port_path(roots: &Roots, device: &str, port: u8) -> PathBuf {
+    let class = roots.sys.join("class/infiniband");
+    class.join(device).join("ports").join(port.to_string())
+}
+
+/// The folder of a device file.
+pub(crate) fn uverbs_path(roots: &Roots, device: &str) -> PathBuf {
+    let class = roots.sys.join("class/infiniband_verbs");
+    let name = uverbs(roots, device).unwrap_or_default();
+    class.join(name)
+}
+
 /// The name of the device file, as `uverbs0`.
 fn uverbs(roots: &Roots, device: &str) -> Option<String> {
     let class = roots.sys.join("class/infiniband_verbs");
@@ -114,25 +127,16 @@ fn problem(device: &str, file: Option<&Path>) -> Option<Unavailable> {
 
 fn ports(device: &Path, addresses: &[HostAddress]) -> Vec<PortReport> {
     let ports = device.join("ports");
-    let mut numbers: Vec<u8> = entries(&ports)
-        .unwrap_or_default()
-        .iter()
-        .filter_map(|name| name.parse().ok())
-        .collect();
-    numbers.sort_unstable();
     let parent = line(&device.join("parent"));
-    numbers
+    numbers(&ports)
         .into_iter()
+        .filter_map(|number| u8::try_from(number).ok())
         .map(|number| port(&ports.join(number.to_string()), number, &parent, addresses))
         .collect()
 }
 
 fn port(path: &Path, number: u8, parent: &str, addresses: &[HostAddress]) -> PortReport {
-    let link = match line(&path.join("link_layer")).as_str() {
-        "Ethernet" => LinkLayer::Ethernet,
-        "InfiniBand" => LinkLayer::InfiniBand,
-        _ => LinkLayer::Other,
-    };
+    let link = link_layer(path);
     let gids = gids(path, link, addresses);
     let named = gids.iter().filter_map(|gid| gid.netdev.clone());
     let mut netdevs: Vec<String> = Some(parent.to_owned())
@@ -167,25 +171,14 @@ fn port_state(text: &str) -> PortState {
 
 /// The entries of the GID table that are in use.
 fn gids(port: &Path, link: LinkLayer, addresses: &[HostAddress]) -> Vec<GidReport> {
-    let mut indices: Vec<u32> = entries(&port.join("gids"))
-        .unwrap_or_default()
-        .iter()
-        .filter_map(|name| name.parse().ok())
-        .collect();
-    indices.sort_unstable();
-    indices
+    numbers(&port.join("gids"))
         .into_iter()
         .filter_map(|index| gid(port, index, link, addresses))
         .collect()
 }
 
 /// One entry of a GID table, if it is in use.
-pub(crate) fn gid(
-    port: &Path,
-    index: u32,
-    link: LinkLayer,
-    addresses: &[HostAddress],
-) -> Option<GidReport> {
+fn gid(port: &Path, index: u32, link: LinkLayer, addresses: &[HostAddress]) -> Option<GidReport> {
     let at = |folder: &str| line(&port.join(folder).join(index.to_string()));
     let gid: Ipv6Addr = at("gids").parse().ok()?;
     if gid.is_unspecified() {
@@ -209,6 +202,35 @@ pub(crate) fn gid(
         netdev,
         here,
     })
+}
+
+/// The index of a GID of this kind in the table of a port, which is `hint` unless it moved.
+pub(crate) fn gid_index(port: &Path, hint: u32, gid: Gid, kind: GidKind) -> Option<u32> {
+    let link = link_layer(port);
+    let is_it = |index: &u32| {
+        let seen = self::gid(port, *index, link, &[]);
+        seen.is_some_and(|seen| seen.gid == gid && seen.kind == kind)
+    };
+    if is_it(&hint) {
+        return Some(hint);
+    }
+    numbers(&port.join("gids")).into_iter().find(is_it)
+}
+
+/// The numbers among the names in a folder, sorted.
+fn numbers(folder: &Path) -> Vec<u32> {
+    let names = entries(folder).unwrap_or_default();
+    let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+fn link_layer(port: &Path) -> LinkLayer {
+    match line(&port.join("link_layer")).as_str() {
+        "Ethernet" => LinkLayer::Ethernet,
+        "InfiniBand" => LinkLayer::InfiniBand,
+        _ => LinkLayer::Other,
+    }
 }
 
 /// Names in a folder, sorted.

@@ -40,6 +40,24 @@ pub enum VerbsError {
         /// The largest value allowed.
         limit: u64,
     },
+    /// Registered memory stays in RAM, and the system lets this process keep too little there.
+    #[error(
+        "{provider}: {asked_bytes} bytes more must stay in memory, {locked_bytes} do already, and \
+         this process may keep {limit_bytes} (RLIMIT_MEMLOCK): raise the limit, in a shell with \
+         `ulimit -l unlimited`, for logins in /etc/security/limits.conf (`* - memlock unlimited`), \
+         for a service with LimitMEMLOCK=infinity, for a container with `--ulimit memlock=-1` or \
+         the capability IPC_LOCK"
+    )]
+    MemoryLock {
+        /// Name of the provider.
+        provider: &'static str,
+        /// Bytes asked for.
+        asked_bytes: u64,
+        /// Bytes that are kept in memory already.
+        locked_bytes: u64,
+        /// Bytes that may be.
+        limit_bytes: u64,
+    },
     /// A combination of arguments that verbs do not allow.
     #[error("{0}")]
     Invalid(String),
@@ -170,6 +188,12 @@ pub enum PostFailure {
     /// eight bytes).
     #[error("the payload does not fit the operation: {0}")]
     Payload(&'static str),
+    /// The device refused the request for a reason of its own.
+    #[error("the device refused the request: {}", std::io::Error::from_raw_os_error(*.errno))]
+    Device {
+        /// Number of the system's error.
+        errno: i32,
+    },
 }
 
 /// Polling a completion queue failed for good.
@@ -182,6 +206,9 @@ pub enum CqError {
         /// Capacity of the queue.
         capacity: u32,
     },
+    /// The device could not read the queue; its queue pairs are in error.
+    #[error("the device's driver cannot read its completion queue")]
+    Broken,
 }
 
 /// [`crate::Qp::map_remote`] or [`crate::Qp::watch_remote`] failed.
