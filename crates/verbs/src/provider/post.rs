@@ -164,6 +164,12 @@ impl Account {
         posted - self.freed.load(Ordering::Acquire)
     }
 
+    /// Requests that have left the queue.
+    #[inline]
+    pub fn freed(&self) -> u64 {
+        self.freed.load(Ordering::Acquire)
+    }
+
     /// All requests before number `end` are free. Numbers may come in any order.
     #[inline]
     pub fn free_before(&self, end: u64) {
