@@ -68,7 +68,7 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: "catchment-lab",
-        normal: &[ROCE],
+        normal: &[CONFORMANCE, PROVIDER_ROCE, ROCE, VERBS],
         dev: &[],
     },
     Allowed {

@@ -100,6 +100,16 @@ impl Process {
             .with_context(|| format!("the guest does not answer for `{}`", self.name))
     }
 
+    /// Writes a line to the program's stdin.
+    ///
+    /// # Errors
+    /// When the guest is gone.
+    pub fn tell(&mut self, line: &str) -> Result<()> {
+        Frame::Input(format!("{line}\n").into_bytes())
+            .write(&mut self.stream)
+            .with_context(|| format!("the guest does not answer for `{}`", self.name))
+    }
+
     /// Waits for the end. A program that runs longer than `limit` is killed.
     ///
     /// # Errors
@@ -256,7 +266,9 @@ impl Reader {
                 self.shared.change(|state| state.stderr.extend(bytes));
             }
             Some(Frame::Ended(ended)) => return Ok(Some(ended)),
-            Some(Frame::Start(_) | Frame::Signal(_)) => bail!("the guest sent an order"),
+            Some(Frame::Start(_) | Frame::Signal(_) | Frame::Input(_)) => {
+                bail!("the guest sent an order")
+            }
             None => bail!("the guest's server closed the connection"),
         }
         Ok(None)
@@ -332,6 +344,15 @@ mod tests {
             error,
             "exit status 3\n  stdout:\n    one\n  stderr:\n    two"
         );
+    }
+
+    #[test]
+    fn a_program_that_listens_hears() {
+        let start = Start::like_here(["sh", "-c", "read line; echo $line $LAB"]);
+        let start = start.with("LAB", "first").with("LAB", "heard").listening();
+        let mut process = Process::start(server(), this_process(), &start, Output::Kept).unwrap();
+        process.tell("words are").unwrap();
+        assert_eq!(process.wait(LONG).unwrap().stdout, "words are heard\n");
     }
 
     #[test]
