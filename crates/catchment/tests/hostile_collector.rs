@@ -1,10 +1,15 @@
 //! A source whose collector does anything: it says why it cannot go on, or tries again. It never
 //! panics, hangs, or writes where it should not.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-use catchment::source::{DeviceSpec, Source, SourceError};
+use catchment::{
+    session::message::Message,
+    source::{DeviceSpec, Source, SourceError},
+};
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::RingLayout;
-use catchment_verbs::{Access, Context, Mr, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr};
+use catchment_verbs::{
+    Access, Context, Gid, Mr, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
+};
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
@@ -20,6 +25,8 @@ struct Fake {
     mr: Arc<dyn Mr>,
     context: Arc<dyn Context>,
     layout: RingLayout,
+    /// Where the source says that it is.
+    source_gid: Gid,
 }
 
 impl Fake {
@@ -48,6 +55,7 @@ impl Fake {
             mr,
             context,
             layout,
+            source_gid: Gid::default(),
         }
     }
 
@@ -55,7 +63,8 @@ impl Fake {
         let endpoint = self.qp.endpoint();
         assert_eq!(endpoint.gid, self.context.gid());
         format!(
-            r#"{{"type":"welcome","protocol":1,"epoch":7,"provider":"shm","reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}"}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
+            r#"{{"type":"welcome","protocol":2,"epoch":7,"path":{{"source":"shm","source_gid":"{}","collector":"shm","path_mtu":null}},"reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}"}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
+            self.source_gid,
             self.mr.addr(),
             self.mr.rkey(),
             self.layout.blocks(),
@@ -66,6 +75,11 @@ impl Fake {
             endpoint.psn,
         )
     }
+}
+
+fn next_packet(fake: &Fake, number: &str) -> String {
+    let next = |number: &str| format!(r#""next_packet":{number}"#);
+    fake.welcome().replace(&next("null"), &next(number))
 }
 
 fn say(stream: &mut TcpStream, json: &str) {
@@ -96,8 +110,11 @@ fn serve(fake: impl Fn() -> Fake + Send + 'static, lie: fn(&Fake) -> String) -> 
 }
 
 fn session(mut stream: TcpStream, mut fake: Fake, lie: fn(&Fake) -> String) {
-    if hear(&mut stream).is_none() {
+    let Some(hello) = hear(&mut stream) else {
         return;
+    };
+    if let Ok(Message::Hello(hello)) = catchment::session::wire::parse(hello.as_bytes()) {
+        fake.source_gid = hello.providers[0].gid;
     }
     say(&mut stream, &lie(&fake));
     while let Some(message) = hear(&mut stream) {
@@ -116,7 +133,7 @@ fn session(mut stream: TcpStream, mut fake: Fake, lie: fn(&Fake) -> String) {
 
 fn endpoint_of(connect: &str) -> Option<catchment_verbs::Endpoint> {
     let message = catchment::session::wire::parse(connect.as_bytes()).ok()?;
-    let catchment::session::message::Message::Connect(connect) = message else {
+    let Message::Connect(connect) = message else {
         return None;
     };
     Some(connect.endpoint)
@@ -170,15 +187,12 @@ fn a_welcome_that_cannot_be_is_refused_with_a_reason() {
         ),
         (
             "a version nobody asked for",
-            |f| f.welcome().replace(r#""protocol":1"#, r#""protocol":9"#),
+            |f| f.welcome().replace(r#""protocol":2"#, r#""protocol":9"#),
             "version 9",
         ),
         (
             "a provider nobody offered",
-            |f| {
-                f.welcome()
-                    .replace(r#""provider":"shm""#, r#""provider":"ib""#)
-            },
+            |f| f.welcome().replace(r#""source":"shm""#, r#""source":"ib""#),
             "ib",
         ),
         (
@@ -187,7 +201,7 @@ fn a_welcome_that_cannot_be_is_refused_with_a_reason() {
                 f.welcome()
                     .replace(r#"{"device":"cam","stream":0,"next_packet":null}"#, "")
             },
-            "streams",
+            "devices of Hello",
         ),
         (
             "another device",
@@ -214,12 +228,12 @@ fn a_welcome_that_cannot_be_is_refused_with_a_reason() {
         ),
         (
             "next_packet 2^64 - 1",
-            |f| f.welcome().replace("null", "18446744073709551615"),
+            |f| next_packet(f, "18446744073709551615"),
             "next_packet",
         ),
         (
             "no number left",
-            |f| f.welcome().replace("null", "9007199254740991"),
+            |f| next_packet(f, "9007199254740991"),
             "packet number left",
         ),
     ];
