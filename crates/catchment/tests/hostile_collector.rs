@@ -1,10 +1,15 @@
 //! A source whose collector does anything: it says why it cannot go on, or tries again. It never
 //! panics, hangs, or writes where it should not.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-use catchment::source::{DeviceSpec, Source, SourceError};
+use catchment::{
+    session::message::Message,
+    source::{DeviceSpec, Source, SourceError},
+};
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::RingLayout;
-use catchment_verbs::{Access, Context, Mr, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr};
+use catchment_verbs::{
+    Access, Context, Gid, Mr, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
+};
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
@@ -20,6 +25,8 @@ struct Fake {
     mr: Arc<dyn Mr>,
     context: Arc<dyn Context>,
     layout: RingLayout,
+    /// Where the source says that it is.
+    source_gid: Gid,
 }
 
 impl Fake {
@@ -48,6 +55,7 @@ impl Fake {
             mr,
             context,
             layout,
+            source_gid: Gid::default(),
         }
     }
 
@@ -55,7 +63,8 @@ impl Fake {
         let endpoint = self.qp.endpoint();
         assert_eq!(endpoint.gid, self.context.gid());
         format!(
-            r#"{{"type":"welcome","protocol":1,"epoch":7,"provider":"shm","reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}"}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
+            r#"{{"type":"welcome","protocol":2,"epoch":7,"path":{{"source":"shm","source_gid":"{}","collector":"shm","path_mtu":null}},"reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}"}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
+            self.source_gid,
             self.mr.addr(),
             self.mr.rkey(),
             self.layout.blocks(),
@@ -105,8 +114,11 @@ fn serve(
 }
 
 fn session(mut stream: TcpStream, mut fake: Fake, lie: impl Fn(&Fake) -> String) {
-    if hear(&mut stream).is_none() {
+    let Some(hello) = hear(&mut stream) else {
         return;
+    };
+    if let Ok(Message::Hello(hello)) = catchment::session::wire::parse(hello.as_bytes()) {
+        fake.source_gid = hello.providers[0].gid;
     }
     say(&mut stream, &lie(&fake));
     while let Some(message) = hear(&mut stream) {
@@ -125,7 +137,7 @@ fn session(mut stream: TcpStream, mut fake: Fake, lie: impl Fn(&Fake) -> String)
 
 fn endpoint_of(connect: &str) -> Option<catchment_verbs::Endpoint> {
     let message = catchment::session::wire::parse(connect.as_bytes()).ok()?;
-    let catchment::session::message::Message::Connect(connect) = message else {
+    let Message::Connect(connect) = message else {
         return None;
     };
     Some(connect.endpoint)
@@ -153,10 +165,10 @@ const WRONG_WELCOMES: [(&str, &str, &str); 14] = [
     ("ADDR", "fffffffffffff000", "last address"),
     (r#""epoch":7"#, r#""epoch":0"#, "epoch"),
     (r#""lease_ms":1000"#, r#""lease_ms":0"#, "lease_ms"),
-    (r#""protocol":1"#, r#""protocol":9"#, "version 9"),
+    (r#""protocol":2"#, r#""protocol":9"#, "version 9"),
     // A provider that nobody offered.
-    (r#""provider":"shm""#, r#""provider":"ib""#, "ib"),
-    (STREAM, "", "streams"),
+    (r#""source":"shm""#, r#""source":"ib""#, "ib"),
+    (STREAM, "", "devices of Hello"),
     (r#""device":"cam""#, r#""device":"com""#, "devices of Hello"),
     (STREAM, STREAM_TWICE, "devices of Hello"),
     (
@@ -164,9 +176,18 @@ const WRONG_WELCOMES: [(&str, &str, &str); 14] = [
         r#""stream":4294967295"#,
         "stream 4294967295",
     ),
-    ("null", "18446744073709551615", "next_packet"),
-    ("null", "9007199254740991", "packet number left"),
+    (
+        NO_PACKET,
+        r#""next_packet":18446744073709551615"#,
+        "next_packet",
+    ),
+    (
+        NO_PACKET,
+        r#""next_packet":9007199254740991"#,
+        "packet number left",
+    ),
 ];
+const NO_PACKET: &str = r#""next_packet":null"#;
 const STREAM: &str = r#"{"device":"cam","stream":0,"next_packet":null}"#;
 const STREAM_TWICE: &str = r#"{"device":"cam","stream":0,"next_packet":null},{"device":"cam","stream":0,"next_packet":null}"#;
 

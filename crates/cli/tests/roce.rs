@@ -73,7 +73,9 @@ fn a_clip_arrives_on_another_host_as_ffmpeg_decodes_it() {
                 assert_same(&stream(&out, "cam0"), &expected);
                 let summary = summary_over_roce(collector);
                 let reason = summary["provider_reason"].as_str().unwrap();
-                assert!(reason.contains("RoCEv2 over UDP"), "{reason}");
+                assert!(reason.starts_with("RoCEv2 from "), "{reason}");
+                let what = "(roce), path MTU 1024, selective repeat; not shm";
+                assert!(reason.contains(what), "{reason}");
                 let why = "not shm: the source is in another network namespace";
                 assert!(reason.contains(why), "{reason}");
             }
@@ -176,12 +178,15 @@ fn rules_that_leave_nothing_are_refused_with_the_reasons() {
     };
     let finished = send(["--provider", "roce"]);
     assert_ne!(finished.code, Some(0));
-    refused(&finished, "roce: forbidden by the collector's rules");
+    refused(
+        &finished,
+        "roce at the collector: forbidden by the collector's rules",
+    );
     let finished = send(["--provider", "carrier-pigeon"]);
     assert_ne!(finished.code, Some(0));
     refused(
         &finished,
-        "require names provider \"carrier-pigeon\", known: shm, roce",
+        "require names provider \"carrier-pigeon\", known: shm, ibverbs, roce",
     );
     let finished = send(["--forbid", "shm,roce"]);
     assert_ne!(finished.code, Some(0));

@@ -50,4 +50,4 @@ pub use sender::{
     BlockMeta, Broken, CommitError, CommitFailure, CopyMemory, QueueLimits, RemoteRing,
     ReserveError, RetainedBlock, Sender, SenderError, SenderOptions, SenderStats, WriteBlock,
 };
-pub use wait::{Step, WaitPolicy, Waiter};
+pub use wait::{Napper, Naps, Step, WaitPolicy, Waiter};
