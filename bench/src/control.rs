@@ -2,6 +2,7 @@
 //! socket.
 use anyhow::{Context, Result, bail};
 use catchment_verbs::mem::{Region, RegionOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
     fs::OpenOptions,
@@ -31,6 +32,12 @@ impl Control {
             .get_mut()
             .write_all(&line)
             .context("the other role is gone")
+    }
+
+    /// Whether a message or the end is there within this time.
+    pub(crate) fn has_more(&self, patience: Timespec) -> Result<bool> {
+        let mut fds = [PollFd::new(self.reader.get_ref(), PollFlags::IN)];
+        Ok(!self.reader.buffer().is_empty() || poll(&mut fds, Some(&patience))? > 0)
     }
 
     /// Waits for a message.

@@ -21,6 +21,7 @@ const PROVIDER_ROCE: &str = "catchment-provider-roce";
 const NETNS: &str = "catchment-netns";
 const TRANSFER: &str = "catchment-transfer";
 const LIBRARY: &str = "catchment";
+const SIM: &str = "catchment-sim";
 const CONFORMANCE: &str = "catchment-conformance";
 
 /// The whole graph. A new crate needs a row here and one in ARCHITECTURE.md.
@@ -66,8 +67,8 @@ const GRAPH: &[Allowed] = &[
         dev: &[],
     },
     Allowed {
-        package: "catchment-sim",
-        normal: &[ROCE],
+        package: SIM,
+        normal: &[ROCE, VERBS],
         dev: &[],
     },
     Allowed {
@@ -87,7 +88,16 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: "catchment-bench",
-        normal: &[LIBRARY, NETNS, PROVIDER_ROCE, ROCE, TRANSFER, SHM, VERBS],
+        normal: &[
+            LIBRARY,
+            NETNS,
+            PROVIDER_ROCE,
+            ROCE,
+            SHM,
+            SIM,
+            TRANSFER,
+            VERBS,
+        ],
         dev: &[],
     },
     Allowed {
