@@ -6,8 +6,10 @@
 //!
 //! - [`Sender`] and [`WriteBlock`]: claim a slot, fill it, commit it; by many threads at once.
 //! - [`Receiver`] and [`ReceivedBlock`]: take blocks, give them back in any order.
+//! - [`mechanism`]: one interface for this mechanism and for those it is compared with.
 //! - [`order`]: puts the blocks of a stream together to frames, in packet order.
 //! - [`paper`]: the mechanism as published, for experiments.
+//! - [`window`]: sliding windows, to compare with.
 //! - [`mirror`]: how a status array is scanned.
 //! - [`refill`]: when the status bytes are read.
 //! - [`slot`]: the protocol itself, pure, as the model checker runs it.
@@ -20,6 +22,7 @@ pub mod commit;
 mod counters;
 pub mod header;
 pub mod layout;
+pub mod mechanism;
 mod memory;
 pub mod mirror;
 pub mod order;
@@ -31,6 +34,7 @@ pub mod slot;
 pub mod status;
 mod sync;
 pub mod wait;
+pub mod window;
 
 pub use header::{BlockHeader, HeaderError};
 pub use layout::{LayoutError, PaperLayout, RingLayout};

@@ -1,0 +1,350 @@
+//! What must hold for every mechanism.
+#![allow(unreachable_pub, reason = "the crate is a test")]
+use crate::common::Random;
+use catchment_transfer::{Step, WaitPolicy, Waiter, mechanism::*, order::SerialCounter};
+use catchment_verbs::{Context, Pd, Wake, Watch, mem::VolatileSlice};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// For what must happen sooner or later: nobody waits so long unless something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// This many, times `CATCHMENT_TEST_SCALE` for a long run.
+pub fn scaled(count: u64) -> u64 {
+    let scale = std::env::var("CATCHMENT_TEST_SCALE");
+    count * scale.map_or(1, |text| text.parse::<u64>().unwrap())
+}
+
+/// A device of its own for one end.
+pub struct Host {
+    pub context: Arc<dyn Context>,
+    pub pd: Arc<dyn Pd>,
+}
+
+pub fn host() -> Host {
+    let context = crate::context();
+    let pd = context.alloc_pd().unwrap();
+    Host { context, pd }
+}
+
+pub fn open(host: &Host, needs: &EndNeeds) -> Port {
+    Port::open(&*host.context, &*host.pd, needs).unwrap()
+}
+
+/// Both ends, connected.
+pub fn pair<M: Mechanism>(mechanism: &M) -> (M::Sender, M::Receiver) {
+    let source = open(&host(), &mechanism.sender_needs().unwrap());
+    let collector = open(&host(), &mechanism.receiver_needs().unwrap());
+    join(mechanism, source, collector)
+}
+
+pub fn join<M: Mechanism>(
+    mechanism: &M,
+    mut source: Port,
+    mut collector: Port,
+) -> (M::Sender, M::Receiver) {
+    let (out, back) = (source.offer(), collector.offer());
+    source.connect(&back).unwrap();
+    collector.connect(&out).unwrap();
+    let receiver = mechanism.receiver(collector, &out).unwrap();
+    (mechanism.sender(source, &back).unwrap(), receiver)
+}
+
+/// Waits as a policy says.
+pub struct Patience {
+    waiter: Waiter,
+    since: Instant,
+}
+
+impl Patience {
+    pub fn new(policy: WaitPolicy) -> Patience {
+        Patience {
+            waiter: Waiter::new(policy, 2),
+            since: Instant::now(),
+        }
+    }
+
+    pub fn found(&mut self) {
+        self.waiter.found();
+        self.since = Instant::now();
+    }
+
+    /// Nothing was found; `again` looks once more, after the watch was armed.
+    pub fn wait<T>(
+        &mut self,
+        watch: Option<Arc<dyn Watch>>,
+        again: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        assert!(self.since.elapsed() < PATIENCE, "nothing came");
+        match (self.waiter.empty(), watch) {
+            (Step::Spin, _) => std::hint::spin_loop(),
+            (Step::Yield, _) | (Step::Block, None) => std::thread::yield_now(),
+            // The policy under test: the other end needs that time.
+            (Step::Sleep(time), _) => std::thread::sleep(time),
+            (Step::Block, Some(watch)) => {
+                watch.arm();
+                if let Some(found) = again() {
+                    return Some(found);
+                }
+                let _: Wake = watch.wait(Duration::from_millis(100)).unwrap();
+            }
+        }
+        None
+    }
+}
+
+pub fn claim<S: SendEnd>(sender: &mut S, stream: u32, bytes: u32, wait: &mut Patience) -> S::Claim {
+    loop {
+        let claim = match sender.claim(stream, bytes) {
+            Ok(claim) => Some(claim),
+            Err(ClaimError::WouldBlock) => {
+                let watch = sender.watch();
+                wait.wait(watch, || sender.claim(stream, bytes).ok())
+            }
+            Err(error) => panic!("{error}"),
+        };
+        if let Some(claim) = claim {
+            wait.found();
+            return claim;
+        }
+    }
+}
+
+pub fn take<R: ReceiveEnd>(receiver: &mut R, wait: &mut Patience) -> R::Block {
+    loop {
+        let block = match receiver.take().unwrap() {
+            Some(block) => Some(block),
+            None => {
+                let watch = receiver.watch();
+                wait.wait(watch, || receiver.take().unwrap())
+            }
+        };
+        if let Some(block) = block {
+            wait.found();
+            return block;
+        }
+    }
+}
+
+fn send<S: SendEnd>(sender: &mut S, stream: u32, packet: u64, data: &[u8], wait: &mut Patience) {
+    let claim = claim(sender, stream, data.len() as u32, wait);
+    sender.memory(&claim).write_at(0, data).unwrap();
+    sender.commit(claim, packet).unwrap();
+}
+
+/// Goes on with what the sender still has to do, until the receiver has got all.
+fn finish<S: SendEnd>(sender: &mut S, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "the last blocks do not arrive");
+        sender.progress().unwrap();
+        std::thread::yield_now();
+    }
+}
+
+/// Bytes of block number `packet`: the same at both ends.
+fn content(packet: u64, features: Features, payload: &mut [u8]) -> usize {
+    let mut random = Random(packet.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let bytes = match features.any_length {
+        true => random.below(payload.len() as u64 + 1) as usize,
+        false => payload.len(),
+    };
+    random.fill(&mut payload[..bytes]);
+    bytes
+}
+
+/// Whole packet numbers of those that arrive, of which some mechanisms carry only the low bits.
+#[derive(Default)]
+struct Numbers(SerialCounter);
+
+impl Numbers {
+    fn whole(&mut self, packet: u64, features: Features) -> u64 {
+        match features.packet_bits {
+            64 => packet,
+            16 => self.0.widen(packet as u16),
+            bits => panic!("packet numbers of {bits} bits"),
+        }
+    }
+}
+
+/// Lengths and contents at random, each block verified; by the policy under test.
+pub fn random_blocks_by<M: Mechanism>(mechanism: &M, count: u64, policy: WaitPolicy) {
+    let (mut sender, mut receiver) = pair(mechanism);
+    let (features, most) = (mechanism.features(), mechanism.shape().payload_bytes);
+    let taken = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut wait = Patience::new(policy);
+            let mut payload = vec![0; most as usize];
+            for packet in 0..count {
+                let bytes = content(packet, features, &mut payload);
+                send(&mut sender, 3, packet, &payload[..bytes], &mut wait);
+            }
+            finish(&mut sender, || taken.load(Ordering::Relaxed) == count);
+            assert_eq!(sender.counts().blocks, count);
+        });
+        let (mut wait, mut numbers) = (Patience::new(policy), Numbers::default());
+        let (mut wanted, mut seen) = (vec![0; most as usize], vec![0; most as usize]);
+        let mut came = vec![false; count as usize];
+        for place in 0..count {
+            let block = take(&mut receiver, &mut wait);
+            let tag = block.tag();
+            let packet = numbers.whole(tag.packet, features);
+            assert!(
+                packet == place || !features.in_order,
+                "{packet} came as {place}"
+            );
+            assert!(!std::mem::replace(&mut came[packet as usize], true));
+            assert_eq!(tag.stream, 3);
+            let bytes = content(packet, features, &mut wanted);
+            let payload: VolatileSlice<'_> = block.payload();
+            assert_eq!(payload.bytes(), bytes, "block {packet}");
+            payload.read_at(0, &mut seen[..bytes]).unwrap();
+            assert!(seen[..bytes] == wanted[..bytes], "block {packet}");
+            taken.fetch_add(1, Ordering::Relaxed);
+        }
+        assert!(receiver.take().unwrap().is_none());
+        assert_eq!(receiver.counts().blocks, count);
+    });
+}
+
+pub fn random_blocks<M: Mechanism>(mechanism: &M, count: u64) {
+    random_blocks_by(mechanism, count, WaitPolicy::Yield);
+}
+
+/// Four workers keep blocks for random times and give them back in any order; each block comes
+/// once.
+pub fn any_order<M: Mechanism>(mechanism: &M, count: u64) {
+    let (mut sender, receiver) = pair(mechanism);
+    let bytes = mechanism.shape().payload_bytes as usize;
+    let bits = mechanism.features().packet_bits;
+    let seen: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
+    let left = AtomicU64::new(count);
+    let receiver = Mutex::new(receiver);
+    std::thread::scope(|scope| {
+        for seed in 1..=4 {
+            let (seen, left, receiver) = (&seen, &left, &receiver);
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                let mut kept = VecDeque::new();
+                while left.load(Ordering::Relaxed) > 0 {
+                    if kept.len() > random.below(4) as usize {
+                        let any = random.below(kept.len() as u64) as usize;
+                        kept.swap_remove_back(any);
+                    }
+                    let taken = receiver.lock().unwrap().take().unwrap();
+                    let Some(block) = taken else {
+                        kept.pop_front();
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    let inside = block.payload().load_u64(0, Ordering::Relaxed);
+                    // Blocks begin where they like: eight bytes at a time only where aligned.
+                    let packet = inside.unwrap_or_else(|_| read_u64(&block.payload()));
+                    assert_eq!(packet << (64 - bits), block.tag().packet << (64 - bits));
+                    seen[packet as usize].fetch_add(1, Ordering::Relaxed);
+                    left.fetch_sub(1, Ordering::Relaxed);
+                    kept.push_back(block);
+                }
+            });
+        }
+        let mut wait = Patience::new(WaitPolicy::Yield);
+        let mut payload = vec![0; bytes];
+        for packet in 0..count {
+            payload[..8].copy_from_slice(&packet.to_ne_bytes());
+            send(&mut sender, 0, packet, &payload, &mut wait);
+        }
+        finish(&mut sender, || left.load(Ordering::Relaxed) == 0);
+    });
+    assert!(seen.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+}
+
+fn read_u64(payload: &VolatileSlice<'_>) -> u64 {
+    let mut bytes = [0; 8];
+    payload.read_at(0, &mut bytes).unwrap();
+    u64::from_ne_bytes(bytes)
+}
+
+/// One block is kept: where blocks come back in any order the others go on; elsewhere the sender
+/// stops once all others are used, and goes on when the block comes back (E1.18).
+pub fn kept_block<M: Mechanism>(mechanism: &M) {
+    let (mut sender, mut receiver) = pair(mechanism);
+    let payload = vec![7; mechanism.shape().payload_bytes as usize];
+    let mut wait = Patience::new(WaitPolicy::Yield);
+    let mut packet = 0;
+    send(&mut sender, 0, packet, &payload, &mut wait);
+    let mut kept = take(&mut receiver, &mut wait);
+    kept.hold();
+    if mechanism.features().out_of_order_release {
+        for _ in 0..500 {
+            packet += 1;
+            send(&mut sender, 0, packet, &payload, &mut wait);
+            let block = take(&mut receiver, &mut wait);
+            assert_eq!(block.tag().packet, packet);
+        }
+    } else {
+        for _ in 1..mechanism.shape().blocks {
+            packet += 1;
+            send(&mut sender, 0, packet, &payload, &mut wait);
+            drop(take(&mut receiver, &mut wait));
+        }
+        for _ in 0..200 {
+            assert!(receiver.take().unwrap().is_none());
+            let refused = sender.claim(0, payload.len() as u32);
+            assert!(matches!(refused, Err(ClaimError::WouldBlock)));
+            std::thread::yield_now();
+        }
+    }
+    drop(kept);
+    for _ in 0..3 * mechanism.shape().blocks {
+        packet += 1;
+        send(&mut sender, 0, packet, &payload, &mut wait);
+        assert_eq!(take(&mut receiver, &mut wait).tag().packet, packet);
+    }
+}
+
+/// The receiver takes nothing for a while: the sender fills what there is and is refused; then all
+/// comes, in order.
+pub fn slow_receiver<M: Mechanism>(mechanism: &M) {
+    let (mut sender, mut receiver) = pair(mechanism);
+    let (blocks, bytes) = (mechanism.shape().blocks, mechanism.shape().payload_bytes);
+    let mut wait = Patience::new(WaitPolicy::Yield);
+    let payload = vec![1; bytes as usize];
+    let mut packet = 0;
+    for _ in 0..3 {
+        // Where the receiver says first where blocks may go, it does so when it is looked at.
+        while sender.claim(0, bytes).is_err() {
+            assert!(receiver.take().unwrap().is_none(), "nothing was sent yet");
+            std::thread::yield_now();
+        }
+        for _ in 0..blocks {
+            send(&mut sender, 0, packet, &payload, &mut wait);
+            packet += 1;
+        }
+        for _ in 0..100 {
+            sender.progress().unwrap();
+            let refused = sender.claim(0, bytes);
+            assert!(matches!(refused, Err(ClaimError::WouldBlock)));
+        }
+        assert!(sender.counts().would_blocks >= 100);
+        let mut packets: Vec<u64> = (0..blocks)
+            .map(|_| {
+                loop {
+                    sender.progress().unwrap();
+                    if let Some(block) = receiver.take().unwrap() {
+                        break block.tag().packet;
+                    }
+                }
+            })
+            .collect();
+        packets.sort_unstable();
+        let wanted: Vec<u64> = (packet - u64::from(blocks)..packet).collect();
+        assert_eq!(packets, wanted);
+    }
+}
