@@ -69,7 +69,7 @@ const GRAPH: &[Allowed] = &[
     Allowed {
         package: SIM,
         normal: &[ROCE, VERBS],
-        dev: &[],
+        dev: &[CONFORMANCE, TRANSFER],
     },
     Allowed {
         package: NETNS,
