@@ -164,6 +164,12 @@ pub enum PeerFault {
         /// Blocks sent.
         sent: u64,
     },
+    /// An acknowledgement of another block than the oldest.
+    #[error("block {position} was acknowledged, which is not the oldest one on its way")]
+    Acknowledgement {
+        /// The position that it names.
+        position: u32,
+    },
     /// A slot came back that was not away.
     #[error("slot {slot} came back, and no block was in it")]
     Released {

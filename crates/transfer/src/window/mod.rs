@@ -5,5 +5,7 @@
 //!
 //! - [`fair`]: as well as it can be done on verbs. What is left between it and the status bytes is
 //!   the idea and not the workmanship.
+//! - [`paper`]: as the status-byte paper has it.
 pub mod fair;
 mod geometry;
+pub mod paper;

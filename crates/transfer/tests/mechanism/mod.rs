@@ -1,7 +1,11 @@
 //! One suite for every mechanism, over the provider that the test file names.
 mod suite;
 
-use catchment_transfer::{mechanism::*, window::fair::*};
+use catchment_transfer::{
+    WaitPolicy,
+    mechanism::*,
+    window::{fair::*, paper::*},
+};
 use suite::*;
 
 fn status_byte(blocks: u32, payload_bytes: u32, way: Way) -> StatusByte {
@@ -87,4 +91,35 @@ fn sw_fair_waits_for_a_slow_receiver() {
     for form in forms() {
         slow_receiver(&sw_fair(3, 64, form));
     }
+}
+
+fn sw_paper(blocks: u32, payload_bytes: u32) -> SwPaper {
+    SwPaper::new(Shape {
+        blocks,
+        payload_bytes,
+    })
+}
+
+#[test]
+fn s1_4_sw_paper_moves_random_blocks() {
+    random_blocks(&sw_paper(3, 3000), scaled(100_000));
+    with_helper(&sw_paper(3, 3000), scaled(20_000), WaitPolicy::Yield);
+}
+
+#[test]
+fn sw_paper_with_any_number_of_blocks() {
+    for blocks in [1, 2, 3, 5, 64, 600] {
+        random_blocks(&sw_paper(blocks, 100), 3_000);
+    }
+}
+
+#[test]
+fn sw_paper_releases_in_any_order() {
+    any_order(&sw_paper(16, 64), scaled(20_000));
+    kept_block(&sw_paper(4, 64));
+}
+
+#[test]
+fn sw_paper_waits_for_a_slow_receiver() {
+    slow_receiver(&sw_paper(3, 64));
 }

@@ -173,40 +173,45 @@ impl Numbers {
     }
 }
 
-/// Lengths and contents at random, each block verified; by the policy under test.
-pub fn random_blocks_by<M: Mechanism>(mechanism: &M, count: u64, policy: WaitPolicy) {
+/// Lengths and contents at random, each block verified.
+pub fn random_blocks<M: Mechanism>(mechanism: &M, count: u64) {
+    random_blocks_by(mechanism, count, WaitPolicy::Yield, false);
+}
+
+/// The same, with what the mechanism wants a thread of its own for in one.
+pub fn with_helper<M: Mechanism>(mechanism: &M, count: u64, policy: WaitPolicy) {
+    random_blocks_by(mechanism, count, policy, true);
+}
+
+/// All threads wait as the policy says.
+pub fn random_blocks_by<M: Mechanism>(
+    mechanism: &M,
+    count: u64,
+    policy: WaitPolicy,
+    with_helper: bool,
+) {
     let (mut sender, mut receiver) = pair(mechanism);
-    let (features, most) = (mechanism.features(), mechanism.shape().payload_bytes);
+    let helper = with_helper.then(|| sender.helper().expect("it wants a thread"));
+    let features = mechanism.features();
+    let most = mechanism.shape().payload_bytes as usize;
     let taken = AtomicU64::new(0);
+    let done = || taken.load(Ordering::Relaxed) == count;
     std::thread::scope(|scope| {
+        if let Some(helper) = helper {
+            scope.spawn(|| help(helper, policy, done));
+        }
         scope.spawn(|| {
-            let mut wait = Patience::new(policy);
-            let mut payload = vec![0; most as usize];
+            let (mut wait, mut payload) = (Patience::new(policy), vec![0; most]);
             for packet in 0..count {
                 let bytes = content(packet, features, &mut payload);
                 send(&mut sender, 3, packet, &payload[..bytes], &mut wait);
             }
-            finish(&mut sender, || taken.load(Ordering::Relaxed) == count);
+            finish(&mut sender, done);
             assert_eq!(sender.counts().blocks, count);
         });
-        let (mut wait, mut numbers) = (Patience::new(policy), Numbers::default());
-        let (mut wanted, mut seen) = (vec![0; most as usize], vec![0; most as usize]);
-        let mut came = vec![false; count as usize];
-        for place in 0..count {
-            let block = take(&mut receiver, &mut wait);
-            let tag = block.tag();
-            let packet = numbers.whole(tag.packet, features);
-            assert!(
-                packet == place || !features.in_order,
-                "{packet} came as {place}"
-            );
-            assert!(!std::mem::replace(&mut came[packet as usize], true));
-            assert_eq!(tag.stream, 3);
-            let bytes = content(packet, features, &mut wanted);
-            let payload: VolatileSlice<'_> = block.payload();
-            assert_eq!(payload.bytes(), bytes, "block {packet}");
-            payload.read_at(0, &mut seen[..bytes]).unwrap();
-            assert!(seen[..bytes] == wanted[..bytes], "block {packet}");
+        let (mut wait, mut checker) = (Patience::new(policy), Checker::new(features, most, count));
+        for _ in 0..count {
+            checker.check(&take(&mut receiver, &mut wait));
             taken.fetch_add(1, Ordering::Relaxed);
         }
         assert!(receiver.take().unwrap().is_none());
@@ -214,8 +219,57 @@ pub fn random_blocks_by<M: Mechanism>(mechanism: &M, count: u64, policy: WaitPol
     });
 }
 
-pub fn random_blocks<M: Mechanism>(mechanism: &M, count: u64) {
-    random_blocks_by(mechanism, count, WaitPolicy::Yield);
+fn help(mut helper: Box<dyn Helper>, policy: WaitPolicy, done: impl Fn() -> bool) {
+    let mut wait = Patience::new(policy);
+    while !done() {
+        let found = helper.step().unwrap() || {
+            let watch = helper.watch();
+            let again = || helper.step().unwrap().then_some(());
+            wait.wait(watch, again).is_some()
+        };
+        if found {
+            wait.found();
+        }
+    }
+}
+
+/// Knows which blocks must come, and what is in them.
+struct Checker {
+    features: Features,
+    numbers: Numbers,
+    came: Vec<bool>,
+    place: u64,
+    wanted: Vec<u8>,
+    seen: Vec<u8>,
+}
+
+impl Checker {
+    fn new(features: Features, most: usize, count: u64) -> Checker {
+        Checker {
+            features,
+            numbers: Numbers::default(),
+            came: vec![false; count as usize],
+            place: 0,
+            wanted: vec![0; most],
+            seen: vec![0; most],
+        }
+    }
+
+    fn check(&mut self, block: &impl TakenBlock) {
+        let tag = block.tag();
+        let packet = self.numbers.whole(tag.packet, self.features);
+        let place = self.place;
+        self.place += 1;
+        let in_order = self.features.in_order;
+        assert!(packet == place || !in_order, "{packet} came as {place}");
+        assert!(!std::mem::replace(&mut self.came[packet as usize], true));
+        assert_eq!(tag.stream, 3);
+        let bytes = content(packet, self.features, &mut self.wanted);
+        let payload: VolatileSlice<'_> = block.payload();
+        assert_eq!(payload.bytes(), bytes, "block {packet}");
+        payload.read_at(0, &mut self.seen[..bytes]).unwrap();
+        assert!(self.seen[..bytes] == self.wanted[..bytes], "block {packet}");
+    }
 }
 
 /// Four workers keep blocks for random times and give them back in any order; each block comes
