@@ -1,11 +1,15 @@
 //! What the two processes of a measurement tell each other beside it: JSON lines over a socket.
 use anyhow::{Context, Result, bail};
 use catchment_verbs::mem::{Region, RegionOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{
     fs::OpenOptions,
     io::{BufRead, BufReader, Read, Write},
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd, AsRawFd},
+        unix::net::UnixStream,
+    },
     sync::Arc,
 };
 
@@ -14,7 +18,7 @@ pub(crate) struct Control<S = UnixStream> {
     reader: BufReader<S>,
 }
 
-impl<S: Read + Write> Control<S> {
+impl<S: Read + Write + AsFd> Control<S> {
     /// Wraps a connected socket.
     pub(crate) fn new(socket: S) -> Control<S> {
         Control {
@@ -30,6 +34,12 @@ impl<S: Read + Write> Control<S> {
             .get_mut()
             .write_all(&line)
             .context("the other process is gone")
+    }
+
+    /// Whether a message or the end is there within this time.
+    pub(crate) fn has_more(&self, patience: Timespec) -> Result<bool> {
+        let mut fds = [PollFd::new(self.reader.get_ref(), PollFlags::IN)];
+        Ok(!self.reader.buffer().is_empty() || poll(&mut fds, Some(&patience))? > 0)
     }
 
     /// Waits for a message.

@@ -20,6 +20,7 @@ mod job;
 mod link;
 mod output;
 mod pair;
+mod papers;
 mod reads;
 /// The model is a test of the transfer crate first of all.
 #[path = "../../crates/transfer/tests/reads_model/mod.rs"]
@@ -47,6 +48,7 @@ enum Command {
     Scan(scan::Options),
     Reads(reads::Options),
     Roce(roce::Options),
+    Papers(papers::Options),
     /// One of the two processes of a measurement; started by the program itself
     #[command(hide = true)]
     Role {
@@ -76,6 +78,7 @@ fn run() -> Result<()> {
         Command::Scan(options) => scan::run(&options),
         Command::Reads(options) => reads::run(&options),
         Command::Roce(options) => roce::run(&options),
+        Command::Papers(options) => papers::run(&options),
         Command::RoceRole { job } => roce::role(&serde_json::from_str(&job)?),
         Command::Role { role, job } => {
             role::main(serde_json::from_str(&role)?, &serde_json::from_str(&job)?)
