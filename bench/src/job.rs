@@ -206,6 +206,15 @@ pub(crate) struct PingPong {
     pub(crate) core_share: f64,
 }
 
+/// What the source tells whoever started it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Said {
+    /// The next step would take time: may it begin? The answer is an empty message.
+    Ready,
+    /// All is measured.
+    Found(Box<Outcome>),
+}
+
 /// What a pair of processes measured.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {

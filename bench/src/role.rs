@@ -1,11 +1,12 @@
 //! What the two processes of a measurement do: verify, warm up, then timed batches.
 //!
-//! The source decides and tells the collector, which obeys. One clock serves both: a throughput
+//! The source decides and tells the collector, which obeys. It asks whoever started it for a turn
+//! before each step, so that nothing else is measured meanwhile. One clock serves both: a throughput
 //! batch lasts from the source's first send to the collector's last receive. A batch in which a
 //! polling role did not have its core is repeated, because it would measure the scheduler.
 use crate::{
     control::Control,
-    job::{Job, Needs, Outcome, PingPong, Role, StatusRead, Stream},
+    job::{Job, Needs, Outcome, PingPong, Role, Said, StatusRead, Stream},
     link::{CacheLine, Link, pattern},
     stats, sys,
 };
@@ -63,7 +64,8 @@ pub(crate) fn main(role: Role, job: &Job) -> Result<()> {
     crate::link::run(job, role, Control::new(UnixStream::from(socket)))
 }
 
-/// Measures a mechanism that is set up. The source prints the [`Outcome`] on standard output.
+/// Measures a mechanism that is set up. The source tells the [`Outcome`] over the socket that is its
+/// standard output.
 pub(crate) fn run<L: Link>(job: &Job, role: Role, mut control: Control, link: L) -> Result<()> {
     let floor = CacheLine::new(job, role, &mut control)?;
     match role {
@@ -75,16 +77,16 @@ pub(crate) fn run<L: Link>(job: &Job, role: Role, mut control: Control, link: L)
         }
         .obey(),
         Role::Source => {
-            let mut source = Source {
+            let starter = std::io::stdout().as_fd().try_clone_to_owned()?;
+            Source {
                 job,
+                starter: Control::new(UnixStream::from(starter)),
                 peer: control,
                 link,
                 floor,
                 ticks: sys::Ticks::calibrate(),
-            };
-            let outcome = source.measure()?;
-            println!("{}", serde_json::to_string(&outcome)?);
-            Ok(())
+            }
+            .report()
         }
     }
 }
@@ -189,6 +191,7 @@ fn verify<L: Link>(job: &Job, link: &mut L, count: u64) -> Result<u64> {
 
 struct Source<'a, L> {
     job: &'a Job,
+    starter: Control,
     peer: Control,
     link: L,
     floor: CacheLine,
@@ -196,8 +199,20 @@ struct Source<'a, L> {
 }
 
 impl<L: Link> Source<'_, L> {
+    fn report(&mut self) -> Result<()> {
+        let outcome = Box::new(self.measure()?);
+        self.starter.send(&Said::Found(outcome))
+    }
+
+    /// Waits until nothing else is measured.
+    fn await_turn(&mut self) -> Result<()> {
+        self.starter.send(&Said::Ready)?;
+        self.starter.recv()
+    }
+
     fn measure(&mut self) -> Result<Outcome> {
         let mut outcome = Outcome::default();
+        self.await_turn()?;
         if self.job.what.has_payload() {
             outcome.verified_blocks = self.verify()?;
             self.acquaint()?;
@@ -205,12 +220,14 @@ impl<L: Link> Source<'_, L> {
             let batches = Batches::take(self, |source| source.stream(count), |s| s.core_share)?;
             batches.add_to(&mut outcome, |o| &mut o.streams);
         }
+        self.await_turn()?;
         let count = self.warm_up(|source, count| {
             let sample = source.ping_pong(count)?;
             Ok((sample.p50_ns * 2.0 * count as f64) as u64)
         })?;
         let batches = Batches::take(self, |source| source.ping_pong(count), |p| p.core_share)?;
         batches.add_to(&mut outcome, |o| &mut o.ping_pongs);
+        self.await_turn()?;
         outcome.status_read = self.status_read()?;
         self.peer.send(&Order::Done)?;
         outcome.source = needs(&self.link)?;
@@ -417,6 +434,7 @@ impl<T> Batches<T> {
         let mut all = Vec::new();
         let mut good = 0;
         while good < wanted && all.len() < 2 * wanted {
+            source.await_turn()?;
             let batch = run(source)?;
             good += usize::from(core_share(&batch) >= limit);
             all.push(batch);

@@ -6,7 +6,7 @@
 
 use crate::repo::Repo;
 use crate::run::{self, Show, Tally};
-use crate::{docs, lab, metadata, prerequisites, soak, tidy};
+use crate::{docs, lab, limited, metadata, prerequisites, soak, tidy};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -121,6 +121,9 @@ const DEMO_LIMIT: Duration = Duration::from_secs(60);
 /// The model-checked tests of the protocol.
 const LOOM_TARGET: &str = "crates/transfer/tests/loom.rs";
 
+/// Time after which one test program is taken for hanging. The longest takes a minute.
+const ONE_PROGRAM_LIMIT: Duration = Duration::from_secs(5 * 60);
+
 const NO_CASES: Tally = Tally {
     passed: 0,
     failed: 0,
@@ -173,7 +176,9 @@ fn tests(repo: &Repo) -> Result<Tally> {
         "--tests",
         "--no-fail-fast",
     ];
-    let tally = cases(&mut run::cargo(repo.root(), &args))?;
+    let mut command = run::cargo(repo.root(), &args);
+    command.args(limited::for_cargo(ONE_PROGRAM_LIMIT)?);
+    let tally = cases(&mut command)?;
     ensure!(tally.passed > 0, "not one test ran");
     Ok(tally)
 }

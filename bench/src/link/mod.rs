@@ -5,6 +5,8 @@ use crate::{
     role,
 };
 use anyhow::Result;
+use catchment_verbs::mem::VolatileSlice;
+use std::sync::atomic::Ordering;
 
 mod cache_line;
 #[cfg(feature = "iceoryx2")]
@@ -149,4 +151,16 @@ impl Prepared {
 #[inline]
 pub(crate) fn touch(byte: u8) {
     std::hint::black_box(byte);
+}
+
+/// Looks at the first and the last byte of a payload, and copies all of it to `content` if that is
+/// given.
+#[inline]
+fn look_at(payload: VolatileSlice<'_>, content: Option<&mut Vec<u8>>) -> Result<()> {
+    touch(payload.load_u8(0, Ordering::Relaxed)?);
+    touch(payload.load_u8(payload.bytes() - 1, Ordering::Relaxed)?);
+    if let Some(content) = content {
+        *content = payload.to_vec();
+    }
+    Ok(())
 }

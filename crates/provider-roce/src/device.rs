@@ -5,9 +5,10 @@ use crate::{
     engine::{Engine, Look, NAP},
     io::{Path, PathError, PathProbe, UdpSocket, Waiter, Waker},
     keys::KeyTable,
+    qp::EXTENSION_SELECTIVE_REPEAT,
 };
 use catchment_roce::wire::PathMtu;
-use catchment_verbs::{AsyncEvent, Caps, Gid, VerbsError};
+use catchment_verbs::{AsyncEvent, Caps, Gid, NetEnd, VerbsError};
 use std::{
     collections::VecDeque,
     net::SocketAddr,
@@ -90,6 +91,16 @@ impl Device {
             short_ns: AtomicU64::new(0),
             origin: Instant::now(),
         })
+    }
+
+    /// What peers must know of the network side.
+    pub(crate) fn net(&self) -> NetEnd {
+        let selective = self.options.selective_repeat;
+        NetEnd {
+            udp_port: self.local.port(),
+            path_mtu: self.path_mtu.bytes() as u32,
+            extensions: u32::from(selective) * EXTENSION_SELECTIVE_REPEAT,
+        }
     }
 
     /// A number that this device never gave before.

@@ -37,6 +37,7 @@ pub use context::RoceContext;
 pub use counters::DeviceCounters;
 pub use fault::{FaultCounters, FaultParseError, Faults};
 pub use options::RoceOptions;
+pub use qp::EXTENSION_SELECTIVE_REPEAT;
 
 pub use catchment_roce::wire::PathMtu;
 

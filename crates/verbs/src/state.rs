@@ -25,6 +25,16 @@ pub enum QpState {
 }
 
 impl QpState {
+    /// All states; each is at the place of its number.
+    pub const ALL: [QpState; 6] = [
+        QpState::Reset,
+        QpState::Init,
+        QpState::Rtr,
+        QpState::Rts,
+        QpState::Sqd,
+        QpState::Err,
+    ];
+
     /// Whether an application may ask for this transition (IBTA figure 124, without the
     /// transitions that only an error causes).
     pub fn may_become(self, to: QpState) -> bool {
@@ -206,6 +216,20 @@ pub struct NetEnd {
     pub extensions: u32,
 }
 
+impl NetEnd {
+    /// The only UDP port that an RNIC knows (IBTA annex 17).
+    pub const RNIC_UDP_PORT: u16 = 4791;
+
+    /// That of an RNIC with this path MTU in bytes.
+    pub fn of_rnic(path_mtu: u32) -> NetEnd {
+        NetEnd {
+            udp_port: NetEnd::RNIC_UDP_PORT,
+            path_mtu,
+            extensions: 0,
+        }
+    }
+}
+
 impl fmt::Display for Endpoint {
     /// `GID/QPN/PSN`, and `/PORT/MTU/EXTENSIONS` where there is a network.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -254,8 +278,6 @@ mod tests {
     use super::*;
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
 
-    const ALL: [QpState; 6] = [Reset, Init, Rtr, Rts, Sqd, Err];
-
     #[test]
     fn the_way_up_is_legal_and_shortcuts_are_not() {
         for (from, to) in [
@@ -281,7 +303,7 @@ mod tests {
 
     #[test]
     fn every_state_can_fail_and_start_again() {
-        for from in ALL {
+        for from in QpState::ALL {
             assert!(from.may_become(Err) && from.may_become(Reset));
         }
     }

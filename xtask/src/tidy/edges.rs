@@ -17,10 +17,12 @@ struct Allowed {
 const VERBS: &str = "catchment-verbs";
 const SHM: &str = "catchment-provider-shm";
 const ROCE: &str = "catchment-roce";
+const IBVERBS: &str = "catchment-provider-ibverbs";
 const PROVIDER_ROCE: &str = "catchment-provider-roce";
 const NETNS: &str = "catchment-netns";
 const TRANSFER: &str = "catchment-transfer";
 const LIBRARY: &str = "catchment";
+const SIM: &str = "catchment-sim";
 const CONFORMANCE: &str = "catchment-conformance";
 
 /// The whole graph. A new crate needs a row here and one in ARCHITECTURE.md.
@@ -39,6 +41,11 @@ const GRAPH: &[Allowed] = &[
         package: ROCE,
         normal: &[],
         dev: &[],
+    },
+    Allowed {
+        package: IBVERBS,
+        normal: &[VERBS],
+        dev: &[CONFORMANCE],
     },
     Allowed {
         package: PROVIDER_ROCE,
@@ -66,9 +73,9 @@ const GRAPH: &[Allowed] = &[
         dev: &[],
     },
     Allowed {
-        package: "catchment-sim",
-        normal: &[ROCE],
-        dev: &[],
+        package: SIM,
+        normal: &[ROCE, VERBS],
+        dev: &[CONFORMANCE, TRANSFER],
     },
     Allowed {
         package: NETNS,
@@ -87,7 +94,16 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: "catchment-bench",
-        normal: &[LIBRARY, NETNS, PROVIDER_ROCE, ROCE, TRANSFER, SHM, VERBS],
+        normal: &[
+            LIBRARY,
+            NETNS,
+            PROVIDER_ROCE,
+            ROCE,
+            SHM,
+            SIM,
+            TRANSFER,
+            VERBS,
+        ],
         dev: &[],
     },
     Allowed {

@@ -11,8 +11,8 @@ use crate::{
     session::{
         host::Host,
         message::{Hello, StreamGrant},
-        path::{PathChoice, PathSide, choose},
-        providers::Providers,
+        path::{CollectorFacts, PathChoice, SourceFacts, choose},
+        providers::{Ends, Providers},
         refusal::{Refusal, RefusalCode},
         registry::{Registry, superseded_refusal},
     },
@@ -21,7 +21,6 @@ use catchment_transfer::RingLayout;
 use catchment_verbs::Context;
 use std::{
     collections::HashMap,
-    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -168,31 +167,35 @@ impl Engine {
         }
     }
 
-    /// The way to a source whose control connection ends here at `local` and comes from `seen`, and
-    /// the device for it.
+    /// The way to a source whose control connection has these ends, and the device for it.
     pub(super) fn choose_path(
         &self,
         hello: &Hello,
-        local: Option<IpAddr>,
-        seen: Option<IpAddr>,
+        ends: Ends,
     ) -> Result<(PathChoice, Arc<dyn Context>), Refusal> {
-        let offers = self.providers.for_collector(local, &hello.providers);
-        let collector = PathSide {
+        let mut contexts = Vec::new();
+        let mut offer = |provider: &str| {
+            let opened = self.providers.open(provider, ends)?;
+            contexts.push((provider.to_owned(), opened.context));
+            Ok(opened.offer)
+        };
+        let mut collector = CollectorFacts {
             host: &self.host,
-            providers: &offers.list(),
-            missing: &offers.missing,
-            seen: None,
+            rules: self.providers.rules(),
+            offer: &mut offer,
         };
-        let source = PathSide {
+        let source = SourceFacts {
             host: &hello.host,
-            providers: &hello.providers,
-            missing: &[],
-            seen,
+            offers: &hello.providers,
+            missing: &hello.missing,
+            failed: &hello.failed,
+            seen: ends.peer,
         };
-        let choice = choose(collector, source, self.providers.rules());
-        let choice = choice.map_err(|error| error.refusal())?;
-        let context = offers.context(&choice.provider).cloned().ok_or_else(|| {
-            let reason = format!("provider {} was chosen and is not open", choice.provider);
+        let choice = choose(&mut collector, &source).map_err(|error| error.refusal())?;
+        let chosen = &choice.path.collector;
+        let context = contexts.into_iter().find(|(name, _)| name == chosen);
+        let (_, context) = context.ok_or_else(|| {
+            let reason = format!("provider {chosen} was chosen and is not open");
             Refusal::new(RefusalCode::Internal, reason, "report this")
         })?;
         Ok((choice, context))

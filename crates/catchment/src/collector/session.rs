@@ -7,15 +7,17 @@ use super::{
     stream::Stream,
 };
 use crate::{
-    observe::{SessionGuard, SourceTotals},
+    observe::{SessionGuard, SessionSnapshot, SourceTotals},
     session::{
         collector_side::{
             CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Output,
         },
         io::{Accepted, Connection, RecvError, Slot},
         message::{
-            Connect, Goodbye, Hello, Message, SourceStats, StreamDelivered, StreamStart, Welcome,
+            Connect, Goodbye, Hello, Message, SessionPath, SourceStats, StreamDelivered,
+            StreamStart, Welcome,
         },
+        providers::Ends,
         refusal::{Refusal, RefusalCode},
     },
 };
@@ -94,7 +96,7 @@ struct Session {
 /// What Welcome promised.
 struct Setup {
     epoch: u32,
-    provider: String,
+    path: SessionPath,
     reason: String,
     ring: Ring,
     receiver: Receiver,
@@ -234,8 +236,11 @@ impl Session {
     }
 
     async fn on_hello(&mut self, hello: Hello) -> Result<(), Refusal> {
-        let (local, seen) = (self.connection.local_ip(), self.connection.peer().ip());
-        let (choice, context) = self.engine.choose_path(&hello, local, seen)?;
+        let ends = Ends {
+            local: self.connection.local_ip(),
+            peer: self.connection.peer().ip(),
+        };
+        let (choice, context) = self.engine.choose_path(&hello, ends)?;
         self.engine.claim(&self.registration, &hello).await?;
         let devices = self.engine.open_devices(&hello).await?;
         let epoch = self.engine.new_epoch()?;
@@ -251,7 +256,7 @@ impl Session {
                 .common(crate::session::message::ProtocolRange::OURS)
                 .unwrap_or(crate::session::message::PROTOCOL_VERSION),
             epoch,
-            provider: choice.provider.clone(),
+            path: choice.path.clone(),
             reason: choice.reason.clone(),
             ring: ring.describe(),
             endpoint: ring.endpoint(),
@@ -260,7 +265,7 @@ impl Session {
         };
         self.setup = Some(Setup {
             epoch,
-            provider: choice.provider,
+            path: choice.path,
             reason: choice.reason,
             ring,
             receiver,
@@ -288,7 +293,8 @@ impl Session {
             slot.our_turn();
         }
         let mut ring = setup.ring;
-        let endpoint = connect.endpoint;
+        let ends = (connect.endpoint, ring.endpoint());
+        let endpoint = setup.path.agreed(connect.endpoint);
         let (ring, connected) = tokio::task::spawn_blocking(move || {
             let connected = ring.connect(endpoint);
             (ring, connected)
@@ -311,26 +317,25 @@ impl Session {
                 waits_for: None,
             })
             .collect();
-        let watch = setup
-            .receiver
-            .watch()
-            .ok_or_else(|| fault(&"the provider has no doorbell"))?;
-        let intake = Intake::start(setup.receiver, watch, lanes, self.engine.queue.clone())
+        let intake = Intake::start(setup.receiver, lanes, self.engine.queue.clone())
             .map_err(|e| Refusal::new(RefusalCode::NoResource, e.to_string(), "try again"))?;
         setup
             .streams
             .iter()
             .for_each(|s| s.device().metrics().set_connected(true));
-        tracing::info!(peer = %self.connection.peer(), epoch = setup.epoch, streams = setup.streams.len(),
-            provider = %setup.provider, reason = %setup.reason, "session ready");
+        let peer = self.connection.peer();
+        let session = SessionSnapshot {
+            peer: peer.to_string(),
+            devices: setup.streams.len() as u64,
+            ..setup.path.describe(ends, &setup.reason)
+        };
+        tracing::info!(%peer, epoch = setup.epoch, devices = session.devices, path = %session,
+            reason = %setup.reason, "session ready");
         self.running = Some(Running {
             ring,
             intake: Some(intake),
             lanes: numbers,
-            _open: self
-                .engine
-                .metrics
-                .session_opened(&setup.provider, &setup.reason),
+            _open: self.engine.metrics.session_opened(session),
         });
         self.slot = None;
         self.machine.ready(Instant::now()).map_err(|e| fault(&e))

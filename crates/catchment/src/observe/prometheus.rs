@@ -270,11 +270,12 @@ impl Text {
         self.head(
             name,
             "gauge",
-            "Open sessions by provider and the reason why it was chosen.",
+            "Open sessions by the providers of both sides and the reason for them.",
         );
         for path in &snapshot.paths {
             let labels = vec![
                 ("provider", path.provider.clone()),
+                ("source_provider", path.source_provider.clone()),
                 ("reason", path.reason.clone()),
             ];
             self.line(name, &labels, path.sessions_open as f64);

@@ -8,6 +8,10 @@ use super::refusal::{Refusal, RefusalCode};
 
 /// What happened outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "made and taken at once, never stored"
+)]
 pub enum Input {
     /// The peer sent a message.
     Message(Message),

@@ -6,14 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use catchment_provider_roce::{RoceOptions, RoceProvider};
+use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider, io::PathProbe};
 use catchment_provider_shm::ShmProvider;
-use catchment_verbs::{Context, Provider as _, VerbsError};
+use catchment_verbs::{Context, NetEnd, Provider as _, VerbsError};
 
-use super::message::ProviderOffer;
-use super::path::{PathRules, WhyNot};
+use super::check::WHY_CHARS_MAX;
+use super::message::{ProviderOffer, SessionPath, WhyNot};
+use super::names::printable;
+use super::path::{KNOWN_PROVIDERS, PathRules, Side};
 
 /// The providers of a source or collector.
 pub(crate) struct Providers {
@@ -22,13 +24,34 @@ pub(crate) struct Providers {
     shm: Result<Arc<dyn Context>, String>,
     roce: RoceProvider,
     /// One device an address. Opened once, for all sessions over it.
-    roce_devices: Mutex<BTreeMap<IpAddr, Arc<dyn Context>>>,
+    roce_devices: Mutex<BTreeMap<IpAddr, Arc<RoceContext>>>,
 }
 
-/// What can be offered to one peer.
+/// The two ends of a control connection; `None` over a unix socket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    /// This one.
+    pub(crate) local: Option<IpAddr>,
+    /// The other one.
+    pub(crate) peer: Option<IpAddr>,
+}
+
+impl Ends {
+    fn are_on_one_host(self) -> bool {
+        self.local.is_none_or(|ip| ip.is_loopback())
+    }
+}
+
+/// A provider's device that a peer can be told of.
+pub(crate) struct Opened {
+    pub(crate) offer: ProviderOffer,
+    pub(crate) context: Arc<dyn Context>,
+}
+
+/// What a source can offer to one collector.
 pub(crate) struct Offers {
-    contexts: Vec<(&'static str, Arc<dyn Context>)>,
-    /// What cannot, and why.
+    opened: Vec<Opened>,
+    /// What it cannot, and why.
     pub(crate) missing: Vec<WhyNot>,
 }
 
@@ -50,66 +73,86 @@ impl Providers {
         &self.rules
     }
 
-    /// What a source can offer over a control connection that ends here at `local`; `None` for one
-    /// over a unix socket. On one host shm does everything, so RoCE is offered there only when the
-    /// rules name it or forbid shm: no port is opened for nothing.
-    pub(crate) fn for_source(&self, local: Option<IpAddr>) -> Offers {
-        let rules = &self.rules;
-        let named = rules
-            .require
-            .iter()
-            .chain(&rules.prefer)
-            .any(|n| n == "roce");
-        let here = local.is_none_or(|ip| ip.is_loopback());
-        let needed = !here || named || !rules.order().contains(&"shm");
-        self.open(local, |name| name != "roce" || needed)
-    }
-
-    /// What a collector can use of the offers of a source.
-    pub(crate) fn for_collector(&self, local: Option<IpAddr>, source: &[ProviderOffer]) -> Offers {
-        self.open(local, |name| source.iter().any(|offer| offer.name == name))
-    }
-
-    fn open(&self, local: Option<IpAddr>, wanted: impl Fn(&str) -> bool) -> Offers {
+    /// What a source can offer over a control connection with these ends. On one host shm does
+    /// everything, so others are offered there only when the rules name them or forbid shm: no port
+    /// is opened for nothing.
+    pub(crate) fn for_source(&self, ends: Ends) -> Offers {
+        let order = self.rules.order();
         let mut offers = Offers {
-            contexts: Vec::new(),
+            opened: Vec::new(),
             missing: Vec::new(),
         };
-        for name in self.rules.order().into_iter().filter(|name| wanted(name)) {
-            let opened = match name {
-                "shm" => self.shm.clone(),
-                "roce" => self.roce(local).map_err(|error| error.to_string()),
-                _ => continue,
+        for name in &order {
+            let idle = ends.are_on_one_host()
+                && *name != "shm"
+                && order.contains(&"shm")
+                && !self.rules.names(name);
+            let opened = if idle {
+                Err(format!(
+                    "shm does it on one host, unless the source's rules name {name}"
+                ))
+            } else {
+                self.open(name, ends)
             };
             match opened {
-                Ok(context) => offers.contexts.push((name, context)),
-                Err(reason) => offers.missing.push(WhyNot {
-                    provider: name.to_owned(),
-                    reason,
-                }),
+                Ok(opened) => offers.opened.push(opened),
+                Err(reason) => offers.lack(name, &reason),
+            }
+        }
+        for name in KNOWN_PROVIDERS {
+            if let Some(because) = self.rules.against(Side::Source, name) {
+                offers.lack(name, &because.reason);
             }
         }
         offers
     }
 
+    /// The device of a provider for a peer over a control connection with these ends, or why there
+    /// is none.
+    pub(crate) fn open(&self, provider: &str, ends: Ends) -> Result<Opened, String> {
+        let (device, context) = match provider {
+            "shm" => (None, self.shm.clone()?),
+            "roce" => {
+                let opened = self.roce(ends.local).map_err(|error| error.to_string())?;
+                (None, opened as Arc<dyn Context>)
+            }
+            _ => return Err("this program does not have it".to_owned()),
+        };
+        let net = context.net().map(|net| NetEnd {
+            path_mtu: net.path_mtu.min(route_mtu(ends)),
+            ..net
+        });
+        let offer = ProviderOffer {
+            name: provider.to_owned(),
+            gid: context.gid(),
+            device,
+            net,
+        };
+        Ok(Opened { offer, context })
+    }
+
+    fn roce_devices(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Arc<RoceContext>>> {
+        let devices = self.roce_devices.lock();
+        devices.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The device at the address by which the peer is reached; on this host, at the loopback
-    /// address. When its port is taken, at another one: the endpoint tells the peer, and only
-    /// hardware could not follow.
-    fn roce(&self, local: Option<IpAddr>) -> Result<Arc<dyn Context>, VerbsError> {
+    /// address. When its port is taken, at another one: the offer tells the peer, and only hardware
+    /// could not follow.
+    fn roce(&self, local: Option<IpAddr>) -> Result<Arc<RoceContext>, VerbsError> {
         let address = match local {
             Some(ip) if !ip.is_loopback() => ip,
             _ => IpAddr::V4(Ipv4Addr::LOCALHOST),
         };
-        let devices = self.roce_devices.lock();
-        let mut devices = devices.unwrap_or_else(PoisonError::into_inner);
+        let mut devices = self.roce_devices();
         if let Some(context) = devices.get(&address) {
             return Ok(context.clone());
         }
-        let context = match self.roce.open(&address.to_string()) {
+        let context = match self.roce.open_device(&address.to_string()) {
             Ok(context) => context,
             Err(taken) => {
                 let any_port = SocketAddr::new(address, 0).to_string();
-                let context = self.roce.open(&any_port)?;
+                let context = self.roce.open_device(&any_port)?;
                 tracing::info!(%address, reason = %taken, "RoCEv2 on another UDP port, which no RNIC knows");
                 context
             }
@@ -119,19 +162,44 @@ impl Providers {
     }
 }
 
+/// The largest path MTU that the route between the ends allows, as the kernel knows it now.
+fn route_mtu(ends: Ends) -> u32 {
+    let (Some(local), Some(peer)) = (ends.local, ends.peer) else {
+        return u32::MAX;
+    };
+    let remote = SocketAddr::new(peer, NetEnd::RNIC_UDP_PORT);
+    let probe = PathProbe::new(SocketAddr::new(local, 0)).map_err(|error| error.to_string());
+    match probe.and_then(|probe| probe.probe(remote).map_err(|error| error.to_string())) {
+        Ok(path) => path.path_mtu.bytes() as u32,
+        // A link-local address without its interface; the devices' own limits remain.
+        Err(error) => {
+            tracing::debug!(%error, "no MTU of the route");
+            u32::MAX
+        }
+    }
+}
+
 impl Offers {
-    /// As they stand in a Hello.
-    pub(crate) fn list(&self) -> Vec<ProviderOffer> {
-        let offer = |(name, context): &(&'static str, Arc<dyn Context>)| ProviderOffer {
-            name: (*name).to_owned(),
-            gid: context.gid(),
-        };
-        self.contexts.iter().map(offer).collect()
+    fn lack(&mut self, provider: &str, reason: &str) {
+        self.missing.push(WhyNot {
+            provider: provider.to_owned(),
+            reason: printable(reason, WHY_CHARS_MAX - 1),
+        });
     }
 
-    /// The device of a provider that was offered.
-    pub(crate) fn context(&self, provider: &str) -> Option<&Arc<dyn Context>> {
-        let found = self.contexts.iter().find(|(name, _)| *name == provider);
-        found.map(|(_, context)| context)
+    /// As they stand in a Hello.
+    pub(crate) fn list(&self) -> Vec<ProviderOffer> {
+        self.opened.iter().map(|one| one.offer.clone()).collect()
     }
+
+    /// The device of an offer that a collector chose.
+    pub(crate) fn context(&self, path: &SessionPath) -> Option<&Arc<dyn Context>> {
+        let mut opened = self.opened.iter();
+        let found = opened.find(|one| is_of(&one.offer, path));
+        found.map(|one| &one.context)
+    }
+}
+
+fn is_of(offer: &ProviderOffer, path: &SessionPath) -> bool {
+    offer.name == path.source && offer.gid == path.source_gid
 }

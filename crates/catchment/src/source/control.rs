@@ -6,7 +6,7 @@ use super::{
     shared::Shared,
 };
 use crate::{
-    observe::cpu::usage_of_self,
+    observe::{SessionSnapshot, cpu::usage_of_self},
     session::{
         backoff::Backoff,
         check::NUMBER_MAX,
@@ -14,9 +14,9 @@ use crate::{
         io::{Address, ClientSecurity, ConnectError, Connection, RecvError},
         message::{
             DEVICES_MAX, Device, Hello, ProtocolRange, RingWish, StreamEnd, StreamStart, Welcome,
+            WhyNot,
         },
-        path::WhyNot,
-        providers::{Offers, Providers},
+        providers::{Ends, Offers, Providers},
         refusal::{Refusal, RefusalCode},
         source_side::{Ended, Input, Output, Retry, SourceEvent, SourceSide, SourceSideConfig},
         tls::client_config,
@@ -173,7 +173,10 @@ impl Control {
             Ok(connection) => connection,
             Err(error) => return self.not_connected(&error),
         };
-        let offers = self.providers.for_source(connection.local_ip());
+        let offers = self.providers.for_source(Ends {
+            local: connection.local_ip(),
+            peer: connection.peer().ip(),
+        });
         let hello = match self.hello(&offers) {
             Ok(hello) => hello,
             Err(error) => return Attempt::failed(error),
@@ -279,6 +282,8 @@ impl Control {
             host: self.host.clone(),
             devices: self.shared.devices.iter().map(device).collect(),
             providers,
+            missing: offers.missing.clone(),
+            failed: Vec::new(),
             wish: self.wish,
         })
     }
@@ -383,7 +388,7 @@ impl Session<'_> {
         check_welcome(&welcome)?;
         self.epoch = welcome.epoch;
         // The state machine has checked that it was offered.
-        let Some(context) = self.offers.context(&welcome.provider) else {
+        let Some(context) = self.offers.context(&welcome.path) else {
             return Err(unusable(&"a provider that was not offered"));
         };
         let prepared = match Prepared::new(context) {
@@ -421,8 +426,9 @@ impl Session<'_> {
         let numbers = welcome.streams.iter().map(|grant| grant.stream);
         let streams = numbers.max().unwrap_or(0) + 1;
         let epoch = u64::from(welcome.epoch);
+        let ends = (prepared.endpoint(), welcome.endpoint);
         let connected = prepared.connect(
-            welcome.endpoint,
+            welcome.path.agreed(welcome.endpoint),
             ring,
             epoch,
             streams,
@@ -432,8 +438,14 @@ impl Session<'_> {
             Ok(link) => link,
             Err(error) => return Err(self.unreachable(&error)),
         };
-        tracing::info!(collector = %self.control.address, provider = %welcome.provider,
+        let session = SessionSnapshot {
+            peer: self.control.address.to_string(),
+            devices: welcome.streams.len() as u64,
+            ..welcome.path.describe(ends, &welcome.reason)
+        };
+        tracing::info!(collector = %self.control.address, path = %session,
             reason = %welcome.reason, in_place = link.sender().is_in_place(), "connected");
+        self.control.shared.metrics.session_is(Some(session));
         self.was_ready = true;
         self.link = Some(link.clone());
         self.control.shared.set_link(Some(link));
@@ -534,6 +546,7 @@ impl Session<'_> {
         };
         link.gate.close();
         shared.set_link(None);
+        shared.metrics.session_is(None);
         link.wake_all();
         let unreleased = if shared.is_finished() {
             Vec::new()

@@ -4,18 +4,15 @@ use super::{
     gate::Gate,
 };
 use catchment_transfer::{
-    CopyMemory, QueueLimits, RemoteRing, ReserveError, Sender, SenderError, SenderOptions,
-    WriteBlock,
+    CopyMemory, Napper, Naps, QueueLimits, RemoteRing, ReserveError, Sender, SenderError,
+    SenderOptions, WriteBlock,
 };
 use catchment_verbs::{
     Access, CompletionChannel, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition,
     RtrAttr, RtsAttr, VerbsError, Watch,
 };
 use std::{
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -26,10 +23,6 @@ const COMPLETIONS: u32 = 64;
 const INLINE_BYTES: u32 = 64;
 /// How long a thread that finds the link dead waits for the control thread to notice.
 const A_MOMENT: Duration = Duration::from_millis(1);
-/// Between two looks for room where no doorbell tells: about a round trip, and a time that costs
-/// little.
-const NAP_US_LEAST: u32 = 50;
-const NAP_US_MOST: u32 = 1_000;
 
 /// A queue pair that the collector may be told of.
 pub(super) struct Prepared {
@@ -121,7 +114,7 @@ impl Prepared {
             quota: quota as usize,
             on_watch: Mutex::new(false),
             woken: Condvar::new(),
-            nap_us: AtomicU32::new(NAP_US_LEAST),
+            napper: Mutex::new(Napper::new(Naps::default())),
         });
         if let Some(completions) = completions {
             driver::start(&link, completions).map_err(LinkError::Thread)?;
@@ -170,7 +163,7 @@ pub(super) struct Link {
     on_watch: Mutex<bool>,
     woken: Condvar,
     /// How long the next thread sleeps that waits for room without a doorbell.
-    nap_us: AtomicU32,
+    napper: Mutex<Napper>,
 }
 
 /// What a thread that waits for room sees.
@@ -276,15 +269,12 @@ impl Link {
             return;
         }
         drop(on_watch);
-        let nap_us = self.nap_us.load(Ordering::Relaxed);
+        let nap = self.napper().nap();
         // Waits for the collector to release a block; without a doorbell nothing tells it.
-        std::thread::sleep(timeout.min(Duration::from_micros(nap_us.into())));
-        let next = match self.look(stream) {
-            Look::Room => NAP_US_LEAST,
-            Look::Full => (2 * nap_us).min(NAP_US_MOST),
-            Look::Dead => NAP_US_MOST,
-        };
-        self.nap_us.store(next, Ordering::Relaxed);
+        std::thread::sleep(timeout.min(nap));
+        if matches!(self.look(stream), Look::Room) {
+            self.napper().found();
+        }
         *self.on_watch() = false;
         self.woken.notify_all();
     }
@@ -294,6 +284,10 @@ impl Link {
         if let Some(watch) = &self.watch {
             watch.wake();
         }
+    }
+
+    fn napper(&self) -> MutexGuard<'_, Napper> {
+        self.napper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn on_watch(&self) -> MutexGuard<'_, bool> {

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 /// Choice of the provider.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ProviderArgs {
-    /// Use only these providers: shm, roce
+    /// Use only these providers on this side: shm, ibverbs, roce
     #[arg(
         long,
         visible_alias = "provider",

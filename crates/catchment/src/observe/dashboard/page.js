@@ -278,7 +278,7 @@ function showPath(paths) {
   const used = paths.filter((p) => p.sessions_open > 0);
   const shown = (used.length ? used : paths).map((p) => {
     const name = document.createElement('b');
-    name.textContent = p.provider;
+    name.textContent = p.source_provider === p.provider ? p.provider : `${p.source_provider} to ${p.provider}`;
     const item = document.createElement('span');
     item.append(name, ` – ${p.reason}`, used.length > 1 ? ` (${p.sessions_open})` : '');
     return item;

@@ -1,7 +1,9 @@
 //! What the collector counts for all: sessions, refusals, paths, and the registry of devices.
 
 use super::{Counter, DeviceMetrics, HistogramSnapshot, lock, read, unix_ms, write};
-use crate::observe::snapshot::{CollectorSnapshot, DeviceCounters, LatencySummary, PathSnapshot};
+use crate::observe::snapshot::{
+    CollectorSnapshot, DeviceCounters, LatencySummary, PathSnapshot, SessionSnapshot,
+};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
@@ -9,13 +11,28 @@ use std::time::Instant;
 /// More different reasons than this are a sign of free text; the rest is counted together.
 const PATHS_MAX: usize = 64;
 
-/// Provider and the reason why it was chosen.
-type Path = (String, String);
+/// Most sessions that a snapshot shows one by one.
+const SESSIONS_SHOWN: usize = 256;
+
+/// A path: both providers, and the reason why they were chosen.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Path {
+    provider: String,
+    source_provider: String,
+    reason: String,
+}
 
 #[derive(Debug, Default)]
 struct PathUse {
     open: u64,
     total: u64,
+}
+
+/// The open sessions, in the order in which they were opened.
+#[derive(Debug, Default)]
+struct Sessions {
+    opened: u64,
+    open: BTreeMap<u64, SessionSnapshot>,
 }
 
 /// Devices that were removed. A recorder counts as long as somebody holds it.
@@ -48,6 +65,7 @@ pub struct CollectorMetrics {
     devices_ever: Counter,
     retired: Mutex<Retired>,
     paths: Mutex<BTreeMap<Path, PathUse>>,
+    sessions: Mutex<Sessions>,
     refused: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -61,6 +79,7 @@ impl CollectorMetrics {
             devices_ever: Counter::default(),
             retired: Mutex::default(),
             paths: Mutex::default(),
+            sessions: Mutex::default(),
             refused: Mutex::default(),
         })
     }
@@ -97,19 +116,29 @@ impl CollectorMetrics {
         known
     }
 
-    /// Counts a session over `provider`, chosen for `reason`, as open until the guard is dropped.
-    pub fn session_opened(self: &Arc<Self>, provider: &str, reason: &str) -> SessionGuard {
+    /// Counts a session as open until the guard is dropped.
+    pub fn session_opened(self: &Arc<Self>, session: SessionSnapshot) -> SessionGuard {
         let mut paths = lock(&self.paths);
-        let mut path = (provider.to_owned(), reason.to_owned());
+        let mut path = Path {
+            provider: session.provider.clone(),
+            source_provider: session.source_provider.clone(),
+            reason: session.reason.clone(),
+        };
         if paths.len() >= PATHS_MAX && !paths.contains_key(&path) {
-            path.1 = "other".to_owned();
+            path.reason = "other".to_owned();
         }
         let usage = paths.entry(path.clone()).or_default();
         usage.open += 1;
         usage.total += 1;
+        drop(paths);
+        let mut sessions = lock(&self.sessions);
+        sessions.opened += 1;
+        let id = sessions.opened;
+        sessions.open.insert(id, session);
         SessionGuard {
             metrics: self.clone(),
             path,
+            id,
         }
     }
 
@@ -134,9 +163,10 @@ impl CollectorMetrics {
     }
 
     fn path_snapshots(&self) -> Vec<PathSnapshot> {
-        let snapshot = |((provider, reason), usage): (&Path, &PathUse)| PathSnapshot {
-            provider: provider.clone(),
-            reason: reason.clone(),
+        let snapshot = |(path, usage): (&Path, &PathUse)| PathSnapshot {
+            provider: path.provider.clone(),
+            source_provider: path.source_provider.clone(),
+            reason: path.reason.clone(),
             sessions_open: usage.open,
             sessions_total: usage.total,
         };
@@ -155,6 +185,9 @@ impl CollectorMetrics {
         }
         let paths = self.path_snapshots();
         let refused = lock(&self.refused).clone();
+        let sessions = lock(&self.sessions);
+        let shown = sessions.open.values().take(SESSIONS_SHOWN);
+        let sessions = shown.cloned().collect();
         CollectorSnapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             unix_ms: unix_ms(),
@@ -166,6 +199,7 @@ impl CollectorMetrics {
                 .map(|(code, n)| (code.to_owned(), n))
                 .collect(),
             paths,
+            sessions,
             totals,
             latency: LatencySummary::of(&histogram),
             recent: None,
@@ -181,6 +215,7 @@ impl CollectorMetrics {
 pub struct SessionGuard {
     metrics: Arc<CollectorMetrics>,
     path: Path,
+    id: u64,
 }
 
 impl Drop for SessionGuard {
@@ -188,5 +223,6 @@ impl Drop for SessionGuard {
         if let Some(usage) = lock(&self.metrics.paths).get_mut(&self.path) {
             usage.open = usage.open.saturating_sub(1);
         }
+        lock(&self.metrics.sessions).open.remove(&self.id);
     }
 }

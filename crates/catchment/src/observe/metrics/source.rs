@@ -1,10 +1,12 @@
 //! What a source counts.
 
-use super::{Counter, InFlight, read, unix_ms, write};
-use crate::observe::snapshot::{SourceCounters, SourceDeviceSnapshot, SourceSnapshot};
+use super::{Counter, InFlight, lock, read, unix_ms, write};
+use crate::observe::snapshot::{
+    SessionSnapshot, SourceCounters, SourceDeviceSnapshot, SourceSnapshot,
+};
 use crossbeam_utils::CachePadded;
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 /// Why a source gave up a frame when no block was free: the policy of its device.
@@ -108,6 +110,7 @@ pub struct SourceMetrics {
     devices: RwLock<BTreeMap<Arc<str>, Arc<SourceDeviceMetrics>>>,
     status_reads: CachePadded<Counter>,
     reconnects: Counter,
+    session: Mutex<Option<SessionSnapshot>>,
 }
 
 impl SourceMetrics {
@@ -119,6 +122,7 @@ impl SourceMetrics {
             devices: RwLock::default(),
             status_reads: CachePadded::default(),
             reconnects: Counter::default(),
+            session: Mutex::default(),
         })
     }
 
@@ -141,6 +145,11 @@ impl SourceMetrics {
         self.reconnects.add(1);
     }
 
+    /// Notes the session that frames go through from now on; `None`: there is none.
+    pub fn session_is(&self, session: Option<SessionSnapshot>) {
+        *lock(&self.session) = session;
+    }
+
     /// All numbers at this moment. CPU is `None`, see [`SourceSampler`](crate::observe::SourceSampler).
     #[must_use]
     pub fn snapshot(&self) -> SourceSnapshot {
@@ -156,6 +165,7 @@ impl SourceMetrics {
             uptime_s: self.started.elapsed().as_secs_f64(),
             status_reads: self.status_reads.get(),
             reconnects: self.reconnects.get(),
+            session: lock(&self.session).clone(),
             totals,
             cpu: None,
             devices,
