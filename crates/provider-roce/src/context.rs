@@ -3,7 +3,7 @@ use crate::{
     DeviceCounters, RoceOptions,
     cq::{ChannelCore, CqCore, RoceChannel, RoceCq},
     device::{Device, random},
-    engine::{Limits, Parts, QpShared, thread},
+    engine::{Parts, QpShared, thread},
     io::{Path, PathError, PathProbe, UdpSocket, Waiter, local_addresses},
     mr::{MrCore, RoceMr},
     name,
@@ -12,7 +12,9 @@ use crate::{
 use catchment_roce::{self as roce, wire::PathMtu};
 use catchment_verbs::{
     Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, NetEnd, Pd, Qp, QpInit,
-    VerbsError, mem::Region,
+    VerbsError,
+    mem::Region,
+    provider::{Limits, check_cq, check_mr, check_qp, foreign},
 };
 use std::{
     net::SocketAddr,
@@ -183,12 +185,7 @@ impl Context for RoceContext {
         capacity: u32,
         channel: Option<Arc<dyn CompletionChannel>>,
     ) -> Result<Arc<dyn Cq>, VerbsError> {
-        if capacity == 0 {
-            return Err(VerbsError::Invalid(
-                "a completion queue needs at least one entry".into(),
-            ));
-        }
-        limit("max_cqe", capacity, self.device.caps.max_cqe)?;
+        check_cq(&self.device.caps, capacity)?;
         let channel = match channel {
             None => None,
             Some(channel) => match channel.as_any().downcast_ref::<RoceChannel>() {
@@ -205,21 +202,6 @@ impl Context for RoceContext {
     fn async_event(&self) -> Option<AsyncEvent> {
         self.device.take_event()
     }
-}
-
-fn foreign(what: &str) -> VerbsError {
-    VerbsError::Invalid(format!("the {what} belongs to another device"))
-}
-
-fn limit(what: &'static str, asked: u32, limit: u32) -> Result<(), VerbsError> {
-    if asked <= limit {
-        return Ok(());
-    }
-    Err(VerbsError::Limit {
-        what,
-        asked: asked.into(),
-        limit: limit.into(),
-    })
 }
 
 /// A protection domain.
@@ -249,20 +231,6 @@ impl RocePd {
             Some(ours) if ours.is_of(self.device()) => Ok(Arc::clone(&ours.core)),
             _ => Err(foreign("completion queue")),
         }
-    }
-
-    fn check(&self, init: &QpInit) -> Result<(), VerbsError> {
-        let caps = &self.device().caps;
-        if init.max_send_wr == 0 && init.max_recv_wr == 0 {
-            return Err(VerbsError::Invalid(
-                "a queue pair needs room for at least one request".into(),
-            ));
-        }
-        limit("max_send_wr", init.max_send_wr, caps.max_send_wr)?;
-        limit("max_recv_wr", init.max_recv_wr, caps.max_recv_wr)?;
-        limit("max_sge", init.max_sge, caps.max_sge)?;
-        let most = caps.max_inline_bytes;
-        limit("max_inline_bytes", init.max_inline_bytes, most)
     }
 
     /// The protocol's limits for a queue pair; its number comes later.
@@ -298,17 +266,7 @@ fn window_bytes(device: &Device) -> u64 {
 
 impl Pd for RocePd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
-        let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        if writes && !access.contains(Access::LOCAL_WRITE) {
-            return Err(VerbsError::Invalid(
-                "remote writing or atomics need LOCAL_WRITE too".into(),
-            ));
-        }
-        if access.contains(Access::LOCAL_WRITE) && !region.is_writable() {
-            return Err(VerbsError::Invalid(
-                "the region is mapped for reading only".into(),
-            ));
-        }
+        check_mr(&region, access)?;
         let mut keys = self.device().keys_mut();
         let core = keys.insert(|key| MrCore::new(key, self.id, access, region))?;
         drop(keys);
@@ -316,13 +274,9 @@ impl Pd for RocePd {
     }
 
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
-        self.check(&init)?;
-        let shared = Arc::new(QpShared::new(Limits {
-            max_send_wr: init.max_send_wr,
-            max_recv_wr: init.max_recv_wr,
-            max_sge: init.max_sge,
-            max_inline_bytes: init.max_inline_bytes,
-        }));
+        let caps = &self.device().caps;
+        check_qp(caps, &init)?;
+        let shared = Arc::new(QpShared::new(Limits::new(&init, caps)));
         let parts = Parts {
             shared: Arc::clone(&shared),
             config: self.config(&init),

@@ -1,6 +1,8 @@
 //! Completion queues and the channels to sleep on for them.
 use crate::{context::RoceContext, device::Device, engine::Look};
-use catchment_verbs::{AsyncEvent, Completion, CompletionChannel, Cq, CqError, Wake, event};
+use catchment_verbs::{
+    AsyncEvent, Completion, CompletionChannel, Cq, CqError, Wake, event, provider::Entry,
+};
 use crossbeam_queue::ArrayQueue;
 use std::{
     any::Any,
@@ -8,7 +10,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicU32, Ordering, fence},
     },
     time::Duration,
 };
@@ -17,33 +19,6 @@ use std::{
 const ANY: u32 = 1;
 /// Wants an event at a solicited or failed completion.
 const SOLICITED: u32 = 2;
-
-/// The slots of one work queue: how many requests were taken out by polling.
-#[derive(Debug, Default)]
-pub(crate) struct Account {
-    freed: AtomicU64,
-}
-
-impl Account {
-    /// Requests whose slots are free again, of all that were ever posted.
-    #[inline]
-    pub(crate) fn freed(&self) -> u64 {
-        self.freed.load(Ordering::Acquire)
-    }
-
-    /// All requests before number `end` are free.
-    #[inline]
-    pub(crate) fn free_before(&self, end: u64) {
-        self.freed.fetch_max(end, Ordering::AcqRel);
-    }
-}
-
-/// A completion with the slot that polling it frees.
-pub(crate) struct Entry {
-    pub(crate) completion: Completion,
-    pub(crate) account: Arc<Account>,
-    pub(crate) seq: u64,
-}
 
 /// A completion queue, as the engine sees it.
 pub(crate) struct CqCore {
@@ -95,8 +70,7 @@ impl CqCore {
             let Some(entry) = self.queue.pop() else {
                 return n;
             };
-            entry.account.free_before(entry.seq + 1);
-            *place = entry.completion;
+            *place = entry.polled();
         }
         out.len()
     }

@@ -14,12 +14,12 @@ use catchment_roce::{
 use catchment_verbs::{
     Access, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
     RecvWr, RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendOp, SendWr, Sge, Watch,
+    provider::{MAX_24_BITS, check_rtr, check_rts, check_transition, local_rights},
 };
 use std::{net::SocketAddr, sync::Arc};
 
 /// [`NetEnd::extensions`](catchment_verbs::NetEnd::extensions): selective repeat.
 pub const EXTENSION_SELECTIVE_REPEAT: u32 = 1;
-const MAX_24_BITS: u32 = 0xff_ffff;
 /// A single request up to this many bytes is sent by its poster.
 const SHORT_BYTES: u64 = 4096;
 /// Regions that a queue pair remembers.
@@ -65,30 +65,9 @@ impl RoceQp {
     }
 
     fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
-        let limits = &self.shared.limits;
-        let state = self.shared.state();
-        if !state.takes_send() {
-            return Err(PostFailure::State(state));
-        }
-        check_room(self.posted - self.shared.sq.freed(), limits.max_send_wr)?;
-        check_payload(wr)?;
-        match wr.payload {
-            Payload::Inline(data) if data.len() > limits.max_inline_bytes as usize => {
-                Err(PostFailure::InlineTooLong {
-                    asked: data.len(),
-                    limit: limits.max_inline_bytes,
-                })
-            }
-            Payload::Inline(_) => Ok(()),
-            Payload::Sges(sges) => {
-                check_sges(sges.len(), limits.max_sge)?;
-                let (asked, limit) = (wr.payload.bytes(), self.device().caps.max_message_bytes);
-                if asked > limit {
-                    return Err(PostFailure::MessageTooLong { asked, limit });
-                }
-                Ok(())
-            }
-        }
+        let shared = &self.shared;
+        let outstanding = shared.sq.outstanding(self.posted);
+        shared.limits.check_send(shared.state(), outstanding, wr)
     }
 
     fn post_one_send(&mut self, wr: &SendWr<'_>) {
@@ -122,16 +101,9 @@ impl RoceQp {
     }
 
     fn post_one_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
-        let limits = &self.shared.limits;
-        let state = self.shared.state();
-        if !state.takes_recv() {
-            return Err(PostFailure::State(state));
-        }
-        check_room(
-            self.recv_posted - self.shared.rq.freed(),
-            limits.max_recv_wr,
-        )?;
-        check_sges(wr.sges.len(), limits.max_sge)?;
+        let shared = &self.shared;
+        let outstanding = shared.rq.outstanding(self.recv_posted);
+        shared.limits.check_recv(shared.state(), outstanding, wr)?;
         self.recv_posted += 1;
         // A wrong key shows when a message comes for it.
         let held = self.hold(wr.sges, Access::LOCAL_WRITE);
@@ -179,23 +151,6 @@ impl RoceQp {
         Some(mr)
     }
 
-    fn attribute(&self, what: &'static str, value: u32, max: u32) -> Result<(), ModifyError> {
-        if value <= max {
-            return Ok(());
-        }
-        let range = match max {
-            7 => "0..=7",
-            255 => "0..=255",
-            _ => "24 bits",
-        };
-        Err(ModifyError::Attribute {
-            qpn: self.qpn,
-            what,
-            value: value.into(),
-            range,
-        })
-    }
-
     fn illegal(&self, to: QpState) -> ModifyError {
         ModifyError::Illegal {
             qpn: self.qpn,
@@ -239,9 +194,7 @@ impl RoceQp {
     }
 
     fn enter_rtr(&self, attr: &RtrAttr) -> Result<(), ModifyError> {
-        self.attribute("remote qpn", attr.remote.qpn, MAX_24_BITS)?;
-        self.attribute("remote psn", attr.remote.psn, MAX_24_BITS)?;
-        self.attribute("max_dest_rd_atomic", attr.max_dest_rd_atomic, 255)?;
+        check_rtr(self.qpn, attr)?;
         let (peer, path_mtu) = self.reach(&attr.remote)?;
         let wire = roce::RtrAttr {
             dest_qpn: attr.remote.qpn,
@@ -309,9 +262,7 @@ impl RoceQp {
     }
 
     fn enter_rts(&self, attr: &RtsAttr) -> Result<(), ModifyError> {
-        self.attribute("retry_cnt", attr.retry_cnt.into(), 7)?;
-        self.attribute("rnr_retry", attr.rnr_retry.into(), 7)?;
-        self.attribute("max_rd_atomic", attr.max_rd_atomic, 255)?;
+        check_rts(self.qpn, attr)?;
         let wire = roce::RtsAttr {
             sq_psn: Psn::new(self.psn),
             max_rd_atomic: attr.max_rd_atomic as u8,
@@ -321,38 +272,6 @@ impl RoceQp {
         };
         self.change(QpState::Rts, |engine| engine.start(self.index, wire))
     }
-}
-
-fn check_room(outstanding: u64, capacity: u32) -> Result<(), PostFailure> {
-    if outstanding < u64::from(capacity) {
-        Ok(())
-    } else {
-        Err(PostFailure::QueueFull { capacity })
-    }
-}
-
-fn check_sges(asked: usize, limit: u32) -> Result<(), PostFailure> {
-    if asked <= limit as usize {
-        Ok(())
-    } else {
-        Err(PostFailure::TooManySges { asked, limit })
-    }
-}
-
-#[inline]
-fn check_payload(wr: &SendWr<'_>) -> Result<(), PostFailure> {
-    let inline = matches!(wr.payload, Payload::Inline(_));
-    let atomic = matches!(wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
-    let why = if inline && matches!(wr.op, SendOp::Read(_)) {
-        "a READ cannot be inline"
-    } else if inline && atomic {
-        "an atomic cannot be inline"
-    } else if atomic && wr.payload.bytes() != 8 {
-        "an atomic needs exactly eight local bytes"
-    } else {
-        return Ok(());
-    };
-    Err(PostFailure::Payload(why))
 }
 
 /// The address of an atomic must be a multiple of eight (IBTA 9.4.5.1).
@@ -366,17 +285,6 @@ fn is_misaligned(op: &SendOp) -> bool {
         | SendOp::Read(_)
         | SendOp::Send
         | SendOp::SendImm(_) => false,
-    }
-}
-
-fn local_rights(op: &SendOp) -> Access {
-    match op {
-        SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
-            Access::LOCAL_WRITE
-        }
-        SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Send | SendOp::SendImm(_) => {
-            Access::empty()
-        }
     }
 }
 
@@ -428,9 +336,7 @@ impl Qp for RoceQp {
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
         let to = transition.target();
-        if !self.shared.state().may_become(to) {
-            return Err(self.illegal(to));
-        }
+        check_transition(self.qpn, self.shared.state(), to)?;
         match transition {
             QpTransition::ToReset => self.enter_reset(),
             QpTransition::ToInit { access } => self.enter_init(access),

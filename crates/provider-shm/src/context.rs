@@ -11,7 +11,9 @@ use crate::{
 };
 use catchment_verbs::{
     Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, Qp, QpInit, VerbsError,
-    event, mem::Region,
+    event,
+    mem::Region,
+    provider::{MAX_24_BITS, check_cq, check_mr, check_qp, foreign},
 };
 use rustix::event::epoll;
 use std::{
@@ -26,7 +28,7 @@ use std::{
 
 /// Events kept for an application that does not ask for them; the oldest go first.
 const MAX_EVENTS: usize = 1024;
-const QPN_MASK: u64 = 0xff_ffff;
+const QPN_MASK: u64 = MAX_24_BITS as u64;
 
 /// The limits of the device.
 pub(crate) fn caps() -> Caps {
@@ -291,12 +293,7 @@ impl Context for ShmContext {
         capacity: u32,
         channel: Option<Arc<dyn CompletionChannel>>,
     ) -> Result<Arc<dyn Cq>, VerbsError> {
-        if capacity == 0 {
-            return Err(VerbsError::Invalid(
-                "a completion queue needs at least one entry".into(),
-            ));
-        }
-        limit("max_cqe", capacity, self.state.caps.max_cqe)?;
+        check_cq(&self.state.caps, capacity)?;
         let channel = match channel {
             None => None,
             Some(channel) => match channel.as_any().downcast_ref::<ShmChannel>() {
@@ -314,21 +311,6 @@ impl Context for ShmContext {
     fn async_event(&self) -> Option<AsyncEvent> {
         lock(&self.state.events).pop_front()
     }
-}
-
-fn foreign(what: &str) -> VerbsError {
-    VerbsError::Invalid(format!("the {what} belongs to another device"))
-}
-
-fn limit(what: &'static str, asked: u32, limit: u32) -> Result<(), VerbsError> {
-    if asked <= limit {
-        return Ok(());
-    }
-    Err(VerbsError::Limit {
-        what,
-        asked: asked.into(),
-        limit: limit.into(),
-    })
 }
 
 /// A protection domain.
@@ -355,51 +337,24 @@ impl ShmPd {
             _ => Err(foreign("completion queue")),
         }
     }
-
-    fn check(&self, init: &QpInit) -> Result<(), VerbsError> {
-        let caps = &self.state().caps;
-        if init.max_send_wr == 0 && init.max_recv_wr == 0 {
-            return Err(VerbsError::Invalid(
-                "a queue pair needs room for at least one request".into(),
-            ));
-        }
-        limit("max_send_wr", init.max_send_wr, caps.max_send_wr)?;
-        limit("max_recv_wr", init.max_recv_wr, caps.max_recv_wr)?;
-        limit("max_sge", init.max_sge, caps.max_sge)?;
-        limit(
-            "max_inline_bytes",
-            init.max_inline_bytes,
-            caps.max_inline_bytes,
-        )
-    }
 }
 
 impl Pd for ShmPd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
-        let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        if writes && !access.contains(Access::LOCAL_WRITE) {
-            return Err(VerbsError::Invalid(
-                "remote writing or atomics need LOCAL_WRITE too".into(),
-            ));
-        }
-        if access.contains(Access::LOCAL_WRITE) && !region.is_writable() {
-            return Err(VerbsError::Invalid(
-                "the region is mapped for reading only".into(),
-            ));
-        }
+        check_mr(&region, access)?;
         let keys = &self.state().keys;
         let core = keys.insert(|key| MrCore::new(key, self.id, access, region, keys.bells()))?;
         Ok(Arc::new(ShmMr::new(core, self.strong())))
     }
 
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
-        self.check(&init)?;
-        let (send_cq, recv_cq) = (self.cq(&init.send_cq)?, self.cq(&init.recv_cq)?);
         let state = self.state();
+        check_qp(&state.caps, &init)?;
+        let (send_cq, recv_cq) = (self.cq(&init.send_cq)?, self.cq(&init.recv_cq)?);
         let mut random = [0u8; 4];
         rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty())
             .map_err(|e| VerbsError::os("getrandom for a PSN", e))?;
-        let psn = u32::from_ne_bytes(random) & QPN_MASK as u32;
+        let psn = u32::from_ne_bytes(random) & MAX_24_BITS;
         let core = state.add_queue_pair(|qpn| {
             let context = Arc::clone(state);
             QpCore::new(context, self.id, (qpn, psn), &init, send_cq, recv_cq).map(Arc::new)

@@ -4,7 +4,7 @@ use crate::{
     doorbell::{self, Flags},
     qp_core::QpCore,
 };
-use catchment_verbs::{Completion, CompletionChannel, Cq, CqError, event};
+use catchment_verbs::{Completion, CompletionChannel, Cq, CqError, event, provider::Entry};
 use crossbeam_queue::ArrayQueue;
 use std::{
     any::Any,
@@ -12,7 +12,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, PoisonError, RwLock, Weak,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence},
     },
     time::Duration,
 };
@@ -21,33 +21,6 @@ use std::{
 const ANY: u32 = 1;
 /// Wants an event at a solicited or failed completion.
 const SOLICITED: u32 = 2;
-
-/// The slots of one work queue: how many requests were taken out by polling.
-#[derive(Debug, Default)]
-pub(crate) struct Account {
-    freed: AtomicU64,
-}
-
-impl Account {
-    /// Requests whose slots are free again, of all that were ever posted.
-    #[inline]
-    pub(crate) fn freed(&self) -> u64 {
-        self.freed.load(Ordering::Acquire)
-    }
-
-    /// The completion of request number `seq` was polled: it and all before it are free.
-    #[inline]
-    pub(crate) fn free_through(&self, seq: u64) {
-        self.freed.fetch_max(seq + 1, Ordering::AcqRel);
-    }
-}
-
-/// A completion with the slot that polling it frees.
-pub(crate) struct Entry {
-    pub(crate) completion: Completion,
-    pub(crate) account: Arc<Account>,
-    pub(crate) seq: u64,
-}
 
 /// A completion queue, as queue pairs see it.
 pub(crate) struct CqCore {
@@ -198,8 +171,7 @@ impl CqCore {
             let Some(entry) = self.queue.pop() else {
                 return n;
             };
-            entry.account.free_through(entry.seq);
-            *place = entry.completion;
+            *place = entry.polled();
         }
         out.len()
     }

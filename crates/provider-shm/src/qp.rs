@@ -16,6 +16,7 @@ use catchment_verbs::{
     Access, Endpoint, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
     RecvWr, RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendOp, SendWr, Watch, WcStatus,
     mem::RegionSlice,
+    provider::{check_rtr, check_rts, check_transition, local_rights},
 };
 use std::{
     cell::RefCell,
@@ -24,8 +25,6 @@ use std::{
         atomic::{Ordering, fence},
     },
 };
-
-const MAX_24_BITS: u32 = 0xff_ffff;
 
 /// See the module.
 pub(crate) struct ShmQp {
@@ -66,34 +65,9 @@ impl ShmQp {
     }
 
     fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
-        let limits = &self.core.limits;
-        let state = self.core.state();
-        if !state.takes_send() {
-            return Err(PostFailure::State(state));
-        }
-        if self.posted - self.core.sq.freed() >= u64::from(limits.max_send_wr) {
-            return Err(PostFailure::QueueFull {
-                capacity: limits.max_send_wr,
-            });
-        }
-        check_payload(wr)?;
-        match wr.payload {
-            Payload::Inline(data) if data.len() > limits.max_inline_bytes as usize => {
-                Err(PostFailure::InlineTooLong {
-                    asked: data.len(),
-                    limit: limits.max_inline_bytes,
-                })
-            }
-            Payload::Inline(_) => Ok(()),
-            Payload::Sges(sges) => {
-                check_sges(sges.len(), limits.max_sge)?;
-                let (asked, limit) = (wr.payload.bytes(), self.core.context.caps.max_message_bytes);
-                if asked > limit {
-                    return Err(PostFailure::MessageTooLong { asked, limit });
-                }
-                Ok(())
-            }
-        }
+        let core = &self.core;
+        let outstanding = core.sq.outstanding(self.posted);
+        core.limits.check_send(core.state(), outstanding, wr)
     }
 
     fn connection(&mut self) -> Option<&Arc<Connection>> {
@@ -130,14 +104,7 @@ impl ShmQp {
         let Payload::Sges(sges) = wr.payload else {
             return Ok(());
         };
-        let rights = match wr.op {
-            SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
-                Access::LOCAL_WRITE
-            }
-            SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Send | SendOp::SendImm(_) => {
-                Access::empty()
-            }
-        };
+        let rights = local_rights(&wr.op);
         let keys = &self.core.context.keys;
         self.locals
             .gather(keys, self.core.pd, sges, rights, &mut self.pieces)
@@ -245,17 +212,8 @@ impl ShmQp {
 
     fn post_one_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
         let core = &self.core;
-        let limits = &core.limits;
-        let state = core.state();
-        if !state.takes_recv() {
-            return Err(PostFailure::State(state));
-        }
-        if self.recv_posted - core.rq.freed() >= u64::from(limits.max_recv_wr) {
-            return Err(PostFailure::QueueFull {
-                capacity: limits.max_recv_wr,
-            });
-        }
-        check_sges(wr.sges.len(), limits.max_sge)?;
+        let outstanding = core.rq.outstanding(self.recv_posted);
+        core.limits.check_recv(core.state(), outstanding, wr)?;
         let mut pieces = Vec::with_capacity(wr.sges.len());
         let keys = &core.context.keys;
         let usable = self
@@ -281,18 +239,6 @@ impl ShmQp {
         }
     }
 
-    fn attribute(&self, what: &'static str, value: u32, max: u32) -> Result<(), ModifyError> {
-        if value <= max {
-            return Ok(());
-        }
-        Err(ModifyError::Attribute {
-            qpn: self.core.qpn,
-            what,
-            value: value.into(),
-            range: if max == 7 { "0..=7" } else { "24 bits" },
-        })
-    }
-
     fn enter_reset(&mut self) -> Result<(), ModifyError> {
         let resources = |error: catchment_verbs::mem::MemError| ModifyError::Resources {
             qpn: self.core.qpn,
@@ -303,20 +249,13 @@ impl ShmQp {
         self.core.reset(&mut self.core.lock(), inbox);
         self.connection = None;
         self.remotes.get_mut().clear();
-        for (account, posted) in [
-            (&self.core.sq, self.posted),
-            (&self.core.rq, self.recv_posted),
-        ] {
-            if let Some(last) = posted.checked_sub(1) {
-                account.free_through(last);
-            }
-        }
+        self.core.sq.free_before(self.posted);
+        self.core.rq.free_before(self.recv_posted);
         Ok(())
     }
 
     fn enter_rtr(&mut self, attr: &RtrAttr) -> Result<(), ModifyError> {
-        self.attribute("remote qpn", attr.remote.qpn, MAX_24_BITS)?;
-        self.attribute("remote psn", attr.remote.psn, MAX_24_BITS)?;
+        check_rtr(self.core.qpn, attr)?;
         let gid = attr.remote.gid;
         let core = &self.core;
         let link = core
@@ -364,8 +303,7 @@ impl ShmQp {
     }
 
     fn enter_rts(&mut self, attr: RtsAttr) -> Result<(), ModifyError> {
-        self.attribute("retry_cnt", attr.retry_cnt.into(), 7)?;
-        self.attribute("rnr_retry", attr.rnr_retry.into(), 7)?;
+        check_rts(self.core.qpn, &attr)?;
         let mut inner = self.core.lock();
         if !self.core.state().may_become(QpState::Rts) {
             drop(inner);
@@ -419,30 +357,6 @@ impl ShmQp {
         }
         Ok(mr)
     }
-}
-
-fn check_sges(asked: usize, limit: u32) -> Result<(), PostFailure> {
-    if asked <= limit as usize {
-        Ok(())
-    } else {
-        Err(PostFailure::TooManySges { asked, limit })
-    }
-}
-
-#[inline]
-fn check_payload(wr: &SendWr<'_>) -> Result<(), PostFailure> {
-    let inline = matches!(wr.payload, Payload::Inline(_));
-    let atomic = matches!(wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
-    let why = if inline && matches!(wr.op, SendOp::Read(_)) {
-        "a READ cannot be inline"
-    } else if inline && atomic {
-        "an atomic cannot be inline"
-    } else if atomic && wr.payload.bytes() != 8 {
-        "an atomic needs exactly eight local bytes"
-    } else {
-        return Ok(());
-    };
-    Err(PostFailure::Payload(why))
 }
 
 impl QpCore {
@@ -516,9 +430,7 @@ impl Qp for ShmQp {
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
         let to = transition.target();
-        if !self.core.state().may_become(to) {
-            return Err(self.illegal(to));
-        }
+        check_transition(self.core.qpn, self.core.state(), to)?;
         match transition {
             QpTransition::ToReset => self.enter_reset()?,
             QpTransition::ToInit { access } => {

@@ -6,7 +6,7 @@
 use crate::{
     connection::Connection,
     context::State,
-    cq::{Account, CqCore, Entry},
+    cq::CqCore,
     doorbell,
     inbox::Inbox,
     link::PeerLink,
@@ -18,33 +18,17 @@ use crate::{
 use catchment_verbs::{
     Access, AsyncEvent, Completion, Endpoint, Failure, QpInit, QpState, RtsAttr, Success,
     VerbsError, WcOpcode, WcStatus,
+    provider::{Account, Entry, Limits, StateCell},
 };
 use std::{
     collections::VecDeque,
     os::fd::BorrowedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicU8, AtomicUsize, Ordering, fence},
+        atomic::{AtomicUsize, Ordering, fence},
     },
     time::Duration,
 };
-
-const STATES: [QpState; 6] = [
-    QpState::Reset,
-    QpState::Init,
-    QpState::Rtr,
-    QpState::Rts,
-    QpState::Sqd,
-    QpState::Err,
-];
-
-/// What never changes in the life of a queue pair.
-pub(crate) struct Limits {
-    pub(crate) max_send_wr: u32,
-    pub(crate) max_recv_wr: u32,
-    pub(crate) max_sge: u32,
-    pub(crate) max_inline_bytes: u32,
-}
 
 /// A posted receive.
 pub(crate) struct PostedRecv {
@@ -106,7 +90,7 @@ pub(crate) struct QpCore {
     pub(crate) recv_cq: Arc<CqCore>,
     pub(crate) sq: Arc<Account>,
     pub(crate) rq: Arc<Account>,
-    state: AtomicU8,
+    state: StateCell,
     /// Length of `Inner::sends`, for who does not hold the lock.
     waiting: AtomicUsize,
     inner: Mutex<Inner>,
@@ -125,17 +109,12 @@ impl QpCore {
             qpn,
             psn,
             pd,
-            limits: Limits {
-                max_send_wr: init.max_send_wr,
-                max_recv_wr: init.max_recv_wr,
-                max_sge: init.max_sge,
-                max_inline_bytes: init.max_inline_bytes,
-            },
+            limits: Limits::new(init, &context.caps),
             send_cq,
             recv_cq,
             sq: Arc::default(),
             rq: Arc::default(),
-            state: AtomicU8::new(0),
+            state: StateCell::default(),
             waiting: AtomicUsize::new(0),
             inner: Mutex::new(Inner::new(
                 Inbox::alloc(init.max_recv_wr)?,
@@ -147,13 +126,12 @@ impl QpCore {
 
     #[inline]
     pub(crate) fn state(&self) -> QpState {
-        STATES[usize::from(self.state.load(Ordering::Acquire)).min(5)]
+        self.state.get()
     }
 
     /// Only with the lock held.
     pub(crate) fn set_state(&self, state: QpState, inner: &Inner) {
-        let at = STATES.iter().position(|s| *s == state).unwrap_or(5);
-        self.state.store(at as u8, Ordering::Release);
+        self.state.set(state);
         let alive = matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd);
         inner.inbox.set_alive(alive);
     }

@@ -22,6 +22,14 @@ pub enum VerbsError {
         /// The names there are.
         known: Vec<String>,
     },
+    /// The provider cannot work on this machine.
+    #[error("{provider} cannot be used: {reason}")]
+    Unavailable {
+        /// Name of the provider.
+        provider: &'static str,
+        /// What was seen and what to do.
+        reason: String,
+    },
     /// A value is beyond what the device can do.
     #[error("{what} = {asked} is beyond this device's limit of {limit}")]
     Limit {
@@ -31,6 +39,24 @@ pub enum VerbsError {
         asked: u64,
         /// The largest value allowed.
         limit: u64,
+    },
+    /// Registered memory stays in RAM, and the system lets this process keep too little there.
+    #[error(
+        "{provider}: {asked_bytes} bytes more must stay in memory, {locked_bytes} do already, and \
+         this process may keep {limit_bytes} (RLIMIT_MEMLOCK): raise the limit, in a shell with \
+         `ulimit -l unlimited`, for logins in /etc/security/limits.conf (`* - memlock unlimited`), \
+         for a service with LimitMEMLOCK=infinity, for a container with `--ulimit memlock=-1` or \
+         the capability IPC_LOCK"
+    )]
+    MemoryLock {
+        /// Name of the provider.
+        provider: &'static str,
+        /// Bytes asked for.
+        asked_bytes: u64,
+        /// Bytes that are kept in memory already.
+        locked_bytes: u64,
+        /// Bytes that may be.
+        limit_bytes: u64,
     },
     /// A combination of arguments that verbs do not allow.
     #[error("{0}")]
@@ -162,6 +188,12 @@ pub enum PostFailure {
     /// eight bytes).
     #[error("the payload does not fit the operation: {0}")]
     Payload(&'static str),
+    /// The device refused the request for a reason of its own.
+    #[error("the device refused the request: {}", std::io::Error::from_raw_os_error(*.errno))]
+    Device {
+        /// Number of the system's error.
+        errno: i32,
+    },
 }
 
 /// Polling a completion queue failed for good.
@@ -174,6 +206,9 @@ pub enum CqError {
         /// Capacity of the queue.
         capacity: u32,
     },
+    /// The device could not read the queue; its queue pairs are in error.
+    #[error("the device's driver cannot read its completion queue")]
+    Broken,
 }
 
 /// [`crate::Qp::map_remote`] or [`crate::Qp::watch_remote`] failed.

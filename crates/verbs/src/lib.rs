@@ -24,6 +24,7 @@ mod error;
 pub mod event;
 pub mod mem;
 mod object;
+pub mod provider;
 mod state;
 mod watch;
 mod work;

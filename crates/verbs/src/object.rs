@@ -72,6 +72,8 @@ pub enum AsyncEvent {
     CqOverrun,
     /// The port has no link.
     PortDown,
+    /// The port has a link again.
+    PortActive,
     /// The device is gone.
     DeviceFatal,
 }

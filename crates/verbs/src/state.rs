@@ -25,6 +25,16 @@ pub enum QpState {
 }
 
 impl QpState {
+    /// All states; each is at the place of its number.
+    pub const ALL: [QpState; 6] = [
+        QpState::Reset,
+        QpState::Init,
+        QpState::Rtr,
+        QpState::Rts,
+        QpState::Sqd,
+        QpState::Err,
+    ];
+
     /// Whether an application may ask for this transition (IBTA figure 124, without the
     /// transitions that only an error causes).
     pub fn may_become(self, to: QpState) -> bool {
@@ -268,8 +278,6 @@ mod tests {
     use super::*;
     use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
 
-    const ALL: [QpState; 6] = [Reset, Init, Rtr, Rts, Sqd, Err];
-
     #[test]
     fn the_way_up_is_legal_and_shortcuts_are_not() {
         for (from, to) in [
@@ -295,7 +303,7 @@ mod tests {
 
     #[test]
     fn every_state_can_fail_and_start_again() {
-        for from in ALL {
+        for from in QpState::ALL {
             assert!(from.may_become(Err) && from.may_become(Reset));
         }
     }

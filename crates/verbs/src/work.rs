@@ -1,7 +1,8 @@
 //! Work requests: what an application asks a queue pair to do.
 
-/// A scatter-gather element: a piece of local registered memory.
+/// A scatter-gather element: a piece of local registered memory. In memory it is an `ibv_sge`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct Sge {
     /// Address of the first byte, as [`crate::Mr::addr`] counts.
     pub addr: u64,

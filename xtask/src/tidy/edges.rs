@@ -17,6 +17,7 @@ struct Allowed {
 const VERBS: &str = "catchment-verbs";
 const SHM: &str = "catchment-provider-shm";
 const ROCE: &str = "catchment-roce";
+const IBVERBS: &str = "catchment-provider-ibverbs";
 const PROVIDER_ROCE: &str = "catchment-provider-roce";
 const NETNS: &str = "catchment-netns";
 const TRANSFER: &str = "catchment-transfer";
@@ -39,6 +40,11 @@ const GRAPH: &[Allowed] = &[
         package: ROCE,
         normal: &[],
         dev: &[],
+    },
+    Allowed {
+        package: IBVERBS,
+        normal: &[VERBS],
+        dev: &[CONFORMANCE],
     },
     Allowed {
         package: PROVIDER_ROCE,

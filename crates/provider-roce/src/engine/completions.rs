@@ -1,13 +1,15 @@
 //! After something happened to a queue pair: its completions, its state, its timer.
 use super::{Engine, entry::QpEntry, posting::accept};
 use crate::{
-    cq::{CqCore, Entry, OVERRUN},
+    cq::{CqCore, OVERRUN},
     device::Device,
     keys::KeyTable,
     request::{InFlight, PostedSend},
 };
 use catchment_roce::{self as roce, Input, Queue};
-use catchment_verbs::{AsyncEvent, Completion, Failure, QpState, Success, WcOpcode, WcStatus};
+use catchment_verbs::{
+    AsyncEvent, Completion, Failure, QpState, Success, WcOpcode, WcStatus, provider::Entry,
+};
 use std::sync::{
     Arc,
     atomic::{Ordering, fence},

@@ -1,6 +1,6 @@
 //! One queue pair in the engine, and what its owner's thread shares with it.
 use crate::{
-    cq::{Account, CqCore},
+    cq::CqCore,
     io::Route,
     keys::KeyTable,
     memory::PdMemory,
@@ -8,33 +8,20 @@ use crate::{
     request::{InFlightQueue, PostedRecv, PostedSend},
 };
 use catchment_roce as roce;
-use catchment_verbs::QpState;
-use crossbeam_queue::ArrayQueue;
-use std::{
-    collections::VecDeque,
-    net::IpAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
+use catchment_verbs::{
+    QpState,
+    provider::{Account, Limits, StateCell},
 };
+use crossbeam_queue::ArrayQueue;
+use std::{collections::VecDeque, net::IpAddr, sync::Arc};
 
 /// Requests on their way to the engine at most, for each queue; more take the slow way.
 const POSTED_MAX: u32 = 32;
 
-/// Limits of a queue pair.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    pub(crate) max_send_wr: u32,
-    pub(crate) max_recv_wr: u32,
-    pub(crate) max_sge: u32,
-    pub(crate) max_inline_bytes: u32,
-}
-
 /// What the owner of a queue pair and the engine share.
 pub(crate) struct QpShared {
     pub(crate) limits: Limits,
-    state: AtomicU8,
+    state: StateCell,
     /// Requests that the engine has not taken yet.
     pub(crate) sends: ArrayQueue<PostedSend>,
     pub(crate) recvs: ArrayQueue<PostedRecv>,
@@ -42,21 +29,12 @@ pub(crate) struct QpShared {
     pub(crate) rq: Arc<Account>,
 }
 
-const STATES: [QpState; 6] = [
-    QpState::Reset,
-    QpState::Init,
-    QpState::Rtr,
-    QpState::Rts,
-    QpState::Sqd,
-    QpState::Err,
-];
-
 impl QpShared {
     pub(crate) fn new(limits: Limits) -> QpShared {
         let posted = |limit: u32| limit.clamp(1, POSTED_MAX) as usize;
         QpShared {
             limits,
-            state: AtomicU8::new(QpState::Reset as u8),
+            state: StateCell::default(),
             sends: ArrayQueue::new(posted(limits.max_send_wr)),
             recvs: ArrayQueue::new(posted(limits.max_recv_wr)),
             sq: Arc::default(),
@@ -67,11 +45,11 @@ impl QpShared {
     /// The state, as the engine last saw it.
     #[inline]
     pub(crate) fn state(&self) -> QpState {
-        STATES[usize::from(self.state.load(Ordering::Acquire))]
+        self.state.get()
     }
 
     pub(crate) fn set_state(&self, state: QpState) {
-        self.state.store(state as u8, Ordering::Release);
+        self.state.set(state);
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) mod thread;
 mod timers;
 mod transmit;
 
-pub(crate) use entry::{Limits, Parts, Peer, QpShared};
+pub(crate) use entry::{Parts, Peer, QpShared};
 pub(crate) use thread::NAP;
 
 use crate::{

@@ -55,31 +55,8 @@ impl Lab {
     }
 }
 
-/// What a case does.
-type Run = Box<dyn Fn(&mut Lab) -> Result<()>>;
-
-/// One case.
-pub struct Case {
-    /// Its name, which tells group, what, and version of IP, apart by slashes.
-    pub name: String,
-    run: Run,
-}
-
-impl Case {
-    /// A case that does `run`.
-    pub fn new(name: String, run: impl Fn(&mut Lab) -> Result<()> + 'static) -> Self {
-        let run = Box::new(run);
-        Self { name, run }
-    }
-
-    /// Runs it.
-    ///
-    /// # Errors
-    /// When it fails.
-    pub fn run(&self, lab: &mut Lab) -> Result<()> {
-        (self.run)(lab)
-    }
-}
+/// A case of this part of the lab.
+pub type Case = crate::report::Case<Lab>;
 
 /// All cases.
 #[must_use]

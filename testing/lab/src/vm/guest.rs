@@ -2,13 +2,19 @@
 
 use super::initramfs;
 use super::kernel::Kernel;
-use super::network::{GUEST, MTU, TAP};
+use super::network::{CONTROL_MTU, MTU, Seat};
 use crate::agent::Agent;
+use crate::remote::process::{Finished, Output, Process};
+use crate::remote::{self, Start};
 use anyhow::{Context as _, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::{self, File};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,11 +24,20 @@ const AGENT_PORT: u16 = 5555;
 /// Emulated, a boot takes 10 to 20 s on a quiet machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(150);
 
-/// How often a booting guest is asked whether its agent listens.
-const POLL: Duration = Duration::from_millis(200);
+/// Time for the agent to load what it needs.
+const AGENT_LIMIT: Duration = Duration::from_secs(90);
+
+/// How often is looked whether something in the guest has begun to listen.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Time in which a working guest answers a connection.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// Lines of the guest's console that an error shows.
 const LINES_SHOWN: usize = 20;
+
+/// What a kernel that complains writes first; `LAB:` is of our own first process.
+const COMPLAINTS: &[&str] = &["LAB:", "BUG:", "Oops:", "Kernel panic"];
 
 /// Two processors, so that both ends of a queue pair in the guest can work at once.
 const QEMU: &[&str] = &[
@@ -32,8 +47,6 @@ const QEMU: &[&str] = &[
     "max",
     "-smp",
     "2",
-    "-m",
-    "1024",
     "-display",
     "none",
     "-monitor",
@@ -45,56 +58,138 @@ const QEMU: &[&str] = &[
     "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap",
 ];
 
+/// What a guest needs, and what may differ from guest to guest.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Where it is in the network.
+    pub seat: Seat,
+    /// Its memory in MiB. What the guest writes into files lies there too.
+    pub memory_mib: u32,
+    /// The folder of the host for what belongs to its running.
+    pub cache: PathBuf,
+    /// The folder of the host that the guest has as `/run/results`, writable; it must exist.
+    pub results: PathBuf,
+}
+
+impl Machine {
+    /// The usual one, with a folder for results below `cache`, which is made.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn usual(cache: &Path, seat: Seat) -> Result<Self> {
+        let results = cache.join("results");
+        fs::create_dir_all(&results).with_context(|| results.display().to_string())?;
+        Ok(Self {
+            seat,
+            memory_mib: 1024,
+            cache: cache.to_owned(),
+            results,
+        })
+    }
+
+    /// Of the guest that is not the first one, with its number.
+    fn file(&self, name: &str) -> PathBuf {
+        match self.seat.number {
+            0 => self.cache.join(name),
+            number => self.cache.join(format!("{name}.{number}")),
+        }
+    }
+}
+
 /// A virtual machine that runs; dropping it ends it.
 pub struct Guest {
     qemu: Child,
+    /// Of qemu: readable when that has ended.
+    descriptor: Arc<OwnedFd>,
+    seat: Seat,
     log: PathBuf,
-    /// How long the boot took, until the agent listened.
+    /// How long the boot took, until the guest took orders.
     pub boot: Duration,
 }
 
 impl Guest {
-    /// Boots a guest and waits until its agent listens. The network must be set up; the calling
+    /// Boots a guest and waits until it takes orders. The network must be set up; the calling
     /// thread must live as long as the guest, which ends with it.
     ///
     /// # Errors
     /// When the guest does not come up; the message holds the end of what its console shows.
-    pub fn boot(kernel: &Kernel, cache: &Path) -> Result<Self> {
-        let initramfs = cache.join("initramfs");
+    pub fn boot(kernel: &Kernel, machine: &Machine) -> Result<Self> {
+        let initramfs = machine.file("initramfs");
         fs::write(&initramfs, initramfs::build(kernel)?)
             .with_context(|| format!("cannot write {}", initramfs.display()))?;
-        let log = cache.join("guest.log");
+        let log = machine.file("guest.log");
         let start = Instant::now();
-        let qemu = spawn(&kernel.image, &initramfs, &log)?;
+        let qemu = spawn(&kernel.image, &initramfs, &log, machine)?;
+        let descriptor =
+            pidfd_open(Pid::from_child(&qemu), PidfdFlags::empty()).context("cannot watch qemu")?;
         let mut guest = Self {
             qemu,
+            descriptor: Arc::new(descriptor),
+            seat: machine.seat,
             log,
             boot: Duration::ZERO,
         };
-        guest.wait_for_agent(start)?;
+        let server = guest.server();
+        guest.wait_for(start + BOOT_LIMIT, || listens(server))?;
         guest.boot = start.elapsed();
         Ok(guest)
     }
 
-    /// A connection to the guest's agent. It serves one at a time.
+    /// Starts a program in the guest.
     ///
     /// # Errors
-    /// When the guest is gone.
-    pub fn agent(&self) -> Result<Agent> {
-        Agent::connect(agent_address()).context("the guest's agent does not answer")
+    /// When the guest is gone; a program that cannot be started says so when it is waited for.
+    pub fn start(&self, start: &Start, output: Output) -> Result<Process> {
+        Process::start(self.server(), Arc::clone(&self.descriptor), start, output)
     }
 
-    fn wait_for_agent(&mut self, start: Instant) -> Result<()> {
-        while Agent::connect(agent_address()).is_err() {
+    /// Runs a program in the guest and waits for its end.
+    ///
+    /// # Errors
+    /// When it cannot be started, fails, or runs longer than `limit`.
+    pub fn run(&self, words: &[&str], limit: Duration) -> Result<Finished> {
+        let start = Start::like_here(words.iter().copied());
+        let finished = self.start(&start, Output::Kept)?.wait(limit)?;
+        finished
+            .success()
+            .with_context(|| format!("`{}` in the guest", words.join(" ")))
+    }
+
+    /// Starts the agent. The returned process must live as long as the agent is used.
+    ///
+    /// # Errors
+    /// When it does not begin to listen.
+    pub fn agent(&mut self) -> Result<(Process, Agent)> {
+        let start = Start::like_here(["/usr/bin/python3", "-B", "/run/agent.py"]);
+        let process = self.start(&start, Output::Passed)?;
+        let address = (self.seat.control, AGENT_PORT).into();
+        let mut agent = None;
+        self.wait_for(Instant::now() + AGENT_LIMIT, || {
+            agent = Agent::connect(address).ok();
+            agent.is_some() || process.has_ended()
+        })?;
+        let agent = agent.context("the guest's agent ended")?;
+        Ok((process, agent))
+    }
+
+    /// Whether it has ended, by its own kernel or from outside.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let mut source = [PollFd::new(&*self.descriptor, PollFlags::IN)];
+        poll(&mut source, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
+    fn server(&self) -> SocketAddr {
+        (self.seat.control, remote::PORT).into()
+    }
+
+    fn wait_for(&mut self, over: Instant, mut come: impl FnMut() -> bool) -> Result<()> {
+        while !come() {
             if let Some(status) = self.qemu.try_wait()? {
                 bail!("the guest ended ({status}):\n{}", self.console());
             }
-            if start.elapsed() > BOOT_LIMIT {
-                let seconds = BOOT_LIMIT.as_secs();
-                bail!(
-                    "the guest did not come up in {seconds} s:\n{}",
-                    self.console()
-                );
+            if Instant::now() > over {
+                bail!("the guest did not come up:\n{}", self.console());
             }
             // Nothing tells the host that a port of the guest has begun to listen.
             thread::sleep(POLL);
@@ -102,13 +197,11 @@ impl Guest {
         Ok(())
     }
 
-    /// The last lines of the guest's console.
+    /// What the guest's console says: from the kernel's last complaint on, or the last lines.
     #[must_use]
     pub fn console(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<_> = text.lines().collect();
-        lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
+        excerpt(&String::from_utf8_lossy(&bytes))
     }
 }
 
@@ -120,38 +213,86 @@ impl Drop for Guest {
     }
 }
 
-fn agent_address() -> SocketAddr {
-    (GUEST.ipv4, AGENT_PORT).into()
+fn excerpt(console: &str) -> String {
+    let lines: Vec<_> = console.lines().collect();
+    let complains = |line: &&str| COMPLAINTS.iter().any(|word| line.contains(word));
+    let last = lines.len().saturating_sub(LINES_SHOWN);
+    // A panic often follows on a complaint that says more.
+    let start = lines.iter().position(complains).unwrap_or(last);
+    let end = lines.len().min(start + LINES_SHOWN);
+    lines[start..end].join("\n")
 }
 
-fn spawn(image: &Path, initramfs: &Path, log: &Path) -> Result<Child> {
+fn listens(server: SocketAddr) -> bool {
+    std::net::TcpStream::connect_timeout(&server, ANSWER_LIMIT).is_ok()
+}
+
+fn spawn(image: &Path, initramfs: &Path, log: &Path, machine: &Machine) -> Result<Child> {
     let console = File::create(log).with_context(|| log.display().to_string())?;
     let errors = console.try_clone()?;
-    let [ipv4, ipv6] = GUEST.with_prefixes();
-    let words = format!(
-        "console=ttyS0 quiet panic=-1 mitigations=off \
-         lab.mtu={MTU} lab.ipv4={ipv4} lab.ipv6={ipv6}"
-    );
+    let results = machine.results.canonicalize()?;
     let mut command = Command::new("nice");
     command
         // Emulation takes all it gets; the other side of a case must get its share.
         .args(["-n", "5", "setpriv", "--pdeathsig", "KILL"])
         .arg("qemu-system-x86_64")
         .args(QEMU)
+        .args(["-m", &machine.memory_mib.to_string()])
         .arg("-kernel")
         .arg(image)
         .arg("-initrd")
         .arg(initramfs)
-        .args(["-append", &words, "-netdev"])
+        .args(["-append", &kernel_words(&machine.seat)?])
+        .arg("-virtfs")
         .arg(format!(
-            "tap,id=net0,ifname={TAP},script=no,downscript=no,vhost=off"
+            "local,path={},mount_tag=results,security_model=none",
+            results.display()
         ))
-        .arg("-device")
-        .arg(format!(
-            "virtio-net-pci,netdev=net0,host_mtu={MTU},romfile="
-        ))
+        // The guest calls them eth0 and eth1, in this order.
+        .args(network_device(&machine.seat, 0, MTU))
+        .args(network_device(&machine.seat, 1, CONTROL_MTU))
         .stdin(Stdio::null())
         .stdout(console)
         .stderr(errors);
     command.spawn().context("cannot start qemu")
+}
+
+/// What the guest's kernel and its first process are told. A guest whose kernel finds a mistake of
+/// its own ends: the case says so then, instead of waiting.
+fn kernel_words(seat: &Seat) -> Result<String> {
+    let [ipv4, ipv6] = seat.addresses.with_prefixes();
+    let program = std::env::current_exe().context("cannot find the running program")?;
+    let program = program.display();
+    Ok(format!(
+        "console=ttyS0 quiet panic=-1 oops=panic mitigations=off \
+         lab.mtu={MTU} lab.ipv4={ipv4} lab.ipv6={ipv6} lab.control={}/24 \
+         lab.program={program}",
+        seat.control
+    ))
+}
+
+fn network_device(seat: &Seat, at: u8, mtu: usize) -> [String; 4] {
+    let tap = [seat.tap, seat.control_tap][usize::from(at)];
+    // Of its own for every device: qemu would give the same ones to all guests.
+    let mac = format!("52:54:00:77:{:02x}:{at:02x}", seat.number);
+    [
+        "-netdev".to_owned(),
+        format!("tap,id=net{at},ifname={tap},script=no,downscript=no,vhost=off"),
+        "-device".to_owned(),
+        format!("virtio-net-pci,netdev=net{at},mac={mac},host_mtu={mtu},romfile="),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_console_the_complaint_is_shown_or_else_the_end() {
+        let mut console: String = (0..50).map(|line| format!("line {line}\n")).collect();
+        assert!(excerpt(&console).starts_with("line 30\n"));
+        assert!(excerpt(&console).ends_with("line 49"));
+        console.insert_str(0, "up\nBUG: kernel NULL pointer\n");
+        assert!(excerpt(&console).starts_with("BUG: kernel NULL pointer\nline 0\n"));
+    }
 }

@@ -84,11 +84,17 @@ pub fn enter_namespace(arguments: &[OsString]) -> Result<()> {
     bail!("cannot start unshare: {}", command.exec())
 }
 
+/// The right to have a guest, until it is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    _lock: File,
+}
+
 /// Makes sure that one guest runs at a time: emulation takes all processors it gets.
 ///
 /// # Errors
 /// When the file cannot be made.
-pub fn take_turn(cache: &Path) -> Result<File> {
+pub fn take_turn(cache: &Path) -> Result<Turn> {
     std::fs::create_dir_all(cache).with_context(|| cache.display().to_string())?;
     let path = cache.join("lock");
     let file = File::create(&path).with_context(|| path.display().to_string())?;
@@ -97,7 +103,7 @@ pub fn take_turn(cache: &Path) -> Result<File> {
         file.lock()
             .with_context(|| format!("cannot lock {}", path.display()))?;
     }
-    Ok(file)
+    Ok(Turn { _lock: file })
 }
 
 #[cfg(test)]

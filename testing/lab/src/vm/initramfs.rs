@@ -1,4 +1,4 @@
-//! The guest's first file system: busybox, kernel modules, the script that starts, the agent.
+//! The guest's first file system: busybox, kernel modules, the scripts that start, the agent.
 
 use super::cpio::Archive;
 use super::kernel::Kernel;
@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 const INIT: &str = include_str!("../../guest/init");
+const NETWORK: &str = include_str!("../../guest/network");
 const AGENT: &str = include_str!("../../guest/agent.py");
 
 /// A busybox that needs no library: the guest has none at first.
@@ -27,6 +28,7 @@ pub fn build(kernel: &Kernel) -> Result<Vec<u8>> {
     archive.device("dev/console", 5, 1);
     archive.file("bin/busybox", &read(Path::new(BUSYBOX))?);
     archive.file("init", INIT.as_bytes());
+    archive.file("network", NETWORK.as_bytes());
     archive.file("agent.py", AGENT.as_bytes());
     let mut names = String::new();
     for path in order {

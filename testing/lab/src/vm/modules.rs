@@ -14,6 +14,7 @@ const WANTED: &[&str] = &[
     "overlay",
     "crc32_generic",
     "ib_uverbs",
+    "rdma_ucm",
     "rdma_rxe",
     "crc32c_generic",
     "nf_tables",

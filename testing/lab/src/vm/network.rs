@@ -1,27 +1,64 @@
-//! The network between host and guest: one tap device in a namespace of its own.
+//! The network between the host and the guests: two switches in a network namespace of their own.
+//!
+//! RoCE goes over the one, orders for the guests over the other: whatever a case does to the one,
+//! orders arrive. Every guest has a tap device at each.
 
 use super::shell;
 use anyhow::{Context as _, Result};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The tap device.
-pub const TAP: &str = "tap0";
-
 /// Large enough for the largest path MTU of RoCE, 4096.
 pub const MTU: usize = 9000;
 
-/// Our end of the network.
-pub const HOST: Addresses = Addresses {
-    ipv4: Ipv4Addr::new(10, 77, 0, 1),
-    ipv6: Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1),
-};
+/// The MTU of the switch for orders.
+pub const CONTROL_MTU: usize = 1500;
 
-/// The guest's end.
-pub const GUEST: Addresses = Addresses {
-    ipv4: Ipv4Addr::new(10, 77, 0, 2),
-    ipv6: Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2),
-};
+/// The switch for RoCE, and the one for orders.
+const SWITCH: &str = "lab0";
+const CONTROL_SWITCH: &str = "lab1";
+
+/// Our address on the switch for orders, in a network of 24 bits.
+const CONTROL_HOST: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+
+/// Our end of the network.
+pub const HOST: Addresses = Addresses::numbered(1);
+
+/// The first guest's end.
+pub const GUEST: Addresses = SEATS[0].addresses;
+
+/// Where guests are in the network.
+pub const SEATS: [Seat; 2] = [
+    Seat {
+        number: 0,
+        tap: "tap0",
+        control_tap: "tap1",
+        addresses: Addresses::numbered(2),
+        control: Ipv4Addr::new(10, 78, 0, 2),
+    },
+    Seat {
+        number: 1,
+        tap: "tap2",
+        control_tap: "tap3",
+        addresses: Addresses::numbered(3),
+        control: Ipv4Addr::new(10, 78, 0, 3),
+    },
+];
+
+/// The place of one guest.
+#[derive(Clone, Copy, Debug)]
+pub struct Seat {
+    /// Its number, which is in the names and addresses of all that it has.
+    pub number: u8,
+    /// The tap device for RoCE.
+    pub tap: &'static str,
+    /// The tap device for orders.
+    pub control_tap: &'static str,
+    /// Addresses of the guest's RDMA device.
+    pub addresses: Addresses,
+    /// The guest's address for orders, in a network of 24 bits.
+    pub control: Ipv4Addr,
+}
 
 /// The addresses of one end.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +70,13 @@ pub struct Addresses {
 }
 
 impl Addresses {
+    const fn numbered(number: u8) -> Self {
+        Self {
+            ipv4: Ipv4Addr::new(10, 77, 0, number),
+            ipv6: Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number as u16),
+        }
+    }
+
     /// The address of the asked-for version.
     #[must_use]
     pub fn of(&self, version: IpVersion) -> IpAddr {
@@ -67,23 +111,38 @@ impl fmt::Display for IpVersion {
     }
 }
 
-/// Makes the tap device and gives it our addresses. The namespace is the one we run in.
+/// Makes the switches with our addresses, and the tap devices of all guests. The namespace is the
+/// one we run in.
 ///
 /// # Errors
 /// When the kernel refuses; the message says what.
 pub fn set_up() -> Result<()> {
-    let [ipv4, ipv6] = HOST.with_prefixes();
-    let mtu = MTU.to_string();
-    let commands: [&[&str]; 5] = [
-        &["ip", "link", "set", "lo", "up"],
-        &["ip", "tuntap", "add", "dev", TAP, "mode", "tap", "vnet_hdr"],
-        &["ip", "link", "set", TAP, "mtu", &mtu, "up"],
-        &["ip", "addr", "add", &ipv4, "dev", TAP],
-        // Without duplicate address detection: it must work at once.
-        &["ip", "-6", "addr", "add", &ipv6, "dev", TAP, "nodad"],
-    ];
-    for command in commands {
-        shell::output(command).context("cannot set up the network of the guest")?;
+    ip("link set lo up")?;
+    switch(SWITCH, MTU)?;
+    switch(CONTROL_SWITCH, CONTROL_MTU)?;
+    for seat in SEATS {
+        tap(seat.tap, SWITCH, MTU)?;
+        tap(seat.control_tap, CONTROL_SWITCH, CONTROL_MTU)?;
     }
+    let [ipv4, ipv6] = HOST.with_prefixes();
+    ip(&format!("addr add {ipv4} dev {SWITCH}"))?;
+    // Without duplicate address detection: it must work at once.
+    ip(&format!("-6 addr add {ipv6} dev {SWITCH} nodad"))?;
+    ip(&format!("addr add {CONTROL_HOST}/24 dev {CONTROL_SWITCH}"))
+}
+
+fn switch(name: &str, mtu: usize) -> Result<()> {
+    ip(&format!("link add {name} type bridge"))?;
+    ip(&format!("link set {name} mtu {mtu} up"))
+}
+
+fn tap(name: &str, switch: &str, mtu: usize) -> Result<()> {
+    ip(&format!("tuntap add dev {name} mode tap vnet_hdr"))?;
+    ip(&format!("link set {name} mtu {mtu} master {switch} up"))
+}
+
+fn ip(arguments: &str) -> Result<()> {
+    let words: Vec<_> = ["ip"].into_iter().chain(arguments.split(' ')).collect();
+    shell::output(&words).context("cannot set up the network of the guests")?;
     Ok(())
 }

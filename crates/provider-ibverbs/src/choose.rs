@@ -1,0 +1,441 @@
+//! Which device, port and GID: by name, or by the address through which a peer is reached.
+use crate::{
+    Unavailable,
+    host::HostAddress,
+    report::{DeviceReport, GidKind, GidReport, LinkLayer, NodeKind, PortReport, PortState},
+};
+use catchment_verbs::{Gid, VerbsError};
+use std::{fmt, net::IpAddr, str::FromStr};
+
+/// Why no device leads from an address of this host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoDevice {
+    /// Verbs do not work on this machine at all.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// No interface of this network namespace has the address.
+    #[error("no network interface here has the address {address}")]
+    NotLocal {
+        /// The address.
+        address: IpAddr,
+    },
+    /// The address is in a GID table, for an interface of another network namespace.
+    #[error(
+        "{address} is GID {index} of {device} port {port}, but its interface{} is in another network \
+         namespace: start the program there, or move the interface here", .netdev.as_ref().map_or(String::new(), |name| format!(" {name}"))
+    )]
+    OtherNamespace {
+        /// The address.
+        address: IpAddr,
+        /// The device.
+        device: String,
+        /// Its port.
+        port: u8,
+        /// Index of the GID.
+        index: u32,
+        /// The interface, as it is called there.
+        netdev: Option<String>,
+    },
+    /// The interface with the address has no RDMA device.
+    #[error(
+        "no RDMA device is on {netdev}, the interface with {address}; there are: {}", list(.known)
+    )]
+    NoRdma {
+        /// The address.
+        address: IpAddr,
+        /// Its interface.
+        netdev: String,
+        /// The devices and the interfaces they are on.
+        known: Vec<String>,
+    },
+    /// The interface has an RDMA device, in whose GID table the address is missing.
+    #[error(
+        "{device} port {port} is on {netdev}, but {address} is not in its GID table: the table takes \
+         an address when the interface is up; look at `rdma link` and `ip address show {netdev}`"
+    )]
+    NoGid {
+        /// The address.
+        address: IpAddr,
+        /// Its interface.
+        netdev: String,
+        /// The device.
+        device: String,
+        /// Its port.
+        port: u8,
+    },
+    /// The device knows the address for RoCE v1 only.
+    #[error(
+        "{device} port {port} has {address} as a RoCE v1 GID only, and RoCE v2 is needed: see the \
+         driver's documentation for the RoCE mode"
+    )]
+    OnlyRoceV1 {
+        /// The address.
+        address: IpAddr,
+        /// The device.
+        device: String,
+        /// Its port.
+        port: u8,
+    },
+    /// The device's port carries no packets.
+    #[error(
+        "{device} port {port}, which has {address}, is {state}: look at the cable and at `ip link`"
+    )]
+    PortDown {
+        /// The address.
+        address: IpAddr,
+        /// The device.
+        device: String,
+        /// Its port.
+        port: u8,
+        /// Its state.
+        state: PortState,
+    },
+    /// The interface belongs to a kind of RDMA that this provider does not drive.
+    #[error("{device}, on {netdev} with {address}, speaks {kind}: this provider needs RoCE v2")]
+    NotRoce {
+        /// The address.
+        address: IpAddr,
+        /// Its interface.
+        netdev: String,
+        /// The device.
+        device: String,
+        /// What it speaks.
+        kind: &'static str,
+    },
+    /// The device is the right one, and cannot be opened.
+    #[error("{address} is on {device}: {problem}")]
+    Unusable {
+        /// The address.
+        address: IpAddr,
+        /// The device.
+        device: String,
+        /// Why.
+        problem: Unavailable,
+    },
+}
+
+fn list(known: &[String]) -> String {
+    if known.is_empty() {
+        return "none".to_owned();
+    }
+    known.join(", ")
+}
+
+/// A device, one of its ports, and an entry of that port's GID table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) device: String,
+    pub(crate) port: u8,
+    pub(crate) index: u32,
+    pub(crate) gid: Gid,
+    pub(crate) kind: GidKind,
+}
+
+impl Place {
+    fn new(device: &DeviceReport, port: &PortReport, gid: &GidReport) -> Place {
+        Place {
+            device: device.name.clone(),
+            port: port.number,
+            index: gid.index,
+            gid: gid.gid,
+            kind: gid.kind,
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    /// As [`crate::IbverbsProvider`] opens it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.device, self.port, self.index)
+    }
+}
+
+/// How a user names a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DeviceName {
+    /// The address of one of its GIDs.
+    Address(IpAddr),
+    /// The kernel's name, perhaps a port, perhaps an index of its GID table.
+    Device(String, Option<u8>, Option<u32>),
+}
+
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceName, String> {
+        let inside = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+        if let Ok(address) = inside.unwrap_or(text).parse() {
+            return Ok(DeviceName::Address(address));
+        }
+        let wrong = |what: &str| {
+            let shown: String = text.chars().take(64).collect();
+            Err(format!(
+                "{shown:?}: {what}; a device is called by its name, as rxe0, rxe0/1 (port) or \
+                 rxe0/1/3 (index of the GID), or by an address"
+            ))
+        };
+        let fields: Vec<&str> = text.split('/').collect();
+        let (name, port, index) = match fields[..] {
+            [name] => (name, None, None),
+            [name, port] => (name, Some(port), None),
+            [name, port, index] => (name, Some(port), Some(index)),
+            _ => return wrong("too many slashes"),
+        };
+        if name.is_empty() {
+            return wrong("no name");
+        }
+        let port = match port.map(str::parse) {
+            Some(Ok(0) | Err(_)) => return wrong("the port is not a number from 1 to 255"),
+            Some(Ok(port)) => Some(port),
+            None => None,
+        };
+        let index = match index.map(str::parse) {
+            Some(Err(_)) => return wrong("the index of the GID is not a number"),
+            Some(Ok(index)) => Some(index),
+            None => None,
+        };
+        Ok(DeviceName::Device(name.to_owned(), port, index))
+    }
+}
+
+/// The place that a user's name stands for.
+pub(crate) fn resolve(
+    name: &str,
+    devices: &[DeviceReport],
+    addresses: &[HostAddress],
+) -> Result<Place, VerbsError> {
+    let unknown = || VerbsError::NoDevice {
+        name: name.chars().take(64).collect(),
+        known: names(devices),
+    };
+    match name.parse().map_err(VerbsError::Invalid)? {
+        DeviceName::Address(address) => by_address(address, devices, addresses)
+            .map_err(|why| VerbsError::Invalid(why.to_string())),
+        DeviceName::Device(device, port, index) => {
+            let device = devices.iter().find(|at| at.name == device);
+            let device = device.ok_or_else(unknown)?;
+            if let Some(problem) = &device.problem {
+                return Err(problem.clone().into());
+            }
+            match port {
+                None => by_device(device),
+                Some(port) => {
+                    let port = device.ports.iter().find(|at| at.number == port);
+                    by_port(device, port.ok_or_else(unknown)?, index)
+                }
+            }
+        }
+    }
+}
+
+/// What devices are called: with the port where there is more than one.
+pub(crate) fn names(devices: &[DeviceReport]) -> Vec<String> {
+    let all = devices.iter();
+    all.flat_map(|device| device.ports.iter().map(|port| port_name(device, port)))
+        .collect()
+}
+
+/// What a port is called.
+pub(crate) fn port_name(device: &DeviceReport, port: &PortReport) -> String {
+    match device.ports.len() {
+        1 => device.name.clone(),
+        _ => format!("{}/{}", device.name, port.number),
+    }
+}
+
+/// The first port that works.
+fn by_device(device: &DeviceReport) -> Result<Place, VerbsError> {
+    let tried = device.ports.iter().map(|port| by_port(device, port, None));
+    let mut first = None;
+    for result in tried {
+        match result {
+            Ok(place) => return Ok(place),
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    Err(first.unwrap_or_else(|| VerbsError::Invalid(format!("{} has no port", device.name))))
+}
+
+/// The entry asked for, or the best one of a port.
+fn by_port(
+    device: &DeviceReport,
+    port: &PortReport,
+    index: Option<u32>,
+) -> Result<Place, VerbsError> {
+    let (name, number) = (&device.name, port.number);
+    let invalid = |text: String| Err(VerbsError::Invalid(text));
+    if let Some(kind) = foreign_kind(device, port) {
+        return invalid(format!(
+            "{name} port {number} speaks {kind}: this provider needs RoCE v2"
+        ));
+    }
+    if port.state != PortState::Active {
+        return invalid(format!(
+            "{name} port {number} is {}: look at the cable and at `ip link`",
+            port.state
+        ));
+    }
+    let mut usable = port.gids.iter();
+    let gid = match index {
+        Some(index) => usable.find(|gid| gid.index == index),
+        None => usable
+            .filter(|gid| gid.kind == GidKind::RoceV2 && gid.here)
+            .min_by_key(|gid| rank(gid.gid)),
+    };
+    match gid {
+        Some(gid) => Ok(Place::new(device, port, gid)),
+        None => invalid(format!(
+            "{name} port {number} has no {} that an interface of this network namespace has; its \
+             table: {}",
+            index.map_or("RoCE v2 GID".to_owned(), |index| format!("GID {index}")),
+            table(port),
+        )),
+    }
+}
+
+/// A GID table for a person.
+fn table(port: &PortReport) -> String {
+    let entries = port.gids.iter().map(|gid| {
+        let netdev = gid.netdev.as_deref().unwrap_or("no interface");
+        format!("{} {} ({}, {netdev})", gid.index, gid.gid.ip(), gid.kind)
+    });
+    list(&entries.collect::<Vec<_>>())
+}
+
+/// Addresses that reach far come first.
+fn rank(gid: Gid) -> u8 {
+    match gid.ip() {
+        IpAddr::V4(v4) if !v4.is_link_local() => 0,
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => 3,
+        IpAddr::V6(v6) if v6.is_unique_local() => 2,
+        IpAddr::V6(_) => 1,
+        IpAddr::V4(_) => 3,
+    }
+}
+
+/// What a port speaks if it is not RoCE.
+fn foreign_kind(device: &DeviceReport, port: &PortReport) -> Option<&'static str> {
+    match (device.node, port.link) {
+        (NodeKind::Iwarp, _) => Some("iWARP"),
+        (_, LinkLayer::InfiniBand) => Some("InfiniBand"),
+        (NodeKind::ChannelAdapter, LinkLayer::Ethernet) => None,
+        _ => Some("something else"),
+    }
+}
+
+/// The place that has an address of this host as a RoCE v2 GID.
+pub(crate) fn by_address(
+    address: IpAddr,
+    devices: &[DeviceReport],
+    addresses: &[HostAddress],
+) -> Result<Place, NoDevice> {
+    let gid = Gid::from_ip(address);
+    let address = gid.ip();
+    let all = || {
+        devices.iter().flat_map(|device| {
+            let ports = device.ports.iter();
+            ports.map(move |port| (device, port))
+        })
+    };
+    let same = || {
+        all().flat_map(|(device, port)| {
+            let gids = port.gids.iter().filter(|at| at.gid == gid);
+            gids.map(move |gid| (device, port, gid))
+        })
+    };
+    let Some(at) = addresses.iter().find(|at| at.ip == address) else {
+        return Err(match same().next() {
+            Some((device, port, gid)) => NoDevice::OtherNamespace {
+                address,
+                device: device.name.clone(),
+                port: port.number,
+                index: gid.index,
+                netdev: gid.netdev.clone(),
+            },
+            None => NoDevice::NotLocal { address },
+        });
+    };
+    let mut usable = same().filter(|(_, _, gid)| gid.here && gid.kind == GidKind::RoceV2);
+    let best = usable.clone().find(|(device, port, _)| works(device, port));
+    if let Some((device, port, gid)) = best.or_else(|| usable.next()) {
+        return checked(address, device, port).map(|()| Place::new(device, port, gid));
+    }
+    if let Some((device, port, _)) = same().find(|(_, _, gid)| gid.kind == GidKind::RoceV1) {
+        return Err(NoDevice::OnlyRoceV1 {
+            address,
+            device: device.name.clone(),
+            port: port.number,
+        });
+    }
+    let on_it = all().find(|(_, port)| port.netdevs.contains(&at.netdev));
+    Err(why_not_on(address, &at.netdev, on_it, devices))
+}
+
+fn works(device: &DeviceReport, port: &PortReport) -> bool {
+    device.problem.is_none() && port.state == PortState::Active
+}
+
+fn checked(address: IpAddr, device: &DeviceReport, port: &PortReport) -> Result<(), NoDevice> {
+    if let Some(problem) = &device.problem {
+        return Err(NoDevice::Unusable {
+            address,
+            device: device.name.clone(),
+            problem: problem.clone(),
+        });
+    }
+    if port.state != PortState::Active {
+        return Err(NoDevice::PortDown {
+            address,
+            device: device.name.clone(),
+            port: port.number,
+            state: port.state,
+        });
+    }
+    Ok(())
+}
+
+/// Why the address is no RoCE GID of the device on its interface.
+fn why_not_on(
+    address: IpAddr,
+    netdev: &str,
+    on_it: Option<(&DeviceReport, &PortReport)>,
+    devices: &[DeviceReport],
+) -> NoDevice {
+    let netdev = netdev.to_owned();
+    let Some((device, port)) = on_it else {
+        let known = devices.iter().flat_map(|device| {
+            let ports = device.ports.iter();
+            ports.map(|port| {
+                let netdevs = list(&port.netdevs);
+                format!("{} on {netdevs}", port_name(device, port))
+            })
+        });
+        return NoDevice::NoRdma {
+            address,
+            netdev,
+            known: known.collect(),
+        };
+    };
+    let name = device.name.clone();
+    match foreign_kind(device, port) {
+        Some(kind) => NoDevice::NotRoce {
+            address,
+            netdev,
+            device: name,
+            kind,
+        },
+        None if port.state != PortState::Active => NoDevice::PortDown {
+            address,
+            device: name,
+            port: port.number,
+            state: port.state,
+        },
+        None => NoDevice::NoGid {
+            address,
+            netdev,
+            device: name,
+            port: port.number,
+        },
+    }
+}

@@ -1,0 +1,197 @@
+//! An open device as the application holds it, and protection domains.
+use crate::{
+    cq::{CqCore, IbChannel, IbCq},
+    device::{Device, memory_error},
+    events::EventThread,
+    mr::IbMr,
+    path::access_bits,
+    qp::IbQp,
+    sys::{
+        Domain, QueuePair, QueuePairInit, Registration,
+        types::{IBV_ACCESS_RELAXED_ORDERING, ibv_qp_cap},
+    },
+};
+use catchment_verbs::{
+    Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, Qp, QpInit, VerbsError,
+    mem::Region,
+    provider::{Limits, check_cq, check_mr, check_qp, foreign},
+};
+use std::sync::{Arc, Weak};
+
+/// Bytes that a queue entry takes at most, to say how much memory a queue needs.
+const ENTRY_BYTES: u64 = 1024;
+
+/// An open RDMA device with one of its ports and GIDs.
+pub struct IbverbsContext {
+    /// Ends before the device does.
+    _events: EventThread,
+    device: Arc<Device>,
+    myself: Weak<IbverbsContext>,
+}
+
+impl IbverbsContext {
+    pub(crate) fn new(device: Arc<Device>) -> Result<Arc<IbverbsContext>, VerbsError> {
+        let events = EventThread::start(Arc::clone(&device))
+            .map_err(|error| VerbsError::os("starting the thread for device events", error))?;
+        Ok(Arc::new_cyclic(|myself| IbverbsContext {
+            _events: events,
+            device,
+            myself: Weak::clone(myself),
+        }))
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The device, port and index of the GID that were chosen, as [`crate::IbverbsProvider`] opens
+    /// them.
+    pub fn place(&self) -> String {
+        self.device.place.to_string()
+    }
+
+    fn strong(&self) -> Arc<IbverbsContext> {
+        self.myself
+            .upgrade()
+            .expect("a context that is used is alive")
+    }
+}
+
+impl Context for IbverbsContext {
+    fn caps(&self) -> &Caps {
+        &self.device.caps
+    }
+
+    fn gid(&self) -> Gid {
+        self.device.place.gid
+    }
+
+    fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
+        let domain = Domain::new(Arc::clone(&self.device.handle))
+            .map_err(|error| VerbsError::os("a protection domain", error))?;
+        Ok(Arc::new_cyclic(|myself| IbPd {
+            domain: Arc::new(domain),
+            context: self.strong(),
+            myself: Weak::clone(myself),
+        }))
+    }
+
+    fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
+        let channel = IbChannel::new(self.strong());
+        let channel = channel.map_err(|error| VerbsError::os("a completion channel", error))?;
+        Ok(Arc::new(channel))
+    }
+
+    fn create_cq(
+        &self,
+        capacity: u32,
+        channel: Option<Arc<dyn CompletionChannel>>,
+    ) -> Result<Arc<dyn Cq>, VerbsError> {
+        check_cq(&self.device.caps, capacity)?;
+        let channel = match &channel {
+            None => None,
+            Some(channel) => match channel.as_any().downcast_ref::<IbChannel>() {
+                Some(ours) if ours.is_of(&self.device) => Some(Arc::clone(&ours.channel)),
+                _ => return Err(foreign("completion channel")),
+            },
+        };
+        let made = IbCq::new(self.strong(), capacity, channel);
+        let needed = u64::from(capacity) * ENTRY_BYTES;
+        let made = made.map_err(|error| memory_error("a completion queue", needed, error))?;
+        Ok(Arc::new(made))
+    }
+
+    fn async_event(&self) -> Option<AsyncEvent> {
+        self.device.take_event()
+    }
+}
+
+/// A protection domain.
+pub(crate) struct IbPd {
+    domain: Arc<Domain>,
+    context: Arc<IbverbsContext>,
+    myself: Weak<IbPd>,
+}
+
+impl IbPd {
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.context.device
+    }
+
+    fn strong(&self) -> Arc<IbPd> {
+        self.myself
+            .upgrade()
+            .expect("a protection domain that is used is alive")
+    }
+
+    fn cq(&self, cq: &Arc<dyn Cq>) -> Result<Arc<CqCore>, VerbsError> {
+        match cq.as_any().downcast_ref::<IbCq>() {
+            Some(ours) if Arc::ptr_eq(ours.context.device(), self.device()) => {
+                Ok(Arc::clone(&ours.core))
+            }
+            _ => Err(foreign("completion queue")),
+        }
+    }
+}
+
+impl Pd for IbPd {
+    fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
+        check_mr(&region, access)?;
+        let (bytes, limit) = (region.bytes() as u64, self.device().max_mr_bytes);
+        if bytes > limit {
+            return Err(VerbsError::Limit {
+                what: "bytes of a memory region",
+                asked: bytes,
+                limit,
+            });
+        }
+        let optional = if access.contains(Access::RELAXED_ORDERING) {
+            IBV_ACCESS_RELAXED_ORDERING
+        } else {
+            0
+        };
+        let rights = access_bits(access);
+        let made = Registration::new(Arc::clone(&self.domain), region, rights, optional);
+        let made = made.map_err(|error| memory_error("registering a region", bytes, error))?;
+        Ok(Arc::new(IbMr::new(made, access, self.strong())))
+    }
+
+    fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
+        let device = self.device();
+        check_qp(&device.caps, &init)?;
+        let cqs = (self.cq(&init.send_cq)?, self.cq(&init.recv_cq)?);
+        let slot = device.slots.take(init.max_send_wr, init.max_recv_wr)?;
+        // Some devices make no queue of nothing.
+        let cap = ibv_qp_cap {
+            max_send_wr: init.max_send_wr.max(1),
+            max_recv_wr: init.max_recv_wr.max(1),
+            max_send_sge: init.max_sge.max(1),
+            max_recv_sge: init.max_sge.max(1),
+            max_inline_data: init.max_inline_bytes,
+        };
+        let made = QueuePair::new(
+            Arc::clone(&self.domain),
+            QueuePairInit {
+                send_cq: Arc::clone(&cqs.0.queue),
+                recv_cq: Arc::clone(&cqs.1.queue),
+                cap,
+                tag: slot.index() as usize,
+            },
+        );
+        let needed = u64::from(cap.max_send_wr + cap.max_recv_wr) * ENTRY_BYTES;
+        let made = match made {
+            Ok(made) => Arc::new(made),
+            Err(error) => {
+                device.slots.give_back(&slot);
+                return Err(memory_error("a queue pair", needed, error));
+            }
+        };
+        let limits = Limits::new(&init, &device.caps);
+        Ok(Box::new(IbQp::new(
+            made,
+            slot,
+            (self.strong(), cqs),
+            limits,
+        )?))
+    }
+}

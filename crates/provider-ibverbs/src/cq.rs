@@ -1,0 +1,335 @@
+//! Completion queues, and the channels to sleep on for them.
+use crate::{
+    context::IbverbsContext,
+    device::Device,
+    slots::RequestId,
+    sys::{
+        self, CompletionQueue,
+        types::{
+            IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GENERAL_ERR, IBV_WC_LOC_ACCESS_ERR,
+            IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_RDMA_READ,
+            IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR,
+            IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR,
+            IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WR_FLUSH_ERR, ibv_wc,
+        },
+    },
+};
+use catchment_verbs::{
+    Completion, CompletionChannel, Cq, CqError, Failure, Success, WcOpcode, WcStatus,
+    event::{deadline, wait_readable},
+};
+use rustix::event::epoll;
+use std::{
+    any::Any,
+    ffi::c_uint,
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+/// Completions that one call takes from the device.
+const BATCH: usize = 32;
+
+/// A completion queue, as queue pairs and events know it.
+pub(crate) struct CqCore {
+    pub(crate) queue: Arc<CompletionQueue>,
+    tag: usize,
+    overrun: AtomicBool,
+    /// Slots of its queue pairs; one that uses it for both directions is there twice.
+    queue_pairs: Mutex<Vec<u32>>,
+}
+
+impl CqCore {
+    /// The number by which events know it.
+    pub(crate) fn tag(&self) -> usize {
+        self.tag
+    }
+
+    /// Completions were lost; true if that is new.
+    pub(crate) fn set_overrun(&self) -> bool {
+        !self.overrun.swap(true, Ordering::AcqRel)
+    }
+
+    /// The slots of its queue pairs.
+    pub(crate) fn queue_pairs(&self) -> Vec<u32> {
+        self.users().clone()
+    }
+
+    /// A queue pair uses it for one direction.
+    pub(crate) fn add_user(&self, slot: u32) {
+        self.users().push(slot);
+    }
+
+    /// A queue pair is going.
+    pub(crate) fn remove_user(&self, slot: u32) {
+        self.users().retain(|user| *user != slot);
+    }
+
+    fn users(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.queue_pairs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A completion queue, as the application holds it.
+pub(crate) struct IbCq {
+    pub(crate) core: Arc<CqCore>,
+    /// A queue keeps the device open.
+    pub(crate) context: Arc<IbverbsContext>,
+}
+
+impl IbCq {
+    pub(crate) fn new(
+        context: Arc<IbverbsContext>,
+        capacity: u32,
+        channel: Option<Arc<sys::Channel>>,
+    ) -> io::Result<IbCq> {
+        let device = context.device();
+        let (tag, vector) = (device.next_cq(), device.next_vector());
+        let handle = Arc::clone(&device.handle);
+        let queue = CompletionQueue::new(handle, channel, (capacity, vector, tag))?;
+        let core = Arc::new(CqCore {
+            queue: Arc::new(queue),
+            tag,
+            overrun: AtomicBool::new(false),
+            queue_pairs: Mutex::default(),
+        });
+        device.register_cq(&core);
+        Ok(IbCq { core, context })
+    }
+
+    fn device(&self) -> &Device {
+        self.context.device()
+    }
+
+    /// What a completion of the device is to the application; nothing if the request was forgotten.
+    #[inline]
+    fn translate(&self, wc: &ibv_wc) -> Option<Completion> {
+        let id = RequestId(wc.wr_id);
+        let slot = self.device().slots.of(id)?;
+        let (wr_id, bytes) = slot.queue(id.is_recv()).complete(id);
+        let result = if wc.status == IBV_WC_SUCCESS {
+            Ok(success(wc, id.is_recv(), bytes))
+        } else {
+            let failure = Failure {
+                status: status(wc.status),
+                vendor_err: wc.vendor_err,
+            };
+            self.device().request_failed(slot, &failure);
+            Err(failure)
+        };
+        Some(Completion {
+            wr_id,
+            qpn: wc.qp_num,
+            result,
+        })
+    }
+
+    /// Once the device is gone: what is outstanding, as flushed.
+    #[cold]
+    fn flush(&self, out: &mut [Completion]) -> usize {
+        let device = self.device();
+        let mut taken = 0;
+        for slot in self
+            .core
+            .users()
+            .iter()
+            .filter_map(|at| device.slots.get(*at))
+        {
+            let cqs = slot.control().cqs;
+            for is_recv in [false, true] {
+                if cqs[usize::from(is_recv)] != self.core.tag {
+                    continue;
+                }
+                while taken < out.len()
+                    && let Some(wr_id) = slot.queue(is_recv).flush_one()
+                {
+                    out[taken] = Completion {
+                        wr_id,
+                        qpn: slot.qpn(),
+                        result: Err(Failure {
+                            status: WcStatus::Flushed,
+                            vendor_err: 0,
+                        }),
+                    };
+                    taken += 1;
+                }
+            }
+        }
+        taken
+    }
+}
+
+impl Drop for IbCq {
+    fn drop(&mut self) {
+        self.device().forget_cq(self.core.tag);
+    }
+}
+
+impl Cq for IbCq {
+    fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
+        if self.core.overrun.load(Ordering::Acquire) {
+            return Err(CqError::Overrun {
+                capacity: self.capacity(),
+            });
+        }
+        if self.device().is_gone() {
+            return Ok(self.flush(out));
+        }
+        let mut taken = 0;
+        while taken < out.len() {
+            let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+            let asked = (out.len() - taken).min(BATCH);
+            let polled = self.core.queue.poll(&mut batch[..asked]);
+            let Ok(polled) = polled else {
+                self.device().overrun(self.core.tag);
+                return Err(CqError::Broken);
+            };
+            for completion in polled.iter().filter_map(|wc| self.translate(wc)) {
+                out[taken] = completion;
+                taken += 1;
+            }
+            if polled.len() < asked {
+                break;
+            }
+        }
+        Ok(taken)
+    }
+
+    fn req_notify(&self, solicited_only: bool) {
+        self.core.queue.req_notify(solicited_only);
+    }
+
+    fn capacity(&self) -> u32 {
+        self.core.queue.capacity()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// What a request that succeeded did. The device gives no length for most sends, so `sent` is what
+/// was posted.
+#[inline]
+fn success(wc: &ibv_wc, is_recv: bool, sent: u64) -> Success {
+    if is_recv {
+        let with_imm = wc.wc_flags & IBV_WC_WITH_IMM != 0;
+        return Success {
+            opcode: if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM {
+                WcOpcode::RecvWriteImm
+            } else {
+                WcOpcode::Recv
+            },
+            bytes: wc.byte_len.into(),
+            imm: with_imm.then(|| u32::from_be(wc.imm_data)),
+        };
+    }
+    Success {
+        opcode: match wc.opcode {
+            IBV_WC_RDMA_WRITE => WcOpcode::Write,
+            IBV_WC_RDMA_READ => WcOpcode::Read,
+            IBV_WC_COMP_SWAP => WcOpcode::CompareSwap,
+            IBV_WC_FETCH_ADD => WcOpcode::FetchAdd,
+            // IBV_WC_SEND: no other request is ever posted.
+            _ => WcOpcode::Send,
+        },
+        bytes: sent,
+        imm: None,
+    }
+}
+
+/// Why a request failed.
+fn status(status: c_uint) -> WcStatus {
+    match status {
+        IBV_WC_LOC_LEN_ERR => WcStatus::LocalLength,
+        IBV_WC_LOC_QP_OP_ERR => WcStatus::LocalQpOperation,
+        IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR => WcStatus::LocalProtection,
+        IBV_WC_WR_FLUSH_ERR => WcStatus::Flushed,
+        IBV_WC_REM_INV_REQ_ERR => WcStatus::RemoteInvalidRequest,
+        IBV_WC_REM_ACCESS_ERR => WcStatus::RemoteAccess,
+        IBV_WC_REM_OP_ERR => WcStatus::RemoteOperation,
+        IBV_WC_RETRY_EXC_ERR => WcStatus::TransportRetryExceeded,
+        IBV_WC_RNR_RETRY_EXC_ERR => WcStatus::RnrRetryExceeded,
+        IBV_WC_GENERAL_ERR => WcStatus::General,
+        other => WcStatus::Other(other),
+    }
+}
+
+/// A completion channel: the device's, and the end of the device, behind one descriptor.
+pub(crate) struct IbChannel {
+    pub(crate) channel: Arc<sys::Channel>,
+    both: OwnedFd,
+    context: Arc<IbverbsContext>,
+}
+
+impl IbChannel {
+    pub(crate) fn new(context: Arc<IbverbsContext>) -> io::Result<IbChannel> {
+        let device = context.device();
+        let channel = Arc::new(sys::Channel::new(Arc::clone(&device.handle))?);
+        let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let (any, readable) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
+        epoll::add(&both, channel.fd(), any, readable)?;
+        epoll::add(&both, device.gone_bell(), any, readable)?;
+        Ok(IbChannel {
+            channel,
+            both,
+            context,
+        })
+    }
+
+    /// Whether it belongs to this device.
+    pub(crate) fn is_of(&self, device: &Arc<Device>) -> bool {
+        Arc::ptr_eq(self.context.device(), device)
+    }
+
+    /// Takes the events that are there.
+    fn take(&self) -> io::Result<bool> {
+        if self.context.device().is_gone() {
+            return Ok(true);
+        }
+        let mut any = false;
+        loop {
+            match self.channel.take_event() {
+                Ok(true) => any = true,
+                Ok(false) => return Ok(any),
+                Err(error) => {
+                    self.context
+                        .device()
+                        .lose(&format!("its completion channel says: {error}"));
+                    return Ok(true);
+                }
+            }
+        }
+    }
+}
+
+impl CompletionChannel for IbChannel {
+    fn wait(&self, timeout: Duration) -> io::Result<bool> {
+        if self.take()? {
+            return Ok(true);
+        }
+        let deadline = deadline(timeout);
+        while wait_readable(self.both.as_fd(), deadline)? {
+            // Another thread that waits on the same channel may have been faster.
+            if self.take()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.both.as_fd()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,392 @@
+//! What all objects of an open device share.
+use crate::{
+    IbverbsOptions, NAME, Unavailable,
+    choose::Place,
+    cq::CqCore,
+    explain,
+    probe::{self, Probed},
+    slots::{Slot, SlotTable},
+    sys::{
+        self, Library,
+        types::{
+            IBV_ATOMIC_NONE, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
+            IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_MTU_256,
+            IBV_MTU_4096, IBV_QPS_ERR, ibv_device_attr, ibv_port_attr,
+        },
+    },
+    sysfs::{self, Roots},
+};
+use catchment_verbs::{
+    AsyncEvent, Caps, Failure, QpState, VerbsError,
+    event::{event_fd, ring},
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    ffi::{c_int, c_uint},
+    io,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+/// Events that nobody has taken yet; the oldest go first.
+const MAX_EVENTS: usize = 4096;
+/// Requests outstanding at most, whatever the device can: what is kept of them takes memory.
+const MAX_WR: u32 = 1 << 14;
+/// Completion queue entries at most, likewise.
+const MAX_CQE: u32 = 1 << 18;
+/// Elements of a request at most: drivers lose requests of a queue for many elements.
+const MAX_SGE: u32 = 16;
+/// `vendor_id` of the kernel's Soft-RoCE.
+const RXE_VENDOR: u32 = 0xff_ffff;
+
+/// Where a device does not do what verbs say, and what this crate does about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Quirks {
+    /// The kernel's Soft-RoCE (rdma_rxe):
+    /// - it takes seven retries for endless ones;
+    /// - its queue pairs go to the error state without an event;
+    /// - it does not notice receives that are posted in the error state;
+    /// - it does not look at its send queue when it leaves SQD;
+    /// - its removal waits for us and nobody tells us.
+    pub(crate) is_rxe: bool,
+}
+
+/// An open device with the port and GID that were chosen.
+pub(crate) struct Device {
+    /// None of what follows is usable after the device is gone, but all of it is still there.
+    pub(crate) handle: Arc<sys::Device>,
+    pub(crate) place: Place,
+    pub(crate) options: IbverbsOptions,
+    pub(crate) caps: Caps,
+    pub(crate) quirks: Quirks,
+    /// The kernel's folder of its port.
+    port_path: PathBuf,
+    /// The kernel's folder of its device file: gone as soon as somebody removes the device.
+    pub(crate) uverbs: PathBuf,
+    /// Bytes of packets.
+    pub(crate) path_mtu: u32,
+    /// Largest region.
+    pub(crate) max_mr_bytes: u64,
+    pub(crate) slots: SlotTable,
+    cqs: Mutex<HashMap<usize, Weak<CqCore>>>,
+    next_cq: AtomicUsize,
+    events: Mutex<VecDeque<AsyncEvent>>,
+    gone: AtomicBool,
+    /// Readable for ever once the device is gone.
+    gone_bell: OwnedFd,
+    start: Instant,
+    next_vector: AtomicU64,
+}
+
+impl Device {
+    /// Opens a device and tries what it can do.
+    pub(crate) fn open(
+        library: Arc<Library>,
+        place: Place,
+        (options, roots): (IbverbsOptions, &Roots),
+    ) -> Result<Arc<Device>, VerbsError> {
+        let name = &place.device;
+        let os = |what: &str| {
+            let what = format!("{what} {name}");
+            move |error: io::Error| VerbsError::os(what, error)
+        };
+        let handle = sys::Device::open(library, name).map_err(os("opening RDMA device"))?;
+        let handle = Arc::new(handle.ok_or_else(|| Unavailable::NoDriver {
+            device: name.clone(),
+        })?);
+        let attr = handle.query().map_err(os("asking for the limits of"))?;
+        let port = handle.query_port(place.port);
+        let port = port.map_err(os("asking for the port of"))?;
+        let path_mtu = path_mtu(&options, &port)?;
+        let probed =
+            probe::probe(&handle, &place, path_mtu).map_err(os("trying a queue pair of"))?;
+        let gone_bell = event_fd().map_err(os("an event counter for"))?;
+        Ok(Arc::new(Device {
+            caps: caps(&attr, &port, path_mtu, &probed),
+            quirks: Quirks {
+                is_rxe: attr.vendor_id == RXE_VENDOR,
+            },
+            port_path: sysfs::port_path(roots, name, place.port),
+            uverbs: sysfs::uverbs_path(roots, name),
+            path_mtu,
+            max_mr_bytes: attr.max_mr_size,
+            handle,
+            place,
+            options,
+            slots: SlotTable::default(),
+            cqs: Mutex::default(),
+            next_cq: AtomicUsize::new(0),
+            events: Mutex::default(),
+            gone: AtomicBool::new(false),
+            gone_bell,
+            start: Instant::now(),
+            next_vector: AtomicU64::new(0),
+        }))
+    }
+
+    /// The index that our GID has now; none if the table has it no more.
+    pub(crate) fn gid_index(&self) -> Option<u32> {
+        let Place {
+            index, gid, kind, ..
+        } = self.place;
+        sysfs::gid_index(&self.port_path, index, gid, kind)
+    }
+
+    /// Nanoseconds since the device was opened.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// The interrupt for the next completion queue: they take turns.
+    pub(crate) fn next_vector(&self) -> u32 {
+        let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
+        (turn % u64::from(self.handle.completion_vectors())) as u32
+    }
+
+    /// A number for a new completion queue.
+    pub(crate) fn next_cq(&self) -> usize {
+        self.next_cq.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Events find this completion queue by its number.
+    pub(crate) fn register_cq(&self, cq: &Arc<CqCore>) {
+        self.cqs().insert(cq.tag(), Arc::downgrade(cq));
+    }
+
+    /// The completion queue is going.
+    pub(crate) fn forget_cq(&self, tag: usize) {
+        self.cqs().remove(&tag);
+    }
+
+    fn cqs(&self) -> MutexGuard<'_, HashMap<usize, Weak<CqCore>>> {
+        self.cqs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device was removed, or is broken for good.
+    #[inline]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Readable for ever once the device is gone.
+    pub(crate) fn gone_bell(&self) -> &OwnedFd {
+        &self.gone_bell
+    }
+
+    /// Nothing will come from the device any more: everything outstanding fails, sleepers wake.
+    pub(crate) fn lose(&self, reason: &str) {
+        if self.gone.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let name = &self.place.device;
+        tracing::warn!(device = name, reason, "RDMA device lost");
+        self.add_event(AsyncEvent::DeviceFatal);
+        for slot in self.slots.all() {
+            self.fail(slot, &format!("its device {name} is lost: {reason}"));
+        }
+        ring(&self.gone_bell);
+    }
+
+    /// A queue pair has gone to the error state by itself, or has to.
+    pub(crate) fn fail(&self, slot: &Slot, reason: &str) {
+        let control = slot.control();
+        let Some(qp) = &control.qp else {
+            return;
+        };
+        if matches!(slot.state.get(), QpState::Err | QpState::Reset) {
+            return;
+        }
+        slot.state.set(QpState::Err);
+        let reason = explain::queue_pair(slot.qpn(), control.peer.as_ref(), reason);
+        tracing::info!(device = self.place.device, %reason, "queue pair failed");
+        self.add_event(AsyncEvent::QpFatal {
+            qpn: slot.qpn(),
+            reason,
+        });
+        // It may be there already; if not, its requests would wait for ever.
+        if !self.is_gone()
+            && let Err(error) = qp.set_state(IBV_QPS_ERR)
+        {
+            tracing::debug!(%error, qpn = slot.qpn(), "to the error state");
+        }
+    }
+
+    /// A request of a queue pair has failed, and so the queue pair has.
+    #[cold]
+    pub(crate) fn request_failed(&self, slot: &Slot, failure: &Failure) {
+        if slot.state.get() != QpState::Err {
+            let done = slot.sends.posted() - slot.sends.outstanding(slot.sends.posted());
+            let reason = explain::failure(failure, self.path_mtu, done);
+            self.fail(slot, &reason);
+        }
+    }
+
+    /// A completion queue lost completions.
+    pub(crate) fn overrun(&self, tag: usize) {
+        let cq = self.cqs().get(&tag).and_then(Weak::upgrade);
+        let Some(cq) = cq.filter(|cq| cq.set_overrun()) else {
+            return;
+        };
+        self.add_event(AsyncEvent::CqOverrun);
+        for index in cq.queue_pairs() {
+            if let Some(slot) = self.slots.get(index) {
+                self.fail(
+                    slot,
+                    "its completion queue overran: poll it more often, or make it larger",
+                );
+            }
+        }
+    }
+
+    /// Something that the device told outside of any request.
+    pub(crate) fn handle_event(&self, event: sys::AsyncEvent) {
+        match event {
+            sys::AsyncEvent::Cq(tag) => self.overrun(tag),
+            sys::AsyncEvent::Qp(tag, kind) => {
+                let slot = u32::try_from(tag).ok().and_then(|tag| self.slots.get(tag));
+                if let (Some(slot), Some(reason)) = (slot, qp_event(kind)) {
+                    self.fail(slot, reason);
+                }
+            }
+            sys::AsyncEvent::Port(kind, port) if port == c_int::from(self.place.port) => match kind
+            {
+                IBV_EVENT_PORT_ERR => self.add_event(AsyncEvent::PortDown),
+                IBV_EVENT_PORT_ACTIVE => self.add_event(AsyncEvent::PortActive),
+                _ => {}
+            },
+            sys::AsyncEvent::Device(IBV_EVENT_DEVICE_FATAL) => {
+                self.lose("the driver reports a fatal error or the removal of the device");
+            }
+            sys::AsyncEvent::Port(..) | sys::AsyncEvent::Device(_) => {}
+        }
+    }
+
+    fn add_event(&self, event: AsyncEvent) {
+        let mut events = self.events();
+        if events.len() == MAX_EVENTS {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    /// The oldest event.
+    pub(crate) fn take_event(&self) -> Option<AsyncEvent> {
+        self.events().pop_front()
+    }
+
+    fn events(&self) -> MutexGuard<'_, VecDeque<AsyncEvent>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why an event of a queue pair means that it failed; none if it does not.
+fn qp_event(kind: c_uint) -> Option<&'static str> {
+    match kind {
+        IBV_EVENT_QP_FATAL => Some("the device found it broken (IBV_EVENT_QP_FATAL)"),
+        IBV_EVENT_QP_REQ_ERR => Some(
+            "the peer sent a request that it does not understand or take: of another kind, length or \
+             order (IBV_EVENT_QP_REQ_ERR)",
+        ),
+        IBV_EVENT_QP_ACCESS_ERR => Some(
+            "the peer named memory that it may not reach: rkey, bounds or rights are wrong \
+             (IBV_EVENT_QP_ACCESS_ERR)",
+        ),
+        _ => None,
+    }
+}
+
+/// Bytes of packets: the port's present MTU, or less if the options say so.
+fn path_mtu(options: &IbverbsOptions, port: &ibv_port_attr) -> Result<u32, VerbsError> {
+    let active = mtu_bytes(port.active_mtu).ok_or_else(|| {
+        VerbsError::Invalid(format!(
+            "the port's MTU has the unknown code {}",
+            port.active_mtu
+        ))
+    })?;
+    match options.path_mtu {
+        None => Ok(active),
+        Some(most) if mtu_code(most).is_some() => Ok(most.min(active)),
+        Some(wrong) => Err(VerbsError::Invalid(format!(
+            "a path MTU of {wrong} bytes: 256, 512, 1024, 2048 or 4096 is needed"
+        ))),
+    }
+}
+
+/// Bytes of an `ibv_mtu`.
+pub(crate) fn mtu_bytes(code: c_uint) -> Option<u32> {
+    (IBV_MTU_256..=IBV_MTU_4096)
+        .contains(&code)
+        .then(|| 128 << code)
+}
+
+/// The `ibv_mtu` of so many bytes.
+pub(crate) fn mtu_code(bytes: u32) -> Option<c_uint> {
+    (IBV_MTU_256..=IBV_MTU_4096).find(|code| mtu_bytes(*code) == Some(bytes))
+}
+
+/// A limit that the library gives as a signed number.
+fn positive(limit: c_int) -> u32 {
+    u32::try_from(limit).unwrap_or(0)
+}
+
+fn caps(attr: &ibv_device_attr, port: &ibv_port_attr, path_mtu: u32, probed: &Probed) -> Caps {
+    let rd_atomic = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom);
+    Caps {
+        max_send_wr: positive(attr.max_qp_wr).min(MAX_WR),
+        max_recv_wr: positive(attr.max_qp_wr).min(MAX_WR),
+        max_sge: positive(attr.max_sge.min(attr.max_sge_rd)).min(MAX_SGE),
+        max_inline_bytes: probed.max_inline_bytes,
+        max_cqe: positive(attr.max_cqe).min(MAX_CQE),
+        max_message_bytes: port.max_msg_sz.into(),
+        max_rd_atomic: positive(rd_atomic).min(255),
+        path_mtu: Some(path_mtu),
+        atomics: attr.atomic_cap != IBV_ATOMIC_NONE,
+        data_in_order: probed.data_in_order,
+        writes_in_order: false,
+        direct: false,
+        doorbell: false,
+        strict_capacity: true,
+    }
+}
+
+/// The error of a call that registers or allocates memory of a device.
+pub(crate) fn memory_error(what: &str, bytes: u64, error: io::Error) -> VerbsError {
+    let locked = explain::locked_bytes();
+    let limit = explain::memlock_bytes();
+    if error.raw_os_error() == Some(libc::ENOMEM)
+        && let Some(limit_bytes) = limit
+        && locked.saturating_add(bytes) > limit_bytes
+    {
+        return VerbsError::MemoryLock {
+            provider: NAME,
+            asked_bytes: bytes,
+            locked_bytes: locked,
+            limit_bytes,
+        };
+    }
+    VerbsError::os(format!("{what} of {bytes} bytes"), error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_mtus_have_codes() {
+        for (bytes, code) in [(256, 1), (512, 2), (1024, 3), (2048, 4), (4096, 5)] {
+            assert_eq!(mtu_code(bytes), Some(code));
+            assert_eq!(mtu_bytes(code), Some(bytes));
+        }
+        for wrong in [0, 128, 1000, 8192] {
+            assert_eq!(mtu_code(wrong), None);
+        }
+        for wrong in [0, 6] {
+            assert_eq!(mtu_bytes(wrong), None);
+        }
+    }
+}

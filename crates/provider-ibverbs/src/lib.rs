@@ -1,0 +1,199 @@
+//! Verbs on RDMA hardware and on the kernel's RDMA devices (rdma_rxe), through libibverbs.
+//!
+//! The library is loaded at run time, by its versioned symbols: programs build and start on machines
+//! that have none, and get [`Unavailable`] there. A device is called as the kernel calls it
+//! (`mlx5_0`), with a port (`mlx5_0/1`) and the index of a GID (`mlx5_0/1/3`) where that matters, or
+//! by an IP address, which stands for the device, port and RoCE v2 GID that have it.
+//!
+//! RoCE v2 only: InfiniBand needs local identifiers and iWARP a connection manager, neither of which
+//! an endpoint of the verbs vocabulary has.
+#![deny(unsafe_code)]
+mod choose;
+mod context;
+mod cq;
+mod device;
+mod events;
+mod explain;
+mod host;
+mod mr;
+mod options;
+mod path;
+mod probe;
+mod qp;
+mod report;
+mod slots;
+#[allow(
+    unsafe_code,
+    reason = "the functions of a C library; the only module with any"
+)]
+mod sys;
+mod sysfs;
+mod timer;
+mod unavailable;
+
+pub use choose::NoDevice;
+pub use context::IbverbsContext;
+pub use options::IbverbsOptions;
+pub use report::{
+    DeviceReport, GidKind, GidReport, LinkLayer, NodeKind, PortReport, PortState, Report,
+};
+pub use unavailable::Unavailable;
+
+use catchment_verbs::{Context, DeviceInfo, Provider, VerbsError};
+use device::Device;
+use host::HostAddress;
+use std::{
+    net::IpAddr,
+    sync::{Arc, OnceLock},
+};
+use sys::Library;
+use sysfs::Roots;
+
+/// Name of the provider.
+pub(crate) const NAME: &str = "ibverbs";
+
+/// The provider of the RDMA devices of this machine.
+#[derive(Debug, Clone, Default)]
+pub struct IbverbsProvider {
+    options: IbverbsOptions,
+    roots: Roots,
+    /// Loaded when it is first needed. What failed is tried again: somebody may have installed it.
+    library: Arc<OnceLock<Arc<Library>>>,
+}
+
+impl IbverbsProvider {
+    /// A provider with these options. Nothing is loaded or opened yet.
+    pub fn new(options: IbverbsOptions) -> IbverbsProvider {
+        IbverbsProvider {
+            options,
+            ..IbverbsProvider::default()
+        }
+    }
+
+    /// As [`Provider::open`], with access to what only these devices have.
+    ///
+    /// # Errors
+    /// When verbs do not work here ([`Unavailable`]), there is no such device, its port is down, or
+    /// it has no RoCE v2 GID that this network namespace can use.
+    pub fn open_device(&self, device: &str) -> Result<Arc<IbverbsContext>, VerbsError> {
+        let library = self.library()?;
+        let addresses = addresses()?;
+        let devices = sysfs::devices(&self.roots, &addresses)?;
+        let place = choose::resolve(device, &devices, &addresses)?;
+        let options = self.options.clone();
+        IbverbsContext::new(Device::open(library, place, (options, &self.roots))?)
+    }
+
+    /// The name, for [`Provider::open`], of the device, port and GID that have this address of this
+    /// host. For use at once: the index of a GID moves when addresses come and go.
+    ///
+    /// # Errors
+    /// Why there is none, and what helps.
+    pub fn device_for(&self, local: IpAddr) -> Result<String, NoDevice> {
+        self.library()?;
+        let addresses = addresses()?;
+        let devices = sysfs::devices(&self.roots, &addresses)?;
+        let place = choose::by_address(local, &devices, &addresses)?;
+        Ok(place.to_string())
+    }
+
+    /// All that decides whether, and over which device, verbs work here. Opens each device for a
+    /// moment.
+    pub fn report(&self) -> Report {
+        let library = self.library();
+        let devices = addresses().and_then(|addresses| sysfs::devices(&self.roots, &addresses));
+        let devices = devices.map(|mut devices| {
+            if let Ok(library) = &library {
+                devices
+                    .iter_mut()
+                    .for_each(|device| look_into(library, device));
+            }
+            devices
+        });
+        Report {
+            library: library.map(|library| library.path().to_owned()),
+            devices,
+            memlock_bytes: explain::memlock_bytes(),
+        }
+    }
+
+    fn library(&self) -> Result<Arc<Library>, Unavailable> {
+        if let Some(library) = self.library.get() {
+            return Ok(Arc::clone(library));
+        }
+        let loaded = Library::load(&self.options.library)?;
+        Ok(Arc::clone(self.library.get_or_init(|| loaded)))
+    }
+}
+
+/// Adds what only an open device tells.
+fn look_into(library: &Arc<Library>, report: &mut DeviceReport) {
+    if report.problem.is_some() {
+        return;
+    }
+    let device = match sys::Device::open(Arc::clone(library), &report.name) {
+        Ok(Some(device)) => device,
+        Ok(None) => {
+            report.problem = Some(Unavailable::NoDriver {
+                device: report.name.clone(),
+            });
+            return;
+        }
+        Err(error) => {
+            report.problem = Some(Unavailable::Os {
+                what: format!("opening {}", report.name),
+                reason: error.to_string(),
+            });
+            return;
+        }
+    };
+    for port in &mut report.ports {
+        if let Ok(attr) = device.query_port(port.number) {
+            port.active_mtu_bytes = device::mtu_bytes(attr.active_mtu);
+            port.max_mtu_bytes = device::mtu_bytes(attr.max_mtu);
+        }
+    }
+}
+
+fn addresses() -> Result<Vec<HostAddress>, Unavailable> {
+    host::addresses().map_err(|error| Unavailable::Os {
+        what: "the addresses of this host".to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+impl Provider for IbverbsProvider {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError> {
+        self.library()?;
+        let devices = sysfs::devices(&self.roots, &addresses()?)?;
+        let ports = devices
+            .iter()
+            .flat_map(|device| device.ports.iter().map(move |port| (device, port)));
+        Ok(ports
+            .map(|(device, port)| DeviceInfo {
+                name: choose::port_name(device, port),
+                description: describe(device, port),
+            })
+            .collect())
+    }
+
+    fn open(&self, device: &str) -> Result<Arc<dyn Context>, VerbsError> {
+        Ok(self.open_device(device)?)
+    }
+}
+
+/// One line for a person.
+fn describe(device: &DeviceReport, port: &PortReport) -> String {
+    let driver = device.driver.as_deref().unwrap_or("no driver named");
+    let netdevs = port.netdevs.join(", ");
+    let problem = device.problem.as_ref();
+    let problem = problem.map_or(String::new(), |problem| format!("; {problem}"));
+    format!(
+        "{driver}, port {} {} on {netdevs}, {}{problem}",
+        port.number, port.state, port.rate
+    )
+}

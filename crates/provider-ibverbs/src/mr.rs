@@ -1,0 +1,49 @@
+//! Registered regions.
+use crate::{context::IbPd, sys::Registration};
+use catchment_verbs::{Access, Mr, Watch, mem::Region};
+use std::sync::Arc;
+
+/// A registered region. Dropping it deregisters: afterwards the device reaches the memory no more,
+/// and requests that still name it fail. So nothing but this object has to keep it mapped.
+pub(crate) struct IbMr {
+    registration: Registration,
+    access: Access,
+    /// Keeps the device open, with the thread for its events.
+    _pd: Arc<IbPd>,
+}
+
+impl IbMr {
+    pub(crate) fn new(registration: Registration, access: Access, pd: Arc<IbPd>) -> IbMr {
+        IbMr {
+            registration,
+            access,
+            _pd: pd,
+        }
+    }
+}
+
+impl Mr for IbMr {
+    fn region(&self) -> &Arc<Region> {
+        self.registration.region()
+    }
+
+    fn lkey(&self) -> u32 {
+        self.registration.lkey()
+    }
+
+    fn rkey(&self) -> u32 {
+        self.registration.rkey()
+    }
+
+    fn access(&self) -> Access {
+        self.access
+    }
+
+    /// None: a device does not tell the processor of what peers write.
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        None
+    }
+
+    /// Nobody can watch.
+    fn notify(&self) {}
+}

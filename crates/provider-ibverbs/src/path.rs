@@ -1,0 +1,148 @@
+//! The way from RESET to RTS: which attributes each step needs (`ibv_modify_qp(3)`).
+use crate::{
+    sys::{
+        QueuePair,
+        types::{
+            IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
+            IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN,
+            IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
+            IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY,
+            IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR,
+            IBV_QPS_RTS, IBV_QPS_SQD, ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr,
+        },
+    },
+    timer,
+};
+use catchment_verbs::{Access, Gid, RtsAttr};
+use std::{ffi::c_uint, io};
+
+/// Routers that a packet may cross.
+const HOP_LIMIT: u8 = 64;
+
+/// How packets get to the peer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Route {
+    /// The port they leave by.
+    pub(crate) port: u8,
+    /// Index of the port's GID that they come from.
+    pub(crate) index: u32,
+    /// The peer's GID.
+    pub(crate) remote: Gid,
+    pub(crate) traffic_class: u8,
+    pub(crate) service_level: u8,
+}
+
+/// What both sides have to agree on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Connection {
+    /// The peer's queue pair.
+    pub(crate) qpn: u32,
+    /// The first packet number of the peer.
+    pub(crate) psn: u32,
+    /// An `ibv_mtu`.
+    pub(crate) mtu: c_uint,
+    pub(crate) max_dest_rd_atomic: u8,
+    /// As the standard codes it.
+    pub(crate) rnr_timer: u8,
+}
+
+// Rights of the vocabulary are those of the library.
+const _: () = {
+    assert!(Access::LOCAL_WRITE.bits() == IBV_ACCESS_LOCAL_WRITE);
+    assert!(Access::REMOTE_WRITE.bits() == IBV_ACCESS_REMOTE_WRITE);
+    assert!(Access::REMOTE_READ.bits() == IBV_ACCESS_REMOTE_READ);
+    assert!(Access::REMOTE_ATOMIC.bits() == IBV_ACCESS_REMOTE_ATOMIC);
+};
+
+/// The bits of `ibv_access_flags`, without optional ones.
+pub(crate) fn access_bits(access: Access) -> c_uint {
+    (access - Access::RELAXED_ORDERING).bits()
+}
+
+/// RESET or INIT to INIT.
+pub(crate) fn init(qp: &QueuePair, port: u8, access: Access) -> io::Result<()> {
+    let attr = ibv_qp_attr {
+        qp_state: IBV_QPS_INIT,
+        port_num: port,
+        qp_access_flags: access_bits(access),
+        ..QueuePair::no_attributes()
+    };
+    let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+    qp.modify(attr, mask)
+}
+
+/// INIT to RTR.
+pub(crate) fn ready_to_receive(
+    qp: &QueuePair,
+    route: &Route,
+    connection: &Connection,
+) -> io::Result<()> {
+    let index = u8::try_from(route.index).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let unset = QueuePair::no_attributes();
+    let attr = ibv_qp_attr {
+        qp_state: IBV_QPS_RTR,
+        path_mtu: connection.mtu,
+        rq_psn: connection.psn,
+        dest_qp_num: connection.qpn,
+        max_dest_rd_atomic: connection.max_dest_rd_atomic,
+        min_rnr_timer: connection.rnr_timer,
+        ah_attr: ibv_ah_attr {
+            grh: ibv_global_route {
+                dgid: ibv_gid {
+                    raw: route.remote.0,
+                },
+                flow_label: 0,
+                sgid_index: index,
+                hop_limit: HOP_LIMIT,
+                traffic_class: route.traffic_class,
+            },
+            sl: route.service_level,
+            is_global: 1,
+            port_num: route.port,
+            ..unset.ah_attr
+        },
+        ..unset
+    };
+    let mask = IBV_QP_STATE
+        | IBV_QP_AV
+        | IBV_QP_PATH_MTU
+        | IBV_QP_DEST_QPN
+        | IBV_QP_RQ_PSN
+        | IBV_QP_MAX_DEST_RD_ATOMIC
+        | IBV_QP_MIN_RNR_TIMER;
+    qp.modify(attr, mask)
+}
+
+/// The attributes of RTS, and their mask without the state.
+fn sending(attr: &RtsAttr) -> (ibv_qp_attr, c_uint) {
+    let attr = ibv_qp_attr {
+        max_rd_atomic: attr.max_rd_atomic as u8,
+        timeout: timer::timeout_code(attr.timeout),
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        ..QueuePair::no_attributes()
+    };
+    let mask = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    (attr, mask)
+}
+
+/// RTR to RTS.
+pub(crate) fn ready_to_send(qp: &QueuePair, psn: u32, attr: &RtsAttr) -> io::Result<()> {
+    let (attr, mask) = sending(attr);
+    let attr = ibv_qp_attr {
+        qp_state: IBV_QPS_RTS,
+        sq_psn: psn,
+        ..attr
+    };
+    qp.modify(attr, mask | IBV_QP_STATE | IBV_QP_SQ_PSN)
+}
+
+/// Other attributes of RTS, in SQD.
+pub(crate) fn change_sending(qp: &QueuePair, attr: &RtsAttr) -> io::Result<()> {
+    let (attr, mask) = sending(attr);
+    let attr = ibv_qp_attr {
+        qp_state: IBV_QPS_SQD,
+        ..attr
+    };
+    qp.modify(attr, mask | IBV_QP_STATE)
+}

@@ -1,0 +1,152 @@
+//! What RDMA this machine has: devices, ports, GID tables.
+use crate::Unavailable;
+use catchment_verbs::Gid;
+use std::fmt;
+
+/// Everything that decides whether, and over which device, verbs work here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// The loaded library, as the dynamic linker found it.
+    pub library: Result<String, Unavailable>,
+    /// The devices that the kernel shows to this process.
+    pub devices: Result<Vec<DeviceReport>, Unavailable>,
+    /// Bytes of memory that this process may lock (`RLIMIT_MEMLOCK`): registered memory counts.
+    /// `None`: as much as there is.
+    pub memlock_bytes: Option<u64>,
+}
+
+/// One RDMA device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceReport {
+    /// Name of the kernel, as in `rdma dev`.
+    pub name: String,
+    /// What it is.
+    pub node: NodeKind,
+    /// The kernel's driver, where it says so.
+    pub driver: Option<String>,
+    /// Firmware version; empty where there is none.
+    pub firmware: String,
+    /// The file by which user space reaches it.
+    pub device_file: Option<String>,
+    /// Why it cannot be opened; `None` if it can.
+    pub problem: Option<Unavailable>,
+    /// Its ports.
+    pub ports: Vec<PortReport>,
+}
+
+/// The kind of a device (`ibv_node_type`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeKind {
+    /// InfiniBand or RoCE.
+    ChannelAdapter,
+    /// iWARP: RDMA over TCP.
+    Iwarp,
+    /// Anything else.
+    Other,
+}
+
+/// One port of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PortReport {
+    /// Its number, from 1.
+    pub number: u8,
+    /// Whether it carries packets.
+    pub state: PortState,
+    /// What network it is on.
+    pub link: LinkLayer,
+    /// Largest packet payload now, in bytes; `None` if the device cannot be opened.
+    pub active_mtu_bytes: Option<u32>,
+    /// Largest packet payload that it can be set to, in bytes; `None` as above.
+    pub max_mtu_bytes: Option<u32>,
+    /// As the kernel words it, as `100 Gb/sec (4X EDR)`.
+    pub rate: String,
+    /// Network interfaces that its GIDs belong to.
+    pub netdevs: Vec<String>,
+    /// The entries of its GID table that are in use.
+    pub gids: Vec<GidReport>,
+}
+
+/// Whether a port carries packets (`ibv_port_state`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PortState {
+    /// No link.
+    Down,
+    /// Physically up, not yet configured (InfiniBand).
+    Init,
+    /// Configured, not yet active (InfiniBand).
+    Armed,
+    /// It works.
+    Active,
+    /// A number that this crate does not know.
+    Other(u32),
+}
+
+impl fmt::Display for PortState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortState::Down => f.write_str("DOWN"),
+            PortState::Init => f.write_str("INIT"),
+            PortState::Armed => f.write_str("ARMED"),
+            PortState::Active => f.write_str("ACTIVE"),
+            PortState::Other(number) => write!(f, "state {number}"),
+        }
+    }
+}
+
+/// The network of a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LinkLayer {
+    /// RoCE, or iWARP.
+    Ethernet,
+    /// InfiniBand.
+    InfiniBand,
+    /// Anything else.
+    Other,
+}
+
+/// One entry of a port's GID table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GidReport {
+    /// Its place in the table; it may move when addresses come and go.
+    pub index: u32,
+    /// The GID.
+    pub gid: Gid,
+    /// What packets look like that carry it.
+    pub kind: GidKind,
+    /// Its network interface.
+    pub netdev: Option<String>,
+    /// The interface is in this network namespace and has this address.
+    pub here: bool,
+}
+
+/// What packets look like that carry a GID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GidKind {
+    /// UDP over IP: RoCE v2.
+    RoceV2,
+    /// Ethernet without IP: RoCE v1.
+    RoceV1,
+    /// InfiniBand.
+    InfiniBand,
+    /// The kernel does not say.
+    Unknown,
+}
+
+impl fmt::Display for GidKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            GidKind::RoceV2 => "RoCE v2",
+            GidKind::RoceV1 => "RoCE v1",
+            GidKind::InfiniBand => "InfiniBand",
+            GidKind::Unknown => "unknown type",
+        })
+    }
+}

@@ -1,0 +1,152 @@
+//! Checks of what objects are made with.
+use crate::{Access, Caps, QpInit, VerbsError, mem::Region};
+
+/// Whether a value is within a limit of the device; `what` names the field.
+///
+/// # Errors
+/// [`VerbsError::Limit`] if it is beyond.
+pub fn check_limit(what: &'static str, asked: u32, limit: u32) -> Result<(), VerbsError> {
+    if asked <= limit {
+        return Ok(());
+    }
+    Err(VerbsError::Limit {
+        what,
+        asked: asked.into(),
+        limit: limit.into(),
+    })
+}
+
+/// The error for an object of another context, as "completion queue".
+pub fn foreign(what: &str) -> VerbsError {
+    VerbsError::Invalid(format!("the {what} belongs to another device"))
+}
+
+/// Whether the device can make a completion queue of `capacity` entries.
+///
+/// # Errors
+/// [`VerbsError::Invalid`] for none, [`VerbsError::Limit`] beyond [`Caps::max_cqe`].
+pub fn check_cq(caps: &Caps, capacity: u32) -> Result<(), VerbsError> {
+    if capacity == 0 {
+        return Err(VerbsError::Invalid(
+            "a completion queue needs at least one entry".into(),
+        ));
+    }
+    check_limit("max_cqe", capacity, caps.max_cqe)
+}
+
+/// Whether a region can be registered with these rights (IBTA 10.6.3.1).
+///
+/// # Errors
+/// [`VerbsError::Invalid`] if the rights contradict each other, or the region's mapping.
+pub fn check_mr(region: &Region, access: Access) -> Result<(), VerbsError> {
+    let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    if writes && !access.contains(Access::LOCAL_WRITE) {
+        return Err(VerbsError::Invalid(
+            "remote writing or atomics need LOCAL_WRITE too".into(),
+        ));
+    }
+    if access.contains(Access::LOCAL_WRITE) && !region.is_writable() {
+        return Err(VerbsError::Invalid(
+            "the region is mapped for reading only".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether the device can make a queue pair of these capacities. Whose the completion queues are is
+/// for the provider to see.
+///
+/// # Errors
+/// [`VerbsError::Invalid`] for a queue pair without queues, [`VerbsError::Limit`] for a capacity
+/// beyond [`Caps`].
+pub fn check_qp(caps: &Caps, init: &QpInit) -> Result<(), VerbsError> {
+    if init.max_send_wr == 0 && init.max_recv_wr == 0 {
+        return Err(VerbsError::Invalid(
+            "a queue pair needs room for at least one request".into(),
+        ));
+    }
+    check_limit("max_send_wr", init.max_send_wr, caps.max_send_wr)?;
+    check_limit("max_recv_wr", init.max_recv_wr, caps.max_recv_wr)?;
+    check_limit("max_sge", init.max_sge, caps.max_sge)?;
+    check_limit(
+        "max_inline_bytes",
+        init.max_inline_bytes,
+        caps.max_inline_bytes,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        mem::RegionOptions,
+        provider::post::tests::{caps, init},
+    };
+
+    #[test]
+    fn a_completion_queue_has_one_entry_to_the_limit() {
+        let caps = caps();
+        assert!(check_cq(&caps, 1).is_ok());
+        assert!(check_cq(&caps, caps.max_cqe).is_ok());
+        assert!(matches!(check_cq(&caps, 0), Err(VerbsError::Invalid(_))));
+        let error = check_cq(&caps, caps.max_cqe + 1).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "max_cqe = 101 is beyond this device's limit of 100"
+        );
+    }
+
+    #[test]
+    fn rights_must_fit_each_other_and_the_mapping() {
+        let region = Region::alloc(4096, RegionOptions::default()).unwrap();
+        for access in [
+            Access::empty(),
+            Access::REMOTE_READ,
+            Access::LOCAL_WRITE | Access::REMOTE,
+        ] {
+            assert!(check_mr(&region, access).is_ok(), "{access:?}");
+        }
+        for access in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC, Access::REMOTE] {
+            assert!(check_mr(&region, access).is_err(), "{access:?}");
+        }
+        let fd = region.read_only_fd().unwrap();
+        let mapped = Region::from_peer(fd, 4096, false).unwrap();
+        assert!(check_mr(&mapped, Access::REMOTE_READ).is_ok());
+        assert!(check_mr(&mapped, Access::LOCAL_WRITE).is_err());
+    }
+
+    #[test]
+    fn a_queue_pair_at_every_limit_is_made_and_one_beyond_any_is_not() {
+        let (caps, init) = (caps(), init());
+        assert!(check_qp(&caps, &init).is_ok());
+        let [mut sends, mut recvs, mut sges, mut inline] = [(); 4].map(|()| init.clone());
+        sends.max_send_wr += 1;
+        recvs.max_recv_wr += 1;
+        sges.max_sge += 1;
+        inline.max_inline_bytes += 1;
+        for (field, more) in [
+            ("max_send_wr", sends),
+            ("max_recv_wr", recvs),
+            ("max_sge", sges),
+            ("max_inline_bytes", inline),
+        ] {
+            let error = check_qp(&caps, &more).unwrap_err();
+            assert!(
+                matches!(error, VerbsError::Limit { what, .. } if what == field),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_queue_pair_needs_one_queue() {
+        let (caps, mut init) = (caps(), init());
+        init.max_send_wr = 0;
+        assert!(check_qp(&caps, &init).is_ok());
+        init.max_recv_wr = 0;
+        assert!(matches!(
+            check_qp(&caps, &init),
+            Err(VerbsError::Invalid(_))
+        ));
+    }
+}

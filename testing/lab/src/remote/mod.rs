@@ -1,0 +1,67 @@
+//! Programs in the guest, started and watched from the host.
+//!
+//! A connection is one program. The host sends what to start, then signals for it; the guest sends
+//! what it writes and, last, how it ended. A program whose connection ends is killed. [`frame`] is
+//! what goes over the wire, [`server`] runs in the guest, [`process`] on the host.
+
+pub mod frame;
+pub mod process;
+pub mod server;
+
+/// Port of the guest on which the server listens.
+pub const PORT: u16 = 5556;
+
+/// A program to start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Start {
+    /// Its name or path, then its arguments.
+    pub words: Vec<String>,
+    /// The folder it runs in; the root directory if empty.
+    pub folder: String,
+    /// Its whole environment.
+    pub environment: Vec<(String, String)>,
+}
+
+impl Start {
+    /// A program in the current folder, with our environment.
+    ///
+    /// Variables that are not UTF-8 are left out. Folders of the superuser's programs are added to
+    /// `PATH`: the guest has no other user.
+    #[must_use]
+    pub fn like_here<T: Into<String>>(words: impl IntoIterator<Item = T>) -> Self {
+        let folder = std::env::current_dir().unwrap_or_default();
+        let variables = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| name != "PATH");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let path = format!("{path}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        Self {
+            words: words.into_iter().map(Into::into).collect(),
+            folder: folder.to_string_lossy().into_owned(),
+            environment: variables
+                .chain([("PATH".to_owned(), path.trim_start_matches(':').to_owned())])
+                .collect(),
+        }
+    }
+}
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Ended {
+    /// By itself, with this status.
+    Status(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It could not be started, for this reason.
+    NotStarted(String),
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "exit status {status}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::NotStarted(why) => f.write_str(why),
+        }
+    }
+}

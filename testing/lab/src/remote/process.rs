@@ -1,0 +1,397 @@
+//! The host's side: a program in the guest, its output as it comes, its end.
+
+use super::frame::Frame;
+use super::{Ended, Start};
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Time for the rest of a frame whose beginning came.
+const FRAME_LIMIT: Duration = Duration::from_secs(30);
+
+/// What happens to output as it comes; all of it is kept, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Nothing.
+    Kept,
+    /// It is passed on to our own stdout and stderr.
+    Passed,
+}
+
+/// A program that was started in the guest. Dropping it kills the program.
+pub struct Process {
+    name: String,
+    stream: TcpStream,
+    shared: Arc<Shared>,
+}
+
+/// A program that has ended.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// How.
+    pub ended: Ended,
+    /// What it wrote on stdout.
+    pub stdout: String,
+    /// What it wrote on stderr.
+    pub stderr: String,
+}
+
+/// What is known of a program so far.
+#[derive(Clone, Debug, Default)]
+struct State {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    /// How it ended, or why that cannot be known.
+    end: Option<Result<Ended, String>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Process {
+    /// Starts a program by the server at `server`. `guest` is a descriptor of the process that the
+    /// guest lives in: when that ends, so do all its programs, although no packet says so.
+    ///
+    /// # Errors
+    /// When the guest does not answer.
+    pub fn start(
+        server: SocketAddr,
+        guest: Arc<OwnedFd>,
+        start: &Start,
+        output: Output,
+    ) -> Result<Self> {
+        let mut stream = TcpStream::connect_timeout(&server, CONNECT_LIMIT)
+            .context("the guest does not answer")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(FRAME_LIMIT))?;
+        Frame::Start(start.clone()).write(&mut stream)?;
+        let shared = Arc::new(Shared::default());
+        let mut reader = Reader {
+            stream: stream.try_clone()?,
+            guest,
+            shared: Arc::clone(&shared),
+            output,
+        };
+        thread::spawn(move || reader.run());
+        Ok(Self {
+            name: start.words.join(" "),
+            stream,
+            shared,
+        })
+    }
+
+    /// Sends a signal to the program and all that it started.
+    ///
+    /// # Errors
+    /// When the guest is gone.
+    pub fn signal(&mut self, number: i32) -> Result<()> {
+        Frame::Signal(number)
+            .write(&mut self.stream)
+            .with_context(|| format!("the guest does not answer for `{}`", self.name))
+    }
+
+    /// Waits for the end. A program that runs longer than `limit` is killed.
+    ///
+    /// # Errors
+    /// When it runs longer, or the guest is gone; the message has the end of its output.
+    pub fn wait(&mut self, limit: Duration) -> Result<Finished> {
+        if let Some(finished) = self.finished_within(limit)? {
+            return Ok(finished);
+        }
+        // Nothing waits for it any more, so whether it can still be told is all the same.
+        let _ = self.signal(9);
+        let shown = self.shared.lock().shown();
+        let seconds = limit.as_secs_f64();
+        bail!("`{}` still ran after {seconds:.0} s{shown}", self.name)
+    }
+
+    /// Waits for the end, at most so long; none when the program still runs.
+    ///
+    /// # Errors
+    /// When the guest is gone; the message has the end of the program's output.
+    pub fn finished_within(&self, limit: Duration) -> Result<Option<Finished>> {
+        let state = self.until(Instant::now() + limit, |state| state.end.is_some());
+        match state.end.clone() {
+            Some(Ok(ended)) => Ok(Some(Finished {
+                ended,
+                stdout: text(&state.stdout),
+                stderr: text(&state.stderr),
+            })),
+            Some(Err(why)) => bail!("`{}`: {why}{}", self.name, state.shown()),
+            None => Ok(None),
+        }
+    }
+
+    /// Waits until `found` finds something in stdout and stderr.
+    ///
+    /// # Errors
+    /// When the program ends before that, or `limit` passes; the message has the end of its output.
+    pub fn wait_for<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        found: impl Fn(&str, &str) -> Option<T>,
+    ) -> Result<T> {
+        let over = Instant::now() + limit;
+        let mut result = None;
+        let state = self.until(over, |state| {
+            result = found(&text(&state.stdout), &text(&state.stderr));
+            result.is_some() || state.end.is_some()
+        });
+        if let Some(result) = result {
+            return Ok(result);
+        }
+        let shown = state.shown();
+        match state.end {
+            Some(Ok(ended)) => bail!("`{}` ended ({ended}) before {what}{shown}", self.name),
+            Some(Err(why)) => bail!("`{}`: {why} before {what}{shown}", self.name),
+            None => bail!("`{}`: no {what} in {limit:?}{shown}", self.name),
+        }
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shared.lock().end.is_some()
+    }
+
+    /// What is known when `enough` says so, or at the time `over`.
+    fn until(&self, over: Instant, mut enough: impl FnMut(&State) -> bool) -> State {
+        let mut state = self.shared.lock();
+        loop {
+            let left = over.saturating_duration_since(Instant::now());
+            if enough(&state) || left.is_zero() {
+                return state.clone();
+            }
+            state = self
+                .shared
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The server kills what has no connection. The reader has one too, so closing is not enough.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+impl Finished {
+    /// The output, if the program ended by itself with status 0.
+    ///
+    /// # Errors
+    /// When it did not; the message has the end of its output.
+    pub fn success(self) -> Result<Self> {
+        let shown = shown(&self.stdout, &self.stderr);
+        ensure!(self.ended == Ended::Status(0), "{}{shown}", self.ended);
+        Ok(self)
+    }
+}
+
+impl State {
+    fn shown(&self) -> String {
+        shown(&text(&self.stdout), &text(&self.stderr))
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+}
+
+/// Takes what the guest sends, until the end.
+struct Reader {
+    stream: TcpStream,
+    guest: Arc<OwnedFd>,
+    shared: Arc<Shared>,
+    output: Output,
+}
+
+impl Reader {
+    fn run(&mut self) {
+        let end = loop {
+            match self.next() {
+                Ok(Some(end)) => break Ok(end),
+                Ok(None) => {}
+                Err(error) => break Err(format!("{error:#}")),
+            }
+        };
+        self.shared.change(|state| state.end = Some(end));
+    }
+
+    fn next(&mut self) -> Result<Option<Ended>> {
+        self.wait()?;
+        match Frame::read(&mut self.stream).context("the guest is gone")? {
+            Some(Frame::Stdout(bytes)) => {
+                if self.output == Output::Passed {
+                    std::io::stdout().write_all(&bytes)?;
+                    std::io::stdout().flush()?;
+                }
+                self.shared.change(|state| state.stdout.extend(bytes));
+            }
+            Some(Frame::Stderr(bytes)) => {
+                if self.output == Output::Passed {
+                    std::io::stderr().write_all(&bytes)?;
+                }
+                self.shared.change(|state| state.stderr.extend(bytes));
+            }
+            Some(Frame::Ended(ended)) => return Ok(Some(ended)),
+            Some(Frame::Start(_) | Frame::Signal(_)) => bail!("the guest sent an order"),
+            None => bail!("the guest's server closed the connection"),
+        }
+        Ok(None)
+    }
+
+    /// Until a frame comes, or the guest ends, which no packet tells.
+    fn wait(&self) -> Result<()> {
+        let mut sources = [
+            PollFd::new(&self.stream, PollFlags::IN),
+            PollFd::new(&*self.guest, PollFlags::IN),
+        ];
+        poll(&mut sources, None)?;
+        let came = !sources[0].revents().is_empty();
+        ensure!(came, "the guest has ended");
+        Ok(())
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The end of both outputs, for an error.
+fn shown(stdout: &str, stderr: &str) -> String {
+    const LINES: usize = 12;
+    let mut shown = String::new();
+    for (name, text) in [("stdout", stdout), ("stderr", stderr)] {
+        let lines: Vec<_> = text.lines().collect();
+        if !lines.is_empty() {
+            let last = lines[lines.len().saturating_sub(LINES)..].join("\n    ");
+            shown.push_str(&format!("\n  {name}:\n    {last}"));
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::server;
+    use super::*;
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
+    use std::net::TcpListener;
+    use std::process::Command;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A server in this process, which stands for the guest's.
+    fn server() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || server::serve(&listener));
+        address
+    }
+
+    fn this_process() -> Arc<OwnedFd> {
+        let pid = rustix::process::getpid();
+        Arc::new(pidfd_open(pid, PidfdFlags::empty()).unwrap())
+    }
+
+    fn shell(script: &str) -> Process {
+        let start = Start::like_here(["sh", "-c", script]);
+        Process::start(server(), this_process(), &start, Output::Kept).unwrap()
+    }
+
+    #[test]
+    fn output_and_status_come_back() {
+        let finished = shell("echo one; echo two >&2; exit 3").wait(LONG).unwrap();
+        assert_eq!(finished.stdout, "one\n");
+        assert_eq!(finished.stderr, "two\n");
+        assert_eq!(finished.ended, Ended::Status(3));
+        let error = finished.success().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "exit status 3\n  stdout:\n    one\n  stderr:\n    two"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_started_says_why() {
+        let start = Start::like_here(["no-such-program"]);
+        let mut process = Process::start(server(), this_process(), &start, Output::Kept).unwrap();
+        let ended = process.wait(LONG).unwrap().ended.to_string();
+        assert!(ended.contains("no-such-program"), "{ended}");
+    }
+
+    #[test]
+    fn a_hanging_program_is_killed_with_what_it_started() {
+        let mut process = shell("sleep 4711 & echo $!; wait");
+        let pid = process
+            .wait_for("a number", LONG, |stdout, _| {
+                stdout.strip_suffix('\n')?.parse::<i32>().ok()
+            })
+            .unwrap();
+        let below = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+        let error = process.wait(Duration::from_millis(10)).unwrap_err();
+        assert!(error.to_string().contains("still ran"), "{error}");
+        assert_eq!(process.wait(LONG).unwrap().ended, Ended::Signal(9));
+        // Returns when it has ended; a test that hangs here has found a mistake.
+        poll(&mut [PollFd::new(&below, PollFlags::IN)], None).unwrap();
+    }
+
+    #[test]
+    fn dropping_a_process_kills_it() {
+        let process = shell("echo $$; sleep 4712");
+        let pid = process
+            .wait_for("a number", LONG, |stdout, _| {
+                stdout.strip_suffix('\n')?.parse::<i32>().ok()
+            })
+            .unwrap();
+        let pid = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
+        drop(process);
+        poll(&mut [PollFd::new(&pid, PollFlags::IN)], None).unwrap();
+    }
+
+    #[test]
+    fn a_guest_that_ends_ends_its_programs() {
+        let mut guest = Command::new("sleep").arg("4713").spawn().unwrap();
+        let descriptor = pidfd_open(Pid::from_child(&guest), PidfdFlags::empty()).unwrap();
+        let start = Start::like_here(["sleep", "4714"]);
+        let mut process =
+            Process::start(server(), Arc::new(descriptor), &start, Output::Kept).unwrap();
+        guest.kill().unwrap();
+        let error = process.wait(LONG).unwrap_err().to_string();
+        guest.wait().unwrap();
+        assert_eq!(error, "`sleep 4714`: the guest has ended");
+    }
+
+    #[test]
+    fn waiting_for_what_never_comes_says_what_came() {
+        let process = shell("echo one");
+        let never = |_: &str, _: &str| None::<()>;
+        let error = process.wait_for("a two", LONG, never).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`sh -c echo one` ended (exit status 0) before a two\n  stdout:\n    one"
+        );
+    }
+}
