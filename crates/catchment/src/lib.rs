@@ -4,6 +4,7 @@
 pub mod collector;
 pub mod format;
 mod frame;
+pub mod ibverbs;
 pub mod input;
 pub mod observe;
 pub mod roce;

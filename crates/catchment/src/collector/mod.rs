@@ -24,13 +24,14 @@ use crate::{
             Address, AddressError, BindError, Listener, ListenerConfig, Rejected, ServerSecurity,
         },
         path::{PathError, PathRules},
-        providers::Providers,
+        providers::{ProviderOptions, Providers},
         refusal::{Refusal, RefusalCode},
         tls::{TlsError, TlsFiles, server_config},
     },
     sink::{CallbackSink, NullSink, Sink},
 };
 pub(crate) use block::HeldBlock;
+use catchment_provider_ibverbs::IbverbsOptions;
 use catchment_provider_roce::RoceOptions;
 use catchment_verbs::{ModifyError, VerbsError};
 use device::Devices;
@@ -46,6 +47,8 @@ use workers::Workers;
 
 /// How long an ending collector waits for its sessions and sinks.
 const END_LIMIT: Duration = Duration::from_secs(10);
+/// How often it looks whether an RDMA device has something to tell.
+const LOOK_AT_DEVICES: Duration = Duration::from_millis(500);
 /// The least that it gives to the sinks.
 const SINKS_LIMIT: Duration = Duration::from_millis(500);
 
@@ -60,8 +63,7 @@ pub struct CollectorBuilder {
     lease: Duration,
     ring_bytes_max: u64,
     ring_bytes_total: u64,
-    rules: PathRules,
-    roce: RoceOptions,
+    providers: ProviderOptions,
 }
 
 impl CollectorBuilder {
@@ -144,16 +146,25 @@ impl CollectorBuilder {
         }
     }
 
-    /// Which providers may be used.
+    /// Which providers this side may use.
     #[must_use]
-    pub fn path_rules(self, rules: PathRules) -> CollectorBuilder {
-        CollectorBuilder { rules, ..self }
+    pub fn path_rules(mut self, rules: PathRules) -> CollectorBuilder {
+        self.providers.rules = rules;
+        self
     }
 
     /// Settings of the RoCEv2 devices that it may open.
     #[must_use]
-    pub fn roce(self, roce: RoceOptions) -> CollectorBuilder {
-        CollectorBuilder { roce, ..self }
+    pub fn roce(mut self, roce: RoceOptions) -> CollectorBuilder {
+        self.providers.roce = roce;
+        self
+    }
+
+    /// Settings of the RDMA devices that it may open.
+    #[must_use]
+    pub fn ibverbs(mut self, ibverbs: IbverbsOptions) -> CollectorBuilder {
+        self.providers.ibverbs = ibverbs;
+        self
     }
 
     /// Listens, and returns when sources can connect.
@@ -161,7 +172,7 @@ impl CollectorBuilder {
     /// # Errors
     /// [`CollectorError`], with what to do.
     pub fn start(self) -> Result<Collector, CollectorError> {
-        self.rules.check()?;
+        self.providers.rules.check()?;
         let address: Address = self.listen.parse()?;
         let tls = self.tls.as_ref().map(server_config).transpose()?;
         let security = ServerSecurity {
@@ -178,7 +189,7 @@ impl CollectorBuilder {
         let workers = Workers::start(self.workers)
             .map_err(|e| CollectorError::Os("start a worker thread", e))?;
         let engine = Arc::new(Engine {
-            providers: Providers::new(self.rules, self.roce),
+            providers: Providers::new(self.providers),
             host: Host::read()?,
             lease: self.lease,
             ring_bytes_max: self.ring_bytes_max,
@@ -190,6 +201,7 @@ impl CollectorBuilder {
             sessions: Mutex::new(Sessions::default()),
         });
         runtime.spawn(accept(listener, engine.clone()));
+        runtime.spawn(watch_devices(engine.clone()));
         Ok(Collector {
             engine,
             workers: Some(workers),
@@ -243,6 +255,13 @@ async fn accept(mut listener: Listener, engine: Arc<Engine>) {
     }
 }
 
+async fn watch_devices(engine: Arc<Engine>) {
+    loop {
+        tokio::time::sleep(LOOK_AT_DEVICES).await;
+        engine.providers.look_at_devices();
+    }
+}
+
 /// A running collector.
 ///
 /// ```no_run
@@ -282,8 +301,7 @@ impl Collector {
             lease: Duration::from_secs(5),
             ring_bytes_max: 1 << 30,
             ring_bytes_total: half_of_memory(),
-            rules: PathRules::default(),
-            roce: RoceOptions::default(),
+            providers: ProviderOptions::default(),
         }
     }
 

@@ -57,7 +57,7 @@ pub(super) fn start(
         },
         instance: random().map_err(|e| config(&e))?,
         host: Host::read().map_err(|e| config(&e))?,
-        providers: Providers::new(builder.rules.clone(), builder.roce.clone()),
+        providers: Providers::new(builder.providers.clone()),
         wish: RingWish {
             blocks,
             block_bytes,
@@ -468,6 +468,7 @@ impl Session<'_> {
     /// Looks whether the link lives, whether it is time to report, whether all is sent.
     fn look(&mut self) {
         self.looked_at = Instant::now();
+        self.control.providers.look_at_devices();
         let shared = &self.control.shared;
         let Some(link) = &self.link else {
             if shared.is_stopped() {

@@ -4,10 +4,13 @@
 //! connection: the peer has just been reached by it. So devices are opened when a peer is known,
 //! and kept.
 
+mod rnics;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider, io::PathProbe};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Context, NetEnd, Provider as _, VerbsError};
@@ -16,12 +19,25 @@ use super::check::WHY_CHARS_MAX;
 use super::message::{ProviderOffer, SessionPath, WhyNot};
 use super::names::printable;
 use super::path::{KNOWN_PROVIDERS, PathRules, Side};
+use rnics::OpenRnics;
+pub(crate) use rnics::Rnics;
+
+/// Settings of the providers that a source or collector may open.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProviderOptions {
+    pub(crate) rules: PathRules,
+    pub(crate) roce: RoceOptions,
+    pub(crate) ibverbs: IbverbsOptions,
+    /// What takes the place of the machine's RNICs, in tests.
+    pub(crate) rnics: Option<Arc<dyn Rnics>>,
+}
 
 /// The providers of a source or collector.
 pub(crate) struct Providers {
     rules: PathRules,
     /// Why it cannot be opened, else.
     shm: Result<Arc<dyn Context>, String>,
+    rnics: OpenRnics,
     roce: RoceProvider,
     /// One device an address. Opened once, for all sessions over it.
     roce_devices: Mutex<BTreeMap<IpAddr, Arc<RoceContext>>>,
@@ -56,10 +72,18 @@ pub(crate) struct Offers {
 }
 
 impl Providers {
-    /// With the providers that `rules` allow, the preferred ones first.
-    pub(crate) fn new(rules: PathRules, roce: RoceOptions) -> Providers {
+    /// With the providers that the rules allow. Nothing but shm is opened yet.
+    pub(crate) fn new(options: ProviderOptions) -> Providers {
+        let ProviderOptions {
+            rules,
+            roce,
+            ibverbs,
+            rnics,
+        } = options;
+        let rnics = rnics.unwrap_or_else(|| Arc::new(IbverbsProvider::new(ibverbs)));
         Providers {
             rules,
+            rnics: OpenRnics::new(rnics),
             shm: ShmProvider::new()
                 .open("shm0")
                 .map_err(|error| error.to_string()),
@@ -112,6 +136,11 @@ impl Providers {
     pub(crate) fn open(&self, provider: &str, ends: Ends) -> Result<Opened, String> {
         let (device, context) = match provider {
             "shm" => (None, self.shm.clone()?),
+            "ibverbs" => {
+                let far = ends.local.filter(|ip| !ip.is_loopback());
+                let (name, context) = self.rnics.open(far)?;
+                (Some(name), context)
+            }
             "roce" => {
                 let opened = self.roce(ends.local).map_err(|error| error.to_string())?;
                 (None, opened as Arc<dyn Context>)
@@ -129,6 +158,11 @@ impl Providers {
             net,
         };
         Ok(Opened { offer, context })
+    }
+
+    /// Tells people what happened to RDMA devices. To be called now and then.
+    pub(crate) fn look_at_devices(&self) {
+        self.rnics.take_events();
     }
 
     fn roce_devices(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Arc<RoceContext>>> {
