@@ -17,7 +17,7 @@ use catchment_verbs::{Context, NetEnd, Provider as _, VerbsError};
 
 use super::check::WHY_CHARS_MAX;
 use super::message::{ProviderOffer, SessionPath, WhyNot};
-use super::names::printable;
+use super::names::fit;
 use super::path::{KNOWN_PROVIDERS, PathRules, Side};
 use rnics::OpenRnics;
 pub(crate) use rnics::Rnics;
@@ -215,7 +215,7 @@ impl Offers {
     fn lack(&mut self, provider: &str, reason: &str) {
         self.missing.push(WhyNot {
             provider: provider.to_owned(),
-            reason: printable(reason, WHY_CHARS_MAX - 1),
+            reason: fit(reason, WHY_CHARS_MAX),
         });
     }
 
