@@ -4,7 +4,11 @@
 //! connection: the peer has just been reached by it. So devices are opened when a peer is known,
 //! and kept.
 
+#[cfg(test)]
+mod pairs_test;
 mod rnics;
+#[cfg(test)]
+mod stand_in;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
