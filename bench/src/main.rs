@@ -17,6 +17,7 @@ mod grid;
 mod host;
 mod job;
 mod link;
+mod mechanism;
 mod pair;
 mod papers;
 mod reads;
