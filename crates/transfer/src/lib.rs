@@ -9,9 +9,10 @@
 //! - [`mechanism`]: one interface for this mechanism and for those it is compared with.
 //! - [`order`]: puts the blocks of a stream together to frames, in packet order.
 //! - [`paper`]: the mechanism as published, for experiments.
-//! - [`window`]: sliding windows, to compare with.
+//! - [`window`], [`rendezvous`]: sliding windows and rendezvous, to compare with.
 //! - [`mirror`]: how a status array is scanned.
 //! - [`refill`]: when the status bytes are read.
+//! - [`trace`]: what an end really posts, counted from outside.
 //! - [`slot`]: the protocol itself, pure, as the model checker runs it.
 //!
 //! Nothing here reads a clock, sleeps, or allocates for a block.
@@ -29,10 +30,12 @@ pub mod order;
 pub mod paper;
 pub mod receiver;
 pub mod refill;
+pub mod rendezvous;
 pub mod sender;
 pub mod slot;
 pub mod status;
 mod sync;
+pub mod trace;
 pub mod wait;
 pub mod window;
 

@@ -2,6 +2,7 @@
 use crate::{
     header::HeaderError,
     layout::LayoutError,
+    paper::{PaperError, PaperMemoryError},
     receiver::{PeerMisbehaved, ReceiverError},
     sender::{Broken, CommitFailure, ReserveError, SenderError},
 };
@@ -170,6 +171,12 @@ pub enum PeerFault {
         /// The position that it names.
         position: u32,
     },
+    /// A notice about an address that is no slot, or none that it can be about now.
+    #[error("a notice about address {addr:#x}, which is no slot that it can be about now")]
+    Address {
+        /// The address.
+        addr: u64,
+    },
     /// A slot came back that was not away.
     #[error("slot {slot} came back, and no block was in it")]
     Released {
@@ -201,6 +208,25 @@ impl From<Broken> for EndError {
             Broken::Post(error) => EndError::Post(error),
             Broken::Cq(error) => EndError::Cq(error),
             Broken::PeerGone => EndError::PeerGone,
+        }
+    }
+}
+
+impl From<PaperError> for EndError {
+    fn from(error: PaperError) -> EndError {
+        match error {
+            PaperError::Completion(status) => EndError::Completion(status),
+            PaperError::Post(error) => EndError::Post(error),
+            PaperError::Cq(error) => EndError::Cq(error),
+        }
+    }
+}
+
+impl From<PaperMemoryError> for SetupError {
+    fn from(error: PaperMemoryError) -> SetupError {
+        SetupError::Memory {
+            what: error.what,
+            source: error.source,
         }
     }
 }

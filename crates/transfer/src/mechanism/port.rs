@@ -1,5 +1,6 @@
 //! Queues and memory of an end, and what the two ends tell each other about them.
 use super::SetupError;
+use crate::trace::Trace;
 use catchment_verbs::{
     Access, CompletionChannel, Context, Cq, Endpoint, Mr, Pd, Qp, QpInit, QpTransition, RtrAttr,
     RtsAttr,
@@ -193,6 +194,13 @@ impl Port {
                 })
                 .collect(),
         }
+    }
+
+    /// Counts from now on what is posted, and keeps the first `keep` requests.
+    #[must_use]
+    pub fn traced(self, keep: usize) -> (Port, Arc<Trace>) {
+        let (qp, trace) = Trace::of(self.qp, keep);
+        (Port { qp, ..self }, trace)
     }
 
     /// Memory number `index`, at least so long.

@@ -3,7 +3,7 @@ use crate::{
     commit::HEADER_WORDS,
     header::{BlockHeader, HeaderError, decode_trailer},
     layout::{LINE_BYTES, LayoutError, RingLayout, TRAILER_BYTES},
-    mechanism::Shape,
+    mechanism::{ClaimError, Shape},
 };
 use catchment_verbs::mem::VolatileSlice;
 
@@ -71,9 +71,24 @@ impl Geometry {
         window * self.layout.blocks() + slot
     }
 
+    /// Bytes of a slot.
     #[inline]
-    pub(crate) fn max_payload_bytes(&self) -> u32 {
-        self.layout.max_payload_bytes()
+    pub(crate) fn block_bytes(&self) -> u32 {
+        self.layout.block_bytes()
+    }
+
+    /// Whether a block of so many bytes fits, of which the mechanism allows `most`.
+    #[inline]
+    pub(crate) fn check_length(&self, asked: u32, most: u32) -> Result<(), ClaimError> {
+        let limit = most.min(self.layout.max_payload_bytes());
+        if asked <= limit {
+            return Ok(());
+        }
+        Err(ClaimError::Length {
+            asked,
+            limit,
+            exactly: false,
+        })
     }
 
     /// Bytes of all slots.
@@ -81,11 +96,16 @@ impl Geometry {
         self.places() as usize * self.layout.block_bytes() as usize
     }
 
+    /// Where a slot begins.
+    #[inline]
+    pub(crate) fn slot_offset(&self, place: u32) -> usize {
+        place as usize * self.layout.block_bytes() as usize
+    }
+
     /// Where a slot's trailer begins.
     #[inline]
     pub(crate) fn trailer_offset(&self, place: u32) -> usize {
-        place as usize * self.layout.block_bytes() as usize
-            + self.layout.max_payload_bytes() as usize
+        self.slot_offset(place) + self.layout.max_payload_bytes() as usize
     }
 
     /// Where a slot's last eight bytes begin.

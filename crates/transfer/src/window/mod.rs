@@ -9,3 +9,5 @@
 pub mod fair;
 mod geometry;
 pub mod paper;
+
+pub(crate) use geometry::{Arrived, Geometry, INSIDE, header_words};

@@ -4,6 +4,8 @@ mod suite;
 use catchment_transfer::{
     WaitPolicy,
     mechanism::*,
+    paper::PaperStatusByte,
+    rendezvous::Rendezvous,
     window::{fair::*, paper::*},
 };
 use suite::*;
@@ -122,4 +124,57 @@ fn sw_paper_releases_in_any_order() {
 #[test]
 fn sw_paper_waits_for_a_slow_receiver() {
     slow_receiver(&sw_paper(3, 64));
+}
+
+fn paper_status_byte(blocks: u32, payload_bytes: u32) -> PaperStatusByte {
+    PaperStatusByte::new(Shape {
+        blocks,
+        payload_bytes,
+    })
+}
+
+#[test]
+fn papers_status_byte_moves_random_blocks() {
+    random_blocks(&paper_status_byte(3, 1000), scaled(100_000));
+}
+
+#[test]
+fn papers_status_byte_releases_in_any_order() {
+    any_order(&paper_status_byte(16, 64), scaled(20_000));
+    kept_block(&paper_status_byte(4, 64));
+}
+
+#[test]
+fn papers_status_byte_waits_for_a_slow_receiver() {
+    slow_receiver(&paper_status_byte(3, 64));
+}
+
+fn rendezvous(blocks: u32, payload_bytes: u32) -> Rendezvous {
+    Rendezvous::new(Shape {
+        blocks,
+        payload_bytes,
+    })
+}
+
+#[test]
+fn rendezvous_moves_random_blocks() {
+    random_blocks(&rendezvous(8, 3000), scaled(100_000));
+}
+
+#[test]
+fn rendezvous_with_any_number_of_slots() {
+    for blocks in [1, 2, 3, 5, 64, 600] {
+        random_blocks(&rendezvous(blocks, 100), 3_000);
+    }
+}
+
+#[test]
+fn rendezvous_releases_in_any_order() {
+    any_order(&rendezvous(16, 64), scaled(20_000));
+    kept_block(&rendezvous(4, 64));
+}
+
+#[test]
+fn rendezvous_waits_for_a_slow_receiver() {
+    slow_receiver(&rendezvous(3, 64));
 }

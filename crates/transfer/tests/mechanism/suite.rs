@@ -14,6 +14,8 @@ use std::{
 
 /// For what must happen sooner or later: nobody waits so long unless something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// For what must not happen: if it does, it mostly does so soon.
+const QUIET: Duration = Duration::from_millis(20);
 
 /// This many, times `CATCHMENT_TEST_SCALE` for a long run.
 pub fn scaled(count: u64) -> u64 {
@@ -325,42 +327,73 @@ fn read_u64(payload: &VolatileSlice<'_>) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
+/// Where the receiver says first where blocks may go, it does so when it is looked at.
+fn invite(sender: &mut impl SendEnd, receiver: &mut impl ReceiveEnd, bytes: u32) {
+    let start = Instant::now();
+    while sender.claim(0, bytes).is_err() {
+        assert!(start.elapsed() < PATIENCE, "no block is free");
+        assert!(receiver.take().unwrap().is_none(), "nothing was sent yet");
+        std::thread::yield_now();
+    }
+}
+
 /// One block is kept: where blocks come back in any order the others go on; elsewhere the sender
-/// stops once all others are used, and goes on when the block comes back (E1.18).
+/// stops once all others are used. When the block comes back all go on (E1.18).
 pub fn kept_block<M: Mechanism>(mechanism: &M) {
     let (mut sender, mut receiver) = pair(mechanism);
     let payload = vec![7; mechanism.shape().payload_bytes as usize];
     let mut wait = Patience::new(WaitPolicy::Yield);
-    let mut packet = 0;
-    send(&mut sender, 0, packet, &payload, &mut wait);
+    let mut came = Vec::new();
+    invite(&mut sender, &mut receiver, payload.len() as u32);
+    send(&mut sender, 0, 0, &payload, &mut wait);
     let mut kept = take(&mut receiver, &mut wait);
     kept.hold();
-    if mechanism.features().out_of_order_release {
-        for _ in 0..500 {
-            packet += 1;
-            send(&mut sender, 0, packet, &payload, &mut wait);
-            let block = take(&mut receiver, &mut wait);
-            assert_eq!(block.tag().packet, packet);
-        }
-    } else {
-        for _ in 1..mechanism.shape().blocks {
-            packet += 1;
-            send(&mut sender, 0, packet, &payload, &mut wait);
-            drop(take(&mut receiver, &mut wait));
-        }
-        for _ in 0..200 {
-            assert!(receiver.take().unwrap().is_none());
-            let refused = sender.claim(0, payload.len() as u32);
-            assert!(matches!(refused, Err(ClaimError::WouldBlock)));
+    came.push(kept.tag().packet);
+    let mut packet = 1;
+    // Sends while it can, and takes all that comes.
+    let mut exchange = |sender: &mut M::Sender, receiver: &mut M::Receiver, rounds| {
+        let before = came.len();
+        for _ in 0..rounds {
+            if let Ok(claim) = sender.claim(0, payload.len() as u32) {
+                sender.commit(claim, packet).unwrap();
+                packet += 1;
+            }
+            sender.progress().unwrap();
+            while let Some(block) = receiver.take().unwrap() {
+                came.push(block.tag().packet);
+            }
             std::thread::yield_now();
         }
+        came.len() - before
+    };
+    let start = Instant::now();
+    let (mut passed, in_order) = (0, !mechanism.features().out_of_order_release);
+    let wanted = match in_order {
+        true => mechanism.shape().blocks as usize - 1,
+        false => 500,
+    };
+    while passed < wanted {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{passed} blocks beside the kept one"
+        );
+        passed += exchange(&mut sender, &mut receiver, 1);
+    }
+    let start = Instant::now();
+    while in_order && start.elapsed() < QUIET {
+        assert_eq!(exchange(&mut sender, &mut receiver, 1), 0, "all are used");
     }
     drop(kept);
-    for _ in 0..3 * mechanism.shape().blocks {
-        packet += 1;
-        send(&mut sender, 0, packet, &payload, &mut wait);
-        assert_eq!(take(&mut receiver, &mut wait).tag().packet, packet);
+    let start = Instant::now();
+    let mut after = 0;
+    while after < 500 {
+        assert!(start.elapsed() < PATIENCE, "only {after} blocks afterwards");
+        after += exchange(&mut sender, &mut receiver, 1);
     }
+    came.sort_unstable();
+    assert!(came.windows(2).all(|pair| pair[0] + 1 == pair[1]) || !mechanism.features().in_order);
+    came.dedup();
+    assert_eq!(came.len(), 1 + passed + after, "no block twice");
 }
 
 /// The receiver takes nothing for a while: the sender fills what there is and is refused; then all
@@ -368,26 +401,29 @@ pub fn kept_block<M: Mechanism>(mechanism: &M) {
 pub fn slow_receiver<M: Mechanism>(mechanism: &M) {
     let (mut sender, mut receiver) = pair(mechanism);
     let (blocks, bytes) = (mechanism.shape().blocks, mechanism.shape().payload_bytes);
-    let mut wait = Patience::new(WaitPolicy::Yield);
     let payload = vec![1; bytes as usize];
     let mut packet = 0;
     for _ in 0..3 {
-        // Where the receiver says first where blocks may go, it does so when it is looked at.
-        while sender.claim(0, bytes).is_err() {
-            assert!(receiver.take().unwrap().is_none(), "nothing was sent yet");
-            std::thread::yield_now();
-        }
-        for _ in 0..blocks {
-            send(&mut sender, 0, packet, &payload, &mut wait);
-            packet += 1;
-        }
-        for _ in 0..100 {
+        invite(&mut sender, &mut receiver, bytes);
+        let first = packet;
+        let start = Instant::now();
+        let mut filled = start;
+        while filled.elapsed() < QUIET || packet - first < u64::from(blocks) {
+            assert!(start.elapsed() < PATIENCE, "{} blocks", packet - first);
             sender.progress().unwrap();
-            let refused = sender.claim(0, bytes);
-            assert!(matches!(refused, Err(ClaimError::WouldBlock)));
+            match sender.claim(0, bytes) {
+                Ok(claim) => {
+                    sender.memory(&claim).write_at(0, &payload).unwrap();
+                    sender.commit(claim, packet).unwrap();
+                    packet += 1;
+                    filled = Instant::now();
+                }
+                Err(ClaimError::WouldBlock) => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
         }
-        assert!(sender.counts().would_blocks >= 100);
-        let mut packets: Vec<u64> = (0..blocks)
+        assert!(packet - first <= 2 * u64::from(blocks), "so many at most");
+        let mut packets: Vec<u64> = (first..packet)
             .map(|_| {
                 loop {
                     sender.progress().unwrap();
@@ -398,7 +434,7 @@ pub fn slow_receiver<M: Mechanism>(mechanism: &M) {
             })
             .collect();
         packets.sort_unstable();
-        let wanted: Vec<u64> = (packet - u64::from(blocks)..packet).collect();
+        let wanted: Vec<u64> = (first..packet).collect();
         assert_eq!(packets, wanted);
     }
 }

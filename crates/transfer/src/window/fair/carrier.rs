@@ -3,7 +3,7 @@ use super::super::geometry::{Geometry, INSIDE};
 use crate::{
     header::{HEADER_BYTES, encode_trailer},
     layout::TRAILER_BYTES,
-    mechanism::{ClaimError, EndError, RemoteMemory},
+    mechanism::{EndError, RemoteMemory},
 };
 use catchment_verbs::{
     Completion, Cq, Mr, Payload, Qp, QpState, RemoteAddr, RemoteWindow, SendOp, SendWr, Sge,
@@ -208,17 +208,4 @@ impl Requests {
         }
         Ok(())
     }
-}
-
-/// What a claim of this length needs in a slot, or why it fits none.
-pub(super) fn check_length(geometry: &Geometry, asked: u32, most: u32) -> Result<(), ClaimError> {
-    let limit = most.min(geometry.max_payload_bytes());
-    if asked <= limit {
-        return Ok(());
-    }
-    Err(ClaimError::Length {
-        asked,
-        limit,
-        exactly: false,
-    })
 }

@@ -2,7 +2,7 @@
 use super::{
     super::geometry::{Arrived, Geometry, INSIDE, header_words},
     Form, SwFair,
-    carrier::{Carrier, InPlace, Outgoing, Requests, check_length},
+    carrier::{Carrier, InPlace, Outgoing, Requests},
     credit::Credit,
     credit_bytes,
 };
@@ -115,7 +115,7 @@ impl SendEnd for SwFairSender {
 
     #[inline]
     fn claim(&mut self, stream: u32, bytes: u32) -> Result<SwFairClaim, ClaimError> {
-        check_length(&self.geometry, bytes, self.payload_bytes)?;
+        self.geometry.check_length(bytes, self.payload_bytes)?;
         let window = stream % self.geometry.windows();
         let Some(slot) = self.free_slot(window)? else {
             self.wants_completion = false;
