@@ -224,11 +224,19 @@ impl Port {
     /// # Errors
     /// [`SetupError::Connect`].
     pub fn connect(&mut self, peer: &Offer) -> Result<(), SetupError> {
+        self.connect_with(peer, RtsAttr::default())
+    }
+
+    /// The same with other retries and timeouts.
+    ///
+    /// # Errors
+    /// As for [`Port::connect`].
+    pub fn connect_with(&mut self, peer: &Offer, rts: RtsAttr) -> Result<(), SetupError> {
         let access = Access::REMOTE;
         self.qp.modify(QpTransition::ToInit { access })?;
         let remote = RtrAttr::new(peer.endpoint);
         self.qp.modify(QpTransition::ToRtr(remote))?;
-        Ok(self.qp.modify(QpTransition::ToRts(RtsAttr::default()))?)
+        Ok(self.qp.modify(QpTransition::ToRts(rts))?)
     }
 }
 
