@@ -11,7 +11,10 @@ use serde::Deserialize;
 use std::{fs, path::Path};
 
 /// The scenarios of this repository, in the order of the page.
-const OURS: &[(&str, &str)] = &[("e1.13.toml", include_str!("../../scenarios/e1.13.toml"))];
+const OURS: &[(&str, &str)] = &[
+    ("e1.13.toml", include_str!("../../scenarios/e1.13.toml")),
+    ("e1.22.toml", include_str!("../../scenarios/e1.22.toml")),
+];
 
 /// One experiment.
 #[derive(Debug, Clone, Deserialize)]
