@@ -251,6 +251,7 @@ fn overruns(
         let [source, collector] = changed(&change);
         let (mut sender, mut receiver) = join(&SwPaper::new(SHAPE), source, collector);
         fill(&mut sender, 3).unwrap();
+        // Until the provider has moved what is posted, which it tells nobody who does not poll.
         let pause = || std::thread::sleep(Duration::from_millis(1 << power));
         pause();
         look(&mut sender, &mut receiver, &pause)
