@@ -2,6 +2,9 @@
 #![forbid(unsafe_code)]
 
 pub mod collector;
+pub mod devices;
+pub mod doctor;
+pub mod explain;
 pub mod format;
 mod frame;
 pub mod ibverbs;

@@ -70,7 +70,8 @@ fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
         .lease(args.lease)
         .ring_bytes_max(args.ring_bytes)
         .path_rules(args.providers.rules())
-        .roce(args.providers.roce());
+        .roce(args.providers.roce())
+        .ibverbs(args.providers.devices.ibverbs());
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }

@@ -9,10 +9,8 @@ use super::{
 use crate::{
     observe::CollectorMetrics,
     session::{
-        check::WHY_CHARS_MAX,
         host::Host,
-        message::{FailedPath, Hello, SessionPath, StreamGrant},
-        names::fit,
+        message::{FailedPath, Hello, StreamGrant},
         path::{CollectorFacts, PathChoice, SourceFacts, choose},
         providers::{Ends, Providers},
         refusal::{Refusal, RefusalCode},
@@ -231,13 +229,7 @@ impl Engine {
                 return Err(refusal);
             }
             tracing::warn!(reason = %refusal.reason, "no memory or queue pair with an RDMA device, looking for another path");
-            failed.push(FailedPath {
-                path: SessionPath {
-                    path_mtu: None,
-                    ..choice.path
-                },
-                reason: fit(&refusal.reason, WHY_CHARS_MAX),
-            });
+            failed.push(choice.path.failed(None, &refusal.reason));
             chosen = self.choose_path(hello, &failed, ends)?;
         }
     }

@@ -4,6 +4,7 @@
 //! connection breaks, sends again what the collector does not have, and counts what it drops.
 mod backlog;
 mod builder;
+pub(crate) mod connecting;
 mod control;
 mod device;
 mod driver;

@@ -4,6 +4,7 @@ use super::{
     link::Link,
     proof::{self, ProofError},
 };
+use crate::session::refusal::{Refusal, RefusalCode};
 use catchment_transfer::{CopyMemory, QueueLimits, RemoteRing, Sender, SenderError, SenderOptions};
 use catchment_verbs::{
     Access, CompletionChannel, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition,
@@ -67,6 +68,12 @@ pub(crate) enum LinkError {
 }
 
 impl LinkError {
+    /// What to tell the collector where the path failed.
+    pub(crate) fn refusal(&self) -> Refusal {
+        let remedy = "mend the way between the two, or let the source try another one";
+        Refusal::new(RefusalCode::PathFailed, self.to_string(), remedy)
+    }
+
     /// The path MTU that did not pass, although smaller packets did.
     pub(crate) fn too_large(&self) -> Option<u32> {
         let LinkError::Proof(ProofError::TooLarge { path_mtu, .. }) = self else {

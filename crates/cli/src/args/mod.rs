@@ -3,6 +3,7 @@
 mod cert;
 mod collect;
 mod demo;
+mod examine;
 mod per_input;
 mod providers;
 mod send;
@@ -11,8 +12,9 @@ mod values;
 pub(crate) use cert::{CertArgs, ChecksumsArgs};
 pub(crate) use collect::{CollectArgs, SinkKind};
 pub(crate) use demo::DemoArgs;
+pub(crate) use examine::{DevicesArgs, DoctorArgs, ExplainArgs, There};
 pub(crate) use per_input::InputArgs;
-pub(crate) use providers::ProviderArgs;
+pub(crate) use providers::{DeviceArgs, ProviderArgs};
 pub(crate) use send::SendArgs;
 pub(crate) use values::Rate;
 
@@ -53,6 +55,12 @@ pub(crate) enum Command {
     Collect(CollectArgs),
     /// Send frames of one or more devices to a collector
     Send(SendArgs),
+    /// Tell what works on this machine, and what to mend
+    Doctor(DoctorArgs),
+    /// List the devices of all providers
+    Devices(DevicesArgs),
+    /// Tell which way frames take to a host, and why
+    Explain(ExplainArgs),
     /// Make a certificate authority and certificates for use off loopback
     Cert(CertArgs),
     /// Print the checksums of frames of an input

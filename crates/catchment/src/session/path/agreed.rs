@@ -4,7 +4,9 @@ use catchment_verbs::{Endpoint, NetEnd};
 
 use super::{Recovery, Wire};
 use crate::observe::SessionSnapshot;
-use crate::session::message::SessionPath;
+use crate::session::check::WHY_CHARS_MAX;
+use crate::session::message::{FailedPath, SessionPath};
+use crate::session::names::fit;
 
 impl SessionPath {
     /// Whether it leaves the memory of one host, so that what lies between can stop it.
@@ -24,6 +26,17 @@ impl SessionPath {
             (net, None) => net,
         };
         Endpoint { net, ..peer }
+    }
+
+    /// That it was tried and failed: at this path MTU only, or at any.
+    pub(crate) fn failed(&self, path_mtu: Option<u32>, reason: &str) -> FailedPath {
+        FailedPath {
+            path: SessionPath {
+                path_mtu,
+                ..self.clone()
+            },
+            reason: fit(reason, WHY_CHARS_MAX),
+        }
     }
 
     /// What people see of a session over it.

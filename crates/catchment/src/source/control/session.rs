@@ -2,34 +2,29 @@
 
 use super::Control;
 use crate::{
-    observe::{SessionSnapshot, cpu::usage_of_self},
+    observe::cpu::usage_of_self,
     session::{
-        check::WHY_CHARS_MAX,
         io::{Connection, RecvError},
         message::{FailedPath, Hello, SessionPath, StreamEnd, StreamStart, Welcome},
-        names::fit,
         providers::Offers,
         refusal::{Refusal, RefusalCode},
         source_side::{Ended, Input, Output, SourceEvent, SourceSide, SourceSideConfig},
-        welcome::{check_welcome, ring_of, unusable},
+        welcome::{check_welcome, unusable},
     },
     source::{
         backlog::Waiting,
+        connecting::Connecting,
         link::Link,
-        prepared::{LinkError, LinkOptions, Prepared, Target},
+        prepared::{LinkError, LinkOptions, Prepared},
         shared::DeviceState,
     },
 };
 use catchment_transfer::RetainedBlock;
 use std::{
     collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::task::JoinHandle;
 
 /// How often the control thread looks at the link.
 const LOOK: Duration = Duration::from_millis(100);
@@ -64,19 +59,6 @@ impl Setback {
     }
 }
 
-/// A queue pair that is being connected, on a thread that may block.
-struct Connecting {
-    job: JoinHandle<Result<Arc<Link>, LinkError>>,
-    cancelled: Arc<AtomicBool>,
-    session: SessionSnapshot,
-}
-
-impl Drop for Connecting {
-    fn drop(&mut self) {
-        self.cancelled.store(true, Ordering::Relaxed);
-    }
-}
-
 /// One connection.
 pub(super) struct Session<'a> {
     control: &'a Control,
@@ -85,7 +67,7 @@ pub(super) struct Session<'a> {
     offers: Offers,
     side: SourceSide,
     prepared: Option<(Prepared, Welcome)>,
-    connecting: Option<Connecting>,
+    connecting: Option<Connecting<Arc<Link>>>,
     link: Option<Arc<Link>>,
     /// That of the Welcome.
     path: Option<SessionPath>,
@@ -145,11 +127,8 @@ impl<'a> Session<'a> {
     }
 
     fn failed(&self, path_mtu: Option<u32>, reason: &str) -> Option<Setback> {
-        let path = self.path.clone()?;
-        Some(Setback::Path(FailedPath {
-            path: SessionPath { path_mtu, ..path },
-            reason: fit(reason, WHY_CHARS_MAX),
-        }))
+        let path = self.path.as_ref()?;
+        Some(Setback::Path(path.failed(path_mtu, reason)))
     }
 }
 
@@ -200,7 +179,7 @@ impl Session<'_> {
                 Err(RecvError::Decode(error)) => self.side.refuse(error.refusal()),
                 Err(error) => self.lost(&error.to_string()),
             },
-            connected = connected(&mut self.connecting) => self.on_connected(connected),
+            connected = Connecting::done(&mut self.connecting) => self.on_connected(connected),
             () = shared.control.notified() => self.look(),
             () = tokio::time::sleep_until(until.into()) => self.input(Input::Timeout),
         }
@@ -259,13 +238,6 @@ impl Session<'_> {
         let Some((prepared, welcome)) = self.prepared.take() else {
             return Err(unusable(&"Ready without a queue pair"));
         };
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let target = Target {
-            endpoint: welcome.path.agreed(welcome.endpoint),
-            ring: ring_of(&welcome)?,
-            path_mtu: welcome.path.path_mtu,
-            cancelled: cancelled.clone(),
-        };
         let numbers = welcome.streams.iter().map(|grant| grant.stream);
         let options = LinkOptions {
             epoch: u64::from(welcome.epoch),
@@ -273,18 +245,9 @@ impl Session<'_> {
             in_place: self.control.in_place,
             checksum: self.control.shared.checksum || welcome.ring.checksum,
         };
-        let ends = (prepared.endpoint(), welcome.endpoint);
-        let session = SessionSnapshot {
-            peer: self.control.address.to_string(),
-            devices: welcome.streams.len() as u64,
-            ..welcome.path.describe(ends, &welcome.reason)
-        };
-        let job = tokio::task::spawn_blocking(move || prepared.connect(target, &options));
-        self.connecting = Some(Connecting {
-            job,
-            cancelled,
-            session,
-        });
+        let peer = self.control.address.to_string();
+        let connect = move |prepared: Prepared, target| prepared.connect(target, &options);
+        self.connecting = Some(Connecting::begin(prepared, &welcome, peer, connect)?);
         Ok(())
     }
 
@@ -320,8 +283,7 @@ impl Session<'_> {
         let is_network = self.path.as_ref().is_some_and(SessionPath::is_network);
         if is_network {
             self.setback = self.failed(error.too_large(), &reason);
-            let remedy = "mend the way between the two, or let the source try another one";
-            return Refusal::new(RefusalCode::PathFailed, reason, remedy);
+            return error.refusal();
         }
         let told = format!("the collector's memory cannot be reached: {reason}");
         self.setback = Some(Setback::Memory(told));
@@ -444,16 +406,5 @@ impl Session<'_> {
                 );
             }
         }
-    }
-}
-
-/// What became of the queue pair that is being connected; never while there is none.
-async fn connected(connecting: &mut Option<Connecting>) -> Result<Arc<Link>, LinkError> {
-    match connecting {
-        Some(connecting) => match (&mut connecting.job).await {
-            Ok(connected) => connected,
-            Err(error) => Err(LinkError::Thread(std::io::Error::other(error))),
-        },
-        None => std::future::pending().await,
     }
 }
