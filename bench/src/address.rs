@@ -17,10 +17,15 @@ impl Address {
     pub(crate) fn connect(&self, qp: &mut dyn Qp) -> Result<()> {
         let remote: Endpoint = self.0.parse().context("where the peer's queue pair is")?;
         let access = Access::REMOTE;
+        // On a busy machine the peer may not run for half a second, and is not dead.
+        let rts = RtsAttr {
+            timeout: 4 * RtsAttr::default().timeout,
+            ..RtsAttr::default()
+        };
         for step in [
             QpTransition::ToInit { access },
             QpTransition::ToRtr(RtrAttr::new(remote)),
-            QpTransition::ToRts(RtsAttr::default()),
+            QpTransition::ToRts(rts),
         ] {
             qp.modify(step)?;
         }

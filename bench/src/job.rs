@@ -1,5 +1,8 @@
 //! What the coordinating process asks of the two role processes, and what they answer.
+use crate::mechanism::{Mechanism, Provider};
+use catchment_transfer::WaitPolicy;
 use serde::{Deserialize, Serialize};
+use std::{net::IpAddr, time::Duration};
 
 /// A mechanism that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
@@ -31,13 +34,17 @@ pub(crate) enum What {
     StatusReadWhenEmpty,
     /// The paper's mechanism: one request at a time, blocks on a READ of all status bytes.
     Paper,
+    /// A mechanism of the transfer crate, by its common interface.
+    #[value(skip)]
+    Mechanism(Mechanism, Provider),
 }
 
 impl What {
     /// The name in the output.
     pub(crate) fn name(self) -> String {
-        match serde_json::to_value(self) {
-            Ok(serde_json::Value::String(name)) => name,
+        match (self, serde_json::to_value(self)) {
+            (What::Mechanism(mechanism, _), _) => mechanism.name().to_owned(),
+            (_, Ok(serde_json::Value::String(name))) => name,
             _ => format!("{self:?}"),
         }
     }
@@ -54,6 +61,7 @@ impl What {
             What::Iceoryx2 | What::Iceoryx2Credit => "iceoryx2",
             What::Tcp | What::TcpBlocking | What::Unix => "kernel",
             What::Ucx => "ucx",
+            What::Mechanism(_, provider) => provider.name(),
         }
     }
 
@@ -81,7 +89,14 @@ pub(crate) enum Wait {
     Spin,
     /// Let others run, then load again.
     Yield,
+    /// Sleep 50 microseconds, as far as the timer allows, then load again.
+    Sleep,
+    /// Look, then sleep until the other side rings; where nobody rings, as `yield`.
+    Doorbell,
 }
+
+/// What [`Wait::Sleep`] asks for.
+const SLEEP: Duration = Duration::from_micros(50);
 
 impl Wait {
     /// One step of waiting.
@@ -89,8 +104,25 @@ impl Wait {
     pub(crate) fn pause(self) {
         match self {
             Wait::Spin => std::hint::spin_loop(),
-            Wait::Yield => rustix::thread::sched_yield(),
+            Wait::Yield | Wait::Doorbell => rustix::thread::sched_yield(),
+            // The paper's way to wait.
+            Wait::Sleep => std::thread::sleep(SLEEP),
         }
+    }
+
+    /// The same for a [`catchment_transfer::Waiter`].
+    pub(crate) fn policy(self) -> WaitPolicy {
+        match self {
+            Wait::Spin => WaitPolicy::Spin,
+            Wait::Yield => WaitPolicy::Yield,
+            Wait::Sleep => WaitPolicy::Sleep(SLEEP),
+            Wait::Doorbell => WaitPolicy::Doorbell { spin_polls: 1 },
+        }
+    }
+
+    /// Whether who waits has its core for itself.
+    pub(crate) fn polls(self) -> bool {
+        matches!(self, Wait::Spin | Wait::Yield)
     }
 }
 
@@ -126,6 +158,17 @@ pub(crate) struct Job {
     pub(crate) batches: usize,
     /// A name that no other run has.
     pub(crate) unique: String,
+    /// Where source and collector are, for a network.
+    pub(crate) network: Option<[NetworkEnd; 2]>,
+}
+
+/// Where a role is in a network.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct NetworkEnd {
+    /// Path of its network namespace.
+    pub(crate) netns: String,
+    /// Its address there.
+    pub(crate) address: IpAddr,
 }
 
 impl Job {

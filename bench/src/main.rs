@@ -18,6 +18,7 @@ mod grid;
 mod host;
 mod job;
 mod link;
+mod mechanism;
 mod output;
 mod pair;
 mod papers;

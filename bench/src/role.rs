@@ -7,7 +7,7 @@
 use crate::{
     control::Control,
     job::{Job, Needs, Outcome, PingPong, Role, Said, StatusRead, Stream},
-    link::{CacheLine, Link, pattern},
+    link::{CacheLine, Link, Pace, pattern},
     stats, sys,
 };
 use anyhow::{Context, Result, bail};
@@ -107,6 +107,7 @@ impl<L: Link> Collector<'_, L> {
             }
             let timed = !matches!(order, Order::Verify { .. } | Order::Acquaint { .. });
             let urgent = Urgent::begin(self.job.realtime && timed)?;
+            self.link.set_pace(pace_of(&urgent))?;
             // The source starts when it reads this, and finds this role waiting.
             self.peer.send(&())?;
             let meter = Meter::start();
@@ -114,6 +115,7 @@ impl<L: Link> Collector<'_, L> {
             let end_ns = sys::monotonic_ns();
             let (cpu_ns, core_share) = meter.stop();
             drop(urgent);
+            self.link.set_pace(Pace::Parked)?;
             self.peer.send(&Report {
                 end_ns,
                 cpu_ns,
@@ -242,7 +244,7 @@ impl<L: Link> Source<'_, L> {
         }
         let count = STATUS_READS;
         self.begin(Order::PingPong { count })?;
-        let urgent = Urgent::begin(self.job.realtime)?;
+        let urgent = self.hurry()?;
         let mut samples = Vec::with_capacity(count as usize);
         for _ in 0..count {
             self.link.send(None)?;
@@ -311,17 +313,27 @@ impl<L: Link> Source<'_, L> {
     }
 
     fn begin(&mut self, order: Order) -> Result<()> {
+        self.link.set_pace(Pace::Working)?;
         self.peer.send(&order)?;
         self.peer.recv()
     }
 
     fn end(&mut self) -> Result<Report> {
-        self.peer.recv()
+        let report = self.peer.recv();
+        self.link.set_pace(Pace::Parked)?;
+        report
+    }
+
+    /// Real-time priority for a timed part, if the job wants it.
+    fn hurry(&mut self) -> Result<Urgent> {
+        let urgent = Urgent::begin(self.job.realtime)?;
+        self.link.set_pace(pace_of(&urgent))?;
+        Ok(urgent)
     }
 
     fn stream(&mut self, count: u64) -> Result<Stream> {
         self.begin(Order::Stream { count })?;
-        let urgent = Urgent::begin(self.job.realtime)?;
+        let urgent = self.hurry()?;
         let status_reads_before = self.link.status_reads();
         let meter = Meter::start();
         let start_ns = sys::monotonic_ns();
@@ -369,7 +381,7 @@ impl<L: Link> Source<'_, L> {
         let floor_ns = self.floor_ns()?;
         self.begin(Order::PingPong { count })?;
         let answered = self.job.what.has_collector();
-        let urgent = Urgent::begin(self.job.realtime)?;
+        let urgent = self.hurry()?;
         let meter = Meter::start();
         let mut samples = round_trips(&mut self.link, count, answered, self.ticks)?;
         let (_, source_share) = meter.stop();
@@ -426,7 +438,7 @@ impl<T> Batches<T> {
         core_share: impl Fn(&T) -> f64,
     ) -> Result<Batches<T>> {
         let wanted = source.job.batches;
-        let limit = if source.job.what.polls() {
+        let limit = if source.job.what.polls() && source.job.wait.polls() {
             CORE_SHARE_MIN
         } else {
             0.0
@@ -458,10 +470,10 @@ impl<T> Batches<T> {
     }
 }
 
-/// CPU time of this process over a span, and the part of its core that this thread got.
+/// CPU time of this process over a span, and the part of its core that it got: all its threads
+/// share one.
 struct Meter {
     wall_ns: u64,
-    thread_ns: u64,
     process_ns: u64,
 }
 
@@ -470,15 +482,21 @@ impl Meter {
         Meter {
             process_ns: sys::process_cpu_ns(),
             wall_ns: sys::monotonic_ns(),
-            thread_ns: sys::thread_cpu_ns(),
         }
     }
 
     fn stop(&self) -> (u64, f64) {
-        let thread = sys::thread_cpu_ns() - self.thread_ns;
         let wall = (sys::monotonic_ns() - self.wall_ns).max(1);
         let process = sys::process_cpu_ns().saturating_sub(self.process_ns);
-        (process, (thread as f64 / wall as f64).min(1.0))
+        (process, (process as f64 / wall as f64).min(1.0))
+    }
+}
+
+fn pace_of(urgent: &Urgent) -> Pace {
+    if urgent.0 {
+        Pace::Urgent
+    } else {
+        Pace::Working
     }
 }
 

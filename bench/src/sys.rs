@@ -21,11 +21,6 @@ pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(rustix::time::ClockId::Monotonic)
 }
 
-/// CPU time of the calling thread in nanoseconds.
-pub(crate) fn thread_cpu_ns() -> u64 {
-    clock_ns(rustix::time::ClockId::ThreadCPUTime)
-}
-
 fn clock_ns(clock: rustix::time::ClockId) -> u64 {
     let t = rustix::time::clock_gettime(clock);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64

@@ -68,7 +68,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "loom",
-        about: "the protocol under every interleaving",
+        about: "the lock-free protocols under every interleaving",
         quick: false,
         run: loom,
     },
@@ -118,8 +118,18 @@ const SOAK_SECONDS_PER_ROUND: f64 = 2.0;
 const DEMO_SECONDS: &str = "3";
 const DEMO_LIMIT: Duration = Duration::from_secs(60);
 
-/// The model-checked tests of the protocol.
-const LOOM_TARGET: &str = "crates/transfer/tests/loom.rs";
+/// The packages with model-checked tests, and where these are.
+const LOOM_TARGETS: &[(&str, &str)] = &[
+    ("catchment-transfer", "crates/transfer/tests/loom.rs"),
+    (
+        "catchment-provider-shm",
+        "crates/provider-shm/tests/loom.rs",
+    ),
+    (
+        "catchment-provider-roce",
+        "crates/provider-roce/tests/loom/main.rs",
+    ),
+];
 
 /// Time after which one test program is taken for hanging. The longest takes a minute.
 const ONE_PROGRAM_LIMIT: Duration = Duration::from_secs(5 * 60);
@@ -191,30 +201,28 @@ fn doctests(repo: &Repo) -> Result<Tally> {
 }
 
 fn loom(repo: &Repo) -> Result<Tally> {
-    ensure!(
-        repo.path(LOOM_TARGET).is_file(),
-        "{LOOM_TARGET} is missing: nothing was checked"
-    );
-    let args = [
-        "test",
-        "--release",
-        "--package",
-        "catchment-transfer",
-        "--test",
-        "loom",
-    ];
+    let mut sum = NO_CASES;
+    for (package, target) in LOOM_TARGETS {
+        ensure!(
+            repo.path(target).is_file(),
+            "{target} is missing: nothing was checked"
+        );
+        let tally = loom_of(repo, package)?;
+        ensure!(tally.passed > 0, "{target} holds no test under --cfg loom");
+        sum += tally;
+    }
+    Ok(sum)
+}
+
+fn loom_of(repo: &Repo, package: &str) -> Result<Tally> {
+    let args = ["test", "--release", "--package", package, "--test", "loom"];
     let mut command = run::cargo(repo.root(), &args);
     command.env("RUSTFLAGS", "--cfg loom");
     command.env(
         "CARGO_TARGET_DIR",
         metadata::target_folder(repo)?.join("loom"),
     );
-    let tally = cases(&mut command)?;
-    ensure!(
-        tally.passed > 0,
-        "{LOOM_TARGET} holds no test under --cfg loom"
-    );
-    Ok(tally)
+    cases(&mut command)
 }
 
 fn documents(repo: &Repo) -> Result<Tally> {

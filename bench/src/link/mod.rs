@@ -9,6 +9,7 @@ use catchment_verbs::mem::VolatileSlice;
 use std::sync::atomic::Ordering;
 
 mod cache_line;
+mod device;
 #[cfg(feature = "iceoryx2")]
 mod iceoryx;
 mod memcpy;
@@ -16,8 +17,20 @@ mod ours;
 mod paper;
 mod queue_pair;
 mod socket;
+mod through;
 
 pub(crate) use cache_line::CacheLine;
+
+/// How a mechanism's own threads behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// They sleep: something else is measured.
+    Parked,
+    /// They work.
+    Working,
+    /// They work with the same real-time priority as their role.
+    Urgent,
+}
 
 /// One end of a mechanism.
 ///
@@ -51,6 +64,10 @@ pub(crate) trait Link {
     }
     /// After the last send of a batch.
     fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// Measures begin or end: a mechanism with threads of its own lets them go on, or stops them.
+    fn set_pace(&mut self, _: Pace) -> Result<()> {
         Ok(())
     }
     /// For mechanisms without a collector: keeps its core busy until the source has finished, so
@@ -98,6 +115,9 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
         What::Paper => {
             let link = paper::Paper::new(job, role, &mut control)?;
             role::run(job, role, control, link)
+        }
+        What::Mechanism(mechanism, provider) => {
+            through::run(job, (mechanism, provider), role, control)
         }
         What::Ucx => anyhow::bail!("ucx has its own programs"),
     }

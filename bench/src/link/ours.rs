@@ -14,7 +14,7 @@ use anyhow::Result;
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::{
     BlockMeta, CopyMemory, QueueLimits, ReceivedBlock, Receiver, ReceiverOptions, Refill,
-    RemoteRing, ReserveError, RingLayout, Sender, SenderOptions, WaitPolicy, Waiter, WriteBlock,
+    RemoteRing, ReserveError, RingLayout, Sender, SenderOptions, Waiter, WriteBlock,
 };
 use catchment_verbs::{Access, Context, Pd, Provider};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Ours {
             sender: sender(&*pd, job, out, remote)?,
             receiver,
             received: None,
-            waiter: Waiter::new(policy(job.wait), crate::host::cores()),
+            waiter: Waiter::new(job.wait.policy(), crate::host::cores()),
             prepared: (!copies).then(|| Prepared::new(job.bytes, out_blocks)),
             bytes: job.bytes,
             packet_number: 0,
@@ -147,13 +147,6 @@ impl Link for Ours {
     fn give_back(&mut self) -> Result<()> {
         self.received = None;
         Ok(())
-    }
-}
-
-fn policy(wait: Wait) -> WaitPolicy {
-    match wait {
-        Wait::Spin => WaitPolicy::Spin,
-        Wait::Yield => WaitPolicy::Yield,
     }
 }
 

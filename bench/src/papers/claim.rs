@@ -1,9 +1,9 @@
 //! What must hold, as data: which number of the rows, and where it must lie.
-use super::{
-    record::{Axis, Row},
-    scenario::{Mechanism, Provider},
+use super::record::{Axis, Row};
+use crate::{
+    mechanism::{Mechanism, Provider},
+    stats,
 };
-use crate::stats;
 use anyhow::{Result, bail};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -25,6 +25,8 @@ pub(crate) struct Claim {
     pub(crate) over: Option<Mechanism>,
     /// Divide by another number, of `over` or of the same mechanism.
     pub(crate) over_metric: Option<String>,
+    /// Only rows of this variant.
+    pub(crate) variant: Option<String>,
     /// Only rows whose value on an axis is here.
     #[serde(default)]
     pub(crate) at: BTreeMap<Axis, Span>,
@@ -189,6 +191,7 @@ impl Claim {
             row.cell.provider == provider
                 && row.cell.mechanism == mechanism
                 && row.metric == metric
+                && (self.variant.is_none() || self.variant == row.cell.variant)
                 && self
                     .at
                     .iter()

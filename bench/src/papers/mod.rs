@@ -5,13 +5,22 @@ mod page;
 mod plot;
 mod record;
 mod scenario;
+mod simulated;
 mod stream;
+mod virtual_stream;
 
-use crate::{csv, host, host::Environment, sys};
+use crate::{
+    csv, host,
+    host::Environment,
+    job::{NetworkEnd, Wait},
+    mechanism::Provider,
+    sys,
+};
 use anyhow::{Context, Result, bail};
+use catchment_netns::{Namespace, VethPair};
 use claim::{Claim, Verdict};
 use record::{Row, Written};
-use scenario::{Measure, Provider, Scenario, Workload};
+use scenario::{Measure, Scenario, Workload};
 use serde::Serialize;
 use std::{
     fs,
@@ -63,7 +72,11 @@ pub(crate) struct Bench {
     realtime: bool,
     interactive: bool,
     jobs: usize,
+    veth: Option<VethPair>,
 }
+
+/// MTU of the veth pair: room for the path MTU of 4096 that RoCE networks use.
+const INTERFACE_MTU: u32 = 4200;
 
 impl Bench {
     fn new(options: &Options) -> Result<Bench> {
@@ -81,6 +94,7 @@ impl Bench {
             realtime,
             interactive: std::io::stderr().is_terminal(),
             jobs: 0,
+            veth: None,
         })
     }
 
@@ -88,8 +102,29 @@ impl Bench {
         !self.options.full
     }
 
-    fn realtime(&self) -> bool {
-        self.realtime
+    /// Whether timed parts get real-time priority. A device over a network has a thread on the core
+    /// of its role, which would starve; who sleeps needs none.
+    fn realtime(&self, provider: Provider, wait: Wait) -> bool {
+        self.realtime && provider == Provider::Shm && wait.polls()
+    }
+
+    /// Where source and collector are: in two network namespaces that live as long as the run.
+    fn network(&mut self, provider: Provider) -> Result<Option<[NetworkEnd; 2]>> {
+        if provider != Provider::Roce {
+            return Ok(None);
+        }
+        let pair = match &self.veth {
+            Some(pair) => pair,
+            None => self.veth.insert(VethPair::new(INTERFACE_MTU)?),
+        };
+        let end = |namespace: &Namespace, address| NetworkEnd {
+            netns: namespace.path(),
+            address,
+        };
+        Ok(Some([
+            end(&pair.left, VethPair::LEFT_V4),
+            end(&pair.right, VethPair::RIGHT_V4),
+        ]))
     }
 
     /// The core of the second role.
@@ -188,7 +223,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let run = page::Run {
         environment: &environment,
         quick: bench.quick(),
-        realtime: bench.realtime(),
+        realtime: bench.realtime,
         took: began.elapsed(),
         steal: steal.part(),
     };
@@ -245,8 +280,17 @@ fn measure(
     part: &Measure,
     provider: Provider,
 ) -> Result<Vec<Row>> {
-    match scenario.workload {
-        Workload::Stream => stream::measure(bench, scenario, part, provider),
+    match (scenario.workload, provider) {
+        (Workload::Stream, Provider::Sim) => virtual_stream::measure(bench, scenario, part),
+        (Workload::Stream, Provider::Shm | Provider::Roce) => {
+            stream::measure(bench, scenario, part, provider)
+        }
+        (Workload::ReleaseOrder, Provider::Sim) => {
+            virtual_stream::release_order(bench, scenario, part)
+        }
+        (Workload::ReleaseOrder, Provider::Shm | Provider::Roce) => {
+            bail!("the order of releases is measured in virtual time")
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 use super::{
     claim::Span,
     record::{Axis, Row},
-    scenario::{Mechanism, Provider},
 };
+use crate::mechanism::{Mechanism, Provider};
 use anyhow::{Context, Result, anyhow};
 use kuva::{
     backend::{png::PngBackend, svg::SvgBackend},
@@ -42,6 +42,8 @@ pub(crate) struct Plot {
     /// Which axes are logarithmic.
     #[serde(default)]
     pub(crate) log: Log,
+    /// Only rows of this variant.
+    pub(crate) variant: Option<String>,
     /// Only rows whose value on an axis is here.
     #[serde(default)]
     pub(crate) at: BTreeMap<Axis, Span>,
@@ -130,6 +132,7 @@ impl Plot {
         let fits = |row: &&Row| {
             row.cell.provider == provider
                 && row.metric == self.metric
+                && (self.variant.is_none() || self.variant == row.cell.variant)
                 && (self.mechanisms.is_empty() || self.mechanisms.contains(&row.cell.mechanism))
                 && self
                     .at
@@ -140,7 +143,7 @@ impl Plot {
             let Some(x) = self.along.of(row) else {
                 continue;
             };
-            let variant = row.cell.variant.as_ref();
+            let variant = row.cell.variant.as_ref().filter(|_| self.variant.is_none());
             let variant = variant.map_or(String::new(), |variant| format!(", {variant}"));
             let label = format!("{}{variant}", row.cell.mechanism.label());
             let [y, low, high] = [row.summary.median, row.summary.ci_low, row.summary.ci_high]

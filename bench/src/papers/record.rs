@@ -1,6 +1,9 @@
 //! One schema for everything that is measured: a row is one metric of one mechanism in one cell.
-use super::scenario::{Mechanism, Provider};
-use crate::{host::Environment, stats::Summary};
+use crate::{
+    host::Environment,
+    mechanism::{Mechanism, Provider},
+    stats::Summary,
+};
 use serde::{Deserialize, Serialize};
 
 /// Where a number belongs.

@@ -1,13 +1,20 @@
 //! A scenario: what one experiment measures, and what must hold, written down before the run.
 use super::claim::Claim;
 use super::plot::Plot;
-use crate::job::Wait;
+use super::simulated::Constants;
+use crate::{
+    job::Wait,
+    mechanism::{Mechanism, Provider},
+};
 use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
-use std::{fmt, fs, path::Path};
+use serde::Deserialize;
+use std::{fs, path::Path};
 
 /// The scenarios of this repository, in the order of the page.
-const OURS: &[(&str, &str)] = &[("e1.13.toml", include_str!("../../scenarios/e1.13.toml"))];
+const OURS: &[(&str, &str)] = &[
+    ("e1.13.toml", include_str!("../../scenarios/e1.13.toml")),
+    ("e1.22.toml", include_str!("../../scenarios/e1.22.toml")),
+];
 
 /// One experiment.
 #[derive(Debug, Clone, Deserialize)]
@@ -39,6 +46,8 @@ pub(crate) struct Scenario {
 pub(crate) enum Workload {
     /// Blocks as fast as they go, then to and fro.
     Stream,
+    /// Blocks that are processed for different times by several workers.
+    ReleaseOrder,
 }
 
 /// Mechanisms in cells, on some providers.
@@ -52,6 +61,11 @@ pub(crate) struct Measure {
     /// How both sides wait.
     #[serde(default = "spin")]
     pub(crate) wait: Wait,
+    /// Threads that process blocks at the receiver.
+    #[serde(default)]
+    pub(crate) workers: Vec<usize>,
+    /// How long things take in virtual time.
+    pub(crate) constants: Option<Constants>,
     pub(crate) quick: Effort,
     pub(crate) full: Effort,
 }
@@ -77,79 +91,13 @@ pub(crate) struct Effort {
     /// How long one of them takes.
     #[serde(default)]
     pub(crate) milliseconds: u64,
+    /// Blocks, or other things, where it is their number that counts.
+    #[serde(default)]
+    pub(crate) count: u64,
 }
 
 fn one() -> usize {
     1
-}
-
-/// What moves the bytes.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
-)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Provider {
-    /// Memory of one host.
-    Shm,
-    /// Software RoCE over UDP.
-    Roce,
-    /// The same state machines in virtual time.
-    Sim,
-}
-
-/// A protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Mechanism {
-    /// Status bytes as in the paper.
-    SbPaper,
-    /// Status bytes as this library has them, data copied from the source's own memory.
-    Sb,
-    /// The same, the collector's memory filled in place.
-    SbInPlace,
-}
-
-impl Provider {
-    /// As in a scenario.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Provider::Shm => "shm",
-            Provider::Roce => "roce",
-            Provider::Sim => "sim",
-        }
-    }
-}
-
-impl Mechanism {
-    /// As in a scenario.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Mechanism::SbPaper => "sb-paper",
-            Mechanism::Sb => "sb",
-            Mechanism::SbInPlace => "sb-in-place",
-        }
-    }
-
-    /// For a legend.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Mechanism::SbPaper => "status byte, paper",
-            Mechanism::Sb => "status byte, product",
-            Mechanism::SbInPlace => "status byte, product, in place",
-        }
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl fmt::Display for Mechanism {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 impl Measure {

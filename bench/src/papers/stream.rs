@@ -3,10 +3,11 @@
 use super::{
     Bench,
     record::{Cell, Conditions, Row},
-    scenario::{Measure, Mechanism, Provider, Scenario},
+    scenario::{Measure, Scenario},
 };
 use crate::{
     job::{Job, Outcome, PingPong, Stream, What},
+    mechanism::{Mechanism, Provider},
     pair,
 };
 use anyhow::{Context, Result};
@@ -22,6 +23,7 @@ pub(super) fn measure(
     provider: Provider,
 ) -> Result<Vec<Row>> {
     let effort = part.effort(bench.quick());
+    let network = bench.network(provider)?;
     let mut rows = Vec::new();
     for &bytes in &effort.bytes {
         for &blocks in part.blocks(bench.quick()) {
@@ -32,16 +34,17 @@ pub(super) fn measure(
             let jobs = |bench: &mut Bench| -> Vec<Job> {
                 let mechanisms = part.mechanisms.iter();
                 let job = |mechanism: &Mechanism| Job {
-                    what: what(*mechanism),
+                    what: What::Mechanism(*mechanism, provider),
                     bytes,
                     blocks,
                     source_core: 0,
                     collector_core: bench.second_core(),
                     wait: part.wait,
-                    realtime: bench.realtime(),
+                    realtime: bench.realtime(provider, part.wait),
                     batch_ms: effort.milliseconds,
                     batches: effort.repetitions,
                     unique: bench.unique(),
+                    network: network.clone(),
                 };
                 mechanisms.map(job).collect()
             };
@@ -54,24 +57,21 @@ pub(super) fn measure(
             }
             for (&mechanism, outcomes) in part.mechanisms.iter().zip(&found) {
                 let cell = Cell::new(provider, mechanism, bytes, blocks);
-                let wait = format!("{:?}", part.wait).to_lowercase();
-                rows.extend(rows_of(bench, &scenario.id, &cell, wait, outcomes));
+                let conditions = Conditions {
+                    wait: format!("{:?}", part.wait).to_lowercase(),
+                    realtime: bench.realtime(provider, part.wait),
+                    caches: CACHES,
+                    ..Conditions::default()
+                };
+                rows.extend(rows_of(&scenario.id, &cell, &conditions, outcomes));
             }
         }
     }
     Ok(rows)
 }
 
-fn what(mechanism: Mechanism) -> What {
-    match mechanism {
-        Mechanism::SbPaper => What::Paper,
-        Mechanism::Sb => What::OursCopy,
-        Mechanism::SbInPlace => What::OursInPlace,
-    }
-}
-
 /// All metrics of one mechanism in one cell.
-fn rows_of(bench: &Bench, id: &str, cell: &Cell, wait: String, outcomes: &[Outcome]) -> Vec<Row> {
+fn rows_of(id: &str, cell: &Cell, conditions: &Conditions, outcomes: &[Outcome]) -> Vec<Row> {
     let streams: Vec<&Stream> = outcomes.iter().flat_map(|o| &o.streams).collect();
     let pings: Vec<&PingPong> = outcomes.iter().flat_map(|o| &o.ping_pongs).collect();
     let shares = streams.iter().map(|s| s.core_share);
@@ -82,16 +82,13 @@ fn rows_of(bench: &Bench, id: &str, cell: &Cell, wait: String, outcomes: &[Outco
         .map(|s| s.count as f64 * 1e9 / s.wall_ns as f64);
     let speeds: Vec<f64> = speeds.collect();
     let conditions = Conditions {
-        wait,
-        caches: CACHES,
-        realtime: bench.realtime(),
         restarts: outcomes.len(),
         repeated: outcomes.iter().map(|o| o.repeated).sum(),
         disturbed: outcomes.iter().any(|o| o.disturbed),
         core_share_min: Some(shares.fold(1.0, f64::min)),
         verified_blocks: outcomes.iter().map(|o| o.verified_blocks).sum(),
         achieved_bytes_per_s: Some(crate::stats::percentile(&speeds, 0.5) * bytes),
-        ..Conditions::default()
+        ..conditions.clone()
     };
     let of_streams = |value: &dyn Fn(&Stream) -> f64| streams.iter().map(|s| value(s)).collect();
     let of_pings = |value: fn(&PingPong) -> f64| pings.iter().map(|p| value(p)).collect();

@@ -63,7 +63,7 @@ impl Fake {
         let endpoint = self.qp.endpoint();
         assert_eq!(endpoint.gid, self.context.gid());
         format!(
-            r#"{{"type":"welcome","protocol":2,"epoch":7,"path":{{"source":"shm","source_gid":"{}","collector":"shm","path_mtu":null}},"reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}"}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
+            r#"{{"type":"welcome","protocol":2,"epoch":7,"path":{{"source":"shm","source_gid":"{}","collector":"shm","path_mtu":null}},"reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}","checksum":false}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
             self.source_gid,
             self.mr.addr(),
             self.mr.rkey(),

@@ -18,6 +18,8 @@ mod counters;
 mod cq;
 mod device;
 mod dirty;
+#[cfg(test)]
+mod dirty_tests;
 mod engine;
 mod fault;
 #[allow(
@@ -32,6 +34,8 @@ mod name;
 mod options;
 mod qp;
 mod request;
+mod sleep;
+mod sync;
 
 pub use context::RoceContext;
 pub use counters::DeviceCounters;

@@ -9,8 +9,10 @@ use super::{
 use crate::{
     observe::CollectorMetrics,
     session::{
+        check::WHY_CHARS_MAX,
         host::Host,
-        message::{Hello, StreamGrant},
+        message::{FailedPath, Hello, SessionPath, StreamGrant},
+        names::fit,
         path::{CollectorFacts, PathChoice, SourceFacts, choose},
         providers::{Ends, Providers},
         refusal::{Refusal, RefusalCode},
@@ -45,6 +47,12 @@ pub(super) struct Engine {
     pub(super) queue: Arc<Queue>,
     pub(super) metrics: Arc<CollectorMetrics>,
     pub(super) sessions: Mutex<Sessions>,
+}
+
+/// A path, and this side's device for it.
+pub(super) struct Chosen {
+    choice: PathChoice,
+    context: Arc<dyn Context>,
 }
 
 #[derive(Default)]
@@ -171,8 +179,9 @@ impl Engine {
     pub(super) fn choose_path(
         &self,
         hello: &Hello,
+        failed: &[FailedPath],
         ends: Ends,
-    ) -> Result<(PathChoice, Arc<dyn Context>), Refusal> {
+    ) -> Result<Chosen, Refusal> {
         let mut contexts = Vec::new();
         let mut offer = |provider: &str| {
             let opened = self.providers.open(provider, ends)?;
@@ -188,7 +197,7 @@ impl Engine {
             host: &hello.host,
             offers: &hello.providers,
             missing: &hello.missing,
-            failed: &hello.failed,
+            failed,
             seen: ends.peer,
         };
         let choice = choose(&mut collector, &source).map_err(|error| error.refusal())?;
@@ -198,7 +207,39 @@ impl Engine {
             let reason = format!("provider {chosen} was chosen and is not open");
             Refusal::new(RefusalCode::Internal, reason, "report this")
         })?;
-        Ok((choice, context))
+        Ok(Chosen { choice, context })
+    }
+
+    /// Memory and queue pair for the chosen path. An RNIC that cannot give them (not enough memory
+    /// may be locked, for example) is no reason to send the source away: the next path is taken.
+    pub(super) async fn make_ring(
+        &self,
+        mut chosen: Chosen,
+        hello: &Hello,
+        ends: Ends,
+    ) -> Result<(PathChoice, Ring), Refusal> {
+        let mut failed = hello.failed.clone();
+        loop {
+            let Chosen { choice, context } = chosen;
+            let refusal = match self.allocate_ring(context, hello).await {
+                Ok(ring) => return Ok((choice, ring)),
+                Err(refusal) => refusal,
+            };
+            let other =
+                refusal.code == RefusalCode::NoResource && choice.collector.name == "ibverbs";
+            if !other {
+                return Err(refusal);
+            }
+            tracing::warn!(reason = %refusal.reason, "no memory or queue pair with an RDMA device, looking for another path");
+            failed.push(FailedPath {
+                path: SessionPath {
+                    path_mtu: None,
+                    ..choice.path
+                },
+                reason: fit(&refusal.reason, WHY_CHARS_MAX),
+            });
+            chosen = self.choose_path(hello, &failed, ends)?;
+        }
     }
 
     /// The devices of the Hello, in its order.

@@ -16,6 +16,8 @@ mod staging;
 mod stream;
 mod workers;
 
+#[cfg(test)]
+use crate::session::providers::Rnics;
 use crate::{
     observe::{CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError},
     session::{
@@ -164,6 +166,13 @@ impl CollectorBuilder {
     #[must_use]
     pub fn ibverbs(mut self, ibverbs: IbverbsOptions) -> CollectorBuilder {
         self.providers.ibverbs = ibverbs;
+        self
+    }
+
+    /// Something else in the place of the machine's RDMA devices.
+    #[cfg(test)]
+    pub(crate) fn rnics(mut self, rnics: Arc<dyn Rnics>) -> CollectorBuilder {
+        self.providers.rnics = Some(rnics);
         self
     }
 

@@ -22,6 +22,7 @@ use crate::{
     },
 };
 use catchment_transfer::{Receiver, ReceiverOptions, order::InOrder};
+use catchment_verbs::ModifyError;
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -60,6 +61,9 @@ pub(super) async fn run(engine: Arc<Engine>, accepted: Accepted) {
     } else {
         tracing::warn!(%peer, reason = %ended, "session ended");
     }
+    if is_path_failure(&ended) {
+        session.tell_where(&peer);
+    }
     session.finish().await;
 }
 
@@ -71,12 +75,19 @@ fn refused_for(ended: &Ended) -> Option<&'static str> {
             (!nobodys_fault.contains(&refusal.code)).then(|| refusal.code.label())
         }
         Ended::HandshakeTimeout { .. } => Some(RefusalCode::Timeout.label()),
+        ended if is_path_failure(ended) => Some(RefusalCode::PathFailed.label()),
         Ended::Finished
         | Ended::Refused(_)
         | Ended::Revoked(_)
         | Ended::LeaseExpired { .. }
         | Ended::Disconnected { .. } => None,
     }
+}
+
+/// Whether the source says that packets do not pass.
+fn is_path_failure(ended: &Ended) -> bool {
+    let told = ended.told();
+    told.is_some_and(|refusal| refusal.code == RefusalCode::PathFailed)
 }
 
 struct Session {
@@ -240,14 +251,14 @@ impl Session {
             local: self.connection.local_ip(),
             peer: self.connection.peer().ip(),
         };
-        let (choice, context) = self.engine.choose_path(&hello, ends)?;
+        let chosen = self.engine.choose_path(&hello, &hello.failed, ends)?;
         self.engine.claim(&self.registration, &hello).await?;
         let devices = self.engine.open_devices(&hello).await?;
         let epoch = self.engine.new_epoch()?;
+        let (choice, ring) = self.engine.make_ring(chosen, &hello, ends).await?;
         let options = ReceiverOptions {
-            crc_decides: !context.caps().data_in_order,
+            crc_decides: ring.needs_checksum,
         };
-        let ring = self.engine.allocate_ring(context, &hello).await?;
         let receiver = Receiver::new(ring.mr.clone(), ring.layout, u64::from(epoch), options)
             .map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string(), "report this"))?;
         let welcome = Welcome {
@@ -301,12 +312,7 @@ impl Session {
         })
         .await
         .map_err(|e| fault(&e))?;
-        connected.map_err(|e| {
-            let remedy = "check that source and collector can reach each other over this provider";
-            // The source may just have been too slow to answer.
-            Refusal::new(RefusalCode::NoPath, e.to_string(), remedy)
-                .retry_after_ms(CONNECT_AGAIN_MS)
-        })?;
+        connected.map_err(|e| not_reached(&setup.path, &e))?;
         let lanes = lanes(&setup.streams, &connect.streams);
         let numbers = lanes
             .iter()
@@ -358,6 +364,18 @@ impl Session {
                 .device()
                 .metrics()
                 .source_reported(hello.instance, totals);
+        }
+    }
+
+    /// Says where packets get lost, as far as this side can see.
+    fn tell_where(&self, peer: &str) {
+        let Some(running) = &self.running else {
+            return;
+        };
+        if running.ring.was_reached() {
+            tracing::warn!(%peer, "the source's packets arrive here: the way from here back to it is closed, or takes smaller packets only");
+        } else {
+            tracing::warn!(%peer, "none of the source's packets arrived here: the way from it to here is closed");
         }
     }
 
@@ -454,6 +472,16 @@ fn lanes(streams: &[Arc<Stream>], starts: &[StreamStart]) -> Vec<Lane> {
         }
     };
     streams.iter().zip(first_packets).map(lane).collect()
+}
+
+/// The queue pair could not be made ready for the source's.
+fn not_reached(path: &SessionPath, error: &ModifyError) -> Refusal {
+    let remedy = "check that source and collector can reach each other over this provider";
+    if path.is_network() {
+        return Refusal::new(RefusalCode::PathFailed, error.to_string(), remedy);
+    }
+    // The source may just have been too slow to answer.
+    Refusal::new(RefusalCode::NoPath, error.to_string(), remedy).retry_after_ms(CONNECT_AGAIN_MS)
 }
 
 fn misbehaved(error: &IntakeError) -> Refusal {

@@ -13,7 +13,7 @@ use catchment_verbs::{Endpoint, NetEnd};
 /// Most characters of a reason or remedy.
 pub(super) const REASON_CHARS_MAX: usize = 1_024;
 /// Most characters of a reason inside of a list.
-pub(super) const WHY_CHARS_MAX: usize = 512;
+pub(crate) const WHY_CHARS_MAX: usize = 512;
 /// Largest packet number and counter: what every JSON reader keeps exactly, 2^53 - 1.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;
 /// Most blocks of a ring.
@@ -280,6 +280,7 @@ impl Welcome {
             blocks,
             block_bytes,
             layout_hash: _,
+            checksum: _,
         } = self.ring;
         ring_size(blocks, block_bytes, "ring")?;
         endpoint(&self.endpoint)?;

@@ -321,6 +321,9 @@ pub struct Ring {
     /// Hash of the layout; both sides compute it and must find the same.
     #[serde(with = "hex64")]
     pub layout_hash: u64,
+    /// Whether every block must have a checksum: the collector's device does not promise the order
+    /// of the bytes of a WRITE, so that only the checksum tells when all of a block is there.
+    pub checksum: bool,
 }
 
 /// The stream of one device in this session.

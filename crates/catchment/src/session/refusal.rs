@@ -148,14 +148,7 @@ impl Refusal {
     /// A refusal with the usual `retry_after_ms` of its code. Control characters are escaped and
     /// texts are cut to what the wire allows.
     pub fn new(code: RefusalCode, reason: impl AsRef<str>, remedy: impl AsRef<str>) -> Refusal {
-        // An escape takes up to ten characters, and the cut adds one.
-        let fit = |text: &str| {
-            let shown = super::names::printable(text, super::check::REASON_CHARS_MAX - 1);
-            shown
-                .chars()
-                .take(super::check::REASON_CHARS_MAX)
-                .collect::<String>()
-        };
+        let fit = |text: &str| super::names::fit(text, super::check::REASON_CHARS_MAX);
         Refusal {
             retry_after_ms: code.retry_after_ms(),
             reason: fit(reason.as_ref()),

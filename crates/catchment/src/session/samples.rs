@@ -97,6 +97,7 @@ pub(crate) fn welcome() -> Welcome {
             blocks: 64,
             block_bytes: 1_048_576,
             layout_hash: 0xfedc_ba98_7654_3210,
+            checksum: false,
         },
         endpoint: endpoint(2),
         lease_ms: 3_000,
@@ -182,7 +183,7 @@ pub(crate) fn golden() -> Vec<(Message, &'static str)> {
         ),
         (
             Message::Welcome(welcome()),
-            r#"{"type":"welcome","protocol":2,"epoch":7,"path":{"source":"shm","source_gid":"ababababababababababababababab01","collector":"shm","path_mtu":null},"reason":"same host, network namespace and user","ring":{"addr":"00007f1234560000","rkey":99,"blocks":64,"block_bytes":1048576,"layout_hash":"fedcba9876543210"},"endpoint":{"gid":"ababababababababababababababab02","qpn":17,"psn":16777215},"lease_ms":3000,"streams":[{"device":"cam0","stream":0,"next_packet":null},{"device":"cam1","stream":1,"next_packet":240}]}"#,
+            r#"{"type":"welcome","protocol":2,"epoch":7,"path":{"source":"shm","source_gid":"ababababababababababababababab01","collector":"shm","path_mtu":null},"reason":"same host, network namespace and user","ring":{"addr":"00007f1234560000","rkey":99,"blocks":64,"block_bytes":1048576,"layout_hash":"fedcba9876543210","checksum":false},"endpoint":{"gid":"ababababababababababababababab02","qpn":17,"psn":16777215},"lease_ms":3000,"streams":[{"device":"cam0","stream":0,"next_packet":null},{"device":"cam1","stream":1,"next_packet":240}]}"#,
         ),
         (
             Message::Refused(refusal()),

@@ -5,6 +5,8 @@ use super::{
     pump,
     shared::{DeviceState, Shared},
 };
+#[cfg(test)]
+use crate::session::providers::Rnics;
 use crate::{
     format::FrameFormat,
     observe::SourceMetrics,
@@ -200,6 +202,13 @@ impl SourceBuilder {
     #[must_use]
     pub fn ibverbs(mut self, ibverbs: IbverbsOptions) -> SourceBuilder {
         self.providers.ibverbs = ibverbs;
+        self
+    }
+
+    /// Something else in the place of the machine's RDMA devices.
+    #[cfg(test)]
+    pub(crate) fn rnics(mut self, rnics: Arc<dyn Rnics>) -> SourceBuilder {
+        self.providers.rnics = Some(rnics);
         self
     }
 

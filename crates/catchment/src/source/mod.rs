@@ -10,6 +10,8 @@ mod driver;
 mod fill;
 mod gate;
 mod link;
+pub(crate) mod prepared;
+mod proof;
 mod pump;
 mod shared;
 

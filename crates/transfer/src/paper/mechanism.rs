@@ -225,7 +225,7 @@ impl SendEnd for PaperSendEnd {
         Counts {
             blocks: self.committed,
             payload_bytes: self.committed * u64::from(self.pool.layout().payload_bytes()),
-            interactions: stats.blocks + stats.status_reads,
+            interactions: self.committed + stats.status_reads,
             would_blocks: self.would_blocks,
         }
     }

@@ -1,4 +1,5 @@
 //! One suite for every mechanism, over the provider that the test file names.
+mod requirements;
 mod suite;
 
 use catchment_transfer::{
@@ -30,7 +31,7 @@ fn ways() -> Vec<Way> {
 #[test]
 fn status_byte_moves_random_blocks() {
     for way in ways() {
-        random_blocks(&status_byte(8, 3000, way), scaled(100_000));
+        random_blocks(&status_byte(32, 3000, way), scaled(100_000));
     }
 }
 
@@ -67,7 +68,7 @@ fn forms() -> Vec<Form> {
 #[test]
 fn sw_fair_moves_random_blocks() {
     for form in forms() {
-        random_blocks(&sw_fair(8, 3000, form), scaled(100_000));
+        random_blocks(&sw_fair(32, 3000, form), scaled(100_000));
     }
 }
 
@@ -104,8 +105,8 @@ fn sw_paper(blocks: u32, payload_bytes: u32) -> SwPaper {
 
 #[test]
 fn s1_4_sw_paper_moves_random_blocks() {
-    random_blocks(&sw_paper(3, 3000), scaled(100_000));
-    with_helper(&sw_paper(3, 3000), scaled(20_000), WaitPolicy::Yield);
+    random_blocks(&sw_paper(32, 3000), scaled(100_000));
+    with_helper(&sw_paper(3, 3000), scaled(5_000), WaitPolicy::Yield);
 }
 
 #[test]
@@ -135,7 +136,7 @@ fn paper_status_byte(blocks: u32, payload_bytes: u32) -> PaperStatusByte {
 
 #[test]
 fn papers_status_byte_moves_random_blocks() {
-    random_blocks(&paper_status_byte(3, 1000), scaled(100_000));
+    random_blocks(&paper_status_byte(32, 1000), scaled(20_000));
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn rendezvous(blocks: u32, payload_bytes: u32) -> Rendezvous {
 
 #[test]
 fn rendezvous_moves_random_blocks() {
-    random_blocks(&rendezvous(8, 3000), scaled(100_000));
+    random_blocks(&rendezvous(32, 3000), scaled(100_000));
 }
 
 #[test]

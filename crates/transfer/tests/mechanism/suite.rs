@@ -3,7 +3,7 @@
 use crate::common::Random;
 pub use crate::common::scaled;
 use catchment_transfer::{Step, WaitPolicy, Waiter, mechanism::*, order::SerialCounter};
-use catchment_verbs::{Context, Pd, Wake, Watch, mem::VolatileSlice};
+use catchment_verbs::{Context, Pd, RtsAttr, Wake, Watch, mem::VolatileSlice};
 use std::{
     collections::VecDeque,
     sync::{
@@ -41,14 +41,22 @@ pub fn pair<M: Mechanism>(mechanism: &M) -> (M::Sender, M::Receiver) {
     join(mechanism, source, collector)
 }
 
+/// On a machine that does many other things an engine may not run for a second.
+fn patient() -> RtsAttr {
+    RtsAttr {
+        timeout: Duration::from_secs(1),
+        ..RtsAttr::default()
+    }
+}
+
 pub fn join<M: Mechanism>(
     mechanism: &M,
     mut source: Port,
     mut collector: Port,
 ) -> (M::Sender, M::Receiver) {
     let (out, back) = (source.offer(), collector.offer());
-    source.connect(&back).unwrap();
-    collector.connect(&out).unwrap();
+    source.connect_with(&back, patient()).unwrap();
+    collector.connect_with(&out, patient()).unwrap();
     let receiver = mechanism.receiver(collector, &out).unwrap();
     (mechanism.sender(source, &back).unwrap(), receiver)
 }
@@ -133,6 +141,35 @@ fn send<S: SendEnd>(sender: &mut S, stream: u32, packet: u64, data: &[u8], wait:
     let claim = claim(sender, stream, data.len() as u32, wait);
     sender.memory(&claim).write_at(0, data).unwrap();
     sender.commit(claim, packet).unwrap();
+}
+
+/// One block after the other, each taken and given back before the next one.
+pub fn lockstep<M: Mechanism>(
+    sender: &mut M::Sender,
+    receiver: &mut M::Receiver,
+    mechanism: &M,
+    packets: std::ops::Range<u64>,
+) {
+    let bytes = mechanism.shape().payload_bytes;
+    let bits = mechanism.features().packet_bits;
+    let mut wait = Patience::new(WaitPolicy::Yield);
+    for packet in packets {
+        invite(sender, receiver, bytes);
+        let claim = claim(sender, 0, bytes, &mut wait);
+        let data = packet.to_ne_bytes();
+        sender.memory(&claim).write_at(0, &data).unwrap();
+        sender.commit(claim, packet).unwrap();
+        let block = loop {
+            if let Some(block) = receiver.take().unwrap() {
+                break block;
+            }
+            sender.progress().unwrap();
+            wait.wait(None, || None::<()>);
+        };
+        wait.found();
+        assert_eq!(block.tag().packet << (64 - bits), packet << (64 - bits));
+        assert_eq!(read_u64(&block.payload()), packet);
+    }
 }
 
 /// Goes on with what the sender still has to do, until the receiver has got all.

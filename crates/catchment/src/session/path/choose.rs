@@ -7,7 +7,7 @@ use super::{
 };
 use crate::session::check::REASON_CHARS_MAX;
 use crate::session::message::{FailedPath, ProviderOffer, SessionPath};
-use crate::session::names::printable;
+use crate::session::names::fit;
 
 /// What to do when the source offers nothing for a pair.
 const OFFER_IT: &str = "allow it at the source";
@@ -206,7 +206,7 @@ fn chosen(
             collector: collector.name.clone(),
             path_mtu,
         },
-        reason: printable(&format!("{what}{rule}{not}"), REASON_CHARS_MAX - 1),
+        reason: fit(&format!("{what}{rule}{not}"), REASON_CHARS_MAX),
         recovery,
         source,
         collector,

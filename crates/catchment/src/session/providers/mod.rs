@@ -4,7 +4,11 @@
 //! connection: the peer has just been reached by it. So devices are opened when a peer is known,
 //! and kept.
 
+#[cfg(test)]
+mod pairs_test;
 mod rnics;
+#[cfg(test)]
+mod stand_in;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,7 +21,7 @@ use catchment_verbs::{Context, NetEnd, Provider as _, VerbsError};
 
 use super::check::WHY_CHARS_MAX;
 use super::message::{ProviderOffer, SessionPath, WhyNot};
-use super::names::printable;
+use super::names::fit;
 use super::path::{KNOWN_PROVIDERS, PathRules, Side};
 use rnics::OpenRnics;
 pub(crate) use rnics::Rnics;
@@ -217,7 +221,7 @@ impl Offers {
     fn lack(&mut self, provider: &str, reason: &str) {
         self.missing.push(WhyNot {
             provider: provider.to_owned(),
-            reason: printable(reason, WHY_CHARS_MAX - 1),
+            reason: fit(reason, WHY_CHARS_MAX),
         });
     }
 

@@ -130,6 +130,7 @@ fn tell(device: &str, event: &AsyncEvent) {
             );
         }
         AsyncEvent::DeviceFatal => tracing::warn!(device, "an RDMA device is gone"),
-        _ => tracing::info!(device, ?event, "an RDMA device"),
+        AsyncEvent::PortActive => tracing::info!(device, "the port of an RDMA device is up again"),
+        event => tracing::info!(device, ?event, "an RDMA device"),
     }
 }
