@@ -55,7 +55,7 @@ const GRAPH: &[Allowed] = &[
     Allowed {
         package: TRANSFER,
         normal: &[VERBS],
-        dev: &[PROVIDER_ROCE, SHM],
+        dev: &[IBVERBS, PROVIDER_ROCE, SHM],
     },
     Allowed {
         package: LIBRARY,
@@ -69,7 +69,7 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: "catchment-lab",
-        normal: &[CONFORMANCE, PROVIDER_ROCE, ROCE, VERBS],
+        normal: &[CONFORMANCE, IBVERBS, PROVIDER_ROCE, ROCE, VERBS],
         dev: &[],
     },
     Allowed {

@@ -1,6 +1,7 @@
 //! What must hold for every mechanism.
 #![allow(unreachable_pub, reason = "the crate is a test")]
 use crate::common::Random;
+pub use crate::common::scaled;
 use catchment_transfer::{Step, WaitPolicy, Waiter, mechanism::*, order::SerialCounter};
 use catchment_verbs::{Context, Pd, RtsAttr, Wake, Watch, mem::VolatileSlice};
 use std::{
@@ -16,12 +17,6 @@ use std::{
 const PATIENCE: Duration = Duration::from_secs(60);
 /// For what must not happen: if it does, it mostly does so soon.
 const QUIET: Duration = Duration::from_millis(20);
-
-/// This many, times `CATCHMENT_TEST_SCALE` for a long run.
-pub fn scaled(count: u64) -> u64 {
-    let scale = std::env::var("CATCHMENT_TEST_SCALE");
-    count * scale.map_or(1, |text| text.parse::<u64>().unwrap())
-}
 
 /// A device of its own for one end.
 pub struct Host {

@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use catchment_lab::end::server;
+use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_verbs::Provider;
 
@@ -20,6 +21,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let provider: Box<dyn Provider> = match args.provider.as_str() {
         "roce" => Box::new(RoceProvider::new(RoceOptions::default())),
+        "ibverbs" => Box::new(IbverbsProvider::new(IbverbsOptions::default())),
         other => bail!("no provider is called {other:?} here: roce, ibverbs"),
     };
     let (stdin, stdout) = (std::io::stdin().lock(), std::io::stdout().lock());

@@ -14,6 +14,12 @@ pub(crate) struct Args {
     /// The `catchment` command
     #[arg(long, value_name = "FILE")]
     catchment: PathBuf,
+    /// The conformance suite of the ibverbs provider
+    #[arg(long, value_name = "FILE")]
+    conformance: PathBuf,
+    /// The tests of the mechanisms over ibverbs
+    #[arg(long, value_name = "FILE")]
+    mechanisms: PathBuf,
 }
 
 /// Runs the cases; whether all passed.
@@ -21,14 +27,16 @@ pub(crate) struct Args {
 /// # Errors
 /// When they cannot run.
 pub(crate) fn run(args: &Args) -> Result<bool> {
-    let Some(cases) = args.choice.of(verbs::all())? else {
-        return Ok(true);
-    };
-    let (_turn, kernel) = super::prepare(&args.place)?;
     let programs = Programs {
         lab: std::env::current_exe().context("cannot find the running program")?,
         catchment: found(&args.catchment)?,
+        conformance: found(&args.conformance)?,
+        mechanisms: found(&args.mechanisms)?,
     };
+    let Some(cases) = args.choice.of(verbs::all(&programs)?)? else {
+        return Ok(true);
+    };
+    let (_turn, kernel) = super::prepare(&args.place)?;
     let mut lab = Lab::new(kernel, args.place.cache.clone(), programs)?;
     Ok(args.choice.run(&cases, &mut lab, |_| None))
 }

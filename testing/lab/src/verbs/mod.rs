@@ -8,6 +8,7 @@ pub mod clip;
 pub mod command;
 pub mod faults;
 pub mod operations;
+pub mod suites;
 pub mod transfers;
 
 use crate::end::client::End;
@@ -83,6 +84,10 @@ pub struct Programs {
     pub lab: PathBuf,
     /// The command.
     pub catchment: PathBuf,
+    /// The conformance suite of the provider.
+    pub conformance: PathBuf,
+    /// The tests of the mechanisms over the provider.
+    pub mechanisms: PathBuf,
 }
 
 /// What a case works with.
@@ -214,14 +219,15 @@ impl Lab {
 }
 
 /// All cases.
-#[must_use]
-pub fn all() -> Vec<Case> {
+///
+/// # Errors
+/// When a test program does not say what tests it has.
+pub fn all(programs: &Programs) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
+    suites::add(&mut cases, programs)?;
     operations::add(&mut cases);
     transfers::add(&mut cases);
     faults::add(&mut cases);
-    cases
-        .into_iter()
-        .map(|case| case.or_else(Lab::forget_guests))
-        .collect()
+    let cases = cases.into_iter();
+    Ok(cases.map(|case| case.or_else(Lab::forget_guests)).collect())
 }
