@@ -20,6 +20,7 @@ mod link;
 mod mechanism;
 mod pair;
 mod papers;
+mod programs;
 mod reads;
 /// The model is a test of the transfer crate first of all.
 #[path = "../../crates/transfer/tests/reads_model/mod.rs"]
