@@ -135,6 +135,39 @@ pub(crate) enum Role {
     Collector,
 }
 
+/// What a pair of processes measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) enum Program {
+    /// Blocks as fast as they go, then to and fro.
+    #[default]
+    Stream,
+    /// From giving a block back until the next one is there, with a full ring.
+    Sync {
+        /// Samples in a batch.
+        count: u64,
+    },
+    /// From posting a block until the collector sees it, the ring being empty.
+    OneWay {
+        /// Samples in a batch.
+        count: u64,
+    },
+    /// Blocks as fast as they go, while the collector keeps one of them for a time.
+    Hold(Hold),
+}
+
+/// Times of [`Program::Hold`], in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hold {
+    /// A block is kept from here on.
+    pub(crate) from: u64,
+    /// Until here.
+    pub(crate) to: u64,
+    /// The end.
+    pub(crate) end: u64,
+    /// Blocks are counted in bins of this length.
+    pub(crate) bin: u64,
+}
+
 /// One measurement of one mechanism by a fresh pair of processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
@@ -158,6 +191,9 @@ pub(crate) struct Job {
     pub(crate) batches: usize,
     /// A name that no other run has.
     pub(crate) unique: String,
+    /// What is measured.
+    #[serde(default)]
+    pub(crate) program: Program,
     /// Where source and collector are, for a network.
     pub(crate) network: Option<[NetworkEnd; 2]>,
 }
@@ -265,6 +301,10 @@ pub(crate) struct Outcome {
     pub(crate) streams: Vec<Stream>,
     /// Latency batches that count.
     pub(crate) ping_pongs: Vec<PingPong>,
+    /// Single times of [`Program::Sync`] or [`Program::OneWay`] in nanoseconds, batch by batch.
+    pub(crate) samples: Vec<Vec<f64>>,
+    /// Blocks in each bin of [`Program::Hold`], run by run.
+    pub(crate) bins: Vec<Vec<u64>>,
     /// Looks at the status bytes, where the mechanism has any.
     pub(crate) status_read: Option<StatusRead>,
     /// What the source needs.

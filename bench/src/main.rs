@@ -22,6 +22,7 @@ mod mechanism;
 mod output;
 mod pair;
 mod papers;
+mod programs;
 mod reads;
 /// The model is a test of the transfer crate first of all.
 #[path = "../../crates/transfer/tests/reads_model/mod.rs"]

@@ -1,6 +1,10 @@
 //! The mechanisms of the transfer crate by name.
+use crate::job::What;
+use anyhow::{Result, bail};
 use catchment_transfer::{
     mechanism::{self, Shape, StatusByte, Way},
+    paper::PaperStatusByte,
+    rendezvous::Rendezvous,
     window::{
         fair::{Form, SwFair},
         paper::SwPaper,
@@ -13,6 +17,8 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mechanism {
+    /// Status bytes as in the paper.
+    SbPaper,
     /// Status bytes as this library has them, data written from the source's own memory.
     Sb,
     /// The same, the collector's memory filled in place.
@@ -29,6 +35,16 @@ pub(crate) enum Mechanism {
     SwFairTail,
     /// The same, the collector's memory filled in place.
     SwFairTailInPlace,
+    /// Address, data, completion: three messages for each block.
+    Rendezvous,
+    /// TCP, busy polling, without Nagle's delay.
+    Tcp,
+    /// TCP, blocking calls, without Nagle's delay.
+    TcpBlocking,
+    /// iceoryx2, a queue that is full waits.
+    Iceoryx2,
+    /// UCX, its own program.
+    Ucx,
 }
 
 /// Something to do with a mechanism, whichever it is.
@@ -45,6 +61,7 @@ impl Mechanism {
     /// As in a scenario.
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Mechanism::SbPaper => "sb-paper",
             Mechanism::Sb => "sb",
             Mechanism::SbInPlace => "sb-in-place",
             Mechanism::SwPaper => "sw-paper",
@@ -53,12 +70,18 @@ impl Mechanism {
             Mechanism::SwSack => "sw-sack",
             Mechanism::SwFairTail => "sw-fair-tail",
             Mechanism::SwFairTailInPlace => "sw-fair-tail-in-place",
+            Mechanism::Rendezvous => "rendezvous",
+            Mechanism::Tcp => "tcp",
+            Mechanism::TcpBlocking => "tcp-blocking",
+            Mechanism::Iceoryx2 => "iceoryx2",
+            Mechanism::Ucx => "ucx",
         }
     }
 
     /// For a legend.
     pub(crate) fn label(self) -> &'static str {
         match self {
+            Mechanism::SbPaper => "status byte, paper",
             Mechanism::Sb => "status byte, product",
             Mechanism::SbInPlace => "status byte, in place",
             Mechanism::SwPaper => "window, paper",
@@ -67,6 +90,31 @@ impl Mechanism {
             Mechanism::SwSack => "window, fair, SACK",
             Mechanism::SwFairTail => "window, fair, tail",
             Mechanism::SwFairTailInPlace => "window, fair, in place",
+            Mechanism::Rendezvous => "rendezvous",
+            Mechanism::Tcp => "TCP, polling",
+            Mechanism::TcpBlocking => "TCP, blocking",
+            Mechanism::Iceoryx2 => "iceoryx2",
+            Mechanism::Ucx => "UCX",
+        }
+    }
+
+    /// What it is where it is no mechanism of the transfer crate.
+    pub(crate) fn peer(self) -> Option<What> {
+        match self {
+            Mechanism::Tcp => Some(What::Tcp),
+            Mechanism::TcpBlocking => Some(What::TcpBlocking),
+            Mechanism::Iceoryx2 => Some(What::Iceoryx2Credit),
+            Mechanism::Ucx => Some(What::Ucx),
+            Mechanism::SbPaper
+            | Mechanism::Sb
+            | Mechanism::SbInPlace
+            | Mechanism::SwPaper
+            | Mechanism::SwPaperInline
+            | Mechanism::SwFair
+            | Mechanism::SwSack
+            | Mechanism::SwFairTail
+            | Mechanism::SwFairTailInPlace
+            | Mechanism::Rendezvous => None,
         }
     }
 
@@ -81,8 +129,15 @@ impl Mechanism {
     }
 
     /// Does something with the mechanism in this shape.
-    pub(crate) fn with<V: Visit>(self, shape: Shape, visit: V) -> V::Out {
+    ///
+    /// # Errors
+    /// For one that is no mechanism of the transfer crate; whatever is done with it.
+    pub(crate) fn with<T, V: Visit<Out = Result<T>>>(self, shape: Shape, visit: V) -> Result<T> {
         match self {
+            Mechanism::Tcp | Mechanism::TcpBlocking | Mechanism::Iceoryx2 | Mechanism::Ucx => {
+                bail!("{self} does not move blocks over verbs")
+            }
+            Mechanism::SbPaper => visit.visit(PaperStatusByte::new(shape)),
             Mechanism::Sb => visit.visit(StatusByte::new(shape, Way::Copy)),
             Mechanism::SbInPlace => visit.visit(StatusByte::new(shape, Way::InPlace)),
             Mechanism::SwPaper | Mechanism::SwPaperInline => visit.visit(SwPaper::new(shape)),
@@ -90,6 +145,7 @@ impl Mechanism {
             Mechanism::SwSack => visit.visit(SwFair::new(shape, Form::Selective)),
             Mechanism::SwFairTail => visit.visit(SwFair::new(shape, Form::Tail)),
             Mechanism::SwFairTailInPlace => visit.visit(SwFair::new(shape, Form::TailInPlace)),
+            Mechanism::Rendezvous => visit.visit(Rendezvous::new(shape)),
         }
     }
 }

@@ -23,6 +23,8 @@ pub(super) fn open(provider: Provider, job: &Job, role: Role) -> Result<Arc<dyn 
             Namespace::open(&end.netns)?.enter()?;
             // Its own thread sleeps when it finds nothing: the role shares its core with it.
             let options = RoceOptions {
+                // Pairs that are measured in turn live side by side.
+                port: 0,
                 spin: std::time::Duration::ZERO,
                 ..RoceOptions::default()
             };

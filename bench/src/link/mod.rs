@@ -70,6 +70,24 @@ pub(crate) trait Link {
     fn set_pace(&mut self, _: Pace) -> Result<()> {
         Ok(())
     }
+    /// Gets a block to send if one is free; the content stays what it is.
+    fn try_claim(&mut self) -> Result<bool> {
+        anyhow::bail!("this mechanism only waits")
+    }
+    /// Sends the block that was claimed.
+    fn commit(&mut self) -> Result<()> {
+        anyhow::bail!("this mechanism only waits")
+    }
+    /// Takes a block if one is there, and keeps it.
+    fn try_recv(&mut self) -> Result<bool> {
+        anyhow::bail!("this mechanism only waits")
+    }
+    /// Puts the block that was received last behind those that are kept for longer.
+    fn set_aside(&mut self) {}
+    /// Gives the oldest of those back; false if there is none.
+    fn give_back_aside(&mut self) -> Result<bool> {
+        Ok(false)
+    }
     /// For mechanisms without a collector: keeps its core busy until the source has finished, so
     /// that no other program of the machine runs there, and says true. Does nothing otherwise.
     fn attend(&mut self) -> Result<bool> {

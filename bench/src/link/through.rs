@@ -1,5 +1,5 @@
 //! Any mechanism of the transfer crate over any provider: each way has its own pair of ends.
-use super::{Link, Prepared, device, touch};
+use super::{Link, Pace, Prepared, device, touch};
 use crate::{
     control::Control,
     job::{Job, Queues, Role, Wait},
@@ -13,14 +13,18 @@ use catchment_transfer::{
 };
 use catchment_verbs::{Context, Watch};
 use std::{
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering},
+        mpsc,
     },
     thread::JoinHandle,
     time::Duration,
 };
 
+/// Who waits for a block looks after its own sends so often.
+const PROGRESS_EVERY: u32 = 64;
 /// A peer that is silent for so long is asked again.
 const NAP: Duration = Duration::from_millis(100);
 
@@ -72,6 +76,9 @@ struct Through<M: mechanism::Mechanism> {
     sender: M::Sender,
     receiver: M::Receiver,
     received: Option<<M::Receiver as ReceiveEnd>::Block>,
+    /// Blocks that are kept for longer, the oldest first.
+    aside: VecDeque<<M::Receiver as ReceiveEnd>::Block>,
+    claimed: Option<<M::Sender as SendEnd>::Claim>,
     waiter: Waiter,
     wait: Wait,
     claim_watch: Option<Arc<dyn Watch>>,
@@ -113,13 +120,15 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
             sender,
             receiver,
             received: None,
+            aside: VecDeque::new(),
+            claimed: None,
             waiter: Waiter::new(job.wait.policy(), crate::host::cores()),
             wait: job.wait,
             prepared: (!copies).then(|| Prepared::new(job.bytes, job.blocks)),
             bytes: job.bytes,
             packet: 0,
             queues,
-            helper: helper.map(HelperThread::start),
+            helper: helper.map(HelperThread::start).transpose()?,
             _context: context,
         })
     }
@@ -148,6 +157,7 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
 
     #[inline]
     fn take(&mut self) -> Result<<M::Receiver as ReceiveEnd>::Block> {
+        let mut looks = 0u32;
         loop {
             let found = if self.waiter.wants_complete_look() {
                 self.receiver.take()?
@@ -159,6 +169,11 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
                 return Ok(block);
             }
             self.waiter.empty();
+            looks += 1;
+            if looks.is_multiple_of(PROGRESS_EVERY) {
+                // What was sent before may wait for room.
+                self.sender.progress()?;
+            }
             match (self.wait, &self.take_watch) {
                 (Wait::Doorbell, Some(watch)) => {
                     watch.arm();
@@ -211,6 +226,43 @@ impl<M: mechanism::Mechanism + Copy> Link for Through<M> {
         Ok(())
     }
 
+    #[inline]
+    fn try_claim(&mut self) -> Result<bool> {
+        match self.sender.claim(0, self.bytes as u32) {
+            Ok(claim) => {
+                self.claimed = Some(claim);
+                Ok(true)
+            }
+            Err(ClaimError::WouldBlock) => {
+                self.sender.progress()?;
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    #[inline]
+    fn commit(&mut self) -> Result<()> {
+        let claim = self.claimed.take().context("nothing was claimed")?;
+        self.sender.commit(claim, self.packet)?;
+        self.packet = (self.packet + 1) % (1 << 16);
+        Ok(())
+    }
+
+    #[inline]
+    fn try_recv(&mut self) -> Result<bool> {
+        self.received = self.receiver.take()?;
+        Ok(self.received.is_some())
+    }
+
+    fn set_aside(&mut self) {
+        self.aside.extend(self.received.take());
+    }
+
+    fn give_back_aside(&mut self) -> Result<bool> {
+        Ok(self.aside.pop_front().is_some())
+    }
+
     fn queues(&self) -> Option<Queues> {
         Some(self.queues)
     }
@@ -221,14 +273,12 @@ impl<M: mechanism::Mechanism + Copy> Link for Through<M> {
     }
 
     fn set_pace(&mut self, pace: Pace) -> Result<()> {
-        if let Some(helper) = &self.helper {
-            helper.set(pace);
+        match &mut self.helper {
+            Some(helper) => helper.set(pace),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
-
-use super::Pace;
 
 fn queues(port: &Port) -> Queues {
     let queues = port.queues;
@@ -250,56 +300,56 @@ fn meet(control: &mut Control) -> Result<()> {
 /// The mechanism's own thread, on the core of its role.
 struct HelperThread {
     pace: Arc<AtomicU8>,
+    id: i32,
+    urgent: bool,
     thread: Option<JoinHandle<()>>,
 }
 
 const ENDED: u8 = 3;
 
 impl HelperThread {
-    fn start(helper: Box<dyn Helper>) -> HelperThread {
+    fn start(helper: Box<dyn Helper>) -> Result<HelperThread> {
         let pace = Arc::new(AtomicU8::new(Pace::Parked as u8));
         let theirs = Arc::clone(&pace);
+        let (say, hear) = mpsc::channel();
         let thread = std::thread::spawn(move || {
+            // Whoever started us has ended if nobody hears it.
+            let _ = say.send(rustix::thread::gettid().as_raw_nonzero().get());
             if let Err(error) = help(helper, &theirs) {
                 eprintln!("the mechanism's own thread: {error:#}");
             }
         });
-        HelperThread {
+        Ok(HelperThread {
             pace,
+            id: hear.recv().context("the mechanism's own thread")?,
+            urgent: false,
             thread: Some(thread),
-        }
+        })
     }
 
-    fn set(&self, pace: Pace) {
+    fn set(&mut self, pace: Pace) -> Result<()> {
+        let urgent = pace == Pace::Urgent;
+        if urgent != self.urgent {
+            sys::set_realtime_of(self.id, urgent).context("real-time priority of a thread")?;
+            self.urgent = urgent;
+        }
         self.pace.store(pace as u8, Ordering::Release);
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
         }
+        Ok(())
     }
 }
 
 fn help(mut helper: Box<dyn Helper>, pace: &AtomicU8) -> Result<()> {
-    let mut now = Pace::Parked as u8;
     loop {
-        let wanted = pace.load(Ordering::Acquire);
-        if wanted != now {
-            let urgent = Pace::Urgent as u8;
-            if (wanted == urgent) != (now == urgent) {
-                sys::set_realtime(wanted == urgent).context("real-time priority")?;
-            }
-            now = wanted;
-        }
-        if now == ENDED {
-            return Ok(());
-        }
-        if now == Pace::Parked as u8 {
+        match pace.load(Ordering::Acquire) {
+            ENDED => return Ok(()),
             // Somebody else is measured meanwhile.
-            std::thread::park();
-            continue;
-        }
-        if !helper.step()? {
+            parked if parked == Pace::Parked as u8 => std::thread::park(),
+            _ if helper.step()? => {}
             // It shares its core with the one who claims blocks.
-            rustix::thread::sched_yield();
+            _ => rustix::thread::sched_yield(),
         }
     }
 }

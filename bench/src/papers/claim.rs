@@ -141,8 +141,10 @@ impl Claim {
             words.push(format!("at most {}", number(most)));
         }
         if let Some(Near { value, within }) = self.near {
-            let percent = within * 100.0;
-            words.push(format!("{} within {percent:.0} %", number(value)));
+            words.push(match within {
+                w if w < 0.001 => format!("exactly {}", number(value)),
+                w => format!("{} within {:.0} %", number(value), w * 100.0),
+            });
         }
         if words.is_empty() {
             return "reported".to_owned();

@@ -1,11 +1,14 @@
 //! `papers`: the experiments of the papers, each a scenario with what must hold, the rows that were
 //! measured, pictures of them, and a page that says what held and what did not.
 mod claim;
+mod ends;
+mod lockstep;
 mod page;
 mod plot;
 mod record;
 mod scenario;
 mod simulated;
+mod singles;
 mod stream;
 mod virtual_stream;
 
@@ -285,6 +288,14 @@ fn measure(
         (Workload::Stream, Provider::Shm | Provider::Roce) => {
             stream::measure(bench, scenario, part, provider)
         }
+        (Workload::Sync | Workload::OneWay | Workload::Hold, Provider::Shm | Provider::Roce) => {
+            singles::measure(bench, scenario, part, provider)
+        }
+        (Workload::Sync | Workload::OneWay | Workload::Hold, Provider::Sim) => {
+            bail!("single times are measured in real time")
+        }
+        (Workload::Interactions, _) => lockstep::interactions(bench, scenario, part, provider),
+        (Workload::Queues, _) => lockstep::queues(bench, scenario, part, provider),
         (Workload::ReleaseOrder, Provider::Sim) => {
             virtual_stream::release_order(bench, scenario, part)
         }

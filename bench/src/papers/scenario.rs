@@ -12,8 +12,17 @@ use std::{fs, path::Path};
 
 /// The scenarios of this repository, in the order of the page.
 const OURS: &[(&str, &str)] = &[
+    ("e1.1.toml", include_str!("../../scenarios/e1.1.toml")),
+    ("e1.10.toml", include_str!("../../scenarios/e1.10.toml")),
+    ("e1.11.toml", include_str!("../../scenarios/e1.11.toml")),
+    ("e1.12.toml", include_str!("../../scenarios/e1.12.toml")),
     ("e1.13.toml", include_str!("../../scenarios/e1.13.toml")),
+    ("e1.15.toml", include_str!("../../scenarios/e1.15.toml")),
+    ("e1.16.toml", include_str!("../../scenarios/e1.16.toml")),
+    ("e1.17.toml", include_str!("../../scenarios/e1.17.toml")),
+    ("e1.18.toml", include_str!("../../scenarios/e1.18.toml")),
     ("e1.22.toml", include_str!("../../scenarios/e1.22.toml")),
+    ("e3.5.toml", include_str!("../../scenarios/e3.5.toml")),
 ];
 
 /// One experiment.
@@ -46,6 +55,16 @@ pub(crate) struct Scenario {
 pub(crate) enum Workload {
     /// Blocks as fast as they go, then to and fro.
     Stream,
+    /// Requests and completions for each block, in lock-step.
+    Interactions,
+    /// From giving a block back to the source being able to use it again.
+    Sync,
+    /// From posting a block until the collector sees it.
+    OneWay,
+    /// Blocks as fast as they go, while the collector keeps one of them.
+    Hold,
+    /// The smallest queues, and one place less.
+    Queues,
     /// Blocks that are processed for different times by several workers.
     ReleaseOrder,
 }
@@ -104,6 +123,17 @@ impl Measure {
     /// How much to measure.
     pub(crate) fn effort(&self, quick: bool) -> &Effort {
         if quick { &self.quick } else { &self.full }
+    }
+
+    /// All cells.
+    pub(crate) fn cells(&self, quick: bool) -> Vec<(Mechanism, usize, usize)> {
+        let mut cells = Vec::new();
+        for &bytes in &self.effort(quick).bytes {
+            for &blocks in self.blocks(quick) {
+                cells.extend(self.mechanisms.iter().map(|&one| (one, bytes, blocks)));
+            }
+        }
+        cells
     }
 
     /// Numbers of blocks to measure.

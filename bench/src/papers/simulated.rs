@@ -1,15 +1,13 @@
 //! Mechanisms in virtual time: the shipped state machines over devices whose operations take as long
 //! as a scenario says. Every thread has a processor of its own, and looking takes no time.
+use super::ends::Ends;
 use crate::mechanism::Visit;
 use anyhow::{Context as _, Result, anyhow, bail};
 use catchment_sim::{
     Random,
     verbs::{Fabric, Next, OpTime, Pace, Stuck, Thread, Times, run},
 };
-use catchment_transfer::mechanism::{
-    ClaimError, EndError, Helper, Mechanism, Port, ReceiveEnd, SendEnd,
-};
-use catchment_verbs::Provider;
+use catchment_transfer::mechanism::{ClaimError, EndError, Helper, Mechanism, ReceiveEnd, SendEnd};
 use serde::Deserialize;
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
 
@@ -30,7 +28,7 @@ pub(crate) struct Constants {
 }
 
 impl Constants {
-    fn times(&self) -> Times {
+    pub(super) fn times(&self) -> Times {
         let us = |us: f64| Duration::from_nanos((us * 1000.0).round() as u64);
         Times {
             write: OpTime::occupying(us(self.t_write_us))
@@ -109,8 +107,8 @@ impl Visit for Simulated {
         M::Receiver: 'static,
     {
         let fabric = Fabric::new(self.constants.times(), Pace::ByCaller);
-        let (mut sender, receiver) = ends(&fabric, &mechanism)?;
-        let mut helper = sender.helper().filter(|_| self.helper).map(Helping);
+        let (sender, receiver, helper) = Ends::on_fabric(&fabric, &mechanism)?.split();
+        let mut helper = helper.filter(|_| self.helper).map(Helping);
         let mut source = Source {
             end: sender,
             bytes: self.bytes,
@@ -152,26 +150,6 @@ impl Visit for Simulated {
             interactions_per_block: said as f64 / self.count as f64,
         })
     }
-}
-
-/// Both ends of a mechanism on devices of this fabric.
-pub(super) fn ends<M: Mechanism>(
-    fabric: &Fabric,
-    mechanism: &M,
-) -> Result<(M::Sender, M::Receiver)> {
-    let open = || -> Result<_> {
-        let context = fabric.provider().open("sim0")?;
-        let pd = context.alloc_pd()?;
-        Ok((context, pd))
-    };
-    let ((ours, our_pd), (theirs, their_pd)) = (open()?, open()?);
-    let mut out = Port::open(&*ours, &*our_pd, &mechanism.sender_needs()?)?;
-    let mut back = Port::open(&*theirs, &*their_pd, &mechanism.receiver_needs()?)?;
-    let (there, here) = (out.offer(), back.offer());
-    out.connect(&here)?;
-    back.connect(&there)?;
-    let receiver = mechanism.receiver(back, &there)?;
-    Ok((mechanism.sender(out, &here)?, receiver))
 }
 
 /// What ends a simulation.

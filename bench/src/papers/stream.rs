@@ -6,7 +6,7 @@ use super::{
     scenario::{Measure, Scenario},
 };
 use crate::{
-    job::{Job, Outcome, PingPong, Stream, What},
+    job::{Job, Outcome, PingPong, Program, Stream, What},
     mechanism::{Mechanism, Provider},
     pair,
 };
@@ -34,7 +34,9 @@ pub(super) fn measure(
             let jobs = |bench: &mut Bench| -> Vec<Job> {
                 let mechanisms = part.mechanisms.iter();
                 let job = |mechanism: &Mechanism| Job {
-                    what: What::Mechanism(*mechanism, provider),
+                    what: mechanism
+                        .peer()
+                        .unwrap_or(What::Mechanism(*mechanism, provider)),
                     bytes,
                     blocks,
                     source_core: 0,
@@ -44,6 +46,7 @@ pub(super) fn measure(
                     batch_ms: effort.milliseconds,
                     batches: effort.repetitions,
                     unique: bench.unique(),
+                    program: Program::Stream,
                     network: network.clone(),
                 };
                 mechanisms.map(job).collect()

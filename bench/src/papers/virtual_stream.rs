@@ -163,11 +163,19 @@ pub(super) fn release_order(
 /// Whether a block that is kept keeps those after it.
 fn gives_back_in_order(mechanism: Mechanism) -> bool {
     match mechanism {
-        Mechanism::Sb | Mechanism::SbInPlace | Mechanism::SwSack => false,
+        Mechanism::SbPaper
+        | Mechanism::Sb
+        | Mechanism::SbInPlace
+        | Mechanism::SwSack
+        | Mechanism::Rendezvous => false,
         Mechanism::SwPaper
         | Mechanism::SwPaperInline
         | Mechanism::SwFair
         | Mechanism::SwFairTail
-        | Mechanism::SwFairTailInPlace => true,
+        | Mechanism::SwFairTailInPlace
+        | Mechanism::Tcp
+        | Mechanism::TcpBlocking
+        | Mechanism::Iceoryx2
+        | Mechanism::Ucx => true,
     }
 }

@@ -18,9 +18,9 @@ use crate::session::{
     providers::{Ends, ProviderOptions, Providers},
     refusal::Refusal,
 };
-use catchment_provider_roce::io::{local_addresses, probe_path};
+use catchment_provider_roce::io::{PathProbe, local_addresses};
 use catchment_verbs::NetEnd;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use visit::{Attempt, Proven, Visit};
 
@@ -228,7 +228,12 @@ fn tell(failed: &FailedPath) -> String {
 
 fn route(remote: IpAddr) -> Result<Route, String> {
     let to = SocketAddr::new(remote, NetEnd::RNIC_UDP_PORT);
-    let path = probe_path(None, to).map_err(|error| error.to_string())?;
+    let any = match remote {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let probe = PathProbe::new(SocketAddr::new(any, 0)).map_err(|error| error.to_string())?;
+    let path = probe.probe(to).map_err(|error| error.to_string())?;
     let all = local_addresses().unwrap_or_default();
     let interface = all.into_iter().find(|at| at.address == path.local);
     Ok(Route {
