@@ -199,21 +199,32 @@ impl FromStr for DeviceName {
     }
 }
 
-/// The place that a user's name stands for.
+impl DeviceName {
+    /// Whether it can stand for this device.
+    pub(crate) fn may_be(&self, device: &str) -> bool {
+        match self {
+            DeviceName::Address(_) => true,
+            DeviceName::Device(name, ..) => name == device,
+        }
+    }
+}
+
+/// The place that a user's name, as it was `asked` and parsed, stands for.
 pub(crate) fn resolve(
-    name: &str,
+    asked: &str,
+    name: &DeviceName,
     devices: &[DeviceReport],
     addresses: &[HostAddress],
 ) -> Result<Place, VerbsError> {
     let unknown = || VerbsError::NoDevice {
-        name: name.chars().take(64).collect(),
+        name: asked.chars().take(64).collect(),
         known: names(devices),
     };
-    match name.parse().map_err(VerbsError::Invalid)? {
-        DeviceName::Address(address) => by_address(address, devices, addresses)
+    match name {
+        DeviceName::Address(address) => by_address(*address, devices, addresses)
             .map_err(|why| VerbsError::Invalid(why.to_string())),
         DeviceName::Device(device, port, index) => {
-            let device = devices.iter().find(|at| at.name == device);
+            let device = devices.iter().find(|at| at.name == *device);
             let device = device.ok_or_else(unknown)?;
             if let Some(problem) = &device.problem {
                 return Err(problem.clone().into());
@@ -221,8 +232,8 @@ pub(crate) fn resolve(
             match port {
                 None => by_device(device),
                 Some(port) => {
-                    let port = device.ports.iter().find(|at| at.number == port);
-                    by_port(device, port.ok_or_else(unknown)?, index)
+                    let port = device.ports.iter().find(|at| at.number == *port);
+                    by_port(device, port.ok_or_else(unknown)?, *index)
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! An open device as the application holds it, and protection domains.
 use crate::{
+    NAME,
     cq::{CqCore, IbChannel, IbCq},
     device::{Device, memory_error},
     events::EventThread,
@@ -151,8 +152,15 @@ impl Pd for IbPd {
             0
         };
         let rights = access_bits(access);
+        let writable = region.is_writable();
         let made = Registration::new(Arc::clone(&self.domain), region, rights, optional);
-        let made = made.map_err(|error| memory_error("registering a region", bytes, error))?;
+        let made = made.map_err(|error| match error.raw_os_error() {
+            Some(libc::EFAULT) if !writable => VerbsError::Unsupported {
+                provider: NAME,
+                what: "memory that is mapped for reading only, on Linux before 6.2",
+            },
+            _ => memory_error("registering a region", bytes, error),
+        })?;
         Ok(Arc::new(IbMr::new(made, access, self.strong())))
     }
 

@@ -1,13 +1,13 @@
 //! What all objects of an open device share.
 use crate::{
-    IbverbsOptions, NAME, Unavailable,
+    IbverbsOptions, NAME,
     choose::Place,
     cq::CqCore,
     explain,
     probe::{self, Probed},
     slots::{Slot, SlotTable},
     sys::{
-        self, Library,
+        self,
         types::{
             IBV_ATOMIC_NONE, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
             IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_MTU_256,
@@ -43,6 +43,8 @@ const MAX_CQE: u32 = 1 << 18;
 const MAX_SGE: u32 = 16;
 /// `vendor_id` of the kernel's Soft-RoCE.
 const RXE_VENDOR: u32 = 0xff_ffff;
+/// Its driver.
+const RXE_DRIVER: &str = "rdma_rxe";
 
 /// Where a device does not do what verbs say, and what this crate does about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +56,19 @@ pub(crate) struct Quirks {
     /// - it does not look at its send queue when it leaves SQD;
     /// - its removal waits for us and nobody tells us.
     pub(crate) is_rxe: bool,
+}
+
+impl Quirks {
+    fn of(attr: &ibv_device_attr) -> Quirks {
+        Quirks {
+            is_rxe: attr.vendor_id == RXE_VENDOR,
+        }
+    }
+}
+
+/// The driver of a device that has no hardware, whose driver the kernel does not name.
+pub(crate) fn software_driver(attr: &ibv_device_attr) -> Option<&'static str> {
+    Quirks::of(attr).is_rxe.then_some(RXE_DRIVER)
 }
 
 /// An open device with the port and GID that were chosen.
@@ -84,9 +99,9 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Opens a device and tries what it can do.
-    pub(crate) fn open(
-        library: Arc<Library>,
+    /// Tries what an open device can do.
+    pub(crate) fn new(
+        handle: Arc<sys::Device>,
         place: Place,
         (options, roots): (IbverbsOptions, &Roots),
     ) -> Result<Arc<Device>, VerbsError> {
@@ -95,10 +110,6 @@ impl Device {
             let what = format!("{what} {name}");
             move |error: io::Error| VerbsError::os(what, error)
         };
-        let handle = sys::Device::open(library, name).map_err(os("opening RDMA device"))?;
-        let handle = Arc::new(handle.ok_or_else(|| Unavailable::NoDriver {
-            device: name.clone(),
-        })?);
         let attr = handle.query().map_err(os("asking for the limits of"))?;
         let port = handle.query_port(place.port);
         let port = port.map_err(os("asking for the port of"))?;
@@ -108,9 +119,7 @@ impl Device {
         let gone_bell = event_fd().map_err(os("an event counter for"))?;
         Ok(Arc::new(Device {
             caps: caps(&attr, &port, path_mtu, &probed),
-            quirks: Quirks {
-                is_rxe: attr.vendor_id == RXE_VENDOR,
-            },
+            quirks: Quirks::of(&attr),
             port_path: sysfs::port_path(roots, name, place.port),
             uverbs: sysfs::uverbs_path(roots, name),
             path_mtu,

@@ -1,4 +1,5 @@
 //! The addresses of this host, as far as this network namespace goes.
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::{io, net::IpAddr};
 
 /// An address of an interface of this network namespace.
@@ -6,6 +7,17 @@ use std::{io, net::IpAddr};
 pub(crate) struct HostAddress {
     pub(crate) ip: IpAddr,
     pub(crate) netdev: String,
+}
+
+/// The name of an interface of this network namespace.
+pub(crate) fn interface_name(index: u32) -> Option<String> {
+    if index == 0 {
+        return None;
+    }
+    // Any socket will do to ask.
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None);
+    rustix::net::netdevice::index_to_name(socket.ok()?, index).ok()
 }
 
 /// All addresses.

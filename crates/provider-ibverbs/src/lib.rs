@@ -15,6 +15,7 @@ mod device;
 mod events;
 mod explain;
 mod host;
+mod inventory;
 mod mr;
 mod options;
 mod path;
@@ -40,8 +41,9 @@ pub use report::{
 pub use unavailable::Unavailable;
 
 use catchment_verbs::{Context, DeviceInfo, Provider, VerbsError};
+use choose::DeviceName;
 use device::Device;
-use host::HostAddress;
+use inventory::Inventory;
 use std::{
     net::IpAddr,
     sync::{Arc, OnceLock},
@@ -77,11 +79,16 @@ impl IbverbsProvider {
     /// it has no RoCE v2 GID that this network namespace can use.
     pub fn open_device(&self, device: &str) -> Result<Arc<IbverbsContext>, VerbsError> {
         let library = self.library()?;
-        let addresses = addresses()?;
-        let devices = sysfs::devices(&self.roots, &addresses)?;
-        let place = choose::resolve(device, &devices, &addresses)?;
+        let mut inventory = Inventory::new(&self.roots)?;
+        let name: DeviceName = device.parse().map_err(VerbsError::Invalid)?;
+        inventory.look_into(&self.roots, Some(&library), |at| name.may_be(at));
+        let place = choose::resolve(device, &name, &inventory.devices, &inventory.addresses)?;
+        let handle = inventory.opened(&place.device);
+        let handle = handle.ok_or_else(|| Unavailable::NoDriver {
+            device: place.device.clone(),
+        })?;
         let options = self.options.clone();
-        IbverbsContext::new(Device::open(library, place, (options, &self.roots))?)
+        IbverbsContext::new(Device::new(handle, place, (options, &self.roots))?)
     }
 
     /// The name, for [`Provider::open`], of the device, port and GID that have this address of this
@@ -90,10 +97,10 @@ impl IbverbsProvider {
     /// # Errors
     /// Why there is none, and what helps.
     pub fn device_for(&self, local: IpAddr) -> Result<String, NoDevice> {
-        self.library()?;
-        let addresses = addresses()?;
-        let devices = sysfs::devices(&self.roots, &addresses)?;
-        let place = choose::by_address(local, &devices, &addresses)?;
+        let library = self.library()?;
+        let mut inventory = Inventory::new(&self.roots)?;
+        inventory.look_into(&self.roots, Some(&library), |_| true);
+        let place = choose::by_address(local, &inventory.devices, &inventory.addresses)?;
         Ok(place.to_string())
     }
 
@@ -101,14 +108,9 @@ impl IbverbsProvider {
     /// moment.
     pub fn report(&self) -> Report {
         let library = self.library();
-        let devices = addresses().and_then(|addresses| sysfs::devices(&self.roots, &addresses));
-        let devices = devices.map(|mut devices| {
-            if let Ok(library) = &library {
-                devices
-                    .iter_mut()
-                    .for_each(|device| look_into(library, device));
-            }
-            devices
+        let devices = Inventory::new(&self.roots).map(|mut inventory| {
+            inventory.look_into(&self.roots, library.as_ref().ok(), |_| true);
+            inventory.devices
         });
         Report {
             library: library.map(|library| library.path().to_owned()),
@@ -126,53 +128,17 @@ impl IbverbsProvider {
     }
 }
 
-/// Adds what only an open device tells.
-fn look_into(library: &Arc<Library>, report: &mut DeviceReport) {
-    if report.problem.is_some() {
-        return;
-    }
-    let device = match sys::Device::open(Arc::clone(library), &report.name) {
-        Ok(Some(device)) => device,
-        Ok(None) => {
-            report.problem = Some(Unavailable::NoDriver {
-                device: report.name.clone(),
-            });
-            return;
-        }
-        Err(error) => {
-            report.problem = Some(Unavailable::Os {
-                what: format!("opening {}", report.name),
-                reason: error.to_string(),
-            });
-            return;
-        }
-    };
-    for port in &mut report.ports {
-        if let Ok(attr) = device.query_port(port.number) {
-            port.active_mtu_bytes = device::mtu_bytes(attr.active_mtu);
-            port.max_mtu_bytes = device::mtu_bytes(attr.max_mtu);
-        }
-    }
-}
-
-fn addresses() -> Result<Vec<HostAddress>, Unavailable> {
-    host::addresses().map_err(|error| Unavailable::Os {
-        what: "the addresses of this host".to_owned(),
-        reason: error.to_string(),
-    })
-}
-
 impl Provider for IbverbsProvider {
     fn name(&self) -> &'static str {
         NAME
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError> {
-        self.library()?;
-        let devices = sysfs::devices(&self.roots, &addresses()?)?;
-        let ports = devices
-            .iter()
-            .flat_map(|device| device.ports.iter().map(move |port| (device, port)));
+        let library = self.library()?;
+        let mut inventory = Inventory::new(&self.roots)?;
+        inventory.look_into(&self.roots, Some(&library), |_| true);
+        let devices = inventory.devices.iter();
+        let ports = devices.flat_map(|device| device.ports.iter().map(move |port| (device, port)));
         Ok(ports
             .map(|(device, port)| DeviceInfo {
                 name: choose::port_name(device, port),

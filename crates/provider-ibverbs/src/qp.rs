@@ -13,7 +13,7 @@ use crate::{
 };
 use catchment_verbs::{
     Access, Endpoint, ModifyError, NetEnd, PostError, PostFailure, Qp, QpState, QpTransition,
-    RecvWr, RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendWr, VerbsError, Watch,
+    RecvWr, RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendOp, SendWr, VerbsError, Watch,
     provider::{Limits, MAX_24_BITS, check_rtr, check_rts, check_transition},
 };
 use std::{
@@ -418,6 +418,21 @@ fn random_psn() -> io::Result<u32> {
     Ok(u32::from_ne_bytes(bytes) & MAX_24_BITS)
 }
 
+/// The address of an atomic must be a multiple of eight (IBTA 9.4.5.1). Some drivers refuse it with
+/// a bare error number, others let the peer break the connection.
+#[inline]
+fn check_alignment(op: &SendOp) -> Result<(), PostFailure> {
+    let (SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }) = op else {
+        return Ok(());
+    };
+    if remote.addr.is_multiple_of(8) {
+        return Ok(());
+    }
+    Err(PostFailure::Payload(
+        "the remote address of an atomic is not a multiple of eight",
+    ))
+}
+
 /// How many of these requests are right, and what is wrong with the next.
 fn split<T>(
     requests: &[T],
@@ -471,6 +486,7 @@ impl Qp for IbQp {
         let (state, posted) = (self.slot.state.get(), self.slot.sends.posted());
         let outstanding = self.slot.sends.outstanding(posted);
         let (right, wrong) = split(requests, |n, wr| {
+            check_alignment(&wr.op)?;
             self.limits.check_send(state, outstanding + n, wr)
         });
         self.give_sends(&requests[..right]).and(wrong)

@@ -1,5 +1,5 @@
 //! What RDMA this machine has: devices, ports, GID tables.
-use crate::Unavailable;
+use crate::{Unavailable, host::HostAddress};
 use catchment_verbs::Gid;
 use std::fmt;
 
@@ -70,6 +70,17 @@ pub struct PortReport {
     pub gids: Vec<GidReport>,
 }
 
+impl PortReport {
+    /// The GID table, and with it the interfaces.
+    pub(crate) fn set_gids(&mut self, gids: Vec<GidReport>) {
+        let named = gids.iter().filter_map(|gid| gid.netdev.clone());
+        self.netdevs.extend(named);
+        self.netdevs.sort_unstable();
+        self.netdevs.dedup();
+        self.gids = gids;
+    }
+}
+
 /// Whether a port carries packets (`ibv_port_state`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -124,6 +135,27 @@ pub struct GidReport {
     pub netdev: Option<String>,
     /// The interface is in this network namespace and has this address.
     pub here: bool,
+}
+
+impl GidReport {
+    pub(crate) fn new(
+        index: u32,
+        gid: Gid,
+        kind: GidKind,
+        netdev: Option<String>,
+        addresses: &[HostAddress],
+    ) -> GidReport {
+        let here = addresses
+            .iter()
+            .any(|at| at.ip == gid.ip() && Some(&at.netdev) == netdev.as_ref());
+        GidReport {
+            index,
+            gid,
+            kind,
+            netdev,
+            here,
+        }
+    }
 }
 
 /// What packets look like that carry a GID.

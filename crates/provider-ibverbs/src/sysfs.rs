@@ -27,11 +27,9 @@ impl Default for Roots {
     }
 }
 
-/// All devices, in the order of their names.
-pub(crate) fn devices(
-    roots: &Roots,
-    addresses: &[HostAddress],
-) -> Result<Vec<DeviceReport>, Unavailable> {
+/// All devices, in the order of their names, without their GIDs: [`add_gids`] reads these, which
+/// takes long where tables are.
+pub(crate) fn devices(roots: &Roots) -> Result<Vec<DeviceReport>, Unavailable> {
     let class = roots.sys.join("class/infiniband");
     let names = match entries(&class) {
         Ok(names) => names,
@@ -52,11 +50,11 @@ pub(crate) fn devices(
     }
     let devices = names.iter();
     Ok(devices
-        .map(|name| device(roots, &class.join(name), name, addresses))
+        .map(|name| device(roots, &class.join(name), name))
         .collect())
 }
 
-fn device(roots: &Roots, path: &Path, name: &str, addresses: &[HostAddress]) -> DeviceReport {
+fn device(roots: &Roots, path: &Path, name: &str) -> DeviceReport {
     let device_file = uverbs(roots, name).map(|uverbs| roots.dev.join("infiniband").join(uverbs));
     let driver = fs::read_link(path.join("device/driver")).ok();
     let driver = driver.and_then(|link| Some(link.file_name()?.to_str()?.to_owned()));
@@ -71,7 +69,7 @@ fn device(roots: &Roots, path: &Path, name: &str, addresses: &[HostAddress]) -> 
         firmware: line(&path.join("fw_ver")),
         problem: problem(name, device_file.as_deref()),
         device_file: device_file.map(|file| file.display().to_string()),
-        ports: ports(path, addresses),
+        ports: ports(path),
     }
 }
 
@@ -125,36 +123,41 @@ fn problem(device: &str, file: Option<&Path>) -> Option<Unavailable> {
     })
 }
 
-fn ports(device: &Path, addresses: &[HostAddress]) -> Vec<PortReport> {
+fn ports(device: &Path) -> Vec<PortReport> {
     let ports = device.join("ports");
     let parent = line(&device.join("parent"));
     numbers(&ports)
         .into_iter()
         .filter_map(|number| u8::try_from(number).ok())
-        .map(|number| port(&ports.join(number.to_string()), number, &parent, addresses))
+        .map(|number| port(&ports.join(number.to_string()), number, &parent))
         .collect()
 }
 
-fn port(path: &Path, number: u8, parent: &str, addresses: &[HostAddress]) -> PortReport {
-    let link = link_layer(path);
-    let gids = gids(path, link, addresses);
-    let named = gids.iter().filter_map(|gid| gid.netdev.clone());
-    let mut netdevs: Vec<String> = Some(parent.to_owned())
-        .filter(|parent| !parent.is_empty())
-        .into_iter()
-        .chain(named)
-        .collect();
-    netdevs.sort_unstable();
-    netdevs.dedup();
+fn port(path: &Path, number: u8, parent: &str) -> PortReport {
     PortReport {
         number,
         state: port_state(&line(&path.join("state"))),
-        link,
+        link: link_layer(path),
         active_mtu_bytes: None,
         max_mtu_bytes: None,
         rate: line(&path.join("rate")),
-        netdevs,
-        gids,
+        netdevs: Some(parent.to_owned())
+            .filter(|parent| !parent.is_empty())
+            .into_iter()
+            .collect(),
+        gids: Vec::new(),
+    }
+}
+
+/// Reads the GID tables of a device.
+pub(crate) fn add_gids(roots: &Roots, device: &mut DeviceReport, addresses: &[HostAddress]) {
+    for port in &mut device.ports {
+        let path = port_path(roots, &device.name, port.number);
+        let gids = numbers(&path.join("gids")).into_iter();
+        port.set_gids(
+            gids.filter_map(|index| gid(&path, index, port.link, addresses))
+                .collect(),
+        );
     }
 }
 
@@ -167,14 +170,6 @@ fn port_state(text: &str) -> PortState {
         Some(4) => PortState::Active,
         other => PortState::Other(other.unwrap_or(0)),
     }
-}
-
-/// The entries of the GID table that are in use.
-fn gids(port: &Path, link: LinkLayer, addresses: &[HostAddress]) -> Vec<GidReport> {
-    numbers(&port.join("gids"))
-        .into_iter()
-        .filter_map(|index| gid(port, index, link, addresses))
-        .collect()
 }
 
 /// One entry of a GID table, if it is in use.
@@ -192,16 +187,7 @@ fn gid(port: &Path, index: u32, link: LinkLayer, addresses: &[HostAddress]) -> O
         _ => GidKind::Unknown,
     };
     let netdev = Some(at("gid_attrs/ndevs")).filter(|name| !name.is_empty());
-    let here = addresses
-        .iter()
-        .any(|at| at.ip == gid.ip() && Some(&at.netdev) == netdev.as_ref());
-    Some(GidReport {
-        index,
-        gid,
-        kind,
-        netdev,
-        here,
-    })
+    Some(GidReport::new(index, gid, kind, netdev, addresses))
 }
 
 /// The index of a GID of this kind in the table of a port, which is `hint` unless it moved.

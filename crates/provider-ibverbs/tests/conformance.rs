@@ -1,7 +1,7 @@
 //! The conformance suite on an RDMA device: the one that `CATCHMENT_IBVERBS_DEVICE` names, else the
 //! first that can be opened. On a machine without any, nothing is run, and a line says so.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-use catchment_conformance::{Bench, CASES, processes};
+use catchment_conformance::{Bench, CASES, Deviation, processes};
 use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};
 use catchment_verbs::Provider as _;
 use libtest_mimic::{Arguments, Trial};
@@ -31,6 +31,23 @@ fn device() -> Result<String, String> {
     Err(reasons.join("; "))
 }
 
+/// What the device is known to do otherwise than the standard says.
+fn deviations(device: &str) -> Vec<Deviation> {
+    let name = device.split('/').next();
+    let devices = provider().report().devices.unwrap_or_default();
+    let is_rxe = devices.iter().any(|report| {
+        Some(report.name.as_str()) == name && report.driver.as_deref() == Some("rdma_rxe")
+    });
+    if is_rxe {
+        vec![
+            Deviation::LongMessageBreaksTheQueuePair,
+            Deviation::WrongKeyBreaksTheQueuePair,
+        ]
+    } else {
+        Vec::new()
+    }
+}
+
 fn main() {
     let arguments = Arguments::from_args();
     let device = match device() {
@@ -44,7 +61,11 @@ fn main() {
             libtest_mimic::run(&arguments, Vec::new()).exit();
         }
     };
-    let bench = move || Bench::new(Arc::new(provider()), &device);
+    let deviations = deviations(&device);
+    let bench = move || Bench {
+        deviations: deviations.clone(),
+        ..Bench::new(Arc::new(provider()), &device)
+    };
     if arguments.filter.as_deref() == Some(CHILD) {
         processes::child(&bench());
         return;

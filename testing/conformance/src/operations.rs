@@ -1,6 +1,6 @@
 //! Every one-sided operation moves the right bytes and no others.
 use crate::{ALL, Bench, Options, Side, connect, pattern};
-use catchment_verbs::{Payload, SendOp, SendWr, WcOpcode, WcStatus};
+use catchment_verbs::{Payload, PostFailure, SendOp, SendWr, WcOpcode, WcStatus};
 
 const LENGTHS: [usize; 16] = [
     0, 1, 2, 7, 8, 9, 15, 16, 63, 64, 65, 4095, 4096, 4097, 70_000, 300_000,
@@ -113,7 +113,8 @@ pub fn atomics_return_what_was_there(bench: &Bench) {
     assert_eq!((before(&a), value()), (9, 5));
 }
 
-/// IBTA 9.4.5.1: the address of an atomic is a multiple of eight.
+/// IBTA 9.4.5.1: the address of an atomic is a multiple of eight. Refused while posting, or by the
+/// peer.
 pub fn misaligned_atomics_are_refused(bench: &Bench) {
     if !bench.caps().atomics {
         return;
@@ -125,10 +126,14 @@ pub fn misaligned_atomics_are_refused(bench: &Bench) {
         remote: b.remote(12),
         add: 1,
     };
-    assert_eq!(
-        a.run_failing(add, &[answer]),
-        WcStatus::RemoteInvalidRequest
-    );
+    let sges = [answer];
+    match a.qp.post_send(&[SendWr::new(1, add, Payload::Sges(&sges))]) {
+        Err(refused) => assert!(matches!(refused.reason, PostFailure::Payload(_))),
+        Ok(()) => {
+            let failure = crate::wait_one(&*a.send_cq).result.unwrap_err();
+            assert_eq!(failure.status, WcStatus::RemoteInvalidRequest);
+        }
+    }
     assert_eq!(b.get(0, 32), [7; 32]);
 }
 

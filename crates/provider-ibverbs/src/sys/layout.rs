@@ -2,8 +2,8 @@
 //! prints them is compiled and asked.
 use super::types::{
     NUMBERS, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr,
-    ibv_gid, ibv_global_route, ibv_mr, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_cap,
-    ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc,
+    ibv_gid, ibv_gid_entry, ibv_global_route, ibv_mr, ibv_port_attr, ibv_qp, ibv_qp_attr,
+    ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc,
 };
 use std::{
     collections::BTreeMap,
@@ -52,6 +52,7 @@ macro_rules! facts {
 fn facts() -> Vec<Fact> {
     let mut facts = facts! {
         whole ibv_gid = "union ibv_gid" { raw: 16 }
+        whole ibv_gid_entry { gid: 16, gid_index: 4, port_num: 4, gid_type: 4, ndev_ifindex: 4 }
         whole ibv_device_attr {
             fw_ver: 64, node_guid: 8, sys_image_guid: 8, max_mr_size: 8, page_size_cap: 8,
             vendor_id: 4, vendor_part_id: 4, hw_ver: 4, max_qp: 4, max_qp_wr: 4,

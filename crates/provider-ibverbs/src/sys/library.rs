@@ -1,7 +1,7 @@
 //! The library: found at run time, with the functions of the versions that this crate knows.
 use super::types::{
-    ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr,
-    ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
+    ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
 };
 use crate::Unavailable;
 use std::{
@@ -86,6 +86,8 @@ functions! {
     needed ibv_fork_init @ "IBVERBS_1.1" () -> c_int;
     optional ibv_reg_mr_iova2 @ "IBVERBS_1.8"
         (*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr;
+    optional _ibv_query_gid_table @ "IBVERBS_1.11"
+        (*mut ibv_context, *mut ibv_gid_entry, usize, u32, usize) -> isize;
     optional ibv_query_qp_data_in_order @ "IBVERBS_1.14" (*mut ibv_qp, c_uint, u32) -> c_int;
 }
 

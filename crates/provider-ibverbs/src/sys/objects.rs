@@ -5,8 +5,8 @@ use super::{
         IBV_EVENT_CQ_ERR, IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
         IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED, IBV_QP_STATE, IBV_QPT_RC,
         async_event_element, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
-        ibv_device_attr, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_cap,
-        ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_wc,
+        ibv_device_attr, ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr,
+        ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_wc,
     },
 };
 use catchment_verbs::mem::Region;
@@ -155,6 +155,19 @@ impl Device {
         // SAFETY: the call fills the structure, or, in older versions, its beginning.
         check(unsafe { (self.library.functions.ibv_query_port)(self.raw(), port, &raw mut attr) })?;
         Ok(attr)
+    }
+
+    /// The entries in use of the GID tables of all ports; none where the library or the kernel
+    /// cannot tell them at once. `most` is the length of the tables together.
+    pub(crate) fn gid_table(&self, most: usize) -> Option<Vec<ibv_gid_entry>> {
+        let query = self.library.functions._ibv_query_gid_table?;
+        // SAFETY: zeros are a value of this structure of numbers.
+        let mut entries = vec![unsafe { mem::zeroed::<ibv_gid_entry>() }; most];
+        let bytes = size_of::<ibv_gid_entry>();
+        // SAFETY: there is room for as many entries of this size as the call may write.
+        let found = unsafe { query(self.raw(), entries.as_mut_ptr(), most, 0, bytes) };
+        entries.truncate(usize::try_from(found).ok()?);
+        Some(entries)
     }
 
     /// Interrupts that completion queues can be spread over.

@@ -19,6 +19,16 @@ pub(crate) struct ibv_gid {
 
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
+pub(crate) struct ibv_gid_entry {
+    pub(crate) gid: ibv_gid,
+    pub(crate) gid_index: u32,
+    pub(crate) port_num: u32,
+    pub(crate) gid_type: u32,
+    pub(crate) ndev_ifindex: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
 pub(crate) struct ibv_device_attr {
     pub(crate) fw_ver: [c_char; 64],
     pub(crate) node_guid: u64,
@@ -401,6 +411,9 @@ numbers! {
     IBV_EVENT_PORT_ACTIVE = 9;
     IBV_EVENT_PORT_ERR = 10;
     IBV_EVENT_QP_LAST_WQE_REACHED = 16;
+    IBV_GID_TYPE_IB = 0;
+    IBV_GID_TYPE_ROCE_V1 = 1;
+    IBV_GID_TYPE_ROCE_V2 = 2;
     IBV_MTU_256 = 1;
     IBV_MTU_4096 = 5;
     IBV_QPS_RESET = 0;

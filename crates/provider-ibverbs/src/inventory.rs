@@ -1,0 +1,123 @@
+//! The devices of this machine, as the kernel shows them and as libibverbs opens them.
+use crate::{
+    Unavailable,
+    device::{mtu_bytes, software_driver},
+    host::{self, HostAddress},
+    report::{DeviceReport, GidKind, GidReport, LinkLayer, PortReport},
+    sys::{
+        Device, Library,
+        types::{IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, ibv_gid_entry},
+    },
+    sysfs::{self, Roots},
+};
+use catchment_verbs::Gid;
+use std::{collections::BTreeMap, sync::Arc};
+
+/// What was found.
+pub(crate) struct Inventory {
+    pub(crate) devices: Vec<DeviceReport>,
+    pub(crate) addresses: Vec<HostAddress>,
+    opened: BTreeMap<String, Arc<Device>>,
+}
+
+impl Inventory {
+    /// The devices, none of them opened.
+    pub(crate) fn new(roots: &Roots) -> Result<Inventory, Unavailable> {
+        let addresses = host::addresses().map_err(|error| Unavailable::Os {
+            what: "the addresses of this host".to_owned(),
+            reason: error.to_string(),
+        })?;
+        Ok(Inventory {
+            devices: sysfs::devices(roots)?,
+            addresses,
+            opened: BTreeMap::new(),
+        })
+    }
+
+    /// Looks into the devices that `wanted` names: what only an open one tells, and the GIDs.
+    pub(crate) fn look_into(
+        &mut self,
+        roots: &Roots,
+        library: Option<&Arc<Library>>,
+        wanted: impl Fn(&str) -> bool,
+    ) {
+        let chosen = self
+            .devices
+            .iter_mut()
+            .filter(|device| wanted(&device.name));
+        for report in chosen {
+            let opened = library.and_then(|library| open(library, report));
+            let told = opened
+                .as_ref()
+                .is_some_and(|device| ask(device, report, &self.addresses));
+            if !told {
+                sysfs::add_gids(roots, report, &self.addresses);
+            }
+            if let Some(device) = opened {
+                self.opened.insert(report.name.clone(), Arc::new(device));
+            }
+        }
+    }
+
+    /// A device that was looked into.
+    pub(crate) fn opened(&self, name: &str) -> Option<Arc<Device>> {
+        self.opened.get(name).map(Arc::clone)
+    }
+}
+
+/// Opens a device; what is in the way goes to its report.
+fn open(library: &Arc<Library>, report: &mut DeviceReport) -> Option<Device> {
+    if report.problem.is_some() {
+        return None;
+    }
+    let device = report.name.clone();
+    let problem = match Device::open(Arc::clone(library), &report.name) {
+        Ok(Some(device)) => return Some(device),
+        Ok(None) => Unavailable::NoDriver { device },
+        Err(error) => Unavailable::Os {
+            what: format!("opening the RDMA device {device}"),
+            reason: error.to_string(),
+        },
+    };
+    report.problem = Some(problem);
+    None
+}
+
+/// Asks an open device; false if it does not tell its GIDs.
+fn ask(device: &Device, report: &mut DeviceReport, addresses: &[HostAddress]) -> bool {
+    if let Ok(attr) = device.query() {
+        let software = software_driver(&attr).map(str::to_owned);
+        report.driver = report.driver.take().or(software);
+    }
+    let mut entries = 0;
+    for port in &mut report.ports {
+        if let Ok(attr) = device.query_port(port.number) {
+            port.active_mtu_bytes = mtu_bytes(attr.active_mtu);
+            port.max_mtu_bytes = mtu_bytes(attr.max_mtu);
+            entries += usize::try_from(attr.gid_tbl_len).unwrap_or(0);
+        }
+    }
+    let Some(table) = device.gid_table(entries) else {
+        return false;
+    };
+    for port in &mut report.ports {
+        let ours = table
+            .iter()
+            .filter(|entry| entry.port_num == u32::from(port.number));
+        let gids = ours.map(|entry| gid(entry, port, addresses)).collect();
+        port.set_gids(gids);
+    }
+    true
+}
+
+fn gid(entry: &ibv_gid_entry, port: &PortReport, addresses: &[HostAddress]) -> GidReport {
+    let kind = match entry.gid_type {
+        IBV_GID_TYPE_ROCE_V2 => GidKind::RoceV2,
+        IBV_GID_TYPE_ROCE_V1 => GidKind::RoceV1,
+        IBV_GID_TYPE_IB if port.link == LinkLayer::InfiniBand => GidKind::InfiniBand,
+        IBV_GID_TYPE_IB => GidKind::RoceV1,
+        _ => GidKind::Unknown,
+    };
+    let netdev = host::interface_name(entry.ndev_ifindex);
+    GidReport::new(entry.gid_index, Gid(entry.gid.raw), kind, netdev, addresses)
+}
