@@ -2,7 +2,7 @@
 
 use crate::args::DoctorArgs;
 use crate::failure::{Code, Failure};
-use crate::output;
+use crate::output::{self, units};
 use catchment::doctor::{Check, Doctor, Examined, Level, Works};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -60,18 +60,10 @@ fn text(examined: &Examined) -> String {
     let _ = writeln!(
         text,
         "\n{}, {}",
-        counted(examined.count(Level::Problem), "problem"),
-        counted(examined.count(Level::Note), "note")
+        units::counted(examined.count(Level::Problem) as u64, "problem"),
+        units::counted(examined.count(Level::Note) as u64, "note")
     );
     text
-}
-
-fn counted(n: usize, what: &str) -> String {
-    match n {
-        0 => format!("no {what}"),
-        1 => format!("1 {what}"),
-        n => format!("{n} {what}s"),
-    }
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub use fault::{FaultCounters, FaultParseError, Faults};
 pub use options::RoceOptions;
 pub use qp::EXTENSION_SELECTIVE_REPEAT;
 
-pub use catchment_roce::wire::PathMtu;
+pub use catchment_roce::wire::{DropReason, PathMtu};
 
 use catchment_verbs::{Context, DeviceInfo, Gid, Provider, VerbsError};
 use io::LocalAddress;

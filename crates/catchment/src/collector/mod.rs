@@ -19,7 +19,10 @@ mod workers;
 #[cfg(test)]
 use crate::session::providers::Rnics;
 use crate::{
-    observe::{CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError},
+    observe::{
+        CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError,
+        network::Devices as NetworkDevices,
+    },
     session::{
         host::{Host, HostError},
         io::{
@@ -209,6 +212,13 @@ impl CollectorBuilder {
             metrics,
             sessions: Mutex::new(Sessions::default()),
         });
+        let asked = Arc::downgrade(&engine);
+        let network = move || {
+            asked
+                .upgrade()
+                .map_or(Vec::new(), |e| e.providers.roce_counters())
+        };
+        engine.metrics.set_network(NetworkDevices::new(network));
         runtime.spawn(accept(listener, engine.clone()));
         runtime.spawn(watch_devices(engine.clone()));
         Ok(Collector {

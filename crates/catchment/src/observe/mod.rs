@@ -32,6 +32,7 @@
 pub mod cpu;
 mod dashboard;
 mod metrics;
+pub(crate) mod network;
 pub mod preview;
 pub mod prometheus;
 mod sampler;
@@ -42,8 +43,9 @@ pub use metrics::{
     CollectorMetrics, DeviceMetrics, DropCause, FrameObservation, Histogram, HistogramSnapshot,
     SessionGuard, SourceDeviceMetrics, SourceMetrics, SourceTotals,
 };
+pub use network::{RoceSnapshot, SessionSnapshot};
 pub use sampler::{Sampler, SourceSampler};
 pub use snapshot::{
     CollectorSnapshot, CpuSnapshot, DeviceCounters, DeviceSnapshot, LatencySummary, PathSnapshot,
-    Recent, SessionSnapshot, SourceCounters, SourceDeviceSnapshot, SourceSnapshot,
+    Recent, SourceCounters, SourceDeviceSnapshot, SourceSnapshot,
 };

@@ -4,6 +4,7 @@
 //! Names end in their unit. Counters only grow while the process lives.
 
 use super::metrics::HistogramSnapshot;
+use super::network::{RoceSnapshot, SessionSnapshot};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -27,6 +28,8 @@ pub struct CollectorSnapshot {
     pub paths: Vec<PathSnapshot>,
     /// Sessions that are open now, the oldest 256.
     pub sessions: Vec<SessionSnapshot>,
+    /// The RoCEv2 devices that this process has open.
+    pub roce: Vec<RoceSnapshot>,
     /// Counters of all devices together, those removed included.
     pub totals: DeviceCounters,
     /// Latency of all frames of all devices since the start.
@@ -56,80 +59,6 @@ pub struct PathSnapshot {
     pub sessions_open: u64,
     /// Sessions that used it since the start.
     pub sessions_total: u64,
-}
-
-/// The way of one session: which provider each side uses, between which queue pairs, and why.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SessionSnapshot {
-    /// The other end of the control connection.
-    pub peer: String,
-    /// Devices whose frames go through it.
-    pub devices: u64,
-    /// The collector's provider.
-    pub provider: String,
-    /// The source's provider.
-    pub source_provider: String,
-    /// GID of the collector's queue pair, 32 hexadecimal digits.
-    pub collector_gid: String,
-    /// GID of the source's queue pair.
-    pub source_gid: String,
-    /// Number of the collector's queue pair.
-    pub collector_qpn: u32,
-    /// Number of the source's queue pair.
-    pub source_qpn: u32,
-    /// Network address of the collector's queue pair; `None` where there are no packets.
-    pub collector_address: Option<String>,
-    /// Network address of the source's queue pair.
-    pub source_address: Option<String>,
-    /// Payload of a full packet in bytes.
-    pub path_mtu: Option<u32>,
-    /// How losses are repaired: `selective repeat` or `go-back-N`.
-    pub recovery: Option<String>,
-    /// Why these providers.
-    pub reason: String,
-}
-
-impl SessionSnapshot {
-    /// A session between these providers, of which nothing else is known.
-    #[must_use]
-    pub fn new(provider: &str, source_provider: &str, reason: &str) -> SessionSnapshot {
-        SessionSnapshot {
-            provider: provider.to_owned(),
-            source_provider: source_provider.to_owned(),
-            reason: reason.to_owned(),
-            ..SessionSnapshot::default()
-        }
-    }
-}
-
-impl std::fmt::Display for SessionSnapshot {
-    /// One line for a log.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let end = |provider: &str, address: &Option<String>, gid: &str, qpn: u32| {
-            let at = address.as_deref().unwrap_or(gid);
-            format!("{provider} at {at} (QPN {qpn})")
-        };
-        let source = end(
-            &self.source_provider,
-            &self.source_address,
-            &self.source_gid,
-            self.source_qpn,
-        );
-        let collector = end(
-            &self.provider,
-            &self.collector_address,
-            &self.collector_gid,
-            self.collector_qpn,
-        );
-        write!(f, "{source} to {collector}")?;
-        if let Some(path_mtu) = self.path_mtu {
-            write!(f, ", path MTU {path_mtu}")?;
-        }
-        match &self.recovery {
-            Some(recovery) => write!(f, ", {recovery}"),
-            None => Ok(()),
-        }
-    }
 }
 
 /// Counters of one device, or of all together.
@@ -287,6 +216,8 @@ pub struct SourceSnapshot {
     pub reconnects: u64,
     /// The session of this moment; `None` while there is none.
     pub session: Option<SessionSnapshot>,
+    /// The RoCEv2 devices that this process has open.
+    pub roce: Vec<RoceSnapshot>,
     /// Counters of all devices together.
     pub totals: SourceCounters,
     /// Processor and memory use of this process.

@@ -25,9 +25,9 @@ use std::path::PathBuf;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, nothing lost
-  1  frames were lost or not delivered, or the program failed
+  1  frames were lost or not delivered, or the program failed; doctor: there is a problem
   2  the arguments are wrong
-  3  the collector cannot be reached, or it refuses
+  3  the collector cannot be reached, or it refuses; explain: there is no way
   4  an input cannot be opened or read to its end
   5  a file, directory or address of this host cannot be used
 

@@ -1,10 +1,9 @@
 //! What the collector counts for all: sessions, refusals, paths, and the registry of devices.
 
 use super::{Counter, DeviceMetrics, HistogramSnapshot, lock, read, unix_ms, write};
-use crate::observe::snapshot::{
-    CollectorSnapshot, DeviceCounters, LatencySummary, PathSnapshot, SessionSnapshot,
-};
-use std::collections::BTreeMap;
+use crate::observe::network::{Devices, SessionSnapshot};
+use crate::observe::snapshot::{CollectorSnapshot, DeviceCounters, LatencySummary, PathSnapshot};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
@@ -28,11 +27,12 @@ struct PathUse {
     total: u64,
 }
 
-/// The open sessions, in the order in which they were opened.
+/// The open sessions, and those opened last, in the order in which they were opened.
 #[derive(Debug, Default)]
 struct Sessions {
     opened: u64,
     open: BTreeMap<u64, SessionSnapshot>,
+    latest: VecDeque<SessionSnapshot>,
 }
 
 /// Devices that were removed. A recorder counts as long as somebody holds it.
@@ -66,6 +66,7 @@ pub struct CollectorMetrics {
     retired: Mutex<Retired>,
     paths: Mutex<BTreeMap<Path, PathUse>>,
     sessions: Mutex<Sessions>,
+    network: Mutex<Devices>,
     refused: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -80,6 +81,7 @@ impl CollectorMetrics {
             retired: Mutex::default(),
             paths: Mutex::default(),
             sessions: Mutex::default(),
+            network: Mutex::default(),
             refused: Mutex::default(),
         })
     }
@@ -134,12 +136,33 @@ impl CollectorMetrics {
         let mut sessions = lock(&self.sessions);
         sessions.opened += 1;
         let id = sessions.opened;
+        if sessions.latest.len() == SESSIONS_SHOWN {
+            sessions.latest.pop_front();
+        }
+        sessions.latest.push_back(session.clone());
         sessions.open.insert(id, session);
         SessionGuard {
             metrics: self.clone(),
             path,
             id,
         }
+    }
+
+    /// The sessions that were opened after the first `seen` ones, and how many were opened so far:
+    /// the next `seen`. Of more than 256 only the latest, whether still open or not.
+    #[must_use]
+    pub fn sessions_since(&self, seen: u64) -> (Vec<SessionSnapshot>, u64) {
+        let sessions = lock(&self.sessions);
+        let new = usize::try_from(sessions.opened - seen.min(sessions.opened));
+        let known = sessions.latest.len();
+        let skipped = known - new.unwrap_or(known).min(known);
+        let latest = sessions.latest.iter().skip(skipped);
+        (latest.cloned().collect(), sessions.opened)
+    }
+
+    /// Says where to ask for the numbers of RoCEv2 devices.
+    pub(crate) fn set_network(&self, devices: Devices) {
+        *lock(&self.network) = devices;
     }
 
     /// Counts a source that was refused. `code` is the reason code of the session protocol.
@@ -185,6 +208,7 @@ impl CollectorMetrics {
         }
         let paths = self.path_snapshots();
         let refused = lock(&self.refused).clone();
+        let network = lock(&self.network).clone();
         let sessions = lock(&self.sessions);
         let shown = sessions.open.values().take(SESSIONS_SHOWN);
         let sessions = shown.cloned().collect();
@@ -200,6 +224,7 @@ impl CollectorMetrics {
                 .collect(),
             paths,
             sessions,
+            roce: network.ask(),
             totals,
             latency: LatencySummary::of(&histogram),
             recent: None,

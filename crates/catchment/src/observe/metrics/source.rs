@@ -1,9 +1,8 @@
 //! What a source counts.
 
 use super::{Counter, InFlight, lock, read, unix_ms, write};
-use crate::observe::snapshot::{
-    SessionSnapshot, SourceCounters, SourceDeviceSnapshot, SourceSnapshot,
-};
+use crate::observe::network::{Devices, SessionSnapshot};
+use crate::observe::snapshot::{SourceCounters, SourceDeviceSnapshot, SourceSnapshot};
 use crossbeam_utils::CachePadded;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, RwLock};
@@ -111,6 +110,7 @@ pub struct SourceMetrics {
     status_reads: CachePadded<Counter>,
     reconnects: Counter,
     session: Mutex<Option<SessionSnapshot>>,
+    network: Mutex<Devices>,
 }
 
 impl SourceMetrics {
@@ -123,6 +123,7 @@ impl SourceMetrics {
             status_reads: CachePadded::default(),
             reconnects: Counter::default(),
             session: Mutex::default(),
+            network: Mutex::default(),
         })
     }
 
@@ -145,6 +146,11 @@ impl SourceMetrics {
         self.reconnects.add(1);
     }
 
+    /// Says where to ask for the numbers of RoCEv2 devices.
+    pub(crate) fn set_network(&self, devices: Devices) {
+        *lock(&self.network) = devices;
+    }
+
     /// Notes the session that frames go through from now on; `None`: there is none.
     pub fn session_is(&self, session: Option<SessionSnapshot>) {
         *lock(&self.session) = session;
@@ -155,6 +161,7 @@ impl SourceMetrics {
     pub fn snapshot(&self) -> SourceSnapshot {
         let recorders: Vec<_> = read(&self.devices).values().cloned().collect();
         let devices: Vec<_> = recorders.iter().map(|device| device.snapshot()).collect();
+        let network = lock(&self.network).clone();
         let mut totals = SourceCounters::default();
         for device in &devices {
             totals += &device.counters;
@@ -166,6 +173,7 @@ impl SourceMetrics {
             status_reads: self.status_reads.get(),
             reconnects: self.reconnects.get(),
             session: lock(&self.session).clone(),
+            roce: network.ask(),
             totals,
             cpu: None,
             devices,

@@ -19,6 +19,8 @@ use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider, io::PathPr
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Context, NetEnd, Provider as _, VerbsError};
 
+use crate::observe::RoceSnapshot;
+
 use super::check::WHY_CHARS_MAX;
 use super::message::{ProviderOffer, SessionPath, WhyNot};
 use super::names::fit;
@@ -167,6 +169,15 @@ impl Providers {
     /// Tells people what happened to RDMA devices. To be called now and then.
     pub(crate) fn look_at_devices(&self) {
         self.rnics.take_events();
+    }
+
+    /// What the open RoCEv2 devices have counted.
+    pub(crate) fn roce_counters(&self) -> Vec<RoceSnapshot> {
+        let devices: Vec<_> = self.roce_devices().values().cloned().collect();
+        let snapshot = |context: &Arc<RoceContext>| {
+            RoceSnapshot::of(context.local_address().to_string(), &context.counters())
+        };
+        devices.iter().map(snapshot).collect()
     }
 
     fn roce_devices(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Arc<RoceContext>>> {

@@ -8,7 +8,7 @@ use catchment_netns::{Namespace, with_privilege};
 
 use super::stand_in::{Broken, StandIn};
 use crate::collector::{Collector, CollectorBuilder};
-use crate::observe::{CollectorSnapshot, SessionSnapshot};
+use crate::observe::{CollectorSnapshot, SessionSnapshot, prometheus};
 use crate::session::path::PathRules;
 use crate::source::{DeviceSpec, Source, SourceBuilder, SourceError};
 
@@ -95,6 +95,14 @@ fn session(
     let (session, seen) = stream(source(&collector, source_rnic, source_rules), collector);
     check(&log);
     let at_collector = &seen.sessions[0];
+    let text = prometheus::collector_text(&seen);
+    let gid = format!("source_gid=\"{}\"", session.source_gid);
+    assert!(text.contains(&gid), "{text}");
+    if session.provider == "roce" {
+        assert!(seen.roce.iter().any(|device| device.packets_received > 0));
+        let counted = "catchment_roce_packets_received_total{roce_device=\"127.0.0.1:";
+        assert!(text.contains(counted), "{text}");
+    }
     assert_eq!(
         (&at_collector.reason, at_collector.source_qpn),
         (&session.reason, session.source_qpn),

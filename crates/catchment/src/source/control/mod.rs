@@ -2,6 +2,7 @@
 mod session;
 
 use super::{SourceBuilder, SourceError, shared::Shared};
+use crate::observe::network::Devices;
 use crate::session::{
     backoff::Backoff,
     host::Host,
@@ -25,6 +26,10 @@ pub(super) fn start(
     let config = |error: &dyn std::fmt::Display| SourceError::Config(error.to_string());
     let tls = builder.tls.as_ref().map(client_config).transpose();
     let (blocks, block_bytes) = builder.wish();
+    let providers = Arc::new(Providers::new(builder.providers.clone()));
+    let asked = Arc::downgrade(&providers);
+    let network = move || asked.upgrade().map_or(Vec::new(), |p| p.roce_counters());
+    shared.metrics.set_network(Devices::new(network));
     let control = Control {
         address: builder.collector.parse().map_err(|e| config(&e))?,
         security: ClientSecurity {
@@ -33,7 +38,7 @@ pub(super) fn start(
         },
         instance: random().map_err(|e| config(&e))?,
         host: Host::read().map_err(|e| config(&e))?,
-        providers: Providers::new(builder.providers.clone()),
+        providers: providers.clone(),
         wish: RingWish {
             blocks,
             block_bytes,
@@ -63,7 +68,7 @@ struct Control {
     /// Random number of this source process.
     instance: u64,
     host: Host,
-    providers: Providers,
+    providers: Arc<Providers>,
     wish: RingWish,
     in_place: bool,
     shared: Arc<Shared>,
