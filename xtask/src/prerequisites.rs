@@ -15,6 +15,11 @@ struct Program {
 
 const PROGRAMS: &[Program] = &[
     Program {
+        name: "cc",
+        package: "gcc",
+        used_for: "headers of C libraries",
+    },
+    Program {
         name: "ffmpeg",
         package: "ffmpeg",
         used_for: "compressed clips as input",
@@ -36,6 +41,12 @@ const PROGRAMS: &[Program] = &[
     },
 ];
 
+/// Files that tests read, and the Debian packages that have them.
+const FILES: &[(&str, &str)] = &[
+    // What our own declarations of libibverbs are compared with.
+    ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
+];
+
 /// Parts of the Rust toolchain: the subcommand of cargo, and what rustup calls it.
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
@@ -52,7 +63,7 @@ pub(crate) fn provide(folder: &Path) -> Result<()> {
         .filter(|program| !on_path(program.name))
         .collect();
     if missing.is_empty() {
-        return Ok(());
+        return provide_packages(FILES);
     }
     for Program { name, used_for, .. } in &missing {
         println!("{name} is missing: the tests use it for {used_for}");
@@ -64,7 +75,7 @@ pub(crate) fn provide(folder: &Path) -> Result<()> {
         still.is_empty(),
         "{still:?} not found, although installed: look at PATH"
     );
-    Ok(())
+    provide_packages(FILES)
 }
 
 /// Makes sure that these files are there, each with the Debian package that has it.

@@ -1,9 +1,9 @@
 //! What all objects of an open device share.
 use crate::{
     IbverbsOptions, NAME,
-    choose::Place,
     cq::CqCore,
     explain,
+    name::Place,
     probe::{self, Probed},
     slots::{Slot, SlotTable},
     sys::{

@@ -12,11 +12,13 @@ mod choose;
 mod context;
 mod cq;
 mod device;
+mod error;
 mod events;
 mod explain;
 mod host;
 mod inventory;
 mod mr;
+mod name;
 mod options;
 mod path;
 mod probe;
@@ -30,20 +32,18 @@ mod slots;
 mod sys;
 mod sysfs;
 mod timer;
-mod unavailable;
 
-pub use choose::NoDevice;
 pub use context::IbverbsContext;
+pub use error::{NoDevice, Unavailable};
 pub use options::IbverbsOptions;
 pub use report::{
     DeviceReport, GidKind, GidReport, LinkLayer, NodeKind, PortReport, PortState, Report,
 };
-pub use unavailable::Unavailable;
 
 use catchment_verbs::{Context, DeviceInfo, Provider, VerbsError};
-use choose::DeviceName;
 use device::Device;
 use inventory::Inventory;
+use name::DeviceName;
 use std::{
     net::IpAddr,
     sync::{Arc, OnceLock},

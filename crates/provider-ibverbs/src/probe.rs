@@ -1,7 +1,7 @@
 //! What no query tells: a queue pair is made, and connected to itself, to find out.
 use crate::{
-    choose::Place,
     device::mtu_code,
+    name::Place,
     path,
     sys::{
         CompletionQueue, Device, Domain, QueuePair, QueuePairInit,

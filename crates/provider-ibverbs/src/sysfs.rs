@@ -238,3 +238,6 @@ fn line(file: &Path) -> String {
 fn number(text: &str) -> Option<u32> {
     text.split(':').next()?.trim().parse().ok()
 }
+
+#[cfg(test)]
+mod tests;

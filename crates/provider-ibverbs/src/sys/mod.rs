@@ -2,16 +2,21 @@
 //!
 //! An object keeps alive what it was made from, so objects are destroyed in the order that verbs ask
 //! for, whatever the order of dropping. The library's functions may be called from any thread.
+mod answer;
+mod completion;
+mod device;
 mod library;
-mod objects;
+mod memory;
 mod post;
+mod queue_pair;
 pub(crate) mod types;
 
 #[cfg(test)]
 mod layout;
 
+pub(crate) use completion::{Channel, CompletionQueue};
+pub(crate) use device::{AsyncEvent, Device};
 pub(crate) use library::Library;
-pub(crate) use objects::{
-    AsyncEvent, Channel, CompletionQueue, Device, Domain, QueuePair, QueuePairInit, Registration,
-};
+pub(crate) use memory::{Domain, Registration};
 pub(crate) use post::Refused;
+pub(crate) use queue_pair::{QueuePair, QueuePairInit};

@@ -1,6 +1,6 @@
 //! Posting: requests of the verbs vocabulary, a few at a time, as linked lists of the library.
 use super::{
-    objects::QueuePair,
+    QueuePair,
     types::{
         IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
         IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ,

@@ -1,0 +1,284 @@
+//! A queue pair, as its owner holds it: posting, and the states.
+mod change;
+
+use crate::{
+    context::IbPd,
+    cq::CqCore,
+    device::Device,
+    slots::{Control, RequestId, Slot},
+    sys::{
+        QueuePair, Refused,
+        types::{IBV_QPS_ERR, IBV_QPS_SQE},
+    },
+};
+use catchment_verbs::{
+    Endpoint, ModifyError, NetEnd, PostError, PostFailure, Qp, QpState, QpTransition, RecvWr,
+    RemoteMapError, RemoteWindow, RtsAttr, SendOp, SendWr, VerbsError, Watch, provider::Limits,
+};
+use std::{
+    io,
+    sync::{
+        Arc, MutexGuard,
+        atomic::{Ordering, fence},
+    },
+};
+
+/// The UDP port of RoCE v2, the only one that RNICs know.
+const ROCE_PORT: u16 = 4791;
+/// The kernel is asked for the state of a queue pair this often at most.
+const ASK_NS: u64 = 10_000_000;
+
+/// See the module.
+pub(crate) struct IbQp {
+    qp: Arc<QueuePair>,
+    slot: Arc<Slot>,
+    pd: Arc<IbPd>,
+    cqs: (Arc<CqCore>, Arc<CqCore>),
+    limits: Limits,
+    psn: u32,
+    /// The attributes of RTS that are in force.
+    sending: Option<RtsAttr>,
+}
+
+impl IbQp {
+    pub(crate) fn new(
+        qp: Arc<QueuePair>,
+        slot: Arc<Slot>,
+        (pd, cqs): (Arc<IbPd>, (Arc<CqCore>, Arc<CqCore>)),
+        limits: Limits,
+    ) -> Result<IbQp, VerbsError> {
+        slot.occupy(&qp, [cqs.0.tag(), cqs.1.tag()]);
+        cqs.0.add_user(slot.index());
+        cqs.1.add_user(slot.index());
+        // From here on dropping undoes all.
+        let mut qp = IbQp {
+            qp,
+            slot,
+            pd,
+            cqs,
+            limits,
+            psn: 0,
+            sending: None,
+        };
+        qp.psn = change::random_psn().map_err(|error| VerbsError::os("getrandom", error))?;
+        Ok(qp)
+    }
+
+    fn device(&self) -> &Arc<Device> {
+        self.pd.device()
+    }
+
+    /// Asks the kernel, if it may know more than we do and was not asked just now.
+    fn ask_for_state(&self) {
+        let device = self.device();
+        let sends = &self.slot.sends;
+        let waits = sends.outstanding(sends.posted()) > 0;
+        if !waits && !device.quirks.is_rxe {
+            // What peers do wrong comes as an event.
+            return;
+        }
+        let (now, asked) = (device.now_ns(), self.slot.asked_ns.load(Ordering::Relaxed));
+        if now < asked.saturating_add(ASK_NS) {
+            return;
+        }
+        self.slot.asked_ns.store(now, Ordering::Relaxed);
+        match self.qp.query_state() {
+            Ok(IBV_QPS_ERR | IBV_QPS_SQE) => device.fail(
+                &self.slot,
+                "the device moved it to the error state: a request of this side or of the peer \
+                 failed, and its completion says why",
+            ),
+            Ok(_) => {}
+            Err(error) => device.lose(&format!("it does not answer ({error})")),
+        }
+    }
+
+    /// Why the device refused a request.
+    fn refused(&self, refused: &Refused, capacity: u32) -> PostFailure {
+        match refused.errno {
+            libc::ENOMEM => PostFailure::QueueFull { capacity },
+            errno => PostFailure::Device { errno },
+        }
+    }
+
+    /// Whether the device has to be asked at all: once it is gone, requests only wait to be flushed.
+    fn reaches_device(&self) -> bool {
+        !self.device().is_gone()
+    }
+
+    fn give_sends(&self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
+        let first = self.slot.sends.posted();
+        for (seq, wr) in (first..).zip(requests) {
+            self.slot.sends.keep(seq, wr.wr_id, wr.payload.bytes());
+        }
+        let mut posted = requests.len();
+        let mut result = Ok(());
+        if self.reaches_device() {
+            let RequestId(id) = self.slot.request_id(false, first);
+            if let Err(refused) = self.qp.post_send(requests, (id, RequestId::STEP)) {
+                (posted, result) = self.after_refusal(refused, posted, self.limits.max_send_wr);
+            }
+        }
+        self.slot.sends.set_posted(first + posted as u64);
+        result
+    }
+
+    fn give_recvs(&self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
+        let first = self.slot.recvs.posted();
+        for (seq, wr) in (first..).zip(requests) {
+            self.slot.recvs.keep(seq, wr.wr_id, 0);
+        }
+        let mut posted = requests.len();
+        let mut result = Ok(());
+        if self.reaches_device() {
+            let RequestId(id) = self.slot.request_id(true, first);
+            if let Err(refused) = self.qp.post_recv(requests, (id, RequestId::STEP)) {
+                (posted, result) = self.after_refusal(refused, posted, self.limits.max_recv_wr);
+            }
+        }
+        self.slot.recvs.set_posted(first + posted as u64);
+        self.flush_late_receives();
+        result
+    }
+
+    /// What becomes of requests that the device refused: how many are posted, and the error.
+    #[cold]
+    fn after_refusal(
+        &self,
+        refused: Refused,
+        asked: usize,
+        capacity: u32,
+    ) -> (usize, Result<(), PostError>) {
+        if matches!(refused.errno, libc::EIO | libc::ENODEV) {
+            let error = io::Error::from_raw_os_error(refused.errno);
+            self.device()
+                .lose(&format!("it takes no requests ({error})"));
+            // They are flushed with the others.
+            return (asked, Ok(()));
+        }
+        let error = PostError {
+            index: refused.index,
+            reason: self.refused(&refused, capacity),
+        };
+        (refused.index, Err(error))
+    }
+
+    /// Soft-RoCE flushes the receives that are there when it is told to go to the error state, and
+    /// none that come later. Whoever notices the error tells it once; so do we, if it was noticed
+    /// before our receives were there.
+    fn flush_late_receives(&self) {
+        if !self.device().quirks.is_rxe {
+            return;
+        }
+        // Either the other thread's change of state is seen here, or it sees our receives.
+        fence(Ordering::SeqCst);
+        if self.slot.state.get() == QpState::Err
+            && self.reaches_device()
+            && let Err(error) = self.qp.set_state(IBV_QPS_ERR)
+        {
+            tracing::debug!(%error, "flushing late receives");
+        }
+    }
+}
+
+/// The address of an atomic must be a multiple of eight (IBTA 9.4.5.1). Some drivers refuse it with
+/// a bare error number, others let the peer break the connection.
+#[inline]
+fn check_alignment(op: &SendOp) -> Result<(), PostFailure> {
+    let (SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }) = op else {
+        return Ok(());
+    };
+    if remote.addr.is_multiple_of(8) {
+        return Ok(());
+    }
+    Err(PostFailure::Payload(
+        "the remote address of an atomic is not a multiple of eight",
+    ))
+}
+
+/// How many of these requests are right, and what is wrong with the next.
+fn split<T>(
+    requests: &[T],
+    check: impl Fn(u64, &T) -> Result<(), PostFailure>,
+) -> (usize, Result<(), PostError>) {
+    for (index, request) in requests.iter().enumerate() {
+        if let Err(reason) = check(index as u64, request) {
+            return (index, Err(PostError { index, reason }));
+        }
+    }
+    (requests.len(), Ok(()))
+}
+
+impl Qp for IbQp {
+    fn qpn(&self) -> u32 {
+        self.qp.qpn()
+    }
+
+    fn state(&self) -> QpState {
+        if matches!(
+            self.slot.state.get(),
+            QpState::Rtr | QpState::Rts | QpState::Sqd
+        ) && !self.device().is_gone()
+        {
+            self.ask_for_state();
+        }
+        self.slot.state.get()
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        let device = self.device();
+        Endpoint {
+            gid: device.place.gid,
+            qpn: self.qp.qpn(),
+            psn: self.psn,
+            net: Some(NetEnd {
+                udp_port: ROCE_PORT,
+                path_mtu: device.path_mtu,
+                extensions: 0,
+            }),
+        }
+    }
+
+    fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
+        let slot = Arc::clone(&self.slot);
+        let mut control: MutexGuard<'_, Control> = slot.control();
+        self.change(&mut control, &transition)
+    }
+
+    fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
+        let (state, posted) = (self.slot.state.get(), self.slot.sends.posted());
+        let outstanding = self.slot.sends.outstanding(posted);
+        let (right, wrong) = split(requests, |n, wr| {
+            check_alignment(&wr.op)?;
+            self.limits.check_send(state, outstanding + n, wr)
+        });
+        self.give_sends(&requests[..right]).and(wrong)
+    }
+
+    fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
+        let (state, posted) = (self.slot.state.get(), self.slot.recvs.posted());
+        let outstanding = self.slot.recvs.outstanding(posted);
+        let (right, wrong) = split(requests, |n, wr| {
+            self.limits.check_recv(state, outstanding + n, wr)
+        });
+        self.give_recvs(&requests[..right]).and(wrong)
+    }
+
+    fn map_remote(&self, _: u64, _: u64, _: u32) -> Result<RemoteWindow, RemoteMapError> {
+        Err(RemoteMapError::Unsupported)
+    }
+
+    fn watch_remote(&self, _: u32) -> Result<Arc<dyn Watch>, RemoteMapError> {
+        Err(RemoteMapError::Unsupported)
+    }
+}
+
+impl Drop for IbQp {
+    fn drop(&mut self) {
+        // Events and pollers reach the queue pair through its slot: first it leaves that.
+        self.slot.control().qp = None;
+        self.cqs.0.remove_user(self.slot.index());
+        self.cqs.1.remove_user(self.slot.index());
+        self.device().slots.give_back(&self.slot);
+    }
+}

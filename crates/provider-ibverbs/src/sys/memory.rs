@@ -1,0 +1,118 @@
+//! Protection domains and registered memory.
+use super::{
+    Device,
+    answer::{check, destroyed, object},
+    types::{ibv_mr, ibv_pd},
+};
+use catchment_verbs::mem::Region;
+use std::{
+    ffi::{c_int, c_uint, c_void},
+    io, mem,
+    ptr::NonNull,
+    sync::Arc,
+};
+
+/// A protection domain.
+pub(crate) struct Domain {
+    pub(super) device: Arc<Device>,
+    pub(super) pd: NonNull<ibv_pd>,
+}
+
+// SAFETY: as for `Device`.
+unsafe impl Send for Domain {}
+// SAFETY: as for `Device`.
+unsafe impl Sync for Domain {}
+
+impl Domain {
+    /// A new one.
+    pub(crate) fn new(device: Arc<Device>) -> io::Result<Domain> {
+        // SAFETY: the context is open.
+        let pd = object(unsafe { (device.library.functions.ibv_alloc_pd)(device.raw()) })?;
+        Ok(Domain { device, pd })
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: what was made of the domain kept it alive, so nothing is left.
+        let code = unsafe { (self.device.library.functions.ibv_dealloc_pd)(self.pd.as_ptr()) };
+        destroyed("giving back a protection domain", code);
+    }
+}
+
+/// Registered memory. Dropping it takes the keys back; afterwards the device does not reach it.
+pub(crate) struct Registration {
+    domain: Arc<Domain>,
+    region: Arc<Region>,
+    mr: NonNull<ibv_mr>,
+    lkey: u32,
+    rkey: u32,
+}
+
+// SAFETY: as for `Device`.
+unsafe impl Send for Registration {}
+// SAFETY: as for `Device`.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// Registers a region with rights as bits of `ibv_access_flags`, and optional ones that are left
+    /// out where the library does not know them.
+    pub(crate) fn new(
+        domain: Arc<Domain>,
+        region: Arc<Region>,
+        access: c_uint,
+        optional: c_uint,
+    ) -> io::Result<Registration> {
+        let functions = &domain.device.library.functions;
+        let (pd, at, bytes) = (domain.pd.as_ptr(), region.addr(), region.bytes());
+        let start = at as *mut c_void;
+        let made = match functions.ibv_reg_mr_iova2 {
+            Some(register) if optional != 0 => {
+                // SAFETY: the region stays mapped as long as this object, which holds it.
+                unsafe { register(pd, start, bytes, at, access | optional) }
+            }
+            _ => {
+                // SAFETY: as above.
+                unsafe { (functions.ibv_reg_mr)(pd, start, bytes, access as c_int) }
+            }
+        };
+        let mr = object(made)?;
+        // SAFETY: the library has filled in the keys.
+        let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
+        Ok(Registration {
+            domain,
+            region,
+            mr,
+            lkey,
+            rkey,
+        })
+    }
+
+    /// The memory.
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Key for requests of this side.
+    pub(crate) fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// Key for requests of peers.
+    pub(crate) fn rkey(&self) -> u32 {
+        self.rkey
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let functions = &self.domain.device.library.functions;
+        // SAFETY: the registration is given back once.
+        let code = unsafe { (functions.ibv_dereg_mr)(self.mr.as_ptr()) };
+        if let Err(error) = check(code) {
+            // The device may still reach the memory: it must stay mapped.
+            tracing::warn!(%error, "taking back a memory region; its memory stays mapped");
+            mem::forget(Arc::clone(&self.region));
+        }
+    }
+}

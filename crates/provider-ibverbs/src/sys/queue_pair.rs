@@ -1,0 +1,141 @@
+//! Queue pairs.
+use super::{
+    CompletionQueue, Device, Domain,
+    answer::{check, destroyed, object},
+    types::{IBV_QP_STATE, IBV_QPT_RC, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr},
+};
+use std::{
+    ffi::{c_int, c_uint, c_void},
+    io, mem,
+    os::fd::{BorrowedFd, RawFd},
+    ptr::{self, NonNull},
+    sync::Arc,
+};
+
+/// What a queue pair is made with.
+pub(crate) struct QueuePairInit {
+    pub(crate) send_cq: Arc<CompletionQueue>,
+    pub(crate) recv_cq: Arc<CompletionQueue>,
+    pub(crate) cap: ibv_qp_cap,
+    /// Comes back in events.
+    pub(crate) tag: usize,
+}
+
+/// A queue pair of the reliable connection service.
+pub(crate) struct QueuePair {
+    domain: Arc<Domain>,
+    _send_cq: Arc<CompletionQueue>,
+    _recv_cq: Arc<CompletionQueue>,
+    qp: NonNull<ibv_qp>,
+    qpn: u32,
+}
+
+// SAFETY: as for `Device`.
+unsafe impl Send for QueuePair {}
+// SAFETY: as for `Device`.
+unsafe impl Sync for QueuePair {}
+
+impl QueuePair {
+    /// A new one in RESET, with at least these capacities.
+    pub(crate) fn new(domain: Arc<Domain>, init: QueuePairInit) -> io::Result<QueuePair> {
+        let mut attr = ibv_qp_init_attr {
+            qp_context: init.tag as *mut c_void,
+            send_cq: init.send_cq.cq.as_ptr(),
+            recv_cq: init.recv_cq.cq.as_ptr(),
+            srq: ptr::null_mut(),
+            cap: init.cap,
+            qp_type: IBV_QPT_RC,
+            sq_sig_all: 0,
+        };
+        let create = domain.device.library.functions.ibv_create_qp;
+        // SAFETY: domain and queues are alive, and are kept so by this object.
+        let qp = object(unsafe { create(domain.pd.as_ptr(), &raw mut attr) })?;
+        // SAFETY: the library has filled in the number.
+        let qpn = unsafe { (*qp.as_ptr()).qp_num };
+        Ok(QueuePair {
+            domain,
+            _send_cq: init.send_cq,
+            _recv_cq: init.recv_cq,
+            qp,
+            qpn,
+        })
+    }
+
+    /// Its number.
+    pub(crate) fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    /// Attributes with nothing set.
+    pub(crate) fn no_attributes() -> ibv_qp_attr {
+        // SAFETY: zeros are a value of this structure of numbers.
+        unsafe { mem::zeroed() }
+    }
+
+    /// Changes the attributes that the mask names.
+    pub(crate) fn modify(&self, mut attr: ibv_qp_attr, mask: c_uint) -> io::Result<()> {
+        let modify = self.device().library.functions.ibv_modify_qp;
+        // SAFETY: the queue pair is alive; the call reads the attributes.
+        check(unsafe { modify(self.raw(), &raw mut attr, mask as c_int) })
+    }
+
+    /// Changes the state only.
+    pub(crate) fn set_state(&self, state: c_uint) -> io::Result<()> {
+        let attr = ibv_qp_attr {
+            qp_state: state,
+            ..QueuePair::no_attributes()
+        };
+        self.modify(attr, IBV_QP_STATE)
+    }
+
+    /// The state, as the kernel knows it.
+    pub(crate) fn query_state(&self) -> io::Result<c_uint> {
+        let mut attr = QueuePair::no_attributes();
+        // SAFETY: zeros are a value of this structure of numbers and pointers.
+        let mut init: ibv_qp_init_attr = unsafe { mem::zeroed() };
+        let query = self.device().library.functions.ibv_query_qp;
+        let mask = IBV_QP_STATE as c_int;
+        // SAFETY: the queue pair is alive; the call fills both structures.
+        check(unsafe { query(self.raw(), &raw mut attr, mask, &raw mut init) })?;
+        Ok(attr.qp_state)
+    }
+
+    /// Whether the bytes of one operation that arrives here become visible in order.
+    pub(crate) fn data_in_order(&self, opcode: c_uint) -> bool {
+        match self.device().library.functions.ibv_query_qp_data_in_order {
+            // SAFETY: the queue pair is alive.
+            Some(query) => unsafe { query(self.raw(), opcode, 0) == 1 },
+            None => false,
+        }
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_qp {
+        self.qp.as_ptr()
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.domain.device
+    }
+
+    /// The number by which the kernel knows it.
+    pub(super) fn handle(&self) -> u32 {
+        // SAFETY: the queue pair is alive.
+        unsafe { (*self.raw()).handle }
+    }
+
+    /// The descriptor for commands to the kernel.
+    pub(super) fn command_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the context is open, and its descriptor with it.
+        let fd: RawFd = unsafe { (*self.device().raw()).cmd_fd };
+        // SAFETY: as above.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let destroy = self.device().library.functions.ibv_destroy_qp;
+        // SAFETY: the queue pair is given back once.
+        destroyed("giving back a queue pair", unsafe { destroy(self.raw()) });
+    }
+}
