@@ -1,9 +1,9 @@
 //! The network as software RoCE finds it.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 
-use catchment_provider_roce::io::{BindError, LocalAddress, Scope, UdpSocket, local_addresses};
+use catchment_provider_roce::io::{LocalAddress, Scope, UdpSocket, local_addresses, port_owner};
 use catchment_provider_roce::{PathMtu, RoceOptions};
 use catchment_verbs::NetEnd;
 
@@ -112,17 +112,7 @@ fn buffers(socket: &UdpSocket, facts: &Facts) -> Check {
 pub(super) fn port(options: &RoceOptions, rdma: &Rdma) -> Check {
     let name = "port";
     let port = options.port;
-    let any = [
-        SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
-        SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
-    ];
-    let taken =
-        any.into_iter()
-            .find_map(|address| match UdpSocket::bind(address, &options.socket) {
-                Err(BindError::InUse { advice, .. }) => Some(advice),
-                Ok(_) | Err(_) => None,
-            });
-    let Some(advice) = taken else {
+    let Some(advice) = port_owner(port) else {
         return Check::ok(name, format!("UDP port {port} is free"));
     };
     let seen = format!("UDP port {port} is taken: {advice}");

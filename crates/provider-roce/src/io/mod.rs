@@ -31,6 +31,7 @@ pub use flush::{Blocked, Flush, SendCounters, SendFault};
 pub use icrc::{IcrcCheck, IcrcError, TrainCheck};
 pub use options::{BufferSize, SocketOptions};
 pub use path::{Path, PathError, PathProbe};
+pub use port_owner::port_owner;
 pub use recv::{Packet, RecvCounters, RecvRing, Train};
 pub use socket::{BindError, UdpSocket};
 pub use wait::{Waiter, Waker, Wakeup, Watched};
