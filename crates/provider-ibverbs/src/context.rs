@@ -19,6 +19,8 @@ use catchment_verbs::{
 };
 use std::sync::{Arc, Weak};
 
+/// Keys in a row that a device may have given before. One that gives more has no others.
+const MOST_KNOWN_KEYS: usize = 64;
 /// Bytes that a queue entry takes at most, to say how much memory a queue needs.
 const ENTRY_BYTES: u64 = 1024;
 
@@ -125,6 +127,41 @@ impl IbPd {
             .expect("a protection domain that is used is alive")
     }
 
+    /// Registers a region under a key that no peer has seen.
+    fn register(&self, region: &Arc<Region>, access: Access) -> Result<Registration, VerbsError> {
+        let retired = &self.device().retired_keys;
+        let mut made = self.register_once(region, access)?;
+        let mut known = Vec::new();
+        while retired.contains(made.rkey()) && known.len() < MOST_KNOWN_KEYS {
+            // Kept for now, so that the device cannot give the same key at once.
+            known.push(made);
+            made = self.register_once(region, access)?;
+        }
+        Ok(made)
+    }
+
+    fn register_once(
+        &self,
+        region: &Arc<Region>,
+        access: Access,
+    ) -> Result<Registration, VerbsError> {
+        let optional = if access.contains(Access::RELAXED_ORDERING) {
+            IBV_ACCESS_RELAXED_ORDERING
+        } else {
+            0
+        };
+        let (rights, bytes) = (access_bits(access), region.bytes() as u64);
+        let domain = Arc::clone(&self.domain);
+        let made = Registration::new(domain, Arc::clone(region), rights, optional);
+        made.map_err(|error| match error.raw_os_error() {
+            Some(libc::EFAULT) if !region.is_writable() => VerbsError::Unsupported {
+                provider: NAME,
+                what: "memory that is mapped for reading only, on Linux before 6.2",
+            },
+            _ => memory_error("registering a region", bytes, error),
+        })
+    }
+
     fn cq(&self, cq: &Arc<dyn Cq>) -> Result<Arc<CqCore>, VerbsError> {
         match cq.as_any().downcast_ref::<IbCq>() {
             Some(ours) if Arc::ptr_eq(ours.context.device(), self.device()) => {
@@ -146,21 +183,7 @@ impl Pd for IbPd {
                 limit,
             });
         }
-        let optional = if access.contains(Access::RELAXED_ORDERING) {
-            IBV_ACCESS_RELAXED_ORDERING
-        } else {
-            0
-        };
-        let rights = access_bits(access);
-        let writable = region.is_writable();
-        let made = Registration::new(Arc::clone(&self.domain), region, rights, optional);
-        let made = made.map_err(|error| match error.raw_os_error() {
-            Some(libc::EFAULT) if !writable => VerbsError::Unsupported {
-                provider: NAME,
-                what: "memory that is mapped for reading only, on Linux before 6.2",
-            },
-            _ => memory_error("registering a region", bytes, error),
-        })?;
+        let made = self.register(&region, access)?;
         Ok(Arc::new(IbMr::new(made, access, self.strong())))
     }
 

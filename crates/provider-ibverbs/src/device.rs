@@ -3,6 +3,7 @@ use crate::{
     IbverbsOptions, NAME,
     cq::CqCore,
     explain,
+    keys::RetiredKeys,
     name::Place,
     probe::{self, Probed},
     slots::{Slot, SlotTable},
@@ -88,6 +89,8 @@ pub(crate) struct Device {
     /// Largest region.
     pub(crate) max_mr_bytes: u64,
     pub(crate) slots: SlotTable,
+    /// Keys of deregistered regions.
+    pub(crate) retired_keys: RetiredKeys,
     cqs: Mutex<HashMap<usize, Weak<CqCore>>>,
     next_cq: AtomicUsize,
     events: Mutex<VecDeque<AsyncEvent>>,
@@ -128,6 +131,7 @@ impl Device {
             place,
             options,
             slots: SlotTable::default(),
+            retired_keys: RetiredKeys::default(),
             cqs: Mutex::default(),
             next_cq: AtomicUsize::new(0),
             events: Mutex::default(),
@@ -229,7 +233,8 @@ impl Device {
     #[cold]
     pub(crate) fn request_failed(&self, slot: &Slot, failure: &Failure) {
         if slot.state.get() != QpState::Err {
-            let done = slot.sends.posted() - slot.sends.outstanding(slot.sends.posted());
+            // The failed one has left the queue too.
+            let done = slot.sends_done().saturating_sub(1);
             let reason = explain::failure(failure, self.path_mtu, done);
             self.fail(slot, &reason);
         }

@@ -17,6 +17,7 @@ mod events;
 mod explain;
 mod host;
 mod inventory;
+mod keys;
 mod mr;
 mod name;
 mod options;

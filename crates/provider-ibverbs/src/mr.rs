@@ -9,7 +9,7 @@ pub(crate) struct IbMr {
     registration: Registration,
     access: Access,
     /// Keeps the device open, with the thread for its events.
-    _pd: Arc<IbPd>,
+    pd: Arc<IbPd>,
 }
 
 impl IbMr {
@@ -17,8 +17,15 @@ impl IbMr {
         IbMr {
             registration,
             access,
-            _pd: pd,
+            pd,
         }
+    }
+}
+
+impl Drop for IbMr {
+    fn drop(&mut self) {
+        let key = self.registration.rkey();
+        self.pd.device().retired_keys.add(key);
     }
 }
 

@@ -159,6 +159,8 @@ pub(crate) struct Slot {
     index: u32,
     epoch: AtomicU32,
     qpn: AtomicU32,
+    /// Sends that had left the queue when the queue pair moved in, or was reset.
+    first_send: AtomicU64,
     /// When the kernel was asked for the state, in nanoseconds of the device's clock.
     pub(crate) asked_ns: AtomicU64,
     pub(crate) state: StateCell,
@@ -173,6 +175,7 @@ impl Slot {
             index,
             epoch: AtomicU32::new(0),
             qpn: AtomicU32::new(0),
+            first_send: AtomicU64::new(0),
             asked_ns: AtomicU64::new(0),
             state: StateCell::default(),
             sends: WorkQueue::new(sends),
@@ -203,6 +206,12 @@ impl Slot {
         RequestId::new(self.index, self.epoch.load(Ordering::Relaxed), is_recv, seq)
     }
 
+    /// Sends that have completed since the queue pair was made or reset.
+    pub(crate) fn sends_done(&self) -> u64 {
+        let first = self.first_send.load(Ordering::Relaxed);
+        self.sends.account.freed().saturating_sub(first)
+    }
+
     /// Changes take turns.
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
@@ -213,6 +222,8 @@ impl Slot {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.sends.clear();
         self.recvs.clear();
+        let first = self.sends.account.freed();
+        self.first_send.store(first, Ordering::Relaxed);
     }
 }
 

@@ -72,7 +72,7 @@ fn main() {
     }
     let trials = CASES.iter().map(|(name, case)| {
         let bench = bench.clone();
-        Trial::test(*name, move || {
+        Trial::test(name.replace(' ', ""), move || {
             case(&bench());
             Ok(())
         })

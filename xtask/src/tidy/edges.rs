@@ -45,7 +45,7 @@ const GRAPH: &[Allowed] = &[
     Allowed {
         package: IBVERBS,
         normal: &[VERBS],
-        dev: &[CONFORMANCE],
+        dev: &[CONFORMANCE, NETNS],
     },
     Allowed {
         package: PROVIDER_ROCE,

@@ -1,0 +1,64 @@
+//! Keys that were given away once are not given away again.
+//!
+//! Devices number their keys in a circle, some a small one. A peer of a former session may still hold
+//! a key; it must not open the memory of the next.
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Keys that are remembered; the oldest are forgotten.
+const REMEMBERED: usize = 1 << 17;
+
+/// Keys of deregistered regions.
+#[derive(Debug, Default)]
+pub(crate) struct RetiredKeys(Mutex<Keys>);
+
+#[derive(Debug, Default)]
+struct Keys {
+    all: HashSet<u32>,
+    oldest_first: VecDeque<u32>,
+}
+
+impl RetiredKeys {
+    /// Whether the key was in use once.
+    pub(crate) fn contains(&self, key: u32) -> bool {
+        self.keys().all.contains(&key)
+    }
+
+    /// The key is about to be taken back.
+    pub(crate) fn add(&self, key: u32) {
+        let mut keys = self.keys();
+        if !keys.all.insert(key) {
+            return;
+        }
+        keys.oldest_first.push_back(key);
+        if keys.oldest_first.len() > REMEMBERED
+            && let Some(oldest) = keys.oldest_first.pop_front()
+        {
+            keys.all.remove(&oldest);
+        }
+    }
+
+    fn keys(&self) -> MutexGuard<'_, Keys> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_keys_are_remembered() {
+        let keys = RetiredKeys::default();
+        let last = REMEMBERED as u32;
+        for key in 0..=last {
+            keys.add(key);
+            keys.add(key);
+        }
+        assert!(!keys.contains(0), "the oldest is forgotten");
+        assert!(keys.contains(1) && keys.contains(last));
+        assert!(!keys.contains(last + 1));
+    }
+}
