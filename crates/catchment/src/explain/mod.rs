@@ -1,7 +1,7 @@
 //! Which way frames would take between this host and another, why, and whether packets pass: the
 //! answers behind `catchment explain`.
 //!
-//! [`here`] says what this side knows by itself. [`Asking::ask`] asks a collector, through a session
+//! [`Asking::here`] says what this side knows by itself. [`Asking::ask`] asks a collector, through a session
 //! without devices: so all that a real session does is done, up to the proof that packets pass.
 
 mod visit;

@@ -77,7 +77,9 @@ impl FromStr for There {
     fn from_str(text: &str) -> Result<There, String> {
         let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
         let bare = bare.unwrap_or(text);
-        if bare.parse::<IpAddr>().is_ok() || !(text.is_empty() || text.contains(':')) {
+        let is_address = bare.parse::<IpAddr>().is_ok();
+        let is_name = !text.is_empty() && !text.contains(':');
+        if is_address || is_name {
             return Ok(There::Host(bare.to_owned()));
         }
         let address: Result<Address, _> = text.parse();
