@@ -100,6 +100,7 @@ fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
         .insecure(args.security.insecure)
         .lease(args.lease)
         .ring_bytes_max(args.ring_bytes)
+        .look_every(Duration::from_micros(args.look_every_us))
         .path_rules(args.providers.rules())
         .roce(args.providers.roce())
         .ibverbs(args.providers.devices.ibverbs());

@@ -53,6 +53,19 @@ impl Default for Naps {
     }
 }
 
+impl Naps {
+    /// The same with another bound while things come.
+    #[must_use]
+    pub fn at_most(self, most: Duration) -> Naps {
+        Naps {
+            least: self.least.min(most),
+            most,
+            idle_most: self.idle_most.max(most),
+            ..self
+        }
+    }
+}
+
 /// Says how long to sleep next.
 #[derive(Debug, Clone)]
 pub struct Napper {

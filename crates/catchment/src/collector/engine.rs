@@ -36,6 +36,8 @@ pub(super) struct Engine {
     pub(super) providers: Providers,
     pub(super) host: Host,
     pub(super) lease: Duration,
+    /// Where no doorbell rings.
+    pub(super) look_every: Duration,
     pub(super) ring_bytes_max: u64,
     /// For the rings of all sources together.
     pub(super) rings: RingBudget,

@@ -87,11 +87,13 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Starts the thread.
+    /// Starts the thread. It looks at least this often while frames come and nobody rings; zero:
+    /// all the time.
     pub(super) fn start(
         receiver: Receiver,
         lanes: Vec<Lane>,
         queue: Arc<Queue>,
+        look_every: Duration,
     ) -> std::io::Result<Intake> {
         let watch = receiver.watch();
         let stop = Arc::new(AtomicBool::new(false));
@@ -101,6 +103,7 @@ impl Intake {
             lanes,
             queue,
             stop: stop.clone(),
+            look_every,
         };
         let thread = std::thread::Builder::new()
             .name("catchment-recv".to_owned())
@@ -150,6 +153,7 @@ struct Run {
     lanes: Vec<Lane>,
     queue: Arc<Queue>,
     stop: Arc<AtomicBool>,
+    look_every: Duration,
 }
 
 impl Run {
@@ -191,9 +195,10 @@ impl Run {
         let spin_polls = SPIN_POLLS;
         match self.watch {
             Some(_) => WaitPolicy::Doorbell { spin_polls },
+            None if self.look_every.is_zero() => WaitPolicy::Spin,
             None => WaitPolicy::Nap {
                 spin_polls,
-                naps: Naps::default(),
+                naps: Naps::default().at_most(self.look_every),
             },
         }
     }

@@ -323,7 +323,8 @@ impl Session {
                 waits_for: None,
             })
             .collect();
-        let intake = Intake::start(setup.receiver, lanes, self.engine.queue.clone())
+        let (queue, look_every) = (self.engine.queue.clone(), self.engine.look_every);
+        let intake = Intake::start(setup.receiver, lanes, queue, look_every)
             .map_err(|e| Refusal::new(RefusalCode::NoResource, e.to_string(), "try again"))?;
         setup
             .streams
