@@ -152,6 +152,8 @@ impl Options {
             batch_ms: if self.quick { 4 } else { 10 },
             batches: if self.quick { 4 } else { 6 },
             unique,
+            program: crate::job::Program::Stream,
+            network: None,
         }
     }
 

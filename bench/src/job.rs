@@ -1,5 +1,8 @@
 //! What the coordinating process asks of the two role processes, and what they answer.
+use crate::mechanism::{Mechanism, Provider};
+use catchment_transfer::WaitPolicy;
 use serde::{Deserialize, Serialize};
+use std::{net::IpAddr, time::Duration};
 
 /// A mechanism that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
@@ -31,13 +34,17 @@ pub(crate) enum What {
     StatusReadWhenEmpty,
     /// The paper's mechanism: one request at a time, blocks on a READ of all status bytes.
     Paper,
+    /// A mechanism of the transfer crate, by its common interface.
+    #[value(skip)]
+    Mechanism(Mechanism, Provider),
 }
 
 impl What {
     /// The name in the output.
     pub(crate) fn name(self) -> String {
-        match serde_json::to_value(self) {
-            Ok(serde_json::Value::String(name)) => name,
+        match (self, serde_json::to_value(self)) {
+            (What::Mechanism(mechanism, _), _) => mechanism.name().to_owned(),
+            (_, Ok(serde_json::Value::String(name))) => name,
             _ => format!("{self:?}"),
         }
     }
@@ -54,6 +61,7 @@ impl What {
             What::Iceoryx2 | What::Iceoryx2Credit => "iceoryx2",
             What::Tcp | What::TcpBlocking | What::Unix => "kernel",
             What::Ucx => "ucx",
+            What::Mechanism(_, provider) => provider.name(),
         }
     }
 
@@ -81,7 +89,14 @@ pub(crate) enum Wait {
     Spin,
     /// Let others run, then load again.
     Yield,
+    /// Sleep 50 microseconds, as far as the timer allows, then load again.
+    Sleep,
+    /// Look, then sleep until the other side rings; where nobody rings, as `yield`.
+    Doorbell,
 }
+
+/// What [`Wait::Sleep`] asks for.
+const SLEEP: Duration = Duration::from_micros(50);
 
 impl Wait {
     /// One step of waiting.
@@ -89,8 +104,25 @@ impl Wait {
     pub(crate) fn pause(self) {
         match self {
             Wait::Spin => std::hint::spin_loop(),
-            Wait::Yield => rustix::thread::sched_yield(),
+            Wait::Yield | Wait::Doorbell => rustix::thread::sched_yield(),
+            // The paper's way to wait.
+            Wait::Sleep => std::thread::sleep(SLEEP),
         }
+    }
+
+    /// The same for a [`catchment_transfer::Waiter`].
+    pub(crate) fn policy(self) -> WaitPolicy {
+        match self {
+            Wait::Spin => WaitPolicy::Spin,
+            Wait::Yield => WaitPolicy::Yield,
+            Wait::Sleep => WaitPolicy::Sleep(SLEEP),
+            Wait::Doorbell => WaitPolicy::Doorbell { spin_polls: 1 },
+        }
+    }
+
+    /// Whether who waits has its core for itself.
+    pub(crate) fn polls(self) -> bool {
+        matches!(self, Wait::Spin | Wait::Yield)
     }
 }
 
@@ -101,6 +133,39 @@ pub(crate) enum Role {
     Source,
     /// Wants the data.
     Collector,
+}
+
+/// What a pair of processes measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) enum Program {
+    /// Blocks as fast as they go, then to and fro.
+    #[default]
+    Stream,
+    /// From giving a block back until the next one is there, with a full ring.
+    Sync {
+        /// Samples in a batch.
+        count: u64,
+    },
+    /// From posting a block until the collector sees it, the ring being empty.
+    OneWay {
+        /// Samples in a batch.
+        count: u64,
+    },
+    /// Blocks as fast as they go, while the collector keeps one of them for a time.
+    Hold(Hold),
+}
+
+/// Times of [`Program::Hold`], in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hold {
+    /// A block is kept from here on.
+    pub(crate) from: u64,
+    /// Until here.
+    pub(crate) to: u64,
+    /// The end.
+    pub(crate) end: u64,
+    /// Blocks are counted in bins of this length.
+    pub(crate) bin: u64,
 }
 
 /// One measurement of one mechanism by a fresh pair of processes.
@@ -126,6 +191,20 @@ pub(crate) struct Job {
     pub(crate) batches: usize,
     /// A name that no other run has.
     pub(crate) unique: String,
+    /// What is measured.
+    #[serde(default)]
+    pub(crate) program: Program,
+    /// Where source and collector are, for a network.
+    pub(crate) network: Option<[NetworkEnd; 2]>,
+}
+
+/// Where a role is in a network.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct NetworkEnd {
+    /// Path of its network namespace.
+    pub(crate) netns: String,
+    /// Its address there.
+    pub(crate) address: IpAddr,
 }
 
 impl Job {
@@ -206,6 +285,15 @@ pub(crate) struct PingPong {
     pub(crate) core_share: f64,
 }
 
+/// What the source tells whoever started it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Said {
+    /// The next step would take time: may it begin? The answer is an empty message.
+    Ready,
+    /// All is measured.
+    Found(Box<Outcome>),
+}
+
 /// What a pair of processes measured.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
@@ -213,6 +301,10 @@ pub(crate) struct Outcome {
     pub(crate) streams: Vec<Stream>,
     /// Latency batches that count.
     pub(crate) ping_pongs: Vec<PingPong>,
+    /// Single times of [`Program::Sync`] or [`Program::OneWay`] in nanoseconds, batch by batch.
+    pub(crate) samples: Vec<Vec<f64>>,
+    /// Blocks in each bin of [`Program::Hold`], run by run.
+    pub(crate) bins: Vec<Vec<u64>>,
     /// Looks at the status bytes, where the mechanism has any.
     pub(crate) status_read: Option<StatusRead>,
     /// What the source needs.

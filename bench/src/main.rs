@@ -10,6 +10,7 @@ use anyhow::Result;
 use clap::Parser;
 use std::process::ExitCode;
 
+mod address;
 mod control;
 mod csv;
 mod goals;
@@ -17,7 +18,11 @@ mod grid;
 mod host;
 mod job;
 mod link;
+mod mechanism;
+mod output;
 mod pair;
+mod papers;
+mod programs;
 mod reads;
 /// The model is a test of the transfer crate first of all.
 #[path = "../../crates/transfer/tests/reads_model/mod.rs"]
@@ -45,6 +50,7 @@ enum Command {
     Scan(scan::Options),
     Reads(reads::Options),
     Roce(roce::Options),
+    Papers(papers::Options),
     /// One of the two processes of a measurement; started by the program itself
     #[command(hide = true)]
     Role {
@@ -74,6 +80,7 @@ fn run() -> Result<()> {
         Command::Scan(options) => scan::run(&options),
         Command::Reads(options) => reads::run(&options),
         Command::Roce(options) => roce::run(&options),
+        Command::Papers(options) => papers::run(&options),
         Command::RoceRole { job } => roce::role(&serde_json::from_str(&job)?),
         Command::Role { role, job } => {
             role::main(serde_json::from_str(&role)?, &serde_json::from_str(&job)?)

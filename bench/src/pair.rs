@@ -1,14 +1,19 @@
 //! Starts the two role processes of one measurement and brings home what they found.
-use crate::job::{Job, Outcome, Role};
+//!
+//! The source asks for its turn before everything that takes time. So several pairs can live side by
+//! side and be measured in turn, A, B, A, B: whoever waits for its turn sleeps.
+use crate::{
+    control::Control,
+    job::{Job, Outcome, Role, Said},
+};
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
-    io::Read,
     os::{fd::OwnedFd, unix::net::UnixStream},
     process::{Child, Command, Stdio},
 };
 
-/// A pair that takes longer than this hangs.
+/// A turn that takes longer than this hangs.
 const PATIENCE_SECONDS: u32 = 120;
 /// A role that outlives the other one by this much hangs.
 const GRACE_SECONDS: u32 = 5;
@@ -18,74 +23,124 @@ const GRACE_SECONDS: u32 = 5;
 /// # Errors
 /// If a role failed (its message went to standard error) or hung.
 pub(crate) fn run(job: &Job) -> Result<Outcome> {
-    let (source_end, collector_end) = UnixStream::pair().context("socketpair")?;
-    let mut source = RoleProcess::start(Role::Source, job, source_end)?;
-    let mut collector = RoleProcess::start(Role::Collector, job, collector_end)?;
-    wait_for_both(&source, &collector)?;
-    let text = source.finish("source")?;
-    collector.finish("collector")?;
-    serde_json::from_str(&text).with_context(|| format!("the source printed {text:?}"))
+    let mut pair = Pair::start(job)?;
+    loop {
+        if let Some(outcome) = pair.take_turn()? {
+            return Ok(outcome);
+        }
+    }
 }
 
-/// Sleeps until both have closed their output. Polling would take time from the roles.
-///
-/// Patience is counted in short sleeps, not by the clock: a run that somebody stops and continues
-/// (SIGSTOP) has not hung meanwhile.
-fn wait_for_both(source: &RoleProcess, collector: &RoleProcess) -> Result<()> {
-    let mut sleeps_left = PATIENCE_SECONDS;
-    let mut running = vec![source, collector];
-    while !running.is_empty() {
-        let mut fds: Vec<PollFd<'_>> = running
-            .iter()
-            .filter_map(|role| role.0.stdout.as_ref())
-            .map(|out| PollFd::new(out, PollFlags::empty()))
-            .collect();
-        let timeout = Timespec {
+/// Measures all of them, each in two fresh processes, one turn of each after the other.
+pub(crate) fn run_in_turn(jobs: &[Job]) -> Vec<Result<Outcome>> {
+    let mut running: Vec<Result<Pair>> = jobs.iter().map(Pair::start).collect();
+    let mut outcomes: Vec<Option<Result<Outcome>>> = jobs.iter().map(|_| None).collect();
+    while outcomes.iter().any(Option::is_none) {
+        for (pair, outcome) in running.iter_mut().zip(&mut outcomes) {
+            if outcome.is_none() {
+                *outcome = match pair {
+                    Ok(pair) => pair.take_turn().transpose(),
+                    Err(error) => Some(Err(anyhow!("{error:#}"))),
+                };
+            }
+        }
+    }
+    outcomes.into_iter().flatten().collect()
+}
+
+/// Two live role processes.
+struct Pair {
+    source: RoleProcess,
+    collector: RoleProcess,
+    /// To the source.
+    control: Control,
+}
+
+impl Pair {
+    /// Starts both and waits until they are set up.
+    fn start(job: &Job) -> Result<Pair> {
+        let (source_end, collector_end) = UnixStream::pair().context("socketpair")?;
+        let (ours, sources) = UnixStream::pair().context("socketpair")?;
+        let (source, collector) = (Role::Source, Role::Collector);
+        let mut pair = Pair {
+            source: RoleProcess::start(
+                source,
+                job,
+                source_end,
+                Stdio::from(OwnedFd::from(sources)),
+            )?,
+            collector: RoleProcess::start(collector, job, collector_end, Stdio::piped())?,
+            control: Control::new(ours),
+        };
+        match pair.hear()? {
+            Said::Ready => Ok(pair),
+            Said::Found(_) => bail!("the source found something before it was asked"),
+        }
+    }
+
+    /// Lets the source do what it asked for; the outcome comes with the last turn.
+    fn take_turn(&mut self) -> Result<Option<Outcome>> {
+        self.control.send(&())?;
+        let Said::Found(outcome) = self.hear()? else {
+            return Ok(None);
+        };
+        self.source.finish("source")?;
+        self.collector.finish("collector")?;
+        Ok(Some(*outcome))
+    }
+
+    /// Sleeps until the source says something. Polling would take time from the roles.
+    ///
+    /// Patience is counted in short sleeps, not by the clock: a run that somebody stops and
+    /// continues (SIGSTOP) has not hung meanwhile.
+    fn hear(&mut self) -> Result<Said> {
+        let mut sleeps_left = PATIENCE_SECONDS;
+        while !self.control.has_more(Timespec {
             tv_sec: 1,
             tv_nsec: 0,
-        };
-        if poll(&mut fds, Some(&timeout))? == 0 {
+        })? {
+            if !self.collector.is_running()? {
+                sleeps_left = sleeps_left.min(GRACE_SECONDS);
+            }
             sleeps_left -= 1;
             if sleeps_left == 0 {
                 bail!("a role hangs");
             }
-            continue;
         }
-        let ended: Vec<bool> = fds
-            .iter()
-            .map(|fd| fd.revents().contains(PollFlags::HUP))
-            .collect();
-        let mut ended = ended.into_iter();
-        running.retain(|_| !ended.next().unwrap_or(true));
-        sleeps_left = sleeps_left.min(GRACE_SECONDS);
+        self.control.recv().context("a role failed")
     }
-    Ok(())
 }
 
 /// A role process, killed when the value goes.
 struct RoleProcess(Child);
 
 impl RoleProcess {
-    fn start(role: Role, job: &Job, control: UnixStream) -> Result<RoleProcess> {
+    fn start(role: Role, job: &Job, peer: UnixStream, output: Stdio) -> Result<RoleProcess> {
         let child = Command::new(std::env::current_exe()?)
             .arg("role")
             .arg(serde_json::to_string(&role)?)
             .arg(serde_json::to_string(job)?)
-            .stdin(Stdio::from(OwnedFd::from(control)))
-            .stdout(Stdio::piped())
+            .stdin(Stdio::from(OwnedFd::from(peer)))
+            .stdout(output)
             .spawn()
             .context("starting a role process")?;
         Ok(RoleProcess(child))
     }
 
-    fn finish(&mut self, name: &str) -> Result<String> {
-        let mut text = String::new();
-        if let Some(out) = &mut self.0.stdout {
-            out.read_to_string(&mut text)?;
-        }
+    /// Whether its output, a pipe, is still open.
+    fn is_running(&self) -> Result<bool> {
+        let Some(out) = &self.0.stdout else {
+            return Ok(true);
+        };
+        let mut fds = [PollFd::new(out, PollFlags::empty())];
+        poll(&mut fds, Some(&Timespec::default()))?;
+        Ok(!fds[0].revents().contains(PollFlags::HUP))
+    }
+
+    fn finish(&mut self, name: &str) -> Result<()> {
         let status = self.0.wait()?;
         if status.success() {
-            Ok(text)
+            Ok(())
         } else {
             Err(anyhow!("the {name} process failed: {status}"))
         }

@@ -1,13 +1,13 @@
 //! `reads`: the shipped decision when to read the status bytes, beside somebody who knows the future
 //! (S1.33). In virtual time: the same on every machine.
 use crate::{
+    output,
     reads_model::{Comparison, LONG_READ, PAPER, SHAPES, SHORT_READ, Shape, Times, compare},
     row::decimals,
 };
-use anyhow::{Context, Result};
+use anyhow::Result;
 use catchment_transfer::Refill;
 use serde::Serialize;
-use std::io::Write;
 
 /// Slots of a ring.
 const SLOTS: [u32; 3] = [3, 16, 64];
@@ -80,7 +80,7 @@ struct Goal {
 /// Without anybody to print to.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if !options.json {
-        print(
+        output::line(
             "policy      times       load             slots   reads  oracle  ratio  stall share",
         )?;
     }
@@ -88,24 +88,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         .map(|(times, shape, slots, policy)| row(options, times, shape, slots, policy))
         .collect();
     for row in &rows {
-        print(&if options.json {
-            serde_json::to_string(row)?
-        } else {
-            row.line()
-        })?;
+        output::either(options.json, row, Row::line)?;
     }
     for goal in rows.iter().filter_map(Row::goal) {
-        print(&if options.json {
-            serde_json::to_string(&goal)?
-        } else {
-            goal.line()
-        })?;
+        output::either(options.json, &goal, Goal::line)?;
     }
     Ok(())
-}
-
-fn print(line: &str) -> Result<()> {
-    writeln!(std::io::stdout().lock(), "{line}").context("standard output")
 }
 
 type Case = (Times, Shape, u32, (&'static str, Refill));

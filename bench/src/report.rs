@@ -1,8 +1,8 @@
 //! How results are shown: JSON lines, a table, a page.
-use crate::{csv, goals::Goal, host::Environment, job::What, row::Row};
+use crate::{csv, goals::Goal, host::Environment, job::What, output, row::Row};
 use anyhow::{Context, Result};
 use serde::Serialize;
-use std::{fmt::Write as _, fs, io::Write as _, path::Path, time::Duration};
+use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
 /// A mechanism that could not be measured, and how to get it.
 #[derive(Debug, Clone, Serialize)]
@@ -59,14 +59,14 @@ impl Report {
     /// Prints the floor and the machine.
     pub(crate) fn cache_line(&mut self, row: Row) -> Result<()> {
         if self.json {
-            print_json(&CacheLineLine {
+            output::json(&CacheLineLine {
                 row: &row,
                 environment: &self.environment,
             })?;
         } else {
-            print_line(&self.environment.line())?;
-            print_line(&floor_line(&row))?;
-            print_line(TABLE_HEAD)?;
+            output::line(&self.environment.line())?;
+            output::line(&floor_line(&row))?;
+            output::line(TABLE_HEAD)?;
         }
         self.cache_line = Some(row);
         Ok(())
@@ -74,22 +74,14 @@ impl Report {
 
     /// Prints that something is not there.
     pub(crate) fn missing(&mut self, missing: Missing) -> Result<()> {
-        if self.json {
-            print_json(&missing)?;
-        } else {
-            print_line(&missing_line(&missing))?;
-        }
+        output::either(self.json, &missing, missing_line)?;
         self.missing.push(missing);
         Ok(())
     }
 
     /// Prints a result.
     pub(crate) fn row(&mut self, row: Row) -> Result<()> {
-        if self.json {
-            print_json(&row)?;
-        } else {
-            print_line(&table_line(&row))?;
-        }
+        output::either(self.json, &row, table_line)?;
         self.rows.push(row);
         Ok(())
     }
@@ -102,11 +94,7 @@ impl Report {
         steal: Option<f64>,
     ) -> Result<()> {
         for goal in &goals {
-            if self.json {
-                print_json(goal)?;
-            } else {
-                print_line(&goal_line(goal))?;
-            }
+            output::either(self.json, goal, goal_line)?;
         }
         (self.goals, self.took, self.steal) = (goals, took, steal);
         Ok(())
@@ -184,15 +172,6 @@ impl Report {
         }
         Ok(())
     }
-}
-
-fn print_json<T: Serialize>(value: &T) -> Result<()> {
-    print_line(&serde_json::to_string(value)?)
-}
-
-fn print_line(line: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").context("standard output")
 }
 
 fn floor_line(row: &Row) -> String {

@@ -1,18 +1,20 @@
 //! What the two processes of a measurement do: verify, warm up, then timed batches.
 //!
-//! The source decides and tells the collector, which obeys. One clock serves both: a throughput
+//! The source decides and tells the collector, which obeys. It asks whoever started it for a turn
+//! before each step, so that nothing else is measured meanwhile. One clock serves both: a throughput
 //! batch lasts from the source's first send to the collector's last receive. A batch in which a
 //! polling role did not have its core is repeated, because it would measure the scheduler.
 use crate::{
     control::Control,
-    job::{Job, Needs, Outcome, PingPong, Role, StatusRead, Stream},
-    link::{CacheLine, Link, pattern},
-    stats, sys,
+    job::{Hold, Job, Needs, Outcome, PingPong, Program, Role, Said, StatusRead, Stream},
+    link::{CacheLine, Link, Pace, pattern},
+    programs, stats, sys,
 };
 use anyhow::{Context, Result, bail};
+use rustix::event::Timespec;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::{os::fd::AsFd, os::unix::net::UnixStream};
+use std::{os::fd::AsFd, os::unix::net::UnixStream, time::Duration};
 
 /// Part of its core that a polling role must have had for a batch to count.
 const CORE_SHARE_MIN: f64 = 0.97;
@@ -25,6 +27,12 @@ const VERIFY_BYTES: usize = 96 << 20;
 const STATUS_READS: u64 = 300;
 /// Hand-overs that say where the floor is.
 const FLOOR_ROUND_TRIPS: u64 = 300;
+
+/// While the other role works, the source looks after its requests so often.
+const LOOK_AGAIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000,
+};
 
 /// What the source asks of the collector.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -40,17 +48,25 @@ enum Order {
     PingPong { count: u64 },
     /// The same with a cache line, to know the floor at this moment.
     Floor { count: u64 },
+    /// Keep all blocks that come, and give them back one by one, a while apart.
+    Sync { count: u64, blocks: usize },
+    /// Say when each block is seen.
+    OneWay { count: u64 },
+    /// Receive as fast as possible, and keep one block for a time.
+    Hold(Hold),
     /// The measurement is over.
     Done,
 }
 
 /// What the collector answers after an order.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Report {
     end_ns: u64,
     cpu_ns: u64,
     core_share: f64,
     wrong_blocks: u64,
+    /// Times of [`Order::Sync`] and [`Order::OneWay`], or counts of [`Order::Hold`].
+    noted: Vec<u64>,
 }
 
 /// Runs a role process: the job came as an argument, the other role is on standard input.
@@ -63,7 +79,8 @@ pub(crate) fn main(role: Role, job: &Job) -> Result<()> {
     crate::link::run(job, role, Control::new(UnixStream::from(socket)))
 }
 
-/// Measures a mechanism that is set up. The source prints the [`Outcome`] on standard output.
+/// Measures a mechanism that is set up. The source tells the [`Outcome`] over the socket that is its
+/// standard output.
 pub(crate) fn run<L: Link>(job: &Job, role: Role, mut control: Control, link: L) -> Result<()> {
     let floor = CacheLine::new(job, role, &mut control)?;
     match role {
@@ -75,16 +92,16 @@ pub(crate) fn run<L: Link>(job: &Job, role: Role, mut control: Control, link: L)
         }
         .obey(),
         Role::Source => {
-            let mut source = Source {
+            let starter = std::io::stdout().as_fd().try_clone_to_owned()?;
+            Source {
                 job,
+                starter: Control::new(UnixStream::from(starter)),
                 peer: control,
                 link,
                 floor,
                 ticks: sys::Ticks::calibrate(),
-            };
-            let outcome = source.measure()?;
-            println!("{}", serde_json::to_string(&outcome)?);
-            Ok(())
+            }
+            .report()
         }
     }
 }
@@ -105,27 +122,39 @@ impl<L: Link> Collector<'_, L> {
             }
             let timed = !matches!(order, Order::Verify { .. } | Order::Acquaint { .. });
             let urgent = Urgent::begin(self.job.realtime && timed)?;
+            self.link.set_pace(pace_of(&urgent))?;
             // The source starts when it reads this, and finds this role waiting.
             self.peer.send(&())?;
             let meter = Meter::start();
-            let wrong_blocks = self.carry_out(order)?;
+            let mut noted = Vec::new();
+            let wrong_blocks = self.carry_out(order, &mut noted)?;
             let end_ns = sys::monotonic_ns();
             let (cpu_ns, core_share) = meter.stop();
+            // Before us: a thread on our core with a higher priority would keep us from running.
+            self.link.set_pace(Pace::Parked)?;
             drop(urgent);
             self.peer.send(&Report {
                 end_ns,
                 cpu_ns,
                 core_share,
                 wrong_blocks,
+                noted,
             })?;
         }
     }
 
     /// Says how many blocks were not as they should be.
-    fn carry_out(&mut self, order: Order) -> Result<u64> {
+    fn carry_out(&mut self, order: Order, noted: &mut Vec<u64>) -> Result<u64> {
         match order {
             Order::Floor { count } => answer(&mut self.floor, count)?,
             Order::Done => {}
+            Order::Sync { count, blocks } => {
+                *noted = programs::give_back_one_by_one(&mut self.link, count, blocks, self.job)?;
+            }
+            Order::OneWay { count } => {
+                *noted = programs::note_arrivals(&mut self.link, count, self.job)?;
+            }
+            Order::Hold(hold) => *noted = programs::hold_one(&mut self.link, hold, self.job)?,
             Order::Verify { .. }
             | Order::Acquaint { .. }
             | Order::Stream { .. }
@@ -189,6 +218,7 @@ fn verify<L: Link>(job: &Job, link: &mut L, count: u64) -> Result<u64> {
 
 struct Source<'a, L> {
     job: &'a Job,
+    starter: Control,
     peer: Control,
     link: L,
     floor: CacheLine,
@@ -196,26 +226,100 @@ struct Source<'a, L> {
 }
 
 impl<L: Link> Source<'_, L> {
+    fn report(&mut self) -> Result<()> {
+        let outcome = Box::new(self.measure()?);
+        self.starter.send(&Said::Found(outcome))
+    }
+
+    /// Waits until nothing else is measured.
+    fn await_turn(&mut self) -> Result<()> {
+        self.starter.send(&Said::Ready)?;
+        self.starter.recv()
+    }
+
     fn measure(&mut self) -> Result<Outcome> {
         let mut outcome = Outcome::default();
+        self.await_turn()?;
         if self.job.what.has_payload() {
             outcome.verified_blocks = self.verify()?;
+            if self.job.program != Program::Stream {
+                return self.program(outcome);
+            }
             self.acquaint()?;
             let count = self.warm_up(|source, count| Ok(source.stream(count)?.wall_ns))?;
             let batches = Batches::take(self, |source| source.stream(count), |s| s.core_share)?;
             batches.add_to(&mut outcome, |o| &mut o.streams);
         }
+        self.await_turn()?;
         let count = self.warm_up(|source, count| {
             let sample = source.ping_pong(count)?;
             Ok((sample.p50_ns * 2.0 * count as f64) as u64)
         })?;
         let batches = Batches::take(self, |source| source.ping_pong(count), |p| p.core_share)?;
         batches.add_to(&mut outcome, |o| &mut o.ping_pongs);
+        self.await_turn()?;
         outcome.status_read = self.status_read()?;
+        self.finish(outcome)
+    }
+
+    /// Measures something other than throughput and round trips.
+    fn program(&mut self, mut outcome: Outcome) -> Result<Outcome> {
+        for batch in 0..=self.job.batches {
+            self.await_turn()?;
+            let (samples, bins) = match self.job.program {
+                Program::Stream => break,
+                Program::Sync { count } => (self.sync(count)?, None),
+                Program::OneWay { count } => (self.one_way(count)?, None),
+                Program::Hold(hold) => (Vec::new(), Some(self.hold(hold)?)),
+            };
+            // The first one warms up.
+            if batch > 0 {
+                outcome
+                    .samples
+                    .extend((!samples.is_empty()).then_some(samples));
+                outcome.bins.extend(bins);
+            }
+        }
+        self.finish(outcome)
+    }
+
+    fn finish(&mut self, mut outcome: Outcome) -> Result<Outcome> {
         self.peer.send(&Order::Done)?;
         outcome.source = needs(&self.link)?;
         outcome.collector = self.peer.recv()?;
         Ok(outcome)
+    }
+
+    /// From giving a block back until the next one is there.
+    fn sync(&mut self, count: u64) -> Result<Vec<f64>> {
+        let blocks = self.job.blocks;
+        self.begin(Order::Sync { count, blocks })?;
+        let urgent = self.hurry()?;
+        programs::send_all(&mut self.link, count + blocks as u64, self.job)?;
+        // The last ones are sent while we wait for the answer.
+        self.relax(urgent)?;
+        let report = self.end()?;
+        Ok(report.noted.iter().map(|ns| *ns as f64).collect())
+    }
+
+    /// From posting a block to the look that finds it.
+    fn one_way(&mut self, count: u64) -> Result<Vec<f64>> {
+        self.begin(Order::OneWay { count })?;
+        let urgent = self.hurry()?;
+        let posted = programs::post_one_by_one(&mut self.link, count, self.job)?;
+        self.relax(urgent)?;
+        Ok(differences(&posted, &self.end()?.noted))
+    }
+
+    /// Blocks of each bin.
+    fn hold(&mut self, hold: Hold) -> Result<Vec<u64>> {
+        // Linux gives real-time threads 95 % of a second: leave room for the runs before.
+        std::thread::sleep(Duration::from_millis(hold.end + hold.end / 2));
+        self.begin(Order::Hold(hold))?;
+        let urgent = self.hurry()?;
+        programs::send_until(&mut self.link, hold, self.job)?;
+        self.relax(urgent)?;
+        Ok(self.end()?.noted)
     }
 
     /// Looks at the status bytes just after the collector has changed one of them.
@@ -225,7 +329,7 @@ impl<L: Link> Source<'_, L> {
         }
         let count = STATUS_READS;
         self.begin(Order::PingPong { count })?;
-        let urgent = Urgent::begin(self.job.realtime)?;
+        let urgent = self.hurry()?;
         let mut samples = Vec::with_capacity(count as usize);
         for _ in 0..count {
             self.link.send(None)?;
@@ -236,7 +340,7 @@ impl<L: Link> Source<'_, L> {
             self.link.give_back()?;
         }
         self.link.finish()?;
-        drop(urgent);
+        self.relax(urgent)?;
         self.end()?;
         samples.sort_by(f64::total_cmp);
         Ok(Some(StatusRead {
@@ -294,17 +398,39 @@ impl<L: Link> Source<'_, L> {
     }
 
     fn begin(&mut self, order: Order) -> Result<()> {
+        self.link.set_pace(Pace::Working)?;
         self.peer.send(&order)?;
         self.peer.recv()
     }
 
     fn end(&mut self) -> Result<Report> {
-        self.peer.recv()
+        // What was sent last may need us until it is there.
+        while !self.peer.has_more(LOOK_AGAIN)? {
+            self.link.finish()?;
+        }
+        let report = self.peer.recv();
+        self.link.set_pace(Pace::Parked)?;
+        report
+    }
+
+    /// Real-time priority for a timed part, if the job wants it; ours before that of other threads
+    /// on our core.
+    fn hurry(&mut self) -> Result<Urgent> {
+        let urgent = Urgent::begin(self.job.realtime)?;
+        self.link.set_pace(pace_of(&urgent))?;
+        Ok(urgent)
+    }
+
+    /// The end of it, in the other order.
+    fn relax(&mut self, urgent: Urgent) -> Result<()> {
+        self.link.set_pace(Pace::Working)?;
+        drop(urgent);
+        Ok(())
     }
 
     fn stream(&mut self, count: u64) -> Result<Stream> {
         self.begin(Order::Stream { count })?;
-        let urgent = Urgent::begin(self.job.realtime)?;
+        let urgent = self.hurry()?;
         let status_reads_before = self.link.status_reads();
         let meter = Meter::start();
         let start_ns = sys::monotonic_ns();
@@ -314,7 +440,7 @@ impl<L: Link> Source<'_, L> {
         let sent_ns = sys::monotonic_ns();
         let (source_cpu_ns, source_share) = meter.stop();
         self.link.finish()?;
-        drop(urgent);
+        self.relax(urgent)?;
         let report = self.end()?;
         let (end_ns, collector_cpu_ns) = if self.job.what.has_collector() {
             (report.end_ns, report.cpu_ns)
@@ -352,12 +478,12 @@ impl<L: Link> Source<'_, L> {
         let floor_ns = self.floor_ns()?;
         self.begin(Order::PingPong { count })?;
         let answered = self.job.what.has_collector();
-        let urgent = Urgent::begin(self.job.realtime)?;
+        let urgent = self.hurry()?;
         let meter = Meter::start();
         let mut samples = round_trips(&mut self.link, count, answered, self.ticks)?;
         let (_, source_share) = meter.stop();
         self.link.finish()?;
-        drop(urgent);
+        self.relax(urgent)?;
         let report = self.end()?;
         samples.sort_by(f64::total_cmp);
         // Without a collector there is no way back: what was timed is the way there.
@@ -409,7 +535,7 @@ impl<T> Batches<T> {
         core_share: impl Fn(&T) -> f64,
     ) -> Result<Batches<T>> {
         let wanted = source.job.batches;
-        let limit = if source.job.what.polls() {
+        let limit = if source.job.what.polls() && source.job.wait.polls() {
             CORE_SHARE_MIN
         } else {
             0.0
@@ -417,6 +543,7 @@ impl<T> Batches<T> {
         let mut all = Vec::new();
         let mut good = 0;
         while good < wanted && all.len() < 2 * wanted {
+            source.await_turn()?;
             let batch = run(source)?;
             good += usize::from(core_share(&batch) >= limit);
             all.push(batch);
@@ -440,10 +567,10 @@ impl<T> Batches<T> {
     }
 }
 
-/// CPU time of this process over a span, and the part of its core that this thread got.
+/// CPU time of this process over a span, and the part of its core that it got: all its threads
+/// share one.
 struct Meter {
     wall_ns: u64,
-    thread_ns: u64,
     process_ns: u64,
 }
 
@@ -452,15 +579,29 @@ impl Meter {
         Meter {
             process_ns: sys::process_cpu_ns(),
             wall_ns: sys::monotonic_ns(),
-            thread_ns: sys::thread_cpu_ns(),
         }
     }
 
     fn stop(&self) -> (u64, f64) {
-        let thread = sys::thread_cpu_ns() - self.thread_ns;
         let wall = (sys::monotonic_ns() - self.wall_ns).max(1);
         let process = sys::process_cpu_ns().saturating_sub(self.process_ns);
-        (process, (thread as f64 / wall as f64).min(1.0))
+        (process, (process as f64 / wall as f64).min(1.0))
+    }
+}
+
+/// Nanoseconds from each time of the first list to that of the second.
+fn differences(from: &[u64], to: &[u64]) -> Vec<f64> {
+    let pairs = from.iter().zip(to);
+    pairs
+        .map(|(from, to)| to.saturating_sub(*from) as f64)
+        .collect()
+}
+
+fn pace_of(urgent: &Urgent) -> Pace {
+    if urgent.0 {
+        Pace::Urgent
+    } else {
+        Pace::Working
     }
 }
 

@@ -164,6 +164,7 @@ fn wait_name(job: &Job) -> String {
         | What::Tcp
         | What::StatusReadPrefetched
         | What::StatusReadWhenEmpty
-        | What::Paper => format!("{:?}", job.wait).to_lowercase(),
+        | What::Paper
+        | What::Mechanism(..) => format!("{:?}", job.wait).to_lowercase(),
     }
 }

@@ -10,8 +10,8 @@
 //!   threads change their slots in the same words.
 //!
 //! One thread, everything in its cache: what the other core's stores cost is the same for both.
-use crate::{host, row::decimals, stats::Spread, sys};
-use anyhow::{Context, Result, ensure};
+use crate::{host, output, row::decimals, stats::Spread, sys};
+use anyhow::{Result, ensure};
 use catchment_transfer::{
     mirror::ByteMirror,
     slot::{FreeNews, SenderSlots},
@@ -21,7 +21,6 @@ use catchment_verbs::mem::{Region, RegionOptions, VolatileSlice};
 use serde::Serialize;
 use std::{
     hint::black_box,
-    io::Write,
     ops::ControlFlow,
     sync::{Arc, atomic::Ordering},
 };
@@ -101,31 +100,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let ticks = sys::Ticks::calibrate();
     let mut goals = Vec::new();
     if !options.json {
-        print(TABLE_HEAD)?;
+        output::line(TABLE_HEAD)?;
     }
     for slots in SLOTS {
         for released in [0, 1, 8, slots / 2] {
             let row = measure(slots, released, options.rounds, ticks)?;
-            print(&if options.json {
-                serde_json::to_string(&row)?
-            } else {
-                row.line()
-            })?;
+            output::either(options.json, &row, Row::line)?;
             goals.extend(row.goal());
         }
     }
     for goal in goals {
-        print(&if options.json {
-            serde_json::to_string(&goal)?
-        } else {
-            goal.line()
-        })?;
+        output::either(options.json, &goal, Goal::line)?;
     }
     Ok(())
-}
-
-fn print(line: &str) -> Result<()> {
-    writeln!(std::io::stdout().lock(), "{line}").context("standard output")
 }
 
 impl Row {

@@ -21,11 +21,6 @@ pub(crate) fn monotonic_ns() -> u64 {
     clock_ns(rustix::time::ClockId::Monotonic)
 }
 
-/// CPU time of the calling thread in nanoseconds.
-pub(crate) fn thread_cpu_ns() -> u64 {
-    clock_ns(rustix::time::ClockId::ThreadCPUTime)
-}
-
 fn clock_ns(clock: rustix::time::ClockId) -> u64 {
     let t = rustix::time::clock_gettime(clock);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
@@ -98,6 +93,15 @@ pub(crate) fn wait_with_usage(child: &Child) -> Result<Used> {
 /// # Errors
 /// Without the privilege (`CAP_SYS_NICE`).
 pub(crate) fn set_realtime(on: bool) -> io::Result<()> {
+    set_realtime_of(0, on)
+}
+
+/// The same of another thread of this process. A thread on the same core cannot do it by itself once
+/// the caller has real-time priority: it does not run any more.
+///
+/// # Errors
+/// As for [`set_realtime`].
+pub(crate) fn set_realtime_of(thread: i32, on: bool) -> io::Result<()> {
     let policy = if on {
         libc::SCHED_FIFO
     } else {
@@ -107,7 +111,7 @@ pub(crate) fn set_realtime(on: bool) -> io::Result<()> {
         sched_priority: i32::from(on),
     };
     // SAFETY: the pointer is valid during the call; 0 means the calling thread.
-    match unsafe { libc::sched_setscheduler(0, policy, &raw const param) } {
+    match unsafe { libc::sched_setscheduler(thread, policy, &raw const param) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -159,7 +159,8 @@ fn is_there(what: &What) -> bool {
         | What::Unix
         | What::StatusReadPrefetched
         | What::StatusReadWhenEmpty
-        | What::Paper => true,
+        | What::Paper
+        | What::Mechanism(..) => true,
     }
 }
 

@@ -45,6 +45,12 @@ const MEASUREMENTS: &[Measurement] = &[
         build: &["--features", "iceoryx2"],
     },
     Measurement {
+        name: "papers",
+        about: "the experiments of the papers, with what must hold: --quick in under 15 minutes, or --full",
+        package: "catchment-bench",
+        build: &["--features", "iceoryx2"],
+    },
+    Measurement {
         name: "scan",
         about: "looking for released slots, beside a loop over the status bytes",
         package: "catchment-bench",

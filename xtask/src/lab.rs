@@ -1,9 +1,11 @@
 //! `cargo xtask lab`: installs what the lab needs, builds it, runs it.
 
 use crate::repo::Repo;
-use crate::run::{self, Finished, Show};
-use crate::{metadata, prerequisites};
-use anyhow::Result;
+use crate::run::{self, Finished, Show, Tally};
+use crate::{metadata, prerequisites, steps};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,12 +19,16 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Part {
     /// Our RoCE stack against the kernel's rdma_rxe, in a virtual machine
-    Rxe(RxeArgs),
+    Rxe(Choice),
+    /// Our programs over libibverbs, on RDMA devices of virtual machines
+    Verbs(Choice),
+    /// Run a command in a virtual machine that has RDMA devices
+    Guest(Guest),
 }
 
-/// A run of `lab rxe`.
+/// Which cases run, and how they are shown.
 #[derive(clap::Args, Default)]
-struct RxeArgs {
+struct Choice {
     /// Run only cases whose name holds this text; may be given several times
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
@@ -34,55 +40,119 @@ struct RxeArgs {
     json: bool,
 }
 
+/// A command for the guest.
+#[derive(clap::Args)]
+struct Guest {
+    /// The command; it sees the files of this machine
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
 /// What the lab calls, and the Debian packages that have it.
 const PACKAGES: &[(&str, &str)] = &[
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     ("/bin/busybox", "busybox-static"),
     ("/sbin/depmod", "kmod"),
     ("/sbin/ip", "iproute2"),
+    ("/usr/bin/ffmpeg", "ffmpeg"),
     ("/usr/sbin/nft", "nftables"),
     (
         "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so",
         "ibverbs-providers",
     ),
+    ("/usr/bin/ibv_devinfo", "ibverbs-utils"),
+    ("/usr/bin/ib_write_bw", "perftest"),
     (
         "/usr/lib/python3/dist-packages/pyverbs/__init__.py",
         "python3-pyverbs",
     ),
 ];
 
-/// Time after which a lab is taken for hanging. A quiet machine with two cores takes 2 minutes.
+/// Time after which a part is taken for hanging. On a quiet machine with two cores `rxe` takes 2
+/// minutes, `verbs` 5.
 const LIMIT: Duration = Duration::from_secs(12 * 60);
+
+/// Test programs that `lab verbs` runs in a guest: their packages, and their names there.
+const SUITES: &[(&str, &str, &str)] = &[
+    ("--conformance", "catchment-provider-ibverbs", "conformance"),
+    ("--mechanisms", "catchment-transfer", "ibverbs"),
+];
 
 /// Runs a part, or lists them.
 ///
 /// # Errors
 /// When something is missing, or a case failed.
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
-    let Some(Part::Rxe(args)) = &args.part else {
-        println!("cargo xtask lab rxe  our RoCE stack against the kernel's, in a virtual machine");
-        return Ok(());
+    let (command, finished) = match &args.part {
+        Some(Part::Rxe(choice)) => rxe_cases(repo, choice)?,
+        Some(Part::Verbs(choice)) => verbs_cases(repo, choice)?,
+        Some(Part::Guest(guest)) => return run_in_guest(repo, guest),
+        None => {
+            print!("{LISTING}");
+            return Ok(());
+        }
     };
-    let (command, finished) = rxe_cases(repo, args)?;
     run::demand_success(&command, finished.status)
 }
 
-/// All cases of `lab rxe`, counted.
+const LISTING: &str = "\
+cargo xtask lab rxe    our RoCE stack against the kernel's, in a virtual machine
+cargo xtask lab verbs  our programs over libibverbs, on RDMA devices of virtual machines
+cargo xtask lab guest  run a command in a virtual machine that has RDMA devices
+";
+
+/// Makes sure that all is there that the lab calls.
+///
+/// # Errors
+/// When something is missing and cannot be installed.
+pub(crate) fn provide() -> Result<()> {
+    prerequisites::provide_packages(PACKAGES)
+}
+
+/// All cases of both parts, counted.
 ///
 /// # Errors
 /// When they did not run. A failed case is counted only.
-pub(crate) fn rxe(repo: &Repo) -> Result<Finished> {
-    let (command, finished) = rxe_cases(repo, &RxeArgs::default())?;
-    if finished.tally.failed == 0 {
-        run::demand_success(&command, finished.status)?;
+pub(crate) fn all(repo: &Repo) -> Result<Tally> {
+    let mut sum = Tally::default();
+    for part in [rxe_cases, verbs_cases] {
+        let (command, finished) = part(repo, &Choice::default())?;
+        if finished.tally.failed == 0 {
+            run::demand_success(&command, finished.status)?;
+        }
+        ensure!(
+            finished.tally.passed + finished.tally.failed > 0,
+            "`{}` ran not one case",
+            run::shown(&command)
+        );
+        sum += finished.tally;
     }
-    Ok(finished)
+    Ok(sum)
 }
 
-fn rxe_cases(repo: &Repo, args: &RxeArgs) -> Result<(Command, Finished)> {
-    if !args.list {
-        prerequisites::provide_packages(PACKAGES)?;
+fn rxe_cases(repo: &Repo, choice: &Choice) -> Result<(Command, Finished)> {
+    cases(lab(repo, "rxe")?, choice)
+}
+
+fn verbs_cases(repo: &Repo, choice: &Choice) -> Result<(Command, Finished)> {
+    let mut command = lab(repo, "verbs")?;
+    let catchment = steps::release_binary(repo)?;
+    command.arg("--catchment").arg(catchment);
+    for (option, program) in suites(repo)? {
+        command.arg(option).arg(program);
     }
+    cases(command, choice)
+}
+
+fn run_in_guest(repo: &Repo, guest: &Guest) -> Result<()> {
+    provide()?;
+    let mut command = lab(repo, "guest")?;
+    let status = command.arg("--").args(&guest.command).status()?;
+    run::demand_success(&command, status)
+}
+
+/// The program, built, with the name of a part.
+fn lab(repo: &Repo, part: &str) -> Result<Command> {
     let build = [
         "build",
         "--release",
@@ -93,12 +163,84 @@ fn rxe_cases(repo: &Repo, args: &RxeArgs) -> Result<(Command, Finished)> {
     run::succeed(&mut run::cargo(repo.root(), &build))?;
     let target = metadata::target_folder(repo)?;
     let mut command = Command::new(target.join("release/catchment-lab"));
-    command.arg("rxe").arg("--cache").arg(target.join("lab"));
-    for text in &args.only {
+    command.arg(part).arg("--cache").arg(target.join("lab"));
+    Ok(command)
+}
+
+fn cases(mut command: Command, choice: &Choice) -> Result<(Command, Finished)> {
+    if !choice.list {
+        provide()?;
+    }
+    for text in &choice.only {
         command.arg("--only").arg(text);
     }
-    let flags = [("--list", args.list), ("--json", args.json)];
+    let flags = [("--list", choice.list), ("--json", choice.json)];
     command.args(flags.iter().filter(|(_, set)| *set).map(|(flag, _)| flag));
     let finished = run::finish(&mut command, LIMIT, Show::All)?;
     Ok((command, finished))
+}
+
+/// Builds the test programs, as the step `build` does, and finds out where they are.
+fn suites(repo: &Repo) -> Result<Vec<(&'static str, PathBuf)>> {
+    let mut words = vec!["test", "--workspace", "--no-run", "--quiet"];
+    words.extend(SUITES.iter().flat_map(|(_, _, test)| ["--test", test]));
+    words.push("--message-format=json");
+    let mut command = run::cargo(repo.root(), &words);
+    let finished = run::finish(&mut command, run::LIMIT, Show::Nothing)?;
+    run::demand_success(&command, finished.status)?;
+    let found = SUITES.iter().map(|(option, package, test)| {
+        let program = executable(&finished.stdout, package, test);
+        let program =
+            program.with_context(|| format!("cargo built no test {test} of {package}"))?;
+        Ok((*option, program))
+    });
+    found.collect()
+}
+
+/// Where cargo, by its messages, has put a test program.
+fn executable(messages: &str, package: &str, test: &str) -> Option<PathBuf> {
+    let messages = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut wanted = messages.filter(|message| {
+        let id = message["package_id"].as_str().unwrap_or_default();
+        message["target"]["name"] == test && id.contains(&format!("#{package}@"))
+    });
+    wanted.find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_program_is_found_by_its_package_and_name() {
+        let message = |package: &str, test: &str, file: &str| {
+            serde_json::json!({
+                "reason": "compiler-artifact",
+                "package_id": format!("path+file:///r/crates/{package}#catchment-{package}@0.1.0"),
+                "target": {"name": test},
+                "executable": file,
+            })
+        };
+        let messages = [
+            message("provider-shm", "conformance", "/t/one").to_string(),
+            message("provider-ibverbs", "conformance", "/t/two").to_string(),
+            "no JSON".to_owned(),
+        ]
+        .join("\n");
+        let found = |package| executable(&messages, package, "conformance");
+        assert_eq!(found("catchment-provider-ibverbs"), Some("/t/two".into()));
+        assert_eq!(found("catchment-provider"), None);
+    }
+
+    #[test]
+    fn every_part_is_listed() {
+        use clap::Subcommand as _;
+        let command = Part::augment_subcommands(clap::Command::new("lab"));
+        for part in command.get_subcommands() {
+            let line = format!("cargo xtask lab {} ", part.get_name());
+            assert!(LISTING.contains(&line), "{line}");
+        }
+    }
 }

@@ -174,6 +174,23 @@ fn command_line(pid: u32) -> String {
         .to_owned()
 }
 
+/// The threads of `pid` and of all that it started, a line each: name (that of a test, where a
+/// test program runs several), state, and the kernel's function in which it waits.
+pub(crate) fn threads_below(pid: u32) -> String {
+    let mut text = String::new();
+    for pid in std::iter::once(pid).chain(descendants(pid)) {
+        text += &format!("  process {pid}: {}\n", command_line(pid));
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+        for task in tasks.into_iter().flatten().flatten() {
+            let read = |file| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+            let (name, stat, waits) = (read("comm"), read("stat"), read("wchan"));
+            let state = stat.rsplit_once(") ").map_or("?", |(_, rest)| &rest[..1]);
+            text += &format!("    {:<16} {state} {}\n", name.trim(), waits.trim());
+        }
+    }
+    text
+}
+
 /// Sends a signal by name, such as `TERM`.
 ///
 /// # Errors

@@ -172,12 +172,25 @@ fn collect(stdout: impl Read, show: Show) -> String {
 /// # Errors
 /// When the limit passed.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
+    wait_or(child, limit, |_| ())
+}
+
+/// As [`wait`]; `hangs` may look at the process before it is killed.
+///
+/// # Errors
+/// When the limit passed.
+pub(crate) fn wait_or(
+    child: &mut Child,
+    limit: Duration,
+    hangs: impl FnOnce(u32),
+) -> Result<ExitStatus> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
         if start.elapsed() > limit {
+            hangs(child.id());
             kill_tree(child);
             bail!("still running after {} s, killed", limit.as_secs());
         }

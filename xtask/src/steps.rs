@@ -6,7 +6,7 @@
 
 use crate::repo::Repo;
 use crate::run::{self, Show, Tally};
-use crate::{docs, lab, metadata, prerequisites, soak, tidy};
+use crate::{docs, lab, limited, metadata, prerequisites, soak, tidy};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::path::PathBuf;
@@ -68,7 +68,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "loom",
-        about: "the protocol under every interleaving",
+        about: "the lock-free protocols under every interleaving",
         quick: false,
         run: loom,
     },
@@ -98,9 +98,9 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "lab",
-        about: "the RoCE stack against the kernel's, in a virtual machine",
+        about: "the kernel's RDMA devices, in virtual machines",
         quick: false,
-        run: rxe_lab,
+        run: lab::all,
     },
     Step {
         name: "sim",
@@ -118,8 +118,21 @@ const SOAK_SECONDS_PER_ROUND: f64 = 2.0;
 const DEMO_SECONDS: &str = "3";
 const DEMO_LIMIT: Duration = Duration::from_secs(60);
 
-/// The model-checked tests of the protocol.
-const LOOM_TARGET: &str = "crates/transfer/tests/loom.rs";
+/// The packages with model-checked tests, and where these are.
+const LOOM_TARGETS: &[(&str, &str)] = &[
+    ("catchment-transfer", "crates/transfer/tests/loom.rs"),
+    (
+        "catchment-provider-shm",
+        "crates/provider-shm/tests/loom.rs",
+    ),
+    (
+        "catchment-provider-roce",
+        "crates/provider-roce/tests/loom/main.rs",
+    ),
+];
+
+/// Time after which one test program is taken for hanging. The longest takes a minute.
+const ONE_PROGRAM_LIMIT: Duration = Duration::from_secs(5 * 60);
 
 const NO_CASES: Tally = Tally {
     passed: 0,
@@ -129,6 +142,7 @@ const NO_CASES: Tally = Tally {
 
 fn tools(repo: &Repo) -> Result<Tally> {
     prerequisites::provide(repo.root())?;
+    lab::provide()?;
     Ok(NO_CASES)
 }
 
@@ -173,7 +187,9 @@ fn tests(repo: &Repo) -> Result<Tally> {
         "--tests",
         "--no-fail-fast",
     ];
-    let tally = cases(&mut run::cargo(repo.root(), &args))?;
+    let mut command = run::cargo(repo.root(), &args);
+    command.args(limited::for_cargo(ONE_PROGRAM_LIMIT)?);
+    let tally = cases(&mut command)?;
     ensure!(tally.passed > 0, "not one test ran");
     Ok(tally)
 }
@@ -186,30 +202,28 @@ fn doctests(repo: &Repo) -> Result<Tally> {
 }
 
 fn loom(repo: &Repo) -> Result<Tally> {
-    ensure!(
-        repo.path(LOOM_TARGET).is_file(),
-        "{LOOM_TARGET} is missing: nothing was checked"
-    );
-    let args = [
-        "test",
-        "--release",
-        "--package",
-        "catchment-transfer",
-        "--test",
-        "loom",
-    ];
+    let mut sum = NO_CASES;
+    for (package, target) in LOOM_TARGETS {
+        ensure!(
+            repo.path(target).is_file(),
+            "{target} is missing: nothing was checked"
+        );
+        let tally = loom_of(repo, package)?;
+        ensure!(tally.passed > 0, "{target} holds no test under --cfg loom");
+        sum += tally;
+    }
+    Ok(sum)
+}
+
+fn loom_of(repo: &Repo, package: &str) -> Result<Tally> {
+    let args = ["test", "--release", "--package", package, "--test", "loom"];
     let mut command = run::cargo(repo.root(), &args);
     command.env("RUSTFLAGS", "--cfg loom");
     command.env(
         "CARGO_TARGET_DIR",
         metadata::target_folder(repo)?.join("loom"),
     );
-    let tally = cases(&mut command)?;
-    ensure!(
-        tally.passed > 0,
-        "{LOOM_TARGET} holds no test under --cfg loom"
-    );
-    Ok(tally)
+    cases(&mut command)
 }
 
 fn documents(repo: &Repo) -> Result<Tally> {
@@ -225,12 +239,6 @@ fn release(repo: &Repo) -> Result<Tally> {
 fn short_soak(repo: &Repo) -> Result<Tally> {
     soak::kill_rounds(repo, SOAK_ROUNDS, SOAK_SECONDS_PER_ROUND)?;
     Ok(NO_CASES)
-}
-
-fn rxe_lab(repo: &Repo) -> Result<Tally> {
-    let tally = lab::rxe(repo)?.tally;
-    ensure!(tally.passed > 0, "not one case ran");
-    Ok(tally)
 }
 
 fn simulate(repo: &Repo) -> Result<Tally> {

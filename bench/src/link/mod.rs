@@ -5,8 +5,11 @@ use crate::{
     role,
 };
 use anyhow::Result;
+use catchment_verbs::mem::VolatileSlice;
+use std::sync::atomic::Ordering;
 
 mod cache_line;
+mod device;
 #[cfg(feature = "iceoryx2")]
 mod iceoryx;
 mod memcpy;
@@ -14,8 +17,20 @@ mod ours;
 mod paper;
 mod queue_pair;
 mod socket;
+mod through;
 
 pub(crate) use cache_line::CacheLine;
+
+/// How a mechanism's own threads behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// They sleep: something else is measured.
+    Parked,
+    /// They work.
+    Working,
+    /// They work with the same real-time priority as their role.
+    Urgent,
+}
 
 /// One end of a mechanism.
 ///
@@ -50,6 +65,28 @@ pub(crate) trait Link {
     /// After the last send of a batch.
     fn finish(&mut self) -> Result<()> {
         Ok(())
+    }
+    /// Measures begin or end: a mechanism with threads of its own lets them go on, or stops them.
+    fn set_pace(&mut self, _: Pace) -> Result<()> {
+        Ok(())
+    }
+    /// Gets a block to send if one is free; the content stays what it is.
+    fn try_claim(&mut self) -> Result<bool> {
+        anyhow::bail!("this mechanism only waits")
+    }
+    /// Sends the block that was claimed.
+    fn commit(&mut self) -> Result<()> {
+        anyhow::bail!("this mechanism only waits")
+    }
+    /// Takes a block if one is there, and keeps it.
+    fn try_recv(&mut self) -> Result<bool> {
+        anyhow::bail!("this mechanism only waits")
+    }
+    /// Puts the block that was received last behind those that are kept for longer.
+    fn set_aside(&mut self) {}
+    /// Gives the oldest of those back; false if there is none.
+    fn give_back_aside(&mut self) -> Result<bool> {
+        Ok(false)
     }
     /// For mechanisms without a collector: keeps its core busy until the source has finished, so
     /// that no other program of the machine runs there, and says true. Does nothing otherwise.
@@ -96,6 +133,9 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
         What::Paper => {
             let link = paper::Paper::new(job, role, &mut control)?;
             role::run(job, role, control, link)
+        }
+        What::Mechanism(mechanism, provider) => {
+            through::run(job, (mechanism, provider), role, control)
         }
         What::Ucx => anyhow::bail!("ucx has its own programs"),
     }
@@ -149,4 +189,16 @@ impl Prepared {
 #[inline]
 pub(crate) fn touch(byte: u8) {
     std::hint::black_box(byte);
+}
+
+/// Looks at the first and the last byte of a payload, and copies all of it to `content` if that is
+/// given.
+#[inline]
+fn look_at(payload: VolatileSlice<'_>, content: Option<&mut Vec<u8>>) -> Result<()> {
+    touch(payload.load_u8(0, Ordering::Relaxed)?);
+    touch(payload.load_u8(payload.bytes() - 1, Ordering::Relaxed)?);
+    if let Some(content) = content {
+        *content = payload.to_vec();
+    }
+    Ok(())
 }

@@ -3,9 +3,8 @@
 //! Each way has a ring at its receiver and a queue pair. Blocks carry no checksum and no capture
 //! time: no other mechanism here computes one.
 use super::{
-    Link, Prepared,
-    queue_pair::{Address, MAX_INLINE_BYTES, QueuePair},
-    touch,
+    Link, Prepared, look_at,
+    queue_pair::{MAX_INLINE_BYTES, QueuePair, connect},
 };
 use crate::{
     control::Control,
@@ -15,11 +14,10 @@ use anyhow::Result;
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::{
     BlockMeta, CopyMemory, QueueLimits, ReceivedBlock, Receiver, ReceiverOptions, Refill,
-    RemoteRing, ReserveError, RingLayout, Sender, SenderOptions, WaitPolicy, Waiter, WriteBlock,
+    RemoteRing, ReserveError, RingLayout, Sender, SenderOptions, Waiter, WriteBlock,
 };
 use catchment_verbs::{Access, Context, Pd, Provider};
-use serde::{Deserialize, Serialize};
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 const EPOCH: u64 = 0x0ddc_0ffe_e15e_55ed;
 const LIMITS: QueueLimits = QueueLimits {
@@ -42,18 +40,6 @@ pub(crate) struct Ours {
     _context: Arc<dyn Context>,
 }
 
-/// What a role tells the other one.
-#[derive(Serialize, Deserialize)]
-struct Hello {
-    /// Of the queue pair by which this role sends.
-    out: Address,
-    /// Of the queue pair by which this role receives.
-    back: Address,
-    ring_addr: u64,
-    ring_rkey: u32,
-    ring_blocks: u32,
-}
-
 impl Ours {
     /// Opens the device, exchanges addresses and connects both ways.
     pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<Ours> {
@@ -66,31 +52,18 @@ impl Ours {
         let mut out = QueuePair::new(&*context, &*pd, LIMITS.max_send_wr, LIMITS.max_send_wr)?;
         let mut way_in = QueuePair::new(&*context, &*pd, LIMITS.max_send_wr, LIMITS.max_send_wr)?;
         let receiver = receiver(&*pd, layout(job, in_blocks)?)?;
-        let hello = Hello {
-            out: out.address(),
-            back: way_in.address(),
-            ring_addr: receiver.mr().addr(),
-            ring_rkey: receiver.mr().rkey(),
-            ring_blocks: receiver.layout().blocks(),
-        };
-        control.send(&hello)?;
-        let peer: Hello = control.recv()?;
-        out.connect(&peer.back)?;
-        way_in.connect(&peer.out)?;
-        // Both sides are connected before anybody sends.
-        control.send(&())?;
-        control.recv::<()>()?;
+        let ring = connect(control, &mut out, &mut way_in, &**receiver.mr())?;
         let remote = RemoteRing {
-            addr: peer.ring_addr,
-            rkey: peer.ring_rkey,
-            layout: layout(job, peer.ring_blocks as usize)?,
+            addr: ring.addr,
+            rkey: ring.rkey,
+            layout: layout(job, out_blocks)?,
         };
         let copies = job.what != What::OursInPlace;
         Ok(Ours {
             sender: sender(&*pd, job, out, remote)?,
             receiver,
             received: None,
-            waiter: Waiter::new(policy(job.wait), crate::host::cores()),
+            waiter: Waiter::new(job.wait.policy(), crate::host::cores()),
             prepared: (!copies).then(|| Prepared::new(job.bytes, out_blocks)),
             bytes: job.bytes,
             packet_number: 0,
@@ -151,12 +124,7 @@ impl Link for Ours {
     #[inline]
     fn recv(&mut self, content: Option<&mut Vec<u8>>) -> Result<()> {
         let block = self.take()?;
-        let payload = block.payload();
-        touch(payload.load_u8(0, Ordering::Relaxed)?);
-        touch(payload.load_u8(self.bytes - 1, Ordering::Relaxed)?);
-        if let Some(content) = content {
-            *content = payload.to_vec();
-        }
+        look_at(block.payload(), content)?;
         self.received = Some(block);
         Ok(())
     }
@@ -179,13 +147,6 @@ impl Link for Ours {
     fn give_back(&mut self) -> Result<()> {
         self.received = None;
         Ok(())
-    }
-}
-
-fn policy(wait: Wait) -> WaitPolicy {
-    match wait {
-        Wait::Spin => WaitPolicy::Spin,
-        Wait::Yield => WaitPolicy::Yield,
     }
 }
 

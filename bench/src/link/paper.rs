@@ -4,9 +4,8 @@
 //! with its status byte, takes the completion, and blocks on a READ of all status bytes when it
 //! knows of no free block. The queues are as small as the paper says: 2 requests, 1 completion.
 use super::{
-    Link,
-    queue_pair::{Address, QueuePair},
-    touch,
+    Link, look_at,
+    queue_pair::{QueuePair, connect},
 };
 use crate::{
     control::Control,
@@ -22,8 +21,7 @@ use catchment_transfer::{
     },
 };
 use catchment_verbs::{Access, Context, Mr, Pd, Provider};
-use serde::{Deserialize, Serialize};
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 /// Requests: the block and its status byte.
 const MAX_SEND_WR: u32 = 2;
@@ -39,23 +37,11 @@ pub(crate) struct Paper {
     sender: PaperSender,
     receiver: PaperReceiver,
     received: Option<PaperBlock>,
-    bytes: usize,
     packet: u16,
     wait: Wait,
     role: Role,
     _way_in: QueuePair,
     _context: Arc<dyn Context>,
-}
-
-/// What a role tells the other one.
-#[derive(Serialize, Deserialize)]
-struct Hello {
-    /// Of the queue pair by which this role sends.
-    out: Address,
-    /// Of the queue pair by which this role receives.
-    back: Address,
-    ring_addr: u64,
-    ring_rkey: u32,
 }
 
 impl Paper {
@@ -70,21 +56,10 @@ impl Paper {
         let mut out = QueuePair::new(&*context, &*pd, MAX_SEND_WR, COMPLETIONS)?;
         let mut way_in = QueuePair::new(&*context, &*pd, NOTHING_POSTED, NOTHING_POSTED)?;
         let (receiver, ring) = receiver(&*pd, layout(job, in_blocks)?)?;
-        control.send(&Hello {
-            out: out.address(),
-            back: way_in.address(),
-            ring_addr: ring.addr(),
-            ring_rkey: ring.rkey(),
-        })?;
-        let peer: Hello = control.recv()?;
-        out.connect(&peer.back)?;
-        way_in.connect(&peer.out)?;
-        // Both sides are connected before anybody sends.
-        control.send(&())?;
-        control.recv::<()>()?;
+        let ring = connect(control, &mut out, &mut way_in, &*ring)?;
         let ring = PaperRing {
-            addr: peer.ring_addr,
-            rkey: peer.ring_rkey,
+            addr: ring.addr,
+            rkey: ring.rkey,
         };
         let pool = pool(&*pd, layout(job, out_blocks)?)?;
         Ok(Paper {
@@ -92,7 +67,6 @@ impl Paper {
             pool,
             receiver,
             received: None,
-            bytes: job.bytes,
             packet: 0,
             wait: job.wait,
             role,
@@ -152,12 +126,7 @@ impl Link for Paper {
     #[inline]
     fn recv(&mut self, content: Option<&mut Vec<u8>>) -> Result<()> {
         let block = self.take();
-        let payload = block.payload();
-        touch(payload.load_u8(0, Ordering::Relaxed)?);
-        touch(payload.load_u8(self.bytes - 1, Ordering::Relaxed)?);
-        if let Some(content) = content {
-            *content = payload.to_vec();
-        }
+        look_at(block.payload(), content)?;
         self.received = Some(block);
         Ok(())
     }

@@ -1,15 +1,13 @@
 //! A queue pair of the provider for processes of one host, and how two roles connect theirs.
-use crate::job::Queues;
-use anyhow::{Context as _, Result};
-use catchment_verbs::{
-    Access, Context, Cq, Endpoint, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
+use crate::{
+    address::{Address, Memory},
+    control::Control,
+    job::Queues,
 };
+use anyhow::Result;
+use catchment_verbs::{Context, Cq, Mr, Pd, Qp, QpInit, RemoteAddr};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-
-/// Where a queue pair is, as one role tells the other.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Address(String);
 
 /// A queue pair that only sends, with its completion queue.
 pub(super) struct QueuePair {
@@ -51,25 +49,35 @@ impl QueuePair {
             completion_queue_depth: completions,
         }
     }
-
-    /// Connects it to the peer's.
-    pub(super) fn connect(&mut self, peer: &Address) -> Result<()> {
-        let remote = peer.endpoint()?;
-        let access = Access::REMOTE;
-        self.qp.modify(QpTransition::ToInit { access })?;
-        self.qp.modify(QpTransition::ToRtr(RtrAttr::new(remote)))?;
-        self.qp.modify(QpTransition::ToRts(RtsAttr::default()))?;
-        Ok(())
-    }
-
-    /// Where it is.
-    pub(super) fn address(&self) -> Address {
-        Address(self.qp.endpoint().to_string())
-    }
 }
 
-impl Address {
-    fn endpoint(&self) -> Result<Endpoint> {
-        self.0.parse().context("where the peer's queue pair is")
-    }
+/// What a role tells the other one.
+#[derive(Serialize, Deserialize)]
+struct Hello {
+    /// Of the queue pair by which this role sends.
+    out: Address,
+    /// Of the queue pair by which this role receives.
+    back: Address,
+    /// Into which the other role writes.
+    ring: Memory,
+}
+
+/// Connects both ways and says where the other role's ring is. Both roles are connected when this
+/// returns.
+pub(super) fn connect(
+    control: &mut Control,
+    out: &mut QueuePair,
+    back: &mut QueuePair,
+    ring: &dyn Mr,
+) -> Result<RemoteAddr> {
+    control.send(&Hello {
+        out: Address::of(&*out.qp),
+        back: Address::of(&*back.qp),
+        ring: Memory::of(ring),
+    })?;
+    let peer: Hello = control.recv()?;
+    peer.back.connect(&mut *out.qp)?;
+    peer.out.connect(&mut *back.qp)?;
+    control.meet()?;
+    Ok(peer.ring.remote())
 }

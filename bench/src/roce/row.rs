@@ -1,6 +1,6 @@
 //! One line of the output.
 use super::goals::Goal;
-use crate::{host::Environment, stats::Spread};
+use crate::{host::Environment, output, stats::Spread};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
@@ -150,20 +150,17 @@ pub(crate) fn print(
     json: bool,
 ) -> Result<()> {
     if json {
-        println!("{}", serde_json::json!({ "environment": environment }));
-        for row in rows {
-            println!("{}", serde_json::to_string(row)?);
-        }
-        for goal in goals {
-            println!("{}", serde_json::to_string(goal)?);
-        }
-        return Ok(());
+        output::json(&serde_json::json!({ "environment": environment }))?;
+    } else {
+        output::line(&environment.line())?;
+        output::line(&columns(&HEAD.map(str::to_owned)))?;
     }
-    println!("{}", environment.line());
-    println!("{}", columns(&HEAD.map(str::to_owned)));
-    rows.iter()
-        .for_each(|row| println!("{}", columns(&row.cells())));
-    goals.iter().for_each(|goal| println!("{}", goal.line()));
+    for row in rows {
+        output::either(json, row, |row| columns(&row.cells()))?;
+    }
+    for goal in goals {
+        output::either(json, goal, Goal::line)?;
+    }
     Ok(())
 }
 

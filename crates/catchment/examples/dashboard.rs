@@ -5,7 +5,7 @@
 //! ```
 
 use catchment::observe::{
-    CollectorMetrics, Dashboard, DashboardConfig, DeviceMetrics, FrameObservation,
+    CollectorMetrics, Dashboard, DashboardConfig, DeviceMetrics, FrameObservation, SessionSnapshot,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -30,7 +30,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     )?;
     println!("{}", page.url());
 
-    let _session = metrics.session_opened("shm", "same host and same boot");
+    let _session = metrics.session_opened(SessionSnapshot::new(
+        "shm",
+        "shm",
+        "same host and same boot",
+    ));
     let cameras: Vec<_> = (0..devices).map(|i| Camera::new(&metrics, i)).collect();
     let start = Instant::now();
     for number in 0..seconds.saturating_mul(FRAMES_PER_S) {

@@ -2,8 +2,12 @@
 #![forbid(unsafe_code)]
 
 pub mod collector;
+pub mod devices;
+pub mod doctor;
+pub mod explain;
 pub mod format;
 mod frame;
+pub mod ibverbs;
 pub mod input;
 pub mod observe;
 pub mod roce;

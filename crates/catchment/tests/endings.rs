@@ -6,7 +6,7 @@ use catchment::{
     collector::{Collector, CollectorBuilder},
     session::cert::{Authority, LEAF_VALIDITY},
     sink::{DeviceSink, DirectorySink, Rejected, Sink, SinkError},
-    source::{DeviceSpec, Source, SourceError},
+    source::{DeviceSpec, Source, SourceBuilder, SourceError},
 };
 use std::{
     path::PathBuf,
@@ -23,14 +23,25 @@ fn builder() -> CollectorBuilder {
     Collector::builder("127.0.0.1:0").workers(2)
 }
 
+/// A source of these devices, of frames of 100 bytes.
+fn cameras(at: impl ToString, devices: &[impl AsRef<str>]) -> SourceBuilder {
+    let builder = Source::builder(at.to_string()).patience(PATIENCE);
+    devices.iter().fold(builder, |builder, name| {
+        builder.device(DeviceSpec::new(name.as_ref()).frame_bytes(100))
+    })
+}
+
 fn source(collector: &Collector, device: &str) -> Source {
-    let at = collector.local_addr().to_string();
-    let spec = DeviceSpec::new(device).frame_bytes(100);
-    Source::builder(at)
-        .device(spec)
-        .patience(PATIENCE)
-        .connect()
-        .unwrap()
+    let builder = cameras(collector.local_addr(), &[device]);
+    builder.connect().unwrap()
+}
+
+/// A collector whose frames stay in the list, and so do their blocks.
+fn keeping() -> (Collector, Arc<Mutex<Vec<Frame>>>) {
+    let held: Arc<Mutex<Vec<Frame>>> = Arc::default();
+    let keep = held.clone();
+    let builder = builder().on_frame(move |frame| keep.lock().unwrap().push(frame));
+    (builder.start().unwrap(), held)
 }
 
 fn send(source: &Source, device: &str, frames: u8) {
@@ -179,12 +190,7 @@ fn a_source_that_comes_back_waits_until_its_old_frames_are_delivered() {
         .start()
         .unwrap();
     let proxy = Proxy::start(collector.local_addr().to_string());
-    let spec = DeviceSpec::new("cam").frame_bytes(100);
-    let source = Source::builder(&proxy.at)
-        .device(spec)
-        .patience(PATIENCE)
-        .connect()
-        .unwrap();
+    let source = cameras(&proxy.at, &["cam"]).connect().unwrap();
     let closed = door.0.lock().unwrap();
     send(&source, "cam", 5);
     // The connection breaks again and again, for longer than a takeover may last.
@@ -250,22 +256,18 @@ fn a_source_of_many_devices_survives_cut_connections() {
         .start()
         .unwrap();
     let proxy = Proxy::start(collector.local_addr().to_string());
-    let builder = (0..6).fold(Source::builder(&proxy.at).patience(PATIENCE), |b, i| {
-        b.device(DeviceSpec::new(format!("cam{i}")).frame_bytes(500))
-    });
-    let source = builder.connect().unwrap();
+    let names: Vec<_> = (0..6).map(|i| format!("cam{i}")).collect();
+    let source = cameras(&proxy.at, &names).connect().unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..6)
-            .map(|i| {
-                let mut device = source.device(&format!("cam{i}")).unwrap();
+        let threads: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let mut device = source.device(name).unwrap();
                 scope.spawn(move || {
                     for n in 0..400u64 {
-                        device
-                            .frame(400)
-                            .unwrap()
-                            .send_bytes(&[n as u8; 400])
-                            .unwrap();
+                        let frame = device.frame(80).unwrap();
+                        frame.send_bytes(&[n as u8; 80]).unwrap();
                         // The rate of the device.
                         std::thread::sleep(Duration::from_micros(500));
                     }
@@ -297,28 +299,18 @@ fn a_source_of_many_devices_survives_cut_connections() {
 fn every_thread_that_waits_for_room_wakes_at_once() {
     const DEVICES: usize = 16;
     const ROUNDS: u64 = 20;
-    let held: Arc<Mutex<Vec<Frame>>> = Arc::default();
-    let keep = held.clone();
-    let collector = builder()
-        .on_frame(move |frame| keep.lock().unwrap().push(frame))
-        .start()
-        .unwrap();
-    let at = collector.local_addr().to_string();
-    let builder = (0..DEVICES).fold(Source::builder(at).patience(PATIENCE), |b, i| {
-        b.device(DeviceSpec::new(format!("cam{i}")).frame_bytes(100))
-    });
+    let (collector, held) = keeping();
+    let names: Vec<_> = (0..DEVICES).map(|i| format!("cam{i}")).collect();
+    let builder = cameras(collector.local_addr(), &names);
     let source = builder.blocks(DEVICES as u32).connect().unwrap();
     let mut slow = Duration::ZERO;
     std::thread::scope(|scope| {
-        for i in 0..DEVICES {
-            let mut device = source.device(&format!("cam{i}")).unwrap();
+        for name in &names {
+            let mut device = source.device(name).unwrap();
             scope.spawn(move || {
                 for n in 0..ROUNDS {
-                    device
-                        .frame(8)
-                        .unwrap()
-                        .send_bytes(&n.to_le_bytes())
-                        .unwrap();
+                    let frame = device.frame(8).unwrap();
+                    frame.send_bytes(&n.to_le_bytes()).unwrap();
                 }
             });
         }
@@ -346,12 +338,7 @@ fn every_thread_that_waits_for_room_wakes_at_once() {
 
 #[test]
 fn blocks_in_flight_and_looks_at_status_bytes_are_counted() {
-    let held: Arc<Mutex<Vec<Frame>>> = Arc::default();
-    let keep = held.clone();
-    let collector = builder()
-        .on_frame(move |frame| keep.lock().unwrap().push(frame))
-        .start()
-        .unwrap();
+    let (collector, held) = keeping();
     let source = source(&collector, "cam");
     send(&source, "cam", 5);
     wait_until("five frames", || held.lock().unwrap().len() == 5);
@@ -375,12 +362,8 @@ fn a_directory_with_a_number_that_no_source_can_continue_is_refused() {
         .sink(DirectorySink::new(out.path()))
         .start()
         .unwrap();
-    let at = collector.local_addr().to_string();
-    let spec = DeviceSpec::new("cam").frame_bytes(100);
-    let result = Source::builder(at)
-        .device(spec)
-        .patience(Duration::from_millis(500))
-        .connect();
+    let builder = cameras(collector.local_addr(), &["cam"]);
+    let result = builder.patience(Duration::from_millis(500)).connect();
     let error = result.err().unwrap().to_string();
     assert!(error.contains(&u64::MAX.to_string()), "{error}");
 }
@@ -412,10 +395,7 @@ fn certificates_decide_who_may_send() {
     let collector = builder().tls(ours.issue("collector", now)).start().unwrap();
     let at = collector.local_addr().to_string();
     let source = |tls: Option<catchment::session::tls::TlsFiles>| {
-        let spec = DeviceSpec::new("cam").frame_bytes(100);
-        let source = Source::builder(&at)
-            .device(spec)
-            .patience(Duration::from_secs(3));
+        let source = cameras(&at, &["cam"]).patience(Duration::from_secs(3));
         match tls {
             Some(files) => source.tls(files).connect(),
             None => source.connect(),

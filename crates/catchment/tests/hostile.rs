@@ -82,7 +82,7 @@ fn hellos_that_no_source_says_are_refused_with_a_reason() {
         (
             "version",
             good.replace(
-                r#""protocol":{"min":1,"max":1}"#,
+                r#""protocol":{"min":2,"max":2}"#,
                 r#""protocol":{"min":7,"max":9}"#,
             ),
             "protocol_version",
@@ -105,7 +105,7 @@ fn hellos_that_no_source_says_are_refused_with_a_reason() {
         ("a name twice", two, "duplicate_device"),
         ("65,537 devices", many, "bad_message"),
         (
-            "no devices",
+            "a policy that does not exist",
             good.replace(r#""policy":"block""#, r#""policy":"explode""#),
             "bad_message",
         ),
@@ -128,6 +128,22 @@ fn hellos_that_no_source_says_are_refused_with_a_reason() {
             "another host",
             good.replace(r#""boot_id":""#, r#""boot_id":"x"#),
             "no_path",
+        ),
+        (
+            "a path MTU that does not exist",
+            good.replace(
+                r#""device":null"#,
+                r#""device":null,"net":{"udp_port":4791,"path_mtu":1500,"extensions":0}"#,
+            ),
+            "bad_message",
+        ),
+        (
+            "escape sequences in a reason",
+            good.replace(
+                r#""missing":[]"#,
+                r#""missing":[{"provider":"roce","reason":"\u001b[2J"}]"#,
+            ),
+            "bad_message",
         ),
         (
             "escape sequences",

@@ -1,10 +1,15 @@
 //! A source whose collector does anything: it says why it cannot go on, or tries again. It never
 //! panics, hangs, or writes where it should not.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-use catchment::source::{DeviceSpec, Source, SourceError};
+use catchment::{
+    session::message::Message,
+    source::{DeviceSpec, Source, SourceError},
+};
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::RingLayout;
-use catchment_verbs::{Access, Context, Mr, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr};
+use catchment_verbs::{
+    Access, Context, Gid, Mr, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
+};
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
@@ -20,6 +25,8 @@ struct Fake {
     mr: Arc<dyn Mr>,
     context: Arc<dyn Context>,
     layout: RingLayout,
+    /// Where the source says that it is.
+    source_gid: Gid,
 }
 
 impl Fake {
@@ -48,6 +55,7 @@ impl Fake {
             mr,
             context,
             layout,
+            source_gid: Gid::default(),
         }
     }
 
@@ -55,7 +63,8 @@ impl Fake {
         let endpoint = self.qp.endpoint();
         assert_eq!(endpoint.gid, self.context.gid());
         format!(
-            r#"{{"type":"welcome","protocol":1,"epoch":7,"provider":"shm","reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}"}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
+            r#"{{"type":"welcome","protocol":2,"epoch":7,"path":{{"source":"shm","source_gid":"{}","collector":"shm","path_mtu":null}},"reason":"a test","ring":{{"addr":"{:016x}","rkey":{},"blocks":{},"block_bytes":{},"layout_hash":"{:016x}","checksum":false}},"endpoint":{{"gid":"{}","qpn":{},"psn":{}}},"lease_ms":1000,"streams":[{{"device":"cam","stream":0,"next_packet":null}}]}}"#,
+            self.source_gid,
             self.mr.addr(),
             self.mr.rkey(),
             self.layout.blocks(),
@@ -83,21 +92,33 @@ fn hear(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8(json).unwrap())
 }
 
-/// Serves sources one after the other with the same lie, until the test is over.
-fn serve(fake: impl Fn() -> Fake + Send + 'static, lie: fn(&Fake) -> String) -> String {
+/// On a port of the system's choice; its address.
+fn listen() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().to_string();
+    (listener, at)
+}
+
+/// Serves sources one after the other with the same lie, until the test is over.
+fn serve(
+    fake: impl Fn() -> Fake + Send + 'static,
+    lie: impl Fn(&Fake) -> String + Send + 'static,
+) -> String {
+    let (listener, at) = listen();
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            session(stream, fake(), lie);
+            session(stream, fake(), &lie);
         }
     });
     at
 }
 
-fn session(mut stream: TcpStream, mut fake: Fake, lie: fn(&Fake) -> String) {
-    if hear(&mut stream).is_none() {
+fn session(mut stream: TcpStream, mut fake: Fake, lie: impl Fn(&Fake) -> String) {
+    let Some(hello) = hear(&mut stream) else {
         return;
+    };
+    if let Ok(Message::Hello(hello)) = catchment::session::wire::parse(hello.as_bytes()) {
+        fake.source_gid = hello.providers[0].gid;
     }
     say(&mut stream, &lie(&fake));
     while let Some(message) = hear(&mut stream) {
@@ -116,10 +137,17 @@ fn session(mut stream: TcpStream, mut fake: Fake, lie: fn(&Fake) -> String) {
 
 fn endpoint_of(connect: &str) -> Option<catchment_verbs::Endpoint> {
     let message = catchment::session::wire::parse(connect.as_bytes()).ok()?;
-    let catchment::session::message::Message::Connect(connect) = message else {
+    let Message::Connect(connect) = message else {
         return None;
     };
     Some(connect.endpoint)
+}
+
+/// Fails if `case` has taken longer than this since it began.
+#[track_caller]
+fn in_time(case: &str, begin: Instant, limit_s: u64) {
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(limit_s), "{case}: {took:?}");
 }
 
 fn try_source(at: &str, in_place: bool) -> Result<Source, SourceError> {
@@ -128,115 +156,60 @@ fn try_source(at: &str, in_place: bool) -> Result<Source, SourceError> {
     builder.patience(PATIENCE).connect()
 }
 
+/// A part of a welcome, what stands there instead, and a part of what the source says to that.
+/// HASH and ADDR stand for those of the ring.
+const WRONG_WELCOMES: [(&str, &str, &str); 14] = [
+    ("HASH", "0123456789abcdef", "layout hash"),
+    (r#""blocks":8"#, r#""blocks":0"#, "blocks"),
+    (r#""blocks":8"#, r#""blocks":9"#, "layout hash"),
+    ("ADDR", "fffffffffffff000", "last address"),
+    (r#""epoch":7"#, r#""epoch":0"#, "epoch"),
+    (r#""lease_ms":1000"#, r#""lease_ms":0"#, "lease_ms"),
+    (r#""protocol":2"#, r#""protocol":9"#, "version 9"),
+    // A provider that nobody offered.
+    (r#""source":"shm""#, r#""source":"ib""#, "ib"),
+    (STREAM, "", "devices of Hello"),
+    (r#""device":"cam""#, r#""device":"com""#, "devices of Hello"),
+    (STREAM, STREAM_TWICE, "devices of Hello"),
+    (
+        r#""stream":0"#,
+        r#""stream":4294967295"#,
+        "stream 4294967295",
+    ),
+    (
+        NO_PACKET,
+        r#""next_packet":18446744073709551615"#,
+        "next_packet",
+    ),
+    (
+        NO_PACKET,
+        r#""next_packet":9007199254740991"#,
+        "packet number left",
+    ),
+];
+const NO_PACKET: &str = r#""next_packet":null"#;
+const STREAM: &str = r#"{"device":"cam","stream":0,"next_packet":null}"#;
+const STREAM_TWICE: &str = r#"{"device":"cam","stream":0,"next_packet":null},{"device":"cam","stream":0,"next_packet":null}"#;
+
 #[test]
 fn a_welcome_that_cannot_be_is_refused_with_a_reason() {
-    type Lie = fn(&Fake) -> String;
-    let cases: [(&str, Lie, &str); 14] = [
-        (
-            "layout hash",
-            |f| {
-                f.welcome()
-                    .replace(&format!("{:016x}", f.layout.hash()), "0123456789abcdef")
-            },
-            "layout hash",
-        ),
-        (
-            "no blocks",
-            |f| f.welcome().replace(r#""blocks":8"#, r#""blocks":0"#),
-            "blocks",
-        ),
-        (
-            "other blocks",
-            |f| f.welcome().replace(r#""blocks":8"#, r#""blocks":9"#),
-            "layout hash",
-        ),
-        (
-            "an address at the end",
-            |f| {
-                f.welcome()
-                    .replace(&format!("{:016x}", f.mr.addr()), "fffffffffffff000")
-            },
-            "last address",
-        ),
-        (
-            "epoch 0",
-            |f| f.welcome().replace(r#""epoch":7"#, r#""epoch":0"#),
-            "epoch",
-        ),
-        (
-            "lease 0",
-            |f| f.welcome().replace(r#""lease_ms":1000"#, r#""lease_ms":0"#),
-            "lease_ms",
-        ),
-        (
-            "a version nobody asked for",
-            |f| f.welcome().replace(r#""protocol":1"#, r#""protocol":9"#),
-            "version 9",
-        ),
-        (
-            "a provider nobody offered",
-            |f| {
-                f.welcome()
-                    .replace(r#""provider":"shm""#, r#""provider":"ib""#)
-            },
-            "ib",
-        ),
-        (
-            "no streams",
-            |f| {
-                f.welcome()
-                    .replace(r#"{"device":"cam","stream":0,"next_packet":null}"#, "")
-            },
-            "streams",
-        ),
-        (
-            "another device",
-            |f| {
-                f.welcome()
-                    .replace(r#""device":"cam""#, r#""device":"com""#)
-            },
-            "devices of Hello",
-        ),
-        (
-            "a stream twice",
-            |f| {
-                f.welcome().replace(r#"{"device":"cam","stream":0,"next_packet":null}"#, r#"{"device":"cam","stream":0,"next_packet":null},{"device":"cam","stream":0,"next_packet":null}"#)
-            },
-            "devices of Hello",
-        ),
-        (
-            "stream 4294967295",
-            |f| {
-                f.welcome()
-                    .replace(r#""stream":0"#, r#""stream":4294967295"#)
-            },
-            "stream 4294967295",
-        ),
-        (
-            "next_packet 2^64 - 1",
-            |f| f.welcome().replace("null", "18446744073709551615"),
-            "next_packet",
-        ),
-        (
-            "no number left",
-            |f| f.welcome().replace("null", "9007199254740991"),
-            "packet number left",
-        ),
-    ];
-    for (case, lie, wanted) in cases {
-        let fake = || Fake::new(RingLayout::total_bytes);
-        assert_ne!(lie(&fake()), fake().welcome(), "{case}");
-        let at = serve(fake, lie);
+    for (part, instead, wanted) in WRONG_WELCOMES {
+        let lie = |fake: &Fake| {
+            let part = part
+                .replace("HASH", &format!("{:016x}", fake.layout.hash()))
+                .replace("ADDR", &format!("{:016x}", fake.mr.addr()));
+            let welcome = fake.welcome();
+            assert!(welcome.contains(&part), "{part} is not in {welcome}");
+            welcome.replace(&part, instead)
+        };
+        let at = serve(|| Fake::new(RingLayout::total_bytes), lie);
         let begin = Instant::now();
+        let case = format!("{instead:?} for {part:?}");
         let error = try_source(&at, true)
             .err()
             .unwrap_or_else(|| panic!("{case}: connected"));
         assert!(error.to_string().contains(wanted), "{case}: {error}");
-        assert!(
-            begin.elapsed() < Duration::from_secs(10),
-            "{case}: {:?}",
-            begin.elapsed()
-        );
+        in_time(&case, begin, 10);
     }
 }
 
@@ -278,11 +251,7 @@ fn memory_that_cannot_be_reached_is_tried_again() {
             Err(other) => panic!("{case}: {other}"),
             Ok(_) => panic!("{case}: connected"),
         }
-        assert!(
-            begin.elapsed() < Duration::from_secs(10),
-            "{case}: {:?}",
-            begin.elapsed()
-        );
+        in_time(case, begin, 10);
         // With copies the memory is first used by the first frame; closing ends within its limit.
         if let Ok(source) = try_source(&at, false) {
             let mut device = source.device("cam").unwrap();
@@ -295,11 +264,7 @@ fn memory_that_cannot_be_reached_is_tried_again() {
             let _ = source.close(Duration::from_millis(500));
             sending.join().unwrap();
         }
-        assert!(
-            begin.elapsed() < Duration::from_secs(20),
-            "{case}: {:?}",
-            begin.elapsed()
-        );
+        in_time(case, begin, 20);
     }
 }
 
@@ -307,8 +272,7 @@ fn memory_that_cannot_be_reached_is_tried_again() {
 #[test]
 fn status_bytes_that_mean_nothing_neither_hang_a_source_nor_make_it_panic() {
     for in_place in [true, false] {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = listener.local_addr().unwrap().to_string();
+        let (listener, at) = listen();
         let serving = std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             let fake = Fake::new(RingLayout::total_bytes);
@@ -363,8 +327,7 @@ fn a_collector_that_says_nothing_or_nonsense_is_left_in_time() {
         ("4 GiB", &[0xff; 64]),
         ("Ready first", b"\0\0\0\x1a{\"type\":\"ready\",\"epoch\":7}"),
     ] {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = listener.local_addr().unwrap().to_string();
+        let (listener, at) = listen();
         std::thread::spawn(move || {
             let mut held = Vec::new();
             for mut stream in listener.incoming().map_while(Result::ok) {
@@ -375,10 +338,6 @@ fn a_collector_that_says_nothing_or_nonsense_is_left_in_time() {
         let begin = Instant::now();
         let error = try_source(&at, true).err().unwrap();
         println!("{case}: {error}");
-        assert!(
-            begin.elapsed() < Duration::from_secs(5),
-            "{case}: {:?}",
-            begin.elapsed()
-        );
+        in_time(case, begin, 5);
     }
 }

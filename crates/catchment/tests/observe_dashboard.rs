@@ -4,7 +4,7 @@
 
 use catchment::observe::{
     CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError,
-    FrameObservation,
+    FrameObservation, SessionSnapshot,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -177,7 +177,7 @@ fn the_status_tells_what_was_recorded_with_rates() {
     let camera = metrics.add_device("cam0", "640x480:rgb24");
     camera.frame_received(&frame(921_600, 200_000));
     camera.frames_lost(2);
-    let _session = metrics.session_opened("shm", "same host");
+    let _session = metrics.session_opened(SessionSnapshot::new("shm", "shm", "same host"));
     let recorder = std::thread::spawn(move || {
         for _ in 0..40 {
             camera.frame_received(&frame(921_600, 200_000));

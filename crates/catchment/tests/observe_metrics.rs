@@ -8,7 +8,7 @@ use catchment::observe::cpu::{CpuError, CpuMeter};
 use catchment::observe::preview::picture_of;
 use catchment::observe::{
     CollectorMetrics, CollectorSnapshot, DeviceCounters, DropCause, FrameObservation, Sampler,
-    SourceMetrics, SourceTotals, prometheus,
+    SessionSnapshot, SourceMetrics, SourceTotals, prometheus,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -153,8 +153,8 @@ fn a_capture_time_in_the_future_is_counted_and_kept_out_of_the_latency() {
 #[test]
 fn sessions_paths_and_refusals() {
     let metrics = CollectorMetrics::new();
-    let first = metrics.session_opened("shm", "same host");
-    let second = metrics.session_opened("shm", "same host");
+    let first = metrics.session_opened(SessionSnapshot::new("shm", "shm", "same host"));
+    let second = metrics.session_opened(SessionSnapshot::new("shm", "shm", "same host"));
     metrics.session_refused("name_taken");
     drop(first);
     let snapshot = metrics.snapshot();
@@ -169,7 +169,7 @@ fn sessions_paths_and_refusals() {
 fn endless_different_reasons_do_not_grow_without_bound() {
     let metrics = CollectorMetrics::new();
     for i in 0..1_000 {
-        drop(metrics.session_opened("shm", &format!("reason {i}")));
+        drop(metrics.session_opened(SessionSnapshot::new("shm", "shm", &format!("reason {i}"))));
     }
     let snapshot = metrics.snapshot();
     assert!(snapshot.paths.len() <= 65, "{} paths", snapshot.paths.len());
@@ -272,7 +272,11 @@ fn what_a_picture_costs() {
 /// A collector with every metric in use and names that want to break out of their quotes.
 fn full_collector() -> CollectorSnapshot {
     let metrics = CollectorMetrics::new();
-    std::mem::forget(metrics.session_opened("shm", "a \"quoted\" reason"));
+    std::mem::forget(metrics.session_opened(SessionSnapshot::new(
+        "shm",
+        "shm",
+        "a \"quoted\" reason",
+    )));
     metrics.session_refused("name_taken");
     for name in [
         "plain",

@@ -12,7 +12,7 @@ use crate::stop;
 use anyhow::{Context as _, anyhow};
 use catchment::collector::{Collector, CollectorBuilder, CollectorError};
 use catchment::observe::{
-    CollectorSnapshot, Dashboard, DashboardConfig, DeviceSnapshot, Sampler, cpu,
+    CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DeviceSnapshot, Sampler, cpu,
 };
 use catchment::sink::{DirectorySink, DiskLimit};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,6 +21,8 @@ use std::time::Duration;
 
 /// How often progress is told.
 const TICK: Duration = Duration::from_secs(1);
+/// Sessions that are told one by one in a second.
+const SESSIONS_TOLD: usize = 20;
 /// Devices that the table lists; of more, only those with losses.
 const DEVICES_LISTED: usize = 40;
 
@@ -36,21 +38,50 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
         Progress::text()
     };
     let mut sampler = Sampler::new(collector.metrics().clone());
-    if args.json || progress.is_shown() {
-        while !stop.wait(TICK) {
-            let snapshot = sampler.sample();
-            if args.json {
-                output::print_json(&CollectEvent::Progress(progress_of(&snapshot)))?;
-            }
-            progress.set_text(progress_text(&snapshot));
+    let mut sessions = Sessions::default();
+    while !stop.wait(TICK) {
+        sessions.tell(args, collector.metrics())?;
+        if !args.json && !progress.is_shown() {
+            continue;
         }
-    } else {
-        while !stop.wait(Duration::from_secs(3600)) {}
+        let snapshot = sampler.sample();
+        if args.json {
+            output::print_json(&CollectEvent::Progress(progress_of(&snapshot)))?;
+        }
+        progress.set_text(progress_text(&snapshot));
     }
     drop(progress);
+    sessions.tell(args, collector.metrics())?;
     let last = collector.stop();
     drop(dashboard);
     tell_end(args, &last)
+}
+
+/// Which sessions have been told.
+#[derive(Default)]
+struct Sessions {
+    told: u64,
+}
+
+impl Sessions {
+    /// Tells those that are new.
+    fn tell(&mut self, args: &CollectArgs, metrics: &CollectorMetrics) -> Result<(), Failure> {
+        let (new, opened) = metrics.sessions_since(self.told);
+        let more = (opened - self.told).saturating_sub(SESSIONS_TOLD as u64);
+        self.told = opened;
+        if args.json {
+            let mut events = new.into_iter().map(CollectEvent::Session);
+            return events.try_for_each(|event| output::print_json(&event));
+        }
+        for session in new.iter().rev().take(SESSIONS_TOLD).rev() {
+            let (peer, devices) = (&session.peer, units::counted(session.devices, "device"));
+            say!("{peer} sends {devices}: {session}; {}", session.reason);
+        }
+        if more > 0 {
+            say!("{} more sources have connected", units::count(more));
+        }
+        Ok(())
+    }
 }
 
 fn start_failure(error: CollectorError) -> Failure {
@@ -69,8 +100,10 @@ fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
         .insecure(args.security.insecure)
         .lease(args.lease)
         .ring_bytes_max(args.ring_bytes)
+        .look_every(Duration::from_micros(args.look_every_us))
         .path_rules(args.providers.rules())
-        .roce(args.providers.roce());
+        .roce(args.providers.roce())
+        .ibverbs(args.providers.devices.ibverbs());
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }
@@ -213,6 +246,7 @@ fn summary(last: &CollectorSnapshot, out: Option<String>) -> CollectSummary {
         cpu_s: cpu::usage_of_self().map_or(0.0, |usage| usage.cpu_s),
         queue_pairs: last.sessions_total,
         provider: path.map(|path| path.provider.clone()),
+        source_provider: path.map(|path| path.source_provider.clone()),
         provider_reason: path.map(|path| path.reason.clone()),
         sessions_refused: last.sessions_refused.values().sum(),
         out,

@@ -6,6 +6,9 @@ mod cert;
 mod checksums;
 mod collect;
 mod demo;
+mod devices;
+mod doctor;
+mod explain;
 mod failure;
 mod output;
 mod send;
@@ -29,6 +32,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(&args),
         Command::Collect(args) => collect::run(&args),
         Command::Send(args) => send::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Devices(args) => devices::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Cert(args) => cert::run(&args),
         Command::Checksums(args) => checksums::run(&args),
     }

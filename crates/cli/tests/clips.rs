@@ -5,7 +5,7 @@ mod common;
 
 use common::{
     Collector, Finished, Running, assert_same, catchment, clip, decoded, ffmpeg, finish, frames,
-    run, stream,
+    run, send, stream,
 };
 use std::fs;
 use std::io::Write as _;
@@ -34,16 +34,8 @@ fn a_compressed_clip_arrives_as_ffmpeg_decodes_it() {
     let out = dir.path().join("out");
     let clip = clip(dir.path(), "clip.mp4", 1, 30);
     let collector = Collector::start(&out);
-    let words = [
-        "send",
-        "--json",
-        "--input",
-        text(&clip),
-        "--device",
-        "cam0",
-        &collector.address,
-    ];
-    let sent = run(words).expect(0).last_json();
+    let mut command = send(text(&clip), "cam0", &collector.address, &["--json"]);
+    let sent = finish(&mut command).expect(0).last_json();
     assert_eq!(sent["frames_sent"], 30, "{sent:#}");
     assert_same(&stream(&out, "cam0"), &decoded(&clip));
     let summary = collector.end();
@@ -78,27 +70,9 @@ fn frames_that_are_copied_or_not_checked_are_the_same() {
     let out = dir.path().join("out");
     let clip = clip(dir.path(), "clip.mp4", 2, 10);
     let collector = Collector::start(&out);
-    let address = &collector.address;
-    run([
-        "send",
-        "--no-in-place",
-        "--input",
-        text(&clip),
-        "--device",
-        "copied",
-        address,
-    ])
-    .expect(0);
-    run([
-        "send",
-        "--no-checksum",
-        "--input",
-        text(&clip),
-        "--device",
-        "plain",
-        address,
-    ])
-    .expect(0);
+    for (device, word) in [("copied", "--no-in-place"), ("plain", "--no-checksum")] {
+        finish(&mut send(text(&clip), device, &collector.address, &[word])).expect(0);
+    }
     let expected = decoded(&clip);
     assert_same(&stream(&out, "copied"), &expected);
     assert_same(&stream(&out, "plain"), &expected);
@@ -165,15 +139,7 @@ fn pictures_of_a_directory_are_frames_in_the_order_of_their_numbers() {
         text(&pattern),
     ]);
     let collector = Collector::start(&out);
-    run([
-        "send",
-        "--input",
-        text(&pictures),
-        "--device",
-        "shots",
-        &collector.address,
-    ])
-    .expect(0);
+    finish(&mut send(text(&pictures), "shots", &collector.address, &[])).expect(0);
     let expected = ffmpeg(&[
         "-i",
         text(&pattern),

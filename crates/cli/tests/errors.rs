@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Collector, Finished, catchment, finish, run};
+use common::{Collector, Finished, INPUT, catchment, finish, run, send};
 use std::net::TcpListener;
 
 /// Words of a command, its exit code, and what stderr must contain.
@@ -281,17 +281,8 @@ fn a_foreign_file_among_the_frames_is_told_to_the_source() {
     std::fs::create_dir_all(dir.path().join("cam")).unwrap();
     std::fs::write(dir.path().join("cam/notes.txt"), "mine").unwrap();
     let collector = Collector::start(dir.path());
-    let words = [
-        "send",
-        "--wait",
-        "3",
-        "--input",
-        "synthetic",
-        "--device",
-        "cam",
-        &collector.address,
-    ];
-    let finished = run(words).expect(3);
+    let words = ["--wait", "3"];
+    let finished = finish(&mut send(INPUT, "cam", &collector.address, &words)).expect(3);
     assert!(finished.stderr.contains("notes.txt"), "{finished:#?}");
     assert_eq!(
         std::fs::read(dir.path().join("cam/notes.txt")).unwrap(),

@@ -4,11 +4,21 @@
 mod common;
 
 use catchment::observe::cpu::usage_of;
-use common::{Collector, Running, catchment, wait_for_frames};
+use common::{Collector, INPUT, Running, catchment, send, wait_for_frames};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+/// A collector that says where it listens.
+const COLLECT: [&str; 6] = [
+    "collect",
+    "--listen",
+    "127.0.0.1:0",
+    "--sink",
+    "null",
+    "--json",
+];
 
 /// As `catchment WORDS | head -1` does: reads a line, then closes the pipe.
 fn read_one_line(command: &mut Command) -> (String, i32, String) {
@@ -28,25 +38,11 @@ fn read_one_line(command: &mut Command) -> (String, i32, String) {
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    let collect = [
-        "collect",
-        "--listen",
-        "127.0.0.1:0",
-        "--sink",
-        "null",
-        "--json",
-    ];
-    let (line, code, said) = read_one_line(catchment().args(collect));
+    let (line, code, said) = read_one_line(catchment().args(COLLECT));
     assert!(line.contains("\"listening\""), "{line}");
     assert_eq!((code, said.as_str()), (0, ""));
     // More than a pipe holds, so that the command is still writing.
-    let sums = [
-        "checksums",
-        "--input",
-        "synthetic:64x48:gray",
-        "--frames",
-        "20000",
-    ];
+    let sums = ["checksums", "--input", INPUT, "--frames", "20000"];
     let (line, code, said) = read_one_line(catchment().args(sums));
     assert_eq!(line.trim().len(), 8, "{line}");
     assert_eq!((code, said.as_str()), (0, ""));
@@ -56,17 +52,8 @@ fn a_reader_that_goes_away_is_no_error() {
 fn a_source_goes_on_when_nobody_reads_its_progress() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(dir.path());
-    let mut command = catchment();
-    command.args([
-        "send",
-        "--json",
-        "--input",
-        "synthetic:64x48:gray",
-        "--device",
-        "cam",
-    ]);
-    command.args(["--rate", "100", "--frames", "150", &collector.address]);
-    let (line, code, said) = read_one_line(&mut command);
+    let words = ["--json", "--rate", "100", "--frames", "150"];
+    let (line, code, said) = read_one_line(&mut send(INPUT, "cam", &collector.address, &words));
     assert!(line.contains("\"connected\""), "{line}");
     assert_eq!((code, said.as_str()), (0, ""));
     assert_eq!(collector.end()["frames_received"], 150);
@@ -75,15 +62,11 @@ fn a_source_goes_on_when_nobody_reads_its_progress() {
 #[test]
 fn the_live_page_is_on_by_default() {
     let mut command = catchment();
-    command.args([
-        "collect",
-        "--listen",
-        "127.0.0.1:0",
-        "--sink",
-        "null",
-        "--json",
-    ]);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .args(COLLECT)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     out.read_line(&mut line).unwrap();
@@ -114,16 +97,8 @@ const WATCHED: Duration = Duration::from_secs(3);
 fn idle_processes_sleep() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(dir.path());
-    let mut command = catchment();
-    command.args([
-        "send",
-        "--json",
-        "--input",
-        "synthetic:64x48:gray",
-        "--device",
-        "cam",
-    ]);
-    let source = Running::start(command.args(["--rate", "1", &collector.address]));
+    let words = ["--json", "--rate", "1"];
+    let source = Running::start(&mut send(INPUT, "cam", &collector.address, &words));
     wait_for_frames(dir.path(), "cam", 1);
     let cpu_s = |id| usage_of(id).unwrap().cpu_s;
     let before = [collector.id(), source.id()].map(cpu_s);

@@ -6,8 +6,8 @@ mod common;
 
 use catchment_netns::{VethPair, with_privilege};
 use common::{
-    Collector, Finished, Running, assert_same, catchment, check_synthetic, clip, decoded, run,
-    stream, wait_for_frames,
+    Collector, Finished, Running, assert_same, catchment, check_synthetic, clip, decoded, finish,
+    run, send, stream, wait_for_frames,
 };
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -65,13 +65,17 @@ fn a_clip_arrives_on_another_host_as_ffmpeg_decodes_it() {
                     "cam0",
                     "--rate",
                     "max",
+                    "--verbose",
                 ];
                 let sent = source(&hosts, &words, &collector.address);
-                sent.finish().expect(0);
+                let said = sent.finish().expect(0).stderr;
+                assert!(said.contains("RoCE path MTU 1024"), "{said}");
                 assert_same(&stream(&out, "cam0"), &expected);
                 let summary = summary_over_roce(collector);
                 let reason = summary["provider_reason"].as_str().unwrap();
-                assert!(reason.contains("RoCEv2 over UDP"), "{reason}");
+                assert!(reason.starts_with("RoCEv2 from "), "{reason}");
+                let what = "(roce), path MTU 1024, selective repeat; not shm";
+                assert!(reason.contains(what), "{reason}");
                 let why = "not shm: the source is in another network namespace";
                 assert!(reason.contains(why), "{reason}");
             }
@@ -130,7 +134,7 @@ fn the_demo_runs_over_roce() {
     let tmp = tempfile::tempdir().unwrap();
     let mut command = catchment();
     command.args(["demo", "--json", "--seconds", "2", "--provider", "roce"]);
-    let finished = common::finish(command.env("TMPDIR", tmp.path())).expect(0);
+    let finished = finish(command.env("TMPDIR", tmp.path())).expect(0);
     let summary = finished.last_json();
     assert_eq!(summary["provider"], "roce", "{summary:#}");
     assert_eq!(summary["queue_pairs"], 1, "{summary:#}");
@@ -148,7 +152,7 @@ fn injected_faults_cost_no_frame() {
     let faults = "drop=0.02,reorder=0.02,dup=0.02,corrupt=0.01,seed=3";
     command.args(["demo", "--json", "--seconds", "2", "--devices", "4"]);
     command.args(["--provider", "roce", "--fault", faults]);
-    let finished = common::finish(command.env("TMPDIR", tmp.path())).expect(0);
+    let finished = finish(command.env("TMPDIR", tmp.path())).expect(0);
     let summary = finished.last_json();
     assert_eq!(
         summary["frames_verified"], summary["frames_sent"],
@@ -168,28 +172,21 @@ fn rules_that_leave_nothing_are_refused_with_the_reasons() {
     let dir = tempfile::tempdir().unwrap();
     let words = ["--forbid", "roce", "--out", dir.path().to_str().unwrap()];
     let collector = Collector::start_with("127.0.0.1:0", &words);
-    let send = |more: [&str; 2]| {
-        run([
-            "send",
-            "--wait",
-            "4",
-            "--input",
-            INPUT,
-            "--device",
-            "cam",
-            more[0],
-            more[1],
-            &collector.address,
-        ])
+    let send = |words: [&str; 2]| {
+        let mut command = send(INPUT, "cam", &collector.address, &words);
+        finish(command.args(["--wait", "4"]))
     };
     let finished = send(["--provider", "roce"]);
     assert_ne!(finished.code, Some(0));
-    refused(&finished, "roce: forbidden by the collector's rules");
+    refused(
+        &finished,
+        "roce at the collector: forbidden by the collector's rules",
+    );
     let finished = send(["--provider", "carrier-pigeon"]);
     assert_ne!(finished.code, Some(0));
     refused(
         &finished,
-        "require names provider \"carrier-pigeon\", known: shm, roce",
+        "require names provider \"carrier-pigeon\", known: shm, ibverbs, roce",
     );
     let finished = send(["--forbid", "shm,roce"]);
     assert_ne!(finished.code, Some(0));

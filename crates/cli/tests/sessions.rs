@@ -4,13 +4,11 @@
 mod common;
 
 use common::{
-    Collector, Running, catchment, check_synthetic, frames, run, signal, wait_for_frames,
+    Collector, INPUT, Running, check_synthetic, finish, frames, send, signal, wait_for_frames,
 };
 use rustix::process::Signal;
 use std::net::TcpListener;
 use std::path::Path;
-
-const INPUT: &str = "synthetic:64x48:rgb24";
 
 /// An address that nobody listens on.
 fn free_address() -> String {
@@ -19,9 +17,7 @@ fn free_address() -> String {
 }
 
 fn source(address: &str, device: &str, words: &[&str]) -> Running {
-    let mut command = catchment();
-    command.args(["send", "--json", "--input", INPUT, "--device", device]);
-    Running::start(command.args(words).arg(address))
+    Running::start(send(INPUT, device, address, words).arg("--json"))
 }
 
 #[test]
@@ -44,11 +40,8 @@ fn two_sources_send_to_one_collector() {
 fn a_source_waits_for_its_collector() {
     let dir = tempfile::tempdir().unwrap();
     let address = free_address();
-    let mut command = catchment();
-    command.args([
-        "send", "--input", INPUT, "--device", "early", "--frames", "20", "--rate", "max",
-    ]);
-    let source = Running::start(command.arg(&address));
+    let words = ["--frames", "20", "--rate", "max"];
+    let source = Running::start(&mut send(INPUT, "early", &address, &words));
     // It says after a second that it waits; the collector must not come before.
     std::thread::sleep(std::time::Duration::from_millis(1500));
     let _collector = Collector::start_with(&address, &["--out", dir.path().to_str().unwrap()]);
@@ -172,17 +165,8 @@ fn the_same_device_from_two_sources_is_refused() {
     let collector = Collector::start(dir.path());
     let _first = source(&collector.address, "cam", &["--rate", "50"]);
     wait_for_frames(dir.path(), "cam", 1);
-    let words = [
-        "send",
-        "--wait",
-        "4",
-        "--input",
-        INPUT,
-        "--device",
-        "cam",
-        &collector.address,
-    ];
-    let second = run(words).expect(3);
+    let words = ["--wait", "4"];
+    let second = finish(&mut send(INPUT, "cam", &collector.address, &words)).expect(3);
     assert!(second.stderr.contains("cam"), "{second:#?}");
 }
 
@@ -192,9 +176,8 @@ fn a_frame_may_be_larger_than_a_block() {
     let collector = Collector::start(dir.path());
     // 50 MB a frame; a block has at most 32 MiB.
     let input = "synthetic:4096x3072:rgba";
-    let words = ["send", "--input", input, "--device", "big", "--frames", "3"];
-    let rest = ["--rate", "max", &collector.address];
-    run([&words[..], &rest[..]].concat()).expect(0);
+    let words = ["--frames", "3", "--rate", "max"];
+    finish(&mut send(input, "big", &collector.address, &words)).expect(0);
     check_synthetic(dir.path(), "big", 0, input, 3);
 }
 

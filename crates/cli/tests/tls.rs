@@ -3,10 +3,8 @@
 
 mod common;
 
-use common::{Collector, check_synthetic, run};
+use common::{Collector, INPUT, check_synthetic, run};
 use std::path::Path;
-
-const INPUT: &str = "synthetic:64x48:rgb24";
 
 /// The options for the certificate of `name` in `dir`.
 fn files(dir: &Path, name: &str) -> Vec<String> {
@@ -43,11 +41,9 @@ fn start(out: &Path, words: &[String]) -> Collector {
 }
 
 fn send(collector: &Collector, words: &[String]) -> common::Finished {
-    let mut all = vec!["send", "--wait", "3", "--input", INPUT, "--device", "cam"];
-    all.extend(["--frames", "20", "--rate", "max"]);
-    all.extend(words.iter().map(String::as_str));
-    all.push(&collector.address);
-    run(all)
+    let usual = ["--wait", "3", "--frames", "20", "--rate", "max"];
+    let mut command = common::send(INPUT, "cam", &collector.address, &usual);
+    common::finish(command.args(words))
 }
 
 #[test]

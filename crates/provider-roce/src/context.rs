@@ -4,14 +4,15 @@ use crate::{
     cq::{ChannelCore, CqCore, RoceChannel, RoceCq},
     device::{Device, random},
     engine::{Parts, QpShared, thread},
-    io::{Path, PathError, PathProbe, UdpSocket, Waiter, local_addresses},
+    io::{PathProbe, UdpSocket, Waiter, local_addresses},
     mr::{MrCore, RoceMr},
     name,
     qp::RoceQp,
 };
 use catchment_roce::{self as roce, wire::PathMtu};
 use catchment_verbs::{
-    Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, Qp, QpInit, VerbsError,
+    Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, NetEnd, Pd, Qp, QpInit,
+    VerbsError,
     mem::Region,
     provider::{Limits, check_cq, check_mr, check_qp, foreign},
 };
@@ -32,7 +33,7 @@ const RTO_MIN: Duration = Duration::from_millis(4);
 const FRAME_BYTES: u32 = 14 + 8 + 4;
 
 /// The limits of a device.
-fn caps(path_mtu: PathMtu) -> Caps {
+fn caps(path_mtu: PathMtu, doorbell: bool) -> Caps {
     Caps {
         max_send_wr: 1 << 14,
         max_recv_wr: 1 << 14,
@@ -46,7 +47,7 @@ fn caps(path_mtu: PathMtu) -> Caps {
         data_in_order: true,
         writes_in_order: true,
         direct: false,
-        doorbell: true,
+        doorbell,
         strict_capacity: true,
     }
 }
@@ -75,7 +76,7 @@ impl RoceContext {
         let path_mtu = path_mtu(local, &paths, options)?;
         let os = |what: &'static str| move |error| VerbsError::os(what, error);
         let waiter = Waiter::new(Duration::ZERO).map_err(os("eventfd for the engine"))?;
-        let caps = caps(path_mtu);
+        let caps = caps(path_mtu, options.doorbell);
         let device = Device::new(socket, (paths, path_mtu), caps, options.clone(), &waiter)?;
         let device = Arc::new(device);
         let thread = thread::start(Arc::clone(&device), waiter)
@@ -106,14 +107,6 @@ impl RoceContext {
     /// not for every packet.
     pub fn counters(&self) -> DeviceCounters {
         self.device.engine().counters(&self.device)
-    }
-
-    /// The way from this device to a peer, and the path MTU of it.
-    ///
-    /// # Errors
-    /// [`PathError`] when no route leads there.
-    pub fn path_to(&self, peer: SocketAddr) -> Result<Path, PathError> {
-        self.device.path_to(peer)
     }
 }
 
@@ -160,6 +153,10 @@ impl Context for RoceContext {
 
     fn gid(&self) -> Gid {
         self.device.gid
+    }
+
+    fn net(&self) -> Option<NetEnd> {
+        Some(self.device.net())
     }
 
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {

@@ -53,10 +53,11 @@ impl DeviceCounters {
 
 /// Adds what a queue pair counted.
 pub(crate) fn add(sum: &mut Counters, one: &Counters) {
-    let fields: [(&mut u64, u64); 22] = [
+    let fields: [(&mut u64, u64); 23] = [
         (&mut sum.packets_sent, one.packets_sent),
         (&mut sum.bytes_sent, one.bytes_sent),
         (&mut sum.retransmitted, one.retransmitted),
+        (&mut sum.responses_repeated, one.responses_repeated),
         (&mut sum.lost, one.lost),
         (&mut sum.spurious, one.spurious),
         (&mut sum.timeouts, one.timeouts),

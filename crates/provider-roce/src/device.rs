@@ -2,18 +2,20 @@
 use crate::{
     RoceOptions,
     dirty::DirtySet,
-    engine::{Engine, Look, NAP},
+    engine::{Engine, Look},
     io::{Path, PathError, PathProbe, UdpSocket, Waiter, Waker},
     keys::KeyTable,
+    qp::EXTENSION_SELECTIVE_REPEAT,
+    sleep::Sleep,
 };
 use catchment_roce::wire::PathMtu;
-use catchment_verbs::{AsyncEvent, Caps, Gid, VerbsError};
+use catchment_verbs::{AsyncEvent, Caps, Gid, NetEnd, VerbsError};
 use std::{
     collections::VecDeque,
     net::SocketAddr,
     sync::{
         Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -42,13 +44,8 @@ pub(crate) struct Device {
     keys: RwLock<KeyTable>,
     events: Mutex<VecDeque<AsyncEvent>>,
     ids: AtomicU64,
-    /// A queue pair was changed, or another thread did a turn: the engine thread does another turn
-    /// before it sleeps.
-    changed: AtomicBool,
-    /// The engine thread sleeps, or is about to: wake it.
-    sleeping: AtomicBool,
-    /// Until when it sleeps at most.
-    sleeps_until_ns: AtomicU64,
+    /// The engine thread's.
+    sleep: Sleep,
     waker: Waker,
     stop: AtomicBool,
     /// When an application thread last did the engine's work.
@@ -81,15 +78,23 @@ impl Device {
             keys: RwLock::new(KeyTable::new(secret)),
             events: Mutex::default(),
             ids: AtomicU64::new(1),
-            changed: AtomicBool::new(false),
-            sleeping: AtomicBool::new(false),
-            sleeps_until_ns: AtomicU64::new(0),
+            sleep: Sleep::new(),
             waker: waiter.waker(),
             stop: AtomicBool::new(false),
             helped_ns: AtomicU64::new(0),
             short_ns: AtomicU64::new(0),
             origin: Instant::now(),
         })
+    }
+
+    /// What peers must know of the network side.
+    pub(crate) fn net(&self) -> NetEnd {
+        let selective = self.options.selective_repeat;
+        NetEnd {
+            udp_port: self.local.port(),
+            path_mtu: self.path_mtu.bytes() as u32,
+            extensions: u32::from(selective) * EXTENSION_SELECTIVE_REPEAT,
+        }
     }
 
     /// A number that this device never gave before.
@@ -171,16 +176,16 @@ impl Device {
     /// Wakes the engine thread if it sleeps.
     #[inline]
     pub(crate) fn kick(&self) {
-        fence(Ordering::SeqCst);
-        if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel) {
+        if self.sleep.must_wake() {
             self.waker.wake();
         }
     }
 
     /// After a change of a queue pair: the engine looks after it soon.
     pub(crate) fn kick_after_change(&self) {
-        self.changed.store(true, Ordering::Release);
-        self.kick();
+        if self.sleep.change() {
+            self.waker.wake();
+        }
     }
 
     /// With [`RoceOptions::inline_polling`]: does a turn of the engine, if no other thread does;
@@ -205,17 +210,14 @@ impl Device {
         let now_ns = self.now_ns();
         let turn = engine.turn(self, now_ns, look);
         drop(engine);
-        // The thread may have to do what this one began: if it is about to sleep, it sees that
-        // something changed.
-        self.changed.store(true, Ordering::Release);
-        fence(Ordering::SeqCst);
-        if self.sleeping.load(Ordering::Acquire) {
-            let until_ns = self.sleeps_until_ns.load(Ordering::Relaxed);
-            let naps = until_ns <= now_ns.saturating_add(NAP.as_nanos() as u64);
-            let due = turn.next_ns.is_some_and(|next| next < until_ns);
-            if !naps && (due || turn.is_unfinished()) {
-                self.kick();
-            }
+        // The thread may have to do what this one began.
+        let due_ns = if turn.is_unfinished() {
+            Some(now_ns)
+        } else {
+            turn.next_ns
+        };
+        if self.sleep.after_turn(now_ns, due_ns) {
+            self.waker.wake();
         }
         true
     }
@@ -228,21 +230,13 @@ impl Device {
     /// The engine thread is about to sleep; false if it must not, because there is work. From a nap
     /// it comes back soon, whatever happens.
     pub(crate) fn begin_sleep(&self, timeout: Duration) -> bool {
-        let until = self.now_ns().saturating_add(timeout.as_nanos() as u64);
-        self.sleeps_until_ns.store(until, Ordering::Relaxed);
-        self.sleeping.store(true, Ordering::Release);
-        fence(Ordering::SeqCst);
-        let changed = timeout > NAP && self.changed.swap(false, Ordering::AcqRel);
-        let may = !changed && !self.dirty.any() && !self.is_stopped();
-        if !may {
-            self.end_sleep();
-        }
-        may
+        let has_work = || self.dirty.any() || self.is_stopped();
+        self.sleep.begin(self.now_ns(), timeout, has_work)
     }
 
     /// The engine thread is awake.
     pub(crate) fn end_sleep(&self) {
-        self.sleeping.store(false, Ordering::Relaxed);
+        self.sleep.end();
     }
 
     /// The engine thread shall end.

@@ -1,22 +1,24 @@
 //! Which queue pairs have something posted: a set of small numbers that threads add to and the
-//! engine empties, without locks.
-use std::sync::atomic::{AtomicU64, Ordering};
+//! engine empties, without locks. `tests/loom` tries every interleaving.
+use super::sync::{AtomicU64, Ordering};
 
+/// Words of the upper level.
+const GROUPS: usize = 16;
 /// Numbers that fit.
-pub(crate) const MEMBERS: usize = 1 << 16;
-const WORDS: usize = MEMBERS / 64;
+pub(crate) const MEMBERS: usize = GROUPS * 64 * 64;
 
 /// Two levels of bits: a bit of `summary` says that a word of `words` may have one.
-pub(crate) struct DirtySet {
+pub(crate) struct DirtySet<const N: usize = GROUPS> {
     words: Box<[AtomicU64]>,
-    summary: [AtomicU64; WORDS / 64],
+    summary: [AtomicU64; N],
 }
 
-impl DirtySet {
-    pub(crate) fn new() -> DirtySet {
+impl<const N: usize> DirtySet<N> {
+    /// An empty set of the numbers below `N` times 4096.
+    pub(crate) fn new() -> DirtySet<N> {
         DirtySet {
-            words: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
-            summary: [const { AtomicU64::new(0) }; WORDS / 64],
+            words: (0..N * 64).map(|_| AtomicU64::new(0)).collect(),
+            summary: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 
@@ -62,25 +64,5 @@ impl Iterator for Bits {
         let bit = self.0.trailing_zeros() as usize;
         self.0 &= self.0.wrapping_sub(1);
         (bit < 64).then_some(bit)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_added_comes_out_once() {
-        let set = DirtySet::new();
-        let members = [0, 1, 63, 64, 4095, 4096, MEMBERS - 1];
-        for member in members.iter().chain(&members) {
-            set.add(*member);
-        }
-        assert!(set.any());
-        let mut seen = Vec::new();
-        set.take(|member| seen.push(member));
-        assert_eq!(seen, members);
-        assert!(!set.any());
-        set.take(|member| panic!("{member} again"));
     }
 }

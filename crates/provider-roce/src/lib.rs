@@ -18,6 +18,8 @@ mod counters;
 mod cq;
 mod device;
 mod dirty;
+#[cfg(test)]
+mod dirty_tests;
 mod engine;
 mod fault;
 #[allow(
@@ -32,13 +34,16 @@ mod name;
 mod options;
 mod qp;
 mod request;
+mod sleep;
+mod sync;
 
 pub use context::RoceContext;
 pub use counters::DeviceCounters;
 pub use fault::{FaultCounters, FaultParseError, Faults};
 pub use options::RoceOptions;
+pub use qp::EXTENSION_SELECTIVE_REPEAT;
 
-pub use catchment_roce::wire::PathMtu;
+pub use catchment_roce::wire::{DropReason, PathMtu};
 
 use catchment_verbs::{Context, DeviceInfo, Gid, Provider, VerbsError};
 use io::LocalAddress;

@@ -121,6 +121,9 @@ impl Mr for RoceMr {
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {
+        if !self.pd.device().options.doorbell {
+            return None;
+        }
         if self.core.watch.get().is_none() {
             let event = event::event_fd()
                 .inspect_err(|error| tracing::warn!(%error, "no event counter for a watch"))

@@ -13,6 +13,9 @@ pub struct RoceOptions {
     pub path_mtu: Option<PathMtu>,
     /// Selective repeat towards peers that can it too; off: go-back-N towards everybody.
     pub selective_repeat: bool,
+    /// Peers' WRITEs ring whoever watches a region ([`catchment_verbs::Mr::watch`]). Off: as an RNIC,
+    /// which tells nobody; watchers must look.
+    pub doorbell: bool,
     /// Threads that poll a completion queue, or post, move packets themselves instead of waiting
     /// for the engine thread: lower latency where the application polls all the time. The engine
     /// thread works whenever no application thread does.
@@ -39,6 +42,7 @@ impl Default for RoceOptions {
             port: ROCE_PORT,
             path_mtu: None,
             selective_repeat: true,
+            doorbell: true,
             inline_polling: false,
             spin: Duration::from_micros(50),
             window_bytes: 4 << 20,

@@ -12,15 +12,14 @@ use catchment_roce::{
     wire::{PathMtu, ROCE_PORT, aeth},
 };
 use catchment_verbs::{
-    Access, Endpoint, ModifyError, NetEnd, Payload, PostError, PostFailure, Qp, QpState,
-    QpTransition, RecvWr, RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendOp, SendWr, Sge,
-    Watch,
+    Access, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
+    RecvWr, RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendOp, SendWr, Sge, Watch,
     provider::{MAX_24_BITS, check_rtr, check_rts, check_transition, local_rights},
 };
 use std::{net::SocketAddr, sync::Arc};
 
-/// [`NetEnd::extensions`]: selective repeat.
-pub(crate) const EXTENSION_SELECTIVE_REPEAT: u32 = 1;
+/// [`NetEnd::extensions`](catchment_verbs::NetEnd::extensions): selective repeat.
+pub const EXTENSION_SELECTIVE_REPEAT: u32 = 1;
 /// A single request up to this many bytes is sent by its poster.
 const SHORT_BYTES: u64 = 4096;
 /// Regions that a queue pair remembers.
@@ -259,6 +258,7 @@ impl RoceQp {
             })?,
         };
         let path_mtu = theirs.min(device.path_mtu).min(path.path_mtu);
+        tracing::info!(qpn = self.qpn, %path, agreed = path_mtu.bytes(), "way to the peer");
         let end = *remote;
         Ok((
             Peer {
@@ -335,20 +335,11 @@ impl Qp for RoceQp {
 
     fn endpoint(&self) -> Endpoint {
         let device = self.device();
-        let extensions = if device.options.selective_repeat {
-            EXTENSION_SELECTIVE_REPEAT
-        } else {
-            0
-        };
         Endpoint {
             gid: device.gid,
             qpn: self.qpn,
             psn: self.psn,
-            net: Some(NetEnd {
-                udp_port: device.local.port(),
-                path_mtu: device.path_mtu.bytes() as u32,
-                extensions,
-            }),
+            net: Some(device.net()),
         }
     }
 

@@ -15,7 +15,10 @@ use std::{
     sync::Arc,
 };
 
-const BYTES: usize = 1 << 20;
+/// Of many trains: the first packet of each comes, and the peer misses the others.
+const LONG: usize = 1 << 20;
+/// Of one train, whose first packet comes: the peer misses nothing, only its silence tells.
+const SHORT: usize = 1 << 15;
 /// Netfilter's rules of the receiver's host.
 const STRICT: &str = "table ip strict {
     chain input {
@@ -49,6 +52,52 @@ fn drop_numbered_packets(at: &Namespace) {
 #[test]
 fn a_peer_that_drops_trains_gets_packets_one_by_one() {
     with_privilege("a_peer_that_drops_trains_gets_packets_one_by_one", || {
+        for bytes in [LONG, SHORT] {
+            let mut way = StrictWay::new(bytes);
+            way.a.put(0, &pattern(5, bytes));
+            for _ in 0..4 {
+                let (from, to) = (way.a.sge(0, bytes), way.b.remote(0));
+                way.a.run_ok(SendOp::Write(to), &[from]);
+            }
+            assert!(way.b.get(0, bytes) == pattern(5, bytes));
+            let counters = way.left.counters();
+            assert!(counters.protocol.retransmitted > 0, "{counters:?}");
+            assert_eq!(counters.gso_refused_peers, 1, "{counters:?}");
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_reads_and_drops_trains_gets_answers_one_by_one() {
+    with_privilege(
+        "a_peer_that_reads_and_drops_trains_gets_answers_one_by_one",
+        || {
+            for bytes in [LONG, SHORT] {
+                let mut way = StrictWay::new(bytes);
+                way.a.put(0, &pattern(6, bytes));
+                for _ in 0..4 {
+                    let (from, to) = (way.a.remote(0), way.b.sge(0, bytes));
+                    way.b.run_ok(SendOp::Read(from), &[to]);
+                }
+                assert!(way.b.get(0, bytes) == pattern(6, bytes));
+                let counters = way.left.counters();
+                assert!(counters.protocol.responses_repeated > 0, "{counters:?}");
+                assert_eq!(counters.gso_refused_peers, 1, "{counters:?}");
+            }
+        },
+    );
+}
+
+/// From `a` to `b`, the packets of a train do not get through, except its first.
+struct StrictWay {
+    a: Side,
+    b: Side,
+    left: Arc<RoceContext>,
+    _hosts: VethPair,
+}
+
+impl StrictWay {
+    fn new(bytes: usize) -> StrictWay {
         let hosts = VethPair::new(9000).unwrap();
         // The kernel cuts before the cable, so each packet has its own header there.
         let cut = ["link", "set", "dev", "veth0", "gso_max_segs", "1"];
@@ -57,20 +106,17 @@ fn a_peer_that_drops_trains_gets_packets_one_by_one() {
         let left = rnic_like(&hosts.left, VethPair::LEFT_V4);
         let right = rnic_like(&hosts.right, VethPair::RIGHT_V4);
         let options = Options {
-            bytes: BYTES,
+            bytes,
             ..Options::default()
         };
         let mut a = Side::new(left.clone(), &options);
         let mut b = Side::new(right, &options);
         connect((&mut a, &options), (&mut b, &options));
-        a.put(0, &pattern(5, BYTES));
-        let sge = a.sge(0, BYTES);
-        for _ in 0..4 {
-            a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
+        StrictWay {
+            a,
+            b,
+            left,
+            _hosts: hosts,
         }
-        assert!(b.get(0, BYTES) == pattern(5, BYTES));
-        let counters = left.counters();
-        assert!(counters.protocol.retransmitted > 0, "{counters:?}");
-        assert_eq!(counters.gso_refused_peers, 1, "{counters:?}");
-    });
+    }
 }

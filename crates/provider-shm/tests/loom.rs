@@ -1,4 +1,8 @@
 //! Every interleaving of the two protocols in shared memory, under the C11 memory model.
+//!
+//! Run it with
+//! `RUSTFLAGS="--cfg loom" cargo test -p catchment-provider-shm --release --test loom`.
+#![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 use catchment_provider_shm::{
     doorbell::{self, Flags},

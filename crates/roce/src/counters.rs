@@ -14,6 +14,8 @@ pub struct Counters {
     pub lost: u64,
     /// Sent again although they had arrived: acknowledged before the second one could be.
     pub spurious: u64,
+    /// READ response packets sent again, because the peer asked again.
+    pub responses_repeated: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
     /// Probes of a silent tail.

@@ -176,6 +176,8 @@ fn a_duplicate_read_is_executed_again_if_it_lies_in_the_old_one() {
         );
         assert_eq!(again[0].1, 502);
         assert_eq!(again[0].4, node.memory.bytes[512..768]);
+        let counters = node.qp.counters();
+        assert_eq!((counters.packets_sent, counters.responses_repeated), (6, 2));
         let outside = [
             read(502, 0, 488),
             read(502, 512, 489),

@@ -35,6 +35,19 @@ pub enum LayoutError {
     /// A payload size of the paper's format out of range.
     #[error("payloads of {0} bytes are not possible: 1 to {MAX_BLOCK_BYTES} are")]
     PayloadBytes(u32),
+    /// Blocks whose position and length do not fit an immediate.
+    #[error(
+        "{blocks} blocks of {payload_bytes} bytes do not fit an immediate: at most {limit} bytes do \
+         with so many blocks"
+    )]
+    Immediate {
+        /// Blocks asked for.
+        blocks: u32,
+        /// Payload bytes asked for.
+        payload_bytes: u32,
+        /// Most payload bytes with so many blocks.
+        limit: u32,
+    },
     /// More memory than this machine can address.
     #[error("a ring of {blocks} blocks of {block_bytes} bytes does not fit the address space")]
     TooLarge {

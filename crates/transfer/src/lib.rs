@@ -6,10 +6,13 @@
 //!
 //! - [`Sender`] and [`WriteBlock`]: claim a slot, fill it, commit it; by many threads at once.
 //! - [`Receiver`] and [`ReceivedBlock`]: take blocks, give them back in any order.
+//! - [`mechanism`]: one interface for this mechanism and for those it is compared with.
 //! - [`order`]: puts the blocks of a stream together to frames, in packet order.
 //! - [`paper`]: the mechanism as published, for experiments.
+//! - [`window`], [`rendezvous`]: sliding windows and rendezvous, to compare with.
 //! - [`mirror`]: how a status array is scanned.
 //! - [`refill`]: when the status bytes are read.
+//! - [`trace`]: what an end really posts, counted from outside.
 //! - [`slot`]: the protocol itself, pure, as the model checker runs it.
 //!
 //! Nothing here reads a clock, sleeps, or allocates for a block.
@@ -20,17 +23,21 @@ pub mod commit;
 mod counters;
 pub mod header;
 pub mod layout;
+pub mod mechanism;
 mod memory;
 pub mod mirror;
 pub mod order;
 pub mod paper;
 pub mod receiver;
 pub mod refill;
+pub mod rendezvous;
 pub mod sender;
 pub mod slot;
 pub mod status;
 mod sync;
+pub mod trace;
 pub mod wait;
+pub mod window;
 
 pub use header::{BlockHeader, HeaderError};
 pub use layout::{LayoutError, PaperLayout, RingLayout};
@@ -43,4 +50,4 @@ pub use sender::{
     BlockMeta, Broken, CommitError, CommitFailure, CopyMemory, QueueLimits, RemoteRing,
     ReserveError, RetainedBlock, Sender, SenderError, SenderOptions, SenderStats, WriteBlock,
 };
-pub use wait::{Step, WaitPolicy, Waiter};
+pub use wait::{Napper, Naps, Step, WaitPolicy, Waiter};

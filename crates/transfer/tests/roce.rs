@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 mod common;
+mod mechanism;
 mod status_byte;
 
 use catchment_provider_roce::{RoceOptions, RoceProvider};

@@ -1,7 +1,7 @@
 //! The objects of a provider, as traits. Dynamic dispatch happens here: one call a batch.
 use crate::{
-    Access, Caps, Completion, CqError, DeviceInfo, Endpoint, Gid, ModifyError, PostError, QpState,
-    QpTransition, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
+    Access, Caps, Completion, CqError, DeviceInfo, Endpoint, Gid, ModifyError, NetEnd, PostError,
+    QpState, QpTransition, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
     mem::{Region, RegionOptions},
 };
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
@@ -28,6 +28,12 @@ pub trait Context: Send + Sync {
     fn caps(&self) -> &Caps;
     /// The address that peers use in [`Endpoint`].
     fn gid(&self) -> Gid;
+    /// What the device takes from the network, the same for all its queue pairs; `None` where the
+    /// provider has no packets. An RNIC's, unless the provider says else: it listens on
+    /// [`NetEnd::RNIC_UDP_PORT`] and has no extensions.
+    fn net(&self) -> Option<NetEnd> {
+        self.caps().path_mtu.map(NetEnd::of_rnic)
+    }
     /// Makes a protection domain.
     ///
     /// # Errors

@@ -216,6 +216,20 @@ pub struct NetEnd {
     pub extensions: u32,
 }
 
+impl NetEnd {
+    /// The only UDP port that an RNIC knows (IBTA annex 17).
+    pub const RNIC_UDP_PORT: u16 = 4791;
+
+    /// That of an RNIC with this path MTU in bytes.
+    pub fn of_rnic(path_mtu: u32) -> NetEnd {
+        NetEnd {
+            udp_port: NetEnd::RNIC_UDP_PORT,
+            path_mtu,
+            extensions: 0,
+        }
+    }
+}
+
 impl fmt::Display for Endpoint {
     /// `GID/QPN/PSN`, and `/PORT/MTU/EXTENSIONS` where there is a network.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -473,7 +473,25 @@ impl Random {
 
 /// How often a repeating case repeats.
 pub fn rounds(short: u64) -> u64 {
+    ((short as f64 * factor()) as u64).max(1)
+}
+
+/// Numbers of rounds from 1 to `rounds(short)`. A machine that has much else to do does fewer after
+/// a few seconds, but a twentieth at least, unless the environment asks for long cases.
+pub fn rounds_while_quick(short: u64) -> impl Iterator<Item = u64> {
+    let start = Instant::now();
+    let least = if factor() > 1.0 {
+        rounds(short)
+    } else {
+        short / 20
+    };
+    (1..=rounds(short)).take_while(move |&n| n <= least || start.elapsed() < LONG_CASE)
+}
+
+/// After this time a case that repeats has repeated enough.
+const LONG_CASE: Duration = Duration::from_secs(4);
+
+fn factor() -> f64 {
     let factor = std::env::var("CATCHMENT_CONFORMANCE_ROUNDS").ok();
-    let factor: f64 = factor.and_then(|text| text.parse().ok()).unwrap_or(1.0);
-    ((short as f64 * factor) as u64).max(1)
+    factor.and_then(|text| text.parse().ok()).unwrap_or(1.0)
 }

@@ -30,14 +30,16 @@ pub fn the_last_word_of_a_write_comes_last(bench: &Bench) {
                     // Bytes of the next WRITE may be there already, but none of an earlier one.
                     assert!(word >= n, "{word} under the last word {n}");
                 }
+                std::thread::yield_now();
             }
             last
         });
-        let count = crate::rounds(2_000_000 / bytes as u64 + 500);
         let sge = a.sge(0, bytes);
-        for n in 1..=count {
+        let mut count = 0;
+        for n in crate::rounds_while_quick(2_000_000 / bytes as u64 + 500) {
             a.put(0, &n.to_ne_bytes().repeat(bytes / 8));
             a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
+            count = n;
         }
         stop.store(true, Ordering::Relaxed);
         assert!(reader.join().unwrap() <= count);
@@ -70,14 +72,15 @@ pub fn a_later_write_is_seen_later(bench: &Bench) {
                 assert!(word <= after + 1, "data {word} long before status {after}");
             }
             seen.store(after, Ordering::Relaxed);
+            std::thread::yield_now();
         }
     });
     let sges = [a.sge(0, BYTES)];
-    let rounds = crate::rounds(20_000);
     // On a busy machine the reader may come late: it must have looked while WRITEs came.
     let has_looked = || newest.load(Ordering::Relaxed) > 0 || reader.is_finished();
-    for n in (1..).take_while(|&n| n <= rounds || !has_looked()) {
-        let status = n.to_ne_bytes();
+    let mut rounds = crate::rounds_while_quick(20_000);
+    for n in (1..).take_while(|_| rounds.next().is_some() || !has_looked()) {
+        let status = u64::to_ne_bytes(n);
         a.put(0, &status.repeat(BYTES / 8));
         a.qp.post_send(&[
             SendWr::new(1, SendOp::Write(b.remote(64)), Payload::Sges(&sges)).unsignaled(),

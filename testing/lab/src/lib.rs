@@ -6,8 +6,10 @@
 
 pub mod agent;
 pub mod cases;
+pub mod end;
 pub mod loss;
 pub mod peer;
 pub mod remote;
 pub mod report;
+pub mod verbs;
 pub mod vm;

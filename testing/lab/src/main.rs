@@ -4,7 +4,7 @@
 mod command;
 
 use clap::{Parser, Subcommand};
-use command::{guest, rxe};
+use command::{end, guest, rxe, verbs};
 use std::process::ExitCode;
 
 /// The lab: the kernel's RoCE stack in a virtual machine, and ours, over a real network device
@@ -18,8 +18,13 @@ struct Cli {
 enum Part {
     /// Our stack against the kernel's rdma_rxe
     Rxe(rxe::Args),
+    /// Our programs over libibverbs, on RDMA devices of the kernel
+    Verbs(verbs::Args),
     /// Run a command in the virtual machine
     Guest(guest::Args),
+    /// One end of a connection over our verbs, for a case
+    #[command(hide = true)]
+    End(end::Args),
     /// Runs commands for the host, in the guest
     #[command(hide = true)]
     Serve,
@@ -28,6 +33,8 @@ enum Part {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().part {
         Part::Rxe(args) => rxe::run(&args),
+        Part::Verbs(args) => verbs::run(&args),
+        Part::End(args) => end::run(&args).map(|()| true),
         Part::Guest(args) => return guest::run(&args),
         Part::Serve => command::serve().map(|()| true),
     };

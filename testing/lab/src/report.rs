@@ -20,6 +20,16 @@ impl<L> Case<L> {
         let run = Box::new(run);
         Self { name, run }
     }
+
+    /// The same case; `recover` follows on its failure.
+    #[must_use]
+    pub fn or_else(self, recover: impl Fn(&mut L) + 'static) -> Self
+    where
+        L: 'static,
+    {
+        let run = self.run;
+        Self::new(self.name, move |lab| run(lab).inspect_err(|_| recover(lab)))
+    }
 }
 
 /// Runs the cases one after the other, and writes a line on stdout for each.

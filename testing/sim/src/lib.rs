@@ -9,6 +9,9 @@
 //! A run is the same run on every machine: time is a number that events advance, events of one
 //! moment happen in the order in which they were made, all chance comes from [`Random`], and
 //! nothing here iterates over a hash table.
+//!
+//! [`verbs`] is a second world with the same rules: a provider of verbs whose operations take as long
+//! as they are told to, for what is built on verbs.
 #![forbid(unsafe_code)]
 
 mod frame;
@@ -20,6 +23,7 @@ mod random;
 pub mod roce;
 mod simulation;
 pub mod soak;
+pub mod verbs;
 
 pub use frame::Frame;
 pub use link::{

@@ -22,6 +22,7 @@ const PROVIDER_ROCE: &str = "catchment-provider-roce";
 const NETNS: &str = "catchment-netns";
 const TRANSFER: &str = "catchment-transfer";
 const LIBRARY: &str = "catchment";
+const SIM: &str = "catchment-sim";
 const CONFORMANCE: &str = "catchment-conformance";
 
 /// The whole graph. A new crate needs a row here and one in ARCHITECTURE.md.
@@ -54,12 +55,12 @@ const GRAPH: &[Allowed] = &[
     Allowed {
         package: TRANSFER,
         normal: &[VERBS],
-        dev: &[PROVIDER_ROCE, SHM],
+        dev: &[IBVERBS, PROVIDER_ROCE, SHM],
     },
     Allowed {
         package: LIBRARY,
-        normal: &[TRANSFER, SHM, PROVIDER_ROCE, VERBS],
-        dev: &[],
+        normal: &[TRANSFER, SHM, IBVERBS, PROVIDER_ROCE, VERBS],
+        dev: &[NETNS],
     },
     Allowed {
         package: CONFORMANCE,
@@ -68,13 +69,13 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: "catchment-lab",
-        normal: &[ROCE],
+        normal: &[CONFORMANCE, IBVERBS, PROVIDER_ROCE, ROCE, VERBS],
         dev: &[],
     },
     Allowed {
-        package: "catchment-sim",
-        normal: &[ROCE],
-        dev: &[],
+        package: SIM,
+        normal: &[ROCE, VERBS],
+        dev: &[CONFORMANCE, TRANSFER],
     },
     Allowed {
         package: NETNS,
@@ -93,7 +94,16 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: "catchment-bench",
-        normal: &[LIBRARY, NETNS, PROVIDER_ROCE, ROCE, TRANSFER, SHM, VERBS],
+        normal: &[
+            LIBRARY,
+            NETNS,
+            PROVIDER_ROCE,
+            ROCE,
+            SHM,
+            SIM,
+            TRANSFER,
+            VERBS,
+        ],
         dev: &[],
     },
     Allowed {

@@ -8,6 +8,7 @@ use super::{
     job::{self, Job, MESSAGE_BYTES, READY, REGION_BYTES, Side, What},
     row::Sample,
 };
+use crate::output;
 use anyhow::Result;
 use catchment_netns::VethPair;
 use serde::{Deserialize, Serialize};
@@ -64,14 +65,9 @@ fn stream(sent: Sent, received: Received) -> Sample {
 /// Whatever stops it.
 pub(crate) fn role(job: &Job) -> Result<()> {
     match (job.what == What::BarePingPong, job.side) {
-        (false, Side::Sender) => print(&sender::run(job)?),
-        (false, Side::Receiver) => print(&receiver::run(job)?),
-        (true, Side::Sender) => print(&ping_pong::ask(job)?),
+        (false, Side::Sender) => output::json(&sender::run(job)?),
+        (false, Side::Receiver) => output::json(&receiver::run(job)?),
+        (true, Side::Sender) => output::json(&ping_pong::ask(job)?),
         (true, Side::Receiver) => ping_pong::answer(job),
     }
-}
-
-fn print<T: Serialize>(value: &T) -> Result<()> {
-    println!("{}", serde_json::to_string(value)?);
-    Ok(())
 }

@@ -1,9 +1,7 @@
-//! What the two sides tell each other beside the measurement: lines of JSON over TCP.
+//! How the two sides of a measurement over a network find each other: over TCP.
 use super::super::job::{Job, READY, Side};
 use anyhow::{Context, Result};
-use serde::{Serialize, de::DeserializeOwned};
 use std::{
-    io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
     time::Duration,
 };
@@ -14,46 +12,20 @@ const PORT: u16 = 18515;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The connection to the other side.
-pub(super) struct Control {
-    stream: TcpStream,
-    reader: BufReader<TcpStream>,
-}
+pub(super) type Control = crate::control::Control<TcpStream>;
 
-impl Control {
-    /// Meets the other side.
-    pub(super) fn meet(job: &Job) -> Result<Control> {
-        let stream = match job.side {
-            Side::Receiver => {
-                let listener = TcpListener::bind((job.own(), PORT))?;
-                println!("{READY}");
-                listener.accept()?.0
-            }
-            Side::Sender => TcpStream::connect((job.peer(), PORT)).context("the other side")?,
-        };
-        stream.set_nodelay(true)?;
-        let patience = PATIENCE + Duration::from_secs_f64(job.seconds);
-        stream.set_read_timeout(Some(patience))?;
-        let reader = BufReader::new(stream.try_clone()?);
-        Ok(Control { stream, reader })
-    }
-
-    /// Tells the other side something.
-    pub(super) fn say<T: Serialize>(&mut self, what: &T) -> Result<()> {
-        let line = serde_json::to_string(what)? + "\n";
-        Ok(self.stream.write_all(line.as_bytes())?)
-    }
-
-    /// Waits for what the other side says.
-    pub(super) fn hear<T: DeserializeOwned>(&mut self) -> Result<T> {
-        let mut line = String::new();
-        let read = self.reader.read_line(&mut line);
-        read.context("waiting for the other side")?;
-        serde_json::from_str(&line).with_context(|| format!("the other side said {line:?}"))
-    }
-
-    /// Waits until both sides are here.
-    pub(super) fn meet_again(&mut self) -> Result<()> {
-        self.say(&())?;
-        self.hear()
-    }
+/// Meets the other side.
+pub(super) fn connect(job: &Job) -> Result<Control> {
+    let stream = match job.side {
+        Side::Receiver => {
+            let listener = TcpListener::bind((job.own(), PORT))?;
+            println!("{READY}");
+            listener.accept()?.0
+        }
+        Side::Sender => TcpStream::connect((job.peer(), PORT)).context("the other side")?,
+    };
+    stream.set_nodelay(true)?;
+    let patience = PATIENCE + Duration::from_secs_f64(job.seconds);
+    stream.set_read_timeout(Some(patience))?;
+    Ok(Control::new(stream))
 }

@@ -3,13 +3,16 @@ use super::{
     super::job::{Job, Op, REGION_BYTES},
     Control, Used,
 };
-use crate::sys;
+use crate::{
+    address::{Address, Memory},
+    sys,
+};
 use anyhow::{Context as _, Result, bail};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
 use catchment_roce::wire::PathMtu;
 use catchment_verbs::{
-    Access, AsyncEvent, Completion, CompletionChannel, Context, Cq, Endpoint, Gid, Mr, NetEnd, Pd,
-    Qp, QpInit, QpTransition, RemoteAddr, RtrAttr, RtsAttr, Sge,
+    Access, AsyncEvent, Completion, CompletionChannel, Context, Cq, Mr, Pd, Qp, QpInit, RemoteAddr,
+    Sge,
 };
 use serde::{Deserialize, Serialize};
 use std::{sync::Arc, time::Duration};
@@ -38,43 +41,8 @@ pub(super) struct End {
 /// What the other side must know.
 #[derive(Serialize, Deserialize)]
 struct Hello {
-    gid: String,
-    qpn: u32,
-    psn: u32,
-    udp_port: u16,
-    path_mtu: u32,
-    extensions: u32,
-    addr: u64,
-    rkey: u32,
-}
-
-impl Hello {
-    fn new(at: &Endpoint, mr: &dyn Mr) -> Result<Hello> {
-        let net = at.net.context("a RoCE endpoint is in a network")?;
-        Ok(Hello {
-            gid: at.gid.to_string(),
-            qpn: at.qpn,
-            psn: at.psn,
-            udp_port: net.udp_port,
-            path_mtu: net.path_mtu,
-            extensions: net.extensions,
-            addr: mr.addr(),
-            rkey: mr.rkey(),
-        })
-    }
-
-    fn endpoint(&self) -> Result<Endpoint> {
-        Ok(Endpoint {
-            gid: self.gid.parse::<Gid>()?,
-            qpn: self.qpn,
-            psn: self.psn,
-            net: Some(NetEnd {
-                udp_port: self.udp_port,
-                path_mtu: self.path_mtu,
-                extensions: self.extensions,
-            }),
-        })
-    }
+    at: Address,
+    memory: Memory,
 }
 
 impl End {
@@ -103,10 +71,13 @@ impl End {
         })?;
         let mr = pd.alloc_mr(REGION_BYTES, Access::LOCAL_WRITE | Access::REMOTE)?;
         mr.region().whole().fill(7)?;
-        control.say(&Hello::new(&qp.endpoint(), &*mr)?)?;
-        let peer: Hello = control.hear()?;
-        connect(&mut *qp, peer.endpoint()?)?;
-        control.meet_again()?;
+        control.send(&Hello {
+            at: Address::of(&*qp),
+            memory: Memory::of(&*mr),
+        })?;
+        let peer: Hello = control.recv()?;
+        peer.at.connect(&mut *qp)?;
+        control.meet()?;
         Ok(End {
             context,
             qp,
@@ -115,10 +86,7 @@ impl End {
             mr,
             inline,
             _pd: pd,
-            to: RemoteAddr {
-                addr: peer.addr,
-                rkey: peer.rkey,
-            },
+            to: peer.memory.remote(),
         })
     }
 
@@ -202,16 +170,4 @@ pub(super) fn used(context: &RoceContext) -> Used {
         messages_received: counters.received.messages,
         retransmitted: counters.protocol.retransmitted,
     }
-}
-
-fn connect(qp: &mut dyn Qp, peer: Endpoint) -> Result<()> {
-    let access = Access::REMOTE;
-    for step in [
-        QpTransition::ToInit { access },
-        QpTransition::ToRtr(RtrAttr::new(peer)),
-        QpTransition::ToRts(RtsAttr::default()),
-    ] {
-        qp.modify(step)?;
-    }
-    Ok(())
 }

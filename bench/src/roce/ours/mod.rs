@@ -13,6 +13,7 @@ use super::{
     job::{self, Job, Op, READY, Side},
     row::Sample,
 };
+use crate::output;
 use anyhow::{Result, bail};
 use catchment_netns::VethPair;
 use control::Control;
@@ -98,7 +99,7 @@ fn sample(op: Op, outcome: &Outcome) -> Sample {
 /// # Errors
 /// Whatever stops it.
 pub(crate) fn role(job: &Job, op: Op) -> Result<()> {
-    let mut control = Control::meet(job)?;
+    let mut control = control::connect(job)?;
     let mut end = End::open(job, op, &mut control)?;
     let sends = job.side == Side::Sender;
     let outcome = match op {
@@ -113,6 +114,5 @@ pub(crate) fn role(job: &Job, op: Op) -> Result<()> {
     if outcome.bytes == 0 && outcome.latency_ns.is_none() {
         bail!("nothing was transferred in {} s", job.seconds);
     }
-    println!("{}", serde_json::to_string(&outcome)?);
-    Ok(())
+    output::json(&outcome)
 }

@@ -25,7 +25,7 @@ const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// Asks for the time of the job.
 pub(super) fn ask(job: &Job, end: &mut End, control: &mut Control) -> Result<Outcome> {
-    control.meet_again()?;
+    control.meet()?;
     let ticks = sys::Ticks::calibrate();
     let mut samples = Vec::new();
     let deadline_ns = sys::monotonic_ns() + (job.seconds * 1e9) as u64;
@@ -40,7 +40,7 @@ pub(super) fn ask(job: &Job, end: &mut End, control: &mut Control) -> Result<Out
     }
     write(end, OVER)?;
     // The answerer's engine needs ours until it has the last one.
-    control.hear::<()>()?;
+    control.recv::<()>()?;
     Ok(Outcome {
         latency_ns: Some(stats::percentile(&samples[WARM_UP..], 0.5)),
         active: used(&end.context),
@@ -51,13 +51,13 @@ pub(super) fn ask(job: &Job, end: &mut End, control: &mut Control) -> Result<Out
 /// Answers until the other side says that this was all.
 pub(super) fn answer(mut end: End, control: &mut Control) -> Result<()> {
     // What the memory is filled with is no number.
-    control.meet_again()?;
+    control.meet()?;
     let mut n = 0;
     loop {
         let next = n + 1;
         let seen = wait(&end, |seen| seen == next || seen == OVER)?;
         if seen == OVER {
-            return control.say(&());
+            return control.send(&());
         }
         write(&mut end, seen)?;
         take_completions(&end, seen)?;

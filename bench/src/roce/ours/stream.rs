@@ -33,21 +33,21 @@ const OVER: bool = false;
 /// Posts for the time of the job.
 pub(super) fn post(job: &Job, op: Op, end: &mut End, control: &mut Control) -> Result<Outcome> {
     // A receiver of messages has posted receives.
-    control.meet_again()?;
+    control.meet()?;
     let mut flow = Flow::new(op);
     flow.run(WARM_UP_S, end)?;
-    control.say(&BEGIN)?;
-    control.hear::<()>()?;
+    control.send(&BEGIN)?;
+    control.recv::<()>()?;
     let (before, start_ns) = (used(&end.context), sys::monotonic_ns());
     let bytes = flow.run(job.seconds, end)?;
     let (wall_ns, after) = (sys::monotonic_ns() - start_ns, used(&end.context));
-    control.say(&OVER)?;
+    control.send(&OVER)?;
     Ok(Outcome {
         bytes,
         wall_ns,
         latency_ns: None,
         active: after.since(before),
-        passive: control.hear()?,
+        passive: control.recv()?,
     })
 }
 
@@ -118,21 +118,21 @@ impl Flow {
 
 /// The passive side of WRITE and READ: its program does nothing.
 pub(super) fn sleep(end: &End, control: &mut Control) -> Result<()> {
-    control.meet_again()?;
+    control.meet()?;
     follow(&end.context, control)
 }
 
 /// Says what this side used from the beginning to the end of what the other one measures.
 fn follow(context: &RoceContext, control: &mut Control) -> Result<()> {
-    if control.hear::<bool>()? != BEGIN {
+    if control.recv::<bool>()? != BEGIN {
         bail!("the other side ended before it began");
     }
     let before = used(context);
-    control.say(&())?;
-    if control.hear::<bool>()? != OVER {
+    control.send(&())?;
+    if control.recv::<bool>()? != OVER {
         bail!("the other side began twice");
     }
-    control.say(&used(context).since(before))
+    control.send(&used(context).since(before))
 }
 
 /// The passive side of SEND: posts each receive again that a message took.
@@ -140,7 +140,7 @@ pub(super) fn take_messages(mut end: End, control: &mut Control) -> Result<()> {
     for n in 0..RECEIVES {
         post_receive(&mut end, n.into())?;
     }
-    control.meet_again()?;
+    control.meet()?;
     let over = AtomicBool::new(false);
     let context = Arc::clone(&end.context);
     thread::scope(|scope| {

@@ -10,9 +10,9 @@ use crate::{
     observe::CollectorMetrics,
     session::{
         host::Host,
-        message::{Hello, StreamGrant},
-        path::{PathChoice, PathSide, choose},
-        providers::Providers,
+        message::{FailedPath, Hello, StreamGrant},
+        path::{CollectorFacts, PathChoice, SourceFacts, choose},
+        providers::{Ends, Providers},
         refusal::{Refusal, RefusalCode},
         registry::{Registry, superseded_refusal},
     },
@@ -21,7 +21,6 @@ use catchment_transfer::RingLayout;
 use catchment_verbs::Context;
 use std::{
     collections::HashMap,
-    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -37,6 +36,8 @@ pub(super) struct Engine {
     pub(super) providers: Providers,
     pub(super) host: Host,
     pub(super) lease: Duration,
+    /// Where no doorbell rings.
+    pub(super) look_every: Duration,
     pub(super) ring_bytes_max: u64,
     /// For the rings of all sources together.
     pub(super) rings: RingBudget,
@@ -46,6 +47,12 @@ pub(super) struct Engine {
     pub(super) queue: Arc<Queue>,
     pub(super) metrics: Arc<CollectorMetrics>,
     pub(super) sessions: Mutex<Sessions>,
+}
+
+/// A path, and this side's device for it.
+pub(super) struct Chosen {
+    choice: PathChoice,
+    context: Arc<dyn Context>,
 }
 
 #[derive(Default)]
@@ -168,34 +175,65 @@ impl Engine {
         }
     }
 
-    /// The way to a source whose control connection ends here at `local` and comes from `seen`, and
-    /// the device for it.
+    /// The way to a source whose control connection has these ends, and the device for it.
     pub(super) fn choose_path(
         &self,
         hello: &Hello,
-        local: Option<IpAddr>,
-        seen: Option<IpAddr>,
-    ) -> Result<(PathChoice, Arc<dyn Context>), Refusal> {
-        let offers = self.providers.for_collector(local, &hello.providers);
-        let collector = PathSide {
+        failed: &[FailedPath],
+        ends: Ends,
+    ) -> Result<Chosen, Refusal> {
+        let mut contexts = Vec::new();
+        let mut offer = |provider: &str| {
+            let opened = self.providers.open(provider, ends)?;
+            contexts.push((provider.to_owned(), opened.context));
+            Ok(opened.offer)
+        };
+        let mut collector = CollectorFacts {
             host: &self.host,
-            providers: &offers.list(),
-            missing: &offers.missing,
-            seen: None,
+            rules: self.providers.rules(),
+            offer: &mut offer,
         };
-        let source = PathSide {
+        let source = SourceFacts {
             host: &hello.host,
-            providers: &hello.providers,
-            missing: &[],
-            seen,
+            offers: &hello.providers,
+            missing: &hello.missing,
+            failed,
+            seen: ends.peer,
         };
-        let choice = choose(collector, source, self.providers.rules());
-        let choice = choice.map_err(|error| error.refusal())?;
-        let context = offers.context(&choice.provider).cloned().ok_or_else(|| {
-            let reason = format!("provider {} was chosen and is not open", choice.provider);
+        let choice = choose(&mut collector, &source).map_err(|error| error.refusal())?;
+        let chosen = &choice.path.collector;
+        let context = contexts.into_iter().find(|(name, _)| name == chosen);
+        let (_, context) = context.ok_or_else(|| {
+            let reason = format!("provider {chosen} was chosen and is not open");
             Refusal::new(RefusalCode::Internal, reason, "report this")
         })?;
-        Ok((choice, context))
+        Ok(Chosen { choice, context })
+    }
+
+    /// Memory and queue pair for the chosen path. An RNIC that cannot give them (not enough memory
+    /// may be locked, for example) is no reason to send the source away: the next path is taken.
+    pub(super) async fn make_ring(
+        &self,
+        mut chosen: Chosen,
+        hello: &Hello,
+        ends: Ends,
+    ) -> Result<(PathChoice, Ring), Refusal> {
+        let mut failed = hello.failed.clone();
+        loop {
+            let Chosen { choice, context } = chosen;
+            let refusal = match self.allocate_ring(context, hello).await {
+                Ok(ring) => return Ok((choice, ring)),
+                Err(refusal) => refusal,
+            };
+            let other =
+                refusal.code == RefusalCode::NoResource && choice.collector.name == "ibverbs";
+            if !other {
+                return Err(refusal);
+            }
+            tracing::warn!(reason = %refusal.reason, "no memory or queue pair with an RDMA device, looking for another path");
+            failed.push(choice.path.failed(None, &refusal.reason));
+            chosen = self.choose_path(hello, &failed, ends)?;
+        }
     }
 
     /// The devices of the Hello, in its order.

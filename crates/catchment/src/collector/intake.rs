@@ -1,10 +1,12 @@
 //! The receiving thread of a session: from the ring to the workers.
 //!
-//! It spins a little, then sleeps until the source rings. It holds no lock and posts nothing.
+//! It spins a little, then sleeps until the source rings; where no provider rings, it looks again
+//! after growing times. It holds no lock and posts nothing.
 use super::{block::HeldBlock, stream::Stream, workers::Queue};
 use crate::{session::check::NUMBER_MAX, source::FRAME_BYTES_MAX};
 use catchment_transfer::{
-    BlockHeader, PeerMisbehaved, ReceivedBlock, Receiver, Step, WaitPolicy, Waiter, order::InOrder,
+    BlockHeader, Naps, PeerMisbehaved, ReceivedBlock, Receiver, Step, WaitPolicy, Waiter,
+    order::InOrder,
 };
 use catchment_verbs::Watch;
 use std::{
@@ -18,7 +20,7 @@ use std::{
 
 /// Looks at the ring before the thread sleeps: some microseconds, in which the next block of a
 /// burst comes.
-const WAIT: WaitPolicy = WaitPolicy::Doorbell { spin_polls: 200 };
+const SPIN_POLLS: u32 = 200;
 /// How long it sleeps at most before it looks whether the session still lives.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -81,17 +83,19 @@ pub(super) enum IntakeError {
 pub(super) struct Intake {
     thread: Option<JoinHandle<Result<(), IntakeError>>>,
     stop: Arc<AtomicBool>,
-    watch: Arc<dyn Watch>,
+    watch: Option<Arc<dyn Watch>>,
 }
 
 impl Intake {
-    /// Starts the thread. `watch` is that of the ring's memory.
+    /// Starts the thread. It looks at least this often while frames come and nobody rings; zero:
+    /// all the time.
     pub(super) fn start(
         receiver: Receiver,
-        watch: Arc<dyn Watch>,
         lanes: Vec<Lane>,
         queue: Arc<Queue>,
+        look_every: Duration,
     ) -> std::io::Result<Intake> {
+        let watch = receiver.watch();
         let stop = Arc::new(AtomicBool::new(false));
         let mut run = Run {
             receiver,
@@ -99,6 +103,7 @@ impl Intake {
             lanes,
             queue,
             stop: stop.clone(),
+            look_every,
         };
         let thread = std::thread::Builder::new()
             .name("catchment-recv".to_owned())
@@ -129,7 +134,9 @@ impl Intake {
 
     fn tell_to_end(&self) {
         self.stop.store(true, Ordering::Release);
-        self.watch.wake();
+        if let Some(watch) = &self.watch {
+            watch.wake();
+        }
     }
 }
 
@@ -141,10 +148,12 @@ impl Drop for Intake {
 
 struct Run {
     receiver: Receiver,
-    watch: Arc<dyn Watch>,
+    /// Rings when the source has written; `None` where no provider does.
+    watch: Option<Arc<dyn Watch>>,
     lanes: Vec<Lane>,
     queue: Arc<Queue>,
     stop: Arc<AtomicBool>,
+    look_every: Duration,
 }
 
 impl Run {
@@ -160,7 +169,7 @@ impl Run {
 
     fn receive(&mut self) -> Result<(), IntakeError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut waiter = Waiter::new(WAIT, cores);
+        let mut waiter = Waiter::new(self.policy(), cores);
         loop {
             // Also while blocks come: a source that never stops must not keep its session alive.
             if self.stop.load(Ordering::Acquire) {
@@ -182,14 +191,29 @@ impl Run {
         }
     }
 
+    fn policy(&self) -> WaitPolicy {
+        let spin_polls = SPIN_POLLS;
+        match self.watch {
+            Some(_) => WaitPolicy::Doorbell { spin_polls },
+            None if self.look_every.is_zero() => WaitPolicy::Spin,
+            None => WaitPolicy::Nap {
+                spin_polls,
+                naps: Naps::default().at_most(self.look_every),
+            },
+        }
+    }
+
     fn sleep(&mut self) -> Result<(), IntakeError> {
-        self.watch.arm();
+        let Some(watch) = self.watch.clone() else {
+            return Ok(());
+        };
+        watch.arm();
         if let Some(block) = self.receiver.poll()? {
-            self.watch.disarm();
+            watch.disarm();
             return self.take(block);
         }
         if !self.stop.load(Ordering::Acquire)
-            && let Err(error) = self.watch.wait(LOOK_AGAIN)
+            && let Err(error) = watch.wait(LOOK_AGAIN)
         {
             tracing::warn!(%error, "cannot sleep on the doorbell");
             // Without a doorbell there is nothing to wait for but time.

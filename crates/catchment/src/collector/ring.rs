@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub(super) struct Ring {
     pub(super) mr: Arc<dyn Mr>,
     pub(super) layout: RingLayout,
+    /// The device does not promise the order of the bytes of a WRITE.
+    pub(super) needs_checksum: bool,
     qp: Box<dyn Qp>,
 }
 
@@ -36,7 +38,12 @@ impl Ring {
         })?;
         let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
         qp.modify(QpTransition::ToInit { access })?;
-        Ok(Ring { mr, layout, qp })
+        Ok(Ring {
+            mr,
+            layout,
+            needs_checksum: !context.caps().data_in_order,
+            qp,
+        })
     }
 
     /// What the source needs to write into the memory.
@@ -47,6 +54,7 @@ impl Ring {
             blocks: self.layout.blocks(),
             block_bytes: self.layout.block_bytes(),
             layout_hash: self.layout.hash(),
+            checksum: self.needs_checksum,
         }
     }
 
@@ -59,6 +67,17 @@ impl Ring {
     pub(super) fn connect(&mut self, source: Endpoint) -> Result<(), ModifyError> {
         self.qp.modify(QpTransition::ToRtr(RtrAttr::new(source)))?;
         self.qp.modify(QpTransition::ToRts(RtsAttr::default()))
+    }
+
+    /// Whether the source's proof of the path came: it writes into the payload of the first slot.
+    pub(super) fn was_reached(&self) -> bool {
+        let mut first = [0];
+        let read = self
+            .mr
+            .region()
+            .whole()
+            .read_at(self.layout.slot_offset(0), &mut first);
+        read.is_ok() && first != [0]
     }
 
     /// Whether the provider has lost the source.

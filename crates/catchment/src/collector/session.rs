@@ -7,19 +7,22 @@ use super::{
     stream::Stream,
 };
 use crate::{
-    observe::{SessionGuard, SourceTotals},
+    observe::{SessionGuard, SessionSnapshot, SourceTotals},
     session::{
         collector_side::{
             CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Output,
         },
         io::{Accepted, Connection, RecvError, Slot},
         message::{
-            Connect, Goodbye, Hello, Message, SourceStats, StreamDelivered, StreamStart, Welcome,
+            Connect, Goodbye, Hello, Message, SessionPath, SourceStats, StreamDelivered,
+            StreamStart, Welcome,
         },
+        providers::Ends,
         refusal::{Refusal, RefusalCode},
     },
 };
 use catchment_transfer::{Receiver, ReceiverOptions, order::InOrder};
+use catchment_verbs::ModifyError;
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -58,6 +61,9 @@ pub(super) async fn run(engine: Arc<Engine>, accepted: Accepted) {
     } else {
         tracing::warn!(%peer, reason = %ended, "session ended");
     }
+    if is_path_failure(&ended) {
+        session.tell_where(&peer);
+    }
     session.finish().await;
 }
 
@@ -69,12 +75,19 @@ fn refused_for(ended: &Ended) -> Option<&'static str> {
             (!nobodys_fault.contains(&refusal.code)).then(|| refusal.code.label())
         }
         Ended::HandshakeTimeout { .. } => Some(RefusalCode::Timeout.label()),
+        ended if is_path_failure(ended) => Some(RefusalCode::PathFailed.label()),
         Ended::Finished
         | Ended::Refused(_)
         | Ended::Revoked(_)
         | Ended::LeaseExpired { .. }
         | Ended::Disconnected { .. } => None,
     }
+}
+
+/// Whether the source says that packets do not pass.
+fn is_path_failure(ended: &Ended) -> bool {
+    let told = ended.told();
+    told.is_some_and(|refusal| refusal.code == RefusalCode::PathFailed)
 }
 
 struct Session {
@@ -94,7 +107,7 @@ struct Session {
 /// What Welcome promised.
 struct Setup {
     epoch: u32,
-    provider: String,
+    path: SessionPath,
     reason: String,
     ring: Ring,
     receiver: Receiver,
@@ -234,15 +247,18 @@ impl Session {
     }
 
     async fn on_hello(&mut self, hello: Hello) -> Result<(), Refusal> {
-        let (local, seen) = (self.connection.local_ip(), self.connection.peer().ip());
-        let (choice, context) = self.engine.choose_path(&hello, local, seen)?;
+        let ends = Ends {
+            local: self.connection.local_ip(),
+            peer: self.connection.peer().ip(),
+        };
+        let chosen = self.engine.choose_path(&hello, &hello.failed, ends)?;
         self.engine.claim(&self.registration, &hello).await?;
         let devices = self.engine.open_devices(&hello).await?;
         let epoch = self.engine.new_epoch()?;
+        let (choice, ring) = self.engine.make_ring(chosen, &hello, ends).await?;
         let options = ReceiverOptions {
-            crc_decides: !context.caps().data_in_order,
+            crc_decides: ring.needs_checksum,
         };
-        let ring = self.engine.allocate_ring(context, &hello).await?;
         let receiver = Receiver::new(ring.mr.clone(), ring.layout, u64::from(epoch), options)
             .map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string(), "report this"))?;
         let welcome = Welcome {
@@ -251,7 +267,7 @@ impl Session {
                 .common(crate::session::message::ProtocolRange::OURS)
                 .unwrap_or(crate::session::message::PROTOCOL_VERSION),
             epoch,
-            provider: choice.provider.clone(),
+            path: choice.path.clone(),
             reason: choice.reason.clone(),
             ring: ring.describe(),
             endpoint: ring.endpoint(),
@@ -260,7 +276,7 @@ impl Session {
         };
         self.setup = Some(Setup {
             epoch,
-            provider: choice.provider,
+            path: choice.path,
             reason: choice.reason,
             ring,
             receiver,
@@ -288,19 +304,15 @@ impl Session {
             slot.our_turn();
         }
         let mut ring = setup.ring;
-        let endpoint = connect.endpoint;
+        let ends = (connect.endpoint, ring.endpoint());
+        let endpoint = setup.path.agreed(connect.endpoint);
         let (ring, connected) = tokio::task::spawn_blocking(move || {
             let connected = ring.connect(endpoint);
             (ring, connected)
         })
         .await
         .map_err(|e| fault(&e))?;
-        connected.map_err(|e| {
-            let remedy = "check that source and collector can reach each other over this provider";
-            // The source may just have been too slow to answer.
-            Refusal::new(RefusalCode::NoPath, e.to_string(), remedy)
-                .retry_after_ms(CONNECT_AGAIN_MS)
-        })?;
+        connected.map_err(|e| not_reached(&setup.path, &e))?;
         let lanes = lanes(&setup.streams, &connect.streams);
         let numbers = lanes
             .iter()
@@ -311,26 +323,26 @@ impl Session {
                 waits_for: None,
             })
             .collect();
-        let watch = setup
-            .receiver
-            .watch()
-            .ok_or_else(|| fault(&"the provider has no doorbell"))?;
-        let intake = Intake::start(setup.receiver, watch, lanes, self.engine.queue.clone())
+        let (queue, look_every) = (self.engine.queue.clone(), self.engine.look_every);
+        let intake = Intake::start(setup.receiver, lanes, queue, look_every)
             .map_err(|e| Refusal::new(RefusalCode::NoResource, e.to_string(), "try again"))?;
         setup
             .streams
             .iter()
             .for_each(|s| s.device().metrics().set_connected(true));
-        tracing::info!(peer = %self.connection.peer(), epoch = setup.epoch, streams = setup.streams.len(),
-            provider = %setup.provider, reason = %setup.reason, "session ready");
+        let peer = self.connection.peer();
+        let session = SessionSnapshot {
+            peer: peer.to_string(),
+            devices: setup.streams.len() as u64,
+            ..setup.path.describe(ends, &setup.reason)
+        };
+        tracing::info!(%peer, epoch = setup.epoch, devices = session.devices, path = %session,
+            reason = %setup.reason, "session ready");
         self.running = Some(Running {
             ring,
             intake: Some(intake),
             lanes: numbers,
-            _open: self
-                .engine
-                .metrics
-                .session_opened(&setup.provider, &setup.reason),
+            _open: self.engine.metrics.session_opened(session),
         });
         self.slot = None;
         self.machine.ready(Instant::now()).map_err(|e| fault(&e))
@@ -353,6 +365,18 @@ impl Session {
                 .device()
                 .metrics()
                 .source_reported(hello.instance, totals);
+        }
+    }
+
+    /// Says where packets get lost, as far as this side can see.
+    fn tell_where(&self, peer: &str) {
+        let Some(running) = &self.running else {
+            return;
+        };
+        if running.ring.was_reached() {
+            tracing::warn!(%peer, "the source's packets arrive here: the way from here back to it is closed, or takes smaller packets only");
+        } else {
+            tracing::warn!(%peer, "none of the source's packets arrived here: the way from it to here is closed");
         }
     }
 
@@ -449,6 +473,16 @@ fn lanes(streams: &[Arc<Stream>], starts: &[StreamStart]) -> Vec<Lane> {
         }
     };
     streams.iter().zip(first_packets).map(lane).collect()
+}
+
+/// The queue pair could not be made ready for the source's.
+fn not_reached(path: &SessionPath, error: &ModifyError) -> Refusal {
+    let remedy = "check that source and collector can reach each other over this provider";
+    if path.is_network() {
+        return Refusal::new(RefusalCode::PathFailed, error.to_string(), remedy);
+    }
+    // The source may just have been too slow to answer.
+    Refusal::new(RefusalCode::NoPath, error.to_string(), remedy).retry_after_ms(CONNECT_AGAIN_MS)
 }
 
 fn misbehaved(error: &IntakeError) -> Refusal {

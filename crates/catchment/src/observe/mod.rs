@@ -5,13 +5,15 @@
 //! terminal, the final report and Prometheus all show the same one. Nothing runs while nobody looks.
 //!
 //! ```
-//! use catchment::observe::{CollectorMetrics, Dashboard, DashboardConfig, FrameObservation};
+//! use catchment::observe::{
+//!     CollectorMetrics, Dashboard, DashboardConfig, FrameObservation, SessionSnapshot,
+//! };
 //!
 //! let metrics = CollectorMetrics::new();
 //! let page = Dashboard::start(DashboardConfig::default(), metrics.clone())?;
 //! println!("live page: {}", page.url());
 //!
-//! let session = metrics.session_opened("shm", "same host");
+//! let session = metrics.session_opened(SessionSnapshot::new("shm", "shm", "same host"));
 //! let camera = metrics.add_device("cam0", "640x480:rgb24");
 //! camera.frame_received(&FrameObservation {
 //!     bytes: 921_600,
@@ -30,6 +32,7 @@
 pub mod cpu;
 mod dashboard;
 mod metrics;
+pub(crate) mod network;
 pub mod preview;
 pub mod prometheus;
 mod sampler;
@@ -40,6 +43,7 @@ pub use metrics::{
     CollectorMetrics, DeviceMetrics, DropCause, FrameObservation, Histogram, HistogramSnapshot,
     SessionGuard, SourceDeviceMetrics, SourceMetrics, SourceTotals,
 };
+pub use network::{RoceSnapshot, SessionSnapshot};
 pub use sampler::{Sampler, SourceSampler};
 pub use snapshot::{
     CollectorSnapshot, CpuSnapshot, DeviceCounters, DeviceSnapshot, LatencySummary, PathSnapshot,

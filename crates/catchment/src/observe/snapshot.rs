@@ -4,6 +4,7 @@
 //! Names end in their unit. Counters only grow while the process lives.
 
 use super::metrics::HistogramSnapshot;
+use super::network::{RoceSnapshot, SessionSnapshot};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -25,6 +26,10 @@ pub struct CollectorSnapshot {
     pub sessions_refused: BTreeMap<String, u64>,
     /// Paths in use, and why each was chosen.
     pub paths: Vec<PathSnapshot>,
+    /// Sessions that are open now, the oldest 256.
+    pub sessions: Vec<SessionSnapshot>,
+    /// The RoCEv2 devices that this process has open.
+    pub roce: Vec<RoceSnapshot>,
     /// Counters of all devices together, those removed included.
     pub totals: DeviceCounters,
     /// Latency of all frames of all devices since the start.
@@ -44,9 +49,11 @@ pub struct CollectorSnapshot {
 /// One way that bytes take, with the reason why it was chosen.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PathSnapshot {
-    /// Name of the provider, such as `shm`.
+    /// The collector's provider, such as `shm`.
     pub provider: String,
-    /// Why this provider.
+    /// The source's provider.
+    pub source_provider: String,
+    /// Why these providers.
     pub reason: String,
     /// Sessions that use it now.
     pub sessions_open: u64,
@@ -207,6 +214,10 @@ pub struct SourceSnapshot {
     pub status_reads: u64,
     /// Sessions opened after an earlier one broke.
     pub reconnects: u64,
+    /// The session of this moment; `None` while there is none.
+    pub session: Option<SessionSnapshot>,
+    /// The RoCEv2 devices that this process has open.
+    pub roce: Vec<RoceSnapshot>,
     /// Counters of all devices together.
     pub totals: SourceCounters,
     /// Processor and memory use of this process.

@@ -2,16 +2,18 @@
 
 use super::host::Host;
 use super::message::{
-    Connect, DEVICES_MAX, Device, Goodbye, GoodbyeAck, Hello, Message, PROVIDERS_MAX, Ping, Pong,
-    ProtocolRange, ProviderOffer, Ready, Revoke, Ring, RingWish, STATS_STREAMS_MAX, SourceStats,
-    Welcome,
+    Connect, DEVICES_MAX, Device, FailedPath, Goodbye, GoodbyeAck, Hello, Message, PROVIDERS_MAX,
+    Ping, Pong, ProtocolRange, ProviderOffer, Ready, Revoke, Ring, RingWish, STATS_STREAMS_MAX,
+    SessionPath, SourceStats, Welcome, WhyNot,
 };
 use super::names::{is_printable, printable};
 use super::refusal::Refusal;
-use catchment_verbs::Endpoint;
+use catchment_verbs::{Endpoint, NetEnd};
 
 /// Most characters of a reason or remedy.
 pub(super) const REASON_CHARS_MAX: usize = 1_024;
+/// Most characters of a reason inside of a list.
+pub(crate) const WHY_CHARS_MAX: usize = 512;
 /// Largest packet number and counter: what every JSON reader keeps exactly, 2^53 - 1.
 pub const NUMBER_MAX: u64 = (1 << 53) - 1;
 /// Most blocks of a ring.
@@ -119,17 +121,25 @@ fn endpoint(value: &Endpoint) -> Checked {
     let (qpn, psn) = (value.qpn, value.psn);
     ensure(qpn < 1 << 24, named("endpoint.qpn"), qpn, "0 to 16777215")?;
     ensure(psn < 1 << 24, named("endpoint.psn"), psn, "0 to 16777215")?;
-    let Some(net) = value.net else {
+    net(value.net, || "endpoint.net".to_owned())
+}
+
+fn net(value: Option<NetEnd>, field: impl Fn() -> String) -> Checked {
+    let Some(net) = value else {
         return Ok(());
     };
-    let (port, mtu) = (net.udp_port, net.path_mtu);
-    ensure(port > 0, named("endpoint.net.udp_port"), port, "1 to 65535")?;
-    ensure(
-        [256, 512, 1024, 2048, 4096].contains(&mtu),
-        named("endpoint.net.path_mtu"),
-        mtu,
-        "256, 512, 1024, 2048 or 4096",
-    )
+    let port = net.udp_port;
+    let name = || format!("{}.udp_port", field());
+    ensure(port > 0, name, port, "1 to 65535")?;
+    path_mtu(Some(net.path_mtu), || format!("{}.path_mtu", field()))
+}
+
+fn path_mtu(value: Option<u32>, field: impl FnOnce() -> String) -> Checked {
+    let Some(mtu) = value else {
+        return Ok(());
+    };
+    let ok = [256, 512, 1024, 2048, 4096].contains(&mtu);
+    ensure(ok, field, mtu, "256, 512, 1024, 2048 or 4096")
 }
 
 impl Message {
@@ -169,16 +179,22 @@ impl Hello {
         let allowed = "1 to 128 printable characters";
         text(&self.software, 128, named("software"), allowed)?;
         self.host.check()?;
-        let allowed = "1 to 65536 devices";
-        count(self.devices.len(), DEVICES_MAX, "devices", allowed)?;
+        let len = self.devices.len();
+        let ok = len <= DEVICES_MAX;
+        ensure(ok, named("devices"), len, "0 to 65536 devices")?;
         for (i, device) in self.devices.iter().enumerate() {
             device.check(i)?;
         }
         let allowed = "1 to 16 providers";
         count(self.providers.len(), PROVIDERS_MAX, "providers", allowed)?;
         for (i, offer) in self.providers.iter().enumerate() {
-            let ProviderOffer { name, gid: _ } = offer;
-            provider(name, || format!("providers[{i}].name"))?;
+            offer.check(|| format!("providers[{i}]"))?;
+        }
+        for (i, why) in self.missing.iter().enumerate() {
+            why.check(|| format!("missing[{i}]"))?;
+        }
+        for (i, failed) in self.failed.iter().enumerate() {
+            failed.check(|| format!("failed[{i}]"))?;
         }
         let RingWish {
             blocks,
@@ -186,6 +202,48 @@ impl Hello {
         } = self.wish;
         ring_size(blocks, block_bytes, "wish")
     }
+}
+
+impl ProviderOffer {
+    fn check(&self, at: impl Fn() -> String) -> Checked {
+        provider(&self.name, || format!("{}.name", at()))?;
+        if let Some(device) = &self.device {
+            let field = || format!("{}.device", at());
+            text(device, 64, field, "1 to 64 printable characters")?;
+        }
+        net(self.net, || format!("{}.net", at()))
+    }
+}
+
+impl WhyNot {
+    fn check(&self, at: impl Fn() -> String) -> Checked {
+        provider(&self.provider, || format!("{}.provider", at()))?;
+        why(&self.reason, || format!("{}.reason", at()))
+    }
+}
+
+impl SessionPath {
+    fn check(&self, at: impl Fn() -> String) -> Checked {
+        provider(&self.source, || format!("{}.source", at()))?;
+        provider(&self.collector, || format!("{}.collector", at()))?;
+        path_mtu(self.path_mtu, || format!("{}.path_mtu", at()))
+    }
+}
+
+impl FailedPath {
+    fn check(&self, at: impl Fn() -> String) -> Checked {
+        self.path.check(|| format!("{}.path", at()))?;
+        why(&self.reason, || format!("{}.reason", at()))
+    }
+}
+
+fn why(reason: &str, field: impl FnOnce() -> String) -> Checked {
+    text(
+        reason,
+        WHY_CHARS_MAX,
+        field,
+        "1 to 512 printable characters",
+    )
 }
 
 impl Host {
@@ -213,7 +271,7 @@ impl Welcome {
     fn check(&self) -> Checked {
         protocol(self.protocol, "protocol")?;
         epoch(self.epoch)?;
-        provider(&self.provider, named("provider"))?;
+        self.path.check(|| "path".to_owned())?;
         let allowed = "1 to 1024 printable characters";
         text(&self.reason, REASON_CHARS_MAX, named("reason"), allowed)?;
         let Ring {
@@ -222,6 +280,7 @@ impl Welcome {
             blocks,
             block_bytes,
             layout_hash: _,
+            checksum: _,
         } = self.ring;
         ring_size(blocks, block_bytes, "ring")?;
         endpoint(&self.endpoint)?;
@@ -231,12 +290,9 @@ impl Welcome {
             self.lease_ms,
             "100 to 600000",
         )?;
-        count(
-            self.streams.len(),
-            DEVICES_MAX,
-            "streams",
-            "1 to 65536 streams",
-        )?;
+        let len = self.streams.len();
+        let ok = len <= DEVICES_MAX;
+        ensure(ok, named("streams"), len, "0 to 65536 streams")?;
         for (i, grant) in self.streams.iter().enumerate() {
             let next = grant.next_packet.unwrap_or(0);
             number(next, || format!("streams[{i}].next_packet"))?;

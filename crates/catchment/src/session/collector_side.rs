@@ -149,7 +149,9 @@ impl CollectorSide {
             streams.sort_unstable();
             self.numbers = streams.iter().map(|&(number, _)| number).collect();
             self.streams = streams.iter().map(|&(_, from)| Stream { from }).collect();
-            self.offers.retain(|offer| offer.name == welcome.provider);
+            let path = &welcome.path;
+            self.offers
+                .retain(|offer| offer.name == path.source && offer.gid == path.source_gid);
             self.core.epoch = welcome.epoch;
             self.core.lease = Duration::from_millis(welcome.lease_ms.into());
             self.core.handshake_until = now + self.core.handshake;
@@ -382,10 +384,14 @@ fn check_hello(hello: &Hello) -> Result<(), Refusal> {
         let remedy = "give every device a name of its own";
         return Err(Refusal::new(RefusalCode::DuplicateDevice, reason, remedy));
     }
-    let mut names = BTreeSet::new();
-    if let Some(offer) = hello.providers.iter().find(|p| !names.insert(&p.name)) {
-        let reason = format!("Hello offers provider {} twice", offer.name);
-        let remedy = "offer every provider once";
+    let mut places = BTreeSet::new();
+    let mut offers = hello.providers.iter();
+    if let Some(offer) = offers.find(|offer| !places.insert((&offer.name, offer.gid.0))) {
+        let reason = format!(
+            "Hello offers provider {} twice at GID {}",
+            offer.name, offer.gid
+        );
+        let remedy = "offer every provider once at each address";
         return Err(Refusal::new(RefusalCode::BadMessage, reason, remedy));
     }
     Ok(())

@@ -250,9 +250,25 @@ fn a_source_checks_what_it_is_granted() {
         side
     };
     type Change = fn(&mut Welcome);
-    let changes: [(&str, Change); 5] = [
-        ("version 2", |w| w.protocol = 2),
-        ("provider roce", |w| w.provider = "roce".to_owned()),
+    let changes: [(&str, Change); 10] = [
+        ("version 3", |w| w.protocol = 3),
+        ("provider efa", |w| w.path.source = "efa".to_owned()),
+        ("not offered", |w| w.path.source_gid.0[0] ^= 1),
+        ("do not understand each other", |w| {
+            w.path.collector = "roce".to_owned()
+        }),
+        ("do not understand each other", |w| {
+            w.path.collector = "efa".to_owned()
+        }),
+        ("path MTU 1024, offered was none", |w| {
+            w.path.path_mtu = Some(1024)
+        }),
+        ("path MTU none, offered was 4096", |w| {
+            let offer = &samples::hello().providers[1];
+            w.path.source.clone_from(&offer.name);
+            w.path.source_gid = offer.gid;
+            w.path.collector = "ibverbs".to_owned();
+        }),
         ("devices of Hello", |w| w.streams.truncate(1)),
         ("devices of Hello", |w| {
             w.streams[1].device = "x".parse().unwrap()

@@ -168,7 +168,44 @@ pub(super) mod gid_json {
     }
 }
 
-/// A [`catchment_verbs::Endpoint`] as `{gid, qpn, psn}`.
+/// A [`catchment_verbs::NetEnd`] as `{udp_port, path_mtu, extensions}`, or nothing.
+pub(super) mod net_json {
+    use catchment_verbs::NetEnd;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct NetJson {
+        udp_port: u16,
+        path_mtu: u32,
+        extensions: u32,
+    }
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        net: &Option<NetEnd>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let net = net.map(|net| NetJson {
+            udp_port: net.udp_port,
+            path_mtu: net.path_mtu,
+            extensions: net.extensions,
+        });
+        net.serialize(serializer)
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<NetEnd>, D::Error> {
+        let net = Option::<NetJson>::deserialize(deserializer)?;
+        Ok(net.map(|net| NetEnd {
+            udp_port: net.udp_port,
+            path_mtu: net.path_mtu,
+            extensions: net.extensions,
+        }))
+    }
+}
+
+/// A [`catchment_verbs::Endpoint`] as `{gid, qpn, psn, net}`.
 pub(super) mod endpoint_json {
     use catchment_verbs::{Endpoint, Gid, NetEnd};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -180,16 +217,12 @@ pub(super) mod endpoint_json {
         gid: Gid,
         qpn: u32,
         psn: u32,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        net: Option<NetJson>,
-    }
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct NetJson {
-        udp_port: u16,
-        path_mtu: u32,
-        extensions: u32,
+        #[serde(
+            with = "super::net_json",
+            default,
+            skip_serializing_if = "Option::is_none"
+        )]
+        net: Option<NetEnd>,
     }
 
     pub(in super::super) fn serialize<S: Serializer>(
@@ -197,11 +230,6 @@ pub(super) mod endpoint_json {
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         let Endpoint { gid, qpn, psn, net } = *endpoint;
-        let net = net.map(|net| NetJson {
-            udp_port: net.udp_port,
-            path_mtu: net.path_mtu,
-            extensions: net.extensions,
-        });
         EndpointJson { gid, qpn, psn, net }.serialize(serializer)
     }
 
@@ -209,11 +237,6 @@ pub(super) mod endpoint_json {
         deserializer: D,
     ) -> Result<Endpoint, D::Error> {
         let EndpointJson { gid, qpn, psn, net } = EndpointJson::deserialize(deserializer)?;
-        let net = net.map(|net| NetEnd {
-            udp_port: net.udp_port,
-            path_mtu: net.path_mtu,
-            extensions: net.extensions,
-        });
         Ok(Endpoint { gid, qpn, psn, net })
     }
 }

@@ -8,6 +8,10 @@ use super::refusal::{Refusal, RefusalCode};
 
 /// What happened outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "made and taken at once, never stored"
+)]
 pub enum Input {
     /// The peer sent a message.
     Message(Message),
@@ -73,6 +77,14 @@ pub enum Retry {
 }
 
 impl Ended {
+    /// What the peer said when it refused or ended the session; `None` if it did not.
+    pub fn told(&self) -> Option<&Refusal> {
+        let (Ended::Refused(refusal) | Ended::Revoked(refusal)) = self else {
+            return None;
+        };
+        Some(refusal)
+    }
+
     /// What a source does next.
     pub fn retry(&self) -> Retry {
         match self {

@@ -4,20 +4,22 @@
 //! or writes with [`Message::check`], so a message from a peer that reaches the engine is within
 //! all limits.
 
-use catchment_verbs::{Endpoint, Gid};
+use catchment_verbs::{Endpoint, Gid, NetEnd};
 use serde::{Deserialize, Serialize};
 
 use super::host::Host;
-use super::json::{endpoint_json, gid_json, hex64, list};
+use super::json::{endpoint_json, gid_json, hex64, list, net_json};
 use super::names::DeviceName;
 use super::refusal::{Refusal, RefusalCode};
 
 /// The protocol version that this library speaks.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 /// Most devices of one source, and so most streams of one session.
 pub const DEVICES_MAX: usize = 65_536;
-/// Most providers that a source may offer.
+/// Most offers of a source.
 pub const PROVIDERS_MAX: usize = 16;
+/// Most paths that a source may say have failed.
+pub const FAILED_MAX: usize = 16;
 /// Most streams in one [`SourceStats`]; a source with more sends several.
 pub const STATS_STREAMS_MAX: usize = 256;
 
@@ -144,12 +146,19 @@ pub struct Hello {
     pub instance: u64,
     /// Where the source runs.
     pub host: Host,
-    /// What it sends. 1 to 65,536, no name twice.
+    /// What it sends. At most 65,536, no name twice. None: the source only tries the way.
     #[serde(deserialize_with = "list::<_, _, DEVICES_MAX>")]
     pub devices: Vec<Device>,
-    /// What it can move bytes with, the preferred one first. 1 to 16, no name twice.
+    /// What it can move bytes with, the preferred one first. 1 to 16, no provider twice at one
+    /// address.
     #[serde(deserialize_with = "list::<_, _, PROVIDERS_MAX>")]
     pub providers: Vec<ProviderOffer>,
+    /// What it cannot move bytes with, and why. At most 16.
+    #[serde(deserialize_with = "list::<_, _, PROVIDERS_MAX>")]
+    pub missing: Vec<WhyNot>,
+    /// Paths that it tried since its last session, and what went wrong. At most 16.
+    #[serde(deserialize_with = "list::<_, _, FAILED_MAX>")]
+    pub failed: Vec<FailedPath>,
     /// The ring that it would like; the collector decides.
     pub wish: RingWish,
 }
@@ -204,15 +213,62 @@ pub enum Policy {
     DropNewest,
 }
 
-/// A provider that a source has, and its address in it.
+/// A provider that one side has, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderOffer {
     /// Name of the provider, such as `shm`. 1 to 32 characters of `[a-z0-9-]`.
     pub name: String,
-    /// The source's address in that provider.
+    /// The side's address in that provider.
     #[serde(with = "gid_json")]
     pub gid: Gid,
+    /// Name of the provider's device, for people. 1 to 64 characters.
+    pub device: Option<String>,
+    /// What it takes from the network; `None` where the provider has no packets.
+    #[serde(with = "net_json", default, skip_serializing_if = "Option::is_none")]
+    pub net: Option<NetEnd>,
+}
+
+/// Why one side cannot use a provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WhyNot {
+    /// Name of the provider.
+    pub provider: String,
+    /// The reason, for people. 1 to 512 characters.
+    pub reason: String,
+}
+
+impl std::fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.provider, self.reason)
+    }
+}
+
+/// The way of a session: which provider each side uses.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionPath {
+    /// The source's provider.
+    pub source: String,
+    /// The source's address in it: with `source`, one offer of the Hello.
+    #[serde(with = "gid_json")]
+    pub source_gid: Gid,
+    /// The collector's provider.
+    pub collector: String,
+    /// Payload of a full packet in bytes, in both directions; `None` where there are no packets.
+    pub path_mtu: Option<u32>,
+}
+
+/// A path that a source tried and could not use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailedPath {
+    /// The path. With a path MTU: packets of this one did not pass, smaller ones did. Without:
+    /// nothing passed.
+    pub path: SessionPath,
+    /// What went wrong, for people. 1 to 512 characters.
+    pub reason: String,
 }
 
 /// Size of a ring that a source would like.
@@ -233,8 +289,8 @@ pub struct Welcome {
     pub protocol: u16,
     /// Number of this session, not 0; in every later message and in every block.
     pub epoch: u32,
-    /// The chosen provider.
-    pub provider: String,
+    /// The chosen path.
+    pub path: SessionPath,
     /// Why that one, for people. 1 to 1,024 characters.
     pub reason: String,
     /// The memory to write into.
@@ -265,6 +321,9 @@ pub struct Ring {
     /// Hash of the layout; both sides compute it and must find the same.
     #[serde(with = "hex64")]
     pub layout_hash: u64,
+    /// Whether every block must have a checksum: the collector's device does not promise the order
+    /// of the bytes of a WRITE, so that only the checksum tells when all of a block is there.
+    pub checksum: bool,
 }
 
 /// The stream of one device in this session.

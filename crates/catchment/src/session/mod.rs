@@ -23,6 +23,7 @@ pub mod refusal;
 pub mod registry;
 pub mod source_side;
 pub mod tls;
+pub(crate) mod welcome;
 pub mod wire;
 
 #[cfg(test)]

@@ -123,6 +123,14 @@ pub(crate) fn printable(text: &str, chars_max: usize) -> String {
     shown
 }
 
+/// The same, and never longer than `chars_max`: what is escaped, and the sign of a cut, count too.
+pub(crate) fn fit(text: &str, chars_max: usize) -> String {
+    printable(text, chars_max - 1)
+        .chars()
+        .take(chars_max)
+        .collect()
+}
+
 /// Whether `character` may stand in a text from a peer: no control character, and none that
 /// changes the direction or is invisible (which could disguise a text in a log).
 pub(crate) fn is_printable(character: char) -> bool {
@@ -160,6 +168,8 @@ mod tests {
         assert_eq!(printable("a\u{1b}[2Jb", 10), "a\\u{1b}[2Jb");
         assert_eq!(printable("abcdef", 3), "abc…");
         assert_eq!(printable("a\u{202e}b", 3), "a\\u{202e}b");
+        assert_eq!(fit("abcdef", 6), "abcde…");
+        assert_eq!(fit(&"\u{1b}".repeat(9), 10).chars().count(), 10);
     }
 
     proptest! {

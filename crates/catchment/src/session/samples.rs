@@ -1,6 +1,6 @@
 //! One message of each kind with its text, for tests: the golden bytes of the protocol.
 
-use catchment_verbs::{Endpoint, Gid};
+use catchment_verbs::{Endpoint, Gid, NetEnd};
 
 use super::host::Host;
 use super::message::*;
@@ -19,7 +19,7 @@ fn endpoint(last: u8) -> Endpoint {
 
 pub(crate) fn hello() -> Hello {
     Hello {
-        protocol: ProtocolRange { min: 1, max: 1 },
+        protocol: ProtocolRange { min: 2, max: 2 },
         software: "catchment 0.1.0".to_owned(),
         instance: 0x0123_4567_89ab_cdef,
         host: Host {
@@ -42,9 +42,36 @@ pub(crate) fn hello() -> Hello {
                 next_packet: 250,
             },
         ],
-        providers: vec![ProviderOffer {
-            name: "shm".to_owned(),
-            gid: endpoint(1).gid,
+        providers: vec![
+            ProviderOffer {
+                name: "shm".to_owned(),
+                gid: endpoint(1).gid,
+                device: Some("shm0".to_owned()),
+                net: None,
+            },
+            ProviderOffer {
+                name: "roce".to_owned(),
+                gid: endpoint(3).gid,
+                device: None,
+                net: Some(NetEnd {
+                    udp_port: 4791,
+                    path_mtu: 4096,
+                    extensions: 1,
+                }),
+            },
+        ],
+        missing: vec![WhyNot {
+            provider: "ibverbs".to_owned(),
+            reason: "libibverbs.so.1 is not installed".to_owned(),
+        }],
+        failed: vec![FailedPath {
+            path: SessionPath {
+                source: "roce".to_owned(),
+                source_gid: endpoint(3).gid,
+                collector: "ibverbs".to_owned(),
+                path_mtu: Some(4096),
+            },
+            reason: "packets of 4096 bytes did not pass".to_owned(),
         }],
         wish: RingWish {
             blocks: 64,
@@ -55,9 +82,14 @@ pub(crate) fn hello() -> Hello {
 
 pub(crate) fn welcome() -> Welcome {
     Welcome {
-        protocol: 1,
+        protocol: 2,
         epoch: 7,
-        provider: "shm".to_owned(),
+        path: SessionPath {
+            source: "shm".to_owned(),
+            source_gid: endpoint(1).gid,
+            collector: "shm".to_owned(),
+            path_mtu: None,
+        },
         reason: "same host, network namespace and user".to_owned(),
         ring: Ring {
             addr: 0x7f12_3456_0000,
@@ -65,6 +97,7 @@ pub(crate) fn welcome() -> Welcome {
             blocks: 64,
             block_bytes: 1_048_576,
             layout_hash: 0xfedc_ba98_7654_3210,
+            checksum: false,
         },
         endpoint: endpoint(2),
         lease_ms: 3_000,
@@ -146,11 +179,11 @@ pub(crate) fn golden() -> Vec<(Message, &'static str)> {
     vec![
         (
             Message::Hello(hello()),
-            r#"{"type":"hello","protocol":{"min":1,"max":1},"software":"catchment 0.1.0","instance":"0123456789abcdef","host":{"boot_id":"0f4b6a9e-7d0e-4c59-9a55-1f2a3b4c5d6e","netns":4026531840,"uid":1000,"pid":4242},"devices":[{"name":"cam0","format":"640x480:rgb24","policy":"block","next_packet":0},{"name":"cam1","format":null,"policy":"drop_oldest","next_packet":250}],"providers":[{"name":"shm","gid":"ababababababababababababababab01"}],"wish":{"blocks":64,"block_bytes":1048576}}"#,
+            r#"{"type":"hello","protocol":{"min":2,"max":2},"software":"catchment 0.1.0","instance":"0123456789abcdef","host":{"boot_id":"0f4b6a9e-7d0e-4c59-9a55-1f2a3b4c5d6e","netns":4026531840,"uid":1000,"pid":4242},"devices":[{"name":"cam0","format":"640x480:rgb24","policy":"block","next_packet":0},{"name":"cam1","format":null,"policy":"drop_oldest","next_packet":250}],"providers":[{"name":"shm","gid":"ababababababababababababababab01","device":"shm0"},{"name":"roce","gid":"ababababababababababababababab03","device":null,"net":{"udp_port":4791,"path_mtu":4096,"extensions":1}}],"missing":[{"provider":"ibverbs","reason":"libibverbs.so.1 is not installed"}],"failed":[{"path":{"source":"roce","source_gid":"ababababababababababababababab03","collector":"ibverbs","path_mtu":4096},"reason":"packets of 4096 bytes did not pass"}],"wish":{"blocks":64,"block_bytes":1048576}}"#,
         ),
         (
             Message::Welcome(welcome()),
-            r#"{"type":"welcome","protocol":1,"epoch":7,"provider":"shm","reason":"same host, network namespace and user","ring":{"addr":"00007f1234560000","rkey":99,"blocks":64,"block_bytes":1048576,"layout_hash":"fedcba9876543210"},"endpoint":{"gid":"ababababababababababababababab02","qpn":17,"psn":16777215},"lease_ms":3000,"streams":[{"device":"cam0","stream":0,"next_packet":null},{"device":"cam1","stream":1,"next_packet":240}]}"#,
+            r#"{"type":"welcome","protocol":2,"epoch":7,"path":{"source":"shm","source_gid":"ababababababababababababababab01","collector":"shm","path_mtu":null},"reason":"same host, network namespace and user","ring":{"addr":"00007f1234560000","rkey":99,"blocks":64,"block_bytes":1048576,"layout_hash":"fedcba9876543210","checksum":false},"endpoint":{"gid":"ababababababababababababababab02","qpn":17,"psn":16777215},"lease_ms":3000,"streams":[{"device":"cam0","stream":0,"next_packet":null},{"device":"cam1","stream":1,"next_packet":240}]}"#,
         ),
         (
             Message::Refused(refusal()),

@@ -15,8 +15,9 @@ use catchment_verbs::Endpoint;
 use super::machine::{Core, unexpected, unknown_stream};
 use super::message::{
     Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Ping, Pong, ProtocolRange, Revoke,
-    STATS_STREAMS_MAX, SourceStats, StreamEnd, StreamStart, StreamStats, Welcome,
+    STATS_STREAMS_MAX, SessionPath, SourceStats, StreamEnd, StreamStart, StreamStats, Welcome,
 };
+use super::path::Wire;
 use super::refusal::{Refusal, RefusalCode};
 
 pub use super::machine::{Ended, Input, Misuse, Output, Retry};
@@ -373,14 +374,7 @@ fn check_welcome(hello: &Hello, welcome: &Welcome) -> Result<Vec<u32>, Refusal> 
         );
         return Err(bad(reason));
     }
-    if !hello
-        .providers
-        .iter()
-        .any(|offer| offer.name == welcome.provider)
-    {
-        let reason = format!("Welcome chose provider {}, not offered", welcome.provider);
-        return Err(bad(reason));
-    }
+    check_path(hello, &welcome.path).map_err(bad)?;
     let mut granted: Vec<_> = welcome.streams.iter().map(|grant| &grant.device).collect();
     let mut wanted: Vec<_> = hello.devices.iter().map(|device| &device.name).collect();
     granted.sort();
@@ -395,6 +389,42 @@ fn check_welcome(hello: &Hello, welcome: &Welcome) -> Result<Vec<u32>, Refusal> 
         return Err(unknown_stream(MessageKind::Welcome, problem));
     }
     Ok(streams)
+}
+
+/// Fails unless the path begins at an offer of `hello` and both of its providers speak one wire.
+fn check_path(hello: &Hello, path: &SessionPath) -> Result<(), String> {
+    let SessionPath {
+        source,
+        source_gid,
+        collector,
+        path_mtu,
+    } = path;
+    let mut offers = hello.providers.iter();
+    let Some(offer) = offers.find(|o| o.name == *source && o.gid == *source_gid) else {
+        return Err(format!(
+            "Welcome chose provider {source} at GID {source_gid}, not offered"
+        ));
+    };
+    let wire = Wire::of(source);
+    if wire.is_none() || wire != Wire::of(collector) {
+        return Err(format!(
+            "Welcome chose {source} at the source and {collector} at the collector, which do \
+             not understand each other"
+        ));
+    }
+    match (path_mtu, offer.net) {
+        (None, None) => Ok(()),
+        (Some(chosen), Some(net)) if *chosen <= net.path_mtu => Ok(()),
+        _ => Err(format!(
+            "Welcome chose path MTU {}, offered was {}",
+            mtu_text(*path_mtu),
+            mtu_text(offer.net.map(|net| net.path_mtu))
+        )),
+    }
+}
+
+fn mtu_text(path_mtu: Option<u32>) -> String {
+    path_mtu.map_or("none".to_owned(), |mtu| mtu.to_string())
 }
 
 /// Fails unless `numbers` are the `streams` (sorted), each once.

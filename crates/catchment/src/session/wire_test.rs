@@ -154,7 +154,7 @@ fn every_range_is_checked() {
     use MessageKind::{Connect, Goodbye, GoodbyeAck, Hello, Refused, Revoke, SourceStats, Welcome};
     let long = "x".repeat(1_025);
     for (kind, from, to, field) in [
-        (Hello, "\"min\":1", "\"min\":0", "protocol.min is 0"),
+        (Hello, "\"min\":2", "\"min\":0", "protocol.min is 0"),
         (Hello, "catchment 0.1.0", "", "software is \"\""),
         (Hello, "catchment 0.1.0", "a\\u0007b", "software is"),
         (Hello, "0123456789abcdef", "123", "16 hexadecimal digits"),
@@ -172,6 +172,51 @@ fn every_range_is_checked() {
         (Hello, "250", "9007199254740992", "devices[1].next_packet"),
         (Hello, "\"shm\"", "\"SHM\"", "providers[0].name"),
         (Hello, "abab", "ab", "32 hexadecimal digits"),
+        (Hello, "\"shm0\"", "\"\"", "providers[0].device"),
+        (Hello, "4791", "0", "providers[1].net.udp_port is 0"),
+        (
+            Hello,
+            "\"path_mtu\":4096,\"ext",
+            "\"path_mtu\":1500,\"ext",
+            "providers[1].net.path_mtu is 1500",
+        ),
+        (Hello, "\"ibverbs\"", "\"IB\"", "missing[0].provider"),
+        (
+            Hello,
+            "libibverbs.so.1 is not installed",
+            &long,
+            "missing[0].reason",
+        ),
+        (
+            Hello,
+            "packets of 4096 bytes did not pass",
+            "",
+            "failed[0].reason",
+        ),
+        (
+            Hello,
+            "\"collector\":\"ibverbs\"",
+            "\"collector\":\"\"",
+            "failed[0].path.collector",
+        ),
+        (
+            Hello,
+            "\"path_mtu\":4096}",
+            "\"path_mtu\":1}",
+            "failed[0].path.path_mtu is 1",
+        ),
+        (
+            Welcome,
+            "\"path_mtu\":null",
+            "\"path_mtu\":9000",
+            "path.path_mtu is 9000",
+        ),
+        (
+            Welcome,
+            "\"source\":\"shm\"",
+            "\"source\":\"s m\"",
+            "path.source",
+        ),
         (Hello, "\"blocks\":64", "\"blocks\":0", "wish.blocks is 0"),
         (
             Hello,
@@ -232,8 +277,8 @@ fn every_range_is_checked() {
     }
     let empty = altered(
         MessageKind::Hello,
-        "\"providers\":[{\"name\":\"shm\",\"gid\":\"ababababababababababababababab01\"}]",
-        "\"providers\":[]",
+        r#"{"name":"shm","gid":"ababababababababababababababab01","device":"shm0"},{"name":"roce","gid":"ababababababababababababababab03","device":null,"net":{"udp_port":4791,"path_mtu":4096,"extensions":1}}"#,
+        "",
     );
     assert!(parse_error(&empty).contains("providers is 0; 1 to 16"));
 }
@@ -372,8 +417,8 @@ fn a_truncated_message_says_how_much_came() {
 fn versions_are_negotiated_before_unknown_members_matter() {
     let newer = altered(
         MessageKind::Hello,
-        r#"{"min":1,"max":1}"#,
-        r#"{"min":2,"max":3,"x":0}"#,
+        r#"{"min":2,"max":2}"#,
+        r#"{"min":3,"max":4,"x":0}"#,
     )
     .replace("\"wish\"", "\"colour\":\"red\",\"wish\"");
     let error = parse(newer.as_bytes()).unwrap_err();
@@ -382,12 +427,12 @@ fn versions_are_negotiated_before_unknown_members_matter() {
     assert!(refusal.is_permanent());
     assert_eq!(refusal.remedy, "update the collector");
     assert!(
-        refusal.reason.contains("2 to 3, this side 1 to 1"),
+        refusal.reason.contains("3 to 4, this side 2 to 2"),
         "{refusal}"
     );
     let both = altered(
         MessageKind::Hello,
-        r#"{"min":1,"max":1}"#,
+        r#"{"min":2,"max":2}"#,
         r#"{"min":1,"max":9}"#,
     );
     assert!(parse(both.as_bytes()).is_ok());

@@ -5,6 +5,8 @@ use super::{
     pump,
     shared::{DeviceState, Shared},
 };
+#[cfg(test)]
+use crate::session::providers::Rnics;
 use crate::{
     format::FrameFormat,
     observe::SourceMetrics,
@@ -13,9 +15,11 @@ use crate::{
         message::Policy,
         names::{DeviceName, DeviceNameError},
         path::PathRules,
+        providers::ProviderOptions,
         tls::TlsFiles,
     },
 };
+use catchment_provider_ibverbs::IbverbsOptions;
 use catchment_provider_roce::RoceOptions;
 use catchment_transfer::layout::TRAILER_BYTES;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -104,8 +108,7 @@ pub struct SourceBuilder {
     pub(super) tls: Option<TlsFiles>,
     pub(super) insecure: bool,
     pub(super) patience: Option<Duration>,
-    pub(super) rules: PathRules,
-    pub(super) roce: RoceOptions,
+    pub(super) providers: ProviderOptions,
 }
 
 impl SourceBuilder {
@@ -120,8 +123,7 @@ impl SourceBuilder {
             tls: None,
             insecure: false,
             patience: None,
-            rules: PathRules::default(),
-            roce: RoceOptions::default(),
+            providers: ProviderOptions::default(),
         }
     }
 
@@ -181,17 +183,33 @@ impl SourceBuilder {
         SourceBuilder { insecure, ..self }
     }
 
-    /// Which providers may be used, and which to offer first. The collector chooses by its own
-    /// rules among those.
+    /// Which providers this side may use, and which to offer first. The collector chooses by its
+    /// own rules among those.
     #[must_use]
-    pub fn path_rules(self, rules: PathRules) -> SourceBuilder {
-        SourceBuilder { rules, ..self }
+    pub fn path_rules(mut self, rules: PathRules) -> SourceBuilder {
+        self.providers.rules = rules;
+        self
     }
 
     /// Settings of the RoCEv2 device that it may open.
     #[must_use]
-    pub fn roce(self, roce: RoceOptions) -> SourceBuilder {
-        SourceBuilder { roce, ..self }
+    pub fn roce(mut self, roce: RoceOptions) -> SourceBuilder {
+        self.providers.roce = roce;
+        self
+    }
+
+    /// Settings of the RDMA device that it may open.
+    #[must_use]
+    pub fn ibverbs(mut self, ibverbs: IbverbsOptions) -> SourceBuilder {
+        self.providers.ibverbs = ibverbs;
+        self
+    }
+
+    /// Something else in the place of the machine's RDMA devices.
+    #[cfg(test)]
+    pub(crate) fn rnics(mut self, rnics: Arc<dyn Rnics>) -> SourceBuilder {
+        self.providers.rnics = Some(rnics);
+        self
     }
 
     /// How long [`SourceBuilder::connect`] waits for a collector that is not there yet. By default
@@ -258,7 +276,8 @@ impl SourceBuilder {
 
     fn check(&self) -> Result<(), SourceError> {
         let wrong = |text: String| Err(SourceError::Config(text));
-        self.rules
+        self.providers
+            .rules
             .check()
             .map_err(|error| SourceError::Config(error.to_string()))?;
         if self.devices.is_empty() {

@@ -188,7 +188,7 @@ impl Device {
             skipped,
             flags: 0,
         };
-        let committed = block.commit(&meta, self.shared.checksum);
+        let committed = block.commit(&meta, link.has_checksum());
         self.state.metrics.frame_sent(bytes);
         if let Err(CommitError { block, reason }) = committed {
             // As above; the link is not closed yet. The number is taken, so it keeps it.

@@ -1,163 +1,14 @@
 //! The connection to a collector that filling threads use: a sender, and how to wait for it.
-use super::{
-    driver::{self, Completions},
-    gate::Gate,
-};
-use catchment_transfer::{
-    CopyMemory, QueueLimits, RemoteRing, ReserveError, Sender, SenderError, SenderOptions,
-    WriteBlock,
-};
-use catchment_verbs::{
-    Access, CompletionChannel, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition,
-    RtrAttr, RtsAttr, VerbsError, Watch,
-};
+use super::gate::Gate;
+use catchment_transfer::{Napper, Naps, ReserveError, Sender, WriteBlock};
+use catchment_verbs::Watch;
 use std::{
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-/// Send requests outstanding at once where blocks are copied.
-const SEND_WRS: u32 = 256;
-const COMPLETIONS: u32 = 64;
-/// Inline bytes of a request: status bytes of neighbouring blocks.
-const INLINE_BYTES: u32 = 64;
 /// How long a thread that finds the link dead waits for the control thread to notice.
 const A_MOMENT: Duration = Duration::from_millis(1);
-/// Between two looks for room where no doorbell tells: about a round trip, and a time that costs
-/// little.
-const NAP_US_LEAST: u32 = 50;
-const NAP_US_MOST: u32 = 1_000;
-
-/// A queue pair that the collector may be told of.
-pub(super) struct Prepared {
-    pd: Arc<dyn Pd>,
-    cq: Arc<dyn Cq>,
-    qp: Box<dyn Qp>,
-    direct: bool,
-    /// Where completions are told of, if requests take time.
-    channel: Option<Arc<dyn CompletionChannel>>,
-}
-
-/// Why there is no link.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum LinkError {
-    #[error(transparent)]
-    Verbs(#[from] VerbsError),
-    #[error(transparent)]
-    Modify(#[from] ModifyError),
-    #[error(transparent)]
-    Sender(#[from] SenderError),
-    #[error("cannot start a thread: {0}")]
-    Thread(std::io::Error),
-}
-
-impl Prepared {
-    /// Makes a queue pair in state INIT.
-    pub(super) fn new(context: &Arc<dyn Context>) -> Result<Prepared, LinkError> {
-        let pd = context.alloc_pd()?;
-        let direct = context.caps().direct;
-        let channel = (!direct).then(|| context.create_channel()).transpose()?;
-        let cq = context.create_cq(COMPLETIONS, channel.clone())?;
-        let mut qp = pd.create_qp(QpInit {
-            send_cq: cq.clone(),
-            recv_cq: cq.clone(),
-            max_send_wr: SEND_WRS,
-            max_recv_wr: 0,
-            max_sge: 1,
-            max_inline_bytes: INLINE_BYTES,
-            strict: false,
-        })?;
-        qp.modify(QpTransition::ToInit {
-            access: Access::empty(),
-        })?;
-        Ok(Prepared {
-            pd,
-            cq,
-            qp,
-            direct,
-            channel,
-        })
-    }
-
-    pub(super) fn endpoint(&self) -> Endpoint {
-        self.qp.endpoint()
-    }
-
-    /// Connects to the collector's queue pair, which is ready by now.
-    pub(super) fn connect(
-        mut self,
-        collector: Endpoint,
-        ring: RemoteRing,
-        epoch: u64,
-        streams: u32,
-        in_place: bool,
-    ) -> Result<Arc<Link>, LinkError> {
-        self.qp
-            .modify(QpTransition::ToRtr(RtrAttr::new(collector)))?;
-        self.qp.modify(QpTransition::ToRts(RtsAttr::default()))?;
-        let quota = quota(ring.layout.blocks(), streams);
-        let options = SenderOptions {
-            max_streams: streams,
-            quota,
-            ..SenderOptions::default()
-        };
-        let completions = self.channel.take().map(|channel| Completions {
-            cq: self.cq.clone(),
-            channel,
-        });
-        let sender = if in_place && self.direct {
-            Sender::in_place(self.qp, self.cq, ring, epoch, options)?
-        } else {
-            self.copying(ring, epoch, options)?
-        };
-        let link = Arc::new(Link {
-            watch: sender.free_watch(),
-            payload_bytes_max: sender.layout().max_payload_bytes() as usize,
-            sender,
-            gate: Gate::default(),
-            quota: quota as usize,
-            on_watch: Mutex::new(false),
-            woken: Condvar::new(),
-            nap_us: AtomicU32::new(NAP_US_LEAST),
-        });
-        if let Some(completions) = completions {
-            driver::start(&link, completions).map_err(LinkError::Thread)?;
-        }
-        Ok(link)
-    }
-
-    fn copying(
-        self,
-        ring: RemoteRing,
-        epoch: u64,
-        options: SenderOptions,
-    ) -> Result<Sender, LinkError> {
-        let layout = ring.layout;
-        let bytes = layout.blocks() as usize * layout.block_bytes() as usize;
-        let memory = CopyMemory {
-            blocks: self.pd.alloc_mr(bytes, Access::LOCAL_WRITE)?,
-            status: self
-                .pd
-                .alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE)?,
-        };
-        let limits = QueueLimits {
-            max_send_wr: SEND_WRS,
-            max_inline_bytes: INLINE_BYTES,
-        };
-        Ok(Sender::copying(
-            self.qp, self.cq, limits, memory, ring, epoch, options,
-        )?)
-    }
-}
-
-/// Blocks that one stream may have outstanding: its share, and at least one. So a slow device
-/// leaves the others theirs.
-fn quota(blocks: u32, streams: u32) -> u32 {
-    (blocks / streams.max(1)).max(1)
-}
 
 pub(super) struct Link {
     sender: Sender,
@@ -165,12 +16,13 @@ pub(super) struct Link {
     pub(super) gate: Gate,
     payload_bytes_max: usize,
     quota: usize,
+    checksum: bool,
     /// Whether a thread sleeps on the watch, or is about to. A ring wakes one thread only, so the
     /// others wait for that one.
     on_watch: Mutex<bool>,
     woken: Condvar,
     /// How long the next thread sleeps that waits for room without a doorbell.
-    nap_us: AtomicU32,
+    napper: Mutex<Napper>,
 }
 
 /// What a thread that waits for room sees.
@@ -190,6 +42,26 @@ pub(super) enum Reserve {
 }
 
 impl Link {
+    /// A link through `sender`, in which a stream may have `quota` blocks outstanding.
+    pub(super) fn new(sender: Sender, quota: usize, checksum: bool) -> Link {
+        Link {
+            watch: sender.free_watch(),
+            payload_bytes_max: sender.layout().max_payload_bytes() as usize,
+            sender,
+            gate: Gate::default(),
+            quota,
+            checksum,
+            on_watch: Mutex::new(false),
+            woken: Condvar::new(),
+            napper: Mutex::new(Napper::new(Naps::default())),
+        }
+    }
+
+    /// Whether blocks carry a checksum.
+    pub(super) fn has_checksum(&self) -> bool {
+        self.checksum
+    }
+
     pub(super) fn sender(&self) -> &Sender {
         &self.sender
     }
@@ -276,15 +148,12 @@ impl Link {
             return;
         }
         drop(on_watch);
-        let nap_us = self.nap_us.load(Ordering::Relaxed);
+        let nap = self.napper().nap();
         // Waits for the collector to release a block; without a doorbell nothing tells it.
-        std::thread::sleep(timeout.min(Duration::from_micros(nap_us.into())));
-        let next = match self.look(stream) {
-            Look::Room => NAP_US_LEAST,
-            Look::Full => (2 * nap_us).min(NAP_US_MOST),
-            Look::Dead => NAP_US_MOST,
-        };
-        self.nap_us.store(next, Ordering::Relaxed);
+        std::thread::sleep(timeout.min(nap));
+        if matches!(self.look(stream), Look::Room) {
+            self.napper().found();
+        }
         *self.on_watch() = false;
         self.woken.notify_all();
     }
@@ -294,6 +163,10 @@ impl Link {
         if let Some(watch) = &self.watch {
             watch.wake();
         }
+    }
+
+    fn napper(&self) -> MutexGuard<'_, Napper> {
+        self.napper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn on_watch(&self) -> MutexGuard<'_, bool> {

@@ -4,12 +4,15 @@
 //! connection breaks, sends again what the collector does not have, and counts what it drops.
 mod backlog;
 mod builder;
+pub(crate) mod connecting;
 mod control;
 mod device;
 mod driver;
 mod fill;
 mod gate;
 mod link;
+pub(crate) mod prepared;
+mod proof;
 mod pump;
 mod shared;
 

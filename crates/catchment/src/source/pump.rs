@@ -58,7 +58,7 @@ fn round(shared: &Shared, link: &Link) -> Round {
         let Some((number, frame)) = device.take_first() else {
             continue;
         };
-        let tried = send(device, link, shared.checksum, number, &frame);
+        let tried = send(device, link, number, &frame);
         if !matches!(tried, Try::Sent) {
             device.put_back();
         }
@@ -76,7 +76,7 @@ fn round(shared: &Shared, link: &Link) -> Round {
 
 /// Sends one frame, over several blocks if needed. The first block is only tried; once it is out,
 /// the others follow, however long it takes.
-fn send(device: &DeviceState, link: &Link, checksum: bool, number: u64, frame: &Waiting) -> Try {
+fn send(device: &DeviceState, link: &Link, number: u64, frame: &Waiting) -> Try {
     let total = frame.bytes.len();
     let piece = link.payload_bytes_max();
     let mut offset = 0;
@@ -109,7 +109,7 @@ fn send(device: &DeviceState, link: &Link, checksum: bool, number: u64, frame: &
             skipped: frame.skipped,
             flags: 0,
         };
-        if let Err(error) = block.commit(&meta, checksum) {
+        if let Err(error) = block.commit(&meta, link.has_checksum()) {
             tracing::debug!(%error, "a waiting frame was not sent");
             return Try::Dead;
         }

@@ -23,7 +23,7 @@ use std::{
 pub(super) struct Shared {
     pub(super) devices: Vec<Arc<DeviceState>>,
     pub(super) metrics: Arc<SourceMetrics>,
-    /// Whether blocks carry a checksum.
+    /// Whether blocks carry a checksum also where the collector does not need one.
     pub(super) checksum: bool,
     state: Mutex<State>,
     changed: Condvar,

@@ -331,7 +331,11 @@ impl Bad {
             providers: vec![ProviderOffer {
                 name: "shm".to_owned(),
                 gid: self.context.gid(),
+                device: None,
+                net: None,
             }],
+            missing: Vec::new(),
+            failed: Vec::new(),
             wish: RingWish {
                 blocks,
                 block_bytes: BLOCK_BYTES,

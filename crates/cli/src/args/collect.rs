@@ -45,6 +45,10 @@ pub(crate) struct CollectArgs {
     /// Most memory for the frames in flight of one source, such as 256MiB
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "1GiB")]
     pub(crate) ring_bytes: u64,
+    /// Longest pause between two looks for frames where the provider does not ring when one comes, as
+    /// RNICs do not; 0: look all the time, which takes a processor for each source
+    #[arg(long, value_name = "US", default_value = "1000", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    pub(crate) look_every_us: u64,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
     /// Write JSON lines

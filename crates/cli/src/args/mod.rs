@@ -3,6 +3,7 @@
 mod cert;
 mod collect;
 mod demo;
+mod examine;
 mod per_input;
 mod providers;
 mod send;
@@ -11,8 +12,9 @@ mod values;
 pub(crate) use cert::{CertArgs, ChecksumsArgs};
 pub(crate) use collect::{CollectArgs, SinkKind};
 pub(crate) use demo::DemoArgs;
+pub(crate) use examine::{DevicesArgs, DoctorArgs, ExplainArgs, There};
 pub(crate) use per_input::InputArgs;
-pub(crate) use providers::ProviderArgs;
+pub(crate) use providers::{DeviceArgs, ProviderArgs};
 pub(crate) use send::SendArgs;
 pub(crate) use values::Rate;
 
@@ -23,9 +25,9 @@ use std::path::PathBuf;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done, nothing lost
-  1  frames were lost or not delivered, or the program failed
+  1  frames were lost or not delivered, or the program failed; doctor: there is a problem
   2  the arguments are wrong
-  3  the collector cannot be reached, or it refuses
+  3  the collector cannot be reached, or it refuses; explain: there is no way
   4  an input cannot be opened or read to its end
   5  a file, directory or address of this host cannot be used
 
@@ -53,6 +55,12 @@ pub(crate) enum Command {
     Collect(CollectArgs),
     /// Send frames of one or more devices to a collector
     Send(SendArgs),
+    /// Tell what works on this machine, and what to mend
+    Doctor(DoctorArgs),
+    /// List the devices of all providers
+    Devices(DevicesArgs),
+    /// Tell which way frames take to a host, and why
+    Explain(ExplainArgs),
     /// Make a certificate authority and certificates for use off loopback
     Cert(CertArgs),
     /// Print the checksums of frames of an input

@@ -1,14 +1,16 @@
-//! Which providers may be used: the same for every command.
+//! Which providers may be used, and with which settings: the same for every command.
 
+use catchment::ibverbs::IbverbsOptions;
 use catchment::roce::{Faults, PathMtu, RoceOptions};
 use catchment::session::path::PathRules;
 use clap::Args;
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 /// Choice of the provider.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ProviderArgs {
-    /// Use only these providers: shm, roce
+    /// Use only these providers on this side: shm, ibverbs, roce
     #[arg(
         long,
         visible_alias = "provider",
@@ -22,16 +24,48 @@ pub(crate) struct ProviderArgs {
     /// Do not use these providers
     #[arg(long, value_name = "PROVIDER", value_delimiter = ',')]
     pub(crate) forbid: Vec<String>,
-    /// UDP port of RoCEv2; hardware knows only 4791 [default: 4791, another one if it is taken]
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) roce_port: Option<u16>,
-    /// Largest path MTU of RoCEv2: 256, 512, 1024, 2048 or 4096 [default: what the network takes]
-    #[arg(long, value_name = "BYTES", value_parser = path_mtu)]
-    pub(crate) roce_mtu: Option<PathMtu>,
+    #[command(flatten)]
+    pub(crate) devices: DeviceArgs,
     /// Faults to inject into what is sent over RoCEv2, such as drop=0.01,reorder=0.02,seed=7: tests
     /// the other end
     #[arg(long, value_name = "FAULTS")]
     pub(crate) fault: Option<Faults>,
+}
+
+/// Settings of the devices that a provider opens.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct DeviceArgs {
+    /// UDP port of RoCEv2; hardware knows only 4791 [default: 4791, another one if it is taken]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) roce_port: Option<u16>,
+    /// Largest path MTU of RoCEv2, in software and of RNICs: 256, 512, 1024, 2048 or 4096 [default: what the network takes]
+    #[arg(long, value_name = "BYTES", value_parser = path_mtu)]
+    pub(crate) roce_mtu: Option<PathMtu>,
+    /// The verbs library of the system [default: libibverbs.so.1]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ibverbs_library: Option<PathBuf>,
+}
+
+impl DeviceArgs {
+    /// Settings of RoCEv2 devices.
+    pub(crate) fn roce(&self) -> RoceOptions {
+        let usual = RoceOptions::default();
+        RoceOptions {
+            port: self.roce_port.unwrap_or(usual.port),
+            path_mtu: self.roce_mtu,
+            ..usual
+        }
+    }
+
+    /// Settings of RDMA devices.
+    pub(crate) fn ibverbs(&self) -> IbverbsOptions {
+        let usual = IbverbsOptions::default();
+        IbverbsOptions {
+            library: self.ibverbs_library.clone().unwrap_or(usual.library),
+            path_mtu: self.roce_mtu.map(|mtu| mtu.bytes() as u32),
+            ..usual
+        }
+    }
 }
 
 fn path_mtu(text: &str) -> Result<PathMtu, String> {
@@ -51,12 +85,9 @@ impl ProviderArgs {
 
     /// Settings of the RoCEv2 devices.
     pub(crate) fn roce(&self) -> RoceOptions {
-        let usual = RoceOptions::default();
         RoceOptions {
-            port: self.roce_port.unwrap_or(usual.port),
-            path_mtu: self.roce_mtu,
             fault: self.fault,
-            ..usual
+            ..self.devices.roce()
         }
     }
 
@@ -69,12 +100,20 @@ impl ProviderArgs {
         ];
         let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
         let lists = lists.map(|(option, names)| (option, names.join(",")));
-        let port = self.roce_port.map(|port| ("--roce-port", port.to_string()));
-        let mtu = self
+        let devices = &self.devices;
+        let port = devices
+            .roce_port
+            .map(|port| ("--roce-port", port.to_string()));
+        let mtu = devices
             .roce_mtu
             .map(|mtu| ("--roce-mtu", mtu.bytes().to_string()));
+        let library = devices
+            .ibverbs_library
+            .iter()
+            .flat_map(|library| ["--ibverbs-library".into(), library.into()]);
         let fault = self.fault.map(|faults| ("--fault", faults.to_string()));
         let given = lists.chain(port).chain(mtu).chain(fault);
-        given.flat_map(|(option, value)| [option.into(), value.into()])
+        let given = given.flat_map(|(option, value)| [option.into(), value.into()]);
+        given.chain(library)
     }
 }

@@ -123,11 +123,17 @@ impl Demo<'_> {
                     self.collector_cpu_percent = sampled.map_or(0.0, |cpu| cpu.cpu_percent);
                     return Ok(summary);
                 }
-                Ok(Told::Source(SendEvent::Progress(_) | SendEvent::Waiting { .. })) => {}
+                Ok(Told::Source(
+                    SendEvent::Progress(_) | SendEvent::Session(_) | SendEvent::Waiting { .. },
+                )) => {}
                 Ok(Told::Collector(CollectEvent::Progress(now))) => {
                     progress.set_text(progress_text(&now));
                 }
-                Ok(Told::Collector(CollectEvent::Listening(_) | CollectEvent::Summary(_))) => {}
+                Ok(Told::Collector(
+                    CollectEvent::Listening(_)
+                    | CollectEvent::Session(_)
+                    | CollectEvent::Summary(_),
+                )) => {}
                 Ok(Told::AskedToEnd) => {
                     say!("ending");
                     self.source.ask_to_end();

@@ -59,6 +59,7 @@ pub(super) fn summary(parts: &Parts<'_>) -> DemoSummary {
         cpu_percent_collector: units::tenths(parts.cpu_percent_collector),
         queue_pairs: collected.queue_pairs,
         provider: collected.provider.clone(),
+        source_provider: collected.source_provider.clone(),
         provider_reason: collected.provider_reason.clone(),
         dashboard: parts.listening.dashboard.clone(),
         out_dir: parts.plan.out().map(|path| path.display().to_string()),

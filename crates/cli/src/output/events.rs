@@ -1,5 +1,6 @@
 //! What `--json` writes: one object a line. The fields are documented in docs/reference/cli.md.
 
+use catchment::observe::SessionSnapshot;
 use serde::{Deserialize, Serialize};
 
 /// A line of `catchment collect --json`.
@@ -8,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum CollectEvent {
     /// Sources can connect.
     Listening(Listening),
+    /// A source has connected: the way that its frames take.
+    Session(SessionSnapshot),
     /// How things go, once a second.
     Progress(CollectProgress),
     /// The last line.
@@ -61,7 +64,10 @@ pub(crate) struct CollectSummary {
     pub(crate) cpu_s: f64,
     /// One for each session.
     pub(crate) queue_pairs: u64,
+    /// The collector's provider, in most sessions.
     pub(crate) provider: Option<String>,
+    /// The source's provider in these.
+    pub(crate) source_provider: Option<String>,
     pub(crate) provider_reason: Option<String>,
     pub(crate) sessions_refused: u64,
     pub(crate) out: Option<String>,
@@ -93,6 +99,8 @@ pub(crate) enum SendEvent {
     },
     /// Frames begin to flow.
     Connected(Connected),
+    /// The way that frames take from now on.
+    Session(SessionSnapshot),
     /// How things go, once a second.
     Progress(SendProgress),
     /// The last line.
@@ -172,6 +180,7 @@ pub(crate) struct DemoSummary {
     pub(crate) cpu_percent_collector: f64,
     pub(crate) queue_pairs: u64,
     pub(crate) provider: Option<String>,
+    pub(crate) source_provider: Option<String>,
     pub(crate) provider_reason: Option<String>,
     pub(crate) dashboard: Option<String>,
     pub(crate) out_dir: Option<String>,

@@ -13,6 +13,15 @@ pub(crate) fn count(n: u64) -> String {
     text
 }
 
+/// So many things: `no note`, `1 note`, `2 notes`.
+pub(crate) fn counted(n: u64, what: &str) -> String {
+    match n {
+        0 => format!("no {what}"),
+        1 => format!("1 {what}"),
+        n => format!("{} {what}s", count(n)),
+    }
+}
+
 /// Bytes with a decimal unit: `276 MB`.
 pub(crate) fn bytes(n: f64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];

@@ -16,8 +16,8 @@ use carry::{Outcome, carry};
 use catchment::format::FrameRate;
 use catchment::input::pace::spread_phase;
 use catchment::input::{FrameInput, InputOptions, open};
-use catchment::observe::SourceSampler;
 use catchment::observe::cpu::CpuMeter;
+use catchment::observe::{SessionSnapshot, SourceSampler};
 use catchment::session::tls::client_config;
 use catchment::source::{DeviceSpec, Source, SourceBuilder, SourceError};
 use feed::{Feed, FeedError, Schedule};
@@ -121,7 +121,8 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> SourceBuilder {
         .in_place(!args.no_in_place)
         .insecure(args.security.insecure)
         .path_rules(args.providers.rules())
-        .roce(args.providers.roce());
+        .roce(args.providers.roce())
+        .ibverbs(args.providers.devices.ibverbs());
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }
@@ -214,6 +215,7 @@ impl Sending<'_> {
         let metrics = source.metrics().clone();
         let mut cpu = CpuMeter::this_process();
         let mut ticker = Ticker::new(self.args, SourceSampler::new(metrics.clone()));
+        ticker.begin(metrics.snapshot().session.as_ref());
         let devices = self.start_feeds(&source, inputs)?;
         self.watch_devices(devices, &mut ticker);
         let seconds = self.start.elapsed().as_secs_f64();
@@ -344,6 +346,8 @@ struct Ticker<'a> {
     args: &'a SendArgs,
     progress: Progress,
     sampler: SourceSampler,
+    /// The session that was told last.
+    session: Option<SessionSnapshot>,
     output: Result<(), Failure>,
 }
 
@@ -358,15 +362,39 @@ impl Ticker<'_> {
             args,
             progress,
             sampler,
+            session: None,
             output: Ok(()),
         }
     }
 
+    /// Tells what is known before the first tick.
+    fn begin(&mut self, session: Option<&SessionSnapshot>) {
+        self.output = self.tell_session(session);
+    }
+
     fn tick(&mut self) {
+        if self.output.is_err() {
+            return;
+        }
+        let snapshot = self.sampler.sample();
+        self.output = self.tell_session(snapshot.session.as_ref());
         let is_seen = self.args.json || self.progress.is_shown();
         if is_seen && self.output.is_ok() {
-            self.output = report::progress(self.args, &self.progress, &self.sampler.sample());
+            self.output = report::progress(self.args, &self.progress, &snapshot);
         }
+    }
+
+    /// Tells the way that frames take, when it is another one than before.
+    fn tell_session(&mut self, session: Option<&SessionSnapshot>) -> Result<(), Failure> {
+        let Some(session) = session.filter(|now| Some(*now) != self.session.as_ref()) else {
+            return Ok(());
+        };
+        self.session = Some(session.clone());
+        if self.args.json {
+            return output::print_json(&SendEvent::Session(session.clone()));
+        }
+        say!("frames go from {session}; {}", session.reason);
+        Ok(())
     }
 
     /// Clears the line; tells whether all could be written.

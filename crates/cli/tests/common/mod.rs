@@ -57,6 +57,17 @@ pub(crate) fn run<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Finish
     finish(catchment().args(words))
 }
 
+/// A small synthetic input.
+pub(crate) const INPUT: &str = "synthetic:64x48:rgb24";
+
+/// `send` of one input as this device to this collector, with these words more.
+pub(crate) fn send(input: &str, device: &str, collector: &str, words: &[&str]) -> Command {
+    let mut command = catchment();
+    command.args(["send", "--input", input, "--device", device]);
+    command.args(words).arg(collector);
+    command
+}
+
 /// Runs a command to its end. One that takes too long is killed.
 pub(crate) fn finish(command: &mut Command) -> Finished {
     Running::start(command).finish()

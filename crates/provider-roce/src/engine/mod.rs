@@ -16,7 +16,6 @@ mod timers;
 mod transmit;
 
 pub(crate) use entry::{Parts, Peer, QpShared};
-pub(crate) use thread::NAP;
 
 use crate::{
     DeviceCounters, RoceOptions,

@@ -4,12 +4,10 @@ use super::{Look, Turn};
 use crate::{
     device::Device,
     io::{Waiter, Watched},
+    sleep::NAP,
 };
 use std::{io, sync::Arc, thread, time::Duration};
 
-/// While threads of the application do the work, the engine thread looks this often whether they
-/// still do.
-pub(crate) const NAP: Duration = Duration::from_millis(1);
 /// A full queue of the network device does not say when it has room again: it is tried after this.
 const BLOCKED: Duration = Duration::from_micros(500);
 /// Longest sleep.
@@ -26,6 +24,7 @@ fn run(device: &Device, waiter: &Waiter) {
     let mut looking = Looking::new(device.options.spin);
     while !device.is_stopped() {
         if is_helped(device) {
+            // Soon it looks whether they still do.
             sleep(device, waiter, NAP, &[]);
             continue;
         }

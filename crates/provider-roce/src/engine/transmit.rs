@@ -6,12 +6,12 @@ use crate::{
     keys::KeyTable,
     memory::{PdMemory, local},
 };
-use catchment_roce::{OutPacket, Piece, QpState, TransmitBatch, wire::Opcode};
+use catchment_roce::{Counters, OutPacket, Piece, QpState, TransmitBatch, wire::Opcode};
 use catchment_verbs::QpState as PublicState;
 
 /// Packets that one queue pair may send before the next one may: a few GSO trains.
 pub(super) const PACKETS_PER_TURN: usize = 60;
-/// Timeouts and NAKs before trains are suspected.
+/// Timeouts, NAKs and repeated requests of the peer before trains are suspected.
 const COMPLAINTS: u64 = 8;
 /// Packets of a turn of the engine, so that acknowledgements are looked at soon again.
 const PACKETS_MAX: usize = 240;
@@ -135,16 +135,14 @@ impl Engine {
         }
     }
 
-    /// An RNIC drops trains over IPv4 whose packets the way there numbers otherwise than the ICRC
-    /// says; then hardly a packet gets through at once. Such a peer gets them one by one.
+    /// An RNIC drops packets of trains over IPv4 that the way there numbers otherwise than the ICRC
+    /// says; then hardly one gets through at once. Such a peer gets them one by one.
     #[inline]
     pub(super) fn suspect_gso(&mut self, index: usize) {
         let Some(entry) = self.qps.get(index).filter(|entry| entry.trusts_gso) else {
             return;
         };
-        let counters = entry.qp.counters();
-        let complaints = counters.timeouts + counters.sequence_naks_received;
-        if complaints < COMPLAINTS || counters.retransmitted * 2 < counters.packets_sent {
+        if !lose_most(entry.qp.counters()) {
             return;
         }
         entry.trusts_gso = false;
@@ -166,6 +164,13 @@ impl Engine {
         }
         done.blocked.is_some()
     }
+}
+
+/// Whether most packets of a queue pair had to be sent again, requests of ours or answers to READs.
+fn lose_most(counters: &Counters) -> bool {
+    let complaints = counters.timeouts + counters.sequence_naks_received + counters.duplicates;
+    let again = counters.retransmitted + counters.responses_repeated;
+    complaints >= COMPLAINTS && again > 0 && again * 2 >= counters.packets_sent
 }
 
 /// Whether a packet answers a request of the peer, by its opcode: the first byte.
@@ -227,4 +232,33 @@ pub(super) fn resolve<'a>(
         offset: usize::try_from(addr.checked_sub(region.addr())?).ok()?,
         bytes: bytes as usize,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losing_most_of_requests_or_answers_is_told_from_losing_some() {
+        let requests = |complaints, again, sent| {
+            let mut counters = Counters::default();
+            counters.timeouts = complaints / 2;
+            counters.sequence_naks_received = complaints - complaints / 2;
+            (counters.retransmitted, counters.packets_sent) = (again, sent);
+            counters
+        };
+        let answers = |complaints, again, sent| {
+            let mut counters = Counters::default();
+            counters.duplicates = complaints;
+            (counters.responses_repeated, counters.packets_sent) = (again, sent);
+            counters
+        };
+        for made in [requests, answers] {
+            assert!(lose_most(&made(8, 50, 100)));
+            assert!(!lose_most(&made(7, 50, 100)), "too few to say");
+            assert!(!lose_most(&made(100, 49, 100)), "most got through");
+        }
+        // Requests of the peer that came twice say nothing of what we send.
+        assert!(!lose_most(&answers(100, 0, 0)));
+    }
 }

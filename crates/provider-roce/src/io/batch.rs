@@ -125,7 +125,6 @@ impl Train {
 /// socket and the way allow it. All memory is allocated at creation.
 pub struct SendBatch {
     pub(super) local: SocketAddr,
-    pub(super) wildcard: bool,
     gso: bool,
     arena: Box<[u8]>,
     arena_used: usize,
@@ -163,7 +162,6 @@ impl SendBatch {
         };
         SendBatch {
             local: socket.local(),
-            wildcard: socket.is_wildcard(),
             gso: socket.has_gso(),
             arena: vec![0; packets * ARENA_BYTES_PER_PACKET + MAX_HEAD_BYTES].into(),
             arena_used: 0,

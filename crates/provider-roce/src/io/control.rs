@@ -1,11 +1,8 @@
-//! Control messages beside a datagram: segment size, ECN, the local address.
+//! Control messages beside a datagram: segment size, ECN.
 //!
 //! The layout is that of the kernel's `struct cmsghdr`: length (a machine word), level, type, data,
 //! each message padded to a machine word.
-use std::{
-    mem,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::mem;
 
 const HEADER_BYTES: usize = mem::size_of::<libc::cmsghdr>();
 const WORD_BYTES: usize = mem::size_of::<usize>();
@@ -26,8 +23,6 @@ pub(super) struct Received {
     pub(super) segment_bytes: Option<usize>,
     /// The two ECN bits.
     pub(super) ecn: u8,
-    /// The address that the datagram was sent to, where it was asked for.
-    pub(super) local: Option<IpAddr>,
 }
 
 impl Control {
@@ -63,24 +58,6 @@ impl Control {
         }
     }
 
-    /// Sends from this address.
-    pub(super) fn source(&mut self, at: usize, local: IpAddr) -> usize {
-        match local {
-            // struct in_pktinfo: interface, address to send from, address of the header.
-            IpAddr::V4(ip) => {
-                let mut info = [0; 12];
-                info[4..8].copy_from_slice(&ip.octets());
-                self.push(at, libc::IPPROTO_IP, libc::IP_PKTINFO, &info)
-            }
-            // struct in6_pktinfo: address, interface.
-            IpAddr::V6(ip) => {
-                let mut info = [0; 20];
-                info[..16].copy_from_slice(&ip.octets());
-                self.push(at, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info)
-            }
-        }
-    }
-
     /// Reads the first `bytes` bytes, as the kernel left them.
     pub(super) fn received(&self, bytes: usize) -> Received {
         let mut found = Received::default();
@@ -104,14 +81,6 @@ impl Received {
             (libc::IPPROTO_IP, libc::IP_TOS) => self.ecn = data.first().map_or(0, |b| b & 3),
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                 self.ecn = int(data).map_or(0, |v| (v & 3) as u8);
-            }
-            (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                let octets = data.get(8..12).and_then(|d| <[u8; 4]>::try_from(d).ok());
-                self.local = octets.map(|o| IpAddr::V4(Ipv4Addr::from(o)));
-            }
-            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                let octets = data.get(..16).and_then(|d| <[u8; 16]>::try_from(d).ok());
-                self.local = octets.map(|o| IpAddr::V6(Ipv6Addr::from(o)));
             }
             _ => {}
         }
@@ -139,26 +108,12 @@ mod tests {
 
     #[test]
     fn what_is_written_can_be_read() {
-        let mut control = Control::empty();
-        let v6: IpAddr = "2001:db8::1".parse().unwrap();
-        let end = control.ecn(0, true, 3);
-        let end = control.source(end, v6);
-        assert!(end <= CONTROL_BYTES);
-        let seen = control.received(end);
-        assert_eq!(
-            (seen.ecn, seen.local, seen.segment_bytes),
-            (3, Some(v6), None)
-        );
-    }
-
-    #[test]
-    fn all_that_is_sent_at_once_fits() {
-        for local in ["10.0.0.1", "::1"] {
-            let local: IpAddr = local.parse().unwrap();
+        for ipv6 in [true, false] {
             let mut control = Control::empty();
             let end = control.segment(0, 1056);
-            let end = control.ecn(end, local.is_ipv6(), 1);
-            assert!(control.source(end, local) <= CONTROL_BYTES);
+            let end = control.ecn(end, ipv6, 3);
+            assert!(end <= CONTROL_BYTES, "all that is sent at once fits");
+            assert_eq!(control.received(end).ecn, 3);
         }
     }
 

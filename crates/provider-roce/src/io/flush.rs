@@ -133,7 +133,7 @@ impl SendBatch {
         let train = &self.trains[at];
         let (name, name_bytes) = Name::of(train.route.remote);
         self.names[i] = name;
-        let control_bytes = write_control(&mut self.controls[i], train, self.wildcard);
+        let control_bytes = write_control(&mut self.controls[i], train);
         let last = self.packets[train.packets.end - 1];
         let vectors = train.first_vector..last.first_vector + last.vectors;
         let vectors = &mut self.vectors[vectors];
@@ -196,7 +196,7 @@ impl SendBatch {
     fn too_long_or_not_cut(&mut self) -> Remedy {
         let train = &self.trains[self.next];
         let headers = if train.route.remote.is_ipv4() { 28 } else { 48 };
-        let ip_mtu = path::ip_mtu(Some(train.route.local), train.route.remote).ok();
+        let ip_mtu = path::ip_mtu(train.route.local, train.route.remote).ok();
         if ip_mtu.is_some_and(|mtu| train.segment_bytes + headers > mtu as usize) {
             return Remedy::Drop { ip_mtu };
         }
@@ -254,7 +254,7 @@ impl SendBatch {
     }
 }
 
-fn write_control(control: &mut Control, train: &Train, wildcard: bool) -> usize {
+fn write_control(control: &mut Control, train: &Train) -> usize {
     let mut end = 0;
     if train.is_cut() {
         // At most 64 KiB, by the limit of a train.
@@ -262,9 +262,6 @@ fn write_control(control: &mut Control, train: &Train, wildcard: bool) -> usize 
     }
     if train.route.ecn != 0 {
         end = control.ecn(end, train.route.remote.is_ipv6(), train.route.ecn);
-    }
-    if wildcard {
-        end = control.source(end, train.route.local);
     }
     end
 }

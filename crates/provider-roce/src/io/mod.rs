@@ -1,7 +1,7 @@
 //! Sockets of a RoCE device: trains of packets out of registered memory, packets in place on the
 //! way in.
 //!
-//! A device has one [`UdpSocket`] for each of its addresses ([`SocketSet`]). [`SendBatch`] gathers
+//! A device has one [`UdpSocket`], for one address. [`SendBatch`] gathers
 //! packets, puts equal ones to the same peer into one GSO send, computes their ICRC and hands
 //! several sends to the kernel in one call; the payload goes from the registered region to the
 //! kernel without a copy of ours. [`RecvRing`] takes what has come, up to 64 KiB a buffer where the
@@ -14,7 +14,6 @@ mod batch;
 mod control;
 mod flush;
 mod fold;
-mod gso_probe;
 mod icrc;
 mod name;
 mod options;
@@ -22,7 +21,6 @@ mod path;
 mod port_owner;
 mod recv;
 mod seal;
-mod set;
 mod socket;
 mod sys;
 mod wait;
@@ -30,11 +28,10 @@ mod wait;
 pub use address::{LocalAddress, Scope, local_addresses};
 pub use batch::{Full, MAX_PIECES, MAX_TRAIN_PACKETS, Piece, Route, SendBatch};
 pub use flush::{Blocked, Flush, SendCounters, SendFault};
-pub use gso_probe::{GsoObserver, GsoVerdict, gso_self_test, send_gso_probe};
 pub use icrc::{IcrcCheck, IcrcError, TrainCheck};
 pub use options::{BufferSize, SocketOptions};
-pub use path::{Path, PathError, PathProbe, probe_path};
+pub use path::{Path, PathError, PathProbe};
+pub use port_owner::port_owner;
 pub use recv::{Packet, RecvCounters, RecvRing, Train};
-pub use set::SocketSet;
 pub use socket::{BindError, UdpSocket};
 pub use wait::{Waiter, Waker, Wakeup, Watched};

@@ -56,47 +56,36 @@ impl BufferSize {
 }
 
 /// Options that every socket needs; without one of them packets would be wrong.
-pub(super) fn demand(fd: BorrowedFd<'_>, ipv6: bool, wildcard: bool) -> io::Result<()> {
-    let mut wanted = if ipv6 { ipv6_options() } else { ipv4_options() };
-    if wildcard {
-        wanted.push(if ipv6 {
-            (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)
-        } else {
-            (libc::IPPROTO_IP, libc::IP_PKTINFO, 1)
-        });
-    }
+pub(super) fn demand(fd: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
+    let wanted = if ipv6 { IPV6_OPTIONS } else { IPV4_OPTIONS };
     for (level, name, value) in wanted {
-        sys::set_option(fd, level, name, value)?;
+        sys::set_option(fd, *level, *name, *value)?;
     }
     Ok(())
 }
 
 /// Don't-fragment on an unconnected socket makes the kernel send identification 0, which the ICRC
 /// covers.
-fn ipv4_options() -> Vec<(i32, i32, i32)> {
-    vec![
-        (
-            libc::IPPROTO_IP,
-            libc::IP_MTU_DISCOVER,
-            libc::IP_PMTUDISC_DO,
-        ),
-        (libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
-    ]
-}
+const IPV4_OPTIONS: &[(i32, i32, i32)] = &[
+    (
+        libc::IPPROTO_IP,
+        libc::IP_MTU_DISCOVER,
+        libc::IP_PMTUDISC_DO,
+    ),
+    (libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
+];
 
 /// NICs and the kernel's rxe send no checksum on IPv6, which is dropped unless asked for.
-fn ipv6_options() -> Vec<(i32, i32, i32)> {
-    vec![
-        (
-            libc::IPPROTO_IPV6,
-            libc::IPV6_MTU_DISCOVER,
-            libc::IPV6_PMTUDISC_DO,
-        ),
-        (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1),
-        (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
-        (libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1),
-    ]
-}
+const IPV6_OPTIONS: &[(i32, i32, i32)] = &[
+    (
+        libc::IPPROTO_IPV6,
+        libc::IPV6_MTU_DISCOVER,
+        libc::IPV6_PMTUDISC_DO,
+    ),
+    (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
+    (libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1),
+];
 
 /// No checksum on what is sent.
 pub(super) fn drop_checksum(fd: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {

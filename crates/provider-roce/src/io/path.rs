@@ -1,10 +1,10 @@
 //! The way to a peer: which address of ours it starts from, and how long packets may be.
-use super::{UdpSocket, sys};
+use super::sys;
 use catchment_roce::wire::PathMtu;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::{
     fmt, io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
     os::fd::{AsFd, OwnedFd},
 };
 
@@ -13,12 +13,12 @@ use std::{
 #[non_exhaustive]
 pub enum PathError {
     /// The routes of this host do not lead there.
-    #[error("no route to {remote}{}: {source}", from_text(.local))]
+    #[error("no route to {remote} from {local}: {source}")]
     Unreachable {
         /// The peer.
         remote: SocketAddr,
-        /// The address of ours to start from, if one was asked for.
-        local: Option<IpAddr>,
+        /// The address of ours to start from.
+        local: IpAddr,
         /// What the system said.
         #[source]
         source: io::Error,
@@ -31,10 +31,6 @@ pub enum PathError {
         /// The MTU, IP header included.
         ip_mtu: u32,
     },
-}
-
-fn from_text(local: &Option<IpAddr>) -> String {
-    local.map_or_else(String::new, |local| format!(" from {local}"))
 }
 
 /// The way to a peer, as the kernel's routes have it now.
@@ -63,22 +59,13 @@ impl fmt::Display for Path {
     }
 }
 
-/// Asks the kernel for the way to `remote`, from `local` if given. Sends nothing.
-///
-/// # Errors
-/// [`PathError`].
-pub fn probe_path(local: Option<IpAddr>, remote: SocketAddr) -> Result<Path, PathError> {
-    let asked = ask(local, remote).map_err(|source| PathError::Unreachable {
-        remote,
-        local,
-        source,
-    })?;
-    path(asked, remote)
-}
-
-/// The MTU of the way to `remote` in bytes, IP header included.
-pub(super) fn ip_mtu(local: Option<IpAddr>, remote: SocketAddr) -> io::Result<u32> {
-    ask(local, remote).map(|(_, mtu)| mtu)
+/// The MTU of the way from one address of ours to `remote` in bytes, IP header included.
+pub(super) fn ip_mtu(local: IpAddr, remote: SocketAddr) -> io::Result<u32> {
+    let mut from = SocketAddr::new(local, 0);
+    if let (SocketAddr::V6(from), SocketAddr::V6(to)) = (&mut from, remote) {
+        from.set_scope_id(to.scope_id());
+    }
+    PathProbe::new(from)?.ask(remote).map(|(_, mtu)| mtu)
 }
 
 /// Asks for the ways from one address to many peers, in the network namespace of the thread that
@@ -113,7 +100,7 @@ impl PathProbe {
     pub fn probe(&self, remote: SocketAddr) -> Result<Path, PathError> {
         let asked = self.ask(remote).map_err(|source| PathError::Unreachable {
             remote,
-            local: Some(self.local.ip()),
+            local: self.local.ip(),
             source,
         })?;
         path(asked, remote)
@@ -142,25 +129,4 @@ fn path((local, ip_mtu): (IpAddr, u32), remote: SocketAddr) -> Result<Path, Path
         ip_mtu,
         path_mtu: fitting.ok_or(PathError::TooSmall { remote, ip_mtu })?,
     })
-}
-
-/// From this address, or any, to the peer: the address, and the MTU of the way.
-fn ask(local: Option<IpAddr>, remote: SocketAddr) -> io::Result<(IpAddr, u32)> {
-    let any = match remote {
-        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    let mut from = SocketAddr::new(local.unwrap_or(any), 0);
-    if let (SocketAddr::V6(from), SocketAddr::V6(to)) = (&mut from, remote) {
-        from.set_scope_id(to.scope_id());
-    }
-    PathProbe::new(from)?.ask(remote)
-}
-
-/// The address that `socket` sends from to reach `remote`.
-pub(super) fn source(socket: &UdpSocket, remote: SocketAddr) -> io::Result<IpAddr> {
-    if socket.is_wildcard() {
-        return ask(None, remote).map(|(local, _)| local);
-    }
-    Ok(socket.local().ip())
 }

@@ -1,5 +1,22 @@
 //! Who may own a UDP port that is taken.
-use std::{fs, net::SocketAddr, path::Path};
+use std::{
+    fs, io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    path::Path,
+};
+
+/// Who has this UDP port on all addresses, or on one, of the network namespace of the calling
+/// thread, and what helps; `None` while it is free. Has the port itself for a moment.
+pub fn port_owner(port: u16) -> Option<String> {
+    let all = [
+        SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)),
+        SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)),
+    ];
+    let taken = |address: &SocketAddr| {
+        UdpSocket::bind(address).is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    };
+    all.into_iter().find(taken).map(advice)
+}
 
 /// Says in words who holds `address`, as far as this process may know, and what helps.
 pub(super) fn advice(address: SocketAddr) -> String {

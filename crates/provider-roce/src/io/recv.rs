@@ -186,7 +186,7 @@ impl RecvRing {
         };
         self.got.push(Got {
             from,
-            to: SocketAddr::new(control.local.unwrap_or(local.ip()), local.port()),
+            to: local,
             ecn: control.ecn,
             segment_bytes,
             bytes: whole,

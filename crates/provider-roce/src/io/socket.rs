@@ -33,9 +33,6 @@ pub enum BindError {
         /// The addresses there are.
         known: Vec<String>,
     },
-    /// There is nothing to bind to.
-    #[error("this host has no address to open a RoCE port on: is an interface up?")]
-    NoAddress,
     /// The system refused for another reason.
     #[error("UDP {address}: {call}: {source}")]
     Os {
@@ -49,7 +46,7 @@ pub enum BindError {
     },
 }
 
-/// An unconnected UDP socket, bound to one address or to all of a family.
+/// An unconnected UDP socket, bound to one address.
 ///
 /// Unconnected, because the kernel gives IPv4 packets of a connected socket an identification that
 /// nobody can know, and the ICRC covers it.
@@ -64,14 +61,15 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Opens a socket in the network namespace of the calling thread. `address` may be unspecified
-    /// (`0.0.0.0` or `::`): then packets are told apart by the address that they were sent to.
-    /// Port 0 lets the kernel choose.
+    /// Opens a socket in the network namespace of the calling thread. Port 0 lets the kernel choose.
     ///
     /// # Errors
-    /// [`BindError::InUse`] with the owner as far as it can be known, [`BindError::NotLocal`],
-    /// [`BindError::Os`].
+    /// [`BindError::InUse`] with the owner as far as it can be known, [`BindError::NotLocal`] (also
+    /// for all addresses at once, `0.0.0.0` or `::`: the ICRC covers the one), [`BindError::Os`].
     pub fn bind(address: SocketAddr, wanted: &SocketOptions) -> Result<UdpSocket, BindError> {
+        if address.ip().is_unspecified() {
+            return Err(refused(address, Errno::ADDRNOTAVAIL));
+        }
         let os = |call| {
             move |source: io::Error| BindError::Os {
                 address,
@@ -81,8 +79,7 @@ impl UdpSocket {
         };
         let ipv6 = address.is_ipv6();
         let fd = open(ipv6).map_err(os("socket"))?;
-        options::demand(fd.as_fd(), ipv6, address.ip().is_unspecified())
-            .map_err(os("setsockopt"))?;
+        options::demand(fd.as_fd(), ipv6).map_err(os("setsockopt"))?;
         if !wanted.checksum {
             options::drop_checksum(fd.as_fd(), ipv6).map_err(os("setsockopt(no checksum)"))?;
         }
@@ -114,11 +111,6 @@ impl UdpSocket {
     /// Where it is bound: the address asked for, with the port.
     pub fn local(&self) -> SocketAddr {
         self.local
-    }
-
-    /// Whether it is bound to all addresses of its family.
-    pub fn is_wildcard(&self) -> bool {
-        self.local.ip().is_unspecified()
     }
 
     /// Whether it may hand trains to the kernel in one piece.

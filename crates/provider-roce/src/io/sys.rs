@@ -40,25 +40,6 @@ pub(super) fn option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i3
     done(result).map(|()| value)
 }
 
-/// Gives a socket a classic BPF filter: what it does not accept is dropped.
-pub(super) fn attach_filter(fd: BorrowedFd<'_>, filter: &[libc::sock_filter]) -> io::Result<()> {
-    let program = libc::sock_fprog {
-        len: u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
-        filter: filter.as_ptr().cast_mut(),
-    };
-    // SAFETY: the program and its filter are valid during the call, which only reads them.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_ATTACH_FILTER,
-            (&raw const program).cast(),
-            mem::size_of::<libc::sock_fprog>() as libc::socklen_t,
-        )
-    };
-    done(result)
-}
-
 /// The MTU of the interface called `name`, in the network namespace of the socket `fd`.
 pub(super) fn interface_mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     // SAFETY: all-zero is a valid ifreq.

@@ -1,13 +1,15 @@
 //! Over loopback, both families.
-use crate::support::{Link, PATIENCE, bind, head};
+use crate::{
+    observer::Observer,
+    support::{Link, PATIENCE, bind, head},
+};
 use catchment_provider_roce::io::{
-    BindError, Full, GsoObserver, GsoVerdict, IcrcCheck, IcrcError, MAX_PIECES, Piece, RecvRing,
-    Route, SendBatch, SocketOptions, SocketSet, UdpSocket, Waiter, Watched, gso_self_test,
-    probe_path, send_gso_probe,
+    BindError, Full, IcrcCheck, IcrcError, MAX_PIECES, PathProbe, Piece, RecvRing, Route,
+    SendBatch, SocketOptions, UdpSocket, Waiter, Watched,
 };
 use catchment_roce::wire::{NetHeader, PathMtu, icrc, net::Ipv4Id};
 use catchment_verbs::mem::{MemError, Region, RegionOptions};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 
 const BOTH: [&str; 2] = ["127.0.0.1", "::1"];
 
@@ -102,44 +104,6 @@ fn the_ecn_bits_travel() {
             assert_eq!(seen, [ecn, ecn], "{address}");
         }
     }
-}
-
-#[test]
-fn a_wildcard_socket_knows_and_chooses_its_addresses() {
-    let options = SocketOptions::default();
-    let any = UdpSocket::bind("0.0.0.0:0".parse().unwrap(), &options).unwrap();
-    let peer = bind("127.0.0.1".parse().unwrap(), &options);
-    let ours: IpAddr = "127.0.0.9".parse().unwrap();
-    let mut ring = RecvRing::new(2);
-    let (head, bytes) = head(1, 0);
-
-    // Sent to one of its addresses.
-    let mut batch = SendBatch::new(&peer, 4);
-    let there = Route {
-        local: peer.local().ip(),
-        remote: SocketAddr::new(ours, any.local().port()),
-        ecn: 0,
-    };
-    batch.push(&there, &head[..bytes], &[]).unwrap();
-    assert_eq!(batch.flush(&peer).packets, 1);
-    wait_for(&mut ring, &any);
-    let packet = ring.packets().next().unwrap();
-    assert_eq!(packet.to, there.remote);
-    IcrcCheck::new().check(&packet).unwrap();
-
-    // Answered from it.
-    let mut batch = SendBatch::new(&any, 4);
-    let back = Route {
-        local: ours,
-        remote: packet.from,
-        ecn: 0,
-    };
-    batch.push(&back, &head[..bytes], &[]).unwrap();
-    assert_eq!(batch.flush(&any).packets, 1);
-    wait_for(&mut ring, &peer);
-    let packet = ring.packets().next().unwrap();
-    assert_eq!(packet.from, there.remote);
-    IcrcCheck::new().check(&packet).unwrap();
 }
 
 #[test]
@@ -298,28 +262,16 @@ fn a_taken_port_names_its_owner_and_remedies() {
 }
 
 #[test]
-fn a_foreign_address_is_refused_with_the_own_ones() {
-    let foreign = "192.0.2.77:4791".parse().unwrap();
-    let refused = UdpSocket::bind(foreign, &SocketOptions::default()).unwrap_err();
-    let text = refused.to_string();
-    assert!(
-        text.contains("192.0.2.77") && text.contains("127.0.0.1 (lo)"),
-        "{text}"
-    );
-    let nothing = SocketSet::open_interface(Some("no-such-0"), 0, &SocketOptions::default());
-    assert!(matches!(nothing, Err(BindError::NoAddress)));
-}
-
-#[test]
-fn a_set_has_a_socket_for_each_address() {
-    let addresses = BOTH.map(|text| SocketAddr::new(text.parse().unwrap(), 0));
-    let set = SocketSet::open(&addresses, &SocketOptions::default()).unwrap();
-    assert_eq!(set.sockets().len(), 2);
-    for address in BOTH {
-        let address: IpAddr = address.parse().unwrap();
-        assert_eq!(set.for_local(address).unwrap().local().ip(), address);
+fn an_address_that_is_not_one_of_ours_is_refused_with_the_own_ones() {
+    for foreign in ["192.0.2.77:4791", "0.0.0.0:4791", "[::]:4791"] {
+        let address = foreign.parse().unwrap();
+        let refused = UdpSocket::bind(address, &SocketOptions::default()).unwrap_err();
+        let text = refused.to_string();
+        assert!(
+            text.contains(foreign) && text.contains("127.0.0.1 (lo)"),
+            "{text}"
+        );
     }
-    assert!(set.for_local("10.9.8.7".parse().unwrap()).is_none());
 }
 
 #[test]
@@ -337,25 +289,24 @@ fn buffers_say_how_large_they_became() {
 #[test]
 fn trains_are_numbered_as_the_icrc_expects_and_packets_alone_are_not() {
     for address in BOTH {
-        let sender = bind(address.parse().unwrap(), &SocketOptions::default());
-        let mut observer = GsoObserver::bind(SocketAddr::new(address.parse().unwrap(), 0)).unwrap();
-        let verdict = gso_self_test(&sender, &mut observer, PATIENCE).unwrap();
-        assert_eq!(verdict, GsoVerdict::InOrder, "{address}");
+        let address = address.parse().unwrap();
+        let sender = bind(address, &SocketOptions::default());
+        let mut observer = Observer::bind(address);
+        let mut batch = SendBatch::new(&sender, 16);
+        observer.probe(&mut batch, &sender, 16);
+        assert_eq!(batch.counters().messages, 1, "one train");
+        assert_eq!(observer.rightly_numbered(16, PATIENCE), 16, "{address}");
     }
     // The observer can tell: packets that go alone all have identification 0.
-    let sender = bind("127.0.0.1".parse().unwrap(), &SocketOptions::default());
-    let mut observer = GsoObserver::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let route = Route {
-        local: sender.local().ip(),
-        remote: observer.address(),
-        ecn: 0,
-    };
+    let address = "127.0.0.1".parse().unwrap();
+    let sender = bind(address, &SocketOptions::default());
+    let mut observer = Observer::bind(address);
     let mut batch = SendBatch::new(&sender, 8);
-    batch.refuse_gso(route.remote.ip());
-    assert_eq!(send_gso_probe(&mut batch, &sender, &route, 8).packets, 8);
+    batch.refuse_gso(address);
+    observer.probe(&mut batch, &sender, 8);
+    // Over loopback all are there when the flush returns.
     let short = std::time::Duration::from_millis(50);
-    let verdict = observer.observe(8, short).unwrap();
-    assert_eq!(verdict, GsoVerdict::Wrong { right: 1, sent: 8 });
+    assert_eq!(observer.rightly_numbered(8, short), 1);
 }
 
 /// The receiver solves for the identification, so it would take a wrong one too: here it is given.
@@ -386,7 +337,7 @@ fn the_icrc_of_a_train_covers_the_number_of_each_packet() {
 fn the_path_over_loopback_carries_the_largest_mtu() {
     for address in BOTH {
         let remote = SocketAddr::new(address.parse().unwrap(), 4791);
-        let path = probe_path(None, remote).unwrap();
+        let path = PathProbe::new(remote).unwrap().probe(remote).unwrap();
         assert_eq!(path.local, remote.ip());
         assert_eq!(path.path_mtu, PathMtu::Mtu4096);
         assert!(path.to_string().contains("RoCE path MTU 4096"), "{path}");

@@ -1,9 +1,12 @@
 //! Between two network namespaces joined by a veth pair.
-use crate::support::{Link, PATIENCE, bind};
+use crate::{
+    observer::Observer,
+    support::{Link, PATIENCE, bind},
+};
 use catchment_netns::{VethPair, with_privilege};
 use catchment_provider_roce::io::{
-    Blocked, GsoObserver, GsoVerdict, PathError, Route, Scope, SendBatch, SocketOptions, SocketSet,
-    Waiter, Wakeup, Watched, gso_self_test, local_addresses, probe_path,
+    Blocked, PathError, PathProbe, Route, Scope, SendBatch, SocketOptions, UdpSocket, Waiter,
+    Wakeup, Watched, local_addresses,
 };
 use catchment_roce::wire::{PathMtu, ROCE_PORT};
 use std::{
@@ -54,12 +57,9 @@ fn a_peer_without_gro_gets_each_packet_rightly_numbered() {
                 let mut link = link(&pair, ends, &plain);
                 link.exchange(0, &[4096; 30]);
                 assert_eq!(link.ring.counters().messages, 30);
-                let observer = || GsoObserver::bind(SocketAddr::new(ends.1, 0)).unwrap();
-                let mut observer = pair.right.run(observer).unwrap();
-                let verdict = pair
-                    .left
-                    .run(|| gso_self_test(&link.tx, &mut observer, PATIENCE));
-                assert_eq!(verdict.unwrap().unwrap(), GsoVerdict::InOrder);
+                let mut observer = pair.right.run(|| Observer::bind(ends.1)).unwrap();
+                observer.probe(&mut link.batch, &link.tx, 16);
+                assert_eq!(observer.rightly_numbered(16, PATIENCE), 16);
             }
         },
     );
@@ -69,12 +69,12 @@ fn a_peer_without_gro_gets_each_packet_rightly_numbered() {
 fn the_roce_port_is_free_in_a_new_namespace() {
     with_privilege("veth::the_roce_port_is_free_in_a_new_namespace", || {
         let pair = VethPair::new(9000).unwrap();
-        let open = || SocketSet::open_interface(None, ROCE_PORT, &SocketOptions::default());
-        let set = pair.left.run(open).unwrap().unwrap();
-        let addresses: Vec<_> = set.sockets().iter().map(|s| s.local()).collect();
-        // IPv4 comes first here: the IPv6 address is of the narrower unique local scope.
-        let expected = [VethPair::LEFT_V4, VethPair::LEFT_V6];
-        assert_eq!(addresses, expected.map(|a| SocketAddr::new(a, ROCE_PORT)));
+        for address in [VethPair::LEFT_V4, VethPair::LEFT_V6] {
+            let wanted = SocketAddr::new(address, ROCE_PORT);
+            let open = || UdpSocket::bind(wanted, &SocketOptions::default());
+            let socket = pair.left.run(open).unwrap().unwrap();
+            assert_eq!(socket.local(), wanted);
+        }
         let all = pair.left.run(local_addresses).unwrap().unwrap();
         let veth = all.iter().filter(|a| a.interface == "veth0");
         assert!(veth.clone().all(|a| a.mtu == 9000), "{all:?}");
@@ -92,11 +92,12 @@ fn a_path_that_shrinks_is_found_and_reported() {
         for ends in ENDS {
             pair.set_mtu(9000).unwrap();
             let mut link = link(&pair, ends, &SocketOptions::default());
-            let path = || probe_path(Some(ends.0), link.route.remote).unwrap();
-            let wide = pair.left.run(path).unwrap();
+            let paths = pair.left.run(|| PathProbe::new(link.tx.local())).unwrap();
+            let paths = paths.unwrap();
+            let wide = paths.probe(link.route.remote).unwrap();
             assert_eq!((wide.ip_mtu, wide.path_mtu), (9000, PathMtu::Mtu4096));
             pair.set_mtu(1500).unwrap();
-            let narrow = pair.left.run(path).unwrap();
+            let narrow = paths.probe(link.route.remote).unwrap();
             assert_eq!((narrow.ip_mtu, narrow.path_mtu), (1500, PathMtu::Mtu1024));
 
             // What fits goes; a train and a packet alone do not.
@@ -145,7 +146,8 @@ fn an_unreachable_peer_is_reported_and_stops_nobody_else() {
                 let source = faults[0].source.kind();
                 assert_eq!(source, std::io::ErrorKind::NetworkUnreachable);
                 assert_eq!(link.receive(1), [(3, 100)]);
-                let path = pair.left.run(|| probe_path(None, nowhere)).unwrap();
+                let paths = pair.left.run(|| PathProbe::new(link.tx.local())).unwrap();
+                let path = paths.unwrap().probe(nowhere);
                 assert!(
                     matches!(path, Err(PathError::Unreachable { .. })),
                     "{path:?}"

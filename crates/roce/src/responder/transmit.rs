@@ -50,7 +50,7 @@ impl Responder {
                     batch.push(&headers, |_| {});
                     self.replies.pop();
                 }
-                Reply::Read { job, .. } => {
+                Reply::Read { job, repeated } => {
                     if data_left == 0 {
                         return None;
                     }
@@ -65,6 +65,7 @@ impl Responder {
                         Made::Gone => return Some(self.memory_gone(job, counters)),
                     }
                     count_data(now_ns, pacer, batch, counters);
+                    counters.responses_repeated += u64::from(repeated);
                 }
             }
         }

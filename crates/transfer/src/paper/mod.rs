@@ -9,12 +9,14 @@
 //! It relies on an order between two WRITEs that verbs do not promise
 //! ([`catchment_verbs::Caps::writes_in_order`]); the model checker shows what happens without it.
 //! The product format does not need it.
+mod mechanism;
 mod pool;
 mod receiver;
 mod sender;
 
 use crate::layout::PaperLayout;
 use catchment_verbs::mem::MemError;
+pub use mechanism::{PaperClaim, PaperReceiveEnd, PaperSendEnd, PaperStatusByte};
 pub use pool::{FillError, PaperPool};
 pub use receiver::{PaperBlock, PaperReceiver};
 pub use sender::{PaperError, PaperRing, PaperSender, PaperStats, PaperStep};

@@ -102,19 +102,35 @@ impl PaperPool {
         fill: impl FnOnce(VolatileSlice<'_>),
     ) -> Result<u32, FillError> {
         let block = self.claim().ok_or(FillError::WouldBlock)?;
-        let memory = self.block(block);
-        memory.write_at(0, &header.encode()).expect(INSIDE);
-        let payload_bytes = self.layout.payload_bytes() as usize;
-        let payload = memory.subslice(PaperLayout::HEADER_BYTES, payload_bytes);
-        fill(payload.expect(INSIDE));
-        self.status1(block)
-            .store(SlotState::Full as u8, Ordering::Release);
-        self.filling[block as usize].store(false, Ordering::Release);
+        fill(self.payload(block));
+        self.publish(block, header);
         Ok(block)
     }
 
+    /// The payload of a claimed block.
+    pub(super) fn payload(&self, block: u32) -> VolatileSlice<'_> {
+        let payload_bytes = self.layout.payload_bytes() as usize;
+        let memory = self.block(block);
+        let payload = memory.subslice(PaperLayout::HEADER_BYTES, payload_bytes);
+        payload.expect(INSIDE)
+    }
+
+    /// Says that a claimed block is filled.
+    pub(super) fn publish(&self, block: u32, header: PaperHeader) {
+        let memory = self.block(block);
+        memory.write_at(0, &header.encode()).expect(INSIDE);
+        self.status1(block)
+            .store(SlotState::Full as u8, Ordering::Release);
+        self.unclaim(block);
+    }
+
+    /// Gives a claimed block up.
+    pub(super) fn unclaim(&self, block: u32) {
+        self.filling[block as usize].store(false, Ordering::Release);
+    }
+
     /// A free block that no other thread fills, from where filling goes on.
-    fn claim(&self) -> Option<u32> {
+    pub(super) fn claim(&self) -> Option<u32> {
         let blocks = self.layout.blocks();
         let first = self.next.load(Ordering::Relaxed);
         (0..blocks).map(|i| (first + i) % blocks).find(|&block| {

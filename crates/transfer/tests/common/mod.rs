@@ -188,6 +188,13 @@ pub fn whole(packet_number: u64, bytes: u32) -> BlockMeta {
     }
 }
 
+/// This many, times `CATCHMENT_TEST_SCALE`: 10 for a long run, 0.01 on an emulated machine.
+pub fn scaled(count: u64) -> u64 {
+    let scale = std::env::var("CATCHMENT_TEST_SCALE");
+    let scale = scale.map_or(1.0, |text| text.parse::<f64>().unwrap());
+    ((count as f64 * scale) as u64).max(1)
+}
+
 /// Small, seeded, good enough to fill payloads (xorshift64*).
 pub struct Random(pub u64);
 

@@ -132,12 +132,6 @@ fn large_blocks_use_as_few_slots_as_they_need() {
     assert_eq!(slots.len(), 80);
 }
 
-/// This many blocks, times `CATCHMENT_TEST_SCALE` for a long run.
-fn scaled(blocks: u64) -> u64 {
-    let scale = std::env::var("CATCHMENT_TEST_SCALE");
-    blocks * scale.map_or(1, |text| text.parse::<u64>().unwrap())
-}
-
 #[test]
 fn s1_2_payloads_of_random_blocks_are_equal() {
     let blocks = scaled(100_000);

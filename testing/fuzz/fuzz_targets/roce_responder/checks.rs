@@ -269,7 +269,7 @@ impl Victim {
         });
         headers.atomic_ack = Some(1);
         headers.imm = Some(2);
-        headers.ieth = Some(rkey + u32::from(flags & 16 != 0));
+        headers.ieth = Some(rkey.wrapping_add(u32::from(flags & 16 != 0)));
         headers.deth = Some(Deth {
             qkey: 5,
             src_qpn: 1,

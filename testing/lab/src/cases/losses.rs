@@ -112,7 +112,7 @@ impl Asks {
 /// Adds the cases.
 pub fn add(cases: &mut Collector<'_>) {
     let name = "ours answers/WRITE and READ, both answers lost";
-    cases.pair(name, Ours::DEFAULT, answers_lost);
+    cases.pair(name, Ours::LOSSY, answers_lost);
     for asks in [Asks::Ours, Asks::Guest] {
         let group = asks.group();
         for (operation, places) in [
@@ -122,7 +122,7 @@ pub fn add(cases: &mut Collector<'_>) {
         ] {
             for place in places {
                 let name = format!("{group}/{operation:?}, {}", place.name);
-                cases.pair(&name, Ours::DEFAULT, move |pair| {
+                cases.pair(&name, Ours::LOSSY, move |pair| {
                     chosen(pair, asks, place, |pair| {
                         asks.run()(pair, operation, MESSAGE_BYTES)
                     })
@@ -131,14 +131,14 @@ pub fn add(cases: &mut Collector<'_>) {
         }
         for place in OF_ATOMIC {
             let name = format!("{group}/atomics, {}", place.name);
-            cases.pair(&name, Ours::DEFAULT, move |pair| {
+            cases.pair(&name, Ours::LOSSY, move |pair| {
                 chosen(pair, asks, place, |pair| count_up(pair, asks))
             });
         }
         for (name, words, operations) in RANDOM {
             for &operation in *operations {
                 let name = format!("{group}/{operation:?}, {name}");
-                cases.pair(&name, Ours::DEFAULT, move |pair| {
+                cases.pair(&name, Ours::LOSSY, move |pair| {
                     random(pair, words, |pair| {
                         asks.run()(pair, operation, RANDOM_BYTES)
                     })

@@ -1,7 +1,9 @@
 //! The subcommands.
 
+pub(crate) mod end;
 pub(crate) mod guest;
 pub(crate) mod rxe;
+pub(crate) mod verbs;
 
 use anyhow::{Context as _, Result, ensure};
 use catchment_lab::remote::{self, server};

@@ -11,6 +11,7 @@ const SIGNAL: u8 = 2;
 const STDOUT: u8 = 3;
 const STDERR: u8 = 4;
 const ENDED: u8 = 5;
+const INPUT: u8 = 6;
 
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub enum Frame {
     Start(Start),
     /// To the guest: send this signal to the program and all that it started.
     Signal(i32),
+    /// To the guest: write this to the program's stdin.
+    Input(Vec<u8>),
     /// From the guest: the program wrote this on stdout.
     Stdout(Vec<u8>),
     /// From the guest: the program wrote this on stderr.
@@ -36,6 +39,7 @@ impl Frame {
         let (kind, payload) = match self {
             Self::Start(start) => (START, serde_json::to_vec(start)?),
             Self::Signal(signal) => (SIGNAL, serde_json::to_vec(signal)?),
+            Self::Input(bytes) => (INPUT, bytes.clone()),
             Self::Stdout(bytes) => (STDOUT, bytes.clone()),
             Self::Stderr(bytes) => (STDERR, bytes.clone()),
             Self::Ended(ended) => (ENDED, serde_json::to_vec(ended)?),
@@ -69,6 +73,7 @@ impl Frame {
         Ok(match kind {
             START => Self::Start(serde_json::from_slice(&payload)?),
             SIGNAL => Self::Signal(serde_json::from_slice(&payload)?),
+            INPUT => Self::Input(payload),
             STDOUT => Self::Stdout(payload),
             STDERR => Self::Stderr(payload),
             ENDED => Self::Ended(serde_json::from_slice(&payload)?),
@@ -90,6 +95,7 @@ mod tests {
         let frames = [
             Frame::Start(Start::like_here(["ip", "link"])),
             Frame::Signal(9),
+            Frame::Input(b"words\n".to_vec()),
             Frame::Stdout(vec![0, 255, 10]),
             Frame::Stderr(Vec::new()),
             Frame::Ended(Ended::Signal(9)),

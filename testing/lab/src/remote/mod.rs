@@ -1,7 +1,7 @@
 //! Programs in the guest, started and watched from the host.
 //!
-//! A connection is one program. The host sends what to start, then signals for it; the guest sends
-//! what it writes and, last, how it ended. A program whose connection ends is killed. [`frame`] is
+//! A connection is one program. The host sends what to start, then input and signals for it; the
+//! guest sends what it writes and, last, how it ended. A program whose connection ends is killed. [`frame`] is
 //! what goes over the wire, [`server`] runs in the guest, [`process`] on the host.
 
 pub mod frame;
@@ -20,6 +20,8 @@ pub struct Start {
     pub folder: String,
     /// Its whole environment.
     pub environment: Vec<(String, String)>,
+    /// Whether it reads what the host tells it; otherwise its stdin is empty.
+    pub listens: bool,
 }
 
 impl Start {
@@ -41,6 +43,24 @@ impl Start {
             environment: variables
                 .chain([("PATH".to_owned(), path.trim_start_matches(':').to_owned())])
                 .collect(),
+            listens: false,
+        }
+    }
+
+    /// The same with another value of a variable.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.environment.retain(|(known, _)| known != name);
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same, reading what the host tells it.
+    #[must_use]
+    pub fn listening(self) -> Self {
+        Self {
+            listens: true,
+            ..self
         }
     }
 }

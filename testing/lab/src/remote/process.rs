@@ -5,7 +5,7 @@ use super::{Ended, Start};
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -16,6 +16,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Time for the rest of a frame whose beginning came.
 const FRAME_LIMIT: Duration = Duration::from_secs(30);
 
+/// Time for a killed program to be gone.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
 /// What happens to output as it comes; all of it is kept, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -25,7 +28,7 @@ pub enum Output {
     Passed,
 }
 
-/// A program that was started in the guest. Dropping it kills the program.
+/// A program that was started in the guest. Dropping it kills the program and waits until it is gone.
 pub struct Process {
     name: String,
     stream: TcpStream,
@@ -96,6 +99,16 @@ impl Process {
     /// When the guest is gone.
     pub fn signal(&mut self, number: i32) -> Result<()> {
         Frame::Signal(number)
+            .write(&mut self.stream)
+            .with_context(|| format!("the guest does not answer for `{}`", self.name))
+    }
+
+    /// Writes a line to the program's stdin.
+    ///
+    /// # Errors
+    /// When the guest is gone.
+    pub fn tell(&mut self, line: &str) -> Result<()> {
+        Frame::Input(format!("{line}\n").into_bytes())
             .write(&mut self.stream)
             .with_context(|| format!("the guest does not answer for `{}`", self.name))
     }
@@ -185,8 +198,11 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The server kills what has no connection. The reader has one too, so closing is not enough.
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        // The server kills what is not listened to, and says so: its ports are free then.
+        let _ = self.stream.shutdown(Shutdown::Write);
+        self.until(Instant::now() + KILL_LIMIT, |state| state.end.is_some());
+        // The reader has the connection too, so closing is not enough.
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -256,7 +272,9 @@ impl Reader {
                 self.shared.change(|state| state.stderr.extend(bytes));
             }
             Some(Frame::Ended(ended)) => return Ok(Some(ended)),
-            Some(Frame::Start(_) | Frame::Signal(_)) => bail!("the guest sent an order"),
+            Some(Frame::Start(_) | Frame::Signal(_) | Frame::Input(_)) => {
+                bail!("the guest sent an order")
+            }
             None => bail!("the guest's server closed the connection"),
         }
         Ok(None)
@@ -332,6 +350,15 @@ mod tests {
             error,
             "exit status 3\n  stdout:\n    one\n  stderr:\n    two"
         );
+    }
+
+    #[test]
+    fn a_program_that_listens_hears() {
+        let start = Start::like_here(["sh", "-c", "read line; echo $line $LAB"]);
+        let start = start.with("LAB", "first").with("LAB", "heard").listening();
+        let mut process = Process::start(server(), this_process(), &start, Output::Kept).unwrap();
+        process.tell("words are").unwrap();
+        assert_eq!(process.wait(LONG).unwrap().stdout, "words are heard\n");
     }
 
     #[test]

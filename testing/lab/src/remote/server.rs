@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::{self, Read, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -56,7 +56,11 @@ fn spawn(start: &Start) -> io::Result<Child> {
         .env_clear()
         .envs(start.environment.iter().map(|(name, value)| (name, value)))
         .process_group(0)
-        .stdin(Stdio::null())
+        .stdin(if start.listens {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     if !start.folder.is_empty() {
@@ -75,8 +79,8 @@ fn watch(mut child: Child, orders: TcpStream, reports: &Reports) -> io::Result<E
         pass_on(stderr, Frame::Stderr, reports, &done);
     }
     drop(done);
-    let ordered = Arc::clone(&group);
-    thread::spawn(move || obey(orders, &ordered));
+    let (ordered, input) = (Arc::clone(&group), child.stdin.take());
+    thread::spawn(move || obey(orders, &ordered, input));
     let status = child.wait();
     group.forget();
     // Both ends of output close the channel; what the limit says is in its comment.
@@ -118,10 +122,19 @@ fn pass_on(
 }
 
 /// Does what the host says; kills the program when the host is gone.
-fn obey(mut orders: TcpStream, group: &Group) {
-    while let Ok(Some(Frame::Signal(number))) = Frame::read(&mut orders) {
-        if let Some(signal) = Signal::from_named_raw(number) {
-            group.signal(signal);
+fn obey(mut orders: TcpStream, group: &Group, mut input: Option<ChildStdin>) {
+    loop {
+        match Frame::read(&mut orders) {
+            Ok(Some(Frame::Signal(number))) => {
+                if let Some(signal) = Signal::from_named_raw(number) {
+                    group.signal(signal);
+                }
+            }
+            Ok(Some(Frame::Input(bytes))) => {
+                // A program that reads no more is not disturbed.
+                let _ = input.as_mut().map(|input| input.write_all(&bytes));
+            }
+            Ok(_) | Err(_) => break,
         }
     }
     group.signal(Signal::KILL);

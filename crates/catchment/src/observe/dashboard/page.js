@@ -249,6 +249,7 @@ function showTotals(s) {
   text($('t-uptime'), span(s.uptime_s));
   text($('t-uptime-note'), `version ${s.version}`);
   showPath(s.paths);
+  showNetwork(s);
 }
 
 function showRates(s) {
@@ -278,7 +279,7 @@ function showPath(paths) {
   const used = paths.filter((p) => p.sessions_open > 0);
   const shown = (used.length ? used : paths).map((p) => {
     const name = document.createElement('b');
-    name.textContent = p.provider;
+    name.textContent = p.source_provider === p.provider ? p.provider : `${p.source_provider} to ${p.provider}`;
     const item = document.createElement('span');
     item.append(name, ` – ${p.reason}`, used.length > 1 ? ` (${p.sessions_open})` : '');
     return item;
@@ -287,6 +288,40 @@ function showPath(paths) {
   if ($('path').dataset.key === key) return;
   $('path').dataset.key = key;
   $('path').replaceChildren(...(shown.length ? ['provider: ', ...shown.flatMap((item, i) => i ? [', ', item] : [item])] : []));
+}
+
+// Sessions one by one, and what the RoCE devices count. Built only while it is open.
+function showNetwork(s) {
+  const sum = (field) => s.roce.reduce((n, d) => n + d[field], 0);
+  const dropped = s.roce.reduce((n, d) => n + Object.values(d.dropped).reduce((a, b) => a + b, 0), 0);
+  const parts = [`${whole.format(s.sessions_open)} session${s.sessions_open === 1 ? '' : 's'}`];
+  if (s.roce.length) {
+    parts.push(`${whole.format(sum('packets_received'))} RoCE packets received`, `${whole.format(sum('packets_sent'))} sent`,
+      `${whole.format(sum('retransmitted'))} sent again`, `${whole.format(dropped)} dropped`);
+  }
+  $('network').hidden = !s.sessions.length && !s.roce.length;
+  text($('network-sum'), parts.join(', '));
+  if (!$('network').open) return;
+  const rows = [...s.sessions.map(sessionLine), ...s.roce.map(roceLine)].map((line) => {
+    const row = document.createElement('li');
+    row.textContent = line;
+    return row;
+  });
+  $('network-rows').replaceChildren(...rows);
+}
+
+function sessionLine(s) {
+  const end = (provider, address, gid, qpn) => `${provider} at ${address ?? gid} (QPN ${qpn})`;
+  const way = `${end(s.source_provider, s.source_address, s.source_gid, s.source_qpn)} to ${end(s.provider, s.collector_address, s.collector_gid, s.collector_qpn)}`;
+  const mtu = s.path_mtu == null ? '' : `, path MTU ${s.path_mtu}`;
+  return `${s.peer}: ${s.devices} device${s.devices === 1 ? '' : 's'}, ${way}${mtu}${s.recovery ? `, ${s.recovery}` : ''}`;
+}
+
+function roceLine(d) {
+  const why = Object.entries(d.dropped).map(([reason, n]) => `${reason} ${whole.format(n)}`).join(', ');
+  const trains = d.gso && d.gro ? 'trains' : 'no trains';
+  return `RoCE ${d.device}: ${d.queue_pairs} queue pairs, received ${whole.format(d.packets_received)}, sent ${whole.format(d.packets_sent)}, `
+    + `sent again ${whole.format(d.retransmitted)}, timeouts ${whole.format(d.timeouts)}, dropped ${why || 'none'}, ${trains}`;
 }
 
 // --- the connection ----------------------------------------------------------------------------

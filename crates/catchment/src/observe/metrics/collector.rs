@@ -1,21 +1,38 @@
 //! What the collector counts for all: sessions, refusals, paths, and the registry of devices.
 
 use super::{Counter, DeviceMetrics, HistogramSnapshot, lock, read, unix_ms, write};
+use crate::observe::network::{Devices, SessionSnapshot};
 use crate::observe::snapshot::{CollectorSnapshot, DeviceCounters, LatencySummary, PathSnapshot};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;
 
 /// More different reasons than this are a sign of free text; the rest is counted together.
 const PATHS_MAX: usize = 64;
 
-/// Provider and the reason why it was chosen.
-type Path = (String, String);
+/// Most sessions that a snapshot shows one by one.
+const SESSIONS_SHOWN: usize = 256;
+
+/// A path: both providers, and the reason why they were chosen.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Path {
+    provider: String,
+    source_provider: String,
+    reason: String,
+}
 
 #[derive(Debug, Default)]
 struct PathUse {
     open: u64,
     total: u64,
+}
+
+/// The open sessions, and those opened last, in the order in which they were opened.
+#[derive(Debug, Default)]
+struct Sessions {
+    opened: u64,
+    open: BTreeMap<u64, SessionSnapshot>,
+    latest: VecDeque<SessionSnapshot>,
 }
 
 /// Devices that were removed. A recorder counts as long as somebody holds it.
@@ -48,6 +65,8 @@ pub struct CollectorMetrics {
     devices_ever: Counter,
     retired: Mutex<Retired>,
     paths: Mutex<BTreeMap<Path, PathUse>>,
+    sessions: Mutex<Sessions>,
+    network: Mutex<Devices>,
     refused: Mutex<BTreeMap<&'static str, u64>>,
 }
 
@@ -61,6 +80,8 @@ impl CollectorMetrics {
             devices_ever: Counter::default(),
             retired: Mutex::default(),
             paths: Mutex::default(),
+            sessions: Mutex::default(),
+            network: Mutex::default(),
             refused: Mutex::default(),
         })
     }
@@ -97,20 +118,51 @@ impl CollectorMetrics {
         known
     }
 
-    /// Counts a session over `provider`, chosen for `reason`, as open until the guard is dropped.
-    pub fn session_opened(self: &Arc<Self>, provider: &str, reason: &str) -> SessionGuard {
+    /// Counts a session as open until the guard is dropped.
+    pub fn session_opened(self: &Arc<Self>, session: SessionSnapshot) -> SessionGuard {
         let mut paths = lock(&self.paths);
-        let mut path = (provider.to_owned(), reason.to_owned());
+        let mut path = Path {
+            provider: session.provider.clone(),
+            source_provider: session.source_provider.clone(),
+            reason: session.reason.clone(),
+        };
         if paths.len() >= PATHS_MAX && !paths.contains_key(&path) {
-            path.1 = "other".to_owned();
+            path.reason = "other".to_owned();
         }
         let usage = paths.entry(path.clone()).or_default();
         usage.open += 1;
         usage.total += 1;
+        drop(paths);
+        let mut sessions = lock(&self.sessions);
+        sessions.opened += 1;
+        let id = sessions.opened;
+        if sessions.latest.len() == SESSIONS_SHOWN {
+            sessions.latest.pop_front();
+        }
+        sessions.latest.push_back(session.clone());
+        sessions.open.insert(id, session);
         SessionGuard {
             metrics: self.clone(),
             path,
+            id,
         }
+    }
+
+    /// The sessions that were opened after the first `seen` ones, and how many were opened so far:
+    /// the next `seen`. Of more than 256 only the latest, whether still open or not.
+    #[must_use]
+    pub fn sessions_since(&self, seen: u64) -> (Vec<SessionSnapshot>, u64) {
+        let sessions = lock(&self.sessions);
+        let new = usize::try_from(sessions.opened - seen.min(sessions.opened));
+        let known = sessions.latest.len();
+        let skipped = known - new.unwrap_or(known).min(known);
+        let latest = sessions.latest.iter().skip(skipped);
+        (latest.cloned().collect(), sessions.opened)
+    }
+
+    /// Says where to ask for the numbers of RoCEv2 devices.
+    pub(crate) fn set_network(&self, devices: Devices) {
+        *lock(&self.network) = devices;
     }
 
     /// Counts a source that was refused. `code` is the reason code of the session protocol.
@@ -134,9 +186,10 @@ impl CollectorMetrics {
     }
 
     fn path_snapshots(&self) -> Vec<PathSnapshot> {
-        let snapshot = |((provider, reason), usage): (&Path, &PathUse)| PathSnapshot {
-            provider: provider.clone(),
-            reason: reason.clone(),
+        let snapshot = |(path, usage): (&Path, &PathUse)| PathSnapshot {
+            provider: path.provider.clone(),
+            source_provider: path.source_provider.clone(),
+            reason: path.reason.clone(),
             sessions_open: usage.open,
             sessions_total: usage.total,
         };
@@ -155,6 +208,10 @@ impl CollectorMetrics {
         }
         let paths = self.path_snapshots();
         let refused = lock(&self.refused).clone();
+        let network = lock(&self.network).clone();
+        let sessions = lock(&self.sessions);
+        let shown = sessions.open.values().take(SESSIONS_SHOWN);
+        let sessions = shown.cloned().collect();
         CollectorSnapshot {
             version: env!("CARGO_PKG_VERSION").into(),
             unix_ms: unix_ms(),
@@ -166,6 +223,8 @@ impl CollectorMetrics {
                 .map(|(code, n)| (code.to_owned(), n))
                 .collect(),
             paths,
+            sessions,
+            roce: network.ask(),
             totals,
             latency: LatencySummary::of(&histogram),
             recent: None,
@@ -181,6 +240,7 @@ impl CollectorMetrics {
 pub struct SessionGuard {
     metrics: Arc<CollectorMetrics>,
     path: Path,
+    id: u64,
 }
 
 impl Drop for SessionGuard {
@@ -188,5 +248,6 @@ impl Drop for SessionGuard {
         if let Some(usage) = lock(&self.metrics.paths).get_mut(&self.path) {
             usage.open = usage.open.saturating_sub(1);
         }
+        lock(&self.metrics.sessions).open.remove(&self.id);
     }
 }

@@ -1,10 +1,11 @@
 //! What a source counts.
 
-use super::{Counter, InFlight, read, unix_ms, write};
+use super::{Counter, InFlight, lock, read, unix_ms, write};
+use crate::observe::network::{Devices, SessionSnapshot};
 use crate::observe::snapshot::{SourceCounters, SourceDeviceSnapshot, SourceSnapshot};
 use crossbeam_utils::CachePadded;
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 /// Why a source gave up a frame when no block was free: the policy of its device.
@@ -108,6 +109,8 @@ pub struct SourceMetrics {
     devices: RwLock<BTreeMap<Arc<str>, Arc<SourceDeviceMetrics>>>,
     status_reads: CachePadded<Counter>,
     reconnects: Counter,
+    session: Mutex<Option<SessionSnapshot>>,
+    network: Mutex<Devices>,
 }
 
 impl SourceMetrics {
@@ -119,6 +122,8 @@ impl SourceMetrics {
             devices: RwLock::default(),
             status_reads: CachePadded::default(),
             reconnects: Counter::default(),
+            session: Mutex::default(),
+            network: Mutex::default(),
         })
     }
 
@@ -141,11 +146,22 @@ impl SourceMetrics {
         self.reconnects.add(1);
     }
 
+    /// Says where to ask for the numbers of RoCEv2 devices.
+    pub(crate) fn set_network(&self, devices: Devices) {
+        *lock(&self.network) = devices;
+    }
+
+    /// Notes the session that frames go through from now on; `None`: there is none.
+    pub fn session_is(&self, session: Option<SessionSnapshot>) {
+        *lock(&self.session) = session;
+    }
+
     /// All numbers at this moment. CPU is `None`, see [`SourceSampler`](crate::observe::SourceSampler).
     #[must_use]
     pub fn snapshot(&self) -> SourceSnapshot {
         let recorders: Vec<_> = read(&self.devices).values().cloned().collect();
         let devices: Vec<_> = recorders.iter().map(|device| device.snapshot()).collect();
+        let network = lock(&self.network).clone();
         let mut totals = SourceCounters::default();
         for device in &devices {
             totals += &device.counters;
@@ -156,6 +172,8 @@ impl SourceMetrics {
             uptime_s: self.started.elapsed().as_secs_f64(),
             status_reads: self.status_reads.get(),
             reconnects: self.reconnects.get(),
+            session: lock(&self.session).clone(),
+            roce: network.ask(),
             totals,
             cpu: None,
             devices,

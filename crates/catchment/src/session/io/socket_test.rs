@@ -260,7 +260,7 @@ async fn strangers_are_told_why_and_reported() {
     encode(&Message::Ping(Ping { epoch: 1, seq: 1 }), &mut ping).unwrap();
     let newer = samples::golden()[0]
         .1
-        .replace("\"min\":1,\"max\":1", "\"min\":5,\"max\":6");
+        .replace("\"min\":2,\"max\":2", "\"min\":5,\"max\":6");
     let mut newer_bytes = u32::try_from(newer.len()).unwrap().to_be_bytes().to_vec();
     newer_bytes.extend_from_slice(newer.as_bytes());
     let cases: [(&[u8], bool, &str, &str, RefusalCode); 7] = [

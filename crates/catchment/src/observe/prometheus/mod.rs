@@ -3,6 +3,8 @@
 //! Each metric is one line of a table here; docs/reference/metrics.md lists the same, and a test
 //! compares the two. Labels are escaped, since device names come from other machines.
 
+mod network;
+
 use super::metrics::HistogramSnapshot;
 use super::snapshot::{
     CollectorSnapshot, CpuSnapshot, DeviceCounters, DeviceSnapshot, SourceDeviceSnapshot,
@@ -197,7 +199,9 @@ pub fn collector_text(snapshot: &CollectorSnapshot) -> String {
     let device = |d: &DeviceSnapshot| vec![("device", d.name.clone())];
     text.table(COLLECTOR, std::slice::from_ref(snapshot), |_| Vec::new());
     text.refusals(snapshot);
-    text.paths(snapshot);
+    text.paths(&snapshot.paths);
+    text.sessions(snapshot.sessions.iter());
+    text.roce(&snapshot.roce);
     text.process(snapshot.cpu.as_ref());
     text.formats(snapshot);
     text.table(DEVICE, &snapshot.devices, device);
@@ -212,6 +216,8 @@ pub fn source_text(snapshot: &SourceSnapshot) -> String {
     let mut text = Text::with_capacity(2_000 + snapshot.devices.len() * 800);
     let device = |d: &SourceDeviceSnapshot| vec![("device", d.name.clone())];
     text.table(SOURCE, std::slice::from_ref(snapshot), |_| Vec::new());
+    text.sessions(snapshot.session.iter());
+    text.roce(&snapshot.roce);
     text.process(snapshot.cpu.as_ref());
     text.table(SOURCE_DEVICE, &snapshot.devices, device);
     text.source_drops(&snapshot.devices);
@@ -262,22 +268,6 @@ impl Text {
         self.head(name, "counter", "Sources refused, by reason code.");
         for (code, &count) in &snapshot.sessions_refused {
             self.line(name, &vec![("code", code.clone())], count as f64);
-        }
-    }
-
-    fn paths(&mut self, snapshot: &CollectorSnapshot) {
-        let name = "catchment_path_info";
-        self.head(
-            name,
-            "gauge",
-            "Open sessions by provider and the reason why it was chosen.",
-        );
-        for path in &snapshot.paths {
-            let labels = vec![
-                ("provider", path.provider.clone()),
-                ("reason", path.reason.clone()),
-            ];
-            self.line(name, &labels, path.sessions_open as f64);
         }
     }
 

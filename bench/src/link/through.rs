@@ -1,0 +1,365 @@
+//! Any mechanism of the transfer crate over any provider: each way has its own pair of ends.
+use super::{Link, Pace, Prepared, device, touch};
+use crate::{
+    control::Control,
+    job::{Job, Queues, Role, Wait},
+    mechanism::{Mechanism, Provider, Visit},
+    role, sys,
+};
+use anyhow::{Context as _, Result};
+use catchment_transfer::{
+    Waiter,
+    mechanism::{self, ClaimError, Helper, Offer, Port, ReceiveEnd, SendEnd, Shape, TakenBlock},
+};
+use catchment_verbs::{Context, Watch};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+        mpsc,
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// Who waits for a block looks after its own sends so often.
+const PROGRESS_EVERY: u32 = 64;
+/// A peer that is silent for so long is asked again.
+const NAP: Duration = Duration::from_millis(100);
+
+/// Sets the mechanism up and measures it.
+pub(super) fn run(
+    job: &Job,
+    (name, provider): (Mechanism, Provider),
+    role: Role,
+    control: Control,
+) -> Result<()> {
+    let shape = Shape {
+        blocks: u32::try_from(job.blocks)?,
+        payload_bytes: u32::try_from(job.bytes)?,
+    };
+    let measure = Measure {
+        job,
+        name,
+        provider,
+        role,
+        control,
+    };
+    name.with(shape, measure)
+}
+
+struct Measure<'a> {
+    job: &'a Job,
+    name: Mechanism,
+    provider: Provider,
+    role: Role,
+    control: Control,
+}
+
+impl Visit for Measure<'_> {
+    type Out = Result<()>;
+
+    fn visit<M>(mut self, mechanism: M) -> Result<()>
+    where
+        M: mechanism::Mechanism + Copy + Send + 'static,
+        M::Sender: 'static,
+        M::Receiver: 'static,
+    {
+        let link = Through::new(&mut self, mechanism)?;
+        role::run(self.job, self.role, self.control, link)
+    }
+}
+
+/// A sending end one way and a receiving end the other way.
+struct Through<M: mechanism::Mechanism> {
+    sender: M::Sender,
+    receiver: M::Receiver,
+    received: Option<<M::Receiver as ReceiveEnd>::Block>,
+    /// Blocks that are kept for longer, the oldest first.
+    aside: VecDeque<<M::Receiver as ReceiveEnd>::Block>,
+    claimed: Option<<M::Sender as SendEnd>::Claim>,
+    waiter: Waiter,
+    wait: Wait,
+    claim_watch: Option<Arc<dyn Watch>>,
+    take_watch: Option<Arc<dyn Watch>>,
+    /// What is copied into the peer's block; nothing where blocks of our own are sent.
+    prepared: Option<Prepared>,
+    bytes: usize,
+    packet: u64,
+    queues: Queues,
+    helper: Option<HelperThread>,
+    _context: Arc<dyn Context>,
+}
+
+impl<M: mechanism::Mechanism + Copy> Through<M> {
+    fn new(measure: &mut Measure<'_>, mechanism: M) -> Result<Through<M>> {
+        let (job, control) = (measure.job, &mut measure.control);
+        let context = device::open(measure.provider, job, measure.role)?;
+        let pd = context.alloc_pd()?;
+        let mut out = Port::open(&*context, &*pd, &mechanism.sender_needs()?)?;
+        let mut back = Port::open(&*context, &*pd, &mechanism.receiver_needs()?)?;
+        let queues = match measure.role {
+            Role::Source => queues(&out),
+            Role::Collector => queues(&back),
+        };
+        control.send(&(out.offer().to_string(), back.offer().to_string()))?;
+        let (theirs, to): (String, String) = control.recv()?;
+        let (theirs, to): (Offer, Offer) = (theirs.parse()?, to.parse()?);
+        out.connect(&to)?;
+        back.connect(&theirs)?;
+        meet(control)?;
+        let mut sender = mechanism.sender(out, &to)?;
+        let receiver = mechanism.receiver(back, &theirs)?;
+        meet(control)?;
+        let helper = sender.helper().filter(|_| measure.name.has_helper());
+        let copies = !measure.name.is_in_place();
+        Ok(Through {
+            claim_watch: sender.watch(),
+            take_watch: receiver.watch(),
+            sender,
+            receiver,
+            received: None,
+            aside: VecDeque::new(),
+            claimed: None,
+            waiter: Waiter::new(job.wait.policy(), crate::host::cores()),
+            wait: job.wait,
+            prepared: (!copies).then(|| Prepared::new(job.bytes, job.blocks)),
+            bytes: job.bytes,
+            packet: 0,
+            queues,
+            helper: helper.map(HelperThread::start).transpose()?,
+            _context: context,
+        })
+    }
+
+    #[inline]
+    fn claim(&mut self) -> Result<<M::Sender as SendEnd>::Claim> {
+        loop {
+            match self.sender.claim(0, self.bytes as u32) {
+                Ok(claim) => return Ok(claim),
+                Err(ClaimError::WouldBlock) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.sender.progress()?;
+            match (self.wait, &self.claim_watch) {
+                (Wait::Doorbell, Some(watch)) => {
+                    watch.arm();
+                    if let Ok(claim) = self.sender.claim(0, self.bytes as u32) {
+                        return Ok(claim);
+                    }
+                    watch.wait(NAP)?;
+                }
+                (wait, _) => wait.pause(),
+            }
+        }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<<M::Receiver as ReceiveEnd>::Block> {
+        let mut looks = 0u32;
+        loop {
+            let found = if self.waiter.wants_complete_look() {
+                self.receiver.take()?
+            } else {
+                self.receiver.take_next()?
+            };
+            if let Some(block) = found {
+                self.waiter.found();
+                return Ok(block);
+            }
+            self.waiter.empty();
+            looks += 1;
+            if looks.is_multiple_of(PROGRESS_EVERY) {
+                // What was sent before may wait for room.
+                self.sender.progress()?;
+            }
+            match (self.wait, &self.take_watch) {
+                (Wait::Doorbell, Some(watch)) => {
+                    watch.arm();
+                    if let Some(block) = self.receiver.take()? {
+                        return Ok(block);
+                    }
+                    watch.wait(NAP)?;
+                }
+                (wait, _) => wait.pause(),
+            }
+        }
+    }
+}
+
+impl<M: mechanism::Mechanism + Copy> Link for Through<M> {
+    #[inline]
+    fn send(&mut self, content: Option<&[u8]>) -> Result<()> {
+        let claim = self.claim()?;
+        match (content, &mut self.prepared) {
+            (Some(content), _) => self.sender.memory(&claim).write_at(0, content)?,
+            (None, Some(prepared)) => {
+                let content = prepared.take();
+                self.sender.memory(&claim).write_at(0, content)?;
+            }
+            // The block still has the data of the twin run.
+            (None, None) => {}
+        }
+        self.sender.commit(claim, self.packet)?;
+        // The paper's formats have 16 bits for it.
+        self.packet = (self.packet + 1) % (1 << 16);
+        Ok(())
+    }
+
+    #[inline]
+    fn recv(&mut self, content: Option<&mut Vec<u8>>) -> Result<()> {
+        let block = self.take()?;
+        let payload = block.payload();
+        touch(payload.load_u8(0, Ordering::Relaxed)?);
+        touch(payload.load_u8(self.bytes - 1, Ordering::Relaxed)?);
+        if let Some(content) = content {
+            *content = payload.to_vec();
+        }
+        self.received = Some(block);
+        Ok(())
+    }
+
+    #[inline]
+    fn give_back(&mut self) -> Result<()> {
+        self.received = None;
+        Ok(())
+    }
+
+    #[inline]
+    fn try_claim(&mut self) -> Result<bool> {
+        match self.sender.claim(0, self.bytes as u32) {
+            Ok(claim) => {
+                self.claimed = Some(claim);
+                Ok(true)
+            }
+            Err(ClaimError::WouldBlock) => {
+                self.sender.progress()?;
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    #[inline]
+    fn commit(&mut self) -> Result<()> {
+        let claim = self.claimed.take().context("nothing was claimed")?;
+        self.sender.commit(claim, self.packet)?;
+        self.packet = (self.packet + 1) % (1 << 16);
+        Ok(())
+    }
+
+    #[inline]
+    fn try_recv(&mut self) -> Result<bool> {
+        self.received = self.receiver.take()?;
+        Ok(self.received.is_some())
+    }
+
+    fn set_aside(&mut self) {
+        self.aside.extend(self.received.take());
+    }
+
+    fn give_back_aside(&mut self) -> Result<bool> {
+        Ok(self.aside.pop_front().is_some())
+    }
+
+    fn queues(&self) -> Option<Queues> {
+        Some(self.queues)
+    }
+
+    /// What was left to a later call, and completions that free the blocks.
+    fn finish(&mut self) -> Result<()> {
+        Ok(self.sender.progress()?)
+    }
+
+    fn set_pace(&mut self, pace: Pace) -> Result<()> {
+        match &mut self.helper {
+            Some(helper) => helper.set(pace),
+            None => Ok(()),
+        }
+    }
+}
+
+fn queues(port: &Port) -> Queues {
+    let queues = port.queues;
+    Queues {
+        queue_pairs: 1,
+        completion_queues: queues.completion_queues(),
+        send_queue_depth: queues.max_send_wr,
+        receive_queue_depth: queues.max_recv_wr,
+        completion_queue_depth: queues.send_cqe + queues.recv_cqe,
+    }
+}
+
+/// Both are as far as this.
+fn meet(control: &mut Control) -> Result<()> {
+    control.send(&())?;
+    control.recv()
+}
+
+/// The mechanism's own thread, on the core of its role.
+struct HelperThread {
+    pace: Arc<AtomicU8>,
+    id: i32,
+    urgent: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+const ENDED: u8 = 3;
+
+impl HelperThread {
+    fn start(helper: Box<dyn Helper>) -> Result<HelperThread> {
+        let pace = Arc::new(AtomicU8::new(Pace::Parked as u8));
+        let theirs = Arc::clone(&pace);
+        let (say, hear) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            // Whoever started us has ended if nobody hears it.
+            let _ = say.send(rustix::thread::gettid().as_raw_nonzero().get());
+            if let Err(error) = help(helper, &theirs) {
+                eprintln!("the mechanism's own thread: {error:#}");
+            }
+        });
+        Ok(HelperThread {
+            pace,
+            id: hear.recv().context("the mechanism's own thread")?,
+            urgent: false,
+            thread: Some(thread),
+        })
+    }
+
+    fn set(&mut self, pace: Pace) -> Result<()> {
+        let urgent = pace == Pace::Urgent;
+        if urgent != self.urgent {
+            sys::set_realtime_of(self.id, urgent).context("real-time priority of a thread")?;
+            self.urgent = urgent;
+        }
+        self.pace.store(pace as u8, Ordering::Release);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+        Ok(())
+    }
+}
+
+fn help(mut helper: Box<dyn Helper>, pace: &AtomicU8) -> Result<()> {
+    loop {
+        match pace.load(Ordering::Acquire) {
+            ENDED => return Ok(()),
+            // Somebody else is measured meanwhile.
+            parked if parked == Pace::Parked as u8 => std::thread::park(),
+            _ if helper.step()? => {}
+            // It shares its core with the one who claims blocks.
+            _ => rustix::thread::sched_yield(),
+        }
+    }
+}
+
+impl Drop for HelperThread {
+    fn drop(&mut self) {
+        self.pace.store(ENDED, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}

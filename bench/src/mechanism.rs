@@ -1,0 +1,198 @@
+//! The mechanisms of the transfer crate by name.
+use crate::job::What;
+use anyhow::{Result, bail};
+use catchment_transfer::{
+    mechanism::{self, Shape, StatusByte, Way},
+    paper::PaperStatusByte,
+    rendezvous::Rendezvous,
+    window::{
+        fair::{Form, SwFair},
+        paper::SwPaper,
+    },
+};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A protocol that moves blocks over verbs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mechanism {
+    /// Status bytes as in the paper.
+    SbPaper,
+    /// Status bytes as this library has them, data written from the source's own memory.
+    Sb,
+    /// The same, the collector's memory filled in place.
+    SbInPlace,
+    /// The paper's sliding window; a thread of its own takes acknowledgements.
+    SwPaper,
+    /// The same; whoever claims a block takes acknowledgements.
+    SwPaperInline,
+    /// A sliding window as fair as verbs allow.
+    SwFair,
+    /// The same with a bit for each block, so that blocks come back in any order.
+    SwSack,
+    /// The fair window without completions at the receiver: the end of a block announces it.
+    SwFairTail,
+    /// The same, the collector's memory filled in place.
+    SwFairTailInPlace,
+    /// Address, data, completion: three messages for each block.
+    Rendezvous,
+    /// TCP, busy polling, without Nagle's delay.
+    Tcp,
+    /// TCP, blocking calls, without Nagle's delay.
+    TcpBlocking,
+    /// iceoryx2, a queue that is full waits.
+    Iceoryx2,
+    /// UCX, its own program.
+    Ucx,
+}
+
+/// Something to do with a mechanism, whichever it is.
+pub(crate) trait Visit {
+    type Out;
+    fn visit<M>(self, mechanism: M) -> Self::Out
+    where
+        M: mechanism::Mechanism + Copy + Send + 'static,
+        M::Sender: 'static,
+        M::Receiver: 'static;
+}
+
+impl Mechanism {
+    /// As in a scenario.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Mechanism::SbPaper => "sb-paper",
+            Mechanism::Sb => "sb",
+            Mechanism::SbInPlace => "sb-in-place",
+            Mechanism::SwPaper => "sw-paper",
+            Mechanism::SwPaperInline => "sw-paper-inline",
+            Mechanism::SwFair => "sw-fair",
+            Mechanism::SwSack => "sw-sack",
+            Mechanism::SwFairTail => "sw-fair-tail",
+            Mechanism::SwFairTailInPlace => "sw-fair-tail-in-place",
+            Mechanism::Rendezvous => "rendezvous",
+            Mechanism::Tcp => "tcp",
+            Mechanism::TcpBlocking => "tcp-blocking",
+            Mechanism::Iceoryx2 => "iceoryx2",
+            Mechanism::Ucx => "ucx",
+        }
+    }
+
+    /// For a legend.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Mechanism::SbPaper => "status byte, paper",
+            Mechanism::Sb => "status byte, product",
+            Mechanism::SbInPlace => "status byte, in place",
+            Mechanism::SwPaper => "window, paper",
+            Mechanism::SwPaperInline => "window, paper, no ACK thread",
+            Mechanism::SwFair => "window, fair",
+            Mechanism::SwSack => "window, fair, SACK",
+            Mechanism::SwFairTail => "window, fair, tail",
+            Mechanism::SwFairTailInPlace => "window, fair, in place",
+            Mechanism::Rendezvous => "rendezvous",
+            Mechanism::Tcp => "TCP, polling",
+            Mechanism::TcpBlocking => "TCP, blocking",
+            Mechanism::Iceoryx2 => "iceoryx2",
+            Mechanism::Ucx => "UCX",
+        }
+    }
+
+    /// What it is where it is no mechanism of the transfer crate.
+    pub(crate) fn peer(self) -> Option<What> {
+        match self {
+            Mechanism::Tcp => Some(What::Tcp),
+            Mechanism::TcpBlocking => Some(What::TcpBlocking),
+            Mechanism::Iceoryx2 => Some(What::Iceoryx2Credit),
+            Mechanism::Ucx => Some(What::Ucx),
+            Mechanism::SbPaper
+            | Mechanism::Sb
+            | Mechanism::SbInPlace
+            | Mechanism::SwPaper
+            | Mechanism::SwPaperInline
+            | Mechanism::SwFair
+            | Mechanism::SwSack
+            | Mechanism::SwFairTail
+            | Mechanism::SwFairTailInPlace
+            | Mechanism::Rendezvous => None,
+        }
+    }
+
+    /// Whether the thread that the mechanism asks for is given to it.
+    pub(crate) fn has_helper(self) -> bool {
+        self == Mechanism::SwPaper
+    }
+
+    /// Whether blocks are filled in the peer's memory.
+    pub(crate) fn is_in_place(self) -> bool {
+        matches!(self, Mechanism::SbInPlace | Mechanism::SwFairTailInPlace)
+    }
+
+    /// Does something with the mechanism in this shape.
+    ///
+    /// # Errors
+    /// For one that is no mechanism of the transfer crate; whatever is done with it.
+    pub(crate) fn with<T, V: Visit<Out = Result<T>>>(self, shape: Shape, visit: V) -> Result<T> {
+        match self {
+            Mechanism::Tcp | Mechanism::TcpBlocking | Mechanism::Iceoryx2 | Mechanism::Ucx => {
+                bail!("{self} does not move blocks over verbs")
+            }
+            Mechanism::SbPaper => visit.visit(PaperStatusByte::new(shape)),
+            Mechanism::Sb => visit.visit(StatusByte::new(shape, Way::Copy)),
+            Mechanism::SbInPlace => visit.visit(StatusByte::new(shape, Way::InPlace)),
+            Mechanism::SwPaper | Mechanism::SwPaperInline => visit.visit(SwPaper::new(shape)),
+            Mechanism::SwFair => visit.visit(SwFair::new(shape, Form::WriteImm)),
+            Mechanism::SwSack => visit.visit(SwFair::new(shape, Form::Selective)),
+            Mechanism::SwFairTail => visit.visit(SwFair::new(shape, Form::Tail)),
+            Mechanism::SwFairTailInPlace => visit.visit(SwFair::new(shape, Form::TailInPlace)),
+            Mechanism::Rendezvous => visit.visit(Rendezvous::new(shape)),
+        }
+    }
+}
+
+/// What moves the bytes.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Provider {
+    /// Memory of one host.
+    Shm,
+    /// Software RoCE over UDP, between two network namespaces.
+    Roce,
+    /// A device in virtual time.
+    Sim,
+}
+
+impl Provider {
+    /// As in a scenario.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Provider::Shm => "shm",
+            Provider::Roce => "roce",
+            Provider::Sim => "sim",
+        }
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,27 @@
+//! Standard output, a line at a time. Nobody there to read is an error, no panic.
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::io::Write;
+
+/// Prints a line.
+pub(crate) fn line(text: &str) -> Result<()> {
+    writeln!(std::io::stdout().lock(), "{text}").context("standard output")
+}
+
+/// Prints a value as a line of JSON.
+pub(crate) fn json<T: Serialize>(value: &T) -> Result<()> {
+    line(&serde_json::to_string(value)?)
+}
+
+/// Prints a value as JSON if that was asked for, else as this text.
+pub(crate) fn either<T: Serialize>(
+    as_json: bool,
+    value: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<()> {
+    if as_json {
+        json(value)
+    } else {
+        line(&text(value))
+    }
+}

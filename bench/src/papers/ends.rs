@@ -1,0 +1,135 @@
+//! Both ends of a mechanism in one process, for what is counted and not timed.
+use super::simulated::Constants;
+use crate::mechanism::Provider;
+use anyhow::{Context as _, Result};
+use catchment_provider_roce::{RoceOptions, RoceProvider};
+use catchment_provider_shm::ShmProvider;
+use catchment_sim::verbs::{Fabric, Pace};
+use catchment_transfer::{
+    mechanism::{ClaimError, EndNeeds, Helper, Mechanism, Port, QueueNeeds, ReceiveEnd, SendEnd},
+    trace::Trace,
+};
+use catchment_verbs::{Context, Provider as _};
+use std::sync::Arc;
+
+/// Two connected ends.
+pub(super) struct Ends<M: Mechanism> {
+    pub(super) sender: M::Sender,
+    pub(super) receiver: M::Receiver,
+    /// What each end posted.
+    pub(super) traces: [Arc<Trace>; 2],
+    /// Queues of each end.
+    pub(super) queues: [QueueNeeds; 2],
+    helper: Option<Box<dyn Helper>>,
+    fabric: Option<Fabric>,
+    packet: u64,
+    _devices: [Arc<dyn Context>; 2],
+}
+
+/// What an end is to have other than it asks for.
+pub(super) type Change<'a> = &'a dyn Fn(&mut EndNeeds);
+
+impl<M: Mechanism> Ends<M> {
+    /// On devices of this provider, with queues changed as said.
+    pub(super) fn new(
+        provider: Provider,
+        constants: Option<Constants>,
+        mechanism: &M,
+        changes: [Change<'_>; 2],
+    ) -> Result<Ends<M>> {
+        let open = || -> Result<Arc<dyn Context>> {
+            let options = RoceOptions {
+                port: 0,
+                ..RoceOptions::default()
+            };
+            Ok(match provider {
+                Provider::Roce => RoceProvider::new(options).open("127.0.0.1")?,
+                Provider::Shm | Provider::Sim => ShmProvider::new().open("shm0")?,
+            })
+        };
+        if provider != Provider::Sim {
+            return Ends::on([open()?, open()?], None, mechanism, changes);
+        }
+        let constants = constants.context("virtual time needs [measure.constants]")?;
+        let fabric = Fabric::new(constants.times(), Pace::ByCaller);
+        let open = || fabric.provider().open("sim0");
+        Ends::on([open()?, open()?], Some(&fabric), mechanism, changes)
+    }
+
+    /// On devices in virtual time.
+    pub(super) fn on_fabric(fabric: &Fabric, mechanism: &M) -> Result<Ends<M>> {
+        let open = || fabric.provider().open("sim0");
+        Ends::on([open()?, open()?], Some(fabric), mechanism, [&|_| {}; 2])
+    }
+
+    fn on(
+        devices: [Arc<dyn Context>; 2],
+        fabric: Option<&Fabric>,
+        mechanism: &M,
+        changes: [Change<'_>; 2],
+    ) -> Result<Ends<M>> {
+        let port = |device: &Arc<dyn Context>, mut needs: EndNeeds, change: Change<'_>| {
+            change(&mut needs);
+            let pd = device.alloc_pd()?;
+            anyhow::Ok(Port::open(&**device, &*pd, &needs)?.traced(0))
+        };
+        let (mut out, sent) = port(&devices[0], mechanism.sender_needs()?, changes[0])?;
+        let (mut back, answered) = port(&devices[1], mechanism.receiver_needs()?, changes[1])?;
+        let (there, here) = (out.offer(), back.offer());
+        out.connect(&here)?;
+        back.connect(&there)?;
+        let queues = [out.queues, back.queues];
+        let receiver = mechanism.receiver(back, &there)?;
+        let mut sender = mechanism.sender(out, &here)?;
+        Ok(Ends {
+            helper: sender.helper(),
+            sender,
+            receiver,
+            traces: [sent, answered],
+            queues,
+            fabric: fabric.cloned(),
+            packet: 0,
+            _devices: devices,
+        })
+    }
+
+    /// The two ends, for programs of their own; the helper's work is left to the sender.
+    pub(super) fn split(self) -> (M::Sender, M::Receiver, Option<Box<dyn Helper>>) {
+        (self.sender, self.receiver, self.helper)
+    }
+
+    /// Sends a block if there is room.
+    pub(super) fn send(&mut self, bytes: u32) -> Result<bool> {
+        let claim = match self.sender.claim(0, bytes) {
+            Ok(claim) => claim,
+            Err(ClaimError::WouldBlock) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        self.sender.commit(claim, self.packet)?;
+        // The paper's formats have 16 bits for it.
+        self.packet = (self.packet + 1) % (1 << 16);
+        Ok(true)
+    }
+
+    /// Takes a block if one is there.
+    pub(super) fn take(&mut self) -> Result<Option<<M::Receiver as ReceiveEnd>::Block>> {
+        Ok(self.receiver.take()?)
+    }
+
+    /// Nothing was found: lets the rest of the world go on.
+    pub(super) fn idle(&mut self) -> Result<()> {
+        self.sender.progress()?;
+        if let Some(helper) = &mut self.helper {
+            while helper.step()? {}
+        }
+        match &self.fabric {
+            Some(fabric) => {
+                if let Some(time) = fabric.next_event() {
+                    fabric.advance_to(time);
+                }
+            }
+            None => rustix::thread::sched_yield(),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,364 @@
+//! `papers`: the experiments of the papers, each a scenario with what must hold, the rows that were
+//! measured, pictures of them, and a page that says what held and what did not.
+mod claim;
+mod ends;
+mod lockstep;
+mod page;
+mod plot;
+mod record;
+mod scenario;
+mod simulated;
+mod singles;
+mod stream;
+mod virtual_stream;
+
+use crate::{
+    csv, host,
+    host::Environment,
+    job::{NetworkEnd, Wait},
+    mechanism::Provider,
+    sys,
+};
+use anyhow::{Context, Result, bail};
+use catchment_netns::{Namespace, VethPair};
+use claim::{Claim, Verdict};
+use record::{Row, Written};
+use scenario::{Measure, Scenario, Workload};
+use serde::Serialize;
+use std::{
+    fs,
+    io::{IsTerminal, Write as _},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+/// Run the experiments of the papers and say which of their claims hold
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// All of them in under 15 minutes
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// 30 repetitions in 5 fresh processes each, all sizes: hours [default: --quick]
+    #[arg(long)]
+    full: bool,
+    /// One JSON object a claim on standard output instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Only this experiment, such as E1.13; may be repeated
+    #[arg(long, value_name = "ID")]
+    only: Vec<String>,
+    /// Only on this provider; may be repeated
+    #[arg(long, value_enum)]
+    provider: Vec<Provider>,
+    /// A scenario file of your own, instead of those of this repository; may be repeated
+    #[arg(long, value_name = "FILE")]
+    scenario: Vec<PathBuf>,
+    /// Where the page goes; pictures and rows go into a folder `papers` beside it
+    #[arg(long, value_name = "FOLDER", default_value = "target/results")]
+    out: PathBuf,
+    /// Whether short timed parts get real-time priority: by default where it is allowed
+    #[arg(long, value_enum, default_value = "auto")]
+    realtime: Realtime,
+}
+
+/// Whether timed parts get real-time priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Realtime {
+    Auto,
+    On,
+    Off,
+}
+
+/// What a run has in common.
+pub(crate) struct Bench {
+    options: Options,
+    realtime: bool,
+    interactive: bool,
+    jobs: usize,
+    veth: Option<VethPair>,
+}
+
+/// MTU of the veth pair: room for the path MTU of 4096 that RoCE networks use.
+const INTERFACE_MTU: u32 = 4200;
+
+impl Bench {
+    fn new(options: &Options) -> Result<Bench> {
+        let allowed = sys::set_realtime(true).and_then(|()| sys::set_realtime(false));
+        let realtime = match options.realtime {
+            Realtime::Auto => allowed.is_ok(),
+            Realtime::On => {
+                allowed.context("real-time priority needs CAP_SYS_NICE; leave out --realtime")?;
+                true
+            }
+            Realtime::Off => false,
+        };
+        Ok(Bench {
+            options: options.clone(),
+            realtime,
+            interactive: std::io::stderr().is_terminal(),
+            jobs: 0,
+            veth: None,
+        })
+    }
+
+    fn quick(&self) -> bool {
+        !self.options.full
+    }
+
+    /// Whether timed parts get real-time priority. A device over a network has a thread on the core
+    /// of its role, which would starve; who sleeps needs none.
+    fn realtime(&self, provider: Provider, wait: Wait) -> bool {
+        self.realtime && provider == Provider::Shm && wait.polls()
+    }
+
+    /// Where source and collector are: in two network namespaces that live as long as the run.
+    fn network(&mut self, provider: Provider) -> Result<Option<[NetworkEnd; 2]>> {
+        if provider != Provider::Roce {
+            return Ok(None);
+        }
+        let pair = match &self.veth {
+            Some(pair) => pair,
+            None => self.veth.insert(VethPair::new(INTERFACE_MTU)?),
+        };
+        let end = |namespace: &Namespace, address| NetworkEnd {
+            netns: namespace.path(),
+            address,
+        };
+        Ok(Some([
+            end(&pair.left, VethPair::LEFT_V4),
+            end(&pair.right, VethPair::RIGHT_V4),
+        ]))
+    }
+
+    /// The core of the second role.
+    fn second_core(&self) -> usize {
+        usize::from(host::cores() >= 2)
+    }
+
+    /// A name that no other measurement has.
+    fn unique(&mut self) -> String {
+        self.jobs += 1;
+        format!("{}-{}", std::process::id(), self.jobs)
+    }
+
+    /// Shows a person what is being done.
+    fn progress(&self, text: &str) {
+        if self.interactive {
+            eprint!("\r{text:<70}\r");
+        }
+    }
+
+    fn wants(&self, scenario: &Scenario) -> bool {
+        let only = &self.options.only;
+        only.is_empty() || only.iter().any(|id| id.eq_ignore_ascii_case(&scenario.id))
+    }
+
+    fn wants_provider(&self, provider: Provider) -> bool {
+        let only = &self.options.provider;
+        only.is_empty() || only.contains(&provider)
+    }
+}
+
+/// An experiment that was run.
+struct Done {
+    scenario: Scenario,
+    rows: Vec<Row>,
+    /// What could not be measured, and why.
+    failures: Vec<String>,
+    verdicts: Vec<Judged>,
+    /// Stems of the pictures' files.
+    pictures: Vec<String>,
+    took: Duration,
+}
+
+/// A claim on one provider, and what became of it.
+struct Judged {
+    claim: Claim,
+    provider: Provider,
+    verdict: Verdict,
+}
+
+/// A line of `--json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    experiment: &'a str,
+    provider: Provider,
+    claim: &'a str,
+    paper: Option<&'a str>,
+    must: String,
+    measured: Option<f64>,
+    ci_low: Option<f64>,
+    ci_high: Option<f64>,
+    held: Option<bool>,
+    disturbed: bool,
+    why_not: Option<&'a str>,
+}
+
+/// Runs the experiments that the options ask for.
+///
+/// # Errors
+/// When a scenario is wrong, none is left, or results cannot be written. A measurement that fails is
+/// shown among the results.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut bench = Bench::new(options)?;
+    let mut scenarios = match options.scenario.as_slice() {
+        [] => scenario::ours()?,
+        files => files
+            .iter()
+            .map(|path| scenario::load(path))
+            .collect::<Result<_>>()?,
+    };
+    let known: Vec<String> = scenarios.iter().map(|s| s.id.clone()).collect();
+    scenarios.retain(|scenario| bench.wants(scenario));
+    if scenarios.is_empty() {
+        bail!("--only leaves nothing; there are {}", known.join(", "));
+    }
+    let folder = options.out.join("papers");
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let environment = Environment::detect();
+    let (steal, began) = (host::Steal::start(), Instant::now());
+    let mut done = Vec::new();
+    for scenario in scenarios {
+        done.push(experiment(&mut bench, scenario, &folder)?);
+    }
+    bench.progress("");
+    write_rows(&done, &environment, &folder)?;
+    let run = page::Run {
+        environment: &environment,
+        quick: bench.quick(),
+        realtime: bench.realtime,
+        took: began.elapsed(),
+        steal: steal.part(),
+    };
+    let page = page::page(&run, &done)?;
+    fs::write(options.out.join("papers.md"), page).context("writing papers.md")?;
+    print(&done, options.json)
+}
+
+fn experiment(bench: &mut Bench, scenario: Scenario, folder: &Path) -> Result<Done> {
+    let began = Instant::now();
+    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    for part in &scenario.measure {
+        for &provider in &part.providers {
+            if !bench.wants_provider(provider) {
+                continue;
+            }
+            match measure(bench, &scenario, part, provider) {
+                Ok(more) => rows.extend(more),
+                Err(error) => failures.push(format!("{provider}: {error:#}")),
+            }
+        }
+    }
+    let mut verdicts = Vec::new();
+    for claim in &scenario.claims {
+        let wanted = claim.providers.iter().filter(|p| bench.wants_provider(**p));
+        verdicts.extend(wanted.map(|&provider| Judged {
+            verdict: claim.judge(provider, &rows),
+            claim: claim.clone(),
+            provider,
+        }));
+    }
+    let mut pictures = Vec::new();
+    for plot in &scenario.plots {
+        for provider in [Provider::Shm, Provider::Roce, Provider::Sim] {
+            pictures.extend(plot.draw(&scenario.id, provider, &rows, folder)?);
+        }
+    }
+    for failure in &failures {
+        eprintln!("\r{}: {failure}", scenario.id);
+    }
+    Ok(Done {
+        took: began.elapsed(),
+        scenario,
+        rows,
+        failures,
+        verdicts,
+        pictures,
+    })
+}
+
+fn measure(
+    bench: &mut Bench,
+    scenario: &Scenario,
+    part: &Measure,
+    provider: Provider,
+) -> Result<Vec<Row>> {
+    match (scenario.workload, provider) {
+        (Workload::Stream, Provider::Sim) => virtual_stream::measure(bench, scenario, part),
+        (Workload::Stream, Provider::Shm | Provider::Roce) => {
+            stream::measure(bench, scenario, part, provider)
+        }
+        (Workload::Sync | Workload::OneWay | Workload::Hold, Provider::Shm | Provider::Roce) => {
+            singles::measure(bench, scenario, part, provider)
+        }
+        (Workload::Sync | Workload::OneWay | Workload::Hold, Provider::Sim) => {
+            bail!("single times are measured in real time")
+        }
+        (Workload::Interactions, _) => lockstep::interactions(bench, scenario, part, provider),
+        (Workload::Queues, _) => lockstep::queues(bench, scenario, part, provider),
+        (Workload::ReleaseOrder, Provider::Sim) => {
+            virtual_stream::release_order(bench, scenario, part)
+        }
+        (Workload::ReleaseOrder, Provider::Shm | Provider::Roce) => {
+            bail!("the order of releases is measured in virtual time")
+        }
+    }
+}
+
+fn write_rows(done: &[Done], environment: &Environment, folder: &Path) -> Result<()> {
+    let rows = || {
+        let rows = done.iter().flat_map(|one| &one.rows);
+        rows.map(|row| Written::new(row, environment))
+    };
+    let lines: Result<Vec<String>, _> = rows().map(|row| serde_json::to_string(&row)).collect();
+    let mut json = lines?.join("\n");
+    json.push('\n');
+    fs::write(folder.join("rows.json"), json).context("writing rows.json")?;
+    fs::write(folder.join("rows.csv"), csv::table(rows())?).context("writing rows.csv")
+}
+
+fn print(done: &[Done], json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for one in done {
+        for judged in &one.verdicts {
+            if json {
+                let line = serde_json::to_string(&line(&one.scenario.id, judged))?;
+                writeln!(out, "{line}").context("standard output")?;
+            }
+        }
+    }
+    if !json {
+        out.write_all(page::table(done).as_bytes())
+            .context("standard output")?;
+    }
+    Ok(())
+}
+
+fn line<'a>(experiment: &'a str, judged: &'a Judged) -> Line<'a> {
+    let (measured, interval, held, disturbed, why_not) = match &judged.verdict {
+        Verdict::Judged {
+            measured,
+            interval,
+            held,
+            disturbed,
+        } => (Some(*measured), *interval, *held, *disturbed, None),
+        Verdict::Missing(reason) => (None, None, None, false, Some(reason.as_str())),
+    };
+    Line {
+        experiment,
+        provider: judged.provider,
+        claim: &judged.claim.claim,
+        paper: judged.claim.paper.as_deref(),
+        must: judged.claim.bounds(),
+        measured,
+        ci_low: interval.map(|(low, _)| low),
+        ci_high: interval.map(|(_, high)| high),
+        held,
+        disturbed,
+        why_not: why_not.or(if held == Some(false) {
+            judged.claim.note.as_deref()
+        } else {
+            None
+        }),
+    }
+}

@@ -1,0 +1,190 @@
+//! `sync`, `one-way` and `hold`: single times, and what happens while one block is kept.
+use super::{
+    Bench,
+    record::{Cell, Conditions, Row},
+    scenario::{Measure, Scenario, Workload},
+};
+use crate::{
+    job::{Hold, Job, Outcome, Program, What},
+    mechanism::Provider,
+    pair,
+    stats::percentile,
+};
+use anyhow::{Context as _, Result};
+
+/// Figure 18 of the status-byte paper, in milliseconds.
+const HOLD: Hold = Hold {
+    from: 100,
+    to: 200,
+    end: 300,
+    bin: 5,
+};
+/// Bins that the hold is in from beginning to end, 10 ms left out at its beginning.
+const HELD_MS: std::ops::Range<f64> = 110.0..200.0;
+/// Bins before it, without the beginning.
+const BEFORE_MS: std::ops::Range<f64> = 20.0..100.0;
+/// Percentiles that are drawn.
+const PERCENTILES: [f64; 15] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 98.0, 99.0, 99.9,
+];
+
+/// Measures the cells of one part of a scenario on one provider.
+pub(super) fn measure(
+    bench: &mut Bench,
+    scenario: &Scenario,
+    part: &Measure,
+    provider: Provider,
+) -> Result<Vec<Row>> {
+    let effort = part.effort(bench.quick()).clone();
+    let network = bench.network(provider)?;
+    let program = match scenario.workload {
+        Workload::OneWay => Program::OneWay {
+            count: effort.count,
+        },
+        Workload::Hold => Program::Hold(HOLD),
+        Workload::Sync
+        | Workload::Stream
+        | Workload::Interactions
+        | Workload::Queues
+        | Workload::ReleaseOrder => Program::Sync {
+            count: effort.count,
+        },
+    };
+    let realtime = bench.realtime(provider, part.wait);
+    let mut rows = Vec::new();
+    for &bytes in &effort.bytes {
+        for &blocks in part.blocks(bench.quick()) {
+            bench.progress(&format!(
+                "{} {provider}: {bytes} B, {blocks} blocks",
+                scenario.id
+            ));
+            let mut found: Vec<Vec<Outcome>> = vec![Vec::new(); part.mechanisms.len()];
+            for _ in 0..effort.restarts {
+                let mechanisms = part.mechanisms.iter();
+                let jobs: Vec<Job> = mechanisms
+                    .map(|&mechanism| Job {
+                        what: What::Mechanism(mechanism, provider),
+                        bytes,
+                        blocks,
+                        source_core: 0,
+                        collector_core: bench.second_core(),
+                        wait: part.wait,
+                        realtime,
+                        batch_ms: 0,
+                        batches: effort.repetitions,
+                        unique: bench.unique(),
+                        program,
+                        network: network.clone(),
+                    })
+                    .collect();
+                for (mine, outcome) in found.iter_mut().zip(pair::run_in_turn(&jobs)) {
+                    mine.push(outcome.with_context(|| format!("{bytes} B, {blocks} blocks"))?);
+                }
+            }
+            for (&mechanism, outcomes) in part.mechanisms.iter().zip(&found) {
+                let cell = Cell::new(provider, mechanism, bytes, blocks);
+                let conditions = Conditions {
+                    wait: format!("{:?}", part.wait).to_lowercase(),
+                    realtime,
+                    caches: "the same blocks again and again",
+                    restarts: outcomes.len(),
+                    verified_blocks: outcomes.iter().map(|o| o.verified_blocks).sum(),
+                    ..Conditions::default()
+                };
+                let of = RowsOf {
+                    id: &scenario.id,
+                    cell: &cell,
+                    conditions: &conditions,
+                };
+                match program {
+                    Program::Sync { .. } => rows.extend(of.times("sync_ns", outcomes)),
+                    Program::OneWay { .. } => rows.extend(of.times("one_way_ns", outcomes)),
+                    Program::Hold(hold) => rows.extend(of.bins(hold, outcomes)),
+                    Program::Stream => {}
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+struct RowsOf<'a> {
+    id: &'a str,
+    cell: &'a Cell,
+    conditions: &'a Conditions,
+}
+
+impl RowsOf<'_> {
+    fn row(&self, cell: &Cell, metric: (&'static str, &'static str), values: Vec<f64>) -> Row {
+        Row::new(self.id, cell, metric, values, self.conditions)
+    }
+
+    /// Medians of batches, how far the times lie apart, and their distribution.
+    fn times(&self, metric: &'static str, outcomes: &[Outcome]) -> Vec<Row> {
+        let batches: Vec<&Vec<f64>> = outcomes.iter().flat_map(|o| &o.samples).collect();
+        let of = |part: f64| -> Vec<f64> {
+            batches
+                .iter()
+                .map(|batch| percentile(batch, part))
+                .collect()
+        };
+        let spreads = of(0.5)
+            .iter()
+            .zip(of(0.99))
+            .map(|(p50, p99)| (p99 - p50) / p50)
+            .collect();
+        let mut rows = vec![
+            self.row(self.cell, (metric, "ns"), of(0.5)),
+            self.row(self.cell, ("p99_ns", "ns"), of(0.99)),
+            self.row(self.cell, ("spread", "1"), spreads),
+        ];
+        for percent in PERCENTILES {
+            let cell = Cell {
+                x: Some(percent),
+                x_unit: Some("%"),
+                ..self.cell.clone()
+            };
+            rows.push(self.row(&cell, ("percentile_ns", "ns"), of(percent / 100.0)));
+        }
+        rows
+    }
+
+    /// The series of bins, and what is left while the block is kept.
+    fn bins(&self, hold: Hold, outcomes: &[Outcome]) -> Vec<Row> {
+        let runs: Vec<&Vec<u64>> = outcomes.iter().flat_map(|o| &o.bins).collect();
+        let bins = (hold.end / hold.bin) as usize;
+        let at = |bin: usize| (bin as u64 * hold.bin) as f64;
+        let rate = |blocks: u64| blocks as f64 * self.cell.bytes as f64 * 1e3 / hold.bin as f64;
+        let mut rows = Vec::new();
+        for bin in 0..bins {
+            let cell = Cell {
+                x: Some(at(bin)),
+                x_unit: Some("ms"),
+                ..self.cell.clone()
+            };
+            let values = runs.iter().filter_map(|run| run.get(bin)).map(|n| rate(*n));
+            rows.push(self.row(&cell, ("bin_bytes_per_s", "B/s"), values.collect()));
+        }
+        let within = |run: &[u64], span: &std::ops::Range<f64>| -> Vec<f64> {
+            let bins = run.iter().enumerate();
+            let inside = bins.filter(|(bin, _)| span.contains(&at(*bin)));
+            inside.map(|(_, blocks)| rate(*blocks)).collect()
+        };
+        let part = |run: &&Vec<u64>| {
+            let before = percentile(&within(run, &BEFORE_MS), 0.5);
+            percentile(&within(run, &HELD_MS), 0.5) / before.max(1.0)
+        };
+        let least = |run: &&Vec<u64>| within(run, &HELD_MS).into_iter().fold(f64::MAX, f64::min);
+        let most = |run: &&Vec<u64>| within(run, &HELD_MS).into_iter().fold(0.0, f64::max);
+        rows.push(self.row(
+            self.cell,
+            ("kept_part", "1"),
+            runs.iter().map(part).collect(),
+        ));
+        let ends = runs.iter().map(least).collect();
+        rows.push(self.row(self.cell, ("held_least_bytes_per_s", "B/s"), ends));
+        let ends = runs.iter().map(most).collect();
+        rows.push(self.row(self.cell, ("held_most_bytes_per_s", "B/s"), ends));
+        rows
+    }
+}

@@ -1,0 +1,173 @@
+//! What the two roles do in programs other than throughput and round trips. Times are those of the
+//! clock that both share.
+use crate::{
+    job::{Hold, Job},
+    link::Link,
+    sys,
+};
+use anyhow::{Result, bail};
+
+/// Pause of the side that acts, so that the other one waits when it does.
+const PAUSE_NS: u64 = 20_000;
+/// Who waits longer than this for the other role waits in vain.
+const PATIENCE_NS: u64 = 20_000_000_000;
+
+/// Waits as the job says until `attempt` succeeds.
+fn until<L: Link>(
+    link: &mut L,
+    job: &Job,
+    mut attempt: impl FnMut(&mut L) -> Result<bool>,
+) -> Result<()> {
+    let mut began_ns = 0;
+    let mut looks = 0u32;
+    while !attempt(link)? {
+        job.wait.pause();
+        looks += 1;
+        if looks.is_multiple_of(4096) {
+            let now_ns = sys::monotonic_ns();
+            if began_ns == 0 {
+                began_ns = now_ns;
+            }
+            if now_ns - began_ns > PATIENCE_NS {
+                bail!("the other role does nothing any more");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lets this much time go by, and requests with it.
+fn pause<L: Link>(link: &mut L, job: &Job) -> Result<()> {
+    let until_ns = sys::monotonic_ns() + PAUSE_NS;
+    while sys::monotonic_ns() < until_ns {
+        link.finish()?;
+        job.wait.pause();
+    }
+    Ok(())
+}
+
+/// The collector of `sync`: takes what fills the ring, then gives back the oldest block, takes the one
+/// that comes into its place, and so on. Says how long each took to come.
+pub(crate) fn give_back_one_by_one<L: Link>(
+    link: &mut L,
+    count: u64,
+    blocks: usize,
+    job: &Job,
+) -> Result<Vec<u64>> {
+    let mut times = Vec::with_capacity(count as usize);
+    for _ in 0..blocks {
+        until(link, job, L::try_recv)?;
+        link.set_aside();
+    }
+    for _ in 0..count {
+        pause(link, job)?;
+        let given_back_ns = sys::monotonic_ns();
+        link.give_back_aside()?;
+        until(link, job, L::try_recv)?;
+        times.push(sys::monotonic_ns() - given_back_ns);
+        link.set_aside();
+    }
+    while link.give_back_aside()? {}
+    Ok(times)
+}
+
+/// The source of `sync`: always has a block to send.
+pub(crate) fn send_all<L: Link>(link: &mut L, count: u64, job: &Job) -> Result<()> {
+    for _ in 0..count {
+        until(link, job, L::try_claim)?;
+        link.commit()?;
+    }
+    Ok(())
+}
+
+/// The collector of `one-way`: says when each block was seen.
+pub(crate) fn note_arrivals<L: Link>(link: &mut L, count: u64, job: &Job) -> Result<Vec<u64>> {
+    let mut times = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        until(link, job, L::try_recv)?;
+        times.push(sys::monotonic_ns());
+        link.give_back()?;
+    }
+    Ok(times)
+}
+
+/// The source of `one-way`: says when each block was posted, one at a time.
+pub(crate) fn post_one_by_one<L: Link>(link: &mut L, count: u64, job: &Job) -> Result<Vec<u64>> {
+    let mut times = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        pause(link, job)?;
+        until(link, job, L::try_claim)?;
+        times.push(sys::monotonic_ns());
+        link.commit()?;
+    }
+    Ok(times)
+}
+
+/// The collector of `hold`: counts blocks in bins, and keeps one block for a time.
+pub(crate) fn hold_one<L: Link>(link: &mut L, hold: Hold, job: &Job) -> Result<Vec<u64>> {
+    let ms = |ms: u64| ms * 1_000_000;
+    let mut bins = vec![0; (hold.end / hold.bin.max(1)) as usize];
+    let begin_ns = sys::monotonic_ns();
+    let (mut kept, mut given_back) = (false, false);
+    // A look at the clock takes longer than one at the blocks.
+    let mut looks = 0u32;
+    loop {
+        let came = link.try_recv()?;
+        looks += 1;
+        if !came && !looks.is_multiple_of(16) {
+            job.wait.pause();
+            continue;
+        }
+        let at_ns = sys::monotonic_ns() - begin_ns;
+        if at_ns >= ms(hold.end) {
+            link.give_back()?;
+            break;
+        }
+        if came {
+            bins[((at_ns / ms(hold.bin.max(1))) as usize).min(bins_last(&hold))] += 1;
+            if !kept && at_ns >= ms(hold.from) {
+                link.set_aside();
+                kept = true;
+            }
+        }
+        if !given_back && at_ns >= ms(hold.to) {
+            link.give_back_aside()?;
+            given_back = true;
+        }
+        link.give_back()?;
+    }
+    // The source stops by its own clock, and what it sent until then is taken.
+    while link.give_back_aside()? {}
+    let until_ns = sys::monotonic_ns() + ms(AFTER_MS);
+    while sys::monotonic_ns() < until_ns {
+        if link.try_recv()? {
+            link.give_back()?;
+        }
+        job.wait.pause();
+    }
+    Ok(bins)
+}
+
+fn bins_last(hold: &Hold) -> usize {
+    (hold.end / hold.bin.max(1)).saturating_sub(1) as usize
+}
+
+/// The source has stopped by then.
+const AFTER_MS: u64 = 10;
+
+/// The source of `hold`: sends until the end.
+pub(crate) fn send_until<L: Link>(link: &mut L, hold: Hold, job: &Job) -> Result<()> {
+    let end_ns = sys::monotonic_ns() + hold.end * 1_000_000;
+    let mut looks = 0u32;
+    loop {
+        looks += 1;
+        if looks.is_multiple_of(16) && sys::monotonic_ns() >= end_ns {
+            return Ok(());
+        }
+        if link.try_claim()? {
+            link.commit()?;
+        } else {
+            job.wait.pause();
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Where the kernel shows things.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folders that are looked at; others in tests.
+#[derive(Debug, Clone)]
+pub(super) struct Facts {
+    pub(super) proc: PathBuf,
+    pub(super) sys: PathBuf,
+    pub(super) root: PathBuf,
+}
+
+impl Default for Facts {
+    fn default() -> Facts {
+        Facts {
+            proc: "/proc".into(),
+            sys: "/sys".into(),
+            root: "/".into(),
+        }
+    }
+}
+
+impl Facts {
+    /// All folders below one, for tests.
+    #[cfg(test)]
+    pub(super) fn below(root: &Path) -> Facts {
+        Facts {
+            proc: root.join("proc"),
+            sys: root.join("sys"),
+            root: root.to_owned(),
+        }
+    }
+
+    /// The text of a file below /proc, without white space around it.
+    pub(super) fn proc(&self, path: &str) -> Option<String> {
+        text(&self.proc.join(path))
+    }
+
+    /// The text of a file below /sys.
+    pub(super) fn sys(&self, path: &str) -> Option<String> {
+        text(&self.sys.join(path))
+    }
+
+    /// Whether a module is loaded, or built in.
+    pub(super) fn has_module(&self, name: &str) -> bool {
+        self.sys.join("module").join(name).exists()
+    }
+
+    /// Whether a file is there.
+    pub(super) fn has_file(&self, path: &str) -> bool {
+        self.root.join(path).exists()
+    }
+
+    /// Whether this process has a capability (`capabilities(7)`), by its number.
+    pub(super) fn has_capability(&self, number: u32) -> bool {
+        let status = self.proc("self/status").unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let mask = line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_some_and(|mask| mask >> number & 1 == 1)
+    }
+
+    /// Names of all processes that this one can see.
+    pub(super) fn processes(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
+        let numbered = entries.filter(|entry| {
+            let name = entry.file_name();
+            name.to_str().is_some_and(|n| n.parse::<u32>().is_ok())
+        });
+        numbered
+            .filter_map(|entry| text(&entry.path().join("comm")))
+            .collect()
+    }
+}
+
+fn text(path: &Path) -> Option<String> {
+    Some(fs::read_to_string(path).ok()?.trim().to_owned())
+}
+
+/// Bytes with a binary unit, as limits are written: `8 MiB`.
+pub(super) fn binary(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = usize::from(value.fract() >= 0.05 && value < 100.0);
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_written_with_binary_units() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (65_536, "64 KiB"),
+            (8 << 20, "8 MiB"),
+            (212_992, "208 KiB"),
+            (3 << 29, "1.5 GiB"),
+        ] {
+            assert_eq!(binary(bytes), text);
+        }
+    }
+
+    #[test]
+    fn capabilities_are_bits_of_the_status() {
+        let root = tempfile::tempdir().unwrap();
+        let facts = Facts::below(root.path());
+        assert!(!facts.has_capability(14), "no /proc");
+        fs::create_dir_all(root.path().join("proc/self")).unwrap();
+        let status = "Name:\tx\nCapEff:\t0000000000004000\n";
+        fs::write(root.path().join("proc/self/status"), status).unwrap();
+        assert!(facts.has_capability(14));
+        assert!(!facts.has_capability(12));
+    }
+}

@@ -1,0 +1,73 @@
+//! A queue pair on its way to its peer: on a thread that may block, since the proof of a path takes
+//! as long as lost packets take to be given up.
+use super::prepared::{LinkError, Prepared, Target};
+use crate::{
+    observe::SessionSnapshot,
+    session::{message::Welcome, refusal::Refusal, welcome::ring_of},
+};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use tokio::task::JoinHandle;
+
+/// Runs until the queue pair is connected, or cannot be. Dropping it gives it up.
+pub(crate) struct Connecting<T> {
+    job: JoinHandle<Result<T, LinkError>>,
+    cancelled: Arc<AtomicBool>,
+    /// The session that it is for.
+    pub(crate) session: SessionSnapshot,
+}
+
+impl<T: Send + 'static> Connecting<T> {
+    /// Starts `connect` with what the collector has granted. `peer` is its address, for people.
+    ///
+    /// # Errors
+    /// The ring cannot be.
+    pub(crate) fn begin(
+        prepared: Prepared,
+        welcome: &Welcome,
+        peer: String,
+        connect: impl FnOnce(Prepared, Target) -> Result<T, LinkError> + Send + 'static,
+    ) -> Result<Connecting<T>, Refusal> {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let target = Target {
+            endpoint: welcome.path.agreed(welcome.endpoint),
+            ring: ring_of(welcome)?,
+            path_mtu: welcome.path.path_mtu,
+            cancelled: cancelled.clone(),
+        };
+        let ends = (prepared.endpoint(), welcome.endpoint);
+        let session = SessionSnapshot {
+            peer,
+            devices: welcome.streams.len() as u64,
+            ..welcome.path.describe(ends, &welcome.reason)
+        };
+        let job = tokio::task::spawn_blocking(move || connect(prepared, target));
+        Ok(Connecting {
+            job,
+            cancelled,
+            session,
+        })
+    }
+
+    /// Waits for the end; for ever while nothing is being connected.
+    pub(crate) async fn done(connecting: &mut Option<Connecting<T>>) -> Result<T, LinkError> {
+        match connecting {
+            Some(connecting) => match (&mut connecting.job).await {
+                Ok(connected) => connected,
+                Err(error) => Err(LinkError::Thread(io::Error::other(error))),
+            },
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl<T> Drop for Connecting<T> {
+    fn drop(&mut self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,311 @@
+//! The control thread of a source: finds the collector, keeps the session, finds it again.
+mod session;
+
+use super::{SourceBuilder, SourceError, shared::Shared};
+use crate::observe::network::Devices;
+use crate::session::{
+    backoff::Backoff,
+    host::Host,
+    io::{Address, ClientSecurity, ConnectError, Connection},
+    message::{Device, FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, WhyNot},
+    providers::{Ends, Offers, Providers},
+    refusal::RefusalCode,
+    source_side::{Ended, Retry},
+    tls::client_config,
+};
+use session::{Session, Setback};
+use std::{sync::Arc, thread::JoinHandle, time::Duration};
+
+/// A collector's time to take a connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// Starts the thread. The description has been checked.
+pub(super) fn start(
+    builder: &SourceBuilder,
+    shared: Arc<Shared>,
+) -> Result<JoinHandle<()>, SourceError> {
+    let config = |error: &dyn std::fmt::Display| SourceError::Config(error.to_string());
+    let tls = builder.tls.as_ref().map(client_config).transpose();
+    let (blocks, block_bytes) = builder.wish();
+    let providers = Arc::new(Providers::new(builder.providers.clone()));
+    let asked = Arc::downgrade(&providers);
+    let network = move || asked.upgrade().map_or(Vec::new(), |p| p.roce_counters());
+    shared.metrics.set_network(Devices::new(network));
+    let control = Control {
+        address: builder.collector.parse().map_err(|e| config(&e))?,
+        security: ClientSecurity {
+            tls: tls.map_err(|e| config(&e))?,
+            insecure: builder.insecure,
+        },
+        instance: random().map_err(|e| config(&e))?,
+        host: Host::read().map_err(|e| config(&e))?,
+        providers: providers.clone(),
+        wish: RingWish {
+            blocks,
+            block_bytes,
+        },
+        in_place: builder.in_place,
+        shared,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| config(&e))?;
+    std::thread::Builder::new()
+        .name("catchment-ctl".to_owned())
+        .spawn(move || runtime.block_on(control.run()))
+        .map_err(|e| config(&e))
+}
+
+fn random() -> Result<u64, rustix::io::Errno> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+struct Control {
+    address: Address,
+    security: ClientSecurity,
+    /// Random number of this source process.
+    instance: u64,
+    host: Host,
+    providers: Arc<Providers>,
+    wish: RingWish,
+    in_place: bool,
+    shared: Arc<Shared>,
+}
+
+/// How a try to have a session ended.
+struct Attempt {
+    /// Whether frames could be sent.
+    was_ready: bool,
+    /// For people.
+    reason: String,
+    retry: Result<Duration, SourceError>,
+    lesson: Lesson,
+}
+
+/// What a try showed about paths.
+enum Lesson {
+    Nothing,
+    /// This one does not work.
+    Failed(FailedPath),
+    /// The collector sees no way: what has failed may work after all by now.
+    Forget,
+}
+
+impl Attempt {
+    /// Nothing that waiting would mend.
+    fn failed(error: SourceError) -> Attempt {
+        Attempt {
+            was_ready: false,
+            reason: error.to_string(),
+            retry: Err(error),
+            lesson: Lesson::Nothing,
+        }
+    }
+
+    fn closed() -> Attempt {
+        Attempt {
+            was_ready: false,
+            reason: "the source ends".to_owned(),
+            retry: Err(SourceError::Closed),
+            lesson: Lesson::Nothing,
+        }
+    }
+}
+
+/// Paths that failed since the last session, to be told in the next Hello.
+#[derive(Default)]
+struct Failed(Vec<FailedPath>);
+
+impl Failed {
+    /// Notes what a try showed. True if there is a reason to try another path at once.
+    fn learn(&mut self, was_ready: bool, lesson: Lesson) -> bool {
+        if was_ready {
+            self.0.clear();
+        }
+        match lesson {
+            Lesson::Nothing => false,
+            Lesson::Forget => {
+                self.0.clear();
+                false
+            }
+            Lesson::Failed(failed) => {
+                // A collector that chooses the same again gets the usual pauses.
+                let is_new = self.0.iter().all(|known| known.path != failed.path);
+                self.0.truncate(FAILED_MAX - 1);
+                self.0.push(failed);
+                is_new
+            }
+        }
+    }
+}
+
+impl Control {
+    async fn run(self) {
+        let backoff = Backoff::new(self.instance);
+        let mut failures = 0;
+        let mut said = None;
+        let mut failed = Failed::default();
+        while !self.shared.is_stopped() {
+            let attempt = Box::pin(self.attempt(&failed)).await;
+            if self.shared.is_finished() {
+                return;
+            }
+            let retry_after = match attempt.retry {
+                Ok(retry_after) => retry_after,
+                Err(error) => return self.shared.end(error),
+            };
+            if attempt.was_ready {
+                failures = 0;
+                self.shared.metrics.reconnected();
+                tracing::warn!(collector = %self.address, reason = attempt.reason, "session lost, looking for the collector again");
+            } else {
+                if said.as_ref() != Some(&attempt.reason) {
+                    tracing::warn!(collector = %self.address, reason = attempt.reason, "no session yet, trying on");
+                }
+                said = Some(attempt.reason.clone());
+            }
+            self.shared.connect_failed(attempt.reason);
+            if failed.learn(attempt.was_ready, attempt.lesson) {
+                continue;
+            }
+            let delay = backoff.delay(failures, retry_after);
+            failures += 1;
+            self.pause(delay).await;
+        }
+    }
+
+    /// Sleeps, unless the source is stopped.
+    async fn pause(&self, delay: Duration) {
+        let until = tokio::time::Instant::now() + delay;
+        while !self.shared.is_stopped() {
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => return,
+                () = self.shared.control.notified() => {}
+            }
+        }
+    }
+
+    async fn attempt(&self, failed: &Failed) -> Attempt {
+        let connecting = Connection::connect(&self.address, &self.security, CONNECT_LIMIT);
+        let connected = tokio::select! {
+            connected = connecting => connected,
+            () = self.stopped() => return Attempt::closed(),
+        };
+        let connection = match connected {
+            Ok(connection) => connection,
+            Err(error) => return self.not_connected(&error),
+        };
+        let offers = self.providers.for_source(Ends {
+            local: connection.local_ip(),
+            peer: connection.peer().ip(),
+        });
+        let hello = match self.hello(&offers, failed) {
+            Ok(hello) => hello,
+            Err(error) => return Attempt::failed(error),
+        };
+        let mut session = Session::new(self, connection, offers, hello);
+        let ended = session.drive().await;
+        let was_ready = session.was_ready();
+        session.close_link();
+        let (setback, lost_because) = session.end(&ended);
+        match setback {
+            Some(setback) => Attempt {
+                was_ready,
+                reason: setback.reason().to_owned(),
+                retry: Ok(setback.pause()),
+                lesson: match setback {
+                    Setback::Path(failed) => Lesson::Failed(failed),
+                    Setback::Memory(_) => Lesson::Nothing,
+                },
+            },
+            None => self.after(&ended, was_ready, lost_because),
+        }
+    }
+
+    /// Returns when the source shall end.
+    async fn stopped(&self) {
+        while !self.shared.is_stopped() {
+            self.shared.control.notified().await;
+        }
+    }
+
+    fn not_connected(&self, error: &ConnectError) -> Attempt {
+        let reason = error.to_string();
+        let retry = if error.is_transient() {
+            Ok(Duration::ZERO)
+        } else {
+            Err(SourceError::Config(reason.clone()))
+        };
+        Attempt {
+            was_ready: false,
+            reason,
+            retry,
+            lesson: Lesson::Nothing,
+        }
+    }
+
+    fn after(&self, ended: &Ended, was_ready: bool, lost_because: Option<String>) -> Attempt {
+        let collector = self.address.to_string();
+        let retry = match (ended.retry(), ended) {
+            (Retry::After(delay), _) => Ok(delay),
+            (Retry::Never, Ended::Refused(refusal) | Ended::Revoked(refusal)) => {
+                Err(SourceError::Refused {
+                    collector,
+                    refusal: refusal.clone(),
+                })
+            }
+            (Retry::Never, Ended::Misbehaved(refusal) | Ended::Withdrawn(refusal)) => {
+                Err(SourceError::Incompatible {
+                    collector,
+                    refusal: refusal.clone(),
+                })
+            }
+            (Retry::Never, _) => Err(SourceError::Closed),
+        };
+        let told = ended.told();
+        let no_path = told.is_some_and(|refusal| refusal.code == RefusalCode::NoPath);
+        let reason = match (ended, lost_because) {
+            (Ended::Disconnected { .. }, Some(because)) => format!("{ended}: {because}"),
+            _ => ended.to_string(),
+        };
+        Attempt {
+            was_ready,
+            reason,
+            retry,
+            lesson: if no_path {
+                Lesson::Forget
+            } else {
+                Lesson::Nothing
+            },
+        }
+    }
+
+    /// What this source is.
+    fn hello(&self, offers: &Offers, failed: &Failed) -> Result<Hello, SourceError> {
+        let providers = offers.list();
+        if providers.is_empty() {
+            let whys: Vec<String> = offers.missing.iter().map(WhyNot::to_string).collect();
+            let reason = format!("no provider can be used: {}", whys.join("; "));
+            return Err(SourceError::Config(reason));
+        }
+        let device = |state: &Arc<super::shared::DeviceState>| Device {
+            name: state.name.clone(),
+            format: state.format.clone(),
+            policy: state.policy,
+            next_packet: state.next_packet(),
+        };
+        Ok(Hello {
+            protocol: ProtocolRange::OURS,
+            software: concat!("catchment ", env!("CARGO_PKG_VERSION")).to_owned(),
+            instance: self.instance,
+            host: self.host.clone(),
+            devices: self.shared.devices.iter().map(device).collect(),
+            providers,
+            missing: offers.missing.clone(),
+            failed: failed.0.clone(),
+            wish: self.wish,
+        })
+    }
+}

@@ -1,0 +1,410 @@
+//! One session of a source: from Hello to the end of its connection.
+
+use super::Control;
+use crate::{
+    observe::cpu::usage_of_self,
+    session::{
+        io::{Connection, RecvError},
+        message::{FailedPath, Hello, SessionPath, StreamEnd, StreamStart, Welcome},
+        providers::Offers,
+        refusal::{Refusal, RefusalCode},
+        source_side::{Ended, Input, Output, SourceEvent, SourceSide, SourceSideConfig},
+        welcome::{check_welcome, unusable},
+    },
+    source::{
+        backlog::Waiting,
+        connecting::Connecting,
+        link::Link,
+        prepared::{LinkError, LinkOptions, Prepared},
+        shared::DeviceState,
+    },
+};
+use catchment_transfer::RetainedBlock;
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How often the control thread looks at the link.
+const LOOK: Duration = Duration::from_millis(100);
+/// How often it looks while the last frames go out.
+const LOOK_CLOSING: Duration = Duration::from_millis(2);
+/// How often it reports to the collector.
+const REPORT: Duration = Duration::from_millis(500);
+/// The least pause after a collector whose memory could not be reached: it may just have ended.
+const UNREACHABLE: Duration = Duration::from_millis(250);
+
+/// Why a session did not come to be, although another try may.
+pub(super) enum Setback {
+    /// The collector's memory on this host could not be reached: it may have ended in this moment.
+    Memory(String),
+    /// What lies between the two sides does not let packets pass, or a device failed.
+    Path(FailedPath),
+}
+
+impl Setback {
+    pub(super) fn reason(&self) -> &str {
+        match self {
+            Setback::Memory(reason) => reason,
+            Setback::Path(failed) => &failed.reason,
+        }
+    }
+
+    pub(super) fn pause(&self) -> Duration {
+        match self {
+            Setback::Memory(_) => UNREACHABLE,
+            Setback::Path(_) => Duration::ZERO,
+        }
+    }
+}
+
+/// One connection.
+pub(super) struct Session<'a> {
+    control: &'a Control,
+    connection: Connection,
+    /// What the collector can choose from.
+    offers: Offers,
+    side: SourceSide,
+    prepared: Option<(Prepared, Welcome)>,
+    connecting: Option<Connecting<Arc<Link>>>,
+    link: Option<Arc<Link>>,
+    /// That of the Welcome.
+    path: Option<SessionPath>,
+    was_ready: bool,
+    said_goodbye: bool,
+    looked_at: Instant,
+    report_at: Instant,
+    setback: Option<Setback>,
+    /// What the connection broke with: a certificate that is not accepted shows only here.
+    lost_because: Option<String>,
+    /// Looks at the collector's status bytes that were counted.
+    status_reads: u64,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        control: &'a Control,
+        connection: Connection,
+        offers: Offers,
+        hello: Hello,
+    ) -> Session<'a> {
+        let now = Instant::now();
+        Session {
+            control,
+            connection,
+            offers,
+            side: SourceSide::new(now, SourceSideConfig::default(), hello),
+            prepared: None,
+            connecting: None,
+            link: None,
+            path: None,
+            was_ready: false,
+            said_goodbye: false,
+            looked_at: now,
+            report_at: now,
+            setback: None,
+            lost_because: None,
+            status_reads: 0,
+        }
+    }
+
+    /// Whether frames could be sent.
+    pub(super) fn was_ready(&self) -> bool {
+        self.was_ready
+    }
+
+    /// What to learn from it: why it did not come to be, and with what the connection broke.
+    pub(super) fn end(mut self, ended: &Ended) -> (Option<Setback>, Option<String>) {
+        let setback = match ended.told() {
+            Some(refusal) if refusal.code == RefusalCode::PathFailed => {
+                self.failed(None, &refusal.reason)
+            }
+            None if matches!(ended, Ended::Withdrawn(_)) => self.setback.take(),
+            Some(_) | None => None,
+        };
+        (setback, self.lost_because)
+    }
+
+    fn failed(&self, path_mtu: Option<u32>, reason: &str) -> Option<Setback> {
+        let path = self.path.as_ref()?;
+        Some(Setback::Path(path.failed(path_mtu, reason)))
+    }
+}
+
+impl Session<'_> {
+    pub(super) async fn drive(&mut self) -> Ended {
+        loop {
+            let mut broken = false;
+            let deadline = loop {
+                match self.side.poll() {
+                    Output::Transmit(message) => match self.connection.send(&message).await {
+                        Ok(()) => {}
+                        Err(error) => {
+                            self.lost_because = Some(error.to_string());
+                            broken = true;
+                        }
+                    },
+                    Output::Event(SourceEvent::Ended(ended)) => return ended,
+                    Output::Event(event) => self.on_event(event),
+                    Output::Timeout(deadline) => break deadline,
+                }
+            };
+            if broken {
+                self.input(Input::Disconnected);
+            } else {
+                self.wait(deadline).await;
+            }
+        }
+    }
+
+    async fn wait(&mut self, deadline: Option<Instant>) {
+        let shared = &self.control.shared;
+        let look = if shared.is_closing() && self.link.is_some() {
+            LOOK_CLOSING
+        } else {
+            LOOK
+        };
+        // From the last look on: messages that keep coming do not put it off.
+        let look_at = self.looked_at + look;
+        if look_at <= Instant::now() {
+            return self.look();
+        }
+        let until = deadline.map_or(look_at, |d| d.min(look_at));
+        // A message that is there counts before a deadline: this process may have been stopped.
+        tokio::select! {
+            biased;
+            message = self.connection.recv() => match message {
+                Ok(message) => self.input(Input::Message(message)),
+                Err(RecvError::Decode(error)) => self.side.refuse(error.refusal()),
+                Err(error) => self.lost(&error.to_string()),
+            },
+            connected = Connecting::done(&mut self.connecting) => self.on_connected(connected),
+            () = shared.control.notified() => self.look(),
+            () = tokio::time::sleep_until(until.into()) => self.input(Input::Timeout),
+        }
+    }
+
+    fn input(&mut self, input: Input) {
+        self.side.handle(Instant::now(), input);
+    }
+
+    fn on_event(&mut self, event: SourceEvent) {
+        let result = match event {
+            SourceEvent::Welcomed(welcome) => self.on_welcome(welcome),
+            SourceEvent::Ready => self.on_ready(),
+            SourceEvent::Delivered(_) => {
+                self.control.shared.set_finished();
+                Ok(())
+            }
+            SourceEvent::Ended(_) => Ok(()),
+        };
+        if let Err(refusal) = result {
+            self.side.refuse(refusal);
+        }
+    }
+
+    fn on_welcome(&mut self, welcome: Welcome) -> Result<(), Refusal> {
+        check_welcome(&welcome)?;
+        self.path = Some(welcome.path.clone());
+        // The state machine has checked that it was offered.
+        let Some(context) = self.offers.context(&welcome.path) else {
+            return Err(unusable(&"a provider that was not offered"));
+        };
+        let prepared = match Prepared::new(context) {
+            Ok(prepared) => prepared,
+            Err(error) => return Err(self.unreachable(&error)),
+        };
+        let devices = &self.control.shared.devices;
+        let mut starts = Vec::with_capacity(devices.len());
+        for grant in &welcome.streams {
+            let device = devices.iter().find(|d| d.name == grant.device);
+            if let Some(device) = device {
+                device.resume(grant.stream, grant.next_packet);
+                starts.push(StreamStart {
+                    stream: grant.stream,
+                    first_packet: device.first_packet(),
+                });
+            }
+        }
+        let connect = self
+            .side
+            .connect(Instant::now(), prepared.endpoint(), starts);
+        self.prepared = Some((prepared, welcome));
+        connect.map_err(|e| unusable(&e))
+    }
+
+    fn on_ready(&mut self) -> Result<(), Refusal> {
+        let Some((prepared, welcome)) = self.prepared.take() else {
+            return Err(unusable(&"Ready without a queue pair"));
+        };
+        let numbers = welcome.streams.iter().map(|grant| grant.stream);
+        let options = LinkOptions {
+            epoch: u64::from(welcome.epoch),
+            streams: numbers.max().unwrap_or(0) + 1,
+            in_place: self.control.in_place,
+            checksum: self.control.shared.checksum || welcome.ring.checksum,
+        };
+        let peer = self.control.address.to_string();
+        let connect = move |prepared: Prepared, target| prepared.connect(target, &options);
+        self.connecting = Some(Connecting::begin(prepared, &welcome, peer, connect)?);
+        Ok(())
+    }
+
+    fn on_connected(&mut self, connected: Result<Arc<Link>, LinkError>) {
+        let Some(connecting) = self.connecting.take() else {
+            return;
+        };
+        let link = match connected {
+            Ok(link) => link,
+            Err(error) => {
+                let refusal = self.unreachable(&error);
+                return self.side.refuse(refusal);
+            }
+        };
+        let session = connecting.session.clone();
+        tracing::info!(collector = %self.control.address, path = %session,
+            reason = %session.reason, in_place = link.sender().is_in_place(), "connected");
+        self.control.shared.metrics.session_is(Some(session));
+        self.was_ready = true;
+        self.link = Some(link.clone());
+        self.control.shared.set_link(Some(link));
+    }
+
+    /// The connection broke.
+    fn lost(&mut self, reason: &str) {
+        self.lost_because = Some(reason.to_owned());
+        self.input(Input::Disconnected);
+    }
+
+    /// Notes that another try may help, and gives what to tell the collector.
+    fn unreachable(&mut self, error: &LinkError) -> Refusal {
+        let reason = error.to_string();
+        let is_network = self.path.as_ref().is_some_and(SessionPath::is_network);
+        if is_network {
+            self.setback = self.failed(error.too_large(), &reason);
+            return error.refusal();
+        }
+        let told = format!("the collector's memory cannot be reached: {reason}");
+        self.setback = Some(Setback::Memory(told));
+        let remedy = "nothing: the source tries again";
+        Refusal::new(RefusalCode::NoResource, reason, remedy)
+    }
+
+    /// Looks whether the link lives, whether it is time to report, whether all is sent.
+    fn look(&mut self) {
+        self.looked_at = Instant::now();
+        self.control.providers.look_at_devices();
+        let shared = &self.control.shared;
+        let Some(link) = &self.link else {
+            if shared.is_stopped() {
+                self.input(Input::Disconnected);
+            }
+            return;
+        };
+        // After Goodbye the collector may close its queue pair before its GoodbyeAck is read here;
+        // if it dies instead, the control connection tells.
+        let broken = !self.said_goodbye && link.sender().check().is_err();
+        if shared.is_stopped() || broken {
+            self.input(Input::Disconnected);
+        } else if shared.is_closing() && !self.said_goodbye {
+            self.try_goodbye();
+        } else if Instant::now() >= self.report_at {
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        self.report_at = Instant::now() + REPORT;
+        self.count();
+        let devices = &self.control.shared.devices;
+        let stats: Vec<_> = devices.iter().map(|device| device.stats()).collect();
+        let cpu_us = usage_of_self().map_or(0, |usage| (usage.cpu_s * 1e6) as u64);
+        if let Err(error) = self.side.stats(cpu_us, &stats) {
+            tracing::debug!(%error, "no report");
+        }
+    }
+
+    /// Brings the counters up to date that are not worth an atomic for every block.
+    fn count(&mut self) {
+        let Some(link) = &self.link else { return };
+        let shared = &self.control.shared;
+        for device in &shared.devices {
+            device.count_in_flight(link.outstanding(device.stream()));
+        }
+        let reads = link.sender().stats().status_reads;
+        let before = std::mem::replace(&mut self.status_reads, reads);
+        shared.metrics.status_reads(reads - before);
+    }
+
+    /// Says goodbye once nothing waits any more.
+    fn try_goodbye(&mut self) {
+        let shared = &self.control.shared;
+        let Some(link) = &self.link else {
+            return;
+        };
+        if shared.backlog_frames() > 0 {
+            return;
+        }
+        // Nothing can be committed or staged from here on.
+        link.gate.close();
+        if let Err(error) = link.sender().progress() {
+            tracing::debug!(%error, "the link broke before goodbye");
+            return;
+        }
+        self.report();
+        let end = |device: &Arc<DeviceState>| StreamEnd {
+            stream: device.stream(),
+            end_packet: device.first_packet(),
+        };
+        let ends = self.control.shared.devices.iter().map(end).collect();
+        self.said_goodbye = true;
+        if let Err(error) = self.side.goodbye(ends) {
+            tracing::debug!(%error, "no goodbye");
+        }
+    }
+
+    /// Closes the link, and puts what the collector may not have back into the backlogs.
+    pub(super) fn close_link(&mut self) {
+        self.count();
+        let shared = &self.control.shared;
+        let Some(link) = self.link.take() else {
+            return;
+        };
+        link.gate.close();
+        shared.set_link(None);
+        shared.metrics.session_is(None);
+        link.wake_all();
+        let unreleased = if shared.is_finished() {
+            Vec::new()
+        } else {
+            link.sender().unreleased()
+        };
+        let mut oldest = HashMap::new();
+        for header in unreleased.iter().map(RetainedBlock::header) {
+            let number = oldest.entry(header.stream).or_insert(u64::MAX);
+            *number = header.packet_number.min(*number);
+        }
+        let mut devices = HashMap::new();
+        for device in &shared.devices {
+            device.count_in_flight(0);
+            device.forget_kept_before(oldest.get(&device.stream()).copied());
+            devices.insert(device.stream(), device);
+        }
+        for block in unreleased {
+            let header = block.header();
+            let whole = header.frame_bytes == u64::from(header.payload_bytes);
+            if let (Some(device), true) = (devices.get(&header.stream), whole) {
+                device.push(
+                    header.packet_number,
+                    Waiting {
+                        skipped: header.skipped,
+                        capture_time_ns: header.capture_time_ns,
+                        counted: true,
+                        bytes: block.payload().to_vec().into(),
+                    },
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! A source's queue pair before it is connected, and how it becomes a link.
+use super::{
+    driver::{self, Completions},
+    link::Link,
+    proof::{self, ProofError},
+};
+use crate::session::refusal::{Refusal, RefusalCode};
+use catchment_transfer::{CopyMemory, QueueLimits, RemoteRing, Sender, SenderError, SenderOptions};
+use catchment_verbs::{
+    Access, CompletionChannel, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition,
+    RtrAttr, RtsAttr, VerbsError,
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// Send requests outstanding at once where blocks are copied.
+const SEND_WRS: u32 = 256;
+const COMPLETIONS: u32 = 64;
+/// Inline bytes of a request: status bytes of neighbouring blocks.
+const INLINE_BYTES: u32 = 64;
+
+/// A queue pair that the collector may be told of.
+pub(crate) struct Prepared {
+    pd: Arc<dyn Pd>,
+    cq: Arc<dyn Cq>,
+    qp: Box<dyn Qp>,
+    direct: bool,
+    max_inline_bytes: u32,
+    /// Where completions are told of, if requests take time.
+    channel: Option<Arc<dyn CompletionChannel>>,
+}
+
+/// What a queue pair shall be connected to.
+pub(crate) struct Target {
+    /// The collector's queue pair, with what the session has agreed on.
+    pub(crate) endpoint: Endpoint,
+    /// Its memory.
+    pub(crate) ring: RemoteRing,
+    /// Of the path, if it leaves this host: then it is proven.
+    pub(crate) path_mtu: Option<u32>,
+    /// Nobody wants the result any more.
+    pub(crate) cancelled: Arc<AtomicBool>,
+}
+
+/// How frames shall go through a link.
+pub(super) struct LinkOptions {
+    pub(super) epoch: u64,
+    pub(super) streams: u32,
+    pub(super) in_place: bool,
+    pub(super) checksum: bool,
+}
+
+/// Why there is no link.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinkError {
+    #[error(transparent)]
+    Verbs(#[from] VerbsError),
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
+    #[error(transparent)]
+    Sender(#[from] SenderError),
+    #[error(transparent)]
+    Proof(#[from] ProofError),
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}
+
+impl LinkError {
+    /// What to tell the collector where the path failed.
+    pub(crate) fn refusal(&self) -> Refusal {
+        let remedy = "mend the way between the two, or let the source try another one";
+        Refusal::new(RefusalCode::PathFailed, self.to_string(), remedy)
+    }
+
+    /// The path MTU that did not pass, although smaller packets did.
+    pub(crate) fn too_large(&self) -> Option<u32> {
+        let LinkError::Proof(ProofError::TooLarge { path_mtu, .. }) = self else {
+            return None;
+        };
+        Some(*path_mtu)
+    }
+}
+
+impl Prepared {
+    /// Makes a queue pair in state INIT.
+    pub(crate) fn new(context: &Arc<dyn Context>) -> Result<Prepared, LinkError> {
+        let pd = context.alloc_pd()?;
+        let caps = context.caps();
+        let direct = caps.direct;
+        let max_inline_bytes = INLINE_BYTES.min(caps.max_inline_bytes);
+        let channel = (!direct).then(|| context.create_channel()).transpose()?;
+        let cq = context.create_cq(COMPLETIONS, channel.clone())?;
+        let mut qp = pd.create_qp(QpInit {
+            send_cq: cq.clone(),
+            recv_cq: cq.clone(),
+            max_send_wr: SEND_WRS,
+            max_recv_wr: 0,
+            max_sge: 1,
+            max_inline_bytes,
+            strict: false,
+        })?;
+        qp.modify(QpTransition::ToInit {
+            access: Access::empty(),
+        })?;
+        Ok(Prepared {
+            pd,
+            cq,
+            qp,
+            direct,
+            max_inline_bytes,
+            channel,
+        })
+    }
+
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        self.qp.endpoint()
+    }
+
+    /// Connects to the collector's queue pair, which is ready by now, and proves that packets pass.
+    /// Blocks as long as that takes.
+    pub(crate) fn reach(&mut self, target: &Target) -> Result<(), LinkError> {
+        let peer = target.endpoint;
+        self.qp.modify(QpTransition::ToRtr(RtrAttr::new(peer)))?;
+        self.qp.modify(QpTransition::ToRts(RtsAttr::default()))?;
+        let Some(path_mtu) = target.path_mtu else {
+            return Ok(());
+        };
+        let cancelled = || target.cancelled.load(Ordering::Relaxed);
+        let local = self.qp.endpoint();
+        let mut way = proof::Way {
+            cq: &*self.cq,
+            qp: &mut *self.qp,
+            ring: &target.ring,
+            ends: (local, peer),
+            cancelled: &cancelled,
+        };
+        Ok(way.prove(&*self.pd, path_mtu)?)
+    }
+
+    /// The same, and makes all ready for frames.
+    pub(super) fn connect(
+        mut self,
+        target: Target,
+        options: &LinkOptions,
+    ) -> Result<Arc<Link>, LinkError> {
+        self.reach(&target)?;
+        let ring = target.ring;
+        let sending = SenderOptions {
+            max_streams: options.streams,
+            quota: quota(ring.layout.blocks(), options.streams),
+            ..SenderOptions::default()
+        };
+        let quota = sending.quota as usize;
+        let completions = self.channel.take().map(|channel| Completions {
+            cq: self.cq.clone(),
+            channel,
+        });
+        let sender = if options.in_place && self.direct {
+            Sender::in_place(self.qp, self.cq, ring, options.epoch, sending)?
+        } else {
+            self.copying(ring, options.epoch, sending)?
+        };
+        let link = Arc::new(Link::new(sender, quota, options.checksum));
+        if let Some(completions) = completions {
+            driver::start(&link, completions).map_err(LinkError::Thread)?;
+        }
+        Ok(link)
+    }
+
+    fn copying(
+        self,
+        ring: RemoteRing,
+        epoch: u64,
+        options: SenderOptions,
+    ) -> Result<Sender, LinkError> {
+        let layout = ring.layout;
+        let bytes = layout.blocks() as usize * layout.block_bytes() as usize;
+        let memory = CopyMemory {
+            blocks: self.pd.alloc_mr(bytes, Access::LOCAL_WRITE)?,
+            status: self
+                .pd
+                .alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE)?,
+        };
+        let limits = QueueLimits {
+            max_send_wr: SEND_WRS,
+            max_inline_bytes: self.max_inline_bytes,
+        };
+        Ok(Sender::copying(
+            self.qp, self.cq, limits, memory, ring, epoch, options,
+        )?)
+    }
+}
+
+/// Blocks that one stream may have outstanding: its share, and at least one. So a slow device
+/// leaves the others theirs.
+fn quota(blocks: u32, streams: u32) -> u32 {
+    (blocks / streams.max(1)).max(1)
+}

@@ -1,0 +1,186 @@
+//! Shows that packets pass between two queue pairs, both ways, before a session relies on it.
+//!
+//! WRITEs go to the payload of slot 0, which means nothing without a commit word; READs come from the
+//! beginning of the ring. First short ones, then as long as a full packet: so a firewall and a too
+//! small MTU on the way are told apart. See docs/spec/session.md, section 9.
+use catchment_transfer::{Napper, Naps, RemoteRing};
+use catchment_verbs::{
+    Access, Completion, Cq, CqError, Endpoint, Mr, NetEnd, Pd, PostError, Qp, RemoteAddr, SendOp,
+    SendWr, Sge, VerbsError, WcStatus,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How long the whole proof may take.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Length of the short requests.
+const SHORT_BYTES: u32 = 64;
+/// The largest path MTU.
+const LONGEST: usize = 4096;
+/// What is written; not zero, so that a collector sees whether it came.
+pub(crate) const MARK: u8 = 0xa5;
+
+/// Packets do not pass, or it could not be found out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProofError {
+    #[error("no memory to prove the path with: {0}")]
+    Verbs(#[from] VerbsError),
+    #[error("the path cannot be proven: {0}")]
+    Post(#[from] PostError),
+    #[error("the path cannot be proven: {0}")]
+    Cq(#[from] CqError),
+    /// Nothing came back.
+    #[error(
+        "no answer from {} within {waited:.1?} ({cause}): packets do not pass both ways; open {} in \
+         every firewall between (answers come to that port too), and check that both addresses are \
+         in networks that reach each other (VLAN, routes)", at(*.peer), ports(*.local, *.peer)
+    )]
+    Silent {
+        local: Endpoint,
+        peer: Endpoint,
+        waited: Duration,
+        cause: &'static str,
+    },
+    /// Short packets pass, full ones do not.
+    #[error(
+        "packets of {path_mtu} bytes get no answer from {}, packets of {SHORT_BYTES} bytes do: \
+         something between takes less than the interfaces say; give all of the way an MTU of {} or \
+         more, or this side a smaller --roce-mtu", at(*.peer), .path_mtu + 104
+    )]
+    TooLarge { peer: Endpoint, path_mtu: u32 },
+    /// The collector's side refused the requests.
+    #[error("{} refuses to be written or read: {status}", at(*.peer))]
+    Refused { peer: Endpoint, status: WcStatus },
+    #[error("nobody waits for the proof any more")]
+    Cancelled,
+}
+
+/// Address and port of a queue pair, for people.
+fn at(end: Endpoint) -> String {
+    format!("{} UDP port {}", end.gid.ip(), port(end))
+}
+
+fn port(end: Endpoint) -> u16 {
+    end.net.map_or(NetEnd::RNIC_UDP_PORT, |net| net.udp_port)
+}
+
+fn ports(local: Endpoint, peer: Endpoint) -> String {
+    let (here, there) = (port(local), port(peer));
+    if here == there {
+        format!("UDP port {here} in both directions")
+    } else {
+        format!("UDP port {there} there and {here} here")
+    }
+}
+
+/// What shall be proven.
+pub(super) struct Way<'a> {
+    pub(super) cq: &'a dyn Cq,
+    /// Connected, state RTS, nothing posted.
+    pub(super) qp: &'a mut dyn Qp,
+    pub(super) ring: &'a RemoteRing,
+    /// This end and the collector's.
+    pub(super) ends: (Endpoint, Endpoint),
+    pub(super) cancelled: &'a dyn Fn() -> bool,
+}
+
+/// Why a round did not come back.
+enum Stuck {
+    Error(ProofError),
+    /// With the words of the provider, if it gave up before the limit.
+    Silent(&'static str),
+}
+
+impl<E: Into<ProofError>> From<E> for Stuck {
+    fn from(error: E) -> Stuck {
+        Stuck::Error(error.into())
+    }
+}
+
+impl Way<'_> {
+    /// Proves that packets of up to `path_mtu` bytes pass. Blocks, at most 2 s.
+    pub(super) fn prove(&mut self, pd: &dyn Pd, path_mtu: u32) -> Result<(), ProofError> {
+        let memory = pd.alloc_mr(2 * LONGEST, Access::LOCAL_WRITE)?;
+        let _ = memory.region().whole().write_at(0, &[MARK; LONGEST]);
+        let begun = Instant::now();
+        let (local, peer) = self.ends;
+        match self.round(&memory, SHORT_BYTES, begun) {
+            Ok(()) => {}
+            Err(Stuck::Error(error)) => return Err(error),
+            Err(Stuck::Silent(cause)) => {
+                return Err(ProofError::Silent {
+                    local,
+                    peer,
+                    waited: begun.elapsed(),
+                    cause,
+                });
+            }
+        }
+        match self.round(&memory, path_mtu, begun) {
+            Ok(()) => Ok(()),
+            Err(Stuck::Error(error)) => Err(error),
+            Err(Stuck::Silent(_)) => Err(ProofError::TooLarge { peer, path_mtu }),
+        }
+    }
+
+    /// A WRITE and a READ of so many bytes.
+    fn round(&mut self, memory: &Arc<dyn Mr>, bytes: u32, begun: Instant) -> Result<(), Stuck> {
+        let layout = &self.ring.layout;
+        let piece = |from: usize, bytes: u32| Sge {
+            addr: memory.addr() + from as u64,
+            bytes,
+            lkey: memory.lkey(),
+        };
+        let place = |offset: usize| RemoteAddr {
+            addr: self.ring.addr + offset as u64,
+            rkey: self.ring.rkey,
+        };
+        let out = [piece(0, bytes.min(layout.max_payload_bytes()))];
+        let back = [piece(LONGEST, bytes)];
+        let write = SendOp::Write(place(layout.slot_offset(0)));
+        let read = SendOp::Read(place(0));
+        self.qp.post_send(&[
+            SendWr::new(0, write, catchment_verbs::Payload::Sges(&out)),
+            SendWr::new(1, read, catchment_verbs::Payload::Sges(&back)),
+        ])?;
+        self.wait(2, begun)
+    }
+
+    fn wait(&self, mut missing: usize, begun: Instant) -> Result<(), Stuck> {
+        let mut napper = Napper::new(Naps::default());
+        let mut completions = [Completion::EMPTY; 2];
+        while missing > 0 {
+            let found = self.cq.poll(&mut completions)?;
+            for completion in &completions[..found] {
+                self.judge(completion)?;
+            }
+            missing -= found;
+            if missing == 0 {
+                break;
+            }
+            if (self.cancelled)() {
+                return Err(Stuck::Error(ProofError::Cancelled));
+            }
+            if begun.elapsed() > LIMIT {
+                return Err(Stuck::Silent("nothing came"));
+            }
+            // Waits for the collector's answer; where no answer comes, the limit ends it.
+            std::thread::sleep(napper.nap());
+        }
+        Ok(())
+    }
+
+    fn judge(&self, completion: &Completion) -> Result<(), Stuck> {
+        let Err(failure) = completion.result else {
+            return Ok(());
+        };
+        let status = failure.status;
+        if status == WcStatus::TransportRetryExceeded {
+            return Err(Stuck::Silent("sent again in vain"));
+        }
+        let peer = self.ends.1;
+        Err(Stuck::Error(ProofError::Refused { peer, status }))
+    }
+}

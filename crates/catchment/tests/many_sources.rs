@@ -1,0 +1,142 @@
+//! A thousand sources of one collector, from a few processes: each takes descriptors and threads.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use catchment::{
+    Frame,
+    collector::Collector,
+    roce::RoceOptions,
+    session::path::PathRules,
+    source::{DeviceSpec, Source},
+};
+use std::{
+    collections::BTreeSet,
+    env,
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::{Arc, Mutex, mpsc},
+    time::{Duration, Instant},
+};
+
+const SOURCES: usize = 1000;
+const PROCESSES: usize = 4;
+/// Sources of one process that connect at once: cameras that get power together.
+const AT_ONCE: usize = 16;
+const PATIENCE: Duration = Duration::from_secs(120);
+/// For a process of sources: `PROVIDER NUMBER COLLECTOR`.
+const ROLE: &str = "CATCHMENT_TEST_SOURCES";
+
+fn open_files_to_the_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
+fn source(provider: &str, number: usize, collector: &str) -> Source {
+    let rules = PathRules {
+        require: vec![provider.to_owned()],
+        ..PathRules::default()
+    };
+    // Each has a port of its own, as if each were on a host of its own.
+    let roce = RoceOptions {
+        port: 0,
+        ..RoceOptions::default()
+    };
+    Source::builder(collector)
+        .device(DeviceSpec::new(format!("cam{number:03}")).frame_bytes(200))
+        .blocks(4)
+        .block_bytes(512)
+        .path_rules(rules)
+        .roce(roce)
+        .patience(PATIENCE)
+        .connect()
+        .unwrap()
+}
+
+/// A process of sources: connects, says so, waits for a line, sends a frame of each device.
+#[test]
+fn sources_of_a_process() {
+    let Ok(role) = env::var(ROLE) else {
+        return;
+    };
+    open_files_to_the_limit();
+    let words: Vec<&str> = role.split(' ').collect();
+    let (provider, collector) = (words[0], words[2]);
+    let first: usize = words[1].parse().unwrap();
+    let (sender, sources) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for start in 0..AT_ONCE {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                for number in (first + start * PROCESSES..SOURCES).step_by(AT_ONCE * PROCESSES) {
+                    let one = source(provider, number, collector);
+                    sender.send((number, one)).unwrap();
+                }
+            });
+        }
+    });
+    drop(sender);
+    let sources: Vec<_> = sources.into_iter().collect();
+    println!("\nconnected");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    for (number, source) in &sources {
+        let mut device = source.device(&format!("cam{number:03}")).unwrap();
+        device.frame(200).unwrap().send_bytes(&[7; 200]).unwrap();
+    }
+    for (_, source) in sources {
+        assert_eq!(source.close(PATIENCE).unwrap().totals.frames_sent, 1);
+    }
+}
+
+fn start(provider: &str, number: usize, collector: &str) -> (Child, BufReader<ChildStdout>) {
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "sources_of_a_process", "--nocapture"])
+        .env(ROLE, format!("{provider} {number} {collector}"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    (child, output)
+}
+
+fn a_thousand_sources_over(provider: &str) {
+    open_files_to_the_limit();
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let all = seen.clone();
+    let collector = Collector::builder("127.0.0.1:0")
+        .on_frame(move |frame: Frame| {
+            all.lock().unwrap().insert(frame.device().to_owned());
+        })
+        .start()
+        .unwrap();
+    let at = collector.local_addr().to_string();
+    let begin = Instant::now();
+    let mut processes: Vec<_> = (0..PROCESSES)
+        .map(|number| start(provider, number, &at))
+        .collect();
+    for (_, output) in &mut processes {
+        let mut lines = output.lines().map_while(Result::ok);
+        assert!(lines.any(|line| line == "connected"), "sources failed");
+    }
+    println!(
+        "{SOURCES} sources over {provider} connected in {:?}",
+        begin.elapsed()
+    );
+    for (child, _) in &mut processes {
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    }
+    for (mut child, _) in processes {
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(seen.lock().unwrap().len(), SOURCES);
+}
+
+#[test]
+fn a_thousand_sources_connect_over_shm() {
+    a_thousand_sources_over("shm");
+}
+
+#[test]
+fn a_thousand_sources_connect_over_roce() {
+    a_thousand_sources_over("roce");
+}

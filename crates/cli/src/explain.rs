@@ -1,0 +1,259 @@
+//! `catchment explain`: which way frames take to a host, and why.
+
+use crate::args::{ExplainArgs, There};
+use crate::cert::CERT_HINT;
+use crate::failure::{Code, Failure, OrFail as _};
+use crate::output::{self, table};
+use anyhow::anyhow;
+use catchment::explain::{Answer, Asking, ExplainError, Here, ProviderOffer};
+use catchment::observe::SessionSnapshot;
+use catchment::session::io::{Address, ClientSecurity};
+use catchment::session::tls::client_config;
+use serde::Serialize;
+use std::net::{IpAddr, ToSocketAddrs as _};
+
+/// What `--json` writes.
+#[derive(Serialize)]
+struct ExplainJson {
+    host: String,
+    local: Option<String>,
+    interface: Option<String>,
+    mtu_bytes: Option<u32>,
+    path_mtu: Option<u32>,
+    /// Why there is no route.
+    no_route: Option<String>,
+    offers: Vec<OfferJson>,
+    missing: Vec<MissingJson>,
+    /// What a collector answered.
+    session: Option<SessionSnapshot>,
+    proven_in_us: Option<f64>,
+    /// Ways that were tried before.
+    failed: Vec<String>,
+    /// Why there is no way.
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct OfferJson {
+    provider: String,
+    device: Option<String>,
+    gid: String,
+    address: Option<String>,
+    udp_port: Option<u16>,
+    path_mtu: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct MissingJson {
+    provider: String,
+    reason: String,
+}
+
+/// Explains, and fails where there is no way.
+pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
+    args.providers.rules().check().or_fail(Code::Usage)?;
+    let asking = asking(args)?;
+    let (name, collector) = match &args.host {
+        There::Host(host) => (Some(host.clone()), None),
+        There::Collector(Address::Tcp { host, .. }) => (Some(host.clone()), collector(args)),
+        There::Collector(Address::Unix(_)) => (None, collector(args)),
+    };
+    let remote = name.as_deref().map(resolve).transpose()?;
+    let here = remote.map(|remote| asking.here(remote));
+    let answer = collector.map(|address| asking.ask(&address));
+    if args.json {
+        output::print_json(&json(args, here.as_ref(), answer.as_ref()))?;
+    } else {
+        output::print(&text(args, here.as_ref(), answer.as_ref()))?;
+    }
+    verdict(here.as_ref(), answer)
+}
+
+fn collector(args: &ExplainArgs) -> Option<Address> {
+    let There::Collector(address) = &args.host else {
+        return None;
+    };
+    Some(address.clone())
+}
+
+fn asking(args: &ExplainArgs) -> Result<Asking, Failure> {
+    let tls = args.security.files().map(|files| client_config(&files));
+    let tls = tls
+        .transpose()
+        .map_err(|error| Failure::new(Code::Local, error).hint(CERT_HINT))?;
+    Ok(Asking {
+        rules: args.providers.rules(),
+        roce: args.providers.roce(),
+        ibverbs: args.providers.devices.ibverbs(),
+        security: ClientSecurity {
+            tls,
+            insecure: args.security.insecure,
+        },
+        limit: Some(args.wait),
+    })
+}
+
+fn resolve(host: &str) -> Result<IpAddr, Failure> {
+    if let Ok(ip) = host.parse() {
+        return Ok(ip);
+    }
+    let found = (host, 0).to_socket_addrs();
+    let found = found.map_err(|error| {
+        let error = anyhow!("cannot find the address of {host}: {error}");
+        Failure::new(Code::Unreachable, error).hint("give an address, or mend DNS or /etc/hosts")
+    })?;
+    let ip = found.map(|address| address.ip()).next();
+    ip.ok_or_else(|| Failure::new(Code::Unreachable, anyhow!("{host} has no address")))
+}
+
+/// Whether there is a way.
+fn verdict(
+    here: Option<&Here>,
+    answer: Option<Result<Answer, ExplainError>>,
+) -> Result<(), Failure> {
+    match answer {
+        Some(Ok(_)) => Ok(()),
+        Some(Err(error)) => Err(Failure::new(Code::Unreachable, error)),
+        None => match here.map(|here| (&here.route, here.offers.is_empty())) {
+            Some((Err(why), _)) => Err(Failure::new(Code::Unreachable, anyhow!("{why}"))),
+            Some((Ok(_), true)) => {
+                let error = anyhow!("this side can use no provider");
+                Err(Failure::new(Code::Unreachable, error))
+            }
+            Some((Ok(_), false)) | None => Ok(()),
+        },
+    }
+}
+
+fn is_packets(offer: &ProviderOffer) -> bool {
+    offer.net.is_some()
+}
+
+/// An offer in words: `mlx5_0, 10.0.0.2, UDP port 4791, path MTU 4096`.
+fn offer_text(offer: &ProviderOffer) -> String {
+    let mut parts: Vec<String> = offer.device.iter().cloned().collect();
+    if is_packets(offer) {
+        parts.push(offer.gid.ip().to_string());
+    }
+    if let Some(net) = offer.net {
+        parts.push(format!("UDP port {}", net.udp_port));
+        parts.push(format!("path MTU {}", net.path_mtu));
+    }
+    if parts.is_empty() {
+        parts.push("same host, network namespace and user only".to_owned());
+    }
+    parts.join(", ")
+}
+
+fn text(
+    args: &ExplainArgs,
+    here: Option<&Here>,
+    answer: Option<&Result<Answer, ExplainError>>,
+) -> String {
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    if let Some(here) = here {
+        lines.push(("route", route_text(here)));
+        for offer in &here.offers {
+            lines.push((offer.name.as_str(), offer_text(offer)));
+        }
+        for why in &here.missing {
+            lines.push((why.provider.as_str(), format!("not here: {}", why.reason)));
+        }
+    }
+    match answer {
+        None => {
+            let more = "give the port of a collector there to learn what it would use".to_owned();
+            lines.push(("", more));
+        }
+        Some(Ok(answer)) => {
+            for failed in &answer.failed {
+                lines.push(("tried", failed.clone()));
+            }
+            lines.push(("path", answer.session.to_string()));
+            lines.push(("why", answer.session.reason.clone()));
+            lines.push(("proof", proof_text(answer)));
+        }
+        Some(Err(ExplainError::Refused { failed, .. })) => {
+            lines.extend(failed.iter().map(|failed| ("tried", failed.clone())));
+        }
+        Some(Err(_)) => {}
+    }
+    if let There::Collector(address) = &args.host {
+        lines.insert(0, ("collector", address.to_string()));
+    }
+    table::pairs(&lines)
+}
+
+fn route_text(here: &Here) -> String {
+    match &here.route {
+        Err(why) => format!("none: {why}"),
+        Ok(route) => {
+            let on = route.interface.as_ref();
+            format!(
+                "from {}{} to {}, MTU {} (RoCE path MTU {})",
+                route.local,
+                on.map_or(String::new(), |name| format!(" on {name}")),
+                route.remote,
+                route.mtu_bytes,
+                route.path_mtu
+            )
+        }
+    }
+}
+
+fn proof_text(answer: &Answer) -> String {
+    match answer.session.path_mtu {
+        Some(path_mtu) => format!(
+            "packets of {path_mtu} bytes pass both ways (found out in {:.1?})",
+            answer.proven_in
+        ),
+        None => "the collector's memory can be mapped".to_owned(),
+    }
+}
+
+fn json(
+    args: &ExplainArgs,
+    here: Option<&Here>,
+    answer: Option<&Result<Answer, ExplainError>>,
+) -> ExplainJson {
+    let route = here.and_then(|here| here.route.as_ref().ok());
+    let no_route = here.and_then(|here| here.route.as_ref().err());
+    let offer = |offer: &ProviderOffer| OfferJson {
+        provider: offer.name.clone(),
+        device: offer.device.clone(),
+        gid: offer.gid.to_string(),
+        address: is_packets(offer).then(|| offer.gid.ip().to_string()),
+        udp_port: offer.net.map(|net| net.udp_port),
+        path_mtu: offer.net.map(|net| net.path_mtu),
+    };
+    let found = answer.and_then(|answer| answer.as_ref().ok());
+    let error = answer.and_then(|answer| answer.as_ref().err());
+    let failed = match (found, error) {
+        (Some(answer), _) => answer.failed.clone(),
+        (None, Some(ExplainError::Refused { failed, .. })) => failed.clone(),
+        (None, _) => Vec::new(),
+    };
+    ExplainJson {
+        host: match &args.host {
+            There::Host(host) => host.clone(),
+            There::Collector(address) => address.to_string(),
+        },
+        local: route.map(|route| route.local.to_string()),
+        interface: route.and_then(|route| route.interface.clone()),
+        mtu_bytes: route.map(|route| route.mtu_bytes),
+        path_mtu: route.map(|route| route.path_mtu),
+        no_route: no_route.cloned(),
+        offers: here.map_or(Vec::new(), |h| h.offers.iter().map(offer).collect()),
+        missing: here.map_or(Vec::new(), |here| {
+            let missing = here.missing.iter().map(|why| MissingJson {
+                provider: why.provider.clone(),
+                reason: why.reason.clone(),
+            });
+            missing.collect()
+        }),
+        session: found.map(|answer| answer.session.clone()),
+        proven_in_us: found.map(|answer| answer.proven_in.as_secs_f64() * 1e6),
+        failed,
+        error: error.map(ToString::to_string),
+    }
+}

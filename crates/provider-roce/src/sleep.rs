@@ -1,0 +1,89 @@
+//! How the engine's thread sleeps and misses nothing, while other threads make work for it, or do it.
+//!
+//! ```text
+//! thread: say that it sleeps, fence, look once more, sleep
+//! others: make work,          fence, does it sleep? then wake it
+//! ```
+//! With both fences one of the two sees the other. Posted requests are seen by looking. What only a
+//! turn of the engine finds (a queue pair that was changed, what another thread's turn began) is
+//! told by a flag. `tests/loom` tries every interleaving.
+use super::sync::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+/// The thread comes back from a sleep of this length by itself before anybody suffers.
+pub(crate) const NAP: Duration = Duration::from_millis(1);
+
+/// See the module.
+pub(crate) struct Sleep {
+    /// A queue pair was changed, or another thread did a turn: the thread does another turn before
+    /// it sleeps.
+    changed: AtomicBool,
+    /// The thread sleeps, or is about to: wake it.
+    sleeping: AtomicBool,
+    /// Until when it sleeps at most.
+    until_ns: AtomicU64,
+}
+
+impl Sleep {
+    /// Awake.
+    pub(crate) fn new() -> Sleep {
+        Sleep {
+            changed: AtomicBool::new(false),
+            sleeping: AtomicBool::new(false),
+            until_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// The thread is about to sleep for this time at most; false if it must not, because something
+    /// changed or `has_work` says so. From a nap it comes back soon, whatever changed.
+    pub(crate) fn begin(
+        &self,
+        now_ns: u64,
+        timeout: Duration,
+        has_work: impl FnOnce() -> bool,
+    ) -> bool {
+        let until_ns = now_ns.saturating_add(timeout.as_nanos() as u64);
+        self.until_ns.store(until_ns, Ordering::Relaxed);
+        self.sleeping.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        let changed = timeout > NAP && self.changed.swap(false, Ordering::AcqRel);
+        let may = !changed && !has_work();
+        if !may {
+            self.end();
+        }
+        may
+    }
+
+    /// The thread is awake.
+    pub(crate) fn end(&self) {
+        self.sleeping.store(false, Ordering::Relaxed);
+    }
+
+    /// After work was made that the thread sees by looking: whether the caller must wake it.
+    #[inline]
+    pub(crate) fn must_wake(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel)
+    }
+
+    /// After a change that only a turn of the engine finds: whether the caller must wake the thread.
+    pub(crate) fn change(&self) -> bool {
+        self.changed.store(true, Ordering::Release);
+        self.must_wake()
+    }
+
+    /// After another thread did a turn at `now_ns`, and the next one is due then, if ever: whether
+    /// the caller must wake the thread. A thread that is about to sleep sees that something changed;
+    /// one that naps, or wakes in time, is left alone.
+    pub(crate) fn after_turn(&self, now_ns: u64, due_ns: Option<u64>) -> bool {
+        self.changed.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if !self.sleeping.load(Ordering::Acquire) {
+            return false;
+        }
+        let until_ns = self.until_ns.load(Ordering::Relaxed);
+        let naps = until_ns <= now_ns.saturating_add(NAP.as_nanos() as u64);
+        let is_late = due_ns.is_some_and(|due| due < until_ns);
+        !naps && is_late && self.sleeping.swap(false, Ordering::AcqRel)
+    }
+}

@@ -1,0 +1,11 @@
+//! The provider's code with the checker's atomics, its fences left out.
+pub(crate) mod sync {
+    pub(crate) use crate::flag::AtomicBool;
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+    pub(crate) fn fence(_: Ordering) {}
+}
+#[path = "../../../src/dirty.rs"]
+#[allow(dead_code, reason = "the models need a smaller set")]
+pub(crate) mod dirty;
+#[path = "../../../src/sleep.rs"]
+pub(crate) mod sleep;

@@ -1,0 +1,277 @@
+//! The sending end.
+use super::{
+    AddressNotice, CompletionNotice, Rendezvous, receive_list, receives, receives::Receives,
+};
+use crate::{
+    header::{HeaderError, encode_trailer},
+    layout::{TRAILER_BYTES, padded},
+    mechanism::{
+        ClaimError, Counts, CqWatch, EndError, Offer, PeerFault, Port, RemoteMemory, SendEnd,
+        SetupError,
+    },
+    window::{Arrived, Geometry, INSIDE, header_words},
+};
+use catchment_verbs::{
+    Completion, Cq, Mr, Payload, Qp, QpState, RemoteAddr, SendOp, SendWr, Sge, Watch,
+    mem::VolatileSlice,
+};
+use std::{collections::VecDeque, sync::Arc};
+
+/// The sending end of [`Rendezvous`]. One thread at a time uses it.
+pub struct RendezvousSender {
+    geometry: Geometry,
+    payload_bytes: u32,
+    qp: Box<dyn Qp>,
+    cq: Arc<dyn Cq>,
+    receives: Receives,
+    watch: Arc<CqWatch>,
+    blocks: Arc<dyn Mr>,
+    remote: RemoteMemory,
+    /// Slots that the receiver announced, in the order in which it did.
+    announced: VecDeque<u32>,
+    slots: Box<[Slot]>,
+    max_send_wr: u64,
+    /// Requests posted, and requests known to be done.
+    posted: u64,
+    done: u64,
+    unsignaled: u64,
+    signaled: u32,
+    claims: u64,
+    counts: Counts,
+    wants_completion: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    /// The receiver announced it, and no block was sent there since.
+    announced: bool,
+    /// The request that reads its send block.
+    request: u64,
+}
+
+/// A claimed block of a [`RendezvousSender`].
+#[derive(Debug)]
+#[must_use = "a block that is claimed and not committed is not sent"]
+pub struct RendezvousClaim {
+    number: u64,
+    slot: u32,
+    stream: u32,
+    bytes: u32,
+}
+
+impl RendezvousSender {
+    pub(super) fn new(
+        mechanism: &Rendezvous,
+        mut port: Port,
+        peer: &Offer,
+    ) -> Result<RendezvousSender, SetupError> {
+        let geometry = mechanism.geometry()?;
+        let blocks = geometry.blocks();
+        let buffers = port.mr(0, "notices", 0)?;
+        let (count, list) = (receives(blocks), receive_list(blocks));
+        let receives = Receives::new(Arc::clone(&port.recv_cq), buffers, count, list);
+        receives.post(&mut *port.qp)?;
+        let watch = CqWatch::new(Arc::clone(&port.recv_cq), Arc::clone(&port.channel));
+        Ok(RendezvousSender {
+            payload_bytes: mechanism.shape.payload_bytes,
+            blocks: port.mr(1, "send blocks", geometry.total_bytes())?,
+            remote: peer.memory(0, "the slots", geometry.total_bytes())?,
+            qp: port.qp,
+            cq: port.send_cq,
+            receives,
+            watch: Arc::new(watch),
+            announced: VecDeque::with_capacity(blocks as usize),
+            slots: vec![Slot::default(); blocks as usize].into(),
+            max_send_wr: port.queues.max_send_wr.into(),
+            geometry,
+            posted: 0,
+            done: 0,
+            unsignaled: 0,
+            signaled: 0,
+            claims: 0,
+            counts: Counts::default(),
+            wants_completion: false,
+        })
+    }
+
+    /// Takes the address notices that are there.
+    fn take_notices(&mut self) -> Result<(), EndError> {
+        while let Some(notice) = self.receives.take()? {
+            let slot = self.announced_slot(&AddressNotice::decode(&notice))?;
+            self.slots[slot as usize].announced = true;
+            self.announced.push_back(slot);
+        }
+        if self.receives.are_due() {
+            self.receives.post(&mut *self.qp)?;
+        }
+        Ok(())
+    }
+
+    /// The slot that a notice means. It must be one of the receiver's, and not announced already.
+    fn announced_slot(&self, notice: &AddressNotice) -> Result<u32, PeerFault> {
+        let error = PeerFault::Address { addr: notice.addr };
+        let slot_bytes = self.geometry.block_bytes();
+        let offset = notice.addr.checked_sub(self.remote.addr).ok_or(error)?;
+        let slot = offset / u64::from(slot_bytes);
+        let is_slot = offset.is_multiple_of(slot_bytes.into()) && slot < self.slots.len() as u64;
+        let is_ours = notice.rkey == self.remote.rkey && notice.bytes == slot_bytes;
+        if is_slot && is_ours && !self.slots[slot as usize].announced {
+            return Ok(slot as u32);
+        }
+        Err(error)
+    }
+
+    /// Takes completions.
+    fn poll(&mut self) -> Result<(), EndError> {
+        let mut out = [Completion::EMPTY];
+        while self.signaled > 0 && self.cq.poll(&mut out)? > 0 {
+            let [completion] = out;
+            completion.result.map_err(EndError::from)?;
+            self.done = completion.wr_id;
+            self.signaled -= 1;
+        }
+        Ok(())
+    }
+
+    fn may_fill(&self, slot: u32) -> bool {
+        self.slots[slot as usize].request <= self.done
+            && self.max_send_wr - (self.posted - self.done) >= 2
+            && self.signaled < self.cq.capacity()
+    }
+
+    #[cold]
+    fn refuse(&mut self) -> ClaimError {
+        self.counts.would_blocks += 1;
+        if self.qp.state() == QpState::Err {
+            return EndError::PeerGone.into();
+        }
+        ClaimError::WouldBlock
+    }
+
+    /// Whether the next block needs a completion first, as far as is known.
+    fn next_waits(&self) -> bool {
+        let is_read = |slot: &u32| self.slots[*slot as usize].request > self.done;
+        self.announced.front().is_none_or(is_read)
+    }
+
+    /// Posts the block and the notice that it is there. The notice is signaled when the next block
+    /// has no slot or must wait until its send block was read, and when the queue needs it.
+    fn post(&mut self, slot: u32, room_bytes: u32) -> Result<(), EndError> {
+        let offset = self.geometry.trailer_offset(slot) - room_bytes as usize;
+        let bytes = room_bytes + TRAILER_BYTES;
+        let sge = [Sge {
+            addr: self.blocks.addr() + offset as u64,
+            bytes,
+            lkey: self.blocks.lkey(),
+        }];
+        let to = RemoteAddr {
+            addr: self.remote.addr + offset as u64,
+            rkey: self.remote.rkey,
+        };
+        let notice = CompletionNotice {
+            addr: self.remote.addr + self.geometry.slot_offset(slot) as u64,
+            bytes,
+        };
+        let notice = notice.encode();
+        let data = SendWr::new(0, SendOp::Write(to), Payload::Sges(&sge)).unsignaled();
+        let mut done = SendWr::new(self.posted + 2, SendOp::Send, Payload::Inline(&notice));
+        done.signaled = self.next_waits() || (self.unsignaled + 2) * 2 >= self.max_send_wr;
+        self.qp.post_send(&[data, done])?;
+        self.posted += 2;
+        self.slots[slot as usize].request = self.posted;
+        if done.signaled {
+            self.signaled += 1;
+            self.unsignaled = 0;
+        } else {
+            self.unsignaled += 2;
+        }
+        Ok(())
+    }
+}
+
+impl SendEnd for RendezvousSender {
+    type Claim = RendezvousClaim;
+
+    fn claim(&mut self, stream: u32, bytes: u32) -> Result<RendezvousClaim, ClaimError> {
+        self.geometry.check_length(bytes, self.payload_bytes)?;
+        if self.announced.is_empty() {
+            self.take_notices()?;
+        }
+        let Some(&slot) = self.announced.front() else {
+            self.wants_completion = false;
+            return Err(self.refuse());
+        };
+        if !self.may_fill(slot) {
+            self.poll()?;
+        }
+        if !self.may_fill(slot) {
+            self.wants_completion = true;
+            return Err(self.refuse());
+        }
+        self.claims += 1;
+        Ok(RendezvousClaim {
+            number: self.claims,
+            slot,
+            stream,
+            bytes,
+        })
+    }
+
+    fn memory<'a>(&'a self, claim: &'a RendezvousClaim) -> VolatileSlice<'a> {
+        let memory = self.blocks.region().whole();
+        let room_bytes = padded(claim.bytes);
+        self.geometry
+            .payload(memory, claim.slot, room_bytes, claim.bytes)
+    }
+
+    fn commit(&mut self, claim: RendezvousClaim, packet: u64) -> Result<(), EndError> {
+        if claim.number != self.claims {
+            return Err(EndError::StaleClaim);
+        }
+        if packet == u64::MAX {
+            return Err(EndError::Packet(HeaderError::PacketNumber(packet)));
+        }
+        // No second commit of it.
+        self.claims += 1;
+        self.announced.pop_front();
+        self.slots[claim.slot as usize].announced = false;
+        let header = Arrived {
+            stream: claim.stream,
+            packet,
+            bytes: claim.bytes,
+            room_bytes: padded(claim.bytes),
+        };
+        let trailer = encode_trailer(&header_words(&header), 0);
+        let memory = self.blocks.region().whole();
+        let offset = self.geometry.trailer_offset(claim.slot);
+        memory.write_at(offset, &trailer).expect(INSIDE);
+        self.post(claim.slot, header.room_bytes)?;
+        self.counts.blocks += 1;
+        self.counts.payload_bytes += u64::from(claim.bytes);
+        Ok(())
+    }
+
+    fn progress(&mut self) -> Result<(), EndError> {
+        self.poll()?;
+        self.take_notices()?;
+        if self.qp.state() == QpState::Err {
+            return Err(EndError::PeerGone);
+        }
+        Ok(())
+    }
+
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        if self.wants_completion {
+            return None;
+        }
+        Some(Arc::clone(&self.watch) as Arc<dyn Watch>)
+    }
+
+    /// Two interactions a block: the data, and the notice that they are there.
+    fn counts(&self) -> Counts {
+        Counts {
+            interactions: 2 * self.counts.blocks,
+            ..self.counts
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! `catchment-lab end`: one end of a connection, driven by lines on stdin.
+
+use anyhow::{Result, bail};
+use catchment_lab::end::server;
+use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};
+use catchment_provider_roce::{RoceOptions, RoceProvider};
+use catchment_verbs::Provider;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Which provider
+    provider: String,
+    /// Its device
+    device: String,
+}
+
+/// Serves until stdin ends.
+///
+/// # Errors
+/// When the device cannot be opened.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let provider: Box<dyn Provider> = match args.provider.as_str() {
+        "roce" => Box::new(RoceProvider::new(RoceOptions::default())),
+        "ibverbs" => Box::new(IbverbsProvider::new(IbverbsOptions::default())),
+        other => bail!("no provider is called {other:?} here: roce, ibverbs"),
+    };
+    let (stdin, stdout) = (std::io::stdin().lock(), std::io::stdout().lock());
+    server::serve(&*provider, &args.device, stdin, stdout)
+}

@@ -1,0 +1,290 @@
+//! The program: one end of a connection.
+
+use super::{Answer, Card, Completed, MEMORY_BYTES, Order, Place, Request, Task, Work};
+use anyhow::{Context as _, Result, bail};
+use catchment_conformance::{Options, Side, pattern};
+use catchment_verbs::{
+    Completion, Context, Cq, Mr, Payload, Provider, QpTransition, RecvWr, RemoteAddr, RtrAttr,
+    RtsAttr, SendOp, SendWr,
+};
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than a device tries to reach a peer that is gone.
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
+
+/// How often is looked for what nothing wakes for.
+const POLL: Duration = Duration::from_micros(200);
+
+/// Serves orders until there are no more.
+///
+/// # Errors
+/// When the device cannot be opened, or stdout is gone. What an order cannot do is only answered.
+pub fn serve(
+    provider: &dyn Provider,
+    device: &str,
+    orders: impl BufRead,
+    mut answers: impl Write,
+) -> Result<()> {
+    let context = provider.open(device)?;
+    let mut end = End {
+        context,
+        made: None,
+    };
+    for line in orders.lines() {
+        let answer = end
+            .obey(serde_json::from_str(&line?)?)
+            .unwrap_or_else(|error| Answer::Refused(format!("{error:#}")));
+        writeln!(answers, "{}", serde_json::to_string(&answer)?)?;
+        answers.flush()?;
+    }
+    Ok(())
+}
+
+struct End {
+    context: Arc<dyn Context>,
+    made: Option<Made>,
+}
+
+/// A queue pair with its memory. The memory may be taken back before.
+struct Made {
+    side: Option<Side>,
+    /// Kept beside the side, whose own field cannot be taken from it.
+    revocable: Option<Arc<dyn Mr>>,
+}
+
+impl End {
+    fn obey(&mut self, order: Order) -> Result<Answer> {
+        match order {
+            Order::Make => self.make(),
+            Order::Event => self.event(),
+            Order::Do(task) => {
+                let made = self.made.as_mut().context("nothing was made yet")?;
+                made.obey(task)
+            }
+        }
+    }
+
+    fn make(&mut self) -> Result<Answer> {
+        self.made = None;
+        while self.context.async_event().is_some() {}
+        let options = Options {
+            bytes: 64,
+            ..Options::default()
+        };
+        let side = Side::new(Arc::clone(&self.context), &options);
+        let memory = side.pd.alloc_mr(MEMORY_BYTES, options.access)?;
+        let card = Card {
+            endpoint: side.qp.endpoint().to_string(),
+            addr: memory.addr(),
+            rkey: memory.rkey(),
+        };
+        self.made = Some(Made {
+            side: Some(side),
+            revocable: Some(memory),
+        });
+        Ok(Answer::Card(card))
+    }
+
+    fn event(&self) -> Result<Answer> {
+        let end = Instant::now() + WAIT_LIMIT;
+        loop {
+            if let Some(event) = self.context.async_event() {
+                return Ok(Answer::Text(format!("{event:?}")));
+            }
+            anyhow::ensure!(Instant::now() < end, "no event came");
+            // Verbs have no event for an event.
+            thread::sleep(POLL);
+        }
+    }
+}
+
+impl Made {
+    fn obey(&mut self, task: Task) -> Result<Answer> {
+        match task {
+            Task::Connect {
+                endpoint,
+                retry_cnt,
+                rnr_retry,
+            } => self.connect(&endpoint, retry_cnt, rnr_retry)?,
+            Task::Fill {
+                offset,
+                bytes,
+                seed,
+            } => {
+                let data = pattern(seed, bytes);
+                self.memory()?.region().whole().write_at(offset, &data)?;
+            }
+            Task::See {
+                offset,
+                bytes,
+                seed,
+            } => self.see(offset, &pattern(seed, bytes))?,
+            Task::Number { offset } => return self.number(offset),
+            Task::Send(requests) => self.send(&requests)?,
+            Task::Receive {
+                wr_id,
+                offset,
+                bytes,
+            } => self.receive(wr_id, offset, bytes)?,
+            Task::Wait { receives, count } => {
+                let side = self.side()?;
+                let cq = if receives {
+                    &side.recv_cq
+                } else {
+                    &side.send_cq
+                };
+                return wait(&**cq, count).map(Answer::Completions);
+            }
+            Task::State => return Ok(Answer::Text(format!("{:?}", self.side()?.qp.state()))),
+            Task::Revoke => self.revocable = None,
+            Task::Leave => self.side = None,
+        }
+        Ok(Answer::Done)
+    }
+
+    fn side(&mut self) -> Result<&mut Side> {
+        self.side.as_mut().context("the queue pair was destroyed")
+    }
+
+    fn memory(&self) -> Result<&Arc<dyn Mr>> {
+        self.revocable.as_ref().context("the memory was revoked")
+    }
+
+    fn connect(&mut self, endpoint: &str, retry_cnt: u8, rnr_retry: u8) -> Result<()> {
+        let endpoint = endpoint.parse()?;
+        let rts = RtsAttr {
+            retry_cnt,
+            rnr_retry,
+            ..RtsAttr::default()
+        };
+        let side = self.side()?;
+        side.init(&Options::default());
+        side.qp
+            .modify(QpTransition::ToRtr(RtrAttr::new(endpoint)))?;
+        side.qp.modify(QpTransition::ToRts(rts))?;
+        Ok(())
+    }
+
+    fn see(&self, offset: usize, expected: &[u8]) -> Result<()> {
+        let seen = self
+            .memory()?
+            .region()
+            .slice(offset, expected.len())?
+            .to_vec();
+        let differs = (0..seen.len()).find(|at| seen[*at] != expected[*at]);
+        if let Some(at) = differs {
+            let bytes = expected.len();
+            bail!("of {bytes} bytes at {offset}, byte {at} is the first wrong one");
+        }
+        Ok(())
+    }
+
+    fn number(&self, offset: usize) -> Result<Answer> {
+        let bytes = self.memory()?.region().slice(offset, 8)?.to_vec();
+        let bytes = bytes.try_into().ok().context("eight bytes")?;
+        Ok(Answer::Number(u64::from_ne_bytes(bytes)))
+    }
+
+    fn sge(&self, offset: usize, bytes: usize) -> Result<catchment_verbs::Sge> {
+        let memory = self.memory()?;
+        Ok(catchment_verbs::Sge {
+            addr: memory.addr() + u64::try_from(offset)?,
+            bytes: u32::try_from(bytes)?,
+            lkey: memory.lkey(),
+        })
+    }
+
+    fn send(&mut self, requests: &[Request]) -> Result<()> {
+        let sges: Result<Vec<_>> = requests
+            .iter()
+            .map(|request| self.sge(request.offset, request.bytes))
+            .collect();
+        let sges = sges?;
+        let requests: Vec<_> = requests
+            .iter()
+            .zip(&sges)
+            .map(|(request, sge)| SendWr {
+                signaled: request.signaled,
+                ..SendWr::new(
+                    request.wr_id,
+                    operation(request.work),
+                    Payload::Sges(std::slice::from_ref(sge)),
+                )
+            })
+            .collect();
+        self.side()?.qp.post_send(&requests)?;
+        Ok(())
+    }
+
+    fn receive(&mut self, wr_id: u64, offset: usize, bytes: usize) -> Result<()> {
+        let sges = [self.sge(offset, bytes)?];
+        let receive = RecvWr { wr_id, sges: &sges };
+        self.side()?.qp.post_recv(&[receive])?;
+        Ok(())
+    }
+}
+
+fn operation(work: Work) -> SendOp {
+    let place = |Place { addr, rkey }| RemoteAddr { addr, rkey };
+    match work {
+        Work::Write(at) => SendOp::Write(place(at)),
+        Work::WriteImm(at, imm) => SendOp::WriteImm(place(at), imm),
+        Work::Read(at) => SendOp::Read(place(at)),
+        Work::Send => SendOp::Send,
+        Work::SendImm(imm) => SendOp::SendImm(imm),
+        Work::CompareSwap(at, compare, swap) => SendOp::CompareSwap {
+            remote: place(at),
+            compare,
+            swap,
+        },
+        Work::FetchAdd(at, add) => SendOp::FetchAdd {
+            remote: place(at),
+            add,
+        },
+    }
+}
+
+/// The next completions, in their order.
+fn wait(cq: &dyn Cq, count: usize) -> Result<Vec<Completed>> {
+    let end = Instant::now() + WAIT_LIMIT;
+    let mut found = vec![Completion::EMPTY; count];
+    let mut seen = 0;
+    while seen < count {
+        seen += cq.poll(&mut found[seen..])?;
+        if Instant::now() > end {
+            bail!("{seen} completions of {count} came: {found:?}");
+        }
+        if seen < count {
+            // A channel would wake, but polling is what the data path does.
+            thread::sleep(POLL);
+        }
+    }
+    Ok(found.iter().map(completed).collect())
+}
+
+fn completed(done: &Completion) -> Completed {
+    let (status, reason, bytes, imm) = match done.result {
+        Ok(success) => (
+            "Success".to_owned(),
+            String::new(),
+            success.bytes,
+            success.imm,
+        ),
+        Err(failure) => (
+            format!("{:?}", failure.status),
+            failure.status.to_string(),
+            0,
+            None,
+        ),
+    };
+    Completed {
+        wr_id: done.wr_id,
+        status,
+        reason,
+        bytes,
+        imm,
+    }
+}

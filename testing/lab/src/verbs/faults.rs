@@ -1,0 +1,157 @@
+//! What breaks in mid-stream: processes, the link, the device. The other side goes on, and once what
+//! broke is back, nothing is missing.
+
+use super::command::{Collector, LIMIT, summary};
+use super::{Case, Lab, Site};
+use crate::remote::Ended;
+use crate::remote::process::Process;
+use crate::vm::network::IpVersion;
+use anyhow::{Context as _, Result, ensure};
+use std::thread;
+use std::time::Duration;
+
+/// From where, and where to: the first guest is on every way.
+const WAYS: [(Site, Site); 3] = [
+    (Site::Host, Site::Left),
+    (Site::Left, Site::Host),
+    (Site::Right, Site::Left),
+];
+
+const SIGKILL: i32 = 9;
+
+/// Frames after which something breaks, of the clip's 50.
+const MIDDLE: u64 = 10;
+
+/// Slow enough that the middle is a while.
+const RATE: [&str; 2] = ["--rate", "10"];
+
+/// The device of a guest, and the interface below it.
+const DEVICE: &str = "rxe0";
+const INTERFACE: &str = "roce0";
+
+/// Longer than queue pairs try to reach a peer, with the usual attributes.
+const LONG_OUTAGE: Duration = Duration::from_secs(6);
+
+/// Shorter than that.
+const SHORT_OUTAGE: Duration = Duration::from_millis(100);
+
+type Run = fn(&mut Lab, Site, Site) -> Result<()>;
+
+/// Adds the cases.
+pub fn add(cases: &mut Vec<Case>) {
+    let all: [(&str, Run); 4] = [
+        ("source killed", source_killed),
+        ("collector killed", collector_killed),
+        ("link down for a moment", |lab, from, to| {
+            outage(lab, from, to, SHORT_OUTAGE)
+        }),
+        ("link down until everybody gave up", |lab, from, to| {
+            outage(lab, from, to, LONG_OUTAGE)
+        }),
+    ];
+    for (from, to) in WAYS {
+        for (name, run) in all {
+            let name = format!("faults/{from} to {to}/{name}");
+            cases.push(Case::new(name, move |lab: &mut Lab| run(lab, from, to)));
+        }
+        let name = format!("faults/{from} to {to}/device removed and back");
+        cases.push(Case::new(name, move |lab| removed(lab, from, to)));
+    }
+}
+
+/// A stream that has begun.
+struct Stream {
+    collector: Collector,
+    source: Process,
+}
+
+impl Stream {
+    fn begin(lab: &mut Lab, from: Site, to: Site) -> Result<Self> {
+        let collector = lab.collect(to, IpVersion::V4, &["--provider", to.provider()])?;
+        let source = lab.send(from, &words(from), &collector)?;
+        collector.wait_for_frames(MIDDLE)?;
+        Ok(Self { collector, source })
+    }
+
+    /// Waits for its end; fails unless the clip arrived once, whole.
+    fn end(mut self, lab: &mut Lab) -> Result<serde_json::Value> {
+        let sent = summary(self.source.wait(LIMIT).context("the source")?)?;
+        lab.check_clip(&self.collector, &[lab.clip_frames()])?;
+        self.collector.end().context("the collector")?;
+        Ok(sent)
+    }
+}
+
+fn words(from: Site) -> [&'static str; 4] {
+    [RATE[0], RATE[1], "--provider", from.provider()]
+}
+
+/// The next source of the same device goes on behind the frames of the first.
+fn source_killed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
+    let mut stream = Stream::begin(lab, from, to)?;
+    stream.source.signal(SIGKILL)?;
+    let ended = stream.source.wait(LIMIT)?.ended;
+    ensure!(ended == Ended::Signal(SIGKILL), "the source ended first");
+    let mut second = lab.send(
+        from,
+        &["--rate", "max", "--provider", from.provider()],
+        &stream.collector,
+    )?;
+    summary(second.wait(LIMIT).context("the second source")?)?;
+    let whole = lab.clip_frames();
+    let all = lab.count_frames(&stream.collector)?;
+    let first = all
+        .checked_sub(whole)
+        .context("frames of the second source are missing")?;
+    lab.check_clip(&stream.collector, &[first, whole])?;
+    stream.collector.end()?;
+    Ok(())
+}
+
+/// The next collector at the same address gets the rest.
+fn collector_killed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
+    let mut stream = Stream::begin(lab, from, to)?;
+    stream.collector.process.signal(SIGKILL)?;
+    stream.collector.process.wait(LIMIT)?;
+    let out = stream.collector.out.clone();
+    let rules = ["--provider", to.provider()];
+    stream.collector = lab.collect_into(to, IpVersion::V4, out, &rules)?;
+    let sent = stream.end(lab)?;
+    let reconnects = sent["reconnects"].as_u64();
+    ensure!(reconnects >= Some(1), "{reconnects:?} reconnects");
+    Ok(())
+}
+
+/// The cable between the first guest's device and the switch is pulled and put back.
+fn outage(lab: &mut Lab, from: Site, to: Site, length: Duration) -> Result<()> {
+    let stream = Stream::begin(lab, from, to)?;
+    lab.run(Site::Left, &["ip", "link", "set", "port0", "down"], LIMIT)?;
+    // What is waited for is that timers of the stacks have run, or not.
+    thread::sleep(length);
+    lab.run(Site::Left, &["ip", "link", "set", "port0", "up"], LIMIT)?;
+    stream.end(lab)?;
+    Ok(())
+}
+
+/// The first guest loses its device, and gets it back.
+fn removed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
+    let stream = Stream::begin(lab, from, to)?;
+    lab.run(Site::Left, &["rdma", "link", "delete", DEVICE], LIMIT)?;
+    let told = |stdout: &str, stderr: &str| {
+        let text = format!("{stdout}{stderr}");
+        text.contains(DEVICE).then_some(())
+    };
+    let victim = if to == Site::Left {
+        &stream.collector.process
+    } else {
+        &stream.source
+    };
+    let said = victim.wait_for("word of the device", LIMIT, told);
+    let add = [
+        "rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE,
+    ];
+    lab.run(Site::Left, &add, LIMIT)?;
+    said?;
+    stream.end(lab)?;
+    Ok(())
+}

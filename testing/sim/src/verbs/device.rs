@@ -1,0 +1,221 @@
+//! The provider, its devices and protection domains.
+use super::{
+    Fabric,
+    memory::{Registered, SimMr},
+    qp::SimQp,
+    queue::{CqData, SimChannel, SimCq},
+    way::QpData,
+};
+use catchment_verbs::{
+    Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, DeviceInfo, Gid, Mr, Pd, Provider,
+    Qp, QpInit, VerbsError, mem::Region,
+};
+use std::sync::Arc;
+
+/// The name of the only device; each time it is opened it is another one.
+const DEVICE: &str = "sim0";
+
+const CAPS: Caps = Caps {
+    max_send_wr: 1 << 16,
+    max_recv_wr: 1 << 16,
+    max_sge: 16,
+    max_inline_bytes: 512,
+    max_cqe: 1 << 20,
+    max_message_bytes: 1 << 31,
+    max_rd_atomic: 255,
+    path_mtu: None,
+    atomics: true,
+    data_in_order: true,
+    writes_in_order: true,
+    direct: false,
+    doorbell: false,
+    strict_capacity: true,
+};
+
+/// A provider of devices on a [`Fabric`].
+#[derive(Clone)]
+pub struct SimProvider {
+    fabric: Fabric,
+}
+
+impl SimProvider {
+    pub(super) fn new(fabric: Fabric) -> SimProvider {
+        SimProvider { fabric }
+    }
+}
+
+impl Provider for SimProvider {
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError> {
+        Ok(vec![DeviceInfo {
+            name: DEVICE.to_owned(),
+            description: "a device in virtual time".to_owned(),
+        }])
+    }
+
+    fn open(&self, device: &str) -> Result<Arc<dyn Context>, VerbsError> {
+        if device != DEVICE {
+            return Err(VerbsError::NoDevice {
+                name: device.to_owned(),
+                known: vec![DEVICE.to_owned()],
+            });
+        }
+        let id = self.fabric.world().number();
+        let mut gid = [0; 16];
+        gid[12..].copy_from_slice(&id.to_be_bytes());
+        Ok(Arc::new(SimContext {
+            fabric: self.fabric.clone(),
+            id,
+            gid: Gid(gid),
+        }))
+    }
+}
+
+#[derive(Clone)]
+struct SimContext {
+    fabric: Fabric,
+    id: u32,
+    gid: Gid,
+}
+
+impl Context for SimContext {
+    fn caps(&self) -> &Caps {
+        &CAPS
+    }
+
+    fn gid(&self) -> Gid {
+        self.gid
+    }
+
+    fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
+        Ok(Arc::new(SimPd {
+            context: self.clone(),
+            id: self.fabric.world().number(),
+        }))
+    }
+
+    fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
+        let channel = SimChannel::new(self.fabric.clone(), self.id);
+        let channel = channel.map_err(|e| VerbsError::os("eventfd for a channel", e))?;
+        Ok(Arc::new(channel))
+    }
+
+    fn create_cq(
+        &self,
+        capacity: u32,
+        channel: Option<Arc<dyn CompletionChannel>>,
+    ) -> Result<Arc<dyn Cq>, VerbsError> {
+        if capacity == 0 {
+            let what = "a completion queue needs at least one entry";
+            return Err(VerbsError::Invalid(what.to_owned()));
+        }
+        limit("max_cqe", capacity, CAPS.max_cqe)?;
+        let channel = match channel {
+            None => None,
+            Some(channel) => match channel.as_any().downcast_ref::<SimChannel>() {
+                Some(ours) if ours.device == self.id => Some(ours.id),
+                _ => return Err(foreign("completion channel")),
+            },
+        };
+        let mut world = self.fabric.world();
+        let id = world.number();
+        let data = CqData::new(self.id, channel, capacity);
+        world.cqs.insert(id, data);
+        Ok(Arc::new(SimCq {
+            fabric: self.fabric.clone(),
+            device: self.id,
+            id,
+            capacity,
+        }))
+    }
+
+    fn async_event(&self) -> Option<AsyncEvent> {
+        let take = || self.fabric.world().events.get_mut(&self.id)?.pop_front();
+        take().or_else(|| {
+            self.fabric.idle();
+            take()
+        })
+    }
+}
+
+struct SimPd {
+    context: SimContext,
+    id: u32,
+}
+
+impl SimPd {
+    fn cq(&self, cq: &Arc<dyn Cq>) -> Result<u32, VerbsError> {
+        match cq.as_any().downcast_ref::<SimCq>() {
+            Some(ours) if ours.device == self.context.id => Ok(ours.id),
+            _ => Err(foreign("completion queue")),
+        }
+    }
+}
+
+impl Pd for SimPd {
+    fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
+        let invalid = |what: &str| Err(VerbsError::Invalid(what.to_owned()));
+        let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        if writes && !access.contains(Access::LOCAL_WRITE) {
+            return invalid("remote writing or atomics need LOCAL_WRITE too");
+        }
+        if access.contains(Access::LOCAL_WRITE) && !region.is_writable() {
+            return invalid("the region is mapped for reading only");
+        }
+        let mut world = self.context.fabric.world();
+        let key = world.number();
+        let registered = Registered {
+            region: Arc::clone(&region),
+            access,
+            pd: self.id,
+        };
+        world.regions.insert(key, registered);
+        Ok(Arc::new(SimMr {
+            fabric: self.context.fabric.clone(),
+            region,
+            access,
+            key,
+        }))
+    }
+
+    fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
+        limit("max_send_wr", init.max_send_wr, CAPS.max_send_wr)?;
+        limit("max_recv_wr", init.max_recv_wr, CAPS.max_recv_wr)?;
+        limit("max_sge", init.max_sge, CAPS.max_sge)?;
+        let inline = init.max_inline_bytes;
+        limit("max_inline_bytes", inline, CAPS.max_inline_bytes)?;
+        if init.max_send_wr == 0 {
+            let what = "max_send_wr = 0: a queue pair needs room for one request";
+            return Err(VerbsError::Invalid(what.to_owned()));
+        }
+        let (send_cq, recv_cq) = (self.cq(&init.send_cq)?, self.cq(&init.recv_cq)?);
+        let mut world = self.context.fabric.world();
+        let qpn = world.number();
+        let data = QpData::new(self.context.id, self.id, (send_cq, recv_cq));
+        world.qps.insert(qpn, data);
+        drop(world);
+        let fabric = self.context.fabric.clone();
+        Ok(Box::new(SimQp::new(fabric, qpn, self.context.gid, init)))
+    }
+}
+
+/// Most of a message.
+pub(super) const MAX_MESSAGE_BYTES: u64 = CAPS.max_message_bytes;
+
+fn foreign(what: &str) -> VerbsError {
+    VerbsError::Invalid(format!("the {what} belongs to another device"))
+}
+
+fn limit(what: &'static str, asked: u32, limit: u32) -> Result<(), VerbsError> {
+    if asked <= limit {
+        return Ok(());
+    }
+    Err(VerbsError::Limit {
+        what,
+        asked: asked.into(),
+        limit: limit.into(),
+    })
+}

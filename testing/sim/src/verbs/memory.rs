@@ -1,0 +1,117 @@
+//! Registered memory and its keys.
+use super::{Fabric, world::World};
+use catchment_verbs::{
+    Access, Mr, Sge, Watch,
+    mem::{Region, VolatileSlice},
+};
+use std::sync::Arc;
+
+/// What the fabric knows of a region.
+#[derive(Clone)]
+pub(super) struct Registered {
+    pub(super) region: Arc<Region>,
+    pub(super) access: Access,
+    pub(super) pd: u32,
+}
+
+/// A piece of a region that stays mapped.
+#[derive(Clone)]
+pub(super) struct Piece {
+    region: Arc<Region>,
+    offset: usize,
+    bytes: usize,
+}
+
+impl Registered {
+    /// The piece from this address on, if it is inside.
+    pub(super) fn piece(&self, addr: u64, bytes: u64) -> Option<Piece> {
+        let offset = usize::try_from(addr.checked_sub(self.region.addr())?).ok()?;
+        let bytes = usize::try_from(bytes).ok()?;
+        let region = Arc::clone(&self.region);
+        region.slice(offset, bytes).ok()?;
+        Some(Piece {
+            region: Arc::clone(&self.region),
+            offset,
+            bytes,
+        })
+    }
+}
+
+impl Piece {
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The memory. It was found to be inside when the piece was made.
+    pub(super) fn memory(&self) -> VolatileSlice<'_> {
+        let whole = self.region.whole();
+        whole.subslice(self.offset, self.bytes).unwrap_or(whole)
+    }
+}
+
+/// Writes bytes over pieces, in order; what does not fit is left out.
+pub(super) fn scatter(pieces: &[Piece], data: &[u8]) {
+    let mut rest = data;
+    for piece in pieces {
+        let (now, later) = rest.split_at(rest.len().min(piece.bytes()));
+        let written = piece.memory().write_at(0, now);
+        debug_assert!(written.is_ok(), "a piece is inside of its region");
+        rest = later;
+    }
+}
+
+/// The bytes of pieces, in order.
+pub(super) fn gather(pieces: &[Piece]) -> Vec<u8> {
+    let all = pieces.iter().map(|piece| piece.memory().to_vec());
+    all.collect::<Vec<_>>().concat()
+}
+
+impl World {
+    /// The pieces that elements name, if all keys, bounds and rights are right.
+    pub(super) fn pieces(&self, sges: &[Sge], pd: u32, needed: Access) -> Option<Vec<Piece>> {
+        let piece = |sge: &Sge| {
+            let registered = self.regions.get(&sge.lkey)?;
+            let may = registered.pd == pd && registered.access.contains(needed);
+            may.then(|| registered.piece(sge.addr, u64::from(sge.bytes)))?
+        };
+        sges.iter().map(piece).collect()
+    }
+}
+
+/// A registered region of a device.
+pub(super) struct SimMr {
+    pub(super) fabric: Fabric,
+    pub(super) region: Arc<Region>,
+    pub(super) access: Access,
+    pub(super) key: u32,
+}
+
+impl Mr for SimMr {
+    fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    fn lkey(&self) -> u32 {
+        self.key
+    }
+
+    fn rkey(&self) -> u32 {
+        self.key
+    }
+
+    fn access(&self) -> Access {
+        self.access
+    }
+
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        None
+    }
+
+    fn notify(&self) {}
+}
+
+impl Drop for SimMr {
+    fn drop(&mut self) {
+        self.fabric.world().regions.remove(&self.key);
+    }
+}

@@ -1,0 +1,267 @@
+//! Queue pairs, as programs have them.
+use super::{
+    Fabric, OpTime,
+    device::MAX_MESSAGE_BYTES,
+    way::Places,
+    work::{Data, Receive, Request, fetches, time_of},
+    world::World,
+};
+use catchment_verbs::{
+    Access, Endpoint, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpInit, QpState,
+    QpTransition, RecvWr, RemoteMapError, RemoteWindow, SendOp, SendWr, Sge, Watch, WcStatus,
+};
+use std::sync::Arc;
+
+const MAX_24_BITS: u32 = (1 << 24) - 1;
+
+/// A queue pair of a device.
+pub(super) struct SimQp {
+    fabric: Fabric,
+    qpn: u32,
+    gid: Gid,
+    init: QpInit,
+}
+
+impl SimQp {
+    pub(super) fn new(fabric: Fabric, qpn: u32, gid: Gid, init: QpInit) -> SimQp {
+        SimQp {
+            fabric,
+            qpn,
+            gid,
+            init,
+        }
+    }
+
+    fn attribute(&self, what: &'static str, value: u32, max: u32) -> Result<(), ModifyError> {
+        if value <= max {
+            return Ok(());
+        }
+        Err(ModifyError::Attribute {
+            qpn: self.qpn,
+            what,
+            value: value.into(),
+            range: if max == 7 { "0..=7" } else { "24 bits" },
+        })
+    }
+
+    fn check_attributes(&self, transition: &QpTransition) -> Result<(), ModifyError> {
+        match transition {
+            QpTransition::ToRtr(attr) => {
+                self.attribute("remote qpn", attr.remote.qpn, MAX_24_BITS)?;
+                self.attribute("remote psn", attr.remote.psn, MAX_24_BITS)
+            }
+            QpTransition::ToRts(attr) => {
+                self.attribute("retry_cnt", attr.retry_cnt.into(), 7)?;
+                self.attribute("rnr_retry", attr.rnr_retry.into(), 7)
+            }
+            QpTransition::ToReset
+            | QpTransition::ToInit { .. }
+            | QpTransition::ToSqd
+            | QpTransition::ToErr => Ok(()),
+        }
+    }
+
+    fn check_send(&self, wr: &SendWr<'_>, qp: &super::way::QpData) -> Result<(), PostFailure> {
+        if !qp.state.takes_send() {
+            return Err(PostFailure::State(qp.state));
+        }
+        let atomic = matches!(wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
+        match wr.payload {
+            Payload::Inline(_) if fetches(wr.op) => {
+                return Err(PostFailure::Payload("READs and atomics cannot be inline"));
+            }
+            Payload::Inline(data) if data.len() > self.init.max_inline_bytes as usize => {
+                return Err(PostFailure::InlineTooLong {
+                    asked: data.len(),
+                    limit: self.init.max_inline_bytes,
+                });
+            }
+            Payload::Sges(sges) => self.check_sges(sges)?,
+            Payload::Inline(_) => {}
+        }
+        let asked = wr.payload.bytes();
+        if atomic && asked != 8 {
+            return Err(PostFailure::Payload("an atomic needs eight bytes"));
+        }
+        if asked > MAX_MESSAGE_BYTES {
+            let limit = MAX_MESSAGE_BYTES;
+            return Err(PostFailure::MessageTooLong { asked, limit });
+        }
+        full(qp.posted, self.init.max_send_wr)
+    }
+
+    fn check_sges(&self, sges: &[Sge]) -> Result<(), PostFailure> {
+        let (asked, limit) = (sges.len(), self.init.max_sge);
+        if asked > limit as usize {
+            return Err(PostFailure::TooManySges { asked, limit });
+        }
+        Ok(())
+    }
+
+    fn post_one(
+        &self,
+        world: &mut World,
+        wr: &SendWr<'_>,
+        behind: &mut Option<OpTime>,
+    ) -> Result<(), PostFailure> {
+        let times = world.times;
+        let qp = world.qps.get(&self.qpn);
+        let qp = qp.ok_or(PostFailure::State(QpState::Reset))?;
+        self.check_send(wr, qp)?;
+        let needed = if fetches(wr.op) {
+            Access::LOCAL_WRITE
+        } else {
+            Access::empty()
+        };
+        let data = match wr.payload {
+            Payload::Inline(data) => Data::Inline(data.to_vec()),
+            Payload::Sges(sges) => {
+                let pieces = world.pieces(sges, qp.pd, needed);
+                pieces.map_or(Data::Forbidden, Data::Pieces)
+            }
+        };
+        let in_error = qp.state == QpState::Err;
+        let inline = matches!(data, Data::Inline(_));
+        let Some(qp) = world.qps.get_mut(&self.qpn) else {
+            return Err(PostFailure::State(QpState::Reset));
+        };
+        let seq = qp.posted.take();
+        if in_error {
+            let place = (wr.wr_id, seq, true);
+            world.complete_send(self.qpn, place, Err(WcStatus::Flushed));
+            return Ok(());
+        }
+        qp.sends.push_back(Request {
+            seq,
+            wr_id: wr.wr_id,
+            op: wr.op,
+            data,
+            bytes: wr.payload.bytes(),
+            signaled: wr.signaled,
+            solicited: wr.solicited,
+            behind: *behind,
+        });
+        behind.get_or_insert(time_of(&times, wr.op, inline));
+        Ok(())
+    }
+
+    fn post_one_recv(&self, world: &mut World, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
+        let qp = world.qps.get(&self.qpn);
+        let qp = qp.ok_or(PostFailure::State(QpState::Reset))?;
+        if !qp.state.takes_recv() {
+            return Err(PostFailure::State(qp.state));
+        }
+        self.check_sges(wr.sges)?;
+        full(qp.recv_posted, self.init.max_recv_wr)?;
+        let pieces = world.pieces(wr.sges, qp.pd, Access::LOCAL_WRITE);
+        let in_error = qp.state == QpState::Err;
+        let Some(qp) = world.qps.get_mut(&self.qpn) else {
+            return Err(PostFailure::State(QpState::Reset));
+        };
+        let seq = qp.recv_posted.take();
+        if in_error {
+            let place = (wr.wr_id, seq);
+            world.complete_recv(self.qpn, place, Err(WcStatus::Flushed), false);
+            return Ok(());
+        }
+        qp.recvs.push_back(Receive {
+            seq,
+            wr_id: wr.wr_id,
+            pieces,
+        });
+        Ok(())
+    }
+}
+
+fn full(places: Places, capacity: u32) -> Result<(), PostFailure> {
+    if places.outstanding() < u64::from(capacity) {
+        return Ok(());
+    }
+    Err(PostFailure::QueueFull { capacity })
+}
+
+impl Qp for SimQp {
+    fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    fn state(&self) -> QpState {
+        self.fabric.idle();
+        let world = self.fabric.world();
+        world
+            .qps
+            .get(&self.qpn)
+            .map_or(QpState::Reset, |qp| qp.state)
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        Endpoint {
+            gid: self.gid,
+            qpn: self.qpn,
+            psn: 0,
+            net: None,
+        }
+    }
+
+    fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
+        let mut world = self.fabric.world();
+        let Some(qp) = world.qps.get_mut(&self.qpn) else {
+            return Ok(());
+        };
+        let (from, to) = (qp.state, transition.target());
+        if !from.may_become(to) {
+            let qpn = self.qpn;
+            return Err(ModifyError::Illegal { qpn, from, to });
+        }
+        self.check_attributes(&transition)?;
+        match transition {
+            QpTransition::ToReset => qp.reset(),
+            QpTransition::ToErr => world.enter_error(self.qpn),
+            QpTransition::ToInit { access } => (qp.access, qp.state) = (access, to),
+            QpTransition::ToRtr(attr) => (qp.peer, qp.state) = (Some(attr), to),
+            QpTransition::ToSqd => (qp.hold_from, qp.state) = (qp.posted.posted, to),
+            QpTransition::ToRts(attr) => {
+                (qp.rts, qp.state) = (attr, to);
+                world.pump(self.qpn);
+            }
+        }
+        Ok(())
+    }
+
+    fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
+        let mut world = self.fabric.world();
+        let mut behind = None;
+        let mut result = Ok(());
+        for (index, wr) in requests.iter().enumerate() {
+            if let Err(reason) = self.post_one(&mut world, wr, &mut behind) {
+                result = Err(PostError { index, reason });
+                break;
+            }
+        }
+        world.pump(self.qpn);
+        result
+    }
+
+    fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
+        let mut world = self.fabric.world();
+        for (index, wr) in requests.iter().enumerate() {
+            let posted = self.post_one_recv(&mut world, wr);
+            posted.map_err(|reason| PostError { index, reason })?;
+        }
+        Ok(())
+    }
+
+    fn map_remote(&self, _: u64, _: u64, _: u32) -> Result<RemoteWindow, RemoteMapError> {
+        Err(RemoteMapError::Unsupported)
+    }
+
+    fn watch_remote(&self, _: u32) -> Result<Arc<dyn Watch>, RemoteMapError> {
+        Err(RemoteMapError::Unsupported)
+    }
+}
+
+impl Drop for SimQp {
+    fn drop(&mut self) {
+        self.fabric.world().qps.remove(&self.qpn);
+    }
+}

@@ -1,0 +1,169 @@
+//! What a peer does with a request that reached it.
+use super::{
+    memory::{Piece, gather, scatter},
+    world::World,
+};
+use catchment_verbs::{Access, RemoteAddr, SendOp, Success, WcOpcode, WcStatus};
+use std::time::Duration;
+
+/// A request as its peer sees it.
+pub(super) struct Message {
+    pub(super) op: SendOp,
+    pub(super) bytes: u64,
+    pub(super) solicited: bool,
+    /// Nothing where bytes are fetched.
+    pub(super) data: Vec<u8>,
+}
+
+/// What a peer did with a request.
+pub(super) enum Taken {
+    Done(Option<Vec<u8>>),
+    /// Not yet: it has no receive posted.
+    NotReady(Duration),
+    /// It does not answer.
+    Silent,
+    /// It refuses, with this for the requester.
+    Refused(WcStatus),
+}
+
+impl World {
+    pub(super) fn execute(&mut self, responder: u32, message: &Message) -> Taken {
+        let data = &message.data;
+        match message.op {
+            SendOp::Write(at) => self.write_at(responder, at, data),
+            SendOp::Read(at) => self.fetch_at(responder, at, message.bytes),
+            SendOp::WriteImm(at, imm) => match self.receive_is_missing(responder) {
+                Some(waits) => Taken::NotReady(waits),
+                None => match self.write_at(responder, at, data) {
+                    Taken::Done(_) => self.deliver(responder, message, None, Some(imm)),
+                    refused @ (Taken::NotReady(_) | Taken::Silent | Taken::Refused(_)) => refused,
+                },
+            },
+            SendOp::Send => self.deliver(responder, message, Some(data), None),
+            SendOp::SendImm(imm) => self.deliver(responder, message, Some(data), Some(imm)),
+            SendOp::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => self.change_at(
+                responder,
+                remote,
+                |old| {
+                    if old == compare { swap } else { old }
+                },
+            ),
+            SendOp::FetchAdd { remote, add } => {
+                self.change_at(responder, remote, |old| old.wrapping_add(add))
+            }
+        }
+    }
+
+    /// How long a sender must wait, if no receive is posted.
+    fn receive_is_missing(&self, responder: u32) -> Option<Duration> {
+        let qp = self.qps.get(&responder)?;
+        let waits = || qp.peer.map_or(Duration::ZERO, |attr| attr.min_rnr_timer);
+        qp.recvs.is_empty().then(waits)
+    }
+
+    /// The piece of a responder's memory that a request names, if it may.
+    fn remote(&self, responder: u32, at: RemoteAddr, bytes: u64, needed: Access) -> Option<Piece> {
+        let qp = self.qps.get(&responder)?;
+        let registered = self.regions.get(&at.rkey)?;
+        let may = registered.pd == qp.pd
+            && registered.access.contains(needed)
+            && qp.access.contains(needed);
+        may.then(|| registered.piece(at.addr, bytes))?
+    }
+
+    fn refuse(&mut self, responder: u32, status: WcStatus) -> Taken {
+        self.fail(responder, "a request of the peer was not allowed");
+        Taken::Refused(status)
+    }
+
+    fn write_at(&mut self, responder: u32, at: RemoteAddr, data: &[u8]) -> Taken {
+        if data.is_empty() {
+            return Taken::Done(None);
+        }
+        match self.remote(responder, at, data.len() as u64, Access::REMOTE_WRITE) {
+            Some(piece) => {
+                scatter(&[piece], data);
+                Taken::Done(None)
+            }
+            None => self.refuse(responder, WcStatus::RemoteAccess),
+        }
+    }
+
+    fn fetch_at(&mut self, responder: u32, at: RemoteAddr, bytes: u64) -> Taken {
+        if bytes == 0 {
+            return Taken::Done(Some(Vec::new()));
+        }
+        match self.remote(responder, at, bytes, Access::REMOTE_READ) {
+            Some(piece) => Taken::Done(Some(gather(&[piece]))),
+            None => self.refuse(responder, WcStatus::RemoteAccess),
+        }
+    }
+
+    fn change_at(
+        &mut self,
+        responder: u32,
+        at: RemoteAddr,
+        change: impl FnOnce(u64) -> u64,
+    ) -> Taken {
+        if !at.addr.is_multiple_of(8) {
+            return self.refuse(responder, WcStatus::RemoteInvalidRequest);
+        }
+        let Some(piece) = self.remote(responder, at, 8, Access::REMOTE_ATOMIC) else {
+            return self.refuse(responder, WcStatus::RemoteAccess);
+        };
+        let before = gather(std::slice::from_ref(&piece));
+        let old = before
+            .first_chunk()
+            .map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        scatter(&[piece], &change(old).to_ne_bytes());
+        Taken::Done(Some(before))
+    }
+
+    /// Completes the oldest receive; `data` goes into it where there is any.
+    fn deliver(
+        &mut self,
+        responder: u32,
+        message: &Message,
+        data: Option<&[u8]>,
+        imm: Option<u32>,
+    ) -> Taken {
+        if let Some(waits) = self.receive_is_missing(responder) {
+            return Taken::NotReady(waits);
+        }
+        let (bytes, solicited) = (message.bytes, message.solicited);
+        let receive = self
+            .qps
+            .get_mut(&responder)
+            .and_then(|qp| qp.recvs.pop_front());
+        let Some(receive) = receive else {
+            return Taken::Silent;
+        };
+        let place = (receive.wr_id, receive.seq);
+        let problem = match (receive.room(), data) {
+            (_, None) => None,
+            (None, _) => Some((WcStatus::LocalProtection, WcStatus::RemoteOperation)),
+            (Some(room), _) if bytes > room => {
+                Some((WcStatus::LocalLength, WcStatus::RemoteInvalidRequest))
+            }
+            (Some(_), Some(_)) => None,
+        };
+        if let Some((ours, theirs)) = problem {
+            self.complete_recv(responder, place, Err(ours), solicited);
+            return self.refuse(responder, theirs);
+        }
+        let opcode = match data {
+            Some(data) => {
+                scatter(receive.pieces.as_deref().unwrap_or_default(), data);
+                WcOpcode::Recv
+            }
+            None => WcOpcode::RecvWriteImm,
+        };
+        let success = Success { opcode, bytes, imm };
+        self.complete_recv(responder, place, Ok(success), solicited);
+        Taken::Done(None)
+    }
+}

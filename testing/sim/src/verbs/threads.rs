@@ -1,0 +1,90 @@
+//! Programs as threads in virtual time, each with a processor of its own.
+use super::Fabric;
+use std::time::Duration;
+
+/// What a thread does after a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It is busy for so long, then goes on.
+    Busy(Duration),
+    /// It found nothing: it looks again as soon as anything has changed.
+    Idle,
+    /// It has ended.
+    Done,
+}
+
+/// A program that never blocks.
+pub trait Thread<E> {
+    /// Does the next thing.
+    ///
+    /// # Errors
+    /// What ends the run.
+    fn step(&mut self, now: Duration) -> Result<Next, E>;
+}
+
+/// All threads wait, and nothing will ever happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("at {at:?} all threads wait for each other")]
+pub struct Stuck {
+    /// Virtual time.
+    pub at: Duration,
+}
+
+/// A thread that turns in a circle: so many steps at one moment are no work any more.
+const STEPS_PER_MOMENT_MOST: u32 = 10_000_000;
+
+/// Lets threads run until the first one is done.
+///
+/// # Errors
+/// What a thread's step says; [`Stuck`] where nothing can go on.
+pub fn run<E: From<Stuck>>(fabric: &Fabric, threads: &mut [&mut dyn Thread<E>]) -> Result<(), E> {
+    // When each goes on; `None` for one that waits for a change.
+    let mut due: Vec<Option<Duration>> = vec![Some(fabric.now()); threads.len()];
+    loop {
+        if moment(fabric, threads, &mut due)? {
+            return Ok(());
+        }
+        let next = due.iter().copied().flatten().chain(fabric.next_event());
+        let Some(next) = next.min() else {
+            return Err(Stuck { at: fabric.now() }.into());
+        };
+        fabric.advance_to(next);
+        // Something may have changed.
+        for due in due.iter_mut().filter(|due| due.is_none()) {
+            *due = Some(next);
+        }
+    }
+}
+
+/// Lets everybody do what can be done now; true when one is done.
+fn moment<E: From<Stuck>>(
+    fabric: &Fabric,
+    threads: &mut [&mut dyn Thread<E>],
+    due: &mut [Option<Duration>],
+) -> Result<bool, E> {
+    let now = fabric.now();
+    for _ in 0..STEPS_PER_MOMENT_MOST {
+        let mut changed = false;
+        for at in 0..threads.len() {
+            if due[at].is_none_or(|due| due > now) {
+                continue;
+            }
+            due[at] = match threads[at].step(now)? {
+                Next::Done => return Ok(true),
+                Next::Idle => None,
+                Next::Busy(time) => {
+                    changed = true;
+                    Some(now + time)
+                }
+            };
+        }
+        if !changed {
+            return Ok(false);
+        }
+        // What one did may be what another waits for.
+        for due in due.iter_mut().filter(|due| due.is_none()) {
+            *due = Some(now);
+        }
+    }
+    Err(Stuck { at: now }.into())
+}

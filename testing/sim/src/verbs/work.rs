@@ -1,0 +1,102 @@
+//! Requests as the fabric keeps them.
+use super::{memory::Piece, times::OpTime, times::Times};
+use catchment_verbs::{SendOp, Success, WcOpcode, WcStatus};
+use std::time::Duration;
+
+/// A posted send request.
+pub(super) struct Request {
+    pub(super) seq: u64,
+    pub(super) wr_id: u64,
+    pub(super) op: SendOp,
+    pub(super) data: Data,
+    pub(super) bytes: u64,
+    pub(super) signaled: bool,
+    pub(super) solicited: bool,
+    /// The first request of its call; nothing for that one itself.
+    pub(super) behind: Option<OpTime>,
+}
+
+/// Where the bytes of a request come from or go to.
+pub(super) enum Data {
+    Inline(Vec<u8>),
+    Pieces(Vec<Piece>),
+    /// A key, its bounds or its rights are wrong.
+    Forbidden,
+}
+
+/// A request on its way.
+pub(super) struct Flight {
+    pub(super) request: Request,
+    /// From the effect to the completion.
+    pub(super) returns: Duration,
+    /// What a READ or an atomic took with it.
+    pub(super) fetched: Option<Vec<u8>>,
+    pub(super) done: Option<Result<(), WcStatus>>,
+}
+
+/// A posted receive.
+pub(super) struct Receive {
+    pub(super) seq: u64,
+    pub(super) wr_id: u64,
+    /// `None` where a key, its bounds or its rights are wrong.
+    pub(super) pieces: Option<Vec<Piece>>,
+}
+
+impl Receive {
+    pub(super) fn room(&self) -> Option<u64> {
+        let pieces = self.pieces.as_ref()?;
+        Some(pieces.iter().map(|piece| piece.bytes() as u64).sum())
+    }
+}
+
+impl Request {
+    /// Its times by itself, and how long it is in the pipe.
+    pub(super) fn times(&self, times: &Times) -> (OpTime, Duration) {
+        let own = time_of(times, self.op, matches!(self.data, Data::Inline(_)));
+        match self.behind {
+            None => (own, own.pipe(self.bytes)),
+            // It goes to the peer and back by itself.
+            Some(_) if fetches(self.op) => (own, times.linked + own.per_byte(self.bytes)),
+            Some(first) => (first, times.linked + own.per_byte(self.bytes)),
+        }
+    }
+
+    pub(super) fn success(&self) -> Success {
+        Success {
+            opcode: opcode(self.op),
+            bytes: self.bytes,
+            imm: None,
+        }
+    }
+}
+
+/// Times of an operation that is the first of its call.
+pub(super) fn time_of(times: &Times, op: SendOp, inline: bool) -> OpTime {
+    match op {
+        SendOp::Write(_) if inline => times.write_inline,
+        SendOp::Write(_)
+        | SendOp::WriteImm(..)
+        | SendOp::CompareSwap { .. }
+        | SendOp::FetchAdd { .. } => times.write,
+        SendOp::Read(_) => times.read,
+        SendOp::Send | SendOp::SendImm(_) => times.send,
+    }
+}
+
+/// Whether bytes come back.
+pub(super) fn fetches(op: SendOp) -> bool {
+    match op {
+        SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => true,
+        SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Send | SendOp::SendImm(_) => false,
+    }
+}
+
+fn opcode(op: SendOp) -> WcOpcode {
+    match op {
+        SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::Write,
+        SendOp::Read(_) => WcOpcode::Read,
+        SendOp::Send | SendOp::SendImm(_) => WcOpcode::Send,
+        SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
+        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+    }
+}

@@ -1,0 +1,230 @@
+//! The state of a fabric: its clock, its agenda, and what happens when an entry's time has come.
+use super::{
+    memory::Registered,
+    queue::{ChannelData, CqData, Entry},
+    times::Times,
+    way::QpData,
+};
+use catchment_verbs::{AsyncEvent, Completion, Failure, QpState, Success, WcStatus};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
+
+/// Something that will happen to a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Event {
+    /// The pipe is free for the next request.
+    Serve,
+    /// A request reaches the peer.
+    Reach(u64),
+    /// What the peer could not take is tried again.
+    Retry,
+    /// The requester learns what became of a request.
+    Return(u64),
+}
+
+/// An event, of whom, and of which of its lives: a reset begins a new one.
+#[derive(Debug, Clone, Copy)]
+struct Planned {
+    qpn: u32,
+    life: u64,
+    event: Event,
+}
+
+pub(super) struct World {
+    pub(super) times: Times,
+    now: Duration,
+    /// By time, and then by the order in which it was decided.
+    agenda: BTreeMap<(Duration, u64), Planned>,
+    decided: u64,
+    /// Numbers that were given to queue pairs, keys and all other objects.
+    pub(super) numbers: u32,
+    pub(super) regions: BTreeMap<u32, Registered>,
+    pub(super) qps: BTreeMap<u32, QpData>,
+    pub(super) cqs: BTreeMap<u32, CqData>,
+    pub(super) channels: BTreeMap<u32, ChannelData>,
+    /// Asynchronous events of each device.
+    pub(super) events: BTreeMap<u32, VecDeque<AsyncEvent>>,
+}
+
+impl World {
+    pub(super) fn new(times: Times) -> World {
+        World {
+            times,
+            now: Duration::ZERO,
+            agenda: BTreeMap::new(),
+            decided: 0,
+            numbers: 0,
+            regions: BTreeMap::new(),
+            qps: BTreeMap::new(),
+            cqs: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            events: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// A number that nothing else has; 24 bits, as a queue pair's must be.
+    pub(super) fn number(&mut self) -> u32 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    pub(super) fn next_event(&self) -> Option<Duration> {
+        self.agenda.first_key_value().map(|(&(at, _), _)| at)
+    }
+
+    pub(super) fn advance_to(&mut self, time: Duration) {
+        while self.next_event().is_some_and(|at| at <= time) {
+            let Some(((at, _), planned)) = self.agenda.pop_first() else {
+                break;
+            };
+            self.now = self.now.max(at);
+            let lives = self.qps.get(&planned.qpn).map(|qp| qp.life);
+            if lives == Some(planned.life) {
+                self.happen(planned.qpn, planned.event);
+            }
+        }
+        self.now = self.now.max(time);
+    }
+
+    /// Puts an event of a queue pair into the agenda.
+    pub(super) fn plan(&mut self, at: Duration, qpn: u32, event: Event) {
+        let Some(qp) = self.qps.get(&qpn) else {
+            return;
+        };
+        let planned = Planned {
+            qpn,
+            life: qp.life,
+            event,
+        };
+        self.decided += 1;
+        self.agenda
+            .insert((at.max(self.now), self.decided), planned);
+    }
+
+    fn happen(&mut self, qpn: u32, event: Event) {
+        match event {
+            Event::Serve => self.serve(qpn),
+            Event::Reach(seq) => self.reach(qpn, seq),
+            Event::Retry => self.retry(qpn),
+            Event::Return(seq) => self.come_back(qpn, seq),
+        }
+    }
+
+    /// Completes a send request: always if it failed, only if signaled if not.
+    pub(super) fn complete_send(
+        &mut self,
+        qpn: u32,
+        (wr_id, seq, signaled): (u64, u64, bool),
+        result: Result<Success, WcStatus>,
+    ) {
+        let Some(qp) = self.qps.get(&qpn) else {
+            return;
+        };
+        if result.is_ok() && !signaled {
+            return;
+        }
+        let cq = qp.send_cq;
+        self.push(cq, entry(qpn, wr_id, result, seq, true), false);
+    }
+
+    /// Completes a receive.
+    pub(super) fn complete_recv(
+        &mut self,
+        qpn: u32,
+        (wr_id, seq): (u64, u64),
+        result: Result<Success, WcStatus>,
+        solicited: bool,
+    ) {
+        let Some(qp) = self.qps.get(&qpn) else {
+            return;
+        };
+        let cq = qp.recv_cq;
+        self.push(cq, entry(qpn, wr_id, result, seq, false), solicited);
+    }
+
+    fn push(&mut self, cq: u32, entry: Entry, solicited: bool) {
+        let Some(queue) = self.cqs.get_mut(&cq) else {
+            return;
+        };
+        let failed = entry.completion.result.is_err();
+        if !queue.push(entry) {
+            return self.overrun(cq);
+        }
+        let channel = queue.take_notification(solicited || failed);
+        if let Some(channel) = channel.and_then(|id| self.channels.get(&id)) {
+            channel.ring();
+        }
+    }
+
+    /// Completions were lost: all queue pairs that complete there are broken.
+    fn overrun(&mut self, cq: u32) {
+        let Some(queue) = self.cqs.get_mut(&cq) else {
+            return;
+        };
+        if std::mem::replace(&mut queue.overrun, true) {
+            return;
+        }
+        let device = queue.device;
+        let channel = queue.channel;
+        self.tell(device, AsyncEvent::CqOverrun);
+        if let Some(channel) = channel.and_then(|id| self.channels.get(&id)) {
+            channel.ring();
+        }
+        let completes = |qp: &QpData| qp.send_cq == cq || qp.recv_cq == cq;
+        let broken: Vec<u32> = self
+            .qps
+            .iter()
+            .filter(|(_, qp)| completes(qp))
+            .map(|(&qpn, _)| qpn)
+            .collect();
+        for qpn in broken {
+            self.fail(qpn, "its completion queue overran");
+        }
+    }
+
+    /// A queue pair goes to the error state by itself.
+    pub(super) fn fail(&mut self, qpn: u32, reason: &str) {
+        let Some(qp) = self.qps.get_mut(&qpn) else {
+            return;
+        };
+        if matches!(qp.state, QpState::Err | QpState::Reset) {
+            return;
+        }
+        let device = qp.device;
+        let reason = reason.to_owned();
+        self.tell(device, AsyncEvent::QpFatal { qpn, reason });
+        self.enter_error(qpn);
+    }
+
+    fn tell(&mut self, device: u32, event: AsyncEvent) {
+        self.events.entry(device).or_default().push_back(event);
+    }
+}
+
+fn entry(
+    qpn: u32,
+    wr_id: u64,
+    result: Result<Success, WcStatus>,
+    seq: u64,
+    of_send: bool,
+) -> Entry {
+    let failure = |status| Failure {
+        status,
+        vendor_err: 0,
+    };
+    Entry {
+        completion: Completion {
+            wr_id,
+            qpn,
+            result: result.map_err(failure),
+        },
+        seq,
+        of_send,
+    }
+}

@@ -1,0 +1,57 @@
+//! The conformance suite on the provider in virtual time, whose clock moves when somebody polls.
+use catchment_conformance::{Bench, CASES, processes};
+use catchment_sim::verbs::{Fabric, OpTime, Pace, Times};
+use std::{sync::Arc, time::Duration};
+
+/// What cannot be: a second process has another fabric, time does not move while a program only
+/// looks at memory, waiting takes no time of the clock on the wall, and a device takes hardly any
+/// descriptor that could be missing.
+const NOT_HERE: [&str; 6] = [
+    "resources::objects_may_be_dropped_in_any_order",
+    "messages::a_sender_gives_up_without_a_receive",
+    "processes::two_processes_do_everything",
+    "processes::a_killed_peer_is_noticed_every_time",
+    "ordering::the_last_word_of_a_write_comes_last",
+    "ordering::a_later_write_is_seen_later",
+];
+
+fn bench() -> Bench {
+    let times = Times {
+        write: OpTime::occupying(Duration::from_micros(3)).with_ps_per_byte(140),
+        write_inline: OpTime::one_way(Duration::from_micros(2)),
+        read: OpTime::round_trip(Duration::from_micros(5)),
+        send: OpTime::one_way(Duration::from_micros(4)),
+        linked: Duration::from_nanos(100),
+    };
+    let fabric = Fabric::new(times, Pace::WhenPolled);
+    Bench::new(Arc::new(fabric.provider()), "sim0")
+}
+
+#[test]
+fn the_provider_in_virtual_time_does_what_verbs_say() {
+    let mut left_out = 0;
+    for (name, case) in CASES {
+        if NOT_HERE
+            .iter()
+            .any(|not_here| name.replace(' ', "") == *not_here)
+        {
+            left_out += 1;
+            continue;
+        }
+        eprintln!("{name}");
+        case(&bench());
+    }
+    assert_eq!(left_out, NOT_HERE.len());
+}
+
+/// What the case of that name does first.
+#[test]
+fn objects_may_be_dropped_in_any_order() {
+    processes::Child::start("drops").wait_for("done");
+}
+
+/// Where the second process of a case does its work; nothing in the first.
+#[test]
+fn conformance_child() {
+    processes::child(&bench());
+}

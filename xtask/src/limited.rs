@@ -1,0 +1,96 @@
+//! Runs one test program for `cargo test`, so that one that hangs ends and says where it hung.
+//!
+//! Cargo starts each test program through this recipe (`target.<cfg>.runner`): it has the folder and
+//! the environment that cargo gives, and the other programs run whatever this one does.
+
+use crate::proc;
+use anyhow::{Context as _, Result};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Seconds after which the program is taken for hanging
+    seconds: u64,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// Arguments for cargo that send every test program through this one, with a limit each.
+///
+/// # Errors
+/// When this program does not know where it lies.
+pub(crate) fn for_cargo(limit: Duration) -> Result<[String; 2]> {
+    let this = std::env::current_exe().context("cannot find the running program")?;
+    let this = this.to_str().context("the path of xtask is not UTF-8")?;
+    let words = [this, "limited", &limit.as_secs().to_string()].map(|word| format!("{word:?}"));
+    let runner = format!("target.'cfg(all())'.runner=[{}]", words.join(","));
+    Ok(["--config".to_owned(), runner])
+}
+
+/// Runs the program with our own input and output.
+///
+/// # Errors
+/// When it cannot be started, or hangs: then it and what it started are killed, and what each
+/// thread waited for is said before.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let [program, arguments @ ..] = args.command.as_slice() else {
+        anyhow::bail!("no program is given");
+    };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .spawn()
+        .with_context(|| format!("cannot start {}", program.display()))?;
+    let limit = Duration::from_secs(args.seconds);
+    let status = crate::run::wait_or(&mut child, limit, |pid| {
+        eprintln!("{} hangs. Its threads:", program.display());
+        eprint!("{}", proc::threads_below(pid));
+    })
+    .with_context(|| program.display().to_string())?;
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    let code = code.and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(seconds: u64, script: &str) -> Args {
+        Args {
+            seconds,
+            command: ["sh", "-c", script].map(OsString::from).into(),
+        }
+    }
+
+    #[test]
+    fn the_status_of_the_program_comes_back() {
+        for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137)] {
+            let seen = run(&args(60, script)).unwrap();
+            assert_eq!(format!("{seen:?}"), format!("{:?}", ExitCode::from(code)));
+        }
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed_and_named() {
+        let error = run(&args(0, "sleep 4323")).unwrap_err();
+        assert_eq!(error.to_string(), "sh");
+        let cause = error.source().unwrap().to_string();
+        assert!(cause.contains("still running"), "{cause}");
+    }
+
+    #[test]
+    fn cargo_gets_a_list_that_toml_understands() {
+        let [flag, value] = for_cargo(Duration::from_secs(9)).unwrap();
+        assert_eq!(flag, "--config");
+        assert!(
+            value.starts_with("target.'cfg(all())'.runner=[\"/"),
+            "{value}"
+        );
+        assert!(value.ends_with("\",\"limited\",\"9\"]"), "{value}");
+    }
+}
