@@ -11,6 +11,8 @@
 //! nothing here iterates over a hash table.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod congestion;
 mod frame;
 mod link;
 pub mod loss;
@@ -21,7 +23,7 @@ pub mod roce;
 mod simulation;
 pub mod soak;
 
-pub use frame::Frame;
+pub use frame::{CONGESTION_EXPERIENCED, ECN_CAPABLE, Frame};
 pub use link::{
     Arrival, BurstLength, Corruption, Delay, Fate, Link, LinkConfig, LinkCounters, Loss,
 };
