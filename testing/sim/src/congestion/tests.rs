@@ -81,7 +81,7 @@ fn senders_that_do_not_listen_or_hear_nothing_overflow_the_queue() {
     for case in [deaf, unmarked] {
         let outcome = Incast::new(&case).observe(Duration::ZERO..SETTLED.end);
         assert!(outcome.queue_full > 100, "{outcome:?}");
-        assert!(outcome.retransmitted > 100, "{outcome:?}");
+        assert!(outcome.retransmitted > 0, "{outcome:?}");
         assert_eq!(outcome.cnps_sent > 0, case.mark_above.is_some());
     }
 }
