@@ -210,3 +210,26 @@ fn a_paced_queue_pair_says_when_it_goes_on() {
     );
     assert_eq!(pair.a.qp.counters().retransmitted, 0);
 }
+
+/// A driver whose socket is full has no use for the same timeout again and again.
+#[test]
+fn who_waits_for_the_pacer_is_woken_once() {
+    for service in [Service::Rc, Service::Uc] {
+        let mut node = Pair::new(&setup(service)).a;
+        node.qp.set_rate_bps(Some(80_000_000));
+        node.post(1, SendOp::Write(remote(0)), &[sge(0, 1 << 20)]);
+        let mut batch = TransmitBatch::new(1000);
+        let burst = node.qp.poll_transmit(0, &node.memory, &mut batch);
+        assert!((1..1000).contains(&burst), "{burst} packets at once");
+        let opens_ns = node.qp.next_timeout().unwrap();
+        // Too early it changes nothing.
+        node.qp
+            .handle(opens_ns - 1, Input::Timeout, &mut node.memory);
+        assert_eq!(node.qp.next_timeout(), Some(opens_ns));
+        node.qp.handle(opens_ns, Input::Timeout, &mut node.memory);
+        assert!(node.qp.next_timeout().is_none_or(|next| next > opens_ns));
+        batch.clear();
+        assert_eq!(node.qp.poll_transmit(opens_ns, &node.memory, &mut batch), 1);
+        assert!(node.qp.next_timeout().is_some_and(|next| next > opens_ns));
+    }
+}

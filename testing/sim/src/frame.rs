@@ -1,5 +1,12 @@
 //! What a link carries.
 
+/// ECN bits of a packet whose sender understands marks.
+pub const ECN_CAPABLE: u8 = 2;
+/// ECN bits of a packet that met congestion.
+pub const CONGESTION_EXPERIENCED: u8 = 3;
+/// Where the ECN bits are in the second byte of an IPv6 packet.
+const ECN_SHIFT: u32 = 4;
+
 /// An IP packet on its way, from the first byte of its IP header to the last of its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
@@ -29,6 +36,34 @@ impl Frame {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
+    }
+
+    /// The ECN bits of an IPv6 packet (RFC 3168); 0 for anything else, which is not capable of them.
+    #[must_use]
+    pub fn ecn(&self) -> u8 {
+        match self.bytes[..] {
+            [first, second, ..] if first >> 4 == 6 => second >> ECN_SHIFT & 3,
+            _ => 0,
+        }
+    }
+
+    /// Sets the ECN bits of an IPv6 packet. The ICRC does not cover them.
+    pub fn set_ecn(&mut self, ecn: u8) {
+        if let [first, second, ..] = &mut self.bytes[..]
+            && *first >> 4 == 6
+        {
+            *second = *second & !(3 << ECN_SHIFT) | (ecn & 3) << ECN_SHIFT;
+        }
+    }
+
+    /// Marks that it met congestion, if its sender said that it understands such marks; whether it
+    /// did.
+    pub fn mark(&mut self) -> bool {
+        let capable = self.ecn() != 0;
+        if capable {
+            self.set_ecn(CONGESTION_EXPERIENCED);
+        }
+        capable
     }
 
     /// Inverts one bit; does nothing where the frame has no such bit.

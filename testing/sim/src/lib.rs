@@ -14,6 +14,8 @@
 //! as they are told to, for what is built on verbs.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod congestion;
 mod frame;
 mod link;
 pub mod loss;
@@ -25,7 +27,7 @@ mod simulation;
 pub mod soak;
 pub mod verbs;
 
-pub use frame::Frame;
+pub use frame::{CONGESTION_EXPERIENCED, ECN_CAPABLE, Frame};
 pub use link::{
     Arrival, BurstLength, Corruption, Delay, Fate, Link, LinkConfig, LinkCounters, Loss,
 };

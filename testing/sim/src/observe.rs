@@ -125,6 +125,10 @@ fn code(kind: EventKind) -> u8 {
             held_back,
             doubled,
             corrupted,
-        }) => 8 | u8::from(held_back) << 2 | u8::from(doubled) << 1 | u8::from(corrupted),
+            marked,
+        }) => {
+            let delayed = u8::from(held_back) << 2 | u8::from(doubled) << 1;
+            8 | u8::from(marked) << 4 | delayed | u8::from(corrupted)
+        }
     }
 }

@@ -12,7 +12,7 @@ mod rate;
 
 pub(crate) use notify::Notifier;
 
-use bucket::Bucket;
+use bucket::{Bucket, Flow};
 use rate::RateControl;
 use std::time::Duration;
 
@@ -54,6 +54,8 @@ impl Default for PacingConfig {
 pub(crate) struct Pacer {
     config: PacingConfig,
     bucket: Bucket,
+    /// When a packet may leave, as [`Pacer::may_send`] found it when none may.
+    opens_ns: u64,
     rate: RateControl,
 }
 
@@ -63,6 +65,7 @@ impl Pacer {
         Pacer {
             config,
             bucket: Bucket::default(),
+            opens_ns: 0,
             rate: RateControl::new(ceiling),
         }
     }
@@ -87,21 +90,35 @@ impl Pacer {
 
     /// Whether a data packet may leave now.
     pub(crate) fn may_send(&mut self, now_ns: u64) -> bool {
-        self.rate_bps(now_ns).is_none() || self.bucket.opens_ns() <= now_ns
+        let Some(flow) = self.flow(now_ns) else {
+            return true;
+        };
+        let may = self.bucket.may_send(now_ns, flow);
+        if !may {
+            self.opens_ns = self.bucket.opens_ns(flow);
+        }
+        may
     }
 
     /// A data packet of this UDP payload left.
     pub(crate) fn on_sent(&mut self, now_ns: u64, udp_bytes: usize) {
-        if let Some(rate_bps) = self.rate_bps(now_ns) {
+        if let Some(flow) = self.flow(now_ns) {
             let bytes = udp_bytes as u64 + u64::from(self.config.overhead_bytes);
-            self.bucket
-                .take(now_ns, bytes, rate_bps, u64::from(self.config.burst_bytes));
+            self.bucket.take(now_ns, bytes, flow);
         }
     }
 
     /// When the next data packet may leave; only asked after `may_send` said no.
     pub(crate) fn opens_ns(&self) -> u64 {
-        self.bucket.opens_ns()
+        self.opens_ns
+    }
+
+    fn flow(&mut self, now_ns: u64) -> Option<Flow> {
+        let rate_bps = self.rate_bps(now_ns)?;
+        Some(Flow {
+            rate_bps,
+            burst_bytes: self.config.burst_bytes.into(),
+        })
     }
 }
 

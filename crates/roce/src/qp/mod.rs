@@ -273,7 +273,8 @@ impl Qp {
     }
 
     /// When to call [`Qp::handle`] with [`Input::Timeout`] at the latest, in nanoseconds of the same
-    /// clock; none when nothing is waited for. Holds until the next call that changes anything.
+    /// clock; none when nothing is waited for. Holds until the next call that changes anything. After
+    /// the timeout there may be packets to send.
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
         match &self.halves {
@@ -404,6 +405,10 @@ impl Qp {
     }
 
     fn on_timeout(&mut self, now_ns: u64) {
+        if self.pacer.opens_ns() <= now_ns {
+            // It does not wait any more: the driver knows, and asks for packets when it has room.
+            self.halves.stop_waiting_for_pacer();
+        }
         if !matches!(self.state, QpState::Rts | QpState::Sqd) {
             return;
         }
@@ -460,6 +465,21 @@ impl Halves {
                 sender: UnreliableSender::new(config),
                 receiver: DatagramReceiver::default(),
             },
+        }
+    }
+
+    fn stop_waiting_for_pacer(&mut self) {
+        match self {
+            Halves::Rc {
+                requester,
+                responder,
+            } => {
+                requester.stop_waiting_for_pacer();
+                responder.stop_waiting_for_pacer();
+            }
+            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => {
+                sender.stop_waiting_for_pacer();
+            }
         }
     }
 

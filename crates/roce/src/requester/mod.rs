@@ -208,6 +208,10 @@ impl Requester {
         self.paced
     }
 
+    pub(crate) fn stop_waiting_for_pacer(&mut self) {
+        self.paced = false;
+    }
+
     pub(crate) fn is_drained(&self) -> bool {
         self.begun() == 0
     }

@@ -140,6 +140,10 @@ impl Responder {
         self.paced
     }
 
+    pub(crate) fn stop_waiting_for_pacer(&mut self) {
+        self.paced = false;
+    }
+
     /// All packets that came together were handled: time to acknowledge.
     pub(crate) fn end_of_batch(&mut self) {
         if std::mem::take(&mut self.ack_due) {

@@ -108,6 +108,10 @@ impl UnreliableSender {
         self.paced
     }
 
+    pub(crate) fn stop_waiting_for_pacer(&mut self) {
+        self.paced = false;
+    }
+
     pub(crate) fn is_drained(&self) -> bool {
         self.sq.front().is_none_or(|wqe| wqe.sent == 0)
     }

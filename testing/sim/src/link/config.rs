@@ -13,6 +13,9 @@ pub struct LinkConfig {
     /// The most bytes that wait or are being sent, the frame on its way out counted whole.
     /// A frame that does not fit is dropped. Nothing means no limit.
     pub queue_bytes: Option<usize>,
+    /// A frame that finds more bytes than these in the queue is marked: congestion experienced. Only
+    /// where its sender understands marks. Nothing means none is.
+    pub mark_above: Option<usize>,
     /// The longest IP packet; a longer one is dropped, nothing is fragmented. Nothing: no limit.
     pub mtu: Option<usize>,
     /// Frames that get lost after they took their time on the wire.

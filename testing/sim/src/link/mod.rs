@@ -49,6 +49,8 @@ pub enum Fate {
         doubled: bool,
         /// With inverted bits.
         corrupted: bool,
+        /// As one that met congestion.
+        marked: bool,
     },
     /// It is lost on the wire.
     Lost,
@@ -73,6 +75,8 @@ pub struct LinkCounters {
     pub doubled: u64,
     /// Corrupted.
     pub corrupted: u64,
+    /// Marked, because too much waited before it.
+    pub marked: u64,
     /// Dropped for want of room.
     pub queue_full: u64,
     /// Dropped for their length.
@@ -113,7 +117,7 @@ impl Link {
     }
 
     /// Takes a frame at `now`, which never goes back, and adds to `arrivals` what comes of it.
-    pub fn offer(&mut self, now: Duration, frame: Frame, arrivals: &mut Vec<Arrival>) -> Fate {
+    pub fn offer(&mut self, now: Duration, mut frame: Frame, arrivals: &mut Vec<Arrival>) -> Fate {
         let bytes = frame.len();
         if self.config.mtu.is_some_and(|mtu| bytes > mtu) {
             self.counters.too_long += 1;
@@ -128,8 +132,11 @@ impl Link {
             self.counters.queue_full += 1;
             return Fate::QueueFull;
         }
+        let marks = self.config.mark_above.is_some_and(|most| queued > most);
+        let marked = marks && frame.mark();
+        self.counters.marked += u64::from(marked);
         let sent = self.transmit(now, bytes);
-        self.carry(sent + self.config.delay, frame, arrivals)
+        self.carry(sent + self.config.delay, (frame, marked), arrivals)
     }
 
     /// Bytes that wait or are being sent; the frame on its way out counts whole.
@@ -168,7 +175,12 @@ impl Link {
     }
 
     /// What the wire does to a frame that would arrive `at` this time.
-    fn carry(&mut self, at: Duration, mut frame: Frame, arrivals: &mut Vec<Arrival>) -> Fate {
+    fn carry(
+        &mut self,
+        at: Duration,
+        (mut frame, marked): (Frame, bool),
+        arrivals: &mut Vec<Arrival>,
+    ) -> Fate {
         if self.losses.next(&mut self.random) {
             self.counters.lost += 1;
             return Fate::Lost;
@@ -191,6 +203,7 @@ impl Link {
             held_back: held_back.is_some(),
             doubled: twin.is_some(),
             corrupted,
+            marked,
         }
     }
 

@@ -32,6 +32,7 @@ const CARRIED: Fate = Fate::Carried {
     held_back: false,
     doubled: false,
     corrupted: false,
+    marked: false,
 };
 
 #[test]
@@ -338,4 +339,49 @@ fn the_same_seed_makes_the_same_faults() {
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
+}
+
+/// An IPv6 packet of a sender with these ECN bits.
+fn packet(ecn: u8, bytes: usize) -> Frame {
+    let mut content = vec![0; bytes];
+    content[0] = 0x60;
+    let mut frame = Frame::new(content);
+    frame.set_ecn(ecn);
+    frame
+}
+
+#[test]
+fn frames_that_find_too_much_before_them_are_marked() {
+    let mut link = link(LinkConfig {
+        rate_bps: Some(8_000_000),
+        mark_above: Some(200),
+        ..LinkConfig::default()
+    });
+    let mut arrivals = Vec::new();
+    let mut offer = |at_us, ecn| {
+        let now = Duration::from_micros(at_us);
+        link.offer(now, packet(ecn, 100), &mut arrivals)
+    };
+    let marked = |fate| matches!(fate, Fate::Carried { marked: true, .. });
+    // Nothing, 100 and 200 bytes wait; then 300.
+    let fates = [(); 4].map(|()| offer(0, crate::ECN_CAPABLE));
+    assert_eq!(fates.map(marked), [false, false, false, true]);
+    // Who does not understand marks gets none.
+    assert!(!marked(offer(0, 0)));
+    // Of 500 bytes, 200 are left after 300 us.
+    assert!(!marked(offer(300, crate::ECN_CAPABLE)));
+    assert!(marked(offer(300, crate::ECN_CAPABLE)));
+    let seen: Vec<u8> = arrivals.iter().map(|arrival| arrival.frame.ecn()).collect();
+    assert_eq!(seen, [2, 2, 2, 3, 0, 2, 3]);
+    assert_eq!(link.counters().marked, 2);
+}
+
+#[test]
+fn what_is_no_ipv6_packet_has_no_ecn_bits() {
+    for content in [vec![], vec![0x60], vec![0x45, 0xff, 0]] {
+        let mut frame = Frame::new(content.clone());
+        frame.set_ecn(crate::CONGESTION_EXPERIENCED);
+        assert!(!frame.mark());
+        assert_eq!((frame.ecn(), frame.bytes()), (0, &content[..]));
+    }
 }

@@ -1,12 +1,9 @@
 //! One cell of the table: a link, a queue pair at each end, a long transfer.
 
-use crate::roce::{Host, HostConfig, Program, QpTable, Rights, Space};
+use crate::roce::{Host, HostConfig, Space, Writer, connected};
 use crate::{BurstLength, LinkConfig, Loss, NodeId, Random, Simulation, Stop};
 use catchment_roce::wire::PathMtu;
-use catchment_roce::{
-    Completion, Config, InitAttr, Payload, Psn, Qp, Queue, Recovery, RemoteAddr, RtrAttr, RtsAttr,
-    SendOp, SendWr, Service, Sge, WcStatus,
-};
+use catchment_roce::{Config, Recovery, Service};
 use serde::Serialize;
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -61,10 +58,6 @@ pub struct Row {
 
 /// Bytes that a packet of a train of WRITEs has beside its payload.
 const OVERHEAD_BYTES: usize = 40 + 8 + 12 + 16 + 4;
-const REGION_BYTES: usize = 4 << 20;
-const WRITE_BYTES: usize = 256 << 10;
-/// WRITEs that are posted ahead: far more than a window.
-const POSTED_MOST: usize = 128;
 /// What a network card takes ahead.
 const UPLINK_BYTES: usize = 64 << 10;
 /// Round trips before the span begins.
@@ -123,53 +116,6 @@ impl Cell {
     }
 }
 
-/// Posts WRITEs as long as there is room.
-struct Writer {
-    source: Sge,
-    target: RemoteAddr,
-    posted: usize,
-    broken: Option<WcStatus>,
-}
-
-impl Writer {
-    /// Posts the next WRITE, if the queue pair takes it.
-    fn post(&mut self, qp: &mut Qp) -> bool {
-        let offset = (self.posted * WRITE_BYTES % REGION_BYTES) as u64;
-        let sges = [Sge {
-            addr: self.source.addr + offset,
-            bytes: WRITE_BYTES as u32,
-            lkey: self.source.lkey,
-        }];
-        let target = RemoteAddr {
-            addr: self.target.addr + offset,
-            rkey: self.target.rkey,
-        };
-        let id = self.posted as u64;
-        let wr = SendWr::new(id, SendOp::Write(target), Payload::Sges(&sges));
-        let posted = qp.post_send(&wr).is_ok();
-        self.posted += usize::from(posted);
-        posted
-    }
-}
-
-impl Program for Writer {
-    fn completed(&mut self, _: Duration, _: usize, completion: Completion, _: &mut Space) {
-        if let (Queue::Send, Err(status)) = (completion.queue, completion.result) {
-            self.broken = self.broken.or(Some(status));
-        }
-    }
-
-    fn act(&mut self, _: Duration, qps: &mut QpTable, _: &mut Space) {
-        let qp = qps.get_mut(0);
-        let idle = self.source.bytes == 0 || self.broken.is_some();
-        while !idle && qp.send_queue_len() < POSTED_MOST && self.post(qp) {}
-    }
-
-    fn wake_at(&self) -> Option<Duration> {
-        None
-    }
-}
-
 struct Transfer {
     simulation: Simulation<Host<Writer>>,
     from: NodeId,
@@ -178,24 +124,11 @@ struct Transfer {
 
 impl Transfer {
     fn new(cell: &Cell, seed: u64) -> Self {
-        let mut content = vec![0; REGION_BYTES];
-        Random::new(seed).fill(&mut content);
         let (mut near, mut far) = (Space::default(), Space::default());
-        let lkey = near.register(content, Rights::LOCAL);
-        let rkey = far.register(vec![0; REGION_BYTES], Rights::ALL);
-        let addr = |space: &Space, key| space.region(key).map_or(0, |region| region.addr);
-        let target = RemoteAddr {
-            addr: addr(&far, rkey),
-            rkey,
-        };
-        let source = Sge {
-            addr: addr(&near, lkey),
-            bytes: REGION_BYTES as u32,
-            lkey,
-        };
+        let writer = Writer::new(&mut near, &mut far, &mut Random::new(seed));
         let mut simulation = Simulation::new(seed);
-        let from = simulation.add(host(cell, 0, near, source, target));
-        let to = simulation.add(host(cell, 1, far, Sge::default(), RemoteAddr::default()));
+        let from = simulation.add(host(cell, 0, near, writer));
+        let to = simulation.add(host(cell, 1, far, Writer::idle()));
         simulation.connect(from, to, cell.link());
         simulation.connect(to, from, cell.link());
         simulation.call(from, Host::pump);
@@ -216,16 +149,9 @@ impl Transfer {
 
     /// What was written is what was sent.
     fn verify(&self) {
-        let writer = &self.simulation.node(self.from).program;
-        let bytes = |id, key| {
-            let region = self.simulation.node(id).space.region(key);
-            region.map_or(&[][..], |region| &region.bytes[..])
-        };
-        let sent = bytes(self.from, writer.source.lkey);
-        let written = bytes(self.to, writer.target.rkey);
-        // Zeros have not been written yet; of random bytes one in 256 is zero too.
-        let mut pairs = written.iter().zip(sent);
-        let wrong = pairs.position(|(a, b)| a != b && *a != 0);
+        let sender = self.simulation.node(self.from);
+        let receiver = self.simulation.node(self.to);
+        let wrong = sender.program.wrong_byte(&sender.space, &receiver.space);
         assert_eq!(wrong, None, "a wrong byte was written");
     }
 
@@ -239,7 +165,7 @@ impl Transfer {
             retransmitted_fraction: round(counters.retransmitted as f64 / sent),
             spurious_fraction: round(counters.spurious as f64 / sent),
             timeouts: counters.timeouts,
-            broken: sender.program.broken.map(|status| status.to_string()),
+            broken: sender.program.broken().map(|status| status.to_string()),
             ..Row::new(cell)
         }
     }
@@ -276,38 +202,17 @@ fn address(number: u16) -> Ipv6Addr {
     Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number)
 }
 
-fn host(cell: &Cell, number: u16, space: Space, source: Sge, target: RemoteAddr) -> Host<Writer> {
+fn host(cell: &Cell, number: u16, space: Space, writer: Writer) -> Host<Writer> {
     let config = HostConfig {
         address: address(number),
         poll_interval: Duration::ZERO,
         uplink_bytes: UPLINK_BYTES,
-    };
-    let writer = Writer {
-        source,
-        target,
-        posted: 0,
-        broken: None,
+        ecn: false,
     };
     let mut host = Host::new(config, space, writer);
-    host.attach(queue_pair(cell, number), address(1 - number));
+    let [ours, theirs] = [number, 1 - number].map(|number| 100 + u32::from(number));
+    let config = Config::new(ours, Service::Rc);
+    let qp = connected(config, theirs, cell.recovery, cell.path_mtu);
+    host.attach(qp, address(1 - number));
     host
-}
-
-fn queue_pair(cell: &Cell, number: u16) -> Qp {
-    let mut qp = Qp::new(Config::new(100 + u32::from(number), Service::Rc));
-    let init = InitAttr {
-        remote_write: true,
-        ..InitAttr::default()
-    };
-    let rtr = RtrAttr {
-        recovery: cell.recovery,
-        ..RtrAttr::new(101 - u32::from(number), cell.path_mtu, Psn::new(0))
-    };
-    let rts = RtsAttr::new(Psn::new(0));
-    let connected = qp
-        .init(init)
-        .and_then(|()| qp.rtr(rtr))
-        .and_then(|()| qp.rts(rts));
-    debug_assert_eq!(connected, Ok(()));
-    qp
 }

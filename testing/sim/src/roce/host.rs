@@ -7,7 +7,7 @@
 
 use super::packet::{open, seal};
 use super::space::Space;
-use crate::{Context, Frame, Node};
+use crate::{CONGESTION_EXPERIENCED, Context, ECN_CAPABLE, Frame, Node};
 use catchment_roce::wire::net::{Ip, NetHeader, source_port};
 use catchment_roce::wire::{DropReason, Packet};
 use catchment_roce::{Arrival, Completion, Input, OutPacket, Piece, Qp, TransmitBatch};
@@ -35,6 +35,8 @@ pub struct HostConfig {
     pub poll_interval: Duration,
     /// Bytes in the queue of its link above which it adds nothing.
     pub uplink_bytes: usize,
+    /// It says in each packet that it understands marks, and looks at those that come.
+    pub ecn: bool,
 }
 
 /// The queue pairs of a host, in the order in which they were added.
@@ -199,7 +201,11 @@ impl<P: Program> Host<P> {
             .qp
             .poll_transmit(nanos(context.now()), &self.space, &mut self.batch);
         for packet in self.batch.packets() {
-            context.send(0, frame(&entry.net, &self.batch, packet, &self.space));
+            let mut frame = frame(&entry.net, &self.batch, packet, &self.space);
+            if self.config.ecn {
+                frame.set_ecn(ECN_CAPABLE);
+            }
+            context.send(0, frame);
         }
         count > 0
     }
@@ -237,7 +243,10 @@ impl<P: Program> Host<P> {
         if source(&net) != destination(&entry.net) {
             return Err(Some(DropReason::WrongPeer));
         }
-        let arrival = Arrival::new(&headers, payload);
+        let arrival = Arrival {
+            ecn_marked: self.config.ecn && frame.ecn() == CONGESTION_EXPERIENCED,
+            ..Arrival::new(&headers, payload)
+        };
         entry
             .qp
             .handle(now_ns, Input::Packet(arrival), &mut self.space);

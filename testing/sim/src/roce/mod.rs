@@ -4,9 +4,11 @@ mod capture;
 mod host;
 mod packet;
 mod space;
+mod writer;
 
 pub(crate) use packet::seal;
 
 pub use capture::Capture;
 pub use host::{Host, HostConfig, Program, QpTable};
 pub use space::{Access, Region, Rights, Space};
+pub(crate) use writer::{Writer, connected};

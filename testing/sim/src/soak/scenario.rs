@@ -18,6 +18,8 @@ pub(crate) struct Scenario {
     pub(crate) links: [LinkConfig; 2],
     pub(crate) hosts: [HostScenario; 2],
     pub(crate) pairs: Vec<PairScenario>,
+    /// Hosts and links mark packets that met congestion.
+    pub(crate) ecn: bool,
     /// How often somebody sends forged packets to both hosts.
     pub(crate) forgeries: u64,
     /// What else ends connections.
@@ -112,6 +114,10 @@ impl Scenario {
         let pairs: Vec<_> = pairs.collect();
         let strike = strike(gentle, pairs.len(), &mut random);
         let forgeries = random.pick(&[0, 0, 0, 40]).unwrap_or(0);
+        let ecn = random.below(2) == 0;
+        links
+            .iter_mut()
+            .for_each(|link| link.mark_above = mark_above(path_mtu, &mut random));
         Self {
             seed,
             recovery,
@@ -119,6 +125,7 @@ impl Scenario {
             links,
             hosts,
             pairs,
+            ecn,
             forgeries,
             strike,
             must_succeed: gentle,
@@ -160,6 +167,12 @@ fn link(gentle: bool, path_mtu: PathMtu, random: &mut Random) -> LinkConfig {
         bits_most: random.pick(&[1, 1, 3, 40]).unwrap_or(1),
     };
     config
+}
+
+/// Nothing, everything, or what finds some packets before it.
+fn mark_above(path_mtu: PathMtu, random: &mut Random) -> Option<usize> {
+    let packets = random.pick(&[None, Some(0), Some(1), Some(4), Some(16)]);
+    packets.flatten().map(|packets| packets * path_mtu.bytes())
 }
 
 /// Never in half of the cases, else up to so many in a thousand.
@@ -345,8 +358,8 @@ impl fmt::Display for Scenario {
         }
         write!(
             f,
-            "  {} forgeries, strike {:?}",
-            self.forgeries, self.strike
+            "  ECN {}, {} forgeries, strike {:?}",
+            self.ecn, self.forgeries, self.strike
         )
     }
 }

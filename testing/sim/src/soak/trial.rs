@@ -32,6 +32,8 @@ pub(crate) struct Summary {
     pub(crate) dropped: u64,
     pub(crate) retransmitted: u64,
     pub(crate) rnr_naks: u64,
+    /// Congestion notifications that arrived.
+    pub(crate) cnps: u64,
 }
 
 impl AddAssign for Summary {
@@ -46,6 +48,7 @@ impl AddAssign for Summary {
         self.dropped += other.dropped;
         self.retransmitted += other.retransmitted;
         self.rnr_naks += other.rnr_naks;
+        self.cnps += other.cnps;
     }
 }
 
@@ -62,7 +65,7 @@ impl fmt::Display for Summary {
             self.dropped
         )?;
         write!(f, ", {} sent again", self.retransmitted)?;
-        write!(f, ", {} RNR NAKs", self.rnr_naks)
+        write!(f, ", {} RNR NAKs, {} CNPs", self.rnr_naks, self.cnps)
     }
 }
 
@@ -112,6 +115,7 @@ impl Run {
                 address: address(number),
                 poll_interval: scenario.hosts[number].poll_interval,
                 uplink_bytes: scenario.hosts[number].uplink_bytes,
+                ecn: scenario.ecn,
             };
             let mut host = Host::new(config, spaces[number].clone(), Workers { workers });
             for pair in 0..memory.len() {
@@ -381,6 +385,7 @@ impl Run {
                 summary.broken += u64::from(qp.error_cause().is_some());
                 summary.retransmitted += qp.counters().retransmitted;
                 summary.rnr_naks += qp.counters().rnr_naks_sent;
+                summary.cnps += qp.counters().cnps_received;
             }
         }
         summary

@@ -1,0 +1,274 @@
+//! Many senders, one receiver, one link that is too narrow for them: what marks and notifications do.
+//!
+//! ```text
+//! sender 0 ──┐
+//! sender 1 ──┤ switch ── receiver        all links alike; the queue to the receiver marks and drops
+//! sender n ──┘
+//! ```
+//! The switch marks what finds too much in its queue; the receiver's queue pairs send CNPs; those of
+//! the senders slow down (DCQCN). All of it is the shipped code, on IP packets with ECN bits.
+
+mod switch;
+mod tests;
+
+use crate::roce::{Host, HostConfig, Space, Writer, connected};
+use crate::{Context, Frame, LinkConfig, LinkCounters, LinkId, Loss, Node, NodeId, Random};
+use crate::{Simulation, Stop};
+use catchment_roce::wire::PathMtu;
+use catchment_roce::{Config, Counters, PacingConfig, Qp, Recovery, Service};
+use std::net::Ipv6Addr;
+use std::ops::Range;
+use std::time::Duration;
+use switch::Switch;
+
+/// Bits a second of each link.
+const RATE_BPS: u64 = 10_000_000_000;
+/// One way over one link: a rack.
+const DELAY: Duration = Duration::from_micros(2);
+/// Room in the switch.
+const QUEUE_BYTES: usize = 256 << 10;
+const PATH_MTU: PathMtu = PathMtu::Mtu1024;
+/// Of payload in what goes over a link at path MTU 1024: 80 bytes are headers and ICRC.
+const PAYLOAD_SHARE: f64 = 1024.0 / (1024.0 + 80.0);
+
+/// What differs from case to case.
+#[derive(Clone)]
+struct Case {
+    /// When each sender posts.
+    senders: Vec<Range<Duration>>,
+    recovery: Recovery,
+    /// Above how many bytes in its queue the switch marks.
+    mark_above: Option<usize>,
+    /// What senders do with notifications.
+    react_to_cnp: bool,
+    /// What gets lost on the way back from the receiver, CNPs and acknowledgements.
+    loss_back: Loss,
+}
+
+impl Case {
+    /// So many senders that never end; marks at a tenth of the queue.
+    fn new(senders: usize) -> Case {
+        Case {
+            senders: vec![Duration::ZERO..Duration::MAX; senders],
+            recovery: Recovery::SelectiveRepeat,
+            mark_above: Some(QUEUE_BYTES / 10),
+            react_to_cnp: true,
+            loss_back: Loss::None,
+        }
+    }
+}
+
+/// A host or the switch.
+enum Station {
+    Host(Box<Host<Writer>>),
+    Switch(Switch),
+}
+
+impl Node for Station {
+    fn receive(&mut self, frame: Frame, context: &mut Context<'_>) {
+        match self {
+            Station::Host(host) => host.receive(frame, context),
+            Station::Switch(switch) => switch.receive(frame, context),
+        }
+    }
+
+    fn wake(&mut self, context: &mut Context<'_>) {
+        match self {
+            Station::Host(host) => host.wake(context),
+            Station::Switch(switch) => switch.wake(context),
+        }
+    }
+
+    fn wake_at(&self) -> Option<Duration> {
+        match self {
+            Station::Host(host) => host.wake_at(),
+            Station::Switch(switch) => switch.wake_at(),
+        }
+    }
+}
+
+struct Incast {
+    simulation: Simulation<Station>,
+    senders: Vec<NodeId>,
+    receiver: NodeId,
+    /// From the switch to the receiver.
+    bottleneck: LinkId,
+}
+
+/// What happened in a span of time.
+#[derive(Debug)]
+struct Outcome {
+    /// Payload in place, of each sender, as a part of what the link could carry.
+    shares: Vec<f64>,
+    /// At the narrow link.
+    marked: u64,
+    queue_full: u64,
+    /// By the receiver's queue pairs.
+    cnps_sent: u64,
+    /// By the senders'.
+    cnps_received: u64,
+    retransmitted: u64,
+}
+
+impl Outcome {
+    fn goodput(&self) -> f64 {
+        self.shares.iter().sum()
+    }
+
+    /// Jain's index of fairness: 1 when all get the same, 1/n when one gets all.
+    fn fairness(&self) -> f64 {
+        let squares: f64 = self.shares.iter().map(|share| share * share).sum();
+        self.goodput().powi(2) / (self.shares.len() as f64 * squares)
+    }
+}
+
+impl Incast {
+    fn new(case: &Case) -> Incast {
+        let mut simulation = Simulation::new(1);
+        let mut random = Random::new(2);
+        let mut memory = Space::default();
+        let writers = case.senders.iter().map(|during| {
+            let mut near = Space::default();
+            let writer = Writer::new(&mut near, &mut memory, &mut random);
+            (near, writer.during(during.clone()))
+        });
+        let writers: Vec<_> = writers.collect();
+        let receiver_number = case.senders.len();
+        let mut receiver = host(receiver_number, memory, Writer::idle());
+        for number in 0..receiver_number {
+            receiver.attach(queue_pair(case, receiver_number, number), address(number));
+        }
+        let receiver = simulation.add(Station::Host(Box::new(receiver)));
+        let senders: Vec<_> = writers
+            .into_iter()
+            .enumerate()
+            .map(|(number, (space, writer))| {
+                let mut sender = host(number, space, writer);
+                let qp = queue_pair(case, number, receiver_number);
+                sender.attach(qp, address(receiver_number));
+                simulation.add(Station::Host(Box::new(sender)))
+            })
+            .collect();
+        let addresses = (0..=receiver_number).map(address).collect();
+        let switch = simulation.add(Station::Switch(Switch::new(addresses)));
+        let [mut narrow, mut back] = [link(), link()];
+        narrow.queue_bytes = Some(QUEUE_BYTES);
+        narrow.mark_above = case.mark_above;
+        back.loss = case.loss_back.clone();
+        for sender in &senders {
+            simulation.connect(*sender, switch, link());
+            simulation.connect(switch, *sender, link());
+        }
+        let bottleneck = simulation.connect(switch, receiver, narrow);
+        simulation.connect(receiver, switch, back);
+        for sender in &senders {
+            simulation.call(*sender, |station, context| {
+                if let Station::Host(host) = station {
+                    host.pump(context);
+                }
+            });
+        }
+        Incast {
+            simulation,
+            senders,
+            receiver,
+            bottleneck,
+        }
+    }
+
+    fn host(&self, id: NodeId) -> &Host<Writer> {
+        match self.simulation.node(id) {
+            Station::Host(host) => host,
+            Station::Switch(_) => panic!("the switch is no host"),
+        }
+    }
+
+    /// What happens in a span of virtual time; everything before it is warm-up.
+    fn observe(&mut self, span: Range<Duration>) -> Outcome {
+        let before = self.totals(span.start);
+        let after = self.totals(span.end);
+        for sender in &self.senders {
+            let (host, receiver) = (self.host(*sender), self.host(self.receiver));
+            assert_eq!(host.program.broken(), None);
+            let wrong = host.program.wrong_byte(&host.space, &receiver.space);
+            assert_eq!(wrong, None, "a wrong byte was written");
+        }
+        let possible = (span.end - span.start).as_secs_f64() * RATE_BPS as f64 * PAYLOAD_SHARE;
+        let bytes = after.received.iter().zip(&before.received);
+        Outcome {
+            shares: bytes
+                .map(|(after, before)| (after - before) as f64 * 8.0 / possible)
+                .collect(),
+            marked: after.bottleneck.marked - before.bottleneck.marked,
+            queue_full: after.bottleneck.queue_full - before.bottleneck.queue_full,
+            retransmitted: after.sent.retransmitted - before.sent.retransmitted,
+            cnps_received: after.sent.cnps_received - before.sent.cnps_received,
+            cnps_sent: after.cnps_sent - before.cnps_sent,
+        }
+    }
+
+    /// What was counted up to a time.
+    fn totals(&mut self, at: Duration) -> Totals {
+        let stop = self.simulation.run(at, |_| false);
+        assert_ne!(stop, Stop::Livelock, "time stands still");
+        let receiver = self.host(self.receiver);
+        let mut sent = Counters::default();
+        for sender in &self.senders {
+            let counters = self.host(*sender).qps.get(0).counters();
+            sent.retransmitted += counters.retransmitted;
+            sent.cnps_received += counters.cnps_received;
+        }
+        let counters = || receiver.qps.iter().map(Qp::counters);
+        Totals {
+            received: counters().map(|counters| counters.bytes_received).collect(),
+            cnps_sent: counters().map(|counters| counters.cnps_sent).sum(),
+            bottleneck: self.simulation.link(self.bottleneck).counters(),
+            sent,
+        }
+    }
+}
+
+struct Totals {
+    received: Vec<u64>,
+    cnps_sent: u64,
+    bottleneck: LinkCounters,
+    sent: Counters,
+}
+
+fn link() -> LinkConfig {
+    LinkConfig {
+        rate_bps: Some(RATE_BPS),
+        delay: DELAY,
+        ..LinkConfig::default()
+    }
+}
+
+fn address(number: usize) -> Ipv6Addr {
+    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number as u16)
+}
+
+fn host(number: usize, space: Space, writer: Writer) -> Host<Writer> {
+    let config = HostConfig {
+        address: address(number),
+        poll_interval: Duration::ZERO,
+        uplink_bytes: 16 << 10,
+        ecn: true,
+    };
+    Host::new(config, space, writer)
+}
+
+/// The queue pair of `own` to `peer`.
+fn queue_pair(case: &Case, own: usize, peer: usize) -> Qp {
+    let number = |own: usize, peer: usize| 0x100 + (own * 0x100 + peer) as u32;
+    let usual = Config::new(number(own, peer), Service::Rc);
+    let config = Config {
+        pacing: PacingConfig {
+            overhead_bytes: 40 + 8,
+            react_to_cnp: case.react_to_cnp,
+            line_rate_bps: RATE_BPS,
+            ..usual.pacing
+        },
+        ..usual
+    };
+    connected(config, number(peer, own), case.recovery, PATH_MTU)
+}
