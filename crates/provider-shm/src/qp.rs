@@ -127,7 +127,7 @@ impl ShmQp {
             send::execute_now(connection, self.remotes.get_mut(), &wr.op, source)
         });
         let failed = result.err();
-        let result = result.map(|bytes| (send::opcode(&wr.op), bytes));
+        let result = result.map(|bytes| (wr.op.opcode(), bytes));
         self.core.complete_send(wr.wr_id, seq, wr.signaled, result);
         if wr.signaled || failed.is_some() {
             self.pushed = Some(self.pushed.unwrap_or(false) || failed.is_some());
@@ -164,7 +164,7 @@ impl ShmQp {
             core.attempt(&mut inner, &front, &mut progress)
         };
         if let Outcome::Done(result) = outcome {
-            let done = result.map(|bytes| (send::opcode(&wr.op), bytes));
+            let done = result.map(|bytes| (wr.op.opcode(), bytes));
             core.complete_send(wr.wr_id, seq, wr.signaled, done);
             if wr.signaled || result.is_err() {
                 inner.pushed_send = Some(inner.pushed_send.unwrap_or(false) || result.is_err());

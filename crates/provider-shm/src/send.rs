@@ -9,7 +9,7 @@ use crate::{
     remote::RemoteCache,
     ring::{self, Count},
 };
-use catchment_verbs::{QpState, SendOp, WcOpcode, WcStatus};
+use catchment_verbs::{QpState, SendOp, WcStatus};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -83,18 +83,6 @@ pub(crate) enum Step {
     Ask(Arc<Connection>, u32),
 }
 
-/// The kind of completion that an operation has.
-#[inline]
-pub(crate) fn opcode(op: &SendOp) -> WcOpcode {
-    match op {
-        SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::Write,
-        SendOp::Read(_) => WcOpcode::Read,
-        SendOp::Send | SendOp::SendImm(_) => WcOpcode::Send,
-        SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
-        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
-    }
-}
-
 /// A request that is at the front of the queue.
 pub(crate) struct Front<'a> {
     pub(crate) op: &'a SendOp,
@@ -126,7 +114,7 @@ impl QpCore {
                 Err(status) => Outcome::Done(Err(status)),
             };
             let (wr_id, seq) = (waiting.wr_id, waiting.seq);
-            let (signaled, opcode) = (waiting.signaled, opcode(&waiting.op));
+            let (signaled, opcode) = (waiting.signaled, waiting.op.opcode());
             // Back to the front: it is taken only when its completion is there.
             inner.sends.push_front(waiting);
             match outcome {

@@ -1,4 +1,5 @@
 //! Work requests: what an application asks a queue pair to do.
+use crate::WcOpcode;
 
 /// A scatter-gather element: a piece of local registered memory. In memory it is an `ibv_sge`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +52,20 @@ pub enum SendOp {
         /// Summand, host byte order; wraps.
         add: u64,
     },
+}
+
+impl SendOp {
+    /// The kind of completion that the operation has.
+    #[inline]
+    pub fn opcode(&self) -> WcOpcode {
+        match self {
+            SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::Write,
+            SendOp::Read(_) => WcOpcode::Read,
+            SendOp::Send | SendOp::SendImm(_) => WcOpcode::Send,
+            SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
+            SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+        }
+    }
 }
 
 /// Where the bytes of a request come from, or go to.

@@ -1,6 +1,6 @@
 //! Requests as the fabric keeps them.
 use super::{memory::Piece, times::OpTime, times::Times};
-use catchment_verbs::{SendOp, Success, WcOpcode, WcStatus};
+use catchment_verbs::{SendOp, Success, WcStatus};
 use std::time::Duration;
 
 /// A posted send request.
@@ -63,7 +63,7 @@ impl Request {
 
     pub(super) fn success(&self) -> Success {
         Success {
-            opcode: opcode(self.op),
+            opcode: self.op.opcode(),
             bytes: self.bytes,
             imm: None,
         }
@@ -88,15 +88,5 @@ pub(super) fn fetches(op: SendOp) -> bool {
     match op {
         SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => true,
         SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Send | SendOp::SendImm(_) => false,
-    }
-}
-
-fn opcode(op: SendOp) -> WcOpcode {
-    match op {
-        SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::Write,
-        SendOp::Read(_) => WcOpcode::Read,
-        SendOp::Send | SendOp::SendImm(_) => WcOpcode::Send,
-        SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
-        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
     }
 }
