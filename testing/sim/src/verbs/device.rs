@@ -8,7 +8,9 @@ use super::{
 };
 use catchment_verbs::{
     Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, DeviceInfo, Gid, Mr, Pd, Provider,
-    Qp, QpInit, VerbsError, mem::Region,
+    Qp, QpInit, VerbsError,
+    mem::Region,
+    provider::{Limits, check_cq, check_mr, check_qp, foreign},
 };
 use std::sync::Arc;
 
@@ -108,11 +110,7 @@ impl Context for SimContext {
         capacity: u32,
         channel: Option<Arc<dyn CompletionChannel>>,
     ) -> Result<Arc<dyn Cq>, VerbsError> {
-        if capacity == 0 {
-            let what = "a completion queue needs at least one entry";
-            return Err(VerbsError::Invalid(what.to_owned()));
-        }
-        limit("max_cqe", capacity, CAPS.max_cqe)?;
+        check_cq(&CAPS, capacity)?;
         let channel = match channel {
             None => None,
             Some(channel) => match channel.as_any().downcast_ref::<SimChannel>() {
@@ -157,14 +155,7 @@ impl SimPd {
 
 impl Pd for SimPd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
-        let invalid = |what: &str| Err(VerbsError::Invalid(what.to_owned()));
-        let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        if writes && !access.contains(Access::LOCAL_WRITE) {
-            return invalid("remote writing or atomics need LOCAL_WRITE too");
-        }
-        if access.contains(Access::LOCAL_WRITE) && !region.is_writable() {
-            return invalid("the region is mapped for reading only");
-        }
+        check_mr(&region, access)?;
         let mut world = self.context.fabric.world();
         let key = world.number();
         let registered = Registered {
@@ -182,11 +173,7 @@ impl Pd for SimPd {
     }
 
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
-        limit("max_send_wr", init.max_send_wr, CAPS.max_send_wr)?;
-        limit("max_recv_wr", init.max_recv_wr, CAPS.max_recv_wr)?;
-        limit("max_sge", init.max_sge, CAPS.max_sge)?;
-        let inline = init.max_inline_bytes;
-        limit("max_inline_bytes", inline, CAPS.max_inline_bytes)?;
+        check_qp(&CAPS, &init)?;
         if init.max_send_wr == 0 {
             let what = "max_send_wr = 0: a queue pair needs room for one request";
             return Err(VerbsError::Invalid(what.to_owned()));
@@ -198,24 +185,7 @@ impl Pd for SimPd {
         world.qps.insert(qpn, data);
         drop(world);
         let fabric = self.context.fabric.clone();
-        Ok(Box::new(SimQp::new(fabric, qpn, self.context.gid, init)))
+        let limits = Limits::new(&init, &CAPS);
+        Ok(Box::new(SimQp::new(fabric, qpn, self.context.gid, limits)))
     }
-}
-
-/// Most of a message.
-pub(super) const MAX_MESSAGE_BYTES: u64 = CAPS.max_message_bytes;
-
-fn foreign(what: &str) -> VerbsError {
-    VerbsError::Invalid(format!("the {what} belongs to another device"))
-}
-
-fn limit(what: &'static str, asked: u32, limit: u32) -> Result<(), VerbsError> {
-    if asked <= limit {
-        return Ok(());
-    }
-    Err(VerbsError::Limit {
-        what,
-        asked: asked.into(),
-        limit: limit.into(),
-    })
 }

@@ -1,101 +1,43 @@
 //! Queue pairs, as programs have them.
 use super::{
     Fabric, OpTime,
-    device::MAX_MESSAGE_BYTES,
-    way::Places,
-    work::{Data, Receive, Request, fetches, time_of},
+    work::{Data, Receive, Request, time_of},
     world::World,
 };
 use catchment_verbs::{
-    Access, Endpoint, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpInit, QpState,
-    QpTransition, RecvWr, RemoteMapError, RemoteWindow, SendOp, SendWr, Sge, Watch, WcStatus,
+    Access, Endpoint, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
+    RecvWr, RemoteMapError, RemoteWindow, SendWr, Watch, WcStatus,
+    provider::{Limits, check_rtr, check_rts, check_transition, local_rights},
 };
 use std::sync::Arc;
-
-const MAX_24_BITS: u32 = (1 << 24) - 1;
 
 /// A queue pair of a device.
 pub(super) struct SimQp {
     fabric: Fabric,
     qpn: u32,
     gid: Gid,
-    init: QpInit,
+    limits: Limits,
 }
 
 impl SimQp {
-    pub(super) fn new(fabric: Fabric, qpn: u32, gid: Gid, init: QpInit) -> SimQp {
+    pub(super) fn new(fabric: Fabric, qpn: u32, gid: Gid, limits: Limits) -> SimQp {
         SimQp {
             fabric,
             qpn,
             gid,
-            init,
+            limits,
         }
-    }
-
-    fn attribute(&self, what: &'static str, value: u32, max: u32) -> Result<(), ModifyError> {
-        if value <= max {
-            return Ok(());
-        }
-        Err(ModifyError::Attribute {
-            qpn: self.qpn,
-            what,
-            value: value.into(),
-            range: if max == 7 { "0..=7" } else { "24 bits" },
-        })
     }
 
     fn check_attributes(&self, transition: &QpTransition) -> Result<(), ModifyError> {
         match transition {
-            QpTransition::ToRtr(attr) => {
-                self.attribute("remote qpn", attr.remote.qpn, MAX_24_BITS)?;
-                self.attribute("remote psn", attr.remote.psn, MAX_24_BITS)
-            }
-            QpTransition::ToRts(attr) => {
-                self.attribute("retry_cnt", attr.retry_cnt.into(), 7)?;
-                self.attribute("rnr_retry", attr.rnr_retry.into(), 7)
-            }
+            QpTransition::ToRtr(attr) => check_rtr(self.qpn, attr),
+            QpTransition::ToRts(attr) => check_rts(self.qpn, attr),
             QpTransition::ToReset
             | QpTransition::ToInit { .. }
             | QpTransition::ToSqd
             | QpTransition::ToErr => Ok(()),
         }
-    }
-
-    fn check_send(&self, wr: &SendWr<'_>, qp: &super::way::QpData) -> Result<(), PostFailure> {
-        if !qp.state.takes_send() {
-            return Err(PostFailure::State(qp.state));
-        }
-        let atomic = matches!(wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
-        match wr.payload {
-            Payload::Inline(_) if fetches(wr.op) => {
-                return Err(PostFailure::Payload("READs and atomics cannot be inline"));
-            }
-            Payload::Inline(data) if data.len() > self.init.max_inline_bytes as usize => {
-                return Err(PostFailure::InlineTooLong {
-                    asked: data.len(),
-                    limit: self.init.max_inline_bytes,
-                });
-            }
-            Payload::Sges(sges) => self.check_sges(sges)?,
-            Payload::Inline(_) => {}
-        }
-        let asked = wr.payload.bytes();
-        if atomic && asked != 8 {
-            return Err(PostFailure::Payload("an atomic needs eight bytes"));
-        }
-        if asked > MAX_MESSAGE_BYTES {
-            let limit = MAX_MESSAGE_BYTES;
-            return Err(PostFailure::MessageTooLong { asked, limit });
-        }
-        full(qp.posted, self.init.max_send_wr)
-    }
-
-    fn check_sges(&self, sges: &[Sge]) -> Result<(), PostFailure> {
-        let (asked, limit) = (sges.len(), self.init.max_sge);
-        if asked > limit as usize {
-            return Err(PostFailure::TooManySges { asked, limit });
-        }
-        Ok(())
     }
 
     fn post_one(
@@ -107,16 +49,12 @@ impl SimQp {
         let times = world.times;
         let qp = world.qps.get(&self.qpn);
         let qp = qp.ok_or(PostFailure::State(QpState::Reset))?;
-        self.check_send(wr, qp)?;
-        let needed = if fetches(wr.op) {
-            Access::LOCAL_WRITE
-        } else {
-            Access::empty()
-        };
+        self.limits
+            .check_send(qp.state, qp.posted.outstanding(), wr)?;
         let data = match wr.payload {
             Payload::Inline(data) => Data::Inline(data.to_vec()),
             Payload::Sges(sges) => {
-                let pieces = world.pieces(sges, qp.pd, needed);
+                let pieces = world.pieces(sges, qp.pd, local_rights(&wr.op));
                 pieces.map_or(Data::Forbidden, Data::Pieces)
             }
         };
@@ -148,11 +86,8 @@ impl SimQp {
     fn post_one_recv(&self, world: &mut World, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
         let qp = world.qps.get(&self.qpn);
         let qp = qp.ok_or(PostFailure::State(QpState::Reset))?;
-        if !qp.state.takes_recv() {
-            return Err(PostFailure::State(qp.state));
-        }
-        self.check_sges(wr.sges)?;
-        full(qp.recv_posted, self.init.max_recv_wr)?;
+        self.limits
+            .check_recv(qp.state, qp.recv_posted.outstanding(), wr)?;
         let pieces = world.pieces(wr.sges, qp.pd, Access::LOCAL_WRITE);
         let in_error = qp.state == QpState::Err;
         let Some(qp) = world.qps.get_mut(&self.qpn) else {
@@ -171,13 +106,6 @@ impl SimQp {
         });
         Ok(())
     }
-}
-
-fn full(places: Places, capacity: u32) -> Result<(), PostFailure> {
-    if places.outstanding() < u64::from(capacity) {
-        return Ok(());
-    }
-    Err(PostFailure::QueueFull { capacity })
 }
 
 impl Qp for SimQp {
@@ -209,10 +137,7 @@ impl Qp for SimQp {
             return Ok(());
         };
         let (from, to) = (qp.state, transition.target());
-        if !from.may_become(to) {
-            let qpn = self.qpn;
-            return Err(ModifyError::Illegal { qpn, from, to });
-        }
+        check_transition(self.qpn, from, to)?;
         self.check_attributes(&transition)?;
         match transition {
             QpTransition::ToReset => qp.reset(),
