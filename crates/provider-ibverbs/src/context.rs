@@ -105,7 +105,7 @@ impl Context for IbverbsContext {
     }
 
     fn async_event(&self) -> Option<AsyncEvent> {
-        self.device.take_event()
+        self.device.events.take()
     }
 }
 

@@ -20,10 +20,10 @@ use crate::{
 use catchment_verbs::{
     AsyncEvent, Caps, Failure, QpState, VerbsError,
     event::{event_fd, ring},
-    provider::{explain_failure, explain_queue_pair},
+    provider::{EventQueue, explain_failure, explain_queue_pair},
 };
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     ffi::{c_int, c_uint},
     io,
     os::fd::OwnedFd,
@@ -94,7 +94,8 @@ pub(crate) struct Device {
     pub(crate) retired_keys: RetiredKeys,
     cqs: Mutex<HashMap<usize, Weak<CqCore>>>,
     next_cq: AtomicUsize,
-    events: Mutex<VecDeque<AsyncEvent>>,
+    /// For the application.
+    pub(crate) events: EventQueue,
     gone: AtomicBool,
     /// Readable for ever once the device is gone.
     gone_bell: OwnedFd,
@@ -135,7 +136,7 @@ impl Device {
             retired_keys: RetiredKeys::default(),
             cqs: Mutex::default(),
             next_cq: AtomicUsize::new(0),
-            events: Mutex::default(),
+            events: EventQueue::new(MAX_EVENTS),
             gone: AtomicBool::new(false),
             gone_bell,
             start: Instant::now(),
@@ -199,7 +200,7 @@ impl Device {
         }
         let name = &self.place.device;
         tracing::warn!(device = name, reason, "RDMA device lost");
-        self.add_event(AsyncEvent::DeviceFatal);
+        self.events.add(AsyncEvent::DeviceFatal);
         for slot in self.slots.all() {
             self.fail(slot, &format!("its device {name} is lost: {reason}"));
         }
@@ -218,7 +219,7 @@ impl Device {
         slot.state.set(QpState::Err);
         let reason = explain_queue_pair(slot.qpn(), control.peer.as_ref(), reason);
         tracing::info!(device = self.place.device, %reason, "queue pair failed");
-        self.add_event(AsyncEvent::QpFatal {
+        self.events.add(AsyncEvent::QpFatal {
             qpn: slot.qpn(),
             reason,
         });
@@ -247,7 +248,7 @@ impl Device {
         let Some(cq) = cq.filter(|cq| cq.set_overrun()) else {
             return;
         };
-        self.add_event(AsyncEvent::CqOverrun);
+        self.events.add(AsyncEvent::CqOverrun);
         for index in cq.queue_pairs() {
             if let Some(slot) = self.slots.get(index) {
                 self.fail(
@@ -270,8 +271,8 @@ impl Device {
             }
             sys::AsyncEvent::Port(kind, port) if port == c_int::from(self.place.port) => match kind
             {
-                IBV_EVENT_PORT_ERR => self.add_event(AsyncEvent::PortDown),
-                IBV_EVENT_PORT_ACTIVE => self.add_event(AsyncEvent::PortActive),
+                IBV_EVENT_PORT_ERR => self.events.add(AsyncEvent::PortDown),
+                IBV_EVENT_PORT_ACTIVE => self.events.add(AsyncEvent::PortActive),
                 _ => {}
             },
             sys::AsyncEvent::Device(IBV_EVENT_DEVICE_FATAL) => {
@@ -279,23 +280,6 @@ impl Device {
             }
             sys::AsyncEvent::Port(..) | sys::AsyncEvent::Device(_) => {}
         }
-    }
-
-    fn add_event(&self, event: AsyncEvent) {
-        let mut events = self.events();
-        if events.len() == MAX_EVENTS {
-            events.pop_front();
-        }
-        events.push_back(event);
-    }
-
-    /// The oldest event.
-    pub(crate) fn take_event(&self) -> Option<AsyncEvent> {
-        self.events().pop_front()
-    }
-
-    fn events(&self) -> MutexGuard<'_, VecDeque<AsyncEvent>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -192,7 +192,7 @@ impl Context for RoceContext {
     }
 
     fn async_event(&self) -> Option<AsyncEvent> {
-        self.device.take_event()
+        self.device.events.take()
     }
 }
 

@@ -9,9 +9,8 @@ use crate::{
     sleep::Sleep,
 };
 use catchment_roce::wire::PathMtu;
-use catchment_verbs::{AsyncEvent, Caps, Gid, NetEnd, VerbsError};
+use catchment_verbs::{Caps, Gid, NetEnd, VerbsError, provider::EventQueue};
 use std::{
-    collections::VecDeque,
     net::SocketAddr,
     sync::{
         Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -42,7 +41,8 @@ pub(crate) struct Device {
     /// Threads that want the engine for something rare; its thread lets them in.
     contenders: AtomicU32,
     keys: RwLock<KeyTable>,
-    events: Mutex<VecDeque<AsyncEvent>>,
+    /// For the application.
+    pub(crate) events: EventQueue,
     ids: AtomicU64,
     /// The engine thread's.
     sleep: Sleep,
@@ -76,7 +76,7 @@ impl Device {
             dirty: DirtySet::new(),
             contenders: AtomicU32::new(0),
             keys: RwLock::new(KeyTable::new(secret)),
-            events: Mutex::default(),
+            events: EventQueue::new(MAX_EVENTS),
             ids: AtomicU64::new(1),
             sleep: Sleep::new(),
             waker: waiter.waker(),
@@ -248,24 +248,6 @@ impl Device {
     /// Whether the engine thread shall end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
-    }
-
-    /// Adds an event for the application.
-    pub(crate) fn add_event(&self, event: AsyncEvent) {
-        let mut events = self.events();
-        if events.len() == MAX_EVENTS {
-            events.pop_front();
-        }
-        events.push_back(event);
-    }
-
-    /// The oldest event.
-    pub(crate) fn take_event(&self) -> Option<AsyncEvent> {
-        self.events().pop_front()
-    }
-
-    fn events(&self) -> MutexGuard<'_, VecDeque<AsyncEvent>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -13,11 +13,11 @@ use catchment_verbs::{
     Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, Qp, QpInit, VerbsError,
     event,
     mem::Region,
-    provider::{MAX_24_BITS, check_cq, check_mr, check_qp, foreign},
+    provider::{EventQueue, MAX_24_BITS, check_cq, check_mr, check_qp, foreign},
 };
 use rustix::event::epoll;
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     os::fd::OwnedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -62,7 +62,8 @@ pub(crate) struct State {
     first_qpn: u64,
     queue_pairs: Mutex<HashMap<u32, Weak<QpCore>>>,
     links: Mutex<HashMap<u64, Weak<PeerLink>>>,
-    events: Mutex<VecDeque<AsyncEvent>>,
+    /// For the application.
+    pub(crate) events: EventQueue,
     /// Queue pairs with requests that wait; the service thread looks after them.
     waiting: Mutex<Vec<u32>>,
     overrun: AtomicBool,
@@ -94,7 +95,7 @@ impl State {
             ])),
             queue_pairs: Mutex::default(),
             links: Mutex::default(),
-            events: Mutex::default(),
+            events: EventQueue::new(MAX_EVENTS),
             waiting: Mutex::default(),
             overrun: AtomicBool::new(false),
         })
@@ -103,15 +104,6 @@ impl State {
     /// A number that this context never gave before.
     pub(crate) fn next_id(&self) -> u64 {
         self.ids.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Adds an event for the application.
-    pub(crate) fn add_event(&self, event: AsyncEvent) {
-        let mut events = lock(&self.events);
-        if events.len() == MAX_EVENTS {
-            events.pop_front();
-        }
-        events.push_back(event);
     }
 
     /// A free queue pair number for `make`, which is known by it from then on.
@@ -309,7 +301,7 @@ impl Context for ShmContext {
     }
 
     fn async_event(&self) -> Option<AsyncEvent> {
-        lock(&self.state.events).pop_front()
+        self.state.events.take()
     }
 }
 

@@ -112,7 +112,8 @@ impl CqCore {
     fn overflow(&self) {
         if !self.overrun.swap(true, Ordering::AcqRel) {
             self.context
-                .add_event(catchment_verbs::AsyncEvent::CqOverrun);
+                .events
+                .add(catchment_verbs::AsyncEvent::CqOverrun);
             self.context.break_queue_pairs_of_overrun_queues();
         }
     }

@@ -255,7 +255,7 @@ impl QpCore {
         self.set_state(QpState::Err, inner);
         if let Some(reason) = reason {
             tracing::debug!(qpn = self.qpn, reason, "queue pair failed");
-            self.context.add_event(AsyncEvent::QpFatal {
+            self.context.events.add(AsyncEvent::QpFatal {
                 qpn: self.qpn,
                 reason: reason.to_owned(),
             });

@@ -49,7 +49,7 @@ impl Engine {
     /// A completion queue lost a completion: its queue pairs fail.
     #[cold]
     fn break_queue(&mut self, device: &Device, cq: &Arc<CqCore>) {
-        device.add_event(OVERRUN);
+        device.events.add(OVERRUN);
         let mut broken = Vec::new();
         for (index, entry) in self.qps.iter() {
             if Arc::ptr_eq(&entry.send_cq, cq) || Arc::ptr_eq(&entry.recv_cq, cq) {
@@ -157,7 +157,7 @@ fn publish_failure(entry: &mut QpEntry, device: &Device, keys: &KeyTable) {
     let peer = entry.peer.as_ref().map(|peer| &peer.end);
     let reason = explain_queue_pair(qpn, peer, &reason);
     tracing::debug!(qpn, %reason, "queue pair failed");
-    device.add_event(AsyncEvent::QpFatal { qpn, reason });
+    device.events.add(AsyncEvent::QpFatal { qpn, reason });
     fence(Ordering::SeqCst);
     for mr in keys.all().filter(|mr| mr.pd() == entry.pd) {
         mr.ring_fenced();

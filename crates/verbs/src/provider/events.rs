@@ -1,0 +1,64 @@
+//! Events of a device that wait for the application.
+use crate::AsyncEvent;
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Events kept for an application that does not ask for them: so many, the oldest go first.
+#[derive(Debug)]
+pub struct EventQueue {
+    events: Mutex<VecDeque<AsyncEvent>>,
+    most: usize,
+}
+
+impl EventQueue {
+    /// An empty one that keeps at most this many.
+    pub fn new(most: usize) -> EventQueue {
+        EventQueue {
+            events: Mutex::default(),
+            most,
+        }
+    }
+
+    /// Adds an event; a full queue loses its oldest one.
+    pub fn add(&self, event: AsyncEvent) {
+        let mut events = self.lock();
+        if events.len() == self.most {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    /// Takes the oldest event.
+    pub fn take(&self) -> Option<AsyncEvent> {
+        self.lock().pop_front()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<AsyncEvent>> {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_events_are_kept_in_order() {
+        let queue = EventQueue::new(2);
+        assert!(queue.take().is_none());
+        for qpn in 1..=3 {
+            let reason = String::new();
+            queue.add(AsyncEvent::QpFatal { qpn, reason });
+        }
+        for expected in [2, 3] {
+            let event = queue.take();
+            assert!(
+                matches!(event, Some(AsyncEvent::QpFatal { qpn, .. }) if qpn == expected),
+                "{event:?}"
+            );
+        }
+        assert!(queue.take().is_none());
+    }
+}
