@@ -43,18 +43,9 @@ impl QueuePair {
     pub(crate) fn post_send(
         &self,
         requests: &[SendWr<'_>],
-        (first_id, step): (u64, u64),
+        ids: (u64, u64),
     ) -> Result<(), Refused> {
-        let mut id = first_id;
-        for (n, batch) in requests.chunks(BATCH).enumerate() {
-            self.post_sends(batch, (id, step))
-                .map_err(|refused| Refused {
-                    index: n * BATCH + refused.index,
-                    ..refused
-                })?;
-            id = id.wrapping_add(step.wrapping_mul(batch.len() as u64));
-        }
-        Ok(())
+        in_batches(requests, ids, |batch, ids| self.post_sends(batch, ids))
     }
 
     fn post_sends(
@@ -91,18 +82,9 @@ impl QueuePair {
     pub(crate) fn post_recv(
         &self,
         requests: &[RecvWr<'_>],
-        (first_id, step): (u64, u64),
+        ids: (u64, u64),
     ) -> Result<(), Refused> {
-        let mut id = first_id;
-        for (n, batch) in requests.chunks(BATCH).enumerate() {
-            self.post_recvs(batch, (id, step))
-                .map_err(|refused| Refused {
-                    index: n * BATCH + refused.index,
-                    ..refused
-                })?;
-            id = id.wrapping_add(step.wrapping_mul(batch.len() as u64));
-        }
-        Ok(())
+        in_batches(requests, ids, |batch, ids| self.post_recvs(batch, ids))
     }
 
     fn post_recvs(
@@ -180,6 +162,24 @@ struct PostSendCommand {
 }
 
 const _: () = assert!(size_of::<PostSendCommand>() == 32);
+
+/// Posts requests a list at a time, each under the numbers that follow those of the list before.
+#[inline]
+fn in_batches<T>(
+    requests: &[T],
+    (first_id, step): (u64, u64),
+    post: impl Fn(&[T], (u64, u64)) -> Result<(), Refused>,
+) -> Result<(), Refused> {
+    let mut id = first_id;
+    for (n, batch) in requests.chunks(BATCH).enumerate() {
+        post(batch, (id, step)).map_err(|refused| Refused {
+            index: n * BATCH + refused.index,
+            ..refused
+        })?;
+        id = id.wrapping_add(step.wrapping_mul(batch.len() as u64));
+    }
+    Ok(())
+}
 
 /// The answer of a posting function: an error number, and a pointer to the request at `index`.
 fn refused(errno: c_int, index: usize, last: usize) -> Result<(), Refused> {
