@@ -66,19 +66,16 @@ fn main() -> ExitCode {
 }
 
 fn perform(recipe: Recipe) -> anyhow::Result<ExitCode> {
-    // Its program has a folder of its own.
-    if let Recipe::Limited(args) = recipe {
-        return limited::run(&args);
-    }
-    let repo = repo::Repo::find()?;
+    // All but one run in the repository.
+    let repo = repo::Repo::find;
     match recipe {
-        Recipe::Test(args) => test::run(&repo, &args),
-        Recipe::Bench(args) => bench::run(&repo, &args),
-        Recipe::Tidy(args) => tidy::run(&repo, &args),
-        Recipe::Docs => docs::run(&repo),
-        Recipe::Lab(args) => lab::run(&repo, &args),
-        Recipe::Soak(args) => soak::run(&repo, &args),
-        Recipe::Limited(_) => Ok(()),
+        Recipe::Test(args) => test::run(&repo()?, &args),
+        Recipe::Bench(args) => bench::run(&repo()?, &args),
+        Recipe::Tidy(args) => tidy::run(&repo()?, &args),
+        Recipe::Docs => docs::run(&repo()?),
+        Recipe::Lab(args) => lab::run(&repo()?, &args),
+        Recipe::Soak(args) => soak::run(&repo()?, &args),
+        Recipe::Limited(args) => return limited::run(&args),
     }?;
     Ok(ExitCode::SUCCESS)
 }
