@@ -1,8 +1,9 @@
 //! Which way frames would take between this host and another, why, and whether packets pass: the
 //! answers behind `catchment explain`.
 //!
-//! [`Asking::here`] says what this side knows by itself. [`Asking::ask`] asks a collector, through a session
-//! without devices: so all that a real session does is done, up to the proof that packets pass.
+//! [`Asking::here`] says what this side knows by itself. [`Asking::ask`] asks a collector, through
+//! a session without devices: so all that a real session does is done, up to the proof that packets
+//! pass.
 
 mod visit;
 
@@ -15,12 +16,11 @@ use crate::session::{
     io::{Address, ClientSecurity, ConnectError, Connection},
     message::{FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, SessionPath},
     path::PathRules,
-    providers::{Ends, ProviderOptions, Providers},
+    providers::{self, Ends, ProviderOptions, Providers},
     refusal::Refusal,
 };
-use catchment_provider_roce::io::{PathProbe, local_addresses};
-use catchment_verbs::NetEnd;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use catchment_provider_roce::io::local_addresses;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use visit::{Attempt, Proven, Visit};
 
@@ -227,13 +227,11 @@ fn tell(failed: &FailedPath) -> String {
 }
 
 fn route(remote: IpAddr) -> Result<Route, String> {
-    let to = SocketAddr::new(remote, NetEnd::RNIC_UDP_PORT);
     let any = match remote {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    let probe = PathProbe::new(SocketAddr::new(any, 0)).map_err(|error| error.to_string())?;
-    let path = probe.probe(to).map_err(|error| error.to_string())?;
+    let path = providers::way(any, remote)?;
     let all = local_addresses().unwrap_or_default();
     let interface = all.into_iter().find(|at| at.address == path.local);
     Ok(Route {

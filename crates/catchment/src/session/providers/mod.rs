@@ -15,7 +15,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};
-use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider, io::PathProbe};
+use catchment_provider_roce::{
+    RoceContext, RoceOptions, RoceProvider,
+    io::{Path, PathProbe},
+};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Context, NetEnd, Provider as _, VerbsError};
 
@@ -211,14 +214,20 @@ impl Providers {
     }
 }
 
+/// The way of RoCE packets to `peer` that the kernel would take now, from an address of this host or
+/// from the one that fits (unspecified).
+pub(crate) fn way(local: IpAddr, peer: IpAddr) -> Result<Path, String> {
+    let remote = SocketAddr::new(peer, NetEnd::RNIC_UDP_PORT);
+    let probe = PathProbe::new(SocketAddr::new(local, 0)).map_err(|error| error.to_string())?;
+    probe.probe(remote).map_err(|error| error.to_string())
+}
+
 /// The largest path MTU that the route between the ends allows, as the kernel knows it now.
 fn route_mtu(ends: Ends) -> u32 {
     let (Some(local), Some(peer)) = (ends.local, ends.peer) else {
         return u32::MAX;
     };
-    let remote = SocketAddr::new(peer, NetEnd::RNIC_UDP_PORT);
-    let probe = PathProbe::new(SocketAddr::new(local, 0)).map_err(|error| error.to_string());
-    match probe.and_then(|probe| probe.probe(remote).map_err(|error| error.to_string())) {
+    match way(local, peer) {
         Ok(path) => path.path_mtu.bytes() as u32,
         // A link-local address without its interface; the devices' own limits remain.
         Err(error) => {
