@@ -200,13 +200,33 @@ pub(crate) fn wait_or(
 }
 
 fn kill_tree(child: &mut Child) {
-    let below = proc::descendants(child.id());
+    let below = stopped_tree(child.id());
     // Each may have ended by itself meanwhile, which is what we want.
     let _ = child.kill();
     let _ = child.wait();
     for pid in below {
         let _ = proc::signal(pid, "KILL");
         proc::gone_within(pid, Duration::from_secs(1));
+    }
+}
+
+/// Stops `pid` and all that it started, and says what that is: a process that runs could start
+/// another one that nobody knows of.
+fn stopped_tree(pid: u32) -> Vec<u32> {
+    let mut stopped = vec![pid];
+    let _ = proc::signal(pid, "STOP");
+    loop {
+        let new: Vec<_> = proc::descendants(pid)
+            .into_iter()
+            .filter(|below| !stopped.contains(below))
+            .collect();
+        if new.is_empty() {
+            return stopped.split_off(1);
+        }
+        for below in new {
+            let _ = proc::signal(below, "STOP");
+            stopped.push(below);
+        }
     }
 }
 
