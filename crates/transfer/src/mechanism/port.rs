@@ -51,6 +51,27 @@ pub struct EndNeeds {
     pub memory: Vec<MemoryNeed>,
 }
 
+impl EndNeeds {
+    /// A receiver that posts nothing and owns a ring of status bytes and slots, which its peer writes
+    /// and reads. A queue has at least one place.
+    pub(crate) fn passive(ring_bytes: usize) -> EndNeeds {
+        EndNeeds {
+            queues: QueueNeeds {
+                max_send_wr: 1,
+                max_recv_wr: 0,
+                send_cqe: 1,
+                recv_cqe: 0,
+                max_inline_bytes: 0,
+            },
+            memory: vec![MemoryNeed {
+                what: "the ring",
+                bytes: ring_bytes,
+                access: Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
+            }],
+        }
+    }
+}
+
 /// One piece of the peer's registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteMemory {

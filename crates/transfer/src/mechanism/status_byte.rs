@@ -123,21 +123,7 @@ impl Mechanism for StatusByte {
     }
 
     fn receiver_needs(&self) -> Result<EndNeeds, LayoutError> {
-        Ok(EndNeeds {
-            // It posts nothing; a queue has at least one place.
-            queues: QueueNeeds {
-                max_send_wr: 1,
-                max_recv_wr: 0,
-                send_cqe: 1,
-                recv_cqe: 0,
-                max_inline_bytes: 0,
-            },
-            memory: vec![MemoryNeed {
-                what: "the ring",
-                bytes: self.layout()?.total_bytes(),
-                access: Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
-            }],
-        })
+        Ok(EndNeeds::passive(self.layout()?.total_bytes()))
     }
 
     fn sender(&self, port: Port, peer: &Offer) -> Result<StatusByteSender, SetupError> {
