@@ -22,12 +22,14 @@ mod bell;
 mod cq_watch;
 mod error;
 mod port;
+mod send_queue;
 mod status_byte;
 
 pub(crate) use bell::Bell;
 pub(crate) use cq_watch::CqWatch;
 pub use error::{ClaimError, EndError, PeerFault, SetupError};
 pub use port::{EndNeeds, MemoryNeed, Offer, OfferParseError, Port, QueueNeeds, RemoteMemory};
+pub(crate) use send_queue::SendQueue;
 pub use status_byte::{StatusByte, StatusByteReceiver, StatusByteSender, Way};
 
 use crate::layout::LayoutError;

@@ -5,13 +5,12 @@ use super::{
 use crate::{
     layout::TRAILER_BYTES,
     mechanism::{
-        Counts, CqWatch, EndError, PeerFault, Port, ReceiveEnd, SetupError, Tag, TakenBlock,
+        Counts, CqWatch, EndError, PeerFault, Port, ReceiveEnd, SendQueue, SetupError, Tag,
+        TakenBlock,
     },
     window::{Arrived, Geometry},
 };
-use catchment_verbs::{
-    Completion, Cq, Mr, Payload, Qp, QpState, SendOp, SendWr, Watch, mem::VolatileSlice,
-};
+use catchment_verbs::{Mr, Payload, QpState, SendOp, SendWr, Watch, mem::VolatileSlice};
 use crossbeam_queue::ArrayQueue;
 use crossbeam_utils::atomic::AtomicCell;
 use std::sync::{
@@ -36,19 +35,9 @@ struct Shared {
     /// Slots to announce.
     free: ArrayQueue<u32>,
     /// The queue pair, while no thread has it.
-    link: AtomicCell<Option<Box<Link>>>,
+    link: AtomicCell<Option<Box<SendQueue>>>,
     broken: OnceLock<EndError>,
     notices: AtomicU64,
-}
-
-struct Link {
-    qp: Box<dyn Qp>,
-    cq: Arc<dyn Cq>,
-    max_send_wr: u64,
-    posted: u64,
-    done: u64,
-    unsignaled: u64,
-    signaled: u32,
 }
 
 impl RendezvousReceiver {
@@ -68,15 +57,7 @@ impl RendezvousReceiver {
             let _ = free.push(slot);
         }
         let slots = port.mr(1, "the slots", geometry.total_bytes())?;
-        let link = Link {
-            qp: port.qp,
-            cq: port.send_cq,
-            max_send_wr: port.queues.max_send_wr.into(),
-            posted: 0,
-            done: 0,
-            unsignaled: 0,
-            signaled: 0,
-        };
+        let link = SendQueue::new(port.qp, port.send_cq, port.queues.max_send_wr);
         Ok(RendezvousReceiver {
             shared: Arc::new(Shared {
                 geometry,
@@ -156,7 +137,7 @@ impl Shared {
     }
 
     /// False if the queue is full, so that the rest must wait.
-    fn announce_with(&self, link: &mut Link) -> Result<bool, EndError> {
+    fn announce_with(&self, link: &mut SendQueue) -> Result<bool, EndError> {
         if link.qp.state() == QpState::Err {
             return Err(EndError::PeerGone);
         }
@@ -165,7 +146,7 @@ impl Shared {
             self.receives.post(&mut *link.qp)?;
         }
         while !self.free.is_empty() {
-            if !link.has_room()? {
+            if !has_room(link)? {
                 return Ok(false);
             }
             let Some(slot) = self.free.pop() else { break };
@@ -175,45 +156,26 @@ impl Shared {
                 rkey: self.slots.rkey(),
                 bytes: self.geometry.block_bytes(),
             };
-            link.send(&notice)?;
+            send(link, &notice)?;
             self.notices.fetch_add(1, Ordering::Relaxed);
         }
         Ok(true)
     }
 }
 
-impl Link {
-    fn has_room(&mut self) -> Result<bool, EndError> {
-        let has_room = |link: &Link| {
-            link.posted - link.done < link.max_send_wr && link.signaled < link.cq.capacity()
-        };
-        if has_room(self) {
-            return Ok(true);
-        }
-        let mut out = [Completion::EMPTY];
-        while self.signaled > 0 && self.cq.poll(&mut out)? > 0 {
-            let [completion] = out;
-            completion.result.map_err(EndError::from)?;
-            self.done = completion.wr_id;
-            self.signaled -= 1;
-        }
-        Ok(has_room(self))
+/// Whether an announcement fits now.
+fn has_room(link: &mut SendQueue) -> Result<bool, EndError> {
+    if !link.has_room(1) {
+        link.poll()?;
     }
+    Ok(link.has_room(1))
+}
 
-    fn send(&mut self, notice: &AddressNotice) -> Result<(), EndError> {
-        let bytes = notice.encode();
-        let mut request = SendWr::new(self.posted + 1, SendOp::Send, Payload::Inline(&bytes));
-        request.signaled = (self.unsignaled + 1) * 2 >= self.max_send_wr;
-        self.qp.post_send(&[request])?;
-        self.posted += 1;
-        if request.signaled {
-            self.signaled += 1;
-            self.unsignaled = 0;
-        } else {
-            self.unsignaled += 1;
-        }
-        Ok(())
-    }
+fn send(link: &mut SendQueue, notice: &AddressNotice) -> Result<(), EndError> {
+    let bytes = notice.encode();
+    let mut request = SendWr::new(link.posted() + 1, SendOp::Send, Payload::Inline(&bytes));
+    request.signaled = link.is_due(1);
+    link.post(&[request])
 }
 
 impl ReceiveEnd for RendezvousReceiver {

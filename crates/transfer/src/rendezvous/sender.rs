@@ -7,13 +7,12 @@ use crate::{
     layout::{TRAILER_BYTES, padded},
     mechanism::{
         ClaimError, Counts, CqWatch, EndError, Offer, PeerFault, Port, RemoteMemory, SendEnd,
-        SetupError,
+        SendQueue, SetupError,
     },
     window::{Arrived, Geometry, INSIDE, header_words},
 };
 use catchment_verbs::{
-    Completion, Cq, Mr, Payload, Qp, QpState, RemoteAddr, SendOp, SendWr, Sge, Watch,
-    mem::VolatileSlice,
+    Mr, Payload, QpState, RemoteAddr, SendOp, SendWr, Sge, Watch, mem::VolatileSlice,
 };
 use std::{collections::VecDeque, sync::Arc};
 
@@ -21,8 +20,7 @@ use std::{collections::VecDeque, sync::Arc};
 pub struct RendezvousSender {
     geometry: Geometry,
     payload_bytes: u32,
-    qp: Box<dyn Qp>,
-    cq: Arc<dyn Cq>,
+    queue: SendQueue,
     receives: Receives,
     watch: Arc<CqWatch>,
     blocks: Arc<dyn Mr>,
@@ -30,12 +28,6 @@ pub struct RendezvousSender {
     /// Slots that the receiver announced, in the order in which it did.
     announced: VecDeque<u32>,
     slots: Box<[Slot]>,
-    max_send_wr: u64,
-    /// Requests posted, and requests known to be done.
-    posted: u64,
-    done: u64,
-    unsignaled: u64,
-    signaled: u32,
     claims: u64,
     counts: Counts,
     wants_completion: bool,
@@ -76,18 +68,12 @@ impl RendezvousSender {
             payload_bytes: mechanism.shape.payload_bytes,
             blocks: port.mr(1, "send blocks", geometry.total_bytes())?,
             remote: peer.memory(0, "the slots", geometry.total_bytes())?,
-            qp: port.qp,
-            cq: port.send_cq,
+            queue: SendQueue::new(port.qp, port.send_cq, port.queues.max_send_wr),
             receives,
             watch: Arc::new(watch),
             announced: VecDeque::with_capacity(blocks as usize),
             slots: vec![Slot::default(); blocks as usize].into(),
-            max_send_wr: port.queues.max_send_wr.into(),
             geometry,
-            posted: 0,
-            done: 0,
-            unsignaled: 0,
-            signaled: 0,
             claims: 0,
             counts: Counts::default(),
             wants_completion: false,
@@ -102,7 +88,7 @@ impl RendezvousSender {
             self.announced.push_back(slot);
         }
         if self.receives.are_due() {
-            self.receives.post(&mut *self.qp)?;
+            self.receives.post(&mut *self.queue.qp)?;
         }
         Ok(())
     }
@@ -121,28 +107,14 @@ impl RendezvousSender {
         Err(error)
     }
 
-    /// Takes completions.
-    fn poll(&mut self) -> Result<(), EndError> {
-        let mut out = [Completion::EMPTY];
-        while self.signaled > 0 && self.cq.poll(&mut out)? > 0 {
-            let [completion] = out;
-            completion.result.map_err(EndError::from)?;
-            self.done = completion.wr_id;
-            self.signaled -= 1;
-        }
-        Ok(())
-    }
-
     fn may_fill(&self, slot: u32) -> bool {
-        self.slots[slot as usize].request <= self.done
-            && self.max_send_wr - (self.posted - self.done) >= 2
-            && self.signaled < self.cq.capacity()
+        self.queue.is_done(self.slots[slot as usize].request) && self.queue.has_room(2)
     }
 
     #[cold]
     fn refuse(&mut self) -> ClaimError {
         self.counts.would_blocks += 1;
-        if self.qp.state() == QpState::Err {
+        if self.queue.qp.state() == QpState::Err {
             return EndError::PeerGone.into();
         }
         ClaimError::WouldBlock
@@ -150,7 +122,7 @@ impl RendezvousSender {
 
     /// Whether the next block needs a completion first, as far as is known.
     fn next_waits(&self) -> bool {
-        let is_read = |slot: &u32| self.slots[*slot as usize].request > self.done;
+        let is_read = |slot: &u32| !self.queue.is_done(self.slots[*slot as usize].request);
         self.announced.front().is_none_or(is_read)
     }
 
@@ -174,17 +146,14 @@ impl RendezvousSender {
         };
         let notice = notice.encode();
         let data = SendWr::new(0, SendOp::Write(to), Payload::Sges(&sge)).unsignaled();
-        let mut done = SendWr::new(self.posted + 2, SendOp::Send, Payload::Inline(&notice));
-        done.signaled = self.next_waits() || (self.unsignaled + 2) * 2 >= self.max_send_wr;
-        self.qp.post_send(&[data, done])?;
-        self.posted += 2;
-        self.slots[slot as usize].request = self.posted;
-        if done.signaled {
-            self.signaled += 1;
-            self.unsignaled = 0;
-        } else {
-            self.unsignaled += 2;
-        }
+        let mut done = SendWr::new(
+            self.queue.posted() + 2,
+            SendOp::Send,
+            Payload::Inline(&notice),
+        );
+        done.signaled = self.next_waits() || self.queue.is_due(2);
+        self.queue.post(&[data, done])?;
+        self.slots[slot as usize].request = self.queue.posted();
         Ok(())
     }
 }
@@ -202,7 +171,7 @@ impl SendEnd for RendezvousSender {
             return Err(self.refuse());
         };
         if !self.may_fill(slot) {
-            self.poll()?;
+            self.queue.poll()?;
         }
         if !self.may_fill(slot) {
             self.wants_completion = true;
@@ -252,9 +221,9 @@ impl SendEnd for RendezvousSender {
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
-        self.poll()?;
+        self.queue.poll()?;
         self.take_notices()?;
-        if self.qp.state() == QpState::Err {
+        if self.queue.qp.state() == QpState::Err {
             return Err(EndError::PeerGone);
         }
         Ok(())

@@ -3,11 +3,10 @@ use super::super::geometry::{Geometry, INSIDE};
 use crate::{
     header::{HEADER_BYTES, encode_trailer},
     layout::TRAILER_BYTES,
-    mechanism::{EndError, RemoteMemory},
+    mechanism::{EndError, RemoteMemory, SendQueue},
 };
 use catchment_verbs::{
-    Completion, Cq, Mr, Payload, Qp, QpState, RemoteAddr, RemoteWindow, SendOp, SendWr, Sge,
-    mem::VolatileSlice,
+    Mr, Payload, Qp, QpState, RemoteAddr, RemoteWindow, SendOp, SendWr, Sge, mem::VolatileSlice,
 };
 use std::sync::{Arc, atomic::Ordering};
 
@@ -18,20 +17,11 @@ pub(super) enum Carrier {
 
 /// Send blocks, one for every slot, and the queue pair that writes them.
 pub(super) struct Requests {
-    pub(super) qp: Box<dyn Qp>,
-    pub(super) cq: Arc<dyn Cq>,
+    pub(super) queue: SendQueue,
     pub(super) blocks: Arc<dyn Mr>,
     pub(super) remote: RemoteMemory,
     /// Announce blocks by immediates.
     pub(super) imm: bool,
-    pub(super) max_send_wr: u64,
-    /// Requests posted, and requests known to be done.
-    pub(super) posted: u64,
-    pub(super) done: u64,
-    /// Requests posted since the last signaled one.
-    pub(super) unsignaled: u64,
-    /// Completions that are still to come.
-    pub(super) signaled: u32,
     /// For every place the number of the request that reads its send block.
     pub(super) request_of: Box<[u64]>,
 }
@@ -85,7 +75,7 @@ impl Carrier {
 
     pub(super) fn progress(&mut self) -> Result<(), EndError> {
         match self {
-            Carrier::Requests(requests) => requests.poll(),
+            Carrier::Requests(requests) => requests.queue.poll(),
             Carrier::InPlace(_) => Ok(()),
         }
     }
@@ -93,7 +83,7 @@ impl Carrier {
     /// Notices the end of the session where no request would.
     pub(super) fn check(&self) -> Result<(), EndError> {
         let gone = match self {
-            Carrier::Requests(requests) => requests.qp.state() == QpState::Err,
+            Carrier::Requests(requests) => requests.queue.qp.state() == QpState::Err,
             Carrier::InPlace(place) => {
                 !place.window.bell.is_valid() || place.qp.state() == QpState::Err
             }
@@ -108,7 +98,7 @@ impl Carrier {
     /// Whether a completion is awaited, for which no doorbell rings.
     pub(super) fn awaits_completion(&self) -> bool {
         match self {
-            Carrier::Requests(requests) => requests.signaled > 0,
+            Carrier::Requests(requests) => requests.queue.awaits_completion(),
             Carrier::InPlace(_) => false,
         }
     }
@@ -137,16 +127,13 @@ impl Requests {
         if self.is_free(place) {
             return Ok(true);
         }
-        self.poll()?;
+        self.queue.poll()?;
         Ok(self.is_free(place))
     }
 
     #[inline]
     fn is_free(&self, place: u32) -> bool {
-        let in_flight = self.posted - self.done;
-        self.request_of[place as usize] <= self.done
-            && in_flight < self.max_send_wr
-            && self.signaled < self.cq.capacity()
+        self.queue.is_done(self.request_of[place as usize]) && self.queue.has_room(1)
     }
 
     #[inline]
@@ -170,42 +157,17 @@ impl Requests {
         } else {
             SendOp::Write(to)
         };
-        let request = SendWr::new(self.posted + 1, op, Payload::Sges(&sge));
+        let request = SendWr::new(self.queue.posted() + 1, op, Payload::Sges(&sge));
         self.post(request, block)
     }
 
     /// Signaled when nothing can follow, so that the sender learns that its blocks are done; else
     /// as often as the queue needs it.
     #[inline]
-    fn post(&mut self, request: SendWr<'_>, block: &Outgoing) -> Result<(), EndError> {
-        let due = (self.unsignaled + 1) * 2 >= self.max_send_wr;
-        if block.last || due {
-            self.qp.post_send(&[request])?;
-            self.signaled += 1;
-            self.unsignaled = 0;
-        } else {
-            self.qp.post_send(&[request.unsignaled()])?;
-            self.unsignaled += 1;
-        }
-        self.posted += 1;
-        self.request_of[block.place as usize] = self.posted;
-        Ok(())
-    }
-
-    /// Takes completions.
-    fn poll(&mut self) -> Result<(), EndError> {
-        while self.signaled > 0 {
-            let mut out = [Completion::EMPTY; 4];
-            let n = self.cq.poll(&mut out)?;
-            for completion in &out[..n] {
-                completion.result.map_err(EndError::from)?;
-                self.done = completion.wr_id;
-                self.signaled -= 1;
-            }
-            if n < out.len() {
-                break;
-            }
-        }
+    fn post(&mut self, mut request: SendWr<'_>, block: &Outgoing) -> Result<(), EndError> {
+        request.signaled = block.last || self.queue.is_due(1);
+        self.queue.post(&[request])?;
+        self.request_of[block.place as usize] = self.queue.posted();
         Ok(())
     }
 }

@@ -7,7 +7,8 @@ use super::{
     returns::{Link, Returns, Target},
 };
 use crate::mechanism::{
-    Counts, CqWatch, EndError, Offer, PeerFault, Port, ReceiveEnd, SetupError, Tag, TakenBlock,
+    Counts, CqWatch, EndError, Offer, PeerFault, Port, ReceiveEnd, SendQueue, SetupError, Tag,
+    TakenBlock,
 };
 use catchment_verbs::{Mr, RecvWr, Watch, mem::VolatileSlice};
 use std::sync::{Arc, atomic::Ordering};
@@ -147,14 +148,8 @@ fn link(sw: &SwFair, geometry: &Geometry, port: Port, peer: &Offer) -> Result<Li
         Form::WriteImm | Form::Tail | Form::TailInPlace => 0,
     };
     Ok(Link {
-        qp: port.qp,
-        cq: port.send_cq,
+        queue: SendQueue::new(port.qp, port.send_cq, CREDIT_SEND_WR),
         to,
-        max_send_wr: CREDIT_SEND_WR.into(),
-        posted: 0,
-        done: 0,
-        unsignaled: 0,
-        signaled: 0,
         told: vec![0; windows].into(),
         told_bits: vec![0; words].into(),
         list: vec![RECEIVE; list].into(),

@@ -9,13 +9,11 @@
 //! Receives are posted again before the blocks that used them count as given back, so that the
 //! sender never has more credit than there are receives.
 use super::super::geometry::{Geometry, INSIDE};
-use crate::mechanism::{EndError, PeerFault, RemoteMemory};
-use catchment_verbs::{
-    Completion, Cq, Payload, Qp, QpState, RecvWr, RemoteAddr, RemoteWindow, SendOp, SendWr,
-};
+use crate::mechanism::{EndError, PeerFault, RemoteMemory, SendQueue};
+use catchment_verbs::{Payload, QpState, RecvWr, RemoteAddr, RemoteWindow, SendOp, SendWr};
 use crossbeam_utils::{CachePadded, atomic::AtomicCell};
 use std::sync::{
-    Arc, OnceLock,
+    OnceLock,
     atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
 };
 
@@ -53,14 +51,8 @@ pub(super) struct Returns {
 
 /// The queue pair of the receiver, owned by the thread that tells the sender.
 pub(super) struct Link {
-    pub(super) qp: Box<dyn Qp>,
-    pub(super) cq: Arc<dyn Cq>,
+    pub(super) queue: SendQueue,
     pub(super) to: Target,
-    pub(super) max_send_wr: u64,
-    pub(super) posted: u64,
-    pub(super) done: u64,
-    pub(super) unsignaled: u64,
-    pub(super) signaled: u32,
     /// For each window the blocks given back in turn, as the sender was told.
     pub(super) told: Box<[u64]>,
     /// For each word of [`Returns::bits`] what the sender was told.
@@ -233,7 +225,7 @@ impl Returns {
     /// False if the queue is full, so that the rest must wait.
     fn tell_with(&self, link: &mut Link) -> Result<bool, EndError> {
         while self.wants_receives() {
-            link.qp.post_recv(&link.list)?;
+            link.queue.qp.post_recv(&link.list)?;
             self.reposted.fetch_add(self.list, Ordering::Relaxed);
         }
         for window in 0..self.geometry.windows() {
@@ -323,7 +315,7 @@ impl Link {
             Target::Requests(_) => false,
             Target::InPlace(window) => !window.bell.is_valid(),
         };
-        unreachable || self.qp.state() == QpState::Err
+        unreachable || self.queue.qp.state() == QpState::Err
     }
 
     /// Whether the queue takes a credit of so many words now.
@@ -332,22 +324,10 @@ impl Link {
             return Ok(true);
         }
         let requests = words.div_ceil(8).max(1) as u64;
-        if self.max_send_wr - (self.posted - self.done) < requests || self.signaled > 0 {
-            self.poll()?;
+        if !self.queue.fits(requests) || self.queue.awaits_completion() {
+            self.queue.take()?;
         }
-        let is_full = self.max_send_wr - (self.posted - self.done) < requests;
-        Ok(!is_full && self.signaled < self.cq.capacity())
-    }
-
-    fn poll(&mut self) -> Result<(), EndError> {
-        let mut out = [Completion::EMPTY; 2];
-        let n = self.cq.poll(&mut out)?;
-        for completion in &out[..n] {
-            completion.result.map_err(EndError::from)?;
-            self.done = completion.wr_id;
-            self.signaled -= 1;
-        }
-        Ok(())
+        Ok(self.queue.has_room(requests))
     }
 
     /// Writes a piece of the sender's memory for credits.
@@ -359,18 +339,13 @@ impl Link {
                 rkey: memory.rkey,
             },
         };
-        let request = SendWr::new(self.posted + 1, SendOp::Write(to), Payload::Inline(bytes));
-        let due = (self.unsignaled + 1) * 2 >= self.max_send_wr;
-        if due && self.signaled < self.cq.capacity() {
-            self.qp.post_send(&[request])?;
-            self.signaled += 1;
-            self.unsignaled = 0;
-        } else {
-            self.qp.post_send(&[request.unsignaled()])?;
-            self.unsignaled += 1;
-        }
-        self.posted += 1;
-        Ok(())
+        let mut request = SendWr::new(
+            self.queue.posted() + 1,
+            SendOp::Write(to),
+            Payload::Inline(bytes),
+        );
+        request.signaled = self.queue.is_due(1) && self.queue.can_signal();
+        self.queue.post(&[request])
     }
 }
 

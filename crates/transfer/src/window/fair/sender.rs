@@ -9,7 +9,7 @@ use super::{
 use crate::{
     header::HeaderError,
     layout::padded,
-    mechanism::{ClaimError, Counts, EndError, Offer, Port, SendEnd, SetupError},
+    mechanism::{ClaimError, Counts, EndError, Offer, Port, SendEnd, SendQueue, SetupError},
 };
 use catchment_verbs::{Mr, Watch, mem::VolatileSlice};
 use std::sync::Arc;
@@ -59,15 +59,9 @@ impl SwFairSender {
         } else {
             Carrier::Requests(Box::new(Requests {
                 blocks: port.mr(1, "send blocks", geometry.total_bytes())?,
-                qp: port.qp,
-                cq: port.send_cq,
+                queue: SendQueue::new(port.qp, port.send_cq, port.queues.max_send_wr),
                 remote,
                 imm: sw.form.has_imm(),
-                max_send_wr: port.queues.max_send_wr.into(),
-                posted: 0,
-                done: 0,
-                unsignaled: 0,
-                signaled: 0,
                 request_of: vec![0; geometry.places() as usize].into(),
             }))
         };
