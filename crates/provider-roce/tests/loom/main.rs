@@ -165,57 +165,44 @@ macro_rules! models {
             }
         }
 
-        pub(crate) fn what_is_posted_is_done() {
-            check(|| {
+        /// Each of so many threads does what is one request; the engine's thread does them all.
+        fn programs<const COUNT: usize>(program: fn(&Device, usize)) {
+            check(move || {
                 let device = Device::new();
-                let ours = device.clone();
-                let program = thread::spawn(move || {
-                    ours.post(0);
-                    ours.wake_if(ours.sleep.must_wake());
-                });
-                device.run(1);
-                program.join().unwrap();
-            });
-        }
-
-        pub(crate) fn what_two_queue_pairs_post_is_done() {
-            check(|| {
-                let device = Device::new();
-                let programs = [0, 1].map(|qp| {
+                let programs: [_; COUNT] = std::array::from_fn(|number| {
                     let device = device.clone();
-                    thread::spawn(move || {
-                        device.post(qp);
-                        device.wake_if(device.sleep.must_wake());
-                    })
+                    thread::spawn(move || program(&device, number))
                 });
-                device.run(2);
+                device.run(COUNT as u32);
                 programs.into_iter().for_each(|p| p.join().unwrap());
             });
         }
 
+        pub(crate) fn what_is_posted_is_done() {
+            programs::<1>(|device, qp| {
+                device.post(qp);
+                device.wake_if(device.sleep.must_wake());
+            });
+        }
+
+        pub(crate) fn what_two_queue_pairs_post_is_done() {
+            programs::<2>(|device, qp| {
+                device.post(qp);
+                device.wake_if(device.sleep.must_wake());
+            });
+        }
+
         pub(crate) fn what_is_changed_is_looked_after() {
-            check(|| {
-                let device = Device::new();
-                let ours = device.clone();
-                let program = thread::spawn(move || {
-                    ours.engine.lock().unwrap().left += 1;
-                    ours.wake_if(ours.sleep.change());
-                });
-                device.run(1);
-                program.join().unwrap();
+            programs::<1>(|device, _| {
+                device.engine.lock().unwrap().left += 1;
+                device.wake_if(device.sleep.change());
             });
         }
 
         pub(crate) fn what_another_thread_began_is_finished() {
-            check(|| {
-                let device = Device::new();
-                let ours = device.clone();
-                let program = thread::spawn(move || {
-                    ours.post(0);
-                    ours.help();
-                });
-                device.run(1);
-                program.join().unwrap();
+            programs::<1>(|device, qp| {
+                device.post(qp);
+                device.help();
             });
         }
 
@@ -239,17 +226,9 @@ macro_rules! models {
 
         /// One posts and finds that the other one has the engine.
         pub(crate) fn two_threads_that_do_turns_leave_nothing_behind() {
-            check(|| {
-                let device = Device::new();
-                let programs = [0, 1].map(|qp| {
-                    let device = device.clone();
-                    thread::spawn(move || {
-                        device.post(qp);
-                        device.help();
-                    })
-                });
-                device.run(2);
-                programs.into_iter().for_each(|p| p.join().unwrap());
+            programs::<2>(|device, qp| {
+                device.post(qp);
+                device.help();
             });
         }
     };
