@@ -4,7 +4,7 @@ use crate::{
     cq::{ChannelCore, CqCore, RoceChannel, RoceCq},
     device::{Device, random},
     engine::{Parts, QpShared, thread},
-    io::{PathProbe, UdpSocket, Waiter, local_addresses},
+    io::{BindError, PathProbe, UdpSocket, Waiter, local_addresses},
     mr::{MrCore, RoceMr},
     name,
     qp::RoceQp,
@@ -52,6 +52,21 @@ fn caps(path_mtu: PathMtu, doorbell: bool) -> Caps {
     }
 }
 
+/// The socket of a device, at another port where the options allow that.
+fn bind(address: SocketAddr, options: &RoceOptions) -> Result<UdpSocket, BindError> {
+    match UdpSocket::bind(address, &options.socket) {
+        Err(BindError::InUse { .. }) if options.other_port => {
+            let mut free = address;
+            free.set_port(0);
+            let socket = UdpSocket::bind(free, &options.socket)?;
+            let port = socket.local().port();
+            tracing::info!(%address, port, "taken: RoCE at another UDP port, which no RNIC knows");
+            Ok(socket)
+        }
+        bound => bound,
+    }
+}
+
 /// An open RoCE device: one UDP port. The last handle, or object of it, closes the port and ends
 /// the engine's thread.
 pub struct RoceContext {
@@ -68,8 +83,8 @@ impl RoceContext {
                 "{address} is no address of one device: give one of this host's"
             )));
         }
-        let socket = UdpSocket::bind(address, &options.socket)
-            .map_err(|error| VerbsError::Invalid(error.to_string()))?;
+        let socket =
+            bind(address, options).map_err(|error| VerbsError::Invalid(error.to_string()))?;
         let local = socket.local();
         let paths = PathProbe::new(local);
         let paths = paths.map_err(|e| VerbsError::os("a socket to ask for routes", e))?;
