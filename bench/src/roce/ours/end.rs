@@ -114,7 +114,16 @@ impl End {
 
     /// Takes completions that are there.
     pub(super) fn poll(&self) -> Result<Option<Done>> {
-        let mut done = [Completion::EMPTY; 32];
+        self.poll_some::<32>()
+    }
+
+    /// As [`End::poll`], for one that hardly ever finds some.
+    pub(super) fn look(&self) -> Result<Option<Done>> {
+        self.poll_some::<1>()
+    }
+
+    fn poll_some<const MOST: usize>(&self) -> Result<Option<Done>> {
+        let mut done = [Completion::EMPTY; MOST];
         let count = self.cq.poll(&mut done)?;
         if let Some(failed) = done[..count].iter().find(|done| done.result.is_err()) {
             bail!("a request failed: {failed:?}");
