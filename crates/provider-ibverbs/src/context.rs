@@ -13,7 +13,8 @@ use crate::{
     },
 };
 use catchment_verbs::{
-    Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, Qp, QpInit, VerbsError,
+    Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
+    QpInit, Service, VerbsError,
     mem::Region,
     provider::{Limits, check_cq, check_mr, check_qp, foreign},
 };
@@ -174,7 +175,7 @@ impl IbPd {
 
 impl Pd for IbPd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
-        check_mr(&region, access)?;
+        check_mr(&self.device().caps, &region, access)?;
         let (bytes, limit) = (region.bytes() as u64, self.device().max_mr_bytes);
         if bytes > limit {
             return Err(VerbsError::Limit {
@@ -224,5 +225,12 @@ impl Pd for IbPd {
             (self.strong(), cqs),
             limits,
         )?))
+    }
+
+    fn create_ah(&self, _: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
+        Err(VerbsError::Service {
+            asked: Service::Ud,
+            offered: self.device().caps.services,
+        })
     }
 }

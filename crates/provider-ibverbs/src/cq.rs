@@ -15,7 +15,7 @@ use crate::{
     },
 };
 use catchment_verbs::{
-    Completion, CompletionChannel, Cq, CqError, Failure, Success, WcOpcode, WcStatus,
+    Completion, CompletionChannel, Cq, CqError, Extra, Failure, Success, WcOpcode, WcStatus,
     event::{deadline, wait_readable},
 };
 use rustix::event::epoll;
@@ -228,7 +228,8 @@ fn success(wc: &ibv_wc, is_recv: bool, sent: u64) -> Success {
                 WcOpcode::Recv
             },
             bytes: wc.byte_len.into(),
-            imm: with_imm.then(|| u32::from_be(wc.imm_data)),
+            extra: Extra::of_imm(with_imm.then(|| u32::from_be(wc.imm_data))),
+            source_qpn: None,
         };
     }
     Success {
@@ -241,7 +242,8 @@ fn success(wc: &ibv_wc, is_recv: bool, sent: u64) -> Success {
             _ => WcOpcode::Send,
         },
         bytes: sent,
-        imm: None,
+        extra: Extra::Nothing,
+        source_qpn: None,
     }
 }
 

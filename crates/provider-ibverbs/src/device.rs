@@ -18,7 +18,7 @@ use crate::{
     sysfs::{self, Roots},
 };
 use catchment_verbs::{
-    AsyncEvent, Caps, Failure, QpState, VerbsError,
+    AsyncEvent, Caps, Failure, QpState, Services, VerbsError,
     event::{event_fd, ring},
     provider::{EventQueue, explain_failure, explain_queue_pair},
 };
@@ -336,6 +336,9 @@ fn positive(limit: c_int) -> u32 {
 fn caps(attr: &ibv_device_attr, port: &ibv_port_attr, path_mtu: u32, probed: &Probed) -> Caps {
     let rd_atomic = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom);
     Caps {
+        services: Services::RC,
+        send_invalidate: false,
+        remote_invalidate: false,
         max_send_wr: positive(attr.max_qp_wr).min(MAX_WR),
         max_recv_wr: positive(attr.max_qp_wr).min(MAX_WR),
         max_sge: positive(attr.max_sge.min(attr.max_sge_rd)).min(MAX_SGE),

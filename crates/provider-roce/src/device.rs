@@ -1,6 +1,7 @@
 //! An open device: what its objects, its engine and the threads of the application share.
 use crate::{
     RoceOptions,
+    ah::AhTable,
     dirty::DirtySet,
     engine::{Engine, Look},
     io::{Path, PathError, PathProbe, UdpSocket, Waiter, Waker},
@@ -41,6 +42,8 @@ pub(crate) struct Device {
     /// Threads that want the engine for something rare; its thread lets them in.
     contenders: AtomicU32,
     keys: RwLock<KeyTable>,
+    /// Address handles; looked up when a datagram names another one than that before.
+    pub(crate) ahs: AhTable,
     /// For the application.
     pub(crate) events: EventQueue,
     ids: AtomicU64,
@@ -76,6 +79,7 @@ impl Device {
             dirty: DirtySet::new(),
             contenders: AtomicU32::new(0),
             keys: RwLock::new(KeyTable::new(secret)),
+            ahs: AhTable::default(),
             events: EventQueue::new(MAX_EVENTS),
             ids: AtomicU64::new(1),
             sleep: Sleep::new(),

@@ -5,7 +5,7 @@ use crate::{
     qp_core::{Inner, PostedRecv, QpCore},
     ring::{self, Count},
 };
-use catchment_verbs::{QpState, Success, WcOpcode, WcStatus};
+use catchment_verbs::{Extra, QpState, Success, WcOpcode, WcStatus};
 
 /// Records taken at a time, so that one busy peer cannot keep a polling thread for ever.
 const BATCH: usize = 256;
@@ -123,8 +123,7 @@ fn success(recv: &PostedRecv, record: &Record) -> Success {
         Kind::Send | Kind::TooLong | Kind::Unusable => (WcOpcode::Recv, recv.filled),
     };
     Success {
-        opcode,
-        bytes,
-        imm: record.imm,
+        extra: Extra::of_imm(record.imm),
+        ..Success::plain(opcode, bytes)
     }
 }

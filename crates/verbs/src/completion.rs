@@ -1,4 +1,5 @@
 //! Work completions: what became of a request.
+use std::num::NonZeroU32;
 
 /// One entry of a completion queue.
 ///
@@ -31,16 +32,62 @@ impl Completion {
 pub struct Success {
     /// The kind of the completed request.
     pub opcode: WcOpcode,
-    /// Bytes moved. For a receive: the length of the message.
+    /// Bytes moved. For a receive: the length of the message, on UD with the
+    /// [`crate::GRH_BYTES`] before it.
     pub bytes: u64,
+    /// What a received message carried beside its bytes.
+    pub extra: Extra,
+    /// For a receive of a UD queue pair: the queue pair that sent the datagram, as it says. `None`
+    /// otherwise, and for 0, which is no queue pair of a program.
+    pub source_qpn: Option<NonZeroU32>,
+}
+
+impl Success {
+    /// Of a request that brought nothing but its bytes.
+    #[inline]
+    pub fn plain(opcode: WcOpcode, bytes: u64) -> Success {
+        Success {
+            opcode,
+            bytes,
+            extra: Extra::Nothing,
+            source_qpn: None,
+        }
+    }
+
     /// Immediate data of a received message, in host byte order.
-    pub imm: Option<u32>,
+    #[inline]
+    pub fn imm(&self) -> Option<u32> {
+        match self.extra {
+            Extra::Imm(imm) => Some(imm),
+            Extra::Nothing | Extra::Invalidated(_) => None,
+        }
+    }
+}
+
+/// What a received message carried beside its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Extra {
+    /// Nothing; so for all sends.
+    Nothing,
+    /// Immediate data, in host byte order.
+    Imm(u32),
+    /// This rkey of the receiving side was invalidated: peers do not reach the region with it any
+    /// more, from before this completion on.
+    Invalidated(u32),
+}
+
+impl Extra {
+    /// Of immediate data, where there is any.
+    #[inline]
+    pub fn of_imm(imm: Option<u32>) -> Extra {
+        imm.map_or(Extra::Nothing, Extra::Imm)
+    }
 }
 
 /// The kind of a completed request (`ibv_wc_opcode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WcOpcode {
-    /// SEND, with or without immediate data.
+    /// SEND of any kind.
     Send,
     /// WRITE, with or without immediate data.
     Write,
@@ -103,3 +150,6 @@ pub enum WcStatus {
     #[error("unknown completion status {0}")]
     Other(u32),
 }
+
+// Pollers copy completions: what the rare services need must not make them longer.
+const _: () = assert!(size_of::<Success>() == 24 && size_of::<Completion>() == 40);

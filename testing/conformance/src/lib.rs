@@ -20,8 +20,8 @@
 #![forbid(unsafe_code)]
 use catchment_verbs::{
     Access, Caps, Completion, CompletionChannel, Context, Cq, Failure, Mr, Payload, Pd, Provider,
-    Qp, QpInit, QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge, Success,
-    WcStatus,
+    Qp, QpInit, QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
+    Success, WcStatus,
 };
 use std::{
     sync::Arc,
@@ -305,6 +305,7 @@ impl Side {
         let (send_cq, recv_cq) = (cq(options.send_cqe), cq(options.recv_cqe));
         let caps = context.caps();
         let qp = pd.create_qp(QpInit {
+            service: Service::Rc,
             send_cq: send_cq.clone(),
             recv_cq: recv_cq.clone(),
             max_send_wr: options.max_send_wr,

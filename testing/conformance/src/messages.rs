@@ -1,7 +1,7 @@
 //! SEND, immediates, and the receives that they need.
 use crate::{Bench, Deviation, Options, Side, assert_empty, eventually, pattern, wait_one};
 use catchment_verbs::{
-    Completion, Payload, QpState, RtsAttr, SendOp, SendWr, Success, WcOpcode, WcStatus,
+    Completion, Extra, Payload, QpState, RtsAttr, SendOp, SendWr, Success, WcOpcode, WcStatus,
 };
 use std::time::{Duration, Instant};
 
@@ -35,11 +35,7 @@ pub fn messages_of_all_lengths_arrive(bench: &Bench) {
         let sges = [a.sge(1, bytes / 3), a.sge(1 + bytes / 3, bytes - bytes / 3)];
         let wr = SendWr::new(9, SendOp::Send, Payload::Sges(&sges));
         let (sent, received) = transfer(&mut a, &mut b, wr);
-        let expected = Success {
-            opcode: WcOpcode::Send,
-            bytes: bytes as u64,
-            imm: None,
-        };
+        let expected = Success::plain(WcOpcode::Send, bytes as u64);
         assert_eq!((sent.wr_id, sent.result), (9, Ok(expected)));
         let expected = Success {
             opcode: WcOpcode::Recv,
@@ -70,9 +66,8 @@ pub fn immediates_arrive(bench: &Bench) {
     );
     let (_, received) = transfer(&mut a, &mut b, wr);
     let expected = Success {
-        opcode: WcOpcode::Recv,
-        bytes: 9,
-        imm: Some(0xdead_beef),
+        extra: Extra::Imm(0xdead_beef),
+        ..Success::plain(WcOpcode::Recv, 9)
     };
     assert_eq!((received.wr_id, received.result), (1, Ok(expected)));
     assert_eq!(b.get(0, 9), b"immediate");
@@ -81,9 +76,8 @@ pub fn immediates_arrive(bench: &Bench) {
     let (sent, received) = transfer(&mut a, &mut b, wr);
     assert_eq!(sent.result.unwrap().opcode, WcOpcode::Write);
     let expected = Success {
-        opcode: WcOpcode::RecvWriteImm,
-        bytes: 9,
-        imm: Some(0),
+        extra: Extra::Imm(0),
+        ..Success::plain(WcOpcode::RecvWriteImm, 9)
     };
     assert_eq!((received.wr_id, received.result), (2, Ok(expected)));
     assert_eq!(b.get(500, 9), b"immediate");

@@ -224,7 +224,8 @@ impl IbQp {
         transition: &QpTransition,
     ) -> Result<(), ModifyError> {
         let to = transition.target();
-        check_transition(self.qpn(), self.slot.state.get(), to)?;
+        let service = self.limits.service;
+        check_transition((self.qpn(), service), self.slot.state.get(), transition)?;
         match transition {
             QpTransition::ToReset => self.enter_reset(control)?,
             QpTransition::ToErr => self.enter_error()?,
@@ -238,6 +239,10 @@ impl IbQp {
             QpTransition::ToInit { access } => self.enter_init(*access)?,
             QpTransition::ToRtr(attr) => self.enter_rtr(control, attr)?,
             QpTransition::ToRts(attr) => self.enter_rts(attr)?,
+            QpTransition::ToInitUd { .. }
+            | QpTransition::ToRtrUc(_)
+            | QpTransition::ToRtrUd
+            | QpTransition::ToRtsUnreliable => {}
             QpTransition::ToSqd => self.set_state(IBV_QPS_SQD, "going to SQD")?,
         }
         self.slot.state.set(to);

@@ -269,7 +269,9 @@ fn operation(op: &SendOp) -> (c_uint, u32, send_wr_op) {
         SendOp::Write(remote) => (IBV_WR_RDMA_WRITE, 0, at(remote)),
         SendOp::WriteImm(remote, imm) => (IBV_WR_RDMA_WRITE_WITH_IMM, imm, at(remote)),
         SendOp::Read(remote) => (IBV_WR_RDMA_READ, 0, at(remote)),
-        SendOp::Send => (IBV_WR_SEND, 0, ibv_send_wr::EMPTY.wr),
+        SendOp::Send | SendOp::SendInvalidate(_) | SendOp::SendTo(_) | SendOp::SendImmTo(..) => {
+            (IBV_WR_SEND, 0, ibv_send_wr::EMPTY.wr)
+        }
         SendOp::SendImm(imm) => (IBV_WR_SEND_WITH_IMM, imm, ibv_send_wr::EMPTY.wr),
         SendOp::CompareSwap {
             remote,

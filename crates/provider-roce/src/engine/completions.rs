@@ -8,12 +8,15 @@ use crate::{
 };
 use catchment_roce::{self as roce, Input, Queue};
 use catchment_verbs::{
-    AsyncEvent, Completion, Failure, QpState, Success, WcOpcode, WcStatus,
+    AsyncEvent, Completion, Extra, Failure, QpState, Success, WcOpcode, WcStatus,
     provider::{Entry, explain_failure, explain_queue_pair},
 };
-use std::sync::{
-    Arc,
-    atomic::{Ordering, fence},
+use std::{
+    num::NonZeroU32,
+    sync::{
+        Arc,
+        atomic::{Ordering, fence},
+    },
 };
 
 impl Engine {
@@ -200,9 +203,13 @@ fn complete(entry: &mut QpEntry, done: &roce::Completion, delivery: &mut Deliver
 fn translate(result: &Result<roce::Success, roce::WcStatus>) -> Result<Success, Failure> {
     match result {
         Ok(success) => Ok(Success {
-            opcode: opcode(success.opcode),
-            bytes: success.bytes,
-            imm: success.imm,
+            extra: success
+                .invalidated_rkey
+                .map_or(Extra::of_imm(success.imm), Extra::Invalidated),
+            source_qpn: success
+                .source
+                .and_then(|source| NonZeroU32::new(source.qpn)),
+            ..Success::plain(opcode(success.opcode), success.bytes)
         }),
         Err(status) => Err(failure(*status)),
     }

@@ -3,7 +3,7 @@ use super::{
     memory::{Piece, gather, scatter},
     world::World,
 };
-use catchment_verbs::{Access, RemoteAddr, SendOp, Success, WcOpcode, WcStatus};
+use catchment_verbs::{Access, Extra, RemoteAddr, SendOp, Success, WcOpcode, WcStatus};
 use std::time::Duration;
 
 /// A request as its peer sees it.
@@ -35,12 +35,18 @@ impl World {
             SendOp::WriteImm(at, imm) => match self.receive_is_missing(responder) {
                 Some(waits) => Taken::NotReady(waits),
                 None => match self.write_at(responder, at, data) {
-                    Taken::Done(_) => self.deliver(responder, message, None, Some(imm)),
+                    Taken::Done(_) => self.deliver(responder, message, None, Extra::Imm(imm)),
                     refused @ (Taken::NotReady(_) | Taken::Silent | Taken::Refused(_)) => refused,
                 },
             },
-            SendOp::Send => self.deliver(responder, message, Some(data), None),
-            SendOp::SendImm(imm) => self.deliver(responder, message, Some(data), Some(imm)),
+            // Datagrams do not come: UD is not offered.
+            SendOp::Send | SendOp::SendTo(_) | SendOp::SendImmTo(..) => {
+                self.deliver(responder, message, Some(data), Extra::Nothing)
+            }
+            SendOp::SendImm(imm) => self.deliver(responder, message, Some(data), Extra::Imm(imm)),
+            SendOp::SendInvalidate(rkey) => {
+                self.deliver(responder, message, Some(data), Extra::Invalidated(rkey))
+            }
             SendOp::CompareSwap {
                 remote,
                 compare,
@@ -73,6 +79,19 @@ impl World {
             && registered.access.contains(needed)
             && qp.access.contains(needed);
         may.then(|| registered.piece(at.addr, bytes))?
+    }
+
+    /// Takes a key away from the peers, if the region allows it.
+    fn invalidate(&mut self, responder: u32, rkey: u32) -> bool {
+        let pd = self.qps.get(&responder).map(|qp| qp.pd);
+        let registered = self.regions.get_mut(&rkey).filter(|registered| {
+            Some(registered.pd) == pd && registered.access.contains(Access::REMOTE_INVALIDATE)
+        });
+        let Some(registered) = registered else {
+            return false;
+        };
+        registered.access -= Access::REMOTE | Access::REMOTE_INVALIDATE;
+        true
     }
 
     fn refuse(&mut self, responder: u32, status: WcStatus) -> Taken {
@@ -129,7 +148,7 @@ impl World {
         responder: u32,
         message: &Message,
         data: Option<&[u8]>,
-        imm: Option<u32>,
+        extra: Extra,
     ) -> Taken {
         if let Some(waits) = self.receive_is_missing(responder) {
             return Taken::NotReady(waits);
@@ -149,7 +168,12 @@ impl World {
             (Some(room), _) if bytes > room => {
                 Some((WcStatus::LocalLength, WcStatus::RemoteInvalidRequest))
             }
-            (Some(_), Some(_)) => None,
+            (Some(_), Some(_)) => match extra {
+                Extra::Invalidated(rkey) if !self.invalidate(responder, rkey) => {
+                    Some((WcStatus::LocalProtection, WcStatus::RemoteAccess))
+                }
+                Extra::Nothing | Extra::Imm(_) | Extra::Invalidated(_) => None,
+            },
         };
         if let Some((ours, theirs)) = problem {
             self.complete_recv(responder, place, Err(ours), solicited);
@@ -162,7 +186,10 @@ impl World {
             }
             None => WcOpcode::RecvWriteImm,
         };
-        let success = Success { opcode, bytes, imm };
+        let success = Success {
+            extra,
+            ..Success::plain(opcode, bytes)
+        };
         self.complete_recv(responder, place, Ok(success), solicited);
         Taken::Done(None)
     }
