@@ -23,6 +23,9 @@ impl Engine {
     /// Looks after all queue pairs to which something happened.
     pub(super) fn settle(&mut self, device: &Device, now_ns: u64, keys: &KeyTable) {
         self.ring_watches();
+        if self.batch.waiting_packets() > 0 {
+            self.hold_back_unreliable();
+        }
         while let Some(index) = self.touched.pop() {
             self.suspect_gso(index);
             if let Some(entry) = self.qps.get(index) {
@@ -36,6 +39,25 @@ impl Engine {
             self.make_ready(index);
             self.set_timer(index);
         }
+    }
+
+    /// Packets wait for the socket, with payload in memory of programs: what is complete as soon as
+    /// it is sent must not complete yet.
+    #[cold]
+    fn hold_back_unreliable(&mut self) {
+        let Engine {
+            touched, sent, qps, ..
+        } = self;
+        touched.retain(|index| {
+            let entry = qps.get(*index);
+            let held = entry.filter(|entry| entry.qp.config().service != roce::Service::Rc);
+            let Some(entry) = held else {
+                return true;
+            };
+            entry.is_touched = false;
+            sent.push(*index);
+            false
+        });
     }
 
     /// Wakes who sleeps on memory that was written.

@@ -20,7 +20,9 @@ impl Engine {
     /// Sends what may be sent; whether something was, and whether the socket is full.
     pub(super) fn transmit(&mut self, device: &Device, keys: &KeyTable) -> (bool, bool) {
         if self.faults.is_some() {
-            return (self.transmit_with_faults(device, keys), false);
+            let sent = self.transmit_with_faults(device, keys);
+            self.complete_sent();
+            return (sent, false);
         }
         let mut packets = 0;
         while packets < PACKETS_MAX && !self.ready.is_empty() {
@@ -33,7 +35,26 @@ impl Engine {
         }
         let waiting = self.batch.waiting_packets() > 0;
         let blocked = waiting && self.flush(device);
+        if !blocked {
+            self.complete_sent();
+        }
         (packets > 0, blocked)
+    }
+
+    #[cold]
+    fn sent_last(&mut self, index: usize, failed: bool) {
+        if failed {
+            self.touch(index);
+        } else {
+            self.sent.push(index);
+        }
+    }
+
+    /// All packets are with the kernel: requests that nobody acknowledges are done.
+    fn complete_sent(&mut self) {
+        while let Some(index) = self.sent.pop() {
+            self.touch(index);
+        }
     }
 
     /// Lets the queue pair whose turn it is fill the batch of packets, and calls `each` if it did;
@@ -53,10 +74,10 @@ impl Engine {
         entry.is_ready = false;
         self.packets.clear();
         let count = poll(entry, now_ns, keys, &mut self.packets);
-        // What a READ of the peer reads may have gone away.
+        // What a READ of the peer reads may have gone away, or requests of UC and UD are sent.
         let failed = entry.qp.state() == QpState::Err && entry.shared.state() != PublicState::Err;
-        if failed {
-            self.touch(index);
+        if entry.qp.has_completions() | failed {
+            self.sent_last(index, failed);
         }
         if count > 0 {
             each(self, index);
