@@ -1,6 +1,7 @@
 //! An open device as the application holds it, and protection domains.
 use crate::{
     NAME,
+    ah::IbAh,
     cq::{CqCore, IbChannel, IbCq},
     device::{Device, memory_error},
     events::EventThread,
@@ -16,7 +17,7 @@ use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
     QpInit, Service, VerbsError,
     mem::Region,
-    provider::{Limits, check_cq, check_mr, check_qp, foreign},
+    provider::{Limits, check_cq, check_mr, check_qp, check_service, foreign},
 };
 use std::sync::{Arc, Weak};
 
@@ -122,6 +123,10 @@ impl IbPd {
         &self.context.device
     }
 
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
     fn strong(&self) -> Arc<IbPd> {
         self.myself
             .upgrade()
@@ -207,6 +212,7 @@ impl Pd for IbPd {
                 send_cq: Arc::clone(&cqs.0.queue),
                 recv_cq: Arc::clone(&cqs.1.queue),
                 cap,
+                service: init.service,
                 tag: slot.index() as usize,
             },
         );
@@ -227,10 +233,8 @@ impl Pd for IbPd {
         )?))
     }
 
-    fn create_ah(&self, _: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
-        Err(VerbsError::Service {
-            asked: Service::Ud,
-            offered: self.device().caps.services,
-        })
+    fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
+        check_service(&self.device().caps, Service::Ud)?;
+        Ok(Arc::new(IbAh::new(self.strong(), to)?))
     }
 }

@@ -1,15 +1,11 @@
 //! Ways to peers, and address handles: ways that datagrams name.
 use crate::{context::RocePd, device::Device, io::Route};
 use catchment_roce::wire::{PathMtu, ROCE_PORT};
-use catchment_verbs::{Ah, PortAddr, VerbsError};
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+use catchment_verbs::{
+    Ah, PortAddr, VerbsError,
+    provider::{Handle, HandleTable},
 };
+use std::{net::SocketAddr, sync::Arc};
 
 /// Address handles of one context.
 const MOST: usize = 1 << 16;
@@ -60,75 +56,19 @@ impl Way {
 
 /// What queue pairs and the engine need of an address handle.
 pub(crate) struct AhCore {
-    pub(crate) handle: u32,
     pub(crate) pd: u64,
     pub(crate) way: Way,
     to: PortAddr,
-    valid: AtomicBool,
 }
 
-impl AhCore {
-    /// False once it was taken back, although a request may still hold it.
-    pub(crate) fn is_valid(&self) -> bool {
-        self.valid.load(Ordering::Acquire)
-    }
-}
-
-/// The address handles of a device, by number.
-#[derive(Default)]
-pub(crate) struct AhTable(Mutex<Handles>);
-
-#[derive(Default)]
-struct Handles {
-    last: u32,
-    all: HashMap<u32, Arc<AhCore>>,
-}
-
-impl AhTable {
-    /// The address handle of this number.
-    pub(crate) fn find(&self, handle: u32) -> Option<Arc<AhCore>> {
-        self.lock().all.get(&handle).map(Arc::clone)
-    }
-
-    /// A new one. Its number was not in use for as long as 32 bits reach.
-    fn add(&self, pd: u64, to: &PortAddr, way: Way) -> Result<Arc<AhCore>, VerbsError> {
-        let mut handles = self.lock();
-        if handles.all.len() >= MOST {
-            return Err(VerbsError::Limit {
-                what: "address handles of a context",
-                asked: MOST as u64 + 1,
-                limit: MOST as u64,
-            });
-        }
-        let handle = loop {
-            handles.last = handles.last.wrapping_add(1);
-            if !handles.all.contains_key(&handles.last) {
-                break handles.last;
-            }
-        };
-        let core = Arc::new(AhCore {
-            handle,
-            pd,
-            way,
-            to: *to,
-            valid: AtomicBool::new(true),
-        });
-        handles.all.insert(handle, Arc::clone(&core));
-        Ok(core)
-    }
-
-    fn remove(&self, handle: u32) {
-        self.lock().all.remove(&handle);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Handles> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// The address handles of a device.
+pub(crate) fn table() -> HandleTable<AhCore> {
+    HandleTable::new("address handles of a context", MOST)
 }
 
 /// An address handle, as the application holds it.
 pub(crate) struct RoceAh {
-    core: Arc<AhCore>,
+    core: Arc<Handle<AhCore>>,
     pd: Arc<RocePd>,
 }
 
@@ -138,24 +78,28 @@ impl RoceAh {
         let way = Way::to(device, to).map_err(|reason| {
             VerbsError::Invalid(format!("no way to {}: {reason}", to.gid.ip()))
         })?;
-        let core = device.ahs.add(pd.id(), to, way)?;
+        let core = AhCore {
+            pd: pd.id(),
+            way,
+            to: *to,
+        };
+        let core = device.ahs.add(core)?;
         Ok(RoceAh { core, pd })
     }
 }
 
 impl Drop for RoceAh {
     fn drop(&mut self) {
-        self.core.valid.store(false, Ordering::Release);
-        self.pd.device().ahs.remove(self.core.handle);
+        self.pd.device().ahs.remove(&self.core);
     }
 }
 
 impl Ah for RoceAh {
     fn handle(&self) -> u32 {
-        self.core.handle
+        self.core.number()
     }
 
     fn to(&self) -> &PortAddr {
-        &self.core.to
+        &self.core.object.to
     }
 }

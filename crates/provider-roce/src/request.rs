@@ -4,6 +4,7 @@
 //! drops. One element, or a few inline bytes, need no allocation.
 use crate::{ah::AhCore, mr::MrCore};
 use catchment_roce as roce;
+use catchment_verbs::provider::Handle;
 use std::sync::Arc;
 
 /// Inline bytes up to this length are kept in place.
@@ -19,8 +20,8 @@ pub(crate) enum Held {
     One(Arc<MrCore>),
     Many(Regions),
     /// Of a datagram, with its address handle.
-    Datagram(Arc<AhCore>, Option<Arc<MrCore>>),
-    DatagramMany(Box<(Arc<AhCore>, Regions)>),
+    Datagram(Arc<Handle<AhCore>>, Option<Arc<MrCore>>),
+    DatagramMany(Box<(Arc<Handle<AhCore>>, Regions)>),
 }
 
 // A request is copied on its way to the engine.
@@ -28,7 +29,7 @@ const _: () = assert!(size_of::<Held>() == 24);
 
 impl Held {
     /// The same regions, and an address handle.
-    pub(crate) fn with_way(self, ah: Arc<AhCore>) -> Held {
+    pub(crate) fn with_way(self, ah: Arc<Handle<AhCore>>) -> Held {
         match self {
             Held::None => Held::Datagram(ah, None),
             Held::One(mr) => Held::Datagram(ah, Some(mr)),
@@ -45,7 +46,7 @@ impl Held {
             Held::DatagramMany(both) => &both.0,
             Held::None | Held::One(_) | Held::Many(_) => return None,
         };
-        (u64::from(ah.handle) == handle).then_some(ah)
+        (u64::from(ah.number()) == handle).then_some(&ah.object)
     }
 
     /// The region of this key, if the request names it.

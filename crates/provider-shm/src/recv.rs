@@ -5,7 +5,7 @@ use crate::{
     qp_core::{Inner, PostedRecv, QpCore},
     ring::{self, Count},
 };
-use catchment_verbs::{Extra, QpState, Success, WcOpcode, WcStatus};
+use catchment_verbs::{QpState, Success, WcOpcode, WcStatus};
 
 /// Records taken at a time, so that one busy peer cannot keep a polling thread for ever.
 const BATCH: usize = 256;
@@ -122,8 +122,5 @@ fn success(recv: &PostedRecv, record: &Record) -> Success {
         Kind::WriteImm => (WcOpcode::RecvWriteImm, record.message_bytes),
         Kind::Send | Kind::TooLong | Kind::Unusable => (WcOpcode::Recv, recv.filled),
     };
-    Success {
-        extra: Extra::of_imm(record.imm),
-        ..Success::plain(opcode, bytes)
-    }
+    Success::plain(opcode, bytes).with_imm(record.imm)
 }

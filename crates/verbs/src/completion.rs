@@ -1,5 +1,4 @@
 //! Work completions: what became of a request.
-use std::num::NonZeroU32;
 
 /// One entry of a completion queue.
 ///
@@ -35,11 +34,19 @@ pub struct Success {
     /// Bytes moved. For a receive: the length of the message, on UD with the
     /// [`crate::GRH_BYTES`] before it.
     pub bytes: u64,
-    /// What a received message carried beside its bytes.
-    pub extra: Extra,
-    /// For a receive of a UD queue pair: the queue pair that sent the datagram, as it says. `None`
-    /// otherwise, and for 0, which is no queue pair of a program.
-    pub source_qpn: Option<NonZeroU32>,
+    /// Immediate data of a received message, in host byte order.
+    pub imm: Option<u32>,
+    /// What `number` is.
+    rare: Rare,
+    number: u32,
+}
+
+/// What only few receives have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rare {
+    Nothing,
+    InvalidatedRkey,
+    SourceQpn,
 }
 
 impl Success {
@@ -49,38 +56,48 @@ impl Success {
         Success {
             opcode,
             bytes,
-            extra: Extra::Nothing,
-            source_qpn: None,
+            imm: None,
+            rare: Rare::Nothing,
+            number: 0,
         }
     }
 
-    /// Immediate data of a received message, in host byte order.
+    /// The same with immediate data, where there is any.
     #[inline]
-    pub fn imm(&self) -> Option<u32> {
-        match self.extra {
-            Extra::Imm(imm) => Some(imm),
-            Extra::Nothing | Extra::Invalidated(_) => None,
+    #[must_use]
+    pub fn with_imm(self, imm: Option<u32>) -> Success {
+        Success { imm, ..self }
+    }
+
+    /// The same, of a message that invalidated this rkey.
+    #[must_use]
+    pub fn invalidating(self, rkey: u32) -> Success {
+        Success {
+            rare: Rare::InvalidatedRkey,
+            number: rkey,
+            ..self
         }
     }
-}
 
-/// What a received message carried beside its bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Extra {
-    /// Nothing; so for all sends.
-    Nothing,
-    /// Immediate data, in host byte order.
-    Imm(u32),
-    /// This rkey of the receiving side was invalidated: peers do not reach the region with it any
-    /// more, from before this completion on.
-    Invalidated(u32),
-}
+    /// The same, of a datagram from this queue pair.
+    #[must_use]
+    pub fn from_qpn(self, qpn: u32) -> Success {
+        Success {
+            rare: Rare::SourceQpn,
+            number: qpn,
+            ..self
+        }
+    }
 
-impl Extra {
-    /// Of immediate data, where there is any.
-    #[inline]
-    pub fn of_imm(imm: Option<u32>) -> Extra {
-        imm.map_or(Extra::Nothing, Extra::Imm)
+    /// For a receive: the rkey of the receiving side that the message invalidated. Peers do not
+    /// reach the region with it any more, from before this completion on.
+    pub fn invalidated_rkey(&self) -> Option<u32> {
+        (self.rare == Rare::InvalidatedRkey).then_some(self.number)
+    }
+
+    /// For a receive of a UD queue pair: the queue pair that sent the datagram, as it says of itself.
+    pub fn source_qpn(&self) -> Option<u32> {
+        (self.rare == Rare::SourceQpn).then_some(self.number)
     }
 }
 

@@ -38,7 +38,7 @@ mod watch;
 mod work;
 
 pub use caps::{Access, Caps, DeviceInfo};
-pub use completion::{Completion, Extra, Failure, Success, WcOpcode, WcStatus};
+pub use completion::{Completion, Failure, Success, WcOpcode, WcStatus};
 pub use error::{CqError, ModifyError, PostError, PostFailure, RemoteMapError, VerbsError};
 pub use object::{Ah, AsyncEvent, CompletionChannel, Context, Cq, Mr, Pd, Provider, Qp, QpInit};
 pub use service::{Destination, GRH_BYTES, MAX_QKEY, PortAddr, Service, Services, source_gid};

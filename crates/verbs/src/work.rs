@@ -37,7 +37,7 @@ pub enum SendOp {
     SendImm(u32),
     /// A message that also takes this rkey of the peer away ([`crate::Caps::send_invalidate`]; RC).
     /// The peer must have registered the region with [`crate::Access::REMOTE_INVALIDATE`]; if not,
-    /// this is a remote access error. Its receive completes with [`crate::Extra::Invalidated`].
+    /// this is a remote access error. Its receive says which ([`crate::Success::invalidated_rkey`]).
     SendInvalidate(u32),
     /// A datagram (UD).
     SendTo(Destination),

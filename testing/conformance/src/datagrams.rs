@@ -1,10 +1,10 @@
 //! UD: datagrams.
 use crate::{Bench, Options, Side, assert_empty, pattern, wait_one};
 use catchment_verbs::{
-    Ah, Destination, Extra, GRH_BYTES, Payload, PortAddr, PostFailure, Qp, QpState, SendOp, SendWr,
+    Ah, Destination, GRH_BYTES, Payload, PortAddr, PostFailure, Qp, QpState, SendOp, SendWr,
     Service, Success, WcOpcode, source_gid,
 };
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 fn options(qkey: u32) -> Options {
     Options {
@@ -47,15 +47,14 @@ fn send(a: &mut Side, op: SendOp, data: &[u8]) {
 }
 
 /// The datagram that comes next into memory at 0, which must be this one.
-fn expect(b: &mut Side, sender: &dyn Qp, data: &[u8], extra: Extra) {
+fn expect(b: &mut Side, sender: &dyn Qp, data: &[u8], imm: Option<u32>) {
     let done = wait_one(&*b.recv_cq);
     let bytes = (GRH_BYTES + data.len()) as u64;
-    let expected = Success {
-        extra,
-        source_qpn: NonZeroU32::new(sender.qpn()),
-        ..Success::plain(WcOpcode::Recv, bytes)
-    };
+    let expected = Success::plain(WcOpcode::Recv, bytes)
+        .with_imm(imm)
+        .from_qpn(sender.qpn());
     assert_eq!(done.result, Ok(expected));
+    assert_eq!(expected.source_qpn(), Some(sender.qpn()));
     assert!(b.get(GRH_BYTES, data.len()) == data);
     let grh = b.get(0, GRH_BYTES).try_into().unwrap();
     assert_eq!(source_gid(&grh), Some(sender.endpoint().gid));
@@ -81,21 +80,21 @@ pub fn datagrams_arrive_with_their_sender(bench: &Bench) {
         for (to, at) in [(&mut b, b_at), (&mut c, c_at)] {
             receive(to);
             send(&mut a, SendOp::SendTo(at), &data);
-            expect(to, &*a.qp, &data, Extra::Nothing);
+            expect(to, &*a.qp, &data, None);
             receive(to);
             send(&mut a, SendOp::SendImmTo(at, 0xfeed_0001), &data);
-            expect(to, &*a.qp, &data, Extra::Imm(0xfeed_0001));
+            expect(to, &*a.qp, &data, Some(0xfeed_0001));
         }
     }
     let inline = *b"inline";
     receive(&mut b);
     let op = SendOp::SendTo(b_at);
     a.run(SendWr::new(1, op, Payload::Inline(&inline))).unwrap();
-    expect(&mut b, &*a.qp, &inline, Extra::Nothing);
+    expect(&mut b, &*a.qp, &inline, None);
     let (_back, a_at) = way(&b, &a, 1);
     receive(&mut a);
     send(&mut b, SendOp::SendTo(a_at), b"and back");
-    expect(&mut a, &*b.qp, b"and back", Extra::Nothing);
+    expect(&mut a, &*b.qp, b"and back", None);
 }
 
 /// A datagram with another Q_Key than the receiver's does not arrive; one with the right one does.
@@ -109,7 +108,7 @@ pub fn a_wrong_qkey_is_dropped(bench: &Bench) {
     let wrong = Destination { qkey: 3, ..right };
     send(&mut a, SendOp::SendTo(wrong), b"wrong");
     send(&mut a, SendOp::SendTo(right), b"right");
-    expect(&mut b, &*a.qp, b"right", Extra::Nothing);
+    expect(&mut b, &*a.qp, b"right", None);
     assert_empty(&*b.recv_cq);
     assert_eq!((a.qp.state(), b.qp.state()), (QpState::Rts, QpState::Rts));
 }
@@ -146,12 +145,12 @@ pub fn a_datagram_without_a_receive_is_dropped(bench: &Bench) {
     send(&mut a, SendOp::SendTo(b_at), b"lost");
     receive(&mut other);
     send(&mut a, SendOp::SendTo(other_at), b"behind it");
-    expect(&mut other, &*a.qp, b"behind it", Extra::Nothing);
+    expect(&mut other, &*a.qp, b"behind it", None);
     // The device has the one before it too, but may look at another queue pair later.
     std::thread::sleep(Duration::from_millis(20));
     receive(&mut b);
     send(&mut a, SendOp::SendTo(b_at), b"found");
-    expect(&mut b, &*a.qp, b"found", Extra::Nothing);
+    expect(&mut b, &*a.qp, b"found", None);
     assert_eq!((a.qp.state(), b.qp.state()), (QpState::Rts, QpState::Rts));
 }
 
@@ -190,7 +189,7 @@ pub fn destinations_are_checked(bench: &Bench) {
     }
     receive(&mut b);
     send(&mut a, SendOp::SendTo(right), b"right");
-    expect(&mut b, &*a.qp, b"right", Extra::Nothing);
+    expect(&mut b, &*a.qp, b"right", None);
 }
 
 /// What was posted before its address handle was dropped goes all the same.
@@ -206,7 +205,7 @@ pub fn a_datagram_outlives_its_address_handle(bench: &Bench) {
         let sge = a.sge(0, 10);
         a.post(SendWr::new(1, SendOp::SendTo(to), Payload::Sges(&[sge])));
         drop(ah);
-        expect(&mut b, &*a.qp, b"on its way", Extra::Nothing);
+        expect(&mut b, &*a.qp, b"on its way", None);
         assert!(wait_one(&*a.send_cq).result.is_ok());
     }
 }

@@ -134,6 +134,7 @@ macro_rules! conformance_cases {
             datagrams::a_datagram_outlives_its_address_handle,
             invalidation::an_invalidated_key_is_dead_for_peers,
             invalidation::a_key_without_the_right_stays,
+            invalidation::a_dead_key_cannot_be_invalidated,
             processes::two_processes_do_everything,
             processes::a_killed_peer_is_noticed_every_time,
         }
@@ -195,6 +196,9 @@ pub enum Deviation {
     /// A wrong local key is a broken queue pair (IBTA 10.10.3 has "local protection error").
     /// Linux's rdma_rxe.
     WrongKeyBreaksTheQueuePair,
+    /// A SEND that may not invalidate its key is acknowledged before the receiver breaks (IBTA
+    /// 9.7.5.2.8 has "remote access error"). Linux's rdma_rxe.
+    InvalidationIsAcknowledgedFirst,
 }
 
 /// What a [`Side`] is made with.

@@ -1,6 +1,6 @@
 //! UC: unreliable connections.
 use crate::{Bench, Options, Side, eventually, pattern, wait_one};
-use catchment_verbs::{Extra, Payload, QpState, SendOp, SendWr, Service, Success, WcOpcode};
+use catchment_verbs::{Payload, QpState, SendOp, SendWr, Service, Success, WcOpcode};
 
 /// Few enough packets that no buffer on the way is too small for them.
 const BYTES: usize = 20_000;
@@ -48,24 +48,21 @@ pub fn a_connection_writes_and_sends(bench: &Bench) {
         send(&mut a, SendOp::Write(b.remote(7)), bytes);
         eventually("the bytes of a WRITE", || b.get(7, bytes) == data);
         let requests = [
-            (SendOp::Send, WcOpcode::Recv, Extra::Nothing),
-            (SendOp::SendImm(5), WcOpcode::Recv, Extra::Imm(5)),
+            (SendOp::Send, WcOpcode::Recv, None),
+            (SendOp::SendImm(5), WcOpcode::Recv, Some(5)),
             (
                 SendOp::WriteImm(b.remote(100_000), 6),
                 WcOpcode::RecvWriteImm,
-                Extra::Imm(6),
+                Some(6),
             ),
         ];
-        for (n, (op, opcode, extra)) in (1..).zip(requests) {
+        for (n, (op, opcode, imm)) in (1..).zip(requests) {
             let place = b.sge(100_000, BYTES);
             b.put(100_000, &[0; BYTES]);
             b.post_recv(n, &[place]);
             send(&mut a, op, bytes);
             let done = wait_one(&*b.recv_cq);
-            let expected = Success {
-                extra,
-                ..Success::plain(opcode, bytes as u64)
-            };
+            let expected = Success::plain(opcode, bytes as u64).with_imm(imm);
             assert_eq!((done.wr_id, done.result), (n, Ok(expected)));
             assert!(b.get(100_000, bytes) == data, "{op:?}, {bytes} bytes");
         }

@@ -8,15 +8,12 @@ use crate::{
 };
 use catchment_roce::{self as roce, Input, Queue};
 use catchment_verbs::{
-    AsyncEvent, Completion, Extra, Failure, QpState, Success, WcOpcode, WcStatus,
+    AsyncEvent, Completion, Failure, QpState, Success, WcOpcode, WcStatus,
     provider::{Entry, explain_failure, explain_queue_pair},
 };
-use std::{
-    num::NonZeroU32,
-    sync::{
-        Arc,
-        atomic::{Ordering, fence},
-    },
+use std::sync::{
+    Arc,
+    atomic::{Ordering, fence},
 };
 
 impl Engine {
@@ -224,16 +221,18 @@ fn complete(entry: &mut QpEntry, done: &roce::Completion, delivery: &mut Deliver
 
 fn translate(result: &Result<roce::Success, roce::WcStatus>) -> Result<Success, Failure> {
     match result {
-        Ok(success) => Ok(Success {
-            extra: success
-                .invalidated_rkey
-                .map_or(Extra::of_imm(success.imm), Extra::Invalidated),
-            source_qpn: success
-                .source
-                .and_then(|source| NonZeroU32::new(source.qpn)),
-            ..Success::plain(opcode(success.opcode), success.bytes)
-        }),
+        Ok(success) => Ok(done(success)),
         Err(status) => Err(failure(*status)),
+    }
+}
+
+#[inline]
+fn done(success: &roce::Success) -> Success {
+    let plain = Success::plain(opcode(success.opcode), success.bytes).with_imm(success.imm);
+    match (success.invalidated_rkey, success.source) {
+        (None, None) => plain,
+        (Some(rkey), _) => plain.invalidating(rkey),
+        (None, Some(source)) => plain.from_qpn(source.qpn),
     }
 }
 

@@ -13,7 +13,7 @@ use catchment_roce as roce;
 use catchment_verbs::{
     Access, Destination, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState,
     QpTransition, RecvWr, RemoteMapError, RemoteWindow, SendOp, SendWr, Service, Sge, Watch,
-    provider::{MAX_24_BITS, check_transition, local_rights},
+    provider::{Handle, MAX_24_BITS, check_transition, local_rights},
 };
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(crate) struct RoceQp {
     recent: [Option<Arc<MrCore>>; RECENT],
     next_recent: usize,
     /// The address handle of the last datagram.
-    recent_ah: Option<Arc<AhCore>>,
+    recent_ah: Option<Arc<Handle<AhCore>>>,
 }
 
 impl RoceQp {
@@ -128,7 +128,7 @@ impl RoceQp {
             return Err(PostFailure::Service { service });
         };
         let ah = self.way(&to)?;
-        let (asked, limit) = (wr.payload.bytes(), ah.way.path_mtu.bytes() as u64);
+        let (asked, limit) = (wr.payload.bytes(), ah.object.way.path_mtu.bytes() as u64);
         if asked > limit {
             return Err(PostFailure::MessageTooLong { asked, limit });
         }
@@ -159,13 +159,13 @@ impl RoceQp {
     }
 
     /// The address handle that a destination names.
-    fn way(&mut self, to: &Destination) -> Result<Arc<AhCore>, PostFailure> {
+    fn way(&mut self, to: &Destination) -> Result<Arc<Handle<AhCore>>, PostFailure> {
         let known = self.recent_ah.as_ref();
-        if let Some(ah) = known.filter(|ah| ah.handle == to.ah && ah.is_valid()) {
+        if let Some(ah) = known.filter(|ah| ah.number() == to.ah && ah.is_valid()) {
             return Ok(Arc::clone(ah));
         }
         let found = self.device().ahs.find(to.ah);
-        let found = found.filter(|ah| ah.pd == self.pd.id());
+        let found = found.filter(|ah| ah.object.pd == self.pd.id());
         let ah = found.ok_or(PostFailure::Destination(
             "its protection domain has no address handle of that number",
         ))?;

@@ -3,7 +3,7 @@ use super::{
     memory::{Piece, gather, scatter},
     world::World,
 };
-use catchment_verbs::{Access, Extra, RemoteAddr, SendOp, Success, WcOpcode, WcStatus};
+use catchment_verbs::{Access, RemoteAddr, SendOp, Success, WcOpcode, WcStatus};
 use std::time::Duration;
 
 /// A request as its peer sees it.
@@ -32,21 +32,19 @@ impl World {
         match message.op {
             SendOp::Write(at) => self.write_at(responder, at, data),
             SendOp::Read(at) => self.fetch_at(responder, at, message.bytes),
-            SendOp::WriteImm(at, imm) => match self.receive_is_missing(responder) {
+            SendOp::WriteImm(at, _) => match self.receive_is_missing(responder) {
                 Some(waits) => Taken::NotReady(waits),
                 None => match self.write_at(responder, at, data) {
-                    Taken::Done(_) => self.deliver(responder, message, None, Extra::Imm(imm)),
+                    Taken::Done(_) => self.deliver(responder, message, None),
                     refused @ (Taken::NotReady(_) | Taken::Silent | Taken::Refused(_)) => refused,
                 },
             },
             // Datagrams do not come: UD is not offered.
-            SendOp::Send | SendOp::SendTo(_) | SendOp::SendImmTo(..) => {
-                self.deliver(responder, message, Some(data), Extra::Nothing)
-            }
-            SendOp::SendImm(imm) => self.deliver(responder, message, Some(data), Extra::Imm(imm)),
-            SendOp::SendInvalidate(rkey) => {
-                self.deliver(responder, message, Some(data), Extra::Invalidated(rkey))
-            }
+            SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::SendTo(_)
+            | SendOp::SendImmTo(..) => self.deliver(responder, message, Some(data)),
             SendOp::CompareSwap {
                 remote,
                 compare,
@@ -81,8 +79,12 @@ impl World {
         may.then(|| registered.piece(at.addr, bytes))?
     }
 
-    /// Takes a key away from the peers, if the region allows it.
-    fn invalidate(&mut self, responder: u32, rkey: u32) -> bool {
+    /// Takes the key away from the peers that the operation names, if the region allows it; false
+    /// if it does not.
+    fn invalidates(&mut self, responder: u32, op: SendOp) -> bool {
+        let SendOp::SendInvalidate(rkey) = op else {
+            return true;
+        };
         let pd = self.qps.get(&responder).map(|qp| qp.pd);
         let registered = self.regions.get_mut(&rkey).filter(|registered| {
             Some(registered.pd) == pd && registered.access.contains(Access::REMOTE_INVALIDATE)
@@ -143,13 +145,7 @@ impl World {
     }
 
     /// Completes the oldest receive; `data` goes into it where there is any.
-    fn deliver(
-        &mut self,
-        responder: u32,
-        message: &Message,
-        data: Option<&[u8]>,
-        extra: Extra,
-    ) -> Taken {
+    fn deliver(&mut self, responder: u32, message: &Message, data: Option<&[u8]>) -> Taken {
         if let Some(waits) = self.receive_is_missing(responder) {
             return Taken::NotReady(waits);
         }
@@ -168,12 +164,10 @@ impl World {
             (Some(room), _) if bytes > room => {
                 Some((WcStatus::LocalLength, WcStatus::RemoteInvalidRequest))
             }
-            (Some(_), Some(_)) => match extra {
-                Extra::Invalidated(rkey) if !self.invalidate(responder, rkey) => {
-                    Some((WcStatus::LocalProtection, WcStatus::RemoteAccess))
-                }
-                Extra::Nothing | Extra::Imm(_) | Extra::Invalidated(_) => None,
-            },
+            (Some(_), Some(_)) if !self.invalidates(responder, message.op) => {
+                Some((WcStatus::LocalProtection, WcStatus::RemoteAccess))
+            }
+            (Some(_), Some(_)) => None,
         };
         if let Some((ours, theirs)) = problem {
             self.complete_recv(responder, place, Err(ours), solicited);
@@ -186,9 +180,13 @@ impl World {
             }
             None => WcOpcode::RecvWriteImm,
         };
-        let success = Success {
-            extra,
-            ..Success::plain(opcode, bytes)
+        let plain = Success::plain(opcode, bytes);
+        let success = if let SendOp::SendImm(imm) | SendOp::WriteImm(_, imm) = message.op {
+            plain.with_imm(Some(imm))
+        } else if let SendOp::SendInvalidate(rkey) = message.op {
+            plain.invalidating(rkey)
+        } else {
+            plain
         };
         self.complete_recv(responder, place, Ok(success), solicited);
         Taken::Done(None)

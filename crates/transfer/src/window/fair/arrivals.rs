@@ -82,7 +82,7 @@ impl Completions {
 #[inline]
 fn place_of(completion: &Completion) -> Result<u32, EndError> {
     let success = completion.result.map_err(EndError::from)?;
-    match (success.opcode, success.imm()) {
+    match (success.opcode, success.imm) {
         (WcOpcode::RecvWriteImm, Some(imm)) => Ok(imm),
         _ => Err(PeerFault::Message {
             bytes: success.bytes,

@@ -93,7 +93,7 @@ impl SwPaperReceiver {
 
     /// The block that an immediate announces.
     fn announced(&self, success: &Success) -> Result<Immediate, PeerFault> {
-        let (WcOpcode::RecvWriteImm, Some(value)) = (success.opcode, success.imm()) else {
+        let (WcOpcode::RecvWriteImm, Some(value)) = (success.opcode, success.imm) else {
             let bytes = success.bytes;
             return Err(PeerFault::Message { bytes });
         };
