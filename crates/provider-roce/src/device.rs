@@ -1,6 +1,7 @@
 //! An open device: what its objects, its engine and the threads of the application share.
 use crate::{
     RoceOptions,
+    ah::{self, AhCore},
     dirty::DirtySet,
     engine::{Engine, Look},
     io::{Path, PathError, PathProbe, UdpSocket, Waiter, Waker},
@@ -9,7 +10,10 @@ use crate::{
     sleep::Sleep,
 };
 use catchment_roce::wire::PathMtu;
-use catchment_verbs::{Caps, Gid, NetEnd, VerbsError, provider::EventQueue};
+use catchment_verbs::{
+    Caps, Gid, NetEnd, VerbsError,
+    provider::{EventQueue, HandleTable},
+};
 use std::{
     net::SocketAddr,
     sync::{
@@ -41,6 +45,8 @@ pub(crate) struct Device {
     /// Threads that want the engine for something rare; its thread lets them in.
     contenders: AtomicU32,
     keys: RwLock<KeyTable>,
+    /// Address handles; looked up when a datagram names another one than that before.
+    pub(crate) ahs: HandleTable<AhCore>,
     /// For the application.
     pub(crate) events: EventQueue,
     ids: AtomicU64,
@@ -76,6 +82,7 @@ impl Device {
             dirty: DirtySet::new(),
             contenders: AtomicU32::new(0),
             keys: RwLock::new(KeyTable::new(secret)),
+            ahs: ah::table(),
             events: EventQueue::new(MAX_EVENTS),
             ids: AtomicU64::new(1),
             sleep: Sleep::new(),

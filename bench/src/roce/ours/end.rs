@@ -12,7 +12,7 @@ use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
 use catchment_roce::wire::PathMtu;
 use catchment_verbs::{
     Access, AsyncEvent, Completion, CompletionChannel, Context, Cq, Mr, Pd, Qp, QpInit, RemoteAddr,
-    Sge,
+    Service, Sge,
 };
 use serde::{Deserialize, Serialize};
 use std::{sync::Arc, time::Duration};
@@ -61,6 +61,7 @@ impl End {
         let channel = context.create_channel()?;
         let cq = context.create_cq(SEND_REQUESTS + RECEIVES, Some(Arc::clone(&channel)))?;
         let mut qp = pd.create_qp(QpInit {
+            service: Service::Rc,
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             max_send_wr: SEND_REQUESTS,
