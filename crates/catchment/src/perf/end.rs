@@ -9,7 +9,7 @@ use super::plan::{Figure, Plan, Waiting};
 use crate::session::message::SessionPath;
 use catchment_verbs::{
     Access, Completion, CompletionChannel, Context, Cq, Mr, Payload, Pd, Qp, QpInit, QpState,
-    QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge,
+    QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,6 +67,7 @@ impl End {
         let receives = Queue::new(&**context, depth)?;
         let inline = context.caps().max_inline_bytes.min(INLINE_BYTES);
         let qp = pd.create_qp(QpInit {
+            service: Service::Rc,
             send_cq: Arc::clone(&sends.cq),
             recv_cq: Arc::clone(&receives.cq),
             max_send_wr: depth,
