@@ -208,7 +208,8 @@ impl Device {
         }
         let now_ns = self.now_ns();
         let helps = self.take_turn(now_ns, look);
-        if helps {
+        // Who only posts looks for no packets: the thread must.
+        if helps && look == Look::ForPackets {
             self.helped_ns.store(now_ns, Ordering::Relaxed);
         }
         helps

@@ -1,5 +1,6 @@
 //! The side that measures.
 
+use super::blocks::{self, BlockPlan, Side};
 use super::control::{Control, PATIENCE};
 use super::end::End;
 use super::message::{FromClient, FromServer, Hello, VERSION, Welcome};
@@ -13,6 +14,9 @@ use catchment_verbs::Context;
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// A server that failed says so in this time.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// The way that is measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,15 +106,54 @@ impl Client {
         };
         end.connect(&place, &self.path)?;
         let (before, start) = (cpu_s(), Instant::now());
-        let (requests, mut row) = run(&mut end)?;
+        let ran = run(&mut end);
+        let (requests, mut row) = ran.map_err(|error| self.cause(error))?;
         let (time, used) = (start.elapsed().as_secs_f64(), cpu_s() - before);
         self.control.send(&FromClient::Over { requests })?;
-        let said: FromServer = self.control.recv("used", PATIENCE)?;
-        let FromServer::Used { cpu_s: server } = said else {
-            return Err(said.unexpected("used"));
-        };
+        let server = self.used()?;
         row.used(used / time * 100.0, server / time * 100.0);
         Ok(row)
+    }
+
+    /// Carries out one plan for blocks. Blocks.
+    ///
+    /// # Errors
+    /// As [`Client::measure`].
+    pub fn measure_blocks(&mut self, plan: BlockPlan) -> Result<Row, PerfError> {
+        plan.check()?;
+        let (before, start) = (cpu_s(), Instant::now());
+        let side = Side {
+            plan,
+            context: &self.context,
+            path: &self.path,
+            control: &mut self.control,
+        };
+        let ran = blocks::measure(side);
+        let (mut row, server) = match ran {
+            Err(error @ PerfError::Plan(_)) => return Err(error),
+            ran => ran.map_err(|error| self.cause(error))?,
+        };
+        let (time, used) = (start.elapsed().as_secs_f64(), cpu_s() - before);
+        row.used(used / time * 100.0, server / time * 100.0);
+        Ok(row)
+    }
+
+    /// What the server says of the end of a measurement, which may be why this side failed.
+    fn cause(&mut self, error: PerfError) -> PerfError {
+        let said = self.control.recv("why it failed", LAST_WORD);
+        match said {
+            Ok(said @ FromServer::Failed { .. }) => said.unexpected("used"),
+            _ => error,
+        }
+    }
+
+    /// The processor time of the server, when it has taken all.
+    fn used(&mut self) -> Result<f64, PerfError> {
+        let said: FromServer = self.control.recv("used", PATIENCE)?;
+        let FromServer::Used { cpu_s } = said else {
+            return Err(said.unexpected("used"));
+        };
+        Ok(cpu_s)
     }
 }
 
@@ -139,7 +182,7 @@ fn run(end: &mut End) -> Result<(u64, Row), PerfError> {
     let row = Bandwidth {
         bytes,
         iterations: sent.requests,
-        peak_bytes_per_s: sent.peak_bytes_per_s,
+        peak_bytes_per_s: Some(sent.peak_bytes_per_s),
         average_bytes_per_s: per_s * bytes as f64,
         messages_per_s: per_s,
         client_cpu_percent: 0.0,

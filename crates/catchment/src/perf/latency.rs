@@ -20,10 +20,10 @@ const RECEIVES: u64 = 4;
 /// The answerer looks so often in vain before it looks whether the client is gone.
 const VAIN: u32 = 4096;
 /// The last byte of what comes at the end.
-const OVER: u8 = 0;
+pub(super) const OVER: u8 = 0;
 
 /// The last byte of request `n`.
-fn mark(n: u64) -> u8 {
+pub(super) fn mark(n: u64) -> u8 {
     (n % 255) as u8 + 1
 }
 

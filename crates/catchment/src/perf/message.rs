@@ -9,9 +9,19 @@
 //!            (measures)
 //! Over       ->
 //!            <-  Used
+//! Blocks     ->                                  once for each plan of blocks
+//!            <-  Ports | Refused
+//! Here       ->                                  connected
+//!            <-  Here
+//! Here       ->                                  ready to send and to take
+//!            <-  Here
+//!            (measures)
+//! Over       ->
+//!            <-  Used
 //! ```
 
 use super::PerfError;
+use super::blocks::{BlockPlan, Ports};
 use super::plan::Plan;
 use crate::session::host::Host;
 use crate::session::message::{ProviderOffer, SessionPath, WhyNot};
@@ -30,6 +40,13 @@ pub(super) enum FromClient {
         plan: Plan,
         place: Place,
     },
+    /// One plan for blocks, and the client's two ports.
+    Blocks {
+        plan: BlockPlan,
+        ports: Ports,
+    },
+    /// This side has come so far; the other one says the same.
+    Here,
     /// All was sent: so many requests.
     Over {
         requests: u64,
@@ -48,6 +65,16 @@ pub(super) enum FromServer {
     Ready {
         place: Place,
     },
+    /// The server's two ports.
+    Ports {
+        ports: Ports,
+    },
+    /// As the client's.
+    Here,
+    /// The measurement broke at the server.
+    Failed {
+        error: String,
+    },
     /// Processor time of the server during the measurement.
     Used {
         cpu_s: f64,
@@ -60,6 +87,8 @@ impl FromClient {
         let seen = match self {
             FromClient::Hello(_) => "hello",
             FromClient::Run { .. } => "run",
+            FromClient::Blocks { .. } => "blocks",
+            FromClient::Here => "here",
             FromClient::Over { .. } => "over",
         };
         PerfError::Protocol {
@@ -76,8 +105,13 @@ impl FromServer {
             FromServer::Refused { reason, remedy } => {
                 return PerfError::Refused { reason, remedy };
             }
+            FromServer::Failed { error } => {
+                return PerfError::Failed(format!("at the server: {error}"));
+            }
             FromServer::Welcome(_) => "welcome",
             FromServer::Ready { .. } => "ready",
+            FromServer::Ports { .. } => "ports",
+            FromServer::Here => "here",
             FromServer::Used { .. } => "used",
         };
         PerfError::Protocol {

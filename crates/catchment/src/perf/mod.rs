@@ -9,11 +9,14 @@
 //!   WRITE and READ; for SEND it posts receives again.
 //! - Latency: one request at a time. WRITE and SEND are answered by the same, and half of the round
 //!   trip is given; a READ is its own round trip, and all of it is given.
+//! - Blocks: a mechanism of the transfer crate moves blocks that the client's program fills from a
+//!   buffer of its own and the server's program takes ([`BlockPlan`]).
 //!
 //! The control connection is plain TCP. It gives keys to memory that holds nothing and lives as long
 //! as the connection; whoever reaches the server can measure, one at a time.
 
 mod bandwidth;
+mod blocks;
 mod client;
 mod control;
 mod end;
@@ -23,6 +26,8 @@ mod message;
 mod plan;
 mod server;
 
+pub use blocks::BlockPlan;
+pub use catchment_transfer::mechanism::{Protocol, ProtocolParseError};
 pub use client::{Client, PathTaken};
 pub use error::PerfError;
 pub use plan::{

@@ -105,6 +105,22 @@ pub enum Amount {
 }
 
 impl Amount {
+    /// Whether it is some.
+    ///
+    /// # Errors
+    /// [`PerfError::Plan`].
+    pub(super) fn check(self) -> Result<(), PerfError> {
+        let fault = match self {
+            Amount::Iterations(0) => Some("at least 1 request is needed".to_owned()),
+            Amount::Seconds(s) if !(s > 0.0 && s <= Plan::SECONDS_MAX) => {
+                let most = Plan::SECONDS_MAX;
+                Some(format!("a measurement takes above 0 to {most} s, not {s}"))
+            }
+            Amount::Iterations(_) | Amount::Seconds(_) => None,
+        };
+        fault.map_or(Ok(()), |fault| Err(PerfError::Plan(fault)))
+    }
+
     /// When to stop, and after how many requests.
     pub(super) fn limits(self) -> (Duration, u64) {
         match self {
@@ -183,14 +199,7 @@ impl Plan {
                     .to_owned(),
             );
         }
-        match self.amount {
-            Amount::Iterations(0) => Some("at least 1 request is needed".to_owned()),
-            Amount::Seconds(s) if !(s > 0.0 && s <= Plan::SECONDS_MAX) => {
-                let most = Plan::SECONDS_MAX;
-                Some(format!("a measurement takes above 0 to {most} s, not {s}"))
-            }
-            Amount::Iterations(_) | Amount::Seconds(_) => None,
-        }
+        None
     }
 }
 
@@ -211,8 +220,8 @@ pub struct Bandwidth {
     pub bytes: u64,
     /// Requests that were done.
     pub iterations: u64,
-    /// The best 10 ms.
-    pub peak_bytes_per_s: f64,
+    /// The best 10 ms; `None` for blocks.
+    pub peak_bytes_per_s: Option<f64>,
     /// All.
     pub average_bytes_per_s: f64,
     /// Requests a second.
@@ -315,7 +324,7 @@ mod tests {
             depth: 1,
             waiting: Waiting::Yield,
         };
-        assert_eq!(good.fault(), None);
+        good.check().unwrap();
         for (wrong, why) in [
             (Plan { bytes: 0, ..good }, "1 to"),
             (
@@ -355,7 +364,7 @@ mod tests {
                 "above 0",
             ),
         ] {
-            let fault = wrong.fault().unwrap_or_default();
+            let fault = wrong.check().unwrap_err().to_string();
             assert!(fault.contains(why), "{wrong:?}: {fault}");
         }
     }

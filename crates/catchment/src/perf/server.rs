@@ -1,5 +1,6 @@
 //! The side that waits to be measured.
 
+use super::blocks::{self, BlockPlan, Ports, Side};
 use super::control::{Control, PATIENCE};
 use super::end::End;
 use super::message::{FromClient, FromServer, Hello, VERSION, Welcome};
@@ -77,19 +78,16 @@ impl Server {
             peer: Some(plain(client.ip())),
         };
         let mut serving = self.greet(Control::new(stream)?, ends)?;
-        let mut plans = 0;
-        while let Some(said) = serving.control.next::<FromClient>("a plan", IDLE)? {
-            let FromClient::Run { plan, place } = said else {
-                return Err(said.unexpected("run"));
-            };
-            let prepared = serving.prepare(plan, |end, path| end.connect(&place, path));
-            match prepared {
-                Ok(end) => serving.run(end)?,
-                Err(error) => serving.refuse(&error)?,
+        match serving.all() {
+            Ok(plans) => Ok(Served { client, plans }),
+            Err(error) => {
+                // It may be gone, or know already.
+                let _ = serving.control.send(&FromServer::Failed {
+                    error: error.to_string(),
+                });
+                Err(error)
             }
-            plans += 1;
         }
-        Ok(Served { client, plans })
     }
 
     fn greet(&self, mut control: Control, ends: Ends) -> Result<Serving, PerfError> {
@@ -165,6 +163,27 @@ impl Server {
 }
 
 impl Serving {
+    /// Carries out plans until the client leaves; how many there were.
+    fn all(&mut self) -> Result<u64, PerfError> {
+        let mut plans = 0;
+        while let Some(said) = self.control.next::<FromClient>("a plan", IDLE)? {
+            match said {
+                FromClient::Run { plan, place } => {
+                    match self.prepare(plan, |end, path| end.connect(&place, path)) {
+                        Ok(end) => self.run(end)?,
+                        Err(error) => self.refuse(&error)?,
+                    }
+                }
+                FromClient::Blocks { plan, ports } => self.blocks(plan, ports)?,
+                FromClient::Hello(_) | FromClient::Here | FromClient::Over { .. } => {
+                    return Err(said.unexpected("a plan"));
+                }
+            }
+            plans += 1;
+        }
+        Ok(plans)
+    }
+
     fn prepare(
         &self,
         plan: Plan,
@@ -202,6 +221,19 @@ impl Serving {
         self.control.send(&FromServer::Used {
             cpu_s: cpu_s() - before,
         })
+    }
+
+    fn blocks(&mut self, plan: BlockPlan, ports: Ports) -> Result<(), PerfError> {
+        if let Err(error) = plan.check() {
+            return self.refuse(&error);
+        }
+        let side = Side {
+            plan,
+            context: &self.context,
+            path: &self.path,
+            control: &mut self.control,
+        };
+        blocks::serve(side, ports)
     }
 
     fn refuse(&mut self, error: &PerfError) -> Result<(), PerfError> {

@@ -1,7 +1,9 @@
 //! Arguments of `catchment bench`.
 
 use super::{ProviderArgs, values};
-use catchment::perf::{Amount, Figure, PORT, Plan, Test, Waiting};
+use catchment::perf::{
+    Amount, BlockPlan, Figure, PORT, Plan, Protocol, ProtocolParseError, Test, Waiting,
+};
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -50,6 +52,8 @@ pub(crate) enum Bench {
     /// Latency of SEND
     #[command(name = "send_lat")]
     SendLat(TestArgs),
+    /// Blocks through the mechanisms of this library: status bytes, windows, rendezvous
+    Transfer(TransferArgs),
 }
 
 /// The side that waits.
@@ -73,25 +77,16 @@ pub(crate) struct ServerArgs {
 
 /// The side that measures.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct TestArgs {
+pub(crate) struct Measuring {
     /// The machine where `catchment bench server` runs [default: one is started here]
     #[arg(short, long, value_name = "HOST[:PORT]")]
     pub(crate) connect: Option<ServerAt>,
-    /// Bytes of a request [default: 64KiB for bandwidth, 64 for latency]
-    #[arg(short, long, value_name = "SIZE", value_parser = values::bytes, value_delimiter = ',', conflicts_with = "all")]
-    size: Vec<u64>,
-    /// All powers of two from 2 bytes to 8 MiB
-    #[arg(short, long)]
-    all: bool,
-    /// Requests of each size
+    /// Requests or blocks of each size
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "duration")]
     iterations: Option<u64>,
     /// Seconds of each size
     #[arg(short = 'D', long, value_name = "SECONDS", value_parser = values::some_seconds, default_value = "1")]
     duration: Duration,
-    /// Requests outstanding at once, for bandwidth
-    #[arg(short = 't', long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=i64::from(Plan::DEPTH_MAX)))]
-    tx_depth: u32,
     /// How both sides wait [default: sleep for bandwidth, yield for latency]
     #[arg(long, value_enum)]
     wait: Option<Wait>,
@@ -103,6 +98,79 @@ pub(crate) struct TestArgs {
     /// Write one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// One of the tests.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TestArgs {
+    #[command(flatten)]
+    pub(crate) measuring: Measuring,
+    /// Bytes of a request [default: 64KiB for bandwidth, 64 for latency]
+    #[arg(short, long, value_name = "SIZE", value_parser = values::bytes, value_delimiter = ',', conflicts_with = "all")]
+    size: Vec<u64>,
+    /// All powers of two from 2 bytes to 8 MiB
+    #[arg(short, long)]
+    all: bool,
+    /// Requests outstanding at once, for bandwidth
+    #[arg(short = 't', long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=i64::from(Plan::DEPTH_MAX)))]
+    tx_depth: u32,
+}
+
+const TRANSFER_HELP: &str = "\
+  catchment bench transfer --mechanism sb,sw-fair --blocks 3,16 -s 256,921600
+  catchment bench transfer --mechanism all --latency --provider roce
+
+The client's program fills each block from a buffer of its own; the server's takes it and gives it back.
+Latency is half of the time of a block to the server and one back.";
+
+/// Blocks through the mechanisms of this library.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = TRANSFER_HELP)]
+pub(crate) struct TransferArgs {
+    #[command(flatten)]
+    pub(crate) measuring: Measuring,
+    /// What moves the blocks, or `all`: sb, sb-in-place (status bytes), sb-paper, sw-paper, sw-fair, sw-sack, sw-fair-tail, sw-fair-tail-in-place (windows), rendezvous
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "sb"
+    )]
+    mechanism: Vec<Mechanisms>,
+    /// Blocks that can be on their way
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "16"
+    )]
+    blocks: Vec<u32>,
+    /// Bytes of a block [default: 64KiB, for latency 64]
+    #[arg(short, long, value_name = "SIZE", value_parser = values::bytes, value_delimiter = ',')]
+    size: Vec<u64>,
+    /// Latency instead of bandwidth
+    #[arg(long)]
+    latency: bool,
+}
+
+/// One mechanism, or all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mechanisms {
+    All,
+    One(Protocol),
+}
+
+impl FromStr for Mechanisms {
+    type Err = ProtocolParseError;
+
+    fn from_str(text: &str) -> Result<Mechanisms, ProtocolParseError> {
+        if text == "all" {
+            return Ok(Mechanisms::All);
+        }
+        text.parse().map(Mechanisms::One)
+    }
 }
 
 /// How to wait.
@@ -145,31 +213,89 @@ impl FromStr for ServerAt {
     }
 }
 
+impl Measuring {
+    pub(crate) fn waiting(&self, figure: Figure) -> Waiting {
+        match (self.wait, figure) {
+            (Some(Wait::Yield), _) | (None, Figure::Latency) => Waiting::Yield,
+            (Some(Wait::Sleep), _) | (None, Figure::Bandwidth) => Waiting::Sleep,
+        }
+    }
+
+    fn amount(&self) -> Amount {
+        let seconds = Amount::Seconds(self.duration.as_secs_f64());
+        self.iterations.map_or(seconds, Amount::Iterations)
+    }
+}
+
+/// The sizes given, or the usual one.
+fn sizes(given: &[u64], figure: Figure) -> Vec<u64> {
+    match (given, figure) {
+        ([], Figure::Bandwidth) => vec![64 << 10],
+        ([], Figure::Latency) => vec![64],
+        (given, _) => given.to_vec(),
+    }
+}
+
 impl TestArgs {
     /// What is measured, one size after the other.
     pub(crate) fn plans(&self, test: Test) -> Vec<Plan> {
-        let bandwidth = test.figure == Figure::Bandwidth;
-        let sizes = match (self.all, self.size.as_slice()) {
-            (true, _) => (1..=23).map(|power| 1 << power).collect(),
-            (false, []) if bandwidth => vec![64 << 10],
-            (false, []) => vec![64],
-            (false, given) => given.to_vec(),
+        let sizes = if self.all {
+            (1..=23).map(|power| 1 << power).collect()
+        } else {
+            sizes(&self.size, test.figure)
         };
-        let waiting = match self.wait {
-            Some(Wait::Yield) => Waiting::Yield,
-            Some(Wait::Sleep) => Waiting::Sleep,
-            None if bandwidth => Waiting::Sleep,
-            None => Waiting::Yield,
-        };
-        let seconds = Amount::Seconds(self.duration.as_secs_f64());
         let plan = |bytes| Plan {
             test,
             bytes,
-            amount: self.iterations.map_or(seconds, Amount::Iterations),
+            amount: self.measuring.amount(),
             depth: self.tx_depth,
-            waiting,
+            waiting: self.measuring.waiting(test.figure),
         };
         sizes.into_iter().map(plan).collect()
+    }
+}
+
+impl TransferArgs {
+    /// What is asked.
+    pub(crate) fn figure(&self) -> Figure {
+        if self.latency {
+            Figure::Latency
+        } else {
+            Figure::Bandwidth
+        }
+    }
+
+    /// Whether a mechanism that does not go over the way is no error.
+    pub(crate) fn is_about_all(&self) -> bool {
+        self.mechanism.contains(&Mechanisms::All)
+    }
+
+    /// What is measured, mechanisms of one size side by side.
+    pub(crate) fn plans(&self) -> Vec<BlockPlan> {
+        let figure = self.figure();
+        let protocols: Vec<Protocol> = self
+            .mechanism
+            .iter()
+            .flat_map(|named| match named {
+                Mechanisms::All => Protocol::ALL.to_vec(),
+                Mechanisms::One(protocol) => vec![*protocol],
+            })
+            .collect();
+        let mut plans = Vec::new();
+        for bytes in sizes(&self.size, figure) {
+            for blocks in &self.blocks {
+                plans.extend(protocols.iter().map(|protocol| BlockPlan {
+                    protocol: *protocol,
+                    blocks: *blocks,
+                    // Too many are refused with the limit.
+                    bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+                    figure,
+                    amount: self.measuring.amount(),
+                    waiting: self.measuring.waiting(figure),
+                }));
+            }
+        }
+        plans
     }
 }
 
@@ -177,7 +303,7 @@ impl Bench {
     /// The test, if it is one.
     pub(crate) fn test(&self) -> Option<(Test, &TestArgs)> {
         let (name, args) = match self {
-            Bench::Server(_) => return None,
+            Bench::Server(_) | Bench::Transfer(_) => return None,
             Bench::WriteBw(args) => ("write_bw", args),
             Bench::WriteLat(args) => ("write_lat", args),
             Bench::ReadBw(args) => ("read_bw", args),
@@ -238,6 +364,38 @@ mod tests {
         let some = plans(&["read_lat", "-s", "1,4KiB", "-n", "7", "--wait", "sleep"]);
         assert_eq!(some.iter().map(|p| p.bytes).collect::<Vec<_>>(), [1, 4096]);
         assert_eq!(some[0].amount, Amount::Iterations(7));
+    }
+
+    #[test]
+    fn mechanisms_sizes_and_blocks_are_combined() {
+        let plans = |words: &[&str]| {
+            let what = bench(words);
+            let Bench::Transfer(args) = what else {
+                panic!("{what:?}");
+            };
+            args.plans()
+        };
+        let plan = plans(&["transfer"])[0];
+        assert_eq!(
+            (plan.protocol, plan.blocks, plan.bytes),
+            (Protocol::Sb, 16, 65536)
+        );
+        let all = plans(&[
+            "transfer",
+            "-m",
+            "all",
+            "-b",
+            "3,16",
+            "-s",
+            "64,1KiB",
+            "--latency",
+        ]);
+        assert_eq!(all.len(), Protocol::ALL.len() * 4);
+        assert_eq!(
+            (all[0].figure, all[0].waiting),
+            (Figure::Latency, Waiting::Yield)
+        );
+        assert_eq!(plans(&["transfer", "-s", "8GiB"])[0].bytes, u32::MAX);
     }
 
     #[test]

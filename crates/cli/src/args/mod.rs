@@ -10,7 +10,9 @@ mod providers;
 mod send;
 mod values;
 
-pub(crate) use bench::{Bench, BenchArgs, ServerArgs, ServerAt, TestArgs, own_server};
+pub(crate) use bench::{
+    Bench, BenchArgs, Measuring, ServerArgs, ServerAt, TestArgs, TransferArgs, own_server,
+};
 pub(crate) use cert::{CertArgs, ChecksumsArgs};
 pub(crate) use collect::{CollectArgs, SinkKind};
 pub(crate) use demo::DemoArgs;

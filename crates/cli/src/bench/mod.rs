@@ -3,11 +3,13 @@
 mod child;
 mod rows;
 
-use crate::args::{Bench, BenchArgs, ProviderArgs, ServerArgs, ServerAt, TestArgs};
+use crate::args::{
+    Bench, BenchArgs, Measuring, ProviderArgs, ServerArgs, ServerAt, TestArgs, TransferArgs,
+};
 use crate::failure::{Code, Failure, OrFail as _};
-use crate::output;
+use crate::output::{self, say};
 use crate::stop;
-use catchment::perf::{Client, PathTaken, PerfError, Row, Server, Setup, Test, Waiting};
+use catchment::perf::{Client, PerfError, Row, Server, Setup, Test, Waiting};
 use catchment::roce::RoceOptions;
 use child::OwnServer;
 use serde::{Deserialize, Serialize};
@@ -36,6 +38,10 @@ struct PathJson<'a> {
 #[derive(Debug, Serialize)]
 struct RowJson<'a> {
     test: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mechanism: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks: Option<u32>,
     #[serde(flatten)]
     row: Row,
 }
@@ -43,8 +49,9 @@ struct RowJson<'a> {
 /// Serves, or measures.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     match (&args.what, args.what.test()) {
-        (_, Some((test, args))) => measure(test, args),
+        (_, Some((which, args))) => test(which, args),
         (Bench::Server(args), _) => serve(args),
+        (Bench::Transfer(args), _) => transfer(args),
         (_, None) => Ok(()),
     }
 }
@@ -97,65 +104,120 @@ fn tell(args: &ServerArgs, event: &ServerEvent) -> Result<(), Failure> {
     })
 }
 
-fn measure(test: Test, args: &TestArgs) -> Result<(), Failure> {
+fn test(test: Test, args: &TestArgs) -> Result<(), Failure> {
     let plans = args.plans(test);
     plans
         .iter()
         .try_for_each(|plan| plan.check().map_err(failure))?;
-    let waiting = plans.first().map_or(Waiting::Sleep, |plan| plan.waiting);
-    let setup = setup(&args.providers, waiting)?;
-    let own = match args.connect {
-        Some(_) => None,
-        None => Some(OwnServer::start(&args.providers)?),
-    };
-    let at = match (&args.connect, &own) {
-        (Some(at), _) => at.clone(),
-        (None, Some(own)) => ServerAt {
-            host: own.address.ip().to_string(),
-            port: own.address.port(),
-        },
-        (None, None) => return Ok(()),
-    };
-    let mut client = Client::connect((&at.host, at.port), &setup).map_err(failure)?;
-    begin(test, args, &at, &client.path())?;
+    let common = &args.measuring;
+    let mut connected = Connected::to(common, common.waiting(test.figure))?;
+    connected.begin(test.name(), common)?;
+    if !common.json {
+        output::print(&rows::heading(test.figure, common.report_gbits))?;
+    }
     for plan in plans {
-        let row = client.measure(plan).map_err(failure)?;
-        if args.json {
+        let row = connected.client.measure(plan).map_err(failure)?;
+        if common.json {
             output::print_json(&RowJson {
                 test: test.name(),
+                mechanism: None,
+                blocks: None,
                 row,
             })?;
         } else {
-            output::print(&rows::line(&row, args.report_gbits))?;
+            output::print(&rows::line(&row, common.report_gbits))?;
         }
     }
     Ok(())
 }
 
-fn begin(test: Test, args: &TestArgs, at: &ServerAt, path: &PathTaken) -> Result<(), Failure> {
-    let server = if args.connect.is_some() {
-        format!("{}:{}", at.host, at.port)
-    } else {
-        "another process of this machine".to_owned()
-    };
-    if args.json {
-        return output::print_json(&PathJson {
-            test: test.name(),
-            server: &server,
-            client_provider: &path.client,
-            server_provider: &path.server,
-            path_mtu: path.path_mtu,
-            reason: &path.reason,
-        });
+fn transfer(args: &TransferArgs) -> Result<(), Failure> {
+    let plans = args.plans();
+    plans
+        .iter()
+        .try_for_each(|plan| plan.check().map_err(failure))?;
+    let common = &args.measuring;
+    let figure = args.figure();
+    let mut connected = Connected::to(common, common.waiting(figure))?;
+    connected.begin("transfer", common)?;
+    if !common.json {
+        output::print(&rows::block_heading(figure, common.report_gbits))?;
     }
-    let providers = if path.client == path.server {
-        path.client.clone()
-    } else {
-        format!("{} here, {} there", path.client, path.server)
-    };
-    let why = &path.reason;
-    let head = format!("{test} with {server} over {providers}: {why}\n");
-    output::print(&(head + &rows::heading(test, args.report_gbits)))
+    for plan in plans {
+        let row = match connected.client.measure_blocks(plan) {
+            Err(error @ PerfError::Plan(_)) if args.is_about_all() => {
+                say!("left out: {error}");
+                continue;
+            }
+            row => row.map_err(failure)?,
+        };
+        if common.json {
+            output::print_json(&RowJson {
+                test: "transfer",
+                mechanism: Some(plan.protocol.name()),
+                blocks: Some(plan.blocks),
+                row,
+            })?;
+        } else {
+            output::print(&rows::block_line(&plan, &row, common.report_gbits))?;
+        }
+    }
+    Ok(())
+}
+
+/// A client, and the server if it is ours.
+struct Connected {
+    client: Client,
+    server: String,
+    _own: Option<OwnServer>,
+}
+
+impl Connected {
+    fn to(args: &Measuring, waiting: Waiting) -> Result<Connected, Failure> {
+        let setup = setup(&args.providers, waiting)?;
+        let (own, at) = match &args.connect {
+            Some(at) => (None, at.clone()),
+            None => {
+                let own = OwnServer::start(&args.providers)?;
+                let at = ServerAt {
+                    host: own.address.ip().to_string(),
+                    port: own.address.port(),
+                };
+                (Some(own), at)
+            }
+        };
+        let server = match own {
+            Some(_) => "another process of this machine".to_owned(),
+            None => format!("{}:{}", at.host, at.port),
+        };
+        Ok(Connected {
+            client: Client::connect((&at.host, at.port), &setup).map_err(failure)?,
+            server,
+            _own: own,
+        })
+    }
+
+    /// Tells with whom and over what.
+    fn begin(&self, test: &str, args: &Measuring) -> Result<(), Failure> {
+        let (server, path) = (&self.server, self.client.path());
+        if args.json {
+            return output::print_json(&PathJson {
+                test,
+                server,
+                client_provider: &path.client,
+                server_provider: &path.server,
+                path_mtu: path.path_mtu,
+                reason: &path.reason,
+            });
+        }
+        let providers = if path.client == path.server {
+            path.client
+        } else {
+            format!("{} here, {} there", path.client, path.server)
+        };
+        let why = &path.reason;
+        output::print(&format!("{test} with {server} over {providers}: {why}\n"))
+    }
 }
 
 /// With the exit code that fits.

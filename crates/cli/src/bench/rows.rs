@@ -1,11 +1,25 @@
 //! The columns of perftest, and the processor time of both sides.
 
-use catchment::perf::{Bandwidth, Figure, Latency, Row, Test};
+use catchment::perf::{Bandwidth, BlockPlan, Figure, Latency, Row};
 
 /// The line above the rows.
-pub(super) fn heading(test: Test, gbits: bool) -> String {
-    let names = columns(test.figure, gbits);
+pub(super) fn heading(figure: Figure, gbits: bool) -> String {
+    let names = columns(figure, gbits);
     joined(&names, &names)
+}
+
+/// The same for blocks.
+pub(super) fn block_heading(figure: Figure, gbits: bool) -> String {
+    mechanism("mechanism", "#blocks") + &heading(figure, gbits)
+}
+
+/// One row for blocks.
+pub(super) fn block_line(plan: &BlockPlan, row: &Row, gbits: bool) -> String {
+    mechanism(plan.protocol.name(), &plan.blocks.to_string()) + &line(row, gbits)
+}
+
+fn mechanism(name: &str, blocks: &str) -> String {
+    format!("{name:<20} {blocks:>7} ")
 }
 
 /// One row.
@@ -50,7 +64,7 @@ fn bandwidth(row: &Bandwidth, gbits: bool) -> Vec<String> {
     vec![
         row.bytes.to_string(),
         row.iterations.to_string(),
-        rate(row.peak_bytes_per_s),
+        row.peak_bytes_per_s.map_or("-".to_owned(), rate),
         rate(row.average_bytes_per_s),
         format!("{:.6}", row.messages_per_s / 1e6),
         percent(row.client_cpu_percent),
@@ -98,7 +112,7 @@ mod tests {
         let row = Row::Bandwidth(Bandwidth {
             bytes: 65536,
             iterations: 1000,
-            peak_bytes_per_s: f64::from(3 << 20),
+            peak_bytes_per_s: Some(f64::from(3 << 20)),
             average_bytes_per_s: f64::from(2 << 20),
             messages_per_s: 32.0,
             client_cpu_percent: 12.34,
@@ -110,8 +124,8 @@ mod tests {
             words,
             ["65536", "1000", "3.00", "2.00", "0.000032", "12.3", "0.0"]
         );
-        let test = "write_bw".parse().unwrap();
-        assert_eq!(heading(test, false).len(), line.len());
+        let heading = heading(Figure::Bandwidth, false);
+        assert_eq!(heading.len(), line.len());
         let gbits = super::line(&row, true);
         assert!(gbits.contains(" 0.03 "), "{gbits}");
     }

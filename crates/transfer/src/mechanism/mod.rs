@@ -19,6 +19,7 @@
 //! How to wait is the caller's decision, by the same [`crate::WaitPolicy`] for all: an end that
 //! found nothing is asked again, or slept on with its `watch` (arm, look once more, wait).
 mod bell;
+mod catalog;
 mod cq_watch;
 mod error;
 mod port;
@@ -26,6 +27,7 @@ mod send_queue;
 mod status_byte;
 
 pub(crate) use bell::Bell;
+pub use catalog::{Protocol, ProtocolParseError, Visit};
 pub(crate) use cq_watch::CqWatch;
 pub use error::{ClaimError, EndError, PeerFault, SetupError};
 pub use port::{EndNeeds, MemoryNeed, Offer, OfferParseError, Port, QueueNeeds, RemoteMemory};
