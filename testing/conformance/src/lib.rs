@@ -126,6 +126,7 @@ macro_rules! conformance_cases {
             unreliable::a_connection_writes_and_sends,
             unreliable::a_message_without_a_receive_is_dropped,
             unreliable::a_write_with_a_wrong_key_is_dropped,
+            unreliable::a_connection_is_drained_and_made_anew,
             datagrams::datagrams_arrive_with_their_sender,
             datagrams::a_wrong_qkey_is_dropped,
             datagrams::a_datagram_fits_one_packet,

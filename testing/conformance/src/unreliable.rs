@@ -1,15 +1,20 @@
 //! UC: unreliable connections.
-use crate::{Bench, Options, Side, eventually, pattern, wait_one};
-use catchment_verbs::{Payload, QpState, SendOp, SendWr, Service, Success, WcOpcode};
+use crate::{Bench, Options, Side, assert_empty, connect, eventually, pattern, wait_one};
+use catchment_verbs::{Payload, QpState, QpTransition, SendOp, SendWr, Service, Success, WcOpcode};
+use std::time::{Duration, Instant};
 
 /// Few enough packets that no buffer on the way is too small for them.
 const BYTES: usize = 20_000;
 
-fn pair(bench: &Bench) -> Option<(Side, Side)> {
-    let options = Options {
+fn options() -> Options {
+    Options {
         service: Service::Uc,
         ..Options::default()
-    };
+    }
+}
+
+fn pair(bench: &Bench) -> Option<(Side, Side)> {
+    let options = options();
     bench
         .offers_service(Service::Uc)
         .then(|| bench.pair_with(&options, &options))
@@ -99,4 +104,27 @@ pub fn a_write_with_a_wrong_key_is_dropped(bench: &Bench) {
     pass(&mut a, &b, 2);
     assert_eq!(b.get(0, 64), [0; 64]);
     assert_eq!((a.qp.state(), b.qp.state()), (QpState::Rts, QpState::Rts));
+}
+
+/// In SQD requests wait, and go afterwards; after a reset a connection can be made anew.
+pub fn a_connection_is_drained_and_made_anew(bench: &Bench) {
+    let Some((mut a, mut b)) = pair(bench) else {
+        return;
+    };
+    a.qp.modify(QpTransition::ToSqd).unwrap();
+    let op = SendOp::Write(b.remote(0));
+    a.post(SendWr::new(1, op, Payload::Inline(&[1; 8])));
+    let until = Instant::now() + Duration::from_millis(20);
+    while Instant::now() < until {
+        assert_empty(&*a.send_cq);
+    }
+    a.qp.modify(QpTransition::ToRtsUnreliable).unwrap();
+    assert!(wait_one(&*a.send_cq).result.is_ok());
+    pass(&mut a, &b, 3);
+    assert_eq!(b.get(0, 8), [1; 8]);
+    for side in [&mut a, &mut b] {
+        side.qp.modify(QpTransition::ToReset).unwrap();
+    }
+    connect((&mut a, &options()), (&mut b, &options()));
+    pass(&mut a, &b, 4);
 }
