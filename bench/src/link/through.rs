@@ -170,7 +170,7 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
             }
             self.waiter.empty();
             looks += 1;
-            if looks % PROGRESS_EVERY == 0 {
+            if looks.is_multiple_of(PROGRESS_EVERY) || !self.wait.polls() {
                 // What was sent before may wait for room.
                 self.sender.progress()?;
             }
