@@ -23,7 +23,7 @@ fn until<L: Link>(
     while !attempt(link)? {
         job.wait.pause();
         looks += 1;
-        if looks % 4096 == 0 {
+        if looks.is_multiple_of(4096) {
             let now_ns = sys::monotonic_ns();
             if began_ns == 0 {
                 began_ns = now_ns;
@@ -114,7 +114,7 @@ pub(crate) fn hold_one<L: Link>(link: &mut L, hold: Hold, job: &Job) -> Result<V
     loop {
         let came = link.try_recv()?;
         looks += 1;
-        if !came && looks % 16 != 0 {
+        if !came && !looks.is_multiple_of(16) {
             job.wait.pause();
             continue;
         }
@@ -161,7 +161,7 @@ pub(crate) fn send_until<L: Link>(link: &mut L, hold: Hold, job: &Job) -> Result
     let mut looks = 0u32;
     loop {
         looks += 1;
-        if looks % 16 == 0 && sys::monotonic_ns() >= end_ns {
+        if looks.is_multiple_of(16) && sys::monotonic_ns() >= end_ns {
             return Ok(());
         }
         if link.try_claim()? {
