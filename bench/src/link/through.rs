@@ -11,7 +11,7 @@ use catchment_transfer::{
     Waiter,
     mechanism::{self, ClaimError, Helper, Offer, Port, ReceiveEnd, SendEnd, Shape, TakenBlock},
 };
-use catchment_verbs::{Context, Watch};
+use catchment_verbs::Context;
 use std::{
     collections::VecDeque,
     sync::{
@@ -81,8 +81,6 @@ struct Through<M: mechanism::Mechanism> {
     claimed: Option<<M::Sender as SendEnd>::Claim>,
     waiter: Waiter,
     wait: Wait,
-    claim_watch: Option<Arc<dyn Watch>>,
-    take_watch: Option<Arc<dyn Watch>>,
     /// What is copied into the peer's block; nothing where blocks of our own are sent.
     prepared: Option<Prepared>,
     bytes: usize,
@@ -115,8 +113,6 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
         let helper = sender.helper().filter(|_| measure.name.has_helper());
         let copies = !measure.name.is_in_place();
         Ok(Through {
-            claim_watch: sender.watch(),
-            take_watch: receiver.watch(),
             sender,
             receiver,
             received: None,
@@ -142,16 +138,17 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
                 Err(error) => return Err(error.into()),
             }
             self.sender.progress()?;
-            match (self.wait, &self.claim_watch) {
-                (Wait::Doorbell, Some(watch)) => {
-                    watch.arm();
-                    if let Ok(claim) = self.sender.claim(0, self.bytes as u32) {
-                        return Ok(claim);
-                    }
-                    watch.wait(NAP)?;
-                }
-                (wait, _) => wait.pause(),
+            // What to sleep on, if anything rings, depends on what the end waits for now.
+            let watch = self.sleeps().then(|| self.sender.watch()).flatten();
+            let Some(watch) = watch else {
+                self.wait.pause();
+                continue;
+            };
+            watch.arm();
+            if let Ok(claim) = self.sender.claim(0, self.bytes as u32) {
+                return Ok(claim);
             }
+            watch.wait(NAP)?;
         }
     }
 
@@ -170,21 +167,25 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
             }
             self.waiter.empty();
             looks += 1;
-            if looks.is_multiple_of(PROGRESS_EVERY) {
+            if looks.is_multiple_of(PROGRESS_EVERY) || !self.wait.polls() {
                 // What was sent before may wait for room.
                 self.sender.progress()?;
             }
-            match (self.wait, &self.take_watch) {
-                (Wait::Doorbell, Some(watch)) => {
-                    watch.arm();
-                    if let Some(block) = self.receiver.take()? {
-                        return Ok(block);
-                    }
-                    watch.wait(NAP)?;
-                }
-                (wait, _) => wait.pause(),
+            let watch = self.sleeps().then(|| self.receiver.watch()).flatten();
+            let Some(watch) = watch else {
+                self.wait.pause();
+                continue;
+            };
+            watch.arm();
+            if let Some(block) = self.receiver.take()? {
+                return Ok(block);
             }
+            watch.wait(NAP)?;
         }
+    }
+
+    fn sleeps(&self) -> bool {
+        self.wait == Wait::Doorbell
     }
 }
 

@@ -15,9 +15,9 @@ mod virtual_stream;
 use crate::{
     csv, host,
     host::Environment,
-    job::{NetworkEnd, Wait},
-    mechanism::Provider,
-    sys,
+    job::{Job, NetworkEnd, Outcome, Wait},
+    mechanism::{Mechanism, Provider},
+    pair, sys,
 };
 use anyhow::{Context, Result, bail};
 use catchment_netns::{Namespace, VethPair};
@@ -75,6 +75,8 @@ pub(crate) struct Bench {
     realtime: bool,
     interactive: bool,
     jobs: usize,
+    /// What could not be measured in this experiment, and why.
+    failures: Vec<String>,
     veth: Option<VethPair>,
 }
 
@@ -97,6 +99,7 @@ impl Bench {
             realtime,
             interactive: std::io::stderr().is_terminal(),
             jobs: 0,
+            failures: Vec::new(),
             veth: None,
         })
     }
@@ -139,6 +142,38 @@ impl Bench {
     fn unique(&mut self) -> String {
         self.jobs += 1;
         format!("{}-{}", std::process::id(), self.jobs)
+    }
+
+    /// Measures the mechanisms of a cell in turn, so often. One that fails is noted, and the others
+    /// go on.
+    fn in_turn(
+        &mut self,
+        restarts: usize,
+        name: &str,
+        mechanisms: &[Mechanism],
+        mut job: impl FnMut(&mut Bench, Mechanism) -> Job,
+    ) -> Vec<(Mechanism, Vec<Outcome>)> {
+        let found = mechanisms.iter().map(|&one| (one, Vec::new()));
+        let mut found: Vec<(Mechanism, Vec<Outcome>)> = found.collect();
+        for _ in 0..restarts {
+            let jobs: Vec<Job> = found.iter().map(|(one, _)| job(self, *one)).collect();
+            let outcomes = pair::run_in_turn(&jobs);
+            for ((mechanism, mine), outcome) in found.iter_mut().zip(outcomes) {
+                match outcome {
+                    Ok(outcome) => mine.push(outcome),
+                    Err(error) => self
+                        .failures
+                        .push(format!("{name}, {mechanism}: {error:#}")),
+                }
+            }
+            let failed = |one: &Mechanism| {
+                self.failures
+                    .iter()
+                    .any(|f| f.contains(&format!("{name}, {one}:")))
+            };
+            found.retain(|(one, _)| !failed(one));
+        }
+        found
     }
 
     /// Shows a person what is being done.
@@ -237,7 +272,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn experiment(bench: &mut Bench, scenario: Scenario, folder: &Path) -> Result<Done> {
     let began = Instant::now();
-    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
     for part in &scenario.measure {
         for &provider in &part.providers {
             if !bench.wants_provider(provider) {
@@ -245,7 +280,7 @@ fn experiment(bench: &mut Bench, scenario: Scenario, folder: &Path) -> Result<Do
             }
             match measure(bench, &scenario, part, provider) {
                 Ok(more) => rows.extend(more),
-                Err(error) => failures.push(format!("{provider}: {error:#}")),
+                Err(error) => bench.failures.push(format!("{provider}: {error:#}")),
             }
         }
     }
@@ -264,6 +299,7 @@ fn experiment(bench: &mut Bench, scenario: Scenario, folder: &Path) -> Result<Do
             pictures.extend(plot.draw(&scenario.id, provider, &rows, folder)?);
         }
     }
+    let failures = std::mem::take(&mut bench.failures);
     for failure in &failures {
         eprintln!("\r{}: {failure}", scenario.id);
     }

@@ -6,11 +6,10 @@ use super::{
 };
 use crate::{
     job::{Hold, Job, Outcome, Program, What},
-    mechanism::Provider,
-    pair,
+    mechanism::{Mechanism, Provider},
     stats::percentile,
 };
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 /// Figure 18 of the status-byte paper, in milliseconds.
 const HOLD: Hold = Hold {
@@ -58,31 +57,24 @@ pub(super) fn measure(
                 "{} {provider}: {bytes} B, {blocks} blocks",
                 scenario.id
             ));
-            let mut found: Vec<Vec<Outcome>> = vec![Vec::new(); part.mechanisms.len()];
-            for _ in 0..effort.restarts {
-                let mechanisms = part.mechanisms.iter();
-                let jobs: Vec<Job> = mechanisms
-                    .map(|&mechanism| Job {
-                        what: What::Mechanism(mechanism, provider),
-                        bytes,
-                        blocks,
-                        source_core: 0,
-                        collector_core: bench.second_core(),
-                        wait: part.wait,
-                        realtime,
-                        batch_ms: 0,
-                        batches: effort.repetitions,
-                        unique: bench.unique(),
-                        program,
-                        network: network.clone(),
-                    })
-                    .collect();
-                for (mine, outcome) in found.iter_mut().zip(pair::run_in_turn(&jobs)) {
-                    mine.push(outcome.with_context(|| format!("{bytes} B, {blocks} blocks"))?);
-                }
-            }
-            for (&mechanism, outcomes) in part.mechanisms.iter().zip(&found) {
-                let cell = Cell::new(provider, mechanism, bytes, blocks);
+            let name = format!("{provider}, {bytes} B, {blocks} blocks");
+            let job = |bench: &mut Bench, mechanism: Mechanism| Job {
+                what: What::Mechanism(mechanism, provider),
+                bytes,
+                blocks,
+                source_core: 0,
+                collector_core: bench.second_core(),
+                wait: part.wait,
+                realtime,
+                batch_ms: 0,
+                batches: effort.repetitions,
+                unique: bench.unique(),
+                program,
+                network: network.clone(),
+            };
+            let found = bench.in_turn(effort.restarts, &name, &part.mechanisms, job);
+            for (mechanism, outcomes) in &found {
+                let cell = Cell::new(provider, *mechanism, bytes, blocks);
                 let conditions = Conditions {
                     wait: format!("{:?}", part.wait).to_lowercase(),
                     realtime,

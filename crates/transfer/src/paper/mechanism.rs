@@ -144,10 +144,18 @@ impl PaperSendEnd {
     }
 
     /// Sends what is filled, until it would have to wait. A READ is a wait: the next call looks at
-    /// what it brought.
+    /// what it brought. What one brings that was under way already is used at once: nobody may call
+    /// again for it.
     fn drive(&mut self) -> Result<(), EndError> {
-        while matches!(self.sender.step()?, PaperStep::Sent(_)) {}
-        Ok(())
+        let mut was_under_way = self.sender.is_busy();
+        loop {
+            match self.sender.step()? {
+                PaperStep::Sent(_) => {}
+                PaperStep::Synced if was_under_way => {}
+                PaperStep::Synced | PaperStep::Busy | PaperStep::NoData => return Ok(()),
+            }
+            was_under_way = false;
+        }
     }
 }
 

@@ -133,6 +133,11 @@ impl PaperSender {
         self.complete()
     }
 
+    /// Whether a request was posted whose completion was not taken yet.
+    pub(super) fn is_busy(&self) -> bool {
+        self.posted.is_some()
+    }
+
     /// The second status first, then the first (S1.11). A filled block whose place is not known to
     /// be free needs a look at the status bytes, when nothing else can be sent.
     fn choose(&self) -> Choice {
