@@ -206,11 +206,21 @@ impl SendEnd for PaperSendEnd {
         self.pool.publish(claim.block, header);
         claim.published = true;
         self.committed += 1;
-        self.drive()
+        // Nobody needs to know of free places as long as there is nothing to send.
+        while self.sender.has_work() {
+            if !matches!(self.sender.step()?, PaperStep::Sent(_)) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
         self.drive()
+    }
+
+    fn look(&mut self) -> Result<Option<bool>, EndError> {
+        Ok(Some(self.sender.refresh()? == PaperStep::Synced))
     }
 
     /// An interaction a block, and one for every READ.
