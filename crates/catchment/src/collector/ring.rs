@@ -2,7 +2,8 @@
 use super::CollectorError;
 use catchment_transfer::RingLayout;
 use catchment_verbs::{
-    Access, Context, Endpoint, ModifyError, Mr, Qp, QpInit, QpState, QpTransition, RtrAttr, RtsAttr,
+    Access, Context, Endpoint, ModifyError, Mr, Qp, QpInit, QpState, QpTransition, RtrAttr,
+    RtsAttr, Service,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -28,6 +29,7 @@ impl Ring {
         let mr = pd.alloc_mr(layout.total_bytes(), access)?;
         let cq = context.create_cq(1, None)?;
         let mut qp = pd.create_qp(QpInit {
+            service: Service::Rc,
             send_cq: cq.clone(),
             recv_cq: cq,
             max_send_wr: 1,

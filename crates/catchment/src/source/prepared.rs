@@ -8,7 +8,7 @@ use crate::session::refusal::{Refusal, RefusalCode};
 use catchment_transfer::{CopyMemory, QueueLimits, RemoteRing, Sender, SenderError, SenderOptions};
 use catchment_verbs::{
     Access, CompletionChannel, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition,
-    RtrAttr, RtsAttr, VerbsError,
+    RtrAttr, RtsAttr, Service, VerbsError,
 };
 use std::sync::{
     Arc,
@@ -93,6 +93,7 @@ impl Prepared {
         let channel = (!direct).then(|| context.create_channel()).transpose()?;
         let cq = context.create_cq(COMPLETIONS, channel.clone())?;
         let mut qp = pd.create_qp(QpInit {
+            service: Service::Rc,
             send_cq: cq.clone(),
             recv_cq: cq.clone(),
             max_send_wr: SEND_WRS,
