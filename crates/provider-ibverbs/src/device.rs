@@ -2,8 +2,8 @@
 use crate::{
     IbverbsOptions, NAME,
     cq::CqCore,
-    explain,
     keys::RetiredKeys,
+    memlock,
     name::Place,
     probe::{self, Probed},
     slots::{Slot, SlotTable},
@@ -20,6 +20,7 @@ use crate::{
 use catchment_verbs::{
     AsyncEvent, Caps, Failure, QpState, VerbsError,
     event::{event_fd, ring},
+    provider::{explain_failure, explain_queue_pair},
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -215,7 +216,7 @@ impl Device {
             return;
         }
         slot.state.set(QpState::Err);
-        let reason = explain::queue_pair(slot.qpn(), control.peer.as_ref(), reason);
+        let reason = explain_queue_pair(slot.qpn(), control.peer.as_ref(), reason);
         tracing::info!(device = self.place.device, %reason, "queue pair failed");
         self.add_event(AsyncEvent::QpFatal {
             qpn: slot.qpn(),
@@ -235,7 +236,7 @@ impl Device {
         if slot.state.get() != QpState::Err {
             // The failed one has left the queue too.
             let done = slot.sends_done().saturating_sub(1);
-            let reason = explain::failure(failure, self.path_mtu, done);
+            let reason = explain_failure(failure, Some(self.path_mtu), done);
             self.fail(slot, &reason);
         }
     }
@@ -370,8 +371,8 @@ fn caps(attr: &ibv_device_attr, port: &ibv_port_attr, path_mtu: u32, probed: &Pr
 
 /// The error of a call that registers or allocates memory of a device.
 pub(crate) fn memory_error(what: &str, bytes: u64, error: io::Error) -> VerbsError {
-    let locked = explain::locked_bytes();
-    let limit = explain::memlock_bytes();
+    let locked = memlock::locked_bytes();
+    let limit = memlock::limit_bytes();
     if error.raw_os_error() == Some(libc::ENOMEM)
         && let Some(limit_bytes) = limit
         && locked.saturating_add(bytes) > limit_bytes

@@ -14,10 +14,10 @@ mod cq;
 mod device;
 mod error;
 mod events;
-mod explain;
 mod host;
 mod inventory;
 mod keys;
+mod memlock;
 mod mr;
 mod name;
 mod options;
@@ -116,7 +116,7 @@ impl IbverbsProvider {
         Report {
             library: library.map(|library| library.path().to_owned()),
             devices,
-            memlock_bytes: explain::memlock_bytes(),
+            memlock_bytes: memlock::limit_bytes(),
         }
     }
 

@@ -259,7 +259,15 @@ impl RoceQp {
         };
         let path_mtu = theirs.min(device.path_mtu).min(path.path_mtu);
         tracing::info!(qpn = self.qpn, %path, agreed = path_mtu.bytes(), "way to the peer");
-        Ok((Peer { address, route }, path_mtu))
+        let end = *remote;
+        Ok((
+            Peer {
+                address,
+                route,
+                end,
+            },
+            path_mtu,
+        ))
     }
 
     fn enter_rts(&self, attr: &RtsAttr) -> Result<(), ModifyError> {

@@ -49,8 +49,9 @@ macro_rules! facts {
     (@name $name:ident = $c:literal) => { $c };
 }
 
-fn facts() -> Vec<Fact> {
-    let mut facts = facts! {
+/// What is asked of devices, ports and memory.
+fn device_facts() -> Vec<Fact> {
+    facts! {
         whole ibv_gid = "union ibv_gid" { raw: 16 }
         whole ibv_gid_entry { gid: 16, gid_index: 4, port_num: 4, gid_type: 4, ndev_ifindex: 4 }
         whole ibv_device_attr {
@@ -78,6 +79,12 @@ fn facts() -> Vec<Fact> {
             context: 8, pd: 8, addr: 8, length: 8, handle: 4, lkey: 4, rkey: 4,
         }
         whole ibv_comp_channel { context: 8, fd: 4, refcnt: 4 }
+    }
+}
+
+/// What queues are made of, and what goes through them.
+fn queue_facts() -> Vec<Fact> {
+    facts! {
         part ibv_cq { context: 8, channel: 8, cq_context: 8, handle: 4, cqe: 4 }
         part ibv_qp {
             context: 8, qp_context: 8, pd: 8, send_cq: 8, recv_cq: 8, srq: 8, handle: 4, qp_num: 4,
@@ -116,12 +123,16 @@ fn facts() -> Vec<Fact> {
         whole ibv_async_event {
             element: 8, element.cq: 8, element.qp: 8, element.port_num: 4, event_type: 4,
         }
-    };
-    facts.extend(NUMBERS.iter().map(|(name, ours)| Fact {
+    }
+}
+
+fn facts() -> Vec<Fact> {
+    let numbers = NUMBERS.iter().map(|(name, ours)| Fact {
         expression: (*name).to_owned(),
         ours: u64::from(*ours),
-    }));
-    facts
+    });
+    let structures = device_facts().into_iter().chain(queue_facts());
+    structures.chain(numbers).collect()
 }
 
 /// A C program that prints every expression with its value.

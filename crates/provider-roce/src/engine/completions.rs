@@ -8,7 +8,8 @@ use crate::{
 };
 use catchment_roce::{self as roce, Input, Queue};
 use catchment_verbs::{
-    AsyncEvent, Completion, Failure, QpState, Success, WcOpcode, WcStatus, provider::Entry,
+    AsyncEvent, Completion, Failure, QpState, Success, WcOpcode, WcStatus,
+    provider::{Entry, explain_failure, explain_queue_pair},
 };
 use std::sync::{
     Arc,
@@ -146,10 +147,15 @@ fn publish_failure(entry: &mut QpEntry, device: &Device, keys: &KeyTable) {
     entry.holds = false;
     let reason = match (entry.cause, entry.qp.error_cause()) {
         (Some(cause), _) => cause.to_owned(),
-        (None, Some(status)) => status.to_string(),
+        (None, Some(status)) => {
+            let failure = failure(status);
+            explain_failure(&failure, device.caps.path_mtu, entry.shared.sq.freed())
+        }
         (None, None) => "unknown".to_owned(),
     };
     let qpn = entry.qp.qpn();
+    let peer = entry.peer.as_ref().map(|peer| &peer.end);
+    let reason = explain_queue_pair(qpn, peer, &reason);
     tracing::debug!(qpn, %reason, "queue pair failed");
     device.add_event(AsyncEvent::QpFatal { qpn, reason });
     fence(Ordering::SeqCst);
@@ -198,10 +204,14 @@ fn translate(result: &Result<roce::Success, roce::WcStatus>) -> Result<Success, 
             bytes: success.bytes,
             imm: success.imm,
         }),
-        Err(status) => Err(Failure {
-            status: translate_status(*status),
-            vendor_err: 0,
-        }),
+        Err(status) => Err(failure(*status)),
+    }
+}
+
+fn failure(status: roce::WcStatus) -> Failure {
+    Failure {
+        status: translate_status(status),
+        vendor_err: 0,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{
 };
 use catchment_roce as roce;
 use catchment_verbs::{
-    QpState,
+    Endpoint, QpState,
     provider::{Account, Limits, StateCell},
 };
 use crossbeam_queue::ArrayQueue;
@@ -58,6 +58,8 @@ impl QpShared {
 pub(crate) struct Peer {
     pub(crate) address: IpAddr,
     pub(crate) route: Route,
+    /// What it said of itself.
+    pub(crate) end: Endpoint,
 }
 
 /// What a queue pair is made of.

@@ -6,13 +6,16 @@
 //! - while objects are made: [`check_cq`], [`check_mr`], [`check_qp`], [`check_limit`], [`foreign`];
 //! - while a queue pair changes its state: [`check_transition`], [`check_rtr`], [`check_rts`],
 //!   [`StateCell`];
+//! - when something failed: [`explain_queue_pair`], [`explain_failure`];
 //! - while requests are posted and polled: [`Limits`], [`Account`], [`Entry`], [`local_rights`].
 //!
 //! Posting is the hot path: nothing there allocates, locks or calls the system.
 mod create;
+mod explain;
 mod modify;
 mod post;
 
 pub use create::{check_cq, check_limit, check_mr, check_qp, foreign};
+pub use explain::{explain_failure, explain_queue_pair};
 pub use modify::{MAX_24_BITS, StateCell, check_rtr, check_rts, check_transition};
 pub use post::{Account, Entry, Limits, local_rights};

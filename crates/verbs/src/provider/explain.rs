@@ -1,8 +1,8 @@
 //! Failures in the words of a user: who, what was seen, what most likely caused it.
-use catchment_verbs::{Endpoint, Failure, WcStatus};
+use crate::{Endpoint, Failure, WcStatus};
 
 /// A queue pair, its peer, and what happened.
-pub(crate) fn queue_pair(qpn: u32, peer: Option<&Endpoint>, reason: &str) -> String {
+pub fn explain_queue_pair(qpn: u32, peer: Option<&Endpoint>, reason: &str) -> String {
     match peer {
         None => format!("queue pair {qpn}, not connected: {reason}"),
         Some(peer) => format!(
@@ -14,8 +14,9 @@ pub(crate) fn queue_pair(qpn: u32, peer: Option<&Endpoint>, reason: &str) -> Str
     }
 }
 
-/// A failed request, after `done` that were completed, and the most likely cause.
-pub(crate) fn failure(failure: &Failure, path_mtu: u32, done: u64) -> String {
+/// Why a request failed and the most likely cause. `path_mtu` is that of the queue pair, in bytes,
+/// where there are packets; `done` is how many requests had completed before.
+pub fn explain_failure(failure: &Failure, path_mtu: Option<u32>, done: u64) -> String {
     let vendor = match failure.vendor_err {
         0 => String::new(),
         code => format!(", vendor error {code:#x}"),
@@ -27,13 +28,18 @@ pub(crate) fn failure(failure: &Failure, path_mtu: u32, done: u64) -> String {
     )
 }
 
-fn cause(status: WcStatus, path_mtu: u32) -> String {
+fn cause(status: WcStatus, path_mtu: Option<u32>) -> String {
     match status {
-        WcStatus::TransportRetryExceeded => format!(
-            "most likely the peer's process has ended, or its queue pair or GID is another one than \
-             it said; else a link is down, packets of the path MTU {path_mtu} do not pass, or a \
-             firewall drops UDP port 4791"
-        ),
+        WcStatus::TransportRetryExceeded => {
+            let packets = path_mtu.map_or("packets".to_owned(), |mtu| {
+                format!("packets of the path MTU {mtu}")
+            });
+            format!(
+                "most likely the peer's process has ended, or its queue pair or GID is another one \
+                 than it said; else a link is down, {packets} do not pass, or a firewall drops UDP \
+                 port 4791"
+            )
+        }
         WcStatus::RnrRetryExceeded => {
             "the peer posts receives more slowly than this side sends, or has stopped".to_owned()
         }
@@ -66,35 +72,13 @@ fn cause(status: WcStatus, path_mtu: u32) -> String {
         WcStatus::LocalQpOperation | WcStatus::General | WcStatus::Other(_) => {
             "look at the kernel's log (dmesg) for the device's own words".to_owned()
         }
-        _ => "no likely cause is known".to_owned(),
     }
-}
-
-/// What this process may lock; none without a limit.
-pub(crate) fn memlock_bytes() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
-}
-
-/// What devices have pinned of this process's memory: it counts against the limit.
-pub(crate) fn locked_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    pinned_bytes(&status)
-}
-
-/// `VmPin:     1234 kB`
-fn pinned_bytes(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    number
-        .and_then(|number| number.parse::<u64>().ok())
-        .unwrap_or(0)
-        * 1024
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use catchment_verbs::Gid;
+    use crate::Gid;
 
     #[test]
     fn a_failure_names_the_peer_and_a_cause() {
@@ -105,8 +89,8 @@ mod tests {
             net: None,
         };
         let failed = |status, vendor_err| {
-            let reason = failure(&Failure { status, vendor_err }, 1024, 9);
-            queue_pair(17, Some(&peer), &reason)
+            let reason = explain_failure(&Failure { status, vendor_err }, Some(1024), 9);
+            explain_queue_pair(17, Some(&peer), &reason)
         };
         let text = failed(WcStatus::TransportRetryExceeded, 0x81);
         for part in [
@@ -123,12 +107,5 @@ mod tests {
         assert!(failed(WcStatus::RemoteAccess, 0).contains("rkey is revoked"));
         assert!(!failed(WcStatus::RemoteAccess, 0).contains("vendor"));
         assert!(failed(WcStatus::RnrRetryExceeded, 0).contains("receives"));
-    }
-
-    #[test]
-    fn pinned_memory_is_read_as_the_kernel_writes_it() {
-        let status = "VmLck:\t       8 kB\nVmPin:\t    1234 kB\nVmHWM:\t    1 kB\n";
-        assert_eq!(pinned_bytes(status), 1234 * 1024);
-        assert_eq!(pinned_bytes("VmLck: 8 kB"), 0);
     }
 }

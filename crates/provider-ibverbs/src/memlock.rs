@@ -1,0 +1,34 @@
+//! How much memory this process may keep from being swapped out, and how much it does.
+
+/// What this process may lock; none without a limit.
+pub(crate) fn limit_bytes() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Memlock).current
+}
+
+/// What devices have pinned of this process's memory: it counts against the limit.
+pub(crate) fn locked_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    pinned_bytes(&status)
+}
+
+/// `VmPin:     1234 kB`
+fn pinned_bytes(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number
+        .and_then(|number| number.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pinned_memory_is_read_as_the_kernel_writes_it() {
+        let status = "VmLck:\t       8 kB\nVmPin:\t    1234 kB\nVmHWM:\t    1 kB\n";
+        assert_eq!(pinned_bytes(status), 1234 * 1024);
+        assert_eq!(pinned_bytes("VmLck: 8 kB"), 0);
+    }
+}
