@@ -7,6 +7,7 @@
 pub mod clip;
 pub mod command;
 pub mod faults;
+pub mod messages;
 pub mod operations;
 pub mod suites;
 pub mod transfers;
@@ -228,6 +229,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Case>> {
     operations::add(&mut cases);
     transfers::add(&mut cases);
     faults::add(&mut cases);
+    messages::add(&mut cases);
     let cases = cases.into_iter();
     Ok(cases.map(|case| case.or_else(Lab::forget_guests)).collect())
 }
