@@ -75,6 +75,7 @@ const LIMIT: Duration = Duration::from_secs(12 * 60);
 /// Test programs that `lab verbs` runs in a guest: their packages, and their names there.
 const SUITES: &[(&str, &str, &str)] = &[
     ("--conformance", "catchment-provider-ibverbs", "conformance"),
+    ("--faults", "catchment-provider-ibverbs", "faults"),
     ("--mechanisms", "catchment-transfer", "ibverbs"),
 ];
 

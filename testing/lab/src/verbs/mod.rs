@@ -87,6 +87,8 @@ pub struct Programs {
     pub catchment: PathBuf,
     /// The conformance suite of the provider.
     pub conformance: PathBuf,
+    /// The tests of what the provider says when something is wrong.
+    pub faults: PathBuf,
     /// The tests of the mechanisms over the provider.
     pub mechanisms: PathBuf,
 }

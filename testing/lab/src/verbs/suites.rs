@@ -12,6 +12,9 @@ use std::time::Duration;
 /// The variable by which a test program knows its devices.
 const DEVICES: &str = "CATCHMENT_IBVERBS_DEVICE";
 
+/// The variable without which a test program makes and removes no devices.
+const OWN_DEVICES: &str = "CATCHMENT_IBVERBS_FAULTS";
+
 /// For one test. Emulated, and beside others, the longest take a minute.
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -30,6 +33,7 @@ const CABLE: &str = "rxv0,rxv1";
 pub fn add(cases: &mut Vec<Case>, programs: &Programs) -> Result<()> {
     let suites = [
         ("conformance", &programs.conformance, ALONE),
+        ("faults", &programs.faults, ALONE),
         ("status byte", &programs.mechanisms, CABLE),
     ];
     for (suite, program, devices) in suites {
@@ -50,6 +54,7 @@ fn tests(program: &Path) -> Result<Vec<String>> {
     let output = Command::new(program)
         .args(["--list", "--format", "terse"])
         .env(DEVICES, ALONE)
+        .env(OWN_DEVICES, "1")
         .output()
         .with_context(|| format!("cannot start {}", program.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -62,6 +67,7 @@ fn tests(program: &Path) -> Result<Vec<String>> {
 fn run(lab: &mut Lab, program: &str, test: &str, devices: &str) -> Result<()> {
     let start = Start::like_here([program, test, "--exact", "--nocapture", "--test-threads=1"])
         .with(DEVICES, devices)
+        .with(OWN_DEVICES, "1")
         .with("CATCHMENT_TEST_SCALE", SCALE)
         .with("RUST_BACKTRACE", "0");
     let finished = lab.start(Site::Left, &start)?.wait(LIMIT)?;
