@@ -22,6 +22,8 @@ enum Part {
     Rxe(Choice),
     /// Our programs over libibverbs, on RDMA devices of virtual machines
     Verbs(Choice),
+    /// Our RoCE stack beside the kernel's: how fast, and for how much work
+    Table(Table),
     /// Run a command in a virtual machine that has RDMA devices
     Guest(Guest),
 }
@@ -38,6 +40,17 @@ struct Choice {
     /// One JSON object a line instead of the table
     #[arg(long)]
     json: bool,
+}
+
+/// How the table is made.
+#[derive(clap::Args)]
+struct Table {
+    /// How often each is measured
+    #[arg(long, value_name = "N")]
+    rounds: Option<u64>,
+    /// Write the page to this file, too
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
 }
 
 /// A command for the guest.
@@ -87,6 +100,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     let (command, finished) = match &args.part {
         Some(Part::Rxe(choice)) => rxe_cases(repo, choice)?,
         Some(Part::Verbs(choice)) => verbs_cases(repo, choice)?,
+        Some(Part::Table(table)) => return make_table(repo, table),
         Some(Part::Guest(guest)) => return run_in_guest(repo, guest),
         None => {
             print!("{LISTING}");
@@ -99,6 +113,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
 const LISTING: &str = "\
 cargo xtask lab rxe    our RoCE stack against the kernel's, in a virtual machine
 cargo xtask lab verbs  our programs over libibverbs, on RDMA devices of virtual machines
+cargo xtask lab table  our RoCE stack beside the kernel's: how fast, and for how much work
 cargo xtask lab guest  run a command in a virtual machine that has RDMA devices
 ";
 
@@ -155,6 +170,19 @@ fn verbs_cases(repo: &Repo, choice: &Choice) -> Result<(Command, Finished)> {
         command.arg(option).arg(program);
     }
     cases(command, choice)
+}
+
+fn make_table(repo: &Repo, table: &Table) -> Result<()> {
+    provide()?;
+    let mut command = lab(repo, "table")?;
+    if let Some(rounds) = table.rounds {
+        command.args(["--rounds", &rounds.to_string()]);
+    }
+    if let Some(page) = &table.markdown {
+        command.arg("--markdown").arg(page);
+    }
+    let status = command.status()?;
+    run::demand_success(&command, status)
 }
 
 fn run_in_guest(repo: &Repo, guest: &Guest) -> Result<()> {

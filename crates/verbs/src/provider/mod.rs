@@ -18,6 +18,6 @@ mod post;
 
 pub use create::{check_cq, check_limit, check_mr, check_qp, foreign};
 pub use events::EventQueue;
-pub use explain::{explain_failure, explain_queue_pair};
+pub use explain::{explain_failure, explain_queue_pair, position};
 pub use modify::{MAX_24_BITS, StateCell, check_rtr, check_rts, check_transition};
 pub use post::{Account, Entry, Limits, local_rights};

@@ -37,7 +37,10 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         faults: found(&args.faults)?,
         mechanisms: found(&args.mechanisms)?,
     };
-    let Some(cases) = args.choice.of(verbs::all(&programs)?)? else {
+    let Some(cases) = args
+        .choice
+        .of(verbs::all(&programs, &|name| args.choice.holds(name))?)?
+    else {
         return Ok(true);
     };
     let (_turn, kernel) = super::prepare(&args.place)?;

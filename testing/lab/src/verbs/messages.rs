@@ -107,7 +107,7 @@ const MESSAGES: &[Message] = &[
 pub fn add(cases: &mut Vec<Case>) {
     for message in MESSAGES {
         let name = format!("messages/{}", message.name);
-        cases.push(Case::new(name, |lab| said(lab, message)));
+        cases.push(Case::new(name, move |lab: &mut Lab| said(lab, message)));
     }
     for (name, run) in [
         ("peer gone", peer_gone as fn(&mut Lab) -> Result<()>),
@@ -154,7 +154,12 @@ fn peer_gone(lab: &mut Lab) -> Result<()> {
     asking.expect(false, "TransportRetryExceeded")?;
     event(
         &mut asking,
-        &["10.77.0.1", "process has ended", "4791", "after 1 requests"],
+        &[
+            "10.77.0.1",
+            "process has ended",
+            "4791",
+            "the first request is acknowledged",
+        ],
     )
 }
 

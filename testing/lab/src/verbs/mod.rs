@@ -221,13 +221,13 @@ impl Lab {
     }
 }
 
-/// All cases.
+/// All cases. Of a test program, only tests that are wanted.
 ///
 /// # Errors
 /// When a test program does not say what tests it has.
-pub fn all(programs: &Programs) -> Result<Vec<Case>> {
+pub fn all(programs: &Programs, is_wanted: &dyn Fn(&str) -> bool) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
-    suites::add(&mut cases, programs)?;
+    suites::add(&mut cases, programs, is_wanted)?;
     operations::add(&mut cases);
     transfers::add(&mut cases);
     faults::add(&mut cases);
