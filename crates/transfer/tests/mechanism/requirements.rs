@@ -278,7 +278,13 @@ fn overruns(
         // Until the provider has moved what is posted, which it tells nobody who does not poll.
         let pause = || std::thread::sleep(Duration::from_millis(1 << power));
         pause();
-        look(&mut sender, &mut receiver, blocks, &pause)
+        let error = look(&mut sender, &mut receiver, blocks, &pause);
+        if error.is_some() {
+            // Linux 6.1 keeps a reference to a queue pair of Soft-RoCE that overran as a receiver,
+            // and its destruction waits 50 s for that: let the end of the process do it.
+            std::mem::forget((sender, receiver));
+        }
+        error
     });
     let capacity = blocks - 1;
     assert_eq!(error, Some(EndError::Cq(CqError::Overrun { capacity })));

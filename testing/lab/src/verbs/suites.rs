@@ -21,6 +21,9 @@ const OWN_DEVICES: &str = "CATCHMENT_IBVERBS_FAULTS";
 /// For one test. Emulated, and beside others, the longest take a minute.
 const LIMIT: Duration = Duration::from_secs(240);
 
+/// For all that follow on a test that failed.
+const REST_LIMIT: Duration = Duration::from_secs(600);
+
 /// The part of their usual length that tests have which move many blocks: an emulated machine moves
 /// a hundred times fewer in a second.
 const SCALE: &str = "0.01";
@@ -117,8 +120,8 @@ impl Suite {
         if verdict == "ok" {
             return Ok(());
         }
-        let rest = LIMIT * u32::try_from(self.wanted.len())?;
-        let finished = running.process.wait(rest)?;
+        // Only in the end it says why.
+        let finished = running.process.wait(REST_LIMIT)?;
         bail!("{verdict}: {}", failure(&finished.stdout, test))
     }
 
