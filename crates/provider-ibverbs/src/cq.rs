@@ -122,7 +122,7 @@ impl IbCq {
                 status: status(wc.status),
                 vendor_err: wc.vendor_err,
             };
-            self.device().request_failed(slot, &failure);
+            self.device().request_failed(slot, &failure, id.is_recv());
             Err(failure)
         };
         Some(Completion {

@@ -22,7 +22,7 @@ use crate::{
 use catchment_verbs::{
     AsyncEvent, Caps, Failure, QpState, VerbsError,
     event::{event_fd, ring},
-    provider::{EventQueue, HandleTable, explain_failure, explain_queue_pair},
+    provider::{EventQueue, HandleTable, explain_failure, explain_queue_pair, position},
 };
 use std::{
     collections::HashMap,
@@ -210,7 +210,9 @@ impl Device {
         tracing::warn!(device = name, reason, "RDMA device lost");
         self.events.add(AsyncEvent::DeviceFatal);
         for slot in self.slots.all() {
-            self.fail(slot, &format!("its device {name} is lost: {reason}"));
+            let position = position(slot.sends_done());
+            let reason = format!("its device {name} is lost: {reason}; {position}");
+            self.fail(slot, &reason);
         }
         ring(&self.gone_bell);
     }
@@ -241,10 +243,10 @@ impl Device {
 
     /// A request of a queue pair has failed, and so the queue pair has.
     #[cold]
-    pub(crate) fn request_failed(&self, slot: &Slot, failure: &Failure) {
+    pub(crate) fn request_failed(&self, slot: &Slot, failure: &Failure, is_recv: bool) {
         if slot.state.get() != QpState::Err {
-            // The failed one has left the queue too.
-            let done = slot.sends_done().saturating_sub(1);
+            // A send that failed has left the queue too.
+            let done = slot.sends_done().saturating_sub((!is_recv).into());
             let reason = explain_failure(failure, Some(self.path_mtu), done);
             self.fail(slot, &reason);
         }

@@ -77,7 +77,8 @@ pub struct Caps {
     /// [`crate::Mr::watch`] works, and with `direct` [`crate::Qp::watch_remote`] too: over a network
     /// nobody can sleep on the memory of a peer.
     pub doorbell: bool,
-    /// [`crate::QpInit::strict`] gives queues of exactly the requested capacity.
+    /// [`crate::QpInit::strict`] gives queues of exactly the requested capacity. A completion queue
+    /// may be larger than asked for anywhere: [`crate::Cq::capacity`] says what it is.
     pub strict_capacity: bool,
 }
 

@@ -21,7 +21,7 @@ mod post;
 
 pub use create::{check_cq, check_limit, check_mr, check_qp, check_service, foreign};
 pub use events::EventQueue;
-pub use explain::{explain_failure, explain_queue_pair};
+pub use explain::{explain_failure, explain_queue_pair, position};
 pub use handles::{Handle, HandleTable};
 pub use modify::{
     MAX_24_BITS, StateCell, check_qkey, check_remote, check_rtr, check_rts, check_transition,
