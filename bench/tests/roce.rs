@@ -54,7 +54,8 @@ fn ours_and_bare_udp_are_measured_between_two_namespaces() {
                     }
                 }
                 for (what, polling) in [
-                    ("bare-udp", None),
+                    ("bare-udp", Some("receiving thread")),
+                    ("bare-udp", Some("inline polling")),
                     ("ours", Some("engine thread")),
                     ("ours", Some("inline polling")),
                 ] {
