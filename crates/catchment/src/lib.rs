@@ -1,6 +1,7 @@
 //! Collects frames from many devices into collectors over RDMA.
 #![forbid(unsafe_code)]
 
+pub mod baseline;
 pub mod collector;
 pub mod devices;
 pub mod doctor;

@@ -108,6 +108,9 @@ pub enum EndError {
     /// A completion queue overran.
     #[error("{0}")]
     Cq(#[from] CqError),
+    /// A byte stream failed.
+    #[error("the connection failed: {0}")]
+    Socket(std::io::ErrorKind),
     /// The peer took its memory back, or is gone.
     #[error("the peer withdrew its memory or is gone")]
     PeerGone,

@@ -99,6 +99,7 @@ impl Mechanism for PaperStatusByte {
             pool,
             committed: 0,
             would_blocks: 0,
+            broken: None,
         })
     }
 
@@ -119,6 +120,7 @@ pub struct PaperSendEnd {
     sender: PaperSender,
     committed: u64,
     would_blocks: u64,
+    broken: Option<EndError>,
 }
 
 /// A claimed send block.
@@ -146,8 +148,21 @@ impl PaperSendEnd {
     /// Sends what is filled, until it would have to wait. A READ is a wait: the next call looks at
     /// what it brought.
     fn drive(&mut self) -> Result<(), EndError> {
-        while matches!(self.sender.step()?, PaperStep::Sent(_)) {}
-        Ok(())
+        self.alive()?;
+        loop {
+            match self.sender.step() {
+                Ok(PaperStep::Sent(_)) => {}
+                Ok(PaperStep::Synced | PaperStep::Busy | PaperStep::NoData) => return Ok(()),
+                Err(error) => {
+                    self.broken = Some(error.into());
+                    return self.alive();
+                }
+            }
+        }
+    }
+
+    fn alive(&self) -> Result<(), EndError> {
+        self.broken.map_or(Ok(()), Err)
     }
 }
 
@@ -167,6 +182,7 @@ impl SendEnd for PaperSendEnd {
             let limit = 1 << u8::BITS;
             return Err(ClaimError::Stream { stream, limit });
         };
+        self.alive()?;
         let block = match self.pool.claim() {
             Some(block) => Some(block),
             None => {
