@@ -5,6 +5,7 @@ pub mod baseline;
 pub mod collector;
 pub mod devices;
 pub mod doctor;
+pub mod duplex;
 pub mod explain;
 pub mod format;
 mod frame;

@@ -92,25 +92,64 @@ impl Halves {
     /// # Errors
     /// [`DuplexError::StillUsed`] with what the program still has.
     pub fn close(self) -> Result<(), DuplexError> {
-        let Halves {
-            operations,
-            outbound,
-            inbound,
-            cq,
-            channel,
-            mut held,
-            ..
-        } = self;
+        let (parts, foundation) = self.into_parts();
+        let operations = Arc::clone(&parts.operations);
+        drop(parts);
+        foundation.close(operations)
+    }
+
+    /// Apart, for threads that need one each. What they must give back at the end goes to
+    /// [`Foundation::close`].
+    pub fn into_parts(self) -> (Parts, Foundation) {
+        let parts = Parts {
+            shape: self.shape,
+            operations: self.operations,
+            outbound: self.outbound,
+            inbound: self.inbound,
+            cq: self.cq,
+            channel: self.channel,
+        };
+        (parts, Foundation { held: self.held })
+    }
+}
+
+/// A connected channel apart.
+pub struct Parts {
+    /// Its sizes.
+    pub shape: DuplexShape,
+    /// Posts requests; any thread may.
+    pub operations: Arc<Operations>,
+    /// Messages out.
+    pub outbound: Outbound,
+    /// Messages in.
+    pub inbound: Inbound,
+    /// Where everything completes.
+    pub cq: Arc<dyn Cq>,
+    /// To sleep on until something completes.
+    pub channel: Arc<dyn CompletionChannel>,
+}
+
+/// What only lives as long as the parts.
+pub struct Foundation {
+    held: Held,
+}
+
+impl Foundation {
+    /// Ends the connection and gives everything back, in the order of [`cleanup`]. All parts were
+    /// dropped before, but the operations.
+    ///
+    /// # Errors
+    /// [`DuplexError::StillUsed`] with what the program still has.
+    pub fn close(mut self, operations: Arc<Operations>) -> Result<(), DuplexError> {
         // All requests complete now, and nothing new is taken. A queue pair that has failed already
         // stays so.
         let _ = operations.with_qp(super::qp::ManagedQp::fail);
-        drop((outbound, inbound, cq, channel));
         match Arc::try_unwrap(operations) {
             Ok(operations) => {
                 let (qp, memory) = operations.into_parts();
-                held.qp = Some(qp);
-                held.memory = memory;
-                Ok(cleanup::release(held)?)
+                self.held.qp = Some(qp);
+                self.held.memory = memory;
+                Ok(cleanup::release(self.held)?)
             }
             Err(shared) => {
                 let users = Arc::strong_count(&shared) - 1;

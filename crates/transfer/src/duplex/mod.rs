@@ -29,9 +29,9 @@ pub mod qp;
 pub mod resources;
 
 pub use card::Card;
-pub use channel::{Channel, DuplexClaim, Halves};
+pub use channel::{Channel, DuplexClaim, Foundation, Halves, Parts};
 pub use error::{DuplexError, OperationError};
 pub use inbound::{Arrival, DuplexBlock, Inbound, Slots, Wake};
 pub use operations::{Event, Operations, Ticket};
-pub use outbound::{Credit, Outbound};
+pub use outbound::{Credit, Filled, Filler, Outbound};
 pub use resources::{DuplexShape, Resources};

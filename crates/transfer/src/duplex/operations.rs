@@ -254,8 +254,12 @@ impl Operations {
         self.post(SendOp::SendImm(imm), empty, false, NOTICE)
     }
 
-    /// Posts receives.
-    pub(super) fn receives(&self, count: u32) -> Result<(), EndError> {
+    /// Posts so many receives. A channel has posted as many as its shape says when it begins; who takes
+    /// what came posts again what that used up, before the messages count as given back.
+    ///
+    /// # Errors
+    /// [`EndError`]; the session is over.
+    pub fn receives(&self, count: u32) -> Result<(), EndError> {
         const CHUNK: usize = 32;
         let mut left = count as usize;
         let mut posting = self.posting();

@@ -1,9 +1,9 @@
 //! Messages that go out: the window of the peer's slots.
 use super::operations::Operations;
 use crate::{
-    header::encode_trailer,
-    layout::TRAILER_BYTES,
-    mechanism::{EndError, PeerFault},
+    header::{HeaderError, encode_trailer},
+    layout::{TRAILER_BYTES, padded},
+    mechanism::{ClaimError, EndError, PeerFault, Tag},
     window::{Arrived, Geometry, INSIDE, header_words},
 };
 use catchment_verbs::mem::VolatileSlice;
@@ -37,22 +37,44 @@ impl Credit {
     }
 }
 
+/// What was posted, for whoever fills.
+struct Posted {
+    /// For each slot the request that reads its send block.
+    request_of: Box<[AtomicU64]>,
+    /// Messages of which that is known.
+    count: AtomicU64,
+}
+
 /// The sending half. One thread at a time uses it.
 pub struct Outbound {
     geometry: Geometry,
     credit: Arc<Credit>,
     sent: u64,
-    /// For each slot the request that reads its send block.
-    request_of: Box<[u64]>,
+    posted: Arc<Posted>,
 }
 
 impl Outbound {
     pub(super) fn new(geometry: Geometry, credit: Arc<Credit>) -> Outbound {
+        let request_of = (0..geometry.blocks()).map(|_| AtomicU64::new(0));
+        let posted = Posted {
+            request_of: request_of.collect(),
+            count: AtomicU64::new(0),
+        };
         Outbound {
             credit,
             sent: 0,
-            request_of: vec![0; geometry.blocks() as usize].into(),
+            posted: Arc::new(posted),
             geometry,
+        }
+    }
+
+    /// Fills messages that this one sends, from another thread. To be made before anything was sent.
+    pub fn filler(&self) -> Filler {
+        Filler {
+            geometry: self.geometry,
+            credit: Arc::clone(&self.credit),
+            posted: Arc::clone(&self.posted),
+            filled: self.sent,
         }
     }
 
@@ -66,9 +88,21 @@ impl Outbound {
         let blocks = u64::from(self.geometry.blocks());
         let back = self.credit.back.load(Ordering::Acquire);
         let slot = (self.sent % blocks) as u32;
-        let request = super::Ticket(self.request_of[slot as usize]);
-        let is_free = self.sent - back < blocks && operations.is_done(request);
+        let is_free = self.sent - back < blocks && self.posted.is_done(operations, slot);
         is_free.then_some(slot)
+    }
+
+    /// Sends what a [`Filler`] filled, in that order, as [`Outbound::send`] does.
+    ///
+    /// # Errors
+    /// As for [`Outbound::send`].
+    pub fn send_filled(
+        &mut self,
+        operations: &Operations,
+        filled: &Filled,
+        given_back: u32,
+    ) -> Result<bool, EndError> {
+        self.send(operations, filled.slot, &filled.header, given_back)
     }
 
     /// Where a message of so many bytes is filled.
@@ -111,7 +145,8 @@ impl Outbound {
             self.credit.sent.store(self.sent, Ordering::Release);
             return Ok(false);
         };
-        self.request_of[slot as usize] = ticket.0;
+        self.posted.request_of[slot as usize].store(ticket.0, Ordering::Relaxed);
+        self.posted.count.store(self.sent, Ordering::Release);
         Ok(true)
     }
 
@@ -122,6 +157,96 @@ impl Outbound {
     pub fn tell(&self, operations: &Operations, given_back: u32) -> Result<bool, EndError> {
         let ticket = operations.notice(imm(None, given_back))?;
         Ok(ticket.is_some())
+    }
+}
+
+impl Posted {
+    fn is_done(&self, operations: &Operations, slot: u32) -> bool {
+        let request = self.request_of[slot as usize].load(Ordering::Relaxed);
+        operations.is_done(super::Ticket(request))
+    }
+}
+
+/// Fills messages in place for an [`Outbound`] of another thread: one after the other, each in the
+/// slot that it will have at the peer.
+pub struct Filler {
+    geometry: Geometry,
+    credit: Arc<Credit>,
+    posted: Arc<Posted>,
+    filled: u64,
+}
+
+/// A message that was filled, for [`Outbound::send_filled`].
+#[derive(Debug)]
+pub struct Filled {
+    slot: u32,
+    header: Arrived,
+}
+
+impl Filler {
+    /// Messages filled.
+    pub fn filled(&self) -> u64 {
+        self.filled
+    }
+
+    /// Whether all that was filled was posted.
+    pub fn all_posted(&self) -> bool {
+        self.posted.count.load(Ordering::Acquire) == self.filled
+    }
+
+    /// Where the next message of so many bytes is filled; `None` while its slot is in use: the
+    /// message before in it was not posted yet, or its request is not done, or the peer has not
+    /// given it back.
+    ///
+    /// # Errors
+    /// [`ClaimError::Length`] for more bytes than a slot has.
+    pub fn memory<'a>(
+        &self,
+        operations: &'a Operations,
+        bytes: u32,
+    ) -> Result<Option<VolatileSlice<'a>>, ClaimError> {
+        self.geometry.check_length(bytes, u32::MAX)?;
+        if !self.is_free(operations) {
+            return Ok(None);
+        }
+        let (outgoing, room_bytes) = (operations.outgoing(), padded(bytes));
+        let slot = self.slot();
+        Ok(Some(
+            self.geometry.payload(outgoing, slot, room_bytes, bytes),
+        ))
+    }
+
+    fn slot(&self) -> u32 {
+        (self.filled % u64::from(self.geometry.blocks())) as u32
+    }
+
+    fn is_free(&self, operations: &Operations) -> bool {
+        let blocks = u64::from(self.geometry.blocks());
+        let Some(before) = self.filled.checked_sub(blocks) else {
+            return true;
+        };
+        self.posted.count.load(Ordering::Acquire) > before
+            && self.credit.back.load(Ordering::Acquire) > before
+            && self.posted.is_done(operations, self.slot())
+    }
+
+    /// The message in the memory that [`Filler::memory`] gave last is complete.
+    ///
+    /// # Errors
+    /// [`EndError::Packet`] for a number that no message can have.
+    pub fn finish(&mut self, tag: Tag, bytes: u32) -> Result<Filled, EndError> {
+        if tag.packet == u64::MAX {
+            return Err(EndError::Packet(HeaderError::PacketNumber(tag.packet)));
+        }
+        let header = Arrived {
+            stream: tag.stream,
+            packet: tag.packet,
+            bytes,
+            room_bytes: padded(bytes),
+        };
+        let slot = self.slot();
+        self.filled += 1;
+        Ok(Filled { slot, header })
     }
 }
 

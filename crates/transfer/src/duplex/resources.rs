@@ -4,7 +4,11 @@ use super::{
     cleanup::{self, Held},
     qp::ManagedQp,
 };
-use crate::{layout::LINE_BYTES, mechanism::Shape, window::Geometry};
+use crate::{
+    layout::LINE_BYTES,
+    mechanism::{RemoteMemory, Shape},
+    window::Geometry,
+};
 use catchment_verbs::{Access, CompletionChannel, Context, QpInit, VerbsError};
 use std::sync::{Arc, Weak};
 
@@ -56,13 +60,13 @@ impl DuplexShape {
     }
 
     /// Receives posted with one call.
-    pub(crate) fn receive_list(&self) -> u32 {
+    pub fn receive_list(&self) -> u32 {
         self.blocks.div_ceil(2)
     }
 
     /// Receives: for every message of the peer, for every message that gives slots back, and a list
     /// that is not posted again yet.
-    pub(crate) fn receives(&self) -> u32 {
+    pub fn receives(&self) -> u32 {
         2 * self.blocks + self.receive_list()
     }
 }
@@ -76,6 +80,7 @@ pub(super) const SCRATCH: usize = 2;
 pub struct Resources {
     shape: DuplexShape,
     geometry: Geometry,
+    card: Card,
     held: Held,
 }
 
@@ -94,16 +99,19 @@ impl Resources {
             context: Some(Arc::clone(&context)),
             ..Held::default()
         };
-        if let Err(error) = fill(&mut held, &*context, &shape, &geometry) {
-            // Nobody else has seen any of it.
-            let _ = cleanup::release(held);
-            return Err(error);
+        match fill(&mut held, &*context, &shape, &geometry) {
+            Ok(card) => Ok(Resources {
+                shape,
+                geometry,
+                card,
+                held,
+            }),
+            Err(error) => {
+                // Nobody else has seen any of it.
+                let _ = cleanup::release(held);
+                Err(error)
+            }
         }
-        Ok(Resources {
-            shape,
-            geometry,
-            held,
-        })
     }
 
     /// Its sizes.
@@ -112,18 +120,8 @@ impl Resources {
     }
 
     /// What the peer must know of it.
-    pub fn card(&self) -> Option<Card> {
-        let exposed = self.held.memory.get(EXPOSED)?;
-        Some(Card {
-            endpoint: self.held.qp.as_ref()?.endpoint(),
-            memory: crate::mechanism::RemoteMemory {
-                addr: exposed.addr(),
-                rkey: exposed.rkey(),
-                bytes: exposed.bytes() as u64,
-            },
-            blocks: self.shape.blocks,
-            payload_bytes: self.shape.payload_bytes,
-        })
+    pub fn card(&self) -> Card {
+        self.card
     }
 
     /// Gives everything back.
@@ -150,7 +148,7 @@ fn fill(
     context: &dyn Context,
     shape: &DuplexShape,
     geometry: &Geometry,
-) -> Result<(), DuplexError> {
+) -> Result<Card, DuplexError> {
     let refused = |what| move |source: VerbsError| DuplexError::Resource { what, source };
     let pd = context.alloc_pd().map_err(refused("a protection domain"))?;
     held.pd = Some(Arc::clone(&pd));
@@ -186,6 +184,17 @@ fn fill(
         strict: false,
     };
     let qp = ManagedQp::create(&*pd, init).map_err(refused("a queue pair"))?;
-    held.qp.insert(qp).prepare()?;
-    Ok(())
+    let qp = held.qp.insert(qp);
+    qp.prepare()?;
+    let exposed = &held.memory[EXPOSED];
+    Ok(Card {
+        endpoint: qp.endpoint(),
+        memory: RemoteMemory {
+            addr: exposed.addr(),
+            rkey: exposed.rkey(),
+            bytes: exposed.bytes() as u64,
+        },
+        blocks: shape.blocks,
+        payload_bytes: shape.payload_bytes,
+    })
 }

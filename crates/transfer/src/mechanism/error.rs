@@ -114,6 +114,9 @@ pub enum EndError {
     /// The peer took its memory back, or is gone.
     #[error("the peer withdrew its memory or is gone")]
     PeerGone,
+    /// The session was ended at this end.
+    #[error("the session was ended at this end")]
+    Closed,
     /// The peer did what no correct peer does.
     #[error("the peer misbehaves: {0}")]
     Peer(#[from] PeerFault),

@@ -40,7 +40,7 @@ fn joined(contexts: [Arc<dyn Context>; 2], shape: DuplexShape) -> [Channel; 2] {
 
 /// As the peer gets it: through the bytes on the wire.
 fn card(resources: &Resources) -> Card {
-    Card::decode(&resources.card().unwrap().encode()).unwrap()
+    Card::decode(&resources.card().encode()).unwrap()
 }
 
 fn pair(shape: DuplexShape) -> [Channel; 2] {
