@@ -101,6 +101,71 @@ fn one_block_after_the_other_of_every_length() {
     }
 }
 
+#[test]
+fn checksums_are_checked_by_the_receiver() {
+    for mut ends in both(4, 3000) {
+        ends.sender = ends.sender.with_checksums();
+        ends::random_blocks(ends, 2000, WaitPolicy::Yield, false);
+    }
+    let (out, mut back) = tcp();
+    let shape = Shape {
+        blocks: 2,
+        payload_bytes: 100,
+    };
+    let sender = StreamSender::new(Socket::tcp(out).unwrap(), shape).unwrap();
+    let mut wait = Patience::new(WaitPolicy::Yield);
+    send(&mut sender.with_checksums(), 0, 0, b"123456789", &mut wait);
+    let mut bytes = Vec::new();
+    back.read_to_end(&mut bytes).unwrap();
+    bytes[60] ^= 1;
+    let (mut out, mut receiver) = receiver(2, 100);
+    out.write_all(&bytes).unwrap();
+    let error = failure(&mut receiver);
+    let EndError::Peer(PeerFault::Checksum {
+        announced,
+        computed,
+        ..
+    }) = error
+    else {
+        panic!("{error}")
+    };
+    assert_eq!(announced, 0xe306_9283);
+    assert_ne!(computed, announced);
+}
+
+/// What waits while the kernel takes no more goes out whole and in order, however much of it the
+/// kernel takes at a time.
+#[test]
+fn blocks_that_wait_go_out_together() {
+    for mut ends in both(64, 200_000) {
+        let mut wait = Patience::new(WaitPolicy::Yield);
+        let mut sent = 0;
+        // Until the kernel and the blocks here are full.
+        while let Ok(claim) = ends.sender.claim(0, 200_000 - sent as u32) {
+            let memory = ends.sender.memory(&claim);
+            memory.write_at(0, &[sent as u8; 1000]).unwrap();
+            ends.sender.commit(claim, sent).unwrap();
+            sent += 1;
+        }
+        assert!(sent > 64);
+        for packet in 0..sent {
+            ends.sender.progress().unwrap();
+            let block = loop {
+                if let Some(block) = ends.receiver.take().unwrap() {
+                    break block;
+                }
+                ends.sender.progress().unwrap();
+                wait.wait(None, || None::<()>);
+            };
+            wait.found();
+            assert_eq!(block.tag().packet, packet);
+            assert_eq!(block.payload().bytes(), 200_000 - packet as usize);
+            let begin = block.payload().subslice(0, 1000).unwrap().to_vec();
+            assert_eq!(begin, [packet as u8; 1000]);
+        }
+    }
+}
+
 /// The framing, byte by byte.
 #[test]
 fn golden_bytes_on_the_wire() {

@@ -6,7 +6,8 @@
 //! | | |
 //! |---|---|
 //! | framing | the block header of the product's format, 56 bytes, then the payload; nothing else |
-//! | sending | one write a block, straight from where the block was filled; several wait in turn when the kernel takes no more |
+//! | checksum | CRC32C of the payload, as in the product's format, if the sender is told so; computed where the block was filled, checked before the program gets it |
+//! | sending | each block at once, straight from where it was filled; when the kernel takes no more, blocks wait and go up to 16 with one call |
 //! | receiving | one read a block as long as blocks keep their length, straight into the block that the program gets |
 //! | socket | `TCP_NODELAY`, buffers as the system sizes them, never blocks |
 //! | program | the interface of all mechanisms ([`catchment_transfer::mechanism`]), with as many blocks and the same ways to wait |

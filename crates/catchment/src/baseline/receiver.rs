@@ -2,6 +2,7 @@
 use super::{Blocks, INSIDE, Socket, StreamError, ended, watch::SocketWatch};
 use catchment_transfer::{
     BlockHeader,
+    checksum::crc32c_of,
     header::{HEADER_BYTES, decode_trailer},
     mechanism::{Counts, EndError, PeerFault, ReceiveEnd, Shape, Tag, TakenBlock},
 };
@@ -49,6 +50,7 @@ struct Reading {
 struct Header {
     tag: Tag,
     bytes: u32,
+    crc: Option<u32>,
 }
 
 impl Header {
@@ -92,6 +94,7 @@ impl StreamReceiver {
         };
         let block = loop {
             if let Some(header) = self.complete(&mut reading)? {
+                self.pool.verify(reading.block, &header)?;
                 break Some(self.deliver(&reading, header));
             }
             if !self.read(&mut reading)? {
@@ -176,6 +179,28 @@ impl StreamReceiver {
 }
 
 impl Pool {
+    /// Checks a complete block against its checksum, if it has one.
+    fn verify(&self, block: u32, header: &Header) -> Result<(), PeerFault> {
+        let Some(announced) = header.crc else {
+            return Ok(());
+        };
+        let computed = crc32c_of(&self.payload(block, header));
+        if computed == announced {
+            return Ok(());
+        }
+        Err(PeerFault::Checksum {
+            position: block,
+            announced,
+            computed,
+        })
+    }
+
+    fn payload(&self, block: u32, header: &Header) -> VolatileSlice<'_> {
+        let offset = self.blocks.payload_offset(block);
+        let payload = self.memory.slice(offset, header.bytes as usize);
+        payload.expect(INSIDE)
+    }
+
     fn header(&self, block: u32) -> Result<Header, PeerFault> {
         let mut trailer = [0; 64];
         let offset = self.blocks.header_offset(block);
@@ -199,6 +224,7 @@ impl Pool {
                 packet: header.packet_number,
             },
             bytes: header.payload_bytes,
+            crc: header.crc(),
         })
     }
 }
@@ -240,9 +266,7 @@ impl TakenBlock for StreamBlock {
     }
 
     fn payload(&self) -> VolatileSlice<'_> {
-        let offset = self.pool.blocks.payload_offset(self.block);
-        let payload = self.pool.memory.slice(offset, self.header.bytes as usize);
-        payload.expect(INSIDE)
+        self.pool.payload(self.block, &self.header)
     }
 }
 

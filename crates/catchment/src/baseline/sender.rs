@@ -2,7 +2,8 @@
 use super::{Blocks, INSIDE, Socket, StreamError, ended, watch::SocketWatch};
 use catchment_transfer::{
     BlockHeader, HeaderError,
-    header::{HEADER_BYTES, encode_trailer},
+    checksum::crc32c_of,
+    header::{FLAG_CRC, HEADER_BYTES, encode_trailer},
     layout::padded,
     mechanism::{ClaimError, Counts, EndError, SendEnd, Shape},
 };
@@ -30,8 +31,12 @@ pub struct StreamSender {
     waiting: u32,
     claims: u64,
     counts: Counts,
+    checksums: bool,
     broken: Option<EndError>,
 }
+
+/// Blocks given to the kernel with one call.
+const BATCH: usize = 16;
 
 /// A claimed block of a [`StreamSender`].
 #[derive(Debug)]
@@ -61,8 +66,18 @@ impl StreamSender {
             waiting: 0,
             claims: 0,
             counts: Counts::default(),
+            checksums: false,
             broken: None,
         })
+    }
+
+    /// With a CRC32C in every block, which the receiver checks.
+    #[must_use]
+    pub fn with_checksums(self) -> StreamSender {
+        StreamSender {
+            checksums: true,
+            ..self
+        }
     }
 
     /// The block that is filled next.
@@ -81,21 +96,56 @@ impl StreamSender {
 
     fn write_waiting(&mut self) -> Result<(), EndError> {
         while self.waiting > 0 {
-            let length = self.lengths[self.first as usize];
-            let offset = self.blocks.header_offset(self.first) + self.written;
-            let rest = self.memory.slice(offset, length - self.written);
-            let written = rest.expect(INSIDE).write_to_fd(self.socket.as_fd());
+            let count = BATCH.min(self.waiting as usize);
+            // The first one may have been taken in part.
+            let mut pieces = [self.rest_of(0); BATCH];
+            for (place, piece) in (0..).zip(&mut pieces[..count]).skip(1) {
+                *piece = self.rest_of(place);
+            }
+            let written = VolatileSlice::write_all_to_fd(&pieces[..count], self.socket.as_fd());
             let Some(n) = ended(written)? else {
                 return Ok(());
             };
-            self.written += n;
-            if self.written == length {
-                self.written = 0;
-                self.waiting -= 1;
-                self.first = (self.first + 1) % self.blocks.layout.blocks();
-            }
+            self.take_off(n);
         }
         Ok(())
+    }
+
+    /// What the kernel has not taken of the block at this place of those that wait.
+    fn rest_of(&self, place: u32) -> VolatileSlice<'_> {
+        let block = (self.first + place) % self.blocks.layout.blocks();
+        let written = if place == 0 { self.written } else { 0 };
+        let offset = self.blocks.header_offset(block) + written;
+        let rest = self
+            .memory
+            .slice(offset, self.lengths[block as usize] - written);
+        rest.expect(INSIDE)
+    }
+
+    /// The kernel took so many bytes of what waits.
+    fn take_off(&mut self, bytes: usize) {
+        self.written += bytes;
+        while self.waiting > 0 && self.written >= self.lengths[self.first as usize] {
+            self.written -= self.lengths[self.first as usize];
+            self.waiting -= 1;
+            self.first = (self.first + 1) % self.blocks.layout.blocks();
+        }
+    }
+
+    fn header(&self, claim: &StreamClaim, packet: u64) -> BlockHeader {
+        let mut header = BlockHeader {
+            stream: claim.stream,
+            payload_bytes: claim.bytes,
+            packet_number: packet,
+            frame_bytes: claim.bytes.into(),
+            room_bytes: padded(claim.bytes),
+            ..BlockHeader::default()
+        };
+        if self.checksums {
+            header.crc32c = crc32c_of(&self.memory(claim));
+            header.flags |= FLAG_CRC;
+        }
+        header
     }
 }
 
@@ -144,14 +194,7 @@ impl SendEnd for StreamSender {
         }
         // No second commit of it.
         self.claims += 1;
-        let header = BlockHeader {
-            stream: claim.stream,
-            payload_bytes: claim.bytes,
-            packet_number: packet,
-            frame_bytes: claim.bytes.into(),
-            room_bytes: padded(claim.bytes),
-            ..BlockHeader::default()
-        };
+        let header = self.header(&claim, packet);
         let block = self.next();
         let header = &encode_trailer(&header.to_words(), 0)[..HEADER_BYTES];
         let memory = self.memory.whole();

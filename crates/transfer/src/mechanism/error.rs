@@ -143,6 +143,16 @@ pub enum PeerFault {
         /// What is wrong.
         reason: HeaderError,
     },
+    /// The bytes of a block are not those that its checksum is of.
+    #[error("block {position}: checksum {computed:#010x}, the sender computed {announced:#010x}")]
+    Checksum {
+        /// Where the block lies.
+        position: u32,
+        /// What the sender computed.
+        announced: u32,
+        /// What this end computed.
+        computed: u32,
+    },
     /// A block in a slot that the sender did not get back.
     #[error("block {position} was written over one that was not given back")]
     Overwritten {
