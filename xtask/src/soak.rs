@@ -4,6 +4,7 @@
 //! printed as the command that replays it.
 
 mod agents;
+mod duplex;
 mod frames;
 mod plan;
 mod random;
@@ -34,6 +35,8 @@ pub(crate) struct Args {
 enum Hunt {
     /// Kill source and collector at random moments and check every frame
     Kill(KillArgs),
+    /// Clients of duplex channels come, go and are killed; every byte and the server's memory checked
+    Duplex(duplex::Args),
     /// Everything that can go wrong between two RoCE stacks at once, in virtual time
     Roce(roce::Args),
 }
@@ -75,6 +78,7 @@ struct Listing {
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     match &args.hunt {
         Some(Hunt::Kill(args)) => kill(repo, args),
+        Some(Hunt::Duplex(args)) => duplex::run(repo, args),
         Some(Hunt::Roce(args)) => roce::run(repo, args),
         None => {
             print!("{}", listing());
@@ -143,6 +147,17 @@ fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {
 /// has.
 fn new_seed() -> u64 {
     RandomState::new().hash_one(0_u8)
+}
+
+/// The short form of `soak duplex` that `cargo xtask test` runs, over each provider.
+///
+/// # Errors
+/// When it found a fault.
+pub(crate) fn duplex_seconds(repo: &Repo, seconds: f64) -> Result<()> {
+    for provider in ["shm", "roce"] {
+        duplex::run(repo, &duplex::Args::short(seconds, provider))?;
+    }
+    Ok(())
 }
 
 /// The short form of `soak roce` that `cargo xtask test` runs, with new seeds.

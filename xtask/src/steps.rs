@@ -92,7 +92,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "soak",
-        about: "a few rounds of kill -9",
+        about: "a few rounds of kill -9, duplex clients that come and go",
         quick: false,
         run: short_soak,
     },
@@ -115,6 +115,8 @@ const SOAK_ROUNDS: u64 = 8;
 /// Seeds of `soak roce` in the tests.
 const ROCE_SEEDS: u64 = 300;
 const SOAK_SECONDS_PER_ROUND: f64 = 2.0;
+/// Length of `soak duplex` in the tests, for each provider.
+const DUPLEX_SECONDS: f64 = 10.0;
 const DEMO_SECONDS: &str = "3";
 const DEMO_LIMIT: Duration = Duration::from_secs(60);
 
@@ -238,6 +240,7 @@ fn release(repo: &Repo) -> Result<Tally> {
 
 fn short_soak(repo: &Repo) -> Result<Tally> {
     soak::kill_rounds(repo, SOAK_ROUNDS, SOAK_SECONDS_PER_ROUND)?;
+    soak::duplex_seconds(repo, DUPLEX_SECONDS)?;
     Ok(NO_CASES)
 }
 

@@ -1,9 +1,11 @@
 //! Collects frames from many devices into collectors over RDMA.
 #![forbid(unsafe_code)]
 
+pub mod baseline;
 pub mod collector;
 pub mod devices;
 pub mod doctor;
+pub mod duplex;
 pub mod explain;
 pub mod format;
 mod frame;

@@ -17,7 +17,7 @@ use crate::{
 };
 use catchment_verbs::{
     Completion, CompletionChannel, Cq, CqError, Failure, Success, WcOpcode, WcStatus,
-    event::{deadline, wait_readable},
+    event::{self, deadline, wait_readable},
 };
 use rustix::event::epoll;
 use std::{
@@ -276,10 +276,12 @@ fn status(status: c_uint) -> WcStatus {
     }
 }
 
-/// A completion channel: the device's, and the end of the device, behind one descriptor.
+/// A completion channel: the device's, the end of the device, and a counter to wake the sleeper by,
+/// behind one descriptor.
 pub(crate) struct IbChannel {
     pub(crate) channel: Arc<sys::Channel>,
-    both: OwnedFd,
+    all: OwnedFd,
+    woken: OwnedFd,
     context: Arc<IbverbsContext>,
 }
 
@@ -287,13 +289,20 @@ impl IbChannel {
     pub(crate) fn new(context: Arc<IbverbsContext>) -> io::Result<IbChannel> {
         let device = context.device();
         let channel = Arc::new(sys::Channel::new(Arc::clone(&device.handle))?);
-        let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let woken = event::event_fd()?;
         let (any, readable) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
-        epoll::add(&both, channel.fd(), any, readable)?;
-        epoll::add(&both, device.gone_bell(), any, readable)?;
+        for fd in [
+            channel.fd().as_fd(),
+            device.gone_bell().as_fd(),
+            woken.as_fd(),
+        ] {
+            epoll::add(&all, fd, any, readable)?;
+        }
         Ok(IbChannel {
             channel,
-            both,
+            all,
+            woken,
             context,
         })
     }
@@ -308,7 +317,7 @@ impl IbChannel {
         if self.context.device().is_gone() {
             return Ok(true);
         }
-        let mut any = false;
+        let mut any = event::take_rings(&self.woken);
         loop {
             match self.channel.take_event() {
                 Ok(true) => any = true,
@@ -330,7 +339,7 @@ impl CompletionChannel for IbChannel {
             return Ok(true);
         }
         let deadline = deadline(timeout);
-        while wait_readable(self.both.as_fd(), deadline)? {
+        while wait_readable(self.all.as_fd(), deadline)? {
             // Another thread that waits on the same channel may have been faster.
             if self.take()? {
                 return Ok(true);
@@ -339,8 +348,12 @@ impl CompletionChannel for IbChannel {
         Ok(false)
     }
 
+    fn wake(&self) {
+        event::ring(&self.woken);
+    }
+
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.both.as_fd()
+        self.all.as_fd()
     }
 
     fn as_any(&self) -> &dyn Any {

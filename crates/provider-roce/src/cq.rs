@@ -148,6 +148,10 @@ impl CompletionChannel for RoceChannel {
         Ok(event::wait(self.0.event.as_fd(), timeout)? == Wake::Rung)
     }
 
+    fn wake(&self) {
+        event::ring(&self.0.event);
+    }
+
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.event.as_fd()
     }

@@ -307,6 +307,10 @@ impl CompletionChannel for ShmChannel {
         self.0.wait(timeout)
     }
 
+    fn wake(&self) {
+        self.0.event();
+    }
+
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.event.as_fd()
     }

@@ -12,15 +12,19 @@
 //! - [`window`], [`rendezvous`]: sliding windows and rendezvous, to compare with.
 //! - [`mirror`]: how a status array is scanned.
 //! - [`refill`]: when the status bytes are read.
+//! - [`duplex`]: messages both ways over one queue pair, READs and WRITEs of shared memory.
 //! - [`trace`]: what an end really posts, counted from outside.
+//! - [`census`]: which objects of a device live.
 //! - [`slot`]: the protocol itself, pure, as the model checker runs it.
 //!
 //! Nothing here reads a clock, sleeps, or allocates for a block.
 #![forbid(unsafe_code)]
 
+pub mod census;
 pub mod checksum;
 pub mod commit;
 mod counters;
+pub mod duplex;
 pub mod header;
 pub mod layout;
 pub mod mechanism;

@@ -8,8 +8,11 @@
     reason = "a test fails by panicking"
 )]
 mod common;
+mod duplex;
 mod mechanism;
 mod status_byte;
+
+pub(crate) use mechanism::ends;
 
 use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};
 use catchment_verbs::{Context, Provider};
@@ -29,4 +32,9 @@ fn context() -> Arc<dyn Context> {
     IbverbsProvider::new(IbverbsOptions::default())
         .open(name)
         .unwrap()
+}
+
+/// Devices of two ends that can reach each other.
+fn two_devices() -> [Arc<dyn Context>; 2] {
+    [context(), context()]
 }

@@ -6,8 +6,11 @@
     reason = "a test fails by panicking"
 )]
 mod common;
+mod duplex;
 mod mechanism;
 mod status_byte;
+
+pub(crate) use mechanism::ends;
 
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_verbs::{Context, Provider};
@@ -20,4 +23,9 @@ fn context() -> Arc<dyn Context> {
         ..RoceOptions::default()
     };
     RoceProvider::new(any_port).open("127.0.0.1").unwrap()
+}
+
+/// Devices of two ends that can reach each other.
+fn two_devices() -> [Arc<dyn Context>; 2] {
+    [context(), context()]
 }

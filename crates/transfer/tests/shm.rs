@@ -6,8 +6,11 @@
     reason = "a test fails by panicking"
 )]
 mod common;
+mod duplex;
 mod mechanism;
 mod status_byte;
+
+pub(crate) use mechanism::ends;
 
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Context, Provider};
@@ -16,4 +19,9 @@ use std::sync::Arc;
 /// A device of its own for every end.
 fn context() -> Arc<dyn Context> {
     ShmProvider::new().open("shm0").unwrap()
+}
+
+/// Devices of two ends that can reach each other.
+fn two_devices() -> [Arc<dyn Context>; 2] {
+    [context(), context()]
 }

@@ -166,6 +166,8 @@ pub trait CompletionChannel: Send + Sync {
     /// # Errors
     /// Only what the operating system refuses.
     fn wait(&self, timeout: Duration) -> io::Result<bool>;
+    /// Lets the sleeper go, or the next one: as if there had been an event. From any thread.
+    fn wake(&self);
     /// Readable while an event is there.
     fn as_fd(&self) -> BorrowedFd<'_>;
     /// The provider's own type, so that it can recognise its channels in [`Context::create_cq`].

@@ -116,6 +116,20 @@ pub fn solicited_only_ignores_the_rest(bench: &Bench) {
     assert!(b.channel.wait(PATIENCE).unwrap(), "failures are solicited");
 }
 
+/// Another thread lets the sleeper go, before it sleeps or while it does, once.
+pub fn a_sleeper_can_be_woken(bench: &Bench) {
+    let (a, _b) = bench.pair();
+    a.channel.wake();
+    assert!(a.channel.wait(PATIENCE).unwrap(), "it will sleep");
+    assert!(!a.channel.wait(SHORT).unwrap(), "woken once, told twice");
+    for _ in 0..crate::rounds(200) {
+        thread::scope(|scope| {
+            scope.spawn(|| a.channel.wake());
+            assert!(a.channel.wait(PATIENCE).unwrap(), "it sleeps");
+        });
+    }
+}
+
 /// RNR, and the sender's thread sleeps.
 pub fn a_sleeping_sender_wakes_when_a_receive_is_posted(bench: &Bench) {
     let (mut a, mut b) = bench.pair();

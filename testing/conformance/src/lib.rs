@@ -113,6 +113,7 @@ macro_rules! conformance_cases {
             events::no_wake_up_is_lost_in_ping_pong,
             events::one_notification_gives_one_event,
             events::solicited_only_ignores_the_rest,
+            events::a_sleeper_can_be_woken,
             events::a_sleeping_sender_wakes_when_a_receive_is_posted,
             events::a_long_message_moves_while_both_sides_sleep,
             events::a_watch_wakes_after_a_write,

@@ -60,7 +60,7 @@ const GRAPH: &[Allowed] = &[
     Allowed {
         package: LIBRARY,
         normal: &[TRANSFER, SHM, IBVERBS, PROVIDER_ROCE, VERBS],
-        dev: &[NETNS],
+        dev: &[NETNS, SIM],
     },
     Allowed {
         package: CONFORMANCE,

@@ -1,5 +1,5 @@
 //! Sleeping on a completion queue as on memory.
-use catchment_verbs::{CompletionChannel, Cq, Wake, Watch, event};
+use catchment_verbs::{CompletionChannel, Cq, Wake, Watch};
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
 /// A completion queue with its channel, as a [`Watch`].
@@ -29,7 +29,7 @@ impl Watch for CqWatch {
     }
 
     fn wake(&self) {
-        event::ring(self.channel.as_fd());
+        self.channel.wake();
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {

@@ -108,9 +108,15 @@ pub enum EndError {
     /// A completion queue overran.
     #[error("{0}")]
     Cq(#[from] CqError),
+    /// A byte stream failed.
+    #[error("the connection failed: {0}")]
+    Socket(std::io::ErrorKind),
     /// The peer took its memory back, or is gone.
     #[error("the peer withdrew its memory or is gone")]
     PeerGone,
+    /// The session was ended at this end.
+    #[error("the session was ended at this end")]
+    Closed,
     /// The peer did what no correct peer does.
     #[error("the peer misbehaves: {0}")]
     Peer(#[from] PeerFault),
@@ -136,6 +142,16 @@ pub enum PeerFault {
         position: u32,
         /// What is wrong.
         reason: HeaderError,
+    },
+    /// The bytes of a block are not those that its checksum is of.
+    #[error("block {position}: checksum {computed:#010x}, the sender computed {announced:#010x}")]
+    Checksum {
+        /// Where the block lies.
+        position: u32,
+        /// What the sender computed.
+        announced: u32,
+        /// What this end computed.
+        computed: u32,
     },
     /// A block in a slot that the sender did not get back.
     #[error("block {position} was written over one that was not given back")]

@@ -99,6 +99,7 @@ impl Mechanism for PaperStatusByte {
             pool,
             committed: 0,
             would_blocks: 0,
+            broken: None,
         })
     }
 
@@ -119,6 +120,7 @@ pub struct PaperSendEnd {
     sender: PaperSender,
     committed: u64,
     would_blocks: u64,
+    broken: Option<EndError>,
 }
 
 /// A claimed send block.
@@ -147,15 +149,24 @@ impl PaperSendEnd {
     /// what it brought. What one brings that was under way already is used at once: nobody may call
     /// again for it.
     fn drive(&mut self) -> Result<(), EndError> {
+        self.alive()?;
         let mut was_under_way = self.sender.is_busy();
         loop {
-            match self.sender.step()? {
-                PaperStep::Sent(_) => {}
-                PaperStep::Synced if was_under_way => {}
-                PaperStep::Synced | PaperStep::Busy | PaperStep::NoData => return Ok(()),
+            match self.sender.step() {
+                Ok(PaperStep::Sent(_)) => {}
+                Ok(PaperStep::Synced) if was_under_way => {}
+                Ok(PaperStep::Synced | PaperStep::Busy | PaperStep::NoData) => return Ok(()),
+                Err(error) => {
+                    self.broken = Some(error.into());
+                    return self.alive();
+                }
             }
             was_under_way = false;
         }
+    }
+
+    fn alive(&self) -> Result<(), EndError> {
+        self.broken.map_or(Ok(()), Err)
     }
 }
 
@@ -175,6 +186,7 @@ impl SendEnd for PaperSendEnd {
             let limit = 1 << u8::BITS;
             return Err(ClaimError::Stream { stream, limit });
         };
+        self.alive()?;
         let block = match self.pool.claim() {
             Some(block) => Some(block),
             None => {

@@ -74,6 +74,20 @@ impl RendezvousReceiver {
         })
     }
 
+    fn look(&mut self) -> Result<Option<RendezvousBlock>, EndError> {
+        if self.shared.is_due() {
+            self.shared.announce();
+        }
+        self.shared.alive()?;
+        let Some(notice) = self.shared.receives.take()? else {
+            return Ok(None);
+        };
+        let notice = CompletionNotice::decode(&notice).ok_or(PeerFault::Message {
+            bytes: notice.len() as u64,
+        })?;
+        Ok(Some(self.block(&notice)?))
+    }
+
     fn block(&mut self, notice: &CompletionNotice) -> Result<RendezvousBlock, EndError> {
         let slot = self.shared.filled_slot(notice)?;
         let memory = self.shared.slots.region().whole();
@@ -98,6 +112,11 @@ impl Shared {
             None => Ok(()),
             Some(error) => Err(*error),
         }
+    }
+
+    /// The session is over. Says what is said from now on: the first error.
+    fn fail(&self, error: EndError) -> EndError {
+        *self.broken.get_or_init(|| error)
     }
 
     /// The slot that a notice means. It must have been announced.
@@ -129,7 +148,7 @@ impl Shared {
                 Ok(true) if self.is_due() => {}
                 Ok(_) => return,
                 Err(error) => {
-                    let _ = self.broken.set(error);
+                    self.fail(error);
                     return;
                 }
             }
@@ -182,17 +201,7 @@ impl ReceiveEnd for RendezvousReceiver {
     type Block = RendezvousBlock;
 
     fn take(&mut self) -> Result<Option<RendezvousBlock>, EndError> {
-        if self.shared.is_due() {
-            self.shared.announce();
-        }
-        self.shared.alive()?;
-        let Some(notice) = self.shared.receives.take()? else {
-            return Ok(None);
-        };
-        let notice = CompletionNotice::decode(&notice).ok_or(PeerFault::Message {
-            bytes: notice.len() as u64,
-        })?;
-        Ok(Some(self.block(&notice)?))
+        self.look().map_err(|error| self.shared.fail(error))
     }
 
     /// `None` also while a slot must still be announced and the queue is full.

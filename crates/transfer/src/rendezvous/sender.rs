@@ -31,6 +31,7 @@ pub struct RendezvousSender {
     claims: u64,
     counts: Counts,
     wants_completion: bool,
+    broken: Option<EndError>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -77,6 +78,7 @@ impl RendezvousSender {
             claims: 0,
             counts: Counts::default(),
             wants_completion: false,
+            broken: None,
         })
     }
 
@@ -114,10 +116,40 @@ impl RendezvousSender {
     #[cold]
     fn refuse(&mut self) -> ClaimError {
         self.counts.would_blocks += 1;
-        if self.queue.qp.state() == QpState::Err {
-            return EndError::PeerGone.into();
+        match self.check() {
+            Ok(()) => ClaimError::WouldBlock,
+            Err(error) => self.fail(error).into(),
         }
-        ClaimError::WouldBlock
+    }
+
+    /// Notices the end of the session where no request would.
+    fn check(&self) -> Result<(), EndError> {
+        if self.queue.qp.state() == QpState::Err {
+            return Err(EndError::PeerGone);
+        }
+        Ok(())
+    }
+
+    /// The session is over. Says what is said from now on: the first error.
+    #[cold]
+    fn fail(&mut self, error: EndError) -> EndError {
+        *self.broken.get_or_insert(error)
+    }
+
+    /// A slot that may be filled and sent now.
+    fn usable_slot(&mut self) -> Result<Option<u32>, EndError> {
+        self.wants_completion = false;
+        if self.announced.is_empty() {
+            self.take_notices()?;
+        }
+        let Some(&slot) = self.announced.front() else {
+            return Ok(None);
+        };
+        if !self.may_fill(slot) {
+            self.queue.poll()?;
+        }
+        self.wants_completion = !self.may_fill(slot);
+        Ok((!self.wants_completion).then_some(slot))
     }
 
     /// Whether the next block needs a completion first, as far as is known.
@@ -163,20 +195,14 @@ impl SendEnd for RendezvousSender {
 
     fn claim(&mut self, stream: u32, bytes: u32) -> Result<RendezvousClaim, ClaimError> {
         self.geometry.check_length(bytes, self.payload_bytes)?;
-        if self.announced.is_empty() {
-            self.take_notices()?;
+        if let Some(error) = self.broken {
+            return Err(error.into());
         }
-        let Some(&slot) = self.announced.front() else {
-            self.wants_completion = false;
-            return Err(self.refuse());
+        let slot = match self.usable_slot() {
+            Ok(Some(slot)) => slot,
+            Ok(None) => return Err(self.refuse()),
+            Err(error) => return Err(self.fail(error).into()),
         };
-        if !self.may_fill(slot) {
-            self.queue.poll()?;
-        }
-        if !self.may_fill(slot) {
-            self.wants_completion = true;
-            return Err(self.refuse());
-        }
         self.claims += 1;
         Ok(RendezvousClaim {
             number: self.claims,
@@ -214,19 +240,20 @@ impl SendEnd for RendezvousSender {
         let memory = self.blocks.region().whole();
         let offset = self.geometry.trailer_offset(claim.slot);
         memory.write_at(offset, &trailer).expect(INSIDE);
-        self.post(claim.slot, header.room_bytes)?;
+        let posted = self.post(claim.slot, header.room_bytes);
+        posted.map_err(|error| self.fail(error))?;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(claim.bytes);
         Ok(())
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
-        self.queue.poll()?;
-        self.take_notices()?;
-        if self.queue.qp.state() == QpState::Err {
-            return Err(EndError::PeerGone);
+        if let Some(error) = self.broken {
+            return Err(error);
         }
-        Ok(())
+        let result = self.queue.poll().and_then(|()| self.take_notices());
+        let result = result.and_then(|()| self.check());
+        result.map_err(|error| self.fail(error))
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {

@@ -1,4 +1,8 @@
 //! One suite for every mechanism, over the provider that the test file names.
+mod death;
+pub mod ends;
+mod hostile;
+mod many;
 mod requirements;
 mod suite;
 

@@ -21,8 +21,8 @@ fn traced<M: Mechanism>(mechanism: &M) -> (M::Sender, M::Receiver, [Arc<Trace>; 
 
 /// Moves so many blocks in lockstep and says what both ends posted for them.
 fn posted<M: Mechanism>(mechanism: &M, count: u64) -> ([Requests; 2], [Counts; 2]) {
-    let (mut sender, mut receiver, traces) = traced(mechanism);
-    lockstep(&mut sender, &mut receiver, mechanism, 0..count);
+    let (sender, receiver, traces) = traced(mechanism);
+    let (sender, receiver) = lockstep(mechanism, (sender, receiver), 0..count);
     let counts = [sender.counts(), receiver.counts()];
     (traces.map(|trace| trace.requests()), counts)
 }
@@ -65,8 +65,8 @@ fn s1_4_sw_paper_has_two_interactions() {
 #[test]
 fn s1_4_the_immediates_of_sw_paper_name_position_and_length() {
     let sw = SwPaper::new(SHAPE);
-    let (mut sender, mut receiver, [out, _]) = traced(&sw);
-    lockstep(&mut sender, &mut receiver, &sw, 0..4);
+    let (sender, receiver, [out, _]) = traced(&sw);
+    lockstep(&sw, (sender, receiver), 0..4);
     let first: Vec<_> = out.first().iter().map(|p| (p.kind, p.imm)).collect();
     let wanted = [0, 1, 2, 0].map(|position| (Kind::WriteImm, Some(position << 30 | 64)));
     assert_eq!(first, wanted);
@@ -157,8 +157,7 @@ fn s1_20_sw_paper_works_with_the_queues_of_the_paper() {
     }
     with_helper(&sw, scaled(5_000), WaitPolicy::Yield);
     let [source, collector] = ends;
-    let (mut sender, mut receiver) = join(&sw, source, collector);
-    lockstep(&mut sender, &mut receiver, &sw, 0..scaled(5_000));
+    lockstep(&sw, join(&sw, source, collector), 0..scaled(5_000));
 }
 
 /// The ends of an `sw-paper` whose needs were changed.

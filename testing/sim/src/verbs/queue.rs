@@ -136,6 +136,10 @@ impl CompletionChannel for SimChannel {
         }
     }
 
+    fn wake(&self) {
+        event::ring(&*self.fd);
+    }
+
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

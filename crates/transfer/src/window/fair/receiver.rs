@@ -87,6 +87,21 @@ impl SwFairReceiver {
         })
     }
 
+    #[inline]
+    fn look(&mut self) -> Result<Option<SwFairBlock>, EndError> {
+        let shared = &*self.shared;
+        shared.returns.alive()?;
+        let memory = shared.slots.region().whole();
+        let next = self
+            .arrivals
+            .next(&shared.geometry, &memory, &shared.returns)?;
+        let Some(place) = next else {
+            self.found_nothing()?;
+            return Ok(None);
+        };
+        Ok(Some(self.block(place)?))
+    }
+
     #[cold]
     fn found_nothing(&mut self) -> Result<(), EndError> {
         let returns = &self.shared.returns;
@@ -161,18 +176,7 @@ impl ReceiveEnd for SwFairReceiver {
 
     #[inline]
     fn take(&mut self) -> Result<Option<SwFairBlock>, EndError> {
-        let shared = &*self.shared;
-        let memory = shared.slots.region().whole();
-        match self
-            .arrivals
-            .next(&shared.geometry, &memory, &shared.returns)?
-        {
-            Some(place) => Ok(Some(self.block(place)?)),
-            None => {
-                self.found_nothing()?;
-                Ok(None)
-            }
-        }
+        self.look().map_err(|error| self.shared.returns.fail(error))
     }
 
     /// `None` also while the sender must still be told something and the queue is full.

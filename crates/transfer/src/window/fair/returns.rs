@@ -101,6 +101,12 @@ impl Returns {
         }
     }
 
+    /// The session is over. Says what is said from now on: the first error.
+    #[cold]
+    pub(super) fn fail(&self, error: EndError) -> EndError {
+        *self.broken.get_or_init(|| error)
+    }
+
     /// Whether blocks were given back that the sender was not told of, and nothing will ring when
     /// that is possible.
     pub(super) fn owes(&self) -> bool {
@@ -210,7 +216,7 @@ impl Returns {
                 Ok(all) if all && self.any_due() => {}
                 Ok(_) => return,
                 Err(error) => {
-                    let _ = self.broken.set(error);
+                    self.fail(error);
                     return;
                 }
             }
@@ -299,7 +305,7 @@ impl Returns {
             let gone = link.is_gone();
             self.put_back(link);
             if gone {
-                let _ = self.broken.set(EndError::PeerGone);
+                self.fail(EndError::PeerGone);
             }
             if self.any_due() {
                 self.tell();

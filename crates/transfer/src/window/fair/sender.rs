@@ -29,6 +29,7 @@ pub struct SwFairSender {
     counts: Counts,
     /// The last refusal was for want of a completion, for which no doorbell rings.
     wants_completion: bool,
+    broken: Option<EndError>,
 }
 
 /// A claimed block of a [`SwFairSender`].
@@ -78,6 +79,7 @@ impl SwFairSender {
             claims: 0,
             counts: Counts::default(),
             wants_completion: false,
+            broken: None,
         })
     }
 
@@ -99,8 +101,26 @@ impl SwFairSender {
         self.counts.would_blocks += 1;
         match self.carrier.check() {
             Ok(()) => ClaimError::WouldBlock,
-            Err(error) => error.into(),
+            Err(error) => self.fail(error).into(),
         }
+    }
+
+    /// The session is over. Says what is said from now on: the first error.
+    #[cold]
+    fn fail(&mut self, error: EndError) -> EndError {
+        *self.broken.get_or_insert(error)
+    }
+
+    /// A slot that may be filled and sent now.
+    #[inline]
+    fn usable_slot(&mut self, window: u32) -> Result<Option<u32>, EndError> {
+        self.wants_completion = false;
+        let Some(slot) = self.free_slot(window)? else {
+            return Ok(None);
+        };
+        let may_fill = self.carrier.may_fill(self.geometry.place(window, slot))?;
+        self.wants_completion = !may_fill;
+        Ok(may_fill.then_some(slot))
     }
 }
 
@@ -111,14 +131,14 @@ impl SendEnd for SwFairSender {
     fn claim(&mut self, stream: u32, bytes: u32) -> Result<SwFairClaim, ClaimError> {
         self.geometry.check_length(bytes, self.payload_bytes)?;
         let window = stream % self.geometry.windows();
-        let Some(slot) = self.free_slot(window)? else {
-            self.wants_completion = false;
-            return Err(self.refuse());
-        };
-        if !self.carrier.may_fill(self.geometry.place(window, slot))? {
-            self.wants_completion = true;
-            return Err(self.refuse());
+        if let Some(error) = self.broken {
+            return Err(error.into());
         }
+        let slot = match self.usable_slot(window) {
+            Ok(Some(slot)) => slot,
+            Ok(None) => return Err(self.refuse()),
+            Err(error) => return Err(self.fail(error).into()),
+        };
         self.claims += 1;
         Ok(SwFairClaim {
             number: self.claims,
@@ -164,15 +184,20 @@ impl SendEnd for SwFairSender {
             tail,
             last: credit.next_slot().is_none(),
         };
-        self.carrier.send(&self.geometry, &block)?;
+        let sent = self.carrier.send(&self.geometry, &block);
+        sent.map_err(|error| self.fail(error))?;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(claim.bytes);
         Ok(())
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
-        self.carrier.progress()?;
-        self.carrier.check()
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
+        let result = self.carrier.progress();
+        let result = result.and_then(|()| self.carrier.check());
+        result.map_err(|error| self.fail(error))
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {

@@ -14,7 +14,7 @@ pub(super) struct Window {
     pub(super) tail: AtomicU64,
     /// Queue pairs of verbs have locks inside, ours have not: two threads post here.
     qp: Mutex<Box<dyn Qp>>,
-    pub(super) broken: OnceLock<EndError>,
+    broken: OnceLock<EndError>,
     /// Wakes the sending thread when the tail moved.
     pub(super) bell: Arc<Bell>,
 }
@@ -41,10 +41,15 @@ impl Window {
         }
     }
 
+    /// The session is over. Says what is said from now on: the first error.
+    pub(super) fn fail(&self, error: EndError) -> EndError {
+        *self.broken.get_or_init(|| error)
+    }
+
     /// Notices the end of the session where no request would.
     pub(super) fn check(&self) -> Result<(), EndError> {
         if self.qp().state() == QpState::Err {
-            let _ = self.broken.set(EndError::PeerGone);
+            self.fail(EndError::PeerGone);
         }
         self.alive()
     }
@@ -135,7 +140,7 @@ impl Helper for AckThread {
     fn step(&mut self) -> Result<bool, EndError> {
         let result = self.window.alive().and_then(|()| self.take());
         if let Err(error) = result {
-            let _ = self.window.broken.set(error);
+            self.window.fail(error);
             self.window.bell.ring();
         }
         if result? {

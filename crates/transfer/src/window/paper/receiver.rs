@@ -109,6 +109,22 @@ impl SwPaperReceiver {
         Err(error)
     }
 
+    fn look(&mut self) -> Result<Option<SwPaperBlock>, EndError> {
+        let mut out = [Completion::EMPTY];
+        while self.cq.poll(&mut out)? > 0 {
+            let [completion] = out;
+            let success = completion.result.map_err(EndError::from)?;
+            if success.opcode == WcOpcode::Write {
+                self.shared.flushed.store(true, Ordering::Release);
+                self.shared.acknowledge();
+                continue;
+            }
+            let immediate = self.announced(&success)?;
+            return Ok(Some(self.block(immediate)?));
+        }
+        Ok(None)
+    }
+
     fn block(&mut self, immediate: Immediate) -> Result<SwPaperBlock, EndError> {
         let acknowledged = self.shared.acknowledged.load(Ordering::Acquire);
         if self.taken - acknowledged >= u64::from(self.shared.layout.blocks()) {
@@ -134,19 +150,7 @@ impl ReceiveEnd for SwPaperReceiver {
 
     fn take(&mut self) -> Result<Option<SwPaperBlock>, EndError> {
         self.shared.alive()?;
-        let mut out = [Completion::EMPTY];
-        while self.cq.poll(&mut out)? > 0 {
-            let [completion] = out;
-            let success = completion.result.map_err(EndError::from)?;
-            if success.opcode == WcOpcode::Write {
-                self.shared.flushed.store(true, Ordering::Release);
-                self.shared.acknowledge();
-                continue;
-            }
-            let immediate = self.announced(&success)?;
-            return Ok(Some(self.block(immediate)?));
-        }
-        Ok(None)
+        self.look().map_err(|error| self.shared.fail(error))
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {
@@ -168,6 +172,11 @@ impl Shared {
             None => Ok(()),
             Some(error) => Err(*error),
         }
+    }
+
+    /// The session is over. Says what is said from now on: the first error.
+    fn fail(&self, error: EndError) -> EndError {
+        *self.broken.get_or_init(|| error)
     }
 
     fn block(&self, position: u32) -> VolatileSlice<'_> {
@@ -200,7 +209,7 @@ impl Shared {
                 Ok(Rest::AfterFlush) if self.flushed.load(Ordering::SeqCst) => {}
                 Ok(Rest::Nothing | Rest::AfterFlush) => return,
                 Err(error) => {
-                    let _ = self.broken.set(error);
+                    self.fail(error);
                     return;
                 }
             }

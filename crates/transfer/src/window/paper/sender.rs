@@ -92,14 +92,21 @@ impl SwPaperSender {
         Ok(())
     }
 
+    /// Takes acknowledgements, where no other thread does.
+    fn take_acks(&mut self) -> Result<(), EndError> {
+        let Some(acks) = &self.acks else {
+            return Ok(());
+        };
+        while acks.take()? {}
+        Ok(())
+    }
+
     /// Whether the next block may be filled: its place was acknowledged, and the request that read
     /// it is done.
     fn has_room(&mut self) -> Result<bool, EndError> {
         self.window.alive()?;
-        if let Some(acks) = &self.acks
-            && self.is_full()
-        {
-            while acks.take()? {}
+        if self.is_full() {
+            self.take_acks()?;
         }
         if self.is_full() {
             self.wants_completion = false;
@@ -166,8 +173,10 @@ impl SendEnd for SwPaperSender {
             let limit = 1 << u8::BITS;
             return Err(ClaimError::Stream { stream, limit });
         };
-        if !self.has_room()? {
-            return Err(self.refuse());
+        match self.has_room() {
+            Ok(true) => {}
+            Ok(false) => return Err(self.refuse()),
+            Err(error) => return Err(self.window.fail(error).into()),
         }
         self.claims += 1;
         Ok(SwPaperClaim {
@@ -197,17 +206,15 @@ impl SendEnd for SwPaperSender {
         memory
             .write_at(self.offset(), &header.encode())
             .expect(INSIDE);
-        self.post(claim.bytes)?;
+        self.post(claim.bytes).map_err(|e| self.window.fail(e))?;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(claim.bytes);
         Ok(())
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
-        self.poll()?;
-        if let Some(acks) = &self.acks {
-            while acks.take()? {}
-        }
+        let result = self.poll().and_then(|()| self.take_acks());
+        result.map_err(|error| self.window.fail(error))?;
         self.window.check()
     }
 

@@ -1,0 +1,120 @@
+//! The clients: processes that are killed at any moment, or let end.
+
+use super::super::random::Random;
+use crate::run;
+use anyhow::{Context as _, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// How long a client may take to say goodbye.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(60);
+
+/// How clients have ended so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ended {
+    pub(super) killed: u64,
+    pub(super) well: u64,
+}
+
+/// The running clients. Dropping them kills them.
+pub(super) struct Clients {
+    binary: PathBuf,
+    provider: String,
+    address: String,
+    running: Vec<Client>,
+    started: u32,
+    ended: Ended,
+}
+
+/// One of them. It ends when its standard input does.
+struct Client {
+    number: u32,
+    child: Child,
+}
+
+impl Clients {
+    pub(super) fn new(binary: &Path, provider: &str, address: &str) -> Self {
+        Self {
+            binary: binary.to_owned(),
+            provider: provider.to_owned(),
+            address: address.to_owned(),
+            running: Vec::new(),
+            started: 0,
+            ended: Ended::default(),
+        }
+    }
+
+    /// Starts one more.
+    pub(super) fn start(&mut self) -> Result<()> {
+        self.started += 1;
+        let child = Command::new(&self.binary)
+            .args(["client", &self.provider, &self.address])
+            .arg(self.started.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .context("cannot start a client")?;
+        self.running.push(Client {
+            number: self.started,
+            child,
+        });
+        Ok(())
+    }
+
+    /// Kills a client or lets it end, and starts another one.
+    ///
+    /// # Errors
+    /// When a client had ended by itself, or does not end well.
+    pub(super) fn strike(&mut self, random: &mut Random, kills_percent: u64) -> Result<()> {
+        for client in &mut self.running {
+            if let Some(status) = client.child.try_wait()? {
+                bail!("client {} ended by itself: {status}", client.number);
+            }
+        }
+        let any = random.below(self.running.len() as u64);
+        let client = self.running.swap_remove(usize::try_from(any)?);
+        if random.chance(kills_percent) {
+            drop(client);
+            self.ended.killed += 1;
+        } else {
+            client.end()?;
+            self.ended.well += 1;
+        }
+        self.start()
+    }
+
+    /// Lets all of them end.
+    ///
+    /// # Errors
+    /// When one does not end well.
+    pub(super) fn end(mut self) -> Result<Ended> {
+        for client in self.running.drain(..) {
+            client.end()?;
+            self.ended.well += 1;
+        }
+        Ok(self.ended)
+    }
+}
+
+impl Client {
+    fn end(mut self) -> Result<()> {
+        drop(self.child.stdin.take());
+        let status = run::wait(&mut self.child, GOODBYE_LIMIT)
+            .with_context(|| format!("client {} was asked to end", self.number))?;
+        ensure!(
+            status.success(),
+            "client {} ended with {status}",
+            self.number
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Client {
+    /// As an out-of-memory killer would. It may have ended, which is what we want.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
