@@ -34,6 +34,9 @@ pub(crate) enum What {
     StatusReadWhenEmpty,
     /// The paper's mechanism: one request at a time, blocks on a READ of all status bytes.
     Paper,
+    /// A program of others that measures itself.
+    #[value(skip)]
+    Program(External),
     /// A mechanism of the transfer crate, by its common interface.
     #[value(skip)]
     Mechanism(Mechanism, Provider),
@@ -61,6 +64,7 @@ impl What {
             What::Iceoryx2 | What::Iceoryx2Credit => "iceoryx2",
             What::Tcp | What::TcpBlocking | What::Unix => "kernel",
             What::Ucx => "ucx",
+            What::Program(_) => "own",
             What::Mechanism(_, provider) => provider.name(),
         }
     }
@@ -79,6 +83,18 @@ impl What {
     pub(crate) fn polls(self) -> bool {
         !matches!(self, What::TcpBlocking | What::Unix)
     }
+}
+
+/// A program of others, with the two sides bound to the cores of the roles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum External {
+    /// iperf3: one TCP stream over loopback.
+    Iperf3,
+    /// `fi_pingpong` of libfabric over TCP.
+    LibfabricTcp,
+    /// The same over shared memory.
+    LibfabricShm,
 }
 
 /// How a role waits.

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 mod address;
 mod control;
 mod csv;
+mod external;
 mod goals;
 mod grid;
 mod host;
@@ -51,6 +52,8 @@ enum Command {
     Reads(reads::Options),
     Roce(roce::Options),
     Papers(papers::Options),
+    /// Frames of a camera beside other projects, side by side
+    Peers(papers::Options),
     /// One of the two processes of a measurement; started by the program itself
     #[command(hide = true)]
     Role {
@@ -80,7 +83,8 @@ fn run() -> Result<()> {
         Command::Scan(options) => scan::run(&options),
         Command::Reads(options) => reads::run(&options),
         Command::Roce(options) => roce::run(&options),
-        Command::Papers(options) => papers::run(&options),
+        Command::Papers(options) => papers::run(&options, papers::Page::Papers),
+        Command::Peers(options) => papers::run(&options, papers::Page::Peers),
         Command::RoceRole { job } => roce::role(&serde_json::from_str(&job)?),
         Command::Role { role, job } => {
             role::main(serde_json::from_str(&role)?, &serde_json::from_str(&job)?)

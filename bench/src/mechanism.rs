@@ -1,5 +1,5 @@
 //! The mechanisms of the transfer crate by name.
-use crate::job::What;
+use crate::job::{External, What};
 use anyhow::{Result, bail};
 use catchment_transfer::{
     mechanism::{self, Shape, StatusByte, Way},
@@ -45,6 +45,12 @@ pub(crate) enum Mechanism {
     Iceoryx2,
     /// UCX, its own program.
     Ucx,
+    /// iperf3, its own program.
+    Iperf3,
+    /// libfabric over TCP, its own program.
+    LibfabricTcp,
+    /// libfabric over shared memory, its own program.
+    LibfabricShm,
 }
 
 /// Something to do with a mechanism, whichever it is.
@@ -75,6 +81,9 @@ impl Mechanism {
             Mechanism::TcpBlocking => "tcp-blocking",
             Mechanism::Iceoryx2 => "iceoryx2",
             Mechanism::Ucx => "ucx",
+            Mechanism::Iperf3 => "iperf3",
+            Mechanism::LibfabricTcp => "libfabric-tcp",
+            Mechanism::LibfabricShm => "libfabric-shm",
         }
     }
 
@@ -94,7 +103,10 @@ impl Mechanism {
             Mechanism::Tcp => "TCP, polling",
             Mechanism::TcpBlocking => "TCP, blocking",
             Mechanism::Iceoryx2 => "iceoryx2",
-            Mechanism::Ucx => "UCX",
+            Mechanism::Ucx => "UCX, put",
+            Mechanism::Iperf3 => "iperf3",
+            Mechanism::LibfabricTcp => "libfabric, TCP",
+            Mechanism::LibfabricShm => "libfabric, shm",
         }
     }
 
@@ -105,6 +117,9 @@ impl Mechanism {
             Mechanism::TcpBlocking => Some(What::TcpBlocking),
             Mechanism::Iceoryx2 => Some(What::Iceoryx2Credit),
             Mechanism::Ucx => Some(What::Ucx),
+            Mechanism::Iperf3 => Some(What::Program(External::Iperf3)),
+            Mechanism::LibfabricTcp => Some(What::Program(External::LibfabricTcp)),
+            Mechanism::LibfabricShm => Some(What::Program(External::LibfabricShm)),
             Mechanism::SbPaper
             | Mechanism::Sb
             | Mechanism::SbInPlace
@@ -134,9 +149,13 @@ impl Mechanism {
     /// For one that is no mechanism of the transfer crate; whatever is done with it.
     pub(crate) fn with<T, V: Visit<Out = Result<T>>>(self, shape: Shape, visit: V) -> Result<T> {
         match self {
-            Mechanism::Tcp | Mechanism::TcpBlocking | Mechanism::Iceoryx2 | Mechanism::Ucx => {
-                bail!("{self} does not move blocks over verbs")
-            }
+            Mechanism::Tcp
+            | Mechanism::TcpBlocking
+            | Mechanism::Iceoryx2
+            | Mechanism::Ucx
+            | Mechanism::Iperf3
+            | Mechanism::LibfabricTcp
+            | Mechanism::LibfabricShm => bail!("{self} does not move blocks over verbs"),
             Mechanism::SbPaper => visit.visit(PaperStatusByte::new(shape)),
             Mechanism::Sb => visit.visit(StatusByte::new(shape, Way::Copy)),
             Mechanism::SbInPlace => visit.visit(StatusByte::new(shape, Way::InPlace)),

@@ -169,6 +169,11 @@ impl<L: Link> Collector<'_, L> {
             }
             Order::Acquaint { count } | Order::PingPong { count } => {
                 answer(&mut self.link, count)?;
+                // What was sent last may need us until the source has it, and says so.
+                while !self.peer.has_more(LOOK_AGAIN)? {
+                    self.link.finish()?;
+                }
+                self.peer.recv::<()>()?;
             }
         }
         Ok(0)
@@ -371,6 +376,7 @@ impl<L: Link> Source<'_, L> {
         }
         self.link.finish()?;
         self.relax(urgent)?;
+        self.say_that_all_came()?;
         self.end()?;
         samples.sort_by(f64::total_cmp);
         Ok(Some(StatusRead {
@@ -403,6 +409,7 @@ impl<L: Link> Source<'_, L> {
         let answered = self.job.what.has_collector();
         round_trips(&mut self.link, count, answered, self.ticks)?;
         self.link.finish()?;
+        self.say_that_all_came()?;
         self.end()?;
         Ok(())
     }
@@ -431,6 +438,14 @@ impl<L: Link> Source<'_, L> {
         self.link.set_pace(Pace::Working)?;
         self.peer.send(&order)?;
         self.peer.recv()
+    }
+
+    /// The collector need not look after its answers any more.
+    fn say_that_all_came(&mut self) -> Result<()> {
+        if self.job.what.has_collector() {
+            self.peer.send(&())?;
+        }
+        Ok(())
     }
 
     fn end(&mut self) -> Result<Report> {
@@ -514,6 +529,7 @@ impl<L: Link> Source<'_, L> {
         let (_, source_share) = meter.stop();
         self.link.finish()?;
         self.relax(urgent)?;
+        self.say_that_all_came()?;
         let report = self.end()?;
         samples.sort_by(f64::total_cmp);
         // Without a collector there is no way back: what was timed is the way there.

@@ -153,7 +153,7 @@ pub(crate) fn decimals(value: f64, count: i32) -> f64 {
 
 fn wait_name(job: &Job) -> String {
     match job.what {
-        What::Ucx => "own".to_owned(),
+        What::Ucx | What::Program(_) => "own".to_owned(),
         What::TcpBlocking | What::Unix => "block".to_owned(),
         What::CacheLine
         | What::Memcpy

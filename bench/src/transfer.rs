@@ -1,6 +1,6 @@
 //! `transfer`: every mechanism in every cell, in turn, and the results as they come.
 use crate::{
-    goals,
+    external, goals,
     grid::{Cell, Options},
     host::{Environment, Steal},
     job::{Outcome, What},
@@ -150,6 +150,7 @@ fn is_there(what: &What) -> bool {
     match what {
         What::Iceoryx2 | What::Iceoryx2Credit => cfg!(feature = "iceoryx2"),
         What::Ucx => ucx::is_installed(),
+        What::Program(program) => external::missing(*program).is_none(),
         What::CacheLine
         | What::Memcpy
         | What::OursCopy

@@ -126,18 +126,19 @@ fn command(core: usize, port: u16) -> Command {
 }
 
 /// A program that is killed if it is still running when an error ends the test.
-struct Running(Option<Child>);
+pub(crate) struct Running(Option<Child>);
 
 impl Running {
-    fn start(command: &mut Command) -> Result<Running> {
+    pub(crate) fn start(command: &mut Command) -> Result<Running> {
+        let name = command.get_program().to_string_lossy().into_owned();
         let child = command
             .spawn()
-            .with_context(|| format!("starting {PROGRAM}"))?;
+            .with_context(|| format!("starting {name}"))?;
         Ok(Running(Some(child)))
     }
 
     /// What it printed, and what it used.
-    fn finish(mut self) -> Result<(String, Used)> {
+    pub(crate) fn finish(mut self) -> Result<(String, Used)> {
         let mut text = String::new();
         if let Some(out) = self.0.as_mut().and_then(|child| child.stdout.as_mut()) {
             out.read_to_string(&mut text)?;
@@ -158,7 +159,7 @@ impl Drop for Running {
 }
 
 /// Waits for the server without connecting: it takes the first connection as its client.
-fn wait_until_listening(port: u16) -> Result<()> {
+pub(crate) fn wait_until_listening(port: u16) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     let wanted = format!(":{port:04X} ");
     while Instant::now() < deadline {
@@ -180,7 +181,7 @@ fn wait_until_listening(port: u16) -> Result<()> {
         // A program of others tells nobody when it listens: look again.
         std::thread::sleep(Duration::from_millis(5));
     }
-    bail!("{PROGRAM} does not listen on port {port} after 10 s")
+    bail!("nobody listens on port {port} after 10 s")
 }
 
 /// Percentile latency in microseconds and overall messages per second of the last line.

@@ -51,6 +51,12 @@ const MEASUREMENTS: &[Measurement] = &[
         build: &["--features", "iceoryx2"],
     },
     Measurement {
+        name: "peers",
+        about: "frames of a camera beside iceoryx2, UCX, libfabric, iperf3 and TCP, where they are installed",
+        package: "catchment-bench",
+        build: &["--features", "iceoryx2"],
+    },
+    Measurement {
         name: "scan",
         about: "looking for released slots, beside a loop over the status bytes",
         package: "catchment-bench",

@@ -156,7 +156,7 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
             | Program::OneWay { .. }
             | Program::Hold(_) => through::run(job, (mechanism, provider), role, control),
         },
-        What::Ucx => anyhow::bail!("ucx has its own programs"),
+        What::Ucx | What::Program(_) => anyhow::bail!("this one has its own programs"),
     }
 }
 

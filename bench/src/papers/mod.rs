@@ -15,11 +15,11 @@ mod table;
 mod virtual_stream;
 
 use crate::{
-    csv, host,
+    csv, external, host,
     host::Environment,
-    job::{Job, NetworkEnd, Outcome, Wait},
+    job::{Job, NetworkEnd, Outcome, Wait, What},
     mechanism::{Mechanism, Provider},
-    pair, sys,
+    pair, sys, ucx,
 };
 use anyhow::{Context, Result, bail};
 use catchment_netns::{Namespace, VethPair};
@@ -59,7 +59,7 @@ pub(crate) struct Options {
     /// Where the page goes; pictures and rows go into a folder `papers` beside it
     #[arg(long, value_name = "FOLDER", default_value = "target/results")]
     out: PathBuf,
-    /// Write the page and the pictures of this repository, docs/results/papers.md
+    /// Write the page of this repository with its pictures, in docs/results
     #[arg(long, conflicts_with_all = ["out", "only", "provider", "scenario"])]
     write: bool,
     /// Whether short timed parts get real-time priority: by default where it is allowed
@@ -163,13 +163,13 @@ impl Bench {
         let mut found: Vec<(Mechanism, Vec<Outcome>)> = found.collect();
         for _ in 0..restarts {
             let jobs: Vec<Job> = found.iter().map(|(one, _)| job(self, *one)).collect();
-            let outcomes = pair::run_in_turn(&jobs);
+            let outcomes = run_in_turn(&jobs);
             let mut gone = Vec::new();
             for ((mechanism, mine), outcome) in found.iter_mut().zip(outcomes) {
                 let again = outcome.or_else(|error| {
                     let once = format!("{name}, {mechanism}, measured again: {error:#}");
                     self.failures.push(once);
-                    pair::run(&job(self, *mechanism))
+                    run_one(&job(self, *mechanism))
                 });
                 match again {
                     Ok(outcome) => mine.push(outcome),
@@ -183,6 +183,22 @@ impl Bench {
             found.retain(|(one, _)| !gone.contains(one));
         }
         found
+    }
+
+    /// Those that are on this machine; the others are named, with how to get them.
+    fn present(&mut self, mechanisms: &[Mechanism]) -> Vec<Mechanism> {
+        let mut present = mechanisms.to_vec();
+        present.retain(|one| {
+            let Some(remedy) = missing(*one) else {
+                return true;
+            };
+            let text = format!("{} is not on this machine: {remedy}", one.label());
+            if !self.failures.contains(&text) {
+                self.failures.push(text);
+            }
+            false
+        });
+        present
     }
 
     /// Shows a person what is being done.
@@ -202,6 +218,65 @@ impl Bench {
     fn wants_provider(&self, provider: Provider) -> bool {
         let only = &self.options.provider;
         only.is_empty() || only.contains(&provider)
+    }
+}
+
+/// Those of ours and of libraries side by side; programs of others one after the other.
+fn run_in_turn(jobs: &[Job]) -> Vec<Result<Outcome>> {
+    let has_roles = |job: &&Job| !matches!(job.what, What::Ucx | What::Program(_));
+    let ours: Vec<Job> = jobs.iter().filter(has_roles).cloned().collect();
+    let mut outcomes = pair::run_in_turn(&ours).into_iter();
+    let outcome = |job| match has_roles(&job).then(|| outcomes.next()).flatten() {
+        Some(outcome) => outcome,
+        None => run_one(job),
+    };
+    jobs.iter().map(outcome).collect()
+}
+
+fn run_one(job: &Job) -> Result<Outcome> {
+    if let What::Program(program) = job.what {
+        external::run(program, job)
+    } else if job.what == What::Ucx {
+        ucx::run(job)
+    } else {
+        pair::run(job)
+    }
+}
+
+/// What to type to get what is not here.
+fn missing(mechanism: Mechanism) -> Option<&'static str> {
+    match mechanism.peer() {
+        Some(What::Ucx) if !ucx::is_installed() => Some(ucx::REMEDY),
+        Some(What::Iceoryx2 | What::Iceoryx2Credit) if !cfg!(feature = "iceoryx2") => {
+            Some("cargo build --features iceoryx2")
+        }
+        Some(What::Program(program)) => external::missing(program),
+        _ => None,
+    }
+}
+
+/// Which page is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// The experiments of the papers.
+    Papers,
+    /// Other projects beside ours.
+    Peers,
+}
+
+impl Page {
+    fn name(self) -> &'static str {
+        match self {
+            Page::Papers => "papers",
+            Page::Peers => "peers",
+        }
+    }
+
+    fn scenarios(self) -> Result<Vec<Scenario>> {
+        match self {
+            Page::Papers => scenario::ours(),
+            Page::Peers => scenario::peers(),
+        }
     }
 }
 
@@ -248,10 +323,10 @@ struct Line<'a> {
 /// # Errors
 /// When a scenario is wrong, none is left, or results cannot be written. A measurement that fails is
 /// shown among the results.
-pub(crate) fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     let mut bench = Bench::new(options)?;
     let mut scenarios = match options.scenario.as_slice() {
-        [] => scenario::ours()?,
+        [] => which.scenarios()?,
         files => files
             .iter()
             .map(|path| scenario::load(path))
@@ -269,7 +344,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     } else {
         &options.out
     };
-    let folder = out.join("papers");
+    let folder = out.join(which.name());
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let environment = Environment::detect();
     let (steal, began) = (host::Steal::start(), Instant::now());
@@ -284,6 +359,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     bench.progress("");
     write_rows(&done, &environment, &folder)?;
     let run = page::Run {
+        which,
         environment: &environment,
         quick: bench.quick(),
         realtime: bench.realtime,
@@ -291,7 +367,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         steal: steal.part(),
     };
     let page = page::page(&run, &done)?;
-    fs::write(out.join("papers.md"), page).context("writing papers.md")?;
+    let file = out.join(format!("{}.md", which.name()));
+    fs::write(&file, page).with_context(|| format!("writing {}", file.display()))?;
     print(&done, options.json)
 }
 

@@ -30,6 +30,9 @@ const OURS: &[(&str, &str)] = &[
     ("e3.5.toml", include_str!("../../scenarios/e3.5.toml")),
 ];
 
+/// Other projects beside ours: a page of its own.
+const PEERS: (&str, &str) = ("peers.toml", include_str!("../../scenarios/peers.toml"));
+
 /// One experiment.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -208,6 +211,15 @@ pub(crate) fn ours() -> Result<Vec<Scenario>> {
     OURS.iter().map(|(name, text)| parse(name, text)).collect()
 }
 
+/// Other projects beside ours.
+///
+/// # Errors
+/// If it is wrong, with its name and line.
+pub(crate) fn peers() -> Result<Vec<Scenario>> {
+    let (name, text) = PEERS;
+    Ok(vec![parse(name, text)?])
+}
+
 /// One of a user's own.
 ///
 /// # Errors
@@ -250,7 +262,9 @@ mod tests {
             .map(|file| file.unwrap().file_name().into_string().unwrap())
             .collect();
         files.sort();
-        let mut listed: Vec<&str> = OURS.iter().map(|(name, _)| *name).collect();
+        let all = OURS.iter().chain([&PEERS]);
+        let mut listed: Vec<&str> = all.map(|(name, _)| *name).collect();
+        assert_eq!(peers().unwrap().len(), 1);
         listed.sort();
         assert_eq!(files, listed);
         let scenarios = ours().unwrap();

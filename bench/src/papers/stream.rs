@@ -48,7 +48,8 @@ pub(super) fn measure(
                 program: Program::Stream,
                 network: network.clone(),
             };
-            let found = bench.in_turn(effort.restarts, &name, &part.mechanisms, job);
+            let mechanisms = bench.present(&part.mechanisms);
+            let found = bench.in_turn(effort.restarts, &name, &mechanisms, job);
             for (mechanism, outcomes) in &found {
                 let cell = Cell::new(provider, *mechanism, bytes, blocks);
                 let conditions = Conditions {

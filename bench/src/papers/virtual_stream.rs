@@ -176,6 +176,9 @@ fn gives_back_in_order(mechanism: Mechanism) -> bool {
         | Mechanism::Tcp
         | Mechanism::TcpBlocking
         | Mechanism::Iceoryx2
-        | Mechanism::Ucx => true,
+        | Mechanism::Ucx
+        | Mechanism::Iperf3
+        | Mechanism::LibfabricTcp
+        | Mechanism::LibfabricShm => true,
     }
 }

@@ -69,7 +69,7 @@ fn start(at: &Namespace, name: &'static str, words: &[&str]) -> Result<Running> 
 }
 
 /// Rate and CPU time out of the JSON report of the client.
-fn read(report: &str) -> Result<Sample> {
+pub(crate) fn read(report: &str) -> Result<Sample> {
     let report: Value = serde_json::from_str(report)?;
     let end = &report["end"];
     let number = |at: &Value, what: &str| at.as_f64().with_context(|| format!("no {what}"));

@@ -7,7 +7,7 @@
 mod bare_udp;
 mod children;
 mod goals;
-mod iperf3;
+pub(crate) mod iperf3;
 mod job;
 mod ours;
 mod page;

@@ -218,10 +218,14 @@ impl SendEnd for PaperSendEnd {
         self.pool.publish(claim.block, header);
         claim.published = true;
         self.committed += 1;
-        // Nobody needs to know of free places as long as there is nothing to send.
+        // Nobody needs to know of free places as long as there is nothing to send. A READ that is
+        // done at once is used at once.
+        let mut has_looked = false;
         while self.sender.has_work() {
-            if !matches!(self.sender.step()?, PaperStep::Sent(_)) {
-                break;
+            match self.sender.step()? {
+                PaperStep::Sent(_) => {}
+                PaperStep::Synced if !has_looked => has_looked = true,
+                PaperStep::Synced | PaperStep::Busy | PaperStep::NoData => break,
             }
         }
         Ok(())
