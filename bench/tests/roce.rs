@@ -64,7 +64,7 @@ fn ours_and_bare_udp_are_measured_between_two_namespaces() {
                 }
                 let goals = lines.iter().filter(|line| line["what"] == "goal");
                 // Those that need no iperf3.
-                assert_eq!(goals.count(), 3);
+                assert_eq!(goals.count(), 4);
             }
         },
     );
