@@ -146,6 +146,14 @@ pub(crate) enum Program {
         /// Samples in a batch.
         count: u64,
     },
+    /// A look at the status bytes from posting to completion; or from one acknowledgement that a
+    /// thread found to the next.
+    Look {
+        /// Samples in a batch.
+        count: u64,
+    },
+    /// Frames at a fixed rate.
+    Cameras(Cameras),
     /// From posting a block until the collector sees it, the ring being empty.
     OneWay {
         /// Samples in a batch.
@@ -153,6 +161,34 @@ pub(crate) enum Program {
     },
     /// Blocks as fast as they go, while the collector keeps one of them for a time.
     Hold(Hold),
+}
+
+/// Frames that are due at a fixed rate, those of all cameras at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cameras {
+    /// Number of the first camera of this pair of processes.
+    pub(crate) first: usize,
+    /// How many it has.
+    pub(crate) cameras: usize,
+    /// Whether each has a window of its own on the one queue pair.
+    pub(crate) windows: bool,
+    /// Frames of each.
+    pub(crate) frames: u64,
+    /// From one frame to the next.
+    pub(crate) period_ns: u64,
+}
+
+/// What came of them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Frames {
+    /// When the first frames were due, by the clock that all processes share.
+    pub(crate) begin_ns: u64,
+    /// Of each frame: its camera, its number, and when it was seen, after the beginning.
+    pub(crate) arrivals: Vec<[u64; 3]>,
+    /// CPU time from there to the end: of the source and of the collector.
+    pub(crate) cpu_ns: [u64; 2],
+    /// Registered memory of both.
+    pub(crate) registered_bytes: [u64; 2],
 }
 
 /// Times of [`Program::Hold`], in milliseconds.
@@ -305,6 +341,8 @@ pub(crate) struct Outcome {
     pub(crate) samples: Vec<Vec<f64>>,
     /// Blocks in each bin of [`Program::Hold`], run by run.
     pub(crate) bins: Vec<Vec<u64>>,
+    /// What came of [`Program::Cameras`].
+    pub(crate) frames: Option<Frames>,
     /// Looks at the status bytes, where the mechanism has any.
     pub(crate) status_read: Option<StatusRead>,
     /// What the source needs.

@@ -13,7 +13,7 @@ const PAUSE_NS: u64 = 20_000;
 const PATIENCE_NS: u64 = 20_000_000_000;
 
 /// Waits as the job says until `attempt` succeeds.
-fn until<L: Link>(
+pub(crate) fn until<L: Link>(
     link: &mut L,
     job: &Job,
     mut attempt: impl FnMut(&mut L) -> Result<bool>,

@@ -267,7 +267,9 @@ impl<L: Link> Source<'_, L> {
         for batch in 0..=self.job.batches {
             self.await_turn()?;
             let (samples, bins) = match self.job.program {
-                Program::Stream => break,
+                // Cameras have a program of their own.
+                Program::Stream | Program::Cameras(_) => break,
+                Program::Look { count } => (self.look(count)?, None),
                 Program::Sync { count } => (self.sync(count)?, None),
                 Program::OneWay { count } => (self.one_way(count)?, None),
                 Program::Hold(hold) => (Vec::new(), Some(self.hold(hold)?)),
@@ -300,6 +302,34 @@ impl<L: Link> Source<'_, L> {
         self.relax(urgent)?;
         let report = self.end()?;
         Ok(report.noted.iter().map(|ns| *ns as f64).collect())
+    }
+
+    /// The paper's synchronisation.
+    fn look(&mut self, count: u64) -> Result<Vec<f64>> {
+        let is_done = |link: &mut L| Ok(link.look()? == Some(true));
+        match self.link.look()? {
+            None => {
+                self.link.note_acknowledgements();
+                self.stream(count)?;
+                let found = self.link.note_acknowledgements();
+                let steps = found.windows(2);
+                Ok(steps.map(|two| (two[1] - two[0]) as f64).collect())
+            }
+            Some(done) => {
+                let urgent = self.hurry()?;
+                if !done {
+                    programs::until(&mut self.link, self.job, is_done)?;
+                }
+                let mut times = Vec::with_capacity(count as usize);
+                for _ in 0..count {
+                    let begin = sys::Ticks::now();
+                    programs::until(&mut self.link, self.job, is_done)?;
+                    times.push(self.ticks.ns(begin, sys::Ticks::now()));
+                }
+                self.relax(urgent)?;
+                Ok(times)
+            }
+        }
     }
 
     /// From posting a block to the look that finds it.

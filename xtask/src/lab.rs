@@ -22,6 +22,8 @@ enum Part {
     Rxe(Choice),
     /// Our programs over libibverbs, on RDMA devices of virtual machines
     Verbs(Choice),
+    /// Our RoCE stack beside the kernel's: how fast, and for how much work
+    Table(Table),
     /// Run a command in a virtual machine that has RDMA devices
     Guest(Guest),
 }
@@ -38,6 +40,17 @@ struct Choice {
     /// One JSON object a line instead of the table
     #[arg(long)]
     json: bool,
+}
+
+/// How the table is made.
+#[derive(clap::Args)]
+struct Table {
+    /// How often each is measured
+    #[arg(long, value_name = "N")]
+    rounds: Option<u64>,
+    /// Write the page to this file, too
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
 }
 
 /// A command for the guest.
@@ -75,6 +88,7 @@ const LIMIT: Duration = Duration::from_secs(12 * 60);
 /// Test programs that `lab verbs` runs in a guest: their packages, and their names there.
 const SUITES: &[(&str, &str, &str)] = &[
     ("--conformance", "catchment-provider-ibverbs", "conformance"),
+    ("--faults", "catchment-provider-ibverbs", "faults"),
     ("--mechanisms", "catchment-transfer", "ibverbs"),
 ];
 
@@ -86,6 +100,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     let (command, finished) = match &args.part {
         Some(Part::Rxe(choice)) => rxe_cases(repo, choice)?,
         Some(Part::Verbs(choice)) => verbs_cases(repo, choice)?,
+        Some(Part::Table(table)) => return make_table(repo, table),
         Some(Part::Guest(guest)) => return run_in_guest(repo, guest),
         None => {
             print!("{LISTING}");
@@ -98,6 +113,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
 const LISTING: &str = "\
 cargo xtask lab rxe    our RoCE stack against the kernel's, in a virtual machine
 cargo xtask lab verbs  our programs over libibverbs, on RDMA devices of virtual machines
+cargo xtask lab table  our RoCE stack beside the kernel's: how fast, and for how much work
 cargo xtask lab guest  run a command in a virtual machine that has RDMA devices
 ";
 
@@ -109,26 +125,14 @@ pub(crate) fn provide() -> Result<()> {
     prerequisites::provide_packages(PACKAGES)
 }
 
-/// What `cargo xtask test` runs of the second part: what every provider must do. All of it is
-/// `cargo xtask lab verbs`.
-const VERBS_IN_TESTS: &str = "suite/conformance";
-
-/// The cases of both parts that the tests run, counted.
+/// All cases of both parts, counted.
 ///
 /// # Errors
 /// When they did not run. A failed case is counted only.
 pub(crate) fn all(repo: &Repo) -> Result<Tally> {
     let mut sum = Tally::default();
-    let conformance = Choice {
-        only: vec![VERBS_IN_TESTS.to_owned()],
-        ..Choice::default()
-    };
-    let parts = [
-        rxe_cases(repo, &Choice::default()),
-        verbs_cases(repo, &conformance),
-    ];
-    for part in parts {
-        let (command, finished) = part?;
+    for part in [rxe_cases, verbs_cases] {
+        let (command, finished) = part(repo, &Choice::default())?;
         if finished.tally.failed == 0 {
             run::demand_success(&command, finished.status)?;
         }
@@ -154,6 +158,19 @@ fn verbs_cases(repo: &Repo, choice: &Choice) -> Result<(Command, Finished)> {
         command.arg(option).arg(program);
     }
     cases(command, choice)
+}
+
+fn make_table(repo: &Repo, table: &Table) -> Result<()> {
+    provide()?;
+    let mut command = lab(repo, "table")?;
+    if let Some(rounds) = table.rounds {
+        command.args(["--rounds", &rounds.to_string()]);
+    }
+    if let Some(page) = &table.markdown {
+        command.arg("--markdown").arg(page);
+    }
+    let status = command.status()?;
+    run::demand_success(&command, status)
 }
 
 fn run_in_guest(repo: &Repo, guest: &Guest) -> Result<()> {

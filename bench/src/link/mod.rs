@@ -1,7 +1,7 @@
 //! A mechanism as the measurement sees it: two ends, each sends to and receives from the other.
 use crate::{
     control::Control,
-    job::{Job, Queues, Role, What},
+    job::{Job, Program, Queues, Role, What},
     role,
 };
 use anyhow::Result;
@@ -9,6 +9,7 @@ use catchment_verbs::mem::VolatileSlice;
 use std::sync::atomic::Ordering;
 
 mod cache_line;
+mod cameras;
 mod device;
 #[cfg(feature = "iceoryx2")]
 mod iceoryx;
@@ -20,6 +21,7 @@ mod socket;
 mod through;
 
 pub(crate) use cache_line::CacheLine;
+pub(crate) use cameras::{BEGIN_EVERY_NS, SET_UP_NS};
 
 /// How a mechanism's own threads behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +84,16 @@ pub(crate) trait Link {
     fn try_recv(&mut self) -> Result<bool> {
         anyhow::bail!("this mechanism only waits")
     }
+    /// Goes on with a look at the status bytes, or begins one; true when it is done. Nothing where
+    /// there are none.
+    fn look(&mut self) -> Result<Option<bool>> {
+        Ok(None)
+    }
+    /// Where acknowledgements have a thread of their own: notes from now on when it found one, and
+    /// says what it noted since the last call.
+    fn note_acknowledgements(&mut self) -> Vec<u64> {
+        Vec::new()
+    }
     /// Puts the block that was received last behind those that are kept for longer.
     fn set_aside(&mut self) {}
     /// Gives the oldest of those back; false if there is none.
@@ -134,9 +146,16 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
             let link = paper::Paper::new(job, role, &mut control)?;
             role::run(job, role, control, link)
         }
-        What::Mechanism(mechanism, provider) => {
-            through::run(job, (mechanism, provider), role, control)
-        }
+        What::Mechanism(mechanism, provider) => match job.program {
+            Program::Cameras(cameras) => {
+                cameras::run(job, cameras, (mechanism, provider), role, control)
+            }
+            Program::Stream
+            | Program::Sync { .. }
+            | Program::Look { .. }
+            | Program::OneWay { .. }
+            | Program::Hold(_) => through::run(job, (mechanism, provider), role, control),
+        },
         What::Ucx => anyhow::bail!("ucx has its own programs"),
     }
 }

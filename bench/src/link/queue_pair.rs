@@ -5,7 +5,7 @@ use crate::{
     job::Queues,
 };
 use anyhow::Result;
-use catchment_verbs::{Context, Cq, Mr, Pd, Qp, QpInit, RemoteAddr};
+use catchment_verbs::{Context, Cq, Mr, Pd, Qp, QpInit, RemoteAddr, Service};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -28,6 +28,7 @@ impl QueuePair {
     ) -> Result<QueuePair> {
         let cq = context.create_cq(completions, None)?;
         let qp = pd.create_qp(QpInit {
+            service: Service::Rc,
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             max_send_wr,

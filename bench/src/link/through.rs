@@ -11,11 +11,11 @@ use catchment_transfer::{
     Waiter,
     mechanism::{self, ClaimError, Helper, Offer, Port, ReceiveEnd, SendEnd, Shape, TakenBlock},
 };
-use catchment_verbs::{Context, Watch};
+use catchment_verbs::Context;
 use std::{
     collections::VecDeque,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU8, Ordering},
         mpsc,
     },
@@ -81,8 +81,6 @@ struct Through<M: mechanism::Mechanism> {
     claimed: Option<<M::Sender as SendEnd>::Claim>,
     waiter: Waiter,
     wait: Wait,
-    claim_watch: Option<Arc<dyn Watch>>,
-    take_watch: Option<Arc<dyn Watch>>,
     /// What is copied into the peer's block; nothing where blocks of our own are sent.
     prepared: Option<Prepared>,
     bytes: usize,
@@ -112,11 +110,10 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
         let mut sender = mechanism.sender(out, &to)?;
         let receiver = mechanism.receiver(back, &theirs)?;
         meet(control)?;
-        let helper = sender.helper().filter(|_| measure.name.has_helper());
+        // What is taken out of the sender, the sender does no more.
+        let helper = measure.name.has_helper().then(|| sender.helper());
         let copies = !measure.name.is_in_place();
         Ok(Through {
-            claim_watch: sender.watch(),
-            take_watch: receiver.watch(),
             sender,
             receiver,
             received: None,
@@ -128,7 +125,10 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
             bytes: job.bytes,
             packet: 0,
             queues,
-            helper: helper.map(HelperThread::start).transpose()?,
+            helper: helper
+                .flatten()
+                .map(|helper| HelperThread::start(helper, job.wait))
+                .transpose()?,
             _context: context,
         })
     }
@@ -142,16 +142,17 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
                 Err(error) => return Err(error.into()),
             }
             self.sender.progress()?;
-            match (self.wait, &self.claim_watch) {
-                (Wait::Doorbell, Some(watch)) => {
-                    watch.arm();
-                    if let Ok(claim) = self.sender.claim(0, self.bytes as u32) {
-                        return Ok(claim);
-                    }
-                    watch.wait(NAP)?;
-                }
-                (wait, _) => wait.pause(),
+            // What to sleep on, if anything rings, depends on what the end waits for now.
+            let watch = self.sleeps().then(|| self.sender.watch()).flatten();
+            let Some(watch) = watch else {
+                self.wait.pause();
+                continue;
+            };
+            watch.arm();
+            if let Ok(claim) = self.sender.claim(0, self.bytes as u32) {
+                return Ok(claim);
             }
+            watch.wait(NAP)?;
         }
     }
 
@@ -170,21 +171,25 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
             }
             self.waiter.empty();
             looks += 1;
-            if looks.is_multiple_of(PROGRESS_EVERY) {
+            if looks.is_multiple_of(PROGRESS_EVERY) || !self.wait.polls() {
                 // What was sent before may wait for room.
                 self.sender.progress()?;
             }
-            match (self.wait, &self.take_watch) {
-                (Wait::Doorbell, Some(watch)) => {
-                    watch.arm();
-                    if let Some(block) = self.receiver.take()? {
-                        return Ok(block);
-                    }
-                    watch.wait(NAP)?;
-                }
-                (wait, _) => wait.pause(),
+            let watch = self.sleeps().then(|| self.receiver.watch()).flatten();
+            let Some(watch) = watch else {
+                self.wait.pause();
+                continue;
+            };
+            watch.arm();
+            if let Some(block) = self.receiver.take()? {
+                return Ok(block);
             }
+            watch.wait(NAP)?;
         }
+    }
+
+    fn sleeps(&self) -> bool {
+        self.wait == Wait::Doorbell
     }
 }
 
@@ -272,6 +277,15 @@ impl<M: mechanism::Mechanism + Copy> Link for Through<M> {
         Ok(self.sender.progress()?)
     }
 
+    fn look(&mut self) -> Result<Option<bool>> {
+        Ok(self.sender.look()?)
+    }
+
+    fn note_acknowledgements(&mut self) -> Vec<u64> {
+        let helper = self.helper.as_ref();
+        helper.map_or(Vec::new(), HelperThread::note)
+    }
+
     fn set_pace(&mut self, pace: Pace) -> Result<()> {
         match &mut self.helper {
             Some(helper) => helper.set(pace),
@@ -280,7 +294,7 @@ impl<M: mechanism::Mechanism + Copy> Link for Through<M> {
     }
 }
 
-fn queues(port: &Port) -> Queues {
+pub(super) fn queues(port: &Port) -> Queues {
     let queues = port.queues;
     Queues {
         queue_pairs: 1,
@@ -292,14 +306,15 @@ fn queues(port: &Port) -> Queues {
 }
 
 /// Both are as far as this.
-fn meet(control: &mut Control) -> Result<()> {
+pub(super) fn meet(control: &mut Control) -> Result<()> {
     control.send(&())?;
     control.recv()
 }
 
 /// The mechanism's own thread, on the core of its role.
-struct HelperThread {
+pub(super) struct HelperThread {
     pace: Arc<AtomicU8>,
+    noted: Arc<Mutex<Option<Vec<u64>>>>,
     id: i32,
     urgent: bool,
     thread: Option<JoinHandle<()>>,
@@ -308,26 +323,34 @@ struct HelperThread {
 const ENDED: u8 = 3;
 
 impl HelperThread {
-    fn start(helper: Box<dyn Helper>) -> Result<HelperThread> {
+    pub(super) fn start(helper: Box<dyn Helper>, wait: Wait) -> Result<HelperThread> {
         let pace = Arc::new(AtomicU8::new(Pace::Parked as u8));
-        let theirs = Arc::clone(&pace);
+        let noted = Arc::default();
+        let (theirs, notes) = (Arc::clone(&pace), Arc::clone(&noted));
         let (say, hear) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             // Whoever started us has ended if nobody hears it.
             let _ = say.send(rustix::thread::gettid().as_raw_nonzero().get());
-            if let Err(error) = help(helper, &theirs) {
+            if let Err(error) = help(helper, wait, &theirs, &notes) {
                 eprintln!("the mechanism's own thread: {error:#}");
             }
         });
         Ok(HelperThread {
             pace,
+            noted,
             id: hear.recv().context("the mechanism's own thread")?,
             urgent: false,
             thread: Some(thread),
         })
     }
 
-    fn set(&mut self, pace: Pace) -> Result<()> {
+    /// Notes from now on when it found something; says what was noted before.
+    fn note(&self) -> Vec<u64> {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.replace(Vec::new()).unwrap_or_default()
+    }
+
+    pub(super) fn set(&mut self, pace: Pace) -> Result<()> {
         let urgent = pace == Pace::Urgent;
         if urgent != self.urgent {
             sys::set_realtime_of(self.id, urgent).context("real-time priority of a thread")?;
@@ -341,13 +364,24 @@ impl HelperThread {
     }
 }
 
-fn help(mut helper: Box<dyn Helper>, pace: &AtomicU8) -> Result<()> {
+fn help(
+    mut helper: Box<dyn Helper>,
+    wait: Wait,
+    pace: &AtomicU8,
+    noted: &Mutex<Option<Vec<u64>>>,
+) -> Result<()> {
     loop {
         match pace.load(Ordering::Acquire) {
             ENDED => return Ok(()),
             // Somebody else is measured meanwhile.
             parked if parked == Pace::Parked as u8 => std::thread::park(),
-            _ if helper.step()? => {}
+            _ if helper.step()? => {
+                let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(noted) = noted.as_mut() {
+                    noted.push(sys::monotonic_ns());
+                }
+            }
+            _ if wait == Wait::Sleep => wait.pause(),
             // It shares its core with the one who claims blocks.
             _ => rustix::thread::sched_yield(),
         }

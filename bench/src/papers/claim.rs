@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Claim {
     /// In words.
     pub(crate) claim: String,
+    /// The experiment that it belongs to, where that is not the scenario's.
+    pub(crate) experiment: Option<String>,
     /// Where it is claimed; each is judged by itself.
     pub(crate) providers: Vec<Provider>,
     /// What the paper says, as it says it.
@@ -23,6 +25,10 @@ pub(crate) struct Claim {
     pub(crate) mechanism: Mechanism,
     /// Divide by the same number of this mechanism, measured in turn with it.
     pub(crate) over: Option<Mechanism>,
+    /// Divide by the row of this variant, and not by that of the same one.
+    pub(crate) over_variant: Option<String>,
+    /// Take the same number of this mechanism off, measured in turn with it.
+    pub(crate) minus: Option<Mechanism>,
     /// Divide by another number, of `over` or of the same mechanism.
     pub(crate) over_metric: Option<String>,
     /// Only rows of this variant.
@@ -87,6 +93,8 @@ pub(crate) enum Take {
     Median,
     /// The largest by the smallest.
     Spread,
+    /// The furthest from the median, relative.
+    Deviation,
     /// Where on the axis the values fall below `level`.
     Crossing,
     /// The largest of a value by the one before it: not above 1 where values never rise.
@@ -125,6 +133,9 @@ impl Claim {
             (false, false) => bail!("needs at_least, at_most or near, or report = true"),
             _ => {}
         }
+        if self.minus.is_some() && self.over.is_some() {
+            bail!("`minus` and `over` are two things to do with one number");
+        }
         if (self.take == Take::Crossing) != self.level.is_some() {
             bail!("`level` belongs to take = \"crossing\"");
         }
@@ -154,18 +165,26 @@ impl Claim {
 
     /// Looks at the rows of one provider.
     pub(crate) fn judge(&self, provider: Provider, rows: &[Row]) -> Verdict {
-        let over = self.over.unwrap_or(self.mechanism);
+        let over = self.minus.or(self.over).unwrap_or(self.mechanism);
         let over_metric = self.over_metric.as_ref().unwrap_or(&self.metric);
-        let divides = self.over.is_some() || self.over_metric.is_some();
+        let divides = self.over.is_some() || self.over_metric.is_some() || self.minus.is_some();
         let tops = self.select(rows, provider, self.mechanism, &self.metric);
         let mut points = Vec::new();
         for top in tops {
             let below = divides.then(|| {
-                let mut of = self.select(rows, provider, over, over_metric).into_iter();
-                of.find(|row| row.cell.is_beside(&top.cell))
+                let variant = self.over_variant.as_ref().or(self.variant.as_ref());
+                let mut beside = top.cell.clone();
+                if self.over_variant.is_some() {
+                    beside.variant.clone_from(&self.over_variant);
+                }
+                let of = self.select_of(rows, (provider, over), over_metric, variant);
+                of.into_iter().find(|row| row.cell.is_beside(&beside))
             });
             match below {
                 None => points.push(Point::of(self.along, top)),
+                Some(Some(below)) if self.minus.is_some() => {
+                    points.push(Point::difference(self.along, top, below));
+                }
                 Some(Some(below)) => points.push(Point::ratio(self.along, top, below)),
                 Some(None) => {}
             }
@@ -189,11 +208,21 @@ impl Claim {
         mechanism: Mechanism,
         metric: &str,
     ) -> Vec<&'a Row> {
+        self.select_of(rows, (provider, mechanism), metric, self.variant.as_ref())
+    }
+
+    fn select_of<'a>(
+        &self,
+        rows: &'a [Row],
+        (provider, mechanism): (Provider, Mechanism),
+        metric: &str,
+        variant: Option<&String>,
+    ) -> Vec<&'a Row> {
         let fits = |row: &&Row| {
             row.cell.provider == provider
                 && row.cell.mechanism == mechanism
                 && row.metric == metric
-                && (self.variant.is_none() || self.variant == row.cell.variant)
+                && (variant.is_none() || variant == row.cell.variant.as_ref())
                 && self
                     .at
                     .iter()
@@ -230,6 +259,18 @@ impl Point {
         }
     }
 
+    fn difference(along: Axis, top: &Row, below: &Row) -> Point {
+        let pairs = top.values.iter().zip(&below.values);
+        let values: Vec<f64> = pairs.map(|(top, below)| top - below).collect();
+        let summary = stats::Summary::of(&values);
+        Point {
+            x: along.of(top).unwrap_or(0.0),
+            y: summary.median,
+            interval: (summary.ci_low, summary.ci_high),
+            disturbed: top.conditions.disturbed || below.conditions.disturbed,
+        }
+    }
+
     fn ratio(along: Axis, top: &Row, below: &Row) -> Point {
         let ratio = stats::ratio(&top.values, &below.values);
         Point {
@@ -251,7 +292,12 @@ impl Take {
         let most = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::NEG_INFINITY, f64::max);
         let needed = match self {
             Take::LargestStep | Take::SmallestStep | Take::Crossing => 2,
-            Take::Only | Take::Least | Take::Most | Take::Median | Take::Spread => 1,
+            Take::Only
+            | Take::Least
+            | Take::Most
+            | Take::Median
+            | Take::Spread
+            | Take::Deviation => 1,
         };
         if points.len() < needed {
             return Err("not measured in this run".to_owned());
@@ -267,6 +313,10 @@ impl Take {
             Take::Most => most(&mut values()),
             Take::Median => stats::percentile(&values().collect::<Vec<_>>(), 0.5),
             Take::Spread => most(&mut values()) / least(&mut values()),
+            Take::Deviation => {
+                let median = stats::percentile(&values().collect::<Vec<_>>(), 0.5);
+                most(&mut values().map(|value| (value / median - 1.0).abs()))
+            }
             Take::LargestStep => most(&mut steps()),
             Take::SmallestStep => least(&mut steps()),
             Take::Crossing => crossing(points, level.unwrap_or(1.0))

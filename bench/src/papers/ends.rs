@@ -20,7 +20,6 @@ pub(super) struct Ends<M: Mechanism> {
     pub(super) traces: [Arc<Trace>; 2],
     /// Queues of each end.
     pub(super) queues: [QueueNeeds; 2],
-    helper: Option<Box<dyn Helper>>,
     fabric: Option<Fabric>,
     packet: u64,
     _devices: [Arc<dyn Context>; 2],
@@ -80,9 +79,8 @@ impl<M: Mechanism> Ends<M> {
         back.connect(&there)?;
         let queues = [out.queues, back.queues];
         let receiver = mechanism.receiver(back, &there)?;
-        let mut sender = mechanism.sender(out, &here)?;
+        let sender = mechanism.sender(out, &here)?;
         Ok(Ends {
-            helper: sender.helper(),
             sender,
             receiver,
             traces: [sent, answered],
@@ -93,9 +91,14 @@ impl<M: Mechanism> Ends<M> {
         })
     }
 
-    /// The two ends, for programs of their own; the helper's work is left to the sender.
-    pub(super) fn split(self) -> (M::Sender, M::Receiver, Option<Box<dyn Helper>>) {
-        (self.sender, self.receiver, self.helper)
+    /// The two ends, for programs of their own, and the work for a thread of its own where one is
+    /// wanted: what is taken out of the sender, the sender does no more.
+    pub(super) fn split(
+        mut self,
+        with_helper: bool,
+    ) -> (M::Sender, M::Receiver, Option<Box<dyn Helper>>) {
+        let helper = with_helper.then(|| self.sender.helper()).flatten();
+        (self.sender, self.receiver, helper)
     }
 
     /// Sends a block if there is room.
@@ -119,9 +122,6 @@ impl<M: Mechanism> Ends<M> {
     /// Nothing was found: lets the rest of the world go on.
     pub(super) fn idle(&mut self) -> Result<()> {
         self.sender.progress()?;
-        if let Some(helper) = &mut self.helper {
-            while helper.step()? {}
-        }
         match &self.fabric {
             Some(fabric) => {
                 if let Some(time) = fabric.next_event() {

@@ -1,5 +1,6 @@
 //! `papers`: the experiments of the papers, each a scenario with what must hold, the rows that were
 //! measured, pictures of them, and a page that says what held and what did not.
+mod cameras;
 mod claim;
 mod ends;
 mod lockstep;
@@ -10,14 +11,15 @@ mod scenario;
 mod simulated;
 mod singles;
 mod stream;
+mod table;
 mod virtual_stream;
 
 use crate::{
     csv, host,
     host::Environment,
-    job::{NetworkEnd, Wait},
-    mechanism::Provider,
-    sys,
+    job::{Job, NetworkEnd, Outcome, Wait},
+    mechanism::{Mechanism, Provider},
+    pair, sys,
 };
 use anyhow::{Context, Result, bail};
 use catchment_netns::{Namespace, VethPair};
@@ -26,6 +28,7 @@ use record::{Row, Written};
 use scenario::{Measure, Scenario, Workload};
 use serde::Serialize;
 use std::{
+    collections::BTreeSet,
     fs,
     io::{IsTerminal, Write as _},
     path::{Path, PathBuf},
@@ -56,6 +59,9 @@ pub(crate) struct Options {
     /// Where the page goes; pictures and rows go into a folder `papers` beside it
     #[arg(long, value_name = "FOLDER", default_value = "target/results")]
     out: PathBuf,
+    /// Write the page and the pictures of this repository, docs/results/papers.md
+    #[arg(long, conflicts_with_all = ["out", "only", "provider", "scenario"])]
+    write: bool,
     /// Whether short timed parts get real-time priority: by default where it is allowed
     #[arg(long, value_enum, default_value = "auto")]
     realtime: Realtime,
@@ -75,6 +81,8 @@ pub(crate) struct Bench {
     realtime: bool,
     interactive: bool,
     jobs: usize,
+    /// What could not be measured in this experiment, and why.
+    failures: Vec<String>,
     veth: Option<VethPair>,
 }
 
@@ -97,6 +105,7 @@ impl Bench {
             realtime,
             interactive: std::io::stderr().is_terminal(),
             jobs: 0,
+            failures: Vec::new(),
             veth: None,
         })
     }
@@ -141,6 +150,41 @@ impl Bench {
         format!("{}-{}", std::process::id(), self.jobs)
     }
 
+    /// Measures the mechanisms of a cell in turn, so often. One that fails is noted and measured once
+    /// more, later than the others; if it fails again it is left out, and the others go on.
+    fn in_turn(
+        &mut self,
+        restarts: usize,
+        name: &str,
+        mechanisms: &[Mechanism],
+        mut job: impl FnMut(&mut Bench, Mechanism) -> Job,
+    ) -> Vec<(Mechanism, Vec<Outcome>)> {
+        let found = mechanisms.iter().map(|&one| (one, Vec::new()));
+        let mut found: Vec<(Mechanism, Vec<Outcome>)> = found.collect();
+        for _ in 0..restarts {
+            let jobs: Vec<Job> = found.iter().map(|(one, _)| job(self, *one)).collect();
+            let outcomes = pair::run_in_turn(&jobs);
+            let mut gone = Vec::new();
+            for ((mechanism, mine), outcome) in found.iter_mut().zip(outcomes) {
+                let again = outcome.or_else(|error| {
+                    let once = format!("{name}, {mechanism}, measured again: {error:#}");
+                    self.failures.push(once);
+                    pair::run(&job(self, *mechanism))
+                });
+                match again {
+                    Ok(outcome) => mine.push(outcome),
+                    Err(error) => {
+                        gone.push(*mechanism);
+                        self.failures
+                            .push(format!("{name}, {mechanism}: {error:#}"));
+                    }
+                }
+            }
+            found.retain(|(one, _)| !gone.contains(one));
+        }
+        found
+    }
+
     /// Shows a person what is being done.
     fn progress(&self, text: &str) {
         if self.interactive {
@@ -150,7 +194,9 @@ impl Bench {
 
     fn wants(&self, scenario: &Scenario) -> bool {
         let only = &self.options.only;
-        only.is_empty() || only.iter().any(|id| id.eq_ignore_ascii_case(&scenario.id))
+        let ids = scenario.experiments();
+        let is_wanted = |id: &String| ids.iter().any(|one| one.eq_ignore_ascii_case(id));
+        only.is_empty() || only.iter().any(is_wanted)
     }
 
     fn wants_provider(&self, provider: Provider) -> bool {
@@ -163,6 +209,8 @@ impl Bench {
 struct Done {
     scenario: Scenario,
     rows: Vec<Row>,
+    /// What the experiment shows as a table.
+    table: Option<String>,
     /// What could not be measured, and why.
     failures: Vec<String>,
     verdicts: Vec<Judged>,
@@ -173,6 +221,7 @@ struct Done {
 
 /// A claim on one provider, and what became of it.
 struct Judged {
+    experiment: String,
     claim: Claim,
     provider: Provider,
     verdict: Verdict,
@@ -208,19 +257,30 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             .map(|path| scenario::load(path))
             .collect::<Result<_>>()?,
     };
-    let known: Vec<String> = scenarios.iter().map(|s| s.id.clone()).collect();
+    let known = scenarios.iter().flat_map(Scenario::experiments);
+    let known: BTreeSet<String> = known.map(str::to_owned).collect();
     scenarios.retain(|scenario| bench.wants(scenario));
     if scenarios.is_empty() {
+        let known: Vec<String> = known.into_iter().collect();
         bail!("--only leaves nothing; there are {}", known.join(", "));
     }
-    let folder = options.out.join("papers");
+    let out = if options.write {
+        Path::new("docs/results")
+    } else {
+        &options.out
+    };
+    let folder = out.join("papers");
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let environment = Environment::detect();
     let (steal, began) = (host::Steal::start(), Instant::now());
     let mut done = Vec::new();
+    // A table is of what the others measured.
+    scenarios.sort_by_key(|scenario| scenario.workload == Workload::Table);
     for scenario in scenarios {
-        done.push(experiment(&mut bench, scenario, &folder)?);
+        let one = experiment(&mut bench, scenario, &done, &folder)?;
+        done.push(one);
     }
+    done.sort_by_key(|one: &Done| order(&one.scenario.id));
     bench.progress("");
     write_rows(&done, &environment, &folder)?;
     let run = page::Run {
@@ -231,13 +291,28 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         steal: steal.part(),
     };
     let page = page::page(&run, &done)?;
-    fs::write(options.out.join("papers.md"), page).context("writing papers.md")?;
+    fs::write(out.join("papers.md"), page).context("writing papers.md")?;
     print(&done, options.json)
 }
 
-fn experiment(bench: &mut Bench, scenario: Scenario, folder: &Path) -> Result<Done> {
+/// E1.2 comes before E1.10.
+fn order(id: &str) -> Vec<u64> {
+    let numbers = id.split(|c: char| !c.is_ascii_digit());
+    numbers.filter_map(|number| number.parse().ok()).collect()
+}
+
+fn experiment(
+    bench: &mut Bench,
+    scenario: Scenario,
+    before: &[Done],
+    folder: &Path,
+) -> Result<Done> {
     let began = Instant::now();
-    let (mut rows, mut failures) = (Vec::new(), Vec::new());
+    let (table, mut rows) = if scenario.workload == Workload::Table {
+        table::table(&scenario, before)
+    } else {
+        (None, Vec::new())
+    };
     for part in &scenario.measure {
         for &provider in &part.providers {
             if !bench.wants_provider(provider) {
@@ -245,7 +320,7 @@ fn experiment(bench: &mut Bench, scenario: Scenario, folder: &Path) -> Result<Do
             }
             match measure(bench, &scenario, part, provider) {
                 Ok(more) => rows.extend(more),
-                Err(error) => failures.push(format!("{provider}: {error:#}")),
+                Err(error) => bench.failures.push(format!("{provider}: {error:#}")),
             }
         }
     }
@@ -254,6 +329,7 @@ fn experiment(bench: &mut Bench, scenario: Scenario, folder: &Path) -> Result<Do
         let wanted = claim.providers.iter().filter(|p| bench.wants_provider(**p));
         verdicts.extend(wanted.map(|&provider| Judged {
             verdict: claim.judge(provider, &rows),
+            experiment: claim.experiment.as_ref().unwrap_or(&scenario.id).clone(),
             claim: claim.clone(),
             provider,
         }));
@@ -264,6 +340,7 @@ fn experiment(bench: &mut Bench, scenario: Scenario, folder: &Path) -> Result<Do
             pictures.extend(plot.draw(&scenario.id, provider, &rows, folder)?);
         }
     }
+    let failures = std::mem::take(&mut bench.failures);
     for failure in &failures {
         eprintln!("\r{}: {failure}", scenario.id);
     }
@@ -271,6 +348,7 @@ fn experiment(bench: &mut Bench, scenario: Scenario, folder: &Path) -> Result<Do
         took: began.elapsed(),
         scenario,
         rows,
+        table,
         failures,
         verdicts,
         pictures,
@@ -283,17 +361,24 @@ fn measure(
     part: &Measure,
     provider: Provider,
 ) -> Result<Vec<Row>> {
-    match (scenario.workload, provider) {
+    let workload = part.workload.unwrap_or(scenario.workload);
+    match (workload, provider) {
         (Workload::Stream, Provider::Sim) => virtual_stream::measure(bench, scenario, part),
         (Workload::Stream, Provider::Shm | Provider::Roce) => {
             stream::measure(bench, scenario, part, provider)
         }
-        (Workload::Sync | Workload::OneWay | Workload::Hold, Provider::Shm | Provider::Roce) => {
-            singles::measure(bench, scenario, part, provider)
+        (
+            Workload::Sync | Workload::Look | Workload::OneWay | Workload::Hold,
+            Provider::Shm | Provider::Roce,
+        ) => singles::measure(bench, scenario, part, provider),
+        (Workload::Cameras, Provider::Shm | Provider::Roce) => {
+            cameras::measure(bench, scenario, part, provider)
         }
-        (Workload::Sync | Workload::OneWay | Workload::Hold, Provider::Sim) => {
-            bail!("single times are measured in real time")
-        }
+        (
+            Workload::Sync | Workload::Look | Workload::OneWay | Workload::Hold | Workload::Cameras,
+            Provider::Sim,
+        ) => bail!("single times are measured in real time"),
+        (Workload::Table, _) => bail!("a table is of what other experiments measured"),
         (Workload::Interactions, _) => lockstep::interactions(bench, scenario, part, provider),
         (Workload::Queues, _) => lockstep::queues(bench, scenario, part, provider),
         (Workload::ReleaseOrder, Provider::Sim) => {
@@ -322,7 +407,7 @@ fn print(done: &[Done], json: bool) -> Result<()> {
     for one in done {
         for judged in &one.verdicts {
             if json {
-                let line = serde_json::to_string(&line(&one.scenario.id, judged))?;
+                let line = serde_json::to_string(&line(&judged.experiment, judged))?;
                 writeln!(out, "{line}").context("standard output")?;
             }
         }

@@ -35,7 +35,7 @@ pub(super) fn table(done: &[Done]) -> String {
             let paper = judged.claim.paper.as_ref();
             let paper = paper.map_or(String::new(), |paper| format!(" (paper: {paper})"));
             lines.push(vec![
-                one.scenario.id.clone(),
+                judged.experiment.clone(),
                 judged.provider.to_string(),
                 measured(&judged.verdict),
                 judged.claim.bounds(),
@@ -189,7 +189,7 @@ fn summary(page: &mut String, done: &[Done]) -> Result<()> {
             writeln!(
                 page,
                 "- Not held: {} on {}, \"{}\": {}{}, must be {}. {why}",
-                one.scenario.id,
+                judged.experiment,
                 judged.provider,
                 judged.claim.claim,
                 measured(&judged.verdict),
@@ -219,14 +219,18 @@ fn experiment(page: &mut String, run: &Run<'_>, one: &Done) -> Result<()> {
     for failure in &one.failures {
         writeln!(page, "Failed: {failure}.\n")?;
     }
+    if let Some(table) = &one.table {
+        writeln!(page, "{table}")?;
+    }
     page.push_str(
-        "| claim | provider | paper | measured | must be | held |\n|---|---|---|---|---|---|\n",
+        "| | claim | provider | paper | measured | must be | held |\n|---|---|---|---|---|---|---|\n",
     );
     for judged in &one.verdicts {
         let claim = &judged.claim;
         writeln!(
             page,
-            "| {} | {} | {} | {}{} | {} | {} |",
+            "| {} | {} | {} | {} | {}{} | {} | {} |",
+            judged.experiment,
             claim.claim,
             judged.provider,
             claim.paper.as_deref().unwrap_or("-"),

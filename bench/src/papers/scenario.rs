@@ -1,14 +1,17 @@
 //! A scenario: what one experiment measures, and what must hold, written down before the run.
-use super::claim::Claim;
-use super::plot::Plot;
-use super::simulated::Constants;
+use super::{
+    claim::{Claim, Span},
+    plot::Plot,
+    record::Axis,
+    simulated::Constants,
+};
 use crate::{
     job::Wait,
     mechanism::{Mechanism, Provider},
 };
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 /// The scenarios of this repository, in the order of the page.
 const OURS: &[(&str, &str)] = &[
@@ -21,6 +24,8 @@ const OURS: &[(&str, &str)] = &[
     ("e1.16.toml", include_str!("../../scenarios/e1.16.toml")),
     ("e1.17.toml", include_str!("../../scenarios/e1.17.toml")),
     ("e1.18.toml", include_str!("../../scenarios/e1.18.toml")),
+    ("e1.19.toml", include_str!("../../scenarios/e1.19.toml")),
+    ("e1.21.toml", include_str!("../../scenarios/e1.21.toml")),
     ("e1.22.toml", include_str!("../../scenarios/e1.22.toml")),
     ("e3.5.toml", include_str!("../../scenarios/e3.5.toml")),
 ];
@@ -39,7 +44,11 @@ pub(crate) struct Scenario {
     pub(crate) method: String,
     /// The kind of measurement.
     pub(crate) workload: Workload,
+    /// Lines of a table of all experiments.
+    #[serde(default, rename = "line")]
+    pub(crate) lines: Vec<Line>,
     /// Which cells, each on its providers.
+    #[serde(default)]
     pub(crate) measure: Vec<Measure>,
     /// What must hold.
     #[serde(rename = "claim")]
@@ -65,8 +74,37 @@ pub(crate) enum Workload {
     Hold,
     /// The smallest queues, and one place less.
     Queues,
+    /// The paper's synchronisation: a READ, or the time between two acknowledgements.
+    Look,
+    /// Frames of many cameras at their rate.
+    Cameras,
+    /// Nothing of its own: a table of what the others measured.
+    Table,
     /// Blocks that are processed for different times by several workers.
     ReleaseOrder,
+}
+
+/// A line of a table: one number of every mechanism that has it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Line {
+    /// What it is, unit included.
+    pub(crate) says: String,
+    /// Where it was measured.
+    pub(crate) of: String,
+    pub(crate) provider: Provider,
+    pub(crate) metric: String,
+    /// From the metric's unit to that of the line.
+    #[serde(default = "times_one")]
+    pub(crate) scale: f64,
+    pub(crate) variant: Option<String>,
+    /// Only rows whose value on an axis is here.
+    #[serde(default)]
+    pub(crate) at: BTreeMap<Axis, Span>,
+}
+
+fn times_one() -> f64 {
+    1.0
 }
 
 /// Mechanisms in cells, on some providers.
@@ -75,6 +113,14 @@ pub(crate) enum Workload {
 pub(crate) struct Measure {
     pub(crate) providers: Vec<Provider>,
     pub(crate) mechanisms: Vec<Mechanism>,
+    /// Something else than the scenario's.
+    pub(crate) workload: Option<Workload>,
+    /// Devices that send at once.
+    #[serde(default)]
+    pub(crate) streams: Vec<usize>,
+    /// Each of them has a pair of processes of its own.
+    #[serde(default)]
+    pub(crate) programs: bool,
     /// Blocks of a ring, or of a window.
     pub(crate) blocks: Vec<usize>,
     /// How both sides wait.
@@ -143,6 +189,17 @@ impl Measure {
     }
 }
 
+impl Scenario {
+    /// All experiments that it is about.
+    pub(crate) fn experiments(&self) -> Vec<&str> {
+        let others = self
+            .claims
+            .iter()
+            .filter_map(|one| one.experiment.as_deref());
+        std::iter::once(self.id.as_str()).chain(others).collect()
+    }
+}
+
 /// Those of this repository.
 ///
 /// # Errors
@@ -167,6 +224,13 @@ fn parse(name: &str, text: &str) -> Result<Scenario> {
         claim
             .check()
             .with_context(|| format!("scenario {name}, claim {:?}", claim.claim))?;
+    }
+    let counts_lines = scenario.workload == Workload::Table;
+    if counts_lines == scenario.lines.is_empty() {
+        bail!("scenario {name}: [[line]] and workload = \"table\" belong together");
+    }
+    if counts_lines != scenario.measure.is_empty() {
+        bail!("scenario {name}: a table measures nothing by [[measure]], all others do");
     }
     if scenario.claims.is_empty() {
         bail!("scenario {name} claims nothing: say with [[claim]] what must hold");

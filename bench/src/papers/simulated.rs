@@ -107,8 +107,9 @@ impl Visit for Simulated {
         M::Receiver: 'static,
     {
         let fabric = Fabric::new(self.constants.times(), Pace::ByCaller);
-        let (sender, receiver, helper) = Ends::on_fabric(&fabric, &mechanism)?.split();
-        let mut helper = helper.filter(|_| self.helper).map(Helping);
+        let ends = Ends::on_fabric(&fabric, &mechanism)?;
+        let (sender, receiver, helper) = ends.split(self.helper);
+        let mut helper = helper.map(Helping);
         let mut source = Source {
             end: sender,
             bytes: self.bytes,

@@ -6,11 +6,10 @@ use super::{
 };
 use crate::{
     job::{Hold, Job, Outcome, Program, What},
-    mechanism::Provider,
-    pair,
+    mechanism::{Mechanism, Provider},
     stats::percentile,
 };
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 /// Figure 18 of the status-byte paper, in milliseconds.
 const HOLD: Hold = Hold {
@@ -19,6 +18,8 @@ const HOLD: Hold = Hold {
     end: 300,
     bin: 5,
 };
+/// READs of the status bytes that say how long one takes.
+const LOOKS: u64 = 300;
 /// Bins that the hold is in from beginning to end, 10 ms left out at its beginning.
 const HELD_MS: std::ops::Range<f64> = 110.0..200.0;
 /// Bins before it, without the beginning.
@@ -37,7 +38,10 @@ pub(super) fn measure(
 ) -> Result<Vec<Row>> {
     let effort = part.effort(bench.quick()).clone();
     let network = bench.network(provider)?;
-    let program = match scenario.workload {
+    let program = match part.workload.unwrap_or(scenario.workload) {
+        Workload::Look => Program::Look {
+            count: effort.count,
+        },
         Workload::OneWay => Program::OneWay {
             count: effort.count,
         },
@@ -46,6 +50,8 @@ pub(super) fn measure(
         | Workload::Stream
         | Workload::Interactions
         | Workload::Queues
+        | Workload::Cameras
+        | Workload::Table
         | Workload::ReleaseOrder => Program::Sync {
             count: effort.count,
         },
@@ -58,31 +64,37 @@ pub(super) fn measure(
                 "{} {provider}: {bytes} B, {blocks} blocks",
                 scenario.id
             ));
-            let mut found: Vec<Vec<Outcome>> = vec![Vec::new(); part.mechanisms.len()];
-            for _ in 0..effort.restarts {
-                let mechanisms = part.mechanisms.iter();
-                let jobs: Vec<Job> = mechanisms
-                    .map(|&mechanism| Job {
-                        what: What::Mechanism(mechanism, provider),
-                        bytes,
-                        blocks,
-                        source_core: 0,
-                        collector_core: bench.second_core(),
-                        wait: part.wait,
-                        realtime,
-                        batch_ms: 0,
-                        batches: effort.repetitions,
-                        unique: bench.unique(),
-                        program,
-                        network: network.clone(),
+            let name = format!("{provider}, {bytes} B, {blocks} blocks");
+            let job = |bench: &mut Bench, mechanism: Mechanism| Job {
+                what: What::Mechanism(mechanism, provider),
+                bytes,
+                blocks,
+                source_core: 0,
+                collector_core: bench.second_core(),
+                wait: part.wait,
+                realtime,
+                batch_ms: 0,
+                batches: effort.repetitions,
+                unique: bench.unique(),
+                program,
+                network: network.clone(),
+            };
+            let found = bench.in_turn(effort.restarts, &name, &part.mechanisms, job);
+            let reads = match program {
+                Program::Hold(_) => {
+                    bench.in_turn(1, &name, &[Mechanism::SbPaper], |bench, one| Job {
+                        program: Program::Look { count: LOOKS },
+                        ..job(bench, one)
                     })
-                    .collect();
-                for (mine, outcome) in found.iter_mut().zip(pair::run_in_turn(&jobs)) {
-                    mine.push(outcome.with_context(|| format!("{bytes} B, {blocks} blocks"))?);
                 }
-            }
-            for (&mechanism, outcomes) in part.mechanisms.iter().zip(&found) {
-                let cell = Cell::new(provider, mechanism, bytes, blocks);
+                Program::Stream
+                | Program::Sync { .. }
+                | Program::Look { .. }
+                | Program::OneWay { .. }
+                | Program::Cameras(_) => Vec::new(),
+            };
+            for (mechanism, outcomes) in &found {
+                let cell = Cell::new(provider, *mechanism, bytes, blocks);
                 let conditions = Conditions {
                     wait: format!("{:?}", part.wait).to_lowercase(),
                     realtime,
@@ -99,13 +111,25 @@ pub(super) fn measure(
                 match program {
                     Program::Sync { .. } => rows.extend(of.times("sync_ns", outcomes)),
                     Program::OneWay { .. } => rows.extend(of.times("one_way_ns", outcomes)),
-                    Program::Hold(hold) => rows.extend(of.bins(hold, outcomes)),
-                    Program::Stream => {}
+                    Program::Look { .. } => rows.extend(of.times("paper_sync_ns", outcomes)),
+                    Program::Hold(hold) => {
+                        rows.extend(of.bins(hold, outcomes));
+                        let reads = reads.iter().filter(|(one, _)| one == mechanism);
+                        rows.extend(reads.flat_map(|(_, reads)| of.dip(outcomes, reads)));
+                    }
+                    Program::Stream | Program::Cameras(_) => {}
                 }
             }
         }
     }
     Ok(rows)
+}
+
+/// Blocks of the bins in a span of time.
+fn within(run: &[u64], span: &std::ops::Range<f64>) -> Vec<f64> {
+    let bins = run.iter().enumerate();
+    let inside = bins.filter(|(bin, _)| span.contains(&((*bin as u64 * HOLD.bin) as f64)));
+    inside.map(|(_, blocks)| *blocks as f64).collect()
 }
 
 struct RowsOf<'a> {
@@ -122,6 +146,9 @@ impl RowsOf<'_> {
     /// Medians of batches, how far the times lie apart, and their distribution.
     fn times(&self, metric: &'static str, outcomes: &[Outcome]) -> Vec<Row> {
         let batches: Vec<&Vec<f64>> = outcomes.iter().flat_map(|o| &o.samples).collect();
+        if batches.is_empty() {
+            return Vec::new();
+        }
         let of = |part: f64| -> Vec<f64> {
             batches
                 .iter()
@@ -149,6 +176,27 @@ impl RowsOf<'_> {
         rows
     }
 
+    /// How far what is left lies from what the times of a block and of a READ say, in points: with N
+    /// blocks, each costs a READ by N.
+    fn dip(&self, outcomes: &[Outcome], reads: &[Outcome]) -> Option<Row> {
+        let reads: Vec<f64> = reads.iter().flat_map(|o| o.samples.concat()).collect();
+        let blocks = self.cell.blocks as f64;
+        if reads.is_empty() || blocks < 2.0 {
+            return None;
+        }
+        let read_ns = percentile(&reads, 0.5);
+        let runs = outcomes.iter().flat_map(|o| &o.bins);
+        let points = runs.map(|run| {
+            let before = percentile(&within(run, &BEFORE_MS), 0.5).max(1.0);
+            let block_ns = HOLD.bin as f64 * 1e6 / before;
+            let with_less = block_ns - read_ns / blocks + read_ns / (blocks - 1.0);
+            let kept = percentile(&within(run, &HELD_MS), 0.5) / before;
+            100.0 * (kept - block_ns / with_less)
+        });
+        let metric = ("kept_off_formula_points", "%");
+        Some(self.row(self.cell, metric, points.collect()))
+    }
+
     /// The series of bins, and what is left while the block is kept.
     fn bins(&self, hold: Hold, outcomes: &[Outcome]) -> Vec<Row> {
         let runs: Vec<&Vec<u64>> = outcomes.iter().flat_map(|o| &o.bins).collect();
@@ -165,17 +213,16 @@ impl RowsOf<'_> {
             let values = runs.iter().filter_map(|run| run.get(bin)).map(|n| rate(*n));
             rows.push(self.row(&cell, ("bin_bytes_per_s", "B/s"), values.collect()));
         }
-        let within = |run: &[u64], span: &std::ops::Range<f64>| -> Vec<f64> {
-            let bins = run.iter().enumerate();
-            let inside = bins.filter(|(bin, _)| span.contains(&at(*bin)));
-            inside.map(|(_, blocks)| rate(*blocks)).collect()
+        let rates = |run: &[u64], span| -> Vec<f64> {
+            let inside = within(run, span).into_iter();
+            inside.map(|blocks| rate(blocks as u64)).collect()
         };
         let part = |run: &&Vec<u64>| {
-            let before = percentile(&within(run, &BEFORE_MS), 0.5);
-            percentile(&within(run, &HELD_MS), 0.5) / before.max(1.0)
+            let before = percentile(&rates(run, &BEFORE_MS), 0.5);
+            percentile(&rates(run, &HELD_MS), 0.5) / before.max(1.0)
         };
-        let least = |run: &&Vec<u64>| within(run, &HELD_MS).into_iter().fold(f64::MAX, f64::min);
-        let most = |run: &&Vec<u64>| within(run, &HELD_MS).into_iter().fold(0.0, f64::max);
+        let least = |run: &&Vec<u64>| rates(run, &HELD_MS).into_iter().fold(f64::MAX, f64::min);
+        let most = |run: &&Vec<u64>| rates(run, &HELD_MS).into_iter().fold(0.0, f64::max);
         rows.push(self.row(
             self.cell,
             ("kept_part", "1"),

@@ -8,9 +8,8 @@ use super::{
 use crate::{
     job::{Job, Outcome, PingPong, Program, Stream, What},
     mechanism::{Mechanism, Provider},
-    pair,
 };
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 /// What all mechanisms have in common here.
 const CACHES: &str = "the same blocks again and again";
@@ -22,7 +21,7 @@ pub(super) fn measure(
     part: &Measure,
     provider: Provider,
 ) -> Result<Vec<Row>> {
-    let effort = part.effort(bench.quick());
+    let effort = part.effort(bench.quick()).clone();
     let network = bench.network(provider)?;
     let mut rows = Vec::new();
     for &bytes in &effort.bytes {
@@ -31,38 +30,30 @@ pub(super) fn measure(
                 "{} {provider}: {bytes} B, {blocks} blocks",
                 scenario.id
             ));
-            let jobs = |bench: &mut Bench| -> Vec<Job> {
-                let mechanisms = part.mechanisms.iter();
-                let job = |mechanism: &Mechanism| Job {
-                    what: mechanism
-                        .peer()
-                        .unwrap_or(What::Mechanism(*mechanism, provider)),
-                    bytes,
-                    blocks,
-                    source_core: 0,
-                    collector_core: bench.second_core(),
-                    wait: part.wait,
-                    realtime: bench.realtime(provider, part.wait),
-                    batch_ms: effort.milliseconds,
-                    batches: effort.repetitions,
-                    unique: bench.unique(),
-                    program: Program::Stream,
-                    network: network.clone(),
-                };
-                mechanisms.map(job).collect()
+            let name = format!("{provider}, {bytes} B, {blocks} blocks");
+            let realtime = bench.realtime(provider, part.wait);
+            let job = |bench: &mut Bench, mechanism: Mechanism| Job {
+                what: mechanism
+                    .peer()
+                    .unwrap_or(What::Mechanism(mechanism, provider)),
+                bytes,
+                blocks,
+                source_core: 0,
+                collector_core: bench.second_core(),
+                wait: part.wait,
+                realtime,
+                batch_ms: effort.milliseconds,
+                batches: effort.repetitions,
+                unique: bench.unique(),
+                program: Program::Stream,
+                network: network.clone(),
             };
-            let mut found: Vec<Vec<Outcome>> = vec![Vec::new(); part.mechanisms.len()];
-            for _ in 0..effort.restarts {
-                let outcomes = pair::run_in_turn(&jobs(bench));
-                for (mine, outcome) in found.iter_mut().zip(outcomes) {
-                    mine.push(outcome.with_context(|| format!("{bytes} B, {blocks} blocks"))?);
-                }
-            }
-            for (&mechanism, outcomes) in part.mechanisms.iter().zip(&found) {
-                let cell = Cell::new(provider, mechanism, bytes, blocks);
+            let found = bench.in_turn(effort.restarts, &name, &part.mechanisms, job);
+            for (mechanism, outcomes) in &found {
+                let cell = Cell::new(provider, *mechanism, bytes, blocks);
                 let conditions = Conditions {
                     wait: format!("{:?}", part.wait).to_lowercase(),
-                    realtime: bench.realtime(provider, part.wait),
+                    realtime,
                     caches: CACHES,
                     ..Conditions::default()
                 };

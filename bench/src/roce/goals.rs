@@ -92,9 +92,9 @@ const RULES: &[Rule] = &[
         at_least: false,
     },
     Rule {
-        name: "latency of a 64-byte WRITE, engine thread, ours / bare UDP",
+        name: "latency of a 64-byte WRITE, engine thread, ours / bare UDP with a receiving thread",
         ours: |cell| is_ping_pong(cell, "ours", Some("engine thread")),
-        other: |cell| is_ping_pong(cell, "bare-udp", None),
+        other: |cell| is_ping_pong(cell, "bare-udp", Some("receiving thread")),
         value: |sample| sample.latency_ns,
         limit: 1.5,
         at_least: false,
@@ -102,7 +102,15 @@ const RULES: &[Rule] = &[
     Rule {
         name: "latency of a 64-byte WRITE, inline polling, ours / bare UDP",
         ours: |cell| is_ping_pong(cell, "ours", Some("inline polling")),
-        other: |cell| is_ping_pong(cell, "bare-udp", None),
+        other: |cell| is_ping_pong(cell, "bare-udp", Some("inline polling")),
+        value: |sample| sample.latency_ns,
+        limit: 1.5,
+        at_least: false,
+    },
+    Rule {
+        name: "latency of a 64-byte WRITE, ours with the engine thread / bare UDP without a thread",
+        ours: |cell| is_ping_pong(cell, "ours", Some("engine thread")),
+        other: |cell| is_ping_pong(cell, "bare-udp", Some("inline polling")),
         value: |sample| sample.latency_ns,
         limit: 1.5,
         at_least: false,

@@ -20,8 +20,9 @@ pub(crate) const READY: &str = "ready";
 pub(crate) enum What {
     /// Packets without a protocol, as fast as they go, one way.
     BareStream,
-    /// Packets without a protocol, to and fro.
-    BarePingPong,
+    /// Packets without a protocol, to and fro; `threads`: one thread of a side receives, as the
+    /// engine's does, and the program looks at its memory.
+    BarePingPong { threads: bool },
     /// Our provider.
     Ours(Op),
 }
@@ -120,7 +121,7 @@ pub(crate) fn role(job: &Job) -> Result<()> {
     })?;
     Namespace::open(&job.netns)?.enter()?;
     match job.what {
-        What::BareStream | What::BarePingPong => bare_udp::role(job),
+        What::BareStream | What::BarePingPong { .. } => bare_udp::role(job),
         What::Ours(op) => ours::role(job, op),
     }
 }

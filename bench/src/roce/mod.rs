@@ -121,7 +121,8 @@ impl Task {
             ours(Op::Send, large),
             ours(Op::Messages, large),
             ours(Op::PingPong { inline: false }, large),
-            Task::Packets(What::BarePingPong, large),
+            Task::Packets(What::BarePingPong { threads: true }, large),
+            Task::Packets(What::BarePingPong { threads: false }, large),
             ours(Op::PingPong { inline: true }, large),
         ]
     }
@@ -132,7 +133,7 @@ impl Task {
             Task::Packets(what, path_mtu) => {
                 let job = options.job(what, path_mtu);
                 match what {
-                    What::BareStream | What::BarePingPong => bare_udp::measure(pair, &job),
+                    What::BareStream | What::BarePingPong { .. } => bare_udp::measure(pair, &job),
                     What::Ours(op) => ours::measure(pair, &job, op),
                 }
             }
@@ -151,7 +152,7 @@ impl Task {
         };
         let (name, op, bytes) = match what {
             What::BareStream => ("bare-udp", "write", MESSAGE_BYTES),
-            What::BarePingPong => ("bare-udp", "write-latency", SMALL_BYTES),
+            What::BarePingPong { .. } => ("bare-udp", "write-latency", SMALL_BYTES),
             What::Ours(Op::Write) => ("ours", "write", MESSAGE_BYTES),
             What::Ours(Op::Read) => ("ours", "read", MESSAGE_BYTES),
             What::Ours(Op::Send) => ("ours", "send", MESSAGE_BYTES),
@@ -161,7 +162,9 @@ impl Task {
         let polling = match what {
             What::Ours(Op::PingPong { inline: true }) => Some("inline polling"),
             What::Ours(Op::PingPong { inline: false }) => Some("engine thread"),
-            What::Ours(_) | What::BareStream | What::BarePingPong => None,
+            What::BarePingPong { threads: true } => Some("receiving thread"),
+            What::BarePingPong { threads: false } => Some("inline polling"),
+            What::Ours(_) | What::BareStream => None,
         };
         Cell {
             what: name,

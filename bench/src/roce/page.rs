@@ -24,10 +24,11 @@ How it is measured:
 - `bare-udp`: the same packets, sockets, ICRC, one copy at the receiver, acknowledgements; no queue
   pair, no timer, no retransmission.
 - `iperf3`: one TCP stream, which sends the same 128 KiB again and again.
-- `write-latency`: half of a round trip of 64 bytes, one at a time. Ours writes into the other side's
-  memory, which looks there; bare UDP looks for the packet. Both yield between two looks. With
-  `engine thread` two threads of a side share its core; with `inline polling` the program does the
-  engine's work while it polls.
+- `write-latency`: half of a round trip of 64 bytes, one at a time; who waits yields between two
+  looks. With `engine thread`, and with `receiving thread` of bare UDP, the program looks at its memory,
+  into which another thread of its side, on the same core, puts what comes. With `inline polling` the
+  program does the engine's work while it polls, and bare UDP looks for the packet itself. Bare UDP
+  acknowledges nothing here; an acknowledgement to each packet, as RC demands, would cost it a fifth.
 - CPU: getrusage of each process while it measures, engine included.
 - `pkts/send`, `pkts/recv`: packets in one message to and from the kernel (GSO, GRO). `lost`: packets
   that were sent again, or did not arrive.

@@ -12,6 +12,7 @@ mod frame;
 pub mod ibverbs;
 pub mod input;
 pub mod observe;
+pub mod perf;
 pub mod roce;
 pub mod session;
 pub mod sink;

@@ -8,7 +8,7 @@ use catchment::{
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::RingLayout;
 use catchment_verbs::{
-    Access, Context, Gid, Mr, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr,
+    Access, Context, Gid, Mr, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, Service,
 };
 use std::{
     io::{Read, Write},
@@ -40,6 +40,7 @@ impl Fake {
         let cq = context.create_cq(1, None).unwrap();
         let mut qp = pd
             .create_qp(QpInit {
+                service: Service::Rc,
                 send_cq: cq.clone(),
                 recv_cq: cq,
                 max_send_wr: 1,

@@ -97,6 +97,31 @@ fn many_devices_share_few_threads() {
 }
 
 #[test]
+fn the_smallest_queues_are_told_and_suffice() {
+    let tmp = tempfile::tempdir().unwrap();
+    let words = [
+        "--json",
+        "--no-dashboard",
+        "--rate",
+        "max",
+        "--frames",
+        "10",
+        "--send-queue",
+        "2",
+    ];
+    let summary = finish(&mut demo(tmp.path(), &words)).expect(0).last_json();
+    for (end, queues) in [("source", [2, 0, 1]), ("collector", [1, 0, 1])] {
+        let told = &summary[format!("queues_{end}")];
+        let seen = ["send", "receive", "completions"].map(|name| told[name].as_u64());
+        assert_eq!(seen, queues.map(Some), "{end} in {summary:#}");
+    }
+    assert_eq!(number(&summary, "frames_verified"), 120.0, "{summary:#}");
+    let words = ["--send-queue", "1"];
+    let refused = finish(&mut demo(tmp.path(), &words)).expect(2);
+    assert!(refused.stderr.contains("--send-queue"), "{refused:#?}");
+}
+
+#[test]
 fn as_fast_as_possible_stores_nothing_unless_told() {
     let tmp = tempfile::tempdir().unwrap();
     let words = ["--rate", "max", "--seconds", "0.5", "--no-dashboard"];

@@ -1,6 +1,7 @@
 //! An open device as the application holds it, and protection domains.
 use crate::{
     NAME,
+    ah::IbAh,
     cq::{CqCore, IbChannel, IbCq},
     device::{Device, memory_error},
     events::EventThread,
@@ -13,9 +14,10 @@ use crate::{
     },
 };
 use catchment_verbs::{
-    Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, Qp, QpInit, VerbsError,
+    Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
+    QpInit, Service, VerbsError,
     mem::Region,
-    provider::{Limits, check_cq, check_mr, check_qp, foreign},
+    provider::{Limits, check_cq, check_mr, check_qp, check_service, foreign},
 };
 use std::sync::{Arc, Weak};
 
@@ -121,6 +123,10 @@ impl IbPd {
         &self.context.device
     }
 
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
     fn strong(&self) -> Arc<IbPd> {
         self.myself
             .upgrade()
@@ -174,7 +180,7 @@ impl IbPd {
 
 impl Pd for IbPd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
-        check_mr(&region, access)?;
+        check_mr(&self.device().caps, &region, access)?;
         let (bytes, limit) = (region.bytes() as u64, self.device().max_mr_bytes);
         if bytes > limit {
             return Err(VerbsError::Limit {
@@ -206,6 +212,7 @@ impl Pd for IbPd {
                 send_cq: Arc::clone(&cqs.0.queue),
                 recv_cq: Arc::clone(&cqs.1.queue),
                 cap,
+                service: init.service,
                 tag: slot.index() as usize,
             },
         );
@@ -224,5 +231,10 @@ impl Pd for IbPd {
             (self.strong(), cqs),
             limits,
         )?))
+    }
+
+    fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
+        check_service(&self.device().caps, Service::Ud)?;
+        Ok(Arc::new(IbAh::new(self.strong(), to)?))
     }
 }

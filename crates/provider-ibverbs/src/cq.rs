@@ -10,7 +10,8 @@ use crate::{
             IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_RDMA_READ,
             IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR,
             IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR,
-            IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WR_FLUSH_ERR, ibv_wc,
+            IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
+            IBV_WC_WR_FLUSH_ERR, ibv_wc,
         },
     },
 };
@@ -115,13 +116,13 @@ impl IbCq {
         let slot = self.device().slots.of(id)?;
         let (wr_id, bytes) = slot.queue(id.is_recv()).complete(id);
         let result = if wc.status == IBV_WC_SUCCESS {
-            Ok(success(wc, id.is_recv(), bytes))
+            Ok(success(wc, (id.is_recv(), slot.is_datagram()), bytes))
         } else {
             let failure = Failure {
                 status: status(wc.status),
                 vendor_err: wc.vendor_err,
             };
-            self.device().request_failed(slot, &failure);
+            self.device().request_failed(slot, &failure, id.is_recv());
             Err(failure)
         };
         Some(Completion {
@@ -218,30 +219,43 @@ impl Cq for IbCq {
 /// What a request that succeeded did. The device gives no length for most sends, so `sent` is what
 /// was posted.
 #[inline]
-fn success(wc: &ibv_wc, is_recv: bool, sent: u64) -> Success {
+fn success(wc: &ibv_wc, (is_recv, is_datagram): (bool, bool), sent: u64) -> Success {
     if is_recv {
-        let with_imm = wc.wc_flags & IBV_WC_WITH_IMM != 0;
-        return Success {
-            opcode: if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM {
-                WcOpcode::RecvWriteImm
-            } else {
-                WcOpcode::Recv
-            },
-            bytes: wc.byte_len.into(),
-            imm: with_imm.then(|| u32::from_be(wc.imm_data)),
+        let opcode = if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM {
+            WcOpcode::RecvWriteImm
+        } else {
+            WcOpcode::Recv
+        };
+        let plain = Success::plain(opcode, wc.byte_len.into());
+        return if wc.wc_flags == 0 {
+            plain
+        } else {
+            with_flags(plain, wc, is_datagram)
         };
     }
-    Success {
-        opcode: match wc.opcode {
-            IBV_WC_RDMA_WRITE => WcOpcode::Write,
-            IBV_WC_RDMA_READ => WcOpcode::Read,
-            IBV_WC_COMP_SWAP => WcOpcode::CompareSwap,
-            IBV_WC_FETCH_ADD => WcOpcode::FetchAdd,
-            // IBV_WC_SEND: no other request is ever posted.
-            _ => WcOpcode::Send,
-        },
-        bytes: sent,
-        imm: None,
+    let opcode = match wc.opcode {
+        IBV_WC_RDMA_WRITE => WcOpcode::Write,
+        IBV_WC_RDMA_READ => WcOpcode::Read,
+        IBV_WC_COMP_SWAP => WcOpcode::CompareSwap,
+        IBV_WC_FETCH_ADD => WcOpcode::FetchAdd,
+        // IBV_WC_SEND: no other request is ever posted.
+        _ => WcOpcode::Send,
+    };
+    Success::plain(opcode, sent)
+}
+
+/// What a message carried beside its bytes, and who sent the datagram. A datagram over RoCE always
+/// has a network header, so its flags are never empty.
+#[inline]
+fn with_flags(plain: Success, wc: &ibv_wc, is_datagram: bool) -> Success {
+    let with_imm = wc.wc_flags & IBV_WC_WITH_IMM != 0;
+    let success = plain.with_imm(with_imm.then(|| u32::from_be(wc.imm_data)));
+    if wc.wc_flags & IBV_WC_WITH_INV != 0 {
+        success.invalidating(wc.imm_data)
+    } else if is_datagram {
+        success.from_qpn(wc.src_qp)
+    } else {
+        success
     }
 }
 

@@ -1,6 +1,7 @@
 //! What all objects of an open device share.
 use crate::{
     IbverbsOptions, NAME,
+    ah::AhCore,
     cq::CqCore,
     keys::RetiredKeys,
     memlock,
@@ -10,9 +11,10 @@ use crate::{
     sys::{
         self,
         types::{
-            IBV_ATOMIC_NONE, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
-            IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_MTU_256,
-            IBV_MTU_4096, IBV_QPS_ERR, ibv_device_attr, ibv_port_attr,
+            IBV_ATOMIC_NONE, IBV_DEVICE_MEM_MGT_EXTENSIONS, IBV_EVENT_DEVICE_FATAL,
+            IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL,
+            IBV_EVENT_QP_REQ_ERR, IBV_MTU_256, IBV_MTU_4096, IBV_QPS_ERR, ibv_device_attr,
+            ibv_port_attr,
         },
     },
     sysfs::{self, Roots},
@@ -20,7 +22,7 @@ use crate::{
 use catchment_verbs::{
     AsyncEvent, Caps, Failure, QpState, VerbsError,
     event::{event_fd, ring},
-    provider::{EventQueue, explain_failure, explain_queue_pair},
+    provider::{EventQueue, HandleTable, explain_failure, explain_queue_pair, position},
 };
 use std::{
     collections::HashMap,
@@ -92,6 +94,8 @@ pub(crate) struct Device {
     pub(crate) slots: SlotTable,
     /// Keys of deregistered regions.
     pub(crate) retired_keys: RetiredKeys,
+    /// Address handles; looked up when a datagram names another one than that before.
+    pub(crate) ahs: HandleTable<AhCore>,
     cqs: Mutex<HashMap<usize, Weak<CqCore>>>,
     next_cq: AtomicUsize,
     /// For the application.
@@ -134,6 +138,10 @@ impl Device {
             options,
             slots: SlotTable::default(),
             retired_keys: RetiredKeys::default(),
+            ahs: HandleTable::new(
+                "address handles of a context",
+                positive(attr.max_ah) as usize,
+            ),
             cqs: Mutex::default(),
             next_cq: AtomicUsize::new(0),
             events: EventQueue::new(MAX_EVENTS),
@@ -202,7 +210,9 @@ impl Device {
         tracing::warn!(device = name, reason, "RDMA device lost");
         self.events.add(AsyncEvent::DeviceFatal);
         for slot in self.slots.all() {
-            self.fail(slot, &format!("its device {name} is lost: {reason}"));
+            let position = position(slot.sends_done());
+            let reason = format!("its device {name} is lost: {reason}; {position}");
+            self.fail(slot, &reason);
         }
         ring(&self.gone_bell);
     }
@@ -233,10 +243,10 @@ impl Device {
 
     /// A request of a queue pair has failed, and so the queue pair has.
     #[cold]
-    pub(crate) fn request_failed(&self, slot: &Slot, failure: &Failure) {
+    pub(crate) fn request_failed(&self, slot: &Slot, failure: &Failure, is_recv: bool) {
         if slot.state.get() != QpState::Err {
-            // The failed one has left the queue too.
-            let done = slot.sends_done().saturating_sub(1);
+            // A send that failed has left the queue too.
+            let done = slot.sends_done().saturating_sub((!is_recv).into());
             let reason = explain_failure(failure, Some(self.path_mtu), done);
             self.fail(slot, &reason);
         }
@@ -336,6 +346,10 @@ fn positive(limit: c_int) -> u32 {
 fn caps(attr: &ibv_device_attr, port: &ibv_port_attr, path_mtu: u32, probed: &Probed) -> Caps {
     let rd_atomic = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom);
     Caps {
+        services: probed.services,
+        send_invalidate: attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS != 0,
+        // What ibv_reg_mr makes is not to be invalidated by peers; memory windows are.
+        remote_invalidate: false,
         max_send_wr: positive(attr.max_qp_wr).min(MAX_WR),
         max_recv_wr: positive(attr.max_qp_wr).min(MAX_WR),
         max_sge: positive(attr.max_sge.min(attr.max_sge_rd)).min(MAX_SGE),

@@ -41,7 +41,10 @@ pub enum Unavailable {
     )]
     NoDevice,
     /// There are devices, and no way from user space to them.
-    #[error("{device} cannot be reached from user space: `modprobe ib_uverbs`")]
+    #[error(
+        "{device} cannot be reached from user space: `modprobe ib_uverbs`; if that is loaded, the \
+         device is being removed"
+    )]
     NoUverbs {
         /// The device.
         device: String,

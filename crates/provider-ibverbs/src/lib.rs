@@ -8,6 +8,7 @@
 //! RoCE v2 only: InfiniBand needs local identifiers and iWARP a connection manager, neither of which
 //! an endpoint of the verbs vocabulary has.
 #![deny(unsafe_code)]
+mod ah;
 mod choose;
 mod context;
 mod cq;

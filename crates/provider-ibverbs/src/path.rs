@@ -6,14 +6,15 @@ use crate::{
             IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
             IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN,
             IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER,
-            IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY,
-            IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR,
-            IBV_QPS_RTS, IBV_QPS_SQD, ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr,
+            IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT,
+            IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT,
+            IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, ibv_ah_attr, ibv_gid,
+            ibv_global_route, ibv_qp_attr,
         },
     },
     timer,
 };
-use catchment_verbs::{Access, Gid, RtsAttr};
+use catchment_verbs::{Access, Gid, RtsAttr, Service};
 use std::{ffi::c_uint, io};
 
 /// Routers that a packet may cross.
@@ -56,10 +57,41 @@ const _: () = {
 
 /// The bits of `ibv_access_flags`, without optional ones.
 pub(crate) fn access_bits(access: Access) -> c_uint {
-    (access - Access::RELAXED_ORDERING).bits()
+    (access - Access::RELAXED_ORDERING - Access::REMOTE_INVALIDATE).bits()
 }
 
-/// RESET or INIT to INIT.
+/// What an address handle is made of.
+pub(crate) fn address(route: &Route) -> io::Result<ibv_ah_attr> {
+    Ok(ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: ibv_gid {
+                raw: route.remote.0,
+            },
+            flow_label: 0,
+            sgid_index: u8::try_from(route.index).map_err(|_| io::ErrorKind::InvalidInput)?,
+            hop_limit: HOP_LIMIT,
+            traffic_class: route.traffic_class,
+        },
+        sl: route.service_level,
+        is_global: 1,
+        port_num: route.port,
+        ..QueuePair::no_attributes().ah_attr
+    })
+}
+
+/// RESET or INIT to INIT (UD).
+pub(crate) fn init_ud(qp: &QueuePair, port: u8, qkey: u32) -> io::Result<()> {
+    let attr = ibv_qp_attr {
+        qp_state: IBV_QPS_INIT,
+        port_num: port,
+        qkey,
+        ..QueuePair::no_attributes()
+    };
+    let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+    qp.modify(attr, mask)
+}
+
+/// RESET or INIT to INIT (RC, UC).
 pub(crate) fn init(qp: &QueuePair, port: u8, access: Access) -> io::Result<()> {
     let attr = ibv_qp_attr {
         qp_state: IBV_QPS_INIT,
@@ -71,14 +103,12 @@ pub(crate) fn init(qp: &QueuePair, port: u8, access: Access) -> io::Result<()> {
     qp.modify(attr, mask)
 }
 
-/// INIT to RTR.
+/// INIT to RTR (RC, UC).
 pub(crate) fn ready_to_receive(
-    qp: &QueuePair,
+    (qp, service): (&QueuePair, Service),
     route: &Route,
     connection: &Connection,
 ) -> io::Result<()> {
-    let index = u8::try_from(route.index).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let unset = QueuePair::no_attributes();
     let attr = ibv_qp_attr {
         qp_state: IBV_QPS_RTR,
         path_mtu: connection.mtu,
@@ -86,31 +116,15 @@ pub(crate) fn ready_to_receive(
         dest_qp_num: connection.qpn,
         max_dest_rd_atomic: connection.max_dest_rd_atomic,
         min_rnr_timer: connection.rnr_timer,
-        ah_attr: ibv_ah_attr {
-            grh: ibv_global_route {
-                dgid: ibv_gid {
-                    raw: route.remote.0,
-                },
-                flow_label: 0,
-                sgid_index: index,
-                hop_limit: HOP_LIMIT,
-                traffic_class: route.traffic_class,
-            },
-            sl: route.service_level,
-            is_global: 1,
-            port_num: route.port,
-            ..unset.ah_attr
-        },
-        ..unset
+        ah_attr: address(route)?,
+        ..QueuePair::no_attributes()
     };
-    let mask = IBV_QP_STATE
-        | IBV_QP_AV
-        | IBV_QP_PATH_MTU
-        | IBV_QP_DEST_QPN
-        | IBV_QP_RQ_PSN
-        | IBV_QP_MAX_DEST_RD_ATOMIC
-        | IBV_QP_MIN_RNR_TIMER;
-    qp.modify(attr, mask)
+    let only_rc = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    let mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    match service {
+        Service::Rc => qp.modify(attr, mask | only_rc),
+        Service::Uc | Service::Ud => qp.modify(attr, mask),
+    }
 }
 
 /// The attributes of RTS, and their mask without the state.
@@ -126,7 +140,17 @@ fn sending(attr: &RtsAttr) -> (ibv_qp_attr, c_uint) {
     (attr, mask)
 }
 
-/// RTR to RTS.
+/// RTR to RTS (UC, UD).
+pub(crate) fn ready_to_send_unreliably(qp: &QueuePair, psn: u32) -> io::Result<()> {
+    let attr = ibv_qp_attr {
+        qp_state: IBV_QPS_RTS,
+        sq_psn: psn,
+        ..QueuePair::no_attributes()
+    };
+    qp.modify(attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
+}
+
+/// RTR to RTS (RC).
 pub(crate) fn ready_to_send(qp: &QueuePair, psn: u32, attr: &RtsAttr) -> io::Result<()> {
     let (attr, mask) = sending(attr);
     let attr = ibv_qp_attr {

@@ -8,7 +8,7 @@ use crate::{
         types::{IBV_WR_RDMA_WRITE, ibv_qp_cap},
     },
 };
-use catchment_verbs::{Access, RtsAttr};
+use catchment_verbs::{Access, RtsAttr, Service, Services};
 use std::{io, sync::Arc};
 
 /// Lengths of inline data to try. Beyond that, copying into the request costs more than it saves.
@@ -19,6 +19,7 @@ const INLINE_BYTES: [u32; 5] = [512, 256, 128, 64, 0];
 pub(crate) struct Probed {
     pub(crate) max_inline_bytes: u32,
     pub(crate) data_in_order: bool,
+    pub(crate) services: Services,
 }
 
 /// Makes a queue pair, with as much inline data as it can get, and connects it to itself.
@@ -31,13 +32,8 @@ pub(crate) fn probe(device: &Arc<Device>, place: &Place, path_mtu: u32) -> io::R
         let init = QueuePairInit {
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
-            cap: ibv_qp_cap {
-                max_send_wr: 1,
-                max_recv_wr: 1,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: max_inline_bytes,
-            },
+            cap: least(max_inline_bytes),
+            service: Service::Rc,
             tag: usize::MAX,
         };
         match QueuePair::new(Arc::clone(&domain), init) {
@@ -45,12 +41,47 @@ pub(crate) fn probe(device: &Arc<Device>, place: &Place, path_mtu: u32) -> io::R
                 return Ok(Probed {
                     max_inline_bytes,
                     data_in_order: data_in_order(&qp, place, path_mtu),
+                    services: services(&domain, &cq, place.port),
                 });
             }
             Err(error) => refused = refused.or(Some(error)),
         }
     }
     Err(refused.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
+}
+
+fn least(max_inline_data: u32) -> ibv_qp_cap {
+    ibv_qp_cap {
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        max_inline_data,
+    }
+}
+
+/// The services of which a queue pair can be made and initialised, RC among them.
+fn services(domain: &Arc<Domain>, cq: &Arc<CompletionQueue>, port: u8) -> Services {
+    let works = |service| {
+        let init = QueuePairInit {
+            send_cq: Arc::clone(cq),
+            recv_cq: Arc::clone(cq),
+            cap: least(0),
+            service,
+            tag: usize::MAX,
+        };
+        let made = QueuePair::new(Arc::clone(domain), init).and_then(|qp| match service {
+            Service::Ud => path::init_ud(&qp, port, 1),
+            Service::Rc | Service::Uc => path::init(&qp, port, Access::REMOTE_WRITE),
+        });
+        if let Err(error) = &made {
+            tracing::debug!(%service, %error, "not offered by the device");
+        }
+        made.is_ok()
+    };
+    let others = [Service::Uc, Service::Ud].into_iter();
+    let others = others.filter(|service| works(*service)).map(Services::from);
+    others.fold(Services::RC, Services::union)
 }
 
 /// Drivers answer for a queue pair that is ready to send.
@@ -80,7 +111,7 @@ fn connect_to_itself(qp: &QueuePair, place: &Place, path_mtu: u32) -> io::Result
         max_dest_rd_atomic: 1,
         rnr_timer: 1,
     };
-    path::ready_to_receive(qp, &route, &connection)?;
+    path::ready_to_receive((qp, Service::Rc), &route, &connection)?;
     let attr = RtsAttr {
         max_rd_atomic: 1,
         ..RtsAttr::default()

@@ -6,14 +6,14 @@
 //! a slot over, under another epoch, by which late completions of the former are known.
 use crate::sys::QueuePair;
 use catchment_verbs::{
-    Endpoint, VerbsError,
+    Endpoint, Service, VerbsError,
     provider::{Account, StateCell},
 };
 use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -159,6 +159,8 @@ pub(crate) struct Slot {
     index: u32,
     epoch: AtomicU32,
     qpn: AtomicU32,
+    /// The service is UD.
+    is_datagram: AtomicBool,
     /// Sends that had left the queue when the queue pair moved in, or was reset.
     first_send: AtomicU64,
     /// When the kernel was asked for the state, in nanoseconds of the device's clock.
@@ -175,6 +177,7 @@ impl Slot {
             index,
             epoch: AtomicU32::new(0),
             qpn: AtomicU32::new(0),
+            is_datagram: AtomicBool::new(false),
             first_send: AtomicU64::new(0),
             asked_ns: AtomicU64::new(0),
             state: StateCell::default(),
@@ -192,6 +195,12 @@ impl Slot {
     /// Number of its queue pair.
     pub(crate) fn qpn(&self) -> u32 {
         self.qpn.load(Ordering::Relaxed)
+    }
+
+    /// Whether its receives are of datagrams.
+    #[inline]
+    pub(crate) fn is_datagram(&self) -> bool {
+        self.is_datagram.load(Ordering::Relaxed)
     }
 
     /// One of its queues.
@@ -313,7 +322,9 @@ impl SlotTable {
 
 impl Slot {
     /// A queue pair moves in.
-    pub(crate) fn occupy(&self, qp: &Arc<QueuePair>, cqs: [usize; 2]) {
+    pub(crate) fn occupy(&self, qp: &Arc<QueuePair>, service: Service, cqs: [usize; 2]) {
+        let is_datagram = service == Service::Ud;
+        self.is_datagram.store(is_datagram, Ordering::Relaxed);
         self.qpn.store(qp.qpn(), Ordering::Relaxed);
         *self.control() = Control {
             qp: Some(Arc::clone(qp)),

@@ -42,6 +42,7 @@ fn deviations(device: &str) -> Vec<Deviation> {
         vec![
             Deviation::LongMessageBreaksTheQueuePair,
             Deviation::WrongKeyBreaksTheQueuePair,
+            Deviation::InvalidationIsAcknowledgedFirst,
         ]
     } else {
         Vec::new()

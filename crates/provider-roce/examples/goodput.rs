@@ -6,7 +6,7 @@
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
 use catchment_verbs::{
     Access, Completion, Context, Cq, Mr, Payload, Pd, Qp, QpInit, QpTransition, RemoteAddr,
-    RtrAttr, RtsAttr, SendOp, SendWr, Sge,
+    RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
 };
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -29,6 +29,7 @@ fn end(provider: &RoceProvider, device: &str) -> End {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(64, None).unwrap();
     let init = QpInit {
+        service: Service::Rc,
         send_cq: cq.clone(),
         recv_cq: cq.clone(),
         max_send_wr: 32,

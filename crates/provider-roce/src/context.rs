@@ -1,18 +1,19 @@
 //! An open device as the application holds it, and protection domains.
 use crate::{
     DeviceCounters, RoceOptions,
+    ah::RoceAh,
     cq::{ChannelCore, CqCore, RoceChannel, RoceCq},
     device::{Device, random},
     engine::{Parts, QpShared, thread},
-    io::{PathProbe, UdpSocket, Waiter, local_addresses},
+    io::{BindError, PathProbe, UdpSocket, Waiter, local_addresses},
     mr::{MrCore, RoceMr},
     name,
     qp::RoceQp,
 };
 use catchment_roce::{self as roce, wire::PathMtu};
 use catchment_verbs::{
-    Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, NetEnd, Pd, Qp, QpInit,
-    VerbsError,
+    Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, NetEnd, Pd, PortAddr,
+    Qp, QpInit, Service, Services, VerbsError,
     mem::Region,
     provider::{Limits, check_cq, check_mr, check_qp, foreign},
 };
@@ -35,6 +36,7 @@ const FRAME_BYTES: u32 = 14 + 8 + 4;
 /// The limits of a device.
 fn caps(path_mtu: PathMtu, doorbell: bool) -> Caps {
     Caps {
+        services: Services::all(),
         max_send_wr: 1 << 14,
         max_recv_wr: 1 << 14,
         max_sge: 16,
@@ -44,11 +46,28 @@ fn caps(path_mtu: PathMtu, doorbell: bool) -> Caps {
         max_rd_atomic: 64,
         path_mtu: Some(path_mtu.bytes() as u32),
         atomics: true,
+        send_invalidate: true,
+        remote_invalidate: true,
         data_in_order: true,
         writes_in_order: true,
         direct: false,
         doorbell,
         strict_capacity: true,
+    }
+}
+
+/// The socket of a device, at another port where the options allow that.
+fn bind(address: SocketAddr, options: &RoceOptions) -> Result<UdpSocket, BindError> {
+    match UdpSocket::bind(address, &options.socket) {
+        Err(BindError::InUse { .. }) if options.other_port => {
+            let mut free = address;
+            free.set_port(0);
+            let socket = UdpSocket::bind(free, &options.socket)?;
+            let port = socket.local().port();
+            tracing::info!(%address, port, "taken: RoCE at another UDP port, which no RNIC knows");
+            Ok(socket)
+        }
+        bound => bound,
     }
 }
 
@@ -68,8 +87,8 @@ impl RoceContext {
                 "{address} is no address of one device: give one of this host's"
             )));
         }
-        let socket = UdpSocket::bind(address, &options.socket)
-            .map_err(|error| VerbsError::Invalid(error.to_string()))?;
+        let socket =
+            bind(address, options).map_err(|error| VerbsError::Invalid(error.to_string()))?;
         let local = socket.local();
         let paths = PathProbe::new(local);
         let paths = paths.map_err(|e| VerbsError::os("a socket to ask for routes", e))?;
@@ -229,7 +248,7 @@ impl RocePd {
     fn config(&self, init: &QpInit) -> roce::Config {
         let device = self.device();
         let ip_bytes = if device.local.is_ipv4() { 20 } else { 40 };
-        let config = roce::Config::new(0, roce::Service::Rc);
+        let config = roce::Config::new(0, service(init.service));
         roce::Config {
             max_send_wr: init.max_send_wr as usize,
             max_recv_wr: init.max_recv_wr as usize,
@@ -246,6 +265,14 @@ impl RocePd {
     }
 }
 
+fn service(service: Service) -> roce::Service {
+    match service {
+        Service::Rc => roce::Service::Rc,
+        Service::Uc => roce::Service::Uc,
+        Service::Ud => roce::Service::Ud,
+    }
+}
+
 /// The peer's receive buffer holds what is on the way, and is not known; ours is taken for it.
 fn window_bytes(device: &Device) -> u64 {
     let buffer = device.socket.receive_buffer().kernel_bytes as u64;
@@ -258,7 +285,7 @@ fn window_bytes(device: &Device) -> u64 {
 
 impl Pd for RocePd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
-        check_mr(&region, access)?;
+        check_mr(&self.device().caps, &region, access)?;
         let mut keys = self.device().keys_mut();
         let core = keys.insert(|key| MrCore::new(key, self.id, access, region))?;
         drop(keys);
@@ -279,5 +306,9 @@ impl Pd for RocePd {
         let psn = random()?;
         let place = self.device().engine().add(parts)?;
         Ok(Box::new(RoceQp::new(shared, self.strong(), place, psn)))
+    }
+
+    fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
+        Ok(Arc::new(RoceAh::new(self.strong(), to)?))
     }
 }

@@ -1,6 +1,7 @@
 //! An open device: what its objects, its engine and the threads of the application share.
 use crate::{
     RoceOptions,
+    ah::{self, AhCore},
     dirty::DirtySet,
     engine::{Engine, Look},
     io::{Path, PathError, PathProbe, UdpSocket, Waiter, Waker},
@@ -9,7 +10,10 @@ use crate::{
     sleep::Sleep,
 };
 use catchment_roce::wire::PathMtu;
-use catchment_verbs::{Caps, Gid, NetEnd, VerbsError, provider::EventQueue};
+use catchment_verbs::{
+    Caps, Gid, NetEnd, VerbsError,
+    provider::{EventQueue, HandleTable},
+};
 use std::{
     net::SocketAddr,
     sync::{
@@ -41,6 +45,8 @@ pub(crate) struct Device {
     /// Threads that want the engine for something rare; its thread lets them in.
     contenders: AtomicU32,
     keys: RwLock<KeyTable>,
+    /// Address handles; looked up when a datagram names another one than that before.
+    pub(crate) ahs: HandleTable<AhCore>,
     /// For the application.
     pub(crate) events: EventQueue,
     ids: AtomicU64,
@@ -76,6 +82,7 @@ impl Device {
             dirty: DirtySet::new(),
             contenders: AtomicU32::new(0),
             keys: RwLock::new(KeyTable::new(secret)),
+            ahs: ah::table(),
             events: EventQueue::new(MAX_EVENTS),
             ids: AtomicU64::new(1),
             sleep: Sleep::new(),
@@ -160,15 +167,19 @@ impl Device {
         if self.options.inline_polling && self.help(Look::ForPosted) {
             return;
         }
-        if !(short && self.is_alone() && self.take_turn(Look::ForPosted)) {
+        if !(short && self.send_alone()) {
             self.kick();
         }
     }
 
-    /// Whether no short request came just before this one: many are better sent together, by the
-    /// engine's thread.
-    fn is_alone(&self) -> bool {
+    /// Sends a short request here and now, if none came just before it (many are better sent
+    /// together, by the engine's thread) and nobody else has the engine; whether it did.
+    fn send_alone(&self) -> bool {
         let now_ns = self.now_ns();
+        self.is_alone(now_ns) && self.take_turn(now_ns, Look::ForPosted)
+    }
+
+    fn is_alone(&self, now_ns: u64) -> bool {
         let before_ns = self.short_ns.swap(now_ns, Ordering::Relaxed);
         now_ns.saturating_sub(before_ns) > ALONE_NS
     }
@@ -195,19 +206,20 @@ impl Device {
         if !self.options.inline_polling {
             return false;
         }
-        let helps = self.take_turn(look);
-        if helps {
-            self.helped_ns.store(self.now_ns(), Ordering::Relaxed);
+        let now_ns = self.now_ns();
+        let helps = self.take_turn(now_ns, look);
+        // Who only posts looks for no packets: the thread must.
+        if helps && look == Look::ForPackets {
+            self.helped_ns.store(now_ns, Ordering::Relaxed);
         }
         helps
     }
 
-    /// Does a turn of the engine, if no other thread does; whether it did.
-    fn take_turn(&self, look: Look) -> bool {
+    /// Does a turn of the engine at `now_ns`, if no other thread does; whether it did.
+    fn take_turn(&self, now_ns: u64, look: Look) -> bool {
         let Some(mut engine) = self.try_engine() else {
             return false;
         };
-        let now_ns = self.now_ns();
         let turn = engine.turn(self, now_ns, look);
         drop(engine);
         // The thread may have to do what this one began.

@@ -13,6 +13,7 @@
 //! only receives cannot tell a dead peer from one with nothing to say; that is for leases of the
 //! layer above.
 #![deny(unsafe_code)]
+mod ah;
 mod context;
 mod counters;
 mod cq;

@@ -33,7 +33,7 @@ impl PdMemory<'_> {
         };
         let mr = self.keys.lookup(rkey).ok_or(AccessError)?;
         let offset = mr.range(self.pd, rights, va, bytes).ok_or(AccessError)?;
-        if mr.is_valid() {
+        if mr.is_reachable() {
             Ok((mr, offset))
         } else {
             Err(AccessError)
@@ -101,9 +101,13 @@ impl Memory for PdMemory<'_> {
         Ok(before)
     }
 
-    fn invalidate(&mut self, _rkey: u32) -> Result<(), AccessError> {
-        // Regions here are not memory windows: no peer may take their keys away.
-        Err(AccessError)
+    fn invalidate(&mut self, rkey: u32) -> Result<(), AccessError> {
+        let mr = self.keys.lookup(rkey).ok_or(AccessError)?;
+        if mr.invalidate(self.pd) {
+            Ok(())
+        } else {
+            Err(AccessError)
+        }
     }
 
     fn write_local(&mut self, lkey: u32, addr: u64, data: &[u8]) -> Result<(), AccessError> {

@@ -6,10 +6,17 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, Ordering, fence},
+        atomic::{AtomicU8, AtomicU32, Ordering, fence},
     },
     time::Duration,
 };
+
+/// Deregistered.
+const FOR_NOBODY: u8 = 0;
+/// A peer invalidated the key.
+const FOR_US: u8 = 1;
+/// Registered.
+const FOR_ALL: u8 = 2;
 
 /// What the engine and the queue pairs need of a region.
 pub(crate) struct MrCore {
@@ -17,7 +24,8 @@ pub(crate) struct MrCore {
     pd: u64,
     access: Access,
     region: Arc<Region>,
-    valid: AtomicBool,
+    /// Who may use the key: one of the constants below.
+    valid: AtomicU8,
     watch: OnceLock<Arc<MrWatch>>,
 }
 
@@ -29,7 +37,7 @@ impl MrCore {
             pd,
             access,
             region,
-            valid: AtomicBool::new(true),
+            valid: AtomicU8::new(FOR_ALL),
             watch: OnceLock::new(),
         }
     }
@@ -49,7 +57,23 @@ impl MrCore {
     /// False once it was deregistered, although a request may still hold it.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
-        self.valid.load(Ordering::Acquire)
+        self.valid.load(Ordering::Acquire) != FOR_NOBODY
+    }
+
+    /// False once it was deregistered, or a peer has invalidated its key.
+    #[inline]
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.valid.load(Ordering::Acquire) == FOR_ALL
+    }
+
+    /// A peer takes the key away, if it may; whether it did.
+    pub(crate) fn invalidate(&self, pd: u64) -> bool {
+        let may = self.pd == pd && self.access.contains(Access::REMOTE_INVALIDATE);
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        may && self
+            .valid
+            .compare_exchange(FOR_ALL, FOR_US, order.0, order.1)
+            .is_ok()
     }
 
     /// The offset of `addr`, if all of the range is inside and these rights are there.
@@ -96,7 +120,7 @@ impl RoceMr {
 impl Drop for RoceMr {
     /// Waits for the engine's present turn: afterwards no peer reaches the memory.
     fn drop(&mut self) {
-        self.core.valid.store(false, Ordering::Release);
+        self.core.valid.store(FOR_NOBODY, Ordering::Release);
         self.pd.device().keys_mut().remove(self.core.key);
         fence(Ordering::SeqCst);
         self.core.ring_fenced();

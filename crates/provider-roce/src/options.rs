@@ -9,6 +9,9 @@ pub struct RoceOptions {
     /// UDP port where a device name has none. RNICs and the kernel's stack know only 4791, the
     /// default; another one, or 0 for any that is free, reaches only peers that are told of it.
     pub port: u16,
+    /// Where that port is taken, any that is free takes its place, instead of an error. Peers of
+    /// our own are told of it; RNICs know only 4791 and cannot follow.
+    pub other_port: bool,
     /// Largest path MTU; `None` takes what the interface allows.
     pub path_mtu: Option<PathMtu>,
     /// Selective repeat towards peers that can it too; off: go-back-N towards everybody.
@@ -40,6 +43,7 @@ impl Default for RoceOptions {
     fn default() -> RoceOptions {
         RoceOptions {
             port: ROCE_PORT,
+            other_port: false,
             path_mtu: None,
             selective_repeat: true,
             doorbell: true,

@@ -2,12 +2,15 @@
 //!
 //! A request holds its regions, so they stay mapped until it has completed, whatever the program
 //! drops. One element, or a few inline bytes, need no allocation.
-use crate::mr::MrCore;
+use crate::{ah::AhCore, mr::MrCore};
 use catchment_roce as roce;
+use catchment_verbs::provider::Handle;
 use std::sync::Arc;
 
 /// Inline bytes up to this length are kept in place.
 const SHORT_INLINE: usize = 48;
+
+type Regions = Box<[Arc<MrCore>]>;
 
 /// The regions of a request.
 #[derive(Default)]
@@ -15,16 +18,45 @@ pub(crate) enum Held {
     #[default]
     None,
     One(Arc<MrCore>),
-    Many(Box<[Arc<MrCore>]>),
+    Many(Regions),
+    /// Of a datagram, with its address handle.
+    Datagram(Arc<Handle<AhCore>>, Option<Arc<MrCore>>),
+    DatagramMany(Box<(Arc<Handle<AhCore>>, Regions)>),
 }
 
+// A request is copied on its way to the engine.
+const _: () = assert!(size_of::<Held>() == 24);
+
 impl Held {
+    /// The same regions, and an address handle.
+    pub(crate) fn with_way(self, ah: Arc<Handle<AhCore>>) -> Held {
+        match self {
+            Held::None => Held::Datagram(ah, None),
+            Held::One(mr) => Held::Datagram(ah, Some(mr)),
+            Held::Many(all) => Held::DatagramMany(Box::new((ah, all))),
+            Held::Datagram(_, mr) => Held::Datagram(ah, mr),
+            Held::DatagramMany(both) => Held::DatagramMany(Box::new((ah, both.1))),
+        }
+    }
+
+    /// The address handle of this number, if the request names it.
+    fn way(&self, handle: u64) -> Option<&AhCore> {
+        let ah = match self {
+            Held::Datagram(ah, _) => ah,
+            Held::DatagramMany(both) => &both.0,
+            Held::None | Held::One(_) | Held::Many(_) => return None,
+        };
+        (u64::from(ah.number()) == handle).then_some(&ah.object)
+    }
+
     /// The region of this key, if the request names it.
     pub(crate) fn find(&self, key: u32) -> Option<&Arc<MrCore>> {
         match self {
             Held::None => None,
             Held::One(mr) => (mr.key() == key).then_some(mr),
             Held::Many(all) => all.iter().find(|mr| mr.key() == key),
+            Held::Datagram(_, mr) => mr.as_ref().filter(|mr| mr.key() == key),
+            Held::DatagramMany(both) => both.1.iter().find(|mr| mr.key() == key),
         }
     }
 }
@@ -39,6 +71,38 @@ pub(crate) enum Stored {
     /// It cannot be done: a local key, its bounds or its rights are wrong, or the address of an
     /// atomic, which a responder would refuse with this status.
     Wrong(roce::WcStatus),
+    Datagram(roce::Destination, DatagramBytes),
+}
+
+/// The bytes of a datagram.
+pub(crate) enum DatagramBytes {
+    /// No bytes, or bytes of one element.
+    One(roce::Sge),
+    Many(Box<[roce::Sge]>),
+    Inline(Box<[u8]>),
+    /// A local key, its bounds or its rights are wrong.
+    Wrong,
+}
+
+impl DatagramBytes {
+    /// Elements, copied.
+    pub(crate) fn elements(sges: &[catchment_verbs::Sge]) -> DatagramBytes {
+        match sges {
+            [] => DatagramBytes::One(roce::Sge::default()),
+            [one] => DatagramBytes::One(element(one)),
+            many => DatagramBytes::Many(many.iter().map(element).collect()),
+        }
+    }
+
+    fn payload(&self) -> roce::Payload<'_> {
+        match self {
+            DatagramBytes::One(sge) if sge.bytes == 0 => roce::Payload::Sges(&[]),
+            DatagramBytes::One(sge) => roce::Payload::Sges(std::slice::from_ref(sge)),
+            DatagramBytes::Many(sges) => roce::Payload::Sges(sges),
+            DatagramBytes::Inline(data) => roce::Payload::Inline(data),
+            DatagramBytes::Wrong => roce::Payload::Sges(&[]),
+        }
+    }
 }
 
 impl Stored {
@@ -65,19 +129,27 @@ impl Stored {
     pub(crate) fn wrong(&self) -> Option<roce::WcStatus> {
         match self {
             Stored::Wrong(status) => Some(*status),
-            Stored::One(_) | Stored::Many(_) | Stored::Short(..) | Stored::Long(_) => None,
+            Stored::Datagram(_, DatagramBytes::Wrong) => Some(roce::WcStatus::LocalProtection),
+            Stored::One(_)
+            | Stored::Many(_)
+            | Stored::Short(..)
+            | Stored::Long(_)
+            | Stored::Datagram(..) => None,
         }
     }
 
-    fn payload(&self) -> roce::Payload<'_> {
-        match self {
+    /// The bytes, and for a datagram whom they are for.
+    fn payload(&self) -> (roce::Payload<'_>, Option<roce::Destination>) {
+        let payload = match self {
             Stored::One(sge) if sge.bytes == 0 => roce::Payload::Sges(&[]),
             Stored::One(sge) => roce::Payload::Sges(std::slice::from_ref(sge)),
             Stored::Many(sges) => roce::Payload::Sges(sges),
             Stored::Short(bytes, data) => roce::Payload::Inline(&data[..usize::from(*bytes)]),
             Stored::Long(data) => roce::Payload::Inline(data),
             Stored::Wrong(_) => roce::Payload::Sges(&[]),
-        }
+            Stored::Datagram(to, bytes) => return (bytes.payload(), Some(*to)),
+        };
+        (payload, None)
     }
 }
 
@@ -103,14 +175,15 @@ pub(crate) struct PostedSend {
 impl PostedSend {
     /// As the protocol takes it, under the number `seq`.
     pub(crate) fn request(&self, seq: u64) -> roce::SendWr<'_> {
+        let (payload, destination) = self.stored.payload();
         roce::SendWr {
             wr_id: seq,
             op: self.op,
-            payload: self.stored.payload(),
+            payload,
             signaled: self.signaled,
             fence: self.fence,
             solicited: self.solicited,
-            destination: None,
+            destination,
         }
     }
 }
@@ -129,7 +202,7 @@ impl PostedRecv {
             Stored::One(sge) if sge.bytes == 0 => &[],
             Stored::One(sge) => std::slice::from_ref(sge),
             Stored::Many(sges) => sges,
-            Stored::Short(..) | Stored::Long(_) | Stored::Wrong(_) => &[],
+            Stored::Short(..) | Stored::Long(_) | Stored::Wrong(_) | Stored::Datagram(..) => &[],
         };
         roce::RecvWr { wr_id: seq, sges }
     }
@@ -184,6 +257,13 @@ impl InFlightQueue {
         self.requests
             .iter()
             .find_map(|request| request.held.find(key))
+    }
+
+    /// The address handle of this number, which a request names.
+    pub(crate) fn way(&self, handle: u64) -> Option<&AhCore> {
+        self.requests
+            .iter()
+            .find_map(|request| request.held.way(handle))
     }
 
     /// Bytes of heap.

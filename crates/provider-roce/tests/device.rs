@@ -105,6 +105,20 @@ fn a_taken_port_is_an_error_that_names_owner_and_remedy() {
     }
 }
 
+#[test]
+fn a_taken_port_is_stepped_around_where_that_is_asked_for() {
+    let first = RoceProvider::new(common::any_port());
+    let first = first.open_device("127.0.73.2").unwrap();
+    let other = RoceProvider::new(RoceOptions {
+        port: first.local_address().port(),
+        other_port: true,
+        ..RoceOptions::default()
+    });
+    let other = other.open_device("127.0.73.2").unwrap();
+    assert_ne!(other.local_address(), first.local_address());
+    assert_ne!(other.local_address().port(), 0);
+}
+
 /// Packets from elsewhere, of another kind, or damaged change nothing and are counted.
 #[test]
 fn packets_that_are_none_are_dropped_and_counted() {

@@ -6,7 +6,7 @@ mod common;
 use catchment_provider_roce::{RoceContext, RoceProvider};
 use catchment_verbs::{
     Access, Context, Endpoint, Payload, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, SendOp,
-    SendWr,
+    SendWr, Service,
 };
 use std::{
     sync::Arc,
@@ -19,6 +19,7 @@ fn many(context: &Arc<RoceContext>) -> (Arc<dyn Pd>, Vec<Box<dyn Qp>>) {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(2 * MANY as u32, None).unwrap();
     let init = QpInit {
+        service: Service::Rc,
         send_cq: cq.clone(),
         recv_cq: cq,
         max_send_wr: 64,

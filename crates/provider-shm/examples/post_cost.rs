@@ -5,7 +5,7 @@
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{
     Access, Completion, Context, Cq, Mr, Payload, Pd, Provider, Qp, QpInit, QpTransition,
-    RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge,
+    RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
 };
 use std::{
     sync::Arc,
@@ -29,6 +29,7 @@ fn side(with_channel: bool) -> Side {
     let channel = with_channel.then(|| context.create_channel().unwrap());
     let cq = context.create_cq(4, channel).unwrap();
     let qp = pd.create_qp(QpInit {
+        service: Service::Rc,
         send_cq: cq.clone(),
         recv_cq: cq.clone(),
         max_send_wr: 2,

@@ -10,8 +10,8 @@ use crate::{
     service, socket,
 };
 use catchment_verbs::{
-    Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, Qp, QpInit, VerbsError,
-    event,
+    Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
+    QpInit, Service, Services, VerbsError, event,
     mem::Region,
     provider::{EventQueue, MAX_24_BITS, check_cq, check_mr, check_qp, foreign},
 };
@@ -33,6 +33,7 @@ const QPN_MASK: u64 = MAX_24_BITS as u64;
 /// The limits of the device.
 pub(crate) fn caps() -> Caps {
     Caps {
+        services: Services::RC,
         max_send_wr: 1 << 16,
         max_recv_wr: MAX_RECV_SLOTS,
         max_sge: 32,
@@ -42,6 +43,8 @@ pub(crate) fn caps() -> Caps {
         max_rd_atomic: 255,
         path_mtu: None,
         atomics: true,
+        send_invalidate: false,
+        remote_invalidate: false,
         data_in_order: true,
         writes_in_order: true,
         direct: true,
@@ -333,7 +336,7 @@ impl ShmPd {
 
 impl Pd for ShmPd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
-        check_mr(&region, access)?;
+        check_mr(&self.state().caps, &region, access)?;
         let keys = &self.state().keys;
         let core = keys.insert(|key| MrCore::new(key, self.id, access, region, keys.bells()))?;
         Ok(Arc::new(ShmMr::new(core, self.strong())))
@@ -352,5 +355,13 @@ impl Pd for ShmPd {
             QpCore::new(context, self.id, (qpn, psn), &init, send_cq, recv_cq).map(Arc::new)
         })?;
         Ok(Box::new(ShmQp::new(core, self.strong())))
+    }
+
+    /// Always refused: there are no datagrams here.
+    fn create_ah(&self, _: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
+        Err(VerbsError::Service {
+            asked: Service::Ud,
+            offered: self.state().caps.services,
+        })
     }
 }

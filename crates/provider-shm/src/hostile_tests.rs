@@ -6,7 +6,7 @@ use crate::{
 };
 use catchment_verbs::{
     Access, Completion, Context, Cq, Mr, Payload, Pd, Qp, QpInit, QpState, QpTransition, RecvWr,
-    RtrAttr, RtsAttr, SendOp, SendWr, Sge, WcStatus,
+    RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge, WcStatus,
 };
 use std::sync::{Arc, atomic::Ordering};
 
@@ -25,6 +25,7 @@ fn side() -> Side {
     let pd = context.alloc_pd().unwrap();
     let cq = context.create_cq(64, None).unwrap();
     let qp = pd.create_qp(QpInit {
+        service: Service::Rc,
         send_cq: cq.clone(),
         recv_cq: cq.clone(),
         max_send_wr: 16,

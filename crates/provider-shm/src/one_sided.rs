@@ -33,7 +33,11 @@ pub(crate) fn target(op: &SendOp) -> Option<(RemoteAddr, Access)> {
         SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
             Some((*remote, Access::REMOTE_ATOMIC))
         }
-        SendOp::Send | SendOp::SendImm(_) => None,
+        SendOp::Send
+        | SendOp::SendImm(_)
+        | SendOp::SendInvalidate(_)
+        | SendOp::SendTo(_)
+        | SendOp::SendImmTo(..) => None,
     }
 }
 
@@ -93,7 +97,11 @@ pub(crate) fn execute(
             answer(source, word.fetch_add(*add, Ordering::SeqCst));
             cache.touch(at);
         }
-        SendOp::Send | SendOp::SendImm(_) => {}
+        SendOp::Send
+        | SendOp::SendInvalidate(_)
+        | SendOp::SendTo(_)
+        | SendOp::SendImmTo(..)
+        | SendOp::SendImm(_) => {}
     }
     Ok(bytes)
 }

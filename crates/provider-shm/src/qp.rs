@@ -429,8 +429,8 @@ impl Qp for ShmQp {
     }
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
-        let to = transition.target();
-        check_transition(self.core.qpn, self.core.state(), to)?;
+        let core = &self.core;
+        check_transition((core.qpn, core.limits.service), core.state(), &transition)?;
         match transition {
             QpTransition::ToReset => self.enter_reset()?,
             QpTransition::ToInit { access } => {
@@ -440,6 +440,12 @@ impl Qp for ShmQp {
             }
             QpTransition::ToRtr(attr) => self.enter_rtr(&attr)?,
             QpTransition::ToRts(attr) => self.enter_rts(attr)?,
+            QpTransition::ToInitUd { .. }
+            | QpTransition::ToRtrUc(_)
+            | QpTransition::ToRtrUd
+            | QpTransition::ToRtsUnreliable => {
+                // Of services that are not offered: refused above.
+            }
             QpTransition::ToSqd => {
                 let mut inner = self.core.lock();
                 inner.hold_from = self.posted;

@@ -187,11 +187,7 @@ impl QpCore {
             return;
         }
         let result = match result {
-            Ok((opcode, bytes)) => Ok(Success {
-                opcode,
-                bytes,
-                imm: None,
-            }),
+            Ok((opcode, bytes)) => Ok(Success::plain(opcode, bytes)),
             Err(status) => Err(failure(status)),
         };
         self.send_cq.push(Entry {

@@ -122,9 +122,5 @@ fn success(recv: &PostedRecv, record: &Record) -> Success {
         Kind::WriteImm => (WcOpcode::RecvWriteImm, record.message_bytes),
         Kind::Send | Kind::TooLong | Kind::Unusable => (WcOpcode::Recv, recv.filled),
     };
-    Success {
-        opcode,
-        bytes,
-        imm: record.imm,
-    }
+    Success::plain(opcode, bytes).with_imm(record.imm)
 }

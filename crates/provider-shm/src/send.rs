@@ -179,7 +179,12 @@ impl QpCore {
             | SendOp::FetchAdd { .. } => {
                 one_sided::execute(&connection, &mut inner.cache, front.op, front.source)
             }
-            SendOp::WriteImm(..) | SendOp::Send | SendOp::SendImm(_) => {
+            SendOp::WriteImm(..)
+            | SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::SendTo(_)
+            | SendOp::SendImmTo(..) => {
                 return self.attempt_message(inner, &connection, front, progress);
             }
         };

@@ -4,9 +4,9 @@
 //! [`Census::of`] puts itself between a program and its device. What the program makes is counted
 //! until it drops it.
 use catchment_verbs::{
-    Access, AsyncEvent, Caps, Completion, CompletionChannel, Context, Cq, CqError, Endpoint, Gid,
-    ModifyError, Mr, NetEnd, Pd, PostError, Qp, QpInit, QpState, QpTransition, RecvWr,
-    RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch, mem::Region,
+    Access, Ah, AsyncEvent, Caps, Completion, CompletionChannel, Context, Cq, CqError, Endpoint,
+    Gid, ModifyError, Mr, NetEnd, Pd, PortAddr, PostError, Qp, QpInit, QpState, QpTransition,
+    RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch, mem::Region,
 };
 use std::{
     any::Any,
@@ -32,14 +32,17 @@ pub enum Object {
     Mr,
     /// Queue pair.
     Qp,
+    /// Address handle.
+    Ah,
 }
 
-const OBJECTS: [Object; 5] = [
+const OBJECTS: [Object; 6] = [
     Object::Pd,
     Object::Channel,
     Object::Cq,
     Object::Mr,
     Object::Qp,
+    Object::Ah,
 ];
 
 /// What happened to an object.
@@ -215,6 +218,29 @@ impl Pd for CountedPd {
             census: Arc::clone(&self.census),
             _counted: Counted::new(Object::Qp, &self.census),
         }))
+    }
+
+    fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
+        self.census.ask()?;
+        Ok(Arc::new(CountedAh {
+            ah: self.pd.create_ah(to)?,
+            _counted: Counted::new(Object::Ah, &self.census),
+        }))
+    }
+}
+
+struct CountedAh {
+    ah: Arc<dyn Ah>,
+    _counted: Counted,
+}
+
+impl Ah for CountedAh {
+    fn handle(&self) -> u32 {
+        self.ah.handle()
+    }
+
+    fn to(&self) -> &PortAddr {
+        self.ah.to()
     }
 }
 

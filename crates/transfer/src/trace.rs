@@ -185,8 +185,8 @@ fn seen(wr: &SendWr<'_>, call: u64) -> Posted {
         SendOp::Write(_) => (Kind::Write, None),
         SendOp::WriteImm(_, imm) => (Kind::WriteImm, Some(imm)),
         SendOp::Read(_) => (Kind::Read, None),
-        SendOp::Send => (Kind::Send, None),
-        SendOp::SendImm(imm) => (Kind::Send, Some(imm)),
+        SendOp::Send | SendOp::SendInvalidate(_) | SendOp::SendTo(_) => (Kind::Send, None),
+        SendOp::SendImm(imm) | SendOp::SendImmTo(_, imm) => (Kind::Send, Some(imm)),
         SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => (Kind::Atomic, None),
     };
     Posted {

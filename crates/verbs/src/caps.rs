@@ -1,4 +1,5 @@
 //! What a device can do, as data. The conformance suite proves that a provider tells the truth.
+use crate::Services;
 use bitflags::bitflags;
 
 bitflags! {
@@ -15,13 +16,16 @@ bitflags! {
         const REMOTE_READ = 1 << 2;
         /// A peer may compare-and-swap and fetch-and-add.
         const REMOTE_ATOMIC = 1 << 3;
+        /// A peer may take the region's rkey away, by SEND with invalidate
+        /// ([`Caps::remote_invalidate`]). Local use of the region goes on.
+        const REMOTE_INVALIDATE = 1 << 19;
         /// The device may place writes in any order (`IBV_ACCESS_RELAXED_ORDERING`).
         const RELAXED_ORDERING = 1 << 20;
     }
 }
 
 impl Access {
-    /// The rights that let a peer reach the region.
+    /// The rights that let a peer reach the region's bytes.
     pub const REMOTE: Access = Access::REMOTE_WRITE
         .union(Access::REMOTE_READ)
         .union(Access::REMOTE_ATOMIC);
@@ -37,6 +41,8 @@ impl Access {
 /// Limits are inclusive. A request beyond a limit is refused with an error that names the limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caps {
+    /// Services that queue pairs can have; RC is always there.
+    pub services: Services,
     /// Most send requests outstanding on one queue pair.
     pub max_send_wr: u32,
     /// Most receive requests outstanding on one queue pair.
@@ -47,7 +53,7 @@ pub struct Caps {
     pub max_inline_bytes: u32,
     /// Most entries of one completion queue.
     pub max_cqe: u32,
-    /// Most bytes of one message of any kind.
+    /// Most bytes of one message of any kind; of a datagram (UD) no more than `path_mtu`.
     pub max_message_bytes: u64,
     /// Most outstanding READ and atomic requests of one queue pair.
     pub max_rd_atomic: u32,
@@ -55,6 +61,11 @@ pub struct Caps {
     pub path_mtu: Option<u32>,
     /// Compare-and-swap and fetch-and-add work.
     pub atomics: bool,
+    /// [`crate::SendOp::SendInvalidate`] can be posted on RC queue pairs.
+    pub send_invalidate: bool,
+    /// Regions can be registered with [`Access::REMOTE_INVALIDATE`]. Devices behind libibverbs let
+    /// peers invalidate memory windows only, never a region that `ibv_reg_mr` made.
+    pub remote_invalidate: bool,
     /// The last eight bytes of one WRITE become visible after all the others, when the WRITE is a
     /// multiple of eight bytes and ends on an eight-byte boundary.
     pub data_in_order: bool,
@@ -66,7 +77,8 @@ pub struct Caps {
     /// [`crate::Mr::watch`] works, and with `direct` [`crate::Qp::watch_remote`] too: over a network
     /// nobody can sleep on the memory of a peer.
     pub doorbell: bool,
-    /// [`crate::QpInit::strict`] gives queues of exactly the requested capacity.
+    /// [`crate::QpInit::strict`] gives queues of exactly the requested capacity. A completion queue
+    /// may be larger than asked for anywhere: [`crate::Cq::capacity`] says what it is.
     pub strict_capacity: bool,
 }
 

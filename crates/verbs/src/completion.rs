@@ -31,16 +31,80 @@ impl Completion {
 pub struct Success {
     /// The kind of the completed request.
     pub opcode: WcOpcode,
-    /// Bytes moved. For a receive: the length of the message.
+    /// Bytes moved. For a receive: the length of the message, on UD with the
+    /// [`crate::GRH_BYTES`] before it.
     pub bytes: u64,
     /// Immediate data of a received message, in host byte order.
     pub imm: Option<u32>,
+    /// What `number` is.
+    rare: Rare,
+    number: u32,
+}
+
+/// What only few receives have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rare {
+    Nothing,
+    InvalidatedRkey,
+    SourceQpn,
+}
+
+impl Success {
+    /// Of a request that brought nothing but its bytes.
+    #[inline]
+    pub fn plain(opcode: WcOpcode, bytes: u64) -> Success {
+        Success {
+            opcode,
+            bytes,
+            imm: None,
+            rare: Rare::Nothing,
+            number: 0,
+        }
+    }
+
+    /// The same with immediate data, where there is any.
+    #[inline]
+    #[must_use]
+    pub fn with_imm(self, imm: Option<u32>) -> Success {
+        Success { imm, ..self }
+    }
+
+    /// The same, of a message that invalidated this rkey.
+    #[must_use]
+    pub fn invalidating(self, rkey: u32) -> Success {
+        Success {
+            rare: Rare::InvalidatedRkey,
+            number: rkey,
+            ..self
+        }
+    }
+
+    /// The same, of a datagram from this queue pair.
+    #[must_use]
+    pub fn from_qpn(self, qpn: u32) -> Success {
+        Success {
+            rare: Rare::SourceQpn,
+            number: qpn,
+            ..self
+        }
+    }
+
+    /// For a receive: the rkey of the receiving side that the message invalidated. Peers do not
+    /// reach the region with it any more, from before this completion on.
+    pub fn invalidated_rkey(&self) -> Option<u32> {
+        (self.rare == Rare::InvalidatedRkey).then_some(self.number)
+    }
+
+    /// For a receive of a UD queue pair: the queue pair that sent the datagram, as it says of itself.
+    pub fn source_qpn(&self) -> Option<u32> {
+        (self.rare == Rare::SourceQpn).then_some(self.number)
+    }
 }
 
 /// The kind of a completed request (`ibv_wc_opcode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WcOpcode {
-    /// SEND, with or without immediate data.
+    /// SEND of any kind.
     Send,
     /// WRITE, with or without immediate data.
     Write,
@@ -103,3 +167,6 @@ pub enum WcStatus {
     #[error("unknown completion status {0}")]
     Other(u32),
 }
+
+// Pollers copy completions: what the rare services need must not make them longer.
+const _: () = assert!(size_of::<Success>() == 24 && size_of::<Completion>() == 40);

@@ -1,5 +1,5 @@
 //! Errors, one enum per operation.
-use crate::{QpState, WcStatus};
+use crate::{QpState, Service, Services, WcStatus};
 
 /// Creating or opening a verbs object failed.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +58,14 @@ pub enum VerbsError {
         /// Bytes that may be.
         limit_bytes: u64,
     },
+    /// The device has no queue pairs of this service; [`crate::Caps::services`] says so beforehand.
+    #[error("this device offers no {asked}: it has {offered}")]
+    Service {
+        /// The service asked for.
+        asked: Service,
+        /// Those there are.
+        offered: Services,
+    },
     /// A combination of arguments that verbs do not allow.
     #[error("{0}")]
     Invalid(String),
@@ -98,6 +106,16 @@ pub enum ModifyError {
         qpn: u32,
         /// The state it is in.
         from: QpState,
+        /// The state asked for.
+        to: QpState,
+    },
+    /// The transition is one of another service.
+    #[error("queue pair {qpn}: its service is {service}, which has another transition to {to:?}")]
+    Service {
+        /// The queue pair.
+        qpn: u32,
+        /// Its service.
+        service: Service,
         /// The state asked for.
         to: QpState,
     },
@@ -188,6 +206,18 @@ pub enum PostFailure {
     /// eight bytes).
     #[error("the payload does not fit the operation: {0}")]
     Payload(&'static str),
+    /// Queue pairs of this service do not have the operation.
+    #[error("a queue pair of the service {service} does not have this operation")]
+    Service {
+        /// The service of the queue pair.
+        service: Service,
+    },
+    /// The device does not have the operation; [`crate::Caps`] says so beforehand.
+    #[error("this device does not offer {0}")]
+    NotOffered(&'static str),
+    /// The destination of a datagram cannot be one.
+    #[error("the destination of the datagram: {0}")]
+    Destination(&'static str),
     /// The device refused the request for a reason of its own.
     #[error("the device refused the request: {}", std::io::Error::from_raw_os_error(*.errno))]
     Device {

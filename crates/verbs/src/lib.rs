@@ -2,7 +2,7 @@
 //!
 //! The crate has no provider of its own and does no I/O beyond mapping memory and event counters to
 //! sleep on. It says what a provider must do ([`Provider`], [`Context`], [`Pd`], [`Mr`], [`Cq`],
-//! [`Qp`]) and gives the plain types that move between an application and a provider. The words are
+//! [`Qp`], [`Ah`]) and gives the plain types that move between an application and a provider. The words are
 //! those of the InfiniBand architecture specification (IBTA) and of `libibverbs`.
 //!
 //! # Safe posting
@@ -12,6 +12,13 @@
 //! time. A provider keeps a region mapped until the last request that names it has completed, even
 //! when the [`Mr`] is dropped before. So [`Qp::post_send`] is safe: the worst that a wrong program
 //! can do is to send bytes that it was still changing.
+//!
+//! # Services
+//!
+//! A queue pair has a [`Service`]: reliable connection (RC, which every provider has), unreliable
+//! connection (UC) or unreliable datagram (UD). [`Caps::services`] says which a device offers. What
+//! differs: the transitions of its states ([`QpTransition`]), which operations it takes
+//! ([`SendOp`]), and that a receive of UD begins with [`GRH_BYTES`] of network header.
 //!
 //! # Extensions
 //!
@@ -25,6 +32,7 @@ pub mod event;
 pub mod mem;
 mod object;
 pub mod provider;
+mod service;
 mod state;
 mod watch;
 mod work;
@@ -32,7 +40,8 @@ mod work;
 pub use caps::{Access, Caps, DeviceInfo};
 pub use completion::{Completion, Failure, Success, WcOpcode, WcStatus};
 pub use error::{CqError, ModifyError, PostError, PostFailure, RemoteMapError, VerbsError};
-pub use object::{AsyncEvent, CompletionChannel, Context, Cq, Mr, Pd, Provider, Qp, QpInit};
+pub use object::{Ah, AsyncEvent, CompletionChannel, Context, Cq, Mr, Pd, Provider, Qp, QpInit};
+pub use service::{Destination, GRH_BYTES, MAX_QKEY, PortAddr, Service, Services, source_gid};
 pub use state::{
     Endpoint, EndpointParseError, Gid, GidParseError, NetEnd, QpState, QpTransition, RtrAttr,
     RtsAttr,

@@ -1,7 +1,8 @@
 //! The objects of a provider, as traits. Dynamic dispatch happens here: one call a batch.
 use crate::{
-    Access, Caps, Completion, CqError, DeviceInfo, Endpoint, Gid, ModifyError, NetEnd, PostError,
-    QpState, QpTransition, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
+    Access, Caps, Completion, CqError, DeviceInfo, Endpoint, Gid, ModifyError, NetEnd, PortAddr,
+    PostError, QpState, QpTransition, RecvWr, RemoteMapError, RemoteWindow, SendWr, Service,
+    VerbsError, Watch,
     mem::{Region, RegionOptions},
 };
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
@@ -83,14 +84,20 @@ pub trait Pd: Send + Sync {
     /// Registers a region.
     ///
     /// # Errors
-    /// When the rights contradict each other (remote writing without local writing), or there is
-    /// no room.
+    /// When the rights contradict each other (remote writing without local writing), the device does
+    /// not have one ([`Caps::remote_invalidate`]), or there is no room.
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError>;
     /// Makes a queue pair in state RESET.
     ///
     /// # Errors
-    /// When a capacity is beyond [`Caps`], or a completion queue belongs to another context.
+    /// When the service is not offered, a capacity is beyond [`Caps`], or a completion queue belongs
+    /// to another context.
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError>;
+    /// Makes an address handle: the way to a port, for datagrams.
+    ///
+    /// # Errors
+    /// When the device has no UD, or no way leads there.
+    fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError>;
     /// Allocates and registers memory in one step.
     ///
     /// # Errors
@@ -126,6 +133,15 @@ pub trait Mr: Send + Sync {
     fn notify(&self);
 }
 
+/// An address handle: the way to a port, for datagrams of UD queue pairs of its protection domain.
+/// Dropping it takes the handle back; datagrams posted before still go.
+pub trait Ah: Send + Sync {
+    /// Number for [`crate::Destination::ah`].
+    fn handle(&self) -> u32;
+    /// Where the way leads.
+    fn to(&self) -> &PortAddr;
+}
+
 /// A completion queue.
 pub trait Cq: Send + Sync {
     /// Takes up to `out.len()` completions, oldest first, and says how many. Never blocks.
@@ -158,9 +174,11 @@ pub trait CompletionChannel: Send + Sync {
     fn as_any(&self) -> &dyn std::any::Any;
 }
 
-/// What a queue pair is made with (reliable connection service).
+/// What a queue pair is made with.
 #[derive(Clone)]
 pub struct QpInit {
+    /// The transport service ([`Caps::services`]).
+    pub service: Service,
     /// Where sends complete.
     pub send_cq: Arc<dyn Cq>,
     /// Where receives complete; may be the same.

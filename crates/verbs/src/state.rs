@@ -1,5 +1,5 @@
 //! Queue pair states, their transitions, and what peers must tell each other to connect.
-use crate::Access;
+use crate::{Access, Service};
 use std::{
     fmt,
     net::{IpAddr, Ipv6Addr},
@@ -68,15 +68,27 @@ impl QpState {
 pub enum QpTransition {
     /// Back to the beginning. Outstanding requests vanish without completions.
     ToReset,
-    /// To INIT, with what peers may do through this queue pair.
+    /// To INIT (RC, UC), with what peers may do through this queue pair.
     ToInit {
         /// Rights of the peer; a region's own rights must allow the request too.
         access: Access,
     },
-    /// To RTR: the peer is known now.
+    /// To INIT (UD).
+    ToInitUd {
+        /// What datagrams must carry to be taken; at most [`crate::MAX_QKEY`].
+        qkey: u32,
+    },
+    /// To RTR (RC): the peer is known now.
     ToRtr(RtrAttr),
-    /// To RTS (from RTR), or on from SQD.
+    /// To RTR (UC): the peer is known now.
+    ToRtrUc(Endpoint),
+    /// To RTR (UD).
+    ToRtrUd,
+    /// To RTS (RC, from RTR), or on from SQD.
     ToRts(RtsAttr),
+    /// To RTS (UC and UD, from RTR), or on from SQD: nothing is waited for or sent again, so there
+    /// is nothing to say of it.
+    ToRtsUnreliable,
     /// Drain the send queue.
     ToSqd,
     /// To the error state: everything outstanding is flushed.
@@ -88,11 +100,25 @@ impl QpTransition {
     pub fn target(&self) -> QpState {
         match self {
             QpTransition::ToReset => QpState::Reset,
-            QpTransition::ToInit { .. } => QpState::Init,
-            QpTransition::ToRtr(_) => QpState::Rtr,
-            QpTransition::ToRts(_) => QpState::Rts,
+            QpTransition::ToInit { .. } | QpTransition::ToInitUd { .. } => QpState::Init,
+            QpTransition::ToRtr(_) | QpTransition::ToRtrUc(_) | QpTransition::ToRtrUd => {
+                QpState::Rtr
+            }
+            QpTransition::ToRts(_) | QpTransition::ToRtsUnreliable => QpState::Rts,
             QpTransition::ToSqd => QpState::Sqd,
             QpTransition::ToErr => QpState::Err,
+        }
+    }
+
+    /// Whether queue pairs of this service have this transition.
+    pub fn exists_on(&self, service: Service) -> bool {
+        match self {
+            QpTransition::ToReset | QpTransition::ToSqd | QpTransition::ToErr => true,
+            QpTransition::ToInit { .. } => service != Service::Ud,
+            QpTransition::ToRtr(_) | QpTransition::ToRts(_) => service == Service::Rc,
+            QpTransition::ToRtrUc(_) => service == Service::Uc,
+            QpTransition::ToInitUd { .. } | QpTransition::ToRtrUd => service == Service::Ud,
+            QpTransition::ToRtsUnreliable => service != Service::Rc,
         }
     }
 }

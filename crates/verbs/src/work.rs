@@ -1,5 +1,5 @@
 //! Work requests: what an application asks a queue pair to do.
-use crate::WcOpcode;
+use crate::{Destination, Service, WcOpcode};
 
 /// A scatter-gather element: a piece of local registered memory. In memory it is an `ibv_sge`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,14 @@ pub enum SendOp {
     Send,
     /// A message with immediate data.
     SendImm(u32),
+    /// A message that also takes this rkey of the peer away ([`crate::Caps::send_invalidate`]; RC).
+    /// The peer must have registered the region with [`crate::Access::REMOTE_INVALIDATE`]; if not,
+    /// this is a remote access error. Its receive says which ([`crate::Success::invalidated_rkey`]).
+    SendInvalidate(u32),
+    /// A datagram (UD).
+    SendTo(Destination),
+    /// A datagram with immediate data (UD).
+    SendImmTo(Destination, u32),
     /// If the eight bytes at the address equal `compare`, they become `swap`. Their value before
     /// goes to local memory.
     CompareSwap {
@@ -61,12 +69,49 @@ impl SendOp {
         match self {
             SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::Write,
             SendOp::Read(_) => WcOpcode::Read,
-            SendOp::Send | SendOp::SendImm(_) => WcOpcode::Send,
+            SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::SendTo(_)
+            | SendOp::SendImmTo(..) => WcOpcode::Send,
             SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
             SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
         }
     }
+
+    /// Whether queue pairs of this service have the operation (IBTA 9.2, table 35).
+    pub fn exists_on(&self, service: Service) -> bool {
+        match self {
+            SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Send | SendOp::SendImm(_) => {
+                service != Service::Ud
+            }
+            SendOp::Read(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. } => service == Service::Rc,
+            SendOp::SendTo(_) | SendOp::SendImmTo(..) => service == Service::Ud,
+        }
+    }
+
+    /// Whom a datagram is for.
+    #[inline]
+    pub fn destination(&self) -> Option<&Destination> {
+        match self {
+            SendOp::SendTo(to) | SendOp::SendImmTo(to, _) => Some(to),
+            SendOp::Write(_)
+            | SendOp::WriteImm(..)
+            | SendOp::Read(_)
+            | SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. } => None,
+        }
+    }
 }
+
+// Posting copies requests: what the rare services need must not make them longer.
+const _: () = assert!(size_of::<SendOp>() == 40);
 
 /// Where the bytes of a request come from, or go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +178,7 @@ impl<'a> SendWr<'a> {
 pub struct RecvWr<'a> {
     /// Comes back in the completion.
     pub wr_id: u64,
-    /// Where a message goes, in order. May be empty for immediates without data.
+    /// Where a message goes, in order. May be empty for immediates without data. On UD the first
+    /// [`crate::GRH_BYTES`] are for the network header.
     pub sges: &'a [Sge],
 }

@@ -1,6 +1,9 @@
 //! The capabilities tell the truth.
 use crate::{Bench, Options, queues::init_of};
-use catchment_verbs::{Payload, QpInit, QpTransition, SendOp, SendWr, VerbsError};
+use catchment_verbs::{
+    Access, Destination, ModifyError, Payload, PortAddr, PostFailure, QpInit, QpState,
+    QpTransition, RtrAttr, RtsAttr, SendOp, SendWr, Service, VerbsError,
+};
 
 /// Each limit is reached and not passed.
 pub fn limits_are_where_the_caps_say(bench: &Bench) {
@@ -68,4 +71,113 @@ pub fn objects_of_other_devices_are_refused(bench: &Bench) {
     );
     let names: Vec<_> = bench.provider.devices().unwrap();
     assert!(names.iter().any(|device| device.name == bench.device));
+}
+
+const SERVICES: [Service; 3] = [Service::Rc, Service::Uc, Service::Ud];
+
+/// A queue pair takes the operations and the transitions of its service, and names it when it
+/// refuses others.
+pub fn services_have_their_own_operations(bench: &Bench) {
+    let caps = bench.caps();
+    for service in SERVICES.into_iter().filter(|at| caps.services.has(*at)) {
+        let options = Options {
+            service,
+            ..Options::default()
+        };
+        let (mut a, b) = (bench.side(&options), bench.side(&options));
+        let peer = b.qp.endpoint();
+        let of_others = transitions(peer)
+            .into_iter()
+            .filter(|transition| !transition.exists_on(service));
+        for transition in of_others {
+            let refused = a.qp.modify(transition).unwrap_err();
+            assert!(
+                matches!(refused, ModifyError::Service { service: s, .. } if s == service),
+                "{transition:?}: {refused}"
+            );
+        }
+        assert_eq!(a.qp.state(), QpState::Reset);
+        a.connect(peer, &options);
+        let at = b.remote(0);
+        for op in operations(at)
+            .into_iter()
+            .filter(|op| !op.exists_on(service))
+        {
+            let sges = [a.sge(0, 8)];
+            let wr = SendWr::new(1, op, Payload::Sges(&sges));
+            let refused = a.qp.post_send(&[wr]).unwrap_err().reason;
+            assert_eq!(refused, PostFailure::Service { service }, "{op:?}");
+        }
+        assert_eq!(a.qp.state(), QpState::Rts);
+    }
+}
+
+fn transitions(peer: catchment_verbs::Endpoint) -> [QpTransition; 7] {
+    [
+        QpTransition::ToInit {
+            access: Access::REMOTE,
+        },
+        QpTransition::ToInitUd { qkey: 1 },
+        QpTransition::ToRtr(RtrAttr::new(peer)),
+        QpTransition::ToRtrUc(peer),
+        QpTransition::ToRtrUd,
+        QpTransition::ToRts(RtsAttr::default()),
+        QpTransition::ToRtsUnreliable,
+    ]
+}
+
+fn operations(at: catchment_verbs::RemoteAddr) -> [SendOp; 8] {
+    let to = Destination {
+        ah: 0,
+        qpn: 2,
+        qkey: 1,
+    };
+    [
+        SendOp::Write(at),
+        SendOp::WriteImm(at, 1),
+        SendOp::Read(at),
+        SendOp::Send,
+        SendOp::SendInvalidate(at.rkey),
+        SendOp::SendTo(to),
+        SendOp::SendImmTo(to, 1),
+        SendOp::FetchAdd { remote: at, add: 1 },
+    ]
+}
+
+/// A service that the device lacks is refused with those that it has; so are address handles
+/// without UD, and invalidation.
+pub fn what_is_not_offered_is_refused(bench: &Bench) {
+    let (mut a, b) = bench.pair();
+    let caps = a.context.caps().clone();
+    assert!(caps.services.has(Service::Rc));
+    for service in SERVICES {
+        if bench.offers_service(service) {
+            continue;
+        }
+        let init = QpInit {
+            service,
+            ..init_of(&a)
+        };
+        let refused = a.pd.create_qp(init).err().unwrap();
+        assert!(
+            matches!(refused, VerbsError::Service { asked, offered }
+                if asked == service && offered == caps.services),
+            "{refused}"
+        );
+    }
+    if !caps.services.has(Service::Ud) {
+        let port = PortAddr::from(&b.qp.endpoint());
+        assert!(matches!(
+            a.pd.create_ah(&port).err(),
+            Some(VerbsError::Service { .. })
+        ));
+    }
+    let rights = crate::ALL | Access::REMOTE_INVALIDATE;
+    assert_eq!(b.pd.alloc_mr(64, rights).is_ok(), caps.remote_invalidate);
+    if !caps.send_invalidate {
+        let op = SendOp::SendInvalidate(b.mr.rkey());
+        let wr = SendWr::new(1, op, Payload::Inline(&[]));
+        let refused = a.qp.post_send(&[wr]).unwrap_err().reason;
+        assert!(matches!(refused, PostFailure::NotOffered(_)), "{refused}");
+    }
 }

@@ -14,22 +14,27 @@
 //! Cases with a second process start the test binary again with an environment variable; the test
 //! `conformance_child` is where that process does its work.
 //!
+//! What a device does not offer is not tried, and a line on the standard error stream says so.
+//!
 //! A case reports by panicking. Set `CATCHMENT_CONFORMANCE_ROUNDS` to multiply the length of the
 //! cases that repeat (1 by default; 0.1 for a machine that is emulated).
 #![allow(clippy::unwrap_used, reason = "a panic is how a case reports")]
 #![forbid(unsafe_code)]
 use catchment_verbs::{
     Access, Caps, Completion, CompletionChannel, Context, Cq, Failure, Mr, Payload, Pd, Provider,
-    Qp, QpInit, QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge, Success,
-    WcStatus,
+    Qp, QpInit, QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
+    Success, WcStatus,
 };
 use std::{
+    io::Write as _,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 pub mod caps;
+pub mod datagrams;
 pub mod events;
+pub mod invalidation;
 pub mod messages;
 pub mod operations;
 pub mod ordering;
@@ -38,6 +43,7 @@ pub mod protection;
 pub mod queues;
 pub mod resources;
 pub mod states;
+pub mod unreliable;
 
 /// How long something may take that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -99,6 +105,8 @@ macro_rules! conformance_cases {
             queues::unsignaled_requests_complete_silently,
             caps::limits_are_where_the_caps_say,
             caps::objects_of_other_devices_are_refused,
+            caps::services_have_their_own_operations,
+            caps::what_is_not_offered_is_refused,
             ordering::the_last_word_of_a_write_comes_last,
             ordering::a_later_write_is_seen_later,
             ordering::completions_come_in_the_order_of_posting,
@@ -116,6 +124,19 @@ macro_rules! conformance_cases {
             resources::nothing_is_left_of_a_thousand_connections,
             resources::objects_may_be_dropped_in_any_order,
             resources::a_request_keeps_its_memory,
+            unreliable::a_connection_writes_and_sends,
+            unreliable::a_message_without_a_receive_is_dropped,
+            unreliable::a_write_with_a_wrong_key_is_dropped,
+            unreliable::a_connection_is_drained_and_made_anew,
+            datagrams::datagrams_arrive_with_their_sender,
+            datagrams::a_wrong_qkey_is_dropped,
+            datagrams::a_datagram_fits_one_packet,
+            datagrams::a_datagram_without_a_receive_is_dropped,
+            datagrams::destinations_are_checked,
+            datagrams::a_datagram_outlives_its_address_handle,
+            invalidation::an_invalidated_key_is_dead_for_peers,
+            invalidation::a_key_without_the_right_stays,
+            invalidation::a_dead_key_cannot_be_invalidated,
             processes::two_processes_do_everything,
             processes::a_killed_peer_is_noticed_every_time,
         }
@@ -177,11 +198,18 @@ pub enum Deviation {
     /// A wrong local key is a broken queue pair (IBTA 10.10.3 has "local protection error").
     /// Linux's rdma_rxe.
     WrongKeyBreaksTheQueuePair,
+    /// A SEND that may not invalidate its key is acknowledged before the receiver breaks (IBTA
+    /// 9.7.5.2.8 has "remote access error"). Linux's rdma_rxe.
+    InvalidationIsAcknowledgedFirst,
 }
 
 /// What a [`Side`] is made with.
 #[derive(Clone)]
 pub struct Options {
+    /// As in [`QpInit`].
+    pub service: Service,
+    /// What datagrams must carry, on UD.
+    pub qkey: u32,
     /// As in [`QpInit`].
     pub max_send_wr: u32,
     /// As in [`QpInit`].
@@ -205,6 +233,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            service: Service::Rc,
+            qkey: 0x1234_5678,
             max_send_wr: 64,
             max_recv_wr: 64,
             send_cqe: 256,
@@ -277,6 +307,24 @@ impl Bench {
         Side::new(self.open(), options)
     }
 
+    /// Whether the device offers what a case is about; if not, a line says so. It goes past the
+    /// capture of test output: nothing is left out silently.
+    pub fn offers(&self, what: &str, is_offered: bool) -> bool {
+        if !is_offered {
+            let (name, device) = (self.provider.name(), &self.device);
+            let line = format!("conformance: {name} ({device}) does not offer {what}: not tried\n");
+            let written = std::io::stderr().write_all(line.as_bytes());
+            written.unwrap();
+        }
+        is_offered
+    }
+
+    /// As [`Bench::offers`], of a service.
+    pub fn offers_service(&self, service: Service) -> bool {
+        let is_offered = self.caps().services.has(service);
+        self.offers(&service.to_string(), is_offered)
+    }
+
     /// Two connected sides.
     pub fn pair(&self) -> (Side, Side) {
         self.pair_with(&Options::default(), &Options::default())
@@ -306,6 +354,7 @@ impl Side {
         let (send_cq, recv_cq) = (cq(options.send_cqe), cq(options.recv_cqe));
         let caps = context.caps();
         let qp = pd.create_qp(QpInit {
+            service: options.service,
             send_cq: send_cq.clone(),
             recv_cq: recv_cq.clone(),
             max_send_wr: options.max_send_wr,
@@ -332,14 +381,23 @@ impl Side {
             min_rnr_timer: options.min_rnr_timer,
             ..RtrAttr::new(peer)
         };
-        self.qp.modify(QpTransition::ToRtr(rtr)).unwrap();
-        self.qp.modify(QpTransition::ToRts(options.rts)).unwrap();
+        let (rtr, rts) = match options.service {
+            Service::Rc => (QpTransition::ToRtr(rtr), QpTransition::ToRts(options.rts)),
+            Service::Uc => (QpTransition::ToRtrUc(peer), QpTransition::ToRtsUnreliable),
+            Service::Ud => (QpTransition::ToRtrUd, QpTransition::ToRtsUnreliable),
+        };
+        self.qp.modify(rtr).unwrap();
+        self.qp.modify(rts).unwrap();
     }
 
     /// From RESET to INIT.
     pub fn init(&mut self, options: &Options) {
-        let access = options.qp_access;
-        self.qp.modify(QpTransition::ToInit { access }).unwrap();
+        let (access, qkey) = (options.qp_access, options.qkey);
+        let init = match options.service {
+            Service::Rc | Service::Uc => QpTransition::ToInit { access },
+            Service::Ud => QpTransition::ToInitUd { qkey },
+        };
+        self.qp.modify(init).unwrap();
     }
 
     /// A piece of the registered memory, for a local element.

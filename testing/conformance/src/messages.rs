@@ -35,16 +35,9 @@ pub fn messages_of_all_lengths_arrive(bench: &Bench) {
         let sges = [a.sge(1, bytes / 3), a.sge(1 + bytes / 3, bytes - bytes / 3)];
         let wr = SendWr::new(9, SendOp::Send, Payload::Sges(&sges));
         let (sent, received) = transfer(&mut a, &mut b, wr);
-        let expected = Success {
-            opcode: WcOpcode::Send,
-            bytes: bytes as u64,
-            imm: None,
-        };
+        let expected = Success::plain(WcOpcode::Send, bytes as u64);
         assert_eq!((sent.wr_id, sent.result), (9, Ok(expected)));
-        let expected = Success {
-            opcode: WcOpcode::Recv,
-            ..expected
-        };
+        let expected = Success::plain(WcOpcode::Recv, bytes as u64);
         assert_eq!(
             (received.wr_id, received.result),
             (bytes as u64, Ok(expected))
@@ -69,22 +62,14 @@ pub fn immediates_arrive(bench: &Bench) {
         Payload::Sges(std::slice::from_ref(&sge)),
     );
     let (_, received) = transfer(&mut a, &mut b, wr);
-    let expected = Success {
-        opcode: WcOpcode::Recv,
-        bytes: 9,
-        imm: Some(0xdead_beef),
-    };
+    let expected = Success::plain(WcOpcode::Recv, 9).with_imm(Some(0xdead_beef));
     assert_eq!((received.wr_id, received.result), (1, Ok(expected)));
     assert_eq!(b.get(0, 9), b"immediate");
     let op = SendOp::WriteImm(b.remote(500), 0);
     let wr = SendWr::new(4, op, Payload::Sges(std::slice::from_ref(&sge)));
     let (sent, received) = transfer(&mut a, &mut b, wr);
     assert_eq!(sent.result.unwrap().opcode, WcOpcode::Write);
-    let expected = Success {
-        opcode: WcOpcode::RecvWriteImm,
-        bytes: 9,
-        imm: Some(0),
-    };
+    let expected = Success::plain(WcOpcode::RecvWriteImm, 9).with_imm(Some(0));
     assert_eq!((received.wr_id, received.result), (2, Ok(expected)));
     assert_eq!(b.get(500, 9), b"immediate");
 }

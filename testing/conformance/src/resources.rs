@@ -6,7 +6,9 @@ use crate::{
     processes::{Child, say},
     wait_one,
 };
-use catchment_verbs::{Endpoint, Payload, QpInit, QpTransition, RecvWr, RtrAttr, SendOp, SendWr};
+use catchment_verbs::{
+    Endpoint, Payload, QpInit, QpTransition, RecvWr, RtrAttr, SendOp, SendWr, Service,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{any::Any, error::Error};
 
@@ -174,6 +176,7 @@ fn try_everything(bench: &Bench) -> Result<(), Box<dyn Error>> {
         let cq = context.create_cq(16, Some(channel.clone()))?;
         let mr = pd.alloc_mr(4096, ALL)?;
         let qp = pd.create_qp(QpInit {
+            service: Service::Rc,
             send_cq: cq.clone(),
             recv_cq: cq.clone(),
             max_send_wr: 8,

@@ -11,5 +11,6 @@ pub mod loss;
 pub mod peer;
 pub mod remote;
 pub mod report;
+pub mod table;
 pub mod verbs;
 pub mod vm;

@@ -21,15 +21,28 @@ const BATCH_PACKETS: usize = 512;
 /// A silent peer has failed after this.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One end of a measurement.
+/// One end of a measurement. The halves may work in two threads.
 pub(super) struct End {
-    pub(super) socket: UdpSocket,
-    pub(super) batch: SendBatch,
-    pub(super) ring: RecvRing,
-    pub(super) check: IcrcCheck,
-    pub(super) waiter: Waiter,
+    pub(super) sending: Sending,
+    pub(super) receiving: Receiving,
+}
+
+/// What sends.
+pub(super) struct Sending {
+    socket: Arc<UdpSocket>,
+    batch: SendBatch,
+    waiter: Waiter,
     pub(super) region: Arc<Region>,
     route: Route,
+}
+
+/// What receives.
+pub(super) struct Receiving {
+    socket: Arc<UdpSocket>,
+    ring: RecvRing,
+    check: IcrcCheck,
+    waiter: Waiter,
+    region: Arc<Region>,
 }
 
 impl End {
@@ -37,26 +50,46 @@ impl End {
     pub(super) fn open(job: &Job) -> Result<End> {
         let (own, peer) = (job.own(), job.peer());
         let options = SocketOptions::default();
-        let socket = UdpSocket::bind(SocketAddr::new(own, ROCE_PORT), &options)?;
+        let socket = Arc::new(UdpSocket::bind(SocketAddr::new(own, ROCE_PORT), &options)?);
         let region = Region::alloc(REGION_BYTES, RegionOptions::default())?;
         region.whole().fill(7)?;
         Ok(End {
-            batch: SendBatch::new(&socket, BATCH_PACKETS),
-            ring: RecvRing::new(BUFFERS),
-            check: IcrcCheck::new(),
-            waiter: Waiter::new(job.spin)?,
-            region,
-            route: Route {
-                local: own,
-                remote: SocketAddr::new(peer, ROCE_PORT),
-                ecn: 0,
+            sending: Sending {
+                batch: SendBatch::new(&socket, BATCH_PACKETS),
+                waiter: Waiter::new(job.spin)?,
+                region: Arc::clone(&region),
+                route: Route {
+                    local: own,
+                    remote: SocketAddr::new(peer, ROCE_PORT),
+                    ecn: 0,
+                },
+                socket: Arc::clone(&socket),
             },
-            socket,
+            receiving: Receiving {
+                ring: RecvRing::new(BUFFERS),
+                check: IcrcCheck::new(),
+                waiter: Waiter::new(job.spin)?,
+                region,
+                socket,
+            },
         })
     }
+}
 
+impl Sending {
     /// Adds a WRITE of `bytes` bytes at the same offset of both memories.
     pub(super) fn push_write(&mut self, psn: Psn, offset: usize, bytes: usize) -> Result<()> {
+        self.push_write_from(offset, psn, offset, bytes)
+    }
+
+    /// As [`Sending::push_write`], from another place of the own memory.
+    pub(super) fn push_write_from(
+        &mut self,
+        from: usize,
+        psn: Psn,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
         let mut headers = Headers::new(Bth::new(Opcode::RcWriteOnly, QPN, psn));
         headers.reth = Some(Reth {
             va: offset as u64,
@@ -67,7 +100,7 @@ impl End {
         let head_bytes = headers.encode(&mut head);
         let piece = Piece {
             region: &self.region,
-            offset,
+            offset: from,
             bytes,
         };
         Ok(self
@@ -113,7 +146,9 @@ impl End {
             Wakeup::Ready | Wakeup::Woken => Ok(()),
         }
     }
+}
 
+impl Receiving {
     /// Waits for packets, at most `timeout`, and shows each one that is whole; false when none came.
     pub(super) fn receive(
         &mut self,
@@ -141,7 +176,7 @@ impl End {
         Ok(true)
     }
 
-    /// As [`End::receive`], for a peer that must answer.
+    /// As [`Receiving::receive`], for a peer that must answer.
     pub(super) fn demand(
         &mut self,
         see: impl FnMut(&Region, Packet<'_>) -> Result<()>,

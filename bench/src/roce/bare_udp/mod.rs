@@ -3,6 +3,7 @@ mod end;
 mod ping_pong;
 mod receiver;
 mod sender;
+mod two_threads;
 
 use super::{
     job::{self, Job, MESSAGE_BYTES, READY, REGION_BYTES, Side, What},
@@ -39,7 +40,7 @@ pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
     let sender = job.start(Side::Sender, &pair.left)?;
     let said = sender.finish()?;
     let answer = receiver.finish()?;
-    if job.what == What::BarePingPong {
+    if matches!(job.what, What::BarePingPong { .. }) {
         return Ok(Sample {
             latency_ns: Some(job::parse(&said)?),
             ..Sample::default()
@@ -64,10 +65,16 @@ fn stream(sent: Sent, received: Received) -> Sample {
 /// # Errors
 /// Whatever stops it.
 pub(crate) fn role(job: &Job) -> Result<()> {
-    match (job.what == What::BarePingPong, job.side) {
-        (false, Side::Sender) => output::json(&sender::run(job)?),
-        (false, Side::Receiver) => output::json(&receiver::run(job)?),
-        (true, Side::Sender) => output::json(&ping_pong::ask(job)?),
-        (true, Side::Receiver) => ping_pong::answer(job),
+    match (job.what, job.side) {
+        (What::BarePingPong { threads: false }, Side::Sender) => {
+            output::json(&ping_pong::ask(job)?)
+        }
+        (What::BarePingPong { threads: false }, Side::Receiver) => ping_pong::answer(job),
+        (What::BarePingPong { threads: true }, Side::Sender) => {
+            output::json(&two_threads::ask(job)?)
+        }
+        (What::BarePingPong { threads: true }, Side::Receiver) => two_threads::answer(job),
+        (_, Side::Sender) => output::json(&sender::run(job)?),
+        (_, Side::Receiver) => output::json(&receiver::run(job)?),
     }
 }

@@ -20,14 +20,15 @@ pub(super) fn ask(job: &Job) -> Result<f64> {
     let mut psn = Psn::new(0);
     while sys::monotonic_ns() < deadline_ns || samples.len() <= WARM_UP {
         let start = sys::Ticks::now();
-        end.push_write(psn, 0, SMALL_BYTES)?;
-        end.flush()?;
-        end.demand(|region, packet| end::place(region, &packet))?;
+        end.sending.push_write(psn, 0, SMALL_BYTES)?;
+        end.sending.flush()?;
+        end.receiving
+            .demand(|region, packet| end::place(region, &packet))?;
         samples.push(ticks.ns(start, sys::Ticks::now()) / 2.0);
         psn = psn.next();
     }
-    end.push_ack(psn, true)?;
-    end.flush()?;
+    end.sending.push_ack(psn, true)?;
+    end.sending.flush()?;
     Ok(stats::percentile(&samples[WARM_UP..], 0.5))
 }
 
@@ -38,7 +39,7 @@ pub(super) fn answer(job: &Job) -> Result<()> {
     let mut over = false;
     while !over {
         let mut asked = None;
-        end.demand(|region, packet| {
+        end.receiving.demand(|region, packet| {
             let bth = packet.headers.bth;
             if bth.opcode == Opcode::RcAcknowledge {
                 over = true;
@@ -48,8 +49,8 @@ pub(super) fn answer(job: &Job) -> Result<()> {
             end::place(region, &packet)
         })?;
         if let Some(psn) = asked {
-            end.push_write(psn, 0, SMALL_BYTES)?;
-            end.flush()?;
+            end.sending.push_write(psn, 0, SMALL_BYTES)?;
+            end.sending.flush()?;
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ pub(super) fn run(job: &Job) -> Result<Received> {
     let mut last = (0, 0);
     while !seen.over {
         let before = seen.packets;
-        end.demand(|region, packet| {
+        end.receiving.demand(|region, packet| {
             let bth = packet.headers.bth;
             if bth.opcode == Opcode::RcAcknowledge {
                 seen.over = bth.solicited;
@@ -34,8 +34,8 @@ pub(super) fn run(job: &Job) -> Result<Received> {
         }
         // Before the first packet: all up to the one before it.
         let newest = seen.newest.unwrap_or(Psn::new(Psn::MASK));
-        end.push_ack(newest, seen.over)?;
-        end.flush()?;
+        end.sending.push_ack(newest, seen.over)?;
+        end.sending.flush()?;
     }
     let (wall_ns, cpu_ns) = begun.unwrap_or(last);
     Ok(Received {

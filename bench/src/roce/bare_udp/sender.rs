@@ -57,7 +57,7 @@ impl Flow {
         let timeout = if full { LOST_AFTER } else { Duration::ZERO };
         let mut newest = self.acknowledged;
         let sent = self.sent;
-        let came = end.receive(timeout, |_, packet| {
+        let came = end.receiving.receive(timeout, |_, packet| {
             // The newest packet is the one sent before `sent`.
             let behind = Psn::new(sent as u32).distance_from(packet.headers.bth.psn.next());
             newest = newest.max(sent.saturating_sub(behind.max(0) as u64));
@@ -73,10 +73,11 @@ impl Flow {
         }
         for _ in 0..self.burst_packets {
             let offset = (self.sent as usize * self.path_mtu) % REGION_BYTES;
-            end.push_write(Psn::new(self.sent as u32), offset, self.path_mtu)?;
+            end.sending
+                .push_write(Psn::new(self.sent as u32), offset, self.path_mtu)?;
             self.sent += 1;
         }
-        end.flush()
+        end.sending.flush()
     }
 }
 
@@ -84,11 +85,11 @@ impl Flow {
 /// first packets also make the kernel look for the neighbour, which would cost a window.
 fn exchange(end: &mut End, over: bool) -> Result<()> {
     for _ in 0..ATTEMPTS_MAX {
-        end.push_ack(Psn::new(0), over)?;
-        end.flush()?;
+        end.sending.push_ack(Psn::new(0), over)?;
+        end.sending.flush()?;
         let mut known = false;
         while !known
-            && end.receive(LOST_AFTER, |_, packet| {
+            && end.receiving.receive(LOST_AFTER, |_, packet| {
                 known |= packet.headers.bth.solicited == over;
                 Ok(())
             })?

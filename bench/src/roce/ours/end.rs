@@ -12,7 +12,7 @@ use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
 use catchment_roce::wire::PathMtu;
 use catchment_verbs::{
     Access, AsyncEvent, Completion, CompletionChannel, Context, Cq, Mr, Pd, Qp, QpInit, RemoteAddr,
-    Sge,
+    Service, Sge,
 };
 use serde::{Deserialize, Serialize};
 use std::{sync::Arc, time::Duration};
@@ -61,6 +61,7 @@ impl End {
         let channel = context.create_channel()?;
         let cq = context.create_cq(SEND_REQUESTS + RECEIVES, Some(Arc::clone(&channel)))?;
         let mut qp = pd.create_qp(QpInit {
+            service: Service::Rc,
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             max_send_wr: SEND_REQUESTS,
@@ -114,7 +115,16 @@ impl End {
 
     /// Takes completions that are there.
     pub(super) fn poll(&self) -> Result<Option<Done>> {
-        let mut done = [Completion::EMPTY; 32];
+        self.poll_some::<32>()
+    }
+
+    /// As [`End::poll`], for one that hardly ever finds some.
+    pub(super) fn look(&self) -> Result<Option<Done>> {
+        self.poll_some::<1>()
+    }
+
+    fn poll_some<const MOST: usize>(&self) -> Result<Option<Done>> {
+        let mut done = [Completion::EMPTY; MOST];
         let count = self.cq.poll(&mut done)?;
         if let Some(failed) = done[..count].iter().find(|done| done.result.is_err()) {
             bail!("a request failed: {failed:?}");

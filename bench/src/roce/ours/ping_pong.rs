@@ -85,9 +85,12 @@ fn wait(end: &End, is_awaited: impl Fn(u64) -> bool) -> Result<u64> {
             if is_awaited(seen) {
                 return Ok(seen);
             }
-            if end.inline {
-                // Does the engine's work; there is hardly ever a completion.
-                end.poll()?;
+            // Does the engine's work; there is hardly ever a completion. What came is there now.
+            if end.inline && end.look()?.is_none() {
+                let seen = memory.load_u64(NUMBER_AT, Ordering::Acquire)?;
+                if is_awaited(seen) {
+                    return Ok(seen);
+                }
             }
             thread::yield_now();
         }

@@ -1,8 +1,10 @@
 //! A session's memory and queue pair at the collector.
 use super::CollectorError;
+use crate::observe::QueueSizes;
 use catchment_transfer::RingLayout;
 use catchment_verbs::{
-    Access, Context, Endpoint, ModifyError, Mr, Qp, QpInit, QpState, QpTransition, RtrAttr, RtsAttr,
+    Access, Context, Endpoint, ModifyError, Mr, Qp, QpInit, QpState, QpTransition, RtrAttr,
+    RtsAttr, Service,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -15,7 +17,13 @@ pub(super) struct Ring {
     /// The device does not promise the order of the bytes of a WRITE.
     pub(super) needs_checksum: bool,
     qp: Box<dyn Qp>,
+    queues: QueueSizes,
 }
+
+/// Requests and receives of a queue pair on which nothing is posted: verbs make no smaller ones.
+const SEND_WRS: u32 = 1;
+const RECEIVES: u32 = 0;
+const COMPLETIONS: u32 = 1;
 
 impl Ring {
     /// Allocates and registers the memory. Touches all of it: takes a while for a large ring.
@@ -26,15 +34,21 @@ impl Ring {
         let pd = context.alloc_pd()?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let mr = pd.alloc_mr(layout.total_bytes(), access)?;
-        let cq = context.create_cq(1, None)?;
+        let cq = context.create_cq(COMPLETIONS, None)?;
+        let queues = QueueSizes {
+            send: SEND_WRS,
+            receive: RECEIVES,
+            completions: cq.capacity(),
+        };
         let mut qp = pd.create_qp(QpInit {
+            service: Service::Rc,
             send_cq: cq.clone(),
             recv_cq: cq,
-            max_send_wr: 1,
-            max_recv_wr: 0,
+            max_send_wr: SEND_WRS,
+            max_recv_wr: RECEIVES,
             max_sge: 1,
             max_inline_bytes: 0,
-            strict: false,
+            strict: context.caps().strict_capacity,
         })?;
         let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
         qp.modify(QpTransition::ToInit { access })?;
@@ -43,7 +57,13 @@ impl Ring {
             layout,
             needs_checksum: !context.caps().data_in_order,
             qp,
+            queues,
         })
+    }
+
+    /// What the queues of the queue pair hold.
+    pub(super) fn queues(&self) -> QueueSizes {
+        self.queues
     }
 
     /// What the source needs to write into the memory.

@@ -305,6 +305,7 @@ impl Session {
         }
         let mut ring = setup.ring;
         let ends = (connect.endpoint, ring.endpoint());
+        let queues = Some(ring.queues());
         let endpoint = setup.path.agreed(connect.endpoint);
         let (ring, connected) = tokio::task::spawn_blocking(move || {
             let connected = ring.connect(endpoint);
@@ -334,6 +335,7 @@ impl Session {
         let session = SessionSnapshot {
             peer: peer.to_string(),
             devices: setup.streams.len() as u64,
+            queues,
             ..setup.path.describe(ends, &setup.reason)
         };
         tracing::info!(%peer, epoch = setup.epoch, devices = session.devices, path = %session,

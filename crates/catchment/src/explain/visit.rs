@@ -11,7 +11,7 @@ use crate::session::{
     welcome::{check_welcome, unusable},
 };
 use crate::source::connecting::Connecting;
-use crate::source::prepared::{LinkError, Prepared};
+use crate::source::prepared::{LinkError, Prepared, SEND_WRS};
 use std::time::{Duration, Instant};
 
 /// A way over which packets passed.
@@ -114,7 +114,7 @@ impl Visit {
         let Some(context) = self.offers.context(&welcome.path) else {
             return Err(unusable(&"a provider that was not offered"));
         };
-        let prepared = match Prepared::new(context) {
+        let prepared = match Prepared::new(context, SEND_WRS) {
             Ok(prepared) => prepared,
             Err(error) => return Err(self.fail(&error)),
         };

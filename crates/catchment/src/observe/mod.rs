@@ -43,7 +43,7 @@ pub use metrics::{
     CollectorMetrics, DeviceMetrics, DropCause, FrameObservation, Histogram, HistogramSnapshot,
     SessionGuard, SourceDeviceMetrics, SourceMetrics, SourceTotals,
 };
-pub use network::{RoceSnapshot, SessionSnapshot};
+pub use network::{QueueSizes, RoceSnapshot, SessionSnapshot};
 pub use sampler::{Sampler, SourceSampler};
 pub use snapshot::{
     CollectorSnapshot, CpuSnapshot, DeviceCounters, DeviceSnapshot, LatencySummary, PathSnapshot,

@@ -34,6 +34,20 @@ pub struct SessionSnapshot {
     pub recovery: Option<String>,
     /// Why these providers.
     pub reason: String,
+    /// The queues of this end's queue pair; `None` where they are not known yet.
+    pub queues: Option<QueueSizes>,
+}
+
+/// How much the queues of a queue pair hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueSizes {
+    /// Send requests outstanding at once.
+    pub send: u32,
+    /// Receives outstanding at once: none is ever posted where this is 0.
+    pub receive: u32,
+    /// Completions that the completion queue has room for, as the provider made it: it may have
+    /// rounded up.
+    pub completions: u32,
 }
 
 impl SessionSnapshot {

@@ -2,6 +2,7 @@
 use super::{
     FRAME_BYTES_MAX, Source, SourceError, control,
     device::Device,
+    prepared::SEND_WRS,
     pump,
     shared::{DeviceState, Shared},
 };
@@ -32,6 +33,8 @@ const BLOCKS_LEAST: u64 = 8;
 const BLOCKS_MOST: u64 = 1024;
 /// Blocks that a source asks for per device, memory allowing.
 const BLOCKS_PER_DEVICE: u64 = 4;
+/// Requests of a block: its WRITE, and that of its status byte.
+const SEND_QUEUE_LEAST: u32 = 2;
 /// Payload of a block when no device says how large its frames are.
 const PAYLOAD_BYTES: usize = 1 << 20;
 /// Largest block that a source asks for by itself; larger frames go over several.
@@ -105,6 +108,7 @@ pub struct SourceBuilder {
     block_bytes: Option<u32>,
     checksum: bool,
     pub(super) in_place: bool,
+    pub(super) send_queue: u32,
     pub(super) tls: Option<TlsFiles>,
     pub(super) insecure: bool,
     pub(super) patience: Option<Duration>,
@@ -120,6 +124,7 @@ impl SourceBuilder {
             block_bytes: None,
             checksum: true,
             in_place: true,
+            send_queue: SEND_WRS,
             tls: None,
             insecure: false,
             patience: None,
@@ -165,6 +170,17 @@ impl SourceBuilder {
     #[must_use]
     pub fn in_place(self, in_place: bool) -> SourceBuilder {
         SourceBuilder { in_place, ..self }
+    }
+
+    /// How many requests may be outstanding on the queue pair, from 2 to what the device has; 256
+    /// by default. The completion queue has a place for every four of them. With 2 they are the
+    /// smallest there can be, and each block waits until the one before has arrived.
+    #[must_use]
+    pub fn send_queue(self, requests: u32) -> SourceBuilder {
+        SourceBuilder {
+            send_queue: requests,
+            ..self
+        }
     }
 
     /// Certificates for the control connection; needed for a collector that is not on loopback.
@@ -304,6 +320,12 @@ impl SourceBuilder {
         if let Some(blocks) = self.blocks.filter(|n| *n == 0 || *n > BLOCKS_MAX) {
             return wrong(format!(
                 "{blocks} blocks asked for; 1 to {BLOCKS_MAX} are possible"
+            ));
+        }
+        if self.send_queue < SEND_QUEUE_LEAST {
+            return wrong(format!(
+                "a send queue of {} requests asked for; a block takes {SEND_QUEUE_LEAST}",
+                self.send_queue
             ));
         }
         let possible = BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX;

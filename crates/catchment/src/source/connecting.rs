@@ -44,6 +44,7 @@ impl<T: Send + 'static> Connecting<T> {
         let session = SessionSnapshot {
             peer,
             devices: welcome.streams.len() as u64,
+            queues: Some(prepared.queues()),
             ..welcome.path.describe(ends, &welcome.reason)
         };
         let job = tokio::task::spawn_blocking(move || connect(prepared, target));

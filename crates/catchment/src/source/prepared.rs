@@ -4,20 +4,26 @@ use super::{
     link::Link,
     proof::{self, ProofError},
 };
-use crate::session::refusal::{Refusal, RefusalCode};
+use crate::{
+    observe::QueueSizes,
+    session::refusal::{Refusal, RefusalCode},
+};
 use catchment_transfer::{CopyMemory, QueueLimits, RemoteRing, Sender, SenderError, SenderOptions};
 use catchment_verbs::{
     Access, CompletionChannel, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition,
-    RtrAttr, RtsAttr, VerbsError,
+    RtrAttr, RtsAttr, Service, VerbsError,
 };
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
 };
 
-/// Send requests outstanding at once where blocks are copied.
-const SEND_WRS: u32 = 256;
-const COMPLETIONS: u32 = 64;
+/// Send requests outstanding at once where blocks are copied, if nothing else is said.
+pub(crate) const SEND_WRS: u32 = 256;
+/// Send requests for each place in the completion queue: those between are unsignaled.
+const WRS_PER_COMPLETION: u32 = 4;
+/// Receives: frames come and go by WRITEs and READs only.
+const RECEIVES: u32 = 0;
 /// Inline bytes of a request: status bytes of neighbouring blocks.
 const INLINE_BYTES: u32 = 64;
 
@@ -27,6 +33,7 @@ pub(crate) struct Prepared {
     cq: Arc<dyn Cq>,
     qp: Box<dyn Qp>,
     direct: bool,
+    max_send_wr: u32,
     max_inline_bytes: u32,
     /// Where completions are told of, if requests take time.
     channel: Option<Arc<dyn CompletionChannel>>,
@@ -84,22 +91,24 @@ impl LinkError {
 }
 
 impl Prepared {
-    /// Makes a queue pair in state INIT.
-    pub(crate) fn new(context: &Arc<dyn Context>) -> Result<Prepared, LinkError> {
+    /// Makes a queue pair in state INIT, on which so many requests may be outstanding.
+    pub(crate) fn new(context: &Arc<dyn Context>, max_send_wr: u32) -> Result<Prepared, LinkError> {
         let pd = context.alloc_pd()?;
         let caps = context.caps();
         let direct = caps.direct;
         let max_inline_bytes = INLINE_BYTES.min(caps.max_inline_bytes);
         let channel = (!direct).then(|| context.create_channel()).transpose()?;
-        let cq = context.create_cq(COMPLETIONS, channel.clone())?;
+        let completions = (max_send_wr / WRS_PER_COMPLETION).max(1);
+        let cq = context.create_cq(completions, channel.clone())?;
         let mut qp = pd.create_qp(QpInit {
+            service: Service::Rc,
             send_cq: cq.clone(),
             recv_cq: cq.clone(),
-            max_send_wr: SEND_WRS,
-            max_recv_wr: 0,
+            max_send_wr,
+            max_recv_wr: RECEIVES,
             max_sge: 1,
             max_inline_bytes,
-            strict: false,
+            strict: caps.strict_capacity,
         })?;
         qp.modify(QpTransition::ToInit {
             access: Access::empty(),
@@ -109,6 +118,7 @@ impl Prepared {
             cq,
             qp,
             direct,
+            max_send_wr,
             max_inline_bytes,
             channel,
         })
@@ -116,6 +126,15 @@ impl Prepared {
 
     pub(crate) fn endpoint(&self) -> Endpoint {
         self.qp.endpoint()
+    }
+
+    /// What its queues hold.
+    pub(crate) fn queues(&self) -> QueueSizes {
+        QueueSizes {
+            send: self.max_send_wr,
+            receive: RECEIVES,
+            completions: self.cq.capacity(),
+        }
     }
 
     /// Connects to the collector's queue pair, which is ready by now, and proves that packets pass.
@@ -184,7 +203,7 @@ impl Prepared {
                 .alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE)?,
         };
         let limits = QueueLimits {
-            max_send_wr: SEND_WRS,
+            max_send_wr: self.max_send_wr,
             max_inline_bytes: self.max_inline_bytes,
         };
         Ok(Sender::copying(

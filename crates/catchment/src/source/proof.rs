@@ -141,25 +141,20 @@ impl Way<'_> {
         let back = [piece(LONGEST, bytes)];
         let write = SendOp::Write(place(layout.slot_offset(0)));
         let read = SendOp::Read(place(0));
-        self.qp.post_send(&[
-            SendWr::new(0, write, catchment_verbs::Payload::Sges(&out)),
-            SendWr::new(1, read, catchment_verbs::Payload::Sges(&back)),
-        ])?;
-        self.wait(2, begun)
+        // One after the other: the completion queue may have one place only.
+        for (op, sges) in [(write, &out), (read, &back)] {
+            let request = SendWr::new(0, op, catchment_verbs::Payload::Sges(sges));
+            self.qp.post_send(&[request])?;
+            self.wait(begun)?;
+        }
+        Ok(())
     }
 
-    fn wait(&self, mut missing: usize, begun: Instant) -> Result<(), Stuck> {
+    /// Waits for the completion of the only request.
+    fn wait(&self, begun: Instant) -> Result<(), Stuck> {
         let mut napper = Napper::new(Naps::default());
-        let mut completions = [Completion::EMPTY; 2];
-        while missing > 0 {
-            let found = self.cq.poll(&mut completions)?;
-            for completion in &completions[..found] {
-                self.judge(completion)?;
-            }
-            missing -= found;
-            if missing == 0 {
-                break;
-            }
+        let mut completion = [Completion::EMPTY];
+        while self.cq.poll(&mut completion)? == 0 {
             if (self.cancelled)() {
                 return Err(Stuck::Error(ProofError::Cancelled));
             }
@@ -169,7 +164,7 @@ impl Way<'_> {
             // Waits for the collector's answer; where no answer comes, the limit ends it.
             std::thread::sleep(napper.nap());
         }
-        Ok(())
+        self.judge(&completion[0])
     }
 
     fn judge(&self, completion: &Completion) -> Result<(), Stuck> {

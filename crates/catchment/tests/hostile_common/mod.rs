@@ -22,7 +22,7 @@ use catchment_transfer::{
     status::{full_byte, released_byte},
 };
 use catchment_verbs::{
-    Access, Context, Provider, Qp, QpInit, QpTransition, RemoteWindow, RtrAttr, RtsAttr,
+    Access, Context, Provider, Qp, QpInit, QpTransition, RemoteWindow, RtrAttr, RtsAttr, Service,
 };
 use std::{
     collections::HashMap,
@@ -294,6 +294,7 @@ impl Bad {
         let cq = context.create_cq(8, None).unwrap();
         let mut qp = pd
             .create_qp(QpInit {
+                service: Service::Rc,
                 send_cq: cq.clone(),
                 recv_cq: cq,
                 max_send_wr: 8,

@@ -26,6 +26,9 @@ pub(crate) struct DemoArgs {
     /// How long frames are sent
     #[arg(long, value_name = "SECONDS", value_parser = values::some_seconds, default_value = "10")]
     pub(crate) seconds: Duration,
+    /// End each device after N frames
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) frames: Option<u64>,
     /// Frames of this clip, again and again, in place of the pattern; repeat it for more clips
     #[arg(long, value_name = "INPUT", action = ArgAction::Append)]
     pub(crate) input: Vec<OsString>,
@@ -44,6 +47,9 @@ pub(crate) struct DemoArgs {
     /// Do without the live page
     #[arg(long)]
     pub(crate) no_dashboard: bool,
+    /// Requests that may be outstanding on the queue pair; 2 is the least
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) send_queue: Option<u32>,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
     /// Write the summary as one JSON object

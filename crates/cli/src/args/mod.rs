@@ -1,5 +1,6 @@
 //! The command line.
 
+mod bench;
 mod cert;
 mod collect;
 mod demo;
@@ -9,6 +10,9 @@ mod providers;
 mod send;
 mod values;
 
+pub(crate) use bench::{
+    Bench, BenchArgs, Measuring, ServerArgs, ServerAt, TestArgs, TransferArgs, own_server,
+};
 pub(crate) use cert::{CertArgs, ChecksumsArgs};
 pub(crate) use collect::{CollectArgs, SinkKind};
 pub(crate) use demo::DemoArgs;
@@ -27,7 +31,7 @@ Exit codes:
   0  done, nothing lost
   1  frames were lost or not delivered, or the program failed; doctor: there is a problem
   2  the arguments are wrong
-  3  the collector cannot be reached, or it refuses; explain: there is no way
+  3  the collector (bench: the server) cannot be reached, or it refuses; explain: there is no way
   4  an input cannot be opened or read to its end
   5  a file, directory or address of this host cannot be used
 
@@ -61,6 +65,8 @@ pub(crate) enum Command {
     Devices(DevicesArgs),
     /// Tell which way frames take to a host, and why
     Explain(ExplainArgs),
+    /// Measure the way between two machines, or on one, as perftest does
+    Bench(BenchArgs),
     /// Make a certificate authority and certificates for use off loopback
     Cert(CertArgs),
     /// Print the checksums of frames of an input

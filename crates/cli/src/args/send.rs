@@ -84,6 +84,9 @@ pub(crate) struct SendArgs {
     /// Fill frames in memory of this process, then copy them
     #[arg(long)]
     pub(crate) no_in_place: bool,
+    /// Requests that may be outstanding on the queue pair; 2 is the least
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    pub(crate) send_queue: Option<u32>,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
     #[command(flatten)]

@@ -18,6 +18,7 @@ use catchment::format::FrameRate;
 use catchment::observe::cpu::CpuMeter;
 use child::{Process, Role, Told};
 use plan::Plan;
+use report::Queues;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         collector,
         collector_cpu: None,
         collector_cpu_percent: 0.0,
+        queues: Queues::default(),
     };
     let sent = demo.send()?;
     let collected = demo.end_collector()?;
@@ -61,6 +63,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         sent: &sent,
         collected: &collected,
         cpu_percent_collector: demo.collector_cpu_percent,
+        queues: demo.queues,
     });
     report::tell_end(args, &plan, &summary)?;
     if source_code != 0 {
@@ -102,6 +105,7 @@ struct Demo<'a> {
     collector: Process,
     collector_cpu: Option<CpuMeter>,
     collector_cpu_percent: f64,
+    queues: Queues,
 }
 
 impl Demo<'_> {
@@ -123,17 +127,17 @@ impl Demo<'_> {
                     self.collector_cpu_percent = sampled.map_or(0.0, |cpu| cpu.cpu_percent);
                     return Ok(summary);
                 }
-                Ok(Told::Source(
-                    SendEvent::Progress(_) | SendEvent::Session(_) | SendEvent::Waiting { .. },
-                )) => {}
+                Ok(Told::Source(SendEvent::Session(session))) => {
+                    self.queues.source = session.queues;
+                }
+                Ok(Told::Source(SendEvent::Progress(_) | SendEvent::Waiting { .. })) => {}
                 Ok(Told::Collector(CollectEvent::Progress(now))) => {
                     progress.set_text(progress_text(&now));
                 }
-                Ok(Told::Collector(
-                    CollectEvent::Listening(_)
-                    | CollectEvent::Session(_)
-                    | CollectEvent::Summary(_),
-                )) => {}
+                Ok(Told::Collector(CollectEvent::Session(session))) => {
+                    self.queues.collector = session.queues;
+                }
+                Ok(Told::Collector(CollectEvent::Listening(_) | CollectEvent::Summary(_))) => {}
                 Ok(Told::AskedToEnd) => {
                     say!("ending");
                     self.source.ask_to_end();
@@ -160,6 +164,10 @@ impl Demo<'_> {
                 Ok(Told::Collector(CollectEvent::Summary(summary))) => return Ok(summary),
                 Ok(Told::Silent(Role::Collector)) => {
                     return Err(ended_early(Role::Collector, &mut self.collector));
+                }
+                Ok(Told::Collector(CollectEvent::Session(session))) => {
+                    // A short demo is over before the collector tells of its session.
+                    self.queues.collector = session.queues;
                 }
                 Ok(Told::Collector(_) | Told::Source(_) | Told::Silent(_) | Told::AskedToEnd) => {}
                 Err(_) => {

@@ -110,6 +110,12 @@ impl Plan {
         let mut option = |name: &str, value: String| words.extend([name.into(), value.into()]);
         option("--seconds", args.seconds.as_secs_f64().to_string());
         option("--rate", rate_word(self.rate));
+        if let Some(frames) = args.frames {
+            option("--frames", frames.to_string());
+        }
+        if let Some(requests) = args.send_queue {
+            option("--send-queue", requests.to_string());
+        }
         if let Some(format) = args.format {
             option("--format", format_word(format));
         }

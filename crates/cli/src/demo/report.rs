@@ -6,6 +6,7 @@ use crate::failure::{Code, Failure};
 use crate::output::events::{CollectSummary, DemoSummary, Listening, SendSummary};
 use crate::output::{self, say, table, units};
 use anyhow::anyhow;
+use catchment::observe::QueueSizes;
 
 /// Tells what begins.
 pub(super) fn tell_start(args: &DemoArgs, plan: &Plan, listening: &Listening) {
@@ -32,6 +33,14 @@ pub(super) struct Parts<'a> {
     pub(super) sent: &'a SendSummary,
     pub(super) collected: &'a CollectSummary,
     pub(super) cpu_percent_collector: f64,
+    pub(super) queues: Queues,
+}
+
+/// What the two processes said of their queue pair, last.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Queues {
+    pub(super) source: Option<QueueSizes>,
+    pub(super) collector: Option<QueueSizes>,
 }
 
 /// All numbers of the demo.
@@ -61,6 +70,8 @@ pub(super) fn summary(parts: &Parts<'_>) -> DemoSummary {
         provider: collected.provider.clone(),
         source_provider: collected.source_provider.clone(),
         provider_reason: collected.provider_reason.clone(),
+        queues_source: parts.queues.source,
+        queues_collector: parts.queues.collector,
         dashboard: parts.listening.dashboard.clone(),
         out_dir: parts.plan.out().map(|path| path.display().to_string()),
     }

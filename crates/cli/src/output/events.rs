@@ -1,6 +1,6 @@
 //! What `--json` writes: one object a line. The fields are documented in docs/reference/cli.md.
 
-use catchment::observe::SessionSnapshot;
+use catchment::observe::{QueueSizes, SessionSnapshot};
 use serde::{Deserialize, Serialize};
 
 /// A line of `catchment collect --json`.
@@ -182,6 +182,10 @@ pub(crate) struct DemoSummary {
     pub(crate) provider: Option<String>,
     pub(crate) source_provider: Option<String>,
     pub(crate) provider_reason: Option<String>,
+    /// Of the source's queue pair.
+    pub(crate) queues_source: Option<QueueSizes>,
+    /// Of the collector's.
+    pub(crate) queues_collector: Option<QueueSizes>,
     pub(crate) dashboard: Option<String>,
     pub(crate) out_dir: Option<String>,
 }

@@ -126,6 +126,9 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> SourceBuilder {
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }
+    if let Some(requests) = args.send_queue {
+        builder = builder.send_queue(requests);
+    }
     if let Some(wait) = args.wait {
         builder = builder.patience(wait.max(WAIT_LEAST));
     }

@@ -1,15 +1,14 @@
 //! From one state to another.
-use super::{IbQp, ROCE_PORT};
+use super::IbQp;
 use crate::{
-    device::mtu_code,
-    path,
+    ah, path,
     slots::Control,
-    sys::types::{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPS_SQD},
+    sys::types::{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD},
     timer,
 };
 use catchment_verbs::{
-    Access, Endpoint, ModifyError, Qp as _, QpState, QpTransition, RtrAttr, RtsAttr,
-    provider::{MAX_24_BITS, check_rtr, check_rts, check_transition},
+    Access, Endpoint, ModifyError, Qp as _, QpState, QpTransition, RtrAttr, RtsAttr, Service,
+    provider::{MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts, check_transition},
 };
 use std::io;
 
@@ -41,7 +40,18 @@ impl IbQp {
     }
 
     fn enter_init(&self, access: Access) -> Result<(), ModifyError> {
+        // Some drivers refuse rights that UC does not have.
+        let access = match self.limits.service {
+            Service::Uc => access & (Access::LOCAL_WRITE | Access::REMOTE_WRITE),
+            Service::Rc | Service::Ud => access,
+        };
         let result = path::init(&self.qp, self.device().place.port, access);
+        result.map_err(|error| self.resources("going to INIT", &error))
+    }
+
+    fn enter_init_ud(&self, qkey: u32) -> Result<(), ModifyError> {
+        check_qkey(self.qpn(), qkey)?;
+        let result = path::init_ud(&self.qp, self.device().place.port, qkey);
         result.map_err(|error| self.resources("going to INIT", &error))
     }
 
@@ -52,7 +62,10 @@ impl IbQp {
         }
         if state == QpState::Reset {
             // Linux has no way from RESET to the error state but this.
-            self.enter_init(Access::empty())?;
+            match self.limits.service {
+                Service::Rc | Service::Uc => self.enter_init(Access::empty())?,
+                Service::Ud => self.enter_init_ud(0)?,
+            }
         }
         self.set_state(IBV_QPS_ERR, "going to the error state")
     }
@@ -61,25 +74,47 @@ impl IbQp {
         check_rtr(self.qpn(), attr)?;
         let most = self.device().caps.max_rd_atomic;
         self.check_rd_atomic("max_dest_rd_atomic", attr.max_dest_rd_atomic, most)?;
-        let mtu = self.check_peer(&attr.remote)?;
         let connection = path::Connection {
-            qpn: attr.remote.qpn,
-            psn: attr.remote.psn,
-            mtu,
             max_dest_rd_atomic: attr.max_dest_rd_atomic as u8,
             rnr_timer: timer::rnr_code(attr.min_rnr_timer),
+            ..self.connection(&attr.remote)?
         };
-        let device = self.device();
-        let route = path::Route {
-            port: device.place.port,
-            index: self.gid_index(&attr.remote)?,
-            remote: attr.remote.gid,
-            traffic_class: device.options.traffic_class,
-            service_level: device.options.service_level,
-        };
-        path::ready_to_receive(&self.qp, &route, &connection)
-            .map_err(|error| self.unreachable(&attr.remote, &error))?;
-        control.peer = Some(attr.remote);
+        self.connect(control, &attr.remote, &connection)
+    }
+
+    fn enter_rtr_uc(&self, control: &mut Control, remote: &Endpoint) -> Result<(), ModifyError> {
+        check_remote(self.qpn(), remote)?;
+        self.connect(control, remote, &self.connection(remote)?)
+    }
+
+    fn enter_rtr_ud(&self) -> Result<(), ModifyError> {
+        self.set_state(IBV_QPS_RTR, "going to RTR")
+    }
+
+    /// What a connection with this peer needs, whatever the service.
+    fn connection(&self, remote: &Endpoint) -> Result<path::Connection, ModifyError> {
+        let mtu = ah::check_port(self.device(), &remote.into());
+        let mtu = mtu.map_err(|reason| self.peer_error(remote, reason))?;
+        Ok(path::Connection {
+            qpn: remote.qpn,
+            psn: remote.psn,
+            mtu,
+            max_dest_rd_atomic: 0,
+            rnr_timer: 0,
+        })
+    }
+
+    fn connect(
+        &self,
+        control: &mut Control,
+        remote: &Endpoint,
+        connection: &path::Connection,
+    ) -> Result<(), ModifyError> {
+        let route = ah::route(self.device(), remote.gid);
+        let route = route.map_err(|reason| self.peer_error(remote, reason))?;
+        path::ready_to_receive((&self.qp, self.limits.service), &route, connection)
+            .map_err(|error| self.unreachable(remote, &error))?;
+        control.peer = Some(*remote);
         Ok(())
     }
 
@@ -89,54 +124,6 @@ impl IbQp {
             peer: remote.gid.ip().to_string(),
             reason,
         }
-    }
-
-    /// Whether an RNIC can talk to this peer; the code of the path MTU.
-    fn check_peer(&self, remote: &Endpoint) -> Result<u32, ModifyError> {
-        let device = self.device();
-        let (ours, theirs) = (device.place.gid.ip(), remote.gid.ip());
-        if ours.is_ipv4() != theirs.is_ipv4() {
-            let reason = format!(
-                "this device has the address {ours}: open it by a GID of the same family as the peer"
-            );
-            return Err(self.peer_error(remote, reason));
-        }
-        let Some(net) = remote.net else {
-            return mtu_code(device.path_mtu)
-                .ok_or_else(|| self.peer_error(remote, "no path MTU".to_owned()));
-        };
-        if net.udp_port != ROCE_PORT {
-            let reason = format!(
-                "it listens on UDP port {}, and RNICs send to {ROCE_PORT} only: free that port there",
-                net.udp_port
-            );
-            return Err(self.peer_error(remote, reason));
-        }
-        mtu_code(net.path_mtu)
-            .and_then(|_| mtu_code(net.path_mtu.min(device.path_mtu)))
-            .ok_or_else(|| {
-                let reason = format!(
-                    "its path MTU is {}: 256, 512, 1024, 2048 or 4096 is needed",
-                    net.path_mtu
-                );
-                self.peer_error(remote, reason)
-            })
-    }
-
-    /// Where our GID is in the table now: addresses that come and go move it.
-    fn gid_index(&self, remote: &Endpoint) -> Result<u32, ModifyError> {
-        let place = &self.device().place;
-        self.device().gid_index().ok_or_else(|| {
-            let reason = format!(
-                "our own GID {} ({}) is not in the table of {} port {} any more: its address was \
-                 removed, or the interface is down; open the device again",
-                place.gid,
-                place.gid.ip(),
-                place.device,
-                place.port
-            );
-            self.peer_error(remote, reason)
-        })
     }
 
     fn unreachable(&self, remote: &Endpoint, error: &io::Error) -> ModifyError {
@@ -205,11 +192,26 @@ impl IbQp {
         Ok(())
     }
 
+    fn enter_rts_unreliable(&self) -> Result<(), ModifyError> {
+        let result = match self.slot.state.get() {
+            QpState::Rtr => path::ready_to_send_unreliably(&self.qp, self.psn),
+            QpState::Sqd => self.leave_sqd(),
+            QpState::Rts | QpState::Reset | QpState::Init | QpState::Err => {
+                self.qp.set_state(IBV_QPS_RTS)
+            }
+        };
+        result.map_err(|error| self.resources("going to RTS", &error))
+    }
+
     /// From SQD to RTS.
     fn resume(&self, attr: &RtsAttr) -> io::Result<()> {
         if self.sending.is_some_and(|sending| sending != *attr) {
             path::change_sending(&self.qp, attr)?;
         }
+        self.leave_sqd()
+    }
+
+    fn leave_sqd(&self) -> io::Result<()> {
         self.qp.set_state(IBV_QPS_RTS)?;
         if self.device().quirks.is_rxe {
             self.qp.ring_soft_doorbell()?;
@@ -224,7 +226,8 @@ impl IbQp {
         transition: &QpTransition,
     ) -> Result<(), ModifyError> {
         let to = transition.target();
-        check_transition(self.qpn(), self.slot.state.get(), to)?;
+        let service = self.limits.service;
+        check_transition((self.qpn(), service), self.slot.state.get(), transition)?;
         match transition {
             QpTransition::ToReset => self.enter_reset(control)?,
             QpTransition::ToErr => self.enter_error()?,
@@ -238,6 +241,10 @@ impl IbQp {
             QpTransition::ToInit { access } => self.enter_init(*access)?,
             QpTransition::ToRtr(attr) => self.enter_rtr(control, attr)?,
             QpTransition::ToRts(attr) => self.enter_rts(attr)?,
+            QpTransition::ToInitUd { qkey } => self.enter_init_ud(*qkey)?,
+            QpTransition::ToRtrUc(remote) => self.enter_rtr_uc(control, remote)?,
+            QpTransition::ToRtrUd => self.enter_rtr_ud()?,
+            QpTransition::ToRtsUnreliable => self.enter_rts_unreliable()?,
             QpTransition::ToSqd => self.set_state(IBV_QPS_SQD, "going to SQD")?,
         }
         self.slot.state.set(to);

@@ -1,7 +1,9 @@
 //! A queue pair, as its owner holds it: posting, and the states.
 mod change;
+mod datagrams;
 
 use crate::{
+    ah::AhCore,
     context::IbPd,
     cq::CqCore,
     device::Device,
@@ -13,9 +15,11 @@ use crate::{
 };
 use catchment_verbs::{
     Endpoint, ModifyError, NetEnd, PostError, PostFailure, Qp, QpState, QpTransition, RecvWr,
-    RemoteMapError, RemoteWindow, RtsAttr, SendOp, SendWr, VerbsError, Watch, provider::Limits,
+    RemoteMapError, RemoteWindow, RtsAttr, SendOp, SendWr, Service, VerbsError, Watch,
+    provider::{Handle, Limits},
 };
 use std::{
+    collections::VecDeque,
     io,
     sync::{
         Arc, MutexGuard,
@@ -23,8 +27,6 @@ use std::{
     },
 };
 
-/// The UDP port of RoCE v2, the only one that RNICs know.
-const ROCE_PORT: u16 = 4791;
 /// The kernel is asked for the state of a queue pair this often at most.
 const ASK_NS: u64 = 10_000_000;
 
@@ -38,6 +40,8 @@ pub(crate) struct IbQp {
     psn: u32,
     /// The attributes of RTS that are in force.
     sending: Option<RtsAttr>,
+    /// Address handles of the datagrams that are outstanding, by number, oldest first.
+    ways: VecDeque<(u64, Arc<Handle<AhCore>>)>,
 }
 
 impl IbQp {
@@ -47,7 +51,7 @@ impl IbQp {
         (pd, cqs): (Arc<IbPd>, (Arc<CqCore>, Arc<CqCore>)),
         limits: Limits,
     ) -> Result<IbQp, VerbsError> {
-        slot.occupy(&qp, [cqs.0.tag(), cqs.1.tag()]);
+        slot.occupy(&qp, limits.service, [cqs.0.tag(), cqs.1.tag()]);
         cqs.0.add_user(slot.index());
         cqs.1.add_user(slot.index());
         // From here on dropping undoes all.
@@ -59,6 +63,7 @@ impl IbQp {
             limits,
             psn: 0,
             sending: None,
+            ways: VecDeque::new(),
         };
         qp.psn = change::random_psn().map_err(|error| VerbsError::os("getrandom", error))?;
         Ok(qp)
@@ -107,6 +112,16 @@ impl IbQp {
     }
 
     fn give_sends(&self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
+        self.give(requests, |ids| self.qp.post_send(requests, ids))
+    }
+
+    /// Keeps what completions need of requests, and has them posted.
+    #[inline]
+    fn give(
+        &self,
+        requests: &[SendWr<'_>],
+        post: impl FnOnce((u64, u64)) -> Result<(), Refused>,
+    ) -> Result<(), PostError> {
         let first = self.slot.sends.posted();
         for (seq, wr) in (first..).zip(requests) {
             self.slot.sends.keep(seq, wr.wr_id, wr.payload.bytes());
@@ -115,7 +130,7 @@ impl IbQp {
         let mut result = Ok(());
         if self.reaches_device() {
             let RequestId(id) = self.slot.request_id(false, first);
-            if let Err(refused) = self.qp.post_send(requests, (id, RequestId::STEP)) {
+            if let Err(refused) = post((id, RequestId::STEP)) {
                 (posted, result) = self.after_refusal(refused, posted, self.limits.max_send_wr);
             }
         }
@@ -231,11 +246,7 @@ impl Qp for IbQp {
             gid: device.place.gid,
             qpn: self.qp.qpn(),
             psn: self.psn,
-            net: Some(NetEnd {
-                udp_port: ROCE_PORT,
-                path_mtu: device.path_mtu,
-                extensions: 0,
-            }),
+            net: Some(NetEnd::of_rnic(device.path_mtu)),
         }
     }
 
@@ -246,6 +257,9 @@ impl Qp for IbQp {
     }
 
     fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
+        if self.limits.service == Service::Ud {
+            return self.post_datagrams(requests);
+        }
         let (state, posted) = (self.slot.state.get(), self.slot.sends.posted());
         let outstanding = self.slot.sends.outstanding(posted);
         let (right, wrong) = split(requests, |n, wr| {

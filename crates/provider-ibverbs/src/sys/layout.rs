@@ -113,7 +113,8 @@ fn queue_facts() -> Vec<Fact> {
         whole ibv_send_wr {
             wr_id: 8, next: 8, sg_list: 8, num_sge: 4, opcode: 4, send_flags: 4, imm_data: 4,
             wr.rdma.remote_addr: 8, wr.rdma.rkey: 4, wr.atomic.remote_addr: 8,
-            wr.atomic.compare_add: 8, wr.atomic.swap: 8, wr.atomic.rkey: 4,
+            wr.atomic.compare_add: 8, wr.atomic.swap: 8, wr.atomic.rkey: 4, wr.ud.ah: 8,
+            wr.ud.remote_qpn: 4, wr.ud.remote_qkey: 4,
         }
         whole ibv_recv_wr { wr_id: 8, next: 8, sg_list: 8, num_sge: 4 }
         whole ibv_wc {

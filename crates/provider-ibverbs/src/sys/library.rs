@@ -1,7 +1,8 @@
 //! The library: found at run time, with the functions of the versions that this crate knows.
 use super::types::{
-    ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
-    ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
+    ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
+    ibv_device_attr, ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr,
+    ibv_qp_init_attr,
 };
 use crate::Unavailable;
 use std::{
@@ -83,6 +84,8 @@ functions! {
     needed ibv_query_qp @ "IBVERBS_1.1"
         (*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
     needed ibv_destroy_qp @ "IBVERBS_1.1" (*mut ibv_qp) -> c_int;
+    needed ibv_create_ah @ "IBVERBS_1.1" (*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
+    needed ibv_destroy_ah @ "IBVERBS_1.1" (*mut ibv_ah) -> c_int;
     needed ibv_fork_init @ "IBVERBS_1.1" () -> c_int;
     optional ibv_reg_mr_iova2 @ "IBVERBS_1.8"
         (*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr;

@@ -2,6 +2,7 @@
 //!
 //! An object keeps alive what it was made from, so objects are destroyed in the order that verbs ask
 //! for, whatever the order of dropping. The library's functions may be called from any thread.
+mod address;
 mod answer;
 mod completion;
 mod device;
@@ -14,6 +15,7 @@ pub(crate) mod types;
 #[cfg(test)]
 mod layout;
 
+pub(crate) use address::AddressHandle;
 pub(crate) use completion::{Channel, CompletionQueue};
 pub(crate) use device::{AsyncEvent, Device};
 pub(crate) use library::Library;

@@ -1,11 +1,12 @@
 //! Posting: requests of the verbs vocabulary, a few at a time, as linked lists of the library.
 use super::{
-    QueuePair,
+    AddressHandle, QueuePair,
     types::{
         IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
         IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ,
         IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM,
-        ibv_recv_wr, ibv_send_wr, ibv_sge, send_wr_atomic, send_wr_op, send_wr_rdma,
+        IBV_WR_SEND_WITH_INV, ibv_recv_wr, ibv_send_wr, ibv_sge, send_wr_atomic, send_wr_op,
+        send_wr_rdma, send_wr_ud,
     },
 };
 use catchment_verbs::{Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge};
@@ -45,13 +46,38 @@ impl QueuePair {
         requests: &[SendWr<'_>],
         ids: (u64, u64),
     ) -> Result<(), Refused> {
-        in_batches(requests, ids, |batch, ids| self.post_sends(batch, ids))
+        in_batches(requests, ids, |batch, ids, _| {
+            self.post_sends(batch, ids, |_, _| {})
+        })
     }
 
+    /// As [`QueuePair::post_send`], for datagrams: `way` gives the address handle of a request by
+    /// its index. It must live until the request is done.
+    pub(crate) fn post_datagrams<'a>(
+        &self,
+        requests: &[SendWr<'_>],
+        ids: (u64, u64),
+        way: impl Fn(usize) -> &'a AddressHandle,
+    ) -> Result<(), Refused> {
+        in_batches(requests, ids, |batch, ids, start| {
+            self.post_sends(batch, ids, |n, place| {
+                if let Some(to) = batch[n].op.destination() {
+                    place.wr.ud = send_wr_ud {
+                        ah: way(start + n).raw(),
+                        remote_qpn: to.qpn,
+                        remote_qkey: to.qkey,
+                    };
+                }
+            })
+        })
+    }
+
+    #[inline]
     fn post_sends(
         &self,
         requests: &[SendWr<'_>],
         (first_id, step): (u64, u64),
+        complete: impl Fn(usize, &mut ibv_send_wr),
     ) -> Result<(), Refused> {
         let mut inline = [const { MaybeUninit::uninit() }; BATCH];
         let mut list = [const { MaybeUninit::uninit() }; BATCH];
@@ -59,11 +85,12 @@ impl QueuePair {
         let start = list.as_mut_ptr().cast::<ibv_send_wr>();
         let places = list.iter_mut().zip(&mut inline);
         for (n, (request, (place, sge))) in requests.iter().zip(places).enumerate() {
-            place.write(ibv_send_wr {
+            let written = place.write(ibv_send_wr {
                 wr_id: first_id.wrapping_add(step.wrapping_mul(n as u64)),
                 next: next(start, n, last),
                 ..send(request, sge)
             });
+            complete(n, written);
         }
         let mut bad: *mut ibv_send_wr = ptr::null_mut();
         let post = self.device().operations.post_send;
@@ -84,7 +111,7 @@ impl QueuePair {
         requests: &[RecvWr<'_>],
         ids: (u64, u64),
     ) -> Result<(), Refused> {
-        in_batches(requests, ids, |batch, ids| self.post_recvs(batch, ids))
+        in_batches(requests, ids, |batch, ids, _| self.post_recvs(batch, ids))
     }
 
     fn post_recvs(
@@ -163,16 +190,17 @@ struct PostSendCommand {
 
 const _: () = assert!(size_of::<PostSendCommand>() == 32);
 
-/// Posts requests a list at a time, each under the numbers that follow those of the list before.
+/// Posts requests a list at a time, each under the numbers that follow those of the list before;
+/// with the index of its first.
 #[inline]
 fn in_batches<T>(
     requests: &[T],
     (first_id, step): (u64, u64),
-    post: impl Fn(&[T], (u64, u64)) -> Result<(), Refused>,
+    post: impl Fn(&[T], (u64, u64), usize) -> Result<(), Refused>,
 ) -> Result<(), Refused> {
     let mut id = first_id;
     for (n, batch) in requests.chunks(BATCH).enumerate() {
-        post(batch, (id, step)).map_err(|refused| Refused {
+        post(batch, (id, step), n * BATCH).map_err(|refused| Refused {
             index: n * BATCH + refused.index,
             ..refused
         })?;
@@ -229,7 +257,7 @@ fn send(request: &SendWr<'_>, inline: &mut MaybeUninit<ibv_sge>) -> ibv_send_wr 
             (ptr::from_mut(sge), 1, IBV_SEND_INLINE)
         }
     };
-    let (opcode, imm, wr) = operation(&request.op);
+    let (opcode, imm_data, wr) = operation(&request.op);
     ibv_send_wr {
         sg_list,
         num_sge,
@@ -238,7 +266,7 @@ fn send(request: &SendWr<'_>, inline: &mut MaybeUninit<ibv_sge>) -> ibv_send_wr 
             | flag(request.signaled, IBV_SEND_SIGNALED)
             | flag(request.fence, IBV_SEND_FENCE)
             | flag(request.solicited, IBV_SEND_SOLICITED),
-        imm_data: imm.to_be(),
+        imm_data,
         wr,
         ..ibv_send_wr::EMPTY
     }
@@ -249,6 +277,7 @@ fn flag(set: bool, flag: c_uint) -> c_uint {
     if set { flag } else { 0 }
 }
 
+/// The opcode, the immediate data or key as they stand in the request, and the rest.
 #[inline]
 fn operation(op: &SendOp) -> (c_uint, u32, send_wr_op) {
     let at = |remote: RemoteAddr| send_wr_op {
@@ -267,10 +296,14 @@ fn operation(op: &SendOp) -> (c_uint, u32, send_wr_op) {
     };
     match *op {
         SendOp::Write(remote) => (IBV_WR_RDMA_WRITE, 0, at(remote)),
-        SendOp::WriteImm(remote, imm) => (IBV_WR_RDMA_WRITE_WITH_IMM, imm, at(remote)),
+        SendOp::WriteImm(remote, imm) => (IBV_WR_RDMA_WRITE_WITH_IMM, imm.to_be(), at(remote)),
         SendOp::Read(remote) => (IBV_WR_RDMA_READ, 0, at(remote)),
-        SendOp::Send => (IBV_WR_SEND, 0, ibv_send_wr::EMPTY.wr),
-        SendOp::SendImm(imm) => (IBV_WR_SEND_WITH_IMM, imm, ibv_send_wr::EMPTY.wr),
+        // Whom a datagram is for is filled in by who has its address handle.
+        SendOp::Send | SendOp::SendTo(_) => (IBV_WR_SEND, 0, ibv_send_wr::EMPTY.wr),
+        SendOp::SendImm(imm) | SendOp::SendImmTo(_, imm) => {
+            (IBV_WR_SEND_WITH_IMM, imm.to_be(), ibv_send_wr::EMPTY.wr)
+        }
+        SendOp::SendInvalidate(rkey) => (IBV_WR_SEND_WITH_INV, rkey, ibv_send_wr::EMPTY.wr),
         SendOp::CompareSwap {
             remote,
             compare,

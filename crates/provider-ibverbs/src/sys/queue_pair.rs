@@ -2,8 +2,12 @@
 use super::{
     CompletionQueue, Device, Domain,
     answer::{check, destroyed, object},
-    types::{IBV_QP_STATE, IBV_QPT_RC, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr},
+    types::{
+        IBV_QP_STATE, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_qp, ibv_qp_attr, ibv_qp_cap,
+        ibv_qp_init_attr,
+    },
 };
+use catchment_verbs::Service;
 use std::{
     ffi::{c_int, c_uint, c_void},
     io, mem,
@@ -17,11 +21,12 @@ pub(crate) struct QueuePairInit {
     pub(crate) send_cq: Arc<CompletionQueue>,
     pub(crate) recv_cq: Arc<CompletionQueue>,
     pub(crate) cap: ibv_qp_cap,
+    pub(crate) service: Service,
     /// Comes back in events.
     pub(crate) tag: usize,
 }
 
-/// A queue pair of the reliable connection service.
+/// A queue pair.
 pub(crate) struct QueuePair {
     domain: Arc<Domain>,
     _send_cq: Arc<CompletionQueue>,
@@ -44,7 +49,11 @@ impl QueuePair {
             recv_cq: init.recv_cq.cq.as_ptr(),
             srq: ptr::null_mut(),
             cap: init.cap,
-            qp_type: IBV_QPT_RC,
+            qp_type: match init.service {
+                Service::Rc => IBV_QPT_RC,
+                Service::Uc => IBV_QPT_UC,
+                Service::Ud => IBV_QPT_UD,
+            },
             sq_sig_all: 0,
         };
         let create = domain.device.library.functions.ibv_create_qp;

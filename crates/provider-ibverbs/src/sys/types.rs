@@ -242,6 +242,12 @@ pub(crate) struct ibv_ah_attr {
     pub(crate) port_num: u8,
 }
 
+/// Made by the library; nothing of it is read.
+#[repr(C)]
+pub(crate) struct ibv_ah {
+    _private: [u8; 0],
+}
+
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct ibv_qp_attr {
@@ -297,11 +303,20 @@ pub(crate) struct send_wr_atomic {
     pub(crate) rkey: u32,
 }
 
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct send_wr_ud {
+    pub(crate) ah: *mut ibv_ah,
+    pub(crate) remote_qpn: u32,
+    pub(crate) remote_qkey: u32,
+}
+
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) union send_wr_op {
     pub(crate) rdma: send_wr_rdma,
     pub(crate) atomic: send_wr_atomic,
+    pub(crate) ud: send_wr_ud,
 }
 
 #[derive(Clone, Copy)]
@@ -313,7 +328,7 @@ pub(crate) struct ibv_send_wr {
     pub(crate) num_sge: c_int,
     pub(crate) opcode: c_uint,
     pub(crate) send_flags: c_uint,
-    /// Network byte order.
+    /// Network byte order; a key to invalidate is in host byte order.
     pub(crate) imm_data: u32,
     pub(crate) wr: send_wr_op,
     /// Shared receive queues, memory windows and TCP segmentation.
@@ -359,7 +374,7 @@ pub(crate) struct ibv_wc {
     pub(crate) opcode: c_uint,
     pub(crate) vendor_err: u32,
     pub(crate) byte_len: u32,
-    /// Network byte order.
+    /// Network byte order; a key that was invalidated is in host byte order.
     pub(crate) imm_data: u32,
     pub(crate) qp_num: u32,
     pub(crate) src_qp: u32,
@@ -402,6 +417,7 @@ numbers! {
     IBV_ACCESS_REMOTE_ATOMIC = 1 << 3;
     IBV_ACCESS_RELAXED_ORDERING = 1 << 20;
     IBV_ATOMIC_NONE = 0;
+    IBV_DEVICE_MEM_MGT_EXTENSIONS = 1 << 21;
     IBV_EVENT_CQ_ERR = 0;
     IBV_EVENT_QP_FATAL = 1;
     IBV_EVENT_QP_REQ_ERR = 2;
@@ -424,10 +440,13 @@ numbers! {
     IBV_QPS_SQE = 5;
     IBV_QPS_ERR = 6;
     IBV_QPT_RC = 2;
+    IBV_QPT_UC = 3;
+    IBV_QPT_UD = 4;
     IBV_QP_STATE = 1;
     IBV_QP_ACCESS_FLAGS = 1 << 3;
     IBV_QP_PKEY_INDEX = 1 << 4;
     IBV_QP_PORT = 1 << 5;
+    IBV_QP_QKEY = 1 << 6;
     IBV_QP_AV = 1 << 7;
     IBV_QP_PATH_MTU = 1 << 8;
     IBV_QP_TIMEOUT = 1 << 9;
@@ -461,6 +480,7 @@ numbers! {
     IBV_WC_FETCH_ADD = 4;
     IBV_WC_RECV_RDMA_WITH_IMM = (1 << 7) + 1;
     IBV_WC_WITH_IMM = 1 << 1;
+    IBV_WC_WITH_INV = 1 << 3;
     IBV_WR_RDMA_WRITE = 0;
     IBV_WR_RDMA_WRITE_WITH_IMM = 1;
     IBV_WR_SEND = 2;
@@ -468,4 +488,5 @@ numbers! {
     IBV_WR_RDMA_READ = 4;
     IBV_WR_ATOMIC_CMP_AND_SWP = 5;
     IBV_WR_ATOMIC_FETCH_AND_ADD = 6;
+    IBV_WR_SEND_WITH_INV = 9;
 }

@@ -20,6 +20,9 @@ impl Engine {
     /// Looks after all queue pairs to which something happened.
     pub(super) fn settle(&mut self, device: &Device, now_ns: u64, keys: &KeyTable) {
         self.ring_watches();
+        if self.batch.waiting_packets() > 0 {
+            self.hold_back_unreliable();
+        }
         while let Some(index) = self.touched.pop() {
             self.suspect_gso(index);
             if let Some(entry) = self.qps.get(index) {
@@ -33,6 +36,25 @@ impl Engine {
             self.make_ready(index);
             self.set_timer(index);
         }
+    }
+
+    /// Packets wait for the socket, with payload in memory of programs: what is complete as soon as
+    /// it is sent must not complete yet.
+    #[cold]
+    fn hold_back_unreliable(&mut self) {
+        let Engine {
+            touched, sent, qps, ..
+        } = self;
+        touched.retain(|index| {
+            let entry = qps.get(*index);
+            let held = entry.filter(|entry| entry.qp.config().service != roce::Service::Rc);
+            let Some(entry) = held else {
+                return true;
+            };
+            entry.is_touched = false;
+            sent.push(*index);
+            false
+        });
     }
 
     /// Wakes who sleeps on memory that was written.
@@ -199,12 +221,18 @@ fn complete(entry: &mut QpEntry, done: &roce::Completion, delivery: &mut Deliver
 
 fn translate(result: &Result<roce::Success, roce::WcStatus>) -> Result<Success, Failure> {
     match result {
-        Ok(success) => Ok(Success {
-            opcode: opcode(success.opcode),
-            bytes: success.bytes,
-            imm: success.imm,
-        }),
+        Ok(success) => Ok(done(success)),
         Err(status) => Err(failure(*status)),
+    }
+}
+
+#[inline]
+fn done(success: &roce::Success) -> Success {
+    let plain = Success::plain(opcode(success.opcode), success.bytes).with_imm(success.imm);
+    match (success.invalidated_rkey, success.source) {
+        (None, None) => plain,
+        (Some(rkey), _) => plain.invalidating(rkey),
+        (None, Some(source)) => plain.from_qpn(source.qpn),
     }
 }
 

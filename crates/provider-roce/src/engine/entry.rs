@@ -76,7 +76,10 @@ pub(crate) struct QpEntry {
     pub(crate) qp: roce::Qp,
     pub(crate) shared: Arc<QpShared>,
     pub(crate) pd: u64,
+    /// None before RTR, and always on UD.
     pub(crate) peer: Option<Peer>,
+    /// Datagrams must carry it.
+    pub(crate) qkey: u32,
     pub(crate) send_cq: Arc<CqCore>,
     pub(crate) recv_cq: Arc<CqCore>,
     pub(crate) sends: InFlightQueue,
@@ -106,6 +109,7 @@ impl QpEntry {
             shared: parts.shared,
             pd: parts.pd,
             peer: None,
+            qkey: 0,
             send_cq: parts.send_cq,
             recv_cq: parts.recv_cq,
             sends: InFlightQueue::default(),
@@ -138,6 +142,22 @@ impl QpEntry {
             written,
         };
         self.qp.handle(now_ns, input, &mut memory);
+    }
+
+    /// Where the packets of a batch that it has just filled go.
+    #[inline]
+    pub(crate) fn route(&self, packets: &roce::TransmitBatch) -> Option<Route> {
+        match &self.peer {
+            Some(peer) => Some(peer.route),
+            None => self.datagram_route(packets.destination()?),
+        }
+    }
+
+    /// Where datagrams go that name this address handle. They are sent, and their completions not
+    /// delivered yet.
+    #[cold]
+    fn datagram_route(&self, handle: u64) -> Option<Route> {
+        self.sends.way(handle).map(|ah| ah.way.route)
     }
 
     /// Bytes of heap that belong to this queue pair.

@@ -1,5 +1,5 @@
 //! Sending with injected faults: packet by packet, each put together in memory of its own.
-use super::{Engine, entry::Peer, transmit::resolve};
+use super::{Engine, transmit::resolve};
 use crate::{
     device::Device,
     fault::{Datagram, FaultInjector, Kind},
@@ -47,7 +47,7 @@ impl Engine {
         let Some(entry) = qps.get(index) else {
             return;
         };
-        let Some(peer) = entry.peer else {
+        let Some(route) = entry.route(packets) else {
             return;
         };
         for packet in packets.packets() {
@@ -59,7 +59,7 @@ impl Engine {
                     out.extend_from_slice(&memory.to_vec());
                 }
             });
-            pass(faults, device, &peer, gathered);
+            pass(faults, device, route.remote, gathered);
         }
     }
 }
@@ -83,13 +83,12 @@ fn gather(
     bytes
 }
 
-fn pass(faults: &mut FaultInjector, device: &Device, peer: &Peer, transport: Vec<u8>) {
+fn pass(faults: &mut FaultInjector, device: &Device, to: SocketAddr, transport: Vec<u8>) {
     let opcode = transport.first().and_then(|byte| Opcode::from_u8(*byte));
     let kind = match opcode {
         Some(Opcode::RcAcknowledge | Opcode::Sack) => Kind::Ack,
         _ => Kind::Other,
     };
-    let to = peer.route.remote;
     if opcode == Some(Opcode::RcAcknowledge) && faults.storms() {
         let mut nak = transport.clone();
         nak[SYNDROME_AT] = NAK_PSN_SEQUENCE;

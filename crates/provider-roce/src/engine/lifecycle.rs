@@ -53,21 +53,25 @@ impl Engine {
         index: usize,
         attr: roce::InitAttr,
     ) -> Result<(), roce::ModifyError> {
-        self.change(index, QpState::Init, |entry| entry.qp.init(attr))
+        self.change(index, QpState::Init, |entry| {
+            entry.qkey = attr.qkey;
+            entry.qp.init(attr)
+        })
     }
 
     /// To RTR.
     pub(crate) fn connect(
         &mut self,
         index: usize,
-        peer: Peer,
+        peer: Option<Peer>,
         attr: roce::RtrAttr,
     ) -> Result<(), roce::ModifyError> {
         self.change(index, QpState::Rtr, |entry| {
             entry.qp.rtr(attr)?;
-            entry.peer = Some(peer);
+            entry.peer = peer;
             let checks_ids = attr.recovery == roce::Recovery::GoBackN;
-            entry.trusts_gso = checks_ids && peer.address.is_ipv4();
+            let over_v4 = peer.is_some_and(|peer| peer.address.is_ipv4());
+            entry.trusts_gso = checks_ids && over_v4;
             Ok(())
         })
     }

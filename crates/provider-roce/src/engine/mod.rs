@@ -79,6 +79,8 @@ pub(crate) struct Engine {
     faults: Option<FaultInjector>,
     /// Queue pairs to which something happened in this turn.
     touched: Vec<usize>,
+    /// Queue pairs that sending gave completions: they count when the packets are with the kernel.
+    sent: Vec<usize>,
     /// Queue pairs that may have something to send.
     ready: VecDeque<usize>,
     /// The last turn held answers back.
@@ -103,6 +105,7 @@ impl Engine {
             head: Vec::new(),
             faults: options.fault.as_ref().map(FaultInjector::new),
             touched: Vec::new(),
+            sent: Vec::new(),
             ready: VecDeque::new(),
             held_back: false,
             written: Vec::new(),

@@ -1,9 +1,13 @@
 //! What comes in: fetched, checked, given to its queue pair.
-use super::Engine;
-use crate::{device::Device, io, keys::KeyTable};
+use super::{Engine, entry::QpEntry};
+use crate::{device::Device, io, keys::KeyTable, mr::MrCore};
 use catchment_roce::{
-    Arrival, Input,
-    wire::{self, DropReason},
+    Arrival, Input, QpState, Service,
+    wire::{self, DropReason, NetHeader},
+};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 /// The ECN bits of a packet that met congestion.
@@ -39,15 +43,23 @@ impl Engine {
                     let index = qps.find(packet.headers.bth.dest_qpn);
                     let index = index.ok_or(DropReason::UnknownQp)?;
                     let entry = qps.get(index).ok_or(DropReason::UnknownQp)?;
-                    let peer = entry.peer.as_ref().ok_or(DropReason::UnknownQp)?;
-                    if peer.address != from {
-                        return Err(DropReason::WrongPeer);
-                    }
                     let arrival = Arrival {
                         ecn_marked,
                         ..Arrival::new(&packet.headers, packet.payload)
                     };
-                    entry.handle(now_ns, Input::Packet(arrival), keys, written);
+                    match &entry.peer {
+                        Some(peer) if peer.address == from => {
+                            entry.handle(now_ns, Input::Packet(arrival), keys, written);
+                        }
+                        Some(_) => return Err(DropReason::WrongPeer),
+                        None => {
+                            let net = net_header(train.from, train.to);
+                            let grh = net.map(|net| net.grh(bytes.len()));
+                            let grh = grh.as_ref();
+                            let arrival = Arrival { grh, ..arrival };
+                            datagram(entry, arrival, (now_ns, keys), written)?;
+                        }
+                    }
                     if !entry.is_touched {
                         entry.is_touched = true;
                         touched.push(index);
@@ -60,6 +72,37 @@ impl Engine {
             }
         }
     }
+}
+
+/// Gives a packet to a queue pair without a peer: a datagram, or nothing that it may have.
+#[cold]
+fn datagram(
+    entry: &mut QpEntry,
+    arrival: Arrival<'_>,
+    (now_ns, keys): (u64, &KeyTable),
+    written: &mut Vec<Arc<MrCore>>,
+) -> Result<(), DropReason> {
+    let receives = !matches!(entry.qp.state(), QpState::Reset | QpState::Init);
+    if entry.qp.config().service != Service::Ud || !receives {
+        return Err(DropReason::UnknownQp);
+    }
+    let deth = arrival.headers.deth.ok_or(DropReason::WrongTransport)?;
+    if deth.qkey != entry.qkey {
+        return Err(DropReason::QueueKey);
+    }
+    entry.handle(now_ns, Input::Packet(arrival), keys, written);
+    Ok(())
+}
+
+/// The network header of a datagram, as far as a UDP socket shows it.
+fn net_header(from: SocketAddr, to: SocketAddr) -> Option<NetHeader> {
+    let mut net = match (from.ip(), to.ip()) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => NetHeader::v4(src, dst, from.port()),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => NetHeader::v6(src, dst, from.port()),
+        _ => return None,
+    };
+    net.dst_port = to.port();
+    Some(net)
 }
 
 /// Checks the ICRC and reads the headers.

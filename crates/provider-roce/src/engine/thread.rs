@@ -10,6 +10,9 @@ use std::{io, sync::Arc, thread, time::Duration};
 
 /// A full queue of the network device does not say when it has room again: it is tried after this.
 const BLOCKED: Duration = Duration::from_micros(500);
+/// Looks for packets before others may run. A program that waits on the same core yields too, and
+/// finds nothing until the engine has: changing to it and back takes as long as some looks.
+const LOOKS: u32 = 8;
 /// Longest sleep.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -22,25 +25,29 @@ pub(crate) fn start(device: Arc<Device>, waiter: Waiter) -> io::Result<thread::J
 
 fn run(device: &Device, waiter: &Waiter) {
     let mut looking = Looking::new(device.options.spin);
+    let mut looks = 0;
     while !device.is_stopped() {
         if is_helped(device) {
             // Soon it looks whether they still do.
             sleep(device, waiter, NAP, &[]);
             continue;
         }
-        let turn = take_turn(device);
+        let now_ns = device.now_ns();
+        let turn = take_turn(device, now_ns);
         if turn.busy {
-            looking.found(device.now_ns());
+            looking.found(now_ns);
             if turn.held_back {
                 // A program on this core sees now what came, and may answer.
                 thread::yield_now();
             }
             continue;
         }
-        if !turn.blocked && looking.goes_on(device.now_ns()) {
-            thread::yield_now();
+        if !turn.blocked && looking.goes_on(now_ns) {
+            looks = (looks + 1) % LOOKS;
+            if looks == 0 {
+                thread::yield_now();
+            }
         } else {
-            let now_ns = device.now_ns();
             let left = turn.next_ns.map(|next| next.saturating_sub(now_ns));
             let most = if turn.blocked { BLOCKED } else { LONG };
             let timeout = left.map_or(most, Duration::from_nanos).min(most);
@@ -57,13 +64,13 @@ fn run(device: &Device, waiter: &Waiter) {
     }
 }
 
-fn take_turn(device: &Device) -> Turn {
+fn take_turn(device: &Device, now_ns: u64) -> Turn {
     while device.is_wanted() {
         thread::yield_now();
     }
     // Without waiting: while a thread of the application has it, there is no need.
     match device.try_engine() {
-        Some(mut engine) => engine.turn(device, device.now_ns(), Look::ForPackets),
+        Some(mut engine) => engine.turn(device, now_ns, Look::ForPackets),
         None => {
             thread::yield_now();
             Turn {

@@ -20,7 +20,9 @@ impl Engine {
     /// Sends what may be sent; whether something was, and whether the socket is full.
     pub(super) fn transmit(&mut self, device: &Device, keys: &KeyTable) -> (bool, bool) {
         if self.faults.is_some() {
-            return (self.transmit_with_faults(device, keys), false);
+            let sent = self.transmit_with_faults(device, keys);
+            self.complete_sent();
+            return (sent, false);
         }
         let mut packets = 0;
         while packets < PACKETS_MAX && !self.ready.is_empty() {
@@ -33,7 +35,26 @@ impl Engine {
         }
         let waiting = self.batch.waiting_packets() > 0;
         let blocked = waiting && self.flush(device);
+        if !blocked {
+            self.complete_sent();
+        }
         (packets > 0, blocked)
+    }
+
+    #[cold]
+    fn sent_last(&mut self, index: usize, failed: bool) {
+        if failed {
+            self.touch(index);
+        } else {
+            self.sent.push(index);
+        }
+    }
+
+    /// All packets are with the kernel: requests that nobody acknowledges are done.
+    fn complete_sent(&mut self) {
+        while let Some(index) = self.sent.pop() {
+            self.touch(index);
+        }
     }
 
     /// Lets the queue pair whose turn it is fill the batch of packets, and calls `each` if it did;
@@ -53,10 +74,10 @@ impl Engine {
         entry.is_ready = false;
         self.packets.clear();
         let count = poll(entry, now_ns, keys, &mut self.packets);
-        // What a READ of the peer reads may have gone away.
+        // What a READ of the peer reads may have gone away, or requests of UC and UD are sent.
         let failed = entry.qp.state() == QpState::Err && entry.shared.state() != PublicState::Err;
-        if failed {
-            self.touch(index);
+        if entry.qp.has_completions() | failed {
+            self.sent_last(index, failed);
         }
         if count > 0 {
             each(self, index);
@@ -69,17 +90,22 @@ impl Engine {
 
     /// Puts the packets of a queue pair into the send batch.
     fn gather(&mut self, index: usize, device: &Device, keys: &KeyTable) {
+        let route = self.qps.get(index).and_then(|qp| qp.route(&self.packets));
+        let Some(route) = route else {
+            return;
+        };
+        let way = (index, &route);
         let packets = std::mem::take(&mut self.packets);
         if packets.packets().len() > FEW_PACKETS {
             for packet in packets.packets() {
-                self.gather_one(index, &packets, packet, device, keys);
+                self.gather_one(way, &packets, packet, device, keys);
             }
         } else {
             // Somebody waits for what a program says; hardly anybody for an acknowledgement.
             for answers in [false, true] {
                 let all = packets.packets().iter();
                 for packet in all.filter(|packet| is_answer(packet) == answers) {
-                    self.gather_one(index, &packets, packet, device, keys);
+                    self.gather_one(way, &packets, packet, device, keys);
                 }
             }
         }
@@ -88,16 +114,16 @@ impl Engine {
 
     fn gather_one(
         &mut self,
-        index: usize,
+        way: (usize, &Route),
         packets: &TransmitBatch,
         packet: &OutPacket,
         device: &Device,
         keys: &KeyTable,
     ) {
-        let mut pushed = self.push(index, packets, packet, keys);
+        let mut pushed = self.push(way, packets, packet, keys);
         if matches!(pushed, Err(Full::NoRoom { .. })) {
             self.flush(device);
-            pushed = self.push(index, packets, packet, keys);
+            pushed = self.push(way, packets, packet, keys);
         }
         if let Err(error) = pushed {
             // As if the network had lost it.
@@ -107,7 +133,7 @@ impl Engine {
 
     fn push(
         &mut self,
-        index: usize,
+        (index, route): (usize, &Route),
         packets: &TransmitBatch,
         packet: &OutPacket,
         keys: &KeyTable,
@@ -115,23 +141,19 @@ impl Engine {
         let Some(entry) = self.qps.get(index) else {
             return Ok(());
         };
-        let Some(peer) = entry.peer else {
-            return Ok(());
-        };
-        let route = peer.route;
         match packets.pieces(packet) {
-            [] => self.batch.push(&route, packet.header(), &[]),
+            [] => self.batch.push(route, packet.header(), &[]),
             [Piece::Batch { start, bytes }] => {
                 self.head.clear();
                 self.head.extend_from_slice(packet.header());
                 self.head.extend_from_slice(packets.bytes(*start, *bytes));
-                self.batch.push(&route, &self.head, &[])
+                self.batch.push(route, &self.head, &[])
             }
             [piece] => match resolve(entry, keys, piece) {
-                Some(piece) => self.batch.push(&route, packet.header(), &[piece]),
+                Some(piece) => self.batch.push(route, packet.header(), &[piece]),
                 None => Ok(()),
             },
-            many => push_many(&mut self.batch, &route, packet.header(), entry, keys, many),
+            many => push_many(&mut self.batch, route, packet.header(), entry, keys, many),
         }
     }
 

@@ -17,13 +17,12 @@ use std::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Somebody else has the port.
-    #[error("UDP {address} is taken: {advice}")]
+    /// Somebody else has the port. Who, as far as it can be known, is looked up when the text is
+    /// asked for: that reads the open files of all processes.
+    #[error("UDP {address} is taken: {}", port_owner::advice(*address))]
     InUse {
         /// The address and port asked for.
         address: SocketAddr,
-        /// Who may own it, and what helps.
-        advice: String,
     },
     /// The address is none of this host's (of this network namespace's).
     #[error("{address} is no address of this host; it has: {}", .known.join(", "))]
@@ -64,7 +63,7 @@ impl UdpSocket {
     /// Opens a socket in the network namespace of the calling thread. Port 0 lets the kernel choose.
     ///
     /// # Errors
-    /// [`BindError::InUse`] with the owner as far as it can be known, [`BindError::NotLocal`] (also
+    /// [`BindError::InUse`], [`BindError::NotLocal`] (also
     /// for all addresses at once, `0.0.0.0` or `::`: the ICRC covers the one), [`BindError::Os`].
     pub fn bind(address: SocketAddr, wanted: &SocketOptions) -> Result<UdpSocket, BindError> {
         if address.ip().is_unspecified() {
@@ -167,10 +166,7 @@ fn local_address(fd: &OwnedFd) -> io::Result<SocketAddr> {
 
 fn refused(address: SocketAddr, errno: Errno) -> BindError {
     match errno {
-        Errno::ADDRINUSE => BindError::InUse {
-            address,
-            advice: port_owner::advice(address),
-        },
+        Errno::ADDRINUSE => BindError::InUse { address },
         Errno::ADDRNOTAVAIL => BindError::NotLocal {
             address,
             known: known_addresses(),

@@ -221,6 +221,12 @@ impl Qp {
         self.completions.pop_front()
     }
 
+    /// Whether [`Qp::poll_completion`] has one.
+    #[must_use]
+    pub fn has_completions(&self) -> bool {
+        !self.completions.is_empty()
+    }
+
     /// Adds packets that may leave now to the batch, in order, until it is full or nothing is left,
     /// and gives their number. All of them go to one peer; on UD to
     /// [`TransmitBatch::destination`]. The batch must be empty or hold packets of this same call

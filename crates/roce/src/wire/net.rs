@@ -197,6 +197,18 @@ impl NetHeader {
         bytes
     }
 
+    /// The header as receives of UD queue pairs begin with it: the IPv6 header, or 20 bytes of
+    /// nothing and the IPv4 header (A17.4.5.2).
+    #[must_use]
+    pub fn grh(&self, udp_payload_bytes: usize) -> [u8; crate::GRH_BYTES] {
+        let mut headers = [0; MAX_NET_BYTES];
+        self.encode(udp_payload_bytes, &mut headers);
+        let ip_bytes = self.bytes() - UDP_BYTES;
+        let mut grh = [0; crate::GRH_BYTES];
+        grh[crate::GRH_BYTES - ip_bytes..].copy_from_slice(&headers[..ip_bytes]);
+        grh
+    }
+
     /// As [`NetHeader::encode`], with ones where routers may change something: what the ICRC covers.
     pub(super) fn encode_masked(
         &self,

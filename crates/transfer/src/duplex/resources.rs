@@ -9,7 +9,7 @@ use crate::{
     mechanism::{RemoteMemory, Shape},
     window::Geometry,
 };
-use catchment_verbs::{Access, CompletionChannel, Context, QpInit, VerbsError};
+use catchment_verbs::{Access, CompletionChannel, Context, QpInit, Service, VerbsError};
 use std::sync::{Arc, Weak};
 
 /// Most slots each way: an immediate has 16 bits for their number.
@@ -175,6 +175,7 @@ fn fill(
         held.memory.push(mr);
     }
     let init = QpInit {
+        service: Service::Rc,
         send_cq: Arc::clone(&cq),
         recv_cq: cq,
         max_send_wr: shape.max_send_wr,

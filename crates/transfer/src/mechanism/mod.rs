@@ -19,6 +19,7 @@
 //! How to wait is the caller's decision, by the same [`crate::WaitPolicy`] for all: an end that
 //! found nothing is asked again, or slept on with its `watch` (arm, look once more, wait).
 mod bell;
+mod catalog;
 mod cq_watch;
 mod error;
 mod port;
@@ -26,6 +27,7 @@ mod send_queue;
 mod status_byte;
 
 pub(crate) use bell::Bell;
+pub use catalog::{Protocol, ProtocolParseError, Visit};
 pub(crate) use cq_watch::CqWatch;
 pub use error::{ClaimError, EndError, PeerFault, SetupError};
 pub use port::{EndNeeds, MemoryNeed, Offer, OfferParseError, Port, QueueNeeds, RemoteMemory};
@@ -152,7 +154,17 @@ pub trait SendEnd: Send {
     /// [`EndError`]; the session is over then.
     fn progress(&mut self) -> Result<(), EndError>;
 
-    /// To sleep until a claim may succeed; `None` where the provider or the mechanism cannot.
+    /// Looks at the status bytes, whether or not a block is known to be free: the paper's RmFree. To
+    /// be called until it says true: the look is done. `None` where there is nothing to look at.
+    ///
+    /// # Errors
+    /// [`EndError`]; the session is over then.
+    fn look(&mut self) -> Result<Option<bool>, EndError> {
+        Ok(None)
+    }
+
+    /// To sleep until a claim may succeed; `None` where the provider or the mechanism cannot. What
+    /// rings depends on what the end waits for: to be asked before each sleep.
     fn watch(&self) -> Option<Arc<dyn Watch>> {
         None
     }
@@ -203,7 +215,8 @@ pub trait ReceiveEnd: Send {
         self.take()
     }
 
-    /// To sleep until something came; `None` where the provider cannot.
+    /// To sleep until something came; `None` where the provider cannot, or something is still owed to
+    /// the sender: to be asked before each sleep.
     fn watch(&self) -> Option<Arc<dyn Watch>> {
         None
     }

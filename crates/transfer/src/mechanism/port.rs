@@ -3,7 +3,7 @@ use super::SetupError;
 use crate::trace::Trace;
 use catchment_verbs::{
     Access, CompletionChannel, Context, Cq, Endpoint, Mr, Pd, Qp, QpInit, QpTransition, RtrAttr,
-    RtsAttr,
+    RtsAttr, Service,
 };
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -182,6 +182,7 @@ impl Port {
         let channel = context.create_channel()?;
         let (send_cq, recv_cq) = completion_queues(context, &queues, &channel)?;
         let init = QpInit {
+            service: Service::Rc,
             send_cq: Arc::clone(&send_cq),
             recv_cq: Arc::clone(&recv_cq),
             max_send_wr: queues.max_send_wr,

@@ -1,7 +1,7 @@
 //! The paper's mechanism behind the common interface.
 use super::{
-    PaperBlock, PaperHeader, PaperPool, PaperReceiver, PaperRing, PaperSender, PaperStats,
-    PaperStep,
+    PaperBlock, PaperError, PaperHeader, PaperPool, PaperReceiver, PaperRing, PaperSender,
+    PaperStats, PaperStep,
 };
 use crate::{
     layout::{LayoutError, PaperLayout},
@@ -146,18 +146,26 @@ impl PaperSendEnd {
     }
 
     /// Sends what is filled, until it would have to wait. A READ is a wait: the next call looks at
-    /// what it brought.
+    /// what it brought. What one brings that was under way already is used at once: nobody may call
+    /// again for it.
     fn drive(&mut self) -> Result<(), EndError> {
         self.alive()?;
+        self.advance().map_err(|error| {
+            let error = EndError::from(error);
+            self.broken = Some(error);
+            error
+        })
+    }
+
+    fn advance(&mut self) -> Result<(), PaperError> {
+        let mut was_under_way = self.sender.is_busy();
         loop {
-            match self.sender.step() {
-                Ok(PaperStep::Sent(_)) => {}
-                Ok(PaperStep::Synced | PaperStep::Busy | PaperStep::NoData) => return Ok(()),
-                Err(error) => {
-                    self.broken = Some(error.into());
-                    return self.alive();
-                }
+            match self.sender.step()? {
+                PaperStep::Sent(_) => {}
+                PaperStep::Synced if was_under_way => {}
+                PaperStep::Synced | PaperStep::Busy | PaperStep::NoData => return Ok(()),
             }
+            was_under_way = false;
         }
     }
 
@@ -214,11 +222,21 @@ impl SendEnd for PaperSendEnd {
         self.pool.publish(claim.block, header);
         claim.published = true;
         self.committed += 1;
-        self.drive()
+        // Nobody needs to know of free places as long as there is nothing to send.
+        while self.sender.has_work() {
+            if !matches!(self.sender.step()?, PaperStep::Sent(_)) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
         self.drive()
+    }
+
+    fn look(&mut self) -> Result<Option<bool>, EndError> {
+        Ok(Some(self.sender.refresh()? == PaperStep::Synced))
     }
 
     /// An interaction a block, and one for every READ.

@@ -133,6 +133,18 @@ impl PaperSender {
         self.complete()
     }
 
+    /// Whether a request was posted whose completion was not taken yet.
+    pub(super) fn is_busy(&self) -> bool {
+        self.posted.is_some()
+    }
+
+    /// Whether a request is under way, or a block is filled that was not sent.
+    pub(super) fn has_work(&self) -> bool {
+        let full = SlotState::Full as u8;
+        let status1 = |block| self.pool.status1(block).load(Ordering::Acquire);
+        self.is_busy() || (0..self.pool.layout().blocks()).any(|block| status1(block) == full)
+    }
+
     /// The second status first, then the first (S1.11). A filled block whose place is not known to
     /// be free needs a look at the status bytes, when nothing else can be sent.
     fn choose(&self) -> Choice {

@@ -32,6 +32,7 @@ impl Side {
     fn new(context: Arc<dyn Context>, pd: Arc<dyn Pd>, [send, recv, cq]: [u32; 3]) -> Side {
         let cq = context.create_cq(cq, None).unwrap();
         let init = QpInit {
+            service: Service::Rc,
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             max_send_wr: send,

@@ -275,7 +275,7 @@ fn s1_31_four_workers_release_out_of_order() {
 #[test]
 fn s1_20_smallest_queues_and_one_less() {
     let smallest = Mode::Copy { send: 2, cq: 1 };
-    random_blocks(smallest, 20_000);
+    random_blocks(smallest, scaled(20_000));
     let layout = RingLayout::new(3, 128).unwrap();
     let (mut source, mut collector) = (side(1, 0, 1), side(1, 0, 1));
     connect(&mut source, &mut collector);
@@ -434,7 +434,10 @@ fn a_commit_wakes_the_receiver() {
         let Pair {
             sender, receiver, ..
         } = &pair(mode, 2, 64);
-        let watch = receiver.watch().expect("a doorbell at the owner");
+        let Some(watch) = receiver.watch() else {
+            assert!(!crate::context().caps().doorbell, "the caps promise one");
+            continue;
+        };
         watch.arm();
         assert!(receiver.poll().unwrap().is_none());
         let block = sender.reserve(0, 64).unwrap();
@@ -751,7 +754,8 @@ fn i3_stripes_find_all_slots_of_a_large_ring() {
     } = &pair_with(COPY, layout, options);
     let mut random = Random(7);
     let mut kept = Vec::new();
-    for number in 0..20_000 {
+    // Every slot a few times, however little is wanted.
+    for number in 0..scaled(20_000).max(3_000) {
         let block = reserve(sender, 0, 64);
         block.commit(&whole(number, 64), false).unwrap();
         kept.push(receive(receiver));

@@ -1,5 +1,5 @@
 //! Checks of what objects are made with.
-use crate::{Access, Caps, QpInit, VerbsError, mem::Region};
+use crate::{Access, Caps, QpInit, Service, VerbsError, mem::Region};
 
 /// Whether a value is within a limit of the device; `what` names the field.
 ///
@@ -37,8 +37,15 @@ pub fn check_cq(caps: &Caps, capacity: u32) -> Result<(), VerbsError> {
 /// Whether a region can be registered with these rights (IBTA 10.6.3.1).
 ///
 /// # Errors
-/// [`VerbsError::Invalid`] if the rights contradict each other, or the region's mapping.
-pub fn check_mr(region: &Region, access: Access) -> Result<(), VerbsError> {
+/// [`VerbsError::Invalid`] if the rights contradict each other, the region's mapping, or [`Caps`].
+pub fn check_mr(caps: &Caps, region: &Region, access: Access) -> Result<(), VerbsError> {
+    if access.contains(Access::REMOTE_INVALIDATE) && !caps.remote_invalidate {
+        return Err(VerbsError::Invalid(
+            "regions of this device cannot be invalidated by peers: register without \
+             REMOTE_INVALIDATE, and deregister the region instead"
+                .into(),
+        ));
+    }
     let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
     if writes && !access.contains(Access::LOCAL_WRITE) {
         return Err(VerbsError::Invalid(
@@ -53,13 +60,28 @@ pub fn check_mr(region: &Region, access: Access) -> Result<(), VerbsError> {
     Ok(())
 }
 
-/// Whether the device can make a queue pair of these capacities. Whose the completion queues are is
+/// Whether the device offers this service.
+///
+/// # Errors
+/// [`VerbsError::Service`] names those that it does.
+pub fn check_service(caps: &Caps, asked: Service) -> Result<(), VerbsError> {
+    if caps.services.has(asked) {
+        return Ok(());
+    }
+    Err(VerbsError::Service {
+        asked,
+        offered: caps.services,
+    })
+}
+
+/// Whether the device can make a queue pair of this service and these capacities. Whose the completion queues are is
 /// for the provider to see.
 ///
 /// # Errors
-/// [`VerbsError::Invalid`] for a queue pair without queues, [`VerbsError::Limit`] for a capacity
-/// beyond [`Caps`].
+/// [`VerbsError::Service`] for a service that it does not offer, [`VerbsError::Invalid`] for a queue
+/// pair without queues, [`VerbsError::Limit`] for a capacity beyond [`Caps`].
 pub fn check_qp(caps: &Caps, init: &QpInit) -> Result<(), VerbsError> {
+    check_service(caps, init.service)?;
     if init.max_send_wr == 0 && init.max_recv_wr == 0 {
         return Err(VerbsError::Invalid(
             "a queue pair needs room for at least one request".into(),
@@ -104,15 +126,31 @@ mod tests {
             Access::REMOTE_READ,
             Access::LOCAL_WRITE | Access::REMOTE,
         ] {
-            assert!(check_mr(&region, access).is_ok(), "{access:?}");
+            assert!(check_mr(&caps(), &region, access).is_ok(), "{access:?}");
         }
         for access in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC, Access::REMOTE] {
-            assert!(check_mr(&region, access).is_err(), "{access:?}");
+            assert!(check_mr(&caps(), &region, access).is_err(), "{access:?}");
         }
         let fd = region.read_only_fd().unwrap();
         let mapped = Region::from_peer(fd, 4096, false).unwrap();
-        assert!(check_mr(&mapped, Access::REMOTE_READ).is_ok());
-        assert!(check_mr(&mapped, Access::LOCAL_WRITE).is_err());
+        assert!(check_mr(&caps(), &mapped, Access::REMOTE_READ).is_ok());
+        assert!(check_mr(&caps(), &mapped, Access::LOCAL_WRITE).is_err());
+    }
+
+    #[test]
+    fn what_the_device_does_not_offer_is_refused_with_what_it_does() {
+        let region = Region::alloc(4096, RegionOptions::default()).unwrap();
+        let (mut caps, mut init) = (caps(), init());
+        let right = Access::REMOTE_READ | Access::REMOTE_INVALIDATE;
+        assert!(check_mr(&caps, &region, right).is_ok());
+        caps.remote_invalidate = false;
+        assert!(check_mr(&caps, &region, right).is_err());
+        caps.services = crate::Services::RC | crate::Services::UC;
+        init.service = Service::Ud;
+        assert_eq!(
+            check_qp(&caps, &init).unwrap_err().to_string(),
+            "this device offers no UD: it has RC, UC"
+        );
     }
 
     #[test]

@@ -15,17 +15,27 @@ pub fn explain_queue_pair(qpn: u32, peer: Option<&Endpoint>, reason: &str) -> St
 }
 
 /// Why a request failed and the most likely cause. `path_mtu` is that of the queue pair, in bytes,
-/// where there are packets; `done` is how many requests had completed before.
-pub fn explain_failure(failure: &Failure, path_mtu: Option<u32>, done: u64) -> String {
+/// where there are packets; `acknowledged` is how many sends had been before.
+pub fn explain_failure(failure: &Failure, path_mtu: Option<u32>, acknowledged: u64) -> String {
     let vendor = match failure.vendor_err {
         0 => String::new(),
         code => format!(", vendor error {code:#x}"),
     };
     format!(
-        "{}{vendor}, after {done} requests; {}",
+        "{}{vendor}; {}; {}",
         failure.status,
+        position(acknowledged),
         cause(failure.status, path_mtu)
     )
+}
+
+/// How far a queue pair got, as far as completions tell.
+pub fn position(acknowledged: u64) -> String {
+    match acknowledged {
+        0 => "no request is known to be acknowledged".to_owned(),
+        1 => "the first request is acknowledged".to_owned(),
+        many => format!("the first {many} requests are acknowledged"),
+    }
 }
 
 fn cause(status: WcStatus, path_mtu: Option<u32>) -> String {
@@ -98,12 +108,14 @@ mod tests {
             "00000000000000000000ffff0a000002",
             "does not answer",
             "vendor error 0x81",
-            "after 9 requests",
+            "first 9 requests are acknowledged",
             "1024",
             "4791",
         ] {
             assert!(text.contains(part), "{part:?} is not in {text:?}");
         }
+        assert!(position(0).contains("no request"));
+        assert!(position(1).contains("the first request is"));
         assert!(failed(WcStatus::RemoteAccess, 0).contains("rkey is revoked"));
         assert!(!failed(WcStatus::RemoteAccess, 0).contains("vendor"));
         assert!(failed(WcStatus::RnrRetryExceeded, 0).contains("receives"));

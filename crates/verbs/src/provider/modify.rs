@@ -1,5 +1,5 @@
 //! The state of a queue pair, and checks of what it is changed with.
-use crate::{ModifyError, QpState, RtrAttr, RtsAttr};
+use crate::{Endpoint, MAX_QKEY, ModifyError, QpState, QpTransition, RtrAttr, RtsAttr, Service};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The largest queue pair number and the largest packet sequence number.
@@ -23,15 +23,42 @@ impl StateCell {
     }
 }
 
-/// Whether an application may ask queue pair `qpn` for this transition.
+/// Whether an application may ask queue pair `qpn` of this service, in state `from`, for this
+/// transition.
 ///
 /// # Errors
-/// [`ModifyError::Illegal`] if not.
-pub fn check_transition(qpn: u32, from: QpState, to: QpState) -> Result<(), ModifyError> {
-    if from.may_become(to) {
-        return Ok(());
+/// [`ModifyError::Service`] for one of another service, [`ModifyError::Illegal`] for one that does
+/// not exist from there.
+pub fn check_transition(
+    (qpn, service): (u32, Service),
+    from: QpState,
+    transition: &QpTransition,
+) -> Result<(), ModifyError> {
+    let to = transition.target();
+    if !transition.exists_on(service) {
+        return Err(ModifyError::Service { qpn, service, to });
     }
-    Err(ModifyError::Illegal { qpn, from, to })
+    if !from.may_become(to) {
+        return Err(ModifyError::Illegal { qpn, from, to });
+    }
+    Ok(())
+}
+
+/// Whether the peer of queue pair `qpn` is in the ranges of the standard.
+///
+/// # Errors
+/// [`ModifyError::Attribute`] names the first number that is not.
+pub fn check_remote(qpn: u32, remote: &Endpoint) -> Result<(), ModifyError> {
+    BITS_24.check(qpn, "remote qpn", remote.qpn)?;
+    BITS_24.check(qpn, "remote psn", remote.psn)
+}
+
+/// Whether queue pair `qpn` may have this Q_Key.
+///
+/// # Errors
+/// [`ModifyError::Attribute`] if it is one of the system's.
+pub fn check_qkey(qpn: u32, qkey: u32) -> Result<(), ModifyError> {
+    QKEY.check(qpn, "qkey", qkey)
 }
 
 /// Whether the attributes of queue pair `qpn` for RTR are in the ranges of the standard.
@@ -39,8 +66,7 @@ pub fn check_transition(qpn: u32, from: QpState, to: QpState) -> Result<(), Modi
 /// # Errors
 /// [`ModifyError::Attribute`] names the first that is not.
 pub fn check_rtr(qpn: u32, attr: &RtrAttr) -> Result<(), ModifyError> {
-    BITS_24.check(qpn, "remote qpn", attr.remote.qpn)?;
-    BITS_24.check(qpn, "remote psn", attr.remote.psn)?;
+    check_remote(qpn, &attr.remote)?;
     BITS_8.check(qpn, "max_dest_rd_atomic", attr.max_dest_rd_atomic)
 }
 
@@ -67,6 +93,10 @@ const BITS_3: Range = Range {
 const BITS_8: Range = Range {
     most: 255,
     says: "0..=255",
+};
+const QKEY: Range = Range {
+    most: MAX_QKEY,
+    says: "31 bits: those with the highest bit are the system's",
 };
 const BITS_24: Range = Range {
     most: MAX_24_BITS,
@@ -104,12 +134,36 @@ mod tests {
 
     #[test]
     fn a_transition_that_does_not_exist_is_named() {
-        assert!(check_transition(17, QpState::Reset, QpState::Init).is_ok());
-        let error = check_transition(17, QpState::Reset, QpState::Rts).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "queue pair 17: no transition from Reset to Rts"
-        );
+        let init = QpTransition::ToInit {
+            access: crate::Access::REMOTE,
+        };
+        let rts = QpTransition::ToRts(RtsAttr::default());
+        let check = |service, transition| {
+            check_transition((17, service), QpState::Reset, transition).map_err(|e| e.to_string())
+        };
+        assert_eq!(check(Service::Rc, &init), Ok(()));
+        for (service, transition, text) in [
+            (Service::Rc, &rts, "no transition from Reset to Rts"),
+            (
+                Service::Ud,
+                &init,
+                "its service is UD, which has another transition to Init",
+            ),
+            (
+                Service::Uc,
+                &rts,
+                "its service is UC, which has another transition to Rts",
+            ),
+        ] {
+            let expected = Err(format!("queue pair 17: {text}"));
+            assert_eq!(check(service, transition), expected);
+        }
+    }
+
+    #[test]
+    fn qkeys_of_the_system_are_refused() {
+        assert!(check_qkey(1, MAX_QKEY).is_ok());
+        assert!(check_qkey(1, MAX_QKEY + 1).is_err());
     }
 
     fn rtr(qpn: u32, psn: u32, max_dest_rd_atomic: u32) -> RtrAttr {

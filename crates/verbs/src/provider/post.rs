@@ -1,6 +1,7 @@
 //! Checks of requests, and which slots of a work queue are free.
 use crate::{
-    Access, Caps, Completion, Payload, PostFailure, QpInit, QpState, RecvWr, SendOp, SendWr,
+    Access, Caps, Completion, Destination, MAX_QKEY, Payload, PostFailure, QpInit, QpState, RecvWr,
+    SendOp, SendWr, Service, provider::MAX_24_BITS,
 };
 use std::sync::{
     Arc,
@@ -20,17 +21,60 @@ pub struct Limits {
     pub max_inline_bytes: u32,
     /// Bytes of a message.
     pub max_message_bytes: u64,
+    /// The service.
+    pub service: Service,
+    /// Operations that can be posted with elements, and inline: a bit each.
+    with_sges: u16,
+    with_inline: u16,
 }
+
+/// The bit of an operation.
+#[inline]
+fn bit(op: &SendOp) -> u16 {
+    1 << match op {
+        SendOp::Write(_) => 0,
+        SendOp::WriteImm(..) => 1,
+        SendOp::Read(_) => 2,
+        SendOp::Send => 3,
+        SendOp::SendImm(_) => 4,
+        SendOp::SendInvalidate(_) => 5,
+        SendOp::SendTo(_) => 6,
+        SendOp::SendImmTo(..) => 7,
+        SendOp::CompareSwap { .. } => 8,
+        SendOp::FetchAdd { .. } => 9,
+    }
+}
+
+const WRITES: u16 = 0b11;
+const READ: u16 = 1 << 2;
+const SENDS: u16 = 0b11 << 3;
+const SEND_INVALIDATE: u16 = 1 << 5;
+const DATAGRAMS: u16 = 0b11 << 6;
+const ATOMICS: u16 = 0b11 << 8;
 
 impl Limits {
     /// Of a queue pair with exactly the capacities that were asked for.
     pub fn new(init: &QpInit, caps: &Caps) -> Limits {
+        let datagram_bytes = caps.path_mtu.filter(|_| init.service == Service::Ud);
+        let with_sges = match init.service {
+            Service::Rc if caps.send_invalidate => {
+                WRITES | READ | SENDS | ATOMICS | SEND_INVALIDATE
+            }
+            Service::Rc => WRITES | READ | SENDS | ATOMICS,
+            Service::Uc => WRITES | SENDS,
+            Service::Ud => DATAGRAMS,
+        };
         Limits {
             max_send_wr: init.max_send_wr,
             max_recv_wr: init.max_recv_wr,
             max_sge: init.max_sge,
-            max_inline_bytes: init.max_inline_bytes,
-            max_message_bytes: caps.max_message_bytes,
+            max_inline_bytes: datagram_bytes.map_or(init.max_inline_bytes, |most| {
+                most.min(init.max_inline_bytes)
+            }),
+            max_message_bytes: datagram_bytes.map_or(caps.max_message_bytes, u64::from),
+            service: init.service,
+            with_sges,
+            with_inline: with_sges & !(READ | ATOMICS),
         }
     }
 
@@ -50,7 +94,7 @@ impl Limits {
             return Err(PostFailure::State(state));
         }
         check_room(outstanding, self.max_send_wr)?;
-        check_payload(wr)?;
+        self.check_operation(wr)?;
         match wr.payload {
             Payload::Inline(data) => self.check_inline(data.len()),
             Payload::Sges(sges) => {
@@ -76,6 +120,35 @@ impl Limits {
         }
         check_room(outstanding, self.max_recv_wr)?;
         self.check_sges(wr.sges.len())
+    }
+
+    /// Whether the queue pair has the operation, and the operation can have this payload.
+    #[inline]
+    fn check_operation(&self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
+        let allowed = match wr.payload {
+            Payload::Inline(_) => self.with_inline,
+            Payload::Sges(_) => self.with_sges,
+        };
+        let bit = bit(&wr.op);
+        if allowed & bit == 0 {
+            return Err(self.refusal(&wr.op));
+        }
+        if bit & (ATOMICS | DATAGRAMS) != 0 {
+            return check_special(wr);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn refusal(&self, op: &SendOp) -> PostFailure {
+        let service = self.service;
+        if !op.exists_on(service) {
+            return PostFailure::Service { service };
+        }
+        if self.with_sges & bit(op) == 0 {
+            return PostFailure::NotOffered("SEND with invalidate (Caps::send_invalidate)");
+        }
+        PostFailure::Payload("a READ or an atomic cannot be inline")
     }
 
     #[inline]
@@ -120,21 +193,26 @@ fn check_room(outstanding: u64, capacity: u32) -> Result<(), PostFailure> {
     Err(PostFailure::QueueFull { capacity })
 }
 
-/// Whether the operation can have this payload.
-#[inline]
-fn check_payload(wr: &SendWr<'_>) -> Result<(), PostFailure> {
-    let inline = matches!(wr.payload, Payload::Inline(_));
-    let atomic = matches!(wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
-    let why = if inline && matches!(wr.op, SendOp::Read(_)) {
-        "a READ cannot be inline"
-    } else if inline && atomic {
-        "an atomic cannot be inline"
-    } else if atomic && wr.payload.bytes() != 8 {
-        "an atomic needs exactly eight local bytes"
+/// What only atomics and datagrams must keep.
+fn check_special(wr: &SendWr<'_>) -> Result<(), PostFailure> {
+    match wr.op.destination() {
+        Some(to) => check_destination(to),
+        None if wr.payload.bytes() != 8 => Err(PostFailure::Payload(
+            "an atomic needs exactly eight local bytes",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn check_destination(to: &Destination) -> Result<(), PostFailure> {
+    let why = if to.qpn > MAX_24_BITS {
+        "a queue pair number has 24 bits"
+    } else if to.qkey > MAX_QKEY {
+        "a Q_Key of a program has 31 bits"
     } else {
         return Ok(());
     };
-    Err(PostFailure::Payload(why))
+    Err(PostFailure::Destination(why))
 }
 
 /// The rights that the local regions of an operation need.
@@ -144,9 +222,13 @@ pub fn local_rights(op: &SendOp) -> Access {
         SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
             Access::LOCAL_WRITE
         }
-        SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Send | SendOp::SendImm(_) => {
-            Access::empty()
-        }
+        SendOp::Write(_)
+        | SendOp::WriteImm(..)
+        | SendOp::Send
+        | SendOp::SendImm(_)
+        | SendOp::SendInvalidate(_)
+        | SendOp::SendTo(_)
+        | SendOp::SendImmTo(..) => Access::empty(),
     }
 }
 
@@ -198,197 +280,4 @@ impl Entry {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use crate::{Cq, CqError, RemoteAddr, Sge};
-    use std::any::Any;
-
-    /// A queue that stays empty; no check looks into it.
-    struct Empty;
-
-    impl Cq for Empty {
-        fn poll(&self, _: &mut [Completion]) -> Result<usize, CqError> {
-            Ok(0)
-        }
-
-        fn req_notify(&self, _: bool) {}
-
-        fn capacity(&self) -> u32 {
-            1
-        }
-
-        fn as_any(&self) -> &dyn Any {
-            self
-        }
-    }
-
-    pub(crate) fn caps() -> Caps {
-        Caps {
-            max_send_wr: 4,
-            max_recv_wr: 2,
-            max_sge: 3,
-            max_inline_bytes: 16,
-            max_cqe: 100,
-            max_message_bytes: 1000,
-            max_rd_atomic: 16,
-            path_mtu: None,
-            atomics: true,
-            data_in_order: true,
-            writes_in_order: true,
-            direct: false,
-            doorbell: false,
-            strict_capacity: true,
-        }
-    }
-
-    /// As large as [`caps`] allows.
-    pub(crate) fn init() -> QpInit {
-        let caps = caps();
-        QpInit {
-            send_cq: Arc::new(Empty),
-            recv_cq: Arc::new(Empty),
-            max_send_wr: caps.max_send_wr,
-            max_recv_wr: caps.max_recv_wr,
-            max_sge: caps.max_sge,
-            max_inline_bytes: caps.max_inline_bytes,
-            strict: true,
-        }
-    }
-
-    const REMOTE: RemoteAddr = RemoteAddr { addr: 0, rkey: 1 };
-    const ATOMICS: [SendOp; 2] = [
-        SendOp::FetchAdd {
-            remote: REMOTE,
-            add: 1,
-        },
-        SendOp::CompareSwap {
-            remote: REMOTE,
-            compare: 0,
-            swap: 1,
-        },
-    ];
-
-    fn sge(bytes: u32) -> Sge {
-        Sge {
-            addr: 0,
-            bytes,
-            lkey: 1,
-        }
-    }
-
-    fn check(op: SendOp, payload: Payload<'_>) -> Result<(), PostFailure> {
-        let limits = Limits::new(&init(), &caps());
-        limits.check_send(QpState::Rts, 0, &SendWr::new(0, op, payload))
-    }
-
-    #[test]
-    fn requests_need_a_state_that_takes_them() {
-        let limits = Limits::new(&init(), &caps());
-        let send = SendWr::new(0, SendOp::Send, Payload::Sges(&[]));
-        let recv = RecvWr {
-            wr_id: 0,
-            sges: &[],
-        };
-        for state in QpState::ALL {
-            let (sends, receives) = (state.takes_send(), state.takes_recv());
-            let refused = Err(PostFailure::State(state));
-            let expected = |takes: bool| if takes { Ok(()) } else { refused };
-            assert_eq!(limits.check_send(state, 0, &send), expected(sends));
-            assert_eq!(limits.check_recv(state, 0, &recv), expected(receives));
-        }
-    }
-
-    #[test]
-    fn a_full_queue_takes_nothing() {
-        let limits = Limits::new(&init(), &caps());
-        let send = SendWr::new(0, SendOp::Send, Payload::Sges(&[]));
-        let recv = RecvWr {
-            wr_id: 0,
-            sges: &[],
-        };
-        assert_eq!(limits.check_send(QpState::Rts, 3, &send), Ok(()));
-        let full = limits.check_send(QpState::Rts, 4, &send);
-        assert_eq!(full, Err(PostFailure::QueueFull { capacity: 4 }));
-        assert_eq!(limits.check_recv(QpState::Rts, 1, &recv), Ok(()));
-        let full = limits.check_recv(QpState::Rts, 2, &recv);
-        assert_eq!(full, Err(PostFailure::QueueFull { capacity: 2 }));
-    }
-
-    #[test]
-    fn sizes_go_to_their_limit_and_not_beyond() {
-        let write = SendOp::Write(REMOTE);
-        assert_eq!(check(write, Payload::Inline(&[0; 16])), Ok(()));
-        let long = PostFailure::InlineTooLong {
-            asked: 17,
-            limit: 16,
-        };
-        assert_eq!(check(write, Payload::Inline(&[0; 17])), Err(long));
-        let three = [sge(300), sge(300), sge(400)];
-        assert_eq!(check(write, Payload::Sges(&three)), Ok(()));
-        let long = PostFailure::MessageTooLong {
-            asked: 1001,
-            limit: 1000,
-        };
-        assert_eq!(check(write, Payload::Sges(&[sge(1), sge(1000)])), Err(long));
-        let many = PostFailure::TooManySges { asked: 4, limit: 3 };
-        assert_eq!(check(write, Payload::Sges(&[sge(1); 4])), Err(many));
-        let limits = Limits::new(&init(), &caps());
-        let recv = RecvWr {
-            wr_id: 0,
-            sges: &[sge(1); 4],
-        };
-        assert_eq!(limits.check_recv(QpState::Init, 0, &recv), Err(many));
-    }
-
-    #[test]
-    fn what_brings_bytes_back_cannot_be_inline() {
-        let wrong = |result| matches!(result, Err(PostFailure::Payload(_)));
-        assert!(wrong(check(SendOp::Read(REMOTE), Payload::Inline(&[0; 8]))));
-        assert_eq!(
-            check(SendOp::Read(REMOTE), Payload::Sges(&[sge(8)])),
-            Ok(())
-        );
-        for op in ATOMICS {
-            assert!(wrong(check(op, Payload::Inline(&[0; 8]))));
-            assert!(wrong(check(op, Payload::Sges(&[sge(7)]))));
-            assert!(wrong(check(op, Payload::Sges(&[]))));
-            assert_eq!(check(op, Payload::Sges(&[sge(4), sge(4)])), Ok(()));
-        }
-    }
-
-    #[test]
-    fn what_brings_bytes_back_writes_locally() {
-        for op in ATOMICS.into_iter().chain([SendOp::Read(REMOTE)]) {
-            assert_eq!(local_rights(&op), Access::LOCAL_WRITE);
-        }
-        for op in [
-            SendOp::Write(REMOTE),
-            SendOp::WriteImm(REMOTE, 1),
-            SendOp::Send,
-            SendOp::SendImm(1),
-        ] {
-            assert_eq!(local_rights(&op), Access::empty());
-        }
-    }
-
-    #[test]
-    fn polling_one_completion_frees_all_requests_before_it() {
-        let account = Arc::new(Account::default());
-        let entry = |seq| Entry {
-            completion: Completion {
-                wr_id: seq + 100,
-                ..Completion::EMPTY
-            },
-            account: Arc::clone(&account),
-            seq,
-        };
-        assert_eq!(account.outstanding(5), 5);
-        assert_eq!(entry(2).polled().wr_id, 102);
-        assert_eq!(account.outstanding(5), 2);
-        // One of before a reset, polled late: it frees nothing twice.
-        entry(0).polled();
-        assert_eq!(account.outstanding(5), 2);
-        account.free_before(5);
-        assert_eq!(account.outstanding(5), 0);
-    }
-}
+pub(super) mod tests;

@@ -3,6 +3,7 @@
 pub(crate) mod end;
 pub(crate) mod guest;
 pub(crate) mod rxe;
+pub(crate) mod table;
 pub(crate) mod verbs;
 
 use anyhow::{Context as _, Result, ensure};
@@ -41,14 +42,17 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
+    /// Whether a case of this name runs.
+    pub(crate) fn holds(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|text| name.contains(text))
+    }
+
     /// The chosen ones; none when it was only asked for their names, which are written then.
     ///
     /// # Errors
     /// When there is none.
     pub(crate) fn of<L>(&self, mut cases: Vec<Case<L>>) -> Result<Option<Vec<Case<L>>>> {
-        if !self.only.is_empty() {
-            cases.retain(|case| self.only.iter().any(|text| case.name.contains(text)));
-        }
+        cases.retain(|case| self.holds(&case.name));
         ensure!(
             !cases.is_empty(),
             "no case has any of {:?} in its name: --list shows the names",

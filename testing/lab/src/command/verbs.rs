@@ -17,6 +17,9 @@ pub(crate) struct Args {
     /// The conformance suite of the ibverbs provider
     #[arg(long, value_name = "FILE")]
     conformance: PathBuf,
+    /// The tests of what the ibverbs provider says when something is wrong
+    #[arg(long, value_name = "FILE")]
+    faults: PathBuf,
     /// The tests of the mechanisms over ibverbs
     #[arg(long, value_name = "FILE")]
     mechanisms: PathBuf,
@@ -31,9 +34,13 @@ pub(crate) fn run(args: &Args) -> Result<bool> {
         lab: std::env::current_exe().context("cannot find the running program")?,
         catchment: found(&args.catchment)?,
         conformance: found(&args.conformance)?,
+        faults: found(&args.faults)?,
         mechanisms: found(&args.mechanisms)?,
     };
-    let Some(cases) = args.choice.of(verbs::all(&programs)?)? else {
+    let Some(cases) = args
+        .choice
+        .of(verbs::all(&programs, &|name| args.choice.holds(name))?)?
+    else {
         return Ok(true);
     };
     let (_turn, kernel) = super::prepare(&args.place)?;

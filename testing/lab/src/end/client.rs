@@ -1,12 +1,15 @@
 //! The case's side of an end.
 
-use super::{Answer, Card, Completed, Order, Place, Request, Task, Work};
+use super::{Answer, Card, Completed, Measured, Order, Place, Request, Task, Work};
 use crate::remote::process::Process;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::Duration;
 
 /// Longer than an end waits for anything itself.
 const ANSWER_LIMIT: Duration = Duration::from_secs(90);
+
+/// Requests of a stream on their way: as many as the queue has room for.
+const OUTSTANDING: u64 = 64;
 
 /// A running end.
 pub struct End {
@@ -172,6 +175,46 @@ impl End {
         Ok(done)
     }
 
+    /// Streams WRITEs of so many bytes into the peer's memory, which begins at this place.
+    ///
+    /// # Errors
+    /// When a request fails.
+    pub fn stream(&mut self, place: Place, bytes: usize, time: Duration) -> Result<Measured> {
+        let task = Task::Stream {
+            place,
+            bytes,
+            outstanding: OUTSTANDING,
+            millis: u64::try_from(time.as_millis())?,
+        };
+        let answer = self.ask(&Order::Do(task))?;
+        let Answer::Measured(measured) = answer else {
+            bail!("an end said {answer:?} for a measurement");
+        };
+        Ok(measured)
+    }
+
+    /// Small WRITEs to and fro with a peer: the time of one.
+    ///
+    /// # Errors
+    /// When a request fails, at this end or the other.
+    pub fn ping_pong(&mut self, peer: &mut Self, rounds: u64) -> Result<Duration> {
+        let task = |place, asks| {
+            Order::Do(Task::PingPong {
+                place,
+                rounds,
+                asks,
+            })
+        };
+        let (ours, theirs) = (self.place(0), peer.place(0));
+        peer.say(&task(ours, false))?;
+        self.say(&task(theirs, true))?;
+        let (took, answered) = (self.hear()?, peer.hear()?);
+        let (Answer::Number(took), Answer::Number(_)) = (&took, &answered) else {
+            bail!("ends said {took:?} and {answered:?} for times");
+        };
+        Ok(Duration::from_nanos(*took))
+    }
+
     /// The name of the state of its queue pair.
     ///
     /// # Errors
@@ -224,7 +267,16 @@ impl End {
     }
 
     fn ask(&mut self, order: &Order) -> Result<Answer> {
-        self.process.tell(&serde_json::to_string(order)?)?;
+        self.say(order)?;
+        self.hear()
+    }
+
+    fn say(&mut self, order: &Order) -> Result<()> {
+        self.process.tell(&serde_json::to_string(order)?)
+    }
+
+    /// The next answer.
+    fn hear(&mut self) -> Result<Answer> {
         let number = self.answers;
         let line = self.process.wait_for("answer", ANSWER_LIMIT, |stdout, _| {
             let line = stdout.split_inclusive('\n').nth(number)?;

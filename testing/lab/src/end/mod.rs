@@ -5,6 +5,7 @@
 //! JSON on its stdin, an answer one on its stdout.
 
 pub mod client;
+mod measure;
 pub mod server;
 
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,27 @@ pub enum Task {
         /// How many.
         count: usize,
     },
+    /// Post WRITEs of so many bytes to this place and behind it, and say how that went.
+    Stream {
+        /// As much memory as an end has.
+        place: Place,
+        /// How many bytes each.
+        bytes: usize,
+        /// How many at once.
+        outstanding: u64,
+        /// How long.
+        millis: u64,
+    },
+    /// WRITE 64 bytes to this place when the peer has written here, or, if this end `asks`, before;
+    /// then say how many nanoseconds a WRITE took.
+    PingPong {
+        /// Where the peer looks.
+        place: Place,
+        /// How often.
+        rounds: u64,
+        /// This end begins.
+        asks: bool,
+    },
     /// Say in which state the queue pair is.
     State,
     /// Deregister the memory.
@@ -100,6 +122,8 @@ pub enum Answer {
     Text(String),
     /// A number.
     Number(u64),
+    /// What a stream was.
+    Measured(Measured),
     /// It cannot be done, for this reason.
     Refused(String),
 }
@@ -113,6 +137,17 @@ pub struct Card {
     pub addr: u64,
     /// Key of the memory.
     pub rkey: u32,
+}
+
+/// What a stream of WRITEs moved and cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Payload that is acknowledged.
+    pub bytes: u64,
+    /// From the first request to the last completion.
+    pub wall_ns: u64,
+    /// What all processors of the machine worked in this time, whatever for.
+    pub busy_ns: u64,
 }
 
 /// A request for the send queue.

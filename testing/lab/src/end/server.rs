@@ -1,5 +1,6 @@
 //! The program: one end of a connection.
 
+use super::measure::{PingPong, Stream};
 use super::{Answer, Card, Completed, MEMORY_BYTES, Order, Place, Request, Task, Work};
 use anyhow::{Context as _, Result, bail};
 use catchment_conformance::{Options, Side, pattern};
@@ -137,6 +138,36 @@ impl Made {
                     &side.send_cq
                 };
                 return wait(&**cq, count).map(Answer::Completions);
+            }
+            Task::Stream {
+                place,
+                bytes,
+                outstanding,
+                millis,
+            } => {
+                let time = Duration::from_millis(millis);
+                let stream = Stream {
+                    place,
+                    bytes,
+                    outstanding,
+                    time,
+                };
+                let memory = Arc::clone(self.memory()?);
+                return stream.run(self.side()?, &*memory).map(Answer::Measured);
+            }
+            Task::PingPong {
+                place,
+                rounds,
+                asks,
+            } => {
+                let ping_pong = PingPong {
+                    place,
+                    rounds,
+                    asks,
+                };
+                let memory = Arc::clone(self.memory()?);
+                let took = ping_pong.run(self.side()?, &*memory)?;
+                return Ok(Answer::Number(u64::try_from(took.as_nanos())?));
             }
             Task::State => return Ok(Answer::Text(format!("{:?}", self.side()?.qp.state()))),
             Task::Revoke => self.revocable = None,

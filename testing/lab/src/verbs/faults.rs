@@ -1,12 +1,13 @@
 //! What breaks in mid-stream: processes, the link, the device. The other side goes on, and once what
 //! broke is back, nothing is missing.
 
-use super::command::{Collector, LIMIT, summary};
+use super::command::{Collector, LIMIT, complaint, summary};
 use super::{Case, Lab, Site};
 use crate::remote::Ended;
 use crate::remote::process::Process;
 use crate::vm::network::IpVersion;
 use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
 use std::thread;
 use std::time::Duration;
 
@@ -35,11 +36,14 @@ const LONG_OUTAGE: Duration = Duration::from_secs(6);
 /// Shorter than that.
 const SHORT_OUTAGE: Duration = Duration::from_millis(100);
 
+/// The exit status of a source that its collector refuses, or that finds none.
+const REFUSED: i32 = 3;
+
 type Run = fn(&mut Lab, Site, Site) -> Result<()>;
 
 /// Adds the cases.
 pub fn add(cases: &mut Vec<Case>) {
-    let all: [(&str, Run); 4] = [
+    let all: [(&str, Run); 6] = [
         ("source killed", source_killed),
         ("collector killed", collector_killed),
         ("link down for a moment", |lab, from, to| {
@@ -48,14 +52,32 @@ pub fn add(cases: &mut Vec<Case>) {
         ("link down until everybody gave up", |lab, from, to| {
             outage(lab, from, to, LONG_OUTAGE)
         }),
+        ("device removed", removed),
+        ("device removed, others allowed", replaced),
     ];
     for (from, to) in WAYS {
         for (name, run) in all {
             let name = format!("faults/{from} to {to}/{name}");
             cases.push(Case::new(name, move |lab: &mut Lab| run(lab, from, to)));
         }
-        let name = format!("faults/{from} to {to}/device removed and back");
-        cases.push(Case::new(name, move |lab| removed(lab, from, to)));
+    }
+}
+
+/// Which providers a stream may use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rules {
+    /// That of its site, at either end.
+    OnlyOwn,
+    /// All, as they are chosen.
+    Any,
+}
+
+impl Rules {
+    fn words(self, site: Site) -> Vec<&'static str> {
+        match self {
+            Self::OnlyOwn => vec!["--provider", site.provider()],
+            Self::Any => Vec::new(),
+        }
     }
 }
 
@@ -66,57 +88,59 @@ struct Stream {
 }
 
 impl Stream {
-    fn begin(lab: &mut Lab, from: Site, to: Site) -> Result<Self> {
-        let collector = lab.collect(to, IpVersion::V4, &["--provider", to.provider()])?;
-        let source = lab.send(from, &words(from), &collector)?;
+    fn begin(lab: &mut Lab, from: Site, to: Site, rules: Rules) -> Result<Self> {
+        let collector = lab.collect(to, IpVersion::V4, &rules.words(to))?;
+        let words = [&RATE[..], &rules.words(from)].concat();
+        let source = lab.send(from, &words, &collector)?;
         collector.wait_for_frames(MIDDLE)?;
         Ok(Self { collector, source })
     }
 
-    /// Waits for its end; fails unless the clip arrived once, whole.
-    fn end(mut self, lab: &mut Lab) -> Result<serde_json::Value> {
+    /// Waits for its end; fails unless the clip arrived once, whole. What both ends say.
+    fn end(mut self, lab: &mut Lab) -> Result<(Value, Value)> {
         let sent = summary(self.source.wait(LIMIT).context("the source")?)?;
         lab.check_clip(&self.collector, &[lab.clip_frames()])?;
-        self.collector.end().context("the collector")?;
-        Ok(sent)
+        let collected = self.collector.end().context("the collector")?;
+        Ok((sent, collected))
     }
 }
 
-fn words(from: Site) -> [&'static str; 4] {
-    [RATE[0], RATE[1], "--provider", from.provider()]
+/// How a source sends that is not to be interrupted.
+fn fast(from: Site) -> [&'static str; 4] {
+    ["--rate", "max", "--provider", from.provider()]
+}
+
+/// Ends a collector, which must have the first frames of one source and all of the next one.
+fn check_two(lab: &mut Lab, collector: Collector) -> Result<()> {
+    let whole = lab.clip_frames();
+    let all = lab.count_frames(&collector)?;
+    let first = all.checked_sub(whole);
+    let first = first.context("frames of the second source are missing")?;
+    lab.check_clip(&collector, &[first, whole])?;
+    collector.end()?;
+    Ok(())
 }
 
 /// The next source of the same device goes on behind the frames of the first.
 fn source_killed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
-    let mut stream = Stream::begin(lab, from, to)?;
+    let mut stream = Stream::begin(lab, from, to, Rules::OnlyOwn)?;
     stream.source.signal(SIGKILL)?;
     let ended = stream.source.wait(LIMIT)?.ended;
     ensure!(ended == Ended::Signal(SIGKILL), "the source ended first");
-    let mut second = lab.send(
-        from,
-        &["--rate", "max", "--provider", from.provider()],
-        &stream.collector,
-    )?;
+    let mut second = lab.send(from, &fast(from), &stream.collector)?;
     summary(second.wait(LIMIT).context("the second source")?)?;
-    let whole = lab.clip_frames();
-    let all = lab.count_frames(&stream.collector)?;
-    let first = all
-        .checked_sub(whole)
-        .context("frames of the second source are missing")?;
-    lab.check_clip(&stream.collector, &[first, whole])?;
-    stream.collector.end()?;
-    Ok(())
+    check_two(lab, stream.collector)
 }
 
 /// The next collector at the same address gets the rest.
 fn collector_killed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
-    let mut stream = Stream::begin(lab, from, to)?;
+    let mut stream = Stream::begin(lab, from, to, Rules::OnlyOwn)?;
     stream.collector.process.signal(SIGKILL)?;
     stream.collector.process.wait(LIMIT)?;
     let out = stream.collector.out.clone();
     let rules = ["--provider", to.provider()];
     stream.collector = lab.collect_into(to, IpVersion::V4, out, &rules)?;
-    let sent = stream.end(lab)?;
+    let (sent, _) = stream.end(lab)?;
     let reconnects = sent["reconnects"].as_u64();
     ensure!(reconnects >= Some(1), "{reconnects:?} reconnects");
     Ok(())
@@ -124,7 +148,7 @@ fn collector_killed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
 
 /// The cable between the first guest's device and the switch is pulled and put back.
 fn outage(lab: &mut Lab, from: Site, to: Site, length: Duration) -> Result<()> {
-    let stream = Stream::begin(lab, from, to)?;
+    let stream = Stream::begin(lab, from, to, Rules::OnlyOwn)?;
     lab.run(Site::Left, &["ip", "link", "set", "port0", "down"], LIMIT)?;
     // What is waited for is that timers of the stacks have run, or not.
     thread::sleep(length);
@@ -133,25 +157,42 @@ fn outage(lab: &mut Lab, from: Site, to: Site, length: Duration) -> Result<()> {
     Ok(())
 }
 
-/// The first guest loses its device, and gets it back.
+/// The first guest loses its device, and nothing else is allowed: the source ends and says why. The
+/// collector stays, and when the device is back, a new source delivers the rest.
 fn removed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
-    let stream = Stream::begin(lab, from, to)?;
+    let mut stream = Stream::begin(lab, from, to, Rules::OnlyOwn)?;
     lab.run(Site::Left, &["rdma", "link", "delete", DEVICE], LIMIT)?;
-    let told = |stdout: &str, stderr: &str| {
-        let text = format!("{stdout}{stderr}");
-        text.contains(DEVICE).then_some(())
-    };
-    let victim = if to == Site::Left {
-        &stream.collector.process
-    } else {
-        &stream.source
-    };
-    let said = victim.wait_for("word of the device", LIMIT, told);
+    let ended = stream.source.wait(LIMIT);
     let add = [
         "rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE,
     ];
     lab.run(Site::Left, &add, LIMIT)?;
-    said?;
-    stream.end(lab)?;
+    let said = complaint(ended?, REFUSED)?;
+    for word in ["ibverbs", INTERFACE, "10.77.0.2"] {
+        ensure!(said.contains(word), "no word of {word}: {said}");
+    }
+    let mut second = lab.send(from, &fast(from), &stream.collector)?;
+    summary(second.wait(LIMIT).context("the second source")?)?;
+    check_two(lab, stream.collector)
+}
+
+/// The first guest loses its device while every provider is allowed: the stream goes on in user space.
+fn replaced(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
+    let stream = Stream::begin(lab, from, to, Rules::Any)?;
+    lab.run(Site::Left, &["rdma", "link", "delete", DEVICE], LIMIT)?;
+    let ended = stream.end(lab);
+    let add = [
+        "rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE,
+    ];
+    lab.run(Site::Left, &add, LIMIT)?;
+    let (sent, collected) = ended?;
+    let reconnects = sent["reconnects"].as_u64();
+    ensure!(reconnects >= Some(1), "{reconnects:?} reconnects");
+    let provider = if to == Site::Left {
+        "provider"
+    } else {
+        "source_provider"
+    };
+    ensure!(collected[provider] == "roce", "{collected}");
     Ok(())
 }

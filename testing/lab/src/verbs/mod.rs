@@ -7,6 +7,7 @@
 pub mod clip;
 pub mod command;
 pub mod faults;
+pub mod messages;
 pub mod operations;
 pub mod suites;
 pub mod transfers;
@@ -86,6 +87,8 @@ pub struct Programs {
     pub catchment: PathBuf,
     /// The conformance suite of the provider.
     pub conformance: PathBuf,
+    /// The tests of what the provider says when something is wrong.
+    pub faults: PathBuf,
     /// The tests of the mechanisms over the provider.
     pub mechanisms: PathBuf,
 }
@@ -218,16 +221,17 @@ impl Lab {
     }
 }
 
-/// All cases.
+/// All cases. Of a test program, only tests that are wanted.
 ///
 /// # Errors
 /// When a test program does not say what tests it has.
-pub fn all(programs: &Programs) -> Result<Vec<Case>> {
+pub fn all(programs: &Programs, is_wanted: &dyn Fn(&str) -> bool) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
-    suites::add(&mut cases, programs)?;
+    suites::add(&mut cases, programs, is_wanted)?;
     operations::add(&mut cases);
     transfers::add(&mut cases);
     faults::add(&mut cases);
+    messages::add(&mut cases);
     let cases = cases.into_iter();
     Ok(cases.map(|case| case.or_else(Lab::forget_guests)).collect())
 }

@@ -1,19 +1,28 @@
 //! Test programs of this repository, run in the first guest, on its RDMA devices. Every test of them
-//! is a case.
+//! is a case. To start a program there takes longer than most tests, so it runs all that are wanted,
+//! one after the other, and each case waits for the result of its own.
 
 use super::{Case, Lab, Programs, Site};
 use crate::remote::Start;
-use crate::remote::process::Finished;
-use anyhow::{Context as _, Result, ensure};
+use crate::remote::process::Process;
+use anyhow::{Context as _, Result, bail, ensure};
+use std::cell::RefCell;
 use std::path::Path;
 use std::process::Command;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The variable by which a test program knows its devices.
 const DEVICES: &str = "CATCHMENT_IBVERBS_DEVICE";
 
+/// The variable without which a test program makes and removes no devices.
+const OWN_DEVICES: &str = "CATCHMENT_IBVERBS_FAULTS";
+
 /// For one test. Emulated, and beside others, the longest take a minute.
 const LIMIT: Duration = Duration::from_secs(240);
+
+/// For all that follow on a test that failed.
+const REST_LIMIT: Duration = Duration::from_secs(600);
 
 /// The part of their usual length that tests have which move many blocks: an emulated machine moves
 /// a hundred times fewer in a second.
@@ -23,33 +32,48 @@ const SCALE: &str = "0.01";
 const ALONE: &str = "rxe0";
 const CABLE: &str = "rxv0,rxv1";
 
-/// Adds a case for every test of the suites.
+/// Adds a case for every test of the suites whose name is wanted.
 ///
 /// # Errors
 /// When a program does not say what tests it has.
-pub fn add(cases: &mut Vec<Case>, programs: &Programs) -> Result<()> {
+pub fn add(
+    cases: &mut Vec<Case>,
+    programs: &Programs,
+    is_wanted: &dyn Fn(&str) -> bool,
+) -> Result<()> {
     let suites = [
         ("conformance", &programs.conformance, ALONE),
+        ("faults", &programs.faults, ALONE),
         ("status byte", &programs.mechanisms, CABLE),
     ];
-    for (suite, program, devices) in suites {
-        for test in tests(program)? {
-            let name = format!("suite/{suite}/{test}");
-            let program = program.display().to_string();
-            cases.push(Case::new(name, move |lab: &mut Lab| {
-                run(lab, &program, &test, devices)
-            }));
+    for (name, program, devices) in suites {
+        let case = |test: &String| format!("suite/{name}/{test}");
+        let (wanted, unwanted) = tests(program)?
+            .into_iter()
+            .partition(|test| is_wanted(&case(test)));
+        let suite = Rc::new(Suite {
+            program: program.display().to_string(),
+            devices,
+            wanted,
+            unwanted,
+            running: RefCell::default(),
+        });
+        for at in 0..suite.wanted.len() {
+            let suite = Rc::clone(&suite);
+            let name = case(&suite.wanted[at]);
+            cases.push(Case::new(name, move |lab: &mut Lab| suite.result(lab, at)));
         }
     }
     Ok(())
 }
 
-/// The names of a program's tests. This host has no RDMA device, so the program is told of one:
-/// naming tests opens none.
+/// The names of a program's tests, in the order in which it runs them. This host has no RDMA device,
+/// so the program is told of one: naming tests opens none.
 fn tests(program: &Path) -> Result<Vec<String>> {
     let output = Command::new(program)
         .args(["--list", "--format", "terse"])
         .env(DEVICES, ALONE)
+        .env(OWN_DEVICES, "1")
         .output()
         .with_context(|| format!("cannot start {}", program.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -59,42 +83,110 @@ fn tests(program: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn run(lab: &mut Lab, program: &str, test: &str, devices: &str) -> Result<()> {
-    let start = Start::like_here([program, test, "--exact", "--nocapture", "--test-threads=1"])
-        .with(DEVICES, devices)
-        .with("CATCHMENT_TEST_SCALE", SCALE)
-        .with("RUST_BACKTRACE", "0");
-    let finished = lab.start(Site::Left, &start)?.wait(LIMIT)?;
-    let passed = count_passed(&finished);
-    finished.success()?;
-    ensure!(passed == 1, "{passed} tests ran");
-    Ok(())
+/// A test program.
+struct Suite {
+    program: String,
+    devices: &'static str,
+    wanted: Vec<String>,
+    unwanted: Vec<String>,
+    running: RefCell<Option<Running>>,
 }
 
-/// From the line that a test program ends with.
-fn count_passed(finished: &Finished) -> usize {
-    let mut lines = finished.stdout.lines().rev();
-    let counts = lines.find_map(|line| line.split_once("test result: ok. "));
-    let number = counts.and_then(|(_, counts)| counts.split_once(" passed"));
-    number.map_or(0, |(number, _)| number.parse().unwrap_or(0))
+/// A test program that was started.
+struct Running {
+    process: Process,
+    /// The first of the wanted tests that it runs.
+    first: usize,
+}
+
+impl Suite {
+    /// Waits for what came of a test.
+    fn result(&self, lab: &mut Lab, at: usize) -> Result<()> {
+        let mut running = self.running.borrow_mut();
+        let is_asked = |running: &Running| running.first <= at;
+        let running = match running.take().filter(is_asked) {
+            Some(asked) => running.insert(asked),
+            None => running.insert(self.start(lab, at)?),
+        };
+        let test = &self.wanted[at];
+        let verdict = running
+            .process
+            .wait_for("its result", LIMIT, |stdout, _| verdict(stdout, test));
+        let Ok(verdict) = verdict else {
+            // The next case starts it again, behind this test.
+            running.first = usize::MAX;
+            return verdict.map(drop);
+        };
+        if verdict == "ok" {
+            return Ok(());
+        }
+        // Only in the end it says why.
+        let finished = running.process.wait(REST_LIMIT)?;
+        bail!("{verdict}: {}", failure(&finished.stdout, test))
+    }
+
+    fn start(&self, lab: &mut Lab, first: usize) -> Result<Running> {
+        let words = [&self.program, "--exact", "--test-threads=1"];
+        let not_again = self.unwanted.iter().chain(&self.wanted[..first]);
+        let skip = not_again.flat_map(|test| ["--skip", test]);
+        let start = Start::like_here(words.into_iter().chain(skip))
+            .with(DEVICES, self.devices)
+            .with(OWN_DEVICES, "1")
+            .with("CATCHMENT_TEST_SCALE", SCALE)
+            .with("RUST_BACKTRACE", "0");
+        let process = lab.start(Site::Left, &start)?;
+        Ok(Running { process, first })
+    }
+}
+
+/// What a test program has said of a test, in one word.
+fn verdict(stdout: &str, test: &str) -> Option<String> {
+    let mut lines = stdout.split_inclusive('\n');
+    lines.find_map(|line| {
+        let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
+        let is_whole = name.trim() == test && verdict.ends_with('\n');
+        is_whole.then(|| verdict.trim().to_owned())
+    })
+}
+
+/// What a test program says of a test that failed, in the end.
+fn failure(stdout: &str, test: &str) -> String {
+    let is_head = |line: &&str| line.starts_with("---- ");
+    let lines = stdout.lines().skip_while(|line| {
+        let name = line.strip_prefix("---- ").unwrap_or_default();
+        name.split(' ').next() != Some(test)
+    });
+    let said = lines
+        .skip(1)
+        .take_while(|line| !is_head(line) && *line != "failures:");
+    said.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::remote::Ended;
+
+    const OUTPUT: &str = "\
+running 3 tests
+test a        ... ok
+test ab::long ... FAILED
+test b        ... ";
 
     #[test]
-    fn a_test_that_was_not_there_has_not_passed() {
-        let finished = |stdout: &str| Finished {
-            ended: Ended::Status(0),
-            stdout: stdout.to_owned(),
-            stderr: String::new(),
-        };
-        let one = "test a ... ok\n\ntest result: ok. 1 passed; 0 failed; 0 ignored\n\n";
-        assert_eq!(count_passed(&finished(one)), 1);
-        let none = "running 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored\n";
-        assert_eq!(count_passed(&finished(none)), 0);
-        assert_eq!(count_passed(&finished("")), 0);
+    fn a_result_is_that_of_the_test_and_whole() {
+        let of = |test| verdict(OUTPUT, test);
+        assert_eq!(of("a").as_deref(), Some("ok"));
+        assert_eq!(of("ab::long").as_deref(), Some("FAILED"));
+        assert_eq!(of("b"), None);
+        assert_eq!(of("long"), None);
+    }
+
+    #[test]
+    fn a_failure_is_told_without_those_of_others() {
+        let end = "\nfailures:\n\n---- a stdout ----\nthread 'a' panicked\nat once\n\n\
+                   ---- ab ----\ntest panicked: no\n\n\nfailures:\n    a\n    ab\n";
+        assert_eq!(failure(end, "a"), "thread 'a' panicked\nat once");
+        assert_eq!(failure(end, "ab"), "test panicked: no");
+        assert_eq!(failure(end, "b"), "");
     }
 }

@@ -7,8 +7,8 @@ use super::{
     way::QpData,
 };
 use catchment_verbs::{
-    Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, DeviceInfo, Gid, Mr, Pd, Provider,
-    Qp, QpInit, VerbsError,
+    Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, DeviceInfo, Gid, Mr, Pd,
+    PortAddr, Provider, Qp, QpInit, Service, Services, VerbsError,
     mem::Region,
     provider::{Limits, check_cq, check_mr, check_qp, foreign},
 };
@@ -18,6 +18,7 @@ use std::sync::Arc;
 const DEVICE: &str = "sim0";
 
 const CAPS: Caps = Caps {
+    services: Services::RC,
     max_send_wr: 1 << 16,
     max_recv_wr: 1 << 16,
     max_sge: 16,
@@ -27,6 +28,8 @@ const CAPS: Caps = Caps {
     max_rd_atomic: 255,
     path_mtu: None,
     atomics: true,
+    send_invalidate: true,
+    remote_invalidate: true,
     data_in_order: true,
     writes_in_order: true,
     direct: false,
@@ -155,7 +158,7 @@ impl SimPd {
 
 impl Pd for SimPd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
-        check_mr(&region, access)?;
+        check_mr(&CAPS, &region, access)?;
         let mut world = self.context.fabric.world();
         let key = world.number();
         let registered = Registered {
@@ -187,5 +190,13 @@ impl Pd for SimPd {
         let fabric = self.context.fabric.clone();
         let limits = Limits::new(&init, &CAPS);
         Ok(Box::new(SimQp::new(fabric, qpn, self.context.gid, limits)))
+    }
+
+    /// Always refused: there are no datagrams here.
+    fn create_ah(&self, _: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
+        Err(VerbsError::Service {
+            asked: Service::Ud,
+            offered: CAPS.services,
+        })
     }
 }

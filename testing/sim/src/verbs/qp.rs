@@ -35,6 +35,10 @@ impl SimQp {
             QpTransition::ToRts(attr) => check_rts(self.qpn, attr),
             QpTransition::ToReset
             | QpTransition::ToInit { .. }
+            | QpTransition::ToInitUd { .. }
+            | QpTransition::ToRtrUc(_)
+            | QpTransition::ToRtrUd
+            | QpTransition::ToRtsUnreliable
             | QpTransition::ToSqd
             | QpTransition::ToErr => Ok(()),
         }
@@ -137,13 +141,19 @@ impl Qp for SimQp {
             return Ok(());
         };
         let (from, to) = (qp.state, transition.target());
-        check_transition(self.qpn, from, to)?;
+        check_transition((self.qpn, self.limits.service), from, &transition)?;
         self.check_attributes(&transition)?;
         match transition {
             QpTransition::ToReset => qp.reset(),
             QpTransition::ToErr => world.enter_error(self.qpn),
             QpTransition::ToInit { access } => (qp.access, qp.state) = (access, to),
             QpTransition::ToRtr(attr) => (qp.peer, qp.state) = (Some(attr), to),
+            QpTransition::ToInitUd { .. }
+            | QpTransition::ToRtrUc(_)
+            | QpTransition::ToRtrUd
+            | QpTransition::ToRtsUnreliable => {
+                // Of services that are not offered: refused above.
+            }
             QpTransition::ToSqd => (qp.hold_from, qp.state) = (qp.posted.posted, to),
             QpTransition::ToRts(attr) => {
                 (qp.rts, qp.state) = (attr, to);

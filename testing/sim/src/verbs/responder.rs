@@ -32,15 +32,19 @@ impl World {
         match message.op {
             SendOp::Write(at) => self.write_at(responder, at, data),
             SendOp::Read(at) => self.fetch_at(responder, at, message.bytes),
-            SendOp::WriteImm(at, imm) => match self.receive_is_missing(responder) {
+            SendOp::WriteImm(at, _) => match self.receive_is_missing(responder) {
                 Some(waits) => Taken::NotReady(waits),
                 None => match self.write_at(responder, at, data) {
-                    Taken::Done(_) => self.deliver(responder, message, None, Some(imm)),
+                    Taken::Done(_) => self.deliver(responder, message, None),
                     refused @ (Taken::NotReady(_) | Taken::Silent | Taken::Refused(_)) => refused,
                 },
             },
-            SendOp::Send => self.deliver(responder, message, Some(data), None),
-            SendOp::SendImm(imm) => self.deliver(responder, message, Some(data), Some(imm)),
+            // Datagrams do not come: UD is not offered.
+            SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::SendTo(_)
+            | SendOp::SendImmTo(..) => self.deliver(responder, message, Some(data)),
             SendOp::CompareSwap {
                 remote,
                 compare,
@@ -73,6 +77,23 @@ impl World {
             && registered.access.contains(needed)
             && qp.access.contains(needed);
         may.then(|| registered.piece(at.addr, bytes))?
+    }
+
+    /// Takes the key away from the peers that the operation names, if the region allows it; false
+    /// if it does not.
+    fn invalidates(&mut self, responder: u32, op: SendOp) -> bool {
+        let SendOp::SendInvalidate(rkey) = op else {
+            return true;
+        };
+        let pd = self.qps.get(&responder).map(|qp| qp.pd);
+        let registered = self.regions.get_mut(&rkey).filter(|registered| {
+            Some(registered.pd) == pd && registered.access.contains(Access::REMOTE_INVALIDATE)
+        });
+        let Some(registered) = registered else {
+            return false;
+        };
+        registered.access -= Access::REMOTE | Access::REMOTE_INVALIDATE;
+        true
     }
 
     fn refuse(&mut self, responder: u32, status: WcStatus) -> Taken {
@@ -124,13 +145,7 @@ impl World {
     }
 
     /// Completes the oldest receive; `data` goes into it where there is any.
-    fn deliver(
-        &mut self,
-        responder: u32,
-        message: &Message,
-        data: Option<&[u8]>,
-        imm: Option<u32>,
-    ) -> Taken {
+    fn deliver(&mut self, responder: u32, message: &Message, data: Option<&[u8]>) -> Taken {
         if let Some(waits) = self.receive_is_missing(responder) {
             return Taken::NotReady(waits);
         }
@@ -149,6 +164,9 @@ impl World {
             (Some(room), _) if bytes > room => {
                 Some((WcStatus::LocalLength, WcStatus::RemoteInvalidRequest))
             }
+            (Some(_), Some(_)) if !self.invalidates(responder, message.op) => {
+                Some((WcStatus::LocalProtection, WcStatus::RemoteAccess))
+            }
             (Some(_), Some(_)) => None,
         };
         if let Some((ours, theirs)) = problem {
@@ -162,7 +180,14 @@ impl World {
             }
             None => WcOpcode::RecvWriteImm,
         };
-        let success = Success { opcode, bytes, imm };
+        let plain = Success::plain(opcode, bytes);
+        let success = if let SendOp::SendImm(imm) | SendOp::WriteImm(_, imm) = message.op {
+            plain.with_imm(Some(imm))
+        } else if let SendOp::SendInvalidate(rkey) = message.op {
+            plain.invalidating(rkey)
+        } else {
+            plain
+        };
         self.complete_recv(responder, place, Ok(success), solicited);
         Taken::Done(None)
     }

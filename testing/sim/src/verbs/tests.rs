@@ -2,7 +2,7 @@
 use super::{Fabric, Next, OpTime, Pace, Stuck, Thread, Times, run};
 use catchment_verbs::{
     Access, Completion, Context, Cq, Mr, Payload, Pd, Provider, Qp, QpInit, QpTransition, RecvWr,
-    RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge,
+    RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
 };
 use std::{sync::Arc, time::Duration};
 
@@ -35,6 +35,7 @@ impl End {
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(16, None).unwrap();
         let init = QpInit {
+            service: Service::Rc,
             send_cq: Arc::clone(&cq),
             recv_cq: Arc::clone(&cq),
             max_send_wr: 16,

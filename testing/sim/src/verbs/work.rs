@@ -62,11 +62,7 @@ impl Request {
     }
 
     pub(super) fn success(&self) -> Success {
-        Success {
-            opcode: self.op.opcode(),
-            bytes: self.bytes,
-            imm: None,
-        }
+        Success::plain(self.op.opcode(), self.bytes)
     }
 }
 
@@ -79,7 +75,11 @@ pub(super) fn time_of(times: &Times, op: SendOp, inline: bool) -> OpTime {
         | SendOp::CompareSwap { .. }
         | SendOp::FetchAdd { .. } => times.write,
         SendOp::Read(_) => times.read,
-        SendOp::Send | SendOp::SendImm(_) => times.send,
+        SendOp::Send
+        | SendOp::SendImm(_)
+        | SendOp::SendInvalidate(_)
+        | SendOp::SendTo(_)
+        | SendOp::SendImmTo(..) => times.send,
     }
 }
 
@@ -87,6 +87,12 @@ pub(super) fn time_of(times: &Times, op: SendOp, inline: bool) -> OpTime {
 pub(super) fn fetches(op: SendOp) -> bool {
     match op {
         SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => true,
-        SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Send | SendOp::SendImm(_) => false,
+        SendOp::Write(_)
+        | SendOp::WriteImm(..)
+        | SendOp::Send
+        | SendOp::SendImm(_)
+        | SendOp::SendInvalidate(_)
+        | SendOp::SendTo(_)
+        | SendOp::SendImmTo(..) => false,
     }
 }

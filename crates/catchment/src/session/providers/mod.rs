@@ -96,7 +96,11 @@ impl Providers {
             shm: ShmProvider::new()
                 .open("shm0")
                 .map_err(|error| error.to_string()),
-            roce: RoceProvider::new(roce),
+            // The offer tells the peer the port, and only hardware could not follow.
+            roce: RoceProvider::new(RoceOptions {
+                other_port: true,
+                ..roce
+            }),
             roce_devices: Mutex::default(),
         }
     }
@@ -189,8 +193,7 @@ impl Providers {
     }
 
     /// The device at the address by which the peer is reached; on this host, at the loopback
-    /// address. When its port is taken, at another one: the offer tells the peer, and only hardware
-    /// could not follow.
+    /// address.
     fn roce(&self, local: Option<IpAddr>) -> Result<Arc<RoceContext>, VerbsError> {
         let address = match local {
             Some(ip) if !ip.is_loopback() => ip,
@@ -200,15 +203,7 @@ impl Providers {
         if let Some(context) = devices.get(&address) {
             return Ok(context.clone());
         }
-        let context = match self.roce.open_device(&address.to_string()) {
-            Ok(context) => context,
-            Err(taken) => {
-                let any_port = SocketAddr::new(address, 0).to_string();
-                let context = self.roce.open_device(&any_port)?;
-                tracing::info!(%address, reason = %taken, "RoCEv2 on another UDP port, which no RNIC knows");
-                context
-            }
-        };
+        let context = self.roce.open_device(&address.to_string())?;
         devices.insert(address, context.clone());
         Ok(context)
     }

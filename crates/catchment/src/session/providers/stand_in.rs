@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use catchment_provider_roce::{Faults, RoceOptions, RoceProvider};
 use catchment_verbs::{
-    Access, AsyncEvent, Caps, CompletionChannel, Context, Cq, Endpoint, Gid, ModifyError, Mr,
-    NetEnd, Pd, PostError, Provider, Qp, QpInit, QpState, QpTransition, RecvWr, RemoteMapError,
-    RemoteWindow, SendWr, VerbsError, Watch, mem::Region,
+    Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Endpoint, Gid, ModifyError, Mr,
+    NetEnd, Pd, PortAddr, PostError, Provider, Qp, QpInit, QpState, QpTransition, RecvWr,
+    RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch, mem::Region,
 };
 
 use super::Rnics;
@@ -131,6 +131,10 @@ impl Pd for StandInPd {
             broken: self.broken,
             path_mtu: 0,
         }))
+    }
+
+    fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
+        self.inner.create_ah(to)
     }
 }
 

@@ -44,6 +44,7 @@ pub(super) fn start(
             block_bytes,
         },
         in_place: builder.in_place,
+        send_queue: builder.send_queue,
         shared,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -71,6 +72,7 @@ struct Control {
     providers: Arc<Providers>,
     wish: RingWish,
     in_place: bool,
+    send_queue: u32,
     shared: Arc<Shared>,
 }
 

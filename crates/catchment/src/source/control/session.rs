@@ -211,7 +211,7 @@ impl Session<'_> {
         let Some(context) = self.offers.context(&welcome.path) else {
             return Err(unusable(&"a provider that was not offered"));
         };
-        let prepared = match Prepared::new(context) {
+        let prepared = match Prepared::new(context, self.control.send_queue) {
             Ok(prepared) => prepared,
             Err(error) => return Err(self.unreachable(&error)),
         };

@@ -1,22 +1,21 @@
 //! A queue pair, as its owner holds it: posting, and the states.
+mod change;
+
 use crate::{
+    ah::AhCore,
     context::RocePd,
-    device::{Device, random},
-    engine::{Engine, Peer, QpShared},
-    io::Route,
+    device::Device,
+    engine::QpShared,
     mr::MrCore,
-    request::{Held, PostedRecv, PostedSend, Stored},
+    request::{DatagramBytes, Held, PostedRecv, PostedSend, Stored},
 };
-use catchment_roce::{
-    self as roce, Psn, Recovery,
-    wire::{PathMtu, ROCE_PORT, aeth},
-};
+use catchment_roce as roce;
 use catchment_verbs::{
-    Access, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
-    RecvWr, RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendOp, SendWr, Sge, Watch,
-    provider::{MAX_24_BITS, check_rtr, check_rts, check_transition, local_rights},
+    Access, Destination, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState,
+    QpTransition, RecvWr, RemoteMapError, RemoteWindow, SendOp, SendWr, Service, Sge, Watch,
+    provider::{Handle, MAX_24_BITS, check_transition, local_rights},
 };
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 /// [`NetEnd::extensions`](catchment_verbs::NetEnd::extensions): selective repeat.
 pub const EXTENSION_SELECTIVE_REPEAT: u32 = 1;
@@ -38,6 +37,8 @@ pub(crate) struct RoceQp {
     /// Regions of the last requests.
     recent: [Option<Arc<MrCore>>; RECENT],
     next_recent: usize,
+    /// The address handle of the last datagram.
+    recent_ah: Option<Arc<Handle<AhCore>>>,
 }
 
 impl RoceQp {
@@ -57,6 +58,7 @@ impl RoceQp {
             recv_posted: 0,
             recent: Default::default(),
             next_recent: 0,
+            recent_ah: None,
         }
     }
 
@@ -95,9 +97,80 @@ impl RoceQp {
             fence: wr.fence,
             solicited: wr.solicited,
         };
+        self.hand_over(send);
+    }
+
+    #[inline]
+    fn hand_over(&self, send: PostedSend) {
         if let Err(send) = self.shared.sends.push(send) {
             self.device().engine().post_send_slowly(self.index, send);
         }
+    }
+
+    /// As [`Qp::post_send`], for UD.
+    fn post_datagrams(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
+        let mut result = Ok(());
+        for (index, wr) in requests.iter().enumerate() {
+            let posted = self.check_send(wr).and_then(|()| self.post_datagram(wr));
+            if let Err(reason) = posted {
+                result = Err(PostError { index, reason });
+                break;
+            }
+        }
+        let short = matches!(requests, [one] if one.payload.bytes() <= SHORT_BYTES);
+        self.device().posted(self.index, short);
+        result
+    }
+
+    fn post_datagram(&mut self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
+        let Some(&to) = wr.op.destination() else {
+            let service = Service::Ud;
+            return Err(PostFailure::Service { service });
+        };
+        let ah = self.way(&to)?;
+        let (asked, limit) = (wr.payload.bytes(), ah.object.way.path_mtu.bytes() as u64);
+        if asked > limit {
+            return Err(PostFailure::MessageTooLong { asked, limit });
+        }
+        self.posted += 1;
+        let (stored, held) = match wr.payload {
+            Payload::Inline(data) => (DatagramBytes::Inline(data.into()), Held::None),
+            Payload::Sges(sges) => match self.hold(sges, Access::empty()) {
+                Some(held) => (DatagramBytes::elements(sges), held),
+                None => (DatagramBytes::Wrong, Held::None),
+            },
+        };
+        let destination = roce::Destination {
+            address: to.ah.into(),
+            qpn: to.qpn,
+            qkey: to.qkey,
+        };
+        let send = PostedSend {
+            wr_id: wr.wr_id,
+            op: operation(&wr.op),
+            stored: Stored::Datagram(destination, stored),
+            held: held.with_way(ah),
+            signaled: wr.signaled,
+            fence: wr.fence,
+            solicited: wr.solicited,
+        };
+        self.hand_over(send);
+        Ok(())
+    }
+
+    /// The address handle that a destination names.
+    fn way(&mut self, to: &Destination) -> Result<Arc<Handle<AhCore>>, PostFailure> {
+        let known = self.recent_ah.as_ref();
+        if let Some(ah) = known.filter(|ah| ah.number() == to.ah && ah.is_valid()) {
+            return Ok(Arc::clone(ah));
+        }
+        let found = self.device().ahs.find(to.ah);
+        let found = found.filter(|ah| ah.object.pd == self.pd.id());
+        let ah = found.ok_or(PostFailure::Destination(
+            "its protection domain has no address handle of that number",
+        ))?;
+        self.recent_ah = Some(Arc::clone(&ah));
+        Ok(ah)
     }
 
     fn post_one_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
@@ -150,137 +223,6 @@ impl RoceQp {
         self.next_recent = (self.next_recent + 1) % RECENT;
         Some(mr)
     }
-
-    fn illegal(&self, to: QpState) -> ModifyError {
-        ModifyError::Illegal {
-            qpn: self.qpn,
-            from: self.shared.state(),
-            to,
-        }
-    }
-
-    /// Has the engine make a change; one that it refuses was overtaken by a failure.
-    fn change(
-        &self,
-        to: QpState,
-        change: impl FnOnce(&mut Engine) -> Result<(), roce::ModifyError>,
-    ) -> Result<(), ModifyError> {
-        let done = change(&mut self.device().engine());
-        self.device().kick_after_change();
-        done.map_err(|_| self.illegal(to))
-    }
-
-    fn enter_reset(&mut self) -> Result<(), ModifyError> {
-        // Another start, so that late packets of before do not fit.
-        self.psn = random().map_err(|error| ModifyError::Resources {
-            qpn: self.qpn,
-            what: "a new PSN",
-            reason: error.to_string(),
-        })? & MAX_24_BITS;
-        self.device().engine().reset(self.index);
-        self.shared.sq.free_before(self.posted);
-        self.shared.rq.free_before(self.recv_posted);
-        Ok(())
-    }
-
-    fn enter_init(&self, access: Access) -> Result<(), ModifyError> {
-        let attr = roce::InitAttr {
-            remote_write: access.contains(Access::REMOTE_WRITE),
-            remote_read: access.contains(Access::REMOTE_READ),
-            remote_atomic: access.contains(Access::REMOTE_ATOMIC),
-            qkey: 0,
-        };
-        self.change(QpState::Init, |engine| engine.init(self.index, attr))
-    }
-
-    fn enter_rtr(&self, attr: &RtrAttr) -> Result<(), ModifyError> {
-        check_rtr(self.qpn, attr)?;
-        let (peer, path_mtu) = self.reach(&attr.remote)?;
-        let wire = roce::RtrAttr {
-            dest_qpn: attr.remote.qpn,
-            path_mtu,
-            rq_psn: Psn::new(attr.remote.psn),
-            max_dest_rd_atomic: attr.max_dest_rd_atomic as u8,
-            min_rnr_timer: aeth::rnr_timer_code(attr.min_rnr_timer),
-            recovery: self.recovery(&attr.remote),
-        };
-        self.change(QpState::Rtr, |engine| {
-            engine.connect(self.index, peer, wire)
-        })
-    }
-
-    fn recovery(&self, remote: &Endpoint) -> Recovery {
-        let theirs = remote.net.map_or(0, |net| net.extensions);
-        let both =
-            self.device().options.selective_repeat && theirs & EXTENSION_SELECTIVE_REPEAT != 0;
-        if both {
-            Recovery::SelectiveRepeat
-        } else {
-            Recovery::GoBackN
-        }
-    }
-
-    /// The way to a peer, and the largest packets for it: what both ends and the route take.
-    fn reach(&self, remote: &Endpoint) -> Result<(Peer, PathMtu), ModifyError> {
-        let device = self.device();
-        let address = remote.gid.ip();
-        let refused = |reason: String| ModifyError::Peer {
-            qpn: self.qpn,
-            peer: address.to_string(),
-            reason,
-        };
-        if address.is_ipv4() != device.local.is_ipv4() {
-            return Err(refused(format!(
-                "this device has the address {}: open one of the same family as the peer",
-                device.local.ip()
-            )));
-        }
-        let port = remote.net.map_or(ROCE_PORT, |net| net.udp_port);
-        let mut to = SocketAddr::new(address, port);
-        if let (SocketAddr::V6(to), SocketAddr::V6(from)) = (&mut to, device.local) {
-            to.set_scope_id(from.scope_id());
-        }
-        let local = device.local.ip();
-        let path = device.path_to(to);
-        let path = path.map_err(|error| refused(error.to_string()))?;
-        let route = Route {
-            local,
-            remote: to,
-            ecn: if device.options.ecn { 2 } else { 0 },
-        };
-        let theirs = match remote.net {
-            None => PathMtu::Mtu4096,
-            Some(net) => PathMtu::from_bytes(net.path_mtu as usize).ok_or_else(|| {
-                refused(format!(
-                    "its path MTU is {}: 256, 512, 1024, 2048 or 4096 is needed",
-                    net.path_mtu
-                ))
-            })?,
-        };
-        let path_mtu = theirs.min(device.path_mtu).min(path.path_mtu);
-        tracing::info!(qpn = self.qpn, %path, agreed = path_mtu.bytes(), "way to the peer");
-        let end = *remote;
-        Ok((
-            Peer {
-                address,
-                route,
-                end,
-            },
-            path_mtu,
-        ))
-    }
-
-    fn enter_rts(&self, attr: &RtsAttr) -> Result<(), ModifyError> {
-        check_rts(self.qpn, attr)?;
-        let wire = roce::RtsAttr {
-            sq_psn: Psn::new(self.psn),
-            max_rd_atomic: attr.max_rd_atomic as u8,
-            timeout: (!attr.timeout.is_zero()).then_some(attr.timeout),
-            retry_cnt: attr.retry_cnt,
-            rnr_retry: attr.rnr_retry,
-        };
-        self.change(QpState::Rts, |engine| engine.start(self.index, wire))
-    }
 }
 
 /// The address of an atomic must be a multiple of eight (IBTA 9.4.5.1).
@@ -293,7 +235,10 @@ fn is_misaligned(op: &SendOp) -> bool {
         | SendOp::WriteImm(..)
         | SendOp::Read(_)
         | SendOp::Send
-        | SendOp::SendImm(_) => false,
+        | SendOp::SendImm(_)
+        | SendOp::SendInvalidate(_)
+        | SendOp::SendTo(_)
+        | SendOp::SendImmTo(..) => false,
     }
 }
 
@@ -306,8 +251,9 @@ fn operation(op: &SendOp) -> roce::SendOp {
         SendOp::Write(remote) => roce::SendOp::Write(place(remote)),
         SendOp::WriteImm(remote, imm) => roce::SendOp::WriteImm(place(remote), imm),
         SendOp::Read(remote) => roce::SendOp::Read(place(remote)),
-        SendOp::Send => roce::SendOp::Send,
-        SendOp::SendImm(imm) => roce::SendOp::SendImm(imm),
+        SendOp::Send | SendOp::SendTo(_) => roce::SendOp::Send,
+        SendOp::SendImm(imm) | SendOp::SendImmTo(_, imm) => roce::SendOp::SendImm(imm),
+        SendOp::SendInvalidate(rkey) => roce::SendOp::SendInvalidate(rkey),
         SendOp::CompareSwap {
             remote,
             compare,
@@ -344,22 +290,15 @@ impl Qp for RoceQp {
     }
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
-        let to = transition.target();
-        check_transition(self.qpn, self.shared.state(), to)?;
-        match transition {
-            QpTransition::ToReset => self.enter_reset(),
-            QpTransition::ToInit { access } => self.enter_init(access),
-            QpTransition::ToRtr(attr) => self.enter_rtr(&attr),
-            QpTransition::ToRts(attr) => self.enter_rts(&attr),
-            QpTransition::ToSqd => self.change(to, |engine| engine.hold(self.index)),
-            QpTransition::ToErr => self.change(to, |engine| {
-                engine.fail(self.index);
-                Ok(())
-            }),
-        }
+        let (service, state) = (self.shared.limits.service, self.shared.state());
+        check_transition((self.qpn, service), state, &transition)?;
+        self.enter(transition)
     }
 
     fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
+        if self.shared.limits.service == Service::Ud {
+            return self.post_datagrams(requests);
+        }
         let mut result = Ok(());
         for (index, wr) in requests.iter().enumerate() {
             if let Err(reason) = self.check_send(wr) {

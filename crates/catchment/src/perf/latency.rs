@@ -1,0 +1,185 @@
+//! One request at a time. WRITEs and SENDs go to and fro; the last byte of each differs from that of
+//! the one before, and is 0 only when all is over.
+
+use super::PerfError;
+use super::control::Control;
+use super::end::{End, wait};
+use super::plan::{Operation, Waiting};
+use catchment_verbs::{Payload, SendOp, SendWr};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Round trips that do not count.
+const WARM_UP: u64 = 100;
+/// Times that are kept at most; then the measurement ends.
+const TIMES_MAX: usize = 1 << 24;
+/// Every so many requests one is signaled, and completions are taken.
+const SIGNALED: u64 = 16;
+/// Receives that are there.
+const RECEIVES: u64 = 4;
+/// The answerer looks so often in vain before it looks whether the client is gone.
+const VAIN: u32 = 4096;
+/// The last byte of what comes at the end.
+pub(super) const OVER: u8 = 0;
+
+/// The last byte of request `n`.
+pub(super) fn mark(n: u64) -> u8 {
+    (n % 255) as u8 + 1
+}
+
+/// Times requests, in nanoseconds.
+pub(super) fn ask(end: &mut End) -> Result<Vec<f64>, PerfError> {
+    let (limit, most) = end.plan.amount.limits();
+    let most = usize::try_from(most).unwrap_or(TIMES_MAX).min(TIMES_MAX);
+    let share = match end.plan.test.operation {
+        Operation::Read => 1.0,
+        Operation::Write | Operation::Send => 0.5,
+    };
+    let mut times = Vec::with_capacity(most.min(1 << 20));
+    let mut start = Instant::now();
+    let mut last = 0;
+    for n in 0.. {
+        let before = Instant::now();
+        if n == WARM_UP {
+            start = before;
+        }
+        if n >= WARM_UP && (times.len() >= most || before.duration_since(start) >= limit) {
+            break;
+        }
+        last = exchange(end, n, last)?;
+        if n >= WARM_UP {
+            times.push(before.elapsed().as_nanos() as f64 * share);
+        }
+    }
+    if end.plan.test.is_answered() {
+        send(end, u64::MAX, OVER)?;
+    }
+    Ok(times)
+}
+
+/// Request `n` and its answer; the last byte of the answer.
+fn exchange(end: &mut End, n: u64, last: u8) -> Result<u8, PerfError> {
+    if end.plan.test.operation == Operation::Read {
+        let sges = [end.sge(end.outbox())];
+        let op = SendOp::Read(end.remote(0));
+        end.qp
+            .post_send(&[SendWr::new(n, op, Payload::Sges(&sges))])?;
+        let found = |count: usize| (count > 0).then_some(last);
+        return wait(end, &end.sends, end.plan.waiting, || {
+            Ok(found(end.sends.poll::<1>(|_| ())?))
+        });
+    }
+    send(end, n, mark(n))?;
+    let seen = wait(end, &end.receives, end.plan.waiting, || look(end, last))?;
+    renew(end)?;
+    if seen == mark(n) {
+        return Ok(seen);
+    }
+    let expected = mark(n);
+    Err(PerfError::Failed(format!(
+        "the answer to request {n} ends with {seen}, not {expected}"
+    )))
+}
+
+fn send(end: &mut End, n: u64, mark: u8) -> Result<(), PerfError> {
+    let op = match end.plan.test.operation {
+        Operation::Write | Operation::Read => SendOp::Write(end.remote(0)),
+        Operation::Send => SendOp::Send,
+    };
+    let signaled = n.is_multiple_of(SIGNALED);
+    end.post_marked((n, op, signaled), mark)?;
+    if signaled {
+        end.sends.poll::<4>(|_| ())?;
+    }
+    Ok(())
+}
+
+/// The last byte of what came, if it is another than before.
+fn look(end: &End, before: u8) -> Result<Option<u8>, PerfError> {
+    let came = match end.plan.test.operation {
+        Operation::Send => end.receives.poll::<1>(|_| ())? > 0,
+        Operation::Write | Operation::Read => {
+            // Where programs do the engine's work, they do it by polling.
+            end.sends.poll::<4>(|_| ())?;
+            true
+        }
+    };
+    if !came {
+        return Ok(None);
+    }
+    let last = end.plan.bytes as usize - 1;
+    let seen = end.mr.region().whole().load_u8(last, Ordering::Acquire);
+    let seen = seen.map_err(|error| PerfError::Failed(error.to_string()))?;
+    Ok((seen != before).then_some(seen))
+}
+
+/// Posts the receive again that a message took.
+fn renew(end: &mut End) -> Result<(), PerfError> {
+    if end.plan.test.operation == Operation::Send {
+        end.post_receive(0, 0)?;
+    }
+    Ok(())
+}
+
+/// Posts the receives that both sides begin with.
+pub(super) fn prepare(end: &mut End) -> Result<(), PerfError> {
+    for _ in 0..RECEIVES {
+        renew(end)?;
+    }
+    Ok(())
+}
+
+/// Answers until the client says that all is over, or is gone.
+pub(super) fn answer(end: &mut End, control: &mut Control) -> Result<(), PerfError> {
+    let mut last = OVER;
+    for n in 0.. {
+        last = await_request(end, last, control)?;
+        if last == OVER {
+            break;
+        }
+        renew(end)?;
+        send(end, n, last)?;
+    }
+    Ok(())
+}
+
+/// The last byte of the next request. However long it takes: the control connection tells when
+/// nothing will come.
+fn await_request(end: &End, last: u8, control: &mut Control) -> Result<u8, PerfError> {
+    let mut vain = 0_u32;
+    loop {
+        if let Some(seen) = look(end, last)? {
+            return Ok(seen);
+        }
+        vain += 1;
+        match end.plan.waiting {
+            Waiting::Yield => std::thread::yield_now(),
+            Waiting::Sleep => {
+                end.receives.arm();
+                if let Some(seen) = look(end, last)? {
+                    return Ok(seen);
+                }
+                end.receives.doze(Duration::from_millis(100))?;
+                vain = VAIN;
+            }
+        }
+        if vain >= VAIN {
+            vain = 0;
+            end.check()?;
+            control.check_alive()?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_differ_from_those_before_and_are_never_the_end() {
+        for n in 0..1000 {
+            assert_ne!(mark(n), mark(n + 1));
+            assert_ne!(mark(n), OVER);
+        }
+    }
+}

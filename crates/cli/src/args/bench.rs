@@ -1,0 +1,422 @@
+//! Arguments of `catchment bench`.
+
+use super::{ProviderArgs, values};
+use catchment::perf::{
+    Amount, BlockPlan, Figure, PORT, Plan, Protocol, ProtocolParseError, Test, Waiting,
+};
+use clap::{Args, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+const BENCH_HELP: &str = "\
+  catchment bench write_bw                           both sides on this machine
+  catchment bench write_lat --provider roce          over software RoCE on loopback
+  catchment bench server --listen 0.0.0.0:18515      on one machine, and on the other:
+  catchment bench write_bw --all --connect 10.0.0.1
+
+Tests and columns are those of the perftest programs (ib_write_bw and so on). Latencies of WRITE and
+SEND are half of a round trip, those of READ all of it. The control connection is plain TCP.
+
+Exit codes: 0 measured, 1 it broke, 2 wrong arguments, 3 no server, or it refuses.";
+
+/// Measure the way between two machines, or on one, as perftest does
+#[derive(Debug, Clone, Args)]
+#[command(after_help = BENCH_HELP)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) what: Bench,
+}
+
+/// What to do.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum Bench {
+    /// Wait to be measured, by one client at a time
+    Server(ServerArgs),
+    /// Bandwidth of RDMA WRITE
+    #[command(name = "write_bw")]
+    WriteBw(TestArgs),
+    /// Latency of RDMA WRITE
+    #[command(name = "write_lat")]
+    WriteLat(TestArgs),
+    /// Bandwidth of RDMA READ
+    #[command(name = "read_bw")]
+    ReadBw(TestArgs),
+    /// Latency of RDMA READ
+    #[command(name = "read_lat")]
+    ReadLat(TestArgs),
+    /// Bandwidth of SEND
+    #[command(name = "send_bw")]
+    SendBw(TestArgs),
+    /// Latency of SEND
+    #[command(name = "send_lat")]
+    SendLat(TestArgs),
+    /// Blocks through the mechanisms of this library: status bytes, windows, rendezvous
+    Transfer(TransferArgs),
+}
+
+/// The side that waits.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ServerArgs {
+    /// Where to listen; whoever reaches it can measure
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))]
+    pub(crate) listen: SocketAddr,
+    #[command(flatten)]
+    pub(crate) providers: ProviderArgs,
+    /// End after the first client
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Write JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End when stdin closes
+    #[arg(long, hide = true)]
+    pub(crate) until_stdin_closes: bool,
+}
+
+/// The side that measures.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Measuring {
+    /// The machine where `catchment bench server` runs [default: one is started here]
+    #[arg(short, long, value_name = "HOST[:PORT]")]
+    pub(crate) connect: Option<ServerAt>,
+    /// Requests or blocks of each size
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "duration")]
+    iterations: Option<u64>,
+    /// Seconds of each size
+    #[arg(short = 'D', long, value_name = "SECONDS", value_parser = values::some_seconds, default_value = "1")]
+    duration: Duration,
+    /// How both sides wait [default: sleep for bandwidth, yield for latency]
+    #[arg(long, value_enum)]
+    wait: Option<Wait>,
+    /// Bandwidth in 10^9 bits a second instead of 2^20 bytes
+    #[arg(long)]
+    pub(crate) report_gbits: bool,
+    #[command(flatten)]
+    pub(crate) providers: ProviderArgs,
+    /// Write one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// One of the tests.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TestArgs {
+    #[command(flatten)]
+    pub(crate) measuring: Measuring,
+    /// Bytes of a request [default: 64KiB for bandwidth, 64 for latency]
+    #[arg(short, long, value_name = "SIZE", value_parser = values::bytes, value_delimiter = ',', conflicts_with = "all")]
+    size: Vec<u64>,
+    /// All powers of two from 2 bytes to 8 MiB
+    #[arg(short, long)]
+    all: bool,
+    /// Requests outstanding at once, for bandwidth
+    #[arg(short = 't', long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=i64::from(Plan::DEPTH_MAX)))]
+    tx_depth: u32,
+}
+
+const TRANSFER_HELP: &str = "\
+  catchment bench transfer --mechanism sb,sw-fair --blocks 3,16 -s 256,921600
+  catchment bench transfer --mechanism all --latency --provider roce
+
+The client's program fills each block from a buffer of its own; the server's takes it and gives it back.
+Latency is half of the time of a block to the server and one back.";
+
+/// Blocks through the mechanisms of this library.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = TRANSFER_HELP)]
+pub(crate) struct TransferArgs {
+    #[command(flatten)]
+    pub(crate) measuring: Measuring,
+    /// What moves the blocks, or `all`: sb, sb-in-place (status bytes), sb-paper, sw-paper, sw-fair, sw-sack, sw-fair-tail, sw-fair-tail-in-place (windows), rendezvous
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "sb"
+    )]
+    mechanism: Vec<Mechanisms>,
+    /// Blocks that can be on their way
+    #[arg(
+        short,
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        default_value = "16"
+    )]
+    blocks: Vec<u32>,
+    /// Bytes of a block [default: 64KiB, for latency 64]
+    #[arg(short, long, value_name = "SIZE", value_parser = values::bytes, value_delimiter = ',')]
+    size: Vec<u64>,
+    /// Latency instead of bandwidth
+    #[arg(long)]
+    latency: bool,
+}
+
+/// One mechanism, or all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mechanisms {
+    All,
+    One(Protocol),
+}
+
+impl FromStr for Mechanisms {
+    type Err = ProtocolParseError;
+
+    fn from_str(text: &str) -> Result<Mechanisms, ProtocolParseError> {
+        if text == "all" {
+            return Ok(Mechanisms::All);
+        }
+        text.parse().map(Mechanisms::One)
+    }
+}
+
+/// How to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Wait {
+    /// Look again and again, letting others have the core in between
+    Yield,
+    /// Sleep until there is something
+    Sleep,
+}
+
+/// A server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServerAt {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl FromStr for ServerAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ServerAt, String> {
+        let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+        let bare = bare.unwrap_or(text);
+        let is_address = bare.parse::<std::net::IpAddr>().is_ok();
+        let (host, port) = if is_address || !bare.contains(':') {
+            (bare, Some(PORT))
+        } else {
+            let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+            let inside = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+            (inside.unwrap_or(host), port.parse().ok())
+        };
+        match port {
+            Some(port) if !host.is_empty() && port > 0 => Ok(ServerAt {
+                host: host.to_owned(),
+                port,
+            }),
+            _ => Err("write HOST or HOST:PORT, an IPv6 address with a port in brackets".to_owned()),
+        }
+    }
+}
+
+impl Measuring {
+    pub(crate) fn waiting(&self, figure: Figure) -> Waiting {
+        match (self.wait, figure) {
+            (Some(Wait::Yield), _) | (None, Figure::Latency) => Waiting::Yield,
+            (Some(Wait::Sleep), _) | (None, Figure::Bandwidth) => Waiting::Sleep,
+        }
+    }
+
+    fn amount(&self) -> Amount {
+        let seconds = Amount::Seconds(self.duration.as_secs_f64());
+        self.iterations.map_or(seconds, Amount::Iterations)
+    }
+}
+
+/// The sizes given, or the usual one.
+fn sizes(given: &[u64], figure: Figure) -> Vec<u64> {
+    match (given, figure) {
+        ([], Figure::Bandwidth) => vec![64 << 10],
+        ([], Figure::Latency) => vec![64],
+        (given, _) => given.to_vec(),
+    }
+}
+
+impl TestArgs {
+    /// What is measured, one size after the other.
+    pub(crate) fn plans(&self, test: Test) -> Vec<Plan> {
+        let sizes = if self.all {
+            (1..=23).map(|power| 1 << power).collect()
+        } else {
+            sizes(&self.size, test.figure)
+        };
+        let plan = |bytes| Plan {
+            test,
+            bytes,
+            amount: self.measuring.amount(),
+            depth: self.tx_depth,
+            waiting: self.measuring.waiting(test.figure),
+        };
+        sizes.into_iter().map(plan).collect()
+    }
+}
+
+impl TransferArgs {
+    /// What is asked.
+    pub(crate) fn figure(&self) -> Figure {
+        if self.latency {
+            Figure::Latency
+        } else {
+            Figure::Bandwidth
+        }
+    }
+
+    /// Whether a mechanism that does not go over the way is no error.
+    pub(crate) fn is_about_all(&self) -> bool {
+        self.mechanism.contains(&Mechanisms::All)
+    }
+
+    /// What is measured, mechanisms of one size side by side.
+    pub(crate) fn plans(&self) -> Vec<BlockPlan> {
+        let figure = self.figure();
+        let protocols: Vec<Protocol> = self
+            .mechanism
+            .iter()
+            .flat_map(|named| match named {
+                Mechanisms::All => Protocol::ALL.to_vec(),
+                Mechanisms::One(protocol) => vec![*protocol],
+            })
+            .collect();
+        let mut plans = Vec::new();
+        for bytes in sizes(&self.size, figure) {
+            for blocks in &self.blocks {
+                plans.extend(protocols.iter().map(|protocol| BlockPlan {
+                    protocol: *protocol,
+                    blocks: *blocks,
+                    // Too many are refused with the limit.
+                    bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+                    figure,
+                    amount: self.measuring.amount(),
+                    waiting: self.measuring.waiting(figure),
+                }));
+            }
+        }
+        plans
+    }
+}
+
+impl Bench {
+    /// The test, if it is one.
+    pub(crate) fn test(&self) -> Option<(Test, &TestArgs)> {
+        let (name, args) = match self {
+            Bench::Server(_) | Bench::Transfer(_) => return None,
+            Bench::WriteBw(args) => ("write_bw", args),
+            Bench::WriteLat(args) => ("write_lat", args),
+            Bench::ReadBw(args) => ("read_bw", args),
+            Bench::ReadLat(args) => ("read_lat", args),
+            Bench::SendBw(args) => ("send_bw", args),
+            Bench::SendLat(args) => ("send_lat", args),
+        };
+        Some((name.parse().ok()?, args))
+    }
+}
+
+/// The words that start a server of its own for one client.
+pub(crate) fn own_server(providers: &ProviderArgs) -> Vec<OsString> {
+    let fixed = [
+        "bench",
+        "server",
+        "--listen",
+        "127.0.0.1:0",
+        "--once",
+        "--json",
+    ];
+    let fixed = fixed.into_iter().chain(["--until-stdin-closes"]);
+    fixed.map(OsString::from).chain(providers.words()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Arguments, Command};
+    use super::*;
+
+    fn bench(words: &[&str]) -> Bench {
+        let words: Vec<&str> = ["catchment", "bench"]
+            .iter()
+            .chain(words)
+            .copied()
+            .collect();
+        let command = Arguments::parse_words(&words).unwrap().command;
+        let Command::Bench(args) = command else {
+            panic!("{command:?}");
+        };
+        args.what
+    }
+
+    #[test]
+    fn tests_have_the_sizes_and_the_waiting_that_fit_them() {
+        let plans = |words: &[&str]| {
+            let what = bench(words);
+            let (test, args) = what.test().unwrap();
+            args.plans(test)
+        };
+        let plan = plans(&["write_bw"])[0];
+        assert_eq!((plan.bytes, plan.waiting), (65536, Waiting::Sleep));
+        let plan = plans(&["send_lat"])[0];
+        assert_eq!((plan.bytes, plan.waiting), (64, Waiting::Yield));
+        assert_eq!(plan.amount, Amount::Seconds(1.0));
+        let sizes = plans(&["read_bw", "-a"]);
+        assert_eq!((sizes.len(), sizes[22].bytes), (23, 8 << 20));
+        let some = plans(&["read_lat", "-s", "1,4KiB", "-n", "7", "--wait", "sleep"]);
+        assert_eq!(some.iter().map(|p| p.bytes).collect::<Vec<_>>(), [1, 4096]);
+        assert_eq!(some[0].amount, Amount::Iterations(7));
+    }
+
+    #[test]
+    fn mechanisms_sizes_and_blocks_are_combined() {
+        let plans = |words: &[&str]| {
+            let what = bench(words);
+            let Bench::Transfer(args) = what else {
+                panic!("{what:?}");
+            };
+            args.plans()
+        };
+        let plan = plans(&["transfer"])[0];
+        assert_eq!(
+            (plan.protocol, plan.blocks, plan.bytes),
+            (Protocol::Sb, 16, 65536)
+        );
+        let all = plans(&[
+            "transfer",
+            "-m",
+            "all",
+            "-b",
+            "3,16",
+            "-s",
+            "64,1KiB",
+            "--latency",
+        ]);
+        assert_eq!(all.len(), Protocol::ALL.len() * 4);
+        assert_eq!(
+            (all[0].figure, all[0].waiting),
+            (Figure::Latency, Waiting::Yield)
+        );
+        assert_eq!(plans(&["transfer", "-s", "8GiB"])[0].bytes, u32::MAX);
+    }
+
+    #[test]
+    fn a_server_may_stand_without_a_port() {
+        for (text, host, port) in [
+            ("10.0.0.1", "10.0.0.1", PORT),
+            ("10.0.0.1:7", "10.0.0.1", 7),
+            ("lab", "lab", PORT),
+            ("lab:7", "lab", 7),
+            ("fd00::1", "fd00::1", PORT),
+            ("[fd00::1]", "fd00::1", PORT),
+            ("[fd00::1]:7", "fd00::1", 7),
+        ] {
+            let expected = ServerAt {
+                host: host.to_owned(),
+                port,
+            };
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+        for wrong in ["", ":7", "lab:", "lab:x", "lab:0", "lab:99999"] {
+            assert!(wrong.parse::<ServerAt>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! `catchment bench`: how fast the way is, in the manner of perftest.
+
+mod child;
+mod rows;
+
+use crate::args::{
+    Bench, BenchArgs, Measuring, ProviderArgs, ServerArgs, ServerAt, TestArgs, TransferArgs,
+};
+use crate::failure::{Code, Failure, OrFail as _};
+use crate::output::{self, say};
+use crate::stop;
+use catchment::perf::{Client, PerfError, Row, Server, Setup, Test, Waiting};
+use catchment::roce::RoceOptions;
+use child::OwnServer;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// What `server --json` writes.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum ServerEvent {
+    Listening { address: SocketAddr },
+    Served { client: SocketAddr, plans: u64 },
+    Failed { error: String },
+}
+
+/// What a test writes with `--json`: once this, then a row for each size.
+#[derive(Debug, Serialize)]
+struct PathJson<'a> {
+    test: &'a str,
+    server: &'a str,
+    client_provider: &'a str,
+    server_provider: &'a str,
+    path_mtu: Option<u32>,
+    reason: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct RowJson<'a> {
+    test: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mechanism: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks: Option<u32>,
+    #[serde(flatten)]
+    row: Row,
+}
+
+/// Serves, or measures.
+pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
+    match (&args.what, args.what.test()) {
+        (_, Some((which, args))) => test(which, args),
+        (Bench::Server(args), _) => serve(args),
+        (Bench::Transfer(args), _) => transfer(args),
+        (_, None) => Ok(()),
+    }
+}
+
+fn setup(providers: &ProviderArgs, waiting: Waiting) -> Result<Setup, Failure> {
+    providers.rules().check().or_fail(Code::Usage)?;
+    Ok(Setup {
+        rules: providers.rules(),
+        roce: RoceOptions {
+            // Who polls all the time does the work itself, as the perftest programs do.
+            inline_polling: waiting == Waiting::Yield,
+            ..providers.roce()
+        },
+        ibverbs: providers.devices.ibverbs(),
+    })
+}
+
+fn serve(args: &ServerArgs) -> Result<(), Failure> {
+    // The engine's thread works where nobody polls.
+    let setup = setup(&args.providers, Waiting::Yield)?;
+    let server = Server::bind(args.listen, setup).map_err(failure)?;
+    let address = server.local_address().map_err(failure)?;
+    stop::watch(args.until_stdin_closes, || std::process::exit(0))?;
+    tell(args, &ServerEvent::Listening { address })?;
+    loop {
+        let event = match server.serve() {
+            Ok(served) => ServerEvent::Served {
+                client: served.client,
+                plans: served.plans,
+            },
+            Err(error) => ServerEvent::Failed {
+                error: error.to_string(),
+            },
+        };
+        tell(args, &event)?;
+        if args.once {
+            return Ok(());
+        }
+    }
+}
+
+fn tell(args: &ServerArgs, event: &ServerEvent) -> Result<(), Failure> {
+    if args.json {
+        return output::print_json(event);
+    }
+    output::print(&match event {
+        ServerEvent::Listening { address } => format!("waits to be measured at {address}\n"),
+        ServerEvent::Served { client, plans } => format!("{client}: {plans} measurements\n"),
+        ServerEvent::Failed { error } => format!("a client failed: {error}\n"),
+    })
+}
+
+fn test(test: Test, args: &TestArgs) -> Result<(), Failure> {
+    let plans = args.plans(test);
+    plans
+        .iter()
+        .try_for_each(|plan| plan.check().map_err(failure))?;
+    let common = &args.measuring;
+    let mut connected = Connected::to(common, common.waiting(test.figure))?;
+    connected.begin(test.name(), common)?;
+    if !common.json {
+        output::print(&rows::heading(test.figure, common.report_gbits))?;
+    }
+    for plan in plans {
+        let row = connected.client.measure(plan).map_err(failure)?;
+        if common.json {
+            output::print_json(&RowJson {
+                test: test.name(),
+                mechanism: None,
+                blocks: None,
+                row,
+            })?;
+        } else {
+            output::print(&rows::line(&row, common.report_gbits))?;
+        }
+    }
+    Ok(())
+}
+
+fn transfer(args: &TransferArgs) -> Result<(), Failure> {
+    let plans = args.plans();
+    plans
+        .iter()
+        .try_for_each(|plan| plan.check().map_err(failure))?;
+    let common = &args.measuring;
+    let figure = args.figure();
+    let mut connected = Connected::to(common, common.waiting(figure))?;
+    connected.begin("transfer", common)?;
+    if !common.json {
+        output::print(&rows::block_heading(figure, common.report_gbits))?;
+    }
+    for plan in plans {
+        let row = match connected.client.measure_blocks(plan) {
+            Err(error @ PerfError::Plan(_)) if args.is_about_all() => {
+                say!("left out: {error}");
+                continue;
+            }
+            row => row.map_err(failure)?,
+        };
+        if common.json {
+            output::print_json(&RowJson {
+                test: "transfer",
+                mechanism: Some(plan.protocol.name()),
+                blocks: Some(plan.blocks),
+                row,
+            })?;
+        } else {
+            output::print(&rows::block_line(&plan, &row, common.report_gbits))?;
+        }
+    }
+    Ok(())
+}
+
+/// A client, and the server if it is ours.
+struct Connected {
+    client: Client,
+    server: String,
+    _own: Option<OwnServer>,
+}
+
+impl Connected {
+    fn to(args: &Measuring, waiting: Waiting) -> Result<Connected, Failure> {
+        let setup = setup(&args.providers, waiting)?;
+        let (own, at) = match &args.connect {
+            Some(at) => (None, at.clone()),
+            None => {
+                let own = OwnServer::start(&args.providers)?;
+                let at = ServerAt {
+                    host: own.address.ip().to_string(),
+                    port: own.address.port(),
+                };
+                (Some(own), at)
+            }
+        };
+        let server = match own {
+            Some(_) => "another process of this machine".to_owned(),
+            None => format!("{}:{}", at.host, at.port),
+        };
+        Ok(Connected {
+            client: Client::connect((&at.host, at.port), &setup).map_err(failure)?,
+            server,
+            _own: own,
+        })
+    }
+
+    /// Tells with whom and over what.
+    fn begin(&self, test: &str, args: &Measuring) -> Result<(), Failure> {
+        let (server, path) = (&self.server, self.client.path());
+        if args.json {
+            return output::print_json(&PathJson {
+                test,
+                server,
+                client_provider: &path.client,
+                server_provider: &path.server,
+                path_mtu: path.path_mtu,
+                reason: &path.reason,
+            });
+        }
+        let providers = if path.client == path.server {
+            path.client
+        } else {
+            format!("{} here, {} there", path.client, path.server)
+        };
+        let why = &path.reason;
+        output::print(&format!("{test} with {server} over {providers}: {why}\n"))
+    }
+}
+
+/// With the exit code that fits.
+fn failure(error: PerfError) -> Failure {
+    let code = if matches!(error, PerfError::Plan(_)) {
+        Code::Usage
+    } else if matches!(
+        error,
+        PerfError::Unreachable { .. } | PerfError::Refused { .. }
+    ) {
+        Code::Unreachable
+    } else if matches!(error, PerfError::Listen { .. } | PerfError::Host(_)) {
+        Code::Local
+    } else {
+        Code::Failed
+    };
+    Failure::new(code, error)
+}

@@ -1,0 +1,277 @@
+//! `catchment bench`: all tests over the providers that every machine has, on one host and between
+//! two, and what it says when something is wrong or somebody is gone.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
+mod common;
+
+use catchment_netns::{VethPair, with_privilege};
+use common::{LIMIT, Running, catchment, finish, run};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+const TESTS: [&str; 6] = [
+    "write_bw",
+    "write_lat",
+    "read_bw",
+    "read_lat",
+    "send_bw",
+    "send_lat",
+];
+
+/// A server that listens, and ends with this.
+struct Server {
+    child: Child,
+    address: String,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Server {
+    fn start(command: &mut Command, listen: &str) -> Server {
+        Server::start_with(command, listen, &[])
+    }
+
+    fn start_with(command: &mut Command, listen: &str, more: &[&str]) -> Server {
+        let words = ["bench", "server", "--json", "--listen", listen];
+        let command = command.args(words).args(more);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        let mut server = Server {
+            child,
+            address: String::new(),
+            lines,
+        };
+        let address = server.event("listening")["address"].clone();
+        server.address = address.as_str().unwrap().to_owned();
+        server
+    }
+
+    #[track_caller]
+    fn event(&mut self, name: &str) -> Value {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        let event: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(event["event"], name, "{event}");
+        event
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The path, then the rows of a measurement.
+#[track_caller]
+fn lines(finished: &common::Finished) -> Vec<Value> {
+    let all = finished.stdout.lines();
+    all.map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[track_caller]
+fn is_sound(test: &str, row: &Value, bytes: u64, iterations: u64) {
+    assert_eq!(row["test"], test, "{row}");
+    assert_eq!(row["bytes"], bytes, "{row}");
+    assert_eq!(row["iterations"], iterations, "{row}");
+    let number = |name: &str| row[name].as_f64().unwrap();
+    assert!(number("client_cpu_percent") > 0.0, "{row}");
+    if row["typical_ns"].is_number() {
+        let order = ["min_ns", "typical_ns", "p99_ns", "p999_ns", "max_ns"].map(number);
+        assert!(order[0] > 0.0 && order.is_sorted(), "{row}");
+    } else {
+        let average = number("average_bytes_per_s");
+        let peak = row["peak_bytes_per_s"].as_f64();
+        assert_eq!(peak.is_none(), test == "transfer", "{row}");
+        assert!(
+            average > 0.0 && peak.is_none_or(|peak| peak >= average),
+            "{row}"
+        );
+        let product = number("messages_per_s") * bytes as f64;
+        assert!((product / average - 1.0).abs() < 1e-6, "{row}");
+    }
+}
+
+#[test]
+fn every_test_runs_on_one_machine_over_shm_and_roce() {
+    for provider in ["shm", "roce"] {
+        for test in TESTS {
+            let words = ["bench", test, "--json", "-s", "1,100,70000", "-n", "200"];
+            let finished = run(words.iter().chain(&["--provider", provider])).expect(0);
+            let lines = lines(&finished);
+            assert_eq!(lines[0]["client_provider"], provider, "{lines:?}");
+            for (row, bytes) in lines[1..].iter().zip([1, 100, 70_000]) {
+                is_sound(test, row, bytes, 200);
+            }
+            assert_eq!(lines.len(), 4);
+        }
+    }
+}
+
+#[test]
+fn every_mechanism_moves_blocks_over_shm_and_roce() {
+    for (provider, most) in [("shm", 9), ("roce", 7)] {
+        for latency in [&[][..], &["--latency"]] {
+            let what = ["bench", "transfer", "--json", "-m", "all", "-n", "100"];
+            let sizes = ["-b", "4", "-s", "3000", "--provider", provider];
+            let words = what.iter().chain(&sizes).chain(latency);
+            let finished = run(words).expect(0);
+            let lines = lines(&finished);
+            assert_eq!(lines[0]["server_provider"], provider, "{lines:?}");
+            assert_eq!(lines.len(), 1 + most, "{finished:#?}");
+            for row in &lines[1..] {
+                assert_eq!(row["blocks"], 4, "{row}");
+                assert!(row["mechanism"].is_string(), "{row}");
+                is_sound("transfer", row, 3000, 100);
+            }
+            let over_network = provider == "roce";
+            let left_out = finished.stderr.contains("left out: sb-in-place");
+            assert_eq!(left_out, over_network, "{finished:#?}");
+        }
+    }
+}
+
+#[test]
+fn both_ways_of_waiting_measure_and_the_table_has_perftests_columns() {
+    for (test, column) in [
+        ("send_bw", "BW average[MiB/sec]"),
+        ("send_lat", "t_typical[usec]"),
+    ] {
+        for wait in ["yield", "sleep"] {
+            let words = ["bench", test, "-D", "0.05", "--wait", wait];
+            let finished = run(words.iter().chain(&["--provider", "roce"])).expect(0);
+            assert!(finished.stdout.contains(column), "{finished:#?}");
+            assert_eq!(finished.stdout.lines().count(), 3, "{finished:#?}");
+        }
+    }
+}
+
+#[test]
+fn two_hosts_are_measured_over_packets() {
+    with_privilege("two_hosts_are_measured_over_packets", || {
+        let pair = VethPair::new(9000).unwrap();
+        let right = format!("{}:0", VethPair::RIGHT_V4);
+        let mut server = pair
+            .right
+            .run(move || Server::start(&mut catchment(), &right))
+            .unwrap();
+        let at = server.address.clone();
+        for test in TESTS {
+            let words = ["bench", test, "--json", "-n", "50", "--connect", &at];
+            let words = words.map(str::to_owned);
+            let finished = pair.left.run(move || run(words)).unwrap().expect(0);
+            let lines = lines(&finished);
+            assert_eq!(lines[0]["server_provider"], "roce", "{lines:?}");
+            assert_eq!(lines[0]["path_mtu"], 4096, "{lines:?}");
+            assert_eq!(server.event("served")["plans"], 1);
+        }
+    });
+}
+
+#[test]
+fn who_talks_nonsense_or_is_killed_is_told_of_and_the_next_one_is_served() {
+    let mut server = Server::start(&mut catchment(), "127.0.0.1:0");
+    let at = server.address.clone();
+    for nonsense in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        b"{\"type\":\"over\",\"requests\":1}\n",
+    ] {
+        let mut stream = TcpStream::connect(&at).unwrap();
+        stream.write_all(nonsense).unwrap();
+        let mut said = Vec::new();
+        // It may be closed with bytes unread, which is an error here.
+        let _ = stream.read_to_end(&mut said);
+        let told = server.event("failed")["error"].to_string();
+        assert!(told.contains("hello"), "{told}");
+    }
+    let words = ["bench", "send_lat", "-D", "60", "--json", "-c", &at];
+    let mut client = Running::start(catchment().args(words));
+    // Until it measures: it says so to nobody.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    client.kill();
+    server.event("failed");
+    let words = ["bench", "write_bw", "-n", "10", "-c", &at];
+    run(words).expect(0);
+    assert_eq!(server.event("served")["plans"], 1);
+}
+
+#[test]
+fn a_killed_server_ends_a_measurement() {
+    for provider in ["shm", "roce"] {
+        let mut server = Server::start(&mut catchment(), "127.0.0.1:0");
+        let words = [
+            "bench",
+            "send_lat",
+            "-D",
+            "3000",
+            "--provider",
+            provider,
+            "-c",
+        ];
+        let client = Running::start(catchment().args(words).arg(&server.address));
+        // Until it measures: it says so to nobody.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        server.child.kill().unwrap();
+        let start = std::time::Instant::now();
+        let finished = client.finish().expect(1);
+        assert!(start.elapsed() < LIMIT, "{finished:#?}");
+        assert!(finished.stderr.contains("error: "), "{finished:#?}");
+    }
+}
+
+#[test]
+fn errors_say_what_was_wrong_and_exit_as_they_should() {
+    let looks = ["bench", "write_lat", "--wait", "sleep"];
+    for (words, code, text) in [
+        (&looks[..], 2, "send_lat"),
+        (&["bench", "write_bw", "-s", "1GiB"], 2, "268435456"),
+        (&["bench", "write_bw", "-t", "0"], 2, "--tx-depth"),
+        (&["bench", "transfer", "-m", "tape"], 2, "rendezvous"),
+        (&["bench", "transfer", "-b", "0"], 2, "1 to 4096"),
+        (
+            &["bench", "transfer", "-b", "4096", "-s", "1MiB"],
+            2,
+            "more than",
+        ),
+        (
+            &[
+                "bench",
+                "transfer",
+                "-m",
+                "sb-in-place",
+                "--provider",
+                "roce",
+            ],
+            2,
+            "sw-fair-tail",
+        ),
+        (&["bench", "write_bw", "--provider", "tape"], 2, "tape"),
+        (
+            &["bench", "write_bw", "-c", "127.0.0.1:1"],
+            3,
+            "bench server",
+        ),
+        (
+            &["bench", "server", "--listen", "192.0.2.1:1"],
+            5,
+            "192.0.2.1:1",
+        ),
+    ] {
+        let finished = finish(catchment().args(words)).expect(code);
+        assert!(finished.stderr.contains(text), "{finished:#?}");
+    }
+    let server = Server::start_with(&mut catchment(), "127.0.0.1:0", &["--forbid", "shm"]);
+    let words = [
+        "bench",
+        "write_bw",
+        "--provider",
+        "shm",
+        "-c",
+        &server.address,
+    ];
+    let finished = run(words).expect(3);
+    assert!(finished.stderr.contains("forbidden"), "{finished:#?}");
+}

@@ -1,0 +1,111 @@
+//! Ways to peers, and address handles: ways that datagrams name.
+use crate::{
+    context::IbPd,
+    device::{Device, mtu_bytes, mtu_code},
+    path,
+    sys::{AddressHandle, Domain},
+};
+use catchment_verbs::{Ah, Gid, NetEnd, PortAddr, VerbsError, provider::Handle};
+use std::sync::Arc;
+
+/// Whether an RNIC can talk to this port: the code of the path MTU, or what to do.
+pub(crate) fn check_port(device: &Device, to: &PortAddr) -> Result<u32, String> {
+    let (ours, theirs) = (device.place.gid.ip(), to.gid.ip());
+    if ours.is_ipv4() != theirs.is_ipv4() {
+        return Err(format!(
+            "this device has the address {ours}: open it by a GID of the same family as the peer"
+        ));
+    }
+    let Some(net) = to.net else {
+        return mtu_code(device.path_mtu).ok_or_else(|| "no path MTU".to_owned());
+    };
+    if net.udp_port != NetEnd::RNIC_UDP_PORT {
+        return Err(format!(
+            "it listens on UDP port {}, and RNICs send to {} only: free that port there",
+            net.udp_port,
+            NetEnd::RNIC_UDP_PORT
+        ));
+    }
+    mtu_code(net.path_mtu)
+        .and_then(|_| mtu_code(net.path_mtu.min(device.path_mtu)))
+        .ok_or_else(|| {
+            format!(
+                "its path MTU is {}: 256, 512, 1024, 2048 or 4096 is needed",
+                net.path_mtu
+            )
+        })
+}
+
+/// How packets get there. Our GID is looked up in the table anew: addresses that come and go move
+/// it.
+pub(crate) fn route(device: &Device, remote: Gid) -> Result<path::Route, String> {
+    let place = &device.place;
+    let index = device.gid_index().ok_or_else(|| {
+        format!(
+            "our own GID {} ({}) is not in the table of {} port {} any more: its address was \
+             removed, or the interface is down; open the device again",
+            place.gid,
+            place.gid.ip(),
+            place.device,
+            place.port
+        )
+    })?;
+    Ok(path::Route {
+        port: place.port,
+        index,
+        remote,
+        traffic_class: device.options.traffic_class,
+        service_level: device.options.service_level,
+    })
+}
+
+/// What queue pairs need of an address handle. It lives until the requests that name it are done.
+pub(crate) struct AhCore {
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) native: AddressHandle,
+    /// Largest datagram.
+    pub(crate) path_mtu: u32,
+    to: PortAddr,
+}
+
+/// An address handle, as the application holds it.
+pub(crate) struct IbAh {
+    core: Arc<Handle<AhCore>>,
+    pd: Arc<IbPd>,
+}
+
+impl IbAh {
+    pub(crate) fn new(pd: Arc<IbPd>, to: &PortAddr) -> Result<IbAh, VerbsError> {
+        let device = pd.device();
+        let address = to.gid.ip();
+        let no_way = |reason| VerbsError::Invalid(format!("no way to {address}: {reason}"));
+        let mtu = check_port(device, to).map_err(no_way)?;
+        let route = route(device, to.gid).map_err(no_way)?;
+        let refused = |error| VerbsError::os(format!("an address handle for {address}"), error);
+        let attr = path::address(&route).map_err(refused)?;
+        let native = AddressHandle::new(Arc::clone(pd.domain()), attr).map_err(refused)?;
+        let core = device.ahs.add(AhCore {
+            domain: Arc::clone(pd.domain()),
+            native,
+            path_mtu: mtu_bytes(mtu).unwrap_or(device.path_mtu),
+            to: *to,
+        })?;
+        Ok(IbAh { core, pd })
+    }
+}
+
+impl Drop for IbAh {
+    fn drop(&mut self) {
+        self.pd.device().ahs.remove(&self.core);
+    }
+}
+
+impl Ah for IbAh {
+    fn handle(&self) -> u32 {
+        self.core.number()
+    }
+
+    fn to(&self) -> &PortAddr {
+        &self.core.object.to
+    }
+}

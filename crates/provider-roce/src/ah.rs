@@ -1,0 +1,105 @@
+//! Ways to peers, and address handles: ways that datagrams name.
+use crate::{context::RocePd, device::Device, io::Route};
+use catchment_roce::wire::{PathMtu, ROCE_PORT};
+use catchment_verbs::{
+    Ah, PortAddr, VerbsError,
+    provider::{Handle, HandleTable},
+};
+use std::{net::SocketAddr, sync::Arc};
+
+/// Address handles of one context.
+const MOST: usize = 1 << 16;
+
+/// The way to a port, and the largest packets for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    pub(crate) route: Route,
+    /// What both ends and the route take.
+    pub(crate) path_mtu: PathMtu,
+}
+
+impl Way {
+    /// The way from this device to a port; else why there is none, and what to do.
+    pub(crate) fn to(device: &Device, to: &PortAddr) -> Result<Way, String> {
+        let address = to.gid.ip();
+        if address.is_ipv4() != device.local.is_ipv4() {
+            return Err(format!(
+                "this device has the address {}: open one of the same family as the peer",
+                device.local.ip()
+            ));
+        }
+        let theirs = match to.net {
+            None => PathMtu::Mtu4096,
+            Some(net) => PathMtu::from_bytes(net.path_mtu as usize).ok_or_else(|| {
+                format!(
+                    "its path MTU is {}: 256, 512, 1024, 2048 or 4096 is needed",
+                    net.path_mtu
+                )
+            })?,
+        };
+        let port = to.net.map_or(ROCE_PORT, |net| net.udp_port);
+        let mut remote = SocketAddr::new(address, port);
+        if let (SocketAddr::V6(remote), SocketAddr::V6(from)) = (&mut remote, device.local) {
+            remote.set_scope_id(from.scope_id());
+        }
+        let path = device.path_to(remote).map_err(|error| error.to_string())?;
+        let path_mtu = theirs.min(device.path_mtu).min(path.path_mtu);
+        tracing::info!(%path, agreed = path_mtu.bytes(), "way to a peer");
+        let route = Route {
+            local: device.local.ip(),
+            remote,
+            ecn: if device.options.ecn { 2 } else { 0 },
+        };
+        Ok(Way { route, path_mtu })
+    }
+}
+
+/// What queue pairs and the engine need of an address handle.
+pub(crate) struct AhCore {
+    pub(crate) pd: u64,
+    pub(crate) way: Way,
+    to: PortAddr,
+}
+
+/// The address handles of a device.
+pub(crate) fn table() -> HandleTable<AhCore> {
+    HandleTable::new("address handles of a context", MOST)
+}
+
+/// An address handle, as the application holds it.
+pub(crate) struct RoceAh {
+    core: Arc<Handle<AhCore>>,
+    pd: Arc<RocePd>,
+}
+
+impl RoceAh {
+    pub(crate) fn new(pd: Arc<RocePd>, to: &PortAddr) -> Result<RoceAh, VerbsError> {
+        let device = pd.device();
+        let way = Way::to(device, to).map_err(|reason| {
+            VerbsError::Invalid(format!("no way to {}: {reason}", to.gid.ip()))
+        })?;
+        let core = AhCore {
+            pd: pd.id(),
+            way,
+            to: *to,
+        };
+        let core = device.ahs.add(core)?;
+        Ok(RoceAh { core, pd })
+    }
+}
+
+impl Drop for RoceAh {
+    fn drop(&mut self) {
+        self.pd.device().ahs.remove(&self.core);
+    }
+}
+
+impl Ah for RoceAh {
+    fn handle(&self) -> u32 {
+        self.core.number()
+    }
+
+    fn to(&self) -> &PortAddr {
+        &self.core.object.to
+    }
+}

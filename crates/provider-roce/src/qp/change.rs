@@ -1,0 +1,159 @@
+//! From one state to another.
+use super::{EXTENSION_SELECTIVE_REPEAT, RoceQp};
+use crate::{
+    ah::Way,
+    device::random,
+    engine::{Engine, Peer},
+};
+use catchment_roce::{self as roce, Psn, Recovery, wire::aeth};
+use catchment_verbs::{
+    Access, Endpoint, ModifyError, QpState, QpTransition, RtrAttr, RtsAttr,
+    provider::{MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts},
+};
+
+impl RoceQp {
+    fn illegal(&self, to: QpState) -> ModifyError {
+        ModifyError::Illegal {
+            qpn: self.qpn,
+            from: self.shared.state(),
+            to,
+        }
+    }
+
+    /// Has the engine make a change; one that it refuses was overtaken by a failure.
+    fn change(
+        &self,
+        to: QpState,
+        change: impl FnOnce(&mut Engine) -> Result<(), roce::ModifyError>,
+    ) -> Result<(), ModifyError> {
+        let done = change(&mut self.device().engine());
+        self.device().kick_after_change();
+        done.map_err(|_| self.illegal(to))
+    }
+
+    fn enter_reset(&mut self) -> Result<(), ModifyError> {
+        // Another start, so that late packets of before do not fit.
+        self.psn = random().map_err(|error| ModifyError::Resources {
+            qpn: self.qpn,
+            what: "a new PSN",
+            reason: error.to_string(),
+        })? & MAX_24_BITS;
+        self.device().engine().reset(self.index);
+        self.shared.sq.free_before(self.posted);
+        self.shared.rq.free_before(self.recv_posted);
+        Ok(())
+    }
+
+    fn enter_init(&self, access: Access) -> Result<(), ModifyError> {
+        let attr = roce::InitAttr {
+            remote_write: access.contains(Access::REMOTE_WRITE),
+            remote_read: access.contains(Access::REMOTE_READ),
+            remote_atomic: access.contains(Access::REMOTE_ATOMIC),
+            qkey: 0,
+        };
+        self.change(QpState::Init, |engine| engine.init(self.index, attr))
+    }
+
+    fn enter_init_ud(&self, qkey: u32) -> Result<(), ModifyError> {
+        check_qkey(self.qpn, qkey)?;
+        let attr = roce::InitAttr {
+            qkey,
+            ..roce::InitAttr::default()
+        };
+        self.change(QpState::Init, |engine| engine.init(self.index, attr))
+    }
+
+    fn enter_rtr(&self, attr: &RtrAttr) -> Result<(), ModifyError> {
+        check_rtr(self.qpn, attr)?;
+        let (peer, wire) = self.connection(&attr.remote)?;
+        let wire = roce::RtrAttr {
+            max_dest_rd_atomic: attr.max_dest_rd_atomic as u8,
+            min_rnr_timer: aeth::rnr_timer_code(attr.min_rnr_timer),
+            recovery: self.recovery(&attr.remote),
+            ..wire
+        };
+        self.connect(Some(peer), wire)
+    }
+
+    fn enter_rtr_uc(&self, remote: &Endpoint) -> Result<(), ModifyError> {
+        check_remote(self.qpn, remote)?;
+        let (peer, wire) = self.connection(remote)?;
+        self.connect(Some(peer), wire)
+    }
+
+    fn enter_rtr_ud(&self) -> Result<(), ModifyError> {
+        let path_mtu = self.device().path_mtu;
+        self.connect(None, roce::RtrAttr::new(0, path_mtu, Psn::default()))
+    }
+
+    fn connect(&self, peer: Option<Peer>, wire: roce::RtrAttr) -> Result<(), ModifyError> {
+        self.change(QpState::Rtr, |engine| {
+            engine.connect(self.index, peer, wire)
+        })
+    }
+
+    /// The peer of a connection, and the attributes that it needs.
+    fn connection(&self, remote: &Endpoint) -> Result<(Peer, roce::RtrAttr), ModifyError> {
+        let way = Way::to(self.device(), &remote.into());
+        let way = way.map_err(|reason| ModifyError::Peer {
+            qpn: self.qpn,
+            peer: remote.gid.ip().to_string(),
+            reason,
+        })?;
+        let peer = Peer {
+            address: way.route.remote.ip(),
+            route: way.route,
+            end: *remote,
+        };
+        let first = Psn::new(remote.psn);
+        Ok((peer, roce::RtrAttr::new(remote.qpn, way.path_mtu, first)))
+    }
+
+    fn recovery(&self, remote: &Endpoint) -> Recovery {
+        let theirs = remote.net.map_or(0, |net| net.extensions);
+        let both =
+            self.device().options.selective_repeat && theirs & EXTENSION_SELECTIVE_REPEAT != 0;
+        if both {
+            Recovery::SelectiveRepeat
+        } else {
+            Recovery::GoBackN
+        }
+    }
+
+    fn enter_rts(&self, attr: &RtsAttr) -> Result<(), ModifyError> {
+        check_rts(self.qpn, attr)?;
+        let wire = roce::RtsAttr {
+            sq_psn: Psn::new(self.psn),
+            max_rd_atomic: attr.max_rd_atomic as u8,
+            timeout: (!attr.timeout.is_zero()).then_some(attr.timeout),
+            retry_cnt: attr.retry_cnt,
+            rnr_retry: attr.rnr_retry,
+        };
+        self.change(QpState::Rts, |engine| engine.start(self.index, wire))
+    }
+
+    fn enter_rts_unreliable(&self) -> Result<(), ModifyError> {
+        let wire = roce::RtsAttr::new(Psn::new(self.psn));
+        self.change(QpState::Rts, |engine| engine.start(self.index, wire))
+    }
+
+    /// Makes a change that the state and the service allow.
+    pub(super) fn enter(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
+        let to = transition.target();
+        match transition {
+            QpTransition::ToReset => self.enter_reset(),
+            QpTransition::ToInit { access } => self.enter_init(access),
+            QpTransition::ToInitUd { qkey } => self.enter_init_ud(qkey),
+            QpTransition::ToRtr(attr) => self.enter_rtr(&attr),
+            QpTransition::ToRtrUc(remote) => self.enter_rtr_uc(&remote),
+            QpTransition::ToRtrUd => self.enter_rtr_ud(),
+            QpTransition::ToRts(attr) => self.enter_rts(&attr),
+            QpTransition::ToRtsUnreliable => self.enter_rts_unreliable(),
+            QpTransition::ToSqd => self.change(to, |engine| engine.hold(self.index)),
+            QpTransition::ToErr => self.change(to, |engine| {
+                engine.fail(self.index);
+                Ok(())
+            }),
+        }
+    }
+}

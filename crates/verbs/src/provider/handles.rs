@@ -1,0 +1,125 @@
+//! Objects that requests name by a number.
+use crate::VerbsError;
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// An object under its number.
+#[derive(Debug)]
+pub struct Handle<T> {
+    number: u32,
+    valid: AtomicBool,
+    /// The object.
+    pub object: T,
+}
+
+impl<T> Handle<T> {
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// False once it was taken back, although a request may still hold it.
+    pub fn is_valid(&self) -> bool {
+        self.valid.load(Ordering::Acquire)
+    }
+}
+
+/// The objects of one kind that a device has given numbers to, so many at most. Looking one up
+/// takes a lock: who names the same one again and again keeps it, and asks [`Handle::is_valid`].
+#[derive(Debug)]
+pub struct HandleTable<T> {
+    what: &'static str,
+    most: usize,
+    handles: Mutex<Handles<T>>,
+}
+
+#[derive(Debug)]
+struct Handles<T> {
+    last: u32,
+    all: HashMap<u32, Arc<Handle<T>>>,
+}
+
+impl<T> HandleTable<T> {
+    /// An empty one; `what` names the objects in errors.
+    pub fn new(what: &'static str, most: usize) -> HandleTable<T> {
+        HandleTable {
+            what,
+            most,
+            handles: Mutex::new(Handles {
+                last: 0,
+                all: HashMap::new(),
+            }),
+        }
+    }
+
+    /// Gives an object a number that no other one had for as long as 32 bits reach.
+    ///
+    /// # Errors
+    /// [`VerbsError::Limit`] when the table is full.
+    pub fn add(&self, object: T) -> Result<Arc<Handle<T>>, VerbsError> {
+        let mut handles = self.lock();
+        if handles.all.len() >= self.most {
+            return Err(VerbsError::Limit {
+                what: self.what,
+                asked: self.most as u64 + 1,
+                limit: self.most as u64,
+            });
+        }
+        let number = loop {
+            handles.last = handles.last.wrapping_add(1);
+            if !handles.all.contains_key(&handles.last) {
+                break handles.last;
+            }
+        };
+        let handle = Arc::new(Handle {
+            number,
+            valid: AtomicBool::new(true),
+            object,
+        });
+        handles.all.insert(number, Arc::clone(&handle));
+        Ok(handle)
+    }
+
+    /// The object of this number.
+    pub fn find(&self, number: u32) -> Option<Arc<Handle<T>>> {
+        self.lock().all.get(&number).map(Arc::clone)
+    }
+
+    /// Takes a number back.
+    pub fn remove(&self, handle: &Handle<T>) {
+        handle.valid.store(false, Ordering::Release);
+        self.lock().all.remove(&handle.number);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Handles<T>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_leads_to_its_object_until_it_is_taken_back() {
+        let table = HandleTable::new("things", 2);
+        let (a, b) = (table.add('a').unwrap(), table.add('b').unwrap());
+        assert_ne!(a.number(), b.number());
+        assert_eq!(table.find(b.number()).unwrap().object, 'b');
+        let error = table.add('c').unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "things = 3 is beyond this device's limit of 2"
+        );
+        table.remove(&a);
+        assert!(!a.is_valid() && b.is_valid());
+        assert!(table.find(a.number()).is_none());
+        let c = table.add('c').unwrap();
+        assert!(![a.number(), b.number()].contains(&c.number()));
+    }
+}

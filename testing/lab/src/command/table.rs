@@ -1,0 +1,46 @@
+//! `catchment-lab table`: our stack in user space beside the kernel's.
+
+use super::Place;
+use anyhow::{Context as _, Result, ensure};
+use catchment_lab::table::{self, Table};
+use catchment_lab::vm::guest::{Guest, Machine};
+use catchment_lab::vm::network::SEATS;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    place: Place,
+    /// How often each is measured
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    rounds: usize,
+    /// Write the page to this file, too
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+}
+
+/// Measures, and writes the page.
+///
+/// # Errors
+/// When the guest does not come up, or an end fails.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    ensure!(args.rounds > 0, "not one round");
+    let (_turn, kernel) = super::prepare(&args.place)?;
+    let machine = Machine::usual(&args.place.cache, SEATS[0])?;
+    let guest = Guest::boot(&kernel, &machine)?;
+    let release = guest.run(&["uname", "-r"], Duration::from_secs(60))?.stdout;
+    let table = Table::new(guest)?;
+    let mut rounds = Vec::new();
+    for number in 1..=args.rounds {
+        rounds.push(table.round()?);
+        eprintln!("round {number} of {}: {:?}", args.rounds, rounds.last());
+    }
+    let page = table::page(&rounds, release.trim());
+    print!("{page}");
+    if let Some(path) = &args.markdown {
+        fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! Our stack in user space beside the kernel's, in one guest: how fast, and for how much work.
+//!
+//! Both have two ends at a virtual cable of their own, with the same MTU. The kernel's is measured
+//! twice: by the program that measures ours, over libibverbs, and by perftest, which is what the
+//! field uses. An emulated processor is slow in its own way, so only ratios are told, of what took
+//! turns in the same guest.
+
+mod page;
+mod perftest;
+
+use crate::end::client::End;
+use crate::remote::Start;
+use crate::vm::guest::Guest;
+use anyhow::{Context as _, Result};
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use page::page;
+
+/// Bytes of a WRITE of a stream.
+pub const STREAM_BYTES: usize = 64 << 10;
+
+/// How long a stream lasts.
+pub const STREAM_TIME: Duration = Duration::from_secs(5);
+
+/// WRITEs to and fro of which the median counts.
+pub const LATENCY_ROUNDS: u64 = 2000;
+
+/// Longer than a command of the guest takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Two namespaces at a cable, as the RDMA devices `rxv0` and `rxv1` have one. The kernel's RoCE has
+/// the first namespace for itself.
+const CABLE: &str = "\
+ip netns add left && ip netns add right &&
+ip link add w0 mtu 9000 netns left type veth peer name w1 mtu 9000 netns right &&
+ip -n left addr add 10.97.0.1/24 dev w0 && ip -n right addr add 10.97.0.2/24 dev w1 &&
+ip -n left link set w0 up && ip -n right link set w1 up &&
+ip -n left link set lo up && ip -n right link set lo up";
+
+/// Who moves the bytes, and who measures it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Our RoCE, by our program.
+    Ours,
+    /// The kernel's, by the same program.
+    Kernel,
+    /// The kernel's, by perftest.
+    Perftest,
+}
+
+impl Way {
+    /// All, in the order of a round.
+    pub const ALL: [Self; 3] = [Self::Ours, Self::Kernel, Self::Perftest];
+}
+
+/// What one measurement found.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Payload of WRITEs of [`STREAM_BYTES`].
+    pub bytes_per_s: f64,
+    /// Work of the whole guest, both ends and the kernel, for 10^9 bytes of it.
+    pub cpu_s_per_gb: f64,
+    /// One way, of 64 bytes.
+    pub latency_ns: f64,
+}
+
+/// All measurements of one round.
+pub type Round = [Sample; 3];
+
+/// A guest in which all is measured.
+pub struct Table {
+    guest: Guest,
+    /// This program, which is at the same place there.
+    lab: PathBuf,
+}
+
+impl Table {
+    /// Makes the guest ready.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn new(guest: Guest) -> Result<Self> {
+        guest.run(&["sh", "-c", CABLE], LIMIT)?;
+        let lab = std::env::current_exe().context("cannot find the running program")?;
+        Ok(Self { guest, lab })
+    }
+
+    /// Measures each way once.
+    ///
+    /// # Errors
+    /// When an end fails.
+    pub fn round(&self) -> Result<Round> {
+        let mut round = Round::default();
+        for (sample, way) in round.iter_mut().zip(Way::ALL) {
+            *sample = self.measure(way).with_context(|| format!("{way:?}"))?;
+        }
+        Ok(round)
+    }
+
+    fn measure(&self, way: Way) -> Result<Sample> {
+        let ends = match way {
+            Way::Perftest => return perftest::measure(&self.guest),
+            Way::Ours => [
+                self.end(&["ip", "netns", "exec", "left"], "roce", "10.97.0.1")?,
+                self.end(&["ip", "netns", "exec", "right"], "roce", "10.97.0.2")?,
+            ],
+            Way::Kernel => [
+                self.end(&[], "ibverbs", "rxv0")?,
+                self.end(&[], "ibverbs", "rxv1")?,
+            ],
+        };
+        measure(ends)
+    }
+
+    /// An end, started by these words.
+    fn end(&self, by: &[&str], provider: &str, device: &str) -> Result<End> {
+        let lab = self.lab.display().to_string();
+        let words = [by, &[&lab, "end", provider, device]].concat();
+        let start = Start::like_here(words).listening();
+        let process = self
+            .guest
+            .start(&start, crate::remote::process::Output::Kept)?;
+        End::new(process).with_context(|| format!("the end at {device}"))
+    }
+}
+
+fn measure([mut left, mut right]: [End; 2]) -> Result<Sample> {
+    right.connect(left.card())?;
+    left.connect(right.card())?;
+    let place = right.place(0);
+    // A first, short one: memory is there and caches are warm.
+    left.stream(place, STREAM_BYTES, STREAM_TIME / 10)?;
+    let moved = left.stream(place, STREAM_BYTES, STREAM_TIME)?;
+    for end in [&mut left, &mut right] {
+        end.fill(0, 64, 0)?;
+    }
+    let latency = left.ping_pong(&mut right, LATENCY_ROUNDS)?;
+    Ok(Sample {
+        bytes_per_s: moved.bytes as f64 * 1e9 / moved.wall_ns as f64,
+        cpu_s_per_gb: moved.busy_ns as f64 / moved.bytes as f64,
+        latency_ns: latency.as_nanos() as f64,
+    })
+}
