@@ -30,10 +30,10 @@ pub enum Object {
     Cq,
     /// Memory region.
     Mr,
-    /// Address handle.
-    Ah,
     /// Queue pair.
     Qp,
+    /// Address handle.
+    Ah,
 }
 
 const OBJECTS: [Object; 6] = [
@@ -41,8 +41,8 @@ const OBJECTS: [Object; 6] = [
     Object::Channel,
     Object::Cq,
     Object::Mr,
-    Object::Ah,
     Object::Qp,
+    Object::Ah,
 ];
 
 /// What happened to an object.

@@ -1,7 +1,7 @@
 //! The paper's mechanism behind the common interface.
 use super::{
-    PaperBlock, PaperHeader, PaperPool, PaperReceiver, PaperRing, PaperSender, PaperStats,
-    PaperStep,
+    PaperBlock, PaperError, PaperHeader, PaperPool, PaperReceiver, PaperRing, PaperSender,
+    PaperStats, PaperStep,
 };
 use crate::{
     layout::{LayoutError, PaperLayout},
@@ -150,19 +150,43 @@ impl PaperSendEnd {
     /// again for it.
     fn drive(&mut self) -> Result<(), EndError> {
         self.alive()?;
+        let advanced = self.advance();
+        self.keep(advanced)
+    }
+
+    /// A failure is one for good.
+    fn keep<T>(&mut self, result: Result<T, PaperError>) -> Result<T, EndError> {
+        result.map_err(|error| {
+            let error = EndError::from(error);
+            self.broken = Some(error);
+            error
+        })
+    }
+
+    fn advance(&mut self) -> Result<(), PaperError> {
         let mut was_under_way = self.sender.is_busy();
         loop {
-            match self.sender.step() {
-                Ok(PaperStep::Sent(_)) => {}
-                Ok(PaperStep::Synced) if was_under_way => {}
-                Ok(PaperStep::Synced | PaperStep::Busy | PaperStep::NoData) => return Ok(()),
-                Err(error) => {
-                    self.broken = Some(error.into());
-                    return self.alive();
-                }
+            match self.sender.step()? {
+                PaperStep::Sent(_) => {}
+                PaperStep::Synced if was_under_way => {}
+                PaperStep::Synced | PaperStep::Busy | PaperStep::NoData => return Ok(()),
             }
             was_under_way = false;
         }
+    }
+
+    /// Sends what was filled as far as free places are known. Nobody needs to know of more as long as
+    /// there is nothing to send; a READ that is done at once is used at once.
+    fn send_filled(&mut self) -> Result<(), PaperError> {
+        let mut has_looked = false;
+        while self.sender.has_work() {
+            match self.sender.step()? {
+                PaperStep::Sent(_) => {}
+                PaperStep::Synced if !has_looked => has_looked = true,
+                PaperStep::Synced | PaperStep::Busy | PaperStep::NoData => break,
+            }
+        }
+        Ok(())
     }
 
     fn alive(&self) -> Result<(), EndError> {
@@ -218,17 +242,8 @@ impl SendEnd for PaperSendEnd {
         self.pool.publish(claim.block, header);
         claim.published = true;
         self.committed += 1;
-        // Nobody needs to know of free places as long as there is nothing to send. A READ that is
-        // done at once is used at once.
-        let mut has_looked = false;
-        while self.sender.has_work() {
-            match self.sender.step()? {
-                PaperStep::Sent(_) => {}
-                PaperStep::Synced if !has_looked => has_looked = true,
-                PaperStep::Synced | PaperStep::Busy | PaperStep::NoData => break,
-            }
-        }
-        Ok(())
+        let sent = self.send_filled();
+        self.keep(sent)
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
@@ -236,7 +251,8 @@ impl SendEnd for PaperSendEnd {
     }
 
     fn look(&mut self) -> Result<Option<bool>, EndError> {
-        Ok(Some(self.sender.refresh()? == PaperStep::Synced))
+        let refreshed = self.sender.refresh();
+        Ok(Some(self.keep(refreshed)? == PaperStep::Synced))
     }
 
     /// An interaction a block, and one for every READ.
