@@ -172,6 +172,7 @@ impl Plan {
     /// # Errors
     /// [`PerfError::Plan`] with the limit that it does not keep.
     pub fn check(&self) -> Result<(), PerfError> {
+        self.amount.check()?;
         self.fault()
             .map_or(Ok(()), |fault| Err(PerfError::Plan(fault)))
     }
