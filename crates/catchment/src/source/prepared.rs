@@ -34,6 +34,7 @@ pub(crate) struct Prepared {
     qp: Box<dyn Qp>,
     direct: bool,
     max_send_wr: u32,
+    max_message_bytes: u64,
     max_inline_bytes: u32,
     /// Where completions are told of, if requests take time.
     channel: Option<Arc<dyn CompletionChannel>>,
@@ -70,6 +71,11 @@ pub(crate) enum LinkError {
     Sender(#[from] SenderError),
     #[error(transparent)]
     Proof(#[from] ProofError),
+    #[error(
+        "blocks of {block_bytes} bytes are longer than the longest message of the device, {limit} \
+         bytes: ask for smaller blocks, or use another provider"
+    )]
+    LongBlock { block_bytes: u32, limit: u64 },
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
@@ -119,6 +125,7 @@ impl Prepared {
             qp,
             direct,
             max_send_wr,
+            max_message_bytes: caps.max_message_bytes,
             max_inline_bytes,
             channel,
         })
@@ -195,6 +202,10 @@ impl Prepared {
         options: SenderOptions,
     ) -> Result<Sender, LinkError> {
         let layout = ring.layout;
+        let (block_bytes, limit) = (layout.block_bytes(), self.max_message_bytes);
+        if u64::from(block_bytes) > limit {
+            return Err(LinkError::LongBlock { block_bytes, limit });
+        }
         let bytes = layout.blocks() as usize * layout.block_bytes() as usize;
         let memory = CopyMemory {
             blocks: self.pd.alloc_mr(bytes, Access::LOCAL_WRITE)?,
