@@ -317,8 +317,12 @@ impl<L: Link> Source<'_, L> {
                 self.link.note_acknowledgements();
                 self.stream(count)?;
                 let found = self.link.note_acknowledgements();
-                let steps = found.windows(2);
-                Ok(steps.map(|two| (two[1] - two[0]) as f64).collect())
+                // Several may come at once: only the mean says how often news comes.
+                let (Some(first), Some(last)) = (found.first(), found.last()) else {
+                    return Ok(Vec::new());
+                };
+                let steps = found.len().saturating_sub(1).max(1);
+                Ok(vec![(last - first) as f64 / steps as f64])
             }
             Some(done) => {
                 let urgent = self.hurry()?;

@@ -89,7 +89,7 @@ fn e1_13_a_claim_that_fails_is_published_as_failed() {
         workload = "stream"
         [[measure]]
         providers = ["sim"]
-        mechanisms = ["sb-paper", "sw-paper"]
+        mechanisms = ["sb-paper", "sw-paper", "sw-paper-inline"]
         blocks = [3]
         constants = { t_write_us = 3.5, bytes_per_s = 7e9, t_read_us = 5.1, t_send_us = 70.0, t_credit_us = 3.5 }
         quick = { bytes = [1048576, 2097152] }
@@ -121,6 +121,7 @@ fn e1_13_a_claim_that_fails_is_published_as_failed() {
         page.contains("0 claims held, 1 did not") && page.contains("It is not."),
         "{page}"
     );
+    assert!(!page.contains("Failed"), "{page}");
     let svg = fs::read_to_string(folder.0.join("papers/e9.1-speed-sim.svg")).unwrap();
     assert!(svg.contains("<svg") && svg.contains("GB/s"));
     let png = fs::read(folder.0.join("papers/e9.1-speed-sim.png")).unwrap();

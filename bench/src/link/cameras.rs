@@ -102,7 +102,7 @@ impl Visit for Run<'_> {
         self.control.send(&port.offer().to_string())?;
         let peer: String = self.control.recv()?;
         let peer: Offer = peer.parse()?;
-        port.connect(&peer)?;
+        port.connect_with(&peer, device::patient())?;
         meet(&mut self.control)?;
         let queues = queues(&port);
         match self.role {

@@ -7,8 +7,16 @@ use anyhow::{Context as _, Result, bail};
 use catchment_netns::Namespace;
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
-use catchment_verbs::{Context, Provider as _};
+use catchment_verbs::{Context, Provider as _, RtsAttr};
 use std::sync::Arc;
+
+/// For connections over software RoCE: a role that waits for its core on a busy machine is not gone.
+pub(crate) fn patient() -> RtsAttr {
+    RtsAttr {
+        timeout: std::time::Duration::from_millis(268),
+        ..RtsAttr::default()
+    }
+}
 
 /// Opens it. For a network the role goes into its namespace first.
 pub(super) fn open(provider: Provider, job: &Job, role: Role) -> Result<Arc<dyn Context>> {

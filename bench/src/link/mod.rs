@@ -22,6 +22,7 @@ mod through;
 
 pub(crate) use cache_line::CacheLine;
 pub(crate) use cameras::{BEGIN_EVERY_NS, SET_UP_NS};
+pub(crate) use device::patient;
 
 /// How a mechanism's own threads behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -104,8 +104,8 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
         control.send(&(out.offer().to_string(), back.offer().to_string()))?;
         let (theirs, to): (String, String) = control.recv()?;
         let (theirs, to): (Offer, Offer) = (theirs.parse()?, to.parse()?);
-        out.connect(&to)?;
-        back.connect(&theirs)?;
+        out.connect_with(&to, device::patient())?;
+        back.connect_with(&theirs, device::patient())?;
         meet(control)?;
         let mut sender = mechanism.sender(out, &to)?;
         let receiver = mechanism.receiver(back, &theirs)?;

@@ -1,6 +1,6 @@
 //! Both ends of a mechanism in one process, for what is counted and not timed.
 use super::simulated::Constants;
-use crate::mechanism::Provider;
+use crate::{link::patient, mechanism::Provider};
 use anyhow::{Context as _, Result};
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
@@ -75,8 +75,8 @@ impl<M: Mechanism> Ends<M> {
         let (mut out, sent) = port(&devices[0], mechanism.sender_needs()?, changes[0])?;
         let (mut back, answered) = port(&devices[1], mechanism.receiver_needs()?, changes[1])?;
         let (there, here) = (out.offer(), back.offer());
-        out.connect(&here)?;
-        back.connect(&there)?;
+        out.connect_with(&here, patient())?;
+        back.connect_with(&there, patient())?;
         let queues = [out.queues, back.queues];
         let receiver = mechanism.receiver(back, &there)?;
         let sender = mechanism.sender(out, &here)?;

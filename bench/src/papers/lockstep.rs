@@ -11,6 +11,10 @@ use crate::mechanism::{Provider, Visit};
 use anyhow::{Context as _, Result, bail};
 use catchment_transfer::mechanism::{EndNeeds, Mechanism, ReceiveEnd, SendEnd, Shape};
 
+/// Blocks that go through a queue that is too small.
+const COUNT_WITH_LESS: u64 = 600;
+/// In this time a message is there.
+const DELIVERY: std::time::Duration = std::time::Duration::from_millis(1);
 /// A turn without an end is a hang.
 const LOOKS_MOST: u32 = 20_000_000;
 
@@ -185,6 +189,7 @@ pub(super) fn queues(
         for less in Less::ALL {
             let moving = Moving {
                 less: Some(less),
+                count: count.min(COUNT_WITH_LESS),
                 ..moving
             };
             let result = mechanism.with(shape(bytes, blocks)?, moving);
@@ -324,6 +329,10 @@ impl Visit for Moving {
             while let Some(block) = ends.take()? {
                 drop(block);
                 taken += 1;
+            }
+            if self.less.is_some() && self.provider == Provider::Roce {
+                // All that comes is there before somebody takes any of it: it must have a place.
+                std::thread::sleep(DELIVERY);
             }
             if before == (sent, taken) {
                 looks += 1;

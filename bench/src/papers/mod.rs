@@ -357,7 +357,7 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     }
     done.sort_by_key(|one: &Done| order(&one.scenario.id));
     bench.progress("");
-    write_rows(&done, &environment, &folder)?;
+    write_rows(&done, &environment, &folder, options.write)?;
     let run = page::Run {
         which,
         environment: &environment,
@@ -395,7 +395,12 @@ fn experiment(
             if !bench.wants_provider(provider) {
                 continue;
             }
-            match measure(bench, &scenario, part, provider) {
+            let measured = measure(bench, &scenario, part, provider).or_else(|error| {
+                let once = format!("{provider}, measured again: {error:#}");
+                bench.failures.push(once);
+                measure(bench, &scenario, part, provider)
+            });
+            match measured {
                 Ok(more) => rows.extend(more),
                 Err(error) => bench.failures.push(format!("{provider}: {error:#}")),
             }
@@ -467,7 +472,8 @@ fn measure(
     }
 }
 
-fn write_rows(done: &[Done], environment: &Environment, folder: &Path) -> Result<()> {
+/// All rows; for the repository in one form only.
+fn write_rows(done: &[Done], environment: &Environment, folder: &Path, once: bool) -> Result<()> {
     let rows = || {
         let rows = done.iter().flat_map(|one| &one.rows);
         rows.map(|row| Written::new(row, environment))
@@ -475,7 +481,9 @@ fn write_rows(done: &[Done], environment: &Environment, folder: &Path) -> Result
     let lines: Result<Vec<String>, _> = rows().map(|row| serde_json::to_string(&row)).collect();
     let mut json = lines?.join("\n");
     json.push('\n');
-    fs::write(folder.join("rows.json"), json).context("writing rows.json")?;
+    if !once {
+        fs::write(folder.join("rows.json"), json).context("writing rows.json")?;
+    }
     fs::write(folder.join("rows.csv"), csv::table(rows())?).context("writing rows.csv")
 }
 
