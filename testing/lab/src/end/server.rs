@@ -145,35 +145,40 @@ impl Made {
                 outstanding,
                 millis,
             } => {
-                let time = Duration::from_millis(millis);
-                let stream = Stream {
+                return self.stream(Stream {
                     place,
                     bytes,
                     outstanding,
-                    time,
-                };
-                let memory = Arc::clone(self.memory()?);
-                return stream.run(self.side()?, &*memory).map(Answer::Measured);
+                    time: Duration::from_millis(millis),
+                });
             }
             Task::PingPong {
                 place,
                 rounds,
                 asks,
             } => {
-                let ping_pong = PingPong {
+                return self.ping_pong(PingPong {
                     place,
                     rounds,
                     asks,
-                };
-                let memory = Arc::clone(self.memory()?);
-                let took = ping_pong.run(self.side()?, &*memory)?;
-                return Ok(Answer::Number(u64::try_from(took.as_nanos())?));
+                });
             }
             Task::State => return Ok(Answer::Text(format!("{:?}", self.side()?.qp.state()))),
             Task::Revoke => self.revocable = None,
             Task::Leave => self.side = None,
         }
         Ok(Answer::Done)
+    }
+
+    fn stream(&mut self, stream: Stream) -> Result<Answer> {
+        let memory = Arc::clone(self.memory()?);
+        stream.run(self.side()?, &*memory).map(Answer::Measured)
+    }
+
+    fn ping_pong(&mut self, ping_pong: PingPong) -> Result<Answer> {
+        let memory = Arc::clone(self.memory()?);
+        let took = ping_pong.run(self.side()?, &*memory)?;
+        Ok(Answer::Number(u64::try_from(took.as_nanos())?))
     }
 
     fn side(&mut self) -> Result<&mut Side> {

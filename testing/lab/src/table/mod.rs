@@ -24,7 +24,7 @@ pub const STREAM_BYTES: usize = 64 << 10;
 pub const STREAM_TIME: Duration = Duration::from_secs(5);
 
 /// WRITEs to and fro of which the median counts.
-pub const LATENCY_ROUNDS: u64 = 2000;
+pub const LATENCY_ROUNDS: u64 = 500;
 
 /// Longer than a command of the guest takes.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -89,7 +89,10 @@ const MESSAGES: &[Message] = &[
     Message {
         name: "doctor finds a port that is down",
         script: "ip link set port0 down; $CATCHMENT doctor; ip link set port0 up",
-        words: &["rxe0", "`ip link`"],
+        words: &[
+            "note device rxe0: port 1 DOWN",
+            "a port that is ACTIVE (ip link set dev",
+        ],
     },
     Message {
         name: "devices lists them",
