@@ -272,7 +272,7 @@ fn needs(queues: Queues) -> Result<Needs> {
 }
 
 fn sleep_until(at_ns: u64) {
-    // The beginning that all processes agreed on.
     let left_ns = at_ns.saturating_sub(sys::monotonic_ns());
+    // The beginning that all processes agreed on: a time, which nobody tells.
     std::thread::sleep(Duration::from_nanos(left_ns));
 }
