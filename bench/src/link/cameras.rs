@@ -273,6 +273,6 @@ fn needs(queues: Queues) -> Result<Needs> {
 
 fn sleep_until(at_ns: u64) {
     let left_ns = at_ns.saturating_sub(sys::monotonic_ns());
-    // The beginning that all processes agreed on: there is only the clock to tell it.
+    // The beginning that all processes agreed on: a time, which nobody tells.
     std::thread::sleep(Duration::from_nanos(left_ns));
 }
