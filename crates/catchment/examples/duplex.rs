@@ -42,6 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const REPORT_EVERY: Duration = Duration::from_millis(200);
 /// Set in the stream of a message that the server says.
 const OF_SERVER: u32 = 1 << 31;
+/// How often a client tries to connect.
+const TRIES: u32 = 5;
 /// Every so many messages a client WRITEs and READs.
 const ONE_SIDED_EVERY: u64 = 64;
 
@@ -236,8 +238,7 @@ fn answer(link: &mut Link, totals: &Totals) -> Result<(), EndError> {
 
 fn client(provider: &str, address: &str, number: &str) -> Result<(), Box<dyn Error>> {
     let stream: u32 = number.parse()?;
-    let control = Control::tcp(TcpStream::connect(address)?)?;
-    let mut link = Link::connect(control, device(provider)?, &options())?;
+    let mut link = connect(provider, address)?;
     let ended = end_of_input();
     if let Err(trouble) = converse(&mut link, stream, &ended) {
         return Err(format!("client {stream}: {trouble:?}").into());
@@ -246,6 +247,21 @@ fn client(provider: &str, address: &str, number: &str) -> Result<(), Box<dyn Err
     link.finish(PATIENCE)?;
     println!("{line}");
     Ok(())
+}
+
+/// Comes again when it is refused: on a machine that does many other things a device may not answer
+/// in time.
+fn connect(provider: &str, address: &str) -> Result<Link, Box<dyn Error>> {
+    let mut tries = 0;
+    loop {
+        let control = Control::tcp(TcpStream::connect(address)?)?;
+        tries += 1;
+        match Link::connect(control, device(provider)?, &options()) {
+            Ok(link) => return Ok(link),
+            Err(error) if tries == TRIES => return Err(error.into()),
+            Err(error) => eprintln!("try {tries} of {TRIES}: {error}"),
+        }
+    }
 }
 
 /// Speaks as long as it may, without waiting for the answers, and checks all of them.

@@ -25,8 +25,10 @@ use std::{
 const GO: u8 = 1;
 /// The end that says it has sent all that it will.
 const BYE: u8 = 2;
-/// Begins what a server sends in the place of its card.
+/// Begins what a server sends in the place of its card; the rest is text, and may go on behind.
 const REFUSAL: &[u8; 4] = b"CDPN";
+/// Most bytes of a refusal.
+const REFUSAL_BYTES: usize = 512;
 
 /// Where clients come to.
 #[derive(Debug)]
@@ -200,15 +202,31 @@ impl Control {
         let read = self.read_exact(&mut bytes, deadline);
         read.map_err(failed("waiting for the peer's card"))?;
         if bytes.starts_with(REFUSAL) {
-            let text = &bytes[REFUSAL.len()..];
-            let end = text.iter().position(|byte| *byte == 0);
-            let text = String::from_utf8_lossy(&text[..end.unwrap_or(text.len())]);
-            // From a stranger: nothing that a terminal would obey.
-            let text = text.chars().filter(|c| !c.is_control()).collect();
-            return Err(LinkError::Refused(text));
+            return Err(LinkError::Refused(self.hear_why(&bytes, deadline)));
         }
         let card = Card::decode(&bytes).map_err(DuplexError::from);
         Ok(card?)
+    }
+
+    /// The reason that begins in these bytes and goes on to the end of the connection.
+    fn hear_why(&self, begin: &[u8; CARD_BYTES], deadline: Instant) -> String {
+        let mut bytes = [0; REFUSAL_BYTES];
+        bytes[..CARD_BYTES].copy_from_slice(begin);
+        for place in CARD_BYTES..REFUSAL_BYTES {
+            let is_over = bytes[place - 1] == 0;
+            if is_over
+                || self
+                    .read_exact(&mut bytes[place..=place], deadline)
+                    .is_err()
+            {
+                break;
+            }
+        }
+        let text = &bytes[REFUSAL.len()..];
+        let end = text.iter().position(|byte| *byte == 0);
+        let text = String::from_utf8_lossy(&text[..end.unwrap_or(text.len())]);
+        // From a stranger: nothing that a terminal would obey.
+        text.chars().filter(|c| !c.is_control()).collect()
     }
 
     pub(super) fn say_card(&self, card: Card) -> Result<(), LinkError> {
@@ -218,14 +236,15 @@ impl Control {
 
     /// Says why there is no card. Who does not listen learns nothing.
     pub(super) fn refuse(&self, reason: &str) {
-        let mut bytes = [0; CARD_BYTES];
+        let mut bytes = [0; REFUSAL_BYTES];
         bytes[..REFUSAL.len()].copy_from_slice(REFUSAL);
-        let room = CARD_BYTES - REFUSAL.len();
+        let room = REFUSAL_BYTES - REFUSAL.len();
         let end = (0..=room.min(reason.len())).rev();
         let end = end.into_iter().find(|end| reason.is_char_boundary(*end));
         let text = &reason.as_bytes()[..end.unwrap_or(0)];
         bytes[REFUSAL.len()..REFUSAL.len() + text.len()].copy_from_slice(text);
-        let _ = self.write_all(&bytes);
+        let length = CARD_BYTES.max(REFUSAL.len() + text.len());
+        let _ = self.write_all(&bytes[..length]);
     }
 
     pub(super) fn say_go(&self) -> Result<(), LinkError> {
@@ -284,14 +303,15 @@ mod tests {
     fn a_refusal_says_why_and_is_cut_between_characters() {
         let (a, b) = pair();
         a.refuse("no\u{1b}room");
-        let long = "é".repeat(50);
+        let long = "é".repeat(300);
         a.refuse(&long);
+        drop(a);
         let text = |result: Result<Card, LinkError>| match result {
             Err(LinkError::Refused(text)) => text,
             other => panic!("{other:?}"),
         };
         assert_eq!(text(b.hear_card(soon())), "noroom");
-        assert_eq!(text(b.hear_card(soon())), "é".repeat(34));
+        assert_eq!(text(b.hear_card(soon())), "é".repeat(254));
     }
 
     #[test]

@@ -78,13 +78,15 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:.1} minutes, {}, {} clients at once: {} killed, {} ended well; {} messages, {:.1} GB \
+            "{:.1} minutes, {}, {} clients at once: {} killed, {} ended well, {} connections refused; {} \
+             messages, {:.1} GB \
              right; {}; objects left 0, descriptors and threads as before",
             self.length.as_secs_f64() / 60.0,
             self.provider,
             self.clients,
             self.ended.killed,
             self.ended.well,
+            self.last.refused,
             self.last.messages,
             self.last.bytes as f64 / 1e9,
             self.memory,
