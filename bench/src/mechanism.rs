@@ -1,15 +1,8 @@
 //! The mechanisms of the transfer crate by name.
 use crate::job::{External, What};
-use anyhow::{Result, bail};
-use catchment_transfer::{
-    mechanism::{self, Shape, StatusByte, Way},
-    paper::PaperStatusByte,
-    rendezvous::Rendezvous,
-    window::{
-        fair::{Form, SwFair},
-        paper::SwPaper,
-    },
-};
+use anyhow::{Context as _, Result};
+pub(crate) use catchment_transfer::mechanism::Visit;
+use catchment_transfer::mechanism::{Protocol, Shape};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -51,16 +44,6 @@ pub(crate) enum Mechanism {
     LibfabricTcp,
     /// libfabric over shared memory, its own program.
     LibfabricShm,
-}
-
-/// Something to do with a mechanism, whichever it is.
-pub(crate) trait Visit {
-    type Out;
-    fn visit<M>(self, mechanism: M) -> Self::Out
-    where
-        M: mechanism::Mechanism + Copy + Send + 'static,
-        M::Sender: 'static,
-        M::Receiver: 'static;
 }
 
 impl Mechanism {
@@ -143,29 +126,36 @@ impl Mechanism {
         matches!(self, Mechanism::SbInPlace | Mechanism::SwFairTailInPlace)
     }
 
+    /// What it is in the transfer crate's catalog.
+    fn protocol(self) -> Option<Protocol> {
+        match self {
+            Mechanism::SbPaper => Some(Protocol::SbPaper),
+            Mechanism::Sb => Some(Protocol::Sb),
+            Mechanism::SbInPlace => Some(Protocol::SbInPlace),
+            Mechanism::SwPaper | Mechanism::SwPaperInline => Some(Protocol::SwPaper),
+            Mechanism::SwFair => Some(Protocol::SwFair),
+            Mechanism::SwSack => Some(Protocol::SwSack),
+            Mechanism::SwFairTail => Some(Protocol::SwFairTail),
+            Mechanism::SwFairTailInPlace => Some(Protocol::SwFairTailInPlace),
+            Mechanism::Rendezvous => Some(Protocol::Rendezvous),
+            Mechanism::Tcp
+            | Mechanism::TcpBlocking
+            | Mechanism::Iceoryx2
+            | Mechanism::Ucx
+            | Mechanism::LibfabricTcp
+            | Mechanism::LibfabricShm
+            | Mechanism::Iperf3 => None,
+        }
+    }
+
     /// Does something with the mechanism in this shape.
     ///
     /// # Errors
     /// For one that is no mechanism of the transfer crate; whatever is done with it.
     pub(crate) fn with<T, V: Visit<Out = Result<T>>>(self, shape: Shape, visit: V) -> Result<T> {
-        match self {
-            Mechanism::Tcp
-            | Mechanism::TcpBlocking
-            | Mechanism::Iceoryx2
-            | Mechanism::Ucx
-            | Mechanism::Iperf3
-            | Mechanism::LibfabricTcp
-            | Mechanism::LibfabricShm => bail!("{self} does not move blocks over verbs"),
-            Mechanism::SbPaper => visit.visit(PaperStatusByte::new(shape)),
-            Mechanism::Sb => visit.visit(StatusByte::new(shape, Way::Copy)),
-            Mechanism::SbInPlace => visit.visit(StatusByte::new(shape, Way::InPlace)),
-            Mechanism::SwPaper | Mechanism::SwPaperInline => visit.visit(SwPaper::new(shape)),
-            Mechanism::SwFair => visit.visit(SwFair::new(shape, Form::WriteImm)),
-            Mechanism::SwSack => visit.visit(SwFair::new(shape, Form::Selective)),
-            Mechanism::SwFairTail => visit.visit(SwFair::new(shape, Form::Tail)),
-            Mechanism::SwFairTailInPlace => visit.visit(SwFair::new(shape, Form::TailInPlace)),
-            Mechanism::Rendezvous => visit.visit(Rendezvous::new(shape)),
-        }
+        let protocol = self.protocol();
+        let protocol = protocol.with_context(|| format!("{self} does not move blocks over verbs"));
+        protocol?.with(shape, visit)
     }
 }
 

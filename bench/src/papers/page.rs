@@ -149,7 +149,7 @@ pub(super) fn page(run: &Run<'_>, done: &[Done]) -> Result<String> {
     Ok(page)
 }
 
-const QUICK: &str = "- This was a quick run: few repetitions, one process each. Regenerate it with \
+const QUICK: &str = "- This was a quick run: few repetitions, few fresh processes. Regenerate it with \
                      `--full` on a machine that does nothing else before you quote it.\n";
 
 fn priority(realtime: bool) -> &'static str {

@@ -92,10 +92,11 @@ impl Outbound {
         is_free.then_some(slot)
     }
 
-    /// Sends what a [`Filler`] filled, in that order, as [`Outbound::send`] does.
+    /// Sends the next message that a [`Filler`] filled, and with it that messages of the peer were given
+    /// back. False if the queue is full; nothing was sent then.
     ///
     /// # Errors
-    /// As for [`Outbound::send`].
+    /// [`EndError`]; the session is over.
     pub fn send_filled(
         &mut self,
         operations: &Operations,
