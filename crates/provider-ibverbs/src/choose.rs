@@ -83,8 +83,9 @@ fn by_port(
     }
     if port.state != PortState::Active {
         return invalid(format!(
-            "{name} port {number} is {}: look at the cable and at `ip link`",
-            port.state
+            "{name} port {number} is {}: {}",
+            port.state,
+            port.state.advice()
         ));
     }
     let mut usable = port.gids.iter();

@@ -174,7 +174,7 @@ pub enum NoDevice {
     },
     /// The device's port carries no packets.
     #[error(
-        "{device} port {port}, which has {address}, is {state}: look at the cable and at `ip link`"
+        "{device} port {port}, which has {address}, is {state}: {}", state.advice()
     )]
     PortDown {
         /// The address.

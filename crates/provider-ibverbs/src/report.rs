@@ -97,6 +97,21 @@ pub enum PortState {
     Other(u32),
 }
 
+impl PortState {
+    /// What to do about a port that carries no packets.
+    pub(crate) fn advice(self) -> &'static str {
+        match self {
+            // What the kernel says of a port whose device goes.
+            PortState::Other(0) => "the device is being removed, or its driver is just loading",
+            PortState::Down
+            | PortState::Init
+            | PortState::Armed
+            | PortState::Active
+            | PortState::Other(_) => "look at the cable and at `ip link`",
+        }
+    }
+}
+
 impl fmt::Display for PortState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

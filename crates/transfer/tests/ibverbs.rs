@@ -25,16 +25,19 @@ static OPENED: AtomicUsize = AtomicUsize::new(0);
 
 /// A device of its own for every end.
 fn context() -> Arc<dyn Context> {
+    device(OPENED.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Devices of two ends that can reach each other: the same two in every process.
+fn two_devices() -> [Arc<dyn Context>; 2] {
+    [device(0), device(1)]
+}
+
+fn device(number: usize) -> Arc<dyn Context> {
     let names = std::env::var("CATCHMENT_IBVERBS_DEVICE");
     let names = names.expect("CATCHMENT_IBVERBS_DEVICE names one RDMA device or two");
     let names: Vec<&str> = names.split(',').collect();
-    let name = names[OPENED.fetch_add(1, Ordering::Relaxed) % names.len()];
     IbverbsProvider::new(IbverbsOptions::default())
-        .open(name)
+        .open(names[number % names.len()])
         .unwrap()
-}
-
-/// Devices of two ends that can reach each other.
-fn two_devices() -> [Arc<dyn Context>; 2] {
-    [context(), context()]
 }

@@ -121,7 +121,8 @@ impl Visit for Being<'_> {
             true => mechanism.sender_needs().unwrap(),
             false => mechanism.receiver_needs().unwrap(),
         };
-        let mut port = open(&host(), &needs);
+        let [_, ours] = two_hosts();
+        let mut port = open(&ours, &needs);
         // The test harness prints in front of us; the parent looks for the word.
         println!("offer {}", port.offer());
         let peer: Offer = hear().trim().parse().unwrap();
@@ -172,7 +173,8 @@ fn a_sender_notices_that_its_receiver_was_killed() {
         fn visit<M: Mechanism>(&mut self, mechanism: &M) {
             let name = mechanism.name();
             let mut peer = Peer::spawn("receiver", name);
-            let mut port = open(&host(), &mechanism.sender_needs().unwrap());
+            let [ours, _] = two_hosts();
+            let mut port = open(&ours, &mechanism.sender_needs().unwrap());
             let offer = peer.connect(&mut port);
             let mut sender = mechanism.sender(port, &offer).unwrap();
             peer.go();
@@ -215,7 +217,8 @@ fn a_receiver_notices_that_its_sender_was_killed() {
         fn visit<M: Mechanism>(&mut self, mechanism: &M) {
             let name = mechanism.name();
             let mut peer = Peer::spawn("sender", name);
-            let mut port = open(&host(), &mechanism.receiver_needs().unwrap());
+            let [ours, _] = two_hosts();
+            let mut port = open(&ours, &mechanism.receiver_needs().unwrap());
             let offer = peer.connect(&mut port);
             let mut receiver = mechanism.receiver(port, &offer).unwrap();
             peer.go();

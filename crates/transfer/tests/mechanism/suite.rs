@@ -14,7 +14,16 @@ pub struct Host {
 }
 
 pub fn host() -> Host {
-    let context = crate::context();
+    on(crate::context())
+}
+
+/// The ends of a connection between two processes: this one's, and the one of the process that it
+/// starts, which calls this too.
+pub fn two_hosts() -> [Host; 2] {
+    crate::two_devices().map(on)
+}
+
+fn on(context: Arc<dyn Context>) -> Host {
     let pd = context.alloc_pd().unwrap();
     Host { context, pd }
 }
