@@ -1,5 +1,6 @@
 //! The page with the ratios.
 
+use super::perftest::STREAM_WRITES;
 use super::{LATENCY_ROUNDS, Round, STREAM_BYTES, STREAM_TIME, Sample};
 
 /// Our stack must move at least so many bytes for the work for which the kernel's moves one.
@@ -65,13 +66,15 @@ How it is measured:
 - By our program: `catchment-lab end` over our verbs, the same for both. {bytes} KiB WRITEs for
   {seconds} s, 64 outstanding, every 16th signaled, asleep on a completion channel; then {latency}
   WRITEs of 64 bytes to and fro, each side looking at its memory and yielding between two looks.
-- perftest: `ib_write_bw -e -s {size} -D {seconds} --cpu_util` and `ib_write_lat -s 64 -n {latency}`.
+- perftest: `ib_write_bw -s {size} -n {writes}` and `ib_write_lat -s 64 -n {latency}`. Its
+  WRITEs know no completion channel: it polls all the time, which is in its processor time.
 - Processor time: of the whole guest by `/proc/stat`, both ends, kernel and interrupts: what the
   kernel does for a packet belongs to no process.
 
 ",
         bytes = STREAM_BYTES >> 10,
         size = STREAM_BYTES,
+        writes = STREAM_WRITES,
         seconds = STREAM_TIME.as_secs(),
         latency = LATENCY_ROUNDS,
     )
