@@ -83,9 +83,10 @@ pub(crate) struct PaperPoint {
     pub(crate) says: String,
 }
 
-/// Colours that people with any colour vision can tell apart (Okabe and Ito).
-const COLOURS: [&str; 8] = [
+/// Colours that people with any colour vision can tell apart (Okabe and Ito, and two dark ones more).
+const COLOURS: [&str; 10] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999",
+    "#882255", "#806000",
 ];
 const PAPER_COLOUR: &str = "#666666";
 /// Pixels of the PNG for each unit of the SVG.

@@ -23,9 +23,13 @@ pub struct Side {
 }
 
 pub fn side(send: u32, recv: u32, cq: u32) -> Side {
-    let context = crate::context();
+    side_at(crate::context(), [send, recv, cq])
+}
+
+/// As [`side`], at this device.
+pub fn side_at(context: Arc<dyn Context>, capacities: [u32; 3]) -> Side {
     let pd = context.alloc_pd().unwrap();
-    Side::new(context, pd, [send, recv, cq])
+    Side::new(context, pd, capacities)
 }
 
 impl Side {

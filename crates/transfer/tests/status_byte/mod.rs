@@ -461,7 +461,8 @@ fn collector_process() {
         return;
     }
     let layout = RingLayout::new(4, 128).unwrap();
-    let mut collector = side(1, 0, 1);
+    let [_, ours] = crate::two_devices();
+    let mut collector = side_at(ours, [1, 0, 1]);
     let mr = ring_mr(&collector.pd, layout.total_bytes());
     let end = collector.qp.endpoint();
     println!("ring {end} {} {}", mr.addr(), mr.rkey());
@@ -496,7 +497,8 @@ fn sender_to_child(mode: Mode) -> (Sender, Child, impl FnMut(&str) -> String) {
     };
     let line = expect("ring ");
     let words: Vec<&str> = line.split_whitespace().collect();
-    let mut source = side(64, 0, 16);
+    let [ours, _] = crate::two_devices();
+    let mut source = side_at(ours, [64, 0, 16]);
     let mut stdin = child.stdin.take().unwrap();
     writeln!(stdin, "{}", source.qp.endpoint()).unwrap();
     expect("connected");
