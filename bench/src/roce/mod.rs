@@ -9,6 +9,7 @@ mod children;
 mod goals;
 pub(crate) mod iperf3;
 mod job;
+mod mark;
 mod ours;
 mod page;
 mod row;

@@ -1,7 +1,10 @@
 //! To and fro as [`super::ping_pong`], with the waiting of a program over an engine thread: a thread
 //! receives and places what comes, and the program looks at its memory, yielding between two looks.
 use super::{
-    super::job::SMALL_BYTES,
+    super::{
+        job::SMALL_BYTES,
+        mark::{self, NUMBER_AT, OVER, WARM_UP},
+    },
     Job, READY,
     end::{self, End, Receiving, Sending},
 };
@@ -13,20 +16,10 @@ use std::{
     thread,
 };
 
-/// Round trips that do not count.
-const WARM_UP: usize = 1000;
 /// Where the peer writes.
 const INBOX: usize = 0;
 /// What is sent, on another cache line.
 const OUTBOX: usize = 4096;
-/// Where in the 64 bytes their number is.
-const NUMBER_AT: usize = SMALL_BYTES - 8;
-/// The number that says that this was all.
-const OVER: u64 = u64::MAX;
-/// Looks between two looks at the clock.
-const LOOKS: u64 = 4096;
-/// A side that does not answer has failed after this.
-const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// Asks for the time of the job; the median one-way latency in nanoseconds.
 pub(super) fn ask(job: &Job) -> Result<f64> {
@@ -105,18 +98,6 @@ fn write(sending: &mut Sending, n: u64) -> Result<()> {
 
 /// Looks at the own memory until the number there is one that `is_awaited`.
 fn wait(sending: &Sending, is_awaited: impl Fn(u64) -> bool) -> Result<u64> {
-    let memory = sending.region.whole();
-    let start_ns = sys::monotonic_ns();
-    loop {
-        for _ in 0..LOOKS {
-            let seen = memory.load_u64(INBOX + NUMBER_AT, Ordering::Acquire)?;
-            if is_awaited(seen) {
-                return Ok(seen);
-            }
-            thread::yield_now();
-        }
-        if sys::monotonic_ns() - start_ns > PATIENCE_NS {
-            bail!("the other side was silent for {PATIENCE_NS} ns");
-        }
-    }
+    let inbox = sending.region.whole().subslice(INBOX, SMALL_BYTES)?;
+    mark::wait(inbox, is_awaited, || Ok(false), || Ok(()))
 }

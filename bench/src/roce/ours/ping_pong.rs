@@ -1,27 +1,19 @@
 //! To and fro: a WRITE of 64 bytes into the other side's memory, which looks for it there, as bare
 //! UDP looks for a packet: yielding between two looks.
 use super::{
-    super::job::{Job, SMALL_BYTES},
+    super::{
+        job::{Job, SMALL_BYTES},
+        mark::{self, NUMBER_AT, OVER, WARM_UP},
+    },
     Control, Outcome,
     end::{End, used},
 };
 use crate::{stats, sys};
 use anyhow::{Result, bail};
 use catchment_verbs::{Payload, QpState, SendOp, SendWr};
-use std::{sync::atomic::Ordering, thread};
 
-/// Round trips that do not count.
-const WARM_UP: usize = 1000;
 /// Every so many requests one is signaled, and completions are taken.
 const SIGNALED: u64 = 64;
-/// Where in the 64 bytes their number is: at the end, which becomes visible last.
-const NUMBER_AT: usize = SMALL_BYTES - 8;
-/// The number that says that this was all.
-const OVER: u64 = u64::MAX;
-/// Looks between two looks at the clock.
-const LOOKS: u64 = 4096;
-/// A side that does not answer has failed after this.
-const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// Asks for the time of the job.
 pub(super) fn ask(job: &Job, end: &mut End, control: &mut Control) -> Result<Outcome> {
@@ -77,30 +69,18 @@ fn write(end: &mut End, n: u64) -> Result<()> {
 
 /// Looks at the own memory until the number there is one that `is_awaited`.
 fn wait(end: &End, is_awaited: impl Fn(u64) -> bool) -> Result<u64> {
-    let memory = end.mr.region().whole();
-    let start_ns = sys::monotonic_ns();
-    loop {
-        for _ in 0..LOOKS {
-            let seen = memory.load_u64(NUMBER_AT, Ordering::Acquire)?;
-            if is_awaited(seen) {
-                return Ok(seen);
+    mark::wait(
+        end.mr.region().whole(),
+        is_awaited,
+        // Does the engine's work; there is hardly ever a completion. What came is there now.
+        || Ok(end.inline && end.look()?.is_none()),
+        || {
+            if end.qp.state() == QpState::Err {
+                bail!("the queue pair failed: {:?}", end.async_event());
             }
-            // Does the engine's work; there is hardly ever a completion. What came is there now.
-            if end.inline && end.look()?.is_none() {
-                let seen = memory.load_u64(NUMBER_AT, Ordering::Acquire)?;
-                if is_awaited(seen) {
-                    return Ok(seen);
-                }
-            }
-            thread::yield_now();
-        }
-        if end.qp.state() == QpState::Err {
-            bail!("the queue pair failed: {:?}", end.async_event());
-        }
-        if sys::monotonic_ns() - start_ns > PATIENCE_NS {
-            bail!("the other side was silent for {PATIENCE_NS} ns");
-        }
-    }
+            Ok(())
+        },
+    )
 }
 
 fn take_completions(end: &End, n: u64) -> Result<()> {

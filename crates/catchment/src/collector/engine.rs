@@ -11,7 +11,7 @@ use crate::{
     session::{
         host::Host,
         message::{FailedPath, Hello, StreamGrant},
-        path::{CollectorFacts, PathChoice, SourceFacts, choose},
+        path::{PathChoice, SourceFacts},
         providers::{Ends, Providers},
         refusal::{Refusal, RefusalCode},
         registry::{Registry, superseded_refusal},
@@ -182,17 +182,6 @@ impl Engine {
         failed: &[FailedPath],
         ends: Ends,
     ) -> Result<Chosen, Refusal> {
-        let mut contexts = Vec::new();
-        let mut offer = |provider: &str| {
-            let opened = self.providers.open(provider, ends)?;
-            contexts.push((provider.to_owned(), opened.context));
-            Ok(opened.offer)
-        };
-        let mut collector = CollectorFacts {
-            host: &self.host,
-            rules: self.providers.rules(),
-            offer: &mut offer,
-        };
         let source = SourceFacts {
             host: &hello.host,
             offers: &hello.providers,
@@ -200,13 +189,7 @@ impl Engine {
             failed,
             seen: ends.peer,
         };
-        let choice = choose(&mut collector, &source).map_err(|error| error.refusal())?;
-        let chosen = &choice.path.collector;
-        let context = contexts.into_iter().find(|(name, _)| name == chosen);
-        let (_, context) = context.ok_or_else(|| {
-            let reason = format!("provider {chosen} was chosen and is not open");
-            Refusal::new(RefusalCode::Internal, reason, "report this")
-        })?;
+        let (choice, context) = self.providers.choose(&self.host, &source, ends)?;
         Ok(Chosen { choice, context })
     }
 

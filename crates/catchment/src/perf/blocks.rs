@@ -1,7 +1,7 @@
 //! Blocks through a mechanism of the transfer crate: as many as go, or one to and fro.
 
 use super::control::{Control, PATIENCE};
-use super::latency::{OVER, mark};
+use super::latency::{OVER, mark, time_trips};
 use super::message::{FromClient, FromServer};
 use super::plan::{Amount, Bandwidth, Figure, Latency, Row, Waiting};
 use super::server::cpu_s;
@@ -23,10 +23,6 @@ const VAIN: u32 = 4096;
 const NAP: Duration = Duration::from_millis(100);
 /// Time that does not count: pages are touched, neighbours are found.
 const WARM_UP: Duration = Duration::from_millis(50);
-/// Round trips that do not count.
-const WARM_UP_TRIPS: u64 = 100;
-/// Times that are kept at most; then the measurement ends.
-const TIMES_MAX: usize = 1 << 24;
 /// Packet numbers that all mechanisms carry have so many bits.
 const PACKETS: u64 = 1 << 16;
 
@@ -418,29 +414,15 @@ fn to_and_fro<M: Mechanism>(
     plan: &BlockPlan,
     ends: &mut Ends<M>,
 ) -> Result<(u64, Measured), PerfError> {
-    let (limit, most) = plan.amount.limits();
-    let most = usize::try_from(most).unwrap_or(TIMES_MAX).min(TIMES_MAX);
-    let mut times = Vec::with_capacity(most.min(1 << 20));
-    let mut start = Instant::now();
-    for n in 0.. {
-        let before = Instant::now();
-        if n == WARM_UP_TRIPS {
-            start = before;
-        }
-        let counts = n >= WARM_UP_TRIPS;
-        if counts && (times.len() >= most || before.duration_since(start) >= limit) {
-            break;
-        }
+    let times = time_trips(plan.amount, 0.5, |n| {
         ends.send(mark(n))?;
         let seen = ends.take(&mut patience())?;
-        if seen != Some(mark(n)) {
-            let text = format!("block {n} came back as {seen:?}, not {}", mark(n));
-            return Err(PerfError::Failed(text));
+        if seen == Some(mark(n)) {
+            return Ok(());
         }
-        if counts {
-            times.push(before.elapsed().as_nanos() as f64 / 2.0);
-        }
-    }
+        let text = format!("block {n} came back as {seen:?}, not {}", mark(n));
+        Err(PerfError::Failed(text))
+    })?;
     ends.send(OVER)?;
     Ok((times.len() as u64, Measured::Times(times)))
 }

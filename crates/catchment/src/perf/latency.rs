@@ -4,7 +4,7 @@
 use super::PerfError;
 use super::control::Control;
 use super::end::{End, wait};
-use super::plan::{Operation, Waiting};
+use super::plan::{Amount, Operation, Waiting};
 use catchment_verbs::{Payload, SendOp, SendWr};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -27,17 +27,17 @@ pub(super) fn mark(n: u64) -> u8 {
     (n % 255) as u8 + 1
 }
 
-/// Times requests, in nanoseconds.
-pub(super) fn ask(end: &mut End) -> Result<Vec<f64>, PerfError> {
-    let (limit, most) = end.plan.amount.limits();
+/// Times what `trip` does with one number after the other, after some that do not count: that share
+/// of each, in nanoseconds.
+pub(super) fn time_trips(
+    amount: Amount,
+    share: f64,
+    mut trip: impl FnMut(u64) -> Result<(), PerfError>,
+) -> Result<Vec<f64>, PerfError> {
+    let (limit, most) = amount.limits();
     let most = usize::try_from(most).unwrap_or(TIMES_MAX).min(TIMES_MAX);
-    let share = match end.plan.test.operation {
-        Operation::Read => 1.0,
-        Operation::Write | Operation::Send => 0.5,
-    };
     let mut times = Vec::with_capacity(most.min(1 << 20));
     let mut start = Instant::now();
-    let mut last = 0;
     for n in 0.. {
         let before = Instant::now();
         if n == WARM_UP {
@@ -46,11 +46,25 @@ pub(super) fn ask(end: &mut End) -> Result<Vec<f64>, PerfError> {
         if n >= WARM_UP && (times.len() >= most || before.duration_since(start) >= limit) {
             break;
         }
-        last = exchange(end, n, last)?;
+        trip(n)?;
         if n >= WARM_UP {
             times.push(before.elapsed().as_nanos() as f64 * share);
         }
     }
+    Ok(times)
+}
+
+/// Times requests, in nanoseconds.
+pub(super) fn ask(end: &mut End) -> Result<Vec<f64>, PerfError> {
+    let share = match end.plan.test.operation {
+        Operation::Read => 1.0,
+        Operation::Write | Operation::Send => 0.5,
+    };
+    let mut last = 0;
+    let times = time_trips(end.plan.amount, share, |n| {
+        last = exchange(end, n, last)?;
+        Ok(())
+    })?;
     if end.plan.test.is_answered() {
         send(end, u64::MAX, OVER)?;
     }

@@ -9,8 +9,9 @@ use super::{PerfError, Setup, bandwidth, latency};
 use crate::observe::cpu::usage_of_self;
 use crate::session::host::Host;
 use crate::session::message::SessionPath;
-use crate::session::path::{CollectorFacts, PathChoice, SourceFacts, choose};
+use crate::session::path::{PathChoice, SourceFacts};
 use crate::session::providers::{Ends, Providers};
+use crate::session::refusal::Refusal;
 use catchment_verbs::Context;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -117,28 +118,17 @@ impl Server {
                     path: choice.path,
                 })
             }
-            Err((reason, remedy)) => Err(refuse(&mut control, reason, &remedy)),
+            Err(refusal) => Err(refuse(&mut control, refusal.reason, &refusal.remedy)),
         }
     }
 
-    /// The way, and the device for it; or why there is none, and what to do.
+    /// The way, and the device for it.
     fn choose(
         &self,
         providers: &Providers,
         hello: &Hello,
         ends: Ends,
-    ) -> Result<(PathChoice, Arc<dyn Context>), (String, String)> {
-        let mut opened = Vec::new();
-        let mut offer = |provider: &str| {
-            let device = providers.open(provider, ends)?;
-            opened.push((provider.to_owned(), device.context));
-            Ok(device.offer)
-        };
-        let mut server = CollectorFacts {
-            host: &self.host,
-            rules: providers.rules(),
-            offer: &mut offer,
-        };
+    ) -> Result<(PathChoice, Arc<dyn Context>), Refusal> {
         let client = SourceFacts {
             host: &hello.host,
             offers: &hello.offers,
@@ -146,19 +136,7 @@ impl Server {
             failed: &[],
             seen: ends.peer,
         };
-        let choice = choose(&mut server, &client).map_err(|error| {
-            let refusal = error.refusal();
-            (refusal.reason, refusal.remedy)
-        })?;
-        let name = &choice.path.collector;
-        let context = opened.into_iter().find(|(opened, _)| opened == name);
-        match context {
-            Some((_, context)) => Ok((choice, context)),
-            None => Err((
-                format!("{name} was chosen and is not open"),
-                "report this".to_owned(),
-            )),
-        }
+        providers.choose(&self.host, &client, ends)
     }
 }
 

@@ -176,19 +176,13 @@ pub struct DuplexBlock {
 
 impl TakenBlock for DuplexBlock {
     fn tag(&self) -> Tag {
-        Tag {
-            stream: self.arrived.stream,
-            packet: self.arrived.packet,
-        }
+        self.arrived.tag()
     }
 
     fn payload(&self) -> VolatileSlice<'_> {
-        let Arrived {
-            room_bytes, bytes, ..
-        } = self.arrived;
         let memory = self.slots.memory.region().whole();
         let geometry = &self.slots.geometry;
-        geometry.payload(memory, self.slot, room_bytes, bytes)
+        geometry.arrived(memory, self.slot, &self.arrived)
     }
 }
 

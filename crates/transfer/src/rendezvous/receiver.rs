@@ -228,20 +228,13 @@ pub struct RendezvousBlock {
 
 impl TakenBlock for RendezvousBlock {
     fn tag(&self) -> Tag {
-        Tag {
-            stream: self.arrived.stream,
-            packet: self.arrived.packet,
-        }
+        self.arrived.tag()
     }
 
     fn payload(&self) -> VolatileSlice<'_> {
-        let Arrived {
-            room_bytes, bytes, ..
-        } = self.arrived;
         let memory = self.shared.slots.region().whole();
-        self.shared
-            .geometry
-            .payload(memory, self.slot, room_bytes, bytes)
+        let geometry = &self.shared.geometry;
+        geometry.arrived(memory, self.slot, &self.arrived)
     }
 }
 

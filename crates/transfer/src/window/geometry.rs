@@ -3,7 +3,7 @@ use crate::{
     commit::HEADER_WORDS,
     header::{BlockHeader, HeaderError, decode_trailer},
     layout::{LINE_BYTES, LayoutError, RingLayout, TRAILER_BYTES},
-    mechanism::{ClaimError, Shape},
+    mechanism::{ClaimError, Shape, Tag},
 };
 use catchment_verbs::mem::VolatileSlice;
 
@@ -27,6 +27,17 @@ pub(crate) struct Arrived {
     pub(crate) packet: u64,
     pub(crate) bytes: u32,
     pub(crate) room_bytes: u32,
+}
+
+impl Arrived {
+    /// What the block says about itself.
+    #[inline]
+    pub(crate) fn tag(&self) -> Tag {
+        Tag {
+            stream: self.stream,
+            packet: self.packet,
+        }
+    }
 }
 
 impl Geometry {
@@ -125,6 +136,17 @@ impl Geometry {
     ) -> VolatileSlice<'a> {
         let offset = self.trailer_offset(place) - room_bytes as usize;
         memory.subslice(offset, bytes as usize).expect(INSIDE)
+    }
+
+    /// The payload of a block that arrived.
+    #[inline]
+    pub(crate) fn arrived<'a>(
+        &self,
+        memory: VolatileSlice<'a>,
+        place: u32,
+        arrived: &Arrived,
+    ) -> VolatileSlice<'a> {
+        self.payload(memory, place, arrived.room_bytes, arrived.bytes)
     }
 
     /// Asks the processor for the line before the trailer: with small blocks it has the payload.

@@ -25,9 +25,13 @@ use catchment_verbs::{Context, NetEnd, Provider as _, VerbsError};
 use crate::observe::RoceSnapshot;
 
 use super::check::WHY_CHARS_MAX;
+use super::host::Host;
 use super::message::{ProviderOffer, SessionPath, WhyNot};
 use super::names::fit;
-use super::path::{KNOWN_PROVIDERS, PathRules, Side};
+use super::path::{
+    CollectorFacts, KNOWN_PROVIDERS, PathChoice, PathRules, Side, SourceFacts, choose,
+};
+use super::refusal::{Refusal, RefusalCode};
 use rnics::OpenRnics;
 pub(crate) use rnics::Rnics;
 
@@ -105,11 +109,6 @@ impl Providers {
         }
     }
 
-    /// The rules that were given.
-    pub(crate) fn rules(&self) -> &PathRules {
-        &self.rules
-    }
-
     /// What a source can offer over a control connection with these ends. On one host shm does
     /// everything, so others are offered there only when the rules name them or forbid shm: no port
     /// is opened for nothing.
@@ -171,6 +170,40 @@ impl Providers {
             net,
         };
         Ok(Opened { offer, context })
+    }
+
+    /// The way to a source over a control connection with these ends, and the device of this side,
+    /// which runs on `host`.
+    ///
+    /// # Errors
+    /// The refusal with the reasons against every way.
+    pub(crate) fn choose(
+        &self,
+        host: &Host,
+        source: &SourceFacts<'_>,
+        ends: Ends,
+    ) -> Result<(PathChoice, Arc<dyn Context>), Refusal> {
+        let mut contexts = Vec::new();
+        let mut offer = |provider: &str| {
+            let opened = self.open(provider, ends)?;
+            contexts.push((provider.to_owned(), opened.context));
+            Ok(opened.offer)
+        };
+        let mut collector = CollectorFacts {
+            host,
+            rules: &self.rules,
+            offer: &mut offer,
+        };
+        let choice = choose(&mut collector, source).map_err(|error| error.refusal())?;
+        let chosen = &choice.path.collector;
+        let context = contexts.into_iter().find(|(name, _)| name == chosen);
+        match context {
+            Some((_, context)) => Ok((choice, context)),
+            None => {
+                let reason = format!("provider {chosen} was chosen and is not open");
+                Err(Refusal::new(RefusalCode::Internal, reason, "report this"))
+            }
+        }
     }
 
     /// Tells people what happened to RDMA devices. To be called now and then.

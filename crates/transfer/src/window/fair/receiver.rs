@@ -202,21 +202,14 @@ impl ReceiveEnd for SwFairReceiver {
 impl TakenBlock for SwFairBlock {
     #[inline]
     fn tag(&self) -> Tag {
-        Tag {
-            stream: self.arrived.stream,
-            packet: self.arrived.packet,
-        }
+        self.arrived.tag()
     }
 
     #[inline]
     fn payload(&self) -> VolatileSlice<'_> {
-        let Arrived {
-            room_bytes, bytes, ..
-        } = self.arrived;
         let memory = self.shared.slots.region().whole();
-        self.shared
-            .geometry
-            .payload(memory, self.place, room_bytes, bytes)
+        let geometry = &self.shared.geometry;
+        geometry.arrived(memory, self.place, &self.arrived)
     }
 }
 
