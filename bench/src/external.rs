@@ -1,8 +1,9 @@
-//! Programs of other projects that measure themselves, on the cores of the two roles.
+//! Programs of other projects that measure themselves, on the cores of the two roles; and what is
+//! here of all other projects.
 use crate::{
-    job::{External, Job, Outcome, PingPong, Stream},
+    job::{External, Job, Outcome, PingPong, Stream, What},
     roce::iperf3,
-    ucx::{Running, wait_until_listening},
+    ucx::{self, Running, wait_until_listening},
 };
 use anyhow::{Context, Result};
 use std::{
@@ -11,24 +12,51 @@ use std::{
 };
 
 /// How long a stream lasts, in seconds.
-const STREAM_SECONDS: u32 = 2;
+pub(crate) const STREAM_SECONDS: u32 = 2;
 /// Round trips of one test.
 const ROUND_TRIPS: u64 = 400;
 
-/// What to type to get it, if it is not here.
-pub(crate) fn missing(program: External) -> Option<&'static str> {
-    let (name, version, remedy) = match program {
-        External::Iperf3 => ("iperf3", "--version", "apt-get install iperf3"),
-        External::LibfabricTcp | External::LibfabricShm => {
-            ("fi_pingpong", "-h", "apt-get install libfabric-bin")
+/// What to do to have it, if this program was built without it or this machine lacks it.
+pub(crate) fn missing(what: What) -> Option<&'static str> {
+    let (is_here, remedy) = match what {
+        What::Iceoryx2 | What::Iceoryx2Credit => (
+            cfg!(feature = "iceoryx2"),
+            "cargo build --features iceoryx2",
+        ),
+        What::ZenohTcp | What::ZenohShm => {
+            (cfg!(feature = "zenoh"), "cargo build --features zenoh")
         }
+        What::Aeron => (
+            cfg!(feature = "aeron"),
+            "apt-get install cmake g++ libclang-dev uuid-dev; cargo build --features aeron",
+        ),
+        What::Ucx => (runs(ucx::PROGRAM, "-h"), "apt-get install ucx-utils"),
+        What::Program(External::Iperf3) => (runs("iperf3", "-v"), "apt-get install iperf3"),
+        What::Program(External::LibfabricTcp | External::LibfabricShm) => {
+            (runs("fi_pingpong", "-h"), "apt-get install libfabric-bin")
+        }
+        What::CacheLine
+        | What::Memcpy
+        | What::OursCopy
+        | What::OursInPlace
+        | What::Tcp
+        | What::TcpBlocking
+        | What::Unix
+        | What::StatusReadPrefetched
+        | What::StatusReadWhenEmpty
+        | What::Paper
+        | What::Mechanism(..) => return None,
     };
-    let quiet = Command::new(name)
-        .arg(version)
+    (!is_here).then_some(remedy)
+}
+
+fn runs(program: &str, argument: &str) -> bool {
+    let mut quiet = Command::new(program);
+    quiet
+        .arg(argument)
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    quiet.is_err().then_some(remedy)
+        .stderr(Stdio::null());
+    quiet.status().is_ok()
 }
 
 /// One measurement.
@@ -40,7 +68,8 @@ pub(crate) fn run(program: External, job: &Job) -> Result<Outcome> {
     }
 }
 
-fn free_port() -> Result<u16> {
+/// A TCP port of loopback that nobody uses now.
+pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 

@@ -20,6 +20,14 @@ pub(crate) struct Environment {
     pub(crate) memory_bytes: u64,
     /// Huge pages for shared memory, as the kernel is set.
     pub(crate) shmem_huge_pages: String,
+    /// How the kernel chooses the processor's frequency; `unknown` where it does not.
+    pub(crate) frequency_governor: String,
+    /// Core that all sources are bound to.
+    pub(crate) source_core: usize,
+    /// Core that all collectors are bound to.
+    pub(crate) collector_core: usize,
+    /// `release`, or `debug`, which nobody should quote.
+    pub(crate) build: &'static str,
     /// Version of the compiler, if it is there.
     pub(crate) rustc: String,
     /// The commit, if this is a checkout.
@@ -40,6 +48,16 @@ impl Environment {
             load_before: number(&read("/proc/loadavg")),
             memory_bytes: number(&field(&read("/proc/meminfo"), "MemTotal")) as u64 * 1024,
             shmem_huge_pages: chosen(&read("/sys/kernel/mm/transparent_hugepage/shmem_enabled")),
+            frequency_governor: or_unknown(read(
+                "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+            )),
+            source_core: SOURCE_CORE,
+            collector_core: collector_core(),
+            build: if cfg!(debug_assertions) {
+                "debug"
+            } else {
+                "release"
+            },
             rustc: output_of("rustc", &["--version"]),
             commit: output_of("git", &["rev-parse", "--short", "HEAD"]),
             date: output_of("date", &["-u", "+%Y-%m-%d"]),
@@ -70,6 +88,14 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// Core that sources are bound to.
+pub(crate) const SOURCE_CORE: usize = 0;
+
+/// Core that collectors are bound to.
+pub(crate) fn collector_core() -> usize {
+    usize::from(cores() >= 2)
+}
+
 /// Time that the hypervisor gave to others, as a part of all time.
 pub(crate) struct Steal(Option<(u64, u64)>);
 
@@ -92,6 +118,13 @@ fn read(path: &str) -> String {
     fs::read_to_string(path)
         .map(|text| text.trim().to_owned())
         .unwrap_or_default()
+}
+
+fn or_unknown(text: String) -> String {
+    if text.is_empty() {
+        return "unknown".to_owned();
+    }
+    text
 }
 
 fn field(text: &str, name: &str) -> String {

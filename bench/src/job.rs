@@ -1,5 +1,8 @@
 //! What the coordinating process asks of the two role processes, and what they answer.
-use crate::mechanism::{Mechanism, Provider};
+use crate::{
+    mechanism::{Mechanism, Provider},
+    papers::Law,
+};
 use catchment_transfer::WaitPolicy;
 use serde::{Deserialize, Serialize};
 use std::{net::IpAddr, time::Duration};
@@ -26,6 +29,12 @@ pub(crate) enum What {
     TcpBlocking,
     /// A unix stream socket, blocking calls.
     Unix,
+    /// Zenoh publish-subscribe over TCP.
+    ZenohTcp,
+    /// Zenoh publish-subscribe by its shared memory.
+    ZenohShm,
+    /// Aeron over its shared log buffers.
+    Aeron,
     /// `ucx_perftest` over shared memory.
     Ucx,
     /// As `ours-copy`, status bytes read ahead: when half of the blocks are left.
@@ -62,6 +71,8 @@ impl What {
             | What::StatusReadWhenEmpty
             | What::Paper => "shm",
             What::Iceoryx2 | What::Iceoryx2Credit => "iceoryx2",
+            What::ZenohTcp | What::ZenohShm => "zenoh",
+            What::Aeron => "aeron",
             What::Tcp | What::TcpBlocking | What::Unix => "kernel",
             What::Ucx => "ucx",
             What::Program(_) => "own",
@@ -81,7 +92,18 @@ impl What {
 
     /// Whether waiting is busy polling, so that a role should have a whole core.
     pub(crate) fn polls(self) -> bool {
-        !matches!(self, What::TcpBlocking | What::Unix)
+        !matches!(self, What::TcpBlocking | What::Unix) && !self.has_threads()
+    }
+
+    /// Whether it is a program of others that measures itself.
+    pub(crate) fn is_program(self) -> bool {
+        matches!(self, What::Ucx | What::Program(_))
+    }
+
+    /// Whether others' threads do a part of the work on the cores of the roles: they would starve
+    /// beside a role that polls, or that has real-time priority.
+    pub(crate) fn has_threads(self) -> bool {
+        matches!(self, What::ZenohTcp | What::ZenohShm)
     }
 }
 
@@ -152,7 +174,7 @@ pub(crate) enum Role {
 }
 
 /// What a pair of processes measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) enum Program {
     /// Blocks as fast as they go, then to and fro.
     #[default]
@@ -177,6 +199,21 @@ pub(crate) enum Program {
     },
     /// Blocks as fast as they go, while the collector keeps one of them for a time.
     Hold(Hold),
+    /// Blocks as fast as workers process them.
+    Workers(Workers),
+}
+
+/// Blocks that take their time at the source and at one of several workers of the collector.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Workers {
+    /// Blocks of a batch.
+    pub(crate) count: u64,
+    /// How many process a block each at a time.
+    pub(crate) workers: usize,
+    /// How long that takes.
+    pub(crate) law: Law,
+    /// How long the source takes to make a block.
+    pub(crate) block_ns: u64,
 }
 
 /// Frames that are due at a fixed rate, those of all cameras at the same time.
@@ -294,6 +331,28 @@ pub(crate) struct Needs {
     pub(crate) rss_bytes_peak: u64,
     /// What the device keeps for the way from the source to the collector.
     pub(crate) queues: Option<Queues>,
+    /// What became of the device's packets; nothing where there are none.
+    pub(crate) network: Option<Network>,
+}
+
+/// Packets of a device since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Network {
+    /// Found lost by later ones that arrived.
+    pub(crate) lost: u64,
+    /// Sent again.
+    pub(crate) sent_again: u64,
+}
+
+impl std::ops::Add for Network {
+    type Output = Network;
+
+    fn add(self, other: Network) -> Network {
+        Network {
+            lost: self.lost + other.lost,
+            sent_again: self.sent_again + other.sent_again,
+        }
+    }
 }
 
 /// Queues of a device, as they were asked for.
@@ -353,7 +412,8 @@ pub(crate) struct Outcome {
     pub(crate) streams: Vec<Stream>,
     /// Latency batches that count.
     pub(crate) ping_pongs: Vec<PingPong>,
-    /// Single times of [`Program::Sync`] or [`Program::OneWay`] in nanoseconds, batch by batch.
+    /// Single times of [`Program::Sync`] or [`Program::OneWay`] in nanoseconds, batch by batch; the one
+    /// time of each batch of [`Program::Workers`].
     pub(crate) samples: Vec<Vec<f64>>,
     /// Blocks in each bin of [`Program::Hold`], run by run.
     pub(crate) bins: Vec<Vec<u64>>,
@@ -371,4 +431,12 @@ pub(crate) struct Outcome {
     pub(crate) repeated: usize,
     /// Whether batches had to be kept in which a role did not have its core.
     pub(crate) disturbed: bool,
+}
+
+impl Outcome {
+    /// Packets of both roles in all of these; nothing where there are none.
+    pub(crate) fn network(outcomes: &[Outcome]) -> Option<Network> {
+        let both = |one: &Outcome| Some(one.source.network? + one.collector.network?);
+        outcomes.iter().filter_map(both).reduce(std::ops::Add::add)
+    }
 }

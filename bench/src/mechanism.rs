@@ -36,6 +36,12 @@ pub(crate) enum Mechanism {
     TcpBlocking,
     /// iceoryx2, a queue that is full waits.
     Iceoryx2,
+    /// Zenoh over TCP.
+    ZenohTcp,
+    /// Zenoh by its shared memory.
+    ZenohShm,
+    /// Aeron over its shared log buffers.
+    Aeron,
     /// UCX, its own program.
     Ucx,
     /// iperf3, its own program.
@@ -63,6 +69,9 @@ impl Mechanism {
             Mechanism::Tcp => "tcp",
             Mechanism::TcpBlocking => "tcp-blocking",
             Mechanism::Iceoryx2 => "iceoryx2",
+            Mechanism::ZenohTcp => "zenoh-tcp",
+            Mechanism::ZenohShm => "zenoh-shm",
+            Mechanism::Aeron => "aeron",
             Mechanism::Ucx => "ucx",
             Mechanism::Iperf3 => "iperf3",
             Mechanism::LibfabricTcp => "libfabric-tcp",
@@ -86,6 +95,9 @@ impl Mechanism {
             Mechanism::Tcp => "TCP, polling",
             Mechanism::TcpBlocking => "TCP, blocking",
             Mechanism::Iceoryx2 => "iceoryx2",
+            Mechanism::ZenohTcp => "Zenoh, TCP",
+            Mechanism::ZenohShm => "Zenoh, shm",
+            Mechanism::Aeron => "Aeron, IPC",
             Mechanism::Ucx => "UCX, put",
             Mechanism::Iperf3 => "iperf3",
             Mechanism::LibfabricTcp => "libfabric, TCP",
@@ -99,6 +111,9 @@ impl Mechanism {
             Mechanism::Tcp => Some(What::Tcp),
             Mechanism::TcpBlocking => Some(What::TcpBlocking),
             Mechanism::Iceoryx2 => Some(What::Iceoryx2Credit),
+            Mechanism::ZenohTcp => Some(What::ZenohTcp),
+            Mechanism::ZenohShm => Some(What::ZenohShm),
+            Mechanism::Aeron => Some(What::Aeron),
             Mechanism::Ucx => Some(What::Ucx),
             Mechanism::Iperf3 => Some(What::Program(External::Iperf3)),
             Mechanism::LibfabricTcp => Some(What::Program(External::LibfabricTcp)),
@@ -141,6 +156,9 @@ impl Mechanism {
             Mechanism::Tcp
             | Mechanism::TcpBlocking
             | Mechanism::Iceoryx2
+            | Mechanism::ZenohTcp
+            | Mechanism::ZenohShm
+            | Mechanism::Aeron
             | Mechanism::Ucx
             | Mechanism::LibfabricTcp
             | Mechanism::LibfabricShm

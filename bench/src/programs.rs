@@ -1,11 +1,12 @@
 //! What the two roles do in programs other than throughput and round trips. Times are those of the
 //! clock that both share.
 use crate::{
-    job::{Hold, Job},
+    job::{Hold, Job, Workers},
     link::Link,
     sys,
 };
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use catchment_sim::Random;
 
 /// Pause of the side that acts, so that the other one waits when it does.
 const PAUSE_NS: u64 = 20_000;
@@ -62,12 +63,12 @@ pub(crate) fn give_back_one_by_one<L: Link>(
     for _ in 0..count {
         pause(link, job)?;
         let given_back_ns = sys::monotonic_ns();
-        link.give_back_aside()?;
+        link.give_back_aside(0)?;
         until(link, job, L::try_recv)?;
         times.push(sys::monotonic_ns() - given_back_ns);
         link.set_aside();
     }
-    while link.give_back_aside()? {}
+    while link.give_back_aside(0)? {}
     Ok(times)
 }
 
@@ -131,13 +132,13 @@ pub(crate) fn hold_one<L: Link>(link: &mut L, hold: Hold, job: &Job) -> Result<V
             }
         }
         if !given_back && at_ns >= ms(hold.to) {
-            link.give_back_aside()?;
+            link.give_back_aside(0)?;
             given_back = true;
         }
         link.give_back()?;
     }
     // The source stops by its own clock, and what it sent until then is taken.
-    while link.give_back_aside()? {}
+    while link.give_back_aside(0)? {}
     let until_ns = sys::monotonic_ns() + ms(AFTER_MS);
     while sys::monotonic_ns() < until_ns {
         if link.try_recv()? {
@@ -170,4 +171,47 @@ pub(crate) fn send_until<L: Link>(link: &mut L, hold: Hold, job: &Job) -> Result
             job.wait.pause();
         }
     }
+}
+
+/// The source of `workers`: takes its time for each block, once it has a place for it. Says how long
+/// all took.
+pub(crate) fn make<L: Link>(link: &mut L, work: Workers, job: &Job) -> Result<u64> {
+    let begin_ns = sys::monotonic_ns();
+    let mut now_ns = begin_ns;
+    for _ in 0..work.count {
+        until(link, job, L::try_claim)?;
+        let made_ns = sys::monotonic_ns() + work.block_ns;
+        while now_ns < made_ns {
+            now_ns = sys::monotonic_ns();
+        }
+        link.commit()?;
+    }
+    Ok(now_ns - begin_ns)
+}
+
+/// The collector of `workers`: a block is given back when the worker that was free first has had it
+/// for its time. One thread looks after all of them: what takes time here is no work.
+pub(crate) fn process<L: Link>(link: &mut L, work: Workers, seed: u64, job: &Job) -> Result<()> {
+    let mut random = Random::new(seed);
+    let mut free_ns = vec![0; work.workers];
+    // Ends of the blocks that are kept, in the order of the blocks.
+    let mut ends_ns: Vec<u64> = Vec::with_capacity(job.blocks);
+    let mut taken = 0;
+    while taken < work.count || !ends_ns.is_empty() {
+        let now_ns = sys::monotonic_ns();
+        while let Some(place) = ends_ns.iter().position(|end_ns| *end_ns <= now_ns) {
+            ends_ns.remove(place);
+            link.give_back_aside(place)?;
+        }
+        if taken < work.count && link.try_recv()? {
+            link.set_aside();
+            taken += 1;
+            let worker = free_ns.iter_mut().min().context("no workers")?;
+            *worker = (*worker).max(now_ns) + work.law.draw(&mut random).round() as u64;
+            ends_ns.push(*worker);
+        } else {
+            job.wait.pause();
+        }
+    }
+    Ok(())
 }

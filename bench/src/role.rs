@@ -6,7 +6,7 @@
 //! polling role did not have its core is repeated, because it would measure the scheduler.
 use crate::{
     control::Control,
-    job::{Hold, Job, Needs, Outcome, PingPong, Program, Role, Said, StatusRead, Stream},
+    job::{Hold, Job, Needs, Outcome, PingPong, Program, Role, Said, StatusRead, Stream, Workers},
     link::{CacheLine, Link, Pace, pattern},
     programs, stats, sys,
 };
@@ -54,6 +54,8 @@ enum Order {
     OneWay { count: u64 },
     /// Receive as fast as possible, and keep one block for a time.
     Hold(Hold),
+    /// Keep each block as long as its worker needs for it, by chance from this seed.
+    Process(Workers, u64),
     /// The measurement is over.
     Done,
 }
@@ -154,6 +156,9 @@ impl<L: Link> Collector<'_, L> {
             Order::OneWay { count } => {
                 *noted = programs::note_arrivals(&mut self.link, count, self.job)?;
             }
+            Order::Process(work, seed) => {
+                programs::process(&mut self.link, work, seed, self.job)?;
+            }
             Order::Hold(hold) => *noted = programs::hold_one(&mut self.link, hold, self.job)?,
             Order::Verify { .. }
             | Order::Acquaint { .. }
@@ -184,6 +189,7 @@ fn needs<L: Link>(link: &L) -> Result<Needs> {
     Ok(Needs {
         rss_bytes_peak: sys::rss_bytes_peak()?,
         queues: link.queues(),
+        network: link.network(),
     })
 }
 
@@ -278,6 +284,7 @@ impl<L: Link> Source<'_, L> {
                 Program::Sync { count } => (self.sync(count)?, None),
                 Program::OneWay { count } => (self.one_way(count)?, None),
                 Program::Hold(hold) => (Vec::new(), Some(self.hold(hold)?)),
+                Program::Workers(work) => (vec![self.make(work, batch as u64)?], None),
             };
             // The first one warms up.
             if batch > 0 {
@@ -359,6 +366,18 @@ impl<L: Link> Source<'_, L> {
         programs::send_until(&mut self.link, hold, self.job)?;
         self.relax(urgent)?;
         Ok(self.end()?.noted)
+    }
+
+    /// Nanoseconds from the first block's beginning to the last one's end.
+    fn make(&mut self, work: Workers, seed: u64) -> Result<f64> {
+        // Linux gives real-time threads 95 % of a second: leave room for the batches before.
+        std::thread::sleep(Duration::from_nanos(work.count * work.block_ns / 4));
+        self.begin(Order::Process(work, seed))?;
+        let urgent = self.hurry()?;
+        let took_ns = programs::make(&mut self.link, work, self.job)?;
+        self.relax(urgent)?;
+        self.end()?;
+        Ok(took_ns as f64)
     }
 
     /// Looks at the status bytes just after the collector has changed one of them.

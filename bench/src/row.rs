@@ -154,13 +154,14 @@ pub(crate) fn decimals(value: f64, count: i32) -> f64 {
 fn wait_name(job: &Job) -> String {
     match job.what {
         What::Ucx | What::Program(_) => "own".to_owned(),
-        What::TcpBlocking | What::Unix => "block".to_owned(),
+        What::TcpBlocking | What::Unix | What::ZenohTcp | What::ZenohShm => "block".to_owned(),
         What::CacheLine
         | What::Memcpy
         | What::OursCopy
         | What::OursInPlace
         | What::Iceoryx2
         | What::Iceoryx2Credit
+        | What::Aeron
         | What::Tcp
         | What::StatusReadPrefetched
         | What::StatusReadWhenEmpty

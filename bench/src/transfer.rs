@@ -67,24 +67,18 @@ impl Session<'_> {
     }
 
     fn report_missing(&mut self, cells: &[Cell]) -> Result<()> {
-        let asked = |what| cells.iter().any(|cell| cell.mechanisms.contains(&what));
-        if asked(What::Ucx) && !ucx::is_installed() {
-            self.report.missing(Missing {
-                what: What::Ucx,
-                missing: ucx::REMEDY,
-            })?;
-        }
-        if asked(What::Iceoryx2) && !cfg!(feature = "iceoryx2") {
-            self.report.missing(Missing {
-                what: What::Iceoryx2,
-                missing: "cargo build --features iceoryx2",
-            })?;
+        for what in [What::Ucx, What::Iceoryx2] {
+            let asked = cells.iter().any(|cell| cell.mechanisms.contains(&what));
+            if let Some(missing) = external::missing(what).filter(|_| asked) {
+                self.report.missing(Missing { what, missing })?;
+            }
         }
         Ok(())
     }
 
     fn measure(&mut self, cell: &Cell) -> Result<()> {
-        let mechanisms: Vec<What> = cell.mechanisms.iter().copied().filter(is_there).collect();
+        let here = |what: &What| external::missing(*what).is_none();
+        let mechanisms: Vec<What> = cell.mechanisms.iter().copied().filter(here).collect();
         let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); mechanisms.len()];
         for run in 0..self.options.runs(cell.bytes, cell.blocks) {
             for turn in 0..mechanisms.len() {
@@ -142,26 +136,6 @@ impl Session<'_> {
             "\r{name}, {} bytes, {} blocks: {error:#}",
             cell.bytes, cell.blocks
         );
-    }
-}
-
-/// Whether the mechanism can be measured by this program on this machine.
-fn is_there(what: &What) -> bool {
-    match what {
-        What::Iceoryx2 | What::Iceoryx2Credit => cfg!(feature = "iceoryx2"),
-        What::Ucx => ucx::is_installed(),
-        What::Program(program) => external::missing(*program).is_none(),
-        What::CacheLine
-        | What::Memcpy
-        | What::OursCopy
-        | What::OursInPlace
-        | What::Tcp
-        | What::TcpBlocking
-        | What::Unix
-        | What::StatusReadPrefetched
-        | What::StatusReadWhenEmpty
-        | What::Paper
-        | What::Mechanism(..) => true,
     }
 }
 

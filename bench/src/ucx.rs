@@ -17,21 +17,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-const PROGRAM: &str = "ucx_perftest";
-/// How to get it.
-pub(crate) const REMEDY: &str = "apt-get install ucx-utils";
+/// What is run.
+pub(crate) const PROGRAM: &str = "ucx_perftest";
 /// How long one test shall take, roughly.
 const TEST_NS: f64 = 60e6;
-
-/// Whether the program is installed.
-pub(crate) fn is_installed() -> bool {
-    let quiet = Command::new(PROGRAM)
-        .arg("-h")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    quiet.is_ok()
-}
 
 /// Bandwidth and latency of puts of one size, each by a fresh pair of processes.
 pub(crate) fn run(job: &Job) -> Result<Outcome> {
@@ -77,6 +66,7 @@ fn needs(tests: &[&Used]) -> Needs {
     Needs {
         rss_bytes_peak: most.unwrap_or(0),
         queues: None,
+        network: None,
     }
 }
 

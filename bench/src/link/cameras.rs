@@ -1,8 +1,9 @@
 //! Cameras: frames that are due at a fixed rate, all at the same time, from one process to another.
 //! One thread sends for all cameras of a process, one takes; both wait as the job says.
 use super::{
-    Pace, device,
-    through::{HelperThread, meet, queues},
+    Pace,
+    device::{self, Device},
+    through::HelperThread,
 };
 use crate::{
     control::Control,
@@ -12,7 +13,7 @@ use crate::{
 };
 use anyhow::{Context as _, Result, bail};
 use catchment_transfer::{
-    mechanism::{self, ClaimError, Offer, Port, ReceiveEnd, SendEnd, Shape, TakenBlock},
+    mechanism::{self, ClaimError, Port, ReceiveEnd, SendEnd, Shape, TakenBlock},
     window::fair::{Form, SwFair},
 };
 use rustix::event::Timespec;
@@ -91,28 +92,29 @@ impl Visit for Run<'_> {
         M::Sender: 'static,
         M::Receiver: 'static,
     {
-        let context = device::open(self.provider, self.job, self.role)?;
-        let pd = context.alloc_pd()?;
+        let device = Device::open(self.provider, self.job, self.role)?;
+        let pd = device.context.alloc_pd()?;
         let needs = match self.role {
             Role::Source => mechanism.sender_needs()?,
             Role::Collector => mechanism.receiver_needs()?,
         };
         let registered_bytes = needs.memory.iter().map(|one| one.bytes as u64).sum();
-        let mut port = Port::open(&*context, &*pd, &needs)?;
-        self.control.send(&port.offer().to_string())?;
-        let peer: String = self.control.recv()?;
-        let peer: Offer = peer.parse()?;
-        port.connect_with(&peer, device::patient())?;
-        meet(&mut self.control)?;
-        let queues = queues(&port);
+        let mut port = [Port::open(&*device.context, &*pd, &needs)?];
+        let offers = device::connect(&mut self.control, &mut port)?;
+        let [port] = port;
+        let has = Has {
+            registered_bytes,
+            queues: device::queues(&port),
+            device,
+        };
         match self.role {
             Role::Source => {
-                let end = mechanism.sender(port, &peer)?;
-                self.feed(end, queues, registered_bytes)
+                let end = mechanism.sender(port, &offers[0])?;
+                self.feed(end, &has)
             }
             Role::Collector => {
-                let end = mechanism.receiver(port, &peer)?;
-                self.collect(end, queues, registered_bytes)
+                let end = mechanism.receiver(port, &offers[0])?;
+                self.collect(end, &has)
             }
         }
     }
@@ -120,8 +122,8 @@ impl Visit for Run<'_> {
 
 impl Run<'_> {
     /// The source: asks for its turn, sends all frames when they are due, tells what came of it.
-    fn feed<S: SendEnd>(mut self, mut end: S, queues: Queues, registered_bytes: u64) -> Result<()> {
-        meet(&mut self.control)?;
+    fn feed<S: SendEnd>(mut self, mut end: S, has: &Has) -> Result<()> {
+        self.control.meet()?;
         let helper = self.has_helper.then(|| end.helper()).flatten();
         let helper = helper.map(|helper| HelperThread::start(helper, self.job.wait));
         let mut helper = helper.transpose()?;
@@ -148,9 +150,9 @@ impl Run<'_> {
                 begin_ns,
                 arrivals: seen.arrivals,
                 cpu_ns: [source_cpu_ns, seen.cpu_ns],
-                registered_bytes: [registered_bytes, seen.registered_bytes],
+                registered_bytes: [has.registered_bytes, seen.registered_bytes],
             }),
-            source: needs(queues)?,
+            source: has.needs()?,
             collector: seen.needs,
             ..Outcome::default()
         };
@@ -199,13 +201,8 @@ impl Run<'_> {
     }
 
     /// The collector: notes when each frame is there, each once.
-    fn collect<R: ReceiveEnd>(
-        mut self,
-        mut end: R,
-        queues: Queues,
-        registered_bytes: u64,
-    ) -> Result<()> {
-        meet(&mut self.control)?;
+    fn collect<R: ReceiveEnd>(mut self, mut end: R, has: &Has) -> Result<()> {
+        self.control.meet()?;
         let begin_ns: u64 = self.control.recv()?;
         sleep_until(begin_ns);
         let cpu_before_ns = sys::process_cpu_ns();
@@ -213,8 +210,8 @@ impl Run<'_> {
         self.control.send(&Seen {
             arrivals,
             cpu_ns: sys::process_cpu_ns() - cpu_before_ns,
-            registered_bytes,
-            needs: needs(queues)?,
+            registered_bytes: has.registered_bytes,
+            needs: has.needs()?,
         })?;
         self.control.recv()
     }
@@ -264,11 +261,21 @@ fn stamp_of(bytes: [u8; 16]) -> [u64; 2] {
     [both as u64, (both >> 64) as u64]
 }
 
-fn needs(queues: Queues) -> Result<Needs> {
-    Ok(Needs {
-        rss_bytes_peak: sys::rss_bytes_peak()?,
-        queues: Some(queues),
-    })
+/// What a role has beside its end.
+struct Has {
+    registered_bytes: u64,
+    queues: Queues,
+    device: Device,
+}
+
+impl Has {
+    fn needs(&self) -> Result<Needs> {
+        Ok(Needs {
+            rss_bytes_peak: sys::rss_bytes_peak()?,
+            queues: Some(self.queues),
+            network: self.device.network(),
+        })
+    }
 }
 
 fn sleep_until(at_ns: u64) {

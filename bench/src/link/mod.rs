@@ -1,13 +1,15 @@
 //! A mechanism as the measurement sees it: two ends, each sends to and receives from the other.
 use crate::{
     control::Control,
-    job::{Job, Program, Queues, Role, What},
+    job::{Job, Network, Program, Queues, Role, What},
     role,
 };
 use anyhow::Result;
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::atomic::Ordering;
 
+#[cfg(feature = "aeron")]
+mod aeron;
 mod cache_line;
 mod cameras;
 mod device;
@@ -17,12 +19,13 @@ mod memcpy;
 mod ours;
 mod paper;
 mod queue_pair;
-mod socket;
 mod through;
+#[cfg(feature = "zenoh")]
+mod zenoh;
 
 pub(crate) use cache_line::CacheLine;
 pub(crate) use cameras::{BEGIN_EVERY_NS, SET_UP_NS};
-pub(crate) use device::patient;
+pub(crate) use device::{Device, patient};
 
 /// How a mechanism's own threads behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +68,10 @@ pub(crate) trait Link {
     fn queues(&self) -> Option<Queues> {
         None
     }
+    /// What became of the device's packets; nothing where there are none.
+    fn network(&self) -> Option<Network> {
+        None
+    }
     /// After the last send of a batch.
     fn finish(&mut self) -> Result<()> {
         Ok(())
@@ -97,8 +104,8 @@ pub(crate) trait Link {
     }
     /// Puts the block that was received last behind those that are kept for longer.
     fn set_aside(&mut self) {}
-    /// Gives the oldest of those back; false if there is none.
-    fn give_back_aside(&mut self) -> Result<bool> {
+    /// Gives one of those back, by its place among them, the oldest first; false if there is none.
+    fn give_back_aside(&mut self, _: usize) -> Result<bool> {
         Ok(false)
     }
     /// For mechanisms without a collector: keeps its core busy until the source has finished, so
@@ -119,22 +126,9 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
             let link = memcpy::Memcpy::new(job, role, &mut control)?;
             role::run(job, role, control, link)
         }
-        What::Tcp | What::TcpBlocking => {
-            let link = socket::tcp(job, role, &mut control)?;
-            role::run(job, role, control, link)
-        }
-        What::Unix => {
-            let link = socket::unix(job, role, &mut control)?;
-            role::run(job, role, control, link)
-        }
-        #[cfg(feature = "iceoryx2")]
-        What::Iceoryx2 | What::Iceoryx2Credit => {
-            let link = iceoryx::Iceoryx::new(job, role, &mut control)?;
-            role::run(job, role, control, link)
-        }
-        #[cfg(not(feature = "iceoryx2"))]
-        What::Iceoryx2 | What::Iceoryx2Credit => {
-            anyhow::bail!("built without iceoryx2: add --features iceoryx2")
+        What::Tcp | What::TcpBlocking | What::Unix => through::run_stream(job, role, control),
+        What::Iceoryx2 | What::Iceoryx2Credit | What::ZenohTcp | What::ZenohShm | What::Aeron => {
+            run_library(job, role, control)
         }
         What::OursCopy
         | What::OursInPlace
@@ -155,9 +149,40 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
             | Program::Sync { .. }
             | Program::Look { .. }
             | Program::OneWay { .. }
+            | Program::Workers(_)
             | Program::Hold(_) => through::run(job, (mechanism, provider), role, control),
         },
         What::Ucx | What::Program(_) => anyhow::bail!("this one has its own programs"),
+    }
+}
+
+/// As [`run`], with a library of another project.
+fn run_library(job: &Job, role: Role, control: Control) -> Result<()> {
+    match job.what {
+        #[cfg(feature = "iceoryx2")]
+        What::Iceoryx2 | What::Iceoryx2Credit => {
+            let mut control = control;
+            let link = iceoryx::Iceoryx::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        #[cfg(feature = "zenoh")]
+        What::ZenohTcp | What::ZenohShm => {
+            let mut control = control;
+            let link = zenoh::Zenoh::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        #[cfg(feature = "aeron")]
+        What::Aeron => {
+            let mut control = control;
+            let link = aeron::Aeron::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        _ => {
+            // Neither is used without any library.
+            let _ = (role, control);
+            let remedy = crate::external::missing(job.what).unwrap_or("it is no library");
+            anyhow::bail!("{} is not in this program: {remedy}", job.what.name())
+        }
     }
 }
 

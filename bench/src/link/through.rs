@@ -1,19 +1,29 @@
-//! Any mechanism of the transfer crate over any provider: each way has its own pair of ends.
-use super::{Link, Pace, Prepared, device, touch};
+//! Any mechanism of the transfer crate over any provider, and the baseline over a byte stream: each way
+//! has its own pair of ends.
+use super::{
+    Link, Pace, Prepared,
+    device::{self, Device},
+    look_at,
+};
 use crate::{
     control::Control,
-    job::{Job, Queues, Role, Wait},
+    job::{Job, Network, Queues, Role, Wait, What},
     mechanism::{Mechanism, Provider, Visit},
     role, sys,
 };
 use anyhow::{Context as _, Result};
+use catchment::baseline::{Socket, StreamReceiver, StreamSender};
 use catchment_transfer::{
     Waiter,
-    mechanism::{self, ClaimError, Helper, Offer, Port, ReceiveEnd, SendEnd, Shape, TakenBlock},
+    mechanism::{self, ClaimError, Helper, Port, ReceiveEnd, SendEnd, Shape, TakenBlock},
 };
-use catchment_verbs::Context;
 use std::{
     collections::VecDeque,
+    net::{TcpListener, TcpStream},
+    os::{
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixListener, UnixStream},
+    },
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU8, Ordering},
@@ -66,75 +76,127 @@ impl Visit for Measure<'_> {
         M::Sender: 'static,
         M::Receiver: 'static,
     {
-        let link = Through::new(&mut self, mechanism)?;
+        let device = Device::open(self.provider, self.job, self.role)?;
+        let pd = device.context.alloc_pd()?;
+        let port = |needs| Port::open(&*device.context, &*pd, &needs);
+        let (sends, takes) = (mechanism.sender_needs()?, mechanism.receiver_needs()?);
+        let mut ports = [port(sends)?, port(takes)?];
+        let queues = match self.role {
+            Role::Source => device::queues(&ports[0]),
+            Role::Collector => device::queues(&ports[1]),
+        };
+        let offers = device::connect(&mut self.control, &mut ports)?;
+        let [out, back] = ports;
+        let mut sender = mechanism.sender(out, &offers[0])?;
+        let receiver = mechanism.receiver(back, &offers[1])?;
+        self.control.meet()?;
+        // What is taken out of the sender, the sender does no more.
+        let helper = self.name.has_helper().then(|| sender.helper()).flatten();
+        let helper = helper.map(|helper| HelperThread::start(helper, self.job.wait));
+        let link = Through {
+            prepared: (!self.name.is_in_place())
+                .then(|| Prepared::new(self.job.bytes, self.job.blocks)),
+            queues: Some(queues),
+            helper: helper.transpose()?,
+            device: Some(device),
+            ..Through::new(self.job, self.job.wait, sender, receiver)
+        };
         role::run(self.job, self.role, self.control, link)
     }
 }
 
+/// Measures the baseline over a connection of this host.
+pub(super) fn run_stream(job: &Job, role: Role, mut control: Control) -> Result<()> {
+    let stream = match job.what {
+        What::Unix => Socket::unix(unix(job, role, &mut control)?)?,
+        _ => Socket::tcp(tcp(role, &mut control)?)?,
+    };
+    let shape = Shape {
+        blocks: u32::try_from(job.blocks)?,
+        payload_bytes: u32::try_from(job.bytes)?,
+    };
+    let sender = StreamSender::new(stream.try_clone()?, shape)?;
+    let receiver = StreamReceiver::new(stream, shape)?;
+    // Polling a full unix socket costs more than it brings.
+    let wait = match job.what {
+        What::TcpBlocking | What::Unix => Wait::Doorbell,
+        _ => job.wait,
+    };
+    let link = Through {
+        prepared: Some(Prepared::new(job.bytes, job.blocks)),
+        ..Through::new(job, wait, sender, receiver)
+    };
+    role::run(job, role, control, link)
+}
+
+fn tcp(role: Role, control: &mut Control) -> Result<TcpStream> {
+    Ok(match role {
+        Role::Collector => {
+            let listener = TcpListener::bind(("127.0.0.1", 0))?;
+            control.send(&listener.local_addr()?)?;
+            listener.accept()?.0
+        }
+        Role::Source => TcpStream::connect(control.recv::<std::net::SocketAddr>()?)?,
+    })
+}
+
+/// By a name in the abstract namespace, which leaves no file.
+fn unix(job: &Job, role: Role, control: &mut Control) -> Result<UnixStream> {
+    let address = SocketAddr::from_abstract_name(format!("catchment-bench-{}", job.unique))?;
+    Ok(match role {
+        Role::Collector => {
+            let listener = UnixListener::bind_addr(&address)?;
+            control.send(&())?;
+            listener.accept()?.0
+        }
+        Role::Source => {
+            control.recv::<()>()?;
+            UnixStream::connect_addr(&address)?
+        }
+    })
+}
+
 /// A sending end one way and a receiving end the other way.
-struct Through<M: mechanism::Mechanism> {
-    sender: M::Sender,
-    receiver: M::Receiver,
-    received: Option<<M::Receiver as ReceiveEnd>::Block>,
+struct Through<S: SendEnd, R: ReceiveEnd> {
+    sender: S,
+    receiver: R,
+    received: Option<R::Block>,
     /// Blocks that are kept for longer, the oldest first.
-    aside: VecDeque<<M::Receiver as ReceiveEnd>::Block>,
-    claimed: Option<<M::Sender as SendEnd>::Claim>,
+    aside: VecDeque<R::Block>,
+    claimed: Option<S::Claim>,
     waiter: Waiter,
     wait: Wait,
-    /// What is copied into the peer's block; nothing where blocks of our own are sent.
+    /// What is copied into the block; nothing where the peer's block keeps what is in it.
     prepared: Option<Prepared>,
     bytes: usize,
     packet: u64,
-    queues: Queues,
+    queues: Option<Queues>,
     helper: Option<HelperThread>,
-    _context: Arc<dyn Context>,
+    /// Outlives the ends.
+    device: Option<Device>,
 }
 
-impl<M: mechanism::Mechanism + Copy> Through<M> {
-    fn new(measure: &mut Measure<'_>, mechanism: M) -> Result<Through<M>> {
-        let (job, control) = (measure.job, &mut measure.control);
-        let context = device::open(measure.provider, job, measure.role)?;
-        let pd = context.alloc_pd()?;
-        let mut out = Port::open(&*context, &*pd, &mechanism.sender_needs()?)?;
-        let mut back = Port::open(&*context, &*pd, &mechanism.receiver_needs()?)?;
-        let queues = match measure.role {
-            Role::Source => queues(&out),
-            Role::Collector => queues(&back),
-        };
-        control.send(&(out.offer().to_string(), back.offer().to_string()))?;
-        let (theirs, to): (String, String) = control.recv()?;
-        let (theirs, to): (Offer, Offer) = (theirs.parse()?, to.parse()?);
-        out.connect_with(&to, device::patient())?;
-        back.connect_with(&theirs, device::patient())?;
-        meet(control)?;
-        let mut sender = mechanism.sender(out, &to)?;
-        let receiver = mechanism.receiver(back, &theirs)?;
-        meet(control)?;
-        // What is taken out of the sender, the sender does no more.
-        let helper = measure.name.has_helper().then(|| sender.helper());
-        let copies = !measure.name.is_in_place();
-        Ok(Through {
+impl<S: SendEnd, R: ReceiveEnd> Through<S, R> {
+    fn new(job: &Job, wait: Wait, sender: S, receiver: R) -> Through<S, R> {
+        Through {
             sender,
             receiver,
             received: None,
             aside: VecDeque::new(),
             claimed: None,
-            waiter: Waiter::new(job.wait.policy(), crate::host::cores()),
-            wait: job.wait,
-            prepared: (!copies).then(|| Prepared::new(job.bytes, job.blocks)),
+            waiter: Waiter::new(wait.policy(), crate::host::cores()),
+            wait,
+            prepared: None,
             bytes: job.bytes,
             packet: 0,
-            queues,
-            helper: helper
-                .flatten()
-                .map(|helper| HelperThread::start(helper, job.wait))
-                .transpose()?,
-            _context: context,
-        })
+            queues: None,
+            helper: None,
+            device: None,
+        }
     }
 
     #[inline]
-    fn claim(&mut self) -> Result<<M::Sender as SendEnd>::Claim> {
+    fn claim(&mut self) -> Result<S::Claim> {
         loop {
             match self.sender.claim(0, self.bytes as u32) {
                 Ok(claim) => return Ok(claim),
@@ -157,7 +219,7 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
     }
 
     #[inline]
-    fn take(&mut self) -> Result<<M::Receiver as ReceiveEnd>::Block> {
+    fn take(&mut self) -> Result<R::Block> {
         let mut looks = 0u32;
         loop {
             let found = if self.waiter.wants_complete_look() {
@@ -193,7 +255,7 @@ impl<M: mechanism::Mechanism + Copy> Through<M> {
     }
 }
 
-impl<M: mechanism::Mechanism + Copy> Link for Through<M> {
+impl<S: SendEnd, R: ReceiveEnd> Link for Through<S, R> {
     #[inline]
     fn send(&mut self, content: Option<&[u8]>) -> Result<()> {
         let claim = self.claim()?;
@@ -215,12 +277,7 @@ impl<M: mechanism::Mechanism + Copy> Link for Through<M> {
     #[inline]
     fn recv(&mut self, content: Option<&mut Vec<u8>>) -> Result<()> {
         let block = self.take()?;
-        let payload = block.payload();
-        touch(payload.load_u8(0, Ordering::Relaxed)?);
-        touch(payload.load_u8(self.bytes - 1, Ordering::Relaxed)?);
-        if let Some(content) = content {
-            *content = payload.to_vec();
-        }
+        look_at(block.payload(), content)?;
         self.received = Some(block);
         Ok(())
     }
@@ -264,12 +321,16 @@ impl<M: mechanism::Mechanism + Copy> Link for Through<M> {
         self.aside.extend(self.received.take());
     }
 
-    fn give_back_aside(&mut self) -> Result<bool> {
-        Ok(self.aside.pop_front().is_some())
+    fn give_back_aside(&mut self, place: usize) -> Result<bool> {
+        Ok(self.aside.remove(place).is_some())
     }
 
     fn queues(&self) -> Option<Queues> {
-        Some(self.queues)
+        self.queues
+    }
+
+    fn network(&self) -> Option<Network> {
+        self.device.as_ref()?.network()
     }
 
     /// What was left to a later call, and completions that free the blocks.
@@ -292,23 +353,6 @@ impl<M: mechanism::Mechanism + Copy> Link for Through<M> {
             None => Ok(()),
         }
     }
-}
-
-pub(super) fn queues(port: &Port) -> Queues {
-    let queues = port.queues;
-    Queues {
-        queue_pairs: 1,
-        completion_queues: queues.completion_queues(),
-        send_queue_depth: queues.max_send_wr,
-        receive_queue_depth: queues.max_recv_wr,
-        completion_queue_depth: queues.send_cqe + queues.recv_cqe,
-    }
-}
-
-/// Both are as far as this.
-pub(super) fn meet(control: &mut Control) -> Result<()> {
-    control.send(&())?;
-    control.recv()
 }
 
 /// The mechanism's own thread, on the core of its role.

@@ -1,10 +1,11 @@
 //! `cameras`: frames of many cameras at their rate, over one queue pair for all or one each.
 use super::{
-    Bench,
+    bench::Bench,
     record::{Cell, Conditions, Row},
     scenario::{Measure, Scenario},
 };
 use crate::{
+    host,
     job::{Cameras, Frames, Job, Outcome, Program, What},
     mechanism::{Mechanism, Provider},
     pair,
@@ -93,8 +94,8 @@ impl SetUp {
                 bytes: self.bytes,
                 // Windows have their own; a ring is for all.
                 blocks: self.blocks * if self.has_windows() { 1 } else { cameras },
-                source_core: 0,
-                collector_core: bench.second_core(),
+                source_core: host::SOURCE_CORE,
+                collector_core: host::collector_core(),
                 wait: part.wait,
                 realtime: false,
                 batch_ms: 0,
@@ -138,23 +139,12 @@ impl SetUp {
         let conditions = Conditions {
             wait: format!("{:?}", part.wait).to_lowercase(),
             caches: "the same blocks again and again",
-            restarts: 1,
             offered_bytes_per_s: Some(self.streams as f64 * bytes * 1e9 / PERIOD_NS as f64),
             achieved_bytes_per_s: Some(achieved),
             verified_blocks: arrivals.len() as u64,
-            ..Conditions::default()
+            restarts: 1,
+            ..Conditions::of(outcomes)
         };
-        let cpu = |role: usize| -> f64 {
-            let ns: u64 = all.iter().map(|frames| frames.cpu_ns[role]).sum();
-            100.0 * ns as f64 / wall_ns
-        };
-        let rss: u64 = outcomes
-            .iter()
-            .map(|one| one.source.rss_bytes_peak + one.collector.rss_bytes_peak)
-            .sum();
-        let registered: u64 = all.iter().flat_map(|one| one.registered_bytes).sum();
-        let queue_pairs = outcomes.iter().filter_map(|one| one.source.queues);
-        let queue_pairs: u32 = queue_pairs.map(|queues| queues.queue_pairs).sum();
         let of = Measured {
             arrivals: &arrivals,
             streams: self.streams,
@@ -162,7 +152,7 @@ impl SetUp {
             bytes,
         };
         let bursts = of.burst_rates();
-        let metrics: Vec<((&'static str, &'static str), Vec<f64>)> = vec![
+        let metrics: Vec<(Metric, Vec<f64>)> = vec![
             (("busy_bins_variation", "1"), of.busy_bins_variation()),
             (("burst_variation", "1"), by_second(&bursts, variation)),
             (("burst_bytes_per_s", "B/s"), bursts.clone()),
@@ -170,16 +160,10 @@ impl SetUp {
             (("frames_per_s_least", "1/s"), vec![of.frames_per_s_least()]),
             (("fairness_jain", "1"), vec![of.jain()]),
             (("bytes_per_s", "B/s"), vec![achieved]),
-            (("cpu_percent", "%"), vec![cpu(0) + cpu(1)]),
-            (("cpu_percent_source", "%"), vec![cpu(0)]),
-            (("cpu_percent_collector", "%"), vec![cpu(1)]),
-            (("rss_bytes", "B"), vec![rss as f64]),
-            (("registered_bytes", "B"), vec![registered as f64]),
-            (("memory_bytes", "B"), vec![(rss + registered) as f64]),
-            (("queue_pairs", "1"), vec![f64::from(queue_pairs)]),
         ];
+        let used = used(&all, outcomes, wall_ns).map(|(metric, value)| (metric, vec![value]));
+        let metrics = metrics.into_iter().chain(used);
         let mut rows: Vec<Row> = metrics
-            .into_iter()
             .map(|(metric, values)| Row::new(id, &cell, metric, values, &conditions))
             .collect();
         for (burst, rate) in bursts.iter().enumerate() {
@@ -193,6 +177,33 @@ impl SetUp {
         }
         Ok(rows)
     }
+}
+
+type Metric = (&'static str, &'static str);
+
+/// What the frames of all processes took, in so many nanoseconds.
+fn used(all: &[&Frames], outcomes: &[Outcome], wall_ns: f64) -> [(Metric, f64); 7] {
+    let cpu = |role: usize| -> f64 {
+        let ns: u64 = all.iter().map(|frames| frames.cpu_ns[role]).sum();
+        100.0 * ns as f64 / wall_ns
+    };
+    let rss = outcomes
+        .iter()
+        .map(|one| one.source.rss_bytes_peak + one.collector.rss_bytes_peak);
+    let rss = rss.sum::<u64>() as f64;
+    let registered = all.iter().flat_map(|one| one.registered_bytes);
+    let registered = registered.sum::<u64>() as f64;
+    let queue_pairs = outcomes.iter().filter_map(|one| one.source.queues);
+    let queue_pairs: u32 = queue_pairs.map(|queues| queues.queue_pairs).sum();
+    [
+        (("cpu_percent", "%"), cpu(0) + cpu(1)),
+        (("cpu_percent_source", "%"), cpu(0)),
+        (("cpu_percent_collector", "%"), cpu(1)),
+        (("rss_bytes", "B"), rss),
+        (("registered_bytes", "B"), registered),
+        (("memory_bytes", "B"), rss + registered),
+        (("queue_pairs", "1"), f64::from(queue_pairs)),
+    ]
 }
 
 /// A frame that was seen.

@@ -1,9 +1,12 @@
 //! Both ends of a mechanism in one process, for what is counted and not timed.
 use super::simulated::Constants;
-use crate::{link::patient, mechanism::Provider};
+use crate::{
+    job::Network,
+    link::{Device, patient},
+    mechanism::Provider,
+};
 use anyhow::{Context as _, Result};
-use catchment_provider_roce::{RoceOptions, RoceProvider};
-use catchment_provider_shm::ShmProvider;
+use catchment_provider_roce::RoceOptions;
 use catchment_sim::verbs::{Fabric, Pace};
 use catchment_transfer::{
     mechanism::{ClaimError, EndNeeds, Helper, Mechanism, Port, QueueNeeds, ReceiveEnd, SendEnd},
@@ -22,6 +25,8 @@ pub(super) struct Ends<M: Mechanism> {
     pub(super) queues: [QueueNeeds; 2],
     fabric: Option<Fabric>,
     packet: u64,
+    /// Where packets may be counted.
+    counted: Option<[Device; 2]>,
     _devices: [Arc<dyn Context>; 2],
 }
 
@@ -36,18 +41,18 @@ impl<M: Mechanism> Ends<M> {
         mechanism: &M,
         changes: [Change<'_>; 2],
     ) -> Result<Ends<M>> {
-        let open = || -> Result<Arc<dyn Context>> {
-            let options = RoceOptions {
-                port: 0,
-                ..RoceOptions::default()
-            };
-            Ok(match provider {
-                Provider::Roce => RoceProvider::new(options).open("127.0.0.1")?,
-                Provider::Shm | Provider::Sim => ShmProvider::new().open("shm0")?,
-            })
+        let open = || match provider {
+            Provider::Roce => Device::roce(RoceOptions::default(), "127.0.0.1"),
+            Provider::Shm | Provider::Sim => Device::without_network(provider),
         };
         if provider != Provider::Sim {
-            return Ends::on([open()?, open()?], None, mechanism, changes);
+            let devices = [open()?, open()?];
+            let contexts = devices.each_ref().map(|one| Arc::clone(&one.context));
+            let ends = Ends::on(contexts, None, mechanism, changes)?;
+            return Ok(Ends {
+                counted: Some(devices),
+                ..ends
+            });
         }
         let constants = constants.context("virtual time needs [measure.constants]")?;
         let fabric = Fabric::new(constants.times(), Pace::ByCaller);
@@ -87,6 +92,7 @@ impl<M: Mechanism> Ends<M> {
             queues,
             fabric: fabric.cloned(),
             packet: 0,
+            counted: None,
             _devices: devices,
         })
     }
@@ -99,6 +105,12 @@ impl<M: Mechanism> Ends<M> {
     ) -> (M::Sender, M::Receiver, Option<Box<dyn Helper>>) {
         let helper = with_helper.then(|| self.sender.helper()).flatten();
         (self.sender, self.receiver, helper)
+    }
+
+    /// What became of the packets of both; nothing where there are none.
+    pub(super) fn network(&self) -> Option<Network> {
+        let [source, collector] = self.counted.as_ref()?.each_ref().map(Device::network);
+        Some(source? + collector?)
     }
 
     /// Sends a block if there is room.

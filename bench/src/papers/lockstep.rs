@@ -1,15 +1,19 @@
 //! What is counted: requests and completions for each block, and the smallest queues that suffice.
 //! Both ends take turns in one thread, so that the numbers are the same in every run.
 use super::{
-    Bench,
+    bench::Bench,
     ends::{Change, Ends},
     record::{Cell, Conditions, Row},
     scenario::{Measure, Scenario},
     simulated::Constants,
+    virtual_stream::shape,
 };
-use crate::mechanism::{Provider, Visit};
+use crate::{
+    job::Network,
+    mechanism::{Provider, Visit},
+};
 use anyhow::{Context as _, Result, bail};
-use catchment_transfer::mechanism::{EndNeeds, Mechanism, ReceiveEnd, SendEnd, Shape};
+use catchment_transfer::mechanism::{EndNeeds, Mechanism, ReceiveEnd, SendEnd};
 
 /// Blocks that go through a queue that is too small.
 const COUNT_WITH_LESS: u64 = 600;
@@ -40,14 +44,10 @@ pub(super) fn interactions(
             rounds: effort.count / blocks as u64,
         };
         let counted = mechanism.with(shape(bytes, blocks)?, count);
-        let counted = counted.with_context(|| format!("{mechanism}, {blocks} blocks"))?;
+        let (counted, network) =
+            counted.with_context(|| format!("{mechanism}, {blocks} blocks"))?;
         let cell = Cell::new(provider, mechanism, bytes, blocks);
-        let conditions = Conditions {
-            wait: "in turn".to_owned(),
-            caches: "the same blocks again and again",
-            restarts: 1,
-            ..Conditions::default()
-        };
+        let conditions = in_turn(network);
         for (metric, value) in counted {
             rows.push(Row::new(
                 &scenario.id,
@@ -61,12 +61,18 @@ pub(super) fn interactions(
     Ok(rows)
 }
 
-fn shape(bytes: usize, blocks: usize) -> Result<Shape> {
-    Ok(Shape {
-        blocks: u32::try_from(blocks)?,
-        payload_bytes: u32::try_from(bytes)?,
-    })
+fn in_turn(network: Option<Network>) -> Conditions {
+    let conditions = Conditions {
+        wait: "in turn".to_owned(),
+        caches: "the same blocks again and again",
+        restarts: 1,
+        ..Conditions::default()
+    };
+    conditions.with(network)
 }
+
+/// Numbers by name, and what became of packets.
+type Counted = (Vec<(&'static str, f64)>, Option<Network>);
 
 struct Counting {
     provider: Provider,
@@ -76,7 +82,7 @@ struct Counting {
 }
 
 impl Visit for Counting {
-    type Out = Result<Vec<(&'static str, f64)>>;
+    type Out = Result<Counted>;
 
     fn visit<M>(self, mechanism: M) -> Self::Out
     where
@@ -112,7 +118,7 @@ impl Visit for Counting {
         let after = Totals::of(&ends);
         let all = (self.rounds * u64::from(blocks)) as f64;
         let per_block = |of: fn(&Totals) -> u64| (of(&after) - of(&before)) as f64 / all;
-        Ok(vec![
+        let counted = vec![
             ("interactions_per_block", per_block(|t| t.interactions)),
             ("messages_per_block", per_block(|t| t.messages)),
             ("reads_per_block", per_block(|t| t.reads)),
@@ -121,7 +127,8 @@ impl Visit for Counting {
                 per_block(|t| t.source_messages),
             ),
             ("collector_requests_per_block", per_block(|t| t.collector)),
-        ])
+        ];
+        Ok((counted, ends.network()))
     }
 }
 
@@ -162,12 +169,6 @@ pub(super) fn queues(
     for (mechanism, bytes, blocks) in part.cells(bench.quick()) {
         bench.progress(&format!("{} {provider}: {mechanism}", scenario.id));
         let cell = Cell::new(provider, mechanism, bytes, blocks);
-        let conditions = Conditions {
-            wait: "in turn".to_owned(),
-            caches: "the same blocks again and again",
-            restarts: 1,
-            ..Conditions::default()
-        };
         let moving = Moving {
             provider,
             constants: part.constants,
@@ -176,7 +177,9 @@ pub(super) fn queues(
             less: None,
         };
         let sizes = mechanism.with(shape(bytes, blocks)?, moving);
-        let sizes = sizes.with_context(|| format!("{mechanism} with the queues it asks for"))?;
+        let (sizes, network) =
+            sizes.with_context(|| format!("{mechanism} with the queues it asks for"))?;
+        let conditions = in_turn(network);
         for (metric, value) in sizes {
             rows.push(Row::new(
                 &scenario.id,
@@ -290,7 +293,7 @@ struct Moving {
 }
 
 impl Visit for Moving {
-    type Out = Result<Vec<(&'static str, f64)>>;
+    type Out = Result<Counted>;
 
     fn visit<M>(self, mechanism: M) -> Self::Out
     where
@@ -319,6 +322,37 @@ impl Visit for Moving {
         let (at_source, at_collector) = (change(true), change(false));
         let changes: [Change<'_>; 2] = [&at_source, &at_collector];
         let mut ends = Ends::new(self.provider, self.constants, &mechanism, changes)?;
+        self.move_all(&mut ends)?;
+        let [source, collector] = ends.queues;
+        let [_, posted] = ends.traces.each_ref().map(|trace| trace.requests());
+        let counted = vec![
+            ("blocks_moved", self.count as f64),
+            ("source_send_queue", source.max_send_wr.into()),
+            ("source_receive_queue", source.max_recv_wr.into()),
+            (
+                "source_completion_queue",
+                source.send_cqe.max(source.recv_cqe).into(),
+            ),
+            (
+                "source_completion_queues",
+                source.completion_queues().into(),
+            ),
+            ("collector_send_queue", collector.max_send_wr.into()),
+            ("collector_receive_queue", collector.max_recv_wr.into()),
+            (
+                "collector_completion_queue",
+                collector.send_cqe.max(collector.recv_cqe).into(),
+            ),
+            ("collector_posted_requests", posted.messages() as f64),
+            ("collector_posted_receives", posted.receives as f64),
+        ];
+        Ok((counted, ends.network()))
+    }
+}
+
+impl Moving {
+    /// Sends and takes all blocks, each side as many at a time as there are.
+    fn move_all<M: Mechanism>(&self, ends: &mut Ends<M>) -> Result<()> {
         let (mut sent, mut taken) = (0, 0);
         let mut looks = 0;
         while taken < self.count {
@@ -342,28 +376,6 @@ impl Visit for Moving {
                 ends.idle()?;
             }
         }
-        let [source, collector] = ends.queues;
-        let [_, posted] = ends.traces.each_ref().map(|trace| trace.requests());
-        Ok(vec![
-            ("blocks_moved", taken as f64),
-            ("source_send_queue", source.max_send_wr.into()),
-            ("source_receive_queue", source.max_recv_wr.into()),
-            (
-                "source_completion_queue",
-                source.send_cqe.max(source.recv_cqe).into(),
-            ),
-            (
-                "source_completion_queues",
-                source.completion_queues().into(),
-            ),
-            ("collector_send_queue", collector.max_send_wr.into()),
-            ("collector_receive_queue", collector.max_recv_wr.into()),
-            (
-                "collector_completion_queue",
-                collector.send_cqe.max(collector.recv_cqe).into(),
-            ),
-            ("collector_posted_requests", posted.messages() as f64),
-            ("collector_posted_receives", posted.receives as f64),
-        ])
+        Ok(())
     }
 }

@@ -1,20 +1,26 @@
 //! What a reader sees: the table at the end of a run, and the page.
 use super::{
-    Done, Judged, Page,
+    Options, Page, Realtime,
     claim::{Verdict, number},
+    results::{Done, Judged},
+    scenario::Scenario,
 };
 use crate::host::Environment;
 use anyhow::Result;
-use std::{fmt::Write as _, time::Duration};
+use std::{fmt::Write as _, path::Path, time::Duration};
 
 /// What the page says about the run.
 pub(super) struct Run<'a> {
     pub(super) which: Page,
+    pub(super) options: &'a Options,
+    /// Where the page goes.
+    pub(super) out: &'a Path,
     pub(super) environment: &'a Environment,
-    pub(super) quick: bool,
     pub(super) realtime: bool,
     pub(super) took: Duration,
     pub(super) steal: Option<f64>,
+    /// Experiments that were not run yet.
+    pub(super) left: Vec<String>,
 }
 
 /// The table of a terminal.
@@ -126,7 +132,7 @@ pub(super) fn page(run: &Run<'_>, done: &[Done]) -> Result<String> {
         "- Day: {}, commit {}, {}.",
         machine.date, machine.commit, machine.rustc
     )?;
-    let (command, priority) = (command(run, None), priority(run.realtime));
+    let (command, priority) = (command(run), priority(run.realtime));
     writeln!(
         page,
         "- Command: `{command}`, {} s, {priority}.",
@@ -139,8 +145,15 @@ pub(super) fn page(run: &Run<'_>, done: &[Done]) -> Result<String> {
             steal * 100.0
         )?;
     }
-    if run.quick {
+    if !run.options.full {
         page.push_str(QUICK);
+    }
+    if !run.left.is_empty() {
+        let left = run.left.join(", ");
+        writeln!(
+            page,
+            "- The run has not ended, or was ended by somebody: {left} are missing."
+        )?;
     }
     summary(&mut page, done)?;
     for one in done {
@@ -160,10 +173,41 @@ fn priority(realtime: bool) -> &'static str {
     }
 }
 
-fn command(run: &Run<'_>, only: Option<&str>) -> String {
-    let effort = if run.quick { "--quick" } else { "--full" };
-    let only = only.map_or(String::new(), |id| format!(" --only {id}"));
-    format!("cargo xtask bench {} {effort}{only}", run.which.name())
+/// What was typed. Files of one's own are named without their folders: these are of one machine.
+fn command(run: &Run<'_>) -> String {
+    let options = run.options;
+    let mut command = format!("cargo xtask bench {}", run.which.name());
+    let mut add = |word: &str, value: &str| {
+        command.push_str(word);
+        command.push_str(value);
+    };
+    add(if options.full { " --full" } else { " --quick" }, "");
+    for id in &options.only {
+        add(" --only ", id);
+    }
+    for provider in &options.provider {
+        add(" --provider ", provider.name());
+    }
+    for file in &options.scenario {
+        let name = file.file_name().unwrap_or_default();
+        add(" --scenario ", &name.to_string_lossy());
+    }
+    match options.realtime {
+        Realtime::Auto => {}
+        Realtime::On => add(" --realtime on", ""),
+        Realtime::Off => add(" --realtime off", ""),
+    }
+    if options.write {
+        add(" --write", "");
+    }
+    command
+}
+
+/// How to have this experiment alone.
+fn command_of(run: &Run<'_>, one: &Scenario) -> String {
+    let effort = if run.options.full { "full" } else { "quick" };
+    let name = run.which.name();
+    format!("cargo xtask bench {name} --{effort} --only {}", one.id)
 }
 
 fn summary(page: &mut String, done: &[Done]) -> Result<()> {
@@ -221,7 +265,7 @@ fn experiment(page: &mut String, run: &Run<'_>, one: &Done) -> Result<()> {
     writeln!(
         page,
         "\n`{}`, {} s.\n",
-        command(run, Some(&scenario.id)),
+        command_of(run, scenario),
         one.took.as_secs()
     )?;
     for failure in &one.failures {

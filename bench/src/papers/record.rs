@@ -1,6 +1,7 @@
 //! One schema for everything that is measured: a row is one metric of one mechanism in one cell.
 use crate::{
     host::Environment,
+    job::{Network, Outcome},
     mechanism::{Mechanism, Provider},
     stats::Summary,
 };
@@ -116,6 +117,29 @@ pub(crate) struct Conditions {
     pub(crate) failed_operations: u64,
     /// What all chance came from; empty where there is no chance but the machine's.
     pub(crate) seed: Option<u64>,
+}
+
+impl Conditions {
+    /// What the processes of a cell say of it.
+    pub(crate) fn of(outcomes: &[Outcome]) -> Conditions {
+        Conditions {
+            restarts: outcomes.len(),
+            repeated: outcomes.iter().map(|one| one.repeated).sum(),
+            disturbed: outcomes.iter().any(|one| one.disturbed),
+            verified_blocks: outcomes.iter().map(|one| one.verified_blocks).sum(),
+            ..Conditions::default()
+        }
+        .with(Outcome::network(outcomes))
+    }
+
+    /// With what became of packets, where there are any.
+    pub(crate) fn with(self, network: Option<Network>) -> Conditions {
+        Conditions {
+            lost_packets: network.map(|network| network.lost),
+            retransmissions: network.map(|network| network.sent_again),
+            ..self
+        }
+    }
 }
 
 /// One metric of one mechanism in one cell.

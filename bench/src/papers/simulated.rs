@@ -8,7 +8,7 @@ use catchment_sim::{
     verbs::{Fabric, Next, OpTime, Pace, Stuck, Thread, Times, run},
 };
 use catchment_transfer::mechanism::{ClaimError, EndError, Helper, Mechanism, ReceiveEnd, SendEnd};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::{cell::RefCell, collections::VecDeque, rc::Rc, time::Duration};
 
 /// How long things take, in microseconds.
@@ -42,7 +42,7 @@ impl Constants {
 }
 
 /// How long the receiver has a block.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Law {
     /// It is given back as soon as it is taken.
     Nothing,

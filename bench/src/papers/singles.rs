@@ -1,10 +1,11 @@
 //! `sync`, `one-way` and `hold`: single times, and what happens while one block is kept.
 use super::{
-    Bench,
+    bench::Bench,
     record::{Cell, Conditions, Row},
     scenario::{Measure, Scenario, Workload},
 };
 use crate::{
+    host,
     job::{Hold, Job, Outcome, Program, What},
     mechanism::{Mechanism, Provider},
     stats::percentile,
@@ -12,7 +13,7 @@ use crate::{
 use anyhow::Result;
 
 /// Figure 18 of the status-byte paper, in milliseconds.
-const HOLD: Hold = Hold {
+pub(super) const HOLD: Hold = Hold {
     from: 100,
     to: 200,
     end: 300,
@@ -38,24 +39,7 @@ pub(super) fn measure(
 ) -> Result<Vec<Row>> {
     let effort = part.effort(bench.quick()).clone();
     let network = bench.network(provider)?;
-    let program = match part.workload.unwrap_or(scenario.workload) {
-        Workload::Look => Program::Look {
-            count: effort.count,
-        },
-        Workload::OneWay => Program::OneWay {
-            count: effort.count,
-        },
-        Workload::Hold => Program::Hold(HOLD),
-        Workload::Sync
-        | Workload::Stream
-        | Workload::Interactions
-        | Workload::Queues
-        | Workload::Cameras
-        | Workload::Table
-        | Workload::ReleaseOrder => Program::Sync {
-            count: effort.count,
-        },
-    };
+    let program = program(part.workload.unwrap_or(scenario.workload), effort.count);
     let realtime = bench.realtime(provider, part.wait);
     let mut rows = Vec::new();
     for &bytes in &effort.bytes {
@@ -69,8 +53,8 @@ pub(super) fn measure(
                 what: What::Mechanism(mechanism, provider),
                 bytes,
                 blocks,
-                source_core: 0,
-                collector_core: bench.second_core(),
+                source_core: host::SOURCE_CORE,
+                collector_core: host::collector_core(),
                 wait: part.wait,
                 realtime,
                 batch_ms: 0,
@@ -80,18 +64,13 @@ pub(super) fn measure(
                 network: network.clone(),
             };
             let found = bench.in_turn(effort.restarts, &name, &part.mechanisms, job);
-            let reads = match program {
-                Program::Hold(_) => {
-                    bench.in_turn(1, &name, &[Mechanism::SbPaper], |bench, one| Job {
-                        program: Program::Look { count: LOOKS },
-                        ..job(bench, one)
-                    })
-                }
-                Program::Stream
-                | Program::Sync { .. }
-                | Program::Look { .. }
-                | Program::OneWay { .. }
-                | Program::Cameras(_) => Vec::new(),
+            let reads = if matches!(program, Program::Hold(_)) {
+                bench.in_turn(1, &name, &[Mechanism::SbPaper], |bench, one| Job {
+                    program: Program::Look { count: LOOKS },
+                    ..job(bench, one)
+                })
+            } else {
+                Vec::new()
             };
             for (mechanism, outcomes) in &found {
                 let cell = Cell::new(provider, *mechanism, bytes, blocks);
@@ -99,30 +78,34 @@ pub(super) fn measure(
                     wait: format!("{:?}", part.wait).to_lowercase(),
                     realtime,
                     caches: "the same blocks again and again",
-                    restarts: outcomes.len(),
-                    verified_blocks: outcomes.iter().map(|o| o.verified_blocks).sum(),
-                    ..Conditions::default()
+                    ..Conditions::of(outcomes)
                 };
                 let of = RowsOf {
                     id: &scenario.id,
                     cell: &cell,
                     conditions: &conditions,
                 };
-                match program {
-                    Program::Sync { .. } => rows.extend(of.times("sync_ns", outcomes)),
-                    Program::OneWay { .. } => rows.extend(of.times("one_way_ns", outcomes)),
-                    Program::Look { .. } => rows.extend(of.times("paper_sync_ns", outcomes)),
-                    Program::Hold(hold) => {
-                        rows.extend(of.bins(hold, outcomes));
-                        let reads = reads.iter().filter(|(one, _)| one == mechanism);
-                        rows.extend(reads.flat_map(|(_, reads)| of.dip(outcomes, reads)));
-                    }
-                    Program::Stream | Program::Cameras(_) => {}
-                }
+                let reads = reads.iter().filter(|(one, _)| one == mechanism);
+                rows.extend(of.program(program, outcomes, reads.map(|(_, reads)| reads)));
             }
         }
     }
     Ok(rows)
+}
+
+fn program(workload: Workload, count: u64) -> Program {
+    match workload {
+        Workload::Look => Program::Look { count },
+        Workload::OneWay => Program::OneWay { count },
+        Workload::Hold => Program::Hold(HOLD),
+        Workload::Sync
+        | Workload::Stream
+        | Workload::Interactions
+        | Workload::Queues
+        | Workload::Cameras
+        | Workload::Table
+        | Workload::ReleaseOrder => Program::Sync { count },
+    }
 }
 
 /// Blocks of the bins in a span of time.
@@ -141,6 +124,26 @@ struct RowsOf<'a> {
 impl RowsOf<'_> {
     fn row(&self, cell: &Cell, metric: (&'static str, &'static str), values: Vec<f64>) -> Row {
         Row::new(self.id, cell, metric, values, self.conditions)
+    }
+
+    fn program<'o>(
+        &self,
+        program: Program,
+        outcomes: &[Outcome],
+        reads: impl Iterator<Item = &'o Vec<Outcome>>,
+    ) -> Vec<Row> {
+        match program {
+            Program::Sync { .. } => self.times("sync_ns", outcomes),
+            Program::OneWay { .. } => self.times("one_way_ns", outcomes),
+            Program::Look { .. } => self.times("paper_sync_ns", outcomes),
+            Program::Hold(hold) => {
+                let dips = reads.filter_map(|reads| self.dip(outcomes, reads));
+                let mut rows = self.bins(hold, outcomes);
+                rows.extend(dips);
+                rows
+            }
+            Program::Stream | Program::Cameras(_) | Program::Workers(_) => Vec::new(),
+        }
     }
 
     /// Medians of batches, how far the times lie apart, and their distribution.

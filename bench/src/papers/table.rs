@@ -1,9 +1,9 @@
 //! A table of what the experiments measured, a column for each mechanism. Every number names the row
 //! that it is of.
 use super::{
-    Done,
     claim::number,
     record::{Cell, Conditions, Row},
+    results::Done,
     scenario::{Line, Scenario},
 };
 use crate::mechanism::{Mechanism, Provider};

@@ -74,7 +74,7 @@ impl Options {
 
     /// Cores of the two sides.
     fn cores(&self) -> (usize, usize) {
-        (0, 1 % host::cores())
+        (host::SOURCE_CORE, host::collector_core())
     }
 
     fn job(&self, what: What, path_mtu: usize) -> Job {

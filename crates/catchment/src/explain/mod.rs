@@ -16,7 +16,7 @@ use crate::session::{
     io::{Address, ClientSecurity, ConnectError, Connection},
     message::{FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, SessionPath},
     path::PathRules,
-    providers::{self, Ends, ProviderOptions, Providers},
+    providers::{self, Ends, Providers},
     refusal::Refusal,
 };
 use catchment_provider_roce::io::local_addresses;
@@ -113,12 +113,7 @@ pub struct Asking {
 
 impl Asking {
     fn providers(&self) -> Providers {
-        Providers::new(ProviderOptions {
-            rules: self.rules.clone(),
-            roce: self.roce.clone(),
-            ibverbs: self.ibverbs.clone(),
-            rnics: None,
-        })
+        Providers::of(&self.rules, &self.roce, &self.ibverbs)
     }
 
     /// What this side knows of the way to `remote`. Opens the devices that it would offer, and sends

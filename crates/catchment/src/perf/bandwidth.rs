@@ -2,9 +2,10 @@
 
 use super::PerfError;
 use super::control::{Control, PATIENCE};
-use super::end::{End, wait};
+use super::end::{End, demand};
 use super::message::FromClient;
 use super::plan::{Operation, Waiting};
+use super::wait::Bed as _;
 use catchment_verbs::{Payload, SendOp, SendWr};
 use std::time::{Duration, Instant};
 
@@ -84,7 +85,7 @@ impl Flow<'_> {
     /// Waits for completions; the newest one's request.
     fn newest(&self) -> Result<u64, PerfError> {
         let (end, queue) = (&*self.end, &self.end.sends);
-        wait(end, queue, end.plan.waiting, || {
+        demand(end, queue, || {
             let mut newest = None;
             queue.poll::<32>(|done| newest = Some(done))?;
             Ok(newest)
@@ -176,8 +177,8 @@ pub(super) fn take(end: &mut End, control: &mut Control) -> Result<(), PerfError
         match (sleeps, armed) {
             (false, _) => std::thread::yield_now(),
             // One may have come before this: another look first.
-            (true, false) => end.receives.arm(),
-            (true, true) => end.receives.doze(LOOK)?,
+            (true, false) => (&end.receives).arm(),
+            (true, true) => (&end.receives).doze(LOOK)?,
         }
         armed = sleeps && !armed;
     }

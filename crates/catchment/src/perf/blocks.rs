@@ -5,6 +5,7 @@ use super::latency::{OVER, mark, time_trips};
 use super::message::{FromClient, FromServer};
 use super::plan::{Amount, Bandwidth, Figure, Latency, Row, Waiting};
 use super::server::cpu_s;
+use super::wait::{patience, wait};
 use super::{PerfError, bandwidth};
 use crate::session::message::SessionPath;
 use catchment_transfer::mechanism::{
@@ -17,10 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Looks in vain between two looks at clocks, and at the other side.
-const VAIN: u32 = 4096;
-/// Longest sleep between two such looks.
-const NAP: Duration = Duration::from_millis(100);
 /// Time that does not count: pages are touched, neighbours are found.
 const WARM_UP: Duration = Duration::from_millis(50);
 /// Packet numbers that all mechanisms carry have so many bits.
@@ -204,7 +201,9 @@ impl<M: Mechanism> Ends<M> {
             }
             claimed.map(Some).map_err(failed)
         };
-        let claim = self.wait(|ends| ends.sender.watch(), &mut patience(), look)?;
+        let (waiting, mut late) = (self.waiting, patience());
+        let bed = |ends: &Ends<M>| ends.sender.watch();
+        let claim = wait(self, waiting, bed, &mut |_| late(), look)?;
         let Some(claim) = claim else {
             return Ok(());
         };
@@ -222,7 +221,10 @@ impl<M: Mechanism> Ends<M> {
             ends.sender.progress().map_err(failed)?;
             Ok(control.has_more()?.then_some(()))
         };
-        self.wait(|_| None, &mut patience(), look).map(|_| ())
+        let (waiting, mut late) = (self.waiting, patience());
+        // The sender's work does not wait for anybody.
+        let bed = |_: &Ends<M>| None::<Arc<dyn Watch>>;
+        wait(self, waiting, bed, &mut |_| late(), look).map(|_| ())
     }
 
     /// Takes a block and gives it back; its first byte. `None` when `in_vain` says that it is over.
@@ -238,7 +240,9 @@ impl<M: Mechanism> Ends<M> {
             }
             Ok(taken)
         };
-        let block = self.wait(|ends| ends.receiver.watch(), in_vain, look)?;
+        let waiting = self.waiting;
+        let bed = |ends: &Ends<M>| ends.receiver.watch();
+        let block = wait(self, waiting, bed, &mut |_| in_vain(), look)?;
         let Some(block) = block else {
             return Ok(None);
         };
@@ -247,53 +251,6 @@ impl<M: Mechanism> Ends<M> {
         std::hint::black_box(last.map_err(failed)?);
         let first = payload.load_u8(0, Ordering::Relaxed).map_err(failed)?;
         Ok(Some(first))
-    }
-
-    /// Looks until something is found, and asks now and then `in_vain` whether to give up. What to
-    /// sleep on depends on what an end waits for now, so it is asked each time.
-    fn wait<T>(
-        &mut self,
-        watch: impl Fn(&Ends<M>) -> Option<Arc<dyn Watch>>,
-        in_vain: &mut dyn FnMut() -> Result<bool, PerfError>,
-        look: impl Fn(&mut Ends<M>) -> Result<Option<T>, PerfError>,
-    ) -> Result<Option<T>, PerfError> {
-        let mut vain = 0;
-        loop {
-            if let Some(found) = look(self)? {
-                return Ok(Some(found));
-            }
-            vain += 1;
-            let sleeps = self.waiting == Waiting::Sleep;
-            if let Some(watch) = sleeps.then(|| watch(self)).flatten() {
-                watch.arm();
-                if let Some(found) = look(self)? {
-                    return Ok(Some(found));
-                }
-                watch.wait(NAP).map_err(PerfError::Sleep)?;
-                vain = VAIN;
-            } else {
-                std::thread::yield_now();
-            }
-            if vain >= VAIN {
-                vain = 0;
-                if in_vain()? {
-                    return Ok(None);
-                }
-            }
-        }
-    }
-}
-
-/// Says that it is over, as an error, when nothing came for too long.
-fn patience() -> impl FnMut() -> Result<bool, PerfError> {
-    let start = Instant::now();
-    move || {
-        if start.elapsed() < PATIENCE {
-            return Ok(false);
-        }
-        Err(PerfError::Silent {
-            seconds: PATIENCE.as_secs(),
-        })
     }
 }
 

@@ -5,14 +5,15 @@
 
 use super::PerfError;
 use super::message::Place;
-use super::plan::{Figure, Plan, Waiting};
+use super::plan::{Figure, Plan};
+use super::wait::{Bed, patience, wait};
 use crate::session::message::SessionPath;
 use catchment_verbs::{
     Access, Completion, CompletionChannel, Context, Cq, Mr, Payload, Pd, Qp, QpInit, QpState,
     QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
 };
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Places begin at cache lines.
 const LINE: u64 = 64;
@@ -22,10 +23,6 @@ const RING_BYTES: u64 = 16 << 20;
 const LATENCY_DEPTH: u32 = 64;
 /// Longest inline payload that is used.
 const INLINE_BYTES: u32 = 256;
-/// Nothing comes any more after this.
-pub(super) const PATIENCE: Duration = super::control::PATIENCE;
-/// Looks between two looks at clocks and states.
-const LOOKS: u32 = 4096;
 
 /// A queue of completions and what to sleep on for them.
 pub(super) struct Queue {
@@ -220,58 +217,37 @@ impl Queue {
         }
         Ok(count)
     }
+}
 
-    /// Asks to be woken at the next completion. One that is there already does not wake.
-    pub(super) fn arm(&self) {
+impl Bed for &Queue {
+    fn arm(&self) {
         self.cq.req_notify(false);
     }
 
-    /// Sleeps until a completion has come since [`Queue::arm`], or for at most `limit`.
-    pub(super) fn doze(&self, limit: Duration) -> Result<(), PerfError> {
-        self.channel
-            .wait(limit)
-            .map(|_| ())
-            .map_err(PerfError::Sleep)
+    fn doze(&self, limit: Duration) -> Result<(), PerfError> {
+        let woken = self.channel.wait(limit);
+        woken.map(|_| ()).map_err(PerfError::Sleep)
     }
 }
 
-/// Waits until `look` has found something, as `waiting` says, and looks after the queue pair.
-pub(super) fn wait<T>(
+/// Waits until `look` has found something, as the plan says, and looks after the queue pair.
+pub(super) fn demand<T>(
     end: &End,
     queue: &Queue,
-    waiting: Waiting,
     mut look: impl FnMut() -> Result<Option<T>, PerfError>,
 ) -> Result<T, PerfError> {
-    let start = Instant::now();
+    let mut late = patience();
+    let mut in_vain = |_: &()| end.check().and_then(|()| late());
     loop {
-        for _ in 0..LOOKS {
-            if let Some(found) = look()? {
-                return Ok(found);
-            }
-            match waiting {
-                Waiting::Yield => std::thread::yield_now(),
-                Waiting::Sleep => {
-                    queue.arm();
-                    // One may have come before.
-                    if let Some(found) = look()? {
-                        return Ok(found);
-                    }
-                    queue.doze(Duration::from_secs(1))?;
-                    end.check()?;
-                    silent(start)?;
-                }
-            }
+        let found = wait(
+            &mut (),
+            end.plan.waiting,
+            |()| Some(queue),
+            &mut in_vain,
+            |()| look(),
+        )?;
+        if let Some(found) = found {
+            return Ok(found);
         }
-        end.check()?;
-        silent(start)?;
     }
-}
-
-fn silent(since: Instant) -> Result<(), PerfError> {
-    if since.elapsed() < PATIENCE {
-        return Ok(());
-    }
-    Err(PerfError::Silent {
-        seconds: PATIENCE.as_secs(),
-    })
 }

@@ -3,11 +3,12 @@
 
 use super::PerfError;
 use super::control::Control;
-use super::end::{End, wait};
-use super::plan::{Amount, Operation, Waiting};
+use super::end::{End, demand};
+use super::plan::{Amount, Operation};
+use super::wait::wait;
 use catchment_verbs::{Payload, SendOp, SendWr};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Round trips that do not count.
 const WARM_UP: u64 = 100;
@@ -17,8 +18,6 @@ const TIMES_MAX: usize = 1 << 24;
 const SIGNALED: u64 = 16;
 /// Receives that are there.
 const RECEIVES: u64 = 4;
-/// The answerer looks so often in vain before it looks whether the client is gone.
-const VAIN: u32 = 4096;
 /// The last byte of what comes at the end.
 pub(super) const OVER: u8 = 0;
 
@@ -79,12 +78,10 @@ fn exchange(end: &mut End, n: u64, last: u8) -> Result<u8, PerfError> {
         end.qp
             .post_send(&[SendWr::new(n, op, Payload::Sges(&sges))])?;
         let found = |count: usize| (count > 0).then_some(last);
-        return wait(end, &end.sends, end.plan.waiting, || {
-            Ok(found(end.sends.poll::<1>(|_| ())?))
-        });
+        return demand(end, &end.sends, || Ok(found(end.sends.poll::<1>(|_| ())?)));
     }
     send(end, n, mark(n))?;
-    let seen = wait(end, &end.receives, end.plan.waiting, || look(end, last))?;
+    let seen = demand(end, &end.receives, || look(end, last))?;
     renew(end)?;
     if seen == mark(n) {
         return Ok(seen);
@@ -160,27 +157,15 @@ pub(super) fn answer(end: &mut End, control: &mut Control) -> Result<(), PerfErr
 /// The last byte of the next request. However long it takes: the control connection tells when
 /// nothing will come.
 fn await_request(end: &End, last: u8, control: &mut Control) -> Result<u8, PerfError> {
-    let mut vain = 0_u32;
+    let mut in_vain = |_: &()| {
+        end.check()?;
+        control.check_alive().map(|()| false)
+    };
     loop {
-        if let Some(seen) = look(end, last)? {
+        let (waiting, bed) = (end.plan.waiting, |_: &()| Some(&end.receives));
+        let seen = wait(&mut (), waiting, bed, &mut in_vain, |()| look(end, last))?;
+        if let Some(seen) = seen {
             return Ok(seen);
-        }
-        vain += 1;
-        match end.plan.waiting {
-            Waiting::Yield => std::thread::yield_now(),
-            Waiting::Sleep => {
-                end.receives.arm();
-                if let Some(seen) = look(end, last)? {
-                    return Ok(seen);
-                }
-                end.receives.doze(Duration::from_millis(100))?;
-                vain = VAIN;
-            }
-        }
-        if vain >= VAIN {
-            vain = 0;
-            end.check()?;
-            control.check_alive()?;
         }
     }
 }

@@ -25,6 +25,7 @@ mod latency;
 mod message;
 mod plan;
 mod server;
+mod wait;
 
 pub use blocks::BlockPlan;
 pub use catchment_transfer::mechanism::{Protocol, ProtocolParseError};
@@ -37,10 +38,7 @@ pub use server::{PORT, Served, Server};
 
 use crate::ibverbs::IbverbsOptions;
 use crate::roce::RoceOptions;
-use crate::session::{
-    path::PathRules,
-    providers::{ProviderOptions, Providers},
-};
+use crate::session::{path::PathRules, providers::Providers};
 
 /// Which providers may be used, and how.
 #[derive(Debug, Clone, Default)]
@@ -55,11 +53,6 @@ pub struct Setup {
 
 impl Setup {
     fn providers(&self) -> Providers {
-        Providers::new(ProviderOptions {
-            rules: self.rules.clone(),
-            roce: self.roce.clone(),
-            ibverbs: self.ibverbs.clone(),
-            rnics: None,
-        })
+        Providers::of(&self.rules, &self.roce, &self.ibverbs)
     }
 }

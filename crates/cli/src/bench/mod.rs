@@ -9,7 +9,9 @@ use crate::args::{
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::{self, say};
 use crate::stop;
-use catchment::perf::{Client, PerfError, Row, Server, Setup, Test, Waiting};
+use catchment::perf::{
+    BlockPlan, Client, Figure, PerfError, Plan, Row, Server, Setup, Test, Waiting,
+};
 use catchment::roce::RoceOptions;
 use child::OwnServer;
 use serde::{Deserialize, Serialize};
@@ -105,61 +107,97 @@ fn tell(args: &ServerArgs, event: &ServerEvent) -> Result<(), Failure> {
 }
 
 fn test(test: Test, args: &TestArgs) -> Result<(), Failure> {
-    let plans = args.plans(test);
-    plans
-        .iter()
-        .try_for_each(|plan| plan.check().map_err(failure))?;
-    let common = &args.measuring;
-    let mut connected = Connected::to(common, common.waiting(test.figure))?;
-    connected.begin(test.name(), common)?;
-    if !common.json {
-        output::print(&rows::heading(test.figure, common.report_gbits))?;
-    }
-    for plan in plans {
-        let row = connected.client.measure(plan).map_err(failure)?;
-        if common.json {
-            output::print_json(&RowJson {
-                test: test.name(),
-                mechanism: None,
-                blocks: None,
-                row,
-            })?;
-        } else {
-            output::print(&rows::line(&row, common.report_gbits))?;
-        }
-    }
-    Ok(())
+    let heading = rows::heading(test.figure, args.measuring.report_gbits);
+    let head = (test.name(), test.figure, heading);
+    measure(head, &args.measuring, args.plans(test), false)
 }
 
 fn transfer(args: &TransferArgs) -> Result<(), Failure> {
-    let plans = args.plans();
+    let figure = args.figure();
+    let heading = rows::block_heading(figure, args.measuring.report_gbits);
+    let head = ("transfer", figure, heading);
+    measure(head, &args.measuring, args.plans(), args.is_about_all())
+}
+
+/// What a client carries out, and how its row is shown.
+trait Work {
+    fn check(&self) -> Result<(), PerfError>;
+    fn measure(&self, client: &mut Client) -> Result<Row, PerfError>;
+    /// A mechanism and its blocks, where blocks are moved.
+    fn blocks(&self) -> Option<(&str, u32)>;
+    fn line(&self, row: &Row, gbits: bool) -> String;
+}
+
+impl Work for Plan {
+    fn check(&self) -> Result<(), PerfError> {
+        Plan::check(self)
+    }
+
+    fn measure(&self, client: &mut Client) -> Result<Row, PerfError> {
+        client.measure(*self)
+    }
+
+    fn blocks(&self) -> Option<(&str, u32)> {
+        None
+    }
+
+    fn line(&self, row: &Row, gbits: bool) -> String {
+        rows::line(row, gbits)
+    }
+}
+
+impl Work for BlockPlan {
+    fn check(&self) -> Result<(), PerfError> {
+        BlockPlan::check(self)
+    }
+
+    fn measure(&self, client: &mut Client) -> Result<Row, PerfError> {
+        client.measure_blocks(*self)
+    }
+
+    fn blocks(&self) -> Option<(&str, u32)> {
+        Some((self.protocol.name(), self.blocks))
+    }
+
+    fn line(&self, row: &Row, gbits: bool) -> String {
+        rows::block_line(self, row, gbits)
+    }
+}
+
+/// Carries out plans one after the other. With `leaves_out` those that are not possible on this way are
+/// named, and the others go on.
+fn measure<W: Work>(
+    (test, figure, heading): (&str, Figure, String),
+    common: &Measuring,
+    plans: Vec<W>,
+    leaves_out: bool,
+) -> Result<(), Failure> {
     plans
         .iter()
         .try_for_each(|plan| plan.check().map_err(failure))?;
-    let common = &args.measuring;
-    let figure = args.figure();
     let mut connected = Connected::to(common, common.waiting(figure))?;
-    connected.begin("transfer", common)?;
+    connected.begin(test, common)?;
     if !common.json {
-        output::print(&rows::block_heading(figure, common.report_gbits))?;
+        output::print(&heading)?;
     }
     for plan in plans {
-        let row = match connected.client.measure_blocks(plan) {
-            Err(error @ PerfError::Plan(_)) if args.is_about_all() => {
+        let row = match plan.measure(&mut connected.client) {
+            Err(error @ PerfError::Plan(_)) if leaves_out => {
                 say!("left out: {error}");
                 continue;
             }
             row => row.map_err(failure)?,
         };
         if common.json {
+            let (mechanism, blocks) = plan.blocks().unzip();
             output::print_json(&RowJson {
-                test: "transfer",
-                mechanism: Some(plan.protocol.name()),
-                blocks: Some(plan.blocks),
+                test,
+                mechanism,
+                blocks,
                 row,
             })?;
         } else {
-            output::print(&rows::block_line(&plan, &row, common.report_gbits))?;
+            output::print(&plan.line(&row, common.report_gbits))?;
         }
     }
     Ok(())

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 /// Growth that is taken for chance: clients and threads that are there at one look and not at
 /// another.
-const CHANCE_MIB: f64 = 1.0;
+pub(super) const CHANCE_MIB: f64 = 1.0;
 /// Growth in an hour that is allowed (S3.16).
-const MIB_AN_HOUR: f64 = 1.0;
+pub(super) const MIB_AN_HOUR: f64 = 1.0;
 /// Looks without which nothing is judged.
 const ENOUGH: usize = 40;
 

@@ -66,6 +66,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What a run has seen.
 pub(super) struct Report {
+    seed: u64,
     provider: String,
     clients: usize,
     length: Duration,
@@ -121,7 +122,7 @@ pub(super) fn run(repo: &Repo, args: &Args) -> Result<()> {
         .with_context(|| format!("seed {seed}, provider {}", args.provider))?;
     println!("{report}");
     if args.record {
-        page::write(repo, &report)?;
+        page::write(repo, args, &report)?;
     }
     Ok(())
 }
@@ -169,6 +170,7 @@ fn hunt(binary: &Path, seed: u64, args: &Args) -> Result<Report> {
     let last = server.end(&ended, &before)?;
     memory.demand_flat()?;
     Ok(Report {
+        seed,
         provider: args.provider.clone(),
         clients: args.clients,
         length,

@@ -85,6 +85,16 @@ pub(crate) struct Offers {
 }
 
 impl Providers {
+    /// As [`Providers::new`], with the RNICs of this machine.
+    pub(crate) fn of(rules: &PathRules, roce: &RoceOptions, ibverbs: &IbverbsOptions) -> Providers {
+        Providers::new(ProviderOptions {
+            rules: rules.clone(),
+            roce: roce.clone(),
+            ibverbs: ibverbs.clone(),
+            rnics: None,
+        })
+    }
+
     /// With the providers that the rules allow. Nothing but shm is opened yet.
     pub(crate) fn new(options: ProviderOptions) -> Providers {
         let ProviderOptions {
