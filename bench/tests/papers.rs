@@ -1,7 +1,12 @@
 //! The papers' experiments as their users run them, those without a clock.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 use serde_json::Value;
-use std::{fs, path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 /// A folder that is gone with the value.
 struct Folder(PathBuf);
@@ -58,6 +63,8 @@ fn e1_1_interactions_are_those_of_the_paper_and_the_page_says_so() {
         page.contains("## E1.1") && page.contains("| held |"),
         "{page}"
     );
+    let command = "cargo xtask bench papers --quick --only E1.1 --provider sim --realtime off`";
+    assert!(page.contains(command), "{page}");
     let rows = fs::read_to_string(folder.0.join("papers/rows.csv")).unwrap();
     let columns: Vec<&str> = rows.lines().next().unwrap().split(',').collect();
     for column in [
@@ -67,6 +74,8 @@ fn e1_1_interactions_are_those_of_the_paper_and_the_page_says_so() {
         "median",
         "ci_low",
         "wait",
+        "source_core",
+        "build",
         "kernel",
         "commit",
     ] {
@@ -74,6 +83,50 @@ fn e1_1_interactions_are_those_of_the_paper_and_the_page_says_so() {
     }
     let json = fs::read_to_string(folder.0.join("papers/rows.json")).unwrap();
     assert_eq!(json.lines().count(), rows.lines().count() - 1);
+}
+
+/// The plan of a whole run, which takes hours, is there at once, and nothing else happens.
+#[test]
+fn a_plan_names_every_experiment_and_its_time() {
+    let folder = Folder::new("plan");
+    let output = Command::new(env!("CARGO_BIN_EXE_catchment-bench"))
+        .args(["papers", "--full", "--plan", "--out"])
+        .arg(&folder.0)
+        .output()
+        .unwrap();
+    let plan = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{plan}");
+    for id in ["E1.1 ", "E1.13", "E1.22", "E3.5"] {
+        assert!(plan.lines().any(|line| line.starts_with(id)), "{plan}");
+    }
+    assert!(plan.contains("all of them"), "{plan}");
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+}
+
+/// Whoever ends a run keeps what was measured until then.
+#[test]
+fn a_run_that_is_killed_leaves_its_first_experiments() {
+    let folder = Folder::new("killed");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_catchment-bench"))
+        .args(["papers", "--full", "--realtime", "off", "--provider", "sim"])
+        .args(["--only", "E1.1", "--only", "E1.22", "--out"])
+        .arg(&folder.0)
+        .spawn()
+        .unwrap();
+    let page = folder.0.join("papers.md");
+    let began = Instant::now();
+    while !page.exists() && began.elapsed() < Duration::from_secs(120) {
+        // The first experiment ends meanwhile.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("## E1.1:"), "{page}");
+    assert!(page.contains("Not measured yet: E1.22."), "{page}");
+    let rows = fs::read_to_string(folder.0.join("papers/rows.csv")).unwrap();
+    assert!(rows.lines().skip(1).all(|row| row.starts_with("E1.1,")));
+    assert!(rows.lines().count() > 5, "{rows}");
 }
 
 /// A scenario of a user's own: two cells in virtual time, a picture, a claim that fails.

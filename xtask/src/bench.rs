@@ -3,6 +3,9 @@
 use crate::repo::Repo;
 use crate::run;
 use anyhow::{Result, bail};
+use std::env;
+use std::path::Path;
+use std::process::Command;
 
 /// What to measure and how.
 #[derive(clap::Args)]
@@ -20,53 +23,56 @@ struct Measurement {
     name: &'static str,
     about: &'static str,
     package: &'static str,
-    /// Words for cargo.
-    build: &'static [&'static str],
+    /// What the program is built with: what the results are compared with is too much to build for
+    /// those who only test.
+    features: &'static str,
 }
+
+/// The feature that needs more than cargo.
+const AERON: &str = "aeron";
 
 const MEASUREMENTS: &[Measurement] = &[
     Measurement {
         name: "transfer",
         about: "blocks from process to process, with a copy and in place, beside memcpy, TCP and others",
         package: "catchment-bench",
-        // What the results are compared with; too much to build for those who only test.
-        build: &["--features", "iceoryx2"],
+        features: "iceoryx2",
     },
     Measurement {
         name: "loss",
         about: "goodput of RoCE on links that lose packets, in virtual time",
         package: "catchment-sim",
-        build: &[],
+        features: "",
     },
     Measurement {
         name: "roce",
         about: "packets between two network namespaces, beside iperf3 (apt-get install iperf3) and bare UDP",
         package: "catchment-bench",
-        build: &["--features", "iceoryx2"],
+        features: "iceoryx2",
     },
     Measurement {
         name: "papers",
         about: "the experiments of the papers, with what must hold: --quick in under 15 minutes, or --full",
         package: "catchment-bench",
-        build: &["--features", "iceoryx2"],
+        features: "iceoryx2",
     },
     Measurement {
         name: "peers",
-        about: "frames of a camera beside iceoryx2, UCX, libfabric, iperf3 and TCP, where they are installed",
+        about: "frames of a camera beside iceoryx2, Zenoh, Aeron, UCX, libfabric, iperf3 and TCP, where they are installed",
         package: "catchment-bench",
-        build: &["--features", "iceoryx2"],
+        features: "iceoryx2,zenoh,aeron",
     },
     Measurement {
         name: "scan",
         about: "looking for released slots, beside a loop over the status bytes",
         package: "catchment-bench",
-        build: &["--features", "iceoryx2"],
+        features: "iceoryx2",
     },
     Measurement {
         name: "reads",
         about: "when status bytes are read, beside an oracle, in virtual time",
         package: "catchment-bench",
-        build: &["--features", "iceoryx2"],
+        features: "iceoryx2",
     },
 ];
 
@@ -85,15 +91,44 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
             listing()
         );
     };
+    let features = buildable(measurement.features);
     let mut words = vec!["run", "--release", "--quiet", "--package"];
-    words.push(measurement.package);
-    words.extend(measurement.build);
+    words.extend([measurement.package, "--features", &features]);
     words.extend(["--", measurement.name]);
     words.extend(args.options.iter().map(String::as_str));
     // A measurement may take hours: only its user ends it.
     let mut command = run::cargo(repo.root(), &words);
     let status = command.status()?;
     run::demand_success(&command, status)
+}
+
+/// Those of the features that can be built here. What is left out, the page names.
+fn buildable(features: &str) -> String {
+    let mut features: Vec<&str> = features.split(',').collect();
+    features.retain(|feature| *feature != AERON || builds_aeron());
+    features.join(",")
+}
+
+/// Whether Aeron's C sources can be built and its headers read: with cmake and libclang.
+fn builds_aeron() -> bool {
+    let cmake = Command::new("cmake").arg("--version").output();
+    let folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(Path::new);
+    let has_clang = env::var_os("LIBCLANG_PATH").is_some()
+        || folders.iter().any(|folder| {
+            let inside = folder.read_dir().into_iter().flatten().flatten();
+            let mut libraries = inside.flat_map(|one| [one.path(), one.path().join("lib")]);
+            libraries.any(|library| has_libclang(&library))
+        });
+    cmake.is_ok_and(|output| output.status.success()) && has_clang
+}
+
+fn has_libclang(folder: &Path) -> bool {
+    let mut inside = folder.read_dir().into_iter().flatten().flatten();
+    inside.any(|file| {
+        let name = file.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with("libclang.so") || name.starts_with("libclang-")
+    })
 }
 
 fn listing() -> String {
@@ -106,6 +141,14 @@ fn listing() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_aeron_may_be_left_out() {
+        let features = buildable("iceoryx2,zenoh,aeron");
+        assert!(features.starts_with("iceoryx2,zenoh"), "{features}");
+        assert_eq!(buildable("iceoryx2"), "iceoryx2");
+        assert_eq!(buildable(""), "");
+    }
 
     #[test]
     fn an_unknown_measurement_is_refused_with_the_known_ones() {

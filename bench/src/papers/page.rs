@@ -152,7 +152,7 @@ pub(super) fn page(run: &Run<'_>, done: &[Done]) -> Result<String> {
         let left = run.left.join(", ");
         writeln!(
             page,
-            "- The run has not ended, or was ended by somebody: {left} are missing."
+            "- The run has not ended, or somebody ended it. Not measured yet: {left}."
         )?;
     }
     summary(&mut page, done)?;
