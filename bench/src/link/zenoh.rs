@@ -151,7 +151,7 @@ impl Link for Zenoh {
             self.frame.clear();
             self.frame.extend_from_slice(first);
             pieces.for_each(|piece| self.frame.extend_from_slice(piece));
-            &self.frame
+            self.frame.as_slice()
         };
         if frame.len() != self.bytes {
             bail!("Zenoh delivered {} bytes of {}", frame.len(), self.bytes);

@@ -166,15 +166,12 @@ impl SetUp {
         let mut rows: Vec<Row> = metrics
             .map(|(metric, values)| Row::new(id, &cell, metric, values, &conditions))
             .collect();
-        for (burst, rate) in bursts.iter().enumerate() {
-            let cell = Cell {
-                x: Some(burst as f64 * PERIOD_NS as f64 / 1e9),
-                x_unit: Some("s"),
-                ..cell.clone()
-            };
+        let of_bursts = (0..).zip(&bursts).map(|(burst, rate)| {
+            let cell = cell.at(f64::from(burst) * PERIOD_NS as f64 / 1e9, "s");
             let metric = ("bytes_per_s_of_a_burst", "B/s");
-            rows.push(Row::new(id, &cell, metric, vec![*rate], &conditions));
-        }
+            Row::new(id, &cell, metric, vec![*rate], &conditions)
+        });
+        rows.extend(of_bursts);
         Ok(rows)
     }
 }

@@ -44,11 +44,8 @@ pub(super) fn measure(
     let mut rows = Vec::new();
     for &bytes in &effort.bytes {
         for &blocks in part.blocks(bench.quick()) {
-            bench.progress(&format!(
-                "{} {provider}: {bytes} B, {blocks} blocks",
-                scenario.id
-            ));
             let name = format!("{provider}, {bytes} B, {blocks} blocks");
+            bench.progress(&format!("{}, {name}", scenario.id));
             let job = |bench: &mut Bench, mechanism: Mechanism| Job {
                 what: What::Mechanism(mechanism, provider),
                 bytes,
@@ -169,11 +166,7 @@ impl RowsOf<'_> {
             self.row(self.cell, ("spread", "1"), spreads),
         ];
         for percent in PERCENTILES {
-            let cell = Cell {
-                x: Some(percent),
-                x_unit: Some("%"),
-                ..self.cell.clone()
-            };
+            let cell = self.cell.at(percent, "%");
             rows.push(self.row(&cell, ("percentile_ns", "ns"), of(percent / 100.0)));
         }
         rows
@@ -208,11 +201,7 @@ impl RowsOf<'_> {
         let rate = |blocks: u64| blocks as f64 * self.cell.bytes as f64 * 1e3 / hold.bin as f64;
         let mut rows = Vec::new();
         for bin in 0..bins {
-            let cell = Cell {
-                x: Some(at(bin)),
-                x_unit: Some("ms"),
-                ..self.cell.clone()
-            };
+            let cell = self.cell.at(at(bin), "ms");
             let values = runs.iter().filter_map(|run| run.get(bin)).map(|n| rate(*n));
             rows.push(self.row(&cell, ("bin_bytes_per_s", "B/s"), values.collect()));
         }
