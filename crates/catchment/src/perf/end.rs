@@ -230,7 +230,7 @@ impl Bed for &Queue {
     }
 }
 
-/// Waits until `look` has found something, as the plan says, and looks after the queue pair.
+/// Waits in the way of the plan until `look` has found something, and looks after the queue pair.
 pub(super) fn demand<T>(
     end: &End,
     queue: &Queue,
