@@ -66,6 +66,10 @@ pub struct Sample {
     pub cpu_s_per_gb: f64,
     /// One way, of 64 bytes.
     pub latency_ns: f64,
+    /// Switches of threads at both ends for one of those; of our program.
+    pub switches: f64,
+    /// How long a thread takes to wake another one; of our program.
+    pub wake_up_ns: f64,
 }
 
 /// All measurements of one round.
@@ -143,11 +147,14 @@ fn measure([mut left, mut right]: [End; 2]) -> Result<Sample> {
     for end in [&mut left, &mut right] {
         end.fill(0, 64, 0)?;
     }
-    let latency = left.ping_pong(&mut right, LATENCY_ROUNDS)?;
+    let trips = left.ping_pong(&mut right, LATENCY_ROUNDS)?;
+    let wake_up = left.wake_up()?;
     Ok(Sample {
         bytes_per_s: moved.bytes as f64 * 1e9 / moved.wall_ns as f64,
         cpu_s_per_gb: moved.busy_ns as f64 / moved.bytes as f64,
-        latency_ns: latency.as_nanos() as f64,
+        latency_ns: trips.write_ns as f64,
+        switches: trips.switches as f64 / (2 * LATENCY_ROUNDS) as f64,
+        wake_up_ns: wake_up.as_nanos() as f64,
     })
 }
 

@@ -48,7 +48,32 @@ pub fn page(rounds: &[Round], profiles: &[Shares; 2], kernel: &str) -> String {
         ));
     }
     text.push_str(&parts(rounds, profiles));
+    text.push_str(&small(rounds));
     text
+}
+
+/// What a small WRITE is made of.
+fn small(rounds: &[Round]) -> String {
+    let of = |number: fn(&Round) -> f64| {
+        let mut all: Vec<f64> = rounds.iter().map(number).collect();
+        all.sort_by(f64::total_cmp);
+        median(&all)
+    };
+    let wake_up = of(|[_, kernels, _]| kernels.wake_up_ns / kernels.latency_ns);
+    let ours = of(|[ours, ..]| ours.latency_ns / ours.wake_up_ns);
+    format!(
+        "\n\
+## What a WRITE of 64 bytes waits for
+
+- Switches of threads for a WRITE, at both ends: ours {:.1}, the kernel's {:.1}. The kernel's goes from the
+  call that posts it to the memory of the peer in that call. Ours wakes the engine of the peer, which
+  shares two processors with two programs that look at their memory, and yield.
+- To wake a thread that sleeps takes {wake_up:.2} of the time of a whole WRITE of the kernel's, in the same
+  guest. A WRITE of ours takes as long as {ours:.1} such wake-ups.
+",
+        of(|[ours, ..]| ours.switches),
+        of(|[_, kernels, _]| kernels.switches),
+    )
 }
 
 /// Where the work goes, in parts of what the kernel's takes for a byte.
@@ -142,6 +167,8 @@ mod tests {
             bytes_per_s,
             cpu_s_per_gb,
             latency_ns: 10.0,
+            switches: 3.0,
+            wake_up_ns: 5.0,
         };
         let round = |ours| [sample(ours, 1.0), sample(1.0, 3.0), sample(2.0, 1.5)];
         let profiles = [[0.2; 5], [0.4, 0.3, 0.1, 0.1, 0.1]];
