@@ -1,6 +1,8 @@
 //! The case's side of an end.
 
-use super::{Answer, Card, Completed, Kind, Measured, Order, Place, Request, Task, Trips, Work};
+use super::{
+    Answer, Card, Completed, Datagram, Kind, Measured, Order, Place, Request, Task, Trips, Work,
+};
 use crate::remote::process::Process;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::Duration;
@@ -146,24 +148,12 @@ impl End {
         self.expect(false, "Success").map(drop)
     }
 
-    /// Sends a datagram with this Q_Key, and immediate data.
+    /// Sends a datagram.
     ///
     /// # Errors
     /// When the device refuses.
-    pub fn send_to(
-        &mut self,
-        peer: &Card,
-        (qkey, imm): (u32, Option<u32>),
-        (offset, bytes): (usize, usize),
-    ) -> Result<()> {
-        let task = Task::SendTo {
-            endpoint: peer.endpoint.clone(),
-            qkey,
-            offset,
-            bytes,
-            imm,
-        };
-        let answer = self.ask(&Order::Do(task))?;
+    pub fn send_to(&mut self, datagram: Datagram) -> Result<()> {
+        let answer = self.ask(&Order::Do(Task::SendTo(datagram)))?;
         let Answer::Completions(done) = &answer else {
             bail!("an end said {answer:?} for a datagram");
         };

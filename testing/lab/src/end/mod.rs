@@ -78,18 +78,7 @@ pub enum Task {
     /// Post requests, all at once.
     Send(Vec<Request>),
     /// Send a datagram, and wait until the device is done with it.
-    SendTo {
-        /// The peer, as [`catchment_verbs::Endpoint`] is written.
-        endpoint: String,
-        /// The Q_Key that the datagram carries.
-        qkey: u32,
-        /// First byte.
-        offset: usize,
-        /// How many.
-        bytes: usize,
-        /// Immediate data.
-        imm: Option<u32>,
-    },
+    SendTo(Datagram),
     /// Say which address the datagram came from whose network header stands at `offset`.
     Source {
         /// First byte.
@@ -206,6 +195,21 @@ pub struct Request {
     pub bytes: usize,
     /// Make a completion when it succeeds.
     pub signaled: bool,
+}
+
+/// A datagram of this end's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Datagram {
+    /// The peer, as [`catchment_verbs::Endpoint`] is written.
+    pub endpoint: String,
+    /// The Q_Key that it carries.
+    pub qkey: u32,
+    /// First byte.
+    pub offset: usize,
+    /// How many.
+    pub bytes: usize,
+    /// Immediate data.
+    pub imm: Option<u32>,
 }
 
 /// A place in the peer's memory.

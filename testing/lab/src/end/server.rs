@@ -1,7 +1,9 @@
 //! The program: one end of a connection.
 
 use super::measure::{PingPong, Stream, wake_up};
-use super::{Answer, Card, Completed, Kind, MEMORY_BYTES, Order, Place, Request, Task, Work};
+use super::{
+    Answer, Card, Completed, Datagram, Kind, MEMORY_BYTES, Order, Place, Request, Task, Work,
+};
 use anyhow::{Context as _, Result, bail};
 use catchment_conformance::{Options, Side, pattern};
 use catchment_verbs::{
@@ -141,13 +143,7 @@ impl Made {
                 offset,
                 bytes,
             } => self.receive(wr_id, offset, bytes)?,
-            Task::SendTo {
-                endpoint,
-                qkey,
-                offset,
-                bytes,
-                imm,
-            } => return self.send_to(&endpoint, (qkey, imm), (offset, bytes)),
+            Task::SendTo(datagram) => return self.send_to(&datagram),
             Task::Source { offset } => return self.source(offset),
             Task::Wait { receives, count } => {
                 let side = self.side()?;
@@ -273,22 +269,20 @@ impl Made {
         Ok(())
     }
 
-    fn send_to(
-        &mut self,
-        endpoint: &str,
-        (qkey, imm): (u32, Option<u32>),
-        (offset, bytes): (usize, usize),
-    ) -> Result<Answer> {
-        let sge = [self.sge(offset, bytes)?];
-        let to: Endpoint = endpoint.parse()?;
+    fn send_to(&mut self, datagram: &Datagram) -> Result<Answer> {
+        let sge = [self.sge(datagram.offset, datagram.bytes)?];
+        let to: Endpoint = datagram.endpoint.parse()?;
         let side = self.side()?;
         let ah = side.pd.create_ah(&PortAddr::from(&to))?;
         let to = Destination {
             ah: ah.handle(),
             qpn: to.qpn,
-            qkey,
+            qkey: datagram.qkey,
         };
-        let op = imm.map_or(SendOp::SendTo(to), |imm| SendOp::SendImmTo(to, imm));
+        let op = match datagram.imm {
+            Some(imm) => SendOp::SendImmTo(to, imm),
+            None => SendOp::SendTo(to),
+        };
         side.qp
             .post_send(&[SendWr::new(0, op, Payload::Sges(&sge))])?;
         wait(&*side.send_cq, 1).map(Answer::Completions)

@@ -2,7 +2,7 @@
 
 use super::operations::WAYS;
 use super::{Case, Lab, Site};
-use crate::end::{Kind, Work};
+use crate::end::{Card, Datagram, Kind, Work};
 use crate::vm::network::IpVersion;
 use anyhow::{Result, bail, ensure};
 use catchment_verbs::GRH_BYTES;
@@ -34,6 +34,17 @@ pub fn add(cases: &mut Vec<Case>) {
     }
 }
 
+/// The first bytes of the sender's memory, so many.
+fn datagram(peer: &Card, qkey: u32, bytes: usize, imm: Option<u32>) -> Datagram {
+    Datagram {
+        endpoint: peer.endpoint.clone(),
+        qkey,
+        offset: 0,
+        bytes,
+        imm,
+    }
+}
+
 /// Payload, immediate data, the sender's queue pair and, in the network header, its address.
 fn arrive(lab: &mut Lab, from: Site, to: Site, version: IpVersion) -> Result<()> {
     let mut sender = lab.end_of_kind(from, version, Kind::Datagrams(OURS))?;
@@ -44,7 +55,7 @@ fn arrive(lab: &mut Lab, from: Site, to: Site, version: IpVersion) -> Result<()>
         for imm in [None, Some(0x0102_a3f4)] {
             receiver.receive(seed, THERE, GRH_BYTES + bytes)?;
             sender.fill(0, bytes, seed)?;
-            sender.send_to(&peer, (THEIRS, imm), (0, bytes))?;
+            sender.send_to(datagram(&peer, THEIRS, bytes, imm))?;
             let done = receiver.expect(true, "Success")?;
             let seen = (done.wr_id, done.bytes, done.imm, done.source_qpn);
             let all = (GRH_BYTES + bytes) as u64;
@@ -70,9 +81,9 @@ fn wrong_qkey(lab: &mut Lab, from: Site, to: Site, version: IpVersion) -> Result
     }
     for (seed, place) in (1..).zip(places) {
         sender.fill(0, BYTES, 100 + seed)?;
-        sender.send_to(&peer, (THEIRS + 1, None), (0, BYTES))?;
+        sender.send_to(datagram(&peer, THEIRS + 1, BYTES, None))?;
         sender.fill(0, BYTES, seed)?;
-        sender.send_to(&peer, (THEIRS, None), (0, BYTES))?;
+        sender.send_to(datagram(&peer, THEIRS, BYTES, None))?;
         let done = receiver.expect(true, "Success")?;
         ensure!(done.wr_id == seed, "{done:?}");
         receiver.see(place + GRH_BYTES, BYTES, seed)?;
