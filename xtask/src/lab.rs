@@ -162,6 +162,7 @@ fn verbs_cases(repo: &Repo, choice: &Choice) -> Result<(Command, Finished)> {
 
 fn make_table(repo: &Repo, table: &Table) -> Result<()> {
     provide()?;
+    prerequisites::provide_packages(&[("/usr/bin/perf", "linux-perf")])?;
     let mut command = lab(repo, "table")?;
     if let Some(rounds) = table.rounds {
         command.args(["--rounds", &rounds.to_string()]);

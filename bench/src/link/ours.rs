@@ -23,6 +23,7 @@ const EPOCH: u64 = 0x0ddc_0ffe_e15e_55ed;
 const LIMITS: QueueLimits = QueueLimits {
     max_send_wr: 128,
     max_inline_bytes: MAX_INLINE_BYTES,
+    max_message_bytes: u64::MAX,
 };
 
 /// A sender one way and a receiver the other way.

@@ -10,6 +10,9 @@ pub const HEADER_BYTES: usize = 56;
 pub const HEADER_VERSION: u8 = 1;
 /// Flag: [`BlockHeader::crc32c`] holds the CRC32C of the payload.
 pub const FLAG_CRC: u16 = 1;
+/// Flag: the block came in several WRITEs, of which verbs promise no order. It is there when the
+/// checksum is right too, so it has one.
+pub const FLAG_CUT: u16 = 2;
 /// Flags that the application may use; they are carried and not looked at.
 pub const APPLICATION_FLAGS: u16 = 0xff00;
 
@@ -32,7 +35,7 @@ pub struct BlockHeader {
     pub crc32c: u32,
     /// Packet numbers directly before this one that the source dropped on purpose.
     pub skipped: u32,
-    /// [`FLAG_CRC`] and [`APPLICATION_FLAGS`].
+    /// [`FLAG_CRC`], [`FLAG_CUT`] and [`APPLICATION_FLAGS`].
     pub flags: u16,
     /// Bytes from the beginning of the payload to the header: a multiple of 64.
     pub room_bytes: u32,
@@ -85,6 +88,15 @@ pub enum HeaderError {
     /// A checksum without the flag that says so.
     #[error("a checksum ({0:#010x}) without the flag for it")]
     CrcWithoutFlag(u32),
+    /// Several WRITEs, and nothing that says whether all are there.
+    #[error("a block of several WRITEs without a checksum")]
+    CutWithoutCrc,
+}
+
+/// Whether the header says [`FLAG_CUT`].
+#[inline]
+pub(crate) fn is_cut(words: &[u64; HEADER_WORDS]) -> bool {
+    words[6] & u64::from(FLAG_CUT) != 0
 }
 
 impl BlockHeader {
@@ -146,13 +158,16 @@ impl BlockHeader {
     /// [`HeaderError`] with the first thing that is wrong.
     #[inline]
     pub fn check(&self, layout: &RingLayout) -> Result<(), HeaderError> {
-        if self.flags & !(FLAG_CRC | APPLICATION_FLAGS) != 0 {
+        if self.flags & !(FLAG_CRC | FLAG_CUT | APPLICATION_FLAGS) != 0 {
             return Err(HeaderError::Reserved(u64::from(self.flags)));
         }
         self.check_room(layout.max_payload_bytes())?;
         self.check_frame()?;
         if self.flags & FLAG_CRC == 0 && self.crc32c != 0 {
             return Err(HeaderError::CrcWithoutFlag(self.crc32c));
+        }
+        if self.flags & (FLAG_CRC | FLAG_CUT) == FLAG_CUT {
+            return Err(HeaderError::CutWithoutCrc);
         }
         Ok(())
     }

@@ -71,11 +71,6 @@ pub(crate) enum LinkError {
     Sender(#[from] SenderError),
     #[error(transparent)]
     Proof(#[from] ProofError),
-    #[error(
-        "blocks of {block_bytes} bytes are longer than the longest message of the device, {limit} \
-         bytes: ask for smaller blocks, or use another provider"
-    )]
-    LongBlock { block_bytes: u32, limit: u64 },
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
@@ -202,10 +197,6 @@ impl Prepared {
         options: SenderOptions,
     ) -> Result<Sender, LinkError> {
         let layout = ring.layout;
-        let (block_bytes, limit) = (layout.block_bytes(), self.max_message_bytes);
-        if u64::from(block_bytes) > limit {
-            return Err(LinkError::LongBlock { block_bytes, limit });
-        }
         let bytes = layout.blocks() as usize * layout.block_bytes() as usize;
         let memory = CopyMemory {
             blocks: self.pd.alloc_mr(bytes, Access::LOCAL_WRITE)?,
@@ -216,6 +207,7 @@ impl Prepared {
         let limits = QueueLimits {
             max_send_wr: self.max_send_wr,
             max_inline_bytes: self.max_inline_bytes,
+            max_message_bytes: self.max_message_bytes,
         };
         Ok(Sender::copying(
             self.qp, self.cq, limits, memory, ring, epoch, options,

@@ -10,7 +10,15 @@ use catchment_verbs::{
     Access, Endpoint, ModifyError, Qp as _, QpState, QpTransition, RtrAttr, RtsAttr, Service,
     provider::{MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts, check_transition},
 };
-use std::io;
+use std::{
+    io, thread,
+    time::{Duration, Instant},
+};
+
+/// A queue without requests is drained in this time, on a busy machine too.
+const DRAINED_WITHIN: Duration = Duration::from_secs(1);
+/// How often that is asked.
+const DRAINED_POLL: Duration = Duration::from_micros(200);
 
 impl IbQp {
     fn resources(&self, what: &'static str, error: &io::Error) -> ModifyError {
@@ -24,13 +32,27 @@ impl IbQp {
     /// A change of state that needs no attributes.
     fn set_state(&self, state: u32, what: &'static str) -> Result<(), ModifyError> {
         let result = self.qp.set_state(state);
-        result.map_err(|error| self.resources(what, &error))
+        result.map_err(|error| {
+            let ours = self.slot.state.get();
+            let seen = self.qp.query_state();
+            let seen = seen.map_or_else(|error| error.to_string(), |state| state.to_string());
+            let error = io::Error::new(
+                error.kind(),
+                format!("{error}; from {ours:?}, for the kernel from state {seen}"),
+            );
+            self.resources(what, &error)
+        })
     }
 
     fn enter_reset(&mut self, control: &mut Control) -> Result<(), ModifyError> {
         // Another start, so that late packets of before do not fit.
         self.psn = random_psn().map_err(|error| self.resources("a new PSN", &error))?;
         if self.reaches_device() {
+            if self.device().quirks.is_rxe && self.slot.state.get() == QpState::Sqd {
+                // While it drains, rdma_rxe refuses every state but this. What is flushed is of an
+                // earlier epoch.
+                self.set_state(IBV_QPS_ERR, "going to RESET through the error state")?;
+            }
             self.set_state(IBV_QPS_RESET, "going to RESET")?;
         }
         self.slot.clear();
@@ -212,9 +234,27 @@ impl IbQp {
     }
 
     fn leave_sqd(&self) -> io::Result<()> {
+        if !self.device().quirks.is_rxe {
+            return self.qp.set_state(IBV_QPS_RTS);
+        }
+        self.await_drained()?;
         self.qp.set_state(IBV_QPS_RTS)?;
-        if self.device().quirks.is_rxe {
-            self.qp.ring_soft_doorbell()?;
+        self.qp.ring_soft_doorbell()
+    }
+
+    /// Until rdma_rxe has seen that the queue is drained, also one in which nothing was, it refuses
+    /// to leave SQD, and says only EINVAL.
+    fn await_drained(&self) -> io::Result<()> {
+        let begin = Instant::now();
+        while self.qp.is_draining()? {
+            if begin.elapsed() > DRAINED_WITHIN {
+                return Err(io::Error::new(
+                    io::ErrorKind::WouldBlock,
+                    "requests from before SQD are not done: wait for their completions first",
+                ));
+            }
+            // Nothing tells it but the question.
+            thread::sleep(DRAINED_POLL);
         }
         Ok(())
     }

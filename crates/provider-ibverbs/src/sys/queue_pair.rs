@@ -99,6 +99,15 @@ impl QueuePair {
 
     /// The state, as the kernel knows it.
     pub(crate) fn query_state(&self) -> io::Result<c_uint> {
+        Ok(self.query()?.qp_state)
+    }
+
+    /// Whether it is in SQD and not all requests from before are done.
+    pub(crate) fn is_draining(&self) -> io::Result<bool> {
+        Ok(self.query()?.sq_draining != 0)
+    }
+
+    fn query(&self) -> io::Result<ibv_qp_attr> {
         let mut attr = QueuePair::no_attributes();
         // SAFETY: zeros are a value of this structure of numbers and pointers.
         let mut init: ibv_qp_init_attr = unsafe { mem::zeroed() };
@@ -106,7 +115,7 @@ impl QueuePair {
         let mask = IBV_QP_STATE as c_int;
         // SAFETY: the queue pair is alive; the call fills both structures.
         check(unsafe { query(self.raw(), &raw mut attr, mask, &raw mut init) })?;
-        Ok(attr.qp_state)
+        Ok(attr)
     }
 
     /// Whether the bytes of one operation that arrives here become visible in order.

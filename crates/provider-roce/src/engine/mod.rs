@@ -21,7 +21,7 @@ use crate::{
     DeviceCounters, RoceOptions,
     device::Device,
     fault::FaultInjector,
-    io::{IcrcCheck, RecvRing, SendBatch, UdpSocket},
+    io::{IcrcCheck, RecvRing, SendBatch, UdpSocket, faster_crc},
     mr::MrCore,
 };
 use catchment_roce::{self as roce, wire::DropReason};
@@ -96,11 +96,12 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(socket: &UdpSocket, options: &RoceOptions, random: u32) -> Engine {
+        let crc = faster_crc();
         Engine {
             qps: QpTable::new(random),
             ring: RecvRing::new(options.receive_buffers),
-            check: IcrcCheck::new(),
-            batch: SendBatch::new(socket, BATCH_PACKETS),
+            check: IcrcCheck::new().with_crc(crc),
+            batch: SendBatch::new(socket, BATCH_PACKETS).with_crc(crc),
             packets: roce::TransmitBatch::new(transmit::PACKETS_PER_TURN),
             head: Vec::new(),
             faults: options.fault.as_ref().map(FaultInjector::new),

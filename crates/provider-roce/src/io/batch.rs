@@ -6,6 +6,7 @@ use super::{
     name::Name,
     sys::{MAX_MESSAGES, Message},
 };
+use catchment_roce::wire::CrcWay;
 use catchment_verbs::mem::{MemError, Region};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -126,6 +127,7 @@ impl Train {
 pub struct SendBatch {
     pub(super) local: SocketAddr,
     gso: bool,
+    pub(super) crc: CrcWay,
     arena: Box<[u8]>,
     arena_used: usize,
     pub(super) vectors: Box<[libc::iovec]>,
@@ -163,6 +165,7 @@ impl SendBatch {
         SendBatch {
             local: socket.local(),
             gso: socket.has_gso(),
+            crc: CrcWay::default(),
             arena: vec![0; packets * ARENA_BYTES_PER_PACKET + MAX_HEAD_BYTES].into(),
             arena_used: 0,
             vectors: vec![nothing; packets * VECTORS_PER_PACKET + MAX_PIECES].into(),
@@ -179,6 +182,12 @@ impl SendBatch {
             counters: SendCounters::default(),
             faults: Vec::new(),
         }
+    }
+
+    /// The same with ICRCs computed in this way.
+    #[must_use]
+    pub fn with_crc(self, crc: CrcWay) -> SendBatch {
+        SendBatch { crc, ..self }
     }
 
     /// Adds a packet: `head` is copied (transport headers, and payload that is not in registered

@@ -28,6 +28,7 @@ mod wait;
 pub use address::{LocalAddress, Scope, local_addresses};
 pub use batch::{Full, MAX_PIECES, MAX_TRAIN_PACKETS, Piece, Route, SendBatch};
 pub use flush::{Blocked, Flush, SendCounters, SendFault};
+pub(crate) use icrc::faster_crc;
 pub use icrc::{IcrcCheck, IcrcError, TrainCheck};
 pub use options::{BufferSize, SocketOptions};
 pub use path::{Path, PathError, PathProbe};

@@ -5,7 +5,7 @@ use super::{
     fold::{self, STEP_BYTES},
     icrc::{self, ICRC_BYTES},
 };
-use catchment_roce::wire::{Icrc, NetHeader, net::Ipv4Id};
+use catchment_roce::wire::{CrcWay, Icrc, NetHeader, net::Ipv4Id};
 use std::net::SocketAddr;
 
 /// Bytes copied at a time where folding is not possible: the checksum needs a slice that nobody changes, and registered memory
@@ -24,8 +24,8 @@ pub(super) fn seal(batch: &mut SendBatch, at: usize) {
         // An address of each family: the kernel will refuse the train, whatever its ICRC.
         return;
     };
-    let mut begun = Begun::new(net, &train);
-    let folds = fold::is_available();
+    let mut begun = Begun::new(batch.crc, net, &train);
+    let folds = batch.crc == CrcWay::Instructions && fold::is_available();
     for (index, at) in train.packets.enumerate() {
         let slot = batch.packets[at];
         let icrc = begun.of(index, slot.bytes - ICRC_BYTES);
@@ -39,6 +39,7 @@ pub(super) fn seal(batch: &mut SendBatch, at: usize) {
 
 /// What the ICRC covers before the transport, for the packets of one train.
 struct Begun {
+    crc: CrcWay,
     net: NetHeader,
     /// The kernel gives the segments of a train the identifications 0, 1, 2 ... over IPv4.
     counts: bool,
@@ -47,8 +48,9 @@ struct Begun {
 }
 
 impl Begun {
-    fn new(net: NetHeader, train: &Train) -> Begun {
+    fn new(crc: CrcWay, net: NetHeader, train: &Train) -> Begun {
         Begun {
+            crc,
             net,
             counts: train.is_cut() && train.route.remote.is_ipv4(),
             kept: None,
@@ -58,14 +60,14 @@ impl Begun {
     fn of(&mut self, index: usize, transport_bytes: usize) -> Icrc {
         if self.counts {
             let net = self.net.with_ipv4_id(Ipv4Id::new(index as u16));
-            return Icrc::begin(&net, transport_bytes);
+            return Icrc::begin_by(self.crc, &net, transport_bytes);
         }
         if let Some((bytes, icrc)) = &self.kept
             && *bytes == transport_bytes
         {
             return icrc.clone();
         }
-        let icrc = Icrc::begin(&self.net, transport_bytes);
+        let icrc = Icrc::begin_by(self.crc, &self.net, transport_bytes);
         self.kept = Some((transport_bytes, icrc.clone()));
         icrc
     }

@@ -8,8 +8,8 @@
 //! begun can be kept and cloned for the next packet of the same length.
 
 use super::bth;
+use super::crc::{Crc, CrcWay};
 use super::net::{MAX_NET_BYTES, NetHeader};
-use crc32fast::Hasher;
 use thiserror::Error;
 
 /// Length of the ICRC.
@@ -35,7 +35,7 @@ pub struct IcrcMismatch {
 
 /// An ICRC in the making: begun with [`Icrc::begin`], then headers, payload, pad.
 #[derive(Clone, Debug)]
-pub struct Icrc(Hasher);
+pub struct Icrc(Crc);
 
 impl Icrc {
     /// Begins a packet that has `transport_bytes` from the BTH to the pad.
@@ -43,12 +43,18 @@ impl Icrc {
     /// May be kept and cloned for all packets with the same header and length.
     #[must_use]
     pub fn begin(net: &NetHeader, transport_bytes: usize) -> Self {
+        Self::begin_by(CrcWay::default(), net, transport_bytes)
+    }
+
+    /// The same in this way.
+    #[must_use]
+    pub fn begin_by(way: CrcWay, net: &NetHeader, transport_bytes: usize) -> Self {
         let mut headers = [0; MAX_NET_BYTES];
         let bytes = net.encode_masked(transport_bytes + ICRC_BYTES, &mut headers);
-        let mut hasher = Hasher::new();
-        hasher.update(&LOCAL_ROUTE);
-        hasher.update(&headers[..bytes]);
-        Self(hasher)
+        let mut crc = Crc::new(way);
+        crc.update(&LOCAL_ROUTE);
+        crc.update(&headers[..bytes]);
+        Self(crc)
     }
 
     /// Adds the encoded headers: the BTH and what follows it, all in one piece.
@@ -74,9 +80,7 @@ impl Icrc {
     /// cannot be shown as a slice, because others may write to it.
     #[inline]
     pub fn payload_folded(&mut self, fold: impl FnOnce(u32) -> [u8; 16]) {
-        let register = !std::mem::take(&mut self.0).finalize();
-        self.0 = Hasher::new_with_initial(!0);
-        self.0.update(&fold(register));
+        self.0.update_folded(fold);
     }
 
     /// Adds zero bytes after the payload; more than 3 count as 3.
@@ -87,7 +91,7 @@ impl Icrc {
     /// The ICRC as a number. On the wire it is [`u32::to_le_bytes`].
     #[must_use]
     pub fn finish(self) -> u32 {
-        self.0.finalize()
+        self.0.finish()
     }
 }
 

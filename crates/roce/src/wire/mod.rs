@@ -32,6 +32,7 @@
 pub mod aeth;
 mod atomic;
 mod bth;
+mod crc;
 pub mod datagram;
 mod deth;
 mod drop_reason;
@@ -48,6 +49,7 @@ mod reth;
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use atomic::AtomicEth;
 pub use bth::{Bth, PKEY_DEFAULT, pad_bytes, pkey_matches};
+pub use crc::CrcWay;
 pub use deth::Deth;
 pub use drop_reason::DropReason;
 pub use icrc::{ICRC_BYTES, Icrc};

@@ -170,6 +170,8 @@ pub struct Port {
     pub memory: Vec<Arc<dyn Mr>>,
     /// What was asked for.
     pub queues: QueueNeeds,
+    /// Longest message of its device.
+    pub max_message_bytes: u64,
 }
 
 impl Port {
@@ -200,6 +202,7 @@ impl Port {
             channel,
             memory: memory.collect::<Result<_, _>>()?,
             queues,
+            max_message_bytes: context.caps().max_message_bytes,
         })
     }
 

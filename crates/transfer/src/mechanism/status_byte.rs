@@ -28,7 +28,7 @@ pub struct StatusByte {
     pub shape: Shape,
     /// How blocks get there.
     pub way: Way,
-    /// Send requests outstanding at once; at least 2.
+    /// Send requests outstanding at once; one more than a block has WRITEs, at least 2.
     pub max_send_wr: u32,
     /// Completions of them; at least 1.
     pub send_cqe: u32,
@@ -141,6 +141,7 @@ impl Mechanism for StatusByte {
                 let limits = QueueLimits {
                     max_send_wr: port.queues.max_send_wr,
                     max_inline_bytes: port.queues.max_inline_bytes,
+                    max_message_bytes: port.max_message_bytes,
                 };
                 let memory = CopyMemory {
                     blocks: port.mr(0, "send blocks", 0)?,

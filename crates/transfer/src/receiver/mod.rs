@@ -8,7 +8,7 @@ use crate::{
     checksum::crc32c_of,
     commit::HEADER_WORDS,
     counters::Counter,
-    header::{BlockHeader, HeaderError},
+    header::{BlockHeader, HeaderError, is_cut},
     layout::{LINE_BYTES, RingLayout},
     memory::RingMemory,
     mirror::ByteMirror,
@@ -342,7 +342,7 @@ impl Shared {
 
     #[inline]
     fn payload_is_there(&self, slot: u32, words: &[u64; HEADER_WORDS]) -> bool {
-        if !self.options.crc_decides {
+        if !self.options.crc_decides && !is_cut(words) {
             return true;
         }
         // A header that is wrong is taken, so that it can be reported.

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::{
     checksum::crc32c_of,
-    header::{BlockHeader, FLAG_CRC},
+    header::{BlockHeader, FLAG_CRC, FLAG_CUT},
     layout::padded,
 };
 use catchment_verbs::mem::{MemError, VolatileSlice};
@@ -122,7 +122,8 @@ impl WriteBlock {
         self.payload_bytes = self.payload_bytes.min(bytes);
     }
 
-    /// Sends the block. With `crc`, a CRC32C of the payload goes with it.
+    /// Sends the block. With `crc`, a CRC32C of the payload goes with it; with a block that is longer
+    /// than a message of the device may be, always.
     ///
     /// When this returns, the block is on its way or waits for the queue; the sender keeps it
     /// until the collector has released it.
@@ -156,6 +157,16 @@ impl WriteBlock {
 
     /// In place the payload stays where it was filled. A copy is made as short as possible.
     fn header(&self, meta: &BlockMeta, crc: bool) -> BlockHeader {
+        let room_bytes = if self.shared.data.is_in_place() {
+            self.room_bytes
+        } else {
+            padded(self.payload_bytes)
+        };
+        let ours = match (self.shared.data.cuts(room_bytes), crc) {
+            (true, _) => FLAG_CRC | FLAG_CUT,
+            (false, true) => FLAG_CRC,
+            (false, false) => 0,
+        };
         BlockHeader {
             stream: self.stream,
             payload_bytes: self.payload_bytes,
@@ -163,14 +174,14 @@ impl WriteBlock {
             frame_bytes: meta.frame_bytes,
             frame_offset: meta.frame_offset,
             capture_time_ns: meta.capture_time_ns,
-            crc32c: if crc { crc32c_of(&self.memory()) } else { 0 },
-            skipped: meta.skipped,
-            flags: meta.flags & !FLAG_CRC | if crc { FLAG_CRC } else { 0 },
-            room_bytes: if self.shared.data.is_in_place() {
-                self.room_bytes
+            crc32c: if ours & FLAG_CRC != 0 {
+                crc32c_of(&self.memory())
             } else {
-                padded(self.payload_bytes)
+                0
             },
+            skipped: meta.skipped,
+            flags: meta.flags & !(FLAG_CRC | FLAG_CUT) | ours,
+            room_bytes,
         }
     }
 

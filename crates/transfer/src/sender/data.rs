@@ -3,7 +3,7 @@ use super::{CopyMemory, RemoteRing, error::SenderError};
 use crate::{
     commit::{HEADER_WORDS, commit_word},
     header::{decode_trailer, encode_trailer},
-    layout::{LINE_BYTES, RingLayout},
+    layout::{LINE_BYTES, RingLayout, TRAILER_BYTES},
     memory::RingMemory,
     slot,
 };
@@ -37,6 +37,9 @@ pub(super) struct Copying {
     pub(super) blocks: Arc<dyn Mr>,
     pub(super) status: Arc<dyn Mr>,
     pub(super) remote: RemoteRing,
+    /// Most bytes of a WRITE, a multiple of a line: the last piece of a longer block has the whole
+    /// trailer.
+    pub(super) piece_bytes: u32,
     /// Committed blocks that are not posted yet.
     pub(super) ready: ArrayQueue<u32>,
     pub(super) read_wanted: AtomicBool,
@@ -58,7 +61,11 @@ impl Data {
         }))
     }
 
-    pub(super) fn copying(memory: CopyMemory, remote: RemoteRing) -> Result<Data, SenderError> {
+    pub(super) fn copying(
+        memory: CopyMemory,
+        remote: RemoteRing,
+        piece_bytes: u32,
+    ) -> Result<Data, SenderError> {
         let layout = remote.layout;
         let blocks_bytes = layout.blocks() as usize * layout.block_bytes() as usize;
         check(&memory.blocks, blocks_bytes, "the memory for send blocks")?;
@@ -72,10 +79,19 @@ impl Data {
             blocks: memory.blocks,
             status: memory.status,
             remote,
+            piece_bytes,
             ready: ArrayQueue::new(layout.blocks() as usize),
             read_wanted: AtomicBool::new(false),
             reads_in_flight: AtomicU32::new(0),
         })))
+    }
+
+    /// Whether a block that begins `room_bytes` before its trailer goes in several WRITEs.
+    pub(super) fn cuts(&self, room_bytes: u32) -> bool {
+        match self {
+            Data::InPlace(_) => false,
+            Data::Copy(copying) => room_bytes + TRAILER_BYTES > copying.piece_bytes,
+        }
     }
 
     pub(super) fn is_in_place(&self) -> bool {

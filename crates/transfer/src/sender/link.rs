@@ -15,6 +15,8 @@ use std::sync::{Arc, atomic::Ordering};
 
 /// Blocks posted with one call.
 const BATCH: usize = 16;
+/// Requests of a block that goes in one WRITE: that, and the one of its status byte.
+pub(super) const LEAST_BLOCK_WRS: u32 = 2;
 /// Marks the READ of the status bytes in a `wr_id`.
 const READ: u64 = 1 << 63;
 /// Completions polled with one call.
@@ -23,10 +25,14 @@ const POLL: usize = 16;
 /// What the send queue can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueLimits {
-    /// Send requests outstanding at once, as given to the queue pair; at least 2.
+    /// Send requests outstanding at once, as given to the queue pair; at least one more than the
+    /// longest block has WRITEs, so at least 2.
     pub max_send_wr: u32,
     /// Inline bytes of a request, as given to the queue pair; at least 1.
     pub max_inline_bytes: u32,
+    /// Longest message of the device ([`catchment_verbs::Caps::max_message_bytes`]); at least 64. A
+    /// longer block goes in several WRITEs, and with a checksum.
+    pub max_message_bytes: u64,
 }
 
 /// The queue pair with its send completions, owned by the combining thread.
@@ -34,6 +40,8 @@ pub(super) struct Link {
     pub(super) qp: Box<dyn Qp>,
     cq: Arc<dyn Cq>,
     limits: QueueLimits,
+    /// Requests that the longest block takes.
+    block_wrs: u64,
     /// Requests posted and requests known to be done, counted from the beginning.
     posted: u64,
     done: u64,
@@ -54,11 +62,17 @@ struct Stripe {
 }
 
 impl Link {
-    pub(super) fn new(qp: Box<dyn Qp>, cq: Arc<dyn Cq>, limits: QueueLimits) -> Link {
+    pub(super) fn new(
+        qp: Box<dyn Qp>,
+        cq: Arc<dyn Cq>,
+        limits: QueueLimits,
+        block_wrs: u32,
+    ) -> Link {
         Link {
             qp,
             cq,
             limits,
+            block_wrs: block_wrs.into(),
             posted: 0,
             done: 0,
             unsignaled: 0,
@@ -89,7 +103,7 @@ impl Link {
             if !data.has_work() {
                 return Ok(false);
             }
-            let full = self.free_wrs() < 2 || !self.may_signal();
+            let full = self.free_wrs() < self.block_wrs || !self.may_signal();
             if full && !self.poll(shared, data, false)? {
                 return Ok(true);
             }
@@ -99,8 +113,8 @@ impl Link {
     /// Posts this block, if nothing waits before it and the queue has room; says whether it did.
     #[inline]
     pub(super) fn post_first(&mut self, shared: &Shared, data: &Copying, slot: u32) -> bool {
-        let room = self.free_wrs() >= 2 && self.may_signal() && data.ready.is_empty();
-        if !room {
+        let room = self.free_wrs() >= self.block_wrs && self.may_signal();
+        if !room || !data.ready.is_empty() {
             return false;
         }
         if let Err(broken) = self.post_one(shared, data, slot) {
@@ -187,7 +201,13 @@ impl Link {
     /// Posts committed blocks: the WRITE of each, and one inline WRITE of the status bytes of each
     /// run of neighbouring slots (I7).
     fn post_blocks(&mut self, shared: &Shared, data: &Copying) -> Result<(), Broken> {
-        let room = (self.free_wrs() / 2).min(BATCH as u64) as usize;
+        let most = if self.block_wrs > LEAST_BLOCK_WRS.into() {
+            // The long ones have room one by one.
+            1
+        } else {
+            BATCH as u64
+        };
+        let room = (self.free_wrs() / self.block_wrs).min(most) as usize;
         if room == 0 || !self.may_signal() {
             return Ok(());
         }
@@ -209,13 +229,59 @@ impl Link {
     /// The usual case, without the arrays of a batch.
     fn post_one(&mut self, shared: &Shared, data: &Copying, slot: u32) -> Result<(), Broken> {
         let sge = [data.block_sge(slot, shared.room_bytes(slot))];
+        if sge[0].bytes > data.piece_bytes {
+            return self.post_cut(shared, data, slot, sge[0]);
+        }
+        let block = SendOp::Write(data.remote_block(slot, sge[0].bytes));
+        let write = SendWr::new(0, block, Payload::Sges(&sge));
+        self.post_last(shared, data, slot, write)
+    }
+
+    /// A block that is longer than a message, of whose requests the queue has room for all: WRITEs
+    /// in order, the last of which ends with the commit word, then the status byte.
+    #[cold]
+    fn post_cut(
+        &mut self,
+        shared: &Shared,
+        data: &Copying,
+        slot: u32,
+        block: Sge,
+    ) -> Result<(), Broken> {
+        let to = data.remote_block(slot, block.bytes);
+        let piece = |at: u32, bytes: u32| {
+            let addr = to.addr + u64::from(at);
+            let sge = Sge {
+                addr: block.addr + u64::from(at),
+                bytes,
+                ..block
+            };
+            ([sge], SendOp::Write(RemoteAddr { addr, ..to }))
+        };
+        let mut at = 0;
+        while block.bytes - at > data.piece_bytes {
+            let (sge, op) = piece(at, data.piece_bytes);
+            self.post(&[SendWr::new(0, op, Payload::Sges(&sge)).unsignaled()])?;
+            at += data.piece_bytes;
+        }
+        let (sge, op) = piece(at, block.bytes - at);
+        self.post_last(shared, data, slot, SendWr::new(0, op, Payload::Sges(&sge)))
+    }
+
+    /// The WRITE that ends a block, and its status byte.
+    #[inline]
+    fn post_last(
+        &mut self,
+        shared: &Shared,
+        data: &Copying,
+        slot: u32,
+        write: SendWr<'_>,
+    ) -> Result<(), Broken> {
         let hint = [full_byte(
             shared.slots.generations.next_generation(slot) - 1,
         )];
-        let block = SendOp::Write(data.remote_block(slot, sge[0].bytes));
         let full = SendOp::Write(data.remote_addr(data.layout.full_offset() + slot as usize));
         let mut requests = [
-            SendWr::new(0, block, Payload::Sges(&sge)).unsignaled(),
+            write.unsignaled(),
             SendWr::new(0, full, Payload::Inline(&hint)).unsignaled(),
         ];
         self.signal_now_and_then(&mut requests);
@@ -265,7 +331,10 @@ impl Link {
     /// A completion now and then is enough to know that the queue has room again.
     fn signal_now_and_then(&self, requests: &mut [SendWr<'_>]) {
         let count = requests.len() as u64;
-        let due = (self.unsignaled + count) * 2 >= u64::from(self.limits.max_send_wr);
+        let unsignaled = self.unsignaled + count;
+        let most = u64::from(self.limits.max_send_wr);
+        // Where nothing else is known to come, the next block has room.
+        let due = unsignaled * 2 >= most || most - unsignaled < self.block_wrs;
         if let Some(last) = requests.last_mut().filter(|_| due) {
             last.signaled = true;
             last.wr_id = self.posted + count;

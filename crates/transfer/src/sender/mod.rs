@@ -15,7 +15,7 @@ mod retained;
 use crate::{
     counters::Counter,
     header::BlockHeader,
-    layout::RingLayout,
+    layout::{LINE_BYTES, RingLayout},
     refill::{Moment, Pace, Refill},
 };
 pub use block::{BlockMeta, CommitError, WriteBlock};
@@ -24,8 +24,8 @@ use crossbeam_utils::atomic::AtomicCell;
 use data::{Copying, Data};
 pub use error::{Broken, CommitFailure, ReserveError, SenderError};
 use free::Slots;
-use link::Link;
 pub use link::QueueLimits;
+use link::{LEAST_BLOCK_WRS, Link};
 use quota::Streams;
 pub use retained::RetainedBlock;
 use std::sync::{
@@ -145,9 +145,10 @@ impl Sender {
         let limits = QueueLimits {
             max_send_wr: 0,
             max_inline_bytes: 0,
+            max_message_bytes: 0,
         };
         Sender::new(
-            Link::new(qp, send_cq, limits),
+            Link::new(qp, send_cq, limits, LEAST_BLOCK_WRS),
             data,
             &remote,
             epoch,
@@ -157,6 +158,10 @@ impl Sender {
 
     /// A sender that fills send blocks of its own and WRITEs them. The queue pair is connected,
     /// and `send_cq` is its send completion queue and nobody else's.
+    ///
+    /// A block longer than [`QueueLimits::max_message_bytes`] goes in several WRITEs. Of these verbs
+    /// promise no order, so it gets a checksum whether or not its commit asks for one, and is taken
+    /// when that is right.
     ///
     /// # Errors
     /// [`SenderError::Queue`] or [`SenderError::Memory`] when something is too small.
@@ -169,11 +174,16 @@ impl Sender {
         epoch: u64,
         options: SenderOptions,
     ) -> Result<Sender, SenderError> {
-        check_queue("max_send_wr", limits.max_send_wr, 2)?;
+        let most = u32::try_from(limits.max_message_bytes).unwrap_or(u32::MAX);
+        check_queue("max_message_bytes", most, LINE_BYTES)?;
+        let piece_bytes = most - most % LINE_BYTES;
+        let pieces = remote.layout.block_bytes().div_ceil(piece_bytes);
+        let block_wrs = pieces + 1;
+        check_queue("max_send_wr", limits.max_send_wr, block_wrs)?;
         check_queue("max_inline_bytes", limits.max_inline_bytes, 1)?;
-        let data = Data::copying(memory, remote)?;
+        let data = Data::copying(memory, remote, piece_bytes)?;
         Sender::new(
-            Link::new(qp, send_cq, limits),
+            Link::new(qp, send_cq, limits, block_wrs),
             data,
             &remote,
             epoch,

@@ -106,6 +106,16 @@ pub fn ring_mr(pd: &Arc<dyn Pd>, bytes: usize) -> Arc<dyn Mr> {
     pd.alloc_mr(bytes, access).unwrap()
 }
 
+/// What a copying sender needs for a ring of this shape.
+pub fn copy_memory(pd: &Arc<dyn Pd>, layout: &RingLayout) -> CopyMemory {
+    let blocks = layout.blocks() as usize * layout.block_bytes() as usize;
+    let mr = |bytes| pd.alloc_mr(bytes, Access::LOCAL_WRITE).unwrap();
+    CopyMemory {
+        blocks: mr(blocks),
+        status: mr(layout.status_bytes()),
+    }
+}
+
 pub fn make_sender(
     source: Side,
     remote: RemoteRing,
@@ -116,17 +126,11 @@ pub fn make_sender(
     match mode {
         Mode::InPlace => Sender::in_place(source.qp, source.cq, remote, EPOCH, options),
         Mode::Copy { send, .. } => {
-            let blocks = layout.blocks() as usize * layout.block_bytes() as usize;
-            let memory = CopyMemory {
-                blocks: source.pd.alloc_mr(blocks, Access::LOCAL_WRITE).unwrap(),
-                status: source
-                    .pd
-                    .alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE)
-                    .unwrap(),
-            };
+            let memory = copy_memory(&source.pd, &layout);
             let limits = QueueLimits {
                 max_send_wr: send,
                 max_inline_bytes: 16,
+                max_message_bytes: source.context.caps().max_message_bytes,
             };
             Sender::copying(source.qp, source.cq, limits, memory, remote, EPOCH, options)
         }

@@ -2,7 +2,7 @@
 
 use super::Place;
 use anyhow::{Context as _, Result, ensure};
-use catchment_lab::table::{self, Table};
+use catchment_lab::table::{self, Table, Way};
 use catchment_lab::vm::guest::{Guest, Machine};
 use catchment_lab::vm::network::SEATS;
 use std::fs;
@@ -37,7 +37,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         rounds.push(table.round()?);
         eprintln!("round {number} of {}: {:?}", args.rounds, rounds.last());
     }
-    let page = table::page(&rounds, release.trim());
+    let profiles = [table.profile(Way::Ours)?, table.profile(Way::Kernel)?];
+    let page = table::page(&rounds, &profiles, release.trim());
     print!("{page}");
     if let Some(path) = &args.markdown {
         fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;

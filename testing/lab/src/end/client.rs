@@ -1,6 +1,8 @@
 //! The case's side of an end.
 
-use super::{Answer, Card, Completed, Measured, Order, Place, Request, Task, Work};
+use super::{
+    Answer, Card, Completed, Datagram, Kind, Measured, Order, Place, Request, Task, Trips, Work,
+};
 use crate::remote::process::Process;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::Duration;
@@ -24,6 +26,14 @@ impl End {
     /// # Errors
     /// When it could not open its device, or make anything there.
     pub fn new(process: Process) -> Result<Self> {
+        Self::of_kind(process, Kind::Connection)
+    }
+
+    /// The same with a queue pair and memory of this kind.
+    ///
+    /// # Errors
+    /// When it could not open its device, or make anything there.
+    pub fn of_kind(process: Process, kind: Kind) -> Result<Self> {
         let card = Card {
             endpoint: String::new(),
             addr: 0,
@@ -34,7 +44,7 @@ impl End {
             answers: 0,
             card,
         };
-        let answer = end.ask(&Order::Make)?;
+        let answer = end.ask(&Order::Make(kind))?;
         let Answer::Card(card) = answer else {
             bail!("an end made {answer:?}");
         };
@@ -138,6 +148,28 @@ impl End {
         self.expect(false, "Success").map(drop)
     }
 
+    /// Sends a datagram.
+    ///
+    /// # Errors
+    /// When the device refuses.
+    pub fn send_to(&mut self, datagram: Datagram) -> Result<()> {
+        let answer = self.ask(&Order::Do(Task::SendTo(datagram)))?;
+        let Answer::Completions(done) = &answer else {
+            bail!("an end said {answer:?} for a datagram");
+        };
+        let done = done.iter().map(|done| done.status.as_str());
+        ensure!(done.eq(["Success"]), "the datagram ended with {answer:?}");
+        Ok(())
+    }
+
+    /// Where the datagram came from whose network header stands at this place.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn source(&mut self, offset: usize) -> Result<String> {
+        self.text(&Order::Do(Task::Source { offset }))
+    }
+
     /// Posts a receive.
     ///
     /// # Errors
@@ -193,11 +225,11 @@ impl End {
         Ok(measured)
     }
 
-    /// Small WRITEs to and fro with a peer: the time of one.
+    /// Small WRITEs to and fro with a peer: the time of one, and the switches of both ends.
     ///
     /// # Errors
     /// When a request fails, at this end or the other.
-    pub fn ping_pong(&mut self, peer: &mut Self, rounds: u64) -> Result<Duration> {
+    pub fn ping_pong(&mut self, peer: &mut Self, rounds: u64) -> Result<Trips> {
         let task = |place, asks| {
             Order::Do(Task::PingPong {
                 place,
@@ -209,10 +241,25 @@ impl End {
         peer.say(&task(ours, false))?;
         self.say(&task(theirs, true))?;
         let (took, answered) = (self.hear()?, peer.hear()?);
-        let (Answer::Number(took), Answer::Number(_)) = (&took, &answered) else {
+        let (Answer::Trips(took), Answer::Trips(theirs)) = (&took, &answered) else {
             bail!("ends said {took:?} and {answered:?} for times");
         };
-        Ok(Duration::from_nanos(*took))
+        Ok(Trips {
+            switches: took.switches + theirs.switches,
+            ..*took
+        })
+    }
+
+    /// How long a thread there takes to wake another one.
+    ///
+    /// # Errors
+    /// When the end is gone.
+    pub fn wake_up(&mut self) -> Result<Duration> {
+        let answer = self.ask(&Order::WakeUp)?;
+        let Answer::Number(took) = answer else {
+            bail!("an end said {answer:?} for a time");
+        };
+        Ok(Duration::from_nanos(took))
     }
 
     /// The name of the state of its queue pair.

@@ -1,12 +1,13 @@
 //! Measurements between two ends: how fast WRITEs go, how long a small one takes, and what that
 //! costs the machine that both ends are on.
 
-use super::{Measured, Place};
+use super::{Measured, Place, Trips};
 use anyhow::{Context as _, Result, bail, ensure};
 use catchment_conformance::Side;
 use catchment_verbs::{Completion, Mr, Payload, RemoteAddr, SendOp, SendWr, Sge};
 use std::fs;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -87,8 +88,9 @@ pub(super) struct PingPong {
 }
 
 impl PingPong {
-    /// Half of the median round trip; of the end that answers, nothing.
-    pub(super) fn run(self, side: &mut Side, memory: &dyn Mr) -> Result<Duration> {
+    /// Half of the median round trip; of the end that answers, nothing. And switches.
+    pub(super) fn run(self, side: &mut Side, memory: &dyn Mr) -> Result<Trips> {
+        let before = switches()?;
         let mut trips = Vec::new();
         for number in 1..=self.rounds {
             let begin = Instant::now();
@@ -107,7 +109,10 @@ impl PingPong {
         }
         trips.sort_unstable();
         let median = trips.get(trips.len() / 2).copied().unwrap_or_default();
-        Ok(median / 2)
+        Ok(Trips {
+            write_ns: nanoseconds(median / 2),
+            switches: switches()? - before,
+        })
     }
 
     fn write(self, side: &mut Side, number: u64) -> Result<()> {
@@ -168,6 +173,42 @@ fn look(memory: &dyn Mr, number: u64) -> Result<()> {
         }
         ensure!(Instant::now() < over, "no number {number} in {PATIENCE:?}");
     }
+}
+
+/// How often a thread of this process has given its processor to another one, or to none.
+fn switches() -> Result<u64> {
+    let mut sum = 0;
+    for task in fs::read_dir("/proc/self/task")? {
+        let text = fs::read_to_string(task?.path().join("status"))?;
+        let lines = text.lines().filter_map(|line| line.split_once(':'));
+        let counts = lines.filter(|(name, _)| name.ends_with("ctxt_switches"));
+        for (_, count) in counts {
+            sum += count.trim().parse::<u64>()?;
+        }
+    }
+    Ok(sum)
+}
+
+/// Times that a thread is woken, of which the median counts.
+const WAKE_UPS: usize = 500;
+
+/// How long it takes until a thread that was woken runs: half of the way to it and back.
+pub(super) fn wake_up() -> Result<Duration> {
+    let (ask, asked) = mpsc::channel();
+    let (answer, answered) = mpsc::channel();
+    let thread = thread::spawn(move || asked.iter().try_for_each(|()| answer.send(())));
+    let mut times = Vec::with_capacity(WAKE_UPS);
+    for _ in 0..WAKE_UPS {
+        let begin = Instant::now();
+        ask.send(())?;
+        answered.recv()?;
+        times.push(begin.elapsed());
+    }
+    drop(ask);
+    let ended = thread.join();
+    ensure!(matches!(ended, Ok(Ok(()))), "the other thread: {ended:?}");
+    times.sort_unstable();
+    Ok(times[WAKE_UPS / 2] / 2)
 }
 
 /// What all processors of this machine have worked since it was switched on, for programs and for

@@ -18,11 +18,25 @@ pub const MEMORY_BYTES: usize = 4 << 20;
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// Make a queue pair and register memory; what was made before ends. Answered by a card.
-    Make,
+    Make(Kind),
     /// Wait for an asynchronous event, and say what it is.
     Event,
+    /// Say how many nanoseconds a thread takes to wake another one that sleeps.
+    WakeUp,
     /// Do this with what was made.
     Do(Task),
+}
+
+/// What a queue pair and its memory are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A reliable connection.
+    Connection,
+    /// The same, and the peer may invalidate the memory's key.
+    Invalidable,
+    /// Datagrams with this Q_Key; ready at once.
+    Datagrams(u32),
 }
 
 /// What an end can be told to do with its queue pair and its memory.
@@ -63,6 +77,13 @@ pub enum Task {
     },
     /// Post requests, all at once.
     Send(Vec<Request>),
+    /// Send a datagram, and wait until the device is done with it.
+    SendTo(Datagram),
+    /// Say which address the datagram came from whose network header stands at `offset`.
+    Source {
+        /// First byte.
+        offset: usize,
+    },
     /// Post a receive.
     Receive {
         /// Comes back in the completion.
@@ -91,7 +112,7 @@ pub enum Task {
         millis: u64,
     },
     /// WRITE 64 bytes to this place when the peer has written here, or, if this end `asks`, before;
-    /// then say how many nanoseconds a WRITE took.
+    /// then say what a WRITE took.
     PingPong {
         /// Where the peer looks.
         place: Place,
@@ -124,6 +145,8 @@ pub enum Answer {
     Number(u64),
     /// What a stream was.
     Measured(Measured),
+    /// What small WRITEs took.
+    Trips(Trips),
     /// It cannot be done, for this reason.
     Refused(String),
 }
@@ -150,6 +173,15 @@ pub struct Measured {
     pub busy_ns: u64,
 }
 
+/// What WRITEs to and fro took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trips {
+    /// One of them, the median; 0 at the end that answers.
+    pub write_ns: u64,
+    /// How often the threads of this end gave a processor away, for all of them.
+    pub switches: u64,
+}
+
 /// A request for the send queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
@@ -163,6 +195,21 @@ pub struct Request {
     pub bytes: usize,
     /// Make a completion when it succeeds.
     pub signaled: bool,
+}
+
+/// A datagram of this end's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Datagram {
+    /// The peer, as [`catchment_verbs::Endpoint`] is written.
+    pub endpoint: String,
+    /// The Q_Key that it carries.
+    pub qkey: u32,
+    /// First byte.
+    pub offset: usize,
+    /// How many.
+    pub bytes: usize,
+    /// Immediate data.
+    pub imm: Option<u32>,
 }
 
 /// A place in the peer's memory.
@@ -188,6 +235,8 @@ pub enum Work {
     Send,
     /// SEND with this immediate data.
     SendImm(u32),
+    /// SEND that takes this key away from the peers of its owner.
+    SendInvalidate(u32),
     /// Puts the second number there if the first is there.
     CompareSwap(Place, u64, u64),
     /// Adds.
@@ -207,4 +256,8 @@ pub struct Completed {
     pub bytes: u64,
     /// Immediate data.
     pub imm: Option<u32>,
+    /// The key that the peer has invalidated.
+    pub invalidated: Option<u32>,
+    /// The queue pair that a datagram came from.
+    pub source_qpn: Option<u32>,
 }

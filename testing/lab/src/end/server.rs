@@ -1,12 +1,15 @@
 //! The program: one end of a connection.
 
-use super::measure::{PingPong, Stream};
-use super::{Answer, Card, Completed, MEMORY_BYTES, Order, Place, Request, Task, Work};
+use super::measure::{PingPong, Stream, wake_up};
+use super::{
+    Answer, Card, Completed, Datagram, Kind, MEMORY_BYTES, Order, Place, Request, Task, Work,
+};
 use anyhow::{Context as _, Result, bail};
 use catchment_conformance::{Options, Side, pattern};
 use catchment_verbs::{
-    Completion, Context, Cq, Mr, Payload, Provider, QpTransition, RecvWr, RemoteAddr, RtrAttr,
-    RtsAttr, SendOp, SendWr,
+    Access, Completion, Context, Cq, Destination, Endpoint, GRH_BYTES, Mr, Payload, PortAddr,
+    Provider, QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service,
+    source_gid,
 };
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -59,8 +62,9 @@ struct Made {
 impl End {
     fn obey(&mut self, order: Order) -> Result<Answer> {
         match order {
-            Order::Make => self.make(),
+            Order::Make(kind) => self.make(kind),
             Order::Event => self.event(),
+            Order::WakeUp => nanoseconds(wake_up()?),
             Order::Do(task) => {
                 let made = self.made.as_mut().context("nothing was made yet")?;
                 made.obey(task)
@@ -68,14 +72,23 @@ impl End {
         }
     }
 
-    fn make(&mut self) -> Result<Answer> {
+    fn make(&mut self, kind: Kind) -> Result<Answer> {
         self.made = None;
         while self.context.async_event().is_some() {}
-        let options = Options {
+        let mut options = Options {
             bytes: 64,
             ..Options::default()
         };
-        let side = Side::new(Arc::clone(&self.context), &options);
+        if let Kind::Datagrams(qkey) = kind {
+            options.service = Service::Ud;
+            options.qkey = qkey;
+        }
+        let mut side = Side::new(Arc::clone(&self.context), &options);
+        match kind {
+            Kind::Connection => {}
+            Kind::Invalidable => options.access |= Access::REMOTE_INVALIDATE,
+            Kind::Datagrams(_) => side.connect(side.qp.endpoint(), &options),
+        }
         let memory = side.pd.alloc_mr(MEMORY_BYTES, options.access)?;
         let card = Card {
             endpoint: side.qp.endpoint().to_string(),
@@ -130,6 +143,8 @@ impl Made {
                 offset,
                 bytes,
             } => self.receive(wr_id, offset, bytes)?,
+            Task::SendTo(datagram) => return self.send_to(&datagram),
+            Task::Source { offset } => return self.source(offset),
             Task::Wait { receives, count } => {
                 let side = self.side()?;
                 let cq = if receives {
@@ -177,8 +192,7 @@ impl Made {
 
     fn ping_pong(&mut self, ping_pong: PingPong) -> Result<Answer> {
         let memory = Arc::clone(self.memory()?);
-        let took = ping_pong.run(self.side()?, &*memory)?;
-        Ok(Answer::Number(u64::try_from(took.as_nanos())?))
+        ping_pong.run(self.side()?, &*memory).map(Answer::Trips)
     }
 
     fn side(&mut self) -> Result<&mut Side> {
@@ -255,6 +269,32 @@ impl Made {
         Ok(())
     }
 
+    fn send_to(&mut self, datagram: &Datagram) -> Result<Answer> {
+        let sge = [self.sge(datagram.offset, datagram.bytes)?];
+        let to: Endpoint = datagram.endpoint.parse()?;
+        let side = self.side()?;
+        let ah = side.pd.create_ah(&PortAddr::from(&to))?;
+        let to = Destination {
+            ah: ah.handle(),
+            qpn: to.qpn,
+            qkey: datagram.qkey,
+        };
+        let op = match datagram.imm {
+            Some(imm) => SendOp::SendImmTo(to, imm),
+            None => SendOp::SendTo(to),
+        };
+        side.qp
+            .post_send(&[SendWr::new(0, op, Payload::Sges(&sge))])?;
+        wait(&*side.send_cq, 1).map(Answer::Completions)
+    }
+
+    fn source(&self, offset: usize) -> Result<Answer> {
+        let header = self.memory()?.region().slice(offset, GRH_BYTES)?.to_vec();
+        let header = header.try_into().ok().context("a network header")?;
+        let gid = source_gid(&header).context("no network header")?;
+        Ok(Answer::Text(gid.ip().to_string()))
+    }
+
     fn receive(&mut self, wr_id: u64, offset: usize, bytes: usize) -> Result<()> {
         let sges = [self.sge(offset, bytes)?];
         let receive = RecvWr { wr_id, sges: &sges };
@@ -271,6 +311,7 @@ fn operation(work: Work) -> SendOp {
         Work::Read(at) => SendOp::Read(place(at)),
         Work::Send => SendOp::Send,
         Work::SendImm(imm) => SendOp::SendImm(imm),
+        Work::SendInvalidate(rkey) => SendOp::SendInvalidate(rkey),
         Work::CompareSwap(at, compare, swap) => SendOp::CompareSwap {
             remote: place(at),
             compare,
@@ -281,6 +322,10 @@ fn operation(work: Work) -> SendOp {
             add,
         },
     }
+}
+
+fn nanoseconds(time: Duration) -> Result<Answer> {
+    Ok(Answer::Number(u64::try_from(time.as_nanos())?))
 }
 
 /// The next completions, in their order.
@@ -302,25 +347,25 @@ fn wait(cq: &dyn Cq, count: usize) -> Result<Vec<Completed>> {
 }
 
 fn completed(done: &Completion) -> Completed {
-    let (status, reason, bytes, imm) = match done.result {
-        Ok(success) => (
-            "Success".to_owned(),
-            String::new(),
-            success.bytes,
-            success.imm,
-        ),
-        Err(failure) => (
-            format!("{:?}", failure.status),
-            failure.status.to_string(),
-            0,
-            None,
-        ),
-    };
-    Completed {
-        wr_id: done.wr_id,
-        status,
-        reason,
-        bytes,
-        imm,
+    let wr_id = done.wr_id;
+    match done.result {
+        Ok(success) => Completed {
+            wr_id,
+            status: "Success".to_owned(),
+            reason: String::new(),
+            bytes: success.bytes,
+            imm: success.imm,
+            invalidated: success.invalidated_rkey(),
+            source_qpn: success.source_qpn(),
+        },
+        Err(failure) => Completed {
+            wr_id,
+            status: format!("{:?}", failure.status),
+            reason: failure.status.to_string(),
+            bytes: 0,
+            imm: None,
+            invalidated: None,
+            source_qpn: None,
+        },
     }
 }

@@ -128,6 +128,12 @@ impl Process {
         bail!("`{}` still ran after {seconds:.0} s{shown}", self.name)
     }
 
+    /// What it has written so far, for the message of an error: the end of it.
+    #[must_use]
+    pub fn said(&self) -> String {
+        format!("`{}` said:{}", self.name, self.shared.lock().shown())
+    }
+
     /// Waits for the end, at most so long; none when the program still runs.
     ///
     /// # Errors

@@ -7,7 +7,9 @@
 
 mod page;
 mod perftest;
+mod profile;
 
+use crate::end::Place;
 use crate::end::client::End;
 use crate::remote::Start;
 use crate::vm::guest::Guest;
@@ -16,6 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use page::page;
+pub use profile::Shares;
 
 /// Bytes of a WRITE of a stream.
 pub const STREAM_BYTES: usize = 64 << 10;
@@ -63,6 +66,10 @@ pub struct Sample {
     pub cpu_s_per_gb: f64,
     /// One way, of 64 bytes.
     pub latency_ns: f64,
+    /// Switches of threads at both ends for one of those; of our program.
+    pub switches: f64,
+    /// How long a thread takes to wake another one; of our program.
+    pub wake_up_ns: f64,
 }
 
 /// All measurements of one round.
@@ -99,24 +106,33 @@ impl Table {
     }
 
     fn measure(&self, way: Way) -> Result<Sample> {
-        let ends = match way {
-            Way::Perftest => return perftest::measure(&self.guest),
+        match way {
+            Way::Perftest => perftest::measure(&self.guest),
+            Way::Ours | Way::Kernel => measure(self.ends(way)?),
+        }
+    }
+
+    /// Two ends over ours, or else over the kernel's.
+    fn ends(&self, way: Way) -> Result<[End; 2]> {
+        // `ip netns exec` would change the file systems too, and perf would find no program.
+        let inside = |name: &str| ["nsenter".to_owned(), format!("--net=/run/netns/{name}")];
+        Ok(match way {
             Way::Ours => [
-                self.end(&["ip", "netns", "exec", "left"], "roce", "10.97.0.1")?,
-                self.end(&["ip", "netns", "exec", "right"], "roce", "10.97.0.2")?,
+                self.end(&inside("left"), "roce", "10.97.0.1")?,
+                self.end(&inside("right"), "roce", "10.97.0.2")?,
             ],
-            Way::Kernel => [
+            Way::Kernel | Way::Perftest => [
                 self.end(&[], "ibverbs", "rxv0")?,
                 self.end(&[], "ibverbs", "rxv1")?,
             ],
-        };
-        measure(ends)
+        })
     }
 
     /// An end, started by these words.
-    fn end(&self, by: &[&str], provider: &str, device: &str) -> Result<End> {
+    fn end(&self, by: &[String], provider: &str, device: &str) -> Result<End> {
         let lab = self.lab.display().to_string();
-        let words = [by, &[&lab, "end", provider, device]].concat();
+        let program = [&lab, "end", provider, device].map(str::to_owned);
+        let words = by.iter().cloned().chain(program);
         let start = Start::like_here(words).listening();
         let process = self
             .guest
@@ -126,19 +142,28 @@ impl Table {
 }
 
 fn measure([mut left, mut right]: [End; 2]) -> Result<Sample> {
+    let place = connect(&mut left, &mut right)?;
+    let moved = left.stream(place, STREAM_BYTES, STREAM_TIME)?;
+    for end in [&mut left, &mut right] {
+        end.fill(0, 64, 0)?;
+    }
+    let trips = left.ping_pong(&mut right, LATENCY_ROUNDS)?;
+    let wake_up = left.wake_up()?;
+    Ok(Sample {
+        bytes_per_s: moved.bytes as f64 * 1e9 / moved.wall_ns as f64,
+        cpu_s_per_gb: moved.busy_ns as f64 / moved.bytes as f64,
+        latency_ns: trips.write_ns as f64,
+        switches: trips.switches as f64 / (2 * LATENCY_ROUNDS) as f64,
+        wake_up_ns: wake_up.as_nanos() as f64,
+    })
+}
+
+/// Connects two ends; where the right one's memory is.
+fn connect(left: &mut End, right: &mut End) -> Result<Place> {
     right.connect(left.card())?;
     left.connect(right.card())?;
     let place = right.place(0);
     // A first, short one: memory is there and caches are warm.
     left.stream(place, STREAM_BYTES, STREAM_TIME / 10)?;
-    let moved = left.stream(place, STREAM_BYTES, STREAM_TIME)?;
-    for end in [&mut left, &mut right] {
-        end.fill(0, 64, 0)?;
-    }
-    let latency = left.ping_pong(&mut right, LATENCY_ROUNDS)?;
-    Ok(Sample {
-        bytes_per_s: moved.bytes as f64 * 1e9 / moved.wall_ns as f64,
-        cpu_s_per_gb: moved.busy_ns as f64 / moved.bytes as f64,
-        latency_ns: latency.as_nanos() as f64,
-    })
+    Ok(place)
 }

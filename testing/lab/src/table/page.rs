@@ -1,6 +1,7 @@
 //! The page with the ratios.
 
 use super::perftest::STREAM_WRITES;
+use super::profile::{KINDS, Shares};
 use super::{LATENCY_ROUNDS, Round, STREAM_BYTES, STREAM_TIME, Sample};
 
 /// Our stack must move at least so many bytes for the work for which the kernel's moves one.
@@ -20,9 +21,10 @@ const LINES: [Line; 4] = [
     ("time of a WRITE of 64 bytes", |s| s.latency_ns),
 ];
 
-/// Ratios of ours to the kernel's, round by round, and their medians. `kernel` is the guest's.
+/// Ratios of ours to the kernel's, round by round, and their medians; where the work of both goes,
+/// ours first. `kernel` is the guest's.
 #[must_use]
-pub fn page(rounds: &[Round], kernel: &str) -> String {
+pub fn page(rounds: &[Round], profiles: &[Shares; 2], kernel: &str) -> String {
     let mut text = head(rounds.len(), kernel);
     text.push_str(
         "| ours / the kernel's | by our program | the kernel's by perftest |\n|---|---|---|\n",
@@ -45,6 +47,62 @@ pub fn page(rounds: &[Round], kernel: &str) -> String {
              by {by}: {ratio:.2}, {held}.\n"
         ));
     }
+    text.push_str(&parts(rounds, profiles));
+    text.push_str(&small(rounds));
+    text
+}
+
+/// What a small WRITE is made of.
+fn small(rounds: &[Round]) -> String {
+    let of = |number: fn(&Round) -> f64| {
+        let mut all: Vec<f64> = rounds.iter().map(number).collect();
+        all.sort_by(f64::total_cmp);
+        median(&all)
+    };
+    let wake_up = of(|[_, kernels, _]| kernels.wake_up_ns / kernels.latency_ns);
+    let ours = of(|[ours, ..]| ours.latency_ns / ours.wake_up_ns);
+    format!(
+        "\n\
+## What a WRITE of 64 bytes waits for
+
+- Switches of threads for a WRITE, at both ends: ours {:.1}, the kernel's {:.1}. The kernel's goes from the
+  call that posts it to the memory of the peer in that call. Ours wakes the engine of the peer, which
+  shares two processors with two programs that look at their memory, and yield.
+- To wake a thread that sleeps takes {wake_up:.2} of the time of a whole WRITE of the kernel's, in the same
+  guest. A WRITE of ours takes as long as {ours:.1} such wake-ups.
+",
+        of(|[ours, ..]| ours.switches),
+        of(|[_, kernels, _]| kernels.switches),
+    )
+}
+
+/// Where the work goes, in parts of what the kernel's takes for a byte.
+fn parts(rounds: &[Round], [ours, kernels]: &[Shares; 2]) -> String {
+    let (_, work_for_byte) = LINES[1];
+    let ratio = median(&ratios(rounds, work_for_byte, 1));
+    let mut text = "\n\
+## Where the work of a stream goes
+
+By perf, of the whole guest but for idle time, while our program measures. All numbers are processor
+time for a byte; what the kernel's takes in all is 1.
+
+| | ours | the kernel's |
+|---|---|---|
+"
+    .to_owned();
+    for ((kind, ours), kernels) in KINDS.iter().zip(ours).zip(kernels) {
+        text.push_str(&format!(
+            "| {kind} | {:.2} | {kernels:.2} |\n",
+            ours * ratio
+        ));
+    }
+    text.push_str(&format!("| all | {ratio:.2} | 1.00 |\n\n"));
+    let [icrc, copies] = [ours[0], ours[1]].map(|share| share * ratio);
+    text.push_str(&format!(
+        "Half of the kernel's work would be 0.50. The ICRC of both ends and the copies, which no stack in \
+         software leaves out, take {:.2} of ours.\n",
+        icrc + copies
+    ));
     text
 }
 
@@ -109,9 +167,13 @@ mod tests {
             bytes_per_s,
             cpu_s_per_gb,
             latency_ns: 10.0,
+            switches: 3.0,
+            wake_up_ns: 5.0,
         };
         let round = |ours| [sample(ours, 1.0), sample(1.0, 3.0), sample(2.0, 1.5)];
-        let text = page(&[round(2.0), round(8.0), round(4.0)], "6.1");
+        let profiles = [[0.2; 5], [0.4, 0.3, 0.1, 0.1, 0.1]];
+        let text = page(&[round(2.0), round(8.0), round(4.0)], &profiles, "6.1");
+        assert!(text.contains("| ICRC | 0.07 | 0.40 |"), "{text}");
         assert!(
             text.contains("| 4.00 [2.00, 8.00] | 2.00 [1.00, 4.00] |"),
             "{text}"

@@ -57,6 +57,7 @@ pub(super) fn measure(guest: &Guest) -> Result<Sample> {
         bytes_per_s: rate * f64::from(1 << 20),
         cpu_s_per_gb: cpu_s / (bytes_moved / 1e9),
         latency_ns: typical * 1e3,
+        ..Sample::default()
     })
 }
 

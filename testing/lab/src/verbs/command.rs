@@ -7,7 +7,7 @@ use crate::vm::network::IpVersion;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longer than anything takes that a case waits for, on an emulated machine that has others beside
@@ -91,13 +91,28 @@ impl Lab {
     /// # Errors
     /// When a guest is needed and does not come up.
     pub fn send(&mut self, site: Site, words: &[&str], to: &Collector) -> Result<Process> {
-        let clip = self.clip.path.display().to_string();
+        let clip = self.clip.path.clone();
+        self.send_input(site, &clip, words, to)
+    }
+
+    /// The same with another input.
+    ///
+    /// # Errors
+    /// When a guest is needed and does not come up.
+    pub fn send_input(
+        &mut self,
+        site: Site,
+        input: &Path,
+        words: &[&str],
+        to: &Collector,
+    ) -> Result<Process> {
+        let input = input.display().to_string();
         let usual = [
             "send",
             "--json",
             "--insecure",
             "--input",
-            &clip,
+            &input,
             "--device",
             DEVICE,
         ];
@@ -141,6 +156,26 @@ impl Lab {
             "the bytes differ: {seen}, expected {expected}"
         );
         Ok(())
+    }
+
+    /// Fails unless a collector has so many frames, which are together this file.
+    ///
+    /// # Errors
+    /// With what it has.
+    pub fn check_frames(
+        &mut self,
+        collector: &Collector,
+        frames: usize,
+        file: &Path,
+    ) -> Result<()> {
+        let seen = self.count_frames(collector)?;
+        ensure!(seen == frames, "{seen} frames arrived, not {frames}");
+        let compare = format!(
+            "cat {}/* | cmp - {}",
+            collector.frames().display(),
+            file.display()
+        );
+        self.shell(collector.site, &compare).map(drop)
     }
 
     /// What a script writes.

@@ -9,7 +9,7 @@ use crate::vm::network::IpVersion;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// From where, and where to: the first guest is on every way.
 const WAYS: [(Site, Site); 3] = [
@@ -96,10 +96,17 @@ impl Stream {
         Ok(Self { collector, source })
     }
 
-    /// Waits for its end; fails unless the clip arrived once, whole. What both ends say.
-    fn end(mut self, lab: &mut Lab) -> Result<(Value, Value)> {
+    /// Waits for the source's end, and for all frames; what the source says.
+    fn arrive(&mut self, lab: &mut Lab) -> Result<Value> {
         let sent = summary(self.source.wait(LIMIT).context("the source")?)?;
         lab.check_clip(&self.collector, &[lab.clip_frames()])?;
+        Ok(sent)
+    }
+
+    /// Waits for its end; fails unless the clip arrived once, whole. What both ends say.
+    fn end(mut self, lab: &mut Lab) -> Result<(Value, Value)> {
+        let arrived = self.arrive(lab);
+        let sent = arrived.with_context(|| self.collector.process.said())?;
         let collected = self.collector.end().context("the collector")?;
         Ok((sent, collected))
     }
@@ -149,11 +156,15 @@ fn collector_killed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
 /// The cable between the first guest's device and the switch is pulled and put back.
 fn outage(lab: &mut Lab, from: Site, to: Site, length: Duration) -> Result<()> {
     let stream = Stream::begin(lab, from, to, Rules::OnlyOwn)?;
+    let down = Instant::now();
     lab.run(Site::Left, &["ip", "link", "set", "port0", "down"], LIMIT)?;
     // What is waited for is that timers of the stacks have run, or not.
     thread::sleep(length);
     lab.run(Site::Left, &["ip", "link", "set", "port0", "up"], LIMIT)?;
-    stream.end(lab)?;
+    let down = down.elapsed().as_secs_f64();
+    let ended = stream.end(lab);
+    // On a busy machine the commands take longer than a short outage shall.
+    ended.with_context(|| format!("the link was down for {down:.1} s, of {length:?} wanted"))?;
     Ok(())
 }
 

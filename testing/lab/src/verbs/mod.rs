@@ -6,12 +6,14 @@
 
 pub mod clip;
 pub mod command;
+pub mod datagrams;
 pub mod faults;
 pub mod messages;
 pub mod operations;
 pub mod suites;
 pub mod transfers;
 
+use crate::end::Kind;
 use crate::end::client::End;
 use crate::remote::process::{Finished, Output, Process};
 use crate::remote::{Start, server};
@@ -22,6 +24,7 @@ use anyhow::{Context as _, Result, ensure};
 use clip::Clip;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use std::fmt;
+use std::fs;
 use std::net::IpAddr;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -161,11 +164,20 @@ impl Lab {
     /// # Errors
     /// When the end cannot open its device.
     pub fn end(&mut self, site: Site, version: IpVersion) -> Result<End> {
+        self.end_of_kind(site, version, Kind::Connection)
+    }
+
+    /// The same with a queue pair and memory of this kind.
+    ///
+    /// # Errors
+    /// When the end cannot open its device, or the device has nothing of the kind.
+    pub fn end_of_kind(&mut self, site: Site, version: IpVersion, kind: Kind) -> Result<End> {
         let lab = self.programs.lab.display().to_string();
         let device = site.address(version).to_string();
         let words = [&lab, "end", site.provider(), &device];
         let start = Start::like_here(words).listening();
-        End::new(self.start(site, &start)?).with_context(|| format!("the end at {site:?}"))
+        End::of_kind(self.start(site, &start)?, kind)
+            .with_context(|| format!("the end at {site:?}"))
     }
 
     /// Ends the guests; they boot when they are needed.
@@ -176,6 +188,16 @@ impl Lab {
             }
         }
         self.guests = [None, None];
+    }
+
+    /// A file that every site can read.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
+        let path = self.scratch.path().join(name);
+        fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+        Ok(path)
     }
 
     /// A new folder for frames, at this site.
@@ -229,6 +251,7 @@ pub fn all(programs: &Programs, is_wanted: &dyn Fn(&str) -> bool) -> Result<Vec<
     let mut cases = Vec::new();
     suites::add(&mut cases, programs, is_wanted)?;
     operations::add(&mut cases);
+    datagrams::add(&mut cases);
     transfers::add(&mut cases);
     faults::add(&mut cases);
     messages::add(&mut cases);

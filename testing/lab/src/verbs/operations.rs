@@ -7,7 +7,7 @@ use crate::vm::network::IpVersion;
 use anyhow::{Result, ensure};
 
 /// Who asks, and who is asked.
-const WAYS: [(Site, Site); 3] = [
+pub(super) const WAYS: [(Site, Site); 3] = [
     (Site::Host, Site::Left),
     (Site::Left, Site::Host),
     (Site::Left, Site::Right),

@@ -4,6 +4,7 @@ use super::command::{LIMIT, summary};
 use super::{Case, Lab, Site};
 use crate::vm::network::IpVersion;
 use anyhow::{Context as _, Result, ensure};
+use catchment_conformance::pattern;
 use serde_json::{Value, json};
 
 /// From where, and where to.
@@ -23,6 +24,11 @@ const DEVICE_FRAMES: &str = "250";
 /// Requests that may be outstanding in the demo: a block takes so many.
 const DEMO_REQUESTS: &str = "2";
 
+/// Long frames: as many bytes as there are, and how many.
+const LONG_FORMAT: &str = "2048x2048:rgb24";
+const LONG_FRAME_BYTES: usize = 12 << 20;
+const LONG_FRAMES: usize = 3;
+
 /// Adds the cases.
 pub fn add(cases: &mut Vec<Case>) {
     let name = format!("transfers/demo/{DEMO_FRAMES} frames over one queue pair, least queues");
@@ -32,6 +38,8 @@ pub fn add(cases: &mut Vec<Case>) {
             let name = format!("transfers/{from} to {to}/a clip arrives byte for byte/{version}");
             cases.push(Case::new(name, move |lab| clip(lab, from, to, version)));
         }
+        let name = format!("transfers/{from} to {to}/frames of 12 MiB");
+        cases.push(Case::new(name, move |lab| long_frames(lab, from, to)));
         let name = format!("transfers/{from} to {to}/a clip over a link that loses 1 %");
         cases.push(Case::new(name, move |lab| lossy(lab, from, to)));
     }
@@ -103,6 +111,17 @@ fn clip(lab: &mut Lab, from: Site, to: Site, version: IpVersion) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Each frame is one block. A message of the kernel's device has 8 MiB at most.
+fn long_frames(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
+    let input = lab.write("long.raw", &pattern(1, LONG_FRAMES * LONG_FRAME_BYTES))?;
+    let collector = lab.collect(to, IpVersion::V4, &["--provider", to.provider()])?;
+    let words = ["--format", LONG_FORMAT, "--provider", from.provider()];
+    let mut source = lab.send_input(from, &input, &words, &collector)?;
+    summary(source.wait(LIMIT)?)?;
+    lab.check_frames(&collector, LONG_FRAMES, &input)?;
+    collector.end().map(drop)
 }
 
 /// The switch of the first guest, which is on every way, loses packets of both directions.

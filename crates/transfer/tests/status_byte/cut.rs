@@ -1,0 +1,126 @@
+//! Blocks that are longer than a message of the device may be.
+use super::super::common::*;
+use super::{good, hostile};
+use catchment_transfer::{
+    header::{FLAG_CRC, FLAG_CUT},
+    trace::{Kind, Trace},
+    *,
+};
+use std::sync::Arc;
+
+/// Longest message; no multiple of a line.
+const MESSAGE_BYTES: u64 = 1000;
+/// Most bytes of a WRITE then.
+const PIECE_BYTES: u32 = 960;
+/// Payload of the long ones: 5 WRITEs with the trailer.
+const LONG_BYTES: u32 = 4 * PIECE_BYTES + 5;
+
+/// A copying sender whose messages are as short as that, over a send queue of this length and one
+/// completion.
+fn cutting(max_send_wr: u32) -> (Result<Sender, SenderError>, Receiver, Arc<Trace>, Side) {
+    let block_bytes = RingLayout::block_bytes_for(LONG_BYTES).unwrap();
+    let layout = RingLayout::new(3, block_bytes).unwrap();
+    let (mut source, mut collector) = (side(max_send_wr, 0, 1), side(1, 0, 1));
+    connect(&mut source, &mut collector);
+    let mr = ring_mr(&collector.pd, layout.total_bytes());
+    let remote = RemoteRing {
+        addr: mr.addr(),
+        rkey: mr.rkey(),
+        layout,
+    };
+    let receiver = Receiver::new(mr, layout, EPOCH, ReceiverOptions::default()).unwrap();
+    let limits = QueueLimits {
+        max_send_wr,
+        max_inline_bytes: 16,
+        max_message_bytes: MESSAGE_BYTES,
+    };
+    let (qp, trace) = Trace::of(source.qp, 1000);
+    let memory = copy_memory(&source.pd, &layout);
+    let options = SenderOptions::default();
+    let sender = Sender::copying(qp, source.cq, limits, memory, remote, EPOCH, options);
+    (sender, receiver, trace, collector)
+}
+
+/// Takes a block that may have to wait until the send queue has room.
+fn receive_driving(sender: &Sender, receiver: &Receiver) -> ReceivedBlock {
+    loop {
+        sender.progress().unwrap();
+        match receiver.poll().unwrap() {
+            Some(block) => return block,
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+/// With the shortest queue, which holds one long block, and a longer one; long and short blocks.
+#[test]
+fn long_blocks_go_in_several_writes_and_arrive_whole() {
+    for max_send_wr in [6, 10, 64] {
+        let (sender, receiver, trace, _collector) = cutting(max_send_wr);
+        let sender = sender.unwrap();
+        for number in 0..60u64 {
+            let bytes = [LONG_BYTES, 100, 200, PIECE_BYTES - 64, PIECE_BYTES - 63];
+            let bytes = bytes[number as usize % bytes.len()];
+            let payload: Vec<u8> = (0..bytes)
+                .map(|i| (u64::from(i) * 7 + number) as u8)
+                .collect();
+            let mut block = reserve(&sender, 0, bytes);
+            block.write_at(0, &payload).unwrap();
+            block.commit(&whole(number, bytes), false).unwrap();
+            let block = receive_driving(&sender, &receiver);
+            assert_eq!(block.header().packet_number, number, "once, in order");
+            assert!(block.payload().to_vec() == payload, "block {number}");
+            let flags = if bytes > PIECE_BYTES - 64 {
+                FLAG_CRC | FLAG_CUT
+            } else {
+                0
+            };
+            assert_eq!(block.header().flags, flags, "{bytes} bytes");
+        }
+        assert!(receiver.poll().unwrap().is_none());
+        let posted = trace.first();
+        assert!(posted.iter().all(|request| request.bytes <= MESSAGE_BYTES));
+        let writes: Vec<_> = posted.iter().filter(|r| r.kind == Kind::Write).collect();
+        let first: Vec<u64> = writes[..6].iter().map(|request| request.bytes).collect();
+        assert_eq!(first, [960, 960, 960, 960, 128, 1], "the status byte last");
+        assert!(writes[..5].iter().all(|request| !request.signaled));
+    }
+}
+
+#[test]
+fn a_queue_that_cannot_hold_all_writes_of_a_block_is_refused() {
+    let (sender, ..) = cutting(5);
+    let Err(error) = sender else {
+        panic!("six requests in a queue of five");
+    };
+    let said = "max_send_wr = 5 is too small, the mechanism needs 6";
+    assert_eq!(error.to_string(), said);
+}
+
+/// Verbs do not say that a WRITE is there when a later one is.
+#[test]
+fn a_cut_block_is_there_when_its_checksum_says_so() {
+    let hostile = hostile(ReceiverOptions::default());
+    let header = BlockHeader {
+        flags: FLAG_CRC | FLAG_CUT,
+        crc32c: crc32c::crc32c(b"0123456789"),
+        ..good()
+    };
+    hostile.put(0, EPOCH, 1, &header);
+    hostile.hint(0, 1);
+    assert!(hostile.receiver.poll().unwrap().is_none());
+    let payload = hostile.layout.trailer_offset(0) - 64;
+    let ring = hostile.ring.whole();
+    ring.write_at(payload, b"0123456789").unwrap();
+    assert!(hostile.receiver.poll().unwrap().is_some());
+    let header = BlockHeader {
+        flags: FLAG_CUT,
+        ..good()
+    };
+    hostile.put(1, EPOCH, 1, &header);
+    let error = hostile.receiver.drain().unwrap_err();
+    let PeerMisbehaved::Header { reason, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(reason, HeaderError::CutWithoutCrc);
+}

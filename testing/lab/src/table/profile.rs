@@ -1,0 +1,150 @@
+//! What the processors of the guest do while bytes move: samples by perf(1), sorted into a few kinds.
+
+use super::{Table, Way, connect};
+use crate::remote::Start;
+use crate::remote::process::Output;
+use anyhow::{Context as _, Result, ensure};
+use std::time::Duration;
+
+/// Kinds of work, in the order of the page.
+pub(super) const KINDS: [&str; 5] = [
+    "ICRC",
+    "copies",
+    "zeroing of fresh memory",
+    "else in the kernel",
+    "else in user space",
+];
+
+/// Words in the names of functions that belong to the first kinds, whoever calls them. Of ours, in
+/// Rust, the module counts.
+const WORDS: [&[&str]; 3] = [
+    &["crc32", "icrc", "wire3crc", "wire::crc", "shash_update"],
+    &["memcpy", "memmove", "copy_user", "copy_page"],
+    &["memset", "clear_page", "clear_user"],
+];
+const KERNEL: usize = 3;
+const USER: usize = 4;
+
+/// Samples are taken so long; perf begins some seconds after it is started, when the stream goes.
+const SAMPLED: Duration = Duration::from_secs(3);
+const STREAM: Duration = Duration::from_secs(12);
+
+/// Fewer say nothing.
+const SAMPLES_MIN: u64 = 200;
+
+const DATA: &str = "/tmp/perf.data";
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Shares of the work, by kind; their sum is 1.
+pub type Shares = [f64; KINDS.len()];
+
+impl Table {
+    /// Where the work of a stream goes, of ours or the kernel's measured by our program.
+    ///
+    /// # Errors
+    /// When an end fails, or perf does.
+    pub fn profile(&self, way: Way) -> Result<Shares> {
+        let [mut left, mut right] = self.ends(way)?;
+        let place = connect(&mut left, &mut right)?;
+        let seconds = SAMPLED.as_secs().to_string();
+        let record = [
+            "perf",
+            "record",
+            "-q",
+            "-N",
+            "-B",
+            "-a",
+            "-e",
+            "cpu-clock",
+            "-F",
+            "499",
+            "-o",
+            DATA,
+            "sleep",
+            &seconds,
+        ];
+        let mut perf = self.guest.start(&Start::like_here(record), Output::Kept)?;
+        left.stream(place, super::STREAM_BYTES, STREAM)?;
+        perf.wait(LIMIT)?.success().context("perf record")?;
+        let script = ["perf", "script", "-i", DATA, "-F", "comm,ip,sym,dso"];
+        let said = self.guest.run(&script, LIMIT)?.stdout;
+        shares(&said)
+    }
+}
+
+/// Shares by the lines of `perf script`: name of the thread, address, function, file in brackets.
+fn shares(said: &str) -> Result<Shares> {
+    let mut counts = [0u64; KINDS.len()];
+    for kind in said.lines().filter_map(kind) {
+        counts[kind] += 1;
+    }
+    let all: u64 = counts.iter().sum();
+    ensure!(all >= SAMPLES_MIN, "perf took {all} samples: {said:.400}");
+    Ok(counts.map(|count| count as f64 / all as f64))
+}
+
+/// The kind of a sample; none when the processor was idle, or worked for perf.
+fn kind(line: &str) -> Option<usize> {
+    let (thread, rest) = line.trim().split_once(char::is_whitespace)?;
+    let idle = thread == "swapper" && rest.contains("safe_halt");
+    if idle || thread.starts_with("perf") {
+        return None;
+    }
+    let (function, file) = rest.rsplit_once('(')?;
+    let named = |words: &&[&str]| words.iter().any(|word| function.contains(word));
+    let other = if file.contains("kernel") || file.contains(".ko") || file.starts_with('[') {
+        KERNEL
+    } else {
+        USER
+    };
+    Some(
+        WORDS
+            .iter()
+            .position(|words| named(&words))
+            .unwrap_or(other),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_have_kinds() {
+        let cases = [
+            (
+                "roce-engine 55d7 catchment_roce::wire::crc::look_up (/t/catchment-lab)",
+                Some(0),
+            ),
+            (
+                "x 1f _ZN14catchment_roce4wire3crc7look_up17h1E (/t/catchment-lab)",
+                Some(0),
+            ),
+            ("catchment-lab ffff crc32_body ([kernel.kallsyms])", Some(0)),
+            (
+                "roce-engine ffff copy_user_generic_string ([kernel.kallsyms])",
+                Some(1),
+            ),
+            (
+                "roce-engine 7f00 __memmove_avx_unaligned (/lib/libc.so.6)",
+                Some(1),
+            ),
+            ("x ffff clear_page_rep ([kernel.kallsyms])", Some(2)),
+            (
+                "swapper ffff net_rx_action ([kernel.kallsyms])",
+                Some(KERNEL),
+            ),
+            ("x ffff rxe_responder ([rdma_rxe])", Some(KERNEL)),
+            ("x 55d7 [unknown] (/t/catchment-lab)", Some(USER)),
+            ("swapper ffff native_safe_halt ([kernel.kallsyms])", None),
+            ("perf ffff memcpy ([kernel.kallsyms])", None),
+            ("", None),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(kind(line), expected, "{line}");
+        }
+        assert!(shares(cases[0].0).is_err(), "one sample is none");
+        let many = format!("{}\n{}\n", cases[0].0, cases[3].0);
+        assert_eq!(shares(&many.repeat(200)).unwrap()[..2], [0.5, 0.5]);
+    }
+}
