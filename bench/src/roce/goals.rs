@@ -72,6 +72,18 @@ const RULES: &[Rule] = &[
         1.0,
     ),
     at_least(
+        "goodput of WRITE, path MTU 4096, ours / TCP from and to as much memory",
+        |cell| is_stream(cell, "ours", 4096),
+        |cell| cell.what == "tcp",
+        1.0,
+    ),
+    at_least(
+        "goodput of WRITE, path MTU 4096, the same 128 KiB again and again, ours / iperf3",
+        |cell| cell.op == "write-again",
+        |cell| cell.what == "iperf3",
+        1.0,
+    ),
+    at_least(
         "goodput of WRITE, path MTU 4096, ours / bare UDP",
         |cell| is_stream(cell, "ours", 4096),
         |cell| is_stream(cell, "bare-udp", 4096),
@@ -83,6 +95,20 @@ const RULES: &[Rule] = &[
         |cell| cell.what == "iperf3",
         0.9,
     ),
+    at_least(
+        "goodput of WRITE, path MTU 1024, ours / TCP from and to as much memory",
+        |cell| is_stream(cell, "ours", 1024),
+        |cell| cell.what == "tcp",
+        0.9,
+    ),
+    Rule {
+        name: "CPU seconds per GB of the receiver, WRITE, path MTU 4096, ours / TCP to as much memory",
+        ours: |cell| is_stream(cell, "ours", 4096),
+        other: |cell| cell.what == "tcp",
+        value: |sample| sample.cpu_s_per_gb_receiver,
+        limit: 1.0,
+        at_least: false,
+    },
     Rule {
         name: "CPU seconds per GB of the receiver, WRITE, path MTU 4096, ours / iperf3",
         ours: |cell| is_stream(cell, "ours", 4096),

@@ -1,5 +1,5 @@
 //! What one measurement is, and the two processes that do it.
-use super::{bare_udp, children::Running, ours};
+use super::{bare_udp, children::Running, ours, tcp};
 use crate::sys;
 use anyhow::{Context, Result};
 use catchment_netns::Namespace;
@@ -23,6 +23,8 @@ pub(crate) enum What {
     /// Packets without a protocol, to and fro; `threads`: one thread of a side receives, as the
     /// engine's does, and the program looks at its memory.
     BarePingPong { threads: bool },
+    /// TCP from and to memory as large as that of the others.
+    Tcp,
     /// Our provider.
     Ours(Op),
 }
@@ -32,6 +34,8 @@ pub(crate) enum What {
 pub(crate) enum Op {
     /// WRITEs of 1 MiB.
     Write,
+    /// WRITEs of the same 128 KiB to the same 128 KiB again and again, as iperf3 does.
+    WriteAgain,
     /// READs of 1 MiB, asked for by the receiver of the data.
     Read,
     /// SENDs of 1 MiB, with receives posted.
@@ -122,6 +126,7 @@ pub(crate) fn role(job: &Job) -> Result<()> {
     Namespace::open(&job.netns)?.enter()?;
     match job.what {
         What::BareStream | What::BarePingPong { .. } => bare_udp::role(job),
+        What::Tcp => tcp::role(job),
         What::Ours(op) => ours::role(job, op),
     }
 }

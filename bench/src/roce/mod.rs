@@ -13,6 +13,7 @@ mod mark;
 mod ours;
 mod page;
 mod row;
+mod tcp;
 
 use crate::host::{self, Environment};
 use anyhow::{Context, Result};
@@ -114,6 +115,8 @@ impl Task {
         let ours = |op, path_mtu| Task::Packets(What::Ours(op), path_mtu);
         vec![
             ours(Op::Write, large),
+            Task::Packets(What::Tcp, large),
+            ours(Op::WriteAgain, large),
             Task::Iperf3,
             Task::Packets(What::BareStream, large),
             ours(Op::Write, small),
@@ -135,6 +138,7 @@ impl Task {
                 let job = options.job(what, path_mtu);
                 match what {
                     What::BareStream | What::BarePingPong { .. } => bare_udp::measure(pair, &job),
+                    What::Tcp => tcp::measure(pair, &job),
                     What::Ours(op) => ours::measure(pair, &job, op),
                 }
             }
@@ -152,9 +156,11 @@ impl Task {
             };
         };
         let (name, op, bytes) = match what {
+            What::Tcp => ("tcp", "stream", MESSAGE_BYTES),
             What::BareStream => ("bare-udp", "write", MESSAGE_BYTES),
             What::BarePingPong { .. } => ("bare-udp", "write-latency", SMALL_BYTES),
             What::Ours(Op::Write) => ("ours", "write", MESSAGE_BYTES),
+            What::Ours(Op::WriteAgain) => ("ours", "write-again", iperf3::CHUNK_BYTES),
             What::Ours(Op::Read) => ("ours", "read", MESSAGE_BYTES),
             What::Ours(Op::Send) => ("ours", "send", MESSAGE_BYTES),
             What::Ours(Op::Messages) => ("ours", "write-rate", SMALL_BYTES),
@@ -165,13 +171,13 @@ impl Task {
             What::Ours(Op::PingPong { inline: false }) => Some("engine thread"),
             What::BarePingPong { threads: true } => Some("receiving thread"),
             What::BarePingPong { threads: false } => Some("inline polling"),
-            What::Ours(_) | What::BareStream => None,
+            What::Ours(_) | What::BareStream | What::Tcp => None,
         };
         Cell {
             what: name,
             op,
             polling,
-            path_mtu: Some(path_mtu),
+            path_mtu: (what != What::Tcp).then_some(path_mtu),
             bytes,
         }
     }

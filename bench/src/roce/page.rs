@@ -23,7 +23,9 @@ How it is measured:
   bytes, up to 1024 outstanding. READ: the receiver of the data asks for it.
 - `bare-udp`: the same packets, sockets, ICRC, one copy at the receiver, acknowledgements; no queue
   pair, no timer, no retransmission.
-- `iperf3`: one TCP stream, which sends the same 128 KiB again and again.
+- `iperf3`: one TCP stream, which sends the same 128 KiB again and again, and receives into the same
+  128 KiB: both stay in the cache. `tcp`: one TCP stream, 1 MiB at a time, from and to 64 MiB, as ours.
+  `write-again`: ours, from and to the same 128 KiB, as iperf3.
 - `write-latency`: half of a round trip of 64 bytes, one at a time; who waits yields between two
   looks. With `engine thread`, and with `receiving thread` of bare UDP, the program looks at its memory,
   into which another thread of its side, on the same core, puts what comes. With `inline polling` the

@@ -76,7 +76,7 @@ fn sample(op: Op, outcome: &Outcome) -> Sample {
     }
     let (sender, receiver) = match op {
         Op::Read => (outcome.passive, outcome.active),
-        Op::Write | Op::Send | Op::Messages | Op::PingPong { .. } => {
+        Op::Write | Op::WriteAgain | Op::Send | Op::Messages | Op::PingPong { .. } => {
             (outcome.active, outcome.passive)
         }
     };
@@ -105,11 +105,15 @@ pub(crate) fn role(job: &Job, op: Op) -> Result<()> {
     let outcome = match op {
         Op::PingPong { .. } if sends => ping_pong::ask(job, &mut end, &mut control)?,
         Op::PingPong { .. } => return ping_pong::answer(end, &mut control),
-        Op::Write | Op::Read | Op::Send | Op::Messages if sends == (op != Op::Read) => {
+        Op::Write | Op::WriteAgain | Op::Read | Op::Send | Op::Messages
+            if sends == (op != Op::Read) =>
+        {
             stream::post(job, op, &mut end, &mut control)?
         }
         Op::Send => return stream::take_messages(end, &mut control),
-        Op::Write | Op::Read | Op::Messages => return stream::sleep(&end, &mut control),
+        Op::Write | Op::WriteAgain | Op::Read | Op::Messages => {
+            return stream::sleep(&end, &mut control);
+        }
     };
     if outcome.bytes == 0 && outcome.latency_ns.is_none() {
         bail!("nothing was transferred in {} s", job.seconds);

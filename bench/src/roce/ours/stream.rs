@@ -1,6 +1,9 @@
 //! One way, as fast as it goes: round and round the region.
 use super::{
-    super::job::{Job, MESSAGE_BYTES, Op, REGION_BYTES, SMALL_BYTES},
+    super::{
+        iperf3::CHUNK_BYTES,
+        job::{Job, MESSAGE_BYTES, Op, REGION_BYTES, SMALL_BYTES},
+    },
     Control, Outcome,
     end::{End, RECEIVES, SEND_REQUESTS, used},
 };
@@ -19,8 +22,8 @@ use std::{
 
 /// Seconds that do not count: neighbours are found, pages are touched.
 const WARM_UP_S: f64 = 0.2;
-/// Large requests outstanding: half of the region.
-const LARGE_OUTSTANDING: usize = 16;
+/// Bytes of large requests outstanding: a quarter of the region.
+const LARGE_BYTES_OUTSTANDING: usize = 16 << 20;
 /// Small requests posted together; the last one is signaled.
 const SMALL_BATCH: usize = 32;
 /// The receiver of messages looks so often whether it is over.
@@ -55,6 +58,8 @@ struct Flow {
     op: Op,
     bytes: usize,
     batch: usize,
+    /// Places in the region, one after the other.
+    places: usize,
     outstanding_max: usize,
     posted: usize,
     done: usize,
@@ -62,16 +67,21 @@ struct Flow {
 
 impl Flow {
     fn new(op: Op) -> Flow {
-        let small = op == Op::Messages;
+        let large = LARGE_BYTES_OUTSTANDING;
+        let region = REGION_BYTES;
+        let (bytes, batch, outstanding_max, used_bytes) = match op {
+            Op::Messages => (SMALL_BYTES, SMALL_BATCH, SEND_REQUESTS as usize, region),
+            Op::WriteAgain => (CHUNK_BYTES, 1, large / CHUNK_BYTES, CHUNK_BYTES),
+            Op::Write | Op::Read | Op::Send | Op::PingPong { .. } => {
+                (MESSAGE_BYTES, 1, large / MESSAGE_BYTES, region)
+            }
+        };
         Flow {
             op,
-            bytes: if small { SMALL_BYTES } else { MESSAGE_BYTES },
-            batch: if small { SMALL_BATCH } else { 1 },
-            outstanding_max: if small {
-                SEND_REQUESTS as usize
-            } else {
-                LARGE_OUTSTANDING
-            },
+            bytes,
+            batch,
+            outstanding_max,
+            places: used_bytes / bytes,
             posted: 0,
             done: 0,
         }
@@ -95,15 +105,16 @@ impl Flow {
     }
 
     fn post(&mut self, end: &mut End) -> Result<()> {
-        let places = REGION_BYTES / self.bytes;
-        let offset = |n: usize| (self.posted + n) % places * self.bytes;
+        let offset = |n: usize| (self.posted + n) % self.places * self.bytes;
         let sges: [_; SMALL_BATCH] = std::array::from_fn(|n| [end.sge(offset(n), self.bytes)]);
         let requests: [_; SMALL_BATCH] = std::array::from_fn(|n| {
             let remote = end.remote(offset(n));
             let op = match self.op {
                 Op::Read => SendOp::Read(remote),
                 Op::Send => SendOp::Send,
-                Op::Write | Op::Messages | Op::PingPong { .. } => SendOp::Write(remote),
+                Op::Write | Op::WriteAgain | Op::Messages | Op::PingPong { .. } => {
+                    SendOp::Write(remote)
+                }
             };
             SendWr {
                 signaled: n + 1 == self.batch,
