@@ -137,6 +137,7 @@ fn take(receiver: &ReceiverSlots, ring: &Ring, slot: u32) -> (u64, u64) {
                 generation, header, ..
             } => return (generation, header[0]),
             Taken::NotYet | Taken::Lost => thread::yield_now(),
+            Taken::Overwritten { .. } => panic!("written over a block that is not given back"),
         }
     }
 }
@@ -503,7 +504,9 @@ fn releases_model(blocks: u32, looks: bool) {
     });
     releases.give_back(&*ring, &slots, 1, 1);
     other.join().unwrap();
-    looker.map(|thread| thread.join().unwrap());
+    if let Some(looker) = looker {
+        looker.join().unwrap();
+    }
     for slot in 0..2 {
         assert_eq!(
             ring.load_free(slot),
