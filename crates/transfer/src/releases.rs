@@ -11,7 +11,7 @@
 use crate::{
     layout::LINE_BYTES,
     slot::{ReceiverSlots, SlotMemory, release},
-    sync::{AtomicBool, AtomicU64, Ordering},
+    sync::{AtomicBool, AtomicU64, Ordering, between_seq_cst},
 };
 
 /// Most slots of a line that are noted before they are told.
@@ -64,6 +64,7 @@ impl Releases {
         let line = slot / LINE_BYTES;
         // The bit is clear: to add it is to set it.
         let before = self.due[line as usize].fetch_add(1 << (slot % LINE_BYTES), Ordering::SeqCst);
+        between_seq_cst();
         let full = before.count_ones() + 1 >= self.every;
         (full || self.idle.load(Ordering::SeqCst)) && self.tell(memory, slots, line)
     }
@@ -84,6 +85,7 @@ impl Releases {
             return false;
         }
         self.idle.store(true, Ordering::SeqCst);
+        between_seq_cst();
         let mut told = false;
         for (line, due) in (0..).zip(&self.due) {
             told |= due.load(Ordering::SeqCst) != 0 && self.tell(memory, slots, line);

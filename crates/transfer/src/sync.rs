@@ -3,3 +3,15 @@
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Between a SeqCst store and a SeqCst load of something else. The model checker takes such accesses
+/// for acquire and release, and needs a fence for what they promise.
+#[cfg(loom)]
+pub(crate) fn between_seq_cst() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// The accesses themselves keep the order.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn between_seq_cst() {}
