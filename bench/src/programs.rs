@@ -2,7 +2,7 @@
 //! clock that both share.
 use crate::{
     job::{Hold, Job, Workers},
-    link::Link,
+    link::{CacheLine, Link},
     sys,
 };
 use anyhow::{Context as _, Result, bail};
@@ -10,6 +10,9 @@ use catchment_sim::Random;
 
 /// Pause of the side that acts, so that the other one waits when it does.
 const PAUSE_NS: u64 = 20_000;
+/// Pause between two blocks of which each has the ring for itself: also what follows a block over a
+/// network (its acknowledgement, a READ of the status bytes) is over then.
+const QUIET_NS: u64 = 100_000;
 /// Who waits longer than this for the other role waits in vain.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
@@ -37,9 +40,9 @@ pub(crate) fn until<L: Link>(
     Ok(())
 }
 
-/// Lets this much time go by, and requests with it.
-fn pause<L: Link>(link: &mut L, job: &Job) -> Result<()> {
-    let until_ns = sys::monotonic_ns() + PAUSE_NS;
+/// Lets so much time go by, and requests with it.
+fn pause<L: Link>(link: &mut L, job: &Job, ns: u64) -> Result<()> {
+    let until_ns = sys::monotonic_ns() + ns;
     while sys::monotonic_ns() < until_ns {
         link.finish()?;
         job.wait.pause();
@@ -61,7 +64,7 @@ pub(crate) fn give_back_one_by_one<L: Link>(
         link.set_aside();
     }
     for _ in 0..count {
-        pause(link, job)?;
+        pause(link, job, PAUSE_NS)?;
         let given_back_ns = sys::monotonic_ns();
         link.give_back_aside(0)?;
         until(link, job, L::try_recv)?;
@@ -81,25 +84,41 @@ pub(crate) fn send_all<L: Link>(link: &mut L, count: u64, job: &Job) -> Result<(
     Ok(())
 }
 
-/// The collector of `one-way`: says when each block was seen.
-pub(crate) fn note_arrivals<L: Link>(link: &mut L, count: u64, job: &Job) -> Result<Vec<u64>> {
+/// The collector of `one-way`: says when each block was seen, and over `seen` that it was.
+pub(crate) fn note_arrivals<L: Link>(
+    link: &mut L,
+    seen: &mut CacheLine,
+    count: u64,
+    job: &Job,
+) -> Result<Vec<u64>> {
     let mut times = Vec::with_capacity(count as usize);
     for _ in 0..count {
         until(link, job, L::try_recv)?;
         times.push(sys::monotonic_ns());
         link.give_back()?;
+        seen.send(None)?;
     }
     Ok(times)
 }
 
-/// The source of `one-way`: says when each block was posted, one at a time.
-pub(crate) fn post_one_by_one<L: Link>(link: &mut L, count: u64, job: &Job) -> Result<Vec<u64>> {
+/// The source of `one-way`: says when each block was posted. The next one follows when the collector
+/// has seen it: at a fixed pace, blocks of a mechanism that takes longer would wait for each other.
+pub(crate) fn post_one_by_one<L: Link>(
+    link: &mut L,
+    seen: &mut CacheLine,
+    count: u64,
+    job: &Job,
+) -> Result<Vec<u64>> {
     let mut times = Vec::with_capacity(count as usize);
     for _ in 0..count {
-        pause(link, job)?;
+        pause(link, job, QUIET_NS)?;
         until(link, job, L::try_claim)?;
         times.push(sys::monotonic_ns());
         link.commit()?;
+        until(link, job, |link| {
+            link.finish()?;
+            seen.try_recv()
+        })?;
     }
     Ok(times)
 }

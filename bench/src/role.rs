@@ -154,7 +154,8 @@ impl<L: Link> Collector<'_, L> {
                 *noted = programs::give_back_one_by_one(&mut self.link, count, blocks, self.job)?;
             }
             Order::OneWay { count } => {
-                *noted = programs::note_arrivals(&mut self.link, count, self.job)?;
+                let (link, seen) = (&mut self.link, &mut self.floor);
+                *noted = programs::note_arrivals(link, seen, count, self.job)?;
             }
             Order::Process(work, seed) => {
                 programs::process(&mut self.link, work, seed, self.job)?;
@@ -352,7 +353,8 @@ impl<L: Link> Source<'_, L> {
     fn one_way(&mut self, count: u64) -> Result<Vec<f64>> {
         self.begin(Order::OneWay { count })?;
         let urgent = self.hurry()?;
-        let posted = programs::post_one_by_one(&mut self.link, count, self.job)?;
+        let (link, seen) = (&mut self.link, &mut self.floor);
+        let posted = programs::post_one_by_one(link, seen, count, self.job)?;
         self.relax(urgent)?;
         Ok(differences(&posted, &self.end()?.noted))
     }

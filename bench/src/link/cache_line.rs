@@ -56,4 +56,12 @@ impl Link for CacheLine {
         self.received += 1;
         Ok(())
     }
+
+    #[inline]
+    fn try_recv(&mut self) -> Result<bool> {
+        let line = self.region.whole().atomic_u64(self.back)?;
+        let came = line.load(Ordering::Acquire) != self.received;
+        self.received += u64::from(came);
+        Ok(came)
+    }
 }

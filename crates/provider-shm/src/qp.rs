@@ -26,6 +26,9 @@ use std::{
     },
 };
 
+/// Elements of a batch that are held until its end.
+const PIECES: usize = 32;
+
 /// See the module.
 pub(crate) struct ShmQp {
     core: Arc<QpCore>,
@@ -36,8 +39,12 @@ pub(crate) struct ShmQp {
     connection: Option<Arc<Connection>>,
     locals: LocalCache,
     remotes: RefCell<RemoteCache>,
-    /// The elements of the request in hand.
+    /// The elements of the requests of this batch. To let go of one is an exchange, which waits until
+    /// the bytes copied before have reached the caches: it is left until [`ShmQp::finish`], where
+    /// they have.
     pieces: Vec<Piece>,
+    /// Where those of the request in hand begin.
+    in_hand: usize,
     /// A completion was pushed in this batch; true if of a failure.
     pushed: Option<bool>,
 }
@@ -52,7 +59,8 @@ impl ShmQp {
             core.recv_cq.activate();
         }
         ShmQp {
-            pieces: Vec::with_capacity(core.limits.max_sge as usize),
+            pieces: Vec::with_capacity(PIECES.max(core.limits.max_sge as usize)),
+            in_hand: 0,
             core,
             pd,
             posted: 0,
@@ -97,13 +105,16 @@ impl ShmQp {
         }
     }
 
-    /// Looks up the elements of the request.
+    /// Looks up the elements of the request, behind those of the batch so far.
     #[inline]
     fn gather(&mut self, wr: &SendWr<'_>) -> Result<(), WcStatus> {
-        self.pieces.clear();
         let Payload::Sges(sges) = wr.payload else {
             return Ok(());
         };
+        if self.pieces.len() + sges.len() > self.pieces.capacity() {
+            self.pieces.clear();
+        }
+        self.in_hand = self.pieces.len();
         let rights = local_rights(&wr.op);
         let keys = &self.core.context.keys;
         self.locals
@@ -118,7 +129,7 @@ impl ShmQp {
         };
         let source = match wr.payload {
             Payload::Inline(data) => Source::Inline(data),
-            Payload::Sges(_) => Source::Pieces(&self.pieces),
+            Payload::Sges(_) => Source::Pieces(&self.pieces[self.in_hand..]),
         };
         let result = usable.and_then(|()| {
             if !connection.is_alive() {
@@ -136,7 +147,6 @@ impl ShmQp {
             self.core.blame(Some(connection), status);
             self.core.fail(None);
         }
-        self.pieces.clear();
     }
 
     /// Under the lock: messages, and whatever must wait.
@@ -144,7 +154,7 @@ impl ShmQp {
         let core = &self.core;
         let source = match wr.payload {
             Payload::Inline(data) => Source::Inline(data),
-            Payload::Sges(_) => Source::Pieces(&self.pieces),
+            Payload::Sges(_) => Source::Pieces(&self.pieces[self.in_hand..]),
         };
         let mut inner = core.lock();
         let state = core.state();
@@ -200,14 +210,14 @@ impl ShmQp {
     fn finish(&mut self) {
         let remotes = self.remotes.get_mut();
         let pushed = self.pushed.take();
-        if pushed.is_none() && !remotes.is_touched() {
-            return;
+        if pushed.is_some() || remotes.is_touched() {
+            fence(Ordering::SeqCst);
+            remotes.ring_fenced();
+            if let Some(failed) = pushed {
+                self.core.send_cq.announce_fenced(failed);
+            }
         }
-        fence(Ordering::SeqCst);
-        remotes.ring_fenced();
-        if let Some(failed) = pushed {
-            self.core.send_cq.announce_fenced(failed);
-        }
+        self.pieces.clear();
     }
 
     fn post_one_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
