@@ -100,7 +100,7 @@ fn kind(line: &str) -> Option<usize> {
     Some(
         WORDS
             .iter()
-            .position(|words| named(&words))
+            .position(|words| named(words))
             .unwrap_or(other),
     )
 }
