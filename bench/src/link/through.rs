@@ -107,9 +107,10 @@ impl Visit for Measure<'_> {
 
 /// Measures the baseline over a connection of this host.
 pub(super) fn run_stream(job: &Job, role: Role, mut control: Control) -> Result<()> {
-    let stream = match job.what {
-        What::Unix => Socket::unix(unix(job, role, &mut control)?)?,
-        _ => Socket::tcp(tcp(role, &mut control)?)?,
+    let stream = if matches!(job.what, What::Unix) {
+        Socket::unix(unix(job, role, &mut control)?)?
+    } else {
+        Socket::tcp(tcp(role, &mut control)?)?
     };
     let shape = Shape {
         blocks: u32::try_from(job.blocks)?,
@@ -118,9 +119,10 @@ pub(super) fn run_stream(job: &Job, role: Role, mut control: Control) -> Result<
     let sender = StreamSender::new(stream.try_clone()?, shape)?;
     let receiver = StreamReceiver::new(stream, shape)?;
     // Polling a full unix socket costs more than it brings.
-    let wait = match job.what {
-        What::TcpBlocking | What::Unix => Wait::Doorbell,
-        _ => job.wait,
+    let wait = if matches!(job.what, What::TcpBlocking | What::Unix) {
+        Wait::Doorbell
+    } else {
+        job.wait
     };
     let link = Through {
         prepared: Some(Prepared::new(job.bytes, job.blocks)),

@@ -9,7 +9,10 @@ use catchment::session::{
     message::{Connect, Goodbye, Message, Revoke, StreamEnd, StreamStart},
     refusal::{Refusal, RefusalCode},
 };
-use catchment_transfer::{BlockHeader, header::FLAG_CRC};
+use catchment_transfer::{
+    BlockHeader,
+    header::{FLAG_CRC, FLAG_CUT},
+};
 use hostile_common::{Bad, Ringed, World, eventually, framed, header, json};
 use std::{
     io::Write,
@@ -458,12 +461,26 @@ fn blocks_that_no_source_writes_end_the_session_with_a_reason() {
                     0,
                     1,
                     &BlockHeader {
-                        flags: 2,
+                        flags: 4,
                         ..header(0, 10)
                     },
                 )
             },
             "reserved",
+        ),
+        (
+            "several WRITEs without a checksum",
+            |r| {
+                r.commit(
+                    0,
+                    1,
+                    &BlockHeader {
+                        flags: FLAG_CUT,
+                        ..header(0, 10)
+                    },
+                )
+            },
+            "several WRITEs without a checksum",
         ),
         (
             "a gap that is never filled",

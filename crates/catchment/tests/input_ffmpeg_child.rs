@@ -10,6 +10,7 @@ mod input_common;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ use rustix::process::{Pid, Signal, getpgid, kill_process};
 /// Path of a clip, for the run of this program that stands for a source about to die.
 const CLIP_VAR: &str = "CATCHMENT_TEST_CLIP";
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Both tests have children called ffmpeg, and one counts those of this process.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Far more than a pipe holds, so that its decoder waits for its reader.
 fn clip(dir: &Path) -> PathBuf {
@@ -71,6 +74,7 @@ fn the_child_is_killed_on_drop_and_its_death_is_an_error() {
     if !ffmpeg_is_here("the_child_is_killed_on_drop_and_its_death_is_an_error") {
         return;
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     let clip = clip(dir.path());
     let mut input = open_path(&clip, &InputOptions::default()).unwrap();
@@ -122,6 +126,7 @@ fn the_child_ends_when_its_reader_is_killed() {
     if !ffmpeg_is_here("the_child_ends_when_its_reader_is_killed") {
         return;
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     let clip = clip(dir.path());
     let mut reader = Command::new(std::env::current_exe().unwrap())

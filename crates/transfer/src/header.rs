@@ -306,7 +306,9 @@ mod tests {
             BlockHeader::from_words(&header.to_words(), &layout()).unwrap_err()
         };
         use HeaderError::*;
-        assert!(matches!(refused(|h| h.flags |= 2), Reserved(_)));
+        assert!(matches!(refused(|h| h.flags |= 4), Reserved(_)));
+        let cut_only = |h: &mut BlockHeader| (h.flags, h.crc32c) = (FLAG_CUT, 0);
+        assert!(matches!(refused(cut_only), CutWithoutCrc));
         assert!(matches!(refused(|h| h.room_bytes = 1000), Room { .. }));
         assert!(matches!(refused(|h| h.room_bytes = 960), Room { .. }));
         assert!(matches!(refused(|h| h.room_bytes = 4096), Room { .. }));

@@ -10,7 +10,10 @@ mod load;
 
 use catchment_transfer::*;
 use catchment_verbs::*;
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 pub const EPOCH: u64 = 0x5eed_0001;
 
@@ -182,7 +185,9 @@ pub fn reserve(sender: &Sender, stream: u32, bytes: u32) -> WriteBlock {
 
 /// Takes a block, however long it takes.
 pub fn receive(receiver: &Receiver) -> ReceivedBlock {
+    let deadline = Instant::now() + Duration::from_secs(60);
     loop {
+        assert!(Instant::now() < deadline, "no block came");
         match receiver.poll().unwrap() {
             Some(block) => return block,
             None => std::thread::yield_now(),

@@ -786,11 +786,13 @@ fn a_collector_that_finds_nothing_withholds_no_slot() {
         let Pair {
             sender, receiver, ..
         } = &pair(mode, 64, 64);
-        for number in 0..64 {
-            let block = sender.reserve(0, 64).unwrap();
-            block.commit(&whole(number, 64), false).unwrap();
-        }
-        let mut blocks: Vec<_> = (0..64).map(|_| receive(receiver)).collect();
+        let mut blocks: Vec<_> = (0..64)
+            .map(|number| {
+                let block = sender.reserve(0, 64).unwrap();
+                block.commit(&whole(number, 64), false).unwrap();
+                receive(receiver)
+            })
+            .collect();
         blocks.truncate(61);
         assert!(receiver.poll().unwrap().is_none());
         refresh_until_free(sender, 3);

@@ -97,12 +97,7 @@ fn kind(line: &str) -> Option<usize> {
     } else {
         USER
     };
-    Some(
-        WORDS
-            .iter()
-            .position(|words| named(words))
-            .unwrap_or(other),
-    )
+    Some(WORDS.iter().position(named).unwrap_or(other))
 }
 
 #[cfg(test)]
