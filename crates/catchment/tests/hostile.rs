@@ -313,7 +313,7 @@ type Attack = fn(&Ringed);
 #[test]
 fn blocks_that_no_source_writes_end_the_session_with_a_reason() {
     let world = World::start(|c| c.lease(Duration::from_millis(1000)));
-    let cases: [(&str, Attack, &str); 13] = [
+    let cases: [(&str, Attack, &str); 14] = [
         (
             "more payload than the slot",
             |r| {
