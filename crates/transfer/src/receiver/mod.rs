@@ -9,11 +9,10 @@ use crate::{
     commit::HEADER_WORDS,
     counters::Counter,
     header::{BlockHeader, HeaderError, is_cut},
-    layout::{LARGE_BLOCK_BYTES, LINE_BYTES, RingLayout},
+    layout::{LINE_BYTES, RingLayout},
     memory::RingMemory,
     mirror::ByteMirror,
-    releases::Releases,
-    slot::{ReceiverSlots, SlotMemory, Taken},
+    slot::{self, ReceiverSlots, SlotMemory, Taken},
     status::full_byte,
 };
 pub use block::{CrcMismatch, ReceivedBlock};
@@ -25,7 +24,7 @@ use std::{
     ops::ControlFlow,
     sync::{
         Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -94,14 +93,12 @@ pub struct ReceiverStats {
 
 #[derive(Debug, Default)]
 struct Counters {
+    payload_bytes: Counter,
     hints_early: Counter,
     hints_wrong: Counter,
 }
 
 /// The receiving side of one ring in one session.
-///
-/// The source learns of slots that were given back several at a time: when a quarter of the ring is
-/// due, or when a complete look ([`Receiver::poll`]) finds nothing, and from then on of each at once.
 ///
 /// The ring's memory belongs to this session until the receiver and all its blocks are dropped.
 pub struct Receiver {
@@ -116,21 +113,13 @@ struct Shared {
     slots: ReceiverSlots,
     /// What `full[]` says about the blocks that were taken.
     consumed: ByteMirror,
-    notes: Box<[Note]>,
-    releases: Releases,
+    /// The commit word that was taken last, to see a change with one comparison.
+    seen: Box<[AtomicU64]>,
+    /// Whether a slot's block was taken and not released.
+    kept: Box<[AtomicBool]>,
     /// The slot that the next block will probably be in.
     next: AtomicU32,
     counters: Counters,
-}
-
-/// What is known of a slot. Only the thread that took its block writes, so that no store needs an
-/// exchange.
-#[derive(Debug, Default)]
-struct Note {
-    /// The commit word that was taken last, to see a change with one comparison.
-    seen: AtomicU64,
-    /// Payload bytes of all its blocks.
-    payload_bytes: AtomicU64,
 }
 
 impl Receiver {
@@ -156,8 +145,8 @@ impl Receiver {
             options,
             slots: ReceiverSlots::new(blocks),
             consumed: ByteMirror::new(blocks),
-            notes: (0..blocks).map(|_| Note::default()).collect(),
-            releases: Releases::new(blocks, layout.block_bytes() >= LARGE_BLOCK_BYTES),
+            seen: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
+            kept: (0..blocks).map(|_| AtomicBool::new(false)).collect(),
             next: AtomicU32::new(0),
             counters: Counters::default(),
         };
@@ -190,7 +179,7 @@ impl Receiver {
         let shared = &*self.shared;
         let slot = shared.next.load(Ordering::Relaxed);
         let word = shared.memory.load_commit(slot);
-        if word == shared.notes[slot as usize].seen.load(Ordering::Relaxed) {
+        if word == shared.seen[slot as usize].load(Ordering::Relaxed) {
             shared.prefetch_payload(slot);
             return Ok(None);
         }
@@ -215,10 +204,7 @@ impl Receiver {
             }
         });
         match look {
-            ControlFlow::Continue(()) => {
-                shared.found_nothing();
-                Ok(None)
-            }
+            ControlFlow::Continue(()) => Ok(None),
             ControlFlow::Break(found) => found,
         }
     }
@@ -236,7 +222,6 @@ impl Receiver {
                 return Ok(Some(block));
             }
         }
-        self.shared.found_nothing();
         Ok(None)
     }
 
@@ -247,24 +232,22 @@ impl Receiver {
         let taken = shared
             .slots
             .take(&shared.memory, shared.epoch, slot, accept);
-        let (generation, header) = match taken {
-            Taken::Block {
-                generation,
-                header,
-                word,
-            } => {
-                shared.note_taken(slot, generation, word);
-                (generation, header)
-            }
-            Taken::Overwritten { generation, word } => {
-                shared.note_taken(slot, generation, word);
-                return Err(PeerMisbehaved::Overwritten { slot, generation });
-            }
-            Taken::NotYet | Taken::Lost => return Ok(None),
+        let Taken::Block {
+            generation,
+            header,
+            word,
+        } = taken
+        else {
+            return Ok(None);
         };
+        shared.note_taken(slot, generation, word);
+        if shared.kept[slot as usize].swap(true, Ordering::AcqRel) {
+            return Err(PeerMisbehaved::Overwritten { slot, generation });
+        }
         match shared.check(slot, generation, &header) {
             Ok(header) => {
-                shared.count_bytes(slot, header.payload_bytes);
+                let bytes = u64::from(header.payload_bytes);
+                shared.counters.payload_bytes.add(bytes);
                 let block = ReceivedBlock::new(Arc::clone(shared), slot, generation, header);
                 Ok(Some(block))
             }
@@ -302,17 +285,10 @@ impl Receiver {
         let counters = &self.shared.counters;
         ReceiverStats {
             blocks: self.shared.slots.total(),
-            payload_bytes: self.payload_bytes(),
+            payload_bytes: counters.payload_bytes.get(),
             hints_early: counters.hints_early.get(),
             hints_wrong: counters.hints_wrong.get(),
         }
-    }
-
-    fn payload_bytes(&self) -> u64 {
-        let notes = self.shared.notes.iter();
-        notes
-            .map(|note| note.payload_bytes.load(Ordering::Relaxed))
-            .sum()
     }
 
     /// Ends the session and gives the memory back for another one.
@@ -321,19 +297,10 @@ impl Receiver {
     /// The receiver itself while blocks of it are not released: a late release would disturb the
     /// next session.
     pub fn into_mr(self) -> Result<Arc<dyn Mr>, Receiver> {
-        let shared = Arc::clone(&self.shared);
-        drop(self);
-        match Arc::try_unwrap(shared) {
+        match Arc::try_unwrap(self.shared) {
             Ok(shared) => Ok(shared.mr),
             Err(shared) => Err(Receiver { shared }),
         }
-    }
-}
-
-/// Nobody looks any more: blocks that are still out are told of one by one.
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.shared.found_nothing();
     }
 }
 
@@ -350,10 +317,7 @@ impl Shared {
     fn note_taken(&self, slot: u32, generation: u64, word: u64) {
         let before = full_byte(generation - 1);
         self.consumed.change(slot, before, full_byte(generation));
-        self.notes[slot as usize]
-            .seen
-            .store(word, Ordering::Relaxed);
-        self.releases.note_busy();
+        self.seen[slot as usize].store(word, Ordering::Relaxed);
         let after = slot + 1;
         let next = if after == self.memory.layout().blocks() {
             0
@@ -412,25 +376,9 @@ impl Shared {
     }
 
     #[inline]
-    fn count_bytes(&self, slot: u32, bytes: u32) {
-        let count = &self.notes[slot as usize].payload_bytes;
-        let before = count.load(Ordering::Relaxed);
-        count.store(before + u64::from(bytes), Ordering::Relaxed);
-    }
-
-    #[inline]
     fn release(&self, slot: u32, generation: u64) {
-        let told = self
-            .releases
-            .give_back(&self.memory, &self.slots, slot, generation);
-        if told {
-            self.mr.notify();
-        }
-    }
-
-    fn found_nothing(&self) {
-        if self.releases.note_idle(&self.memory, &self.slots) {
-            self.mr.notify();
-        }
+        self.kept[slot as usize].store(false, Ordering::Release);
+        slot::release(&self.memory, slot, generation);
+        self.mr.notify();
     }
 }
