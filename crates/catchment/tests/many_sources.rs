@@ -12,7 +12,7 @@ use std::{
     env,
     io::{BufRead as _, BufReader, Write as _},
     process::{Child, ChildStdout, Command, Stdio},
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Mutex, PoisonError, mpsc},
     time::{Duration, Instant},
 };
 
@@ -21,6 +21,8 @@ const PROCESSES: usize = 4;
 /// Sources of one process that connect at once: cameras that get power together.
 const AT_ONCE: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(120);
+/// A thousand at a time: two thousand connect too, but on a slow machine not within a patience.
+static ALONE: Mutex<()> = Mutex::new(());
 /// For a process of sources: `PROVIDER NUMBER COLLECTOR`.
 const ROLE: &str = "CATCHMENT_TEST_SOURCES";
 
@@ -100,6 +102,7 @@ fn start(provider: &str, number: usize, collector: &str) -> (Child, BufReader<Ch
 }
 
 fn a_thousand_sources_over(provider: &str) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     open_files_to_the_limit();
     let seen = Arc::new(Mutex::new(BTreeSet::new()));
     let all = seen.clone();
