@@ -2,7 +2,7 @@
 use super::{bare_udp, children::Running, ours, tcp};
 use crate::sys;
 use anyhow::{Context, Result};
-use catchment_netns::Namespace;
+use catchment_netns::{Namespace, VethPair};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{net::IpAddr, process::Command, time::Duration};
 
@@ -92,8 +92,19 @@ impl Job {
         }
     }
 
+    /// Runs both sides, in two fresh processes, and gives what the sender and the receiver printed.
+    ///
+    /// # Errors
+    /// If one of them fails.
+    pub(crate) fn run(&self, pair: &VethPair) -> Result<(String, String)> {
+        let mut receiver = self.start(Side::Receiver, &pair.right)?;
+        receiver.wait_for(READY)?;
+        let sender = self.start(Side::Sender, &pair.left)?;
+        Ok((sender.finish()?, receiver.finish()?))
+    }
+
     /// Starts the process of one side.
-    pub(crate) fn start(&self, side: Side, at: &Namespace) -> Result<Running> {
+    fn start(&self, side: Side, at: &Namespace) -> Result<Running> {
         let job = Job {
             side,
             netns: at.path(),

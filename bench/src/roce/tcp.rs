@@ -33,11 +33,8 @@ struct Used {
 /// # Errors
 /// If one of them fails.
 pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
-    let mut receiver = job.start(Side::Receiver, &pair.right)?;
-    receiver.wait_for(READY)?;
-    let sender = job.start(Side::Sender, &pair.left)?;
-    let sent: Used = job::parse(&sender.finish()?)?;
-    let received: Used = job::parse(&receiver.finish()?)?;
+    let (said, answer) = job.run(pair)?;
+    let (sent, received): (Used, Used) = (job::parse(&said)?, job::parse(&answer)?);
     ensure!(received.bytes > 0, "nothing was transferred");
     let per_gb = |used: Used| used.cpu_ns as f64 / received.bytes as f64;
     Ok(Sample {

@@ -35,11 +35,7 @@ struct Received {
 /// # Errors
 /// If one of them fails.
 pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
-    let mut receiver = job.start(Side::Receiver, &pair.right)?;
-    receiver.wait_for(READY)?;
-    let sender = job.start(Side::Sender, &pair.left)?;
-    let said = sender.finish()?;
-    let answer = receiver.finish()?;
+    let (said, answer) = job.run(pair)?;
     if matches!(job.what, What::BarePingPong { .. }) {
         return Ok(Sample {
             latency_ns: Some(job::parse(&said)?),

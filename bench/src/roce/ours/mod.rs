@@ -10,7 +10,7 @@ mod ping_pong;
 mod stream;
 
 use super::{
-    job::{self, Job, Op, READY, Side},
+    job::{self, Job, Op, Side},
     row::Sample,
 };
 use crate::output;
@@ -59,11 +59,9 @@ impl Used {
 /// # Errors
 /// If one of them fails.
 pub(crate) fn measure(pair: &VethPair, job: &Job, op: Op) -> Result<Sample> {
-    let mut receiver = job.start(Side::Receiver, &pair.right)?;
-    receiver.wait_for(READY)?;
-    let sender = job.start(Side::Sender, &pair.left)?;
-    let said = sender.finish()? + &receiver.finish()?;
-    Ok(sample(op, &job::parse(&said)?))
+    let (sender, receiver) = job.run(pair)?;
+    // The active side printed something.
+    Ok(sample(op, &job::parse(&(sender + &receiver))?))
 }
 
 fn sample(op: Op, outcome: &Outcome) -> Sample {

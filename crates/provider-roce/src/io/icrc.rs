@@ -10,6 +10,7 @@ use catchment_roce::wire::{
 use std::{
     hint::black_box,
     net::{IpAddr, SocketAddr},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -121,8 +122,13 @@ const TRIED_BYTES: usize = 4096;
 const TRIES: u32 = 8;
 
 /// The faster way to a CRC on this machine, by the clock: what a processor can do does not say how
-/// long it takes where the processor is emulated.
+/// long it takes where the processor is emulated. Measured once, however many devices are opened.
 pub(crate) fn faster_crc() -> CrcWay {
+    static FASTER: OnceLock<CrcWay> = OnceLock::new();
+    *FASTER.get_or_init(measure_crc)
+}
+
+fn measure_crc() -> CrcWay {
     let bytes = vec![0x5a; TRIED_BYTES];
     let least = |way: &CrcWay| {
         let tries = (0..TRIES).map(|_| {

@@ -140,6 +140,18 @@ pub fn make_sender(
     }
 }
 
+/// A receiver of a fresh ring, and what its peer must know of it.
+pub fn ring(pd: &Arc<dyn Pd>, layout: RingLayout) -> (Receiver, RemoteRing) {
+    let mr = ring_mr(pd, layout.total_bytes());
+    let remote = RemoteRing {
+        addr: mr.addr(),
+        rkey: mr.rkey(),
+        layout,
+    };
+    let receiver = Receiver::new(mr, layout, EPOCH, ReceiverOptions::default()).unwrap();
+    (receiver, remote)
+}
+
 pub fn pair_with(mode: Mode, layout: RingLayout, options: SenderOptions) -> Pair {
     let (send, cq) = match mode {
         Mode::InPlace => (2, 1),
@@ -147,13 +159,7 @@ pub fn pair_with(mode: Mode, layout: RingLayout, options: SenderOptions) -> Pair
     };
     let (mut source, mut collector) = (side(send, 0, cq), side(1, 0, 1));
     connect(&mut source, &mut collector);
-    let mr = ring_mr(&collector.pd, layout.total_bytes());
-    let remote = RemoteRing {
-        addr: mr.addr(),
-        rkey: mr.rkey(),
-        layout,
-    };
-    let receiver = Receiver::new(mr, layout, EPOCH, ReceiverOptions::default()).unwrap();
+    let (receiver, remote) = ring(&collector.pd, layout);
     let sender = make_sender(source, remote, mode, options).unwrap();
     Pair {
         sender,

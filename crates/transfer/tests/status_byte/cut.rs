@@ -22,13 +22,7 @@ fn cutting(max_send_wr: u32) -> (Result<Sender, SenderError>, Receiver, Arc<Trac
     let layout = RingLayout::new(3, block_bytes).unwrap();
     let (mut source, mut collector) = (side(max_send_wr, 0, 1), side(1, 0, 1));
     connect(&mut source, &mut collector);
-    let mr = ring_mr(&collector.pd, layout.total_bytes());
-    let remote = RemoteRing {
-        addr: mr.addr(),
-        rkey: mr.rkey(),
-        layout,
-    };
-    let receiver = Receiver::new(mr, layout, EPOCH, ReceiverOptions::default()).unwrap();
+    let (receiver, remote) = ring(&collector.pd, layout);
     let limits = QueueLimits {
         max_send_wr,
         max_inline_bytes: 16,
