@@ -14,6 +14,8 @@ pub const MAX_BLOCKS: u32 = 65_536;
 pub const MIN_BLOCK_BYTES: u32 = 2 * LINE_BYTES;
 /// Most bytes of a slot.
 pub const MAX_BLOCK_BYTES: u32 = 1 << 30;
+/// Blocks from this size on are used again as soon as they can be, while they are still in the cache.
+pub const LARGE_BLOCK_BYTES: u32 = 64 << 10;
 /// The first slot starts on a multiple of this.
 pub const BLOCKS_ALIGN: usize = 4096;
 

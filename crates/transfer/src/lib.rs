@@ -12,6 +12,7 @@
 //! - [`window`], [`rendezvous`]: sliding windows and rendezvous, to compare with.
 //! - [`mirror`]: how a status array is scanned.
 //! - [`refill`]: when the status bytes are read.
+//! - [`releases`]: when the sender is told that slots are free.
 //! - [`duplex`]: messages both ways over one queue pair, READs and WRITEs of shared memory.
 //! - [`trace`]: what an end really posts, counted from outside.
 //! - [`census`]: which objects of a device live.
@@ -34,6 +35,7 @@ pub mod order;
 pub mod paper;
 pub mod receiver;
 pub mod refill;
+pub mod releases;
 pub mod rendezvous;
 pub mod sender;
 pub mod slot;

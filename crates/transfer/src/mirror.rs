@@ -123,8 +123,10 @@ impl ByteMirror {
     }
 }
 
-/// The slots that the bits of a line stand for, beginning with `first`, if that is in the line.
-fn slots_of(line: u32, bits: u64, first: u32) -> impl Iterator<Item = u32> {
+/// The slots that the bits of a line stand for, in the order of the ring, beginning with `first` if
+/// that is in the line.
+#[inline]
+pub(crate) fn slots_of(line: u32, bits: u64, first: u32) -> impl Iterator<Item = u32> {
     let base = line * LINE_BYTES;
     let start = if first / LINE_BYTES == line {
         first % LINE_BYTES

@@ -88,6 +88,12 @@ impl SenderSlots {
         self.state[slot as usize].store(generation << 1 | 1, Ordering::Release);
     }
 
+    /// Blocks that ever went out of all slots.
+    pub fn total(&self) -> u64 {
+        let states = self.state.iter().map(|slot| slot.load(Ordering::Relaxed));
+        states.map(|state| state >> 1).sum()
+    }
+
     /// The generation of the outstanding block, if there is one.
     #[inline]
     pub fn outstanding(&self, slot: u32) -> Option<u64> {
@@ -126,7 +132,7 @@ impl SenderSlots {
 /// What the receiver found in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
-    /// A block. It belongs to the caller until [`release`].
+    /// A block. It belongs to the caller until [`ReceiverSlots::end`].
     Block {
         /// Its generation.
         generation: u64,
@@ -139,32 +145,41 @@ pub enum Taken {
     NotYet,
     /// Another thread was faster.
     Lost,
+    /// A block of this generation, written over one that was not given back.
+    Overwritten {
+        /// Its generation.
+        generation: u64,
+        /// Its commit word.
+        word: u64,
+    },
 }
 
-/// The receiver's own count for every slot: the generation that was taken last.
+/// The receiver's own count for every slot: the generation that was taken last, and whether its
+/// block was given back.
 #[derive(Debug)]
 pub struct ReceiverSlots {
-    taken: Box<[AtomicU64]>,
+    /// Generation, shifted left by one, and the bit "not given back".
+    state: Box<[AtomicU64]>,
 }
 
 impl ReceiverSlots {
     /// For a fresh ring: nothing taken.
     pub fn new(blocks: u32) -> ReceiverSlots {
         ReceiverSlots {
-            taken: zeros(blocks),
+            state: zeros(blocks),
         }
     }
 
     /// The generation that was taken last; 0 for none.
     #[inline]
     pub fn generation(&self, slot: u32) -> u64 {
-        self.taken[slot as usize].load(Ordering::Acquire)
+        self.state[slot as usize].load(Ordering::Acquire) >> 1
     }
 
     /// Blocks taken from all slots so far.
     pub fn total(&self) -> u64 {
-        let generations = self.taken.iter().map(|slot| slot.load(Ordering::Relaxed));
-        generations.sum()
+        let states = self.state.iter().map(|slot| slot.load(Ordering::Relaxed));
+        states.map(|state| state >> 1).sum()
     }
 
     /// Takes the next block of the slot, if it is committed and `accept` agrees with its header.
@@ -176,20 +191,21 @@ impl ReceiverSlots {
         slot: u32,
         accept: impl FnOnce(&[u64; HEADER_WORDS]) -> bool,
     ) -> Taken {
-        let last = self.generation(slot);
-        let generation = last + 1;
+        let state = self.state[slot as usize].load(Ordering::Acquire);
+        let generation = (state >> 1) + 1;
         let word = memory.load_commit(slot);
         let header = memory.read_header(slot);
         if word != commit_word(epoch, slot, generation, &header) || !accept(&header) {
             return Taken::NotYet;
         }
-        let ours = self.taken[slot as usize].compare_exchange(
-            last,
-            generation,
+        let ours = self.state[slot as usize].compare_exchange(
+            state,
+            generation << 1 | 1,
             Ordering::AcqRel,
             Ordering::Relaxed,
         );
         match ours {
+            Ok(before) if before & 1 == 1 => Taken::Overwritten { generation, word },
             Ok(_) => Taken::Block {
                 generation,
                 header,
@@ -197,6 +213,20 @@ impl ReceiverSlots {
             },
             Err(_) => Taken::Lost,
         }
+    }
+
+    /// Ends the caller's right to the block of this generation; before its byte in `free[]` says so.
+    /// False if the sender has written over it: the slot is that block's now.
+    #[inline]
+    pub fn end(&self, slot: u32, generation: u64) -> bool {
+        let state = &self.state[slot as usize];
+        // Only a sender that breaks the rules can change it between the load and the store; it would
+        // see one of its blocks reported twice.
+        let ours = state.load(Ordering::Acquire) == generation << 1 | 1;
+        if ours {
+            state.store(generation << 1, Ordering::Release);
+        }
+        ours
     }
 }
 
@@ -207,7 +237,7 @@ pub fn hold(memory: &impl SlotMemory, slot: u32, generation: u64) {
     memory.store_free(slot, held_byte(generation));
 }
 
-/// Gives the slot back. Only for a block that the caller took, and once.
+/// Tells the sender that the slot is free. Only after [`ReceiverSlots::end`], and once.
 #[inline]
 pub fn release(memory: &impl SlotMemory, slot: u32, generation: u64) {
     memory.store_free(slot, released_byte(generation));

@@ -1,5 +1,17 @@
 //! The atomics of the slot protocol: those of loom in the model checker.
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Between a SeqCst store and a SeqCst load of something else. The model checker takes such accesses
+/// for acquire and release, and needs a fence for what they promise.
+#[cfg(loom)]
+pub(crate) fn between_seq_cst() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// The accesses themselves keep the order.
+#[cfg(not(loom))]
+#[inline]
+pub(crate) fn between_seq_cst() {}

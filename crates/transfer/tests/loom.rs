@@ -16,8 +16,9 @@
 
 use catchment_transfer::{
     commit::commit_word,
+    releases::Releases,
     slot::{FreeNews, ReceiverSlots, SenderSlots, SlotMemory, Taken, hold, publish, release},
-    status::full_byte,
+    status::{full_byte, released_byte},
 };
 use loom::{
     sync::{
@@ -136,8 +137,15 @@ fn take(receiver: &ReceiverSlots, ring: &Ring, slot: u32) -> (u64, u64) {
                 generation, header, ..
             } => return (generation, header[0]),
             Taken::NotYet | Taken::Lost => thread::yield_now(),
+            Taken::Overwritten { .. } => panic!("written over a block that is not given back"),
         }
     }
+}
+
+/// Gives a block back, and tells the sender at once.
+fn give_back(slots: &ReceiverSlots, ring: &Ring, slot: u32, generation: u64) {
+    assert!(slots.end(slot, generation), "somebody else has it");
+    release(ring, slot, generation);
 }
 
 /// The receiver's bounded looks: takes what is there, checks that it is whole and the next one.
@@ -151,7 +159,7 @@ fn look(slots: &ReceiverSlots, ring: &Ring, taken: &mut u64, looks: usize) {
             *taken += 1;
             assert_eq!(header[0], *taken, "lost or duplicated");
             assert_eq!(ring.payload(slot), *taken, "torn");
-            release(ring, slot, generation);
+            give_back(slots, ring, slot, generation);
         }
     }
 }
@@ -223,7 +231,7 @@ fn s1_31_two_receivers_take_every_block_once() {
                         assert_eq!(ring.payload(slot), header[0], "torn");
                         let before = seen.fetch_add(1 << (8 * header[0]), Ordering::Relaxed);
                         assert_eq!(before >> (8 * header[0]) & 0xff, 0, "duplicated");
-                        release(&*ring, slot, generation);
+                        give_back(&slots, &ring, slot, generation);
                     }
                 }
             }
@@ -332,7 +340,7 @@ fn two_senders_model(hint_first: bool) {
         thread::spawn(move || {
             let slots = ReceiverSlots::new(1);
             if let Taken::Block { generation, .. } = slots.take(&*ring, EPOCH, 0, |_| true) {
-                release(&*ring, 0, generation);
+                give_back(&slots, &ring, 0, generation);
             }
         })
     };
@@ -388,7 +396,7 @@ fn s1_18_full_to_unavailable_is_none() {
             let (generation, number) = take(&slots, &theirs, 0);
             hold(&*theirs, 0, generation);
             assert_eq!(theirs.payload(0), number, "written while unavailable");
-            release(&*theirs, 0, generation);
+            give_back(&slots, &theirs, 0, generation);
             let (_, number) = take(&slots, &theirs, 0);
             assert_eq!(theirs.payload(0), number, "torn");
         });
@@ -422,7 +430,7 @@ fn two_reads_model(epochs: bool) {
                 } = slots.take(&*ring, EPOCH, 0, |_| true)
                 {
                     taken.fetch_or(1 << header[0], Ordering::Relaxed);
-                    release(&*ring, 0, generation);
+                    give_back(&slots, &ring, 0, generation);
                 }
             }
             slots
@@ -468,4 +476,69 @@ fn i2_stale_reads_are_harmless_with_epochs() {
 #[test]
 fn i2_stale_reads_overwrite_blocks_without_epochs() {
     must_fail(3, "a block was overwritten", || two_reads_model(false));
+}
+
+/// Two blocks, of these slots of a ring, are given back by two threads, while the receiver's look
+/// finds nothing. Both must be told of in the end.
+fn releases_model(blocks: u32, given_back: [u32; 2], looks: bool) {
+    let ring = Arc::new(Ring::new(blocks as usize));
+    let slots = Arc::new(ReceiverSlots::new(blocks));
+    let releases = Arc::new(Releases::new(blocks, false));
+    for slot in given_back {
+        ring.write_block(slot, 1, u64::from(slot) + 1);
+        take(&slots, &ring, slot);
+    }
+    let [first, second] = given_back;
+    let other = {
+        let (ring, slots) = (Arc::clone(&ring), Arc::clone(&slots));
+        let releases = Arc::clone(&releases);
+        thread::spawn(move || {
+            releases.give_back(&*ring, &slots, (first, 1), 0);
+        })
+    };
+    let looker = looks.then(|| {
+        let (ring, slots) = (Arc::clone(&ring), Arc::clone(&slots));
+        let releases = Arc::clone(&releases);
+        thread::spawn(move || {
+            releases.note_idle(&*ring, &slots, 0);
+        })
+    });
+    releases.give_back(&*ring, &slots, (second, 1), 0);
+    other.join().unwrap();
+    if let Some(looker) = looker {
+        looker.join().unwrap();
+    }
+    for slot in given_back {
+        assert_eq!(
+            ring.load_free(slot),
+            released_byte(1),
+            "the sender waits for ever"
+        );
+    }
+}
+
+/// A receiver that found nothing owes the sender nothing: also what is given back at that moment is
+/// told.
+#[test]
+fn an_idle_receiver_withholds_no_slot() {
+    check(3, || releases_model(12, [0, 1], true));
+}
+
+/// Also when it is of two lines of `free[]`.
+#[test]
+fn an_idle_receiver_withholds_no_slot_of_any_line() {
+    check(3, || releases_model(65, [63, 64], true));
+}
+
+#[test]
+fn a_receiver_that_never_looks_can_withhold_slots() {
+    must_fail(3, "the sender waits for ever", || {
+        releases_model(12, [0, 1], false);
+    });
+}
+
+/// A quarter of the ring is told without a look, whichever thread gives back the last of it.
+#[test]
+fn a_quarter_of_the_ring_is_told_at_once() {
+    check(3, || releases_model(8, [0, 1], false));
 }

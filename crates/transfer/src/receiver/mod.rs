@@ -9,10 +9,11 @@ use crate::{
     commit::HEADER_WORDS,
     counters::Counter,
     header::{BlockHeader, HeaderError, is_cut},
-    layout::{LINE_BYTES, RingLayout},
+    layout::{LARGE_BLOCK_BYTES, LINE_BYTES, RingLayout},
     memory::RingMemory,
     mirror::ByteMirror,
-    slot::{self, ReceiverSlots, SlotMemory, Taken},
+    releases::Releases,
+    slot::{ReceiverSlots, SlotMemory, Taken},
     status::full_byte,
 };
 pub use block::{CrcMismatch, ReceivedBlock};
@@ -24,7 +25,7 @@ use std::{
     ops::ControlFlow,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -93,12 +94,14 @@ pub struct ReceiverStats {
 
 #[derive(Debug, Default)]
 struct Counters {
-    payload_bytes: Counter,
     hints_early: Counter,
     hints_wrong: Counter,
 }
 
 /// The receiving side of one ring in one session.
+///
+/// The source learns of slots that were given back several at a time: when a quarter of the ring is
+/// due, or when a complete look ([`Receiver::poll`]) finds nothing, and from then on of each at once.
 ///
 /// The ring's memory belongs to this session until the receiver and all its blocks are dropped.
 pub struct Receiver {
@@ -113,13 +116,21 @@ struct Shared {
     slots: ReceiverSlots,
     /// What `full[]` says about the blocks that were taken.
     consumed: ByteMirror,
-    /// The commit word that was taken last, to see a change with one comparison.
-    seen: Box<[AtomicU64]>,
-    /// Whether a slot's block was taken and not released.
-    kept: Box<[AtomicBool]>,
+    notes: Box<[Note]>,
+    releases: Releases,
     /// The slot that the next block will probably be in.
     next: AtomicU32,
     counters: Counters,
+}
+
+/// What is known of a slot. Only the thread that took its block writes, so that no store needs an
+/// exchange.
+#[derive(Debug, Default)]
+struct Note {
+    /// The commit word that was taken last, to see a change with one comparison.
+    seen: AtomicU64,
+    /// Payload bytes of all its blocks.
+    payload_bytes: AtomicU64,
 }
 
 impl Receiver {
@@ -145,8 +156,8 @@ impl Receiver {
             options,
             slots: ReceiverSlots::new(blocks),
             consumed: ByteMirror::new(blocks),
-            seen: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
-            kept: (0..blocks).map(|_| AtomicBool::new(false)).collect(),
+            notes: (0..blocks).map(|_| Note::default()).collect(),
+            releases: Releases::new(blocks, layout.block_bytes() >= LARGE_BLOCK_BYTES),
             next: AtomicU32::new(0),
             counters: Counters::default(),
         };
@@ -179,7 +190,7 @@ impl Receiver {
         let shared = &*self.shared;
         let slot = shared.next.load(Ordering::Relaxed);
         let word = shared.memory.load_commit(slot);
-        if word == shared.seen[slot as usize].load(Ordering::Relaxed) {
+        if word == shared.notes[slot as usize].seen.load(Ordering::Relaxed) {
             shared.prefetch_payload(slot);
             return Ok(None);
         }
@@ -204,7 +215,10 @@ impl Receiver {
             }
         });
         match look {
-            ControlFlow::Continue(()) => Ok(None),
+            ControlFlow::Continue(()) => {
+                shared.found_nothing();
+                Ok(None)
+            }
             ControlFlow::Break(found) => found,
         }
     }
@@ -222,6 +236,7 @@ impl Receiver {
                 return Ok(Some(block));
             }
         }
+        self.shared.found_nothing();
         Ok(None)
     }
 
@@ -232,22 +247,24 @@ impl Receiver {
         let taken = shared
             .slots
             .take(&shared.memory, shared.epoch, slot, accept);
-        let Taken::Block {
-            generation,
-            header,
-            word,
-        } = taken
-        else {
-            return Ok(None);
+        let (generation, header) = match taken {
+            Taken::Block {
+                generation,
+                header,
+                word,
+            } => {
+                shared.note_taken(slot, generation, word);
+                (generation, header)
+            }
+            Taken::Overwritten { generation, word } => {
+                shared.note_taken(slot, generation, word);
+                return Err(PeerMisbehaved::Overwritten { slot, generation });
+            }
+            Taken::NotYet | Taken::Lost => return Ok(None),
         };
-        shared.note_taken(slot, generation, word);
-        if shared.kept[slot as usize].swap(true, Ordering::AcqRel) {
-            return Err(PeerMisbehaved::Overwritten { slot, generation });
-        }
         match shared.check(slot, generation, &header) {
             Ok(header) => {
-                let bytes = u64::from(header.payload_bytes);
-                shared.counters.payload_bytes.add(bytes);
+                shared.count_bytes(slot, header.payload_bytes);
                 let block = ReceivedBlock::new(Arc::clone(shared), slot, generation, header);
                 Ok(Some(block))
             }
@@ -285,10 +302,17 @@ impl Receiver {
         let counters = &self.shared.counters;
         ReceiverStats {
             blocks: self.shared.slots.total(),
-            payload_bytes: counters.payload_bytes.get(),
+            payload_bytes: self.payload_bytes(),
             hints_early: counters.hints_early.get(),
             hints_wrong: counters.hints_wrong.get(),
         }
+    }
+
+    fn payload_bytes(&self) -> u64 {
+        let notes = self.shared.notes.iter();
+        notes
+            .map(|note| note.payload_bytes.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// Ends the session and gives the memory back for another one.
@@ -297,10 +321,19 @@ impl Receiver {
     /// The receiver itself while blocks of it are not released: a late release would disturb the
     /// next session.
     pub fn into_mr(self) -> Result<Arc<dyn Mr>, Receiver> {
-        match Arc::try_unwrap(self.shared) {
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        match Arc::try_unwrap(shared) {
             Ok(shared) => Ok(shared.mr),
             Err(shared) => Err(Receiver { shared }),
         }
+    }
+}
+
+/// Nobody looks any more: blocks that are still out are told of one by one.
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.shared.found_nothing();
     }
 }
 
@@ -317,7 +350,10 @@ impl Shared {
     fn note_taken(&self, slot: u32, generation: u64, word: u64) {
         let before = full_byte(generation - 1);
         self.consumed.change(slot, before, full_byte(generation));
-        self.seen[slot as usize].store(word, Ordering::Relaxed);
+        self.notes[slot as usize]
+            .seen
+            .store(word, Ordering::Relaxed);
+        self.releases.note_busy();
         let after = slot + 1;
         let next = if after == self.memory.layout().blocks() {
             0
@@ -376,9 +412,28 @@ impl Shared {
     }
 
     #[inline]
+    fn count_bytes(&self, slot: u32, bytes: u32) {
+        let count = &self.notes[slot as usize].payload_bytes;
+        let before = count.load(Ordering::Relaxed);
+        count.store(before + u64::from(bytes), Ordering::Relaxed);
+    }
+
+    #[inline]
     fn release(&self, slot: u32, generation: u64) {
-        self.kept[slot as usize].store(false, Ordering::Release);
-        slot::release(&self.memory, slot, generation);
-        self.mr.notify();
+        let next = self.next.load(Ordering::Relaxed);
+        let block = (slot, generation);
+        let told = self
+            .releases
+            .give_back(&self.memory, &self.slots, block, next);
+        if told {
+            self.mr.notify();
+        }
+    }
+
+    fn found_nothing(&self) {
+        let next = self.next.load(Ordering::Relaxed);
+        if self.releases.note_idle(&self.memory, &self.slots, next) {
+            self.mr.notify();
+        }
     }
 }

@@ -208,7 +208,7 @@ impl Drop for WriteBlock {
     #[inline]
     fn drop(&mut self) {
         if !self.committed {
-            self.shared.streams.leave(self.stream);
+            self.shared.streams.leave(self.stream, 1);
             self.shared.slots.put_back(self.slot);
         }
     }

@@ -14,7 +14,7 @@ use catchment_verbs::{
 use crossbeam_queue::ArrayQueue;
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU32},
+    atomic::{AtomicBool, AtomicU32, AtomicU64},
 };
 
 const INSIDE: &str = "a block inside of the checked memory";
@@ -42,6 +42,8 @@ pub(super) struct Copying {
     pub(super) piece_bytes: u32,
     /// Committed blocks that are not posted yet.
     pub(super) ready: ArrayQueue<u32>,
+    /// Blocks posted so far. Only who drives the link stores.
+    pub(super) posted: AtomicU64,
     pub(super) read_wanted: AtomicBool,
     pub(super) reads_in_flight: AtomicU32,
 }
@@ -81,6 +83,7 @@ impl Data {
             remote,
             piece_bytes,
             ready: ArrayQueue::new(layout.blocks() as usize),
+            posted: AtomicU64::new(0),
             read_wanted: AtomicBool::new(false),
             reads_in_flight: AtomicU32::new(0),
         })))

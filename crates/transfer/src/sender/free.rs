@@ -1,13 +1,12 @@
 //! The slots that are known to be free, and how they are learnt.
 use super::quota::Streams;
 use crate::{
-    layout::{LINE_BYTES, RingLayout},
+    layout::{LARGE_BLOCK_BYTES, LINE_BYTES, RingLayout},
     mirror::ByteMirror,
     slot::{FreeNews, SenderSlots},
     status::released_byte,
 };
 use catchment_verbs::mem::VolatileSlice;
-use crossbeam_queue::ArrayQueue;
 use std::{
     ops::ControlFlow,
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
@@ -16,10 +15,8 @@ use std::{
 /// A scan of a large ring stops once it has found this many.
 const ENOUGH: u32 = LINE_BYTES;
 
-/// Blocks from this size on take the free slot of the lowest number, so that few slots are used
-/// while few are needed: those are still in the cache. Smaller blocks go round the ring, where the
-/// receiver expects them.
-const FEW_SLOTS_FROM_BYTES: u32 = 64 << 10;
+/// Rings of up to so many lines of `free[]` have the next one fetched ahead.
+const PREFETCH_LINES: usize = 4;
 
 /// What the sender keeps for each slot beside its generation.
 #[derive(Debug, Default)]
@@ -28,8 +25,8 @@ pub(super) struct SlotInfo {
     pub(super) stream: AtomicU32,
     /// Bytes from its payload to its trailer.
     pub(super) room_bytes: AtomicU32,
-    /// Its place in the order of commits.
-    pub(super) order: AtomicU64,
+    /// Payload bytes of all blocks that were ever committed here.
+    pub(super) payload_bytes: AtomicU64,
 }
 
 /// All that is known of the slots. Lock-free.
@@ -48,12 +45,10 @@ impl Slots {
     /// A fresh ring: all slots are free.
     pub(super) fn new(layout: &RingLayout) -> Slots {
         let blocks = layout.blocks();
-        let known = Known::new(layout);
-        (0..blocks).for_each(|slot| known.put_back(slot));
         Slots {
             generations: SenderSlots::new(blocks),
             info: (0..blocks).map(|_| SlotInfo::default()).collect(),
-            known,
+            known: Known::new(layout),
             noted: ByteMirror::new(blocks),
             cursor: AtomicU32::new(0),
         }
@@ -64,10 +59,18 @@ impl Slots {
         self.known.len()
     }
 
+    /// Payload bytes of all blocks that were ever committed.
+    pub(super) fn payload_bytes(&self) -> u64 {
+        let slots = self.info.iter();
+        slots
+            .map(|info| info.payload_bytes.load(Ordering::Relaxed))
+            .sum()
+    }
+
     /// Whether the slot that comes back first should be used first.
     #[inline]
     pub(super) fn uses_few(&self) -> bool {
-        matches!(self.known, Known::Lowest(_))
+        self.known.lowest
     }
 
     #[inline]
@@ -75,31 +78,37 @@ impl Slots {
         self.known.take()
     }
 
-    /// Gives a slot back that was taken. Each slot is in the queue at most once, so it has room.
+    /// Gives a slot back that was taken.
     #[inline]
     pub(super) fn put_back(&self, slot: u32) {
-        self.known.put_back(slot);
+        let (line, bit) = (slot / u64::BITS, slot % u64::BITS);
+        self.known.put_back(line, 1 << bit);
     }
 
-    /// Asks the processor for the part of `free[]` where the next release is expected.
+    /// Asks the processor for the part of `free[]` where the next release is expected, once half of
+    /// a ring of few lines is used: it comes while the other half is. With more lines a look that
+    /// waits for one is rare.
     #[inline]
-    pub(super) fn prefetch(&self, free: &VolatileSlice<'_>) {
-        free.prefetch(self.cursor() as usize);
+    pub(super) fn prefetch_at_half(&self, free: &VolatileSlice<'_>) {
+        let half = self.info.len() as u32 / 2;
+        if self.known.words.len() <= PREFETCH_LINES && self.known() == half {
+            free.prefetch(self.cursor() as usize);
+        }
     }
 
     /// Notes the releases that `free` shows. Any thread may do it, and `free` may be old.
     /// Says how many there were.
     pub(super) fn scan(&self, free: &VolatileSlice<'_>, streams: &Streams) -> u32 {
-        let mut found = 0;
+        let mut found = Found::new(self, streams);
         let _ = self.noted.look(free, self.cursor(), |slot| {
-            found += u32::from(self.note(slot, free, streams));
-            if found < ENOUGH {
+            self.note(slot, free, &mut found);
+            if found.count < ENOUGH {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
             }
         });
-        found
+        found.count
     }
 
     /// The slot where the next release is expected.
@@ -108,82 +117,150 @@ impl Slots {
         self.cursor.load(Ordering::Relaxed)
     }
 
-    fn note(&self, slot: u32, free: &VolatileSlice<'_>, streams: &Streams) -> bool {
+    #[inline]
+    fn note(&self, slot: u32, free: &VolatileSlice<'_>, found: &mut Found<'_>) {
         let byte = free.load_u8(slot as usize, Ordering::Acquire);
         let byte = byte.expect("a slot inside of the status array");
         if self.generations.note_free(slot, byte) != FreeNews::Released {
-            return false;
+            return;
         }
-        // From here to `put_back` the slot belongs to this thread.
+        // From here until it is put back the slot belongs to this thread.
         let stream = self.info[slot as usize].stream.load(Ordering::Relaxed);
         let generation = self.generations.next_generation(slot) - 1;
         let before = released_byte(generation - 1);
         self.noted.change(slot, before, released_byte(generation));
         let after = (slot + 1) % self.info.len() as u32;
         self.cursor.store(after, Ordering::Relaxed);
-        streams.leave(stream);
-        self.put_back(slot);
-        true
+        found.add(slot, stream);
     }
 }
 
-/// The free slots, in the order in which they are to be used.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "one a sender; a box would cost every claim a load"
-)]
+/// Releases that a scan has found and not yet passed on: those of one line and of one stream go
+/// together.
+struct Found<'a> {
+    slots: &'a Slots,
+    streams: &'a Streams,
+    count: u32,
+    line: u32,
+    bits: u64,
+    stream: u32,
+}
+
+impl Found<'_> {
+    fn new<'a>(slots: &'a Slots, streams: &'a Streams) -> Found<'a> {
+        Found {
+            slots,
+            streams,
+            count: 0,
+            line: 0,
+            bits: 0,
+            stream: 0,
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, slot: u32, stream: u32) {
+        let line = slot / u64::BITS;
+        if line != self.line || stream != self.stream {
+            self.pass_on();
+            (self.line, self.stream) = (line, stream);
+        }
+        self.bits |= 1 << (slot % u64::BITS);
+        self.count += 1;
+    }
+
+    /// The stream first: who sees a free slot may claim it.
+    #[inline]
+    fn pass_on(&mut self) {
+        let bits = std::mem::take(&mut self.bits);
+        if bits != 0 {
+            self.streams.leave(self.stream, bits.count_ones());
+            self.slots.known.put_back(self.line, bits);
+        }
+    }
+}
+
+impl Drop for Found<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.pass_on();
+    }
+}
+
+/// The free slots: a bit each, a word for each line of `free[]`.
 #[derive(Debug)]
-enum Known {
-    /// In the order in which they were released: about the order of the ring.
-    Round(ArrayQueue<u32>),
-    /// The lowest first: one bit a slot.
-    Lowest(Box<[AtomicU64]>),
+struct Known {
+    words: Box<[AtomicU64]>,
+    /// Take the lowest, so that few slots are used while few are needed: for
+    /// [`LARGE_BLOCK_BYTES`]. Smaller blocks go round the ring, where the receiver expects them.
+    lowest: bool,
+    /// Where the next one is looked for.
+    next: AtomicU32,
 }
 
 impl Known {
+    /// All are free.
     fn new(layout: &RingLayout) -> Known {
-        let blocks = layout.blocks() as usize;
-        if layout.block_bytes() < FEW_SLOTS_FROM_BYTES {
-            return Known::Round(ArrayQueue::new(blocks));
+        let blocks = layout.blocks();
+        let full = |word| match blocks - word * u64::BITS {
+            left if left >= u64::BITS => u64::MAX,
+            left => (1u64 << left) - 1,
+        };
+        let words = 0..blocks.div_ceil(u64::BITS);
+        Known {
+            words: words.map(|word| AtomicU64::new(full(word))).collect(),
+            lowest: layout.block_bytes() >= LARGE_BLOCK_BYTES,
+            next: AtomicU32::new(0),
         }
-        let words = blocks.div_ceil(u64::BITS as usize);
-        Known::Lowest((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 
     fn len(&self) -> u32 {
-        match self {
-            Known::Round(queue) => queue.len() as u32,
-            Known::Lowest(words) => words
-                .iter()
-                .map(|word| word.load(Ordering::Relaxed).count_ones())
-                .sum(),
-        }
+        let words = self.words.iter();
+        words
+            .map(|word| word.load(Ordering::Relaxed).count_ones())
+            .sum()
     }
 
-    fn put_back(&self, slot: u32) {
-        match self {
-            // The queue has room for all slots.
-            Known::Round(queue) => drop(queue.push(slot)),
-            Known::Lowest(words) => {
-                let (word, bit) = (slot / u64::BITS, slot % u64::BITS);
-                words[word as usize].fetch_or(1 << bit, Ordering::Release);
-            }
-        }
+    /// Gives slots of one line back.
+    #[inline]
+    fn put_back(&self, line: u32, bits: u64) {
+        self.words[line as usize].fetch_or(bits, Ordering::Release);
     }
 
+    #[inline]
     fn take(&self) -> Option<u32> {
-        match self {
-            Known::Round(queue) => queue.pop(),
-            Known::Lowest(words) => (0..)
-                .zip(words)
-                .find_map(|(i, word)| Some(i * u64::BITS + take_lowest(word)?)),
+        let next = self.next.load(Ordering::Relaxed);
+        let (line, bit) = (next / u64::BITS, next % u64::BITS);
+        let slot = self
+            .take_in(line, u64::MAX << bit)
+            .or_else(|| self.take_round(line))?;
+        if !self.lowest {
+            let last = self.words.len() as u32 * u64::BITS - 1;
+            let after = if slot == last { 0 } else { slot + 1 };
+            self.next.store(after, Ordering::Relaxed);
         }
+        Some(slot)
     }
-}
 
-/// Clears the lowest bit and says which it was.
-fn take_lowest(word: &AtomicU64) -> Option<u32> {
-    let without_lowest = |bits: u64| (bits != 0).then(|| bits & (bits - 1));
-    let before = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, without_lowest);
-    before.ok().map(u64::trailing_zeros)
+    /// In the lines after this one, and in this one at last, for its slots before the next.
+    fn take_round(&self, line: u32) -> Option<u32> {
+        let lines = self.words.len() as u32;
+        let others = (line + 1..lines).chain(0..=line);
+        others
+            .into_iter()
+            .find_map(|line| self.take_in(line, u64::MAX))
+    }
+
+    /// Takes the lowest of these slots of a line.
+    #[inline]
+    fn take_in(&self, line: u32, among: u64) -> Option<u32> {
+        let word = &self.words[line as usize];
+        let without_lowest = |bits: u64| match bits & among {
+            0 => None,
+            usable => Some(bits & !(usable & usable.wrapping_neg())),
+        };
+        let before = word.fetch_update(Ordering::Acquire, Ordering::Relaxed, without_lowest);
+        let usable = before.ok()? & among;
+        Some(line * u64::BITS + usable.trailing_zeros())
+    }
 }

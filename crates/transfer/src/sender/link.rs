@@ -148,7 +148,7 @@ impl Link {
                 self.barren = if found == 0 { self.barren + 1 } else { 0 };
                 let at_once = at_once && self.flights.count() == 1;
                 self.flights
-                    .completed(&shared.pace, shared.moment(), found, at_once);
+                    .completed(&shared.pace, shared.moment(data), found, at_once);
                 self.publish_flights(data);
             }
         }
@@ -175,7 +175,7 @@ impl Link {
         let id = (self.posted + 1) | READ;
         let read = SendWr::new(id, SendOp::Read(from), Payload::Sges(&sge));
         self.post(&[read])?;
-        self.flights.posted(shared.moment());
+        self.flights.posted(shared.moment(data));
         self.publish_flights(data);
         shared.counters.status_reads.add(1);
         Ok(true)
@@ -224,6 +224,11 @@ impl Link {
             1 => self.post_one(shared, data, slots[0]),
             _ => self.post_batch(shared, data, &slots[..n]),
         }
+    }
+
+    fn count_posted(&self, data: &Copying, blocks: usize) {
+        let posted = data.posted.load(Ordering::Relaxed) + blocks as u64;
+        data.posted.store(posted, Ordering::Relaxed);
     }
 
     /// The usual case, without the arrays of a batch.
@@ -285,6 +290,7 @@ impl Link {
             SendWr::new(0, full, Payload::Inline(&hint)).unsignaled(),
         ];
         self.signal_now_and_then(&mut requests);
+        self.count_posted(data, 1);
         self.post(&requests)
     }
 
@@ -325,6 +331,7 @@ impl Link {
             }
         }
         self.signal_now_and_then(&mut requests[..count]);
+        self.count_posted(data, slots.len());
         self.post(&requests[..count])
     }
 

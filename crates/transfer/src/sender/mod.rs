@@ -28,10 +28,7 @@ pub use link::QueueLimits;
 use link::{LEAST_BLOCK_WRS, Link};
 use quota::Streams;
 pub use retained::RetainedBlock;
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, OnceLock, atomic::Ordering};
 
 /// The ring of a collector, as its session handshake names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +94,6 @@ pub struct SenderStats {
 
 #[derive(Debug, Default)]
 struct Counters {
-    payload_bytes: Counter,
     status_reads: Counter,
     would_blocks: Counter,
     quota_refusals: Counter,
@@ -118,8 +114,6 @@ struct Shared {
     data: Data,
     slots: Slots,
     streams: Streams,
-    /// Commits so far: gives each its place in the order.
-    commits: AtomicU64,
     /// The queue pair, while no thread drives it.
     link: AtomicCell<Option<Box<Link>>>,
     broken: OnceLock<Broken>,
@@ -213,7 +207,6 @@ impl Sender {
             data,
             slots: Slots::new(&layout),
             streams: Streams::new(options.max_streams, options.quota),
-            commits: AtomicU64::new(0),
             link: AtomicCell::new(Some(Box::new(link))),
             broken: OnceLock::new(),
             free_watch,
@@ -241,7 +234,7 @@ impl Sender {
         }
         shared.enter(stream)?;
         let Some(slot) = shared.take_slot() else {
-            shared.streams.leave(stream);
+            shared.streams.leave(stream, 1);
             shared.alive()?;
             shared.counters.would_blocks.add(1);
             return Err(ReserveError::WouldBlock);
@@ -302,9 +295,10 @@ impl Sender {
         self.shared.check()
     }
 
-    /// Committed blocks that were not seen released, in the order of their commits. After the
-    /// session has ended they can be sent again in another one. The collector may have finished
-    /// some of them: it must recognise duplicates by their packet numbers.
+    /// Committed blocks that were not seen released: those of a stream in the order of their packets,
+    /// one stream after the other. After the session has ended they can be sent again in another
+    /// one. The collector may have finished some of them: it must recognise duplicates by their
+    /// packet numbers.
     pub fn unreleased(&self) -> Vec<RetainedBlock> {
         // A look at a large ring ends once it has found enough for a while.
         while self.shared.look_at_free() > 0 {}
@@ -330,8 +324,8 @@ impl Sender {
     pub fn stats(&self) -> SenderStats {
         let counters = &self.shared.counters;
         SenderStats {
-            blocks: self.shared.commits.load(Ordering::Relaxed),
-            payload_bytes: counters.payload_bytes.get(),
+            blocks: self.shared.slots.generations.total(),
+            payload_bytes: self.shared.slots.payload_bytes(),
             status_reads: counters.status_reads.get(),
             would_blocks: counters.would_blocks.get(),
             quota_refusals: counters.quota_refusals.get(),
@@ -418,16 +412,15 @@ impl Shared {
         if !self.pace.may_read_ahead() {
             return;
         }
-        let known = self.slots.known();
         match &self.data {
-            // The line comes while the known slots are used; to look at it now would be to wait.
-            Data::InPlace(place) if known <= self.layout.blocks() / 2 => {
-                self.slots.prefetch(&place.free());
-            }
-            Data::InPlace(_) => {}
+            Data::InPlace(place) => self.slots.prefetch_at_half(&place.free()),
             Data::Copy(copying) => {
+                let known = self.slots.known();
                 let in_flight = copying.reads_in_flight.load(Ordering::Acquire);
-                if self.pace.reads_ahead(known, in_flight, self.moment()) {
+                if self
+                    .pace
+                    .reads_ahead(known, in_flight, self.moment(copying))
+                {
                     // The commit that follows posts it, behind its block.
                     copying.want_read();
                 }
@@ -460,9 +453,9 @@ impl Shared {
         self.refill();
     }
 
-    fn moment(&self) -> Moment {
+    fn moment(&self, copying: &Copying) -> Moment {
         Moment {
-            commits: self.commits.load(Ordering::Relaxed),
+            commits: copying.posted.load(Ordering::Relaxed),
             refused: self.counters.would_blocks.get() + self.counters.quota_refusals.get(),
         }
     }
@@ -488,10 +481,8 @@ impl Shared {
         let info = &self.slots.info[slot as usize];
         info.stream.store(header.stream, Ordering::Relaxed);
         info.room_bytes.store(header.room_bytes, Ordering::Relaxed);
-        let order = self.commits.fetch_add(1, Ordering::Relaxed);
-        info.order.store(order, Ordering::Relaxed);
-        let bytes = u64::from(header.payload_bytes);
-        self.counters.payload_bytes.add(bytes);
+        let bytes = info.payload_bytes.load(Ordering::Relaxed) + u64::from(header.payload_bytes);
+        info.payload_bytes.store(bytes, Ordering::Relaxed);
         let words = header.to_words();
         let generation = self.slots.generations.next_generation(slot);
         match &self.data {

@@ -49,11 +49,11 @@ impl Streams {
         Err(ReserveError::Quota { stream, quota })
     }
 
-    /// Counts one block less.
+    /// Counts so many blocks less.
     #[inline]
-    pub(super) fn leave(&self, stream: u32) {
+    pub(super) fn leave(&self, stream: u32, blocks: u32) {
         if let Some(cell) = self.0.get(stream as usize) {
-            cell.outstanding.fetch_sub(1, Ordering::Relaxed);
+            cell.outstanding.fetch_sub(blocks, Ordering::Relaxed);
         }
     }
 }

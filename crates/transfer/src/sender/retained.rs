@@ -2,7 +2,6 @@
 use super::Shared;
 use crate::{commit::commit_word, header::BlockHeader};
 use catchment_verbs::mem::{RegionSlice, VolatileSlice};
-use std::sync::atomic::Ordering;
 
 /// A committed block that was not seen released. Its memory stays mapped as long as this value
 /// lives, even when the collector is gone.
@@ -29,21 +28,20 @@ impl RetainedBlock {
     }
 }
 
-/// In the order of commits. A block whose trailer is not what was committed (the collector can
+/// By stream, packet and place in its frame. A block whose trailer is not what was committed (the collector can
 /// write to its own ring) is left out.
 pub(super) fn collect(shared: &Shared) -> Vec<RetainedBlock> {
-    let mut blocks: Vec<(u64, RetainedBlock)> = (0..shared.layout.blocks())
+    let mut blocks: Vec<RetainedBlock> = (0..shared.layout.blocks())
         .filter_map(|slot| {
             let generation = shared.slots.generations.outstanding(slot)?;
-            let order = &shared.slots.info[slot as usize].order;
-            Some((
-                order.load(Ordering::Relaxed),
-                read(shared, slot, generation)?,
-            ))
+            read(shared, slot, generation)
         })
         .collect();
-    blocks.sort_unstable_by_key(|(order, _)| *order);
-    blocks.into_iter().map(|(_, block)| block).collect()
+    blocks.sort_by_key(|block| {
+        let header = &block.header;
+        (header.stream, header.packet_number, header.frame_offset)
+    });
+    blocks
 }
 
 fn read(shared: &Shared, slot: u32, generation: u64) -> Option<RetainedBlock> {

@@ -1,0 +1,182 @@
+//! Giving slots back: several with one store to the line that the sender looks at.
+//!
+//! A sender that is short of slots looks at a line of `free[]` again and again. Were a byte stored
+//! there for each block, the line would go from one processor to the other and back with each. So
+//! the bytes of a line are stored when a quarter of the ring is due, when a slot of another line is
+//! given back, or at once while the receiver has found nothing to do: then the sender may be waiting
+//! for just these.
+//!
+//! They are stored in the order of the ring, beginning behind the slot that was taken last: whatever
+//! part of them the sender sees, it uses the slots in the order in which the receiver looks.
+//!
+//! A thread that gives a block back notes it first and looks then whether the receiver is idle; the
+//! receiver says first that it is idle and looks then at what was noted. So one of the two sees the
+//! other, and nothing stays noted while the receiver waits.
+use crate::{
+    layout::LINE_BYTES,
+    mirror::slots_of,
+    slot::{ReceiverSlots, SlotMemory, release},
+    sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, between_seq_cst},
+};
+
+/// Most slots of a line that are noted before they are told.
+const MOST: u32 = 16;
+
+/// The slots that were given back and that the sender was not told of.
+#[derive(Debug)]
+pub struct Releases {
+    /// A bit for each slot; a word is a line of `free[]`.
+    due: Box<[AtomicU64]>,
+    /// So many bits of a word are told together.
+    every: u32,
+    /// The line of the slot that was given back last. What other lines owe was told, or is being
+    /// told by who changed this.
+    line: AtomicU32,
+    /// The receiver's last look found nothing.
+    idle: AtomicBool,
+}
+
+impl Releases {
+    /// For a fresh ring of so many slots: nothing was given back. `at_once` for blocks that the
+    /// sender wants back soon, while they are in the cache.
+    pub fn new(blocks: u32, at_once: bool) -> Releases {
+        let words = blocks.div_ceil(LINE_BYTES);
+        Releases {
+            due: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            every: if at_once {
+                1
+            } else {
+                blocks.div_ceil(4).min(MOST)
+            },
+            line: AtomicU32::new(0),
+            idle: AtomicBool::new(false),
+        }
+    }
+
+    /// Gives back the block of this generation, once, by whoever took it. `next` is the slot that the
+    /// receiver looks at next. Says whether the sender was told of anything: ring then.
+    #[inline]
+    pub fn give_back(
+        &self,
+        memory: &impl SlotMemory,
+        slots: &ReceiverSlots,
+        (slot, generation): (u32, u64),
+        next: u32,
+    ) -> bool {
+        if !slots.end(slot, generation) {
+            return false;
+        }
+        if self.every == 1 {
+            release(memory, slot, generation);
+            return true;
+        }
+        let line = slot / LINE_BYTES;
+        // The bit is clear: to add it is to set it.
+        let before = self.due[line as usize].fetch_add(1 << (slot % LINE_BYTES), Ordering::SeqCst);
+        between_seq_cst();
+        let mut told = false;
+        if self.line.load(Ordering::SeqCst) != line {
+            let left = self.line.swap(line, Ordering::SeqCst);
+            between_seq_cst();
+            told = self.tell(memory, slots, left, next);
+        }
+        let full = before.count_ones() + 1 >= self.every;
+        if full || self.idle.load(Ordering::SeqCst) {
+            told |= self.tell(memory, slots, line, next);
+        }
+        told
+    }
+
+    /// A look found a block.
+    #[inline]
+    pub fn note_busy(&self) {
+        if self.idle.load(Ordering::Relaxed) {
+            self.idle.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// A look found nothing: what is noted is told now, and what is given back from now on at once.
+    /// Says whether the sender was told of anything: ring then.
+    #[inline]
+    pub fn note_idle(&self, memory: &impl SlotMemory, slots: &ReceiverSlots, next: u32) -> bool {
+        if self.idle.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.idle.store(true, Ordering::SeqCst);
+        between_seq_cst();
+        self.tell(memory, slots, self.line.load(Ordering::SeqCst), next)
+    }
+
+    /// Whoever takes a bit stores its byte. Nobody else has a newer one for that slot meanwhile: the
+    /// sender does not use it again before it has seen this one.
+    fn tell(&self, memory: &impl SlotMemory, slots: &ReceiverSlots, line: u32, next: u32) -> bool {
+        let due = &self.due[line as usize];
+        if due.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let bits = due.swap(0, Ordering::SeqCst);
+        for slot in slots_of(line, bits, next) {
+            release(memory, slot, slots.generation(slot));
+        }
+        bits != 0
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::commit::{HEADER_WORDS, commit_word};
+    use std::cell::RefCell;
+
+    const EPOCH: u64 = 7;
+
+    /// Every slot has a block of generation 1; notes which slots are told, in their order.
+    struct Told(RefCell<Vec<u32>>);
+
+    impl SlotMemory for Told {
+        fn load_full(&self, _: u32) -> u8 {
+            0
+        }
+        fn store_full(&self, _: u32, _: u8) {}
+        fn load_free(&self, _: u32) -> u8 {
+            0
+        }
+        fn store_free(&self, slot: u32, _: u8) {
+            self.0.borrow_mut().push(slot);
+        }
+        fn load_commit(&self, slot: u32) -> u64 {
+            commit_word(EPOCH, slot, 1, &[0; HEADER_WORDS])
+        }
+        fn store_commit(&self, _: u32, _: u64) {}
+        fn read_header(&self, _: u32) -> [u64; HEADER_WORDS] {
+            [0; HEADER_WORDS]
+        }
+        fn write_header(&self, _: u32, _: &[u64; HEADER_WORDS]) {}
+    }
+
+    /// The blocks of these slots are taken and given back one after the other; which the sender is
+    /// told of, in which order.
+    fn told(blocks: u32, given_back: &[u32]) -> Vec<u32> {
+        let (slots, releases) = (ReceiverSlots::new(blocks), Releases::new(blocks, false));
+        let memory = Told(RefCell::default());
+        for &slot in given_back {
+            slots.take(&memory, EPOCH, slot, |_| true);
+            let next = (slot + 1) % blocks;
+            releases.give_back(&memory, &slots, (slot, 1), next);
+        }
+        memory.0.into_inner()
+    }
+
+    #[test]
+    fn slots_are_told_in_the_order_of_the_ring() {
+        assert_eq!(told(16, &[13, 14, 15, 0]), [13, 14, 15, 0]);
+        assert_eq!(told(12, &[5, 3, 4]), [5, 3, 4]);
+    }
+
+    #[test]
+    fn nothing_stays_behind_in_a_line() {
+        assert_eq!(told(128, &[61, 62, 63]), []);
+        assert_eq!(told(128, &[61, 62, 63, 64]), [61, 62, 63]);
+        assert_eq!(told(100, &[97, 98, 99, 0, 1]), [97, 98, 99]);
+    }
+}
