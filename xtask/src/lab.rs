@@ -82,8 +82,9 @@ const PACKAGES: &[(&str, &str)] = &[
 ];
 
 /// Time after which a part is taken for hanging. On a quiet machine with two cores `rxe` takes 2
-/// minutes, `verbs` 7.
-const LIMIT: Duration = Duration::from_secs(12 * 60);
+/// minutes, `verbs` 6; a machine with neighbours takes three times as long. Each case has a limit of
+/// its own, which ends what hangs long before.
+const LIMIT: Duration = Duration::from_secs(25 * 60);
 
 /// Test programs that `lab verbs` runs in a guest: their packages, and their names there.
 const SUITES: &[(&str, &str, &str)] = &[

@@ -4,8 +4,14 @@ use crate::{
     payload::{Source, scatter, scatter_plain},
     remote::RemoteCache,
 };
-use catchment_verbs::{Access, RemoteAddr, SendOp, WcStatus};
+use catchment_verbs::{
+    Access, RemoteAddr, SendOp, WcStatus,
+    mem::{CACHE_LINE_BYTES, VolatileSlice},
+};
 use std::sync::atomic::{Ordering, fence};
+
+/// Of a WRITE, so many bytes are asked for before they are written.
+const PREFETCHED_BYTES: usize = 512;
 
 /// Why a request is not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,10 +74,7 @@ pub(crate) fn execute(
     let memory = mr.memory();
     match op {
         SendOp::Write(_) | SendOp::WriteImm(..) => {
-            // The receiver looked at the ends of the block last. Getting those lines back takes as
-            // long as a hand-over: it happens while the middle is copied.
-            memory.prefetch_for_write(offset + bytes as usize - 1);
-            memory.prefetch_for_write(offset);
+            prefetch_for_write(memory, offset, bytes as usize);
             source.write_to(memory, offset, bytes as usize);
             cache.touch(at);
         }
@@ -104,6 +107,17 @@ pub(crate) fn execute(
         | SendOp::SendImm(_) => {}
     }
     Ok(bytes)
+}
+
+/// The receiver looked at these lines last. Getting one back takes as long as a hand-over: let them
+/// come together, and not one after the other as they are written. Of a long piece the first and the
+/// last: the others come while these are written.
+#[inline]
+fn prefetch_for_write(memory: VolatileSlice<'_>, offset: usize, bytes: usize) {
+    for at in (0..bytes.min(PREFETCHED_BYTES)).step_by(CACHE_LINE_BYTES) {
+        memory.prefetch_for_write(offset + at);
+    }
+    memory.prefetch_for_write(offset + bytes - 1);
 }
 
 fn answer(source: Source<'_>, before: u64) {

@@ -62,6 +62,11 @@ fn sw_fair(blocks: u32, payload_bytes: u32, form: Form) -> SwFair {
     SwFair::new(shape, form)
 }
 
+/// Blocks enough for a ring of so many to go round twice.
+fn some_turns(blocks: u32) -> u64 {
+    scaled(3_000).max(2 * u64::from(blocks))
+}
+
 /// The forms that the provider has.
 fn forms() -> Vec<Form> {
     let mut forms = vec![Form::WriteImm, Form::Selective, Form::Tail];
@@ -80,7 +85,7 @@ fn sw_fair_moves_random_blocks() {
 fn sw_fair_with_any_number_of_slots() {
     for form in forms() {
         for blocks in [1, 2, 3, 5, 64, 65, 600] {
-            random_blocks(&sw_fair(blocks, 100, form), 3_000);
+            random_blocks(&sw_fair(blocks, 100, form), some_turns(blocks));
         }
     }
 }
@@ -116,7 +121,7 @@ fn s1_4_sw_paper_moves_random_blocks() {
 #[test]
 fn sw_paper_with_any_number_of_blocks() {
     for blocks in [1, 2, 3, 5, 64, 600] {
-        random_blocks(&sw_paper(blocks, 100), 3_000);
+        random_blocks(&sw_paper(blocks, 100), some_turns(blocks));
     }
 }
 
@@ -169,7 +174,7 @@ fn rendezvous_moves_random_blocks() {
 #[test]
 fn rendezvous_with_any_number_of_slots() {
     for blocks in [1, 2, 3, 5, 64, 600] {
-        random_blocks(&rendezvous(blocks, 100), 3_000);
+        random_blocks(&rendezvous(blocks, 100), some_turns(blocks));
     }
 }
 

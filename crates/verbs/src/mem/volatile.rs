@@ -327,10 +327,11 @@ fn prefetch(ptr: *const u8) {
 #[inline]
 fn prefetch_for_write(ptr: *const u8) {
     #[cfg(target_arch = "x86_64")]
+    // The intrinsic of the standard library becomes a prefetch for reading unless the program is
+    // built for processors that are known to have this one. The others take it for a NOP.
     // SAFETY: a prefetch never faults, whatever the address.
     unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(ptr.cast());
+        std::arch::asm!("prefetchw [{}]", in(reg) ptr, options(nostack, preserves_flags));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = ptr;

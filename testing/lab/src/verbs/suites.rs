@@ -28,6 +28,9 @@ const REST_LIMIT: Duration = Duration::from_secs(600);
 /// a hundred times fewer in a second.
 const SCALE: &str = "0.01";
 
+/// The same for the cases of the conformance suite that repeat something.
+const ROUNDS: &str = "0.2";
+
 /// One device, in which both ends are; and two at the ends of a cable.
 const ALONE: &str = "rxe0";
 const CABLE: &str = "rxv0,rxv1";
@@ -133,6 +136,7 @@ impl Suite {
             .with(DEVICES, self.devices)
             .with(OWN_DEVICES, "1")
             .with("CATCHMENT_TEST_SCALE", SCALE)
+            .with("CATCHMENT_CONFORMANCE_ROUNDS", ROUNDS)
             .with("RUST_BACKTRACE", "0");
         let process = lab.start(Site::Left, &start)?;
         Ok(Running { process, first })
