@@ -28,7 +28,7 @@ pub(crate) fn missing(what: What) -> Option<&'static str> {
         }
         What::Aeron => (
             cfg!(feature = "aeron"),
-            "apt-get install cmake g++ libclang-dev uuid-dev; cargo build --features aeron",
+            "apt-get install g++ libclang-dev uuid-dev libbsd-dev; pip install cmake (3.30 or later); cargo build --features aeron",
         ),
         What::Ucx => (runs(ucx::PROGRAM, "-h"), "apt-get install ucx-utils"),
         What::Program(External::Iperf3) => (runs("iperf3", "-v"), "apt-get install iperf3"),

@@ -109,9 +109,13 @@ fn buildable(features: &str) -> String {
     features.join(",")
 }
 
+/// The oldest cmake that Aeron's sources take: newer than the one of Debian 12.
+const AERON_CMAKE: (u32, u32) = (3, 30);
+
 /// Whether Aeron's C sources can be built and its headers read: with cmake and libclang.
 fn builds_aeron() -> bool {
     let cmake = Command::new("cmake").arg("--version").output();
+    let version = cmake.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(Path::new);
     let has_clang = env::var_os("LIBCLANG_PATH").is_some()
         || folders.iter().any(|folder| {
@@ -119,7 +123,14 @@ fn builds_aeron() -> bool {
             let mut libraries = inside.flat_map(|one| [one.path(), one.path().join("lib")]);
             libraries.any(|library| has_libclang(&library))
         });
-    cmake.is_ok_and(|output| output.status.success()) && has_clang
+    version.is_ok_and(|said| cmake_version(&said) >= Some(AERON_CMAKE)) && has_clang
+}
+
+/// Of what `cmake --version` says.
+fn cmake_version(said: &str) -> Option<(u32, u32)> {
+    let version = said.strip_prefix("cmake version ")?;
+    let mut numbers = version.split('.').map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
 }
 
 fn has_libclang(folder: &Path) -> bool {
@@ -141,6 +152,15 @@ fn listing() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_old_cmake_is_known() {
+        let debian_12 = "cmake version 3.25.1\n\nCMake suite maintained";
+        assert_eq!(cmake_version(debian_12), Some((3, 25)));
+        assert!(cmake_version(debian_12) < Some(AERON_CMAKE));
+        assert_eq!(cmake_version("cmake version 4.1.0"), Some((4, 1)));
+        assert_eq!(cmake_version("sh: cmake: not found"), None);
+    }
 
     #[test]
     fn only_aeron_may_be_left_out() {

@@ -58,6 +58,10 @@ pub(crate) fn cargo(folder: &Path, args: &[&str]) -> Command {
     if std::io::stdout().is_terminal() {
         command.env("CARGO_TERM_COLOR", "always");
     }
+    // Nobody builds there a second time.
+    if std::env::var_os("CI").is_some() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     command
 }
 
