@@ -136,11 +136,6 @@ impl Mechanism {
         self == Mechanism::SwPaper
     }
 
-    /// Whether blocks are filled in the peer's memory.
-    pub(crate) fn is_in_place(self) -> bool {
-        matches!(self, Mechanism::SbInPlace | Mechanism::SwFairTailInPlace)
-    }
-
     /// What it is in the transfer crate's catalog.
     fn protocol(self) -> Option<Protocol> {
         match self {

@@ -94,8 +94,6 @@ impl Visit for Measure<'_> {
         let helper = self.name.has_helper().then(|| sender.helper()).flatten();
         let helper = helper.map(|helper| HelperThread::start(helper, self.job.wait));
         let link = Through {
-            prepared: (!self.name.is_in_place())
-                .then(|| Prepared::new(self.job.bytes, self.job.blocks)),
             queues: Some(queues),
             helper: helper.transpose()?,
             device: Some(device),
@@ -125,7 +123,6 @@ pub(super) fn run_stream(job: &Job, role: Role, mut control: Control) -> Result<
         job.wait
     };
     let link = Through {
-        prepared: Some(Prepared::new(job.bytes, job.blocks)),
         ..Through::new(job, wait, sender, receiver)
     };
     role::run(job, role, control, link)
@@ -168,8 +165,8 @@ struct Through<S: SendEnd, R: ReceiveEnd> {
     claimed: Option<S::Claim>,
     waiter: Waiter,
     wait: Wait,
-    /// What is copied into the block; nothing where the peer's block keeps what is in it.
-    prepared: Option<Prepared>,
+    /// What is copied into the block, whosever memory it is in.
+    prepared: Prepared,
     bytes: usize,
     packet: u64,
     queues: Option<Queues>,
@@ -188,7 +185,7 @@ impl<S: SendEnd, R: ReceiveEnd> Through<S, R> {
             claimed: None,
             waiter: Waiter::new(wait.policy(), crate::host::cores()),
             wait,
-            prepared: None,
+            prepared: Prepared::new(job.bytes, job.blocks),
             bytes: job.bytes,
             packet: 0,
             queues: None,
@@ -261,15 +258,11 @@ impl<S: SendEnd, R: ReceiveEnd> Link for Through<S, R> {
     #[inline]
     fn send(&mut self, content: Option<&[u8]>) -> Result<()> {
         let claim = self.claim()?;
-        match (content, &mut self.prepared) {
-            (Some(content), _) => self.sender.memory(&claim).write_at(0, content)?,
-            (None, Some(prepared)) => {
-                let content = prepared.take();
-                self.sender.memory(&claim).write_at(0, content)?;
-            }
-            // The block still has the data of the twin run.
-            (None, None) => {}
-        }
+        let content = match content {
+            Some(content) => content,
+            None => self.prepared.take(),
+        };
+        self.sender.memory(&claim).write_at(0, content)?;
         self.sender.commit(claim, self.packet)?;
         // The paper's formats have 16 bits for it.
         self.packet = (self.packet + 1) % (1 << 16);
