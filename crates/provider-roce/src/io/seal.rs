@@ -2,14 +2,14 @@
 use super::{
     SendBatch,
     batch::{PacketSlot, Train},
-    fold::{self, STEP_BYTES},
+    fold::{self, MIN_WORDS, STEP_BYTES, WORD_BYTES},
     icrc::{self, ICRC_BYTES},
 };
 use catchment_roce::wire::{CrcWay, Icrc, NetHeader, net::Ipv4Id};
 use std::net::SocketAddr;
 
-/// Bytes copied at a time where folding is not possible: the checksum needs a slice that nobody changes, and registered memory
-/// may change at any time. The copy stays in the first-level cache.
+/// Bytes copied at a time of what is not folded: the checksum needs a slice that nobody changes, and
+/// registered memory may change at any time. The copy stays in the first-level cache.
 const CHUNK_BYTES: usize = 2048;
 
 /// Writes the ICRC of all packets of a train, once.
@@ -25,11 +25,11 @@ pub(super) fn seal(batch: &mut SendBatch, at: usize) {
         return;
     };
     let mut begun = Begun::new(batch.crc, net, &train);
-    let folds = batch.crc == CrcWay::Instructions && fold::is_available();
+    let in_place = InPlace::new(batch.crc);
     for (index, at) in train.packets.enumerate() {
         let slot = batch.packets[at];
         let icrc = begun.of(index, slot.bytes - ICRC_BYTES);
-        let value = gather(batch, slot, icrc, folds);
+        let value = gather(batch, slot, icrc, in_place);
         let trailer = batch.trailer_mut(slot);
         let (pad, icrc) = trailer.split_at_mut(slot.pad);
         pad.fill(0);
@@ -73,8 +73,50 @@ impl Begun {
     }
 }
 
+/// How payload is folded where it lies.
+#[derive(Clone, Copy)]
+enum InPlace {
+    Instructions,
+    Shifts,
+    /// By library functions, over copies.
+    Not,
+}
+
+impl InPlace {
+    fn new(crc: CrcWay) -> InPlace {
+        match crc {
+            CrcWay::Instructions if fold::is_available() => InPlace::Instructions,
+            CrcWay::Instructions => InPlace::Not,
+            CrcWay::Shifts => InPlace::Shifts,
+        }
+    }
+
+    /// Folds the first bytes of a piece, and says how many.
+    #[inline]
+    fn fold(self, icrc: &mut Icrc, piece: &libc::iovec) -> usize {
+        let from = piece.iov_base.cast::<u8>();
+        let (steps, words) = (piece.iov_len / STEP_BYTES, piece.iov_len / WORD_BYTES);
+        match self {
+            InPlace::Instructions if steps > 0 => {
+                // SAFETY: the entry leads to `iov_len` bytes that the batch owns or keeps mapped;
+                // `new` has seen that the processor can do it.
+                icrc.payload_folded(|register| unsafe { fold::fold(register, from, steps) });
+                steps * STEP_BYTES
+            }
+            InPlace::Shifts if words >= MIN_WORDS => {
+                // SAFETY: as above.
+                icrc.payload_folded(|register| unsafe {
+                    fold::fold_by_shifts(register, from, words)
+                });
+                words * WORD_BYTES
+            }
+            InPlace::Instructions | InPlace::Shifts | InPlace::Not => 0,
+        }
+    }
+}
+
 /// The ICRC over head, pieces and pad.
-fn gather(batch: &SendBatch, slot: PacketSlot, mut icrc: Icrc, folds: bool) -> u32 {
+fn gather(batch: &SendBatch, slot: PacketSlot, mut icrc: Icrc, in_place: InPlace) -> u32 {
     let parts = &batch.vectors[slot.first_vector..slot.first_vector + slot.vectors - 1];
     let (head, pieces) = parts.split_first().expect("a packet has a head");
     for_each_chunk(head, |chunk, first| {
@@ -85,17 +127,11 @@ fn gather(batch: &SendBatch, slot: PacketSlot, mut icrc: Icrc, folds: bool) -> u
         }
     });
     for piece in pieces {
-        let mut rest = *piece;
-        let steps = piece.iov_len / STEP_BYTES;
-        if folds && steps > 0 {
-            // SAFETY: the entry leads to `iov_len` bytes that the batch owns or keeps mapped; that
-            // the processor can do it is what `folds` says.
-            icrc.payload_folded(|register| unsafe {
-                fold::fold(register, piece.iov_base.cast(), steps)
-            });
-            rest.iov_len -= steps * STEP_BYTES;
-            rest.iov_base = piece.iov_base.wrapping_byte_add(steps * STEP_BYTES);
-        }
+        let bytes = in_place.fold(&mut icrc, piece);
+        let rest = libc::iovec {
+            iov_base: piece.iov_base.wrapping_byte_add(bytes),
+            iov_len: piece.iov_len - bytes,
+        };
         for_each_chunk(&rest, |chunk, _| icrc.payload(chunk));
     }
     icrc.pad(slot.pad as u8);

@@ -17,8 +17,8 @@ pub const ICRC_BYTES: usize = 4;
 
 /// Ones in the place of an InfiniBand local route header, which RoCEv2 has not.
 const LOCAL_ROUTE: [u8; 8] = [0xff; 8];
-/// The byte of the BTH with the congestion bits.
-const CONGESTION_AT: usize = 4;
+/// The byte of the BTH with the congestion bits, in the little-endian number of its first eight.
+const CONGESTION: u64 = 0xff << (4 * 8);
 const ZEROS: [u8; 3] = [0; 3];
 
 /// The ICRC does not match.
@@ -63,8 +63,11 @@ impl Icrc {
             // No packet is so short; it gives some number, which does not match.
             return self.0.update(headers);
         };
+        // Eight bytes at once: a load of eight waits long for one byte that was just stored.
         let mut masked = *bth;
-        masked[CONGESTION_AT] = 0xff;
+        if let Some(first) = masked.first_chunk_mut() {
+            *first = (u64::from_le_bytes(*first) | CONGESTION).to_le_bytes();
+        }
         self.0.update(&masked);
         self.0.update(rest);
     }
@@ -74,12 +77,12 @@ impl Icrc {
         self.0.update(piece);
     }
 
-    /// Adds a piece of the payload that somebody else has folded to 16 bytes with the same effect:
+    /// Adds a piece of the payload that somebody else has folded to few bytes with the same effect:
     /// `fold` gets the register that the bytes so far leave (lowest bit first, not inverted), and
-    /// gives 16 bytes that leave from register 0 what the piece leaves from there. For memory that
-    /// cannot be shown as a slice, because others may write to it.
+    /// gives little-endian numbers that leave from register 0 what the piece leaves from there. For
+    /// memory that cannot be shown as a slice, because others may write to it.
     #[inline]
-    pub fn payload_folded(&mut self, fold: impl FnOnce(u32) -> [u8; 16]) {
+    pub fn payload_folded<const N: usize>(&mut self, fold: impl FnOnce(u32) -> [u128; N]) {
         self.0.update_folded(fold);
     }
 
