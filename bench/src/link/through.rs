@@ -122,9 +122,7 @@ pub(super) fn run_stream(job: &Job, role: Role, mut control: Control) -> Result<
     } else {
         job.wait
     };
-    let link = Through {
-        ..Through::new(job, wait, sender, receiver)
-    };
+    let link = Through::new(job, wait, sender, receiver);
     role::run(job, role, control, link)
 }
 
