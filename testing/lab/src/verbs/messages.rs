@@ -2,13 +2,14 @@
 
 use super::command::LIMIT;
 use super::{Case, Lab, Site};
-use crate::end::Work;
+use crate::end::{Kind, Order, Work};
 use crate::remote::{Ended, Start};
 use crate::vm::network::IpVersion;
 use anyhow::{Result, ensure};
 
 /// A script for the first guest, which spoils something, asks, and mends it; then words that must
-/// be in what it writes. `$LAB end` opens a device as all programs do, `$CATCHMENT` is the command.
+/// be in what it writes. `$LAB end` opens a device as all programs do and obeys orders, of which
+/// `$MAKE` is one; `$CATCHMENT` is the command.
 struct Message {
     name: &'static str,
     script: &'static str,
@@ -41,7 +42,7 @@ const MESSAGES: &[Message] = &[
     },
     Message {
         name: "memlock too small",
-        script: "echo '\"make\"' | setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock \
+        script: "echo \"$MAKE\" | setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock \
                  prlimit --memlock=65536 $LAB end ibverbs 10.77.0.2",
         words: &["memlock", "ulimit -l"],
     },
@@ -128,6 +129,10 @@ fn said(lab: &mut Lab, message: &Message) -> Result<()> {
     let start = Start::like_here(words)
         .with("LAB", &programs.lab.display().to_string())
         .with("CATCHMENT", &programs.catchment.display().to_string())
+        .with(
+            "MAKE",
+            &serde_json::to_string(&Order::Make(Kind::Connection))?,
+        )
         .with("RUST_BACKTRACE", "0");
     let finished = lab.start(Site::Left, &start)?.wait(LIMIT)?;
     ensure!(
