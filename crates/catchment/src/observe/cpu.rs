@@ -2,6 +2,7 @@
 
 use super::snapshot::CpuSnapshot;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Looks closer together than this repeat the last percentage: the kernel counts other processes in
@@ -52,12 +53,30 @@ pub struct ProcessUsage {
 /// # Errors
 /// [`CpuError::Read`] and [`CpuError::Form`] when `/proc` is missing or unknown.
 pub fn usage_of_self() -> Result<ProcessUsage, CpuError> {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    let cpu_s = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
     Ok(ProcessUsage {
-        cpu_s,
+        cpu_s: cpu_time().as_secs_f64(),
         ..read_stat(PathBuf::from("/proc/self/stat"))?
     })
+}
+
+/// Processor time of this process, as it was at most so long ago. To know it the kernel visits every
+/// thread: where many sources of one process ask, one of them does.
+pub(crate) fn cpu_time_of_self(ago: Duration) -> Duration {
+    static LAST: Mutex<Option<(Instant, Duration)>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    match *last {
+        Some((at, time)) if at.elapsed() <= ago => time,
+        _ => {
+            let time = cpu_time();
+            *last = Some((Instant::now(), time));
+            time
+        }
+    }
+}
+
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// What process `pid` used so far; processor time in steps of one kernel tick (10 ms).

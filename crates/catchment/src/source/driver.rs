@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 
-/// How long the thread takes at most to notice that its link is gone.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The end of the link wakes the thread, and completions do: how long it sleeps without is no matter.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// Where completions can be waited for.
 pub(super) struct Completions {
@@ -20,7 +20,7 @@ pub(super) struct Completions {
     pub(super) channel: Arc<dyn CompletionChannel>,
 }
 
-/// Starts the thread. It ends with the link.
+/// Starts the thread. It ends with the link, which must know where it sleeps.
 pub(super) fn start(link: &Arc<Link>, completions: Completions) -> io::Result<()> {
     let link = Arc::downgrade(link);
     std::thread::Builder::new()
@@ -33,11 +33,11 @@ fn drive(link: &Weak<Link>, completions: &Completions) {
     while let Some(link) = link.upgrade() {
         // First the bell, then the look: what completes in between rings.
         completions.cq.req_notify(false);
-        if link.is_closed() || link.sender().progress().is_err() {
+        if link.is_over() || link.sender().progress().is_err() {
             return;
         }
         drop(link);
-        if let Err(error) = completions.channel.wait(LOOK_AGAIN) {
+        if let Err(error) = completions.channel.wait(LONG) {
             tracing::warn!(%error, "cannot wait for completions");
             return;
         }

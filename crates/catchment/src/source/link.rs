@@ -1,9 +1,12 @@
 //! The connection to a collector that filling threads use: a sender, and how to wait for it.
 use super::gate::Gate;
 use catchment_transfer::{Napper, Naps, ReserveError, Sender, WriteBlock};
-use catchment_verbs::Watch;
+use catchment_verbs::{CompletionChannel, Watch};
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,6 +17,10 @@ pub(super) struct Link {
     sender: Sender,
     watch: Option<Arc<dyn Watch>>,
     pub(super) gate: Gate,
+    /// Where the thread of [`driver`](super::driver) sleeps, if there is one.
+    completions: Option<Arc<dyn CompletionChannel>>,
+    /// Nothing goes through it any more, not even what was committed.
+    over: AtomicBool,
     payload_bytes_max: usize,
     quota: usize,
     checksum: bool,
@@ -42,13 +49,21 @@ pub(super) enum Reserve {
 }
 
 impl Link {
-    /// A link through `sender`, in which a stream may have `quota` blocks outstanding.
-    pub(super) fn new(sender: Sender, quota: usize, checksum: bool) -> Link {
+    /// A link through `sender`, in which a stream may have `quota` blocks outstanding. `completions`
+    /// is where somebody waits who keeps it going.
+    pub(super) fn new(
+        sender: Sender,
+        quota: usize,
+        checksum: bool,
+        completions: Option<Arc<dyn CompletionChannel>>,
+    ) -> Link {
         Link {
             watch: sender.free_watch(),
             payload_bytes_max: sender.layout().max_payload_bytes() as usize,
             sender,
             gate: Gate::default(),
+            completions,
+            over: AtomicBool::new(false),
             quota,
             checksum,
             on_watch: Mutex::new(false),
@@ -158,10 +173,24 @@ impl Link {
         self.woken.notify_all();
     }
 
-    /// Ends the sleep of all who wait for room.
-    pub(super) fn wake_all(&self) {
+    /// Nothing goes through it any more: ends the sleep of all who wait for room, and of the thread
+    /// that keeps it going.
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Release);
         if let Some(watch) = &self.watch {
             watch.wake();
+        }
+        self.wake_driver();
+    }
+
+    /// Whether [`Link::end`] was called.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn wake_driver(&self) {
+        if let Some(completions) = &self.completions {
+            completions.wake();
         }
     }
 
@@ -183,5 +212,11 @@ impl Link {
         } else {
             Look::Full
         }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.wake_driver();
     }
 }

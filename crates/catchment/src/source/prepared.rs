@@ -183,7 +183,8 @@ impl Prepared {
         } else {
             self.copying(ring, options.epoch, sending)?
         };
-        let link = Arc::new(Link::new(sender, quota, options.checksum));
+        let channel = completions.as_ref().map(|c| Arc::clone(&c.channel));
+        let link = Arc::new(Link::new(sender, quota, options.checksum, channel));
         if let Some(completions) = completions {
             driver::start(&link, completions).map_err(LinkError::Thread)?;
         }

@@ -8,7 +8,7 @@ use super::{
 use catchment_transfer::BlockMeta;
 use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
-/// How long the pump sleeps at most.
+/// How long the pump sleeps at most while frames wait for room. Without frames it sleeps until rung.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// What became of a try to send a waiting frame.
@@ -31,11 +31,11 @@ fn run(shared: &Shared) {
     let mut rung = 0;
     while !shared.is_stopped() {
         let Some(link) = shared.link().filter(|link| !link.is_closed()) else {
-            rung = shared.wait_for_pump(rung, LOOK_AGAIN);
+            rung = shared.wait_for_pump(rung);
             continue;
         };
         match round(shared, &link) {
-            Round::Idle => rung = shared.wait_for_pump(rung, LOOK_AGAIN),
+            Round::Idle => rung = shared.wait_for_pump(rung),
             Round::Waiting(stream) => link.wait_for_room(stream, LOOK_AGAIN),
             Round::Moved => {}
         }

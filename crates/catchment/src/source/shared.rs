@@ -222,15 +222,12 @@ impl Shared {
         self.pump_rung.notify_all();
     }
 
-    /// Sleeps until rung since `seen`, or the time is over; returns the new count.
-    pub(super) fn wait_for_pump(&self, seen: u64, timeout: Duration) -> u64 {
+    /// Sleeps until rung since `seen`; returns the new count. Frames that wait, another link and the
+    /// end ring.
+    pub(super) fn wait_for_pump(&self, seen: u64) -> u64 {
         let rung = lock(&self.pump);
-        if *rung != seen {
-            return *rung;
-        }
-        let waited = self.pump_rung.wait_timeout(rung, timeout);
-        let (rung, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        *rung
+        let waited = self.pump_rung.wait_while(rung, |rung| *rung == seen);
+        *waited.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Accepted frames that no collector is known to have.

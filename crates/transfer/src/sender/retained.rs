@@ -28,8 +28,8 @@ impl RetainedBlock {
     }
 }
 
-/// By stream, packet and place in its frame. A block whose trailer is not what was committed (the collector can
-/// write to its own ring) is left out.
+/// By stream, packet and place in its frame. A block whose trailer is not what was committed (the
+/// collector can write to its own ring) is left out.
 pub(super) fn collect(shared: &Shared) -> Vec<RetainedBlock> {
     let mut blocks: Vec<RetainedBlock> = (0..shared.layout.blocks())
         .filter_map(|slot| {

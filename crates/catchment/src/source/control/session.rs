@@ -2,7 +2,7 @@
 
 use super::Control;
 use crate::{
-    observe::cpu::usage_of_self,
+    observe::cpu::cpu_time_of_self,
     session::{
         io::{Connection, RecvError},
         message::{FailedPath, Hello, SessionPath, StreamEnd, StreamStart, Welcome},
@@ -27,7 +27,7 @@ use std::{
 };
 
 /// How often the control thread looks at the link.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(250);
 /// How often it looks while the last frames go out.
 const LOOK_CLOSING: Duration = Duration::from_millis(2);
 /// How often it reports to the collector.
@@ -319,7 +319,7 @@ impl Session<'_> {
         self.count();
         let devices = &self.control.shared.devices;
         let stats: Vec<_> = devices.iter().map(|device| device.stats()).collect();
-        let cpu_us = usage_of_self().map_or(0, |usage| (usage.cpu_s * 1e6) as u64);
+        let cpu_us = cpu_time_of_self(REPORT / 2).as_micros() as u64;
         if let Err(error) = self.side.stats(cpu_us, &stats) {
             tracing::debug!(%error, "no report");
         }
@@ -374,7 +374,7 @@ impl Session<'_> {
         link.gate.close();
         shared.set_link(None);
         shared.metrics.session_is(None);
-        link.wake_all();
+        link.end();
         let unreleased = if shared.is_finished() {
             Vec::new()
         } else {
