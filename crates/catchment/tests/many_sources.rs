@@ -9,7 +9,7 @@ use catchment::{
 };
 use std::{
     collections::BTreeSet,
-    env,
+    env, fs,
     io::{BufRead as _, BufReader, Write as _},
     process::{Child, ChildStdout, Command, Stdio},
     sync::{Arc, Mutex, PoisonError, mpsc},
@@ -23,6 +23,11 @@ const AT_ONCE: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// A thousand at a time: two thousand connect too, but on a slow machine not within a patience.
 static ALONE: Mutex<()> = Mutex::new(());
+/// How long idle sources are watched.
+const IDLE: Duration = Duration::from_secs(2);
+/// How often the threads of an idle source may wake in a second, all together: looks at devices and
+/// link, and reports.
+const WAKES_MAX: f64 = 20.0;
 /// For a process of sources: `PROVIDER NUMBER COLLECTOR`.
 const ROLE: &str = "CATCHMENT_TEST_SOURCES";
 
@@ -101,6 +106,19 @@ fn start(provider: &str, number: usize, collector: &str) -> (Child, BufReader<Ch
     (child, output)
 }
 
+/// How often threads of a process have slept so far.
+fn sleeps(process: &Child) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).unwrap();
+    let of_task = |task: fs::DirEntry| {
+        let status = fs::read_to_string(task.path().join("status")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    tasks.map(|task| of_task(task.unwrap())).sum()
+}
+
 fn a_thousand_sources_over(provider: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     open_files_to_the_limit();
@@ -125,6 +143,18 @@ fn a_thousand_sources_over(provider: &str) {
         "{SOURCES} sources over {provider} connected in {:?}",
         begin.elapsed()
     );
+    let slept = || {
+        processes
+            .iter()
+            .map(|(child, _)| sleeps(child))
+            .sum::<u64>()
+    };
+    let before = slept();
+    // Nothing is sent: what wakes now does so for nothing.
+    std::thread::sleep(IDLE);
+    let wakes = (slept() - before) as f64 / IDLE.as_secs_f64() / SOURCES as f64;
+    println!("an idle source over {provider} wakes {wakes:.1} times a second");
+    assert!(wakes <= WAKES_MAX, "{wakes} times a second");
     for (child, _) in &mut processes {
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     }
