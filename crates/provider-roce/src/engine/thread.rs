@@ -3,7 +3,7 @@
 use super::{Look, Turn};
 use crate::{
     device::Device,
-    io::{Waiter, Watched},
+    io::{Spin, Waiter, Watched},
     sleep::NAP,
 };
 use std::{io, sync::Arc, thread, time::Duration};
@@ -24,7 +24,8 @@ pub(crate) fn start(device: Arc<Device>, waiter: Waiter) -> io::Result<thread::J
 }
 
 fn run(device: &Device, waiter: &Waiter) {
-    let mut looking = Looking::new(device.options.spin);
+    let mut spin = Spin::new(device.options.spin);
+    let mut busy_ns = 0;
     let mut looks = 0;
     while !device.is_stopped() {
         if is_helped(device) {
@@ -35,14 +36,15 @@ fn run(device: &Device, waiter: &Waiter) {
         let now_ns = device.now_ns();
         let turn = take_turn(device, now_ns);
         if turn.busy {
-            looking.found(now_ns);
+            busy_ns = now_ns;
             if turn.held_back {
                 // A program on this core sees now what came, and may answer.
                 thread::yield_now();
             }
             continue;
         }
-        if !turn.blocked && looking.goes_on(now_ns) {
+        let idle = Duration::from_nanos(now_ns.saturating_sub(busy_ns));
+        if !turn.blocked && idle < spin.now() {
             looks = (looks + 1) % LOOKS;
             if looks == 0 {
                 thread::yield_now();
@@ -56,10 +58,8 @@ fn run(device: &Device, waiter: &Waiter) {
                 blocked: turn.blocked,
             };
             sleep(device, waiter, timeout, &[watched]);
-            looking.slept(
-                Duration::from_nanos(device.now_ns() - now_ns),
-                device.now_ns(),
-            );
+            busy_ns = device.now_ns();
+            spin.learn(Duration::from_nanos(busy_ns - now_ns));
         }
     }
 }
@@ -98,46 +98,4 @@ fn sleep(device: &Device, waiter: &Waiter, timeout: Duration, sockets: &[Watched
         thread::sleep(NAP);
     }
     device.end_sleep();
-}
-
-/// How long to look before sleeping: learnt from how long sleeps last.
-struct Looking {
-    now: Duration,
-    most: Duration,
-    since_ns: u64,
-}
-
-/// Least looking time that is worth the trouble.
-const LEAST: Duration = Duration::from_micros(4);
-
-impl Looking {
-    fn new(most: Duration) -> Looking {
-        Looking {
-            now: most.min(LEAST),
-            most,
-            since_ns: 0,
-        }
-    }
-
-    /// There was work.
-    fn found(&mut self, now_ns: u64) {
-        self.since_ns = now_ns;
-    }
-
-    /// Whether to look once more.
-    fn goes_on(&self, now_ns: u64) -> bool {
-        u128::from(now_ns.saturating_sub(self.since_ns)) < self.now.as_nanos()
-    }
-
-    /// After a sleep: would looking a little longer have been enough?
-    fn slept(&mut self, slept: Duration, now_ns: u64) {
-        self.now = if slept <= self.most {
-            (self.now * 2).max(LEAST).min(self.most)
-        } else if self.now / 2 < LEAST {
-            Duration::ZERO
-        } else {
-            self.now / 2
-        };
-        self.since_ns = now_ns;
-    }
 }

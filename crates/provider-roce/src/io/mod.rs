@@ -35,4 +35,5 @@ pub use path::{Path, PathError, PathProbe};
 pub use port_owner::port_owner;
 pub use recv::{Packet, RecvCounters, RecvRing, Train};
 pub use socket::{BindError, UdpSocket};
+pub(crate) use wait::Spin;
 pub use wait::{Waiter, Waker, Wakeup, Watched};

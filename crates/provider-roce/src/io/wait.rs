@@ -17,10 +17,45 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// First and least looking time that is worth the trouble.
-const SPIN_MIN: Duration = Duration::from_micros(4);
-/// Looking time grows and shrinks by this factor.
-const SPIN_STEP: u32 = 2;
+/// How long to look before sleeping, learnt from how long waits last.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    now: Duration,
+    most: Duration,
+}
+
+impl Spin {
+    /// First and least looking time that is worth the trouble.
+    const LEAST: Duration = Duration::from_micros(4);
+    /// Looking time grows and shrinks by this factor.
+    const STEP: u32 = 2;
+
+    /// Zero never looks.
+    pub(crate) fn new(most: Duration) -> Spin {
+        Spin {
+            now: most.min(Self::LEAST),
+            most,
+        }
+    }
+
+    /// How long to look now.
+    #[inline]
+    pub(crate) fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// After a wait that ended in sleep: would looking a little longer have been enough?
+    pub(crate) fn learn(&mut self, waited: Duration) {
+        let shorter = self.now / Self::STEP;
+        self.now = if waited <= self.most {
+            (self.now * Self::STEP).max(Self::LEAST).min(self.most)
+        } else if shorter < Self::LEAST {
+            Duration::ZERO
+        } else {
+            shorter
+        };
+    }
+}
 
 /// Why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,8 +102,7 @@ impl Waker {
 #[derive(Debug)]
 pub struct Waiter {
     event: Arc<OwnedFd>,
-    spin: Duration,
-    spin_max: Duration,
+    spin: Spin,
 }
 
 impl Waiter {
@@ -79,8 +113,7 @@ impl Waiter {
     pub fn new(spin_max: Duration) -> io::Result<Waiter> {
         Ok(Waiter {
             event: Arc::new(event::event_fd()?),
-            spin: spin_max.min(SPIN_MIN),
-            spin_max,
+            spin: Spin::new(spin_max),
         })
     }
 
@@ -91,7 +124,7 @@ impl Waiter {
 
     /// How long it would look before it sleeps, now.
     pub fn spin(&self) -> Duration {
-        self.spin
+        self.spin.now()
     }
 
     /// Waits until `look` finds something, a socket is readable, somebody wakes, or the time is
@@ -106,7 +139,7 @@ impl Waiter {
         mut look: impl FnMut() -> io::Result<bool>,
     ) -> io::Result<Wakeup> {
         let start = Instant::now();
-        let limit = self.spin.min(timeout);
+        let limit = self.spin.now().min(timeout);
         loop {
             if look()? {
                 return Ok(Wakeup::Ready);
@@ -117,7 +150,7 @@ impl Waiter {
             std::thread::yield_now();
         }
         let wakeup = self.sleep(sockets, timeout.saturating_sub(start.elapsed()))?;
-        self.learn(start.elapsed());
+        self.spin.learn(start.elapsed());
         Ok(wakeup)
     }
 
@@ -152,19 +185,6 @@ impl Waiter {
         } else {
             Wakeup::Woken
         })
-    }
-
-    /// After a sleep that ended `waited` after the wait began: would looking have been enough?
-    fn learn(&mut self, waited: Duration) {
-        let longer = (self.spin * SPIN_STEP).max(SPIN_MIN).min(self.spin_max);
-        let shorter = self.spin / SPIN_STEP;
-        self.spin = if waited <= self.spin_max {
-            longer
-        } else if shorter < SPIN_MIN {
-            Duration::ZERO
-        } else {
-            shorter
-        };
     }
 }
 
