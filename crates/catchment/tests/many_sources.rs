@@ -8,8 +8,10 @@ use catchment::{
     source::{DeviceSpec, Source},
 };
 use std::{
-    collections::BTreeSet,
-    env, fs,
+    collections::{BTreeSet, HashMap},
+    env,
+    ffi::OsString,
+    fs,
     io::{BufRead as _, BufReader, Write as _},
     process::{Child, ChildStdout, Command, Stdio},
     sync::{Arc, Mutex, PoisonError, mpsc},
@@ -106,17 +108,16 @@ fn start(provider: &str, number: usize, collector: &str) -> (Child, BufReader<Ch
     (child, output)
 }
 
-/// How often threads of a process have slept so far.
-fn sleeps(process: &Child) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{}/task", process.id())).unwrap();
-    let of_task = |task: fs::DirEntry| {
-        let status = fs::read_to_string(task.path().join("status")).unwrap();
-        let line = status
+/// How often each thread of a process has slept so far. A thread may end meanwhile.
+fn sleeps(process: &Child) -> impl Iterator<Item = (OsString, u64)> {
+    let threads = fs::read_dir(format!("/proc/{}/task", process.id())).unwrap();
+    threads.map_while(Result::ok).filter_map(|thread| {
+        let status = fs::read_to_string(thread.path().join("status")).ok()?;
+        let slept = status
             .lines()
             .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        line.unwrap().trim().parse::<u64>().unwrap()
-    };
-    tasks.map(|task| of_task(task.unwrap())).sum()
+        Some((thread.file_name(), slept?.trim().parse().unwrap()))
+    })
 }
 
 fn a_thousand_sources_over(provider: &str) {
@@ -143,16 +144,20 @@ fn a_thousand_sources_over(provider: &str) {
         "{SOURCES} sources over {provider} connected in {:?}",
         begin.elapsed()
     );
-    let slept = || {
+    let slept = || -> HashMap<_, _> {
         processes
             .iter()
-            .map(|(child, _)| sleeps(child))
-            .sum::<u64>()
+            .flat_map(|(child, _)| sleeps(child))
+            .collect()
     };
     let before = slept();
     // Nothing is sent: what wakes now does so for nothing.
     std::thread::sleep(IDLE);
-    let wakes = (slept() - before) as f64 / IDLE.as_secs_f64() / SOURCES as f64;
+    let wakes: u64 = slept()
+        .iter()
+        .filter_map(|(thread, slept)| slept.checked_sub(*before.get(thread)?))
+        .sum();
+    let wakes = wakes as f64 / IDLE.as_secs_f64() / SOURCES as f64;
     println!("an idle source over {provider} wakes {wakes:.1} times a second");
     assert!(wakes <= WAKES_MAX, "{wakes} times a second");
     for (child, _) in &mut processes {
