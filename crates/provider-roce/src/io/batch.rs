@@ -19,10 +19,14 @@ use std::{
 pub const MAX_TRAIN_PACKETS: usize = 64;
 /// Most bytes of one send, so that an IPv6 or IPv4 packet of them is below 64 KiB.
 const MAX_TRAIN_BYTES: usize = 65_487;
-/// Bytes of a batch's own for each packet: headers, inline payload, pad and ICRC.
+/// Bytes of a batch's own for each packet: headers, inline or copied payload, pad and ICRC.
 const ARENA_BYTES_PER_PACKET: usize = 128;
+/// Pieces up to this length are copied: for the kernel to read one more gather entry takes longer.
+const COPIED_BYTES: usize = 256;
 /// Longest transport headers with inline payload of one packet.
 const MAX_HEAD_BYTES: usize = 4096 + 64;
+/// Most bytes of one packet in the arena.
+const MAX_OWN_BYTES: usize = MAX_HEAD_BYTES + COPIED_BYTES + TRAILER_BYTES;
 /// Gather entries for each packet on average: head, two pieces, trailer.
 const VECTORS_PER_PACKET: usize = 4;
 /// Most pieces of one packet.
@@ -84,17 +88,24 @@ pub enum Full {
     Memory(#[from] MemError),
 }
 
-/// One packet: where its parts are.
-#[derive(Debug, Clone, Copy)]
+/// One packet: where its parts are. In the arena its head and its trailer follow each other, and
+/// those of the next packet follow them.
+#[derive(Debug, Clone)]
 pub(super) struct PacketSlot {
-    /// First of its gather entries; the last one is the trailer.
-    pub(super) first_vector: usize,
-    pub(super) vectors: usize,
+    /// Headers and copied payload in the arena, up to the trailer.
+    pub(super) head: Range<usize>,
+    /// Gather entries of the rest of the payload.
+    pub(super) pieces: Range<usize>,
     /// Length with pad and ICRC.
     pub(super) bytes: usize,
-    /// Where pad and ICRC are in the arena.
-    pub(super) trailer: usize,
     pub(super) pad: usize,
+}
+
+impl PacketSlot {
+    /// Pad and ICRC in the arena.
+    pub(super) fn trailer(&self) -> Range<usize> {
+        self.head.end..self.head.end + self.pad + ICRC_BYTES
+    }
 }
 
 /// Packets to one peer that go to the kernel in one message.
@@ -102,8 +113,9 @@ pub(super) struct PacketSlot {
 pub(super) struct Train {
     pub(super) route: Route,
     pub(super) packets: Range<usize>,
-    /// First of its gather entries.
-    pub(super) first_vector: usize,
+    /// Its gather entries. One that leads into the arena has the trailer of a packet and the head of
+    /// the next one.
+    pub(super) vectors: Range<usize>,
     /// Length of all but the last packet.
     pub(super) segment_bytes: usize,
     pub(super) bytes: usize,
@@ -128,10 +140,9 @@ pub struct SendBatch {
     pub(super) local: SocketAddr,
     gso: bool,
     pub(super) crc: CrcWay,
-    arena: Box<[u8]>,
+    pub(super) arena: Box<[u8]>,
     arena_used: usize,
-    pub(super) vectors: Box<[libc::iovec]>,
-    vectors_used: usize,
+    pub(super) vectors: Vec<libc::iovec>,
     /// What one system call needs, written anew for each.
     pub(super) names: Box<[Name]>,
     pub(super) controls: Box<[Control]>,
@@ -158,18 +169,13 @@ impl SendBatch {
     /// A batch of at most `packets` packets for `socket`.
     pub fn new(socket: &UdpSocket, packets: usize) -> SendBatch {
         let packets = packets.max(1);
-        let nothing = libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        };
         SendBatch {
             local: socket.local(),
             gso: socket.has_gso(),
             crc: CrcWay::default(),
-            arena: vec![0; packets * ARENA_BYTES_PER_PACKET + MAX_HEAD_BYTES].into(),
+            arena: vec![0; packets * ARENA_BYTES_PER_PACKET + MAX_OWN_BYTES].into(),
             arena_used: 0,
-            vectors: vec![nothing; packets * VECTORS_PER_PACKET + MAX_PIECES].into(),
-            vectors_used: 0,
+            vectors: Vec::with_capacity(packets * VECTORS_PER_PACKET + MAX_PIECES),
             names: vec![Name::none(); MAX_MESSAGES].into(),
             controls: vec![Control::empty(); MAX_MESSAGES].into(),
             messages: vec![Message::empty(); MAX_MESSAGES].into(),
@@ -191,30 +197,50 @@ impl SendBatch {
     }
 
     /// Adds a packet: `head` is copied (transport headers, and payload that is not in registered
-    /// memory), the pieces are read when the packet goes. Pad and ICRC are added; the pad count in
-    /// the BTH is the caller's.
+    /// memory). Short pieces are read at once, longer ones when the packet goes. Pad and ICRC are
+    /// added; the pad count in the BTH is the caller's.
     ///
     /// # Errors
     /// [`Full::NoRoom`]: flush first. Others: this packet can never go.
     #[inline]
     pub fn push(&mut self, route: &Route, head: &[u8], pieces: &[Piece<'_>]) -> Result<(), Full> {
-        let slot = self.plan(head, pieces)?;
-        self.place(&slot, head, pieces)?;
-        self.join(route, &slot);
+        let (short, pieces) = pieces.split_at(short(pieces));
+        let mut slot = self.plan(head, short, pieces)?;
+        self.copy(&slot, head, short)?;
+        let before = self.vectors.len();
+        let joins = self.joins(route, &slot, pieces);
+        self.own(slot.head.clone(), joins);
+        slot.pieces = match self.gather(pieces) {
+            Ok(vectors) => vectors,
+            Err(error) => {
+                self.forget(before, joins.then_some(slot.head.len()));
+                return Err(error.into());
+            }
+        };
+        self.own(slot.trailer(), pieces.is_empty());
+        self.arena_used = slot.trailer().end;
+        self.note(route, &slot, before, joins);
         self.packets.push(slot);
         Ok(())
     }
 
     /// Where the packet would go.
-    fn plan(&self, head: &[u8], pieces: &[Piece<'_>]) -> Result<PacketSlot, Full> {
-        if pieces.len() > MAX_PIECES {
+    #[inline]
+    fn plan(
+        &self,
+        head: &[u8],
+        short: &[Piece<'_>],
+        pieces: &[Piece<'_>],
+    ) -> Result<PacketSlot, Full> {
+        if short.len() + pieces.len() > MAX_PIECES {
             return Err(Full::Scattered {
-                pieces: pieces.len(),
+                pieces: short.len() + pieces.len(),
             });
         }
-        let payload: usize = pieces.iter().map(|piece| piece.bytes).sum();
-        let pad = (head.len() + payload).wrapping_neg() % 4;
-        let bytes = head.len() + payload + pad + ICRC_BYTES;
+        let own = head.len() + bytes_of(short);
+        let unpadded = own + bytes_of(pieces);
+        let pad = unpadded.wrapping_neg() % 4;
+        let bytes = unpadded + pad + ICRC_BYTES;
         if bytes > MAX_TRAIN_BYTES || head.len() > MAX_HEAD_BYTES {
             return Err(Full::TooLong {
                 bytes,
@@ -222,15 +248,14 @@ impl SendBatch {
             });
         }
         let slot = PacketSlot {
-            first_vector: self.vectors_used,
-            vectors: pieces.len() + 2,
+            head: self.arena_used..self.arena_used + own,
+            pieces: 0..0,
             bytes,
-            trailer: self.arena_used + head.len(),
             pad,
         };
         let fits = self.packets.len() < self.packets_max
-            && slot.trailer + TRAILER_BYTES <= self.arena.len()
-            && slot.first_vector + slot.vectors <= self.vectors.len();
+            && slot.trailer().end <= self.arena.len()
+            && self.vectors.len() + pieces.len() + 2 <= self.vectors.capacity();
         if fits {
             Ok(slot)
         } else {
@@ -240,35 +265,64 @@ impl SendBatch {
         }
     }
 
-    /// Copies the head and notes the pieces.
-    fn place(&mut self, slot: &PacketSlot, head: &[u8], pieces: &[Piece<'_>]) -> Result<(), Full> {
-        let mut at = slot.first_vector + 1;
-        for piece in pieces {
-            let memory = piece.region.slice(piece.offset, piece.bytes)?;
-            self.vectors[at] = libc::iovec {
-                iov_base: memory.addr() as *mut _,
-                iov_len: memory.bytes(),
-            };
-            at += 1;
-            self.keep_mapped(piece.region);
+    /// Copies head and short pieces into the arena.
+    #[inline]
+    fn copy(
+        &mut self,
+        slot: &PacketSlot,
+        head: &[u8],
+        short: &[Piece<'_>],
+    ) -> Result<(), MemError> {
+        let place = &mut self.arena[slot.head.clone()];
+        let (to, mut rest) = place.split_at_mut(head.len());
+        to.copy_from_slice(head);
+        for piece in short {
+            let (to, after) = rest.split_at_mut(piece.bytes);
+            piece.region.whole().read_at(piece.offset, to)?;
+            rest = after;
         }
-        let start = self.arena_used;
-        self.arena[start..slot.trailer].copy_from_slice(head);
-        self.vectors[slot.first_vector] = self.own(start, head.len());
-        // The pad is zero: the arena began so, and a trailer is written before it is sent.
-        self.vectors[at] = self.own(slot.trailer, slot.pad + ICRC_BYTES);
-        self.arena_used = slot.trailer + slot.pad + ICRC_BYTES;
-        self.vectors_used = at + 1;
         Ok(())
     }
 
-    fn own(&mut self, at: usize, bytes: usize) -> libc::iovec {
-        libc::iovec {
-            iov_base: self.arena[at..at + bytes].as_mut_ptr().cast(),
-            iov_len: bytes,
+    /// A gather entry for bytes of the arena, or more bytes for the last one, which they follow.
+    #[inline]
+    fn own(&mut self, bytes: Range<usize>, follows: bool) {
+        if follows && let Some(last) = self.vectors.last_mut() {
+            last.iov_len += bytes.len();
+            return;
+        }
+        let bytes = &mut self.arena[bytes];
+        self.vectors.push(libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        });
+    }
+
+    /// Gather entries for pieces of memory.
+    #[inline]
+    fn gather(&mut self, pieces: &[Piece<'_>]) -> Result<Range<usize>, MemError> {
+        let first = self.vectors.len();
+        for piece in pieces {
+            let memory = piece.region.slice(piece.offset, piece.bytes)?;
+            self.vectors.push(libc::iovec {
+                iov_base: memory.addr() as *mut _,
+                iov_len: memory.bytes(),
+            });
+            self.keep_mapped(piece.region);
+        }
+        Ok(first..self.vectors.len())
+    }
+
+    /// Takes the gather entries of a packet back of which a piece is wrong.
+    #[cold]
+    fn forget(&mut self, vectors: usize, joined_bytes: Option<usize>) {
+        self.vectors.truncate(vectors);
+        if let (Some(bytes), Some(last)) = (joined_bytes, self.vectors.last_mut()) {
+            last.iov_len -= bytes;
         }
     }
 
+    #[inline]
     fn keep_mapped(&mut self, region: &Arc<Region>) {
         // Packets in a row mostly come from the same region.
         if !self
@@ -280,35 +334,52 @@ impl SendBatch {
         }
     }
 
-    /// Puts the packet that comes next into the last train, or begins another one.
-    fn join(&mut self, route: &Route, slot: &PacketSlot) {
-        let (at, bytes) = (self.packets.len(), slot.bytes);
-        let vectors_end = slot.first_vector + slot.vectors;
-        let may_cut = self.may_cut(route);
-        if let Some(train) = self.trains.last_mut()
-            && may_cut
-            && !train.closed
-            && train.route == *route
-            && bytes <= train.segment_bytes
-            && train.bytes + bytes <= MAX_TRAIN_BYTES
-            && train.packets.len() < MAX_TRAIN_PACKETS
-            && vectors_end - train.first_vector <= MAX_TRAIN_VECTORS
-        {
+    /// Whether the last train takes this packet. Then its gather entries are the last ones, too.
+    #[inline]
+    fn joins(&self, route: &Route, slot: &PacketSlot, pieces: &[Piece<'_>]) -> bool {
+        self.trains.last().is_some_and(|train| {
+            !train.closed
+                && train.route == *route
+                && slot.bytes <= train.segment_bytes
+                && train.bytes + slot.bytes <= MAX_TRAIN_BYTES
+                && train.packets.len() < MAX_TRAIN_PACKETS
+                && train.vectors.len() + pieces.len() < MAX_TRAIN_VECTORS
+                && self.may_cut(route)
+        })
+    }
+
+    /// Lengthens the last train by the packet that comes next, or begins another one.
+    #[inline]
+    fn note(&mut self, route: &Route, slot: &PacketSlot, first_vector: usize, joins: bool) {
+        let (at, vectors_end) = (self.packets.len(), self.vectors.len());
+        if joins && let Some(train) = self.trains.last_mut() {
             train.packets.end = at + 1;
-            train.bytes += bytes;
+            train.vectors.end = vectors_end;
+            train.bytes += slot.bytes;
             // Only the last segment may be shorter.
-            train.closed = bytes < train.segment_bytes;
+            train.closed = slot.bytes < train.segment_bytes;
             return;
         }
         self.trains.push(Train {
             route: *route,
             packets: at..at + 1,
-            first_vector: slot.first_vector,
-            segment_bytes: bytes,
-            bytes,
+            vectors: first_vector..vectors_end,
+            segment_bytes: slot.bytes,
+            bytes: slot.bytes,
             closed: false,
             sealed: false,
         });
+    }
+
+    /// Gather entries for a packet alone, which had them together with its neighbours.
+    #[cold]
+    pub(super) fn gather_alone(&mut self, at: usize) -> Range<usize> {
+        let first = self.vectors.len();
+        let slot = self.packets[at].clone();
+        self.own(slot.head.clone(), false);
+        self.vectors.extend_from_within(slot.pieces.clone());
+        self.own(slot.trailer(), slot.pieces.is_empty());
+        first..self.vectors.len()
     }
 
     fn may_cut(&self, route: &Route) -> bool {
@@ -344,14 +415,26 @@ impl SendBatch {
         self.trains.clear();
         self.next = 0;
         self.arena_used = 0;
-        self.vectors_used = 0;
+        self.vectors.clear();
         self.keep.clear();
     }
+}
 
-    /// Pad and ICRC of a packet.
-    pub(super) fn trailer_mut(&mut self, slot: PacketSlot) -> &mut [u8] {
-        &mut self.arena[slot.trailer..slot.trailer + slot.pad + ICRC_BYTES]
-    }
+/// How many pieces come first that are short, also together.
+#[inline]
+fn short(pieces: &[Piece<'_>]) -> usize {
+    let mut room = COPIED_BYTES;
+    let short = pieces.iter().take_while(|piece| {
+        let fits = piece.bytes <= room;
+        room = room.saturating_sub(piece.bytes);
+        fits
+    });
+    short.count()
+}
+
+#[inline]
+fn bytes_of(pieces: &[Piece<'_>]) -> usize {
+    pieces.iter().map(|piece| piece.bytes).sum()
 }
 
 impl std::fmt::Debug for SendBatch {

@@ -134,9 +134,7 @@ impl SendBatch {
         let (name, name_bytes) = Name::of(train.route.remote);
         self.names[i] = name;
         let control_bytes = write_control(&mut self.controls[i], train);
-        let last = self.packets[train.packets.end - 1];
-        let vectors = train.first_vector..last.first_vector + last.vectors;
-        let vectors = &mut self.vectors[vectors];
+        let vectors = &mut self.vectors[train.vectors.clone()];
         // SAFETY: name and control are in boxes of the batch; the vectors lead into its arena and
         // into regions that it keeps mapped.
         self.messages[i] = unsafe {
@@ -215,7 +213,7 @@ impl SendBatch {
         self.refuse_gso(peer);
         let singles = train.packets.clone().map(|at| Train {
             packets: at..at + 1,
-            first_vector: self.packets[at].first_vector,
+            vectors: self.gather_alone(at),
             segment_bytes: self.packets[at].bytes,
             bytes: self.packets[at].bytes,
             closed: true,

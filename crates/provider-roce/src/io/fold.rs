@@ -2,44 +2,130 @@
 //!
 //! Library functions want a `&[u8]`, which nobody may change. So the bytes are read here, with
 //! volatile loads that go straight into the arithmetic: a number that others change meanwhile gives
-//! a wrong checksum, and nothing else. What is left are a few bytes with the same remainder; an
-//! ordinary function ends with them.
+//! a wrong checksum, and nothing else. Headers are few bytes, for which a call of a library function
+//! takes long: they lead, as if the piece began with them.
 //!
 //! - [`fold`] multiplies without carries: that moves the polynomial of what was read over the next
 //!   128 bytes and adds those (Gopal and others, "Fast CRC Computation for Generic Polynomials Using
 //!   PCLMULQDQ", Intel 2009, with four registers of 256 bits).
 //! - [`fold_by_shifts`] is for processors that do this slowly.
 
-use catchment_roce::wire;
+use catchment_roce::wire::{self, CrcWay, Icrc, icrc::LEAD_BYTES};
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{
+    __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_cvtsi128_si32, _mm_set_epi32, _mm_set_epi64x,
+    _mm_srli_si128, _mm_xor_si128,
+};
 
 /// Bytes that one step of [`fold`] folds.
-pub(super) const STEP_BYTES: usize = 128;
+const STEP_BYTES: usize = 128;
 /// Bytes that one step of [`fold_by_shifts`] folds.
-pub(super) const WORD_BYTES: usize = 16;
+const WORD_BYTES: usize = 16;
 /// Steps of [`fold_by_shifts`] that have to be, at least.
-pub(super) const MIN_WORDS: usize = 3;
+const MIN_WORDS: usize = 3;
+
+/// How bytes are folded where they lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum InPlace {
+    Instructions,
+    Shifts,
+    /// By library functions, over copies.
+    Not,
+}
+
+impl InPlace {
+    #[inline]
+    pub(super) fn new(crc: CrcWay) -> InPlace {
+        match crc {
+            CrcWay::Instructions if is_available() => InPlace::Instructions,
+            CrcWay::Instructions => InPlace::Not,
+            CrcWay::Shifts => InPlace::Shifts,
+        }
+    }
+
+    /// How many bytes of a piece are folded, the first ones.
+    #[inline]
+    pub(super) fn takes(self, bytes: usize) -> usize {
+        match self {
+            InPlace::Instructions => bytes - bytes % STEP_BYTES,
+            InPlace::Shifts if bytes >= MIN_WORDS * WORD_BYTES => bytes - bytes % WORD_BYTES,
+            InPlace::Shifts | InPlace::Not => 0,
+        }
+    }
+
+    /// Adds headers and the first bytes of the payload; true if it did.
+    ///
+    /// # Safety
+    /// The bytes are mapped, and as many as [`InPlace::takes`] gave.
+    #[inline]
+    pub(super) unsafe fn headers(
+        self,
+        icrc: &mut Icrc,
+        headers: &[u8],
+        from: *const u8,
+        bytes: usize,
+    ) -> bool {
+        bytes > 0
+            && icrc.headers_folded(headers, |register, lead| {
+                // SAFETY: the caller's, and there are some.
+                unsafe { self.fold(register, lead, from, bytes) }
+            })
+    }
+
+    /// Adds bytes of the payload.
+    ///
+    /// # Safety
+    /// As [`InPlace::headers`].
+    #[inline]
+    pub(super) unsafe fn payload(self, icrc: &mut Icrc, from: *const u8, bytes: usize) {
+        if bytes > 0 {
+            icrc.payload_folded(|register, lead| {
+                // SAFETY: the caller's, and there are some.
+                unsafe { self.fold(register, lead, from, bytes) }
+            });
+        }
+    }
+
+    /// # Safety
+    /// As [`InPlace::headers`], and there are some bytes.
+    #[inline]
+    unsafe fn fold(
+        self,
+        register: u32,
+        lead: &[u8; LEAD_BYTES],
+        from: *const u8,
+        bytes: usize,
+    ) -> u32 {
+        match self {
+            // SAFETY: the bytes are mapped, and whole steps; `new` saw that the processor can do it.
+            InPlace::Instructions => unsafe { fold(register, lead, from, bytes / STEP_BYTES) },
+            // SAFETY: the bytes are mapped, and whole words, enough of them.
+            InPlace::Shifts => unsafe { fold_by_shifts(register, lead, from, bytes / WORD_BYTES) },
+            InPlace::Not => unreachable!("it takes no bytes"),
+        }
+    }
+}
 
 /// Whether this processor can do [`fold`].
 #[inline]
-pub(super) fn is_available() -> bool {
+fn is_available() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx2");
     #[cfg(not(target_arch = "x86_64"))]
     return false;
 }
 
-/// Folds `steps` times 128 bytes, at least one, that follow a message which left `register` (bits
-/// reversed, not inverted). The number leaves from register 0 what message and bytes leave.
+/// Folds `steps` times 128 bytes, at least one: see [`Icrc::payload_folded`].
 ///
 /// # Safety
 /// The bytes are mapped, and [`is_available`] said so.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,vpclmulqdq")]
-pub(super) unsafe fn fold(register: u32, from: *const u8, steps: usize) -> [u128; 1] {
+unsafe fn fold(register: u32, lead: &[u8; LEAD_BYTES], from: *const u8, steps: usize) -> u32 {
     use std::arch::x86_64::{
-        __m128i, __m256i, _mm_clmulepi64_si128, _mm_cvtsi32_si128, _mm_set_epi64x, _mm_xor_si128,
-        _mm256_broadcastsi128_si256, _mm256_castsi256_si128, _mm256_clmulepi64_epi128,
-        _mm256_extracti128_si256, _mm256_xor_si256, _mm256_zextsi128_si256,
+        __m256i, _mm_cvtsi32_si128, _mm256_broadcastsi128_si256, _mm256_castsi256_si128,
+        _mm256_clmulepi64_epi128, _mm256_extracti128_si256, _mm256_xor_si256,
+        _mm256_zextsi128_si256,
     };
     #[repr(C, packed)]
     struct Unaligned(__m256i);
@@ -53,32 +139,60 @@ pub(super) unsafe fn fold(register: u32, from: *const u8, steps: usize) -> [u128
             std::ptr::read_volatile(at.cast::<Unaligned>()).0
         }
     };
+    let far = _mm_set_epi64x(FAR[1], FAR[0]);
+    let far = _mm256_broadcastsi128_si256(far);
+    let moved = |sum: __m256i, next: __m256i| {
+        let low = _mm256_clmulepi64_epi128::<0x00>(sum, far);
+        let high = _mm256_clmulepi64_epi128::<0x11>(sum, far);
+        _mm256_xor_si256(_mm256_xor_si256(low, high), next)
+    };
     let mut sums: [__m256i; 4] = std::array::from_fn(|part| load(0, part));
     let register = _mm256_zextsi128_si256(_mm_cvtsi32_si128(register.cast_signed()));
     sums[0] = _mm256_xor_si256(sums[0], register);
-    let far = _mm_set_epi64x(FAR[1], FAR[0]);
-    let far = _mm256_broadcastsi128_si256(far);
+    // What leads is the end of a step before the first one.
+    // SAFETY: both are 32 bytes without padding.
+    let lead = unsafe { std::mem::transmute::<[u8; LEAD_BYTES], __m256i>(*lead) };
+    sums[3] = moved(lead, sums[3]);
     for step in 1..steps {
         for (part, sum) in sums.iter_mut().enumerate() {
-            let low = _mm256_clmulepi64_epi128::<0x00>(*sum, far);
-            let high = _mm256_clmulepi64_epi128::<0x11>(*sum, far);
-            *sum = _mm256_xor_si256(_mm256_xor_si256(low, high), load(step, part));
+            *sum = moved(*sum, load(step, part));
         }
     }
-    let near = _mm_set_epi64x(NEAR[1], NEAR[0]);
-    let append = |sum: __m128i, next: __m128i| {
-        let low = _mm_clmulepi64_si128::<0x00>(sum, near);
-        let high = _mm_clmulepi64_si128::<0x11>(sum, near);
-        _mm_xor_si128(_mm_xor_si128(low, high), next)
-    };
     let mut all = _mm256_castsi256_si128(sums[0]);
     all = append(all, _mm256_extracti128_si256::<1>(sums[0]));
     for sum in &sums[1..] {
         all = append(all, _mm256_castsi256_si128(*sum));
         all = append(all, _mm256_extracti128_si256::<1>(*sum));
     }
-    // SAFETY: both are 16 bytes without padding.
-    unsafe { std::mem::transmute::<__m128i, [u128; 1]>(all) }
+    reduce(all)
+}
+
+/// Moves 16 bytes over the next 16, and adds those.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,vpclmulqdq")]
+fn append(sum: __m128i, next: __m128i) -> __m128i {
+    let near = _mm_set_epi64x(NEAR[1], NEAR[0]);
+    let low = _mm_clmulepi64_si128::<0x00>(sum, near);
+    let high = _mm_clmulepi64_si128::<0x11>(sum, near);
+    _mm_xor_si128(_mm_xor_si128(low, high), next)
+}
+
+/// The register that 16 bytes leave from register 0 (Barrett's reduction; the paper's figure 12).
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,vpclmulqdq")]
+fn reduce(bytes: __m128i) -> u32 {
+    let low = _mm_set_epi32(0, 0, 0, !0);
+    let near = _mm_set_epi64x(power(64), NEAR[1]);
+    // To 12 bytes, then to 8, of which the first 4 are to be divided.
+    let half = _mm_clmulepi64_si128::<0x00>(bytes, near);
+    let bytes = _mm_xor_si128(half, _mm_srli_si128::<8>(bytes));
+    let part = _mm_clmulepi64_si128::<0x10>(_mm_and_si128(bytes, low), near);
+    let bytes = _mm_xor_si128(part, _mm_srli_si128::<4>(bytes));
+    let divisor = _mm_set_epi64x(QUOTIENT, POLYNOMIAL);
+    let times = _mm_clmulepi64_si128::<0x10>(_mm_and_si128(bytes, low), divisor);
+    let multiple = _mm_clmulepi64_si128::<0x00>(_mm_and_si128(times, low), divisor);
+    let rest = _mm_xor_si128(bytes, multiple);
+    _mm_cvtsi128_si32(_mm_srli_si128::<4>(rest)).cast_unsigned()
 }
 
 /// Never called: [`is_available`] says no.
@@ -86,7 +200,7 @@ pub(super) unsafe fn fold(register: u32, from: *const u8, steps: usize) -> [u128
 /// # Safety
 /// None is needed.
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) unsafe fn fold(_: u32, _: *const u8, _: usize) -> [u128; 1] {
+unsafe fn fold(_: u32, _: &[u8; LEAD_BYTES], _: *const u8, _: usize) -> u32 {
     unreachable!("no processor of this kind can fold")
 }
 
@@ -96,7 +210,12 @@ pub(super) unsafe fn fold(_: u32, _: *const u8, _: usize) -> [u128; 1] {
 /// # Safety
 /// The bytes are mapped.
 #[inline(never)]
-pub(super) unsafe fn fold_by_shifts(register: u32, from: *const u8, words: usize) -> [u128; 3] {
+unsafe fn fold_by_shifts(
+    register: u32,
+    lead: &[u8; LEAD_BYTES],
+    from: *const u8,
+    words: usize,
+) -> u32 {
     #[repr(C, packed)]
     struct Unaligned(u128);
 
@@ -111,7 +230,7 @@ pub(super) unsafe fn fold_by_shifts(register: u32, from: *const u8, words: usize
     };
     let body = words - MIN_WORDS;
     let last = [load(body), load(body + 1), load(body + 2)];
-    wire::fold_by_shifts(register, (0..body).map(load), last)
+    wire::fold_by_shifts(register, lead, (0..body).map(load), last)
 }
 
 /// What the lower and the upper half of 128 bits are multiplied with to move them over the bytes of
@@ -121,6 +240,13 @@ const FAR: [i64; 2] = over_bits(STEP_BYTES * 8);
 /// The same over 16 bytes.
 #[cfg(target_arch = "x86_64")]
 const NEAR: [i64; 2] = over_bits(128);
+
+/// The polynomial, lowest power in the highest of 33 bits.
+#[cfg(target_arch = "x86_64")]
+const POLYNOMIAL: i64 = 0x1_db71_0641;
+/// x^64 divided by the polynomial, without rest, in the same order of bits.
+#[cfg(target_arch = "x86_64")]
+const QUOTIENT: i64 = 0x1_f701_1641;
 
 #[cfg(target_arch = "x86_64")]
 const fn over_bits(bits: usize) -> [i64; 2] {
@@ -143,7 +269,7 @@ const fn power(exponent: usize) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use catchment_roce::wire::{CrcWay, Icrc, NetHeader};
+    use catchment_roce::wire::NetHeader;
     use std::net::Ipv6Addr;
 
     #[test]
@@ -153,51 +279,64 @@ mod tests {
         assert_eq!(NEAR, [0x1_7519_97d0, 0x0_ccaa_009e]);
     }
 
-    /// Compares with the ordinary way what a fold gives from a place with so many of its steps.
-    fn assert_same<const N: usize>(
-        step_bytes: usize,
-        pieces: &[(usize, usize)],
-        fold: impl Fn(u32, *const u8, usize) -> [u128; N],
-    ) {
+    /// Compares with the ordinary way what folding gives of pieces that begin at, and have so many
+    /// bytes, behind headers of some lengths, and in the middle of a payload.
+    fn assert_same(in_place: InPlace, way: CrcWay, pieces: &[(usize, usize)]) {
         let bytes: Vec<u8> = (0..5000u32).map(|i| ((i * i) >> 3) as u8).collect();
         let net = NetHeader::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::UNSPECIFIED, 7);
-        for (way, &(start, steps)) in CrcWay::ALL
-            .into_iter()
-            .flat_map(|way| pieces.iter().map(move |piece| (way, piece)))
-        {
-            let piece = &bytes[start..start + steps * step_bytes];
-            let mut expected = Icrc::begin_by(way, &net, 100);
-            expected.headers(&bytes[..28]);
-            let mut folded = expected.clone();
-            expected.payload(piece);
-            folded.payload_folded(|register| fold(register, piece.as_ptr(), steps));
-            for icrc in [&mut expected, &mut folded] {
-                icrc.payload(&bytes[..start]);
-                icrc.pad(3);
+        for &(start, length) in pieces {
+            assert_eq!(in_place.takes(length), length);
+            let piece = &bytes[start..start + length];
+            for header_bytes in [12, 16, 28, 32, 33, 60] {
+                let headers = &bytes[100..100 + header_bytes];
+                let mut expected = Icrc::begin_by(way, &net, 100);
+                let mut folded = expected;
+                expected.headers(headers);
+                expected.payload(piece);
+                // SAFETY: all the bytes of a slice.
+                let led =
+                    unsafe { in_place.headers(&mut folded, headers, piece.as_ptr(), piece.len()) };
+                assert_eq!(led, header_bytes <= LEAD_BYTES);
+                if !led {
+                    folded.headers(headers);
+                    folded.payload(&piece[..8]);
+                    expected = folded;
+                    expected.payload(piece);
+                    // SAFETY: as above.
+                    unsafe { in_place.payload(&mut folded, piece.as_ptr(), piece.len()) };
+                }
+                for icrc in [&mut expected, &mut folded] {
+                    icrc.payload(&bytes[..start]);
+                    icrc.pad(3);
+                }
+                assert_eq!(folded.finish(), expected.finish(), "{start} {length}");
             }
-            assert_eq!(folded.finish(), expected.finish(), "{start} {steps}");
         }
     }
 
     #[test]
     fn folding_gives_what_the_ordinary_way_gives() {
-        if !is_available() {
-            // Then nobody calls it.
-            return;
+        // Where the processor cannot, nobody calls it.
+        if is_available() {
+            let pieces = [(0, 128), (1, 256), (13, 1024), (31, 4096), (64, 4864)];
+            for way in CrcWay::ALL {
+                assert_same(InPlace::Instructions, way, &pieces);
+            }
         }
-        let pieces = [(0, 1), (1, 2), (13, 8), (31, 32), (64, 38)];
-        assert_same(STEP_BYTES, &pieces, |register, from, steps| {
-            // SAFETY: the piece has that many bytes, and it is available.
-            unsafe { fold(register, from, steps) }
-        });
     }
 
     #[test]
     fn folding_by_shifts_gives_what_the_ordinary_way_gives() {
-        let pieces = [(0, 3), (1, 4), (13, 5), (31, 64), (64, 256), (7, 300)];
-        assert_same(WORD_BYTES, &pieces, |register, from, words| {
-            // SAFETY: the piece has that many bytes.
-            unsafe { fold_by_shifts(register, from, words) }
-        });
+        let pieces = [
+            (0, 48),
+            (1, 64),
+            (13, 80),
+            (31, 1024),
+            (64, 4096),
+            (7, 4800),
+        ];
+        for way in CrcWay::ALL {
+            assert_same(InPlace::Shifts, way, &pieces);
+        }
     }
 }

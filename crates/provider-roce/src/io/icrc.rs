@@ -1,5 +1,8 @@
 //! The ICRC of what comes in.
-use super::recv::{Packet, Train};
+use super::{
+    fold::InPlace,
+    recv::{Packet, Train},
+};
 pub(super) use catchment_roce::wire::ICRC_BYTES;
 use catchment_roce::wire::{
     CrcWay, Icrc, NetHeader,
@@ -71,6 +74,7 @@ impl IcrcCheck {
         let net = header(from, to).map(|net| net.with_ipv4_id(Ipv4Id::UNFRAGMENTED));
         TrainCheck {
             crc: self.crc,
+            in_place: InPlace::new(self.crc),
             solver: &mut self.solver,
             net,
             begun: None,
@@ -82,6 +86,7 @@ impl IcrcCheck {
 #[derive(Debug)]
 pub struct TrainCheck<'c> {
     crc: CrcWay,
+    in_place: InPlace,
     solver: &'c mut Solver,
     /// None when the addresses are of two families, which no socket gives.
     net: Option<NetHeader>,
@@ -100,18 +105,30 @@ impl TrainCheck<'_> {
         let (transport, received) = icrc::split(bytes).ok_or(short)?;
         let net = self.net.as_ref().ok_or(short)?;
         let mut icrc = match &self.begun {
-            Some((bytes, begun)) if *bytes == transport.len() => begun.clone(),
+            Some((bytes, begun)) if *bytes == transport.len() => *begun,
             _ => {
                 let begun = Icrc::begin_by(self.crc, net, transport.len());
-                self.begun = Some((transport.len(), begun.clone()));
+                self.begun = Some((transport.len(), begun));
                 begun
             }
         };
-        icrc.headers(transport);
+        self.add(&mut icrc, transport);
         let computed = icrc.finish();
         self.solver
             .judge(net, transport.len(), received, computed)?;
         Ok(transport)
+    }
+
+    /// Adds the transport bytes, of which those lead that are left over.
+    #[inline]
+    fn add(&self, icrc: &mut Icrc, transport: &[u8]) {
+        let bytes = self.in_place.takes(transport.len());
+        let (head, rest) = transport.split_at(transport.len() - bytes);
+        // SAFETY: all the bytes of a slice.
+        let led = unsafe { self.in_place.headers(icrc, head, rest.as_ptr(), rest.len()) };
+        if !led {
+            icrc.headers(transport);
+        }
     }
 }
 

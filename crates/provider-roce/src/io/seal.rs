@@ -2,7 +2,7 @@
 use super::{
     SendBatch,
     batch::{PacketSlot, Train},
-    fold::{self, MIN_WORDS, STEP_BYTES, WORD_BYTES},
+    fold::InPlace,
     icrc::{self, ICRC_BYTES},
 };
 use catchment_roce::wire::{CrcWay, Icrc, NetHeader, net::Ipv4Id};
@@ -27,11 +27,10 @@ pub(super) fn seal(batch: &mut SendBatch, at: usize) {
     let mut begun = Begun::new(batch.crc, net, &train);
     let in_place = InPlace::new(batch.crc);
     for (index, at) in train.packets.enumerate() {
-        let slot = batch.packets[at];
+        let slot = batch.packets[at].clone();
         let icrc = begun.of(index, slot.bytes - ICRC_BYTES);
-        let value = gather(batch, slot, icrc, in_place);
-        let trailer = batch.trailer_mut(slot);
-        let (pad, icrc) = trailer.split_at_mut(slot.pad);
+        let value = gather(batch, &slot, icrc, in_place);
+        let (pad, icrc) = batch.arena[slot.trailer()].split_at_mut(slot.pad);
         pad.fill(0);
         icrc.copy_from_slice(&value.to_le_bytes());
     }
@@ -65,82 +64,53 @@ impl Begun {
         if let Some((bytes, icrc)) = &self.kept
             && *bytes == transport_bytes
         {
-            return icrc.clone();
+            return *icrc;
         }
         let icrc = Icrc::begin_by(self.crc, &self.net, transport_bytes);
-        self.kept = Some((transport_bytes, icrc.clone()));
+        self.kept = Some((transport_bytes, icrc));
         icrc
     }
 }
 
-/// How payload is folded where it lies.
-#[derive(Clone, Copy)]
-enum InPlace {
-    Instructions,
-    Shifts,
-    /// By library functions, over copies.
-    Not,
-}
-
-impl InPlace {
-    fn new(crc: CrcWay) -> InPlace {
-        match crc {
-            CrcWay::Instructions if fold::is_available() => InPlace::Instructions,
-            CrcWay::Instructions => InPlace::Not,
-            CrcWay::Shifts => InPlace::Shifts,
-        }
-    }
-
-    /// Folds the first bytes of a piece, and says how many.
-    #[inline]
-    fn fold(self, icrc: &mut Icrc, piece: &libc::iovec) -> usize {
-        let from = piece.iov_base.cast::<u8>();
-        let (steps, words) = (piece.iov_len / STEP_BYTES, piece.iov_len / WORD_BYTES);
-        match self {
-            InPlace::Instructions if steps > 0 => {
-                // SAFETY: the entry leads to `iov_len` bytes that the batch owns or keeps mapped;
-                // `new` has seen that the processor can do it.
-                icrc.payload_folded(|register| unsafe { fold::fold(register, from, steps) });
-                steps * STEP_BYTES
-            }
-            InPlace::Shifts if words >= MIN_WORDS => {
-                // SAFETY: as above.
-                icrc.payload_folded(|register| unsafe {
-                    fold::fold_by_shifts(register, from, words)
-                });
-                words * WORD_BYTES
-            }
-            InPlace::Instructions | InPlace::Shifts | InPlace::Not => 0,
-        }
-    }
-}
-
 /// The ICRC over head, pieces and pad.
-fn gather(batch: &SendBatch, slot: PacketSlot, mut icrc: Icrc, in_place: InPlace) -> u32 {
-    let parts = &batch.vectors[slot.first_vector..slot.first_vector + slot.vectors - 1];
-    let (head, pieces) = parts.split_first().expect("a packet has a head");
-    for_each_chunk(head, |chunk, first| {
-        if first {
-            icrc.headers(chunk);
-        } else {
-            icrc.payload(chunk);
-        }
+fn gather(batch: &SendBatch, slot: &PacketSlot, mut icrc: Icrc, in_place: InPlace) -> u32 {
+    let head = &batch.arena[slot.head.clone()];
+    let pieces = &batch.vectors[slot.pieces.clone()];
+    let led = pieces.first().map_or(0, |piece| {
+        let (from, bytes) = (piece.iov_base.cast(), in_place.takes(piece.iov_len));
+        // SAFETY: the entry leads to at least as many bytes, which the batch keeps mapped.
+        let led = unsafe { in_place.headers(&mut icrc, head, from, bytes) };
+        if led { bytes } else { 0 }
     });
+    if led == 0 {
+        icrc.headers(head);
+    }
+    let mut done = led;
     for piece in pieces {
-        let bytes = in_place.fold(&mut icrc, piece);
-        let rest = libc::iovec {
-            iov_base: piece.iov_base.wrapping_byte_add(bytes),
-            iov_len: piece.iov_len - bytes,
-        };
-        for_each_chunk(&rest, |chunk, _| icrc.payload(chunk));
+        let mut rest = after(piece, done);
+        let bytes = in_place.takes(rest.iov_len);
+        // SAFETY: as above.
+        unsafe { in_place.payload(&mut icrc, rest.iov_base.cast(), bytes) };
+        rest = after(&rest, bytes);
+        for_each_chunk(&rest, |chunk| icrc.payload(chunk));
+        done = 0;
     }
     icrc.pad(slot.pad as u8);
     icrc.finish()
 }
 
+/// What follows so many bytes of a gather entry.
+#[inline]
+fn after(entry: &libc::iovec, bytes: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: entry.iov_base.wrapping_byte_add(bytes),
+        iov_len: entry.iov_len - bytes,
+    }
+}
+
 /// Shows the bytes of a gather entry in order, by copying small pieces.
 #[inline]
-fn for_each_chunk(part: &libc::iovec, mut see: impl FnMut(&[u8], bool)) {
+fn for_each_chunk(part: &libc::iovec, mut see: impl FnMut(&[u8])) {
     let mut chunk = [std::mem::MaybeUninit::<u8>::uninit(); CHUNK_BYTES];
     let mut offset = 0;
     while offset < part.iov_len {
@@ -152,7 +122,7 @@ fn for_each_chunk(part: &libc::iovec, mut see: impl FnMut(&[u8], bool)) {
             std::ptr::copy_nonoverlapping(from, chunk.as_mut_ptr().cast(), bytes);
             std::slice::from_raw_parts(chunk.as_ptr().cast::<u8>(), bytes)
         };
-        see(copied, offset == 0);
+        see(copied);
         offset += bytes;
     }
 }

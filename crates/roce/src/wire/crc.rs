@@ -9,6 +9,7 @@
 //! Berry, "A Systematic Approach to Building High Performance, Software-Based, CRC Generators",
 //! 2005). An emulated load costs as much as about ten shifts, so tables alone are slow there.
 
+use super::icrc::LEAD_BYTES;
 use crc32fast::Hasher;
 
 /// How a CRC is computed.
@@ -35,52 +36,34 @@ impl CrcWay {
 }
 
 /// A CRC-32 in the making.
-#[derive(Clone, Debug)]
-pub(super) enum Crc {
-    Instructions(Hasher),
-    /// The register: lowest bit first, not inverted.
-    Shifts(u32),
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crc {
+    way: CrcWay,
+    /// Lowest bit first, not inverted.
+    pub(super) register: u32,
 }
 
 impl Crc {
     #[inline]
     pub(super) fn new(way: CrcWay) -> Self {
-        match way {
-            CrcWay::Instructions => Self::Instructions(Hasher::new()),
-            CrcWay::Shifts => Self::Shifts(!0),
-        }
+        Self { way, register: !0 }
     }
 
     #[inline]
     pub(super) fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Self::Instructions(hasher) => hasher.update(bytes),
-            Self::Shifts(register) => *register = shift(*register, bytes),
-        }
-    }
-
-    /// The same with little-endian numbers that leave, from register 0, what the next piece leaves
-    /// from the register that `fold` gets.
-    #[inline]
-    pub(super) fn update_folded<const N: usize>(&mut self, fold: impl FnOnce(u32) -> [u128; N]) {
-        match self {
-            Self::Instructions(hasher) => {
-                let register = !std::mem::take(hasher).finalize();
-                *hasher = Hasher::new_with_initial(!0);
-                for word in fold(register) {
-                    hasher.update(&word.to_le_bytes());
-                }
+        self.register = match self.way {
+            CrcWay::Instructions => {
+                let mut hasher = Hasher::new_with_initial(!self.register);
+                hasher.update(bytes);
+                !hasher.finalize()
             }
-            Self::Shifts(register) => *register = look_up(0, fold(*register)),
-        }
+            CrcWay::Shifts => shift(self.register, bytes),
+        };
     }
 
     #[inline]
     pub(super) fn finish(self) -> u32 {
-        match self {
-            Self::Instructions(hasher) => hasher.finalize(),
-            Self::Shifts(register) => !register,
-        }
+        !self.register
     }
 }
 
@@ -127,35 +110,54 @@ fn shift(register: u32, bytes: &[u8]) -> u32 {
 #[inline(never)]
 fn shift_long(register: u32, body: &[Word], last: &[Word; REACH], rest: &[u8]) -> u32 {
     let last = last.map(u128::from_le_bytes);
-    let folded = fold_by_shifts(register, numbers(body), last);
-    look_up_rest(look_up(0, folded), rest)
+    let mut sums = [u128::from(register), 0, 0];
+    for word in numbers(body) {
+        sums = move_on(sums, word);
+    }
+    look_up_rest(leave_last(sums, last), rest)
 }
 
-/// Folds a piece, given as the little-endian numbers of its bytes, the last three apart. Three
-/// numbers leave from register 0 what the piece leaves from `register` (lowest bit first, not
-/// inverted): for [`Icrc::payload_folded`](super::Icrc::payload_folded).
+/// For [`Icrc::payload_folded`](super::Icrc::payload_folded), of which it gets the arguments. The
+/// piece is given as the little-endian numbers of its bytes, the last three apart.
 #[inline]
 pub fn fold_by_shifts(
     register: u32,
+    lead: &[u8; LEAD_BYTES],
     body: impl IntoIterator<Item = u128>,
     last: [u128; REACH],
-) -> [u128; REACH] {
-    let [a, b, c, d] = LATER;
-    // What is to be added to the next numbers.
-    let mut sums = [u128::from(register), 0, 0];
-    for word in body {
-        let word = word ^ sums[0];
-        sums = [
-            sums[1] ^ (word << (a - 128)) ^ (word << (b - 128)) ^ (word << (c - 128)),
-            sums[2]
-                ^ (word >> (256 - a))
-                ^ (word >> (256 - b))
-                ^ (word >> (256 - c))
-                ^ (word << (d - 256)),
-            word >> (384 - d),
-        ];
+) -> u32 {
+    let (words, _) = lead.as_chunks();
+    let mut sums = [0; REACH];
+    for word in numbers(words) {
+        sums = move_on(sums, word);
     }
-    std::array::from_fn(|at| sums[at] ^ last[at])
+    sums[0] ^= u128::from(register);
+    for word in body {
+        sums = move_on(sums, word);
+    }
+    leave_last(sums, last)
+}
+
+/// Adds a number, and moves it on: what is to be added to the next ones.
+#[inline]
+fn move_on(sums: [u128; REACH], word: u128) -> [u128; REACH] {
+    let [a, b, c, d] = LATER;
+    let word = word ^ sums[0];
+    [
+        sums[1] ^ (word << (a - 128)) ^ (word << (b - 128)) ^ (word << (c - 128)),
+        sums[2]
+            ^ (word >> (256 - a))
+            ^ (word >> (256 - b))
+            ^ (word >> (256 - c))
+            ^ (word << (d - 256)),
+        word >> (384 - d),
+    ]
+}
+
+#[inline]
+fn leave_last(sums: [u128; REACH], last: [u128; REACH]) -> u32 {
+    let last: [u128; REACH] = std::array::from_fn(|at| sums[at] ^ last[at]);
+    look_up(0, last)
 }
 
 /// What a byte leaves that so many others follow.

@@ -15,6 +15,9 @@ use thiserror::Error;
 /// Length of the ICRC.
 pub const ICRC_BYTES: usize = 4;
 
+/// Longest headers that [`Icrc::headers_folded`] takes: BTH, RETH and immediate data.
+pub const LEAD_BYTES: usize = 32;
+
 /// Ones in the place of an InfiniBand local route header, which RoCEv2 has not.
 const LOCAL_ROUTE: [u8; 8] = [0xff; 8];
 /// The byte of the BTH with the congestion bits, in the little-endian number of its first eight.
@@ -34,7 +37,7 @@ pub struct IcrcMismatch {
 }
 
 /// An ICRC in the making: begun with [`Icrc::begin`], then headers, payload, pad.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Icrc(Crc);
 
 impl Icrc {
@@ -77,13 +80,37 @@ impl Icrc {
         self.0.update(piece);
     }
 
-    /// Adds a piece of the payload that somebody else has folded to few bytes with the same effect:
-    /// `fold` gets the register that the bytes so far leave (lowest bit first, not inverted), and
-    /// gives little-endian numbers that leave from register 0 what the piece leaves from there. For
-    /// memory that cannot be shown as a slice, because others may write to it.
+    /// Adds a piece of the payload that somebody else sees: memory that cannot be shown as a slice,
+    /// because others may write to it, or that is read faster than here.
+    ///
+    /// `fold` gets a register (lowest bit first, not inverted) and bytes that lead. It gives the
+    /// register that the piece leaves from the sum of both: of the register, and of what the bytes
+    /// leave from register 0.
     #[inline]
-    pub fn payload_folded<const N: usize>(&mut self, fold: impl FnOnce(u32) -> [u128; N]) {
-        self.0.update_folded(fold);
+    pub fn payload_folded(&mut self, fold: impl FnOnce(u32, &[u8; LEAD_BYTES]) -> u32) {
+        self.0.register = fold(self.0.register, &[0; LEAD_BYTES]);
+    }
+
+    /// [`Icrc::headers`] and [`Icrc::payload_folded`] in one: the headers lead. False, and nothing
+    /// was added, if they are longer than [`LEAD_BYTES`], or shorter than a BTH.
+    #[inline]
+    pub fn headers_folded(
+        &mut self,
+        headers: &[u8],
+        fold: impl FnOnce(u32, &[u8; LEAD_BYTES]) -> u32,
+    ) -> bool {
+        if !(bth::BYTES..=LEAD_BYTES).contains(&headers.len()) {
+            return false;
+        }
+        let mut lead = [0; LEAD_BYTES];
+        let place = &mut lead[LEAD_BYTES - headers.len()..];
+        place.copy_from_slice(headers);
+        if let (Some(first), Some(place)) = (headers.first_chunk(), place.first_chunk_mut()) {
+            let first = u64::from_le_bytes(*first) | CONGESTION;
+            *place = (first ^ u64::from(self.0.register)).to_le_bytes();
+        }
+        self.0.register = fold(0, &lead);
+        true
     }
 
     /// Adds zero bytes after the payload; more than 3 count as 3.
