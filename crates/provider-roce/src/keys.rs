@@ -5,7 +5,10 @@
 //! through a secret permutation of 32 bits, drawn when the device is opened.
 use crate::mr::MrCore;
 use catchment_verbs::VerbsError;
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 /// Regions registered at once in one context.
 const SLOTS: usize = 1 << 16;
@@ -53,6 +56,9 @@ pub(crate) struct KeyTable {
     permutation: Permutation,
     slots: Vec<Slot>,
     free: Vec<usize>,
+    /// The slot that was looked up last: packets in a row mostly name the same region. Only a hint,
+    /// whoever writes it.
+    last: AtomicUsize,
 }
 
 impl KeyTable {
@@ -62,6 +68,7 @@ impl KeyTable {
             permutation: Permutation(secret),
             slots: Vec::new(),
             free: Vec::new(),
+            last: AtomicUsize::new(0),
         }
     }
 
@@ -95,8 +102,19 @@ impl KeyTable {
     /// The region of a key.
     #[inline]
     pub(crate) fn lookup(&self, key: u32) -> Option<&Arc<MrCore>> {
+        if let Some(mr) = self.at(self.last.load(Ordering::Relaxed), key) {
+            return Some(mr);
+        }
         let at = (self.permutation.backward(key) & 0xffff) as usize;
-        let mr = self.slots.get(at)?.mr.as_ref()?;
+        let mr = self.at(at, key)?;
+        self.last.store(at, Ordering::Relaxed);
+        Some(mr)
+    }
+
+    /// The region in this slot, if it has this key.
+    #[inline]
+    fn at(&self, slot: usize, key: u32) -> Option<&Arc<MrCore>> {
+        let mr = self.slots.get(slot)?.mr.as_ref()?;
         (mr.key() == key).then_some(mr)
     }
 

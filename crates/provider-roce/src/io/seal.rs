@@ -42,33 +42,33 @@ struct Begun {
     net: NetHeader,
     /// The kernel gives the segments of a train the identifications 0, 1, 2 ... over IPv4.
     counts: bool,
-    /// Over IPv6, and for what is not cut, packets of one length begin alike.
+    /// Packets of one length begin alike, but for that.
     kept: Option<(usize, Icrc)>,
 }
 
 impl Begun {
     fn new(crc: CrcWay, net: NetHeader, train: &Train) -> Begun {
+        let counts = train.is_cut() && train.route.remote.is_ipv4();
+        let first = net.with_ipv4_id(Ipv4Id::new(0));
         Begun {
             crc,
-            net,
-            counts: train.is_cut() && train.route.remote.is_ipv4(),
+            net: if counts { first } else { net },
+            counts,
             kept: None,
         }
     }
 
     fn of(&mut self, index: usize, transport_bytes: usize) -> Icrc {
-        if self.counts {
-            let net = self.net.with_ipv4_id(Ipv4Id::new(index as u16));
-            return Icrc::begin_by(self.crc, &net, transport_bytes);
-        }
-        if let Some((bytes, icrc)) = &self.kept
-            && *bytes == transport_bytes
-        {
-            return *icrc;
-        }
-        let icrc = Icrc::begin_by(self.crc, &self.net, transport_bytes);
+        let icrc = match self.kept {
+            Some((bytes, icrc)) if bytes == transport_bytes => icrc,
+            _ => Icrc::begin_by(self.crc, &self.net, transport_bytes),
+        };
         self.kept = Some((transport_bytes, icrc));
-        icrc
+        if self.counts {
+            icrc.flip_ipv4_id(index as u16)
+        } else {
+            icrc
+        }
     }
 }
 

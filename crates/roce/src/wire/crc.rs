@@ -77,7 +77,7 @@ const _: () = {
 };
 
 /// What is left when so many zero bits follow a message that left `register`.
-const fn zeros(mut register: u32, bits: u32) -> u32 {
+pub(super) const fn zeros(mut register: u32, bits: u32) -> u32 {
     let mut bit = 0;
     while bit < bits {
         register = (register >> 1) ^ (0xedb8_8320 & (register & 1).wrapping_neg());

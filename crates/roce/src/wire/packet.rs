@@ -130,6 +130,7 @@ impl Headers {
     ///
     /// # Errors
     /// When the bytes are too few, or no headers that are spoken here.
+    #[inline]
     pub fn decode(bytes: &[u8]) -> Result<(Self, usize), DecodeError> {
         let mut rest = Rest::new(bytes);
         let bth = Bth::decode(rest.take(bth::BYTES)?)?;
@@ -169,6 +170,7 @@ impl Headers {
     /// Writes the headers to the beginning of `out`, and says how long they are.
     ///
     /// Bits that a field has too many are left out. The pad count is that of [`Bth::pad`].
+    #[inline]
     pub fn encode(&self, out: &mut [u8; MAX_HEADER_BYTES]) -> usize {
         let set = self.bth.opcode.headers();
         let mut at = put(out, 0, &self.bth.encode());
@@ -247,6 +249,7 @@ impl<'a> Packet<'a> {
     /// # Errors
     /// When the bytes are no packet that is spoken here: count it by [`DecodeError::reason`] and
     /// send no answer.
+    #[inline]
     pub fn decode(transport: &'a [u8]) -> Result<Self, DecodeError> {
         let (headers, header_bytes) = Headers::decode(transport)?;
         let rest = &transport[header_bytes..];
