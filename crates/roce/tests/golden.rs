@@ -185,7 +185,7 @@ fn in_pieces(net: &NetHeader, packet: &Packet<'_>, transport_bytes: usize) -> u3
     let mut encoded = [0; MAX_HEADER_BYTES];
     let header_bytes = packet.headers.encode(&mut encoded);
     let (front, back) = packet.payload.split_at(packet.payload.len() / 3);
-    let mut icrc = begun.clone();
+    let mut icrc = begun;
     icrc.headers(&encoded[..header_bytes]);
     icrc.payload(front);
     icrc.payload(back);

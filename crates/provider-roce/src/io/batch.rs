@@ -446,3 +446,38 @@ impl std::fmt::Debug for SendBatch {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::SocketOptions;
+    use super::*;
+    use catchment_verbs::mem::RegionOptions;
+
+    /// Each entry costs the kernel time.
+    #[test]
+    fn packets_of_a_train_share_gather_entries_and_short_payloads_need_none() {
+        let address = "[::1]:0".parse().unwrap();
+        let socket = UdpSocket::bind(address, &SocketOptions::default()).unwrap();
+        let region = Region::alloc(1 << 16, RegionOptions::default()).unwrap();
+        let route = Route {
+            local: socket.local().ip(),
+            remote: socket.local(),
+            ecn: 0,
+        };
+        for (bytes, entries) in [(1024, 1 + 10 * 2), (COPIED_BYTES, 1)] {
+            let mut batch = SendBatch::new(&socket, 64);
+            for i in 0..10 {
+                let piece = Piece {
+                    region: &region,
+                    offset: i * bytes,
+                    bytes,
+                };
+                batch.push(&route, &[0; 28], &[piece]).unwrap();
+            }
+            assert_eq!(batch.trains.len(), 1);
+            assert_eq!(batch.vectors.len(), entries, "{bytes}");
+            let gathered: usize = batch.vectors.iter().map(|entry| entry.iov_len).sum();
+            assert_eq!(gathered, 10 * (28 + bytes + ICRC_BYTES));
+        }
+    }
+}

@@ -7,7 +7,7 @@
 //!
 //! - [`fold`] multiplies without carries: that moves the polynomial of what was read over the next
 //!   128 bytes and adds those (Gopal and others, "Fast CRC Computation for Generic Polynomials Using
-//!   PCLMULQDQ", Intel 2009, with four registers of 256 bits).
+//!   PCLMULQDQ", Intel 2009, with four registers of 256 bits), or over 256 ([`fold_wide`]).
 //! - [`fold_by_shifts`] is for processors that do this slowly.
 
 use catchment_roce::wire::{self, CrcWay, Icrc, icrc::LEAD_BYTES};
@@ -27,6 +27,9 @@ const MIN_WORDS: usize = 3;
 /// How bytes are folded where they lie.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum InPlace {
+    /// With registers of 512 bits.
+    Wide,
+    /// With registers of 256 bits.
     Instructions,
     Shifts,
     /// By library functions, over copies.
@@ -37,6 +40,7 @@ impl InPlace {
     #[inline]
     pub(super) fn new(crc: CrcWay) -> InPlace {
         match crc {
+            CrcWay::Instructions if is_available() && is_wide() => InPlace::Wide,
             CrcWay::Instructions if is_available() => InPlace::Instructions,
             CrcWay::Instructions => InPlace::Not,
             CrcWay::Shifts => InPlace::Shifts,
@@ -47,7 +51,7 @@ impl InPlace {
     #[inline]
     pub(super) fn takes(self, bytes: usize) -> usize {
         match self {
-            InPlace::Instructions => bytes - bytes % STEP_BYTES,
+            InPlace::Wide | InPlace::Instructions => bytes - bytes % STEP_BYTES,
             InPlace::Shifts if bytes >= MIN_WORDS * WORD_BYTES => bytes - bytes % WORD_BYTES,
             InPlace::Shifts | InPlace::Not => 0,
         }
@@ -98,6 +102,8 @@ impl InPlace {
     ) -> u32 {
         match self {
             // SAFETY: the bytes are mapped, and whole steps; `new` saw that the processor can do it.
+            InPlace::Wide => unsafe { fold_wide(register, lead, from, bytes / STEP_BYTES) },
+            // SAFETY: as above.
             InPlace::Instructions => unsafe { fold(register, lead, from, bytes / STEP_BYTES) },
             // SAFETY: the bytes are mapped, and whole words, enough of them.
             InPlace::Shifts => unsafe { fold_by_shifts(register, lead, from, bytes / WORD_BYTES) },
@@ -111,6 +117,15 @@ impl InPlace {
 fn is_available() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    return false;
+}
+
+/// Whether this processor can do [`fold_wide`], beside [`fold`].
+#[inline]
+fn is_wide() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx512f");
     #[cfg(not(target_arch = "x86_64"))]
     return false;
 }
@@ -139,39 +154,108 @@ unsafe fn fold(register: u32, lead: &[u8; LEAD_BYTES], from: *const u8, steps: u
             std::ptr::read_volatile(at.cast::<Unaligned>()).0
         }
     };
-    let far = _mm_set_epi64x(FAR[1], FAR[0]);
-    let far = _mm256_broadcastsi128_si256(far);
-    let moved = |sum: __m256i, next: __m256i| {
+    let factor = |over: [i64; 2]| _mm256_broadcastsi128_si256(_mm_set_epi64x(over[1], over[0]));
+    let moved = |sum: __m256i, far: __m256i, next: __m256i| {
         let low = _mm256_clmulepi64_epi128::<0x00>(sum, far);
         let high = _mm256_clmulepi64_epi128::<0x11>(sum, far);
         _mm256_xor_si256(_mm256_xor_si256(low, high), next)
     };
+    let far = factor(OVER_128);
     let mut sums: [__m256i; 4] = std::array::from_fn(|part| load(0, part));
     let register = _mm256_zextsi128_si256(_mm_cvtsi32_si128(register.cast_signed()));
     sums[0] = _mm256_xor_si256(sums[0], register);
     // What leads is the end of a step before the first one.
     // SAFETY: both are 32 bytes without padding.
     let lead = unsafe { std::mem::transmute::<[u8; LEAD_BYTES], __m256i>(*lead) };
-    sums[3] = moved(lead, sums[3]);
+    sums[3] = moved(lead, far, sums[3]);
     for step in 1..steps {
         for (part, sum) in sums.iter_mut().enumerate() {
-            *sum = moved(*sum, load(step, part));
+            *sum = moved(*sum, far, load(step, part));
         }
     }
-    let mut all = _mm256_castsi256_si128(sums[0]);
-    all = append(all, _mm256_extracti128_si256::<1>(sums[0]));
-    for sum in &sums[1..] {
-        all = append(all, _mm256_castsi256_si128(*sum));
-        all = append(all, _mm256_extracti128_si256::<1>(*sum));
+    let near = factor(OVER_32);
+    let all = sums.into_iter().reduce(|sum, next| moved(sum, near, next));
+    let all = all.expect("there are four");
+    let first = _mm256_castsi256_si128(all);
+    reduce(append(first, _mm256_extracti128_si256::<1>(all)))
+}
+
+/// As [`fold`], 256 bytes at a time, and 128 before them if they are left over.
+///
+/// # Safety
+/// The bytes are mapped; [`is_available`] and [`is_wide`] said so.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx2,vpclmulqdq")]
+unsafe fn fold_wide(register: u32, lead: &[u8; LEAD_BYTES], from: *const u8, steps: usize) -> u32 {
+    use std::arch::x86_64::{
+        __m512i, _mm_cvtsi32_si128, _mm512_broadcast_i32x4, _mm512_clmulepi64_epi128,
+        _mm512_extracti32x4_epi32, _mm512_setzero_si512, _mm512_ternarylogic_epi64,
+        _mm512_xor_si512, _mm512_zextsi128_si512,
+    };
+    #[repr(C, packed)]
+    struct Unaligned(__m512i);
+    /// The exclusive or of three.
+    const XOR: i32 = 0x96;
+
+    // SAFETY of all loads: the caller says that 128 bytes for each step are mapped; volatile, since
+    // others may write there.
+    let load = |at: usize| -> __m512i {
+        // SAFETY: as above.
+        unsafe { std::ptr::read_volatile(from.add(at).cast::<Unaligned>()).0 }
+    };
+    let factor = |over: [i64; 2]| _mm512_broadcast_i32x4(_mm_set_epi64x(over[1], over[0]));
+    let moved = |sum: __m512i, far: __m512i, next: __m512i| {
+        let low = _mm512_clmulepi64_epi128::<0x00>(sum, far);
+        let high = _mm512_clmulepi64_epi128::<0x11>(sum, far);
+        _mm512_ternarylogic_epi64::<XOR>(low, high, next)
+    };
+    let mut register = _mm512_zextsi128_si512(_mm_cvtsi32_si128(register.cast_signed()));
+    // What leads is the end of a step before the first one.
+    let mut place = [0; 64];
+    place[64 - LEAD_BYTES..].copy_from_slice(lead);
+    // SAFETY: both are 64 bytes without padding.
+    let lead = unsafe { std::mem::transmute::<[u8; 64], __m512i>(place) };
+    let mut before = [_mm512_setzero_si512(), lead];
+    let mut at = 0;
+    if !steps.is_multiple_of(2) {
+        let far = factor(OVER_128);
+        before = [
+            _mm512_xor_si512(load(0), register),
+            moved(before[1], far, load(64)),
+        ];
+        register = _mm512_setzero_si512();
+        at = STEP_BYTES;
     }
-    reduce(all)
+    let far = factor(OVER_256);
+    let end = steps * STEP_BYTES;
+    let mut sums = [
+        _mm512_setzero_si512(),
+        _mm512_setzero_si512(),
+        before[0],
+        before[1],
+    ];
+    while at < end {
+        for (part, sum) in sums.iter_mut().enumerate() {
+            *sum = moved(*sum, far, load(at + part * 64));
+        }
+        sums[0] = _mm512_xor_si512(sums[0], register);
+        register = _mm512_setzero_si512();
+        at += 2 * STEP_BYTES;
+    }
+    let near = factor(OVER_64);
+    let all = sums.into_iter().reduce(|sum, next| moved(sum, near, next));
+    let all = all.expect("there are four");
+    let mut sum = _mm512_extracti32x4_epi32::<0>(all);
+    sum = append(sum, _mm512_extracti32x4_epi32::<1>(all));
+    sum = append(sum, _mm512_extracti32x4_epi32::<2>(all));
+    reduce(append(sum, _mm512_extracti32x4_epi32::<3>(all)))
 }
 
 /// Moves 16 bytes over the next 16, and adds those.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,vpclmulqdq")]
 fn append(sum: __m128i, next: __m128i) -> __m128i {
-    let near = _mm_set_epi64x(NEAR[1], NEAR[0]);
+    let near = _mm_set_epi64x(OVER_16[1], OVER_16[0]);
     let low = _mm_clmulepi64_si128::<0x00>(sum, near);
     let high = _mm_clmulepi64_si128::<0x11>(sum, near);
     _mm_xor_si128(_mm_xor_si128(low, high), next)
@@ -182,7 +266,7 @@ fn append(sum: __m128i, next: __m128i) -> __m128i {
 #[target_feature(enable = "avx2,vpclmulqdq")]
 fn reduce(bytes: __m128i) -> u32 {
     let low = _mm_set_epi32(0, 0, 0, !0);
-    let near = _mm_set_epi64x(power(64), NEAR[1]);
+    let near = _mm_set_epi64x(power(64), OVER_16[1]);
     // To 12 bytes, then to 8, of which the first 4 are to be divided.
     let half = _mm_clmulepi64_si128::<0x00>(bytes, near);
     let bytes = _mm_xor_si128(half, _mm_srli_si128::<8>(bytes));
@@ -203,6 +287,9 @@ fn reduce(bytes: __m128i) -> u32 {
 unsafe fn fold(_: u32, _: &[u8; LEAD_BYTES], _: *const u8, _: usize) -> u32 {
     unreachable!("no processor of this kind can fold")
 }
+
+#[cfg(not(target_arch = "x86_64"))]
+use fold as fold_wide;
 
 /// Folds `words` times 16 bytes, at least three times, as [`fold`] does. A function of its own, so
 /// that a profile tells it from the work of the engine.
@@ -233,13 +320,17 @@ unsafe fn fold_by_shifts(
     wire::fold_by_shifts(register, lead, (0..body).map(load), last)
 }
 
-/// What the lower and the upper half of 128 bits are multiplied with to move them over the bytes of
-/// one step.
+/// What the lower and the upper half of 128 bits are multiplied with to move them over so many bytes.
 #[cfg(target_arch = "x86_64")]
-const FAR: [i64; 2] = over_bits(STEP_BYTES * 8);
-/// The same over 16 bytes.
+const OVER_256: [i64; 2] = over_bytes(256);
 #[cfg(target_arch = "x86_64")]
-const NEAR: [i64; 2] = over_bits(128);
+const OVER_128: [i64; 2] = over_bytes(128);
+#[cfg(target_arch = "x86_64")]
+const OVER_64: [i64; 2] = over_bytes(64);
+#[cfg(target_arch = "x86_64")]
+const OVER_32: [i64; 2] = over_bytes(32);
+#[cfg(target_arch = "x86_64")]
+const OVER_16: [i64; 2] = over_bytes(16);
 
 /// The polynomial, lowest power in the highest of 33 bits.
 #[cfg(target_arch = "x86_64")]
@@ -249,8 +340,8 @@ const POLYNOMIAL: i64 = 0x1_db71_0641;
 const QUOTIENT: i64 = 0x1_f701_1641;
 
 #[cfg(target_arch = "x86_64")]
-const fn over_bits(bits: usize) -> [i64; 2] {
-    [power(bits + 32), power(bits - 32)]
+const fn over_bytes(bytes: usize) -> [i64; 2] {
+    [power(8 * bytes + 32), power(8 * bytes - 32)]
 }
 
 /// x^exponent modulo the polynomial of CRC-32, highest power in the lowest bit; one bit to the left,
@@ -275,8 +366,8 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn constants_are_those_that_everybody_uses() {
-        assert_eq!(over_bits(512), [0x1_5444_2bd4, 0x1_c6e4_1596]);
-        assert_eq!(NEAR, [0x1_7519_97d0, 0x0_ccaa_009e]);
+        assert_eq!(OVER_64, [0x1_5444_2bd4, 0x1_c6e4_1596]);
+        assert_eq!(OVER_16, [0x1_7519_97d0, 0x0_ccaa_009e]);
     }
 
     /// Compares with the ordinary way what folding gives of pieces that begin at, and have so many
@@ -316,11 +407,21 @@ mod tests {
 
     #[test]
     fn folding_gives_what_the_ordinary_way_gives() {
-        // Where the processor cannot, nobody calls it.
-        if is_available() {
-            let pieces = [(0, 128), (1, 256), (13, 1024), (31, 4096), (64, 4864)];
-            for way in CrcWay::ALL {
+        let pieces = [
+            (0, 128),
+            (1, 256),
+            (9, 384),
+            (13, 1024),
+            (31, 4096),
+            (64, 4864),
+        ];
+        for way in CrcWay::ALL {
+            // Where the processor cannot, nobody calls it.
+            if is_available() {
                 assert_same(InPlace::Instructions, way, &pieces);
+            }
+            if is_available() && is_wide() {
+                assert_same(InPlace::Wide, way, &pieces);
             }
         }
     }

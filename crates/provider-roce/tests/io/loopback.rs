@@ -202,6 +202,18 @@ fn a_full_batch_and_bad_pieces_are_refused() {
     assert!(matches!(full, Err(Full::NoRoom { packets: 2 })), "{full:?}");
     assert_eq!(batch.flush(&socket).packets, 2);
     batch.push(&route, head, &[piece(0, 8)]).unwrap();
+
+    // What was refused left nothing in the train.
+    let mut ring = RecvRing::new(8);
+    let mut seen = 0;
+    while seen < 2 {
+        wait_for(&mut ring, &socket);
+        for packet in ring.packets() {
+            let transport = IcrcCheck::new().check(&packet).unwrap();
+            assert_eq!(transport.len(), bytes + 8);
+            seen += 1;
+        }
+    }
 }
 
 #[test]

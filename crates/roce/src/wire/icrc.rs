@@ -5,7 +5,7 @@
 //! Ethernet, and stands at the end of the packet with its lowest byte first.
 //!
 //! What comes before the BTH depends on addresses, ports and length only. So an [`Icrc`] that was
-//! begun can be kept and cloned for the next packet of the same length.
+//! begun can be kept and copied for the next packet of the same length.
 
 use super::bth;
 use super::crc::{Crc, CrcWay, zeros};
@@ -57,7 +57,7 @@ pub struct Icrc(Crc);
 impl Icrc {
     /// Begins a packet that has `transport_bytes` from the BTH to the pad.
     ///
-    /// May be kept and cloned for all packets with the same header and length.
+    /// May be kept and copied for all packets with the same header and length.
     #[must_use]
     pub fn begin(net: &NetHeader, transport_bytes: usize) -> Self {
         Self::begin_by(CrcWay::default(), net, transport_bytes)
