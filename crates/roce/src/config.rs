@@ -59,8 +59,11 @@ pub struct Config {
     pub window_packets: u32,
     /// Payload bytes sent and not yet acknowledged in order, or asked for by READ.
     pub window_bytes: u64,
-    /// Packets sent at most without asking for an acknowledgement.
+    /// Packets sent at most without asking for an acknowledgement, 1 to 256.
     pub ack_interval: u32,
+    /// Payload bytes of whole packets sent at most without asking for an acknowledgement: each costs
+    /// the peer a system call.
+    pub ack_bytes: u32,
     /// Long READs are asked for in pieces of this many bytes, so that the window holds for them
     /// too. Rounded to whole packets, at most 64 packets with selective repeat.
     pub read_chunk_bytes: u32,
@@ -90,7 +93,8 @@ impl Config {
             write_layout: WriteLayout::Train,
             window_packets: 16 << 10,
             window_bytes: 4 << 20,
-            ack_interval: 32,
+            ack_interval: 256,
+            ack_bytes: 256 << 10,
             read_chunk_bytes: 256 << 10,
             adaptive_timeout: true,
             rto_min: Duration::from_millis(1),
@@ -103,7 +107,7 @@ impl Config {
         Config {
             qpn: self.qpn & 0x00ff_ffff,
             window_packets: self.window_packets.clamp(1, Config::MAX_WINDOW_PACKETS),
-            ack_interval: self.ack_interval.clamp(1, 64),
+            ack_interval: self.ack_interval.clamp(1, 256),
             ..self
         }
     }

@@ -207,19 +207,38 @@ fn a_long_write_is_a_train_of_equal_packets_or_a_classic_message() {
 
 #[test]
 fn a_train_asks_for_acknowledgements_now_and_then_and_at_its_end() {
-    let mut pair = Pair::new(&Setup::default());
-    pair.a
-        .post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 65)]);
-    pair.run();
-    let asked = pair.log.iter().filter(|(to, ..)| *to == To::B);
-    let asked: Vec<bool> = asked
-        .map(|(_, _, headers, _)| headers.bth.ack_req)
-        .collect();
-    assert_eq!(asked.len(), 65);
-    assert!(asked[64]);
-    let longest = asked.split(|&asks| asks).map(<[bool]>::len).max();
-    assert!(longest < Some(32), "{longest:?}");
-    assert!(asked.iter().filter(|&&asks| asks).count() <= 4);
+    let unlimited = Config::new(0, Service::Rc);
+    for config in [
+        Config {
+            ack_interval: 32,
+            ..unlimited
+        },
+        Config {
+            ack_bytes: 32 * 256,
+            ..unlimited
+        },
+        Config {
+            window_packets: 64,
+            ..unlimited
+        },
+    ] {
+        let mut pair = Pair::new(&Setup {
+            config,
+            ..Setup::default()
+        });
+        pair.a
+            .post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 65)]);
+        pair.run();
+        let asked = pair.log.iter().filter(|(to, ..)| *to == To::B);
+        let asked: Vec<bool> = asked
+            .map(|(_, _, headers, _)| headers.bth.ack_req)
+            .collect();
+        assert_eq!(asked.len(), 65);
+        assert!(asked[64]);
+        let longest = asked.split(|&asks| asks).map(<[bool]>::len).max();
+        assert!(longest < Some(32), "{longest:?}");
+        assert!(asked.iter().filter(|&&asks| asks).count() <= 4);
+    }
 }
 
 #[test]

@@ -72,6 +72,7 @@ struct Limits {
     window_packets: u32,
     window_bytes: u64,
     ack_interval: u32,
+    ack_bytes: u32,
     read_chunk_bytes: u32,
     read_chunk_packets: u32,
     max_rd_atomic: usize,
@@ -235,6 +236,7 @@ impl Limits {
             window_packets: config.window_packets,
             window_bytes: config.window_bytes,
             ack_interval: config.ack_interval,
+            ack_bytes: config.ack_bytes,
             read_chunk_bytes: config.read_chunk_bytes,
             read_chunk_packets: 1,
             max_rd_atomic: 0,
@@ -252,7 +254,9 @@ impl Limits {
             Recovery::GoBackN => packets.min(self.window_packets),
             Recovery::SelectiveRepeat => packets.min(SELECTIVE_READ_PACKETS),
         };
+        let packets = self.ack_bytes / attr.path_mtu.bytes() as u32;
         // A window smaller than the interval would stall until the timeout.
-        self.ack_interval = self.ack_interval.min((self.window_packets / 2).max(1));
+        let most = packets.min(self.window_packets / 2).max(1);
+        self.ack_interval = self.ack_interval.min(most);
     }
 }
