@@ -187,11 +187,12 @@ fn server(provider: &str) -> Result<(), Box<dyn Error>> {
         });
         println!("{line}");
     };
+    // Who reads the address may count threads from then on: all that there are without clients are here.
+    let ended = end_of_input();
     println!(
         "{}",
         json!({"address": server.address().map(|a| a.to_string())})
     );
-    let ended = end_of_input();
     while !ended.load(Relaxed) {
         // Who reads the lines wants one now and then; nothing that happens here is waited for.
         std::thread::sleep(REPORT_EVERY);
