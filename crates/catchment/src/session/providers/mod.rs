@@ -153,6 +153,13 @@ impl Providers {
         offers
     }
 
+    /// Whether a source that has no provider for this peer now may have one again, without anybody
+    /// changing a setting: the port of its device is down.
+    pub(crate) fn may_return(&self, ends: Ends) -> bool {
+        let is_allowed = self.rules.against(Side::Source, "ibverbs").is_none();
+        is_allowed && self.rnics.may_return(ends.local)
+    }
+
     /// The device of a provider for a peer over a control connection with these ends, or why there
     /// is none.
     pub(crate) fn open(&self, provider: &str, ends: Ends) -> Result<Opened, String> {

@@ -8,13 +8,16 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use catchment_provider_ibverbs::IbverbsProvider;
+use catchment_provider_ibverbs::{IbverbsProvider, NoDevice, PortState};
 use catchment_verbs::{AsyncEvent, Context, Provider, VerbsError};
 
 /// Where RDMA devices come from: libibverbs, or something else in tests.
 pub(crate) trait Rnics: Send + Sync + std::fmt::Debug {
     /// The name of the device that has this address of this host, or why there is none.
     fn device_for(&self, local: IpAddr) -> Result<String, String>;
+    /// Whether a device has this address whose port is down, or was a moment ago: a cable may be
+    /// plugged in again.
+    fn may_return(&self, local: IpAddr) -> bool;
     /// The names of all devices.
     fn names(&self) -> Result<Vec<String>, String>;
     /// Opens a device by its name.
@@ -24,6 +27,14 @@ pub(crate) trait Rnics: Send + Sync + std::fmt::Debug {
 impl Rnics for IbverbsProvider {
     fn device_for(&self, local: IpAddr) -> Result<String, String> {
         IbverbsProvider::device_for(self, local).map_err(|why| why.to_string())
+    }
+
+    fn may_return(&self, local: IpAddr) -> bool {
+        match IbverbsProvider::device_for(self, local) {
+            Ok(_) => true,
+            Err(NoDevice::PortDown { state, .. }) => state == PortState::Down,
+            Err(_) => false,
+        }
     }
 
     fn names(&self) -> Result<Vec<String>, String> {
@@ -64,6 +75,11 @@ impl OpenRnics {
             Some(ip) => self.open_named(&self.rnics.device_for(ip)?, Some(ip)),
             None => self.open_any(),
         }
+    }
+
+    /// As [`Rnics::may_return`].
+    pub(super) fn may_return(&self, local: Option<IpAddr>) -> bool {
+        local.is_some_and(|ip| self.rnics.may_return(ip))
     }
 
     fn open_any(&self) -> Result<(String, Arc<dyn Context>), String> {

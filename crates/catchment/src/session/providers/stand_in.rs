@@ -46,6 +46,10 @@ impl Rnics for StandIn {
         Err(format!("no RDMA device is on the interface with {local}"))
     }
 
+    fn may_return(&self, _: IpAddr) -> bool {
+        false
+    }
+
     fn names(&self) -> Result<Vec<String>, String> {
         Ok(vec!["standin0".to_owned()])
     }

@@ -106,6 +106,16 @@ impl Attempt {
         }
     }
 
+    /// Something that passes by itself.
+    fn put_off(reason: String) -> Attempt {
+        Attempt {
+            was_ready: false,
+            reason,
+            retry: Ok(Duration::ZERO),
+            lesson: Lesson::Nothing,
+        }
+    }
+
     fn closed() -> Attempt {
         Attempt {
             was_ready: false,
@@ -149,8 +159,10 @@ impl Control {
         let mut failures = 0;
         let mut said = None;
         let mut failed = Failed::default();
+        let mut had_session = false;
         while !self.shared.is_stopped() {
-            let attempt = Box::pin(self.attempt(&failed)).await;
+            let attempt = Box::pin(self.attempt(&failed, had_session)).await;
+            had_session |= attempt.was_ready;
             if self.shared.is_finished() {
                 return;
             }
@@ -189,7 +201,7 @@ impl Control {
         }
     }
 
-    async fn attempt(&self, failed: &Failed) -> Attempt {
+    async fn attempt(&self, failed: &Failed, had_session: bool) -> Attempt {
         let connecting = Connection::connect(&self.address, &self.security, CONNECT_LIMIT);
         let connected = tokio::select! {
             connected = connecting => connected,
@@ -199,12 +211,17 @@ impl Control {
             Ok(connection) => connection,
             Err(error) => return self.not_connected(&error),
         };
-        let offers = self.providers.for_source(Ends {
+        let ends = Ends {
             local: connection.local_ip(),
             peer: connection.peer().ip(),
-        });
+        };
+        let offers = self.providers.for_source(ends);
         let hello = match self.hello(&offers, failed) {
             Ok(hello) => hello,
+            // The settings worked before: a link that is down comes up again.
+            Err(error) if had_session && self.providers.may_return(ends) => {
+                return Attempt::put_off(error.to_string());
+            }
             Err(error) => return Attempt::failed(error),
         };
         let mut session = Session::new(self, connection, offers, hello);
