@@ -110,11 +110,8 @@ fn shift(register: u32, bytes: &[u8]) -> u32 {
 #[inline(never)]
 fn shift_long(register: u32, body: &[Word], last: &[Word; REACH], rest: &[u8]) -> u32 {
     let last = last.map(u128::from_le_bytes);
-    let mut sums = [u128::from(register), 0, 0];
-    for word in numbers(body) {
-        sums = move_on(sums, word);
-    }
-    look_up_rest(leave_last(sums, last), rest)
+    let sums = [u128::from(register), 0, 0];
+    look_up_rest(fold_on(sums, numbers(body), last), rest)
 }
 
 /// For [`Icrc::payload_folded`](super::Icrc::payload_folded), of which it gets the arguments. The
@@ -127,15 +124,23 @@ pub fn fold_by_shifts(
     last: [u128; REACH],
 ) -> u32 {
     let (words, _) = lead.as_chunks();
-    let mut sums = [0; REACH];
-    for word in numbers(words) {
-        sums = move_on(sums, word);
-    }
+    let mut sums = numbers(words).fold([0; REACH], move_on);
     sums[0] ^= u128::from(register);
+    fold_on(sums, body, last)
+}
+
+/// What a piece leaves, to the numbers of which `sums` are to be added.
+#[inline]
+fn fold_on(
+    mut sums: [u128; REACH],
+    body: impl IntoIterator<Item = u128>,
+    last: [u128; REACH],
+) -> u32 {
     for word in body {
         sums = move_on(sums, word);
     }
-    leave_last(sums, last)
+    let left: [u128; REACH] = std::array::from_fn(|at| sums[at] ^ last[at]);
+    look_up(0, left)
 }
 
 /// Adds a number, and moves it on: what is to be added to the next ones.
@@ -152,12 +157,6 @@ fn move_on(sums: [u128; REACH], word: u128) -> [u128; REACH] {
             ^ (word << (d - 256)),
         word >> (384 - d),
     ]
-}
-
-#[inline]
-fn leave_last(sums: [u128; REACH], last: [u128; REACH]) -> u32 {
-    let last: [u128; REACH] = std::array::from_fn(|at| sums[at] ^ last[at]);
-    look_up(0, last)
 }
 
 /// What a byte leaves that so many others follow.

@@ -252,16 +252,10 @@ impl Control {
 
     fn not_connected(&self, error: &ConnectError) -> Attempt {
         let reason = error.to_string();
-        let retry = if error.is_transient() {
-            Ok(Duration::ZERO)
+        if error.is_transient() {
+            Attempt::put_off(reason)
         } else {
-            Err(SourceError::Config(reason.clone()))
-        };
-        Attempt {
-            was_ready: false,
-            reason,
-            retry,
-            lesson: Lesson::Nothing,
+            Attempt::failed(SourceError::Config(reason))
         }
     }
 
