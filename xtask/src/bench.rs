@@ -39,6 +39,12 @@ const MEASUREMENTS: &[Measurement] = &[
         features: "iceoryx2",
     },
     Measurement {
+        name: "mechanisms",
+        about: "blocks through every mechanism by name, as `catchment bench transfer` measures the product's",
+        package: "catchment-bench",
+        features: "iceoryx2",
+    },
+    Measurement {
         name: "loss",
         about: "goodput of RoCE on links that lose packets, in virtual time",
         package: "catchment-sim",
@@ -49,6 +55,12 @@ const MEASUREMENTS: &[Measurement] = &[
         about: "packets between two network namespaces, beside iperf3 (apt-get install iperf3) and bare UDP",
         package: "catchment-bench",
         features: "iceoryx2",
+    },
+    Measurement {
+        name: "source",
+        about: "what a frame costs 12 filling threads and a collector: time, locks, waits, system calls",
+        package: "catchment-bench",
+        features: "count-locks",
     },
     Measurement {
         name: "papers",
@@ -65,6 +77,12 @@ const MEASUREMENTS: &[Measurement] = &[
     Measurement {
         name: "scan",
         about: "looking for released slots, beside a loop over the status bytes",
+        package: "catchment-bench",
+        features: "iceoryx2",
+    },
+    Measurement {
+        name: "rate",
+        about: "rates asked of queue pairs over shm and roce, and measured; fails beyond 2 %",
         package: "catchment-bench",
         features: "iceoryx2",
     },

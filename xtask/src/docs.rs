@@ -1,7 +1,8 @@
 //! `cargo xtask docs`: the API documentation without a warning, and no broken link on any page.
 
 use crate::repo::Repo;
-use crate::{links, run};
+use crate::run;
+use crate::tidy::links;
 use anyhow::{Result, ensure};
 
 /// Builds the API documentation and checks the links.

@@ -5,19 +5,19 @@
 #![forbid(unsafe_code)]
 
 mod bench;
-mod crc;
 mod docs;
 mod lab;
 mod limited;
-mod links;
 mod metadata;
 mod prerequisites;
 mod proc;
+mod programs;
 mod repo;
 mod run;
 mod rust_text;
 mod soak;
 mod steps;
+mod stress;
 mod test;
 mod tidy;
 
@@ -34,7 +34,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Recipe {
-    /// Everything that continuous integration runs, in under 45 minutes on two cores
+    /// Everything that continuous integration runs, in at most 25 minutes on two cores
     Test(test::Args),
     /// Measure: throughput, latency and CPU time beside those of others
     Bench(bench::Args),

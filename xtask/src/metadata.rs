@@ -12,9 +12,27 @@ pub(crate) struct Package {
     pub(crate) name: String,
     /// Folder, relative to the top of the repository.
     pub(crate) folder: String,
-    /// Files that hold the crate roots of library and programs, relative to the top.
-    pub(crate) roots: Vec<String>,
+    pub(crate) targets: Vec<Target>,
     pub(crate) dependencies: Vec<Dependency>,
+}
+
+impl Package {
+    /// Files that hold the crate roots of library and programs, relative to the top.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = &String> {
+        let kinds = ["lib", "bin", "proc-macro", "cdylib", "staticlib", "rlib"];
+        let roots = self.targets.iter();
+        let roots = roots.filter(move |target| kinds.contains(&target.kind.as_str()));
+        roots.map(|target| &target.root)
+    }
+}
+
+/// A library, a program, a test or the like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// As Cargo calls it: `lib`, `bin`, `test`, `example`, `bench`, `custom-build`.
+    pub(crate) kind: String,
+    /// File that holds the root of the crate, relative to the top.
+    pub(crate) root: String,
 }
 
 /// A dependency of a package.
@@ -66,16 +84,17 @@ fn parse(package: &Value, top: &str) -> Package {
         path.strip_prefix(top).map(str::to_owned).unwrap_or(path)
     };
     let manifest = relative(&package["manifest_path"]);
-    let roots = list(&package["targets"])
-        .iter()
-        .filter(|target| is_crate_root(target));
+    let target = |target: &Value| Target {
+        kind: list(&target["kind"]).first().map(text).unwrap_or_default(),
+        root: relative(&target["src_path"]),
+    };
     Package {
         name: text(&package["name"]),
         folder: manifest
             .trim_end_matches("Cargo.toml")
             .trim_end_matches('/')
             .to_owned(),
-        roots: roots.map(|target| relative(&target["src_path"])).collect(),
+        targets: list(&package["targets"]).iter().map(target).collect(),
         dependencies: list(&package["dependencies"])
             .iter()
             .map(dependency)
@@ -88,13 +107,6 @@ fn dependency(value: &Value) -> Dependency {
         name: text(&value["name"]),
         dev: value["kind"] == "dev",
     }
-}
-
-fn is_crate_root(target: &Value) -> bool {
-    let kinds = ["lib", "bin", "proc-macro", "cdylib", "staticlib", "rlib"];
-    list(&target["kind"])
-        .iter()
-        .any(|kind| kinds.contains(&text(kind).as_str()))
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -117,7 +129,8 @@ mod tests {
             .find(|p| p.name == "catchment-transfer")
             .unwrap();
         assert_eq!(transfer.folder, "crates/transfer");
-        assert_eq!(transfer.roots, ["crates/transfer/src/lib.rs"]);
+        let roots: Vec<_> = transfer.roots().collect();
+        assert_eq!(roots, ["crates/transfer/src/lib.rs"]);
         let verbs = Dependency {
             name: "catchment-verbs".into(),
             dev: false,

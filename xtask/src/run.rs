@@ -4,7 +4,7 @@ use crate::proc;
 use anyhow::{Context as _, Result, bail};
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read};
 use std::ops::AddAssign;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -58,11 +58,20 @@ pub(crate) fn cargo(folder: &Path, args: &[&str]) -> Command {
     if std::io::stdout().is_terminal() {
         command.env("CARGO_TERM_COLOR", "always");
     }
-    // Nobody builds there a second time.
-    if std::env::var_os("CI").is_some() {
+    if !is_built_again(folder) {
         command.env("CARGO_INCREMENTAL", "0");
     }
     command
+}
+
+/// Whether somebody edits and builds here, so that what an incremental build keeps is worth its space.
+/// In a fresh clone this program alone was built that way.
+fn is_built_again(folder: &Path) -> bool {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(folder.join("target"), PathBuf::from);
+    let kept = std::fs::read_dir(target.join("debug/incremental"));
+    let mut kept = kept.into_iter().flatten().flatten();
+    let others = kept.any(|entry| !entry.file_name().to_string_lossy().starts_with("xtask-"));
+    others && std::env::var_os("CI").is_none()
 }
 
 fn set_by_cargo_run(name: &str) -> bool {

@@ -1,189 +1,129 @@
 //! Rust source, line by line, with code, comments and literals told apart.
 //!
-//! Not a parser: just enough that a word in a string is not taken for code, nor code in a comment.
+//! The tokens come from `proc-macro2`; what lies between them is white space and comments.
+
+use proc_macro2::{LexError, TokenStream, TokenTree};
+use std::ops::Range;
 
 /// One line of a source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// The code, without comments; what literals hold is left out.
+    /// The code, without comments; the contents of literals are left out.
     pub(crate) code: String,
     /// The text of comments, with their slashes.
     pub(crate) comment: String,
 }
 
-/// Where in the language a position is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Code,
-    LineComment,
-    BlockComment { depth: usize },
-    Text,
-    RawText { hashes: usize },
-}
-
-/// Splits `source` into lines.
-pub(crate) fn lines(source: &str) -> Vec<Line> {
+/// Splits the file that `tokens` were read from into lines.
+pub(crate) fn lines(source: &str, tokens: TokenStream) -> Vec<Line> {
     let mut scanner = Scanner {
-        rest: source,
-        state: State::Code,
+        source,
+        at: 0,
         lines: vec![Line::default()],
     };
-    while !scanner.rest.is_empty() {
-        scanner.step();
-    }
+    scanner.tokens(tokens);
+    scanner.gap(source.len());
     scanner.lines
 }
 
+/// Returns the tokens of `source`.
+///
+/// # Errors
+/// When a literal or a bracket does not end.
+pub(crate) fn tokens(source: &str) -> Result<TokenStream, LexError> {
+    source.parse()
+}
+
 struct Scanner<'a> {
-    rest: &'a str,
-    state: State,
+    source: &'a str,
+    /// Position up to which the source is in `lines`.
+    at: usize,
     lines: Vec<Line>,
 }
 
 impl Scanner<'_> {
-    fn step(&mut self) {
-        if self.rest.starts_with('\n') {
-            self.end_line();
+    fn tokens(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => {
+                    self.token(&group.span_open().byte_range());
+                    self.tokens(group.stream());
+                    self.token(&group.span_close().byte_range());
+                }
+                TokenTree::Literal(literal) => self.literal(&literal.span().byte_range()),
+                TokenTree::Ident(ident) => self.token(&ident.span().byte_range()),
+                TokenTree::Punct(punct) => self.token(&punct.span().byte_range()),
+            }
+        }
+    }
+
+    fn token(&mut self, range: &Range<usize>) {
+        // A documentation comment is an attribute to the parser: several tokens at one place.
+        if range.start < self.at {
             return;
         }
-        match self.state {
-            State::Code => self.in_code(),
-            State::LineComment => self.comment(1),
-            State::BlockComment { depth } => self.in_block_comment(depth),
-            State::Text => self.in_text(),
-            State::RawText { hashes } => self.in_raw_text(hashes),
-        }
-    }
-
-    fn end_line(&mut self) {
-        self.take(1);
-        if self.state == State::LineComment {
-            self.state = State::Code;
-        }
-        self.lines.push(Line::default());
-    }
-
-    fn in_code(&mut self) {
-        if self.rest.starts_with("//") {
-            self.state = State::LineComment;
-        } else if self.rest.starts_with("/*") {
-            self.state = State::BlockComment { depth: 1 };
-            self.comment(2);
-        } else if let Some((prefix, hashes)) = self.raw_text_start() {
-            self.state = State::RawText { hashes };
-            self.skip_into_literal(prefix);
-        } else if self.rest.starts_with('"') {
-            self.state = State::Text;
-            self.skip_into_literal(1);
-        } else if let Some(length) = character_literal(self.rest) {
-            self.take(length);
-            self.line().code.push_str("''");
+        self.gap(range.start);
+        let text = &self.source[range.clone()];
+        if is_comment(text) {
+            self.comment(text);
         } else {
-            let text = self.take(1);
-            self.line().code.push_str(text);
+            self.put(text, code);
+        }
+        self.at = range.end;
+    }
+
+    /// Adds a number as it is, and of a string only its quotes and its line breaks.
+    fn literal(&mut self, range: &Range<usize>) {
+        let text = &self.source[range.clone()];
+        let quote = text.chars().find(|c| ['"', '\''].contains(c));
+        let Some(quote) = quote.filter(|_| range.start >= self.at) else {
+            self.token(range);
+            return;
+        };
+        self.gap(range.start);
+        let breaks = "\n".repeat(text.matches('\n').count());
+        self.put(&format!("{quote}{breaks}{quote}"), code);
+        self.at = range.end;
+    }
+
+    /// Adds what stands before the next token: white space and comments.
+    fn gap(&mut self, end: usize) {
+        let text = &self.source[self.at..end];
+        let comment_start = text.find('/').unwrap_or(text.len());
+        self.put(&text[..comment_start], code);
+        self.comment(&text[comment_start..]);
+        self.at = end;
+    }
+
+    fn comment(&mut self, text: &str) {
+        for (number, line) in text.split('\n').enumerate() {
+            if number > 0 {
+                self.lines.push(Line::default());
+            }
+            let start = line.len() - line.trim_start().len();
+            self.put(&line[..start], code);
+            self.put(line[start..].trim_end(), |line| &mut line.comment);
         }
     }
 
-    fn in_block_comment(&mut self, depth: usize) {
-        if self.rest.starts_with("/*") {
-            self.state = State::BlockComment { depth: depth + 1 };
-            self.comment(2);
-        } else if self.rest.starts_with("*/") {
-            self.state = if depth == 1 {
-                State::Code
-            } else {
-                State::BlockComment { depth: depth - 1 }
-            };
-            self.comment(2);
-        } else {
-            self.comment(1);
+    fn put(&mut self, text: &str, part: fn(&mut Line) -> &mut String) {
+        for (number, piece) in text.split('\n').enumerate() {
+            if number > 0 {
+                self.lines.push(Line::default());
+            }
+            if let Some(line) = self.lines.last_mut() {
+                part(line).push_str(piece);
+            }
         }
-    }
-
-    fn in_text(&mut self) {
-        if self.rest.starts_with("\\\\") || self.rest.starts_with("\\\"") {
-            self.take(2);
-        } else if self.take(1) == "\"" {
-            self.close_literal();
-        }
-    }
-
-    fn in_raw_text(&mut self, hashes: usize) {
-        let after = self.rest.strip_prefix('"');
-        if after.is_some_and(|after| count_hashes(after) >= hashes) {
-            self.take(1 + hashes);
-            self.close_literal();
-        } else {
-            self.take(1);
-        }
-    }
-
-    fn skip_into_literal(&mut self, length: usize) {
-        self.take(length);
-        self.line().code.push('"');
-    }
-
-    fn close_literal(&mut self) {
-        self.line().code.push('"');
-        self.state = State::Code;
-    }
-
-    /// Length of what opens a raw string here, and its number of hashes.
-    fn raw_text_start(&mut self) -> Option<(usize, usize)> {
-        if self.line().code.ends_with(is_word) {
-            return None;
-        }
-        let prefix = ["br", "cr", "r"]
-            .into_iter()
-            .find(|prefix| self.rest.starts_with(prefix))?;
-        let hashes = count_hashes(&self.rest[prefix.len()..]);
-        let length = prefix.len() + hashes + 1;
-        self.rest[..]
-            .get(length - 1..)?
-            .starts_with('"')
-            .then_some((length, hashes))
-    }
-
-    fn comment(&mut self, characters: usize) {
-        let text = self.take(characters);
-        self.line().comment.push_str(text);
-    }
-
-    fn line(&mut self) -> &mut Line {
-        if self.lines.is_empty() {
-            self.lines.push(Line::default());
-        }
-        let last = self.lines.len() - 1;
-        &mut self.lines[last]
     }
 }
 
-impl<'a> Scanner<'a> {
-    fn take(&mut self, characters: usize) -> &'a str {
-        let end = self
-            .rest
-            .char_indices()
-            .nth(characters)
-            .map_or(self.rest.len(), |(at, _)| at);
-        let (taken, rest) = self.rest.split_at(end);
-        self.rest = rest;
-        taken
-    }
+fn code(line: &mut Line) -> &mut String {
+    &mut line.code
 }
 
-fn count_hashes(text: &str) -> usize {
-    text.chars().take_while(|c| *c == '#').count()
-}
-
-/// Number of characters of the character literal that `text` starts with; none for a lifetime.
-fn character_literal(text: &str) -> Option<usize> {
-    let mut inside = text.strip_prefix('\'')?.chars();
-    if inside.next()? == '\\' {
-        // The escaped character may itself be a quote.
-        let escaped = inside.skip(1).position(|c| c == '\'')?;
-        return Some(escaped + 4);
-    }
-    (inside.next()? == '\'').then_some(3)
+fn is_comment(text: &str) -> bool {
+    text.starts_with("//") || text.starts_with("/*")
 }
 
 /// Whether `c` can be part of an identifier.
@@ -211,48 +151,16 @@ pub(crate) fn has_word(text: &str, word: &str) -> bool {
     find_word(text, word).next().is_some()
 }
 
-/// For each line, whether it belongs to a module that is compiled for tests only.
-pub(crate) fn test_lines(lines: &[Line]) -> Vec<bool> {
-    let mut marks = vec![false; lines.len()];
-    let mut at = 0;
-    while at < lines.len() {
-        if lines[at].code.contains("#[cfg(test)]") || lines[at].code.contains("#[cfg(all(test") {
-            let end = end_of_item(lines, at);
-            marks[at..=end].fill(true);
-            at = end;
-        }
-        at += 1;
-    }
-    marks
-}
-
-/// The line on which the item that begins at line `start` ends: by its closing brace, or by a
-/// semicolon where it has none.
-pub(crate) fn end_of_item(lines: &[Line], start: usize) -> usize {
-    let mut depth = 0_usize;
-    let mut nesting = 0_usize;
-    for (at, line) in lines.iter().enumerate().skip(start) {
-        for c in line.code.chars() {
-            match c {
-                '(' | '[' => nesting += 1,
-                ')' | ']' => nesting = nesting.saturating_sub(1),
-                '{' => depth += 1,
-                '}' if depth <= 1 => return at,
-                '}' => depth -= 1,
-                ';' if depth == 0 && nesting == 0 => return at,
-                _ => {}
-            }
-        }
-    }
-    lines.len().saturating_sub(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn split(source: &str) -> Vec<Line> {
+        lines(source, tokens(source).unwrap())
+    }
+
     fn code(source: &str) -> Vec<String> {
-        lines(source).into_iter().map(|line| line.code).collect()
+        split(source).into_iter().map(|line| line.code).collect()
     }
 
     #[test]
@@ -263,23 +171,24 @@ mod tests {
             (r#"let a = "a\"b\\"; c"#, "let a = \"\"; c"),
             ("let a = r#\"x\"y\"#; d", "let a = \"\"; d"),
             ("let a = br\"x\\\"; e", "let a = \"\"; e"),
-            ("let r#fn = var\"s\"; f", "let r#fn = var\"\"; f"),
-            ("a /* b /* c */ d */ e", "a  e"),
+            ("let r#fn = 1_u8; f", "let r#fn = 1_u8; f"),
+            ("a /* b /* c */ d */ e", "a e"),
+            ("/// doc\nfn f() {}", ""),
             ("fn f<'a>(x: &'a str) {}", "fn f<'a>(x: &'a str) {}"),
             ("x == '\"' || y == '\\'' || z", "x == '' || y == '' || z"),
             ("c == '\\u{2019}' && 'x: loop {}", "c == '' && 'x: loop {}"),
         ];
         for (source, expected) in cases {
-            assert_eq!(code(source), [expected], "{source}");
+            assert_eq!(code(source)[0], expected, "{source}");
         }
     }
 
     #[test]
-    fn states_last_over_lines() {
-        let source = "a /* one\ntwo */ b\n\"three\nfour\" c // five\nd";
-        assert_eq!(code(source), ["a ", " b", "\"", "\" c ", "d"]);
-        let comments: Vec<_> = lines(source).into_iter().map(|line| line.comment).collect();
-        assert_eq!(comments, ["/* one", "two */", "", "// five", ""]);
+    fn comments_and_strings_last_over_lines() {
+        let source = "a /* one\ntwo */ b\n\"three\nfour\" c // five\n/// six\nd";
+        assert_eq!(code(source), ["a ", "b", "\"", "\" c ", "", "d"]);
+        let comments: Vec<_> = split(source).into_iter().map(|line| line.comment).collect();
+        assert_eq!(comments, ["/* one", "two */", "", "// five", "/// six", ""]);
     }
 
     #[test]
@@ -289,21 +198,5 @@ mod tests {
         assert!(has_word("    todo!()", "todo!"));
         assert!(!has_word("    mytodo!()", "todo!"));
         assert_eq!(find_word("a ab a", "a").collect::<Vec<_>>(), [0, 5]);
-    }
-
-    #[test]
-    fn modules_for_tests_are_marked_and_nothing_else() {
-        let source = "fn a() {}\n#[cfg(test)]\nmod tests {\n fn b() {\n }\n}\nfn c() {}";
-        let marks = test_lines(&lines(source));
-        assert_eq!(marks, [false, true, true, true, true, true, false]);
-        let source = "#[cfg(test)]\nmod samples;\nfn c() {}";
-        assert_eq!(test_lines(&lines(source)), [true, true, false]);
-    }
-
-    #[test]
-    fn items_end_at_their_brace() {
-        let source = "fn f(\n  a: [u8; 4],\n) -> u8\nwhere\n{\n  if a {}\n}\nfn g() {}";
-        assert_eq!(end_of_item(&lines(source), 0), 6);
-        assert_eq!(end_of_item(&lines("trait T {\n fn f();\n}"), 1), 1);
     }
 }

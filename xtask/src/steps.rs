@@ -1,17 +1,25 @@
 //! The steps of `cargo xtask test`, in the order in which they find a mistake soonest.
 //!
-//! What builds what: clippy only checks; `build`, `test` and `doctest` share the development
-//! profile; `demo` and `soak` share one release build of the command; loom has a folder of its own,
-//! because its `--cfg` would otherwise rebuild everything twice.
+//! What builds what: clippy and docs only check; `build`, `test` and `doctest` share the development
+//! profile; `demo`, `soak`, `lab` and `sim` share one release build of all programs that they start;
+//! loom has a folder of its own, because its `--cfg` would otherwise rebuild everything twice.
 
 use crate::repo::Repo;
-use crate::run::{self, Show, Tally};
-use crate::{docs, lab, limited, metadata, prerequisites, soak, tidy};
+use crate::run::{self, Finished, Show, Tally};
+use crate::{docs, lab, limited, metadata, prerequisites, programs, soak, tidy};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+
+/// What a step works with.
+pub(crate) struct Context<'a> {
+    pub(crate) repo: &'a Repo,
+    /// Whether long steps run in full, as at night.
+    pub(crate) full: bool,
+    /// Whether other processes take most of the machine.
+    pub(crate) stress: bool,
+}
 
 /// A part of `cargo xtask test`.
 pub(crate) struct Step {
@@ -19,7 +27,7 @@ pub(crate) struct Step {
     pub(crate) about: &'static str,
     /// Whether `--quick` runs it too.
     pub(crate) quick: bool,
-    pub(crate) run: fn(&Repo) -> Result<Tally>,
+    pub(crate) run: fn(&Context<'_>) -> Result<Tally>,
 }
 
 /// All steps.
@@ -80,7 +88,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "release",
-        about: "the command, as users build it",
+        about: "the programs, as users build them",
         quick: false,
         run: release,
     },
@@ -100,7 +108,7 @@ pub(crate) const STEPS: &[Step] = &[
         name: "lab",
         about: "the kernel's RDMA devices, in virtual machines",
         quick: false,
-        run: lab::all,
+        run: lab_cases,
     },
     Step {
         name: "sim",
@@ -110,18 +118,46 @@ pub(crate) const STEPS: &[Step] = &[
     },
 ];
 
-/// Rounds of `soak kill` in the tests; `cargo xtask soak kill` runs more.
-const SOAK_ROUNDS: u64 = 8;
-/// Seeds of `soak roce` in the tests.
-const ROCE_SEEDS: u64 = 300;
+/// How much of what takes long a run has.
+struct Amount {
+    /// Rounds of `soak kill`, for each provider.
+    soak_rounds: u64,
+    /// Length of `soak duplex`, for each provider.
+    duplex_seconds: f64,
+    /// Seeds of `soak roce`.
+    roce_seeds: u64,
+}
+
+const SHORT: Amount = Amount {
+    soak_rounds: 5,
+    duplex_seconds: 6.0,
+    roce_seeds: 300,
+};
+const FULL: Amount = Amount {
+    soak_rounds: 50,
+    duplex_seconds: 120.0,
+    roce_seeds: 10_000,
+};
+
+impl Context<'_> {
+    fn amount(&self) -> &'static Amount {
+        if self.full { &FULL } else { &SHORT }
+    }
+
+    /// Time after which one test program is taken for hanging. The longest takes a minute.
+    fn program_limit(&self) -> Duration {
+        let minutes = if self.stress { 20 } else { 5 };
+        Duration::from_secs(minutes * 60)
+    }
+}
+
 const SOAK_SECONDS_PER_ROUND: f64 = 2.0;
-/// Length of `soak duplex` in the tests, for each provider.
-const DUPLEX_SECONDS: f64 = 10.0;
 const DEMO_SECONDS: &str = "3";
 const DEMO_LIMIT: Duration = Duration::from_secs(60);
 
 /// The packages with model-checked tests, and where these are.
 const LOOM_TARGETS: &[(&str, &str)] = &[
+    ("catchment-verbs", "crates/verbs/tests/loom/main.rs"),
     ("catchment-transfer", "crates/transfer/tests/loom.rs"),
     (
         "catchment-provider-shm",
@@ -133,32 +169,33 @@ const LOOM_TARGETS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Time after which one test program is taken for hanging. The longest takes a minute.
-const ONE_PROGRAM_LIMIT: Duration = Duration::from_secs(5 * 60);
-
 const NO_CASES: Tally = Tally {
     passed: 0,
     failed: 0,
     ignored: 0,
 };
 
-fn tools(repo: &Repo) -> Result<Tally> {
+fn tools(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
     prerequisites::provide(repo.root())?;
     lab::provide()?;
     Ok(NO_CASES)
 }
 
-fn fmt(repo: &Repo) -> Result<Tally> {
+fn fmt(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
     run::succeed(&mut run::cargo(repo.root(), &["fmt", "--all", "--check"]))?;
     Ok(NO_CASES)
 }
 
-fn tidy_rules(repo: &Repo) -> Result<Tally> {
+fn tidy_rules(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
     tidy::run(repo, &tidy::Args::default())?;
     Ok(NO_CASES)
 }
 
-fn clippy(repo: &Repo) -> Result<Tally> {
+fn clippy(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
     let args = [
         "clippy",
         "--workspace",
@@ -172,7 +209,8 @@ fn clippy(repo: &Repo) -> Result<Tally> {
     Ok(NO_CASES)
 }
 
-fn build(repo: &Repo) -> Result<Tally> {
+fn build(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
     run::succeed(&mut run::cargo(
         repo.root(),
         &["test", "--workspace", "--no-run", "--quiet"],
@@ -180,7 +218,8 @@ fn build(repo: &Repo) -> Result<Tally> {
     Ok(NO_CASES)
 }
 
-fn tests(repo: &Repo) -> Result<Tally> {
+fn tests(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
     let args = [
         "test",
         "--workspace",
@@ -190,68 +229,92 @@ fn tests(repo: &Repo) -> Result<Tally> {
         "--no-fail-fast",
     ];
     let mut command = run::cargo(repo.root(), &args);
-    command.args(limited::for_cargo(ONE_PROGRAM_LIMIT)?);
+    command.args(limited::for_cargo(context.program_limit())?);
+    command.env("RUST_TEST_THREADS", test_threads());
     let tally = cases(&mut command)?;
     ensure!(tally.passed > 0, "not one test ran");
     Ok(tally)
 }
 
-fn doctests(repo: &Repo) -> Result<Tally> {
+/// Many tests wait for others: a machine with few cores has room for more of them.
+fn test_threads() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    cores.max(TEST_THREADS_AT_LEAST).to_string()
+}
+
+const TEST_THREADS_AT_LEAST: usize = 4;
+
+fn doctests(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
     cases(&mut run::cargo(
         repo.root(),
         &["test", "--workspace", "--doc", "--no-fail-fast"],
     ))
 }
 
-fn loom(repo: &Repo) -> Result<Tally> {
-    let mut sum = NO_CASES;
+/// All in one build, so that what they share is built once.
+fn loom(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
+    let mut words = vec!["test", "--release", "--no-fail-fast", "--test", "loom"];
     for (package, target) in LOOM_TARGETS {
         ensure!(
             repo.path(target).is_file(),
             "{target} is missing: nothing was checked"
         );
-        let tally = loom_of(repo, package)?;
-        ensure!(tally.passed > 0, "{target} holds no test under --cfg loom");
-        sum += tally;
+        words.extend(["--package", package]);
     }
-    Ok(sum)
-}
-
-fn loom_of(repo: &Repo, package: &str) -> Result<Tally> {
-    let args = ["test", "--release", "--package", package, "--test", "loom"];
-    let mut command = run::cargo(repo.root(), &args);
+    let mut command = run::cargo(repo.root(), &words);
     command.env("RUSTFLAGS", "--cfg loom");
     command.env(
         "CARGO_TARGET_DIR",
         metadata::target_folder(repo)?.join("loom"),
     );
-    cases(&mut command)
+    let finished = run::finish(&mut command, run::LIMIT, Show::All)?;
+    let empty = finished
+        .stdout
+        .lines()
+        .any(|line| line == "running 0 tests");
+    ensure!(!empty, "a program holds no test under --cfg loom");
+    counted(&command, &finished)
 }
 
-fn documents(repo: &Repo) -> Result<Tally> {
+fn lab_cases(context: &Context<'_>) -> Result<Tally> {
+    lab::all(context.repo, context.full)
+}
+
+fn documents(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
     docs::run(repo)?;
     Ok(NO_CASES)
 }
 
-fn release(repo: &Repo) -> Result<Tally> {
-    release_binary(repo)?;
+fn release(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
+    programs::catchment(repo)?;
     Ok(NO_CASES)
 }
 
-fn short_soak(repo: &Repo) -> Result<Tally> {
-    soak::kill_rounds(repo, SOAK_ROUNDS, SOAK_SECONDS_PER_ROUND)?;
-    soak::duplex_seconds(repo, DUPLEX_SECONDS)?;
+fn short_soak(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
+    let amount = context.amount();
+    soak::kill_rounds(repo, amount.soak_rounds, SOAK_SECONDS_PER_ROUND)?;
+    soak::duplex_seconds(repo, amount.duplex_seconds)?;
     Ok(NO_CASES)
 }
 
-fn simulate(repo: &Repo) -> Result<Tally> {
-    soak::roce_seeds(repo, ROCE_SEEDS)?;
+fn simulate(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
+    soak::roce_seeds(repo, context.amount().roce_seeds)?;
     Ok(NO_CASES)
 }
 
 /// Runs tests and counts them. Failed ones are counted, not an error: the caller reports them.
 fn cases(command: &mut Command) -> Result<Tally> {
     let finished = run::finish(command, run::LIMIT, Show::All)?;
+    counted(command, &finished)
+}
+
+fn counted(command: &Command, finished: &Finished) -> Result<Tally> {
     ensure!(
         finished.tally.ignored == 0,
         "{} tests did not run",
@@ -263,26 +326,9 @@ fn cases(command: &mut Command) -> Result<Tally> {
     Ok(finished.tally)
 }
 
-/// Builds the `catchment` command as users do, and returns where it is.
-///
-/// # Errors
-/// When it does not build.
-pub(crate) fn release_binary(repo: &Repo) -> Result<PathBuf> {
-    let args = [
-        "build",
-        "--release",
-        "--package",
-        "catchment-cli",
-        "--quiet",
-    ];
-    run::succeed(&mut run::cargo(repo.root(), &args))?;
-    let binary = metadata::target_folder(repo)?.join("release/catchment");
-    ensure!(binary.is_file(), "the build made no {}", binary.display());
-    Ok(binary)
-}
-
-fn demo(repo: &Repo) -> Result<Tally> {
-    let mut command = Command::new(release_binary(repo)?);
+fn demo(context: &Context<'_>) -> Result<Tally> {
+    let repo = context.repo;
+    let mut command = Command::new(programs::catchment(repo)?);
     command
         .args(["demo", "--json", "--seconds", DEMO_SECONDS])
         .current_dir(repo.root());

@@ -2,7 +2,8 @@
 
 use crate::repo::Repo;
 use crate::run::Tally;
-use crate::steps::{STEPS, Step};
+use crate::steps::{Context, STEPS, Step};
+use crate::stress::BusyLoops;
 use anyhow::{Context as _, Result, bail};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -22,6 +23,12 @@ pub(crate) struct Args {
     /// Stop at the first step that fails
     #[arg(long)]
     fail_fast: bool,
+    /// Run the full matrices and long soaks, as at night
+    #[arg(long, conflicts_with = "quick")]
+    full: bool,
+    /// Run beside four busy loops: a test that asserts a time shows
+    #[arg(long)]
+    stress: bool,
 }
 
 /// How a step ended.
@@ -47,16 +54,22 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         print!("{}", listing());
         return Ok(());
     }
+    let context = Context {
+        repo,
+        full: args.full,
+        stress: args.stress,
+    };
+    let _loops = args.stress.then(BusyLoops::start).transpose()?;
     let mut rows = Vec::new();
     for step in chosen(args)? {
-        let row = perform(repo, step);
+        let row = perform(&context, step);
         let stop = args.fail_fast && !row.passed();
         rows.push(row);
         if stop {
             break;
         }
     }
-    println!("\n{}", summary(&rows));
+    println!("\n{}", summary(&rows, args.only.is_empty() && !args.quick));
     let failed: Vec<_> = rows
         .iter()
         .filter(|row| !row.passed())
@@ -94,10 +107,10 @@ fn by_name(name: &str) -> Result<&'static Step> {
     step.with_context(|| format!("no step is called {name:?}; there is\n{}", listing()))
 }
 
-fn perform(repo: &Repo, step: &'static Step) -> Row {
+fn perform(context: &Context<'_>, step: &'static Step) -> Row {
     println!("\n=== {}: {}", step.name, step.about);
     let start = Instant::now();
-    let (tally, error) = match (step.run)(repo) {
+    let (tally, error) = match (step.run)(context) {
         Ok(tally) => (tally, None),
         Err(error) => (Tally::default(), Some(error)),
     };
@@ -124,8 +137,25 @@ fn outcome(row: &Row) -> String {
     }
 }
 
-/// A table of the steps, then one line that counts test cases and steps.
-fn summary(rows: &[Row]) -> String {
+/// Test cases by step before tests were merged and matrices cut. docs/reference/tests.md says which
+/// test covers each that went.
+const CASES_BEFORE: &[(&str, u64)] = &[("test", 1540), ("lab", 751)];
+
+fn before_and_now(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for (step, before) in CASES_BEFORE {
+        let mut mine = rows.iter().filter(|row| row.name == *step);
+        if let Some(Row { tally, .. }) = mine.next() {
+            let now = tally.passed + tally.failed;
+            let _ = writeln!(text, "cases of {step}: {before} before, {now} now");
+        }
+    }
+    text + "docs/reference/tests.md says which test covers each that went\n"
+}
+
+/// A table of the steps, how many cases there were before when all ran, then one line that counts
+/// test cases and steps.
+fn summary(rows: &[Row], all: bool) -> String {
     let mut table = format!("{:<10}{:>9}{:>8}  result\n", "step", "seconds", "cases");
     for row in rows {
         let cases = row.tally.passed + row.tally.failed;
@@ -141,6 +171,9 @@ fn summary(rows: &[Row]) -> String {
     let total: Duration = rows.iter().map(|row| row.took).sum();
     let (passed, failed) = count(rows);
     let _ = writeln!(table, "{:<10}{:>9.1}", "all", total.as_secs_f64());
+    if all {
+        table += &before_and_now(rows);
+    }
     let _ = write!(table, "{passed} passed, {failed} failed");
     table
 }
@@ -169,6 +202,8 @@ mod tests {
             list: false,
             quick,
             fail_fast: false,
+            full: false,
+            stress: false,
         }
     }
 
@@ -213,7 +248,11 @@ mod tests {
             row("test", 40, 2, None),
             row("docs", 0, 0, Some("3 links are broken")),
         ];
-        let text = summary(&rows);
+        let text = summary(&rows, true);
+        assert!(
+            text.contains("cases of test: 1540 before, 42 now"),
+            "{text}"
+        );
         assert_eq!(text.lines().last(), Some("41 passed, 4 failed"));
         assert!(text.contains("FAILED: 2 test cases"), "{text}");
         assert!(text.contains("FAILED: 3 links are broken"), "{text}");

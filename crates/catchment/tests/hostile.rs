@@ -4,22 +4,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod hostile_common;
 
-use catchment::session::{
-    check::NUMBER_MAX,
-    message::{Connect, Goodbye, Message, Revoke, StreamEnd, StreamStart},
-    refusal::{Refusal, RefusalCode},
-};
-use catchment_transfer::{
-    BlockHeader,
-    header::{FLAG_CRC, FLAG_CUT},
-};
+use catchment::session::check::NUMBER_MAX;
+use catchment::session::message::{Connect, Goodbye, Message, Revoke, StreamEnd, StreamStart};
+use catchment::session::refusal::{Refusal, RefusalCode};
+use catchment_transfer::BlockHeader;
+use catchment_transfer::header::{FLAG_CRC, FLAG_CUT};
 use hostile_common::{Bad, Ringed, World, eventually, framed, header, json};
-use std::{
-    io::Write,
-    net::TcpStream,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 #[test]
 fn bytes_that_are_no_session_are_refused_with_a_reason() {

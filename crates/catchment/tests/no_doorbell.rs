@@ -33,7 +33,7 @@ fn collector(doorbell: bool, look_every: Duration) -> Collector {
         ..RoceOptions::default()
     };
     let builder = Collector::builder("127.0.0.1:0").look_every(look_every);
-    builder.path_rules(rules()).roce(roce).start().unwrap()
+    builder.path_rules(rules()).provider(roce).start().unwrap()
 }
 
 fn source(collector: &Collector) -> Source {
@@ -51,7 +51,7 @@ fn receiving_thread() -> PathBuf {
         .unwrap()
         .map(|entry| entry.unwrap().path());
     let receives =
-        |dir: &PathBuf| std::fs::read_to_string(dir.join("comm")).unwrap() == "catchment-recv\n";
+        |dir: &PathBuf| std::fs::read_to_string(dir.join("comm")).unwrap() == "catchment-recv0\n";
     threads.find(receives).expect("a thread that receives")
 }
 

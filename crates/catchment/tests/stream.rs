@@ -4,11 +4,17 @@ use catchment::{
     Frame,
     collector::{Collector, CollectorBuilder},
     sink::DirectorySink,
-    source::{DeviceSpec, FrameWriter, Policy, Sent, Source, SourceBuilder},
+    source::{
+        Decision, DeviceSpec, FrameWriter, Permit, PermitRequest, Policy, Sent, Source,
+        SourceBuilder,
+    },
 };
 use std::{
     io::Write,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -63,6 +69,56 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 
 fn send(frame: FrameWriter<'_>, bytes: &[u8]) -> Sent {
     frame.send_bytes(bytes).unwrap()
+}
+
+/// Opens and closes; counts how often it was asked while closed.
+#[derive(Debug, Default)]
+struct Barrier {
+    open: AtomicBool,
+    refused: AtomicU32,
+}
+
+impl Permit for Barrier {
+    fn decide(&self, _: PermitRequest) -> Decision {
+        if self.open.load(Ordering::SeqCst) {
+            return Decision::Go;
+        }
+        self.refused.fetch_add(1, Ordering::SeqCst);
+        Decision::Wait
+    }
+}
+
+#[test]
+fn a_permit_holds_frames_back_until_the_source_is_woken() {
+    for in_place in [true, false] {
+        let log = Log::default();
+        let collector = collector("127.0.0.1:0")
+            .on_frame(logging(&log))
+            .start()
+            .unwrap();
+        let barrier = Arc::new(Barrier::default());
+        let source = source(&collector)
+            .device(DeviceSpec::new("cam0").frame_bytes(5000))
+            .in_place(in_place)
+            .permit(Arc::clone(&barrier) as Arc<dyn Permit>)
+            .connect()
+            .unwrap();
+        let mut device = source.device("cam0").unwrap();
+        let sender = std::thread::spawn(move || {
+            for n in 0..20 {
+                send(device.frame(5000).unwrap(), &bytes_of(0, n, 5000));
+            }
+        });
+        wait_until("a question", || barrier.refused.load(Ordering::SeqCst) > 0);
+        assert!(numbers(&log, "cam0").is_empty());
+        barrier.open.store(true, Ordering::SeqCst);
+        source.wake();
+        sender.join().unwrap();
+        let report = source.close(PATIENCE).unwrap();
+        assert_eq!(report.totals.frames_sent, 20);
+        assert_eq!(collector.stop().totals.frames_lost, 0);
+        assert_eq!(numbers(&log, "cam0"), (0..20).collect::<Vec<_>>());
+    }
 }
 
 #[test]

@@ -95,15 +95,15 @@ fn start_failure(error: CollectorError) -> Failure {
 }
 
 fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
-    args.providers.rules().check().or_fail(Code::Usage)?;
+    args.providers.check().or_fail(Code::Usage)?;
     let mut builder = Collector::builder(args.listen.to_string())
         .insecure(args.security.insecure)
         .lease(args.lease)
         .ring_bytes_max(args.ring_bytes)
         .look_every(Duration::from_micros(args.look_every_us))
         .path_rules(args.providers.rules())
-        .roce(args.providers.roce())
-        .ibverbs(args.providers.devices.ibverbs());
+        .provider(args.providers.roce())
+        .provider(args.providers.devices.ibverbs());
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }

@@ -3,7 +3,7 @@
 use crate::args::DevicesArgs;
 use crate::failure::Failure;
 use crate::output::{self, table::Table};
-use catchment::devices::{Device, devices};
+use catchment_doctor::devices::{Device, devices};
 
 /// Lists them.
 pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use crate::args::DoctorArgs;
 use crate::failure::{Code, Failure};
 use crate::output::{self, units};
-use catchment::doctor::{Check, Doctor, Examined, Level, Works};
+use catchment_doctor::checks::{Check, Doctor, Examined, Level, Works};
 use serde::Serialize;
 use std::fmt::Write as _;
 

@@ -5,10 +5,10 @@ use crate::cert::CERT_HINT;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::{self, table};
 use anyhow::anyhow;
-use catchment::explain::{Answer, Asking, ExplainError, Here, ProviderOffer};
 use catchment::observe::SessionSnapshot;
 use catchment::session::io::{Address, ClientSecurity};
 use catchment::session::tls::client_config;
+use catchment_doctor::explain::{Answer, Asking, ExplainError, Here, ProviderOffer};
 use serde::Serialize;
 use std::net::{IpAddr, ToSocketAddrs as _};
 
@@ -51,7 +51,7 @@ struct MissingJson {
 
 /// Explains, and fails where there is no way.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
-    args.providers.rules().check().or_fail(Code::Usage)?;
+    args.providers.check().or_fail(Code::Usage)?;
     let asking = asking(args)?;
     let (name, collector) = match &args.host {
         There::Host(host) => (Some(host.clone()), None),

@@ -112,8 +112,8 @@ fn every_test_runs_on_one_machine_over_shm_and_roce() {
 }
 
 #[test]
-fn every_mechanism_moves_blocks_over_shm_and_roce() {
-    for (provider, most) in [("shm", 9), ("roce", 7)] {
+fn the_status_bytes_move_blocks_over_shm_and_roce() {
+    for (provider, most) in [("shm", 2), ("roce", 1)] {
         for latency in [&[][..], &["--latency"]] {
             let what = ["bench", "transfer", "--json", "-m", "all", "-n", "100"];
             let sizes = ["-b", "4", "-s", "3000", "--provider", provider];
@@ -246,7 +246,7 @@ fn errors_say_what_was_wrong_and_exit_as_they_should() {
                 "roce",
             ],
             2,
-            "sw-fair-tail",
+            "use sb over a network",
         ),
         (&["bench", "write_bw", "--provider", "tape"], 2, "tape"),
         (

@@ -8,7 +8,7 @@ use crate::{
 use catchment_verbs::{Ah, Gid, NetEnd, PortAddr, VerbsError, provider::Handle};
 use std::sync::Arc;
 
-/// Whether an RNIC can talk to this port: the code of the path MTU, or what to do.
+/// Returns whether an RNIC can talk to this port: the code of the path MTU, or what to do.
 pub(crate) fn check_port(device: &Device, to: &PortAddr) -> Result<u32, String> {
     let (ours, theirs) = (device.place.gid.ip(), to.gid.ip());
     if ours.is_ipv4() != theirs.is_ipv4() {
@@ -78,7 +78,7 @@ impl IbAh {
     pub(crate) fn new(pd: Arc<IbPd>, to: &PortAddr) -> Result<IbAh, VerbsError> {
         let device = pd.device();
         let address = to.gid.ip();
-        let no_way = |reason| VerbsError::Invalid(format!("no way to {address}: {reason}"));
+        let no_way = |reason| VerbsError::Invalid(format!("no path to {address}: {reason}"));
         let mtu = check_port(device, to).map_err(no_way)?;
         let route = route(device, to.gid).map_err(no_way)?;
         let refused = |error| VerbsError::os(format!("an address handle for {address}"), error);

@@ -17,7 +17,7 @@ use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
     QpInit, Service, VerbsError,
     mem::Region,
-    provider::{Limits, check_cq, check_mr, check_qp, check_service, foreign},
+    provider::{check_cq, check_mr, check_qp, check_service, foreign},
 };
 use std::sync::{Arc, Weak};
 
@@ -224,7 +224,7 @@ impl Pd for IbPd {
                 return Err(memory_error("a queue pair", needed, error));
             }
         };
-        let limits = Limits::new(&init, &device.caps);
+        let limits = init.limits(&device.caps);
         Ok(Box::new(IbQp::new(
             made,
             slot,

@@ -6,15 +6,16 @@ use crate::{
     sys::{
         self, CompletionQueue,
         types::{
-            IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GENERAL_ERR, IBV_WC_LOC_ACCESS_ERR,
-            IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR, IBV_WC_RDMA_READ,
-            IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR,
+            IBV_WC_BAD_RESP_ERR, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GENERAL_ERR,
+            IBV_WC_LOC_ACCESS_ERR, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR,
+            IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR,
             IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR,
             IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
             IBV_WC_WR_FLUSH_ERR, ibv_wc,
         },
     },
 };
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Completion, CompletionChannel, Cq, CqError, Failure, Success, WcOpcode, WcStatus,
     event::{self, deadline, wait_readable},
@@ -27,7 +28,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -72,9 +73,7 @@ impl CqCore {
     }
 
     fn users(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.queue_pairs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.queue_pairs.lock()
     }
 }
 
@@ -266,6 +265,7 @@ fn status(status: c_uint) -> WcStatus {
         IBV_WC_LOC_QP_OP_ERR => WcStatus::LocalQpOperation,
         IBV_WC_LOC_PROT_ERR | IBV_WC_LOC_ACCESS_ERR => WcStatus::LocalProtection,
         IBV_WC_WR_FLUSH_ERR => WcStatus::Flushed,
+        IBV_WC_BAD_RESP_ERR => WcStatus::BadResponse,
         IBV_WC_REM_INV_REQ_ERR => WcStatus::RemoteInvalidRequest,
         IBV_WC_REM_ACCESS_ERR => WcStatus::RemoteAccess,
         IBV_WC_REM_OP_ERR => WcStatus::RemoteOperation,

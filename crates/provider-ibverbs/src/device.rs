@@ -19,6 +19,7 @@ use crate::{
     },
     sysfs::{self, Roots},
 };
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     AsyncEvent, Caps, Failure, QpState, VerbsError,
     event::{event_fd, ring},
@@ -31,7 +32,7 @@ use std::{
     os::fd::OwnedFd,
     path::PathBuf,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, MutexGuard, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Instant,
@@ -187,7 +188,7 @@ impl Device {
     }
 
     fn cqs(&self) -> MutexGuard<'_, HashMap<usize, Weak<CqCore>>> {
-        self.cqs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cqs.lock()
     }
 
     /// The device was removed, or is broken for good.
@@ -363,6 +364,7 @@ fn caps(attr: &ibv_device_attr, port: &ibv_port_attr, path_mtu: u32, probed: &Pr
         writes_in_order: false,
         direct: false,
         doorbell: false,
+        rate: None,
         strict_capacity: true,
     }
 }

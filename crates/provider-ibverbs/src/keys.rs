@@ -2,9 +2,10 @@
 //!
 //! Devices number their keys in a circle, some a small one. A peer of a former session may still hold
 //! a key; it must not open the memory of the next.
+use catchment_verbs::sync::Mutex;
 use std::{
     collections::{HashSet, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::MutexGuard,
 };
 
 /// Keys that are remembered; the oldest are forgotten.
@@ -41,7 +42,7 @@ impl RetiredKeys {
     }
 
     fn keys(&self) -> MutexGuard<'_, Keys> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -42,7 +42,7 @@ pub use report::{
     DeviceReport, GidKind, GidReport, LinkLayer, NodeKind, PortReport, PortState, Report,
 };
 
-use catchment_verbs::{Context, DeviceInfo, Provider, VerbsError};
+use catchment_verbs::{Context, DeviceInfo, Provider, ProviderInfo, VerbsError, Wire};
 use device::Device;
 use inventory::Inventory;
 use name::DeviceName;
@@ -129,6 +129,14 @@ impl IbverbsProvider {
         Ok(Arc::clone(self.library.get_or_init(|| loaded)))
     }
 }
+
+/// The provider as a registry knows it.
+pub const INFO: ProviderInfo = ProviderInfo {
+    name: NAME,
+    rank: 100,
+    wire: Wire::RoceV2,
+    is_hardware: true,
+};
 
 impl Provider for IbverbsProvider {
     fn name(&self) -> &'static str {

@@ -5,6 +5,7 @@
 //! lock. So slots are not freed before the device is closed; the next queue pair of like size takes
 //! a slot over, under another epoch, by which late completions of the former are known.
 use crate::sys::QueuePair;
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Endpoint, Service, VerbsError,
     provider::{Account, StateCell},
@@ -12,7 +13,7 @@ use catchment_verbs::{
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, MutexGuard, OnceLock,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -223,7 +224,7 @@ impl Slot {
 
     /// Changes take turns.
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+        self.control.lock()
     }
 
     /// Forgets what is outstanding: late completions of it are known by their epoch.
@@ -267,7 +268,7 @@ impl SlotTable {
             sends.max(1).next_power_of_two(),
             recvs.max(1).next_power_of_two(),
         );
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         if let Some(slot) = free.by_size.get_mut(&size).and_then(Vec::pop) {
             return Ok(slot);
         }
@@ -294,7 +295,7 @@ impl SlotTable {
     pub(crate) fn give_back(&self, slot: &Arc<Slot>) {
         slot.clear();
         let size = (slot.sends.kept.len() as u32, slot.recvs.kept.len() as u32);
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         free.by_size.entry(size).or_default().push(Arc::clone(slot));
     }
 

@@ -1,4 +1,4 @@
-//! Ways to peers, and address handles: ways that datagrams name.
+//! Paths to peers, and address handles: paths that datagrams name.
 use crate::{context::RocePd, device::Device, io::Route};
 use catchment_roce::wire::{PathMtu, ROCE_PORT};
 use catchment_verbs::{
@@ -10,17 +10,17 @@ use std::{net::SocketAddr, sync::Arc};
 /// Address handles of one context.
 const MOST: usize = 1 << 16;
 
-/// The way to a port, and the largest packets for it.
+/// Where packets to a port go, and how large they may be.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct AddressVector {
     pub(crate) route: Route,
     /// What both ends and the route take.
     pub(crate) path_mtu: PathMtu,
 }
 
-impl Way {
-    /// The way from this device to a port; else why there is none, and what to do.
-    pub(crate) fn to(device: &Device, to: &PortAddr) -> Result<Way, String> {
+impl AddressVector {
+    /// Returns the vector from this device to a port; else why there is none, and what to do.
+    pub(crate) fn to(device: &Device, to: &PortAddr) -> Result<AddressVector, String> {
         let address = to.gid.ip();
         if address.is_ipv4() != device.local.is_ipv4() {
             return Err(format!(
@@ -42,26 +42,29 @@ impl Way {
         if let (SocketAddr::V6(remote), SocketAddr::V6(from)) = (&mut remote, device.local) {
             remote.set_scope_id(from.scope_id());
         }
-        let path = device.path_to(remote).map_err(|error| error.to_string())?;
+        let path = device
+            .datagrams
+            .path_to(remote)
+            .map_err(|error| error.to_string())?;
         let path_mtu = theirs.min(device.path_mtu).min(path.path_mtu);
-        tracing::info!(%path, agreed = path_mtu.bytes(), "way to a peer");
+        tracing::info!(%path, agreed = path_mtu.bytes(), "path to a peer");
         let route = Route {
             local: device.local.ip(),
             remote,
             ecn: if device.options.ecn { 2 } else { 0 },
         };
-        Ok(Way { route, path_mtu })
+        Ok(AddressVector { route, path_mtu })
     }
 }
 
 /// What queue pairs and the engine need of an address handle.
 pub(crate) struct AhCore {
     pub(crate) pd: u64,
-    pub(crate) way: Way,
+    pub(crate) vector: AddressVector,
     to: PortAddr,
 }
 
-/// The address handles of a device.
+/// Returns the address handles of a device.
 pub(crate) fn table() -> HandleTable<AhCore> {
     HandleTable::new("address handles of a context", MOST)
 }
@@ -75,12 +78,12 @@ pub(crate) struct RoceAh {
 impl RoceAh {
     pub(crate) fn new(pd: Arc<RocePd>, to: &PortAddr) -> Result<RoceAh, VerbsError> {
         let device = pd.device();
-        let way = Way::to(device, to).map_err(|reason| {
-            VerbsError::Invalid(format!("no way to {}: {reason}", to.gid.ip()))
+        let vector = AddressVector::to(device, to).map_err(|reason| {
+            VerbsError::Invalid(format!("no path to {}: {reason}", to.gid.ip()))
         })?;
         let core = AhCore {
             pd: pd.id(),
-            way,
+            vector,
             to: *to,
         };
         let core = device.ahs.add(core)?;

@@ -2,10 +2,10 @@
 use crate::{
     DeviceCounters, RoceOptions,
     ah::RoceAh,
-    cq::{ChannelCore, CqCore, RoceChannel, RoceCq},
+    cq::RoceCq,
     device::{Device, random},
     engine::{Parts, QpShared, thread},
-    io::{BindError, PathProbe, UdpSocket, Waiter, local_addresses},
+    io::{BindError, Datagrams, UdpSocket, Waiter},
     mr::{MrCore, RoceMr},
     name,
     qp::RoceQp,
@@ -13,12 +13,12 @@ use crate::{
 use catchment_roce::{self as roce, wire::PathMtu};
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, NetEnd, Pd, PortAddr,
-    Qp, QpInit, Service, Services, VerbsError,
+    Qp, QpInit, RateRange, Services, VerbsError,
     mem::Region,
-    provider::{Limits, check_cq, check_mr, check_qp, foreign},
+    provider::{CompletionQueue, EventChannel, check_cq, check_mr, check_qp, foreign},
 };
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Weak},
     thread::JoinHandle,
     time::Duration,
@@ -32,9 +32,16 @@ const LEAST_WINDOW_BYTES: u64 = 64 << 10;
 const RTO_MIN: Duration = Duration::from_millis(4);
 /// Bytes of a packet's Ethernet, IP and UDP headers and frame check.
 const FRAME_BYTES: u32 = 14 + 8 + 4;
+/// BTH, RETH and ICRC of a packet of a WRITE.
+const WRITE_BYTES: u32 = 12 + 16 + 4;
 
-/// The limits of a device.
-fn caps(path_mtu: PathMtu, doorbell: bool) -> Caps {
+/// Bytes of an IP header.
+fn ip_bytes(local: &IpAddr) -> u32 {
+    if local.is_ipv4() { 20 } else { 40 }
+}
+
+/// Returns the limits of a device.
+fn caps(path_mtu: PathMtu, ip_bytes: u32, doorbell: bool) -> Caps {
     Caps {
         services: Services::all(),
         max_send_wr: 1 << 14,
@@ -52,11 +59,17 @@ fn caps(path_mtu: PathMtu, doorbell: bool) -> Caps {
         writes_in_order: true,
         direct: false,
         doorbell,
+        rate: Some(RateRange {
+            min_bps: 1000,
+            max_bps: 1_000_000_000_000,
+            step_bps: 1,
+            packet_overhead_bytes: FRAME_BYTES + ip_bytes + WRITE_BYTES,
+        }),
         strict_capacity: true,
     }
 }
 
-/// The socket of a device, at another port where the options allow that.
+/// Binds the socket of a device, at another port where the options allow that.
 fn bind(address: SocketAddr, options: &RoceOptions) -> Result<UdpSocket, BindError> {
     match UdpSocket::bind(address, &options.socket) {
         Err(BindError::InUse { .. }) if options.other_port => {
@@ -64,7 +77,7 @@ fn bind(address: SocketAddr, options: &RoceOptions) -> Result<UdpSocket, BindErr
             free.set_port(0);
             let socket = UdpSocket::bind(free, &options.socket)?;
             let port = socket.local().port();
-            tracing::info!(%address, port, "taken: RoCE at another UDP port, which no RNIC knows");
+            tracing::info!(%address, port, "UDP port is taken; using another one, which RNICs cannot reach");
             Ok(socket)
         }
         bound => bound,
@@ -84,19 +97,25 @@ impl RoceContext {
         let address = name::resolve(name, options.port)?;
         if address.ip().is_unspecified() || address.ip().is_multicast() {
             return Err(VerbsError::Invalid(format!(
-                "{address} is no address of one device: give one of this host's"
+                "{address} is not the address of a device: name an address of this host"
             )));
         }
         let socket =
             bind(address, options).map_err(|error| VerbsError::Invalid(error.to_string()))?;
-        let local = socket.local();
-        let paths = PathProbe::new(local);
-        let paths = paths.map_err(|e| VerbsError::os("a socket to ask for routes", e))?;
-        let path_mtu = path_mtu(local, &paths, options)?;
+        RoceContext::open_on(Box::new(socket), options)
+    }
+
+    /// Opens the device that sends and receives through `datagrams`.
+    pub(crate) fn open_on(
+        datagrams: Box<dyn Datagrams>,
+        options: &RoceOptions,
+    ) -> Result<Arc<RoceContext>, VerbsError> {
+        let path_mtu = path_mtu(&*datagrams, options)?;
         let os = |what: &'static str| move |error| VerbsError::os(what, error);
         let waiter = Waiter::new(Duration::ZERO).map_err(os("eventfd for the engine"))?;
-        let caps = caps(path_mtu, options.doorbell);
-        let device = Device::new(socket, (paths, path_mtu), caps, options.clone(), &waiter)?;
+        let ip_bytes = ip_bytes(&datagrams.local().ip());
+        let caps = caps(path_mtu, ip_bytes, options.doorbell);
+        let device = Device::new(datagrams, path_mtu, caps, options.clone(), &waiter)?;
         let device = Arc::new(device);
         let thread = thread::start(Arc::clone(&device), waiter)
             .map_err(os("starting the engine's thread"))?;
@@ -117,7 +136,7 @@ impl RoceContext {
             .expect("a context that is used is alive")
     }
 
-    /// Where the device listens.
+    /// Returns where the device listens.
     pub fn local_address(&self) -> SocketAddr {
         self.device.local
     }
@@ -129,25 +148,14 @@ impl RoceContext {
     }
 }
 
-/// The largest path MTU that the interface, and the options, allow.
-fn path_mtu(
-    local: SocketAddr,
-    paths: &PathProbe,
-    options: &RoceOptions,
-) -> Result<PathMtu, VerbsError> {
-    let all = local_addresses().map_err(|e| VerbsError::os("the addresses of this host", e))?;
-    let interface = all.iter().find(|at| at.address == local.ip());
-    // An address of loopback that is not listed, as 127.0.0.2, has the way to itself.
-    let mtu = match interface {
-        Some(at) => at.mtu,
-        None => {
-            let path = paths.probe(local);
-            path.map_err(|e| VerbsError::Invalid(e.to_string()))?.ip_mtu
-        }
-    };
+/// Returns the largest path MTU that the carrier of the packets and the options allow.
+fn path_mtu(datagrams: &dyn Datagrams, options: &RoceOptions) -> Result<PathMtu, VerbsError> {
+    let local = datagrams.local();
+    let mtu = datagrams.ip_mtu();
+    let mtu = mtu.map_err(|e| VerbsError::os("asking for the MTU of an address", e))?;
     let largest = PathMtu::for_interface_mtu(mtu as usize, local.is_ipv6()).ok_or_else(|| {
         VerbsError::Invalid(format!(
-            "the MTU of {mtu} at {} is too small for RoCE: 324 is the least",
+            "the MTU of {mtu} at {} is too small for RoCE, which needs at least 324",
             local.ip()
         ))
     })?;
@@ -187,8 +195,9 @@ impl Context for RoceContext {
     }
 
     fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
-        let core = ChannelCore::new().map_err(|e| VerbsError::os("eventfd for a channel", e))?;
-        Ok(Arc::new(RoceChannel(core)))
+        let channel =
+            EventChannel::new().map_err(|e| VerbsError::os("eventfd for a channel", e))?;
+        Ok(Arc::new(channel))
     }
 
     fn create_cq(
@@ -199,13 +208,13 @@ impl Context for RoceContext {
         check_cq(&self.device.caps, capacity)?;
         let channel = match channel {
             None => None,
-            Some(channel) => match channel.as_any().downcast_ref::<RoceChannel>() {
-                Some(ours) => Some(Arc::clone(&ours.0)),
+            Some(channel) => match channel.as_any().downcast_ref::<EventChannel>() {
+                Some(ours) => Some(ours.clone()),
                 None => return Err(foreign("completion channel")),
             },
         };
         Ok(Arc::new(RoceCq {
-            core: CqCore::new(capacity, channel),
+            core: Arc::new(CompletionQueue::new(capacity, channel)),
             context: self.strong(),
         }))
     }
@@ -237,27 +246,26 @@ impl RocePd {
             .expect("a protection domain that is used is alive")
     }
 
-    fn cq(&self, cq: &Arc<dyn Cq>) -> Result<Arc<CqCore>, VerbsError> {
+    fn cq(&self, cq: &Arc<dyn Cq>) -> Result<Arc<CompletionQueue>, VerbsError> {
         match cq.as_any().downcast_ref::<RoceCq>() {
             Some(ours) if ours.is_of(self.device()) => Ok(Arc::clone(&ours.core)),
             _ => Err(foreign("completion queue")),
         }
     }
 
-    /// The protocol's limits for a queue pair; its number comes later.
+    /// Returns the protocol's limits for a queue pair; its number comes later.
     fn config(&self, init: &QpInit) -> roce::Config {
         let device = self.device();
-        let ip_bytes = if device.local.is_ipv4() { 20 } else { 40 };
-        let config = roce::Config::new(0, service(init.service));
+        let config = roce::Config::new(0, init.service);
         roce::Config {
-            max_send_wr: init.max_send_wr as usize,
-            max_recv_wr: init.max_recv_wr as usize,
-            max_sge: init.max_sge.max(1) as usize,
-            max_inline_bytes: init.max_inline_bytes as usize,
+            max_send_wr: init.max_send_wr,
+            max_recv_wr: init.max_recv_wr,
+            max_sge: init.max_sge.max(1),
+            max_inline_bytes: init.max_inline_bytes,
             window_bytes: window_bytes(device),
             rto_min: RTO_MIN,
             pacing: roce::PacingConfig {
-                overhead_bytes: FRAME_BYTES + ip_bytes,
+                overhead_bytes: FRAME_BYTES + ip_bytes(&device.local.ip()),
                 ..config.pacing
             },
             ..config
@@ -265,17 +273,10 @@ impl RocePd {
     }
 }
 
-fn service(service: Service) -> roce::Service {
-    match service {
-        Service::Rc => roce::Service::Rc,
-        Service::Uc => roce::Service::Uc,
-        Service::Ud => roce::Service::Ud,
-    }
-}
-
-/// The peer's receive buffer holds what is on the way, and is not known; ours is taken for it.
+/// Returns the window of a queue pair. The peer's receive buffer has to hold it; the size of that is
+/// not known, so our own stands for it.
 fn window_bytes(device: &Device) -> u64 {
-    let buffer = device.socket.receive_buffer().kernel_bytes as u64;
+    let buffer = device.datagrams.capabilities().receive_buffer_bytes as u64;
     device
         .options
         .window_bytes
@@ -295,7 +296,7 @@ impl Pd for RocePd {
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
         let caps = &self.device().caps;
         check_qp(caps, &init)?;
-        let shared = Arc::new(QpShared::new(Limits::new(&init, caps)));
+        let shared = Arc::new(QpShared::new(init.limits(caps)));
         let parts = Parts {
             shared: Arc::clone(&shared),
             config: self.config(&init),

@@ -3,13 +3,13 @@ use crate::{
     RoceOptions,
     ah::{self, AhCore},
     dirty::DirtySet,
-    engine::{Engine, Look},
-    io::{Path, PathError, PathProbe, UdpSocket, Waiter, Waker},
+    engine::{Engine, Look, tuning::SINGLE_AFTER_NS},
+    io::{Datagrams, Waiter, Waker},
     keys::KeyTable,
-    qp::EXTENSION_SELECTIVE_REPEAT,
     sleep::Sleep,
 };
 use catchment_roce::wire::PathMtu;
+use catchment_verbs::sync::{Mutex, RwLock};
 use catchment_verbs::{
     Caps, Gid, NetEnd, VerbsError,
     provider::{EventQueue, HandleTable},
@@ -17,7 +17,7 @@ use catchment_verbs::{
 use std::{
     net::SocketAddr,
     sync::{
-        Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        MutexGuard, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -26,9 +26,6 @@ use std::{
 /// Events kept for an application that does not ask for them; the oldest go first.
 const MAX_EVENTS: usize = 1024;
 
-/// A short request is alone when none came in this time before: about what sending one takes.
-const ALONE_NS: u64 = 5_000;
-
 /// See the module. Locks are taken in this order: engine, keys, events.
 pub(crate) struct Device {
     pub(crate) gid: Gid,
@@ -36,9 +33,8 @@ pub(crate) struct Device {
     pub(crate) path_mtu: PathMtu,
     pub(crate) caps: Caps,
     pub(crate) options: RoceOptions,
-    pub(crate) socket: UdpSocket,
-    /// Not shared with packets: connecting a socket changes what it sends.
-    paths: Mutex<PathProbe>,
+    /// What carries the packets.
+    pub(crate) datagrams: Box<dyn Datagrams>,
     /// Queue pairs with posted requests that the engine has not taken.
     pub(crate) dirty: DirtySet,
     engine: Mutex<Engine>,
@@ -63,22 +59,21 @@ pub(crate) struct Device {
 
 impl Device {
     pub(crate) fn new(
-        socket: UdpSocket,
-        (paths, path_mtu): (PathProbe, PathMtu),
+        datagrams: Box<dyn Datagrams>,
+        path_mtu: PathMtu,
         caps: Caps,
         options: RoceOptions,
         waiter: &Waiter,
     ) -> Result<Device, VerbsError> {
         let secret = [random()?, random()?, random()?, random()?];
         Ok(Device {
-            gid: Gid::from_ip(socket.local().ip()),
-            local: socket.local(),
+            gid: Gid::from_ip(datagrams.local().ip()),
+            local: datagrams.local(),
             path_mtu,
             caps,
-            engine: Mutex::new(Engine::new(&socket, &options, random()?)),
+            engine: Mutex::new(Engine::new(&*datagrams, &options, random()?)),
             options,
-            socket,
-            paths: Mutex::new(paths),
+            datagrams,
             dirty: DirtySet::new(),
             contenders: AtomicU32::new(0),
             keys: RwLock::new(KeyTable::new(secret)),
@@ -100,7 +95,7 @@ impl Device {
         NetEnd {
             udp_port: self.local.port(),
             path_mtu: self.path_mtu.bytes() as u32,
-            extensions: u32::from(selective) * EXTENSION_SELECTIVE_REPEAT,
+            extensions: u32::from(selective) * NetEnd::SELECTIVE_REPEAT,
         }
     }
 
@@ -109,58 +104,48 @@ impl Device {
         self.ids.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The way to a peer.
-    pub(crate) fn path_to(&self, peer: SocketAddr) -> Result<Path, PathError> {
-        let paths = self.paths.lock().unwrap_or_else(PoisonError::into_inner);
-        paths.probe(peer)
-    }
-
     /// Nanoseconds since the device was opened: the clock of the protocol.
     #[inline]
     pub(crate) fn now_ns(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64
     }
 
-    /// The keys, to look something up.
+    /// Returns the keys, to look something up.
     #[inline]
     pub(crate) fn keys(&self) -> RwLockReadGuard<'_, KeyTable> {
-        self.keys.read().unwrap_or_else(PoisonError::into_inner)
+        self.keys.read()
     }
 
-    /// The keys, to change them. The engine's turn that sees the old ones is over when this
+    /// Returns the keys, to change them. The engine's turn that sees the old ones is over when this
     /// returns.
     pub(crate) fn keys_mut(&self) -> RwLockWriteGuard<'_, KeyTable> {
         self.contenders.fetch_add(1, Ordering::Relaxed);
-        let keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.write();
         self.contenders.fetch_sub(1, Ordering::Relaxed);
         keys
     }
 
-    /// The engine, for something rare. What it has to send goes with its next turn.
+    /// Returns the engine, for something rare. What it has to send goes with its next turn.
     pub(crate) fn engine(&self) -> MutexGuard<'_, Engine> {
         self.contenders.fetch_add(1, Ordering::Relaxed);
-        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        let engine = self.engine.lock();
         self.contenders.fetch_sub(1, Ordering::Relaxed);
         engine
     }
 
-    /// The engine, if nobody has it.
+    /// Returns the engine, if no other thread has it.
     pub(crate) fn try_engine(&self) -> Option<MutexGuard<'_, Engine>> {
-        match self.engine.try_lock() {
-            Ok(engine) => Some(engine),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => None,
-        }
+        self.engine.try_lock()
     }
 
-    /// Whether other threads wait for the engine or the keys.
+    /// Returns whether other threads wait for the engine or the keys.
     #[inline]
     pub(crate) fn is_wanted(&self) -> bool {
         self.contenders.load(Ordering::Relaxed) > 0
     }
 
     /// Queue pair `index` has something posted: the engine takes it soon. What is `short` is sent
-    /// here and now if nobody else has the engine: waking its thread would take longer.
+    /// here and now if no other thread has the engine: waking its thread would take longer.
     #[inline]
     pub(crate) fn posted(&self, index: usize, short: bool) {
         self.dirty.add(index);
@@ -173,7 +158,7 @@ impl Device {
     }
 
     /// Sends a short request here and now, if none came just before it (many are better sent
-    /// together, by the engine's thread) and nobody else has the engine; whether it did.
+    /// together, by the engine's thread) and no other thread has the engine; returns whether it did.
     fn send_alone(&self) -> bool {
         let now_ns = self.now_ns();
         self.is_alone(now_ns) && self.take_turn(now_ns, Look::ForPosted)
@@ -181,7 +166,7 @@ impl Device {
 
     fn is_alone(&self, now_ns: u64) -> bool {
         let before_ns = self.short_ns.swap(now_ns, Ordering::Relaxed);
-        now_ns.saturating_sub(before_ns) > ALONE_NS
+        now_ns.saturating_sub(before_ns) > SINGLE_AFTER_NS
     }
 
     /// Wakes the engine thread if it sleeps.
@@ -234,13 +219,13 @@ impl Device {
         true
     }
 
-    /// When an application thread last did the engine's work; 0 for never.
+    /// Returns when an application thread last did the engine's work; 0 for never.
     pub(crate) fn helped_ns(&self) -> u64 {
         self.helped_ns.load(Ordering::Relaxed)
     }
 
-    /// The engine thread is about to sleep; false if it must not, because there is work. From a nap
-    /// it comes back soon, whatever happens.
+    /// Announces that the engine thread is about to sleep; returns false if it must not, because there is
+    /// work. From a nap it comes back soon, whatever happens.
     pub(crate) fn begin_sleep(&self, timeout: Duration) -> bool {
         let has_work = || self.dirty.any() || self.is_stopped();
         self.sleep.begin(self.now_ns(), timeout, has_work)
@@ -251,13 +236,13 @@ impl Device {
         self.sleep.end();
     }
 
-    /// The engine thread shall end.
+    /// Ends the engine thread.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.waker.wake();
     }
 
-    /// Whether the engine thread shall end.
+    /// Returns whether the engine thread must end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }

@@ -30,7 +30,7 @@ impl<const N: usize> DirtySet<N> {
         self.summary[word / 64].fetch_or(1 << (word % 64), Ordering::Release);
     }
 
-    /// Whether there is any.
+    /// Returns whether there is any.
     #[inline]
     pub(crate) fn any(&self) -> bool {
         self.summary

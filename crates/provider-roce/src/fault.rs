@@ -15,7 +15,7 @@ pub struct Faults {
     pub reorder: f64,
     /// Share that is sent twice.
     pub duplicate: f64,
-    /// Share in which one bit is wrong, whatever it is in; the ICRC tells.
+    /// Share in which one bit is wrong, whatever it is in; the ICRC shows it.
     pub corrupt: f64,
     /// Share whose ICRC is wrong; all of them if the word stands alone.
     pub bad_icrc: f64,
@@ -48,18 +48,18 @@ impl Default for Faults {
 pub enum FaultParseError {
     /// A word that is none.
     #[error(
-        "no fault is called {0:?}; there are drop=SHARE, reorder=SHARE, dup=SHARE, corrupt=SHARE, \
+        "unknown fault {0:?}; known are drop=SHARE, reorder=SHARE, dup=SHARE, corrupt=SHARE, \
          bad-icrc[=SHARE], nak-storm, stall-ack[=TIME], seed=NUMBER, with commas between"
     )]
     Unknown(String),
     /// A fault without the value that it needs.
-    #[error("{0} needs a value, as in {0}=0.01")]
+    #[error("{0} needs a value, such as {0}=0.01")]
     NoValue(&'static str),
     /// A value where none is known.
     #[error("{0} takes no value, got {1:?}")]
     Value(&'static str, String),
     /// A share that is none.
-    #[error("{name}={value:?}: a share is a number from 0 to 1, as 0.01")]
+    #[error("{name}={value:?}: a share is a number from 0 to 1, such as 0.01")]
     Share {
         /// The fault.
         name: &'static str,
@@ -67,7 +67,7 @@ pub enum FaultParseError {
         value: String,
     },
     /// A time that is none.
-    #[error("stall-ack={0:?}: a time is a whole number with us, ms or s, as 10ms")]
+    #[error("stall-ack={0:?}: a time is a whole number with us, ms or s, such as 10ms")]
     Time(String),
     /// A seed that is none.
     #[error("seed={0:?}: a seed is a whole number")]
@@ -183,7 +183,7 @@ pub struct FaultCounters {
     pub stalled_acks: u64,
 }
 
-/// A whole datagram that shall go out.
+/// A whole datagram to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Datagram {
     pub(crate) to: std::net::SocketAddr,
@@ -219,13 +219,13 @@ impl FaultInjector {
         }
     }
 
-    /// Whether acknowledgements need a NAK in front.
+    /// Returns whether acknowledgements need a NAK in front.
     pub(crate) fn storms(&mut self) -> bool {
         self.counters.naks += u64::from(self.faults.nak_storm);
         self.faults.nak_storm
     }
 
-    /// When a packet that is held back goes.
+    /// Returns when a packet that is held back goes.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.held.iter().map(|(due, _)| *due).min()
     }
@@ -240,7 +240,7 @@ impl FaultInjector {
         });
     }
 
-    /// A packet that shall go out, as far as it does.
+    /// Sends a packet, unless a fault prevents it.
     pub(crate) fn pass(
         &mut self,
         now_ns: u64,

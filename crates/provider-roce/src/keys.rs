@@ -5,15 +5,10 @@
 //! through a secret permutation of 32 bits, drawn when the device is opened.
 use crate::mr::MrCore;
 use catchment_verbs::VerbsError;
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use catchment_verbs::provider::KeySlots;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Regions registered at once in one context.
-const SLOTS: usize = 1 << 16;
-/// Generations of a slot: all that 16 bits hold, without 0.
-const GENERATIONS: u32 = u16::MAX as u32;
 /// Rounds of the permutation; four make it pseudo-random.
 const ROUNDS: usize = 4;
 
@@ -45,19 +40,11 @@ impl Permutation {
     }
 }
 
-struct Slot {
-    generation: u16,
-    used: u32,
-    mr: Option<Arc<MrCore>>,
-}
-
 /// The keys of one context.
 pub(crate) struct KeyTable {
     permutation: Permutation,
-    slots: Vec<Slot>,
-    free: Vec<usize>,
-    /// The slot that was looked up last: packets in a row mostly name the same region. Only a hint,
-    /// whoever writes it.
+    slots: KeySlots<Arc<MrCore>>,
+    /// The slot that was looked up last: packets in a row mostly name the same region. Only a hint, which any thread may write.
     last: AtomicUsize,
 }
 
@@ -66,80 +53,48 @@ impl KeyTable {
     pub(crate) fn new(secret: [u32; ROUNDS]) -> KeyTable {
         KeyTable {
             permutation: Permutation(secret),
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: KeySlots::new(1),
             last: AtomicUsize::new(0),
         }
     }
 
-    /// Gives a region that `make` builds a new key.
+    /// Adds the region that `make` builds under a new key.
     pub(crate) fn insert(
         &mut self,
         make: impl FnOnce(u32) -> MrCore,
     ) -> Result<Arc<MrCore>, VerbsError> {
-        let at = self.free_slot()?;
-        let slot = &mut self.slots[at];
-        let key = self
-            .permutation
-            .forward(u32::from(slot.generation) << 16 | at as u32);
-        let mr = Arc::new(make(key));
-        slot.mr = Some(Arc::clone(&mr));
-        Ok(mr)
+        let permutation = self.permutation;
+        let insert = |key| Ok::<_, VerbsError>(Arc::new(make(permutation.forward(key))));
+        self.slots.insert(insert).map(Arc::clone)
     }
 
     /// Takes a key back.
     pub(crate) fn remove(&mut self, key: u32) {
-        let at = (self.permutation.backward(key) & 0xffff) as usize;
-        let slot = &mut self.slots[at];
-        slot.mr = None;
-        slot.used += 1;
-        slot.generation = slot.generation.checked_add(1).unwrap_or(1);
-        if slot.used < GENERATIONS {
-            self.free.push(at);
-        }
+        self.slots.remove(self.permutation.backward(key));
     }
 
-    /// The region of a key.
+    /// Returns the region of a key.
     #[inline]
     pub(crate) fn lookup(&self, key: u32) -> Option<&Arc<MrCore>> {
         if let Some(mr) = self.at(self.last.load(Ordering::Relaxed), key) {
             return Some(mr);
         }
-        let at = (self.permutation.backward(key) & 0xffff) as usize;
+        let at = KeySlots::<Arc<MrCore>>::slot_of(self.permutation.backward(key));
         let mr = self.at(at, key)?;
         self.last.store(at, Ordering::Relaxed);
         Some(mr)
     }
 
-    /// The region in this slot, if it has this key.
+    /// Returns the region in this slot, if it has this key.
     #[inline]
     fn at(&self, slot: usize, key: u32) -> Option<&Arc<MrCore>> {
-        let mr = self.slots.get(slot)?.mr.as_ref()?;
+        let mr = self.slots.at(slot)?;
         (mr.key() == key).then_some(mr)
     }
 
-    /// All regions.
+    /// Returns all regions.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<MrCore>> {
-        self.slots.iter().filter_map(|slot| slot.mr.as_ref())
-    }
-
-    fn free_slot(&mut self) -> Result<usize, VerbsError> {
-        if let Some(at) = self.free.pop() {
-            return Ok(at);
-        }
-        if self.slots.len() == SLOTS {
-            return Err(VerbsError::Limit {
-                what: "registered regions of a context",
-                asked: SLOTS as u64 + 1,
-                limit: SLOTS as u64,
-            });
-        }
-        self.slots.push(Slot {
-            generation: 1,
-            used: 0,
-            mr: None,
-        });
-        Ok(self.slots.len() - 1)
+        self.slots.values()
     }
 }
 

@@ -42,12 +42,11 @@ pub use context::RoceContext;
 pub use counters::DeviceCounters;
 pub use fault::{FaultCounters, FaultParseError, Faults};
 pub use options::RoceOptions;
-pub use qp::EXTENSION_SELECTIVE_REPEAT;
 
 pub use catchment_roce::wire::{DropReason, PathMtu};
 
-use catchment_verbs::{Context, DeviceInfo, Gid, Provider, VerbsError};
-use io::LocalAddress;
+use catchment_verbs::{Context, DeviceInfo, Gid, Provider, ProviderInfo, VerbsError, Wire};
+use io::{Datagrams, LocalAddress};
 use std::sync::Arc;
 
 /// The provider of software RoCE devices, all with the same options.
@@ -74,6 +73,14 @@ impl RoceProvider {
         RoceContext::open(device, &self.options)
     }
 
+    /// Opens a device whose packets are carried by `datagrams` instead of a UDP socket.
+    ///
+    /// # Errors
+    /// When its MTU is unknown or too small for RoCE, or the system refuses a thread or a descriptor.
+    pub fn open_on(&self, datagrams: Box<dyn Datagrams>) -> Result<Arc<RoceContext>, VerbsError> {
+        RoceContext::open_on(datagrams, &self.options)
+    }
+
     fn describe(&self, at: &LocalAddress) -> DeviceInfo {
         let (address, interface, mtu) = (at.address, &at.interface, at.mtu);
         let path_mtu = PathMtu::for_interface_mtu(mtu as usize, address.is_ipv6());
@@ -97,9 +104,17 @@ impl RoceProvider {
     }
 }
 
+/// The provider as a registry knows it.
+pub const INFO: ProviderInfo = ProviderInfo {
+    name: "roce",
+    rank: 200,
+    wire: Wire::RoceV2,
+    is_hardware: false,
+};
+
 impl Provider for RoceProvider {
     fn name(&self) -> &'static str {
-        "roce"
+        INFO.name
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError> {

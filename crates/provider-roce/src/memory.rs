@@ -14,7 +14,7 @@ pub(crate) struct PdMemory<'a> {
     /// Requests that keep regions which were deregistered since.
     pub(crate) sends: &'a InFlightQueue,
     pub(crate) recvs: &'a InFlightQueue,
-    /// Regions that were written and that somebody may watch.
+    /// Regions that were written and that may have a watcher.
     pub(crate) written: &'a mut Vec<Arc<MrCore>>,
 }
 
@@ -45,7 +45,7 @@ impl PdMemory<'_> {
     }
 }
 
-/// The region of a local key: registered, or kept by a request.
+/// Returns the region of a local key: registered, or kept by a request.
 pub(crate) fn local<'a>(
     keys: &'a KeyTable,
     sends: &'a InFlightQueue,

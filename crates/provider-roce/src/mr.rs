@@ -1,22 +1,22 @@
 //! Registered regions, and sleeping until a peer has written to one.
 use crate::context::RocePd;
-use catchment_verbs::{Access, Mr, Wake, Watch, event, mem::Region};
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU8, AtomicU32, Ordering, fence},
-    },
-    time::Duration,
-};
+use catchment_verbs::mem::Region;
+use catchment_verbs::provider::RegionWatch;
+use catchment_verbs::{Access, Mr, Watch};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
 
-/// Deregistered.
-const FOR_NOBODY: u8 = 0;
-/// A peer invalidated the key.
-const FOR_US: u8 = 1;
-/// Registered.
-const FOR_ALL: u8 = 2;
+/// What may still be done with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum KeyState {
+    /// Nothing: the region was deregistered.
+    Deregistered,
+    /// Local access only: a peer invalidated the key.
+    Invalidated,
+    /// Everything that the region's rights allow.
+    Valid,
+}
 
 /// What the engine and the queue pairs need of a region.
 pub(crate) struct MrCore {
@@ -24,9 +24,9 @@ pub(crate) struct MrCore {
     pd: u64,
     access: Access,
     region: Arc<Region>,
-    /// Who may use the key: one of the constants below.
-    valid: AtomicU8,
-    watch: OnceLock<Arc<MrWatch>>,
+    /// A [`KeyState`].
+    state: AtomicU8,
+    watch: RegionWatch,
 }
 
 impl MrCore {
@@ -37,8 +37,8 @@ impl MrCore {
             pd,
             access,
             region,
-            valid: AtomicU8::new(FOR_ALL),
-            watch: OnceLock::new(),
+            state: AtomicU8::new(KeyState::Valid as u8),
+            watch: RegionWatch::default(),
         }
     }
 
@@ -57,26 +57,25 @@ impl MrCore {
     /// False once it was deregistered, although a request may still hold it.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
-        self.valid.load(Ordering::Acquire) != FOR_NOBODY
+        self.state.load(Ordering::Acquire) != KeyState::Deregistered as u8
     }
 
     /// False once it was deregistered, or a peer has invalidated its key.
     #[inline]
     pub(crate) fn is_reachable(&self) -> bool {
-        self.valid.load(Ordering::Acquire) == FOR_ALL
+        self.state.load(Ordering::Acquire) == KeyState::Valid as u8
     }
 
-    /// A peer takes the key away, if it may; whether it did.
+    /// Invalidates the key on behalf of a peer, if the peer may; returns whether it did.
     pub(crate) fn invalidate(&self, pd: u64) -> bool {
         let may = self.pd == pd && self.access.contains(Access::REMOTE_INVALIDATE);
+        let (from, to) = (KeyState::Valid as u8, KeyState::Invalidated as u8);
         let order = (Ordering::AcqRel, Ordering::Acquire);
-        may && self
-            .valid
-            .compare_exchange(FOR_ALL, FOR_US, order.0, order.1)
-            .is_ok()
+        let changed = || self.state.compare_exchange(from, to, order.0, order.1);
+        may && changed().is_ok()
     }
 
-    /// The offset of `addr`, if all of the range is inside and these rights are there.
+    /// Returns the offset of `addr`, if all of the range is inside and these rights are there.
     #[inline]
     pub(crate) fn range(&self, pd: u64, rights: Access, addr: u64, bytes: u64) -> Option<usize> {
         if self.pd != pd || !self.access.contains(rights) {
@@ -87,21 +86,16 @@ impl MrCore {
         (end <= self.region.bytes() as u64).then_some(offset as usize)
     }
 
-    /// Whether somebody has ever asked to sleep on it.
+    /// Returns whether a thread has ever asked to sleep on it.
     #[inline]
     pub(crate) fn has_watch(&self) -> bool {
-        self.watch.get().is_some()
+        self.watch.exists()
     }
 
-    /// Wakes who has armed. The caller has made a fence after the data.
+    /// Wakes the sleeper that has armed. The caller has made a fence after the data.
     #[inline]
     pub(crate) fn ring_fenced(&self) {
-        if let Some(watch) = self.watch.get()
-            && watch.armed.load(Ordering::Relaxed) != 0
-            && watch.armed.swap(0, Ordering::AcqRel) != 0
-        {
-            event::ring(&watch.event);
-        }
+        self.watch.ring_fenced();
     }
 }
 
@@ -120,7 +114,8 @@ impl RoceMr {
 impl Drop for RoceMr {
     /// Waits for the engine's present turn: afterwards no peer reaches the memory.
     fn drop(&mut self) {
-        self.core.valid.store(FOR_NOBODY, Ordering::Release);
+        let gone = KeyState::Deregistered as u8;
+        self.core.state.store(gone, Ordering::Release);
         self.pd.device().keys_mut().remove(self.core.key);
         fence(Ordering::SeqCst);
         self.core.ring_fenced();
@@ -148,53 +143,18 @@ impl Mr for RoceMr {
         if !self.pd.device().options.doorbell {
             return None;
         }
-        if self.core.watch.get().is_none() {
-            let event = event::event_fd()
-                .inspect_err(|error| tracing::warn!(%error, "no event counter for a watch"))
-                .ok()?;
-            let armed = AtomicU32::new(0);
-            // Whoever comes second drops its own.
-            let _ = self.core.watch.set(Arc::new(MrWatch { armed, event }));
-        }
-        let watch = self.core.watch.get()?;
+        let watch = self.core.watch.get_or_create(AtomicU32::default);
+        let watch = watch
+            .inspect_err(|error| tracing::warn!(%error, "cannot create an eventfd for a watch"))
+            .ok()?;
         Some(Arc::clone(watch) as Arc<dyn Watch>)
     }
 
-    /// Peers on other hosts cannot sleep on a region; only who watches it here is woken.
+    /// Peers on other hosts cannot sleep on a region; only a thread that watches it here is woken.
     fn notify(&self) {
         if self.core.has_watch() {
             fence(Ordering::SeqCst);
             self.core.ring_fenced();
         }
-    }
-}
-
-/// Sleeps until a peer has written to a region. All threads that watch one region share it.
-struct MrWatch {
-    armed: AtomicU32,
-    event: OwnedFd,
-}
-
-impl Watch for MrWatch {
-    fn arm(&self) {
-        self.armed.store(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-    }
-
-    fn disarm(&self) {
-        self.armed.store(0, Ordering::Relaxed);
-    }
-
-    fn wait(&self, timeout: Duration) -> io::Result<Wake> {
-        event::wait(self.event.as_fd(), timeout)
-    }
-
-    fn wake(&self) {
-        fence(Ordering::SeqCst);
-        event::ring(&self.event);
-    }
-
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
     }
 }

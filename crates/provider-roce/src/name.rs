@@ -11,7 +11,7 @@ pub(crate) fn usable() -> Result<Vec<LocalAddress>, VerbsError> {
     local_addresses().map_err(|error| VerbsError::os("the addresses of this host", error))
 }
 
-/// The address and port that a name stands for; an interface stands for the address of it that
+/// Returns the address and port that a name stands for; an interface stands for the address of it that
 /// reaches furthest.
 ///
 /// # Errors
@@ -35,7 +35,7 @@ pub(crate) fn resolve(name: &str, default_port: u16) -> Result<SocketAddr, Verbs
     }
 }
 
-/// The names of these addresses, those of interfaces too.
+/// Returns the names of these addresses, those of interfaces too.
 fn known(all: &[LocalAddress]) -> Vec<String> {
     let mut names: Vec<String> = all.iter().map(|at| at.address.to_string()).collect();
     names.extend(all.iter().map(|at| at.interface.clone()));

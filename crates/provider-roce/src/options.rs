@@ -7,26 +7,26 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct RoceOptions {
     /// UDP port where a device name has none. RNICs and the kernel's stack know only 4791, the
-    /// default; another one, or 0 for any that is free, reaches only peers that are told of it.
+    /// default; another one, or 0 for any that is free, reaches only peers that learn of it from the endpoint.
     pub port: u16,
     /// Where that port is taken, any that is free takes its place, instead of an error. Peers of
-    /// our own are told of it; RNICs know only 4791 and cannot follow.
+    /// our own learn of it from the endpoint; RNICs know only 4791 and cannot follow.
     pub other_port: bool,
     /// Largest path MTU; `None` takes what the interface allows.
     pub path_mtu: Option<PathMtu>,
     /// Selective repeat towards peers that can it too; off: go-back-N towards everybody.
     pub selective_repeat: bool,
-    /// Peers' WRITEs ring whoever watches a region ([`catchment_verbs::Mr::watch`]). Off: as an RNIC,
-    /// which tells nobody; watchers must look.
+    /// Peers' WRITEs ring the doorbell of a watched region ([`catchment_verbs::Mr::watch`]). Off: as
+    /// with an RNIC, which reports none; watchers must poll.
     pub doorbell: bool,
     /// Threads that poll a completion queue, or post, move packets themselves instead of waiting
     /// for the engine thread: lower latency where the application polls all the time. The engine
     /// thread works whenever no application thread does.
     pub inline_polling: bool,
-    /// Longest time that the engine looks for packets before it sleeps. It looks for less, down to
+    /// Longest time that the engine polls for packets before it sleeps. It polls for less, down to
     /// not at all, while that does not pay.
     pub spin: Duration,
-    /// Bytes on their way to one peer at most, without acknowledgement; less where the socket got a
+    /// Most unacknowledged bytes in flight to one peer; less where the socket got a
     /// small receive buffer, because then the peer's most likely is small too.
     pub window_bytes: u64,
     /// Buffers of 64 KiB that one receive call may fill.

@@ -6,14 +6,14 @@
 //! ```
 //! With both fences one of the two sees the other. Posted requests are seen by looking. What only a
 //! turn of the engine finds (a queue pair that was changed, what another thread's turn began) is
-//! told by a flag. `tests/loom` tries every interleaving.
+//! announced by a flag. `tests/loom` tries every interleaving.
 use super::sync::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 /// The thread comes back from a sleep of this length by itself before anybody suffers.
 pub(crate) const NAP: Duration = Duration::from_millis(1);
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Sleep {
     /// A queue pair was changed, or another thread did a turn: the thread does another turn before
     /// it sleeps.
@@ -34,8 +34,8 @@ impl Sleep {
         }
     }
 
-    /// The thread is about to sleep for this time at most; false if it must not, because something
-    /// changed or `has_work` says so. From a nap it comes back soon, whatever changed.
+    /// Announces a sleep of the thread of at most this time; returns false if it must not sleep, because
+    /// something changed or `has_work` says so. From a nap it comes back soon, whatever changed.
     pub(crate) fn begin(
         &self,
         now_ns: u64,

@@ -68,12 +68,12 @@ impl Connection {
         self.access
     }
 
-    /// Where our messages go.
+    /// Returns where our messages go.
     pub(crate) fn inbox(&self) -> &Inbox {
         &self.inbox
     }
 
-    /// Whether the peer's queue pair takes requests.
+    /// Returns whether the peer's queue pair takes requests.
     #[inline]
     pub(crate) fn is_alive(&self) -> bool {
         self.alive.get().load(Ordering::Acquire) == 1

@@ -1,6 +1,6 @@
 //! An open device: its objects, its keys, its service thread.
 use crate::{
-    cq::{ChannelCore, CqCore, ShmChannel, ShmCq},
+    cq::{CqCore, ShmChannel, ShmCq},
     inbox::MAX_RECV_SLOTS,
     keys::KeyTable,
     link::{CallError, PeerLink},
@@ -9,9 +9,10 @@ use crate::{
     qp_core::QpCore,
     service, socket,
 };
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
-    QpInit, Service, Services, VerbsError, event,
+    QpInit, RateRange, Service, Services, VerbsError, event,
     mem::Region,
     provider::{EventQueue, MAX_24_BITS, check_cq, check_mr, check_qp, foreign},
 };
@@ -20,7 +21,7 @@ use std::{
     collections::HashMap,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
@@ -30,7 +31,7 @@ use std::{
 const MAX_EVENTS: usize = 1024;
 const QPN_MASK: u64 = MAX_24_BITS as u64;
 
-/// The limits of the device.
+/// Returns the limits of the device.
 pub(crate) fn caps() -> Caps {
     Caps {
         services: Services::RC,
@@ -49,6 +50,12 @@ pub(crate) fn caps() -> Caps {
         writes_in_order: true,
         direct: true,
         doorbell: true,
+        rate: Some(RateRange {
+            min_bps: 1000,
+            max_bps: 1_000_000_000_000,
+            step_bps: 1,
+            packet_overhead_bytes: 0,
+        }),
         strict_capacity: true,
     }
 }
@@ -70,10 +77,6 @@ pub(crate) struct State {
     /// Queue pairs with requests that wait; the service thread looks after them.
     waiting: Mutex<Vec<u32>>,
     overrun: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {
@@ -114,7 +117,7 @@ impl State {
         &self,
         make: impl FnOnce(u32) -> Result<Arc<QpCore>, VerbsError>,
     ) -> Result<Arc<QpCore>, VerbsError> {
-        let mut queue_pairs = lock(&self.queue_pairs);
+        let mut queue_pairs = self.queue_pairs.lock();
         if queue_pairs.len() as u64 >= QPN_MASK / 2 {
             return Err(VerbsError::Limit {
                 what: "queue pairs of a context",
@@ -135,19 +138,19 @@ impl State {
     }
 
     pub(crate) fn remove_queue_pair(&self, qpn: u32) {
-        lock(&self.queue_pairs).remove(&qpn);
+        self.queue_pairs.lock().remove(&qpn);
     }
 
     pub(crate) fn queue_pair(&self, qpn: u32) -> Option<Arc<QpCore>> {
-        lock(&self.queue_pairs).get(&qpn)?.upgrade()
+        self.queue_pairs.lock().get(&qpn)?.upgrade()
     }
 
     pub(crate) fn queue_pairs(&self) -> Vec<Arc<QpCore>> {
-        let all = lock(&self.queue_pairs);
+        let all = self.queue_pairs.lock();
         all.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// The connection to another context; made if there is none.
+    /// Returns the connection to another context; made if there is none.
     pub(crate) fn link(&self, peer: Gid) -> Result<Arc<PeerLink>, CallError> {
         if let Some(link) = self.known_link(peer) {
             return Ok(link);
@@ -157,7 +160,7 @@ impl State {
         if let Some(other) = self.known_link(peer) {
             return Ok(other);
         }
-        let mut links = lock(&self.links);
+        let mut links = self.links.lock();
         links.retain(|_, known| known.strong_count() > 0);
         links.insert(link.id(), Arc::downgrade(&link));
         service::watch_link(&self.epoll, &link)?;
@@ -165,7 +168,7 @@ impl State {
     }
 
     fn known_link(&self, peer: Gid) -> Option<Arc<PeerLink>> {
-        let links = lock(&self.links);
+        let links = self.links.lock();
         links
             .values()
             .filter_map(Weak::upgrade)
@@ -173,12 +176,12 @@ impl State {
     }
 
     pub(crate) fn link_of_id(&self, id: u64) -> Option<Arc<PeerLink>> {
-        lock(&self.links).get(&id)?.upgrade()
+        self.links.lock().get(&id)?.upgrade()
     }
 
     /// The service thread looks after the requests that wait on this queue pair.
     pub(crate) fn watch_waiting(&self, qpn: u32) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         if waiting.contains(&qpn) {
             return;
         }
@@ -190,7 +193,7 @@ impl State {
 
     /// Queue pairs on which requests wait.
     pub(crate) fn waiting(&self) -> Vec<Arc<QpCore>> {
-        let mut numbers = lock(&self.waiting);
+        let mut numbers = self.waiting.lock();
         let mut waiting = Vec::new();
         numbers.retain(|qpn| match self.queue_pair(*qpn) {
             Some(qp) if qp.is_waiting() => {
@@ -279,8 +282,8 @@ impl Context for ShmContext {
     }
 
     fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
-        let core = ChannelCore::new().map_err(|e| VerbsError::os("eventfd for a channel", e))?;
-        Ok(Arc::new(ShmChannel(core)))
+        let channel = ShmChannel::new().map_err(|e| VerbsError::os("eventfd for a channel", e))?;
+        Ok(Arc::new(channel))
     }
 
     fn create_cq(

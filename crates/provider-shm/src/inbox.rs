@@ -98,7 +98,7 @@ impl Record {
         out
     }
 
-    /// The record of these bytes; `None` if no honest sender wrote them.
+    /// Returns the record of these bytes; `None` if no honest sender wrote them.
     pub(crate) fn decode(bytes: &[u8; RECORD_HEADER_BYTES]) -> Option<Record> {
         let u32_at = |at: usize| {
             let mut word = [0; 4];
@@ -202,7 +202,7 @@ impl Inbox {
         self.u32_at(0).store(alive.into(), Ordering::Release);
     }
 
-    /// The word to ask that of, at the sender.
+    /// Returns the word to ask that of, at the sender.
     pub(crate) fn alive_word(&self) -> Result<SharedWord, MemError> {
         SharedWord::new(&self.region, 0)
     }
@@ -234,7 +234,7 @@ impl Inbox {
         self.u32_at(SENDER_FLAG)
     }
 
-    /// The bytes that receive number `n` takes.
+    /// Returns the bytes that receive number `n` takes.
     pub(crate) fn receive(&self, n: u64) -> &AtomicU64 {
         let slot = n % u64::from(self.recv_slots.max(1));
         self.u64_at(RECEIVES + slot as usize * 8)
@@ -282,7 +282,7 @@ impl Inbox {
     }
 }
 
-/// Where the ring begins, and the bytes of all.
+/// Returns where the ring begins, and the bytes of all.
 fn layout(ring_bytes: u32, recv_slots: u32) -> (usize, usize) {
     let ring_at = (RECEIVES + recv_slots as usize * 8).next_multiple_of(64);
     (

@@ -4,8 +4,8 @@
 //! from a service thread. A peer gets the descriptor of a region once, maps it, and executes its
 //! WRITEs, READs and atomics itself in `post_send`: one copy, no system call, no lock. Messages
 //! (SEND, and the immediates of WRITE) go through a ring in shared memory, one for each queue pair
-//! and direction. Sleepers arm a flag in shared memory, and whoever does something for them rings
-//! an event counter; while nobody sleeps that costs one load.
+//! and direction. Sleepers arm a flag in shared memory, and a thread that does something for them
+//! rings an event counter; without a sleeper that costs one load.
 //!
 //! Nothing has a name in the file system, so nothing is left when a process is killed. Its peers
 //! see the hang-up of the socket: their queue pairs go to the error state and their sleepers wake.
@@ -17,7 +17,6 @@ mod connection;
 mod context;
 mod cq;
 #[doc(hidden)]
-pub mod doorbell;
 #[cfg(test)]
 mod hostile_tests;
 mod inbox;
@@ -26,6 +25,7 @@ mod link;
 mod local;
 mod mr;
 mod one_sided;
+mod pace;
 mod payload;
 mod proto;
 mod qp;
@@ -38,11 +38,11 @@ mod send;
 mod service;
 mod socket;
 
-use catchment_verbs::{Context, DeviceInfo, Provider, VerbsError};
+use catchment_verbs::{Context, DeviceInfo, Provider, ProviderInfo, VerbsError, Wire};
 use std::sync::Arc;
 
 /// The name of the only device.
-const DEVICE: &str = "shm0";
+pub const DEVICE: &str = "shm0";
 
 /// The provider for processes of one host.
 #[derive(Debug, Clone, Copy, Default)]
@@ -55,9 +55,17 @@ impl ShmProvider {
     }
 }
 
+/// The provider as a registry knows it.
+pub const INFO: ProviderInfo = ProviderInfo {
+    name: "shm",
+    rank: 0,
+    wire: Wire::Memory,
+    is_hardware: false,
+};
+
 impl Provider for ShmProvider {
     fn name(&self) -> &'static str {
-        "shm"
+        INFO.name
     }
 
     fn devices(&self) -> Result<Vec<DeviceInfo>, VerbsError> {

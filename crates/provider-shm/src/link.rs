@@ -5,6 +5,7 @@ use crate::{
     remote::RemoteWatch,
     socket,
 };
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Gid, event,
     mem::{MemError, Region},
@@ -13,7 +14,7 @@ use std::{
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -36,7 +37,7 @@ pub(crate) enum CallError {
     #[error("its process is gone")]
     Gone,
     /// An answer that does not fit the question.
-    #[error("it answered nonsense; both sides must run the same version")]
+    #[error("its answer is malformed; both sides must run the same version")]
     Protocol,
     /// Memory that cannot be mapped safely.
     #[error("its memory cannot be used: {0}")]
@@ -95,18 +96,18 @@ impl PeerLink {
         self.fd.as_fd()
     }
 
-    /// The peer's table of valid keys.
+    /// Returns the peer's table of valid keys.
     #[inline]
     pub(crate) fn valid(&self) -> &Region {
         &self.valid
     }
 
-    /// The peer's flags.
+    /// Returns the peer's flags.
     pub(crate) fn bells(&self) -> &Arc<Region> {
         &self.bells
     }
 
-    /// Whether the peer is known to be gone.
+    /// Returns whether the peer is known to be gone.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
@@ -116,18 +117,14 @@ impl PeerLink {
         self.dead.store(true, Ordering::Release);
         // The other side and our own service thread see a hang-up.
         let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
-        for watch in self.watches().drain(..).filter_map(|w| w.upgrade()) {
+        for watch in self.watches.lock().drain(..).filter_map(|w| w.upgrade()) {
             watch.wake_up();
         }
     }
 
-    fn watches(&self) -> std::sync::MutexGuard<'_, Vec<Weak<RemoteWatch>>> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Remembers a watch to wake when the peer dies.
     pub(crate) fn add_watch(&self, watch: &Arc<RemoteWatch>) {
-        let mut watches = self.watches();
+        let mut watches = self.watches.lock();
         watches.retain(|w| w.strong_count() > 0);
         watches.push(Arc::downgrade(watch));
     }
@@ -139,7 +136,7 @@ impl PeerLink {
         request: &Request,
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<(Reply, Vec<OwnedFd>), CallError> {
-        let _one_at_a_time = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.calls.lock();
         if self.is_dead() {
             return Err(CallError::Gone);
         }

@@ -1,24 +1,17 @@
 //! Registered regions, and sleeping until a peer has written to one.
-use crate::{
-    context::ShmPd,
-    doorbell::{self, Flags},
-    keys::{KeyTable, SharedWord, owner_bell_offset, peers_bell_offset},
-};
-use catchment_verbs::{
-    Access, Mr, Wake, Watch, event,
-    mem::{MemError, Region, VolatileSlice},
-};
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering, fence},
-    },
-    time::Duration,
-};
+use crate::context::ShmPd;
+use crate::keys::{KeyTable, SharedWord, owner_bell_offset, peers_bell_offset};
+use catchment_verbs::mem::{MemError, Region, VolatileSlice};
+use catchment_verbs::provider::RegionWatch;
+use catchment_verbs::sync::Mutex;
+use catchment_verbs::wait::{Doorbell, arm};
+use catchment_verbs::{Access, Mr, Watch, event};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Peers beyond this number share one flag, which then nobody may clear.
+/// Peers beyond this number share one flag, which none of them may clear.
 const SHARED_BIT: u32 = 1 << 31;
 
 /// A peer that wants to know when the owner changed the region.
@@ -37,7 +30,7 @@ pub(crate) struct MrCore {
     valid: AtomicBool,
     owner_flag: SharedWord,
     peer_flags: SharedWord,
-    watch: OnceLock<Arc<MrWatch>>,
+    watch: RegionWatch<SharedWord>,
     watchers: Mutex<Vec<Watcher>>,
 }
 
@@ -58,7 +51,7 @@ impl MrCore {
             valid: AtomicBool::new(true),
             owner_flag: SharedWord::new(bells, owner_bell_offset(key))?,
             peer_flags: SharedWord::new(bells, peers_bell_offset(key))?,
-            watch: OnceLock::new(),
+            watch: RegionWatch::default(),
             watchers: Mutex::new(Vec::new()),
         })
     }
@@ -85,14 +78,14 @@ impl MrCore {
         self.valid.load(Ordering::Acquire)
     }
 
-    /// The bytes at `addr`, if all of them are inside.
+    /// Returns the bytes at `addr`, if all of them are inside.
     #[inline]
     pub(crate) fn at(&self, addr: u64, bytes: usize) -> Option<VolatileSlice<'_>> {
         let offset = addr.checked_sub(self.region.addr())?;
         self.region.slice(usize::try_from(offset).ok()?, bytes).ok()
     }
 
-    /// The descriptor that lets a peer do what the rights allow, and no more.
+    /// Returns the descriptor that lets a peer do what the rights allow, and no more.
     pub(crate) fn export(&self) -> Result<OwnedFd, MemError> {
         if self
             .access
@@ -111,13 +104,9 @@ impl MrCore {
         }
     }
 
-    fn watchers(&self) -> std::sync::MutexGuard<'_, Vec<Watcher>> {
-        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A peer watches from now on; says which bit it has to arm.
     pub(crate) fn add_watcher(&self, connection: u64, event: OwnedFd) -> u32 {
-        let mut watchers = self.watchers();
+        let mut watchers = self.watchers.lock();
         let taken = watchers.iter().fold(0, |bits, w| bits | w.bit);
         let free = !taken & !SHARED_BIT;
         let bit = if free == 0 {
@@ -135,37 +124,27 @@ impl MrCore {
 
     /// Forgets the watchers of a connection that is gone.
     pub(crate) fn drop_watchers(&self, connection: u64) {
-        self.watchers().retain(|w| w.connection != connection);
+        self.watchers.lock().retain(|w| w.connection != connection);
     }
 
     fn ring_watchers(&self, bits: u32) {
-        for watcher in self.watchers().iter().filter(|w| w.bit & bits != 0) {
+        for watcher in self.watchers.lock().iter().filter(|w| w.bit & bits != 0) {
             event::ring(&watcher.event);
         }
     }
 
-    /// The owner's watch, made at first use: when the owner asks for it or a peer maps the region.
-    pub(crate) fn watch(&self) -> io::Result<&Arc<MrWatch>> {
-        if self.watch.get().is_none() {
-            let fresh = MrWatch {
-                flag: self.owner_flag.clone(),
-                event: event::event_fd()?,
-            };
-            // Whoever comes second drops its own.
-            let _ = self.watch.set(Arc::new(fresh));
-        }
-        self.watch.get().ok_or_else(|| io::ErrorKind::Other.into())
+    /// Returns the owner's watch, created at first use: when the owner asks for it or a peer maps the region.
+    pub(crate) fn watch(&self) -> io::Result<&Arc<Doorbell<SharedWord>>> {
+        self.watch.get_or_create(|| self.owner_flag.clone())
     }
 
-    /// Wakes whoever of this process sleeps on the region.
+    /// Wakes the thread of this process that sleeps on the region.
     pub(crate) fn wake_owner(&self) {
-        if let Some(watch) = self.watch.get() {
-            watch.wake();
-        }
+        self.watch.wake();
     }
 }
 
-/// Whether a watch may take its arming back.
+/// Returns whether a watch may take its arming back.
 pub(crate) fn may_disarm(bit: u32) -> bool {
     bit != SHARED_BIT
 }
@@ -216,51 +195,15 @@ impl Mr for ShmMr {
         let watch = self
             .core
             .watch()
-            .inspect_err(|error| tracing::warn!(%error, "no event counter for a watch"))
+            .inspect_err(|error| tracing::warn!(%error, "cannot create an eventfd for a watch"))
             .ok()?;
         Some(Arc::clone(watch) as Arc<dyn Watch>)
     }
 
     fn notify(&self) {
-        let bits = doorbell::to_ring(self.core.peer_flags.get());
+        let bits = arm::take_armed(&self.core.peer_flags);
         if bits != 0 {
             self.core.ring_watchers(bits);
         }
-    }
-}
-
-/// Sleeps until a peer has written to a region. All threads that watch one region share it.
-pub(crate) struct MrWatch {
-    flag: SharedWord,
-    event: OwnedFd,
-}
-
-impl MrWatch {
-    /// What peers ring.
-    pub(crate) fn event(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-}
-
-impl Watch for MrWatch {
-    fn arm(&self) {
-        doorbell::arm(self.flag.get(), 1);
-    }
-
-    fn disarm(&self) {
-        self.flag.get().clear(1);
-    }
-
-    fn wait(&self, timeout: Duration) -> io::Result<Wake> {
-        event::wait(self.event.as_fd(), timeout)
-    }
-
-    fn wake(&self) {
-        fence(Ordering::SeqCst);
-        event::ring(&self.event);
-    }
-
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
     }
 }

@@ -28,7 +28,7 @@ impl From<WcStatus> for Obstacle {
     }
 }
 
-/// The right that an operation needs, and where, if it is one-sided.
+/// Returns the right that an operation needs, and where, if it is one-sided.
 #[inline]
 pub(crate) fn target(op: &SendOp) -> Option<(RemoteAddr, Access)> {
     match op {

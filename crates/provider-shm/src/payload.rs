@@ -71,7 +71,7 @@ impl Source<'_> {
         }
     }
 
-    /// The eight bytes from `skip` on.
+    /// Returns the eight bytes from `skip` on.
     fn word(&self, skip: usize) -> [u8; 8] {
         let mut word = [0; 8];
         self.parts(skip, 8, |at, part| match part {

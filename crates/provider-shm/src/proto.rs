@@ -21,16 +21,16 @@ pub(crate) struct QpFacts {
     pub(crate) ring_bytes: u32,
     /// Receives that can be posted.
     pub(crate) recv_slots: u32,
-    /// What a sender without a receive shall wait.
+    /// How long a sender waits while no receive is posted.
     pub(crate) rnr_timer_us: u32,
     /// Which channels exist: [`QpFacts::RECV_CHANNEL`], [`QpFacts::SEND_CHANNEL`].
     pub(crate) channels: u32,
 }
 
 impl QpFacts {
-    /// A descriptor that wakes whoever waits for messages.
+    /// A descriptor that wakes a thread waiting for messages.
     pub(crate) const RECV_CHANNEL: u32 = 1;
-    /// A descriptor that wakes whoever waits until messages are taken.
+    /// A descriptor that wakes a thread waiting until messages are taken.
     pub(crate) const SEND_CHANNEL: u32 = 2;
 
     /// Descriptors that must come with it.
@@ -154,7 +154,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// The kind and the rest, if it is a message of ours.
+    /// Returns the kind and the rest, if it is a message of ours.
     fn new(bytes: &'a [u8]) -> Option<(u16, Reader<'a>)> {
         let bytes = bytes.try_into().ok()?;
         let mut reader = Reader { bytes, at: 0 };
@@ -208,7 +208,7 @@ impl Request {
         }
     }
 
-    /// The request in these bytes, if there is one.
+    /// Returns the request in these bytes, if there is one.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Request> {
         let (kind, mut reader) = Reader::new(bytes)?;
         if kind == 1 {
@@ -267,7 +267,7 @@ impl Reply {
         }
     }
 
-    /// The reply in these bytes, if there is one.
+    /// Returns the reply in these bytes, if there is one.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Reply> {
         let (kind, mut reader) = Reader::new(bytes)?;
         Some(match kind {

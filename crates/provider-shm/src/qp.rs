@@ -5,6 +5,7 @@ use crate::{
     inbox::{BAD_RECEIVE, Inbox},
     link::CallError,
     local::LocalCache,
+    pace::Pace,
     payload::{Piece, Source},
     proto::{Refusal, Reply, Request},
     qp_core::{Peer, PostedRecv, QpCore},
@@ -14,9 +15,10 @@ use crate::{
 };
 use catchment_verbs::{
     Access, Endpoint, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
-    RecvWr, RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendOp, SendWr, Watch, WcStatus,
+    RateError, RecvWr, RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendOp, SendWr, Watch,
+    WcStatus,
     mem::RegionSlice,
-    provider::{check_rtr, check_rts, check_transition, local_rights},
+    provider::{check_rate, check_rtr, check_rts, check_transition, local_rights},
 };
 use std::{
     cell::RefCell,
@@ -29,7 +31,7 @@ use std::{
 /// Elements of a batch that are held until its end.
 const PIECES: usize = 32;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct ShmQp {
     core: Arc<QpCore>,
     pd: Arc<ShmPd>,
@@ -45,6 +47,8 @@ pub(crate) struct ShmQp {
     pieces: Vec<Piece>,
     /// Where those of the request in hand begin.
     in_hand: usize,
+    /// It has a rate limit.
+    paced: bool,
     /// A completion was pushed in this batch; true if of a failure.
     pushed: Option<bool>,
 }
@@ -68,6 +72,7 @@ impl ShmQp {
             connection: None,
             locals: LocalCache::default(),
             remotes: RefCell::default(),
+            paced: false,
             pushed: None,
         }
     }
@@ -95,7 +100,8 @@ impl ShmQp {
                 | SendOp::Read(_)
                 | SendOp::CompareSwap { .. }
                 | SendOp::FetchAdd { .. }
-        ) && !self.core.is_waiting()
+        ) && !self.paced
+            && !self.core.is_waiting()
             && self.core.state() == QpState::Rts
             && self.connection().is_some();
         if immediate {
@@ -121,7 +127,7 @@ impl ShmQp {
             .gather(keys, self.core.pd, sges, rights, &mut self.pieces)
     }
 
-    /// The short way: the request is done when this returns.
+    /// The short path: the request is done when this returns.
     #[inline]
     fn post_now(&mut self, wr: &SendWr<'_>, seq: u64, usable: Result<(), WcStatus>) {
         let Some(connection) = &self.connection else {
@@ -161,7 +167,7 @@ impl ShmQp {
         let mut progress = Progress::default();
         let outcome = if state == QpState::Err {
             Outcome::Done(Err(WcStatus::Flushed))
-        } else if state != QpState::Rts || !inner.sends.is_empty() {
+        } else if state != QpState::Rts || !inner.sends.is_empty() || inner.pace.is_some() {
             Outcome::Wait
         } else if let Err(status) = usable {
             Outcome::Done(Err(status))
@@ -200,7 +206,7 @@ impl ShmQp {
         };
         core.push_waiting(&mut inner, waiting);
         core.announce(inner);
-        if matches!(outcome, Outcome::Ask(..)) {
+        if self.paced || matches!(outcome, Outcome::Ask(..)) {
             core.progress(true, true);
         }
     }
@@ -492,6 +498,22 @@ impl Qp for ShmQp {
             self.post_one_recv(wr)
                 .map_err(|reason| PostError { index, reason })?;
         }
+        Ok(())
+    }
+
+    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
+        let core = &self.core;
+        check_rate(&core.context.caps, "this device", rate_bps)?;
+        let mut inner = core.lock();
+        match (rate_bps, &mut inner.pace) {
+            (Some(rate), Some(pace)) => pace.set_rate(rate),
+            (Some(rate), none) => *none = Some(Pace::new(rate)),
+            (None, pace) => *pace = None,
+        }
+        inner.opens = None;
+        drop(inner);
+        self.paced = rate_bps.is_some();
+        core.progress(true, true);
         Ok(())
     }
 

@@ -7,14 +7,16 @@ use crate::{
     connection::Connection,
     context::State,
     cq::CqCore,
-    doorbell,
     inbox::Inbox,
     link::PeerLink,
+    pace::Pace,
     payload::Piece,
     proto::QpFacts,
     remote::{RemoteCache, RemoteMr},
     send::{Step, Waiting},
 };
+use catchment_verbs::sync::Mutex;
+use catchment_verbs::wait::arm;
 use catchment_verbs::{
     Access, AsyncEvent, Completion, Endpoint, Failure, QpInit, QpState, RtsAttr, Success,
     VerbsError, WcOpcode, WcStatus,
@@ -24,10 +26,10 @@ use std::{
     collections::VecDeque,
     os::fd::BorrowedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, TryLockError,
+        Arc, MutexGuard,
         atomic::{AtomicUsize, Ordering, fence},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// A posted receive.
@@ -72,14 +74,18 @@ pub(crate) struct Inner {
     pub(crate) head: u64,
     /// Keys for requests that waited; the owner's thread has its own.
     pub(crate) cache: RemoteCache,
+    /// The rate limit, if there is one.
+    pub(crate) pace: Option<Pace>,
+    /// When the request at the front may leave, if it waits for the rate limit only.
+    pub(crate) opens: Option<Instant>,
     /// A key that the peer refused, for the request that asked for it.
     pub(crate) refused: Option<(u32, WcStatus)>,
-    /// Completions were pushed; who waits for failures or solicited events must be told.
+    /// Completions were pushed; threads that wait for failures or solicited events must be notified.
     pub(crate) pushed_send: Option<bool>,
     pub(crate) pushed_recv: Option<bool>,
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct QpCore {
     pub(crate) qpn: u32,
     pub(crate) psn: u32,
@@ -109,7 +115,7 @@ impl QpCore {
             qpn,
             psn,
             pd,
-            limits: Limits::new(init, &context.caps),
+            limits: init.limits(&context.caps),
             send_cq,
             recv_cq,
             sq: Arc::default(),
@@ -137,13 +143,18 @@ impl QpCore {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
-    /// Whether requests wait, so that new ones must queue behind them.
+    /// Returns whether requests wait, so that new ones must queue behind them.
     #[inline]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Acquire) != 0
+    }
+
+    /// When the request at the front may leave, if it waits for the rate limit only.
+    pub(crate) fn opens(&self) -> Option<Instant> {
+        self.lock().opens
     }
 
     /// What the peer must know.
@@ -166,7 +177,7 @@ impl QpCore {
         }
     }
 
-    /// The descriptors that go with [`QpCore::facts`].
+    /// Returns the descriptors that go with [`QpCore::facts`].
     pub(crate) fn descriptors<'a>(&'a self, inbox: &'a Inbox) -> Vec<BorrowedFd<'a>> {
         let mut all = vec![inbox.region().fd()];
         all.extend(self.recv_cq.channel_event());
@@ -283,10 +294,12 @@ impl QpCore {
         while !inner.sends.is_empty() {
             self.pop_waiting(inner);
         }
+        let pace = inner.pace.take();
         *inner = Inner::new(inbox, self.context.next_id());
+        inner.pace = pace;
     }
 
-    /// Releases the lock and tells everybody who sleeps until one of the things that happened
+    /// Releases the lock and wakes the threads that wait for one of the things that happened
     /// under it.
     pub(crate) fn announce(&self, mut inner: MutexGuard<'_, Inner>) {
         let sent = inner.pushed_send.take();
@@ -300,11 +313,11 @@ impl QpCore {
         fence(Ordering::SeqCst);
         let written = inner.cache.take_touched();
         let connection = inner.connection.clone();
-        let ring_sender = taken && doorbell::to_ring_fenced(inner.inbox.sender_flag()) != 0;
+        let ring_sender = taken && arm::take_armed_fenced(inner.inbox.sender_flag()) != 0;
         drop(inner);
         written.iter().for_each(|mr| mr.ring_fenced());
         if let Some(connection) = connection {
-            if put && doorbell::to_ring_fenced(connection.inbox().owner_flag()) != 0 {
+            if put && arm::take_armed_fenced(connection.inbox().owner_flag()) != 0 {
                 connection.ring_receiver();
             }
             if ring_sender {
@@ -322,15 +335,15 @@ impl QpCore {
     /// The peer rings from now on when it puts something for us, or takes something of ours.
     pub(crate) fn arm(&self) {
         let inner = self.lock();
-        doorbell::arm(inner.inbox.owner_flag(), 1);
+        arm::arm(inner.inbox.owner_flag(), 1);
         if let Some(connection) = &inner.connection
             && !inner.sends.is_empty()
         {
-            doorbell::arm(connection.inbox().sender_flag(), 1);
+            arm::arm(connection.inbox().sender_flag(), 1);
         }
     }
 
-    /// Whether [`QpCore::progress`] has something to do. A guess without the lock.
+    /// Returns whether [`QpCore::progress`] has something to do. A guess without the lock.
     pub(crate) fn has_work(&self) -> bool {
         self.is_waiting() || self.limits.max_recv_wr > 0
     }
@@ -340,10 +353,9 @@ impl QpCore {
     /// wait for an answer of the peer (a service thread may not).
     pub(crate) fn progress(&self, thorough: bool, may_ask: bool) {
         let mut inner = match self.inner.try_lock() {
-            Ok(inner) => inner,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) if thorough => self.lock(),
-            Err(TryLockError::WouldBlock) => return,
+            Some(inner) => inner,
+            None if thorough => self.lock(),
+            None => return,
         };
         self.receive(&mut inner);
         let mut step = self.send_waiting(&mut inner);
@@ -410,6 +422,8 @@ impl Inner {
             posted: 0,
             head: 0,
             cache: RemoteCache::default(),
+            pace: None,
+            opens: None,
             refused: None,
             pushed_send: None,
             pushed_recv: None,

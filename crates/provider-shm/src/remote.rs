@@ -1,12 +1,12 @@
 //! A peer's registered regions, as they are known and mapped here.
 use crate::{
     connection::Connection,
-    doorbell::{self, Flags},
     keys::{SharedWord, owner_bell_offset, peers_bell_offset, valid_offset},
     link::{CallError, PeerLink},
     mr::may_disarm,
     proto::{Reply, Request},
 };
+use catchment_verbs::wait::arm::{self, Flags as _};
 use catchment_verbs::{
     Access, RemoteBell, Wake, Watch, WcStatus, event,
     mem::{Region, VolatileSlice},
@@ -93,7 +93,7 @@ impl RemoteMr {
         matches!(word, Ok(key) if key == u64::from(self.key))
     }
 
-    /// Where `addr` is in the region, if `bytes` from there are inside and the rights allow it.
+    /// Returns where `addr` is in the region, if `bytes` from there are inside and the rights allow it.
     #[inline]
     pub(crate) fn offset(&self, addr: u64, bytes: u64, rights: Access) -> Result<usize, WcStatus> {
         let offset = addr.checked_sub(self.addr).ok_or(WcStatus::RemoteAccess)?;
@@ -106,7 +106,7 @@ impl RemoteMr {
         }
     }
 
-    /// All of its memory.
+    /// Returns all of its memory.
     #[inline]
     pub(crate) fn memory(&self) -> VolatileSlice<'_> {
         self.region.whole()
@@ -115,12 +115,12 @@ impl RemoteMr {
     /// Rings if the owner sleeps. The caller's stores are before its fence.
     #[inline]
     pub(crate) fn ring_fenced(&self) {
-        if doorbell::to_ring_fenced(self.owner_flag.get()) != 0 {
+        if arm::take_armed_fenced(self.owner_flag.get()) != 0 {
             event::ring(&self.bell);
         }
     }
 
-    /// The watch of this region; made at first use.
+    /// Returns the watch of this region; made at first use.
     pub(crate) fn watch(&self) -> Result<Arc<RemoteWatch>, WcStatus> {
         if self.watch.get().is_none() {
             let watch = self.ask_watch().map_err(|error| status_of(&error))?;
@@ -185,7 +185,7 @@ pub(crate) struct RemoteWatch {
 }
 
 impl RemoteWatch {
-    /// Ends the sleep of whoever waits.
+    /// Wakes the waiting thread.
     pub(crate) fn wake_up(&self) {
         event::ring(&self.event);
     }
@@ -202,7 +202,7 @@ impl RemoteWatch {
 
 impl Watch for RemoteWatch {
     fn arm(&self) {
-        doorbell::arm(self.flags.get(), self.bit);
+        arm::arm(self.flags.get(), self.bit);
         if self.is_gone() {
             // Nobody will ring any more.
             self.wake_up();
@@ -243,7 +243,7 @@ pub(crate) struct RemoteCache {
 }
 
 impl RemoteCache {
-    /// The place of `rkey`, if it is known.
+    /// Returns the place of `rkey`, if it is known.
     #[inline]
     pub(crate) fn find(&mut self, rkey: u32) -> Option<usize> {
         if let Some(mr) = self.entries.get(self.last)
@@ -256,7 +256,7 @@ impl RemoteCache {
         Some(at)
     }
 
-    /// The region at a place that [`RemoteCache::find`] or [`RemoteCache::insert`] gave.
+    /// Returns the region at a place that [`RemoteCache::find`] or [`RemoteCache::insert`] gave.
     #[inline]
     pub(crate) fn get(&self, at: usize) -> &Arc<RemoteMr> {
         &self.entries[at]
@@ -268,7 +268,7 @@ impl RemoteCache {
         self.touched |= 1 << at;
     }
 
-    /// Whether something was written that nobody was rung for.
+    /// Returns whether something was written without a ring since.
     #[inline]
     pub(crate) fn is_touched(&self) -> bool {
         self.touched != 0
@@ -284,7 +284,7 @@ impl RemoteCache {
         }
     }
 
-    /// The regions that were written since somebody was last rung for them.
+    /// Returns the regions that were written since the last ring.
     pub(crate) fn take_touched(&mut self) -> Vec<Arc<RemoteMr>> {
         let touched = std::mem::take(&mut self.touched);
         let entries = self.entries.iter().enumerate();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub trait Count {
     /// Makes everything before visible to who reads this value.
     fn publish(&self, value: u64);
-    /// The value, and everything that was before it.
+    /// Loads the value, and everything that was stored before it.
     fn observe(&self) -> u64;
 }
 

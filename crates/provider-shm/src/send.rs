@@ -46,6 +46,8 @@ impl Kept {
 /// How far a request is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Progress {
+    /// The rate limit let it through.
+    paid: bool,
     /// The message has its receive.
     begun: bool,
     /// Payload bytes put into the ring.
@@ -102,6 +104,11 @@ impl QpCore {
             let Some(mut waiting) = may_send.then(|| inner.sends.pop_front()).flatten() else {
                 return Step::Rest;
             };
+            inner.opens = self.closed_until(inner, &mut waiting);
+            if inner.opens.is_some() {
+                inner.sends.push_front(waiting);
+                return Step::Rest;
+            }
             let outcome = match waiting.kept.source() {
                 Ok(source) => {
                     let front = Front {
@@ -133,6 +140,28 @@ impl QpCore {
                 }
             }
         }
+    }
+
+    /// Until when the rate limit keeps this request back. Once let through, it stays so.
+    fn closed_until(&self, inner: &mut Inner, waiting: &mut Waiting) -> Option<Instant> {
+        let pace = inner.pace.as_mut()?;
+        let counts = match waiting.op {
+            SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => false,
+            SendOp::Write(_)
+            | SendOp::WriteImm(..)
+            | SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::SendTo(_)
+            | SendOp::SendImmTo(..) => !waiting.progress.paid,
+        };
+        if !counts {
+            return None;
+        }
+        let bytes = waiting.kept.source().map_or(0, |source| source.bytes());
+        let closed = pace.take(bytes).err();
+        waiting.progress.paid = closed.is_none();
+        closed
     }
 
     /// Tells the peer that a request of ours was not allowed: its queue pair fails too
@@ -233,7 +262,7 @@ fn wait_until(progress: &mut Progress, patience: Duration, status: WcStatus) -> 
     }
 }
 
-/// The peer has no receive posted.
+/// Decides what happens to a message for which the peer has no receive posted.
 fn rnr(inner: &Inner, connection: &Connection, progress: &mut Progress) -> Outcome {
     let retries = inner.attributes.rnr_retry;
     if retries >= 7 {
@@ -314,7 +343,7 @@ fn record(kind: Kind, front: &Front<'_>) -> Record {
     }
 }
 
-/// Whether a record with this payload fits now.
+/// Returns whether a record with this payload fits now.
 fn has_room(inner: &Inner, connection: &Connection, payload: usize) -> Result<bool, WcStatus> {
     let inbox = connection.inbox();
     let needed = (RECORD_HEADER_BYTES + payload).next_multiple_of(RECORD_HEADER_BYTES) as u64;

@@ -8,7 +8,7 @@ use crate::{
     qp_core::QpCore,
     socket,
 };
-use catchment_verbs::{Gid, QpState, event};
+use catchment_verbs::{Gid, QpState, Watch as _, event};
 use rustix::{event::epoll, io::Errno, net::SocketFlags};
 use std::{
     collections::BTreeMap,
@@ -45,7 +45,7 @@ pub(crate) fn start(state: Arc<State>, listener: OwnedFd) -> io::Result<JoinHand
         .spawn(move || Service::new(state, listener).run())
 }
 
-/// The service thread notices when this peer is gone.
+/// Lets the service thread notice when this peer is gone.
 pub(crate) fn watch_link(epoll_fd: &OwnedFd, link: &PeerLink) -> io::Result<()> {
     let data = epoll::EventData::new_u64(LINK | link.id());
     epoll::add(epoll_fd, link.fd(), data, epoll::EventFlags::RDHUP)?;
@@ -88,7 +88,7 @@ impl Service {
                 Ok((events, _)) => events,
                 Err(Errno::INTR) => continue,
                 Err(error) => {
-                    tracing::error!(%error, "service thread ends: epoll_wait failed");
+                    tracing::error!(%error, "epoll_wait failed; the service thread ends");
                     return;
                 }
             };
@@ -100,8 +100,11 @@ impl Service {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        if !self.state.waiting().is_empty() {
-            return Some(TICK);
+        let waiting = self.state.waiting();
+        if !waiting.is_empty() {
+            let opens = waiting.iter().filter_map(|qp| qp.opens()).min();
+            let left = opens.map(|opens| opens.saturating_duration_since(Instant::now()));
+            return Some(left.map_or(TICK, |left| left.min(TICK)));
         }
         let silent = self.askers.values().find(|asker| asker.gid.is_none())?;
         Some(HELLO_TIMEOUT.saturating_sub(silent.since.elapsed()) + TICK)
@@ -146,8 +149,10 @@ impl Service {
             // No descriptor is left: an unfriendly peer must not keep them all.
             Err(Errno::MFILE | Errno::NFILE) => {
                 if !self.close_oldest_silent() {
-                    tracing::warn!("no descriptor left for a peer; raise the limit (ulimit -n)");
-                    // Until some descriptor is closed, which nothing tells; not to spin meanwhile.
+                    tracing::warn!(
+                        "out of file descriptors for a peer; raise the limit (ulimit -n)"
+                    );
+                    // No event reports that a descriptor was closed: retry after a pause instead of spinning.
                     std::thread::sleep(TICK);
                 }
             }
@@ -277,7 +282,7 @@ fn hello(state: &State) -> Answer {
     Ok((Reply::Hello, vec![valid, dup(state.keys.bells().fd())?]))
 }
 
-/// The queue pair that a peer means, if it is connected with that peer.
+/// Returns the queue pair that a peer means, if it is connected with that peer.
 fn target_of(state: &State, gid: Gid, target: u32) -> Result<Arc<QpCore>, Refusal> {
     let qp = state.queue_pair(target).ok_or(Refusal::NoQueuePair)?;
     match qp.lock().peer.as_ref() {
@@ -334,7 +339,7 @@ fn resolve(state: &State, gid: Gid, target: u32, rkey: u32) -> Answer {
     }
     let region = mr.export().map_err(|_| Refusal::NoDescriptor)?;
     let watch = mr.watch().map_err(|_| Refusal::NoDescriptor)?;
-    let bell = dup(watch.event())?;
+    let bell = dup(watch.as_fd())?;
     let reply = Reply::Region {
         addr: mr.region().addr(),
         bytes: mr.region().bytes() as u64,

@@ -24,7 +24,7 @@ pub(crate) const MAX_FDS: usize = 3;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// The abstract address of a context: it has no place in the file system and goes with its owner.
+/// Returns the abstract address of a context: it has no place in the file system and goes with its owner.
 fn address(gid: Gid) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(
         format!("catchment-shm-{gid}").as_bytes(),

@@ -47,20 +47,14 @@ fn send(fd: &OwnedFd, bytes: &[u8], descriptors: usize) {
     );
 }
 
-/// A good pair that uses the context connects and works, in good time.
+/// A good pair that uses the context connects and works.
 fn assert_serves(bench: &Bench, context: &Arc<dyn catchment_verbs::Context>) {
-    let start = Instant::now();
     let options = Options::default();
     let mut a = bench.side(&options);
     let mut b = catchment_conformance::Side::new(context.clone(), &options);
     connect((&mut a, &options), (&mut b, &options));
     let sge = a.sge(0, 8);
     a.run_ok(SendOp::Write(b.remote(0)), &[sge]);
-    assert!(
-        start.elapsed() < Duration::from_secs(1),
-        "{:?}",
-        start.elapsed()
-    );
 }
 
 fn message(kind: u16, rest: &[u8]) -> Vec<u8> {

@@ -3,18 +3,8 @@
 use crate::Psn;
 use crate::pacing::PacingConfig;
 use crate::wire::PathMtu;
+use catchment_verbs_types::Service;
 use std::time::Duration;
-
-/// Service type of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Service {
-    /// Reliable connection.
-    Rc,
-    /// Unreliable connection: SEND and WRITE, what is lost is lost.
-    Uc,
-    /// Unreliable datagram: SEND of at most one path MTU to anybody.
-    Ud,
-}
 
 /// How lost packets are recovered. Both ends must have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,13 +35,13 @@ pub struct Config {
     /// Service type.
     pub service: Service,
     /// Send requests posted and not yet completed.
-    pub max_send_wr: usize,
+    pub max_send_wr: u32,
     /// Receive requests posted and not yet completed.
-    pub max_recv_wr: usize,
+    pub max_recv_wr: u32,
     /// Scatter-gather elements in one request.
-    pub max_sge: usize,
+    pub max_sge: u32,
     /// Bytes of an inline payload.
-    pub max_inline_bytes: usize,
+    pub max_inline_bytes: u32,
     /// How long WRITEs are cut.
     pub write_layout: WriteLayout,
     /// Packets sent and not yet acknowledged in order; at most [`Config::MAX_WINDOW_PACKETS`].

@@ -50,23 +50,23 @@ mod qp;
 mod recovery;
 mod requester;
 mod responder;
-mod sges;
 mod timers;
 mod transmit;
 mod unreliable;
 pub mod wire;
-mod work;
+mod wqe;
 
-pub use completion::{Completion, Queue, Source, Success, WcOpcode, WcStatus};
-pub use config::{Config, InitAttr, Recovery, RtrAttr, RtsAttr, Service, WriteLayout};
+pub use catchment_verbs_types::{
+    Destination, GRH_BYTES, Limits, ModifyError, Payload, PostFailure, QpState, RecvWr, RemoteAddr,
+    SendOp, SendWr, Service, Sge, Success, WcOpcode, WcStatus,
+};
+pub use completion::{Completion, Queue};
+pub use config::{Config, InitAttr, Recovery, RtrAttr, RtsAttr, WriteLayout};
 pub use counters::Counters;
 pub use memory::{AccessError, AtomicOp, Memory, RemoteAccess};
 pub use pacing::PacingConfig;
 pub use psn::Psn;
-pub use qp::{Arrival, Input, ModifyError, PostError, Qp, QpState};
+pub use qp::{Arrival, Input, Qp};
 pub use timers::ack_timeout;
 pub use transmit::{OutPacket, Piece, TransmitBatch};
-pub use work::{Destination, Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge};
-
-/// Bytes that a receive of a UD queue pair begins with: the network header of the datagram.
-pub const GRH_BYTES: usize = 40;
+pub use wqe::{RecvWqe, SendWqe};

@@ -93,7 +93,7 @@ pub struct TransmitBatch {
     pieces: Vec<Piece>,
     bytes: Vec<u8>,
     max_packets: usize,
-    pub(crate) destination: Option<u64>,
+    pub(crate) destination: Option<u32>,
 }
 
 impl TransmitBatch {
@@ -135,10 +135,10 @@ impl TransmitBatch {
         &self.bytes[start as usize..(start + bytes) as usize]
     }
 
-    /// The [`crate::Destination::address`] of these datagrams; none on RC and UC, which have one
-    /// peer.
+    /// Returns the address handle ([`crate::Destination::ah`]) of these datagrams; none on RC and UC,
+    /// which have one peer.
     #[must_use]
-    pub fn destination(&self) -> Option<u64> {
+    pub fn destination(&self) -> Option<u32> {
         self.destination
     }
 

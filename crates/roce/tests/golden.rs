@@ -1,16 +1,12 @@
 //! Golden packets: the kernel's, a prototype's and an independent encoder's.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
-mod common;
-
+use crate::common::{CAPTURED, COMPUTED, Vector, number, vectors};
 use catchment_roce::wire::datagram::{self, OpenError};
 use catchment_roce::wire::icrc::IcrcMismatch;
 use catchment_roce::wire::net::{Ip, MAX_NET_BYTES, NetHeader};
 use catchment_roce::wire::{
     DropReason, Headers, Icrc, MAX_HEADER_BYTES, Opcode, Packet, ROCE_PORT, Transport, icrc, ip_id,
 };
-use common::{CAPTURED, COMPUTED, Vector, number, vectors};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,14 +1,10 @@
 //! A responder walks stale, expected, duplicate and future requests, and does not believe its peer.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
-mod pair;
-
+use crate::pair::{BASE, BOTH, KEY, Node, Setup, sge};
 use catchment_roce::wire::{
     AtomicEth, Bth, Headers, NakCode, Opcode, Operation, Packet, PathMtu, Reth, Syndrome,
 };
 use catchment_roce::{Arrival, Input, Psn, QpState, Recovery, TransmitBatch};
-use pair::{BASE, BOTH, KEY, Node, Setup, sge};
 
 const FIRST: u32 = 500;
 
@@ -54,7 +50,7 @@ fn answers(node: &mut Node) -> Vec<(Opcode, u32, Syndrome, u32, Vec<u8>)> {
     node.qp.handle(1, Input::EndOfBatch, &mut node.memory);
     let mut batch = TransmitBatch::new(512);
     node.qp.poll_transmit(1, &node.memory, &mut batch);
-    let packets = pair::gather(&batch, &node.memory);
+    let packets = crate::pair::gather(&batch, &node.memory);
     let decoded = packets.iter().map(|bytes| {
         let Packet { headers, payload } = Packet::decode(bytes).unwrap();
         let (syndrome, msn) = headers
@@ -419,7 +415,7 @@ fn a_long_read_is_answered_batch_by_batch() {
         }
         assert!(count <= 8);
         batches += 1;
-        for packet in pair::gather(&batch, &node.memory) {
+        for packet in crate::pair::gather(&batch, &node.memory) {
             data.extend_from_slice(Packet::decode(&packet).unwrap().payload);
         }
     }

@@ -1,7 +1,5 @@
 //! Whatever is encoded decodes to the same, and no bytes do harm.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use catchment_roce::Psn;
 use catchment_roce::wire::datagram::{self, OpenError};
 use catchment_roce::wire::net::{Ip, Ipv4Id, MAX_NET_BYTES, NetHeader};

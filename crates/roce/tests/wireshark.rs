@@ -1,7 +1,5 @@
 //! Another reader of packets looks at ours: tshark opens a capture of every encoding.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-
 use catchment_roce::wire::net::{Ipv4Id, NetHeader, source_port};
 use catchment_roce::wire::{
     Aeth, AtomicEth, Bth, Deth, HeaderSet, Headers, NakCode, Opcode, ROCE_PORT, Reth, Syndrome,

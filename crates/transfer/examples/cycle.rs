@@ -12,13 +12,9 @@ mod common;
 
 use catchment_transfer::*;
 use common::*;
-use std::{
-    sync::{
-        Barrier,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
-};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 fn pin(core: usize) {
     let mut set = rustix::thread::CpuSet::new();
@@ -87,7 +83,7 @@ fn send(sender: &Sender, payload: &[u8], number: u64) {
 
 fn take(receiver: &Receiver, waiter: &mut Waiter) -> ReceivedBlock {
     loop {
-        let block = if waiter.wants_complete_look() {
+        let block = if waiter.wants_complete_poll() {
             receiver.poll()
         } else {
             receiver.poll_next()

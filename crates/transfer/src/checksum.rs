@@ -16,7 +16,7 @@ const PIECE_BYTES: usize = 8192;
 ///
 /// # Errors
 /// [`MemError::OutOfBounds`] if `out` is longer than the memory.
-pub fn copy_with_crc(memory: &VolatileSlice<'_>, out: &mut [u8]) -> Result<u32, MemError> {
+pub(crate) fn copy_with_crc(memory: &VolatileSlice<'_>, out: &mut [u8]) -> Result<u32, MemError> {
     memory.subslice(0, out.len())?;
     let mut crc = 0;
     for (i, piece) in out.chunks_mut(PIECE_BYTES).enumerate() {

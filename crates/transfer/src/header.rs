@@ -1,8 +1,6 @@
 //! The header of a block: the first 56 of the last 64 bytes of its slot.
-use crate::{
-    commit::HEADER_WORDS,
-    layout::{LINE_BYTES, RingLayout},
-};
+use crate::commit::HEADER_WORDS;
+use crate::layout::{LINE_BYTES, RingLayout};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 56;
@@ -215,12 +213,6 @@ impl BlockHeader {
     pub fn crc(&self) -> Option<u32> {
         (self.flags & FLAG_CRC != 0).then_some(self.crc32c)
     }
-
-    /// Whether this block is the whole frame.
-    #[inline]
-    pub fn is_whole_frame(&self) -> bool {
-        u64::from(self.payload_bytes) == self.frame_bytes
-    }
 }
 
 /// A trailer as bytes: header and commit word.
@@ -340,7 +332,7 @@ mod tests {
             ..BlockHeader::default()
         };
         let read = BlockHeader::from_words(&header.to_words(), &layout()).unwrap();
-        assert!(read.is_whole_frame());
+        assert_eq!((read.payload_bytes, read.frame_bytes), (0, 0));
     }
 
     proptest! {

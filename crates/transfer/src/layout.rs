@@ -201,93 +201,6 @@ pub fn padded(payload_bytes: u32) -> u32 {
     payload_bytes.next_multiple_of(LINE_BYTES)
 }
 
-/// Shape of a ring in the paper's format: one status array, then blocks of a fixed payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PaperLayout {
-    blocks: u32,
-    payload_bytes: u32,
-    stride: usize,
-    blocks_offset: usize,
-    total_bytes: usize,
-}
-
-impl PaperLayout {
-    /// Bytes of the paper's block header: device number and packet number.
-    pub const HEADER_BYTES: usize = 3;
-
-    /// A ring of `blocks` blocks that carry `payload_bytes` each.
-    ///
-    /// # Errors
-    /// [`LayoutError`] with the limit that is exceeded.
-    pub fn new(blocks: u32, payload_bytes: u32) -> Result<PaperLayout, LayoutError> {
-        if !(1..=MAX_BLOCKS).contains(&blocks) {
-            return Err(LayoutError::Blocks(blocks));
-        }
-        if !(1..=MAX_BLOCK_BYTES).contains(&payload_bytes) {
-            return Err(LayoutError::PayloadBytes(payload_bytes));
-        }
-        let line = LINE_BYTES as usize;
-        let stride = (Self::HEADER_BYTES + payload_bytes as usize).next_multiple_of(line);
-        let blocks_offset = (blocks as usize).next_multiple_of(BLOCKS_ALIGN);
-        let total_bytes = (blocks as usize)
-            .checked_mul(stride)
-            .and_then(|bytes| bytes.checked_add(blocks_offset))
-            .ok_or(LayoutError::TooLarge {
-                blocks,
-                block_bytes: payload_bytes,
-            })?;
-        Ok(PaperLayout {
-            blocks,
-            payload_bytes,
-            stride,
-            blocks_offset,
-            total_bytes,
-        })
-    }
-
-    /// Number of blocks.
-    #[inline]
-    pub fn blocks(&self) -> u32 {
-        self.blocks
-    }
-
-    /// Payload bytes of every block.
-    #[inline]
-    pub fn payload_bytes(&self) -> u32 {
-        self.payload_bytes
-    }
-
-    /// Bytes that a block occupies on the wire: header and payload.
-    #[inline]
-    pub fn wire_bytes(&self) -> u32 {
-        self.payload_bytes + Self::HEADER_BYTES as u32
-    }
-
-    /// Distance from one block to the next: whole lines.
-    #[inline]
-    pub fn stride(&self) -> usize {
-        self.stride
-    }
-
-    /// Offset of the status array.
-    #[inline]
-    pub fn status_offset(&self) -> usize {
-        0
-    }
-
-    /// Offset of a block.
-    #[inline]
-    pub fn block_offset(&self, block: u32) -> usize {
-        self.blocks_offset + block as usize * self.stride
-    }
-
-    /// Bytes of the whole ring.
-    #[inline]
-    pub fn total_bytes(&self) -> usize {
-        self.total_bytes
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,7 +220,6 @@ mod tests {
             );
         }
         assert!(RingLayout::new(MAX_BLOCKS, MAX_BLOCK_BYTES).is_ok());
-        assert!(PaperLayout::new(3, 0).is_err());
         assert!(RingLayout::block_bytes_for(MAX_BLOCK_BYTES - 63).is_err());
     }
 
@@ -348,14 +260,6 @@ mod tests {
             let layout = RingLayout::new(1, bytes).unwrap();
             prop_assert!(layout.max_payload_bytes() >= payload);
             prop_assert!(bytes == MIN_BLOCK_BYTES || layout.max_payload_bytes() < payload + 64);
-        }
-
-        #[test]
-        fn paper_blocks_do_not_overlap(blocks in 1u32..=300, payload in 1u32..10_000) {
-            let layout = PaperLayout::new(blocks, payload).unwrap();
-            prop_assert!(blocks as usize <= layout.block_offset(0));
-            prop_assert!(layout.stride() >= layout.wire_bytes() as usize);
-            prop_assert_eq!(layout.block_offset(blocks - 1) + layout.stride(), layout.total_bytes());
         }
     }
 }

@@ -1,52 +1,60 @@
-//! Transfer mechanisms over verbs: the block pool and the status-byte protocol.
+//! One-sided block transfer over verbs: the block format and the status-byte protocol.
 //!
-//! A collector owns a ring of slots and two arrays of status bytes; a source writes blocks into
-//! the slots one-sidedly. The collector posts nothing and answers nothing: a byte that says
-//! "free" is the only credit. `docs/spec/block.md` has the format byte by byte.
+//! A collector owns a ring: slots for blocks, and two arrays of status bytes. A source writes blocks
+//! into the slots with RDMA WRITEs, or straight into mapped memory. The collector posts nothing and
+//! answers nothing: a status byte that says "free" is the only credit. `docs/spec/block.md` has the
+//! format byte by byte.
 //!
-//! - [`Sender`] and [`WriteBlock`]: claim a slot, fill it, commit it; by many threads at once.
-//! - [`Receiver`] and [`ReceivedBlock`]: take blocks, give them back in any order.
-//! - [`mechanism`]: one interface for this mechanism and for those it is compared with.
-//! - [`order`]: puts the blocks of a stream together to frames, in packet order.
-//! - [`paper`]: the mechanism as published, for experiments.
-//! - [`window`], [`rendezvous`]: sliding windows and rendezvous, to compare with.
-//! - [`mirror`]: how a status array is scanned.
-//! - [`refill`]: when the status bytes are read.
-//! - [`releases`]: when the sender is told that slots are free.
-//! - [`duplex`]: messages both ways over one queue pair, READs and WRITEs of shared memory.
-//! - [`trace`]: what an end really posts, counted from outside.
-//! - [`census`]: which objects of a device live.
-//! - [`slot`]: the protocol itself, pure, as the model checker runs it.
+//! # Data in
 //!
-//! Nothing here reads a clock, sleeps, or allocates for a block.
+//! [`Sender::reserve`] claims a free slot, the program fills [`WriteBlock::memory`],
+//! [`WriteBlock::commit`] seals and sends the block. Any number of threads do so at once. A
+//! [`Permit`] decides beforehand who may claim, where a sender has one. Nothing blocks: without a
+//! free slot the caller gets [`ReserveError::WouldBlock`] and may sleep on [`Sender::free_watch`].
+//!
+//! # Data out
+//!
+//! [`Receiver::poll`] takes the next complete block as a [`ReceivedBlock`], which reads in place.
+//! Dropping it, in any order and from any thread, gives the slot back. [`order::InOrder`] puts the
+//! blocks of a stream into packet order.
+//!
+//! # Promises
+//!
+//! - A block is taken only when all of its bytes are there, whatever order the writes arrive in, and
+//!   by one thread only. A late or repeated status READ never frees a slot that is in use.
+//! - A peer that breaks the protocol costs its own session and nothing else: [`PeerMisbehaved`] at
+//!   the receiver, [`Broken`] at the sender, the same from then on.
+//! - Blocks that the collector did not release when a session ends are kept
+//!   ([`Sender::unreleased`]) and can be sent in the next one.
+//! - Nothing here reads a clock, sleeps, allocates for a block, or knows a provider. Registered
+//!   memory belongs to the caller; sender and receiver keep it alive while they use it.
+//!
+//! [`header`] and [`layout`] describe the format, [`refill`] decides when the sender reads status
+//! bytes, and [`protocol`] is the slot protocol as the model checker runs it.
 #![forbid(unsafe_code)]
 
-pub mod census;
-pub mod checksum;
-pub mod commit;
+mod checksum;
+mod commit;
 mod counters;
-pub mod duplex;
 pub mod header;
 pub mod layout;
-pub mod mechanism;
 mod memory;
-pub mod mirror;
+mod mirror;
 pub mod order;
-pub mod paper;
-pub mod receiver;
+mod permit;
+mod receiver;
 pub mod refill;
-pub mod releases;
-pub mod rendezvous;
-pub mod sender;
-pub mod slot;
-pub mod status;
+mod releases;
+mod sender;
+mod slot;
+mod status;
 mod sync;
-pub mod trace;
-pub mod wait;
-pub mod window;
 
+pub use catchment_verbs::wait::{Step, WaitPolicy, Waiter};
+pub use checksum::crc32c_of;
 pub use header::{BlockHeader, HeaderError};
-pub use layout::{LayoutError, PaperLayout, RingLayout};
+pub use layout::{LayoutError, RingLayout};
+pub use permit::{Decision, Permit, PermitRequest};
 pub use receiver::{
     CrcMismatch, PeerMisbehaved, ReceivedBlock, Receiver, ReceiverError, ReceiverOptions,
     ReceiverStats,
@@ -56,4 +64,15 @@ pub use sender::{
     BlockMeta, Broken, CommitError, CommitFailure, CopyMemory, QueueLimits, RemoteRing,
     ReserveError, RetainedBlock, Sender, SenderError, SenderOptions, SenderStats, WriteBlock,
 };
-pub use wait::{Napper, Naps, Step, WaitPolicy, Waiter};
+
+/// The slot protocol itself: pure, over any memory. For the model checker, and for programs that
+/// measure its parts; [`Sender`] and [`Receiver`] are what others use.
+pub mod protocol {
+    pub use crate::commit::{HEADER_WORDS, commit_word};
+    pub use crate::mirror::ByteMirror;
+    pub use crate::releases::Releases;
+    pub use crate::slot::{
+        ReceiverSlots, ReleaseStatus, SenderSlots, SlotMemory, Taken, hold, publish, release,
+    };
+    pub use crate::status::{SlotState, full_byte, held_byte, released_byte};
+}

@@ -1,7 +1,10 @@
 //! The slot protocol's memory in production: a mapped ring.
-use crate::{commit::HEADER_WORDS, layout::RingLayout, slot::SlotMemory};
+use crate::commit::HEADER_WORDS;
+use crate::layout::RingLayout;
+use crate::slot::SlotMemory;
 use catchment_verbs::mem::{MemError, RegionSlice, VolatileSlice};
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// All accesses stay inside of a ring whose size was checked when it was made.
 const INSIDE: &str = "a slot inside of the ring";

@@ -6,10 +6,8 @@
 //! and after it never disturbs the neighbours in its word.
 use crate::layout::LINE_BYTES;
 use catchment_verbs::mem::VolatileSlice;
-use std::{
-    ops::{ControlFlow, Range},
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORDS_PER_LINE: usize = 8;
 /// Lines that are compared before any news of them is acted on.

@@ -148,13 +148,13 @@ fn towards(average: u32, value: u32, up: u32, down: u32) -> u32 {
 
 /// The READs on their way, as the thread knows them that drives the queue pair.
 #[derive(Debug, Default)]
-pub struct Flights {
+pub struct ReadsInFlight {
     posted: [Moment; MAX_READS],
     first: usize,
     count: usize,
 }
 
-impl Flights {
+impl ReadsInFlight {
     /// READs on their way.
     pub fn count(&self) -> usize {
         self.count
@@ -168,7 +168,7 @@ impl Flights {
     /// A READ was posted.
     ///
     /// # Panics
-    /// Without [`Flights::has_room`].
+    /// Without [`ReadsInFlight::has_room`].
     pub fn posted(&mut self, now: Moment) {
         assert!(self.has_room(), "{MAX_READS} READs are on their way");
         self.posted[(self.first + self.count) % MAX_READS] = now;
@@ -209,10 +209,10 @@ mod tests {
 
     /// READs during each of which so many blocks are committed.
     fn after_reads(pace: &Pace, commits: u64, found: u32) {
-        let mut flights = Flights::default();
+        let mut reads = ReadsInFlight::default();
         for _ in 0..100 {
-            flights.posted(at(0));
-            flights.completed(pace, at(commits), found, false);
+            reads.posted(at(0));
+            reads.completed(pace, at(commits), found, false);
         }
     }
 
@@ -241,9 +241,9 @@ mod tests {
     #[test]
     fn nothing_is_read_ahead_where_a_read_takes_no_time() {
         let pace = Pace::new(Refill::Adaptive, 64);
-        let mut flights = Flights::default();
-        flights.posted(at(7));
-        flights.completed(&pace, at(7), 3, true);
+        let mut reads = ReadsInFlight::default();
+        reads.posted(at(7));
+        reads.completed(&pace, at(7), 3, true);
         assert!(!pace.may_read_ahead() && !pace.reads_ahead(0, 0, at(8)));
         assert!(pace.reads_when_empty(0) && !pace.reads_when_empty(1));
     }
@@ -262,12 +262,12 @@ mod tests {
 
     #[test]
     fn reads_complete_in_the_order_in_which_they_were_posted() {
-        let (pace, mut flights) = (Pace::new(Refill::Adaptive, 8), Flights::default());
+        let (pace, mut reads) = (Pace::new(Refill::Adaptive, 8), ReadsInFlight::default());
         for round in 0..3 {
-            (0..MAX_READS as u64).for_each(|i| flights.posted(at(round + i)));
-            assert!(!flights.has_room());
-            (0..MAX_READS as u64).for_each(|i| flights.completed(&pace, at(round + i), 1, false));
-            assert_eq!(flights.count(), 0);
+            (0..MAX_READS as u64).for_each(|i| reads.posted(at(round + i)));
+            assert!(!reads.has_room());
+            (0..MAX_READS as u64).for_each(|i| reads.completed(&pace, at(round + i), 1, false));
+            assert_eq!(reads.count(), 0);
         }
     }
 }

@@ -12,12 +12,10 @@
 //! A thread that gives a block back notes it first and looks then whether the receiver is idle; the
 //! receiver says first that it is idle and looks then at what was noted. So one of the two sees the
 //! other, and nothing stays noted while the receiver waits.
-use crate::{
-    layout::LINE_BYTES,
-    mirror::slots_of,
-    slot::{ReceiverSlots, SlotMemory, release},
-    sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, between_seq_cst},
-};
+use crate::layout::LINE_BYTES;
+use crate::mirror::slots_of;
+use crate::slot::{ReceiverSlots, SlotMemory, release};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, between_seq_cst};
 
 /// Most slots of a line that are noted before they are told.
 const MOST: u32 = 16;

@@ -2,11 +2,9 @@
 //!
 //! Pure over [`SlotMemory`], so that the model checker runs the very code that production runs.
 //! What a peer can write is never trusted: each side counts generations in memory of its own.
-use crate::{
-    commit::{HEADER_WORDS, commit_word},
-    status::{full_byte, held_byte, released_byte},
-    sync::{AtomicU64, Ordering},
-};
+use crate::commit::{HEADER_WORDS, commit_word};
+use crate::status::{full_byte, held_byte, released_byte};
+use crate::sync::{AtomicU64, Ordering};
 
 /// The shared memory of a ring, as the protocol sees it.
 ///
@@ -51,7 +49,7 @@ pub fn publish(
 
 /// What a byte of `free[]` told the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FreeNews {
+pub enum ReleaseStatus {
     /// The receiver released the block: the slot belongs to whoever learnt it first, the caller.
     Released,
     /// The receiver keeps the block.
@@ -102,19 +100,19 @@ impl SenderSlots {
     }
 
     /// Takes note of a byte of `free[]`, however old it is. Any thread may do so at any time;
-    /// exactly one gets [`FreeNews::Released`] for a released block.
+    /// exactly one gets [`ReleaseStatus::Released`] for a released block.
     #[inline]
-    pub fn note_free(&self, slot: u32, byte: u8) -> FreeNews {
+    pub fn note_free(&self, slot: u32, byte: u8) -> ReleaseStatus {
         let state = self.state[slot as usize].load(Ordering::Acquire);
         let generation = state >> 1;
         if state & 1 == 0 {
-            return FreeNews::Nothing;
+            return ReleaseStatus::Nothing;
         }
         if byte == held_byte(generation) {
-            return FreeNews::Held;
+            return ReleaseStatus::Held;
         }
         if byte != released_byte(generation) {
-            return FreeNews::Nothing;
+            return ReleaseStatus::Nothing;
         }
         let ours = self.state[slot as usize].compare_exchange(
             state,
@@ -123,8 +121,8 @@ impl SenderSlots {
             Ordering::Relaxed,
         );
         match ours {
-            Ok(_) => FreeNews::Released,
-            Err(_) => FreeNews::Nothing,
+            Ok(_) => ReleaseStatus::Released,
+            Err(_) => ReleaseStatus::Nothing,
         }
     }
 }
@@ -144,7 +142,7 @@ pub enum Taken {
     /// The next block is not there, or not all of it.
     NotYet,
     /// Another thread was faster.
-    Lost,
+    Raced,
     /// A block of this generation, written over one that was not given back.
     Overwritten {
         /// Its generation.
@@ -211,7 +209,7 @@ impl ReceiverSlots {
                 header,
                 word,
             },
-            Err(_) => Taken::Lost,
+            Err(_) => Taken::Raced,
         }
     }
 

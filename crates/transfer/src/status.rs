@@ -21,30 +21,6 @@ pub enum SlotState {
     Unavailable = 2,
 }
 
-/// Who changes a state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Actor {
-    /// The side that writes blocks.
-    Sender,
-    /// The side that reads them.
-    Receiver,
-}
-
-/// Whether `actor` may take a slot from one state to the other.
-///
-/// The receiver never makes a free slot unavailable: the sender may be writing to it at that very
-/// moment, because it decided by a status that it read before (S1.18).
-pub fn may_change(actor: Actor, from: SlotState, to: SlotState) -> bool {
-    use SlotState::{Free, Full, Unavailable};
-    match actor {
-        Actor::Sender => (from, to) == (Free, Full),
-        Actor::Receiver => matches!(
-            (from, to),
-            (Full, Free) | (Full, Unavailable) | (Unavailable, Free)
-        ),
-    }
-}
-
 /// The byte of `full[]` for a slot that has just got the block of this generation.
 #[inline]
 pub fn full_byte(generation: u64) -> u8 {
@@ -63,24 +39,47 @@ pub fn held_byte(generation: u64) -> u8 {
     released_byte(generation) | SlotState::Unavailable as u8
 }
 
-/// The state that both bytes together mean; `None` when no correct pair of peers writes them.
-pub fn slot_state(full: u8, free: u8) -> Option<SlotState> {
-    let spoken_of = free >> STATE_BITS;
-    let state = free & ((1 << STATE_BITS) - 1);
-    let behind = full.wrapping_sub(spoken_of) & 0x3f;
-    match (behind, state) {
-        (0, 0) => Some(SlotState::Free),
-        (0, 2) => Some(SlotState::Unavailable),
-        (1, 0) => Some(SlotState::Full),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use SlotState::{Free, Full, Unavailable};
     use proptest::prelude::*;
+
+    /// Who changes a state.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    enum Actor {
+        /// The side that writes blocks.
+        Sender,
+        /// The side that reads them.
+        Receiver,
+    }
+
+    /// Whether `actor` may take a slot from one state to the other.
+    ///
+    /// The receiver never makes a free slot unavailable: the sender may be writing to it at that very
+    /// moment, because it decided by a status that it read before (S1.18).
+    fn may_change(actor: Actor, from: SlotState, to: SlotState) -> bool {
+        match actor {
+            Actor::Sender => (from, to) == (Free, Full),
+            Actor::Receiver => matches!(
+                (from, to),
+                (Full, Free) | (Full, Unavailable) | (Unavailable, Free)
+            ),
+        }
+    }
+
+    /// The state that both bytes together mean; `None` when no correct pair of peers writes them.
+    fn slot_state(full: u8, free: u8) -> Option<SlotState> {
+        let spoken_of = free >> STATE_BITS;
+        let state = free & ((1 << STATE_BITS) - 1);
+        let behind = full.wrapping_sub(spoken_of) & 0x3f;
+        match (behind, state) {
+            (0, 0) => Some(SlotState::Free),
+            (0, 2) => Some(SlotState::Unavailable),
+            (1, 0) => Some(SlotState::Full),
+            _ => None,
+        }
+    }
 
     #[test]
     fn s1_6_exactly_four_transitions_exist() {

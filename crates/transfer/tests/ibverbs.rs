@@ -8,18 +8,12 @@
     reason = "a test fails by panicking"
 )]
 mod common;
-mod duplex;
-mod mechanism;
 mod status_byte;
-
-pub(crate) use mechanism::ends;
 
 use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};
 use catchment_verbs::{Context, Provider};
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 static OPENED: AtomicUsize = AtomicUsize::new(0);
 

@@ -14,19 +14,13 @@
     reason = "a test fails by panicking"
 )]
 
-use catchment_transfer::{
-    commit::commit_word,
-    releases::Releases,
-    slot::{FreeNews, ReceiverSlots, SenderSlots, SlotMemory, Taken, hold, publish, release},
-    status::{full_byte, released_byte},
+use catchment_transfer::protocol::{
+    ReceiverSlots, ReleaseStatus, Releases, SenderSlots, SlotMemory, Taken, commit_word, full_byte,
+    hold, publish, release, released_byte,
 };
-use loom::{
-    sync::{
-        Arc,
-        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
-    },
-    thread,
-};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use loom::thread;
 
 const EPOCH: u64 = 42;
 
@@ -123,7 +117,7 @@ fn must_fail(preemptions: usize, expected: &str, model: impl Fn() + Sync + Send 
 /// Waits until the slot's last block was released.
 fn wait_free(sender: &SenderSlots, ring: &Ring, slot: u32) {
     while sender.outstanding(slot).is_some()
-        && sender.note_free(slot, ring.load_free(slot)) != FreeNews::Released
+        && sender.note_free(slot, ring.load_free(slot)) != ReleaseStatus::Released
     {
         thread::yield_now();
     }
@@ -136,7 +130,7 @@ fn take(receiver: &ReceiverSlots, ring: &Ring, slot: u32) -> (u64, u64) {
             Taken::Block {
                 generation, header, ..
             } => return (generation, header[0]),
-            Taken::NotYet | Taken::Lost => thread::yield_now(),
+            Taken::NotYet | Taken::Raced => thread::yield_now(),
             Taken::Overwritten { .. } => panic!("written over a block that is not given back"),
         }
     }
@@ -196,7 +190,7 @@ fn s1_6_product_format_stands_any_order_of_data_and_status() {
         for k in 0..3 {
             let slot = k % 2;
             if sender.outstanding(slot).is_some()
-                && sender.note_free(slot, ring.load_free(slot)) != FreeNews::Released
+                && sender.note_free(slot, ring.load_free(slot)) != ReleaseStatus::Released
             {
                 break;
             }
@@ -243,7 +237,7 @@ fn s1_31_two_receivers_take_every_block_once() {
         for k in 0..3 {
             let slot = k % 2;
             let news = sender.note_free(slot, ring.load_free(slot));
-            if sender.outstanding(slot).is_some() || (k == 2 && news != FreeNews::Released) {
+            if sender.outstanding(slot).is_some() || (k == 2 && news != ReleaseStatus::Released) {
                 continue;
             }
             let generation = sender.next_generation(slot);
@@ -344,7 +338,7 @@ fn two_senders_model(hint_first: bool) {
             }
         })
     };
-    let sent = sender.note_free(0, ring.load_free(0)) == FreeNews::Released;
+    let sent = sender.note_free(0, ring.load_free(0)) == ReleaseStatus::Released;
     if sent {
         sender.launch(0, 2);
         publish(&*ring, EPOCH, 0, 2, &words(2));
@@ -446,7 +440,7 @@ fn two_reads_model(epochs: bool) {
         let byte = result.join().unwrap();
         // Without epochs the sender only sees the state bits, and that it is not what it wrote.
         let free = if epochs {
-            sender.note_free(0, byte) == FreeNews::Released
+            sender.note_free(0, byte) == ReleaseStatus::Released
         } else {
             byte != 0 && byte & 3 == 0
         };

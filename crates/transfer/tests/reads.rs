@@ -2,7 +2,7 @@
 #![allow(missing_docs, reason = "a test")]
 mod reads_model;
 
-use catchment_transfer::refill::Refill;
+use catchment_transfer::Refill;
 use reads_model::{Comparison, LONG_READ, PAPER, SHAPES, SHORT_READ, Shape, Times, compare};
 
 const BLOCKS: usize = 20_000;

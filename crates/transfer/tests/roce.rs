@@ -6,11 +6,7 @@
     reason = "a test fails by panicking"
 )]
 mod common;
-mod duplex;
-mod mechanism;
 mod status_byte;
-
-pub(crate) use mechanism::ends;
 
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_verbs::{Context, Provider};

@@ -1,40 +1,5 @@
 //! What a device can do, as data. The conformance suite proves that a provider tells the truth.
-use crate::Services;
-use bitflags::bitflags;
-
-bitflags! {
-    /// Rights on a memory region (IBTA 10.6.3; `ibv_reg_mr(3)`).
-    ///
-    /// Local reading is always allowed.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-    pub struct Access: u32 {
-        /// Receives and READ responses may land here.
-        const LOCAL_WRITE = 1;
-        /// A peer may WRITE.
-        const REMOTE_WRITE = 1 << 1;
-        /// A peer may READ.
-        const REMOTE_READ = 1 << 2;
-        /// A peer may compare-and-swap and fetch-and-add.
-        const REMOTE_ATOMIC = 1 << 3;
-        /// A peer may take the region's rkey away, by SEND with invalidate
-        /// ([`Caps::remote_invalidate`]). Local use of the region goes on.
-        const REMOTE_INVALIDATE = 1 << 19;
-        /// The device may place writes in any order (`IBV_ACCESS_RELAXED_ORDERING`).
-        const RELAXED_ORDERING = 1 << 20;
-    }
-}
-
-impl Access {
-    /// The rights that let a peer reach the region's bytes.
-    pub const REMOTE: Access = Access::REMOTE_WRITE
-        .union(Access::REMOTE_READ)
-        .union(Access::REMOTE_ATOMIC);
-
-    /// Whether a peer may reach the region at all.
-    pub fn is_remote(self) -> bool {
-        self.intersects(Access::REMOTE)
-    }
-}
+use crate::{RateRange, Services};
 
 /// What a device can do and how much of it.
 ///
@@ -77,9 +42,35 @@ pub struct Caps {
     /// [`crate::Mr::watch`] works, and with `direct` [`crate::Qp::watch_remote`] too: over a network
     /// nobody can sleep on the memory of a peer.
     pub doorbell: bool,
+    /// Rates that [`crate::Qp::set_rate`] can keep; `None` where it is refused.
+    pub rate: Option<RateRange>,
     /// [`crate::QpInit::strict`] gives queues of exactly the requested capacity. A completion queue
     /// may be larger than asked for anywhere: [`crate::Cq::capacity`] says what it is.
     pub strict_capacity: bool,
+}
+
+/// What goes between two providers. Those of one wire understand each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// Memory of one kernel: it reaches processes of one host.
+    Memory,
+    /// RoCEv2 packets: they reach whoever the network reaches.
+    RoceV2,
+}
+
+/// What there is to know of a provider before it is opened: each provider crate has one constant of
+/// this type, and whoever chooses between providers uses nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProviderInfo {
+    /// Its name on the command line, in JSON and in messages: 1 to 32 characters of `[a-z0-9-]`.
+    pub name: &'static str,
+    /// Its place in the order of preference; the lowest is the best.
+    pub rank: u32,
+    /// What it speaks, and so whom it reaches.
+    pub wire: Wire,
+    /// An RNIC does the work: it knows only the standard's UDP port, its devices have names that
+    /// people know, and it can run out of memory that may be locked.
+    pub is_hardware: bool,
 }
 
 /// One device of a provider.

@@ -26,25 +26,17 @@
 //! ([`Qp::map_remote`]: fill the peer's memory in place) and `doorbell` ([`Mr::watch`]: sleep until
 //! a peer has written).
 mod caps;
-mod completion;
 mod error;
 pub mod event;
 pub mod mem;
 mod object;
 pub mod provider;
-mod service;
-mod state;
+pub mod sync;
+pub mod wait;
 mod watch;
-mod work;
 
-pub use caps::{Access, Caps, DeviceInfo};
-pub use completion::{Completion, Failure, Success, WcOpcode, WcStatus};
-pub use error::{CqError, ModifyError, PostError, PostFailure, RemoteMapError, VerbsError};
+pub use caps::{Caps, DeviceInfo, ProviderInfo, Wire};
+pub use catchment_verbs_types::*;
+pub use error::{CqError, RemoteMapError, VerbsError};
 pub use object::{Ah, AsyncEvent, CompletionChannel, Context, Cq, Mr, Pd, Provider, Qp, QpInit};
-pub use service::{Destination, GRH_BYTES, MAX_QKEY, PortAddr, Service, Services, source_gid};
-pub use state::{
-    Endpoint, EndpointParseError, Gid, GidParseError, NetEnd, QpState, QpTransition, RtrAttr,
-    RtsAttr,
-};
 pub use watch::{RemoteBell, RemoteWindow, Wake, Watch};
-pub use work::{Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge};

@@ -1,8 +1,8 @@
 //! The objects of a provider, as traits. Dynamic dispatch happens here: one call a batch.
 use crate::{
-    Access, Caps, Completion, CqError, DeviceInfo, Endpoint, Gid, ModifyError, NetEnd, PortAddr,
-    PostError, QpState, QpTransition, RecvWr, RemoteMapError, RemoteWindow, SendWr, Service,
-    VerbsError, Watch,
+    Access, Caps, Completion, CqError, DeviceInfo, Endpoint, Gid, Limits, ModifyError, NetEnd,
+    PortAddr, PostError, QpCapacity, QpState, QpTransition, RateError, RecvWr, RemoteMapError,
+    RemoteWindow, SendWr, Service, VerbsError, Watch,
     mem::{Region, RegionOptions},
 };
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
@@ -196,6 +196,25 @@ pub struct QpInit {
     pub strict: bool,
 }
 
+impl QpInit {
+    /// Returns the limits of the requests of a queue pair with exactly these capacities, on a device
+    /// with these capabilities.
+    pub fn limits(&self, caps: &Caps) -> Limits {
+        let capacity = QpCapacity {
+            max_send_wr: self.max_send_wr,
+            max_recv_wr: self.max_recv_wr,
+            max_sge: self.max_sge,
+            max_inline_bytes: self.max_inline_bytes,
+        };
+        let most = caps.max_message_bytes;
+        let limits = Limits::new(self.service, capacity, most, caps.send_invalidate);
+        match caps.path_mtu {
+            Some(mtu) if self.service == Service::Ud => limits.with_message_bytes(mtu.into()),
+            _ => limits,
+        }
+    }
+}
+
 /// A queue pair. One thread at a time owns it; that is why no lock is needed.
 pub trait Qp: Send {
     /// Its number, 24 bits, unique in the context.
@@ -219,6 +238,17 @@ pub trait Qp: Send {
     /// # Errors
     /// As for [`Qp::post_send`].
     fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError>;
+    /// Limits the rate at which the queue pair sends, in bits a second; `None` removes the limit.
+    /// Possible in any state; the limit holds through all state changes, until the next call.
+    ///
+    /// What counts are SENDs and WRITEs, with the headers of their packets where there are packets
+    /// ([`Caps::rate`]). Requests beyond the rate stay in the send queue and complete later; no byte
+    /// is dropped. Bytes that the application stores through [`Qp::map_remote`] do not count.
+    ///
+    /// # Errors
+    /// [`RateError::Unsupported`] without [`Caps::rate`], [`RateError::OutOfRange`] beyond it,
+    /// [`RateError::Device`] when the device refuses. The limit is as before then.
+    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError>;
     /// Maps a piece of the peer's memory, to fill it in place ([`Caps::direct`]).
     ///
     /// # Errors

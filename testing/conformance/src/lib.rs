@@ -41,6 +41,7 @@ pub mod ordering;
 pub mod processes;
 pub mod protection;
 pub mod queues;
+pub mod rates;
 pub mod resources;
 pub mod states;
 pub mod unreliable;
@@ -107,6 +108,11 @@ macro_rules! conformance_cases {
             caps::objects_of_other_devices_are_refused,
             caps::services_have_their_own_operations,
             caps::what_is_not_offered_is_refused,
+            rates::a_limited_queue_pair_moves_every_byte_in_order,
+            rates::a_limited_queue_pair_sends_messages,
+            rates::a_limit_can_be_taken_away_while_requests_wait,
+            rates::a_limit_outlives_a_reset,
+            rates::rates_that_cannot_be_kept_are_refused,
             ordering::the_last_word_of_a_write_comes_last,
             ordering::a_later_write_is_seen_later,
             ordering::completions_come_in_the_order_of_posting,

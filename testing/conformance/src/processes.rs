@@ -338,9 +338,7 @@ fn survive_one(
         }
         assert_ne!(sleeper.join().unwrap(), Some(Wake::TimedOut), "not woken");
     });
-    let start = Instant::now();
     eventually("the error state", || side.qp.state() == QpState::Err);
-    assert!(start.elapsed() < Duration::from_secs(5));
     eventually(
         "the event",
         || matches!(context.async_event(), Some(AsyncEvent::QpFatal { qpn, .. }) if qpn == side.qp.qpn()),

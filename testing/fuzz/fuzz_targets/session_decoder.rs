@@ -1,8 +1,8 @@
 //! Bytes of a control connection into the decoder: whole, in pieces, and back.
 #![no_main]
 
-use catchment::session::message::Message;
-use catchment::session::wire::{DecodeError, Decoder, LONG_BYTES_MAX, encode};
+use catchment_session::message::Message;
+use catchment_session::wire::{DecodeError, Decoder, LONG_BYTES_MAX, encode};
 use libfuzzer_sys::fuzz_target;
 
 const LIMIT: u32 = 1 << 16;

@@ -3,12 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use catchment::session::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
-use catchment::session::message::{
+use catchment_session::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
+use catchment_session::message::{
     Hello, Message, StreamDelivered, StreamEnd, StreamGrant, StreamStart, Welcome,
 };
-use catchment::session::source_side::{Input, Output, SourceEvent, SourceSide, SourceSideConfig};
-use catchment::session::wire::{Decoder, encode, parse};
+use catchment_session::path::KnownProviders;
+use catchment_session::source_side::{Input, Output, SourceEvent, SourceSide, SourceSideConfig};
+use catchment_session::wire::{Decoder, encode, parse};
+use catchment_verbs::{ProviderInfo, Wire};
 use libfuzzer_sys::fuzz_target;
 
 const HELLO: &str = include_str!("hello.json");
@@ -112,6 +114,20 @@ impl Source {
     }
 }
 
+/// The providers of the source.
+fn known() -> KnownProviders {
+    let provider = |name, rank, wire| ProviderInfo {
+        name,
+        rank,
+        wire,
+        is_hardware: false,
+    };
+    KnownProviders::new([
+        provider("shm", 0, Wire::Memory),
+        provider("roce", 1, Wire::RoceV2),
+    ])
+}
+
 fuzz_target!(|bytes: &[u8]| {
     let mut now = Instant::now();
     let mut collector = Collector {
@@ -119,7 +135,7 @@ fuzz_target!(|bytes: &[u8]| {
         over: false,
     };
     let mut source = Source {
-        side: SourceSide::new(now, SourceSideConfig::default(), hello()),
+        side: SourceSide::new(now, SourceSideConfig::new(known()), hello()),
         over: false,
     };
     source.drain(now);

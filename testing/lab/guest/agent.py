@@ -1,18 +1,13 @@
-"""The guest's side of the lab: does with the kernel's RDMA device what the host asks for.
+"""The kernel's end of a connection, by pyverbs; it obeys the same orders as `catchment-lab end`.
 
-Requests and replies are JSON objects over TCP, each behind its length as 4 bytes, big endian. A
-request names an operation in `op`; all other members are the arguments of the method of that name.
-The reply is `{"ok": result}` or `{"error": text}`. Objects are known by the numbers that the
-operations which make them return. The agent knows no test case: what a case does is decided on the
-host. When the connection ends, everything made over it is destroyed.
+An order is a line of JSON on stdin and an answer is one on stdout, as `src/end/mod.rs` has them. This
+end sets what our verbs leave to the provider: first PSNs, path MTU, rights, the unreliable service,
+memory windows. It knows no test case: what a case does is decided on the host.
 """
 
 import json
-import pathlib
-import platform
 import socket
-import struct
-import subprocess
+import sys
 import time
 import traceback
 import zlib
@@ -26,123 +21,69 @@ from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
-PORT = 5555
 DEVICE = 'rxe0'
 GIDS = 16
+ENTRIES = 1024
+QUEUED = 256
 
-# Where packets leave the guest's switch.
-TO_GUEST = 'port0'
-FROM_GUEST = 'eth0'
-
-TRANSPORTS = {'rc': e.IBV_QPT_RC, 'uc': e.IBV_QPT_UC}
+SERVICES = {'rc': e.IBV_QPT_RC, 'uc': e.IBV_QPT_UC}
 OPCODES = {
     'send': e.IBV_WR_SEND,
     'send_imm': e.IBV_WR_SEND_WITH_IMM,
-    'send_inv': e.IBV_WR_SEND_WITH_INV,
+    'send_invalidate': e.IBV_WR_SEND_WITH_INV,
     'write': e.IBV_WR_RDMA_WRITE,
     'write_imm': e.IBV_WR_RDMA_WRITE_WITH_IMM,
     'read': e.IBV_WR_RDMA_READ,
     'compare_swap': e.IBV_WR_ATOMIC_CMP_AND_SWP,
     'fetch_add': e.IBV_WR_ATOMIC_FETCH_AND_ADD,
 }
-WITH_IMMEDIATE = ('send_imm', 'write_imm')
-ONE_SIDED = ('write', 'write_imm', 'read')
 ATOMIC = ('compare_swap', 'fetch_add')
-ACCESS = {
-    'local_write': e.IBV_ACCESS_LOCAL_WRITE,
-    'remote_write': e.IBV_ACCESS_REMOTE_WRITE,
-    'remote_read': e.IBV_ACCESS_REMOTE_READ,
-    'remote_atomic': e.IBV_ACCESS_REMOTE_ATOMIC,
-    'mw_bind': e.IBV_ACCESS_MW_BIND,
+STATES = ('Reset', 'Init', 'Rtr', 'Rts', 'Sqd', 'Sqe', 'Err')
+STATUSES = {
+    0: 'Success', 1: 'LocalLength', 4: 'LocalProtection', 5: 'Flushed', 9: 'RemoteInvalidRequest',
+    10: 'RemoteAccess', 11: 'RemoteOperation', 12: 'TransportRetryExceeded', 13: 'RnrRetryExceeded',
 }
-PATH_MTU = {
-    256: e.IBV_MTU_256,
-    512: e.IBV_MTU_512,
-    1024: e.IBV_MTU_1024,
-    2048: e.IBV_MTU_2048,
-    4096: e.IBV_MTU_4096,
+COMPLETED = {
+    0: 'Send', 1: 'Write', 2: 'Read', 3: 'CompareSwap', 4: 'FetchAdd', 128: 'Recv', 129: 'RecvWriteImm',
 }
-STATES = ('reset', 'init', 'rtr', 'rts', 'sqd', 'sqe', 'err')
+WITH_IMM = 2
+# Verbs have 8 for an invalidated key; Linux 6.1 says 4.
+WITH_KEY = 4 | 8
 
 
-def access_flags(names):
-    """The flags of the access rights with these names, as one number."""
-    flags = 0
-    for name in names:
-        flags |= ACCESS[name]
-    return flags
-
-
-class Agent:
-    """The objects of one connection, and what can be done with them."""
+class End:
+    """A queue pair with its memory, and what can be done with them."""
 
     def __init__(self):
         self.context = Context(name=DEVICE)
-        self.objects = {}
-        self.last = 0
-        self.shaped = {}
-
-    def close(self):
-        """Destroys everything, what was made last first."""
-        for number in sorted(self.objects, reverse=True):
-            self.objects.pop(number).close()
-        self.context.close()
+        self.made = []
 
     def keep(self, made):
-        self.last += 1
-        self.objects[self.last] = made
-        return self.last
+        self.made.append(made)
+        return made
 
-    def hello(self):
-        """What this guest is: its kernel, and the addresses of its RDMA device."""
-        gids = [str(self.context.query_gid(1, index)) for index in range(GIDS)]
-        return {'kernel': platform.release(), 'gids': gids}
+    def leave(self):
+        """Destroys everything, the newest first."""
+        while self.made:
+            self.made.pop().close()
 
-    def destroy(self, objects):
-        """Destroys these objects, in this order."""
-        for number in objects:
-            self.objects.pop(number).close()
+    def make(self, kind):
+        self.leave()
+        _, wanted = parts(kind)
+        self.pd = self.keep(PD(self.context))
+        self.cqs = [self.keep(CQ(self.context, ENTRIES)) for _ in ('sends', 'receives')]
+        self.mr = self.keep(MR(self.pd, wanted['bytes'], wanted['access']))
+        cap = QPCap(max_send_wr=QUEUED, max_recv_wr=QUEUED, max_send_sge=2, max_recv_sge=2)
+        init = QPInitAttr(qp_type=SERVICES[wanted['service']], scq=self.cqs[0], rcq=self.cqs[1], cap=cap,
+                          sq_sig_all=0)
+        self.qp = self.keep(QP(self.pd, init))
+        return {'card': {'endpoint': '', 'qpn': self.qp.qp_num, 'addr': self.mr.buf, 'rkey': self.mr.rkey}}
 
-    # Objects
-
-    def make_pd(self):
-        return {'pd': self.keep(PD(self.context))}
-
-    def make_cq(self, entries):
-        return {'cq': self.keep(CQ(self.context, entries))}
-
-    def make_mr(self, pd, bytes, access):
-        mr = MR(self.objects[pd], bytes, access_flags(access))
-        return {'mr': self.keep(mr), 'addr': mr.buf, 'rkey': mr.rkey}
-
-    def make_qp(self, pd, cq, transport, send_wr, recv_wr):
-        cap = QPCap(max_send_wr=send_wr, max_recv_wr=recv_wr, max_send_sge=2, max_recv_sge=2)
-        cq = self.objects[cq]
-        init = QPInitAttr(qp_type=TRANSPORTS[transport], scq=cq, rcq=cq, cap=cap, sq_sig_all=0)
-        qp = QP(self.objects[pd], init)
-        return {'qp': self.keep(qp), 'qpn': qp.qp_num}
-
-    def bind_window(self, pd, qp, cq, mr, offset, length, access):
-        """Binds a memory window of type 2, which a peer's SEND with invalidate ends."""
-        mr = self.objects[mr]
-        window = MW(self.objects[pd], mw_type=e.IBV_MW_TYPE_2)
-        # pyverbs binds with the next key of the window, and does not say so.
-        rkey = (window.rkey & 0xffffff00) | ((window.rkey + 1) & 0xff)
-        bind = SendWR(opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED)
-        bind.set_bind_wr(window, MWBindInfo(mr, mr.buf + offset, length, access_flags(access)))
-        self.objects[qp].post_send(bind)
-        done = self.poll(cq, 1, 1000)['completions']
-        if [entry['status'] for entry in done] != [e.IBV_WC_SUCCESS]:
-            raise RuntimeError(f'the bind ended with {done}')
-        return {'mw': self.keep(window), 'rkey': rkey}
-
-    def connect(self, qp, local, remote, qpn, rq_psn, sq_psn, path_mtu, access, timeout, retry_cnt,
-                rnr_retry, min_rnr_timer, rd_atomic):
-        """Takes a queue pair to RTS. `local` and `remote` are GIDs, written as IPv6 addresses."""
-        qp = self.objects[qp]
+    def to_rts(self, local, remote, qpn, rq_psn, sq_psn, path_mtu, access, timeout, retry_cnt, rnr_retry,
+               min_rnr_timer, rd_atomic):
         attr = QPAttr(port_num=1)
-        attr.qp_access_flags = access_flags(access)
-        attr.path_mtu = PATH_MTU[path_mtu]
+        attr.qp_access_flags = access
+        attr.path_mtu = path_mtu.bit_length() - 8
         attr.dest_qp_num = qpn
         attr.rq_psn = rq_psn
         attr.sq_psn = sq_psn
@@ -154,7 +95,7 @@ class Agent:
         attr.rnr_retry = rnr_retry
         route = GlobalRoute(dgid=GID(long_form(remote)), sgid_index=self.gid_index(local), hop_limit=64)
         attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
-        qp.to_rts(attr)
+        self.qp.to_rts(attr)
 
     def gid_index(self, address):
         wanted = long_form(address)
@@ -163,41 +104,56 @@ class Agent:
                 return index
         raise LookupError(f'{DEVICE} has no GID {wanted}')
 
-    def state(self, qp):
-        attr, _ = self.objects[qp].query(e.IBV_QP_STATE)
-        return {'state': STATES[attr.qp_state]}
+    def bind_window(self, bytes):
+        """Binds a memory window of type 2 to the first bytes; returns its key."""
+        window = self.keep(MW(self.pd, mw_type=e.IBV_MW_TYPE_2))
+        # pyverbs binds with the next key of the window, and does not say so.
+        rkey = (window.rkey & 0xffffff00) | ((window.rkey + 1) & 0xff)
+        bind = SendWR(opcode=e.IBV_WR_BIND_MW, send_flags=e.IBV_SEND_SIGNALED)
+        bind.set_bind_wr(window, MWBindInfo(self.mr, self.mr.buf, bytes, e.IBV_ACCESS_REMOTE_WRITE))
+        self.qp.post_send(bind)
+        done = self.wait(False, 1, 1000)['completions']
+        if [entry['status'] for entry in done] != ['Success']:
+            raise RuntimeError(f'the bind ended with {done}')
+        return {'number': rkey}
 
-    # Work
+    def state(self):
+        attr, _ = self.qp.query(e.IBV_QP_STATE)
+        return {'text': STATES[attr.qp_state]}
 
-    def post_recv(self, qp, mr, offset, length, wr_id):
-        mr = self.objects[mr]
-        self.objects[qp].post_recv(RecvWR(wr_id=wr_id, num_sge=1, sg=[SGE(mr.buf + offset, length, mr.lkey)]))
+    def receive(self, wr_id, offset, bytes):
+        self.qp.post_recv(RecvWR(wr_id=wr_id, num_sge=1, sg=[self.sge(offset, bytes)]))
 
-    def post_send(self, qp, requests):
-        """Posts work requests one after the other; none waits for a completion of another."""
+    def send(self, requests):
         for request in requests:
-            self.post_one(self.objects[qp], **request)
+            self.qp.post_send(self.request(**request))
 
-    def post_one(self, qp, opcode, wr_id, mr, offset, length, remote_addr, rkey, imm, first, second,
-                 signaled, fence):
-        mr = self.objects[mr]
-        flags = (e.IBV_SEND_SIGNALED if signaled else 0) | (e.IBV_SEND_FENCE if fence else 0)
+    def request(self, wr_id, work, offset, bytes, signaled):
+        name, operands = parts(work)
+        operands = operands if isinstance(operands, list) else [operands]
         # Immediates and keys to invalidate share a member, and pyverbs hands it on as it is.
-        extra = imm if opcode in WITH_IMMEDIATE else rkey if opcode == 'send_inv' else 0
-        wr = SendWR(wr_id=wr_id, opcode=OPCODES[opcode], num_sge=1, imm_data=extra, send_flags=flags,
-                    sg=[SGE(mr.buf + offset, length, mr.lkey)])
-        if opcode in ONE_SIDED:
-            wr.set_wr_rdma(rkey, remote_addr)
-        elif opcode in ATOMIC:
-            wr.set_wr_atomic(rkey, remote_addr, first, second)
-        qp.post_send(wr)
+        shared = 0
+        if name == 'send_invalidate':
+            shared = operands[0]
+        elif name.endswith('_imm'):
+            shared = socket.htonl(operands[-1])
+        wr = SendWR(wr_id=wr_id, opcode=OPCODES[name], num_sge=1, imm_data=shared,
+                    send_flags=e.IBV_SEND_SIGNALED if signaled else 0, sg=[self.sge(offset, bytes)])
+        if name in ATOMIC:
+            place, first, second = (*operands, 0)[:3]
+            wr.set_wr_atomic(place['rkey'], place['addr'], first, second)
+        elif not name.startswith('send'):
+            wr.set_wr_rdma(operands[0]['rkey'], operands[0]['addr'])
+        return wr
 
-    def poll(self, cq, count, timeout_ms):
-        """Waits for `count` completions, at most that long, and returns those that came."""
-        end = time.monotonic() + timeout_ms / 1000
+    def sge(self, offset, bytes):
+        return SGE(self.mr.buf + offset, bytes, self.mr.lkey)
+
+    def wait(self, receives, count, limit_ms):
+        end = time.monotonic() + limit_ms / 1000
         found = []
         while len(found) < count:
-            number, entries = self.objects[cq].poll(count - len(found))
+            number, entries = self.cqs[receives].poll(count - len(found))
             found += [completion(entry) for entry in (entries or [])[:number]]
             if time.monotonic() > end:
                 break
@@ -205,69 +161,31 @@ class Agent:
                 time.sleep(0.0002)
         return {'completions': found}
 
-    # Memory
+    def put(self, offset, hex):
+        data = bytes.fromhex(hex)
+        self.mr.write(data, len(data), offset)
 
-    def write_memory(self, mr, offset, data):
-        data = bytes.fromhex(data)
-        self.objects[mr].write(data, len(data), offset)
+    def take(self, offset, bytes):
+        return {'text': self.mr.read(bytes, offset).hex()}
 
-    def read_memory(self, mr, offset, length):
-        return {'data': self.objects[mr].read(length, offset).hex()}
-
-    def crc_memory(self, mr, offset, length):
-        return {'crc': zlib.crc32(self.objects[mr].read(length, offset))}
-
-    # The machine
-
-    def counters(self):
-        """The counters of the device by name."""
-        folder = pathlib.Path(f'/sys/class/infiniband/{DEVICE}/ports/1/hw_counters')
-        values = {file.name: file.read_text() for file in folder.iterdir()}
-        return {'counters': {name: int(text) for name, text in values.items() if text.strip().isdigit()}}
-
-    def impair(self, rules, to_guest, from_guest):
-        """Replaces what the guest's switch does to packets.
-
-        `rules` are packet filter rules in the language of nft. The other two are options of netem,
-        such as `loss 5%`, for either direction; empty ones take nothing away.
-        """
-        run(['nft', '-f', '-'], 'flush ruleset\n' + rules)
-        self.shape(TO_GUEST, to_guest)
-        self.shape(FROM_GUEST, from_guest)
-
-    def shape(self, port, options):
-        """Two bands: the filter rules put RoCE into the second, class 1:2, which netem impairs."""
-        if self.shaped.get(port, '') == options:
-            return
-        subprocess.run(['tc', 'qdisc', 'del', 'dev', port, 'root'], capture_output=True, check=False)
-        if options:
-            priorities = ' '.join(['0'] * 16)
-            run(['tc', '-batch', '-'],
-                f'qdisc add dev {port} root handle 1: prio bands 2 priomap {priorities}\n'
-                f'qdisc add dev {port} parent 1:2 netem {options}\n')
-        self.shaped[port] = options
-
-    def lost(self):
-        """Packets that the filter dropped, by its counter `lost`, and netem, for each direction."""
-        listed = json.loads(run(['nft', '-j', 'list', 'counters'], ''))['nftables']
-        chosen = sum(entry['counter']['packets'] for entry in listed if 'counter' in entry)
-        return {'chosen': chosen, 'to_guest': self.dropped(TO_GUEST), 'from_guest': self.dropped(FROM_GUEST)}
-
-    def dropped(self, port):
-        """Packets that netem has dropped at this port."""
-        if not self.shaped.get(port):
-            return 0
-        queues = json.loads(run(['tc', '-s', '-j', 'qdisc', 'show', 'dev', port], ''))
-        return sum(queue['drops'] for queue in queues if queue['kind'] == 'netem')
-
-    def log(self):
-        """What the kernel has said, its last lines."""
-        return {'lines': run(['dmesg'], '').splitlines()[-40:]}
+    def crc(self, offset, bytes):
+        return {'number': zlib.crc32(self.mr.read(bytes, offset))}
 
 
 def completion(entry):
-    names = ('wr_id', 'status', 'opcode', 'byte_len', 'imm_data', 'wc_flags', 'vendor_err')
-    return {name: getattr(entry, name) for name in names}
+    received = entry.opcode >= 128
+    immediate = received and entry.wc_flags & WITH_IMM
+    key = received and not immediate and entry.wc_flags & WITH_KEY
+    return {
+        'wr_id': entry.wr_id,
+        'status': STATUSES.get(entry.status, f'Other({entry.status})'),
+        'reason': '',
+        'opcode': COMPLETED.get(entry.opcode, f'Other({entry.opcode})'),
+        'bytes': entry.byte_len,
+        'imm': socket.ntohl(entry.imm_data) if immediate else None,
+        'invalidated': entry.imm_data if key else None,
+        'source_qpn': None,
+    }
 
 
 def long_form(address):
@@ -276,52 +194,37 @@ def long_form(address):
     return ':'.join(digits[at:at + 4] for at in range(0, 32, 4))
 
 
-def run(words, text):
-    done = subprocess.run(words, input=text, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f'{words} failed: {done.stderr}')
-    return done.stdout
+def parts(variant):
+    """The name of a variant of a Rust enum, and what it holds."""
+    if isinstance(variant, str):
+        return variant, {}
+    ((name, held),) = variant.items()
+    return name, held
 
 
-def receive(connection, length):
-    data = bytearray()
-    while len(data) < length:
-        more = connection.recv(length - len(data))
-        if not more:
-            raise EOFError
-        data += more
-    return data
+def obey(end, order):
+    name, held = parts(order)
+    if name == 'make':
+        return end.make(held)
+    if name != 'do':
+        raise ValueError(f'{name} is an order for `catchment-lab end`')
+    task, held = parts(held)
+    act = getattr(end, task)
+    return (act(**held) if isinstance(held, dict) else act(held)) or 'done'
 
 
-def answer(agent, request):
-    arguments = json.loads(request)
-    operation = arguments.pop('op')
+def answer(end, line):
     try:
-        return {'ok': getattr(agent, operation)(**arguments) or {}}
+        return obey(end, json.loads(line))
     except Exception as error:  # The host decides what an error means, whatever it is.
-        return {'error': f'{operation}: {error!r} {traceback.format_exc(limit=-1)}'}
-
-
-def serve(connection):
-    agent = Agent()
-    try:
-        while True:
-            (length,) = struct.unpack('>I', receive(connection, 4))
-            reply = json.dumps(answer(agent, receive(connection, length))).encode()
-            connection.sendall(struct.pack('>I', len(reply)) + reply)
-    except (EOFError, ConnectionError):
-        pass
-    finally:
-        agent.close()
+        return {'refused': f'{error!r} {traceback.format_exc(limit=-1)}'}
 
 
 def main():
-    listener = socket.create_server(('0.0.0.0', PORT))
-    while True:
-        connection, _ = listener.accept()
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with connection:
-            serve(connection)
+    end = End()
+    for line in sys.stdin:
+        print(json.dumps(answer(end, line)), flush=True)
+    end.leave()
 
 
 main()

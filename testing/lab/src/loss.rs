@@ -1,16 +1,28 @@
 //! What the guest's switch does to packets: loses chosen ones, or impairs them by chance.
 
-use crate::agent::Agent;
-use anyhow::Result;
+use crate::vm::guest::Guest;
+use anyhow::{Context as _, Result};
+use serde_json::Value;
 use std::fmt::Write as _;
+use std::time::Duration;
 
-/// The class of packets that chance may impair, in `guest/agent.py` too: those of RoCE, and not
-/// those of the agent.
+/// The class of packets that chance may impair: those of RoCE.
 const IMPAIRED_CLASS: &str = "1:2";
+
+/// The ports of the switch: packets leave by the first one to the guest's RDMA device, by the other
+/// one to the host.
+pub(crate) const PORTS: [&str; 2] = ["port0", "eth0"];
+
+/// Longer than a command of the guest takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Ends all that the switch does to packets.
+const SOUND: &str = "nft flush ruleset; for port in port0 eth0; do
+tc qdisc del dev $port root 2>/dev/null; done; true";
 
 /// Which way packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     /// From the host to the guest's RDMA device.
     ToGuest,
     /// From the guest's RDMA device to the host.
@@ -21,42 +33,82 @@ impl Direction {
     /// The port of the switch on which they come in.
     fn port(self) -> &'static str {
         match self {
-            Self::ToGuest => "eth0",
-            Self::FromGuest => "port0",
+            Self::ToGuest => PORTS[1],
+            Self::FromGuest => PORTS[0],
         }
     }
 }
 
 /// A packet that is lost, once or several times.
 #[derive(Clone, Copy, Debug)]
-pub struct Chosen {
+pub(crate) struct Chosen {
     /// Which way it goes.
-    pub direction: Direction,
-    /// Its PSN.
-    pub psn: u32,
+    pub(crate) direction: Direction,
+    pub(crate) psn: u32,
     /// How often it is lost.
-    pub times: u32,
+    pub(crate) times: u32,
 }
 
 /// Everything that the switch does to packets.
 #[derive(Clone, Debug, Default)]
-pub struct Impairment {
+pub(crate) struct Impairment {
     /// Chosen packets are lost.
-    pub chosen: Vec<Chosen>,
-    /// Options of netem for packets to the guest, such as `loss 5%`; empty for none.
-    pub to_guest: &'static str,
-    /// The same for packets from the guest.
-    pub from_guest: &'static str,
+    pub(crate) chosen: Vec<Chosen>,
+    /// Options of netem for packets of both directions, such as `loss 5%`; empty for none.
+    pub(crate) both_ways: &'static str,
+}
+
+/// Packets that the switch has dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lost {
+    pub(crate) chosen: u64,
+    pub(crate) by_chance: u64,
 }
 
 impl Impairment {
-    /// Tells the switch; the former impairment ends.
-    ///
-    /// # Errors
-    /// When the guest refuses.
-    pub fn begin(&self, agent: &mut Agent) -> Result<()> {
-        agent.impair(&rules(&self.chosen), self.to_guest, self.from_guest)
+    /// Makes the switch of this guest do it.
+    pub(crate) fn begin(&self, guest: &Guest) -> Result<()> {
+        let mut script = format!("set -e; nft -f - <<'END'\n{}END\n", rules(&self.chosen));
+        if !self.both_ways.is_empty() {
+            for port in PORTS {
+                // Two bands: the rules put RoCE into the second one, which netem impairs.
+                let bands = ["0"; 16].join(" ");
+                let root = format!("dev {port} root handle 1: prio bands 2 priomap {bands}");
+                let impaired = format!("dev {port} parent {IMPAIRED_CLASS} netem");
+                let _ = writeln!(script, "tc qdisc add {root}");
+                let _ = writeln!(script, "tc qdisc add {impaired} {}", self.both_ways);
+            }
+        }
+        shell(guest, &script).map(drop)
     }
+
+    /// Makes the switch sound again, and returns what it has dropped.
+    pub(crate) fn end(guest: &Guest) -> Result<Lost> {
+        let listed = shell(guest, "nft -j list counters; tc -s -j qdisc show")?;
+        shell(guest, SOUND)?;
+        let (counters, queues) = listed.split_once('\n').context("nft or tc said nothing")?;
+        let (counters, queues) = (json(counters)?, json(queues)?);
+        let counters = counters["nftables"].as_array().into_iter().flatten();
+        let queues = queues.as_array().into_iter().flatten();
+        Ok(Lost {
+            chosen: counters
+                .filter_map(|entry| entry["counter"]["packets"].as_u64())
+                .sum(),
+            by_chance: queues
+                .filter(|queue| queue["kind"] == "netem")
+                .filter_map(|queue| queue["drops"].as_u64())
+                .sum(),
+        })
+    }
+}
+
+fn shell(guest: &Guest, script: &str) -> Result<String> {
+    let finished = guest.run(&["sh", "-c", script], LIMIT)?;
+    Ok(finished.stdout)
+}
+
+fn json(text: &str) -> Result<Value> {
+    serde_json::from_str(text).with_context(|| format!("no JSON: {text}"))
 }
 
 /// Rules in the language of nft. The PSN lies behind 8 bytes of UDP and 9 of BTH.
@@ -77,7 +129,7 @@ fn rules(chosen: &[Chosen]) -> String {
         );
     }
     format!(
-        "table bridge lab {{\ncounter lost {{ }}\nchain switch {{\n\
+        "flush ruleset\ntable bridge lab {{\ncounter lost {{ }}\nchain switch {{\n\
          type filter hook forward priority 0;\n\
          udp dport 4791 meta priority set {IMPAIRED_CLASS}\n{lines}}}\n}}\n"
     )

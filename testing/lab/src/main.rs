@@ -1,13 +1,29 @@
-//! `catchment-lab`: runs the cases; `cargo xtask lab` installs what it needs and calls it.
-#![forbid(unsafe_code)]
+//! The lab: the kernel's RDMA devices in virtual machines, and what our stack and programs do with them.
+//!
+//! `cargo xtask lab` installs what this program needs and calls it. [`vm`] boots guests that have
+//! `rdma_rxe`; [`remote`] runs programs there, and [`end`] is what one of them, an end of a connection,
+//! obeys. [`cases`] and [`verbs`] hold the cases, which are written here, on the host; [`lab`] is what
+//! they work with, [`cover`] chooses among them, and [`report`] says what came of each. [`table`]
+//! measures our stack beside the kernel's.
 
+mod bytes;
+mod cases;
 mod command;
+mod cover;
+mod end;
+mod lab;
+mod loss;
+mod peer;
+mod remote;
+mod report;
+mod table;
+mod verbs;
+mod vm;
 
 use clap::{Parser, Subcommand};
-use command::{end, guest, rxe, table, verbs};
 use std::process::ExitCode;
 
-/// The lab: the kernel's RoCE stack in a virtual machine, and ours, over a real network device
+/// The kernel's RDMA devices in virtual machines, and our stack and programs beside them
 #[derive(Parser)]
 struct Cli {
     #[command(subcommand)]
@@ -17,16 +33,18 @@ struct Cli {
 #[derive(Subcommand)]
 enum Part {
     /// Our stack against the kernel's rdma_rxe
-    Rxe(rxe::Args),
+    Rxe(command::cases::Rxe),
     /// Our programs over libibverbs, on RDMA devices of the kernel
-    Verbs(verbs::Args),
+    Verbs(command::cases::Verbs),
+    /// Both, with the same virtual machines
+    All(command::cases::Verbs),
     /// Our stack and the kernel's side by side: how fast, and for how much work
-    Table(table::Args),
+    Table(command::table::Args),
     /// Run a command in the virtual machine
-    Guest(guest::Args),
+    Guest(command::guest::Args),
     /// One end of a connection over our verbs, for a case
     #[command(hide = true)]
-    End(end::Args),
+    End(command::end::Args),
     /// Runs commands for the host, in the guest
     #[command(hide = true)]
     Serve,
@@ -34,11 +52,12 @@ enum Part {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().part {
-        Part::Rxe(args) => rxe::run(&args),
-        Part::Verbs(args) => verbs::run(&args),
-        Part::Table(args) => table::run(&args).map(|()| true),
-        Part::End(args) => end::run(&args).map(|()| true),
-        Part::Guest(args) => return guest::run(&args),
+        Part::Rxe(args) => command::cases::rxe(&args),
+        Part::Verbs(args) => command::cases::verbs(&args),
+        Part::All(args) => command::cases::all(&args),
+        Part::Table(args) => command::table::run(&args).map(|()| true),
+        Part::End(args) => command::end::run(&args).map(|()| true),
+        Part::Guest(args) => return command::guest::run(&args),
         Part::Serve => command::serve().map(|()| true),
     };
     match outcome {

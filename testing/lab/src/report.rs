@@ -8,34 +8,33 @@ use std::time::{Duration, Instant};
 type Run<L> = Box<dyn Fn(&mut L) -> Result<()>>;
 
 /// A case of a part of the lab, which works with `L`.
-pub struct Case<L> {
+pub(crate) struct Case<L> {
     /// Its name, which tells group, what, and what it runs over, apart by slashes.
-    pub name: String,
+    pub(crate) name: String,
     run: Run<L>,
 }
 
 impl<L> Case<L> {
     /// A case that does `run`.
-    pub fn new(name: String, run: impl Fn(&mut L) -> Result<()> + 'static) -> Self {
+    pub(crate) fn new(name: String, run: impl Fn(&mut L) -> Result<()> + 'static) -> Self {
         let run = Box::new(run);
         Self { name, run }
     }
-
-    /// The same case; `recover` follows on its failure.
-    #[must_use]
-    pub fn or_else(self, recover: impl Fn(&mut L) + 'static) -> Self
-    where
-        L: 'static,
-    {
-        let run = self.run;
-        Self::new(self.name, move |lab| run(lab).inspect_err(|_| recover(lab)))
-    }
 }
 
-/// Runs the cases one after the other, and writes a line on stdout for each.
-pub fn run_all<L>(cases: &[Case<L>], lab: &mut L, format: Format) -> Vec<Outcome> {
+/// Runs the cases one after the other, and writes a line on stdout for each; `recover` follows on a
+/// failure.
+pub(crate) fn run_all<L>(
+    cases: &[Case<L>],
+    lab: &mut L,
+    recover: fn(&mut L),
+    format: Format,
+) -> Vec<Outcome> {
     let run = |case: &Case<L>| {
         let outcome = Outcome::of(case, lab);
+        if !outcome.passed {
+            recover(lab);
+        }
         println!("{}", outcome.line(format));
         outcome
     };
@@ -44,21 +43,18 @@ pub fn run_all<L>(cases: &[Case<L>], lab: &mut L, format: Format) -> Vec<Outcome
 
 /// What came of a case.
 #[derive(Debug, Serialize)]
-pub struct Outcome {
-    /// Its name.
-    pub case: String,
-    /// Whether it passed.
-    pub passed: bool,
+pub(crate) struct Outcome {
+    pub(crate) case: String,
+    pub(crate) passed: bool,
     /// How long it took.
-    pub seconds: f64,
-    /// Why it failed.
+    pub(crate) seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 /// How outcomes are written on stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     /// A line for each case, for people.
     Table,
     /// A JSON object a line.
@@ -66,8 +62,7 @@ pub enum Format {
 }
 
 impl Outcome {
-    /// Runs a case.
-    pub fn of<L>(case: &Case<L>, lab: &mut L) -> Self {
+    pub(crate) fn of<L>(case: &Case<L>, lab: &mut L) -> Self {
         let start = Instant::now();
         let result = (case.run)(lab);
         Self {
@@ -78,9 +73,7 @@ impl Outcome {
         }
     }
 
-    /// One line.
-    #[must_use]
-    pub fn line(&self, format: Format) -> String {
+    pub(crate) fn line(&self, format: Format) -> String {
         match format {
             Format::Json => serde_json::to_string(self).unwrap_or_default(),
             Format::Table => {
@@ -96,8 +89,7 @@ impl Outcome {
 
 /// The last line: counts in the form that `cargo test` has, so that the same eyes and programs
 /// read it.
-#[must_use]
-pub fn summary(outcomes: &[Outcome], took: Duration) -> String {
+pub(crate) fn summary(outcomes: &[Outcome], took: Duration) -> String {
     let failed = outcomes.iter().filter(|outcome| !outcome.passed).count();
     let passed = outcomes.len() - failed;
     let word = if failed == 0 { "ok" } else { "FAILED" };
@@ -142,8 +134,8 @@ mod tests {
         };
         let mut ran = 0;
         let cases = [case("a", false), case("b", true)];
-        let outcomes = run_all(&cases, &mut ran, Format::Table);
-        assert_eq!(ran, 2);
+        let outcomes = run_all(&cases, &mut ran, |ran| *ran += 10, Format::Table);
+        assert_eq!(ran, 12, "one failed, and one was run after it");
         assert!(!outcomes[0].passed && outcomes[1].passed);
     }
 

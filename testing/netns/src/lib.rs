@@ -5,10 +5,14 @@
 //!
 //! Making one needs `CAP_SYS_ADMIN`. [`with_privilege`] gets it for a test that does not have it,
 //! in a user namespace of its own (`unshare(1)`).
+//!
+//! [`in_own_process`] is for tests that look at all threads or descriptors of their process.
 #![deny(unsafe_code)]
 #[allow(unsafe_code, reason = "unshare(2), the only call with a condition")]
 mod namespace;
 mod privilege;
+mod process;
 
 pub use namespace::{Namespace, NetnsError, VethPair};
 pub use privilege::{has_privilege, with_privilege};
+pub use process::in_own_process;

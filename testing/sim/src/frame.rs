@@ -1,46 +1,36 @@
 //! What a link carries.
 
 /// ECN bits of a packet whose sender understands marks.
-pub const ECN_CAPABLE: u8 = 2;
+pub(crate) const ECN_CAPABLE: u8 = 2;
 /// ECN bits of a packet that met congestion.
-pub const CONGESTION_EXPERIENCED: u8 = 3;
+pub(crate) const CONGESTION_EXPERIENCED: u8 = 3;
 /// Where the ECN bits are in the second byte of an IPv6 packet.
 const ECN_SHIFT: u32 = 4;
 
 /// An IP packet on its way, from the first byte of its IP header to the last of its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
+pub(crate) struct Frame {
     bytes: Vec<u8>,
 }
 
 impl Frame {
     /// A frame of these bytes.
-    #[must_use]
-    pub fn new(bytes: Vec<u8>) -> Self {
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
 
     /// The bytes of the packet.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// How long the packet is; the link adds nothing to it.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether there is nothing in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
     /// The ECN bits of an IPv6 packet (RFC 3168); 0 for anything else, which is not capable of them.
-    #[must_use]
-    pub fn ecn(&self) -> u8 {
+    pub(crate) fn ecn(&self) -> u8 {
         match self.bytes[..] {
             [first, second, ..] if first >> 4 == 6 => second >> ECN_SHIFT & 3,
             _ => 0,
@@ -48,7 +38,7 @@ impl Frame {
     }
 
     /// Sets the ECN bits of an IPv6 packet. The ICRC does not cover them.
-    pub fn set_ecn(&mut self, ecn: u8) {
+    pub(crate) fn set_ecn(&mut self, ecn: u8) {
         if let [first, second, ..] = &mut self.bytes[..]
             && *first >> 4 == 6
         {
@@ -58,7 +48,7 @@ impl Frame {
 
     /// Marks that it met congestion, if its sender said that it understands such marks; whether it
     /// did.
-    pub fn mark(&mut self) -> bool {
+    pub(crate) fn mark(&mut self) -> bool {
         let capable = self.ecn() != 0;
         if capable {
             self.set_ecn(CONGESTION_EXPERIENCED);
@@ -67,7 +57,7 @@ impl Frame {
     }
 
     /// Inverts one bit; does nothing where the frame has no such bit.
-    pub fn flip(&mut self, bit: usize) {
+    pub(crate) fn flip(&mut self, bit: usize) {
         if let Some(byte) = self.bytes.get_mut(bit / 8) {
             *byte ^= 1 << (bit % 8);
         }

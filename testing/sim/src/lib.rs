@@ -27,10 +27,8 @@ mod simulation;
 pub mod soak;
 pub mod verbs;
 
-pub use frame::{CONGESTION_EXPERIENCED, ECN_CAPABLE, Frame};
-pub use link::{
-    Arrival, BurstLength, Corruption, Delay, Fate, Link, LinkConfig, LinkCounters, Loss,
-};
-pub use observe::{Event, EventKind, Fingerprint, Observer, TraceLog, TraceRecord};
+pub(crate) use frame::{CONGESTION_EXPERIENCED, ECN_CAPABLE, Frame};
+pub(crate) use link::{Arrival, BurstLength, Corruption, Delay, Fate, Link, LinkConfig, Loss};
+pub(crate) use observe::{Event, EventKind, Observer};
 pub use random::{Chance, Random};
-pub use simulation::{Context, LinkId, Node, NodeId, Simulation, Stop};
+pub(crate) use simulation::{Context, LinkId, Node, NodeId, Simulation, Stop};

@@ -13,13 +13,11 @@ pub struct Random {
 
 impl Random {
     /// A generator whose every number follows from `seed`.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
     /// A generator of its own for a part: what it is asked changes nothing for the others.
-    #[must_use]
     pub fn fork(&mut self) -> Self {
         Self::new(self.next_u64())
     }
@@ -91,7 +89,6 @@ impl Chance {
     pub const ALWAYS: Self = Self { threshold: 1 << 64 };
 
     /// Happens with this probability. Below 0 (or no number) is never, above 1 is always.
-    #[must_use]
     pub fn of(probability: f64) -> Self {
         // A product with a power of two is exact, and the conversion saturates.
         let threshold = (probability * 18_446_744_073_709_551_616.0) as u128;
@@ -101,7 +98,6 @@ impl Chance {
     }
 
     /// The probability as a number from 0 to 1.
-    #[must_use]
     pub fn probability(self) -> f64 {
         self.threshold as f64 / 18_446_744_073_709_551_616.0
     }

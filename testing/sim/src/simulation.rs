@@ -2,14 +2,12 @@
 
 use crate::{Arrival, Event, EventKind, Frame, Link, LinkConfig, Observer, Random};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 /// Something with links: a host, a switch, a station.
 ///
 /// After each call the simulation asks [`wake_at`](Self::wake_at) anew.
-pub trait Node {
-    /// A frame arrived.
+pub(crate) trait Node {
     fn receive(&mut self, frame: Frame, context: &mut Context<'_>);
 
     /// The time that [`wake_at`](Self::wake_at) named has come.
@@ -21,29 +19,14 @@ pub trait Node {
 
 /// Names a node of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NodeId(usize);
+pub(crate) struct NodeId(usize);
 
 /// Names a link of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LinkId(usize);
+pub(crate) struct LinkId(usize);
 
-impl LinkId {
-    /// Links are counted from 0 in the order in which they were made.
-    #[must_use]
-    pub fn number(self) -> u64 {
-        self.0 as u64
-    }
-}
-
-impl fmt::Display for LinkId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "link {}", self.0)
-    }
-}
-
-/// Why [`Simulation::run`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub(crate) enum Stop {
     /// Nothing is left to happen, ever.
     Idle,
     /// The time is up.
@@ -58,7 +41,7 @@ pub enum Stop {
 const EVENTS_PER_MOMENT_MOST: u32 = 1_000_000;
 
 /// A network and its time.
-pub struct Simulation<N> {
+pub(crate) struct Simulation<N> {
     nodes: Vec<Slot<N>>,
     wires: Vec<Wire>,
     /// What will happen, by time and then by the order in which it was decided.
@@ -89,7 +72,7 @@ enum Action {
 }
 
 /// What a node can do while it is called.
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     now: Duration,
     egress: &'a [LinkId],
     wires: &'a mut [Wire],
@@ -101,33 +84,20 @@ pub struct Context<'a> {
 
 impl Context<'_> {
     /// Virtual time since the start of the simulation.
-    #[must_use]
-    pub fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         self.now
-    }
-
-    /// How many links leave this node.
-    #[must_use]
-    pub fn ports(&self) -> usize {
-        self.egress.len()
     }
 
     /// Offers a frame to the link that leaves at `port` (links count from 0 as they were made);
     /// where there is none, the frame is gone.
-    pub fn send(&mut self, port: usize, frame: Frame) {
+    pub(crate) fn send(&mut self, port: usize, frame: Frame) {
         let Some(&id) = self.egress.get(port) else {
             return;
         };
         let before = (!self.observers.is_empty()).then(|| frame.clone());
         let fate = self.wires[id.0].link.offer(self.now, frame, self.arrivals);
         if let Some(frame) = before {
-            tell(
-                self.observers,
-                self.now,
-                id,
-                EventKind::Offered(fate),
-                &frame,
-            );
+            tell(self.observers, self.now, EventKind::Offered(fate), &frame);
         }
         for Arrival { at, frame } in self.arrivals.drain(..) {
             let action = Action::Arrive { link: id, frame };
@@ -137,34 +107,21 @@ impl Context<'_> {
     }
 
     /// Bytes that wait in the link at `port`, as a host knows of its own network card.
-    #[must_use]
-    pub fn backlog_bytes(&mut self, port: usize) -> usize {
+    pub(crate) fn backlog_bytes(&mut self, port: usize) -> usize {
         let now = self.now;
         let link = self.egress.get(port).map(|id| &mut self.wires[id.0].link);
         link.map_or(0, |link| link.backlog_bytes(now))
     }
 
     /// When no more than `bytes` wait in the link at `port`.
-    #[must_use]
-    pub fn drained_to(&self, port: usize, bytes: usize) -> Duration {
+    pub(crate) fn drained_to(&self, port: usize, bytes: usize) -> Duration {
         let link = self.egress.get(port).map(|id| &self.wires[id.0].link);
         link.map_or(Duration::ZERO, |link| link.drained_to(bytes))
     }
 }
 
-fn tell(
-    observers: &mut [Box<dyn Observer>],
-    at: Duration,
-    link: LinkId,
-    kind: EventKind,
-    frame: &Frame,
-) {
-    let event = Event {
-        at,
-        link,
-        kind,
-        frame,
-    };
+fn tell(observers: &mut [Box<dyn Observer>], at: Duration, kind: EventKind, frame: &Frame) {
+    let event = Event { at, kind, frame };
     for observer in observers {
         observer.event(&event);
     }
@@ -172,8 +129,7 @@ fn tell(
 
 impl<N: Node> Simulation<N> {
     /// A network without nodes, whose chance follows from `seed`.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self {
             nodes: Vec::new(),
             wires: Vec::new(),
@@ -187,7 +143,7 @@ impl<N: Node> Simulation<N> {
     }
 
     /// Adds a node; it is asked for its first wake-up at once.
-    pub fn add(&mut self, node: N) -> NodeId {
+    pub(crate) fn add(&mut self, node: N) -> NodeId {
         let id = NodeId(self.nodes.len());
         self.nodes.push(Slot {
             node,
@@ -199,7 +155,7 @@ impl<N: Node> Simulation<N> {
     }
 
     /// Adds a link from one node to another. The first that leaves a node is its port 0.
-    pub fn connect(&mut self, from: NodeId, to: NodeId, config: LinkConfig) -> LinkId {
+    pub(crate) fn connect(&mut self, from: NodeId, to: NodeId, config: LinkConfig) -> LinkId {
         let id = LinkId(self.wires.len());
         let link = Link::new(config, self.random.fork());
         self.wires.push(Wire { link, to });
@@ -208,40 +164,34 @@ impl<N: Node> Simulation<N> {
     }
 
     /// From now on `observer` is told what happens.
-    pub fn observe(&mut self, observer: Box<dyn Observer>) {
+    pub(crate) fn observe(&mut self, observer: Box<dyn Observer>) {
         self.observers.push(observer);
     }
 
     /// Virtual time since the start.
-    #[must_use]
-    pub fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         self.now
     }
 
-    /// A node.
-    #[must_use]
-    pub fn node(&self, id: NodeId) -> &N {
+    pub(crate) fn node(&self, id: NodeId) -> &N {
         &self.nodes[id.0].node
     }
 
-    /// All nodes, in the order in which they were added.
-    pub fn nodes(&self) -> impl Iterator<Item = &N> {
-        self.nodes.iter().map(|slot| &slot.node)
-    }
-
-    /// A link.
-    #[must_use]
-    pub fn link(&self, id: LinkId) -> &Link {
+    pub(crate) fn link(&self, id: LinkId) -> &Link {
         &self.wires[id.0].link
     }
 
     /// A link, to change what it is like.
-    pub fn link_mut(&mut self, id: LinkId) -> &mut Link {
+    pub(crate) fn link_mut(&mut self, id: LinkId) -> &mut Link {
         &mut self.wires[id.0].link
     }
 
     /// Calls `act` with a node, as if something outside the network had happened to it.
-    pub fn call<R>(&mut self, id: NodeId, act: impl FnOnce(&mut N, &mut Context<'_>) -> R) -> R {
+    pub(crate) fn call<R>(
+        &mut self,
+        id: NodeId,
+        act: impl FnOnce(&mut N, &mut Context<'_>) -> R,
+    ) -> R {
         let slot = &mut self.nodes[id.0];
         let mut context = Context {
             now: self.now,
@@ -258,7 +208,7 @@ impl<N: Node> Simulation<N> {
     }
 
     /// Lets things happen until `until`, or until `done` says so, which is asked after each event.
-    pub fn run(&mut self, until: Duration, mut done: impl FnMut(&Self) -> bool) -> Stop {
+    pub(crate) fn run(&mut self, until: Duration, mut done: impl FnMut(&Self) -> bool) -> Stop {
         let mut events_of_moment = 0;
         loop {
             if done(self) {
@@ -291,13 +241,8 @@ impl<N: Node> Simulation<N> {
         self.now = self.now.max(at);
         match action {
             Action::Arrive { link, frame } => {
-                tell(
-                    &mut self.observers,
-                    self.now,
-                    link,
-                    EventKind::Arrived,
-                    &frame,
-                );
+                let now = self.now;
+                tell(&mut self.observers, now, EventKind::Arrived, &frame);
                 let to = self.wires[link.0].to;
                 self.call(to, |node, context| node.receive(frame, context));
             }

@@ -1,7 +1,6 @@
 //! What lies in the output folder, judged without the code that put it there: names, sizes,
 //! order, and each frame by its checksum.
 
-use crate::crc;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,7 +89,7 @@ pub(crate) fn check_names(folder: &Path, frame_bytes: u64) -> Result<u64> {
 pub(crate) fn check_bytes(folder: &Path, checksums: &[u32]) -> Result<()> {
     for (frame, expected) in frames(folder)?.iter().zip(checksums) {
         let bytes = fs::read(&frame.path)?;
-        let seen = crc::crc32c(&bytes);
+        let seen = crc32c::crc32c(&bytes);
         let name = frame.path.display();
         ensure!(
             seen == *expected,
@@ -164,7 +163,7 @@ mod tests {
 
     fn checksums() -> Vec<u32> {
         [b"aaaa", b"bbbb", b"cccc"]
-            .map(|bytes| crc::crc32c(bytes))
+            .map(|bytes| crc32c::crc32c(bytes))
             .to_vec()
     }
 

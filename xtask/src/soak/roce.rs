@@ -1,9 +1,11 @@
 //! `soak roce`: the simulator of `testing/sim`, seed after seed.
 
 use super::new_seed;
+use crate::programs;
 use crate::repo::Repo;
 use crate::run;
 use anyhow::Result;
+use std::process::Command;
 
 /// A run of `soak roce`.
 #[derive(clap::Args)]
@@ -38,11 +40,9 @@ impl Args {
 /// # Errors
 /// When a seed ended in a wrong byte, a wrong order, or not at all; the program has said which.
 pub(super) fn run(repo: &Repo, args: &Args) -> Result<()> {
-    let mut command = run::cargo(
-        repo.root(),
-        &["run", "--release", "--quiet", "--package", "catchment-sim"],
-    );
-    command.args(["--", "soak"]).args(words(args));
+    let mut command = Command::new(programs::sim(repo)?);
+    command.arg("soak").args(words(args));
+    command.current_dir(repo.root());
     let status = command.status()?;
     run::demand_success(&command, status)
 }

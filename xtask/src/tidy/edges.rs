@@ -14,13 +14,23 @@ struct Allowed {
     dev: &'static [&'static str],
 }
 
+const ABI: &str = "catchment-ibverbs-abi";
+const TYPES: &str = "catchment-verbs-types";
 const VERBS: &str = "catchment-verbs";
 const SHM: &str = "catchment-provider-shm";
 const ROCE: &str = "catchment-roce";
 const IBVERBS: &str = "catchment-provider-ibverbs";
 const PROVIDER_ROCE: &str = "catchment-provider-roce";
 const NETNS: &str = "catchment-netns";
+const PERF: &str = "catchment-perf";
 const TRANSFER: &str = "catchment-transfer";
+const MEDIA: &str = "catchment-media";
+const OBSERVE: &str = "catchment-observe";
+const DOCTOR: &str = "catchment-doctor";
+const SESSION: &str = "catchment-session";
+const CHANNEL: &str = "catchment-channel";
+const PROBE: &str = "catchment-probe";
+const MECHANISMS: &str = "catchment-mechanisms";
 const LIBRARY: &str = "catchment";
 const SIM: &str = "catchment-sim";
 const CONFORMANCE: &str = "catchment-conformance";
@@ -28,8 +38,13 @@ const CONFORMANCE: &str = "catchment-conformance";
 /// The whole graph. A new crate needs a row here and one in ARCHITECTURE.md.
 const GRAPH: &[Allowed] = &[
     Allowed {
-        package: VERBS,
+        package: TYPES,
         normal: &[],
+        dev: &[],
+    },
+    Allowed {
+        package: VERBS,
+        normal: &[TYPES],
         dev: &[],
     },
     Allowed {
@@ -39,12 +54,17 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: ROCE,
+        normal: &[TYPES],
+        dev: &[],
+    },
+    Allowed {
+        package: ABI,
         normal: &[],
         dev: &[],
     },
     Allowed {
         package: IBVERBS,
-        normal: &[VERBS],
+        normal: &[ABI, VERBS],
         dev: &[CONFORMANCE, NETNS],
     },
     Allowed {
@@ -55,12 +75,67 @@ const GRAPH: &[Allowed] = &[
     Allowed {
         package: TRANSFER,
         normal: &[VERBS],
-        dev: &[IBVERBS, PROVIDER_ROCE, SHM],
+        dev: &[IBVERBS, PROBE, PROVIDER_ROCE, SHM],
+    },
+    Allowed {
+        package: CHANNEL,
+        normal: &[TRANSFER, VERBS],
+        dev: &[IBVERBS, PROBE, PROVIDER_ROCE, SHM],
+    },
+    Allowed {
+        package: PROBE,
+        normal: &[VERBS],
+        dev: &[],
+    },
+    Allowed {
+        package: MECHANISMS,
+        normal: &[CHANNEL, PROBE, TRANSFER, VERBS],
+        dev: &[IBVERBS, PROBE, PROVIDER_ROCE, SHM],
+    },
+    Allowed {
+        package: "catchment-duplex",
+        normal: &[CHANNEL, VERBS],
+        dev: &[PROBE, PROVIDER_ROCE, SHM, SIM],
+    },
+    Allowed {
+        package: MEDIA,
+        normal: &[],
+        dev: &[NETNS],
+    },
+    Allowed {
+        package: OBSERVE,
+        normal: &[MEDIA],
+        dev: &[NETNS],
+    },
+    Allowed {
+        package: PERF,
+        normal: &[TRANSFER, VERBS],
+        dev: &[SHM],
+    },
+    Allowed {
+        package: SESSION,
+        normal: &[VERBS],
+        dev: &[],
     },
     Allowed {
         package: LIBRARY,
-        normal: &[TRANSFER, SHM, IBVERBS, PROVIDER_ROCE, VERBS],
+        normal: &[
+            MEDIA,
+            OBSERVE,
+            PERF,
+            SESSION,
+            TRANSFER,
+            SHM,
+            IBVERBS,
+            PROVIDER_ROCE,
+            VERBS,
+        ],
         dev: &[NETNS, SIM],
+    },
+    Allowed {
+        package: DOCTOR,
+        normal: &[LIBRARY, SHM, IBVERBS, PROVIDER_ROCE, VERBS],
+        dev: &[],
     },
     Allowed {
         package: CONFORMANCE,
@@ -69,13 +144,13 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: "catchment-lab",
-        normal: &[CONFORMANCE, IBVERBS, PROVIDER_ROCE, ROCE, VERBS],
+        normal: &[CONFORMANCE, IBVERBS, PERF, PROVIDER_ROCE, ROCE, SIM, VERBS],
         dev: &[],
     },
     Allowed {
         package: SIM,
         normal: &[ROCE, VERBS],
-        dev: &[CONFORMANCE, TRANSFER],
+        dev: &[CHANNEL, CONFORMANCE, PROBE, TRANSFER],
     },
     Allowed {
         package: NETNS,
@@ -84,19 +159,22 @@ const GRAPH: &[Allowed] = &[
     },
     Allowed {
         package: "catchment-cli",
-        normal: &[LIBRARY],
+        normal: &[DOCTOR, LIBRARY],
         dev: &[NETNS],
     },
     Allowed {
         package: "catchment-fuzz",
-        normal: &[LIBRARY, ROCE, TRANSFER, SHM, VERBS],
+        normal: &[ROCE, SESSION, VERBS],
         dev: &[],
     },
     Allowed {
         package: "catchment-bench",
         normal: &[
             LIBRARY,
+            MECHANISMS,
             NETNS,
+            PERF,
+            PROBE,
             PROVIDER_ROCE,
             ROCE,
             SHM,

@@ -4,7 +4,7 @@
 //! hides from it, and a missing `clippy.toml`.
 
 use super::{Finding, SourceFile, Surroundings};
-use crate::rust_text::{has_word, test_lines};
+use crate::rust_text::has_word;
 
 pub(crate) const RULE: &str = "pure";
 
@@ -36,23 +36,18 @@ const FORBIDDEN: &[(&str, &str)] = &[
 
 /// Finds forbidden words in the pure crates; their tests may do as they like.
 pub(crate) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
-    if !FOLDERS.iter().any(|folder| file.path.starts_with(folder)) || is_test_file(file.path) {
+    if !FOLDERS.iter().any(|folder| file.path.starts_with(folder)) {
         return Vec::new();
     }
-    let marks = test_lines(&file.lines);
-    let numbered = file
-        .lines
-        .iter()
-        .zip(marks)
-        .enumerate()
-        .filter(|(_, (_, test))| !test);
+    let is_test = |at: usize| {
+        file.code
+            .is_some_and(|code| code.test.get(at) == Some(&true))
+    };
+    let numbered = file.lines.iter().enumerate();
     numbered
-        .flat_map(|(at, (line, _))| forbidden(file, at + 1, &line.code))
+        .filter(|(at, _)| !is_test(*at))
+        .flat_map(|(at, line)| forbidden(file, at + 1, &line.code))
         .collect()
-}
-
-fn is_test_file(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.ends_with("_tests.rs") || path.contains("/tests/")
 }
 
 fn forbidden(file: &SourceFile<'_>, number: usize, code: &str) -> Vec<Finding> {

@@ -194,6 +194,34 @@ const SAMPLES: &[Sample] = &[
         ],
     },
     Sample {
+        rule: imports::RULE,
+        path: ANY,
+        good: &[
+            "use std::fmt;\nuse std::sync::{Arc, Mutex};\nuse std::sync::atomic::{self, AtomicU8};",
+            "use super::*;\nuse super::a;\npub use super::b;\nuse std::fmt::Write as _;",
+            "use std::fmt::{self, Write as _};\nmod tests {\n    use std::fmt::Debug;\n}",
+            "use a::b;\n#[cfg(test)]\nuse a::c;\nfn f() {\n    use a::d;\n}",
+        ],
+        bad: &[
+            "use std::{sync::Arc, time::Duration};",
+            "use std::sync::{Arc, atomic::Ordering};",
+            "fn f() {\n    use {std::fmt, std::io};\n}",
+            "use std::fmt;\nuse std::io;",
+        ],
+    },
+    Sample {
+        rule: imports::LAYOUT_RULE,
+        path: "crates/a/src/wide.rs",
+        good: &[],
+        bad: &["mod part;"],
+    },
+    Sample {
+        rule: imports::LAYOUT_RULE,
+        path: "crates/a/src/wide/mod.rs",
+        good: &["mod part;"],
+        bad: &[],
+    },
+    Sample {
         rule: workspace::CHANGELOG_RULE,
         path: "CHANGELOG.md",
         good: &["# Changelog\n\n## [Unreleased]\n"],
@@ -201,13 +229,22 @@ const SAMPLES: &[Sample] = &[
     },
 ];
 
-const FILES: &[&str] = &["CHANGELOG.md", "docs/spec/block.md"];
+const FILES: &[&str] = &[
+    "CHANGELOG.md",
+    "crates/a/src/wide/part.rs",
+    "docs/spec/block.md",
+];
+
+fn rules() -> impl Iterator<Item = &'static Rule> {
+    FILE_RULES.iter().chain(REPORTED_RULES)
+}
 
 fn found(rule: &str, path: &str, text: &str) -> usize {
-    let rule = FILE_RULES.iter().find(|known| known.name == rule).unwrap();
+    let rule = rules().find(|known| known.name == rule).unwrap();
     let files: Vec<_> = FILES.iter().map(|name| (*name).to_owned()).collect();
+    let code = code::File::parse(text, String::new()).ok();
     let findings = (rule.check)(
-        &SourceFile::new(path, text),
+        &SourceFile::new(path, text, code.as_ref()),
         &Surroundings { files: &files },
     );
     assert!(
@@ -248,13 +285,10 @@ fn unsound_text_is_refused_once() {
 
 #[test]
 fn every_rule_has_samples_of_both_kinds() {
-    for rule in FILE_RULES
-        .iter()
-        .filter(|rule| rule.name != paths::MACHINE_RULE)
-    {
-        let mut mine = SAMPLES.iter().filter(|sample| sample.rule == rule.name);
+    for rule in rules().filter(|rule| rule.name != paths::MACHINE_RULE) {
+        let mine = || SAMPLES.iter().filter(|sample| sample.rule == rule.name);
         assert!(
-            mine.any(|s| !s.good.is_empty() && !s.bad.is_empty()),
+            mine().any(|s| !s.good.is_empty()) && mine().any(|s| !s.bad.is_empty()),
             "{}",
             rule.name
         );
@@ -285,7 +319,7 @@ fn paths_of_one_machine_are_refused() {
 
 #[test]
 fn lines_are_counted_from_one() {
-    let file = SourceFile::new(ANY, "\n\n// TODO\n");
+    let file = SourceFile::new(ANY, "\n\n// TODO\n", None);
     let findings = leftovers::check(&file, &Surroundings { files: &[] });
     assert_eq!(findings[0].line, 3);
     assert!(

@@ -2,7 +2,6 @@
 
 use super::{Finding, SourceFile, Surroundings};
 use crate::metadata::Package;
-use crate::rust_text;
 
 pub(crate) const EMPTY_RULE: &str = "empty-crate";
 pub(crate) const MAP_RULE: &str = "architecture";
@@ -12,20 +11,21 @@ const MAP: &str = "ARCHITECTURE.md";
 
 /// Finds crates whose root holds no item.
 pub(crate) fn check_empty(packages: &[Package], texts: &[(String, String)]) -> Vec<Finding> {
-    let roots = packages.iter().flat_map(|package| &package.roots);
+    let roots = packages.iter().flat_map(Package::roots);
     let empty = roots.filter(|root| text_of(texts, root).is_none_or(is_empty));
     let what = "this crate holds nothing: add it when it has something to do";
     empty.map(|root| finding(root, EMPTY_RULE, what)).collect()
 }
 
 fn is_empty(source: &str) -> bool {
-    let lines = rust_text::lines(source);
-    let items = lines
-        .iter()
-        .map(|line| line.code.trim())
-        .filter(|code| !code.starts_with("#!["));
-    let items: String = items.collect();
-    items.is_empty() || items == "fn main() {}"
+    let Ok(file) = syn::parse_file(source) else {
+        return false;
+    };
+    let only_main = |item: &syn::Item| {
+        matches!(item, syn::Item::Fn(main)
+            if main.sig.ident == "main" && main.block.stmts.is_empty())
+    };
+    file.items.iter().all(only_main)
 }
 
 /// Finds crates that the map does not name.
@@ -83,11 +83,15 @@ fn finding(path: &str, rule: &'static str, what: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metadata::Target;
 
     fn named(folder: &str, root: &str) -> Package {
         Package {
             folder: folder.into(),
-            roots: vec![root.into()],
+            targets: vec![Target {
+                kind: "lib".into(),
+                root: root.into(),
+            }],
             ..Package::default()
         }
     }

@@ -2,15 +2,16 @@
 use crate::{
     Frame,
     observe::{CollectorMetrics, DeviceMetrics, FrameObservation, preview::PixelSource},
-    sink::{DeviceSink, Rejected, Sink, SinkError},
+    sink::{DeviceSink, NullSink, Rejected, Sink, SinkError},
 };
 use catchment_transfer::ReceivedBlock;
 use catchment_transfer::order::Tally;
+use catchment_verbs::sync::Mutex;
 use std::{
     collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -19,8 +20,8 @@ use std::{
 pub(super) struct Device {
     name: Arc<str>,
     metrics: Arc<DeviceMetrics>,
-    /// In the hands of one worker at a time; the lock is never waited for.
-    sink: Mutex<Box<dyn DeviceSink>>,
+    /// While no session has it.
+    sink: Mutex<Option<Box<dyn DeviceSink>>>,
     /// First packet number that is not with the sink; [`UNKNOWN`] before the first frame.
     next_packet: AtomicU64,
 }
@@ -28,7 +29,7 @@ pub(super) struct Device {
 /// No packet number.
 const UNKNOWN: u64 = u64::MAX;
 /// Devices that a collector knows at most: peers choose the names, and each costs memory for ever.
-const KNOWN_MAX: usize = 65_536;
+pub(super) const KNOWN_MAX: usize = 65_536;
 
 impl Device {
     pub(super) fn name(&self) -> &Arc<str> {
@@ -65,12 +66,40 @@ impl Device {
         intact
     }
 
+    /// Lends the sink to a session; `None` while another one has it.
+    pub(super) fn lend_sink(self: &Arc<Device>) -> Option<LentSink> {
+        let sink = self.sink.lock().take()?;
+        Some(LentSink {
+            device: self.clone(),
+            sink,
+        })
+    }
+
+    /// Whether a frame was ever delivered.
+    fn was_used(&self) -> bool {
+        self.next_packet().is_some()
+    }
+}
+
+/// The sink of a device in the hands of one session. Dropping it gives it back.
+pub(super) struct LentSink {
+    device: Arc<Device>,
+    sink: Box<dyn DeviceSink>,
+}
+
+impl LentSink {
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
     /// Gives a frame to the sink and counts it.
     #[allow(
         clippy::result_large_err,
         reason = "the frame comes back as it went in, without an allocation"
     )]
-    pub(super) fn deliver(&self, frame: Frame, now_ns: u64) -> Result<(), Rejected> {
+    pub(super) fn deliver(&mut self, frame: Frame, now_ns: u64) -> Result<(), Rejected> {
+        let device = &*self.device;
+        let sink = &mut self.sink;
         let number = frame.packet_number();
         let observation = FrameObservation {
             bytes: frame.bytes() as u64,
@@ -78,29 +107,32 @@ impl Device {
             captured_unix_ns: frame.capture_time_ns,
             delivered_unix_ns: now_ns,
         };
-        let preview = self.metrics.preview();
+        let preview = device.metrics.preview();
         if preview.is_due() {
             preview.offer(frame.bytes(), &Pixels(&frame));
         }
         // The frame cannot come back from a panic: it counts as refused, and the device goes on.
-        let accepted = catch_unwind(AssertUnwindSafe(|| lock(&self.sink).accept(frame)));
+        let accepted = catch_unwind(AssertUnwindSafe(|| sink.accept(frame)));
         if let Ok(Err(rejected)) = accepted {
-            self.metrics.sink_error();
+            device.metrics.sink_error();
             return Err(rejected);
         }
-        self.next_packet.store(number + 1, Ordering::Release);
+        device.next_packet.store(number + 1, Ordering::Release);
         if accepted.is_ok() {
-            self.metrics.frame_received(&observation);
+            device.metrics.frame_received(&observation);
         } else {
-            self.metrics.sink_error();
-            tracing::error!(device = %self.name, packet = number, "the sink panicked; the frame is gone");
+            device.metrics.sink_error();
+            tracing::error!(device = %device.name, packet = number, "the sink panicked; the frame is gone");
         }
         Ok(())
     }
+}
 
-    /// Whether a frame was ever delivered.
-    fn was_used(&self) -> bool {
-        self.next_packet().is_some()
+impl Drop for LentSink {
+    fn drop(&mut self) {
+        // A box of nothing: no allocation.
+        let sink = std::mem::replace(&mut self.sink, Box::new(NullSink));
+        *self.device.sink.lock() = Some(sink);
     }
 }
 
@@ -141,7 +173,7 @@ impl Devices {
     /// The device of this name; its sink is opened when it is met for the first time. It counts as
     /// connected once its session is ready.
     pub(super) fn open(&self, name: &str, format: &str) -> Result<Arc<Device>, OpenError> {
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         if let Some(device) = known.get(name) {
             self.add_metrics(name, format);
             return Ok(device.clone());
@@ -153,7 +185,7 @@ impl Devices {
             name: name.into(),
             metrics,
             next_packet: AtomicU64::new(sink.next_packet().unwrap_or(UNKNOWN)),
-            sink: Mutex::new(sink),
+            sink: Mutex::new(Some(sink)),
         });
         known.insert(name.to_owned(), device.clone());
         Ok(device)
@@ -182,8 +214,4 @@ impl Devices {
         }
         Err(OpenError::TooMany)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,52 +1,74 @@
 //! A collector: takes frames from any number of sources.
 //!
+//! In come connections of sources, at a listener, and blocks, in rings that the sources write; out
+//! go frames, to a [`Sink`](crate::sink::Sink). Frames of a device reach its sink in order and once.
+//! A source that dies, lies or stalls, and a sink that refuses or does not return, stop nobody else.
+//! The number of threads does not depend on the number of sources, and a block takes no lock.
+//!
 //! ```text
-//! listener ─ session (tokio) ─ ring in registered memory
-//!                                   │ intake (thread of the session)
-//!                                   ▼
-//!                       in_order ─ stream ─ workers (threads) ─ device ─ sink
+//! listener ─ session (a task each) ─ ring in registered memory
+//!                                      │ receive (a few threads for all)
+//!                                      ▼
+//!                                  order ─ stream ─ workers (threads) ─ device ─ sink
 //! ```
+//!
+//! | file | |
+//! |---|---|
+//! | `state` | what all sessions share, and which of them has which device |
+//! | `session`, `vitals` | one session from Hello to its end, and what must wake its task |
+//! | `ring`, `limits` | registered memory and queue pair of a session; what they may take |
+//! | `receive` | takes blocks out of all rings, puts them in order |
+//! | `stream`, `growing`, `handover` | one device in one session: how its blocks get to a worker |
+//! | `ready`, `workers` | streams that wait for a worker, and the threads that call the sinks |
+//! | `device`, `block`, `staging` | a device across sessions; its blocks; memory for large frames |
+//! | `page` | the live page |
 mod block;
 mod device;
-mod engine;
-mod intake;
+mod growing;
+#[cfg(test)]
+mod growing_test;
+mod handover;
+#[cfg(test)]
+mod handover_test;
+mod limits;
+mod page;
+mod primitives;
+mod ready;
+mod receive;
 mod ring;
 mod session;
 mod staging;
+mod state;
 mod stream;
+mod vitals;
 mod workers;
 
-#[cfg(test)]
-use crate::session::providers::Rnics;
 use crate::{
-    observe::{
-        CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError,
-        network::Devices as NetworkDevices,
-    },
+    observe::{CollectorMetrics, CollectorSnapshot},
+    providers::{ProviderOptions, ProviderSet, Providers},
     session::{
         host::{Host, HostError},
         io::{
             Address, AddressError, BindError, Listener, ListenerConfig, Rejected, ServerSecurity,
         },
         path::{PathError, PathRules},
-        providers::{ProviderOptions, Providers},
         refusal::{Refusal, RefusalCode},
         tls::{TlsError, TlsFiles, server_config},
     },
     sink::{CallbackSink, NullSink, Sink},
 };
 pub(crate) use block::HeldBlock;
-use catchment_provider_ibverbs::IbverbsOptions;
-use catchment_provider_roce::RoceOptions;
-use catchment_transfer::Naps;
+use catchment_verbs::sync::Mutex;
+use catchment_verbs::wait::BackoffPolicy;
 use catchment_verbs::{ModifyError, VerbsError};
 use device::Devices;
-use engine::{Engine, Sessions};
+use page::{Page, PageOptions};
+use receive::ReceiveThreads;
 use ring::RingBudget;
 pub(crate) use staging::Staged;
+use state::{CollectorState, Sessions};
 use std::{
-    net::SocketAddr,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use workers::Workers;
@@ -55,6 +77,10 @@ use workers::Workers;
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// How often it looks whether an RDMA device has something to tell.
 const LOOK_AT_DEVICES: Duration = Duration::from_millis(500);
+/// How often it checks whether sessions need attention.
+const CHECK_SESSIONS: Duration = Duration::from_millis(100);
+/// Threads of a kind that it starts at most by itself.
+const THREADS_MOST: usize = 4;
 /// The least that it gives to the sinks.
 const SINKS_LIMIT: Duration = Duration::from_millis(500);
 
@@ -64,13 +90,14 @@ pub struct CollectorBuilder {
     sink: Box<dyn Sink>,
     tls: Option<TlsFiles>,
     insecure: bool,
-    dashboard: Option<SocketAddr>,
+    page: PageOptions,
     workers: usize,
+    receive_threads: usize,
     lease: Duration,
     look_every: Duration,
     ring_bytes_max: u64,
     ring_bytes_total: u64,
-    providers: ProviderOptions,
+    providers: ProviderSet,
 }
 
 impl CollectorBuilder {
@@ -108,12 +135,11 @@ impl CollectorBuilder {
     }
 
     /// Serves the live page and the metrics there. Off by default.
+    #[cfg(feature = "live-page")]
     #[must_use]
-    pub fn dashboard(self, listen: SocketAddr) -> CollectorBuilder {
-        CollectorBuilder {
-            dashboard: Some(listen),
-            ..self
-        }
+    pub fn dashboard(mut self, listen: std::net::SocketAddr) -> CollectorBuilder {
+        self.page.listen = Some(listen);
+        self
     }
 
     /// Threads that carry frames to the sink, at least 1. By default one for each processor, at
@@ -122,6 +148,16 @@ impl CollectorBuilder {
     pub fn workers(self, workers: usize) -> CollectorBuilder {
         CollectorBuilder {
             workers: workers.max(1),
+            ..self
+        }
+    }
+
+    /// Threads that take blocks out of the rings of all sources, at least 1. By default one for two
+    /// processors, at most 4.
+    #[must_use]
+    pub fn receive_threads(self, threads: usize) -> CollectorBuilder {
+        CollectorBuilder {
+            receive_threads: threads.max(1),
             ..self
         }
     }
@@ -135,8 +171,8 @@ impl CollectorBuilder {
 
     /// How long it pauses at most between two looks for frames, while some come and the provider
     /// rings nobody when one does: RNICs do not. By default 1 ms, which costs about a hundredth of a
-    /// processor for each source and half of it in latency. Zero: it looks all the time, which takes
-    /// a processor for each source.
+    /// processor for each source and half of it in latency. Zero: its receive threads look all the
+    /// time, which takes a processor for each of them.
     #[must_use]
     pub fn look_every(self, pause: Duration) -> CollectorBuilder {
         CollectorBuilder {
@@ -172,24 +208,11 @@ impl CollectorBuilder {
         self
     }
 
-    /// Settings of the RoCEv2 devices that it may open.
+    /// Gives a provider other settings, such as [`RoceOptions`](crate::roce::RoceOptions) or
+    /// [`IbverbsOptions`](crate::ibverbs::IbverbsOptions); or adds a provider of another crate.
     #[must_use]
-    pub fn roce(mut self, roce: RoceOptions) -> CollectorBuilder {
-        self.providers.roce = roce;
-        self
-    }
-
-    /// Settings of the RDMA devices that it may open.
-    #[must_use]
-    pub fn ibverbs(mut self, ibverbs: IbverbsOptions) -> CollectorBuilder {
-        self.providers.ibverbs = ibverbs;
-        self
-    }
-
-    /// Something else in the place of the machine's RDMA devices.
-    #[cfg(test)]
-    pub(crate) fn rnics(mut self, rnics: Arc<dyn Rnics>) -> CollectorBuilder {
-        self.providers.rnics = Some(rnics);
+    pub fn provider(mut self, options: impl ProviderOptions + 'static) -> CollectorBuilder {
+        self.providers.set(options);
         self
     }
 
@@ -198,7 +221,7 @@ impl CollectorBuilder {
     /// # Errors
     /// [`CollectorError`], with what to do.
     pub fn start(self) -> Result<Collector, CollectorError> {
-        self.providers.rules.check()?;
+        self.providers.rules.check(&self.providers.known())?;
         let address: Address = self.listen.parse()?;
         let tls = self.tls.as_ref().map(server_config).transpose()?;
         let security = ServerSecurity {
@@ -211,63 +234,47 @@ impl CollectorBuilder {
         let bind = Listener::bind(&address, security, ListenerConfig::default(), rejected);
         let listener = runtime.block_on(bind)?;
         let local = listener.local().clone();
-        let dashboard = self.start_dashboard(&metrics)?;
-        let workers = Workers::start(self.workers)
+        limits::raise_descriptor_limit();
+        let page = self.page.start(&metrics)?;
+        let workers = Workers::start(self.workers, device::KNOWN_MAX)
             .map_err(|e| CollectorError::Os("start a worker thread", e))?;
-        let engine = Arc::new(Engine {
-            providers: Providers::new(self.providers),
+        let (receive, receiving) = ReceiveThreads::start(
+            self.receive_threads,
+            workers.queue().clone(),
+            self.look_every,
+        )
+        .map_err(|e| CollectorError::Os("start a receive thread", e))?;
+        let state = Arc::new(CollectorState {
+            providers: Providers::new(&self.providers),
             host: Host::read()?,
             lease: self.lease,
-            look_every: self.look_every,
             ring_bytes_max: self.ring_bytes_max,
             rings: RingBudget::new(self.ring_bytes_total),
             staging: staging::Staging::new(self.ring_bytes_total),
             devices: Devices::new(self.sink, metrics.clone()),
-            queue: workers.queue().clone(),
+            receive,
             metrics,
             sessions: Mutex::new(Sessions::default()),
         });
-        let asked = Arc::downgrade(&engine);
+        let asked = Arc::downgrade(&state);
         let network = move || {
             asked
                 .upgrade()
-                .map_or(Vec::new(), |e| e.providers.roce_counters())
+                .map_or(Vec::new(), |e| e.providers.counters())
         };
-        engine.metrics.set_network(NetworkDevices::new(network));
-        runtime.spawn(accept(listener, engine.clone()));
-        runtime.spawn(watch_devices(engine.clone()));
+        state.metrics.set_network(network);
+        runtime.spawn(accept(listener, state.clone()));
+        runtime.spawn(watch_devices(state.clone()));
+        runtime.spawn(watch_sessions(state.clone()));
         Ok(Collector {
-            engine,
+            state,
+            receiving: Some(receiving),
             workers: Some(workers),
-            dashboard,
+            page,
             local,
             runtime: Some(runtime),
         })
     }
-
-    fn start_dashboard(
-        &self,
-        metrics: &Arc<CollectorMetrics>,
-    ) -> Result<Option<Dashboard>, CollectorError> {
-        let start = |listen| {
-            let config = DashboardConfig {
-                listen,
-                ..DashboardConfig::default()
-            };
-            Dashboard::start(config, metrics.clone())
-        };
-        Ok(self.dashboard.map(start).transpose()?)
-    }
-}
-
-/// Half of the memory that the kernel says it has, at least 1 GiB.
-fn half_of_memory() -> u64 {
-    let kib = || -> Option<u64> {
-        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-        let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
-        line.split_whitespace().next()?.parse().ok()
-    };
-    (kib().unwrap_or(0) * 512).max(1 << 30)
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, CollectorError> {
@@ -283,16 +290,23 @@ fn on_rejected(metrics: Arc<CollectorMetrics>) -> crate::session::io::OnRejected
     Arc::new(move |rejected: &Rejected| metrics.session_refused(rejected.reason.label()))
 }
 
-async fn accept(mut listener: Listener, engine: Arc<Engine>) {
+async fn accept(mut listener: Listener, state: Arc<CollectorState>) {
     while let Some(accepted) = listener.accept().await {
-        tokio::spawn(session::run(engine.clone(), accepted));
+        tokio::spawn(session::run(state.clone(), accepted));
     }
 }
 
-async fn watch_devices(engine: Arc<Engine>) {
+async fn watch_devices(state: Arc<CollectorState>) {
     loop {
         tokio::time::sleep(LOOK_AT_DEVICES).await;
-        engine.providers.look_at_devices();
+        state.providers.log_events();
+    }
+}
+
+async fn watch_sessions(state: Arc<CollectorState>) {
+    loop {
+        tokio::time::sleep(CHECK_SESSIONS).await;
+        state.check_sessions();
     }
 }
 
@@ -312,9 +326,10 @@ async fn watch_devices(engine: Arc<Engine>) {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Collector {
-    engine: Arc<Engine>,
+    state: Arc<CollectorState>,
+    receiving: Option<receive::Running>,
     workers: Option<Workers>,
-    dashboard: Option<Dashboard>,
+    page: Page,
     local: Address,
     runtime: Option<tokio::runtime::Runtime>,
 }
@@ -323,20 +338,20 @@ impl Collector {
     /// Begins to describe a collector that listens at `listen`: `HOST:PORT` (port 0: the system
     /// chooses) or `unix:PATH`.
     pub fn builder(listen: impl Into<String>) -> CollectorBuilder {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         CollectorBuilder {
             listen: listen.into(),
             sink: Box::new(NullSink),
             tls: None,
             insecure: false,
-            dashboard: None,
-            workers: std::thread::available_parallelism()
-                .map_or(1, usize::from)
-                .min(4),
+            page: PageOptions::default(),
+            workers: cores.min(THREADS_MOST),
+            receive_threads: (cores / 2).clamp(1, THREADS_MOST),
             lease: Duration::from_secs(5),
-            look_every: Naps::default().most,
+            look_every: BackoffPolicy::default().longest,
             ring_bytes_max: 1 << 30,
-            ring_bytes_total: half_of_memory(),
-            providers: ProviderOptions::default(),
+            ring_bytes_total: limits::half_of_memory(),
+            providers: ProviderSet::default(),
         }
     }
 
@@ -346,13 +361,14 @@ impl Collector {
     }
 
     /// Address of the live page, if there is one.
+    #[cfg(feature = "live-page")]
     pub fn dashboard_url(&self) -> Option<String> {
-        self.dashboard.as_ref().map(Dashboard::url)
+        self.page.url()
     }
 
     /// Live counters.
     pub fn metrics(&self) -> &Arc<CollectorMetrics> {
-        &self.engine.metrics
+        &self.state.metrics
     }
 
     /// Ends all sessions, gives what is committed to the sinks, and returns the final counters.
@@ -368,7 +384,7 @@ impl Collector {
     /// The same with another limit for sinks that do not take their frames.
     pub fn stop_within(mut self, limit: Duration) -> CollectorSnapshot {
         self.end(limit);
-        self.engine.metrics.snapshot()
+        self.state.metrics.snapshot()
     }
 
     fn end(&mut self, limit: Duration) {
@@ -378,16 +394,17 @@ impl Collector {
             "start it again; the source finds it by itself",
         );
         let deadline = Instant::now() + limit;
-        while self.engine.running() > 0 && Instant::now() < deadline {
-            self.engine.end_all(&refusal);
+        while self.state.running() > 0 && Instant::now() < deadline {
+            self.state.end_all(&refusal);
             // Sessions end on the control thread, which rings nobody: look again.
             std::thread::sleep(Duration::from_millis(5));
         }
-        if let Some(dashboard) = self.dashboard.take() {
-            dashboard.stop();
-        }
+        std::mem::take(&mut self.page).stop();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_millis(200));
+        }
+        if let Some(receiving) = self.receiving.take() {
+            receiving.end();
         }
         if let Some(workers) = self.workers.take() {
             workers.end(deadline.max(Instant::now() + SINKS_LIMIT));
@@ -417,8 +434,9 @@ pub enum CollectorError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The live page cannot be served.
+    #[cfg(feature = "live-page")]
     #[error(transparent)]
-    Dashboard(#[from] DashboardError),
+    Dashboard(#[from] crate::observe::DashboardError),
     /// A rule names a provider that does not exist.
     #[error(transparent)]
     Path(#[from] PathError),

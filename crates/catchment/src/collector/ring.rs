@@ -2,11 +2,12 @@
 use super::CollectorError;
 use crate::observe::QueueSizes;
 use catchment_transfer::RingLayout;
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Access, Context, Endpoint, ModifyError, Mr, Qp, QpInit, QpState, QpTransition, RtrAttr,
     RtsAttr, Service,
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 
 /// The registered ring and the queue pair through which one source reaches it.
 ///
@@ -146,7 +147,7 @@ impl RingBudget {
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock()
     }
 
     /// Room for a ring of `bytes`, if there is any.

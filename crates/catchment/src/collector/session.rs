@@ -1,13 +1,16 @@
-//! One session: drives the handshake's state machine, sets up ring and receiving thread, tears
-//! them down.
+//! One session: drives the handshake's state machine, sets up the ring and its intake, tears them
+//! down.
 use super::{
-    engine::{Engine, Registration},
-    intake::{Intake, IntakeError, Lane, Seen},
+    device::Device,
+    receive::{Intake, IntakeError, SharedProgress, StreamIntake},
     ring::Ring,
+    state::{CollectorState, Registration},
     stream::Stream,
+    vitals::{StreamProgress, Vitals},
 };
 use crate::{
     observe::{SessionGuard, SessionSnapshot, SourceTotals},
+    providers::{Ends, describe},
     session::{
         collector_side::{
             CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Output,
@@ -17,27 +20,24 @@ use crate::{
             Connect, Goodbye, Hello, Message, SessionPath, SourceStats, StreamDelivered,
             StreamStart, Welcome,
         },
-        providers::Ends,
         refusal::{Refusal, RefusalCode},
     },
 };
 use catchment_transfer::{Receiver, ReceiverOptions, order::InOrder};
 use catchment_verbs::ModifyError;
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-/// How often a session looks at its queue pair and receiving thread.
-const LOOK: Duration = Duration::from_millis(100);
-/// How often it looks whether the last frames are delivered.
+/// How often a session checks whether the last frames are delivered.
 const LOOK_CLOSING: Duration = Duration::from_millis(2);
 /// When a source may try again whose queue pair could not be reached.
 const CONNECT_AGAIN_MS: u32 = 1_000;
 
 /// Runs a session from its Hello to its end.
-pub(super) async fn run(engine: Arc<Engine>, accepted: Accepted) {
-    let registration = engine.register();
+pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
+    let registration = state.register();
     let peer = accepted.connection.peer().to_string();
     let mut session = Session {
         machine: CollectorSide::new(Instant::now(), CollectorSideConfig::default()),
@@ -49,12 +49,12 @@ pub(super) async fn run(engine: Arc<Engine>, accepted: Accepted) {
         goodbye: None,
         looked_at: Instant::now(),
         registration,
-        engine,
+        state,
     };
     session.machine_input(Input::Message(Message::Hello(accepted.hello)));
     let ended = Box::pin(session.drive()).await;
     if let Some(label) = refused_for(&ended) {
-        session.engine.metrics.session_refused(label);
+        session.state.metrics.session_refused(label);
     }
     if ended == Ended::Finished {
         tracing::info!(%peer, "session finished");
@@ -91,7 +91,7 @@ fn is_path_failure(ended: &Ended) -> bool {
 }
 
 struct Session {
-    engine: Arc<Engine>,
+    state: Arc<CollectorState>,
     machine: CollectorSide,
     connection: Connection,
     /// Place among the unfinished handshakes, until Ready.
@@ -111,43 +111,15 @@ struct Setup {
     reason: String,
     ring: Ring,
     receiver: Receiver,
-    streams: Vec<Arc<Stream>>,
+    devices: Vec<Arc<Device>>,
 }
 
 /// What Ready set going.
 struct Running {
-    ring: Ring,
+    vitals: Arc<Vitals>,
     intake: Option<Intake>,
-    lanes: Vec<Progress>,
+    progress: Vec<StreamProgress>,
     _open: SessionGuard,
-}
-
-/// How far a stream is, as other threads see it.
-struct Progress {
-    stream: Arc<Stream>,
-    seen: Arc<Seen>,
-    lost: u64,
-    /// Since when blocks wait for this packet number.
-    waits_for: Option<(u64, Instant)>,
-}
-
-impl Progress {
-    /// The packet number that did not come for longer than `limit`, although later ones did. No
-    /// correct source leaves one out: the device would stand still for ever.
-    fn gap(&mut self, now: Instant, limit: Duration) -> Option<u64> {
-        let next = self.seen.next_packet.load(Ordering::Acquire);
-        if self.seen.early.load(Ordering::Acquire) == 0 {
-            self.waits_for = None;
-            return None;
-        }
-        match self.waits_for {
-            Some((number, since)) if number == next => (now - since > limit).then_some(next),
-            _ => {
-                self.waits_for = Some((next, now));
-                None
-            }
-        }
-    }
 }
 
 impl Session {
@@ -174,22 +146,25 @@ impl Session {
 
     /// Waits for the next thing to happen and gives it to the machine.
     async fn wait(&mut self, deadline: Option<Instant>) {
-        let look = if self.goodbye.is_some() {
-            LOOK_CLOSING
-        } else {
-            LOOK
-        };
         // From the last look on: messages that keep coming do not put it off.
-        let look_at = self.looked_at + look;
-        if look_at <= Instant::now() {
-            return self.look().await;
+        let look_at = self.goodbye.as_ref().map(|_| self.looked_at + LOOK_CLOSING);
+        if look_at.is_some_and(|at| at <= Instant::now()) {
+            return self.look();
         }
-        let until = deadline.map_or(look_at, |d| d.min(look_at));
+        let until = deadline.into_iter().chain(look_at).min();
+        let (intake, vitals) = match &mut self.running {
+            Some(running) => (running.intake.as_mut(), Some(&*running.vitals)),
+            None => (None, None),
+        };
         // A message that is there counts before a deadline: this process may have been stopped.
         tokio::select! {
             biased;
             refusal = self.registration.told_to_end() => self.machine.refuse(refusal),
             refusal = evicted(self.slot.as_ref()) => self.machine.refuse(refusal),
+            error = misbehaviour(intake) => {
+                self.machine.refuse(misbehaved(&error));
+            }
+            () = attention(vitals) => self.look(),
             message = self.connection.recv() => match message {
                 Ok(message) => self.machine_input(Input::Message(message)),
                 Err(RecvError::Decode(error)) => self.machine.refuse(error.refusal()),
@@ -198,23 +173,18 @@ impl Session {
                     self.machine_input(Input::Disconnected);
                 }
             },
-            () = tokio::time::sleep_until(until.into()) => self.machine_input(Input::Timeout),
+            () = passed(until) => self.machine_input(Input::Timeout),
         }
     }
 
-    async fn look(&mut self) {
+    fn look(&mut self) {
         self.looked_at = Instant::now();
         let Some(running) = &mut self.running else {
             return;
         };
-        if running.intake.as_ref().is_some_and(Intake::has_ended) {
-            let found = end_intake(running.intake.take()).await;
-            if let Err(error) = found {
-                self.machine.refuse(misbehaved(&error));
-            }
-        } else if running.ring.is_broken() {
+        if running.vitals.is_broken() {
             self.machine_input(Input::Disconnected);
-        } else if let Some(refusal) = running.gap(self.engine.lease) {
+        } else if let Some(refusal) = running.gap(self.state.lease) {
             self.machine.refuse(refusal);
         } else if let Some(delivered) = self.delivered()
             && let Err(error) = self.machine.goodbye_ack(delivered)
@@ -251,11 +221,11 @@ impl Session {
             local: self.connection.local_ip(),
             peer: self.connection.peer().ip(),
         };
-        let chosen = self.engine.choose_path(&hello, &hello.failed, ends)?;
-        self.engine.claim(&self.registration, &hello).await?;
-        let devices = self.engine.open_devices(&hello).await?;
-        let epoch = self.engine.new_epoch()?;
-        let (choice, ring) = self.engine.make_ring(chosen, &hello, ends).await?;
+        let chosen = self.state.choose_path(&hello, &hello.failed, ends)?;
+        self.state.claim(&self.registration, &hello).await?;
+        let devices = self.state.open_devices(&hello).await?;
+        let epoch = self.state.new_epoch()?;
+        let (choice, ring) = self.state.make_ring(chosen, &hello, ends).await?;
         let options = ReceiverOptions {
             crc_decides: ring.needs_checksum,
         };
@@ -271,8 +241,8 @@ impl Session {
             reason: choice.reason.clone(),
             ring: ring.describe(),
             endpoint: ring.endpoint(),
-            lease_ms: self.engine.lease_ms(),
-            streams: Engine::grants(&hello, &devices),
+            lease_ms: self.state.lease_ms(),
+            streams: CollectorState::grants(&hello, &devices),
         };
         self.setup = Some(Setup {
             epoch,
@@ -280,10 +250,7 @@ impl Session {
             reason: choice.reason,
             ring,
             receiver,
-            streams: devices
-                .into_iter()
-                .map(|d| Arc::new(Stream::new(d, self.engine.staging.clone())))
-                .collect(),
+            devices,
         });
         self.hello = Some(hello);
         self.machine
@@ -314,40 +281,65 @@ impl Session {
         .await
         .map_err(|e| fault(&e))?;
         connected.map_err(|e| not_reached(&setup.path, &e))?;
-        let lanes = lanes(&setup.streams, &connect.streams);
-        let numbers = lanes
-            .iter()
-            .map(|lane| Progress {
-                stream: lane.stream.clone(),
-                seen: lane.seen.clone(),
-                lost: lane.lost,
-                waits_for: None,
-            })
-            .collect();
-        let (queue, look_every) = (self.engine.queue.clone(), self.engine.look_every);
-        let intake = Intake::start(setup.receiver, lanes, queue, look_every)
-            .map_err(|e| Refusal::new(RefusalCode::NoResource, e.to_string(), "try again"))?;
+        let room = setup.receiver.layout().blocks() as usize / setup.devices.len().max(1);
+        let (intakes, progress) = self.open_streams(&setup.devices, &connect.streams, room)?;
+        let vitals = Vitals::new(ring, &progress);
+        self.state.watch(&self.registration, &vitals);
+        let intake = self.state.receive.add(setup.receiver, intakes);
         setup
-            .streams
+            .devices
             .iter()
-            .for_each(|s| s.device().metrics().set_connected(true));
+            .for_each(|device| device.metrics().set_connected(true));
         let peer = self.connection.peer();
         let session = SessionSnapshot {
             peer: peer.to_string(),
-            devices: setup.streams.len() as u64,
+            devices: setup.devices.len() as u64,
             queues,
-            ..setup.path.describe(ends, &setup.reason)
+            ..describe(&setup.path, ends, &setup.reason)
         };
         tracing::info!(%peer, epoch = setup.epoch, devices = session.devices, path = %session,
             reason = %setup.reason, "session ready");
         self.running = Some(Running {
-            ring,
+            vitals,
             intake: Some(intake),
-            lanes: numbers,
-            _open: self.engine.metrics.session_opened(session),
+            progress,
+            _open: self.state.metrics.session_opened(session),
         });
         self.slot = None;
         self.machine.ready(Instant::now()).map_err(|e| fault(&e))
+    }
+
+    /// Opens the streams, each from where the source says that it begins. Numbers between what the
+    /// collector has and that are lost.
+    fn open_streams(
+        &self,
+        devices: &[Arc<Device>],
+        starts: &[StreamStart],
+        blocks: usize,
+    ) -> Result<(Vec<StreamIntake>, Vec<StreamProgress>), Refusal> {
+        let mut first_packets = vec![0; devices.len()];
+        for start in starts {
+            if let Some(first) = first_packets.get_mut(start.stream as usize) {
+                *first = start.first_packet;
+            }
+        }
+        let open = |(device, first): (&Arc<Device>, u64)| {
+            let sink = device.lend_sink().ok_or_else(|| sink_in_use(device))?;
+            let lost = device
+                .next_packet()
+                .map_or(0, |next| first.saturating_sub(next));
+            device.metrics().frames_lost(lost);
+            let inlet = Stream::open(sink, self.state.staging.clone(), blocks);
+            let order = SharedProgress::new(first);
+            let progress = StreamProgress::new(inlet.stream().clone(), order.clone(), lost);
+            let intake = StreamIntake {
+                order: InOrder::new(first),
+                inlet,
+                progress: order,
+            };
+            Ok((intake, progress))
+        };
+        devices.iter().zip(first_packets).map(open).collect()
     }
 
     fn on_stats(&self, stats: &SourceStats) {
@@ -355,7 +347,7 @@ impl Session {
             return;
         };
         for report in &stats.streams {
-            let Some(lane) = running.lanes.get(report.stream as usize) else {
+            let Some(progress) = running.progress.get(report.stream as usize) else {
                 continue;
             };
             let totals = SourceTotals {
@@ -363,7 +355,8 @@ impl Session {
                 dropped_oldest: report.dropped_oldest,
                 dropped_newest: report.dropped_newest,
             };
-            lane.stream
+            progress
+                .stream
                 .device()
                 .metrics()
                 .source_reported(hello.instance, totals);
@@ -375,10 +368,10 @@ impl Session {
         let Some(running) = &self.running else {
             return;
         };
-        if running.ring.was_reached() {
-            tracing::warn!(%peer, "the source's packets arrive here: the way from here back to it is closed, or takes smaller packets only");
+        if running.vitals.was_reached() {
+            tracing::warn!(%peer, "packets from the source arrive, but the return path is blocked or has a smaller MTU");
         } else {
-            tracing::warn!(%peer, "none of the source's packets arrived here: the way from it to here is closed");
+            tracing::warn!(%peer, "no packet from the source arrived: the path from it to this collector is blocked");
         }
     }
 
@@ -389,14 +382,13 @@ impl Session {
             .streams
             .iter()
             .map(|end| {
-                let lane = running.lanes.get(end.stream as usize)?;
-                let next_packet = lane.seen.next_packet.load(Ordering::Acquire);
-                let done = next_packet >= end.end_packet && lane.stream.is_idle();
-                done.then_some(StreamDelivered {
+                let progress = running.progress.get(end.stream as usize)?;
+                let next_packet = progress.delivered_to(end.end_packet)?;
+                Some(StreamDelivered {
                     stream: end.stream,
                     next_packet,
-                    frames: lane.stream.delivered(),
-                    lost: lane.lost,
+                    frames: progress.stream.delivered(),
+                    lost: progress.lost,
                 })
             })
             .collect()
@@ -408,18 +400,18 @@ impl Session {
         self.slot = None;
         tokio::spawn(self.connection.close());
         if let Some(running) = &mut self.running {
-            if let Err(error) = end_intake(running.intake.take()).await {
+            if let Some(intake) = running.intake.take()
+                && let Err(error) = intake.end().await
+            {
                 tracing::warn!(%error, "the source misbehaved; its session ended");
             }
-            for lane in &running.lanes {
-                while !lane.stream.is_idle() {
+            for progress in &running.progress {
+                // Sinks ring nobody when they are done.
+                while !progress.stream.retire() {
                     tokio::time::sleep(LOOK_CLOSING).await;
                 }
+                progress.stream.device().metrics().set_connected(false);
             }
-            running
-                .lanes
-                .iter()
-                .for_each(|lane| lane.stream.device().metrics().set_connected(false));
         }
         self.registration.release();
     }
@@ -428,9 +420,9 @@ impl Session {
 impl Running {
     fn gap(&mut self, limit: Duration) -> Option<Refusal> {
         let now = Instant::now();
-        self.lanes.iter_mut().find_map(|lane| {
-            let number = lane.gap(now, limit)?;
-            let device = lane.stream.device().name();
+        self.progress.iter_mut().find_map(|progress| {
+            let number = progress.gap(now, limit)?;
+            let device = progress.stream.device().name();
             let reason = format!("packet {number} of device {device} did not come, later ones did");
             let remedy = "use a source that follows docs/spec/block.md";
             Some(Refusal::new(RefusalCode::BadMessage, reason, remedy))
@@ -446,35 +438,30 @@ async fn evicted(slot: Option<&Slot>) -> Refusal {
     }
 }
 
-async fn end_intake(intake: Option<Intake>) -> Result<(), IntakeError> {
-    let Some(intake) = intake else {
-        return Ok(());
-    };
-    let ended = tokio::task::spawn_blocking(move || intake.end()).await;
-    ended.unwrap_or(Ok(()))
+/// Returns what the source did wrong, once it did.
+async fn misbehaviour(intake: Option<&mut Intake>) -> IntakeError {
+    if let Some(intake) = intake
+        && let Err(error) = intake.ended().await
+    {
+        return error;
+    }
+    std::future::pending().await
 }
 
-/// The order of every stream, from where the source says it begins. Numbers between what the
-/// collector has and that are lost.
-fn lanes(streams: &[Arc<Stream>], starts: &[StreamStart]) -> Vec<Lane> {
-    let mut first_packets = vec![0; streams.len()];
-    for start in starts {
-        if let Some(first) = first_packets.get_mut(start.stream as usize) {
-            *first = start.first_packet;
-        }
+/// Returns when a check of the session has found something.
+async fn attention(vitals: Option<&Vitals>) {
+    match vitals {
+        Some(vitals) => vitals.attention().await,
+        None => std::future::pending().await,
     }
-    let lane = |(stream, first): (&Arc<Stream>, u64)| {
-        let next = stream.device().next_packet();
-        let lost = next.map_or(0, |next| first.saturating_sub(next));
-        stream.device().metrics().frames_lost(lost);
-        Lane {
-            lost,
-            order: InOrder::new(first),
-            stream: stream.clone(),
-            seen: Seen::new(first),
-        }
-    };
-    streams.iter().zip(first_packets).map(lane).collect()
+}
+
+/// Returns when this time has passed; never without one.
+async fn passed(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until.into()).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The queue pair could not be made ready for the source's.
@@ -485,6 +472,13 @@ fn not_reached(path: &SessionPath, error: &ModifyError) -> Refusal {
     }
     // The source may just have been too slow to answer.
     Refusal::new(RefusalCode::NoPath, error.to_string(), remedy).retry_after_ms(CONNECT_AGAIN_MS)
+}
+
+/// The session that had the device before has not given its sink back.
+fn sink_in_use(device: &Device) -> Refusal {
+    let reason = format!("the sink of device {} is still in use", device.name());
+    let remedy = "wait; the source retries automatically";
+    Refusal::new(RefusalCode::Busy, reason, remedy).retry_after_ms(CONNECT_AGAIN_MS)
 }
 
 fn misbehaved(error: &IntakeError) -> Refusal {

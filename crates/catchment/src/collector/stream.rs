@@ -1,53 +1,63 @@
 //! One device within one session: blocks in order on one side, frames to the sink on the other.
 //!
-//! The receiving thread of the session pushes blocks; a worker of [`super::workers`] pops them. A
-//! stream is in the hands of one worker at a time, which is what keeps its frames in order.
+//! A stream has three owners. The receive thread has the [`Inlet`] and pushes blocks; one worker at
+//! a time has the [`Delivery`], with the sink, and pops them, which keeps the frames in order; both,
+//! and the session, see the counters of [`Stream`]. No side waits for another one.
 use super::{
     block::HeldBlock,
-    device::Device,
+    device::{Device, LentSink},
+    growing::{Consumer, Producer, growing_queue},
+    handover::Parked,
     staging::{Staged, Staging},
+    workers::Job,
 };
 use crate::{
     Frame,
     frame::{FrameBytes, now_unix_ns},
     sink::{Rejected, SinkError},
 };
-use crossbeam_queue::SegQueue;
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc,
     atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
-/// Frames that a worker takes from one stream before it looks at others.
+/// Frames that a worker takes from one stream before it turns to others.
 const FRAMES_A_TURN: usize = 16;
 
 /// What a worker's turn left behind.
-#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Nothing more to do.
     Idle,
     /// More blocks are waiting.
-    More,
-    /// The sink refused a frame; try again after a while.
-    Stalled,
+    More(Box<Delivery>),
+    /// The sink refused a frame, or there is no memory for it; try again after a while.
+    Stalled(Box<Delivery>),
 }
 
+/// What the receive thread, the workers and the session share of a stream.
 pub(super) struct Stream {
     device: Arc<Device>,
-    staging: Arc<Staging>,
-    blocks: SegQueue<HeldBlock>,
-    /// Blocks pushed and not yet with the sink.
-    waiting: AtomicU64,
+    /// Blocks that the receive thread has pushed. Only it writes.
+    pushed: AtomicU64,
+    /// Blocks that are done with. Only the worker that has the delivery writes.
+    done: AtomicU64,
     /// Frames that the sink took in this session.
     delivered: AtomicU64,
-    /// Whether a worker has the stream or it waits for one.
-    scheduled: AtomicBool,
-    assembly: Mutex<Assembly>,
+    /// The worker's half, while no worker has it and none needs to.
+    parked: Parked<Delivery>,
 }
 
-/// What the worker keeps between its turns.
-#[derive(Default)]
-struct Assembly {
+/// The receive thread's end of a stream.
+pub(super) struct Inlet {
+    stream: Arc<Stream>,
+    blocks: Producer<HeldBlock>,
+}
+
+/// The worker's half of a stream. One worker at a time has it.
+pub(super) struct Delivery {
+    sink: LentSink,
+    staging: Arc<Staging>,
+    blocks: Consumer<HeldBlock>,
     partial: Option<Partial>,
     /// The first block of a frame for which there is no memory yet.
     held: Option<HeldBlock>,
@@ -63,16 +73,47 @@ struct Partial {
     staged: Staged,
 }
 
+impl Inlet {
+    /// Returns the stream.
+    pub(super) fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
+    /// Takes the next block in order. Returns what to schedule, unless a worker has the stream.
+    pub(super) fn push(&mut self, block: HeldBlock) -> Option<Job> {
+        self.blocks.push(block);
+        let pushed = &self.stream.pushed;
+        pushed.store(pushed.load(Ordering::Relaxed) + 1, Ordering::Release);
+        let delivery = self.stream.parked.take()?;
+        Some(Job {
+            stream: self.stream.clone(),
+            delivery,
+        })
+    }
+}
+
 impl Stream {
-    pub(super) fn new(device: Arc<Device>, staging: Arc<Staging>) -> Stream {
-        Stream {
-            device,
-            staging,
-            blocks: SegQueue::new(),
-            waiting: AtomicU64::new(0),
+    /// Creates the stream of a device that has lent its sink, with room for `blocks` blocks before
+    /// its queue grows.
+    pub(super) fn open(sink: LentSink, staging: Arc<Staging>, blocks: usize) -> Inlet {
+        let (producer, consumer) = growing_queue(blocks);
+        let stream = Stream {
+            device: sink.device().clone(),
+            pushed: AtomicU64::new(0),
+            done: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
-            scheduled: AtomicBool::new(false),
-            assembly: Mutex::default(),
+            parked: Parked::new(Box::new(Delivery {
+                sink,
+                staging,
+                blocks: consumer,
+                partial: None,
+                held: None,
+                rejected: None,
+            })),
+        };
+        Inlet {
+            stream: Arc::new(stream),
+            blocks: producer,
         }
     }
 
@@ -80,89 +121,66 @@ impl Stream {
         &self.device
     }
 
-    /// Frames that the sink took in this session.
+    /// Returns how many frames the sink took in this session.
     pub(super) fn delivered(&self) -> u64 {
         self.delivered.load(Ordering::Relaxed)
     }
 
-    /// Takes the next block in order. True if a worker must be given the stream.
-    pub(super) fn push(&self, block: HeldBlock) -> bool {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        self.blocks.push(block);
-        // With the two steps of `leave` in one order: either it sees the block, or we see it gone.
-        !self.scheduled.swap(true, Ordering::SeqCst)
-    }
-
-    /// Whether everything pushed has reached the sink.
+    /// Returns whether everything pushed has reached the sink.
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting.load(Ordering::Acquire) == 0 && !self.scheduled.load(Ordering::Acquire)
+        !self.has_blocks()
     }
 
-    /// A worker's turn. It ends early when `stop` becomes true.
-    pub(super) fn work(&self, stop: &AtomicBool) -> Turn {
-        let mut assembly = self.assembly.lock().unwrap_or_else(PoisonError::into_inner);
+    fn has_blocks(&self) -> bool {
+        // A block may be done with before it counts as pushed.
+        let done = self.done.load(Ordering::Acquire);
+        self.pushed.load(Ordering::Acquire) > done
+    }
+
+    /// Ends the stream and gives the sink back to its device. False while not everything has
+    /// reached the sink. Only after the last push.
+    pub(super) fn retire(&self) -> bool {
+        !self.has_blocks() && self.parked.take().is_some()
+    }
+
+    /// Does a worker's turn. It ends early when `stop` becomes true.
+    pub(super) fn work(&self, mut delivery: Box<Delivery>, stop: &AtomicBool) -> Turn {
         for _ in 0..FRAMES_A_TURN {
             if stop.load(Ordering::Relaxed) {
-                return Turn::Stalled;
+                return Turn::Stalled(delivery);
             }
-            match self.step(&mut assembly) {
+            match self.step(&mut delivery) {
                 Step::Done => {}
-                Step::Stalled => return Turn::Stalled,
+                Step::Stalled => return Turn::Stalled(delivery),
                 Step::Empty => {
-                    drop(assembly);
-                    return self.leave();
+                    return match self.parked.park(delivery, || self.has_blocks()) {
+                        Some(delivery) => Turn::More(delivery),
+                        None => Turn::Idle,
+                    };
                 }
             }
         }
-        Turn::More
+        Turn::More(delivery)
     }
 
-    /// Drops what waits, for good: the source sends it again to the next collector. Says how many
-    /// blocks there were.
-    pub(super) fn give_up(&self) -> usize {
-        let mut assembly = self.assembly.lock().unwrap_or_else(PoisonError::into_inner);
-        let rejected = assembly.rejected.take();
-        let mut given_up = usize::from(rejected.is_some());
-        rejected.into_iter().for_each(Frame::abandon);
-        let held = assembly.held.take();
-        for block in held
-            .into_iter()
-            .chain(std::iter::from_fn(|| self.blocks.pop()))
-        {
-            block.abandon();
-            given_up += 1;
+    fn step(&self, delivery: &mut Delivery) -> Step {
+        if let Some(frame) = delivery.rejected.take() {
+            return self.offer(delivery, frame);
         }
-        given_up
-    }
-
-    /// Gives the stream back, unless a block came in this moment.
-    fn leave(&self) -> Turn {
-        self.scheduled.store(false, Ordering::SeqCst);
-        if self.blocks.is_empty() || self.scheduled.swap(true, Ordering::SeqCst) {
-            Turn::Idle
-        } else {
-            Turn::More
-        }
-    }
-
-    fn step(&self, assembly: &mut Assembly) -> Step {
-        if let Some(frame) = assembly.rejected.take() {
-            return self.offer(assembly, frame);
-        }
-        let held = assembly.held.take();
+        let held = delivery.held.take();
         let was_held = held.is_some();
-        let Some(block) = held.or_else(|| self.blocks.pop()) else {
+        let Some(block) = held.or_else(|| delivery.blocks.pop()) else {
             return Step::Empty;
         };
         if !was_held && !self.device.verify(&block) {
-            assembly.partial = None;
+            delivery.partial = None;
             self.done();
             return Step::Done;
         }
-        match self.assemble(assembly, block) {
-            Assembled::Frame(frame) => self.offer(assembly, frame),
+        match self.assemble(delivery, block) {
+            Assembled::Frame(frame) => self.offer(delivery, frame),
             Assembled::NoMemory(block) => {
-                assembly.held = Some(block);
+                delivery.held = Some(block);
                 Step::Stalled
             }
             Assembled::Nothing => {
@@ -176,7 +194,7 @@ impl Stream {
     ///
     /// The last block of a frame is kept with it, so that the source sees it released only when
     /// the sink has the frame: until then the source can send the frame again.
-    fn assemble(&self, assembly: &mut Assembly, block: HeldBlock) -> Assembled {
+    fn assemble(&self, delivery: &mut Delivery, block: HeldBlock) -> Assembled {
         let header = *block.header();
         let checked = header.crc().is_some();
         let frame = |verified, bytes| Frame {
@@ -187,29 +205,29 @@ impl Stream {
             bytes,
         };
         if header.frame_bytes == u64::from(header.payload_bytes) {
-            assembly.partial = None;
+            delivery.partial = None;
             return Assembled::Frame(frame(checked, FrameBytes::Block(block)));
         }
         if header.frame_offset == 0 {
             // One that never became whole gives its room back first.
-            assembly.partial = None;
-            let Some(staged) = self.staging.reserve(header.frame_bytes) else {
+            delivery.partial = None;
+            let Some(staged) = delivery.staging.reserve(header.frame_bytes) else {
                 return Assembled::NoMemory(block);
             };
-            assembly.partial = Some(Partial {
+            delivery.partial = Some(Partial {
                 packet_number: header.packet_number,
                 verified: true,
                 bytes: Vec::new(),
                 staged,
             });
         }
-        let Some(partial) = assembly.partial.as_mut() else {
+        let Some(partial) = delivery.partial.as_mut() else {
             return Assembled::Nothing;
         };
         let fits = partial.packet_number == header.packet_number
             && partial.bytes.len() as u64 == header.frame_offset;
         if !fits {
-            assembly.partial = None;
+            delivery.partial = None;
             return Assembled::Nothing;
         }
         partial.verified &= checked;
@@ -219,7 +237,7 @@ impl Stream {
         if (partial.bytes.len() as u64) < header.frame_bytes {
             return Assembled::Nothing;
         }
-        let Some(whole) = assembly.partial.take() else {
+        let Some(whole) = delivery.partial.take() else {
             return Assembled::Nothing;
         };
         let bytes = FrameBytes::Assembled {
@@ -230,8 +248,8 @@ impl Stream {
         Assembled::Frame(frame(whole.verified, bytes))
     }
 
-    fn offer(&self, assembly: &mut Assembly, frame: Frame) -> Step {
-        match self.device.deliver(frame, now_unix_ns()) {
+    fn offer(&self, delivery: &mut Delivery, frame: Frame) -> Step {
+        match delivery.sink.deliver(frame, now_unix_ns()) {
             Ok(()) => {
                 self.delivered.fetch_add(1, Ordering::Relaxed);
                 self.done();
@@ -239,18 +257,35 @@ impl Stream {
             }
             Err(Rejected { frame, error }) => {
                 self.report(&error);
-                assembly.rejected = Some(frame);
+                delivery.rejected = Some(frame);
                 Step::Stalled
             }
         }
     }
 
     fn done(&self) {
-        self.waiting.fetch_sub(1, Ordering::Release);
+        let done = self.done.load(Ordering::Relaxed);
+        self.done.store(done + 1, Ordering::Release);
     }
 
     fn report(&self, error: &SinkError) {
         tracing::warn!(device = %self.device.name(), %error, "the sink refused a frame; the device waits");
+    }
+}
+
+impl Delivery {
+    /// Drops what waits, for good: the source sends it again to the next collector. Returns how
+    /// many blocks there were.
+    pub(super) fn give_up(&mut self) -> usize {
+        let rejected = self.rejected.take();
+        let mut given_up = usize::from(rejected.is_some());
+        rejected.into_iter().for_each(Frame::abandon);
+        let mut held = self.held.take();
+        while let Some(block) = held.take().or_else(|| self.blocks.pop()) {
+            block.abandon();
+            given_up += 1;
+        }
+        given_up
     }
 }
 

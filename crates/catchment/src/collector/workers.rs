@@ -1,46 +1,60 @@
 //! Threads that carry frames to the sinks.
-use super::stream::{Stream, Turn};
-use crossbeam_channel::{Receiver, Sender};
-use std::{
-    io,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::JoinHandle,
-    time::{Duration, Instant},
-};
+//!
+//! Streams with blocks come in through [`WorkQueue::schedule`], each with the worker's half of it,
+//! so a stream is in the hands of one worker at a time. Frames go out to the sinks. A worker that
+//! finds nothing looks a little longer, then sleeps; it holds no lock while it works.
+use super::primitives::search_polls;
+use super::ready::ReadyQueue;
+use super::stream::{Delivery, Stream, Turn};
+use catchment_verbs::sync::Mutex;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// How long a stream rests after its sink refused a frame, and how often idle workers look
-/// whether they shall end.
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a stream rests after its sink refused a frame.
 const REST: Duration = Duration::from_millis(100);
-/// How often an ending pool looks whether its threads have ended.
-const LOOK: Duration = Duration::from_millis(2);
+/// How often an ending pool checks whether its threads have ended.
+const CHECK_ENDED: Duration = Duration::from_millis(2);
 
 /// A pool of worker threads.
 pub(super) struct Workers {
-    queue: Arc<Queue>,
+    queue: Arc<WorkQueue>,
     threads: Vec<JoinHandle<()>>,
 }
 
+/// A stream that has blocks, and the worker's half of it.
+pub(super) struct Job {
+    pub(super) stream: Arc<Stream>,
+    pub(super) delivery: Box<Delivery>,
+}
+
 /// The streams that wait for a worker. A stream is in it at most once.
-pub(super) struct Queue {
-    ready: Receiver<Arc<Stream>>,
-    add: Sender<Arc<Stream>>,
-    resting: Mutex<Vec<(Instant, Arc<Stream>)>>,
+pub(super) struct WorkQueue {
+    ready: ReadyQueue<Job>,
+    resting: Resting,
     ending: AtomicBool,
     /// No more frames go to the sinks.
     over: AtomicBool,
 }
 
+/// Streams whose sink refused a frame, and until when they rest: the first is due first.
+#[derive(Default)]
+struct Resting {
+    jobs: Mutex<VecDeque<(Instant, Job)>>,
+    /// How many there are. While there are none, nobody takes the lock.
+    count: AtomicUsize,
+}
+
 impl Workers {
-    /// Starts `threads` workers.
-    pub(super) fn start(threads: usize) -> io::Result<Workers> {
-        let (add, ready) = crossbeam_channel::unbounded();
-        let queue = Arc::new(Queue {
-            ready,
-            add,
-            resting: Mutex::default(),
+    /// Starts `threads` workers, for at most `streams` streams.
+    pub(super) fn start(threads: usize, streams: usize) -> io::Result<Workers> {
+        let queue = Arc::new(WorkQueue {
+            ready: ReadyQueue::new(streams, search_polls()),
+            resting: Resting::default(),
             ending: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });
@@ -55,21 +69,22 @@ impl Workers {
         Ok(Workers { queue, threads })
     }
 
-    /// Where to put streams that have blocks.
-    pub(super) fn queue(&self) -> &Arc<Queue> {
+    /// Returns where to put streams that have blocks.
+    pub(super) fn queue(&self) -> &Arc<WorkQueue> {
         &self.queue
     }
 
     /// Lets the workers finish what waits, at most until `deadline`, then ends them. Frames that a
-    /// sink refuses or holds up to the end are given up and said so; their source still has them.
-    /// A thread that is stuck in a sink is left to itself: it ends when the sink returns, and
+    /// sink refuses or holds up to the end are given up, which is logged; their source still has
+    /// them. A thread that is stuck in a sink is left behind: it ends when the sink returns, and
     /// calls it no more.
     pub(super) fn end(self, deadline: Instant) {
         self.queue.ending.store(true, Ordering::Release);
+        self.queue.ready.wake_all();
         let ended = |threads: &[JoinHandle<()>]| threads.iter().all(JoinHandle::is_finished);
         while !ended(&self.threads) && Instant::now() < deadline {
-            // A thread cannot be joined with a time limit: look again.
-            std::thread::sleep(LOOK);
+            // A thread cannot be joined with a time limit.
+            std::thread::sleep(CHECK_ENDED);
         }
         self.queue.over.store(true, Ordering::Release);
         for thread in self.threads {
@@ -79,59 +94,109 @@ impl Workers {
                 tracing::error!("a worker thread panicked");
             }
         }
-        let resting: Vec<_> = self.queue.resting().drain(..).collect();
-        let waiting = resting.into_iter().map(|(_, stream)| stream);
-        waiting
-            .chain(self.queue.ready.try_iter())
-            .for_each(|stream| give_up(&stream));
+        self.queue.resting.drain().into_iter().for_each(give_up);
+        std::iter::from_fn(|| self.queue.ready.try_pop()).for_each(give_up);
     }
 }
 
-impl Queue {
+impl WorkQueue {
     /// Gives the stream to a worker.
-    pub(super) fn schedule(&self, stream: Arc<Stream>) {
-        // The queue holds a receiver itself, so the channel is never closed.
-        let _ = self.add.send(stream);
+    pub(super) fn schedule(&self, job: Job) {
+        self.ready.push(job);
     }
 
     fn run(&self) {
         loop {
-            if let Ok(stream) = self.ready.recv_timeout(REST) {
-                self.turn(stream);
-            } else if self.ending.load(Ordering::Acquire) {
-                return;
+            match self.ready.pop(|| self.deadline()) {
+                Some(job) => self.turn(job),
+                None if self.ending.load(Ordering::Acquire) => return,
+                None => {}
             }
-            self.wake_rested();
+            self.resting.wake_due(|job| self.schedule(job));
         }
     }
 
-    fn turn(&self, stream: Arc<Stream>) {
-        let turn = stream.work(&self.over);
+    /// Until when an idle worker may sleep.
+    fn deadline(&self) -> Option<Instant> {
+        if self.ending.load(Ordering::Acquire) {
+            return Some(Instant::now());
+        }
+        self.resting.first_due()
+    }
+
+    fn turn(&self, job: Job) {
+        let Job { stream, delivery } = job;
+        let turn = stream.work(delivery, &self.over);
+        let (delivery, stalled) = match turn {
+            Turn::Idle => return,
+            Turn::More(delivery) => (delivery, false),
+            Turn::Stalled(delivery) => (delivery, true),
+        };
+        let job = Job { stream, delivery };
         if self.over.load(Ordering::Acquire) {
-            return give_up(&stream);
-        }
-        match turn {
-            Turn::Idle => {}
-            Turn::More => self.schedule(stream),
-            Turn::Stalled => self.resting().push((Instant::now() + REST, stream)),
-        }
-    }
-
-    fn resting(&self) -> MutexGuard<'_, Vec<(Instant, Arc<Stream>)>> {
-        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wake_rested(&self) {
-        let now = Instant::now();
-        let mut resting = self.resting();
-        while let Some(i) = resting.iter().position(|(until, _)| *until <= now) {
-            self.schedule(resting.swap_remove(i).1);
+            give_up(job);
+        } else if stalled {
+            self.resting.add(job);
+            // Sleeping workers learn that there is something to wake up for.
+            self.ready.wake_all();
+        } else {
+            self.schedule(job);
         }
     }
 }
 
-fn give_up(stream: &Stream) {
-    let blocks = stream.give_up();
+impl Resting {
+    fn add(&self, job: Job) {
+        let mut jobs = self.jobs.lock();
+        jobs.push_back((Instant::now() + REST, job));
+        self.count.store(jobs.len(), Ordering::SeqCst);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
+    fn first_due(&self) -> Option<Instant> {
+        if self.is_empty() {
+            return None;
+        }
+        self.jobs.lock().front().map(|(due, _)| *due)
+    }
+
+    /// Gives back what has rested long enough.
+    fn wake_due(&self, mut schedule: impl FnMut(Job)) {
+        if self.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some(job) = self.take_due(now) {
+            schedule(job);
+        }
+    }
+
+    fn take_due(&self, now: Instant) -> Option<Job> {
+        let mut jobs = self.jobs.lock();
+        if jobs.front()?.0 > now {
+            return None;
+        }
+        let (_, job) = jobs.pop_front()?;
+        self.count.store(jobs.len(), Ordering::SeqCst);
+        Some(job)
+    }
+
+    fn drain(&self) -> Vec<Job> {
+        let mut jobs = self.jobs.lock();
+        self.count.store(0, Ordering::SeqCst);
+        jobs.drain(..).map(|(_, job)| job).collect()
+    }
+}
+
+fn give_up(job: Job) {
+    let Job {
+        stream,
+        mut delivery,
+    } = job;
+    let blocks = delivery.give_up();
     if blocks > 0 {
         let device = stream.device().name();
         tracing::error!(%device, blocks, "the collector ended before the sink took these; a source that lives sends them again");

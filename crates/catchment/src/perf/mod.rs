@@ -1,47 +1,51 @@
-//! How fast the way between two processes is, in the manner of the perftest programs: a [`Server`]
-//! waits, a [`Client`] measures WRITEs, READs and SENDs of given sizes. Answers behind
-//! `catchment bench`.
+//! How fast the path between two processes is, in the manner of the perftest programs: a [`Server`]
+//! waits, a [`Client`] measures WRITEs, READs, SENDs and blocks of given sizes. What `catchment bench`
+//! asks.
 //!
-//! The way is chosen as for frames: the client stands where a source stands, the server where a
-//! collector does. Both have one queue pair (RC) and one region, used round and round.
-//!
-//! - Bandwidth: the client keeps [`Plan::depth`] requests outstanding. The server does nothing for
-//!   WRITE and READ; for SEND it posts receives again.
-//! - Latency: one request at a time. WRITE and SEND are answered by the same, and half of the round
-//!   trip is given; a READ is its own round trip, and all of it is given.
-//! - Blocks: a mechanism of the transfer crate moves blocks that the client's program fills from a
-//!   buffer of its own and the server's program takes ([`BlockPlan`]).
+//! The path is chosen as for frames: the client stands where a source stands, the server where a
+//! collector does. All the rest is the measuring engine's, [`catchment_perf`].
 //!
 //! The control connection is plain TCP. It gives keys to memory that holds nothing and lives as long
 //! as the connection; whoever reaches the server can measure, one at a time.
 
-mod bandwidth;
-mod blocks;
 mod client;
-mod control;
-mod end;
-mod error;
-mod latency;
-mod message;
-mod plan;
+mod greeting;
 mod server;
-mod wait;
 
-pub use blocks::BlockPlan;
-pub use catchment_transfer::mechanism::{Protocol, ProtocolParseError};
-pub use client::{Client, PathTaken};
-pub use error::PerfError;
-pub use plan::{
-    Amount, Bandwidth, Figure, Latency, Operation, Plan, Row, Test, TestParseError, Waiting,
+pub use catchment_perf::blocks::{
+    BlockEnds, BlockMechanism, BlockPlan, BlockPort, BlockShape, Ports, STATUS_BYTE,
 };
+pub use catchment_perf::{
+    Amount, Bandwidth, ChildProcess, Figure, Latency, Operation, PerfError, Plan, Row, Test,
+    TestParseError, Waiting,
+};
+pub use client::{Client, PathTaken};
 pub use server::{PORT, Served, Server};
 
 use crate::ibverbs::IbverbsOptions;
+use crate::providers::Providers;
 use crate::roce::RoceOptions;
-use crate::session::{path::PathRules, providers::Providers};
+use crate::session::host::Host;
+use crate::session::message::SessionPath;
+use crate::session::path::PathRules;
+use catchment_perf::{Control, LocalDevice, PATIENCE};
+use catchment_verbs::Context;
+use std::sync::Arc;
+
+/// Returns the device of a path for the engine.
+fn device(context: Arc<dyn Context>, path: SessionPath) -> LocalDevice {
+    LocalDevice {
+        agree: Box::new(move |endpoint| path.agreed(endpoint)),
+        ..LocalDevice::new(context)
+    }
+}
+
+fn host() -> Result<Host, PerfError> {
+    Host::read().map_err(|error| PerfError::Host(error.to_string()))
+}
 
 /// Which providers may be used, and how.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Setup {
     /// Rules of this side.
     pub rules: PathRules,
@@ -49,6 +53,19 @@ pub struct Setup {
     pub roce: RoceOptions,
     /// Settings of RDMA devices.
     pub ibverbs: IbverbsOptions,
+    /// What can move blocks, by name.
+    pub mechanisms: &'static [&'static dyn BlockMechanism],
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            rules: PathRules::default(),
+            roce: RoceOptions::default(),
+            ibverbs: IbverbsOptions::default(),
+            mechanisms: STATUS_BYTE,
+        }
+    }
 }
 
 impl Setup {

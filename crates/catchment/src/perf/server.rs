@@ -1,26 +1,18 @@
 //! The side that waits to be measured.
 
-use super::blocks::{self, BlockPlan, Ports, Side};
-use super::control::{Control, PATIENCE};
-use super::end::End;
-use super::message::{FromClient, FromServer, Hello, VERSION, Welcome};
-use super::plan::{Amount, Figure, Operation, Plan};
-use super::{PerfError, Setup, bandwidth, latency};
-use crate::observe::cpu::usage_of_self;
+use super::greeting::{FromClient, FromServer, Hello, VERSION, Welcome};
+use super::{Control, PATIENCE, PerfError, Setup, device};
+use crate::providers::{Ends, Providers};
 use crate::session::host::Host;
-use crate::session::message::SessionPath;
 use crate::session::path::{PathChoice, SourceFacts};
-use crate::session::providers::{Ends, Providers};
 use crate::session::refusal::Refusal;
+use catchment_perf::LocalDevice;
 use catchment_verbs::Context;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The port of RDMA's own measuring programs.
 pub const PORT: u16 = 18515;
-/// A client that plans nothing for so long is sent away.
-const IDLE: Duration = Duration::from_secs(60);
 
 /// Waits for clients, one at a time.
 pub struct Server {
@@ -38,13 +30,6 @@ pub struct Served {
     pub plans: u64,
 }
 
-/// A connected client.
-struct Serving {
-    control: Control,
-    context: Arc<dyn Context>,
-    path: SessionPath,
-}
-
 impl Server {
     /// Listens at `address`.
     ///
@@ -56,11 +41,11 @@ impl Server {
         Ok(Server {
             listener,
             setup,
-            host: Host::read()?,
+            host: super::host()?,
         })
     }
 
-    /// Where it listens.
+    /// Returns where it listens.
     ///
     /// # Errors
     /// What the system says.
@@ -78,28 +63,22 @@ impl Server {
             local: stream.local_addr().ok().map(|at| plain(at.ip())),
             peer: Some(plain(client.ip())),
         };
-        let mut serving = self.greet(Control::new(stream)?, ends)?;
-        match serving.all() {
-            Ok(plans) => Ok(Served { client, plans }),
-            Err(error) => {
-                // It may be gone, or know already.
-                let _ = serving.control.send(&FromServer::Failed {
-                    error: error.to_string(),
-                });
-                Err(error)
-            }
-        }
+        let mut control = Control::over_tcp(stream)?;
+        let device = self.greet(&mut control, ends)?;
+        let plans = catchment_perf::serve(&mut control, &device, self.setup.mechanisms)?;
+        Ok(Served { client, plans })
     }
 
-    fn greet(&self, mut control: Control, ends: Ends) -> Result<Serving, PerfError> {
-        let said = control.recv::<FromClient>("hello", PATIENCE)?;
-        let FromClient::Hello(hello) = said else {
-            return Err(said.unexpected("hello"));
-        };
+    /// Agrees on the path; the device for it.
+    fn greet(&self, control: &mut Control, ends: Ends) -> Result<LocalDevice, PerfError> {
+        let FromClient::Hello(hello) = control.recv("hello", PATIENCE)?;
         if hello.version != VERSION {
-            let reason = format!("it speaks version {}, this is {VERSION}", hello.version);
+            let reason = format!(
+                "the client speaks version {}, this is {VERSION}",
+                hello.version
+            );
             return Err(refuse(
-                &mut control,
+                control,
                 reason,
                 "use the same release on both sides",
             ));
@@ -107,22 +86,17 @@ impl Server {
         let providers = self.setup.providers();
         match self.choose(&providers, &hello, ends) {
             Ok((choice, context)) => {
-                let welcome = Welcome {
+                control.send(&FromServer::Welcome(Welcome {
                     path: choice.path.clone(),
                     reason: choice.reason,
-                };
-                control.send(&FromServer::Welcome(welcome))?;
-                Ok(Serving {
-                    control,
-                    context,
-                    path: choice.path,
-                })
+                }))?;
+                Ok(device(context, choice.path))
             }
-            Err(refusal) => Err(refuse(&mut control, refusal.reason, &refusal.remedy)),
+            Err(refusal) => Err(refuse(control, refusal.reason, &refusal.remedy)),
         }
     }
 
-    /// The way, and the device for it.
+    /// Chooses the path, and the device for it.
     fn choose(
         &self,
         providers: &Providers,
@@ -140,102 +114,12 @@ impl Server {
     }
 }
 
-impl Serving {
-    /// Carries out plans until the client leaves; how many there were.
-    fn all(&mut self) -> Result<u64, PerfError> {
-        let mut plans = 0;
-        while let Some(said) = self.control.next::<FromClient>("a plan", IDLE)? {
-            match said {
-                FromClient::Run { plan, place } => {
-                    match self.prepare(plan, |end, path| end.connect(&place, path)) {
-                        Ok(end) => self.run(end)?,
-                        Err(error) => self.refuse(&error)?,
-                    }
-                }
-                FromClient::Blocks { plan, ports } => self.blocks(plan, ports)?,
-                FromClient::Hello(_) | FromClient::Here | FromClient::Over { .. } => {
-                    return Err(said.unexpected("a plan"));
-                }
-            }
-            plans += 1;
-        }
-        Ok(plans)
-    }
-
-    fn prepare(
-        &self,
-        plan: Plan,
-        connect: impl FnOnce(&mut End, &SessionPath) -> Result<(), PerfError>,
-    ) -> Result<End, PerfError> {
-        plan.check()?;
-        let mut end = End::open(&self.context, plan)?;
-        connect(&mut end, &self.path)?;
-        match (plan.test.operation, plan.test.figure) {
-            (Operation::Send, Figure::Latency) => latency::prepare(&mut end)?,
-            (Operation::Send, Figure::Bandwidth) => {
-                for n in 0..u64::from(plan.depth) {
-                    end.post_receive(n, end.offset(n))?;
-                }
-            }
-            (Operation::Write | Operation::Read, _) => {}
-        }
-        Ok(end)
-    }
-
-    fn run(&mut self, mut end: End) -> Result<(), PerfError> {
-        let before = cpu_s();
-        self.control
-            .send(&FromServer::Ready { place: end.place() })?;
-        let test = end.plan.test;
-        if test.is_answered() {
-            latency::answer(&mut end, &mut self.control)?;
-            bandwidth::over(&mut self.control, PATIENCE)?;
-        } else if test.operation == Operation::Send {
-            bandwidth::take(&mut end, &mut self.control)?;
-        } else {
-            // The device does it all.
-            bandwidth::over(&mut self.control, longest(&end.plan))?;
-        }
-        self.control.send(&FromServer::Used {
-            cpu_s: cpu_s() - before,
-        })
-    }
-
-    fn blocks(&mut self, plan: BlockPlan, ports: Ports) -> Result<(), PerfError> {
-        if let Err(error) = plan.check() {
-            return self.refuse(&error);
-        }
-        let side = Side {
-            plan,
-            context: &self.context,
-            path: &self.path,
-            control: &mut self.control,
-        };
-        blocks::serve(side, ports)
-    }
-
-    fn refuse(&mut self, error: &PerfError) -> Result<(), PerfError> {
-        self.control.send(&FromServer::Refused {
-            reason: error.to_string(),
-            remedy: "change the plan, or the server's limits".to_owned(),
-        })
-    }
-}
-
-/// An IPv4 address is one, also where it came over a socket for both families.
+/// Returns an IPv4 address as one, also where it came over a socket for both families.
 fn plain(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
 
-fn longest(plan: &Plan) -> Duration {
-    PATIENCE
-        + match plan.amount {
-            Amount::Seconds(seconds) => Duration::from_secs_f64(seconds),
-            Amount::Iterations(_) => Duration::from_secs_f64(Plan::SECONDS_MAX),
-        }
-}
-
-/// Tells the client, and is the error of this side.
+/// Refuses the client; returns the error of this side.
 fn refuse(control: &mut Control, reason: String, remedy: &str) -> PerfError {
     let remedy = remedy.to_owned();
     let refused = FromServer::Refused {
@@ -246,9 +130,4 @@ fn refuse(control: &mut Control, reason: String, remedy: &str) -> PerfError {
         Ok(()) => PerfError::Refused { reason, remedy },
         Err(error) => error,
     }
-}
-
-/// Processor time of this process so far; 0 where the kernel does not say.
-pub(super) fn cpu_s() -> f64 {
-    usage_of_self().map_or(0.0, |usage| usage.cpu_s)
 }

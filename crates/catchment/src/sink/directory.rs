@@ -4,16 +4,17 @@
 //! stream. A file appears whole or not at all: it is written without a name and linked into place
 //! when it is complete, so that nothing is left when the collector is killed in between. (Where
 //! the file system cannot do that, a hidden file is renamed; the next start removes leftovers.)
+//! Its time of modification is the frame's capture time.
 use super::{DeviceSink, Rejected, Sink, SinkError};
 use crate::{Frame, session::check::NUMBER_MAX};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use std::{
-    collections::VecDeque,
-    fs::File,
-    io,
-    os::fd::AsRawFd,
-    path::{Path, PathBuf},
-};
+use catchment_verbs::event;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Digits of a frame's file name: enough for 30,000 years at one frame a second, or 31 at 1,000.
 const NAME_DIGITS: usize = 12;
@@ -171,7 +172,7 @@ impl DeviceDirectory {
     fn write_unnamed(&self, frame: &Frame, target: &Path) -> io::Result<()> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = rustix::fs::open(&self.path, flags, Mode::from_raw_mode(0o644))?;
-        frame.write_to(&file)?;
+        write_with_time(frame, &file)?;
         let ours = format!("/proc/self/fd/{}", file.as_raw_fd());
         rustix::fs::linkat(CWD, ours, CWD, target, AtFlags::SYMLINK_FOLLOW)?;
         Ok(())
@@ -182,7 +183,7 @@ impl DeviceDirectory {
             .path
             .join(format!("{PARTIAL_PREFIX}{}", frame.packet_number()));
         let written = File::create(&partial)
-            .and_then(|file| frame.write_to(&file))
+            .and_then(|file| write_with_time(frame, &file))
             .and_then(|()| std::fs::rename(&partial, target));
         if written.is_err() {
             let _ = std::fs::remove_file(&partial);
@@ -227,6 +228,22 @@ impl DeviceDirectory {
         }
         Ok(())
     }
+}
+
+/// Writes the frame, and its capture time as that of the file.
+fn write_with_time(frame: &Frame, file: impl AsFd) -> io::Result<()> {
+    frame.write_to(&file)?;
+    let unchanged = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_OMIT,
+    };
+    let times = Timestamps {
+        last_access: unchanged,
+        last_modification: event::timespec(Duration::from_nanos(frame.capture_time_ns)),
+    };
+    // A file system that keeps no times still keeps frames.
+    let _ = rustix::fs::futimens(&file, &times);
+    Ok(())
 }
 
 /// Whether the file system, and not this frame, is why an unnamed file could not be written.

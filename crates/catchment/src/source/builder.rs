@@ -6,22 +6,19 @@ use super::{
     pump,
     shared::{DeviceState, Shared},
 };
-#[cfg(test)]
-use crate::session::providers::Rnics;
 use crate::{
     format::FrameFormat,
     observe::SourceMetrics,
+    providers::{ProviderOptions, ProviderSet},
     session::{
         check::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX},
         message::Policy,
         names::{DeviceName, DeviceNameError},
         path::PathRules,
-        providers::ProviderOptions,
         tls::TlsFiles,
     },
 };
-use catchment_provider_ibverbs::IbverbsOptions;
-use catchment_provider_roce::RoceOptions;
+use catchment_transfer::Permit;
 use catchment_transfer::layout::TRAILER_BYTES;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -108,11 +105,12 @@ pub struct SourceBuilder {
     block_bytes: Option<u32>,
     checksum: bool,
     pub(super) in_place: bool,
+    pub(super) permit: Option<Arc<dyn Permit>>,
     pub(super) send_queue: u32,
     pub(super) tls: Option<TlsFiles>,
     pub(super) insecure: bool,
     pub(super) patience: Option<Duration>,
-    pub(super) providers: ProviderOptions,
+    pub(super) providers: ProviderSet,
 }
 
 impl SourceBuilder {
@@ -124,11 +122,12 @@ impl SourceBuilder {
             block_bytes: None,
             checksum: true,
             in_place: true,
+            permit: None,
             send_queue: SEND_WRS,
             tls: None,
             insecure: false,
             patience: None,
-            providers: ProviderOptions::default(),
+            providers: ProviderSet::default(),
         }
     }
 
@@ -172,6 +171,18 @@ impl SourceBuilder {
         SourceBuilder { in_place, ..self }
     }
 
+    /// Asks `permit` before every claim of a block, on the thread of the device: for a controller
+    /// that paces, pauses or refuses streams, by the stream numbers that the collector gave. A device that is told to wait, or is refused, finds no
+    /// room, so its [`Policy`] decides about the frame. After a change of mind the controller calls
+    /// [`Source::wake`](super::Source::wake). Without a permit nothing is asked.
+    #[must_use]
+    pub fn permit(self, permit: Arc<dyn Permit>) -> SourceBuilder {
+        SourceBuilder {
+            permit: Some(permit),
+            ..self
+        }
+    }
+
     /// How many requests may be outstanding on the queue pair, from 2 to what the device has; 256
     /// by default. The completion queue has a place for every four of them. With 2 they are the
     /// smallest there can be, and each block waits until the one before has arrived.
@@ -207,24 +218,11 @@ impl SourceBuilder {
         self
     }
 
-    /// Settings of the RoCEv2 device that it may open.
+    /// Gives a provider other settings, such as [`RoceOptions`](crate::roce::RoceOptions) or
+    /// [`IbverbsOptions`](crate::ibverbs::IbverbsOptions); or adds a provider of another crate.
     #[must_use]
-    pub fn roce(mut self, roce: RoceOptions) -> SourceBuilder {
-        self.providers.roce = roce;
-        self
-    }
-
-    /// Settings of the RDMA device that it may open.
-    #[must_use]
-    pub fn ibverbs(mut self, ibverbs: IbverbsOptions) -> SourceBuilder {
-        self.providers.ibverbs = ibverbs;
-        self
-    }
-
-    /// Something else in the place of the machine's RDMA devices.
-    #[cfg(test)]
-    pub(crate) fn rnics(mut self, rnics: Arc<dyn Rnics>) -> SourceBuilder {
-        self.providers.rnics = Some(rnics);
+    pub fn provider(mut self, options: impl ProviderOptions + 'static) -> SourceBuilder {
+        self.providers.set(options);
         self
     }
 
@@ -259,7 +257,7 @@ impl SourceBuilder {
             .collect();
         let mut source = Source {
             shared,
-            free: std::sync::Mutex::new(free),
+            free: catchment_verbs::sync::Mutex::new(free),
             threads: Vec::new(),
         };
         threads.push(control?);
@@ -294,7 +292,7 @@ impl SourceBuilder {
         let wrong = |text: String| Err(SourceError::Config(text));
         self.providers
             .rules
-            .check()
+            .check(&self.providers.known())
             .map_err(|error| SourceError::Config(error.to_string()))?;
         if self.devices.is_empty() {
             return wrong("a source needs at least one device".to_owned());

@@ -1,9 +1,11 @@
 //! A queue pair on its way to its peer: on a thread that may block, since the proof of a path takes
 //! as long as lost packets take to be given up.
 use super::prepared::{LinkError, Prepared, Target};
+use super::welcome::ring_of;
 use crate::{
     observe::SessionSnapshot,
-    session::{message::Welcome, refusal::Refusal, welcome::ring_of},
+    providers::describe,
+    session::{message::Welcome, refusal::Refusal},
 };
 use std::{
     io,
@@ -15,11 +17,11 @@ use std::{
 use tokio::task::JoinHandle;
 
 /// Runs until the queue pair is connected, or cannot be. Dropping it gives it up.
-pub(crate) struct Connecting<T> {
+pub struct Connecting<T> {
     job: JoinHandle<Result<T, LinkError>>,
     cancelled: Arc<AtomicBool>,
     /// The session that it is for.
-    pub(crate) session: SessionSnapshot,
+    pub session: SessionSnapshot,
 }
 
 impl<T: Send + 'static> Connecting<T> {
@@ -27,7 +29,7 @@ impl<T: Send + 'static> Connecting<T> {
     ///
     /// # Errors
     /// The ring cannot be.
-    pub(crate) fn begin(
+    pub fn begin(
         prepared: Prepared,
         welcome: &Welcome,
         peer: String,
@@ -45,7 +47,7 @@ impl<T: Send + 'static> Connecting<T> {
             peer,
             devices: welcome.streams.len() as u64,
             queues: Some(prepared.queues()),
-            ..welcome.path.describe(ends, &welcome.reason)
+            ..describe(&welcome.path, ends, &welcome.reason)
         };
         let job = tokio::task::spawn_blocking(move || connect(prepared, target));
         Ok(Connecting {
@@ -56,7 +58,7 @@ impl<T: Send + 'static> Connecting<T> {
     }
 
     /// Waits for the end; for ever while nothing is being connected.
-    pub(crate) async fn done(connecting: &mut Option<Connecting<T>>) -> Result<T, LinkError> {
+    pub async fn done(connecting: &mut Option<Connecting<T>>) -> Result<T, LinkError> {
         match connecting {
             Some(connecting) => match (&mut connecting.job).await {
                 Ok(connected) => connected,

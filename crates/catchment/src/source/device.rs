@@ -4,15 +4,13 @@ use super::{
     backlog::Waiting,
     link::{Link, Reserve},
     shared::{DeviceState, Shared},
+    writer::{FrameContents, FrameWriter, OwnedFrameWriter, Target},
 };
-use crate::frame::{now_unix_ns, unix_ns};
 use crate::{observe::DropCause, session::message::Policy};
 use catchment_transfer::{BlockMeta, CommitError, WriteBlock};
-use catchment_verbs::mem::VolatileSlice;
 use std::{
-    io,
     sync::Arc,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 /// How long a filling thread sleeps at most before it looks again whether the link lives.
@@ -72,12 +70,8 @@ impl Device {
     /// [`SourceError::Ended`] when the source was closed or refused for good;
     /// [`SourceError::FrameSize`] for 0 bytes or more than 1 GiB.
     pub fn frame(&mut self, bytes: usize) -> Result<FrameWriter<'_>, SourceError> {
-        loop {
-            if let Some(target) = self.begin(bytes)? {
-                return Ok(self.writer(bytes, target));
-            }
-            self.wait_for_room(LOOK_AGAIN);
-        }
+        let contents = self.wait_for_contents(bytes)?;
+        Ok(FrameWriter::new(self, contents))
     }
 
     /// Begins a frame as [`Device::frame`] does, or gives `None` where that would wait. For one
@@ -86,21 +80,60 @@ impl Device {
     /// # Errors
     /// As [`Device::frame`].
     pub fn try_frame(&mut self, bytes: usize) -> Result<Option<FrameWriter<'_>>, SourceError> {
-        let target = self.begin(bytes)?;
-        Ok(target.map(|target| self.writer(bytes, target)))
+        let contents = self.begin(bytes)?;
+        Ok(contents.map(|contents| FrameWriter::new(self, contents)))
     }
 
-    fn writer(&mut self, bytes: usize, target: Target) -> FrameWriter<'_> {
-        FrameWriter {
-            capture_time_ns: None,
-            filled: 0,
-            bytes,
-            target,
-            device: self,
+    /// Begins a frame as [`Device::frame`] does, to be filled anywhere: by another thread, or behind
+    /// a language border. [`Device::send`] sends it.
+    ///
+    /// Several frames of a device may be filled at once. Each that is begun takes a block of the
+    /// device's share until it is sent or dropped; they are numbered in the order in which they are
+    /// sent.
+    ///
+    /// # Errors
+    /// As [`Device::frame`].
+    pub fn frame_owned(&mut self, bytes: usize) -> Result<OwnedFrameWriter, SourceError> {
+        let contents = self.wait_for_contents(bytes)?;
+        Ok(OwnedFrameWriter::new(self.state.clone(), contents))
+    }
+
+    /// Begins a frame as [`Device::frame_owned`] does, or returns `None` where that would wait.
+    ///
+    /// # Errors
+    /// As [`Device::frame`].
+    pub fn try_frame_owned(
+        &mut self,
+        bytes: usize,
+    ) -> Result<Option<OwnedFrameWriter>, SourceError> {
+        let contents = self.begin(bytes)?;
+        Ok(contents.map(|contents| OwnedFrameWriter::new(self.state.clone(), contents)))
+    }
+
+    /// Sends a frame that [`Device::frame_owned`] of this device began.
+    ///
+    /// # Errors
+    /// As [`FrameWriter::send`]; [`SourceError::OtherDevice`] for a frame of another device.
+    pub fn send(&mut self, frame: OwnedFrameWriter) -> Result<Sent, SourceError> {
+        let contents = frame.into_contents_of(&self.state)?;
+        self.send_contents(contents)
+    }
+
+    fn wait_for_contents(&mut self, bytes: usize) -> Result<FrameContents, SourceError> {
+        loop {
+            if let Some(contents) = self.begin(bytes)? {
+                return Ok(contents);
+            }
+            self.wait_for_room(LOOK_AGAIN);
         }
     }
 
-    fn begin(&mut self, bytes: usize) -> Result<Option<Target>, SourceError> {
+    fn begin(&mut self, bytes: usize) -> Result<Option<FrameContents>, SourceError> {
+        let target = self.find_target(bytes)?;
+        Ok(target.map(|target| FrameContents::new(bytes, target)))
+    }
+
+    fn find_target(&mut self, bytes: usize) -> Result<Option<Target>, SourceError> {
         if bytes == 0 || bytes > super::FRAME_BYTES_MAX {
             return Err(SourceError::FrameSize {
                 bytes,
@@ -108,12 +141,12 @@ impl Device {
             });
         }
         match self.state.policy {
-            Policy::Block => self.count_wait(bytes),
+            Policy::Block => self.try_target_timed(bytes),
             Policy::DropOldest | Policy::DropNewest => self.target_now(bytes).map(Some),
         }
     }
 
-    fn count_wait(&mut self, bytes: usize) -> Result<Option<Target>, SourceError> {
+    fn try_target_timed(&mut self, bytes: usize) -> Result<Option<Target>, SourceError> {
         let target = self.try_target(bytes)?;
         if target.is_none() {
             self.blocked_since.get_or_insert_with(Instant::now);
@@ -209,144 +242,20 @@ impl Device {
         self.shared.check_open()?;
         Ok(self.state.stage(bytes, capture_time_ns))
     }
-}
 
-/// A frame being filled. Write exactly its bytes, through [`io::Write`] or in place, then
-/// [`FrameWriter::send`] it. Dropping it unsent gives the block back; the packet number is not used.
-pub struct FrameWriter<'a> {
-    device: &'a mut Device,
-    target: Target,
-    bytes: usize,
-    filled: usize,
-    /// By default the moment of the first byte.
-    capture_time_ns: Option<u64>,
-}
-
-enum Target {
-    /// A block: of the collector's memory where the provider can map it, else of ours.
-    Block(WriteBlock, Arc<Link>),
-    /// Memory of our own, to be sent by the pump.
-    Staged(Vec<u8>),
-    /// Nowhere.
-    Dropped,
-}
-
-impl FrameWriter<'_> {
-    /// Length of the frame in bytes.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Says when the frame was captured; without this it is the moment of its first byte.
-    pub fn set_capture_time(&mut self, time: SystemTime) {
-        self.capture_time_ns = Some(unix_ns(time));
-    }
-
-    /// Whether the frame will be dropped whatever is written, so that filling it is a waste.
-    pub fn is_dropped(&self) -> bool {
-        matches!(self.target, Target::Dropped)
-    }
-
-    /// The memory that is not filled yet, to fill it in place; then say how much with
-    /// [`FrameWriter::advance`]. `None` where the frame is not in registered memory: use
-    /// [`io::Write`] then.
-    pub fn memory(&self) -> Option<VolatileSlice<'_>> {
-        match &self.target {
-            Target::Block(block, _) => block
-                .memory()
-                .subslice(self.filled, self.bytes - self.filled)
-                .ok(),
-            Target::Staged(_) | Target::Dropped => None,
-        }
-    }
-
-    /// Counts bytes that were written through [`FrameWriter::memory`].
-    ///
-    /// # Panics
-    /// If that is more than the frame has left.
-    pub fn advance(&mut self, bytes: usize) {
-        assert!(
-            bytes <= self.bytes - self.filled,
-            "advance beyond the frame's end"
-        );
-        self.stamp();
-        self.filled += bytes;
-    }
-
-    /// Sends the frame.
-    ///
-    /// # Errors
-    /// [`SourceError::Incomplete`] if it is not filled; nothing is sent then.
-    pub fn send(self) -> Result<Sent, SourceError> {
-        if self.filled != self.bytes && !self.is_dropped() {
-            return Err(SourceError::Incomplete {
-                filled: self.filled,
-                bytes: self.bytes,
-            });
-        }
-        let device = self.device;
-        let captured_ns = self.capture_time_ns.unwrap_or_else(now_unix_ns);
-        let packet_number = match self.target {
-            Target::Block(block, link) => device.commit(block, &link, captured_ns)?,
-            Target::Staged(bytes) => device.stage(bytes, captured_ns)?,
+    /// Sends the frame, or returns that it cannot be.
+    pub(super) fn send_contents(&mut self, contents: FrameContents) -> Result<Sent, SourceError> {
+        let (target, captured_ns) = contents.into_target()?;
+        let packet_number = match target {
+            Target::Block(block, link) => self.commit(block, &link, captured_ns)?,
+            Target::Staged(bytes) => self.stage(bytes, captured_ns)?,
             Target::Dropped => {
-                device.state.drop_new();
-                device.state.metrics.frame_dropped(DropCause::Newest);
+                self.state.drop_new();
+                self.state.metrics.frame_dropped(DropCause::Newest);
                 return Ok(Sent::Dropped);
             }
         };
-        device.shared.pump_if_needed(&device.state);
+        self.shared.pump_if_needed(&self.state);
         Ok(Sent::Accepted { packet_number })
-    }
-
-    /// Writes the whole frame and sends it.
-    ///
-    /// # Errors
-    /// As for [`FrameWriter::send`]; [`SourceError::Incomplete`] if `frame` has another length.
-    pub fn send_bytes(mut self, frame: &[u8]) -> Result<Sent, SourceError> {
-        if frame.len() != self.bytes - self.filled {
-            return Err(SourceError::Incomplete {
-                filled: self.filled + frame.len(),
-                bytes: self.bytes,
-            });
-        }
-        self.put(frame);
-        self.send()
-    }
-
-    /// How many bytes are missing.
-    pub(super) fn bytes_left(&self) -> usize {
-        self.bytes - self.filled
-    }
-
-    /// Notes the time if these are the first bytes.
-    fn stamp(&mut self) {
-        self.capture_time_ns.get_or_insert_with(now_unix_ns);
-    }
-
-    pub(super) fn put(&mut self, data: &[u8]) {
-        self.stamp();
-        match &mut self.target {
-            Target::Block(block, _) => {
-                let written = block.memory().write_at(self.filled, data);
-                debug_assert!(written.is_ok(), "the caller checked the length");
-            }
-            Target::Staged(bytes) => bytes.extend_from_slice(data),
-            Target::Dropped => {}
-        }
-        self.filled += data.len();
-    }
-}
-
-impl io::Write for FrameWriter<'_> {
-    /// Takes as much as the frame has left; 0 when it is full.
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let n = data.len().min(self.bytes - self.filled);
-        self.put(&data[..n]);
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// The end of the link wakes the thread, and completions do: how long it sleeps without is no matter.
+/// Only a backstop: completions and the end of the link wake the thread.
 const LONG: Duration = Duration::from_secs(3600);
 
 /// Where completions can be waited for.

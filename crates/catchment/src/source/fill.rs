@@ -1,5 +1,5 @@
 //! Inputs write into frames: from a pipe, the kernel copies straight into registered memory.
-use super::FrameWriter;
+use super::{FrameContents, FrameWriter, OwnedFrameWriter};
 use crate::input::{FillError, FrameBuffer, read_waiting, wait_readable};
 use rustix::io::Errno;
 use std::{
@@ -10,7 +10,7 @@ use std::{
 /// Bytes moved at a time where the frame is not in registered memory.
 const CHUNK_BYTES: usize = 64 << 10;
 
-impl FrameBuffer for FrameWriter<'_> {
+impl FrameBuffer for FrameContents {
     fn fill_from(&mut self, from: BorrowedFd<'_>, bytes: usize) -> Result<usize, FillError> {
         if bytes > self.bytes_left() {
             return Err(FillError::Write(io::ErrorKind::WriteZero.into()));
@@ -27,7 +27,19 @@ impl FrameBuffer for FrameWriter<'_> {
     }
 }
 
-impl FrameWriter<'_> {
+impl FrameBuffer for FrameWriter<'_> {
+    fn fill_from(&mut self, from: BorrowedFd<'_>, bytes: usize) -> Result<usize, FillError> {
+        FrameContents::fill_from(self, from, bytes)
+    }
+}
+
+impl FrameBuffer for OwnedFrameWriter {
+    fn fill_from(&mut self, from: BorrowedFd<'_>, bytes: usize) -> Result<usize, FillError> {
+        FrameContents::fill_from(self, from, bytes)
+    }
+}
+
+impl FrameContents {
     /// One read of at most `most` bytes. 0 is the end of `from`.
     fn read_some(&mut self, from: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
         let Some(memory) = self.memory() else {

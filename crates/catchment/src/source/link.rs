@@ -1,10 +1,12 @@
 //! The connection to a collector that filling threads use: a sender, and how to wait for it.
 use super::gate::Gate;
-use catchment_transfer::{Napper, Naps, ReserveError, Sender, WriteBlock};
+use catchment_transfer::{ReserveError, Sender, WriteBlock};
+use catchment_verbs::sync::{Condvar, Mutex};
+use catchment_verbs::wait::{Backoff, BackoffPolicy};
 use catchment_verbs::{CompletionChannel, Watch};
 use std::{
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -29,7 +31,7 @@ pub(super) struct Link {
     on_watch: Mutex<bool>,
     woken: Condvar,
     /// How long the next thread sleeps that waits for room without a doorbell.
-    napper: Mutex<Napper>,
+    backoff: Mutex<Backoff>,
 }
 
 /// What a thread that waits for room sees.
@@ -68,7 +70,7 @@ impl Link {
             checksum,
             on_watch: Mutex::new(false),
             woken: Condvar::new(),
-            napper: Mutex::new(Napper::new(Naps::default())),
+            backoff: Mutex::new(Backoff::new(BackoffPolicy::default())),
         }
     }
 
@@ -107,7 +109,12 @@ impl Link {
         };
         match self.sender.reserve(stream, bytes) {
             Ok(block) => Reserve::Block(block),
-            Err(ReserveError::WouldBlock | ReserveError::Quota { .. }) => Reserve::Full,
+            Err(
+                ReserveError::WouldBlock
+                | ReserveError::Quota { .. }
+                | ReserveError::Paused
+                | ReserveError::Refused { .. },
+            ) => Reserve::Full,
             Err(error) => {
                 tracing::debug!(%error, "no block");
                 Reserve::Dead
@@ -163,11 +170,11 @@ impl Link {
             return;
         }
         drop(on_watch);
-        let nap = self.napper().nap();
+        let nap = self.backoff().next_sleep();
         // Waits for the collector to release a block; without a doorbell nothing tells it.
         std::thread::sleep(timeout.min(nap));
         if matches!(self.look(stream), Look::Room) {
-            self.napper().found();
+            self.backoff().reset();
         }
         *self.on_watch() = false;
         self.woken.notify_all();
@@ -194,12 +201,12 @@ impl Link {
         }
     }
 
-    fn napper(&self) -> MutexGuard<'_, Napper> {
-        self.napper.lock().unwrap_or_else(PoisonError::into_inner)
+    fn backoff(&self) -> MutexGuard<'_, Backoff> {
+        self.backoff.lock()
     }
 
     fn on_watch(&self) -> MutexGuard<'_, bool> {
-        self.on_watch.lock().unwrap_or_else(PoisonError::into_inner)
+        self.on_watch.lock()
     }
 
     fn look(&self, stream: u32) -> Look {
@@ -207,6 +214,9 @@ impl Link {
             return Look::Dead;
         }
         let outstanding = self.sender.outstanding(stream).unwrap_or(u32::MAX);
+        if self.sender.is_paused(stream) {
+            return Look::Full;
+        }
         if self.sender.known_free() > 0 && (outstanding as usize) < self.quota {
             Look::Room
         } else {

@@ -1,38 +1,64 @@
 //! A source: devices whose frames go to a collector.
 //!
-//! One [`Source`] has one queue pair for all its devices. It finds its collector again when the
-//! connection breaks, sends again what the collector does not have, and counts what it drops.
+//! In come frames, through [`Device::frame`]; out go blocks, into the collector's ring. A frame that
+//! was accepted arrives whole, in order and once, as long as this process and a collector live; a
+//! frame that is dropped is counted at both ends; devices do not wait for each other. One [`Source`]
+//! has one queue pair for all its devices, and finds its collector again when the connection breaks.
+//!
+//! What happens to a frame:
+//!
+//! | file | |
+//! |---|---|
+//! | `device` | claims a block for a frame and commits it; decides what happens while there is none |
+//! | `writer`, `fill` | a frame while it is filled, by bytes or out of a pipe |
+//! | `backlog`, `pump` | frames that wait in this process, and the thread that sends them in order |
+//!
+//! What happens to a connection, in this order:
+//!
+//! | file | |
+//! |---|---|
+//! | `control` | finds the collector, speaks with it, begins again when the connection breaks |
+//! | `prepared` | the queue pair before its peer is known |
+//! | `connecting`, `proof` | the queue pair on its way to its peer, and the proof that packets pass |
+//! | `link` | the connection that filling threads use, and how they wait for room |
+//! | `driver` | keeps a link going whose requests take time |
+//! | `gate` | closes a link: tells apart what was committed before and after |
+//! | `shared` | what all threads of a source share: the link of the moment, each device's numbers |
 mod backlog;
 mod builder;
-pub(crate) mod connecting;
+mod connecting;
 mod control;
 mod device;
 mod driver;
 mod fill;
 mod gate;
 mod link;
-pub(crate) mod prepared;
+mod prepared;
+pub mod probe;
 mod proof;
 mod pump;
 mod shared;
+mod welcome;
+mod writer;
 
+pub use crate::format::FRAME_BYTES_MAX;
 pub use crate::session::message::Policy;
 pub use builder::{DeviceSpec, SourceBuilder};
-pub use device::{Device, FrameWriter, Sent};
+pub use catchment_transfer::{Decision, Permit, PermitRequest};
+pub use device::{Device, Sent};
+pub use writer::{FrameContents, FrameWriter, OwnedFrameWriter};
 
 use crate::{
     observe::{SourceMetrics, SourceSnapshot},
     session::refusal::Refusal,
 };
+use catchment_verbs::sync::Mutex;
 use shared::Shared;
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
-
-/// Largest frame in bytes.
-pub const FRAME_BYTES_MAX: usize = 1 << 30;
 
 /// A set of devices connected to one collector.
 ///
@@ -64,12 +90,20 @@ impl Source {
         SourceBuilder::new(collector.into())
     }
 
+    /// Tells devices that wait for room to ask the permit again
+    /// ([`SourceBuilder::permit`]). From any thread; does nothing while not connected.
+    pub fn wake(&self) {
+        if let Some(link) = self.shared.link() {
+            link.sender().wake();
+        }
+    }
+
     /// Takes the handle of a device out. It can move to any thread.
     ///
     /// # Errors
     /// [`SourceError::NoDevice`] for an unknown name or one taken before.
     pub fn device(&self, name: &str) -> Result<Device, SourceError> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.free.lock();
         let found = free.iter().position(|device| device.name() == name);
         match found {
             Some(i) => Ok(free.swap_remove(i)),
@@ -190,6 +224,14 @@ pub enum SourceError {
         filled: usize,
         /// Bytes needed.
         bytes: usize,
+    },
+    /// A frame was begun by another device.
+    #[error("a frame of device {frame_of} cannot be sent by device {device}")]
+    OtherDevice {
+        /// The device that began it.
+        frame_of: String,
+        /// The device that was to send it.
+        device: String,
     },
     /// The source takes no more frames.
     #[error("the source has ended: {0}")]

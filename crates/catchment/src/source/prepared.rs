@@ -8,7 +8,9 @@ use crate::{
     observe::QueueSizes,
     session::refusal::{Refusal, RefusalCode},
 };
-use catchment_transfer::{CopyMemory, QueueLimits, RemoteRing, Sender, SenderError, SenderOptions};
+use catchment_transfer::{
+    CopyMemory, Permit, QueueLimits, RemoteRing, Sender, SenderError, SenderOptions,
+};
 use catchment_verbs::{
     Access, CompletionChannel, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition,
     RtrAttr, RtsAttr, Service, VerbsError,
@@ -19,7 +21,7 @@ use std::sync::{
 };
 
 /// Send requests outstanding at once where blocks are copied, if nothing else is said.
-pub(crate) const SEND_WRS: u32 = 256;
+pub const SEND_WRS: u32 = 256;
 /// Send requests for each place in the completion queue: those between are unsignaled.
 const WRS_PER_COMPLETION: u32 = 4;
 /// Receives: frames come and go by WRITEs and READs only.
@@ -28,7 +30,7 @@ const RECEIVES: u32 = 0;
 const INLINE_BYTES: u32 = 64;
 
 /// A queue pair that the collector may be told of.
-pub(crate) struct Prepared {
+pub struct Prepared {
     pd: Arc<dyn Pd>,
     cq: Arc<dyn Cq>,
     qp: Box<dyn Qp>,
@@ -41,15 +43,15 @@ pub(crate) struct Prepared {
 }
 
 /// What a queue pair shall be connected to.
-pub(crate) struct Target {
+pub struct Target {
     /// The collector's queue pair, with what the session has agreed on.
-    pub(crate) endpoint: Endpoint,
+    pub endpoint: Endpoint,
     /// Its memory.
-    pub(crate) ring: RemoteRing,
+    pub ring: RemoteRing,
     /// Of the path, if it leaves this host: then it is proven.
-    pub(crate) path_mtu: Option<u32>,
-    /// Nobody wants the result any more.
-    pub(crate) cancelled: Arc<AtomicBool>,
+    pub path_mtu: Option<u32>,
+    /// Set once the result is no longer wanted.
+    pub cancelled: Arc<AtomicBool>,
 }
 
 /// How frames shall go through a link.
@@ -57,33 +59,40 @@ pub(super) struct LinkOptions {
     pub(super) epoch: u64,
     pub(super) streams: u32,
     pub(super) in_place: bool,
+    pub(super) permit: Option<Arc<dyn Permit>>,
     pub(super) checksum: bool,
 }
 
 /// Why there is no link.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LinkError {
+#[non_exhaustive]
+pub enum LinkError {
+    /// The provider refused.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
+    /// The queue pair did not change its state.
     #[error(transparent)]
     Modify(#[from] ModifyError),
+    /// The ring and the queue pair do not fit.
     #[error(transparent)]
     Sender(#[from] SenderError),
+    /// Packets do not pass.
     #[error(transparent)]
     Proof(#[from] ProofError),
+    /// The operating system refused a thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
 
 impl LinkError {
     /// What to tell the collector where the path failed.
-    pub(crate) fn refusal(&self) -> Refusal {
+    pub fn refusal(&self) -> Refusal {
         let remedy = "mend the way between the two, or let the source try another one";
         Refusal::new(RefusalCode::PathFailed, self.to_string(), remedy)
     }
 
     /// The path MTU that did not pass, although smaller packets did.
-    pub(crate) fn too_large(&self) -> Option<u32> {
+    pub fn too_large(&self) -> Option<u32> {
         let LinkError::Proof(ProofError::TooLarge { path_mtu, .. }) = self else {
             return None;
         };
@@ -93,7 +102,7 @@ impl LinkError {
 
 impl Prepared {
     /// Makes a queue pair in state INIT, on which so many requests may be outstanding.
-    pub(crate) fn new(context: &Arc<dyn Context>, max_send_wr: u32) -> Result<Prepared, LinkError> {
+    pub fn new(context: &Arc<dyn Context>, max_send_wr: u32) -> Result<Prepared, LinkError> {
         let pd = context.alloc_pd()?;
         let caps = context.caps();
         let direct = caps.direct;
@@ -126,12 +135,13 @@ impl Prepared {
         })
     }
 
-    pub(crate) fn endpoint(&self) -> Endpoint {
+    /// Returns this side's address, for the collector.
+    pub fn endpoint(&self) -> Endpoint {
         self.qp.endpoint()
     }
 
     /// What its queues hold.
-    pub(crate) fn queues(&self) -> QueueSizes {
+    pub fn queues(&self) -> QueueSizes {
         QueueSizes {
             send: self.max_send_wr,
             receive: RECEIVES,
@@ -141,7 +151,7 @@ impl Prepared {
 
     /// Connects to the collector's queue pair, which is ready by now, and proves that packets pass.
     /// Blocks as long as that takes.
-    pub(crate) fn reach(&mut self, target: &Target) -> Result<(), LinkError> {
+    pub fn reach(&mut self, target: &Target) -> Result<(), LinkError> {
         let peer = target.endpoint;
         self.qp.modify(QpTransition::ToRtr(RtrAttr::new(peer)))?;
         self.qp.modify(QpTransition::ToRts(RtsAttr::default()))?;
@@ -182,6 +192,10 @@ impl Prepared {
             Sender::in_place(self.qp, self.cq, ring, options.epoch, sending)?
         } else {
             self.copying(ring, options.epoch, sending)?
+        };
+        let sender = match &options.permit {
+            Some(permit) => sender.with_permit(Arc::clone(permit)),
+            None => sender,
         };
         let channel = completions.as_ref().map(|c| Arc::clone(&c.channel));
         let link = Arc::new(Link::new(sender, quota, options.checksum, channel));

@@ -3,7 +3,8 @@
 //! WRITEs go to the payload of slot 0, which means nothing without a commit word; READs come from the
 //! beginning of the ring. First short ones, then as long as a full packet: so a firewall and a too
 //! small MTU on the way are told apart. See docs/spec/session.md, section 9.
-use catchment_transfer::{Napper, Naps, RemoteRing};
+use catchment_transfer::RemoteRing;
+use catchment_verbs::wait::{Backoff, BackoffPolicy};
 use catchment_verbs::{
     Access, Completion, Cq, CqError, Endpoint, Mr, NetEnd, Pd, PostError, Qp, RemoteAddr, SendOp,
     SendWr, Sge, VerbsError, WcStatus,
@@ -24,11 +25,15 @@ pub(crate) const MARK: u8 = 0xa5;
 
 /// Packets do not pass, or it could not be found out.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProofError {
+#[non_exhaustive]
+pub enum ProofError {
+    /// Memory could not be registered.
     #[error("no memory to prove the path with: {0}")]
     Verbs(#[from] VerbsError),
+    /// A request could not be posted.
     #[error("the path cannot be proven: {0}")]
     Post(#[from] PostError),
+    /// The completion queue failed.
     #[error("the path cannot be proven: {0}")]
     Cq(#[from] CqError),
     /// Nothing came back.
@@ -38,9 +43,13 @@ pub(crate) enum ProofError {
          in networks that reach each other (VLAN, routes)", at(*.peer), ports(*.local, *.peer)
     )]
     Silent {
+        /// This side's queue pair.
         local: Endpoint,
+        /// The collector's queue pair.
         peer: Endpoint,
+        /// How long an answer was waited for.
         waited: Duration,
+        /// The status of the request that failed.
         cause: &'static str,
     },
     /// Short packets pass, full ones do not.
@@ -49,10 +58,21 @@ pub(crate) enum ProofError {
          something between takes less than the interfaces say; give all of the way an MTU of {} or \
          more, or this side a smaller --roce-mtu", at(*.peer), .path_mtu + 104
     )]
-    TooLarge { peer: Endpoint, path_mtu: u32 },
+    TooLarge {
+        /// The collector's queue pair.
+        peer: Endpoint,
+        /// The path MTU in bytes that does not pass.
+        path_mtu: u32,
+    },
     /// The collector's side refused the requests.
     #[error("{} refuses to be written or read: {status}", at(*.peer))]
-    Refused { peer: Endpoint, status: WcStatus },
+    Refused {
+        /// The collector's queue pair.
+        peer: Endpoint,
+        /// What it said.
+        status: WcStatus,
+    },
+    /// It was given up.
     #[error("nobody waits for the proof any more")]
     Cancelled,
 }
@@ -152,7 +172,7 @@ impl Way<'_> {
 
     /// Waits for the completion of the only request.
     fn wait(&self, begun: Instant) -> Result<(), Stuck> {
-        let mut napper = Napper::new(Naps::default());
+        let mut backoff = Backoff::new(BackoffPolicy::default());
         let mut completion = [Completion::EMPTY];
         while self.cq.poll(&mut completion)? == 0 {
             if (self.cancelled)() {
@@ -162,7 +182,7 @@ impl Way<'_> {
                 return Err(Stuck::Silent("nothing came"));
             }
             // Waits for the collector's answer; where no answer comes, the limit ends it.
-            std::thread::sleep(napper.nap());
+            std::thread::sleep(backoff.next_sleep());
         }
         self.judge(&completion[0])
     }

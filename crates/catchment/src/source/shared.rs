@@ -11,9 +11,10 @@ use crate::{
         names::DeviceName,
     },
 };
+use catchment_verbs::sync::{Condvar, Mutex};
 use std::{
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -27,6 +28,8 @@ pub(super) struct Shared {
     pub(super) checksum: bool,
     state: Mutex<State>,
     changed: Condvar,
+    /// Whether `state` says that no new frame is accepted. Filling threads read only this.
+    closed: AtomicBool,
     /// Rises when some backlog got a frame; the pump sleeps on it.
     pump: Mutex<u64>,
     pump_rung: Condvar,
@@ -48,6 +51,12 @@ struct State {
     was_connected: bool,
 }
 
+impl State {
+    fn is_closed(&self) -> bool {
+        self.closing || self.ended.is_some()
+    }
+}
+
 impl Shared {
     pub(super) fn new(
         devices: Vec<Arc<DeviceState>>,
@@ -60,6 +69,7 @@ impl Shared {
             checksum,
             state: Mutex::default(),
             changed: Condvar::new(),
+            closed: AtomicBool::new(false),
             pump: Mutex::new(0),
             pump_rung: Condvar::new(),
             control: tokio::sync::Notify::new(),
@@ -68,7 +78,7 @@ impl Shared {
 
     /// The link, if the source is connected.
     pub(super) fn link(&self) -> Option<Arc<Link>> {
-        lock(&self.state).link.clone()
+        self.state().link.clone()
     }
 
     /// Publishes a new link, or that there is none.
@@ -130,10 +140,11 @@ impl Shared {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock()
     }
 
     fn notify(&self, state: MutexGuard<'_, State>) {
+        self.closed.store(state.is_closed(), Ordering::Release);
         drop(state);
         self.changed.notify_all();
         self.ring_pump();
@@ -189,12 +200,15 @@ impl Shared {
         timeout: Option<Duration>,
     ) -> MutexGuard<'a, State> {
         let timeout = timeout.unwrap_or(Duration::from_secs(3600));
-        let waited = self.changed.wait_timeout(state, timeout);
-        waited.unwrap_or_else(PoisonError::into_inner).0
+        self.changed.wait_timeout(state, timeout)
     }
 
+    /// Returns why no new frame is accepted, if so. Takes no lock while frames are.
     pub(super) fn check_open(&self) -> Result<(), SourceError> {
-        let state = lock(&self.state);
+        if !self.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let state = self.state();
         match &state.ended {
             Some(error) => Err(SourceError::Ended(error.clone())),
             None if state.closing => Err(SourceError::Closed),
@@ -204,7 +218,7 @@ impl Shared {
 
     /// Sleeps until the link or the end changes, or the time is over.
     pub(super) fn wait_for_link(&self, timeout: Duration) {
-        let state = lock(&self.state);
+        let state = self.state();
         if state.link.is_none() && state.ended.is_none() {
             drop(self.changed.wait_timeout(state, timeout));
         }
@@ -218,16 +232,15 @@ impl Shared {
     }
 
     pub(super) fn ring_pump(&self) {
-        *lock(&self.pump) += 1;
+        *self.pump.lock() += 1;
         self.pump_rung.notify_all();
     }
 
     /// Sleeps until rung since `seen`; returns the new count. Frames that wait, another link and the
     /// end ring.
     pub(super) fn wait_for_pump(&self, seen: u64) -> u64 {
-        let rung = lock(&self.pump);
-        let waited = self.pump_rung.wait_while(rung, |rung| *rung == seen);
-        *waited.unwrap_or_else(PoisonError::into_inner)
+        let rung = self.pump.lock();
+        *self.pump_rung.wait_while(rung, |rung| *rung == seen)
     }
 
     /// Accepted frames that no collector is known to have.
@@ -263,8 +276,8 @@ pub(super) struct DeviceState {
     /// Blocks in flight as the counters know.
     in_flight: AtomicU32,
     backlog: Mutex<Backlog>,
-    /// Whether `backlog` holds frames or skipped numbers; saves the lock on the usual way.
-    unusual: AtomicBool,
+    /// Whether `backlog` holds frames or skipped numbers. While it does not, nobody locks it.
+    has_backlog_or_skips: AtomicBool,
     drained: Condvar,
 }
 
@@ -286,7 +299,7 @@ impl DeviceState {
             stream: AtomicU32::new(0),
             in_flight: AtomicU32::new(0),
             backlog: Mutex::default(),
-            unusual: AtomicBool::new(false),
+            has_backlog_or_skips: AtomicBool::new(false),
             drained: Condvar::new(),
         }
     }
@@ -336,7 +349,7 @@ impl DeviceState {
 
     /// The number of the next frame, and how many before it were dropped.
     pub(super) fn take_number(&self) -> (u64, u32) {
-        let skipped = if self.unusual.load(Ordering::Acquire) {
+        let skipped = if self.has_backlog_or_skips.load(Ordering::Acquire) {
             let mut backlog = self.backlog();
             let skipped = std::mem::take(&mut backlog.skipped);
             self.note(&backlog);
@@ -400,7 +413,7 @@ impl DeviceState {
     /// Gives the oldest waiting frame to the pump, which answers with [`DeviceState::sent`] or
     /// [`DeviceState::put_back`].
     pub(super) fn take_first(&self) -> Option<(u64, Waiting)> {
-        if self.unusual.load(Ordering::Acquire) {
+        if self.has_backlog_or_skips.load(Ordering::Acquire) {
             self.backlog().take_first()
         } else {
             None
@@ -423,7 +436,7 @@ impl DeviceState {
     }
 
     pub(super) fn has_backlog(&self) -> bool {
-        self.unusual.load(Ordering::Acquire) && !self.backlog().is_empty()
+        self.has_backlog_or_skips.load(Ordering::Acquire) && !self.backlog().is_empty()
     }
 
     /// Sleeps until the backlog is empty or the time is over.
@@ -449,15 +462,11 @@ impl DeviceState {
     }
 
     pub(super) fn backlog(&self) -> MutexGuard<'_, Backlog> {
-        lock(&self.backlog)
+        self.backlog.lock()
     }
 
     fn note(&self, backlog: &Backlog) {
-        let unusual = !backlog.is_empty() || backlog.skipped > 0;
-        self.unusual.store(unusual, Ordering::Release);
+        let some = !backlog.is_empty() || backlog.skipped > 0;
+        self.has_backlog_or_skips.store(some, Ordering::Release);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,40 +1,29 @@
 //! A collector with a good source that streams all the while, and a source that does anything.
-use catchment::{
-    collector::{Collector, CollectorBuilder},
-    session::{
-        host::Host,
-        io::{ClientSecurity, Connection},
-        message::{
-            Connect, Device, Hello, Message, Ping, Policy, ProtocolRange, ProviderOffer, RingWish,
-            StreamStart, Welcome,
-        },
-        refusal::Refusal,
-        wire::encode,
-    },
-    source::{DeviceSpec, Source},
+use catchment::collector::{Collector, CollectorBuilder};
+use catchment::session::host::Host;
+use catchment::session::io::{ClientSecurity, Connection};
+use catchment::session::message::{
+    Connect, Device, Hello, Message, Ping, Policy, ProtocolRange, ProviderOffer, RingWish,
+    StreamStart, Welcome,
 };
+use catchment::session::refusal::Refusal;
+use catchment::session::wire::encode;
+use catchment::source::{DeviceSpec, Source};
 use catchment_provider_shm::ShmProvider;
-use catchment_transfer::{
-    BlockHeader, RingLayout,
-    commit::commit_word,
-    header::encode_trailer,
-    layout::padded,
-    status::{full_byte, released_byte},
-};
+use catchment_transfer::header::encode_trailer;
+use catchment_transfer::layout::padded;
+use catchment_transfer::protocol::{commit_word, full_byte, released_byte};
+use catchment_transfer::{BlockHeader, RingLayout};
 use catchment_verbs::{
     Access, Context, Provider, Qp, QpInit, QpTransition, RemoteWindow, RtrAttr, RtsAttr, Service,
 };
-use std::{
-    collections::HashMap,
-    io::{Read, Write},
-    net::TcpStream,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread::JoinHandle,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const GOOD: &str = "good";

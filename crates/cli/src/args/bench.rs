@@ -1,9 +1,7 @@
 //! Arguments of `catchment bench`.
 
 use super::{ProviderArgs, values};
-use catchment::perf::{
-    Amount, BlockPlan, Figure, PORT, Plan, Protocol, ProtocolParseError, Test, Waiting,
-};
+use catchment::perf::{Amount, BlockPlan, Figure, PORT, Plan, STATUS_BYTE, Test, Waiting};
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -52,7 +50,7 @@ pub(crate) enum Bench {
     /// Latency of SEND
     #[command(name = "send_lat")]
     SendLat(TestArgs),
-    /// Blocks through the mechanisms of this library: status bytes, windows, rendezvous
+    /// Blocks through this program's mechanism, the status bytes
     Transfer(TransferArgs),
 }
 
@@ -117,27 +115,31 @@ pub(crate) struct TestArgs {
 }
 
 const TRANSFER_HELP: &str = "\
-  catchment bench transfer --mechanism sb,sw-fair --blocks 3,16 -s 256,921600
-  catchment bench transfer --mechanism all --latency --provider roce
+  catchment bench transfer --blocks 3,16 -s 256,921600
+  catchment bench transfer --mechanism all --latency
 
 The client's program fills each block from a buffer of its own; the server's takes it and gives it back.
-Latency is half of the time of a block to the server and one back.";
+Latency is half of the time of a block to the server and one back.
 
-/// Blocks through the mechanisms of this library.
+Sliding windows, rendezvous, the published form of the status bytes and TCP are not part of this
+program. In the source tree, `cargo xtask bench mechanisms` measures them side by side in the same way.";
+
+/// Blocks through this program's mechanism.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = TRANSFER_HELP)]
 pub(crate) struct TransferArgs {
     #[command(flatten)]
     pub(crate) measuring: Measuring,
-    /// What moves the blocks, or `all`: sb, sb-in-place (status bytes), sb-paper, sw-paper, sw-fair, sw-sack, sw-fair-tail, sw-fair-tail-in-place (windows), rendezvous
+    /// How the status bytes move blocks, or `all`: sb (copied), sb-in-place (filled in the server's memory, on one host)
     #[arg(
         short,
         long,
         value_name = "NAME",
         value_delimiter = ',',
+        value_parser = mechanism,
         default_value = "sb"
     )]
-    mechanism: Vec<Mechanisms>,
+    mechanism: Vec<String>,
     /// Blocks that can be on their way
     #[arg(
         short,
@@ -155,22 +157,21 @@ pub(crate) struct TransferArgs {
     latency: bool,
 }
 
-/// One mechanism, or all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mechanisms {
-    All,
-    One(Protocol),
+/// A mechanism of this program, or `all`.
+fn mechanism(text: &str) -> Result<String, String> {
+    let names = names();
+    if text == "all" || names.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "there are: {}; windows, rendezvous and other mechanisms to compare with are measured by \
+         `cargo xtask bench mechanisms`",
+        names.join(", ")
+    ))
 }
 
-impl FromStr for Mechanisms {
-    type Err = ProtocolParseError;
-
-    fn from_str(text: &str) -> Result<Mechanisms, ProtocolParseError> {
-        if text == "all" {
-            return Ok(Mechanisms::All);
-        }
-        text.parse().map(Mechanisms::One)
-    }
+fn names() -> Vec<&'static str> {
+    STATUS_BYTE.iter().map(|one| one.name()).collect()
 }
 
 /// How to wait.
@@ -244,13 +245,9 @@ impl TestArgs {
         } else {
             sizes(&self.size, test.figure)
         };
-        let plan = |bytes| Plan {
-            test,
-            bytes,
-            amount: self.measuring.amount(),
-            depth: self.tx_depth,
-            waiting: self.measuring.waiting(test.figure),
-        };
+        let amount = self.measuring.amount();
+        let waiting = self.measuring.waiting(test.figure);
+        let plan = |bytes| Plan::new(test, bytes, amount, self.tx_depth, waiting);
         sizes.into_iter().map(plan).collect()
     }
 }
@@ -267,25 +264,22 @@ impl TransferArgs {
 
     /// Whether a mechanism that does not go over the way is no error.
     pub(crate) fn is_about_all(&self) -> bool {
-        self.mechanism.contains(&Mechanisms::All)
+        self.mechanism.iter().any(|name| name == "all")
     }
 
     /// What is measured, mechanisms of one size side by side.
     pub(crate) fn plans(&self) -> Vec<BlockPlan> {
         let figure = self.figure();
-        let protocols: Vec<Protocol> = self
-            .mechanism
-            .iter()
-            .flat_map(|named| match named {
-                Mechanisms::All => Protocol::ALL.to_vec(),
-                Mechanisms::One(protocol) => vec![*protocol],
-            })
-            .collect();
+        let named = self.mechanism.iter().flat_map(|name| match name.as_str() {
+            "all" => names(),
+            name => vec![name],
+        });
+        let mechanisms: Vec<&str> = named.collect();
         let mut plans = Vec::new();
         for bytes in sizes(&self.size, figure) {
             for blocks in &self.blocks {
-                plans.extend(protocols.iter().map(|protocol| BlockPlan {
-                    protocol: *protocol,
+                plans.extend(mechanisms.iter().map(|mechanism| BlockPlan {
+                    mechanism: (*mechanism).to_owned(),
                     blocks: *blocks,
                     // Too many are refused with the limit.
                     bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
@@ -375,10 +369,10 @@ mod tests {
             };
             args.plans()
         };
-        let plan = plans(&["transfer"])[0];
+        let plan = plans(&["transfer"]).remove(0);
         assert_eq!(
-            (plan.protocol, plan.blocks, plan.bytes),
-            (Protocol::Sb, 16, 65536)
+            (plan.mechanism.as_str(), plan.blocks, plan.bytes),
+            ("sb", 16, 65536)
         );
         let all = plans(&[
             "transfer",
@@ -390,7 +384,7 @@ mod tests {
             "64,1KiB",
             "--latency",
         ]);
-        assert_eq!(all.len(), Protocol::ALL.len() * 4);
+        assert_eq!(all.len(), 2 * 4);
         assert_eq!(
             (all[0].figure, all[0].waiting),
             (Figure::Latency, Waiting::Yield)

@@ -1,8 +1,9 @@
 //! Which providers may be used, and with which settings: the same for every command.
 
 use catchment::ibverbs::IbverbsOptions;
+use catchment::providers::ProviderSet;
 use catchment::roce::{Faults, PathMtu, RoceOptions};
-use catchment::session::path::PathRules;
+use catchment::session::path::{PathError, PathRules};
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -74,6 +75,11 @@ fn path_mtu(text: &str) -> Result<PathMtu, String> {
 }
 
 impl ProviderArgs {
+    /// Checks the names in the rules.
+    pub(crate) fn check(&self) -> Result<(), PathError> {
+        self.rules().check(&ProviderSet::default().known())
+    }
+
     /// As the library takes it.
     pub(crate) fn rules(&self) -> PathRules {
         PathRules {

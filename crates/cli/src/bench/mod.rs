@@ -59,7 +59,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
 }
 
 fn setup(providers: &ProviderArgs, waiting: Waiting) -> Result<Setup, Failure> {
-    providers.rules().check().or_fail(Code::Usage)?;
+    providers.check().or_fail(Code::Usage)?;
     Ok(Setup {
         rules: providers.rules(),
         roce: RoceOptions {
@@ -68,6 +68,7 @@ fn setup(providers: &ProviderArgs, waiting: Waiting) -> Result<Setup, Failure> {
             ..providers.roce()
         },
         ibverbs: providers.devices.ibverbs(),
+        ..Setup::default()
     })
 }
 
@@ -134,7 +135,7 @@ impl Work for Plan {
     }
 
     fn measure(&self, client: &mut Client) -> Result<Row, PerfError> {
-        client.measure(*self)
+        client.measure(self)
     }
 
     fn blocks(&self) -> Option<(&str, u32)> {
@@ -152,11 +153,11 @@ impl Work for BlockPlan {
     }
 
     fn measure(&self, client: &mut Client) -> Result<Row, PerfError> {
-        client.measure_blocks(*self)
+        client.measure_blocks(self)
     }
 
     fn blocks(&self) -> Option<(&str, u32)> {
-        Some((self.protocol.name(), self.blocks))
+        Some((&self.mechanism, self.blocks))
     }
 
     fn line(&self, row: &Row, gbits: bool) -> String {

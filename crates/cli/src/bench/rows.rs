@@ -15,7 +15,7 @@ pub(super) fn block_heading(figure: Figure, gbits: bool) -> String {
 
 /// One row for blocks.
 pub(super) fn block_line(plan: &BlockPlan, row: &Row, gbits: bool) -> String {
-    mechanism(plan.protocol.name(), &plan.blocks.to_string()) + &line(row, gbits)
+    mechanism(&plan.mechanism, &plan.blocks.to_string()) + &line(row, gbits)
 }
 
 fn mechanism(name: &str, blocks: &str) -> String {

@@ -121,8 +121,8 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> SourceBuilder {
         .in_place(!args.no_in_place)
         .insecure(args.security.insecure)
         .path_rules(args.providers.rules())
-        .roce(args.providers.roce())
-        .ibverbs(args.providers.devices.ibverbs());
+        .provider(args.providers.roce())
+        .provider(args.providers.devices.ibverbs());
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }

@@ -14,9 +14,9 @@ use crate::{
     },
 };
 use catchment_verbs::{
-    Endpoint, ModifyError, NetEnd, PostError, PostFailure, Qp, QpState, QpTransition, RecvWr,
-    RemoteMapError, RemoteWindow, RtsAttr, SendOp, SendWr, Service, VerbsError, Watch,
-    provider::{Handle, Limits},
+    Endpoint, ModifyError, NetEnd, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
+    RecvWr, RemoteMapError, RemoteWindow, RtsAttr, SendOp, SendWr, Service, VerbsError, Watch,
+    provider::{Handle, Limits, check_rate},
 };
 use std::{
     collections::VecDeque,
@@ -276,6 +276,11 @@ impl Qp for IbQp {
             self.limits.check_recv(state, outstanding + n, wr)
         });
         self.give_recvs(&requests[..right]).and(wrong)
+    }
+
+    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
+        let device = self.device();
+        check_rate(&device.caps, "this device", rate_bps)
     }
 
     fn map_remote(&self, _: u64, _: u64, _: u32) -> Result<RemoteWindow, RemoteMapError> {

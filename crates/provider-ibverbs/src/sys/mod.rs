@@ -10,10 +10,8 @@ mod library;
 mod memory;
 mod post;
 mod queue_pair;
-pub(crate) mod types;
 
-#[cfg(test)]
-mod layout;
+pub(crate) use catchment_ibverbs_abi as types;
 
 pub(crate) use address::AddressHandle;
 pub(crate) use completion::{Channel, CompletionQueue};

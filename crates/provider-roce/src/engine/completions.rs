@@ -1,15 +1,14 @@
 //! After something happened to a queue pair: its completions, its state, its timer.
 use super::{Engine, entry::QpEntry, posting::accept};
 use crate::{
-    cq::{CqCore, OVERRUN},
     device::Device,
     keys::KeyTable,
-    request::{InFlight, PostedSend},
+    request::{Held, InFlight, WrongSend},
 };
 use catchment_roce::{self as roce, Input, Queue};
 use catchment_verbs::{
-    AsyncEvent, Completion, Failure, QpState, Success, WcOpcode, WcStatus,
-    provider::{Entry, explain_failure, explain_queue_pair},
+    AsyncEvent, Completion, Failure, QpState, Service, WcStatus,
+    provider::{CompletionQueue, Entry, explain_failure, explain_queue_pair},
 };
 use std::sync::{
     Arc,
@@ -47,7 +46,7 @@ impl Engine {
         } = self;
         touched.retain(|index| {
             let entry = qps.get(*index);
-            let held = entry.filter(|entry| entry.qp.config().service != roce::Service::Rc);
+            let held = entry.filter(|entry| entry.qp.config().service != Service::Rc);
             let Some(entry) = held else {
                 return true;
             };
@@ -70,8 +69,8 @@ impl Engine {
 
     /// A completion queue lost a completion: its queue pairs fail.
     #[cold]
-    fn break_queue(&mut self, device: &Device, cq: &Arc<CqCore>) {
-        device.events.add(OVERRUN);
+    fn break_queue(&mut self, device: &Device, cq: &Arc<CompletionQueue>) {
+        device.events.add(AsyncEvent::CqOverrun);
         let mut broken = Vec::new();
         for (index, entry) in self.qps.iter() {
             if Arc::ptr_eq(&entry.send_cq, cq) || Arc::ptr_eq(&entry.recv_cq, cq) {
@@ -89,7 +88,11 @@ impl Engine {
 }
 
 /// Publishes state and completions of a queue pair; a completion queue that has just overrun.
-fn settle_one(entry: &mut QpEntry, device: &Device, keys: &KeyTable) -> Option<Arc<CqCore>> {
+fn settle_one(
+    entry: &mut QpEntry,
+    device: &Device,
+    keys: &KeyTable,
+) -> Option<Arc<CompletionQueue>> {
     let mut delivery = Delivery::default();
     deliver(entry, device, keys, &mut delivery);
     while let Some(wrong) = take_oldest_wrong(entry) {
@@ -111,7 +114,7 @@ struct Delivery {
     sent_solicited: bool,
     received: bool,
     received_solicited: bool,
-    overrun: Option<Arc<CqCore>>,
+    overrun: Option<Arc<CompletionQueue>>,
 }
 
 /// Moves completions from the protocol to their queues.
@@ -122,8 +125,8 @@ fn deliver(entry: &mut QpEntry, device: &Device, keys: &KeyTable, delivery: &mut
     }
 }
 
-/// The send whose local key is wrong, once it is the oldest.
-fn take_oldest_wrong(entry: &mut QpEntry) -> Option<PostedSend> {
+/// Returns the send whose local key is wrong, once it is the oldest.
+fn take_oldest_wrong(entry: &mut QpEntry) -> Option<WrongSend> {
     let is_oldest = !entry.holds && entry.qp.send_queue_len() == 0;
     entry.wrong.take_if(|_| is_oldest)
 }
@@ -131,29 +134,28 @@ fn take_oldest_wrong(entry: &mut QpEntry) -> Option<PostedSend> {
 /// A send with a wrong local key fails, and those behind it are flushed.
 fn fail_wrong(
     entry: &mut QpEntry,
-    wrong: PostedSend,
+    wrong: WrongSend,
     device: &Device,
     keys: &KeyTable,
     delivery: &mut Delivery,
 ) {
-    let was_broken = entry.qp.state() == roce::QpState::Err;
+    let was_broken = entry.qp.state() == QpState::Err;
     let seq = entry.sends.next();
     entry.sends.push(InFlight {
         wr_id: wrong.wr_id,
-        held: wrong.held,
+        held: Held::None,
     });
     entry.cause = Some("a send names memory that it may not use");
     entry.qp.set_error();
     publish_failure(entry, device, keys);
-    let status = match wrong.stored.wrong() {
-        _ if was_broken => roce::WcStatus::Flushed,
-        Some(status) => status,
-        None => roce::WcStatus::RemoteOperation,
-    };
     let failed = roce::Completion {
         wr_id: seq,
         queue: Queue::Send,
-        result: Err(status),
+        solicited: false,
+        result: Err(match was_broken {
+            true => WcStatus::Flushed,
+            false => wrong.status,
+        }),
     };
     complete(entry, &failed, delivery);
     accept(entry);
@@ -162,7 +164,7 @@ fn fail_wrong(
 
 /// The program sees a failure before the completions that it causes.
 fn publish_failure(entry: &mut QpEntry, device: &Device, keys: &KeyTable) {
-    if entry.qp.state() != roce::QpState::Err || entry.shared.state() == QpState::Err {
+    if entry.qp.state() != QpState::Err || entry.shared.state() == QpState::Err {
         return;
     }
     entry.shared.set_state(QpState::Err);
@@ -170,7 +172,7 @@ fn publish_failure(entry: &mut QpEntry, device: &Device, keys: &KeyTable) {
     let reason = match (entry.cause, entry.qp.error_cause()) {
         (Some(cause), _) => cause.to_owned(),
         (None, Some(status)) => {
-            let failure = failure(status);
+            let failure = Failure::from(status);
             explain_failure(&failure, device.caps.path_mtu, entry.shared.sq.freed())
         }
         (None, None) => "unknown".to_owned(),
@@ -189,7 +191,7 @@ fn publish_failure(entry: &mut QpEntry, device: &Device, keys: &KeyTable) {
 
 fn complete(entry: &mut QpEntry, done: &roce::Completion, delivery: &mut Delivery) {
     let failed = done.result.is_err();
-    let solicited = done.result.is_ok_and(|success| success.solicited) || failed;
+    let solicited = done.solicited || failed;
     let seq = done.wr_id;
     let (cq, account, requests) = match done.queue {
         Queue::Send => {
@@ -206,7 +208,7 @@ fn complete(entry: &mut QpEntry, done: &roce::Completion, delivery: &mut Deliver
     let completion = Completion {
         wr_id: requests.complete(seq),
         qpn: entry.qp.qpn(),
-        result: translate(&done.result),
+        result: done.result.map_err(Failure::from),
     };
     let account = Arc::clone(account);
     let overrun = cq.push(Entry {
@@ -216,64 +218,5 @@ fn complete(entry: &mut QpEntry, done: &roce::Completion, delivery: &mut Deliver
     });
     if overrun {
         delivery.overrun = Some(Arc::clone(cq));
-    }
-}
-
-fn translate(result: &Result<roce::Success, roce::WcStatus>) -> Result<Success, Failure> {
-    match result {
-        Ok(success) => Ok(done(success)),
-        Err(status) => Err(failure(*status)),
-    }
-}
-
-#[inline]
-fn done(success: &roce::Success) -> Success {
-    let plain = Success::plain(opcode(success.opcode), success.bytes).with_imm(success.imm);
-    match (success.invalidated_rkey, success.source) {
-        (None, None) => plain,
-        (Some(rkey), _) => plain.invalidating(rkey),
-        (None, Some(source)) => plain.from_qpn(source.qpn),
-    }
-}
-
-fn failure(status: roce::WcStatus) -> Failure {
-    Failure {
-        status: translate_status(status),
-        vendor_err: 0,
-    }
-}
-
-fn opcode(opcode: roce::WcOpcode) -> WcOpcode {
-    match opcode {
-        roce::WcOpcode::Send => WcOpcode::Send,
-        roce::WcOpcode::Write => WcOpcode::Write,
-        roce::WcOpcode::Read => WcOpcode::Read,
-        roce::WcOpcode::CompareSwap => WcOpcode::CompareSwap,
-        roce::WcOpcode::FetchAdd => WcOpcode::FetchAdd,
-        roce::WcOpcode::Recv => WcOpcode::Recv,
-        roce::WcOpcode::RecvWriteImm => WcOpcode::RecvWriteImm,
-    }
-}
-
-/// `IBV_WC_BAD_RESP_ERR`, which the vocabulary has no word for.
-const BAD_RESPONSE: WcStatus = WcStatus::Other(7);
-
-fn translate_status(status: roce::WcStatus) -> WcStatus {
-    use roce::WcStatus as S;
-    #[allow(
-        clippy::wildcard_enum_match_arm,
-        reason = "the enum may grow; a status without a word is a general one"
-    )]
-    match status {
-        S::LocalLength => WcStatus::LocalLength,
-        S::LocalProtection => WcStatus::LocalProtection,
-        S::Flushed => WcStatus::Flushed,
-        S::BadResponse => BAD_RESPONSE,
-        S::RemoteInvalidRequest => WcStatus::RemoteInvalidRequest,
-        S::RemoteAccess => WcStatus::RemoteAccess,
-        S::RemoteOperation => WcStatus::RemoteOperation,
-        S::TransportRetryExceeded => WcStatus::TransportRetryExceeded,
-        S::RnrRetryExceeded => WcStatus::RnrRetryExceeded,
-        _ => WcStatus::General,
     }
 }

@@ -1,22 +1,19 @@
 //! One queue pair in the engine, and what its owner's thread shares with it.
+use super::tuning;
 use crate::{
-    cq::CqCore,
     io::Route,
     keys::KeyTable,
     memory::PdMemory,
     mr::MrCore,
-    request::{InFlightQueue, PostedRecv, PostedSend},
+    request::{InFlightQueue, PostedRecv, PostedSend, WrongSend},
 };
 use catchment_roce as roce;
 use catchment_verbs::{
     Endpoint, QpState,
-    provider::{Account, Limits, StateCell},
+    provider::{Account, CompletionQueue, Limits, StateCell},
 };
 use crossbeam_queue::ArrayQueue;
 use std::{collections::VecDeque, net::IpAddr, sync::Arc};
-
-/// Requests on their way to the engine at most, for each queue; more take the slow way.
-const POSTED_MAX: u32 = 32;
 
 /// What the owner of a queue pair and the engine share.
 pub(crate) struct QpShared {
@@ -31,7 +28,7 @@ pub(crate) struct QpShared {
 
 impl QpShared {
     pub(crate) fn new(limits: Limits) -> QpShared {
-        let posted = |limit: u32| limit.clamp(1, POSTED_MAX) as usize;
+        let posted = |limit: u32| limit.clamp(1, tuning::POSTED_MAX) as usize;
         QpShared {
             limits,
             state: StateCell::default(),
@@ -42,7 +39,7 @@ impl QpShared {
         }
     }
 
-    /// The state, as the engine last saw it.
+    /// Returns the state, as the engine last saw it.
     #[inline]
     pub(crate) fn state(&self) -> QpState {
         self.state.get()
@@ -67,11 +64,11 @@ pub(crate) struct Parts {
     pub(crate) shared: Arc<QpShared>,
     pub(crate) config: roce::Config,
     pub(crate) pd: u64,
-    pub(crate) send_cq: Arc<CqCore>,
-    pub(crate) recv_cq: Arc<CqCore>,
+    pub(crate) send_cq: Arc<CompletionQueue>,
+    pub(crate) recv_cq: Arc<CompletionQueue>,
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct QpEntry {
     pub(crate) qp: roce::Qp,
     pub(crate) shared: Arc<QpShared>,
@@ -80,14 +77,14 @@ pub(crate) struct QpEntry {
     pub(crate) peer: Option<Peer>,
     /// Datagrams must carry it.
     pub(crate) qkey: u32,
-    pub(crate) send_cq: Arc<CqCore>,
-    pub(crate) recv_cq: Arc<CqCore>,
+    pub(crate) send_cq: Arc<CompletionQueue>,
+    pub(crate) recv_cq: Arc<CompletionQueue>,
     pub(crate) sends: InFlightQueue,
     pub(crate) recvs: InFlightQueue,
     /// Sends that were posted and that the protocol must not have yet.
     pub(crate) backlog: VecDeque<PostedSend>,
     /// A send with a wrong local key: it fails when all before it are done.
-    pub(crate) wrong: Option<PostedSend>,
+    pub(crate) wrong: Option<WrongSend>,
     /// An RNIC over IPv4, to which trains of packets may go.
     pub(crate) trusts_gso: bool,
     /// SQD: requests wait.
@@ -144,7 +141,7 @@ impl QpEntry {
         self.qp.handle(now_ns, input, &mut memory);
     }
 
-    /// Where the packets of a batch that it has just filled go.
+    /// Returns where the packets of a batch that it has just filled go.
     #[inline]
     pub(crate) fn route(&self, packets: &roce::TransmitBatch) -> Option<Route> {
         match &self.peer {
@@ -153,11 +150,11 @@ impl QpEntry {
         }
     }
 
-    /// Where datagrams go that name this address handle. They are sent, and their completions not
+    /// Returns where datagrams go that name this address handle. They are sent, and their completions not
     /// delivered yet.
     #[cold]
-    fn datagram_route(&self, handle: u64) -> Option<Route> {
-        self.sends.way(handle).map(|ah| ah.way.route)
+    fn datagram_route(&self, handle: u32) -> Option<Route> {
+        self.sends.address_handle(handle).map(|ah| ah.vector.route)
     }
 
     /// Bytes of heap that belong to this queue pair.

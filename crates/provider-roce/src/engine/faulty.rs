@@ -9,7 +9,6 @@ use catchment_roce::{
     OutPacket, Piece, TransmitBatch,
     wire::{NetHeader, Opcode, icrc},
 };
-use rustix::net::SendFlags;
 use std::net::{IpAddr, SocketAddr};
 
 /// Turns of queue pairs before received packets are looked at again.
@@ -120,12 +119,7 @@ fn sealed(from: SocketAddr, to: SocketAddr, mut transport: Vec<u8>) -> Datagram 
 }
 
 fn send(device: &Device, datagram: &Datagram) {
-    let sent = rustix::net::sendto(
-        &device.socket,
-        &datagram.bytes,
-        SendFlags::DONTWAIT,
-        &datagram.to,
-    );
+    let sent = device.datagrams.send_one(datagram.to, &datagram.bytes);
     if let Err(error) = sent {
         tracing::debug!(%error, to = %datagram.to, "packet not sent");
     }

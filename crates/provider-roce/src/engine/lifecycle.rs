@@ -5,7 +5,7 @@ use super::{
     posting::accept,
 };
 use catchment_roce as roce;
-use catchment_verbs::{QpState, VerbsError};
+use catchment_verbs::{ModifyError, QpState, VerbsError};
 
 impl Engine {
     /// Adds a queue pair; gives its place and its number.
@@ -48,11 +48,7 @@ impl Engine {
     }
 
     /// To INIT.
-    pub(crate) fn init(
-        &mut self,
-        index: usize,
-        attr: roce::InitAttr,
-    ) -> Result<(), roce::ModifyError> {
+    pub(crate) fn init(&mut self, index: usize, attr: roce::InitAttr) -> Result<(), ModifyError> {
         self.change(index, QpState::Init, |entry| {
             entry.qkey = attr.qkey;
             entry.qp.init(attr)
@@ -65,7 +61,7 @@ impl Engine {
         index: usize,
         peer: Option<Peer>,
         attr: roce::RtrAttr,
-    ) -> Result<(), roce::ModifyError> {
+    ) -> Result<(), ModifyError> {
         self.change(index, QpState::Rtr, |entry| {
             entry.qp.rtr(attr)?;
             entry.peer = peer;
@@ -77,13 +73,9 @@ impl Engine {
     }
 
     /// To RTS, or on from SQD.
-    pub(crate) fn start(
-        &mut self,
-        index: usize,
-        attr: roce::RtsAttr,
-    ) -> Result<(), roce::ModifyError> {
+    pub(crate) fn start(&mut self, index: usize, attr: roce::RtsAttr) -> Result<(), ModifyError> {
         self.change(index, QpState::Rts, |entry| {
-            if entry.qp.state() == roce::QpState::Rtr {
+            if entry.qp.state() == QpState::Rtr {
                 entry.qp.rts(attr)?;
             }
             entry.holds = false;
@@ -92,12 +84,20 @@ impl Engine {
     }
 
     /// To SQD: what was posted before is done, what comes later waits.
-    pub(crate) fn hold(&mut self, index: usize) -> Result<(), roce::ModifyError> {
+    pub(crate) fn hold(&mut self, index: usize) -> Result<(), ModifyError> {
         self.change(index, QpState::Sqd, |entry| {
             accept(entry);
             entry.holds = true;
             Ok(())
         })
+    }
+
+    /// Limits the rate of a queue pair; what waited for the old rate goes by the new one.
+    pub(crate) fn set_rate(&mut self, index: usize, rate_bps: Option<u64>) {
+        if let Some(entry) = self.qps.get(index) {
+            entry.qp.set_rate_bps(rate_bps);
+        }
+        self.touch(index);
     }
 
     /// To the error state.
@@ -116,11 +116,11 @@ impl Engine {
         &mut self,
         index: usize,
         to: QpState,
-        change: impl FnOnce(&mut QpEntry) -> Result<(), roce::ModifyError>,
-    ) -> Result<(), roce::ModifyError> {
+        change: impl FnOnce(&mut QpEntry) -> Result<(), ModifyError>,
+    ) -> Result<(), ModifyError> {
         if let Some(entry) = self.qps.get(index) {
             change(entry)?;
-            let failed = entry.qp.state() == roce::QpState::Err && to != QpState::Err;
+            let failed = entry.qp.state() == QpState::Err && to != QpState::Err;
             if !failed {
                 entry.shared.set_state(to);
             }

@@ -1,9 +1,42 @@
-//! The engine of a device: all its queue pairs, driven by one thread at a time.
+//! The engine of a device: it drives all queue pairs, by one thread at a time.
 //!
-//! A turn takes what has come, hands it to the queue pairs, takes what programs have posted, sends
-//! for each queue pair that may, some packets in turn, and delivers completions. Whoever holds the
-//! engine's lock does it: its thread ([`thread`]), or with inline polling a thread of the
-//! application. Programs do not wait for the lock when they post or poll.
+//! # What comes in, what goes out
+//!
+//! ```text
+//! packets ── receive ─► queue pairs ─► transmit ── packets ─► io::Datagrams
+//! requests ─ posting ─►  (roce::Qp) ─► completions ─► completion queues, doorbells
+//! timers ─── timers ──►
+//! ```
+//!
+//! A *turn* ([`Engine::turn`]) receives what has arrived, takes what programs have posted, passes the
+//! packets to their queue pairs, fires timers, lets each queue pair that may send fill the send batch
+//! in turn, and delivers completions. Whoever holds the engine's lock takes a turn: its own thread
+//! ([`thread`]), or with inline polling a thread of the application. Programs never wait for that lock
+//! to post or to poll: requests come through a lock-free ring of each queue pair ([`entry`]).
+//!
+//! # What it promises
+//!
+//! - A turn never blocks, and ends after a bounded amount of work.
+//! - A request whose checks passed completes exactly once, in order, or is flushed; a completion is
+//!   delivered only after the bytes that it reports are in place.
+//! - After a region was deregistered and the turn at that time has ended, no peer reaches its memory.
+//! - A packet that no queue pair takes is dropped and counted, by reason.
+//! - An idle device costs no processor time, whatever the number of its queue pairs.
+//!
+//! # Files
+//!
+//! | | |
+//! |---|---|
+//! | [`thread`] | the thread: turns, polling, sleep |
+//! | [`receive`] | packets in: fetched, checked, passed to their queue pair |
+//! | [`posting`] | requests in: from the ring of a queue pair to the protocol |
+//! | [`timers`] | the next timer of all queue pairs |
+//! | [`transmit`] | packets out: gathered from registered memory into the send batch |
+//! | [`completions`] | completions, states and doorbells out |
+//! | [`entry`], [`table`] | one queue pair; all of them, by number |
+//! | [`lifecycle`] | queue pairs are added, change their state, and are removed |
+//! | [`faulty`] | packets out while faults are injected |
+//! | [`tuning`] | what is there for speed alone, with what each brought |
 mod completions;
 mod entry;
 mod faulty;
@@ -14,6 +47,7 @@ mod table;
 pub(crate) mod thread;
 mod timers;
 mod transmit;
+pub(crate) mod tuning;
 
 pub(crate) use entry::{Parts, Peer, QpShared};
 
@@ -21,19 +55,13 @@ use crate::{
     DeviceCounters, RoceOptions,
     device::Device,
     fault::FaultInjector,
-    io::{IcrcCheck, RecvRing, SendBatch, UdpSocket, faster_crc},
+    io::{Datagrams, IcrcCheck, RecvRing, SendBatch},
     mr::MrCore,
 };
 use catchment_roce::{self as roce, wire::DropReason};
 use std::{collections::VecDeque, sync::Arc};
 use table::QpTable;
 use timers::Timers;
-
-/// Packets that the send batch holds.
-const BATCH_PACKETS: usize = 512;
-
-/// Packets that come alone: with more, the peer is in the middle of something.
-const FEW_PACKETS: usize = 2;
 
 /// What a turn begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,13 +88,13 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// Whether another turn must follow soon, whatever comes.
+    /// Returns whether another turn must follow soon, whatever comes.
     pub(crate) fn is_unfinished(self) -> bool {
         self.held_back || self.blocked || self.unsent
     }
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Engine {
     qps: QpTable,
     ring: RecvRing,
@@ -85,7 +113,7 @@ pub(crate) struct Engine {
     ready: VecDeque<usize>,
     /// The last turn held answers back.
     held_back: bool,
-    /// Regions that peers wrote to, and somebody may watch.
+    /// Regions that peers wrote to, and that may have a watcher.
     written: Vec<Arc<MrCore>>,
     timers: Timers,
     drops: [u64; DropReason::COUNT],
@@ -95,14 +123,13 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(socket: &UdpSocket, options: &RoceOptions, random: u32) -> Engine {
-        let crc = faster_crc();
+    pub(crate) fn new(datagrams: &dyn Datagrams, options: &RoceOptions, random: u32) -> Engine {
         Engine {
             qps: QpTable::new(random),
             ring: RecvRing::new(options.receive_buffers),
-            check: IcrcCheck::new().with_crc(crc),
-            batch: SendBatch::new(socket, BATCH_PACKETS).with_crc(crc),
-            packets: roce::TransmitBatch::new(transmit::PACKETS_PER_TURN),
+            check: IcrcCheck::new(),
+            batch: SendBatch::new(datagrams, tuning::BATCH_PACKETS),
+            packets: roce::TransmitBatch::new(tuning::PACKETS_PER_QP),
             head: Vec::new(),
             faults: options.fault.as_ref().map(FaultInjector::new),
             touched: Vec::new(),
@@ -136,7 +163,7 @@ impl Engine {
         }
         let fired = self.fire_timers(now_ns, &keys);
         self.settle(device, now_ns, &keys);
-        self.held_back = idle && !fired && (1..=FEW_PACKETS).contains(&received);
+        self.held_back = tuning::holds_answers_back(received, idle && !fired);
         if self.held_back {
             return Turn {
                 busy: true,
@@ -179,7 +206,7 @@ impl Engine {
         }
     }
 
-    /// When a timer of a queue pair, or an injected delay, is over.
+    /// Returns when a timer of a queue pair, or an injected delay, is over.
     pub(crate) fn next_timer(&self) -> Option<u64> {
         let delayed = self.faults.as_ref().and_then(FaultInjector::next_ns);
         match (self.timers.next_ns(), delayed) {
@@ -190,6 +217,7 @@ impl Engine {
 
     /// What the device has counted.
     pub(crate) fn counters(&self, device: &Device) -> DeviceCounters {
+        let capabilities = device.datagrams.capabilities();
         let mut protocol = self.retired;
         let mut queue_pairs = 0;
         let mut queue_pair_bytes = 0;
@@ -207,8 +235,8 @@ impl Engine {
             receive_errors: self.receive_errors,
             dropped: self.drops,
             faults: self.faults.as_ref().map(FaultInjector::counters),
-            gso: device.socket.has_gso(),
-            gro: device.socket.has_gro(),
+            gso: capabilities.segmentation,
+            gro: capabilities.coalescing,
             gso_refused_peers: self.batch.gso_refused().len() as u64,
         }
     }

@@ -3,9 +3,9 @@ use super::{Engine, entry::QpEntry};
 use crate::{
     device::Device,
     keys::KeyTable,
-    request::{InFlight, PostedRecv, PostedSend},
+    request::{Held, InFlight, PostedRecv, PostedSend, WrongSend},
 };
-use catchment_roce::QpState;
+use catchment_verbs::{QpState, WcStatus};
 
 impl Engine {
     /// Takes what was posted since the last turn; whether there was something.
@@ -25,7 +25,7 @@ impl Engine {
         self.touched.len() > before
     }
 
-    /// Takes a send for which there was no room on the fast way.
+    /// Takes a send for which the lock-free ring had no room.
     pub(crate) fn post_send_slowly(&mut self, index: usize, send: PostedSend) {
         if let Some(entry) = self.qps.get(index) {
             while let Some(earlier) = entry.shared.sends.pop() {
@@ -37,7 +37,7 @@ impl Engine {
         self.touch(index);
     }
 
-    /// Takes a receive for which there was no room on the fast way.
+    /// Takes a receive for which the lock-free ring had no room.
     pub(crate) fn post_recv_slowly(&mut self, index: usize, recv: PostedRecv) {
         if let Some(entry) = self.qps.get(index) {
             accept(entry);
@@ -62,35 +62,34 @@ pub(super) fn accept(entry: &mut QpEntry) {
 }
 
 fn give_send(entry: &mut QpEntry, send: PostedSend) {
-    if send.stored.wrong().is_some() {
-        entry.wrong = Some(send);
+    let PostedSend { mut wqe, held } = send;
+    let wr_id = wqe.wr_id;
+    if let Held::Wrong(status) = held {
+        entry.wrong = Some(WrongSend { wr_id, status });
         return;
     }
-    let seq = entry.sends.next();
-    match entry.qp.post_send(&send.request(seq)) {
-        Ok(()) => entry.sends.push(InFlight {
-            wr_id: send.wr_id,
-            held: send.held,
-        }),
+    wqe.wr_id = entry.sends.next();
+    match entry.qp.post_send_wqe(wqe) {
+        Ok(()) => entry.sends.push(InFlight { wr_id, held }),
         Err(error) => {
             // All limits were checked while posting: only the engine itself can be wrong.
             debug_assert!(false, "{error}");
             tracing::error!(%error, qpn = entry.qp.qpn(), "a checked request was refused");
-            entry.wrong = Some(send);
+            let status = WcStatus::LocalQpOperation;
+            entry.wrong = Some(WrongSend { wr_id, status });
         }
     }
 }
 
 fn give_recv(entry: &mut QpEntry, recv: PostedRecv) {
-    let seq = entry.recvs.next();
-    let taken = entry.qp.post_recv(&recv.request(seq));
-    if let Err(error) = taken {
-        debug_assert!(entry.qp.state() == QpState::Reset, "{error}");
-        tracing::error!(%error, qpn = entry.qp.qpn(), "a checked receive was refused");
-        return;
+    let PostedRecv { mut wqe, held } = recv;
+    let wr_id = wqe.wr_id;
+    wqe.wr_id = entry.recvs.next();
+    match entry.qp.post_recv_wqe(wqe) {
+        Ok(()) => entry.recvs.push(InFlight { wr_id, held }),
+        Err(error) => {
+            debug_assert!(entry.qp.state() == QpState::Reset, "{error}");
+            tracing::error!(%error, qpn = entry.qp.qpn(), "a checked receive was refused");
+        }
     }
-    entry.recvs.push(InFlight {
-        wr_id: recv.wr_id,
-        held: recv.held,
-    });
 }

@@ -16,11 +16,13 @@ const CONGESTION_EXPERIENCED: u8 = 3;
 impl Engine {
     /// Fetches what has come; how many packets.
     pub(super) fn fetch(&mut self, device: &Device) -> usize {
-        self.ring.receive(&device.socket).unwrap_or_else(|error| {
-            self.receive_errors += 1;
-            tracing::debug!(%error, local = %device.local, "receiving failed");
-            0
-        })
+        self.ring
+            .receive(&*device.datagrams)
+            .unwrap_or_else(|error| {
+                self.receive_errors += 1;
+                tracing::debug!(%error, local = %device.local, "receiving failed");
+                0
+            })
     }
 
     /// Gives each fetched packet to its queue pair.
@@ -94,7 +96,7 @@ fn datagram(
     Ok(())
 }
 
-/// The network header of a datagram, as far as a UDP socket shows it.
+/// Returns the network header of a datagram, as far as a UDP socket shows it.
 fn net_header(from: SocketAddr, to: SocketAddr) -> Option<NetHeader> {
     let mut net = match (from.ip(), to.ip()) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => NetHeader::v4(src, dst, from.port()),

@@ -13,7 +13,7 @@ struct Place {
     entry: Option<Box<QpEntry>>,
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct QpTable {
     places: Vec<Place>,
     free: VecDeque<usize>,
@@ -75,7 +75,7 @@ impl QpTable {
         Some(entry)
     }
 
-    /// The index of a number.
+    /// Returns the index of a number.
     #[inline]
     pub(crate) fn find(&self, qpn: u32) -> Option<usize> {
         let index = (qpn.wrapping_sub(self.start) & 0xffff) as usize;
@@ -83,13 +83,13 @@ impl QpTable {
         (place.qpn == qpn && place.entry.is_some()).then_some(index)
     }
 
-    /// The queue pair at an index.
+    /// Returns the queue pair at an index.
     #[inline]
     pub(crate) fn get(&mut self, index: usize) -> Option<&mut QpEntry> {
         self.places.get_mut(index)?.entry.as_deref_mut()
     }
 
-    /// All queue pairs.
+    /// Returns all queue pairs.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &QpEntry)> {
         let entries = self.places.iter().enumerate();
         entries.filter_map(|(index, place)| Some((index, place.entry.as_deref()?)))

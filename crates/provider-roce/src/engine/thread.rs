@@ -1,18 +1,14 @@
-//! The thread of an engine: a turn, and another one, until there is nothing to do; then it looks a
-//! little longer, then it sleeps until a packet, a posted request or a timer wakes it.
+//! The thread of an engine: it takes turns until there is nothing to do, polls a little longer, then
+//! sleeps until a packet, a posted request or a timer wakes it.
+use super::tuning::{self, NAP};
 use super::{Look, Turn};
 use crate::{
     device::Device,
-    io::{Spin, Waiter, Watched},
-    sleep::NAP,
+    io::{Waiter, Watched},
 };
+use catchment_verbs::wait::SpinBudget;
 use std::{io, sync::Arc, thread, time::Duration};
 
-/// A full queue of the network device does not say when it has room again: it is tried after this.
-const BLOCKED: Duration = Duration::from_micros(500);
-/// Looks for packets before others may run. A program that waits on the same core yields too, and
-/// finds nothing until the engine has: changing to it and back takes as long as some looks.
-const LOOKS: u32 = 8;
 /// Longest sleep.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -24,12 +20,12 @@ pub(crate) fn start(device: Arc<Device>, waiter: Waiter) -> io::Result<thread::J
 }
 
 fn run(device: &Device, waiter: &Waiter) {
-    let mut spin = Spin::new(device.options.spin);
+    let mut spin = SpinBudget::new(device.options.spin);
     let mut busy_ns = 0;
-    let mut looks = 0;
+    let mut polls = 0;
     while !device.is_stopped() {
         if is_helped(device) {
-            // Soon it looks whether they still do.
+            // After the nap it checks whether they still do.
             sleep(device, waiter, NAP, &[]);
             continue;
         }
@@ -37,26 +33,26 @@ fn run(device: &Device, waiter: &Waiter) {
         let turn = take_turn(device, now_ns);
         if turn.busy {
             busy_ns = now_ns;
-            if turn.held_back {
-                // A program on this core sees now what came, and may answer.
+            if tuning::yields_after(&turn) {
                 thread::yield_now();
             }
             continue;
         }
         let idle = Duration::from_nanos(now_ns.saturating_sub(busy_ns));
         if !turn.blocked && idle < spin.now() {
-            looks = (looks + 1) % LOOKS;
-            if looks == 0 {
+            polls = (polls + 1) % tuning::POLLS_PER_YIELD;
+            if polls == 0 {
                 thread::yield_now();
             }
         } else {
             let left = turn.next_ns.map(|next| next.saturating_sub(now_ns));
-            let most = if turn.blocked { BLOCKED } else { LONG };
-            let timeout = left.map_or(most, Duration::from_nanos).min(most);
-            let watched = Watched {
-                socket: &device.socket,
-                blocked: turn.blocked,
+            let most = if turn.blocked {
+                tuning::RETRY_BLOCKED
+            } else {
+                LONG
             };
+            let timeout = left.map_or(most, Duration::from_nanos).min(most);
+            let watched = Watched::new(device.datagrams.wait_fd(), turn.blocked);
             sleep(device, waiter, timeout, &[watched]);
             busy_ns = device.now_ns();
             spin.learn(Duration::from_nanos(busy_ns - now_ns));
@@ -68,7 +64,7 @@ fn take_turn(device: &Device, now_ns: u64) -> Turn {
     while device.is_wanted() {
         thread::yield_now();
     }
-    // Without waiting: while a thread of the application has it, there is no need.
+    // While a thread of the application does the work, there is nothing to wait for.
     match device.try_engine() {
         Some(mut engine) => engine.turn(device, now_ns, Look::ForPackets),
         None => {
@@ -81,7 +77,7 @@ fn take_turn(device: &Device, now_ns: u64) -> Turn {
     }
 }
 
-/// Threads of the application do the work now.
+/// Returns whether threads of the application do the engine's work now.
 fn is_helped(device: &Device) -> bool {
     let helped_ns = device.helped_ns();
     let fresh = helped_ns.saturating_add(NAP.as_nanos() as u64);
@@ -93,8 +89,8 @@ fn sleep(device: &Device, waiter: &Waiter, timeout: Duration, sockets: &[Watched
         return;
     }
     if let Err(error) = waiter.sleep(sockets, timeout) {
-        tracing::warn!(%error, "the engine cannot sleep");
-        // Rather slow than hot.
+        tracing::warn!(%error, "cannot wait for packets; retrying after a pause");
+        // Back off instead of spinning on a persistent error.
         thread::sleep(NAP);
     }
     device.end_sleep();

@@ -8,14 +8,14 @@ use crate::keys::KeyTable;
 use catchment_roce::Input;
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(super) struct Timers {
     heap: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
 impl Timers {
-    /// The earliest time in the heap.
+    /// Returns the earliest time in the heap.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((time, _))| *time)
     }

@@ -1,20 +1,17 @@
 //! What goes out: some packets of each queue pair in turn, gathered from registered memory.
-use super::{Engine, FEW_PACKETS, entry::QpEntry};
+use super::entry::QpEntry;
+use super::{Engine, tuning};
 use crate::{
     device::Device,
     io::{self, Full, Route, SendBatch},
     keys::KeyTable,
     memory::{PdMemory, local},
 };
-use catchment_roce::{Counters, OutPacket, Piece, QpState, TransmitBatch, wire::Opcode};
+use catchment_roce::{Counters, OutPacket, Piece, QpState, TransmitBatch};
 use catchment_verbs::QpState as PublicState;
 
-/// Packets that one queue pair may send before the next one may: a few GSO trains.
-pub(super) const PACKETS_PER_TURN: usize = 60;
 /// Timeouts, NAKs and repeated requests of the peer before trains are suspected.
 const COMPLAINTS: u64 = 8;
-/// Packets of a turn of the engine, so that acknowledgements are looked at soon again.
-const PACKETS_MAX: usize = 240;
 
 impl Engine {
     /// Sends what may be sent; whether something was, and whether the socket is full.
@@ -25,8 +22,8 @@ impl Engine {
             return (sent, false);
         }
         let mut packets = 0;
-        while packets < PACKETS_MAX && !self.ready.is_empty() {
-            if self.batch.room_packets() < PACKETS_PER_TURN && self.flush(device) {
+        while packets < tuning::PACKETS_PER_TURN && !self.ready.is_empty() {
+            if self.batch.room_packets() < tuning::PACKETS_PER_QP && self.flush(device) {
                 return (packets > 0, true);
             }
             packets += self.transmit_next(device.now_ns(), keys, |engine, index| {
@@ -50,7 +47,7 @@ impl Engine {
         }
     }
 
-    /// All packets are with the kernel: requests that nobody acknowledges are done.
+    /// All packets are with the kernel: requests without acknowledgement are done.
     fn complete_sent(&mut self) {
         while let Some(index) = self.sent.pop() {
             self.touch(index);
@@ -94,36 +91,26 @@ impl Engine {
         let Some(route) = route else {
             return;
         };
-        let way = (index, &route);
+        let to = (index, &route);
         let packets = std::mem::take(&mut self.packets);
-        if packets.packets().len() > FEW_PACKETS {
-            for packet in packets.packets() {
-                self.gather_one(way, &packets, packet, device, keys);
-            }
-        } else {
-            // Somebody waits for what a program says; hardly anybody for an acknowledgement.
-            for answers in [false, true] {
-                let all = packets.packets().iter();
-                for packet in all.filter(|packet| is_answer(packet) == answers) {
-                    self.gather_one(way, &packets, packet, device, keys);
-                }
-            }
+        for packet in tuning::send_order(packets.packets()) {
+            self.gather_one(to, &packets, packet, device, keys);
         }
         self.packets = packets;
     }
 
     fn gather_one(
         &mut self,
-        way: (usize, &Route),
+        to: (usize, &Route),
         packets: &TransmitBatch,
         packet: &OutPacket,
         device: &Device,
         keys: &KeyTable,
     ) {
-        let mut pushed = self.push(way, packets, packet, keys);
+        let mut pushed = self.push(to, packets, packet, keys);
         if matches!(pushed, Err(Full::NoRoom { .. })) {
             self.flush(device);
-            pushed = self.push(way, packets, packet, keys);
+            pushed = self.push(to, packets, packet, keys);
         }
         if let Err(error) = pushed {
             // As if the network had lost it.
@@ -157,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// An RNIC drops packets of trains over IPv4 that the way there numbers otherwise than the ICRC
+    /// An RNIC drops packets of trains over IPv4 that the path numbers otherwise than the ICRC
     /// says; then hardly one gets through at once. Such a peer gets them one by one.
     #[inline]
     pub(super) fn suspect_gso(&mut self, index: usize) {
@@ -171,8 +158,8 @@ impl Engine {
         if let Some(peer) = entry.peer {
             tracing::warn!(
                 peer = %peer.address,
-                "most packets are lost: sending them one by one, in case the way there numbers \
-                 trains wrongly"
+                "most packets are lost; sending them one by one, in case the path renumbers the \
+                 packets of trains"
             );
             self.batch.refuse_gso(peer.address);
         }
@@ -180,7 +167,7 @@ impl Engine {
 
     /// Hands packets to the kernel; true if some must wait.
     fn flush(&mut self, device: &Device) -> bool {
-        let done = self.batch.flush(&device.socket);
+        let done = self.batch.flush(&*device.datagrams);
         for fault in self.batch.take_faults() {
             tracing::debug!(%fault, "packets not sent");
         }
@@ -188,17 +175,11 @@ impl Engine {
     }
 }
 
-/// Whether most packets of a queue pair had to be sent again, requests of ours or answers to READs.
+/// Returns whether most packets of a queue pair had to be sent again, requests of ours or answers to READs.
 fn lose_most(counters: &Counters) -> bool {
     let complaints = counters.timeouts + counters.sequence_naks_received + counters.duplicates;
     let again = counters.retransmitted + counters.responses_repeated;
     complaints >= COMPLAINTS && again > 0 && again * 2 >= counters.packets_sent
-}
-
-/// Whether a packet answers a request of the peer, by its opcode: the first byte.
-fn is_answer(packet: &OutPacket) -> bool {
-    let opcode = packet.header().first().copied().and_then(Opcode::from_u8);
-    opcode.is_some_and(Opcode::is_response)
 }
 
 /// Asks a queue pair for packets.
@@ -233,7 +214,7 @@ fn push_many(
     }
 }
 
-/// Where a piece of a payload lies; `None` for memory that is gone, which the protocol excludes,
+/// Returns where a piece of a payload lies; `None` for memory that is gone, which the protocol excludes,
 /// and for bytes of the batch.
 pub(super) fn resolve<'a>(
     entry: &'a QpEntry,

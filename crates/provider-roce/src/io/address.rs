@@ -51,7 +51,7 @@ pub struct LocalAddress {
 }
 
 impl LocalAddress {
-    /// The address with a port, and with its interface where that is needed.
+    /// Returns the address with a port, and with its interface where that is needed.
     pub fn with_port(&self, port: u16) -> SocketAddr {
         match SocketAddr::new(self.address, port) {
             SocketAddr::V6(mut v6) => {
@@ -69,7 +69,7 @@ impl LocalAddress {
     }
 }
 
-/// All addresses of interfaces that are up, the most useful first: by scope, IPv6 before IPv4, else
+/// Returns all addresses of interfaces that are up, the most useful first: by scope, IPv6 before IPv4, else
 /// in the kernel's order.
 ///
 /// # Errors

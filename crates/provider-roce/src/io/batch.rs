@@ -1,12 +1,11 @@
 //! Packets on their way out: gathered from registered memory, grouped into trains.
 use super::{
-    SendCounters, SendFault, UdpSocket,
+    Datagrams, SendCounters, SendFault,
     control::Control,
     icrc::ICRC_BYTES,
     name::Name,
     sys::{MAX_MESSAGES, Message},
 };
-use catchment_roce::wire::CrcWay;
 use catchment_verbs::mem::{MemError, Region};
 use std::{
     net::{IpAddr, SocketAddr},
@@ -64,13 +63,13 @@ pub struct Piece<'a> {
 #[non_exhaustive]
 pub enum Full {
     /// No room: flush and try again.
-    #[error("the batch holds {packets} packets and has no room for another one: flush it")]
+    #[error("the batch is full with {packets} packets: flush it")]
     NoRoom {
         /// Packets in it.
         packets: usize,
     },
     /// The packet is longer than a datagram may be, or its headers longer than any.
-    #[error("a packet of {bytes} bytes with {head_bytes} of its own is too long")]
+    #[error("packet too long: {bytes} bytes, of them {head_bytes} of headers and inline payload")]
     TooLong {
         /// Bytes with pad and ICRC.
         bytes: usize,
@@ -78,7 +77,7 @@ pub enum Full {
         head_bytes: usize,
     },
     /// The payload is scattered over too many places.
-    #[error("a packet of {pieces} pieces; {MAX_PIECES} at most")]
+    #[error("payload of a packet in {pieces} pieces, at most {MAX_PIECES} are supported")]
     Scattered {
         /// Pieces given.
         pieces: usize,
@@ -126,20 +125,19 @@ pub(super) struct Train {
 }
 
 impl Train {
-    /// Whether the kernel has to cut it.
+    /// Returns whether the kernel has to cut it.
     pub(super) fn is_cut(&self) -> bool {
         self.packets.len() > 1
     }
 }
 
-/// Packets that wait for one flush of one socket.
+/// Packets that wait for one flush.
 ///
 /// Equal packets in a row to one peer (the last may be shorter) become one GSO send, where the
-/// socket and the way allow it. All memory is allocated at creation.
+/// socket and the path allow it. All memory is allocated at creation.
 pub struct SendBatch {
     pub(super) local: SocketAddr,
     gso: bool,
-    pub(super) crc: CrcWay,
     pub(super) arena: Box<[u8]>,
     arena_used: usize,
     pub(super) vectors: Vec<libc::iovec>,
@@ -166,13 +164,12 @@ pub struct SendBatch {
 unsafe impl Send for SendBatch {}
 
 impl SendBatch {
-    /// A batch of at most `packets` packets for `socket`.
-    pub fn new(socket: &UdpSocket, packets: usize) -> SendBatch {
+    /// Creates a batch of at most `packets` packets for one carrier of datagrams.
+    pub fn new(datagrams: &dyn Datagrams, packets: usize) -> SendBatch {
         let packets = packets.max(1);
         SendBatch {
-            local: socket.local(),
-            gso: socket.has_gso(),
-            crc: CrcWay::default(),
+            local: datagrams.local(),
+            gso: datagrams.capabilities().segmentation,
             arena: vec![0; packets * ARENA_BYTES_PER_PACKET + MAX_OWN_BYTES].into(),
             arena_used: 0,
             vectors: Vec::with_capacity(packets * VECTORS_PER_PACKET + MAX_PIECES),
@@ -188,12 +185,6 @@ impl SendBatch {
             counters: SendCounters::default(),
             faults: Vec::new(),
         }
-    }
-
-    /// The same with ICRCs computed in this way.
-    #[must_use]
-    pub fn with_crc(self, crc: CrcWay) -> SendBatch {
-        SendBatch { crc, ..self }
     }
 
     /// Adds a packet: `head` is copied (transport headers, and payload that is not in registered
@@ -224,7 +215,7 @@ impl SendBatch {
         Ok(())
     }
 
-    /// Where the packet would go.
+    /// Returns where the packet would go.
     #[inline]
     fn plan(
         &self,
@@ -334,7 +325,7 @@ impl SendBatch {
         }
     }
 
-    /// Whether the last train takes this packet. Then its gather entries are the last ones, too.
+    /// Returns whether the last train takes this packet. Then its gather entries are the last ones, too.
     #[inline]
     fn joins(&self, route: &Route, slot: &PacketSlot, pieces: &[Piece<'_>]) -> bool {
         self.trains.last().is_some_and(|train| {
@@ -386,7 +377,7 @@ impl SendBatch {
         self.gso && !self.gso_refused.contains(&route.remote.ip())
     }
 
-    /// Never uses GSO to this peer again: the way there numbers packets wrongly, or refuses.
+    /// Never uses GSO to this peer again: the path numbers packets wrongly, or refuses.
     pub fn refuse_gso(&mut self, peer: IpAddr) {
         if !self.gso_refused.contains(&peer) {
             self.gso_refused.push(peer);
@@ -420,7 +411,7 @@ impl SendBatch {
     }
 }
 
-/// How many pieces come first that are short, also together.
+/// Returns how many pieces come first that are short, also together.
 #[inline]
 fn short(pieces: &[Piece<'_>]) -> usize {
     let mut room = COPIED_BYTES;
@@ -449,7 +440,7 @@ impl std::fmt::Debug for SendBatch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SocketOptions;
+    use super::super::{SocketOptions, UdpSocket};
     use super::*;
     use catchment_verbs::mem::RegionOptions;
 

@@ -1,13 +1,13 @@
 //! Handing trains to the kernel, and what may come back instead of success.
 use super::{
-    SendBatch, UdpSocket,
+    Datagrams, Outgoing, SendBatch,
     batch::Train,
     control::Control,
     name::Name,
-    path, seal,
+    seal,
     sys::{self, MAX_MESSAGES, Message},
 };
-use std::{io, net::SocketAddr, os::fd::AsFd};
+use std::{io, net::SocketAddr, ops::Range, os::fd::BorrowedFd};
 
 /// Bytes sealed ahead of one system call: what was just checksummed is still in the cache when the
 /// kernel copies it.
@@ -45,7 +45,7 @@ pub struct SendFault {
     pub packets: usize,
     /// Bytes of the first of them.
     pub bytes: usize,
-    /// The MTU of the way there in bytes, IP header included, if the packets exceed it: it may
+    /// The MTU of the path in bytes, IP header included, if the packets exceed it: it may
     /// have dropped.
     pub ip_mtu: Option<u32>,
     /// What the kernel said.
@@ -55,7 +55,7 @@ pub struct SendFault {
 
 fn mtu_text(ip_mtu: &Option<u32>) -> String {
     ip_mtu.map_or_else(String::new, |mtu| {
-        format!(" (the MTU of the way there is {mtu} now: choose a smaller path MTU)")
+        format!(" (the MTU of the path is now {mtu}: choose a smaller path MTU)")
     })
 }
 
@@ -74,7 +74,7 @@ pub struct SendCounters {
     pub blocked: u64,
     /// Packets that the kernel refused.
     pub refused_packets: u64,
-    /// Trains that went packet by packet, because the way there takes no GSO.
+    /// Trains that went packet by packet, because the path does not support GSO.
     pub gso_fallbacks: u64,
 }
 
@@ -89,16 +89,16 @@ impl SendBatch {
     /// Hands all packets to the kernel. Never blocks. What cannot go now stays and goes with the
     /// next flush; what can never go is dropped and reported by [`SendBatch::take_faults`].
     ///
-    /// `socket` is the one that the batch was made for.
-    pub fn flush(&mut self, socket: &UdpSocket) -> Flush {
+    /// `datagrams` is what the batch was created for.
+    pub fn flush(&mut self, datagrams: &dyn Datagrams) -> Flush {
         let mut done = Flush::default();
         if let Some(last) = self.trains.last_mut() {
             last.closed = true;
         }
         while self.next < self.trains.len() {
-            match self.send_some(socket) {
+            match self.send_some(datagrams) {
                 Ok(count) => self.account(count, &mut done),
-                Err(error) => match self.remedy(&error) {
+                Err(error) => match self.remedy(datagrams, &error) {
                     Remedy::Retry => {}
                     Remedy::Drop { ip_mtu } => self.drop_next(error, ip_mtu),
                     Remedy::Stop(blocked) => {
@@ -114,18 +114,27 @@ impl SendBatch {
     }
 
     /// One system call with as many trains as are good for it; says how many went.
-    fn send_some(&mut self, socket: &UdpSocket) -> io::Result<usize> {
-        let trains = self.next..self.call_end();
-        for at in trains.clone() {
+    fn send_some(&mut self, datagrams: &dyn Datagrams) -> io::Result<usize> {
+        let range = self.next..self.call_end();
+        for at in range.clone() {
             seal::seal(self, at);
         }
         self.counters.calls += 1;
+        datagrams.send(&mut Outgoing { batch: self, range })
+    }
+
+    /// Sends these trains with one call on a socket; returns how many were taken.
+    pub(super) fn send_to_socket(
+        &mut self,
+        trains: Range<usize>,
+        fd: BorrowedFd<'_>,
+    ) -> io::Result<usize> {
         let count = trains.len();
         for (i, at) in trains.enumerate() {
             self.address(i, at);
         }
         // SAFETY: `address` wrote all messages just now, and nothing was moved since.
-        unsafe { sys::send(socket.as_fd(), &mut self.messages[..count]) }
+        unsafe { sys::send(fd, &mut self.messages[..count]) }
     }
 
     /// Writes message `i` of the next call: train `at`.
@@ -146,7 +155,7 @@ impl SendBatch {
         };
     }
 
-    /// The train after the last one of the next call.
+    /// Returns the train after the last one of the next call.
     fn call_end(&self) -> usize {
         let mut end = self.next;
         let mut bytes = 0;
@@ -173,11 +182,11 @@ impl SendBatch {
     }
 
     /// What the refusal of the next train means.
-    fn remedy(&mut self, error: &io::Error) -> Remedy {
+    fn remedy(&mut self, datagrams: &dyn Datagrams, error: &io::Error) -> Remedy {
         match error.raw_os_error() {
             Some(libc::EAGAIN) => Remedy::Stop(Blocked::SocketFull),
             Some(libc::ENOBUFS | libc::ENOMEM) => Remedy::Stop(Blocked::NoBuffers),
-            Some(libc::EMSGSIZE | libc::EINVAL) => self.too_long_or_not_cut(),
+            Some(libc::EMSGSIZE | libc::EINVAL) => self.too_long_or_not_cut(datagrams),
             Some(libc::EIO | libc::EOPNOTSUPP | libc::ENOPROTOOPT) if self.next_is_cut() => {
                 self.fall_back()
             }
@@ -189,12 +198,13 @@ impl SendBatch {
         self.trains[self.next].is_cut()
     }
 
-    /// Kernels differ in how they call a packet that exceeds the MTU of its way, and in how they
+    /// Kernels differ in how they call a packet that exceeds the MTU of its path, and in how they
     /// refuse to cut: the MTU decides what was meant.
-    fn too_long_or_not_cut(&mut self) -> Remedy {
+    fn too_long_or_not_cut(&mut self, datagrams: &dyn Datagrams) -> Remedy {
         let train = &self.trains[self.next];
         let headers = if train.route.remote.is_ipv4() { 28 } else { 48 };
-        let ip_mtu = path::ip_mtu(train.route.local, train.route.remote).ok();
+        let path = datagrams.path_to(train.route.remote);
+        let ip_mtu = path.ok().map(|path| path.ip_mtu);
         if ip_mtu.is_some_and(|mtu| train.segment_bytes + headers > mtu as usize) {
             return Remedy::Drop { ip_mtu };
         }
@@ -209,7 +219,7 @@ impl SendBatch {
         self.counters.gso_fallbacks += 1;
         let train = self.trains[self.next].clone();
         let peer = train.route.remote.ip();
-        tracing::warn!(%peer, "the way there takes no GSO: packets go one by one");
+        tracing::warn!(%peer, "the path does not support GSO; sending packets one by one");
         self.refuse_gso(peer);
         let singles = train.packets.clone().map(|at| Train {
             packets: at..at + 1,
@@ -266,9 +276,10 @@ fn write_control(control: &mut Control, train: &Train) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{IcrcCheck, RecvRing, Route, SocketOptions, options};
+    use super::super::{IcrcCheck, RecvRing, Route, SocketOptions, UdpSocket, options};
     use super::*;
     use catchment_roce::wire::icrc;
+    use std::os::fd::AsFd;
 
     #[test]
     fn a_way_that_takes_no_gso_gets_packets_one_by_one_with_the_right_icrc() {

@@ -1,16 +1,16 @@
 //! CRC-32 over memory that others may write meanwhile, without copying it first.
 //!
-//! Library functions want a `&[u8]`, which nobody may change. So the bytes are read here, with
-//! volatile loads that go straight into the arithmetic: a number that others change meanwhile gives
-//! a wrong checksum, and nothing else. Headers are few bytes, for which a call of a library function
-//! takes long: they lead, as if the piece began with them.
+//! Library functions want a `&[u8]`, which nobody may change. So the bytes of what is sent are read
+//! here, with volatile loads that go straight into the arithmetic: a number that others change
+//! meanwhile gives a wrong checksum, and nothing else. Headers are few bytes, for which a call of a
+//! library function takes long: they lead, as if the piece began with them. What is received lies in
+//! memory of our own, and goes through the library.
 //!
-//! - [`fold`] multiplies without carries: that moves the polynomial of what was read over the next
-//!   128 bytes and adds those (Gopal and others, "Fast CRC Computation for Generic Polynomials Using
-//!   PCLMULQDQ", Intel 2009, with four registers of 256 bits), or over 256 ([`fold_wide`]).
-//! - [`fold_by_shifts`] is for processors that do this slowly.
+//! [`fold`] multiplies without carries: that moves the polynomial of what was read over the next 128
+//! bytes and adds those (Gopal and others, "Fast CRC Computation for Generic Polynomials Using
+//! PCLMULQDQ", Intel 2009, with four registers of 256 bits). Measured: `docs/concept/roce-engine.md`.
 
-use catchment_roce::wire::{self, CrcWay, Icrc, icrc::LEAD_BYTES};
+use catchment_roce::wire::{Icrc, icrc::LEAD_BYTES};
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_cvtsi128_si32, _mm_set_epi32, _mm_set_epi64x,
@@ -19,48 +19,35 @@ use std::arch::x86_64::{
 
 /// Bytes that one step of [`fold`] folds.
 const STEP_BYTES: usize = 128;
-/// Bytes that one step of [`fold_by_shifts`] folds.
-const WORD_BYTES: usize = 16;
-/// Steps of [`fold_by_shifts`] that have to be, at least.
-const MIN_WORDS: usize = 3;
 
-/// How bytes are folded where they lie.
+/// Folds bytes where they lie, if the processor can.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum InPlace {
-    /// With registers of 512 bits.
-    Wide,
-    /// With registers of 256 bits.
-    Instructions,
-    Shifts,
-    /// By library functions, over copies.
-    Not,
+pub(super) struct Fold {
+    is_available: bool,
 }
 
-impl InPlace {
+impl Fold {
     #[inline]
-    pub(super) fn new(crc: CrcWay) -> InPlace {
-        match crc {
-            CrcWay::Instructions if is_available() && is_wide() => InPlace::Wide,
-            CrcWay::Instructions if is_available() => InPlace::Instructions,
-            CrcWay::Instructions => InPlace::Not,
-            CrcWay::Shifts => InPlace::Shifts,
+    pub(super) fn new() -> Fold {
+        Fold {
+            is_available: is_available(),
         }
     }
 
-    /// How many bytes of a piece are folded, the first ones.
+    /// Returns how many bytes of a piece are folded, the first ones.
     #[inline]
     pub(super) fn takes(self, bytes: usize) -> usize {
-        match self {
-            InPlace::Wide | InPlace::Instructions => bytes - bytes % STEP_BYTES,
-            InPlace::Shifts if bytes >= MIN_WORDS * WORD_BYTES => bytes - bytes % WORD_BYTES,
-            InPlace::Shifts | InPlace::Not => 0,
+        if self.is_available {
+            bytes - bytes % STEP_BYTES
+        } else {
+            0
         }
     }
 
-    /// Adds headers and the first bytes of the payload; true if it did.
+    /// Adds headers and the first bytes of the payload; returns whether it did.
     ///
     /// # Safety
-    /// The bytes are mapped, and as many as [`InPlace::takes`] gave.
+    /// The bytes are mapped, and as many as [`Fold::takes`] returned.
     #[inline]
     pub(super) unsafe fn headers(
         self,
@@ -71,61 +58,31 @@ impl InPlace {
     ) -> bool {
         bytes > 0
             && icrc.headers_folded(headers, |register, lead| {
-                // SAFETY: the caller's, and there are some.
-                unsafe { self.fold(register, lead, from, bytes) }
+                // SAFETY: the caller's; `takes` returned some bytes, so the processor can.
+                unsafe { fold(register, lead, from, bytes / STEP_BYTES) }
             })
     }
 
     /// Adds bytes of the payload.
     ///
     /// # Safety
-    /// As [`InPlace::headers`].
+    /// As [`Fold::headers`].
     #[inline]
     pub(super) unsafe fn payload(self, icrc: &mut Icrc, from: *const u8, bytes: usize) {
         if bytes > 0 {
             icrc.payload_folded(|register, lead| {
-                // SAFETY: the caller's, and there are some.
-                unsafe { self.fold(register, lead, from, bytes) }
+                // SAFETY: as above.
+                unsafe { fold(register, lead, from, bytes / STEP_BYTES) }
             });
-        }
-    }
-
-    /// # Safety
-    /// As [`InPlace::headers`], and there are some bytes.
-    #[inline]
-    unsafe fn fold(
-        self,
-        register: u32,
-        lead: &[u8; LEAD_BYTES],
-        from: *const u8,
-        bytes: usize,
-    ) -> u32 {
-        match self {
-            // SAFETY: the bytes are mapped, and whole steps; `new` saw that the processor can do it.
-            InPlace::Wide => unsafe { fold_wide(register, lead, from, bytes / STEP_BYTES) },
-            // SAFETY: as above.
-            InPlace::Instructions => unsafe { fold(register, lead, from, bytes / STEP_BYTES) },
-            // SAFETY: the bytes are mapped, and whole words, enough of them.
-            InPlace::Shifts => unsafe { fold_by_shifts(register, lead, from, bytes / WORD_BYTES) },
-            InPlace::Not => unreachable!("it takes no bytes"),
         }
     }
 }
 
-/// Whether this processor can do [`fold`].
+/// Returns whether this processor can do [`fold`].
 #[inline]
 fn is_available() -> bool {
     #[cfg(target_arch = "x86_64")]
     return is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx2");
-    #[cfg(not(target_arch = "x86_64"))]
-    return false;
-}
-
-/// Whether this processor can do [`fold_wide`], beside [`fold`].
-#[inline]
-fn is_wide() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return is_x86_feature_detected!("avx512f");
     #[cfg(not(target_arch = "x86_64"))]
     return false;
 }
@@ -180,77 +137,6 @@ unsafe fn fold(register: u32, lead: &[u8; LEAD_BYTES], from: *const u8, steps: u
     reduce(append(first, _mm256_extracti128_si256::<1>(all)))
 }
 
-/// As [`fold`], 256 bytes at a time, and 128 before them if they are left over.
-///
-/// # Safety
-/// The bytes are mapped; [`is_available`] and [`is_wide`] said so.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx2,vpclmulqdq")]
-unsafe fn fold_wide(register: u32, lead: &[u8; LEAD_BYTES], from: *const u8, steps: usize) -> u32 {
-    use std::arch::x86_64::{
-        __m512i, _mm_cvtsi32_si128, _mm512_broadcast_i32x4, _mm512_clmulepi64_epi128,
-        _mm512_extracti32x4_epi32, _mm512_setzero_si512, _mm512_ternarylogic_epi64,
-        _mm512_xor_si512, _mm512_zextsi128_si512,
-    };
-    #[repr(C, packed)]
-    struct Unaligned(__m512i);
-    /// The exclusive or of three.
-    const XOR: i32 = 0x96;
-
-    // SAFETY of all loads: the caller says that 128 bytes for each step are mapped; volatile, since
-    // others may write there.
-    let load = |at: usize| -> __m512i {
-        // SAFETY: as above.
-        unsafe { std::ptr::read_volatile(from.add(at).cast::<Unaligned>()).0 }
-    };
-    let factor = |over: [i64; 2]| _mm512_broadcast_i32x4(_mm_set_epi64x(over[1], over[0]));
-    let moved = |sum: __m512i, far: __m512i, next: __m512i| {
-        let low = _mm512_clmulepi64_epi128::<0x00>(sum, far);
-        let high = _mm512_clmulepi64_epi128::<0x11>(sum, far);
-        _mm512_ternarylogic_epi64::<XOR>(low, high, next)
-    };
-    let mut register = _mm512_zextsi128_si512(_mm_cvtsi32_si128(register.cast_signed()));
-    // What leads is the end of a step before the first one.
-    let mut place = [0; 64];
-    place[64 - LEAD_BYTES..].copy_from_slice(lead);
-    // SAFETY: both are 64 bytes without padding.
-    let lead = unsafe { std::mem::transmute::<[u8; 64], __m512i>(place) };
-    let mut before = [_mm512_setzero_si512(), lead];
-    let mut at = 0;
-    if !steps.is_multiple_of(2) {
-        let far = factor(OVER_128);
-        before = [
-            _mm512_xor_si512(load(0), register),
-            moved(before[1], far, load(64)),
-        ];
-        register = _mm512_setzero_si512();
-        at = STEP_BYTES;
-    }
-    let far = factor(OVER_256);
-    let end = steps * STEP_BYTES;
-    let mut sums = [
-        _mm512_setzero_si512(),
-        _mm512_setzero_si512(),
-        before[0],
-        before[1],
-    ];
-    while at < end {
-        for (part, sum) in sums.iter_mut().enumerate() {
-            *sum = moved(*sum, far, load(at + part * 64));
-        }
-        sums[0] = _mm512_xor_si512(sums[0], register);
-        register = _mm512_setzero_si512();
-        at += 2 * STEP_BYTES;
-    }
-    let near = factor(OVER_64);
-    let all = sums.into_iter().reduce(|sum, next| moved(sum, near, next));
-    let all = all.expect("there are four");
-    let mut sum = _mm512_extracti32x4_epi32::<0>(all);
-    sum = append(sum, _mm512_extracti32x4_epi32::<1>(all));
-    sum = append(sum, _mm512_extracti32x4_epi32::<2>(all));
-    reduce(append(sum, _mm512_extracti32x4_epi32::<3>(all)))
-}
-
 /// Moves 16 bytes over the next 16, and adds those.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,vpclmulqdq")]
@@ -261,7 +147,7 @@ fn append(sum: __m128i, next: __m128i) -> __m128i {
     _mm_xor_si128(_mm_xor_si128(low, high), next)
 }
 
-/// The register that 16 bytes leave from register 0 (Barrett's reduction; the paper's figure 12).
+/// Returns the register that 16 bytes leave from register 0 (Barrett's reduction; the paper's figure 12).
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,vpclmulqdq")]
 fn reduce(bytes: __m128i) -> u32 {
@@ -288,43 +174,10 @@ unsafe fn fold(_: u32, _: &[u8; LEAD_BYTES], _: *const u8, _: usize) -> u32 {
     unreachable!("no processor of this kind can fold")
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-use fold as fold_wide;
-
-/// Folds `words` times 16 bytes, at least three times, as [`fold`] does. A function of its own, so
-/// that a profile tells it from the work of the engine.
-///
-/// # Safety
-/// The bytes are mapped.
-#[inline(never)]
-unsafe fn fold_by_shifts(
-    register: u32,
-    lead: &[u8; LEAD_BYTES],
-    from: *const u8,
-    words: usize,
-) -> u32 {
-    #[repr(C, packed)]
-    struct Unaligned(u128);
-
-    let load = |word: usize| -> u128 {
-        // SAFETY: the caller says that 16 bytes for each word are mapped; volatile, since others
-        // may write there.
-        let number = unsafe {
-            let at = from.add(word * WORD_BYTES);
-            std::ptr::read_volatile(at.cast::<Unaligned>()).0
-        };
-        u128::from_le(number)
-    };
-    let body = words - MIN_WORDS;
-    let last = [load(body), load(body + 1), load(body + 2)];
-    wire::fold_by_shifts(register, lead, (0..body).map(load), last)
-}
-
 /// What the lower and the upper half of 128 bits are multiplied with to move them over so many bytes.
 #[cfg(target_arch = "x86_64")]
-const OVER_256: [i64; 2] = over_bytes(256);
-#[cfg(target_arch = "x86_64")]
 const OVER_128: [i64; 2] = over_bytes(128);
+#[cfg(test)]
 #[cfg(target_arch = "x86_64")]
 const OVER_64: [i64; 2] = over_bytes(64);
 #[cfg(target_arch = "x86_64")]
@@ -372,21 +225,21 @@ mod tests {
 
     /// Compares with the ordinary way what folding gives of pieces that begin at, and have so many
     /// bytes, behind headers of some lengths, and in the middle of a payload.
-    fn assert_same(in_place: InPlace, way: CrcWay, pieces: &[(usize, usize)]) {
+    fn assert_same(fold: Fold, pieces: &[(usize, usize)]) {
         let bytes: Vec<u8> = (0..5000u32).map(|i| ((i * i) >> 3) as u8).collect();
         let net = NetHeader::v6(Ipv6Addr::LOCALHOST, Ipv6Addr::UNSPECIFIED, 7);
         for &(start, length) in pieces {
-            assert_eq!(in_place.takes(length), length);
+            assert_eq!(fold.takes(length), length);
             let piece = &bytes[start..start + length];
             for header_bytes in [12, 16, 28, 32, 33, 60] {
                 let headers = &bytes[100..100 + header_bytes];
-                let mut expected = Icrc::begin_by(way, &net, 100);
+                let mut expected = Icrc::begin(&net, 100);
                 let mut folded = expected;
                 expected.headers(headers);
                 expected.payload(piece);
                 // SAFETY: all the bytes of a slice.
                 let led =
-                    unsafe { in_place.headers(&mut folded, headers, piece.as_ptr(), piece.len()) };
+                    unsafe { fold.headers(&mut folded, headers, piece.as_ptr(), piece.len()) };
                 assert_eq!(led, header_bytes <= LEAD_BYTES);
                 if !led {
                     folded.headers(headers);
@@ -394,7 +247,7 @@ mod tests {
                     expected = folded;
                     expected.payload(piece);
                     // SAFETY: as above.
-                    unsafe { in_place.payload(&mut folded, piece.as_ptr(), piece.len()) };
+                    unsafe { fold.payload(&mut folded, piece.as_ptr(), piece.len()) };
                 }
                 for icrc in [&mut expected, &mut folded] {
                     icrc.payload(&bytes[..start]);
@@ -415,29 +268,9 @@ mod tests {
             (31, 4096),
             (64, 4864),
         ];
-        for way in CrcWay::ALL {
-            // Where the processor cannot, nobody calls it.
-            if is_available() {
-                assert_same(InPlace::Instructions, way, &pieces);
-            }
-            if is_available() && is_wide() {
-                assert_same(InPlace::Wide, way, &pieces);
-            }
-        }
-    }
-
-    #[test]
-    fn folding_by_shifts_gives_what_the_ordinary_way_gives() {
-        let pieces = [
-            (0, 48),
-            (1, 64),
-            (13, 80),
-            (31, 1024),
-            (64, 4096),
-            (7, 4800),
-        ];
-        for way in CrcWay::ALL {
-            assert_same(InPlace::Shifts, way, &pieces);
+        // Where the processor cannot, nobody calls it.
+        if is_available() {
+            assert_same(Fold::new(), &pieces);
         }
     }
 }

@@ -12,6 +12,7 @@
 mod address;
 mod batch;
 mod control;
+mod datagrams;
 mod flush;
 mod fold;
 mod icrc;
@@ -27,13 +28,12 @@ mod wait;
 
 pub use address::{LocalAddress, Scope, local_addresses};
 pub use batch::{Full, MAX_PIECES, MAX_TRAIN_PACKETS, Piece, Route, SendBatch};
+pub use datagrams::{Capabilities, Datagrams, Incoming, Outgoing, OutgoingTrain};
 pub use flush::{Blocked, Flush, SendCounters, SendFault};
-pub(crate) use icrc::faster_crc;
 pub use icrc::{IcrcCheck, IcrcError, TrainCheck};
 pub use options::{BufferSize, SocketOptions};
 pub use path::{Path, PathError, PathProbe};
 pub use port_owner::port_owner;
 pub use recv::{Packet, RecvCounters, RecvRing, Train};
 pub use socket::{BindError, UdpSocket};
-pub(crate) use wait::Spin;
 pub use wait::{Waiter, Waker, Wakeup, Watched};

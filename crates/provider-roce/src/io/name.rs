@@ -23,7 +23,7 @@ impl Name {
         unsafe { mem::zeroed() }
     }
 
-    /// The address, and how many bytes of it count.
+    /// Returns the address, and how many bytes of it count.
     pub(super) fn of(address: SocketAddr) -> (Name, usize) {
         let mut name = Name::none();
         match address {
@@ -53,7 +53,7 @@ impl Name {
         }
     }
 
-    /// The address, if it is one of the two kinds.
+    /// Returns the address, if it is one of the two kinds.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         // SAFETY: every byte of the union is initialised, by `none` or `of` or the kernel over it,
         // and all members are plain numbers.
@@ -65,7 +65,7 @@ impl Name {
         }
     }
 
-    /// The address that a pointer of the system points to, if it is one of the two kinds.
+    /// Returns the address that a pointer of the system points to, if it is one of the two kinds.
     ///
     /// # Safety
     /// `address` is null or points to an address that is as long as its family says.

@@ -1,4 +1,4 @@
-//! The way to a peer: which address of ours it starts from, and how long packets may be.
+//! The path to a peer: which address of ours it starts from, and how long packets may be.
 use super::sys;
 use catchment_roce::wire::PathMtu;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -8,7 +8,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-/// No way to a peer.
+/// There is no path to a peer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
@@ -33,7 +33,7 @@ pub enum PathError {
     },
 }
 
-/// The way to a peer, as the kernel's routes have it now.
+/// The path to a peer, as the kernel's routes have it now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
     /// The address of ours that packets come from.
@@ -59,16 +59,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// The MTU of the way from one address of ours to `remote` in bytes, IP header included.
-pub(super) fn ip_mtu(local: IpAddr, remote: SocketAddr) -> io::Result<u32> {
-    let mut from = SocketAddr::new(local, 0);
-    if let (SocketAddr::V6(from), SocketAddr::V6(to)) = (&mut from, remote) {
-        from.set_scope_id(to.scope_id());
-    }
-    PathProbe::new(from)?.ask(remote).map(|(_, mtu)| mtu)
-}
-
-/// Asks for the ways from one address to many peers, in the network namespace of the thread that
+/// Asks for the paths from one address to many peers, in the network namespace of the thread that
 /// made it. Takes one descriptor and sends nothing.
 #[derive(Debug)]
 pub struct PathProbe {
@@ -93,7 +84,7 @@ impl PathProbe {
         Ok(PathProbe { fd, local })
     }
 
-    /// The way to `remote`.
+    /// Returns the path to `remote`.
     ///
     /// # Errors
     /// [`PathError`].
@@ -104,6 +95,11 @@ impl PathProbe {
             source,
         })?;
         path(asked, remote)
+    }
+
+    /// Returns the length in bytes of the longest IP packet to `remote`.
+    pub(super) fn ip_mtu(&self, remote: SocketAddr) -> io::Result<u32> {
+        self.ask(remote).map(|(_, mtu)| mtu)
     }
 
     /// Connecting a UDP socket looks the route up and sends nothing.

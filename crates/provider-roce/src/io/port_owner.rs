@@ -52,7 +52,7 @@ fn rxe_is_loaded() -> bool {
     Path::new("/sys/module/rdma_rxe").exists()
 }
 
-/// The socket that owns the port: its inode, as `/proc/net/udp` and `udp6` list it.
+/// Returns the socket that owns the port: its inode, as `/proc/net/udp` and `udp6` list it.
 fn inode_of(address: SocketAddr) -> Option<u64> {
     let tables = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
     let texts = tables
@@ -62,7 +62,7 @@ fn inode_of(address: SocketAddr) -> Option<u64> {
     found.next()
 }
 
-/// The inode of the line whose local port is `port`. Columns: number, local address and port in
+/// Returns the inode of the line whose local port is `port`. Columns: number, local address and port in
 /// hexadecimal, remote address, state, queues, timer, retransmissions, user, timeout, inode.
 fn inode_in(table: &str, port: u16) -> Option<u64> {
     let wanted = format!(":{port:04X}");
@@ -71,7 +71,7 @@ fn inode_in(table: &str, port: u16) -> Option<u64> {
     line.clone().nth(9)?.parse().ok()
 }
 
-/// The process that has the socket open, if this user may see that.
+/// Returns the process that has the socket open, if this user may see that.
 fn process_of(inode: u64) -> Option<(u32, String)> {
     let link = format!("socket:[{inode}]");
     let processes = fs::read_dir("/proc").ok()?.flatten();

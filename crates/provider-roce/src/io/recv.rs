@@ -1,12 +1,12 @@
 //! Packets on their way in: whole trains in one buffer where the kernel merged them, each packet
 //! shown in place.
 use super::{
-    UdpSocket,
+    Datagrams, Incoming,
     control::{CONTROL_BYTES, Control, Received},
     name::{NAME_BYTES, Name},
     sys::{self, MAX_MESSAGES, Message},
 };
-use std::{io, net::SocketAddr, os::fd::AsFd};
+use std::{io, net::SocketAddr, os::fd::BorrowedFd};
 
 /// Bytes of a buffer: what a datagram, or a merged train, can have at most.
 const BUFFER_BYTES: usize = 65_536;
@@ -38,7 +38,7 @@ pub struct Train<'a> {
 }
 
 impl<'a> Train<'a> {
-    /// All that UDP carried, packet by packet: transport bytes and ICRC.
+    /// Returns all that UDP carried, packet by packet: transport bytes and ICRC.
     #[inline]
     pub fn packets(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.bytes.chunks(self.segment_bytes)
@@ -74,7 +74,7 @@ struct Got {
     buffer: usize,
 }
 
-/// Buffers for what a socket has received. One ring may serve many sockets, one after the other.
+/// Buffers for what was received. One ring may serve many sockets, one after the other.
 pub struct RecvRing {
     memory: Box<[u8]>,
     buffer_bytes: usize,
@@ -118,16 +118,25 @@ impl RecvRing {
         }
     }
 
-    /// Takes what has come to `socket`, as much as the ring holds, in place of what the ring held.
-    /// Never blocks. Says how many packets there are now: 0 when nothing has come.
+    /// Replaces what the ring held by what has arrived, as much as it holds. Never blocks. Returns the
+    /// number of packets: 0 when nothing has arrived.
     ///
     /// # Errors
-    /// What recvmmsg(2) says, except that nothing has come.
-    pub fn receive(&mut self, socket: &UdpSocket) -> io::Result<usize> {
+    /// As [`Datagrams::receive`].
+    pub fn receive(&mut self, datagrams: &dyn Datagrams) -> io::Result<usize> {
         self.got.clear();
+        datagrams.receive(&mut Incoming { ring: self })
+    }
+
+    /// Receives from a socket with one call; returns the number of packets.
+    pub(super) fn receive_from_socket(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        local: SocketAddr,
+    ) -> io::Result<usize> {
         self.prepare();
         // SAFETY: names, controls and buffers are the ring's own, and live until after the call.
-        let count = match unsafe { sys::recv(socket.as_fd(), &mut self.messages) } {
+        let count = match unsafe { sys::recv(fd, &mut self.messages) } {
             Ok(count) => count,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(0),
             Err(e) => return Err(e),
@@ -135,9 +144,38 @@ impl RecvRing {
         self.counters.calls += 1;
         let mut packets = 0;
         for i in 0..count {
-            packets += self.take(i, socket.local());
+            packets += self.take(i, local);
         }
         Ok(packets)
+    }
+
+    /// Copies a train into the next buffer; false if there is none, or it is too short.
+    pub(super) fn add(
+        &mut self,
+        (from, to): (SocketAddr, SocketAddr),
+        ecn: u8,
+        segment_bytes: usize,
+        bytes: &[u8],
+    ) -> bool {
+        let buffer = self.got.len();
+        if buffer == self.messages.len() || bytes.len() > self.buffer_bytes {
+            return false;
+        }
+        let start = buffer * self.buffer_bytes;
+        self.memory[start..start + bytes.len()].copy_from_slice(bytes);
+        let segment_bytes = segment_bytes.max(1);
+        self.got.push(Got {
+            from,
+            to,
+            ecn,
+            segment_bytes,
+            bytes: bytes.len(),
+            buffer,
+        });
+        self.counters.messages += 1;
+        self.counters.packets += bytes.len().div_ceil(segment_bytes) as u64;
+        self.counters.bytes += bytes.len() as u64;
+        true
     }
 
     fn prepare(&mut self) {
@@ -198,7 +236,7 @@ impl RecvRing {
         packets
     }
 
-    /// The packets of the last [`RecvRing::receive`], in the order in which they came.
+    /// Returns the packets of the last [`RecvRing::receive`], in the order in which they came.
     pub fn packets(&self) -> impl Iterator<Item = Packet<'_>> {
         self.trains().flat_map(|train| {
             train.packets().map(move |bytes| Packet {

@@ -2,10 +2,10 @@
 use super::{
     SendBatch,
     batch::{PacketSlot, Train},
-    fold::InPlace,
+    fold::Fold,
     icrc::{self, ICRC_BYTES},
 };
-use catchment_roce::wire::{CrcWay, Icrc, NetHeader, net::Ipv4Id};
+use catchment_roce::wire::{Icrc, NetHeader, net::Ipv4Id};
 use std::net::SocketAddr;
 
 /// Bytes copied at a time of what is not folded: the checksum needs a slice that nobody changes, and
@@ -24,12 +24,12 @@ pub(super) fn seal(batch: &mut SendBatch, at: usize) {
         // An address of each family: the kernel will refuse the train, whatever its ICRC.
         return;
     };
-    let mut begun = Begun::new(batch.crc, net, &train);
-    let in_place = InPlace::new(batch.crc);
+    let mut begun = Begun::new(net, &train);
+    let fold = Fold::new();
     for (index, at) in train.packets.enumerate() {
         let slot = batch.packets[at].clone();
         let icrc = begun.of(index, slot.bytes - ICRC_BYTES);
-        let value = gather(batch, &slot, icrc, in_place);
+        let value = gather(batch, &slot, icrc, fold);
         let (pad, icrc) = batch.arena[slot.trailer()].split_at_mut(slot.pad);
         pad.fill(0);
         icrc.copy_from_slice(&value.to_le_bytes());
@@ -38,7 +38,6 @@ pub(super) fn seal(batch: &mut SendBatch, at: usize) {
 
 /// What the ICRC covers before the transport, for the packets of one train.
 struct Begun {
-    crc: CrcWay,
     net: NetHeader,
     /// The kernel gives the segments of a train the identifications 0, 1, 2 ... over IPv4.
     counts: bool,
@@ -47,11 +46,10 @@ struct Begun {
 }
 
 impl Begun {
-    fn new(crc: CrcWay, net: NetHeader, train: &Train) -> Begun {
+    fn new(net: NetHeader, train: &Train) -> Begun {
         let counts = train.is_cut() && train.route.remote.is_ipv4();
         let first = net.with_ipv4_id(Ipv4Id::new(0));
         Begun {
-            crc,
             net: if counts { first } else { net },
             counts,
             kept: None,
@@ -61,7 +59,7 @@ impl Begun {
     fn of(&mut self, index: usize, transport_bytes: usize) -> Icrc {
         let icrc = match self.kept {
             Some((bytes, icrc)) if bytes == transport_bytes => icrc,
-            _ => Icrc::begin_by(self.crc, &self.net, transport_bytes),
+            _ => Icrc::begin(&self.net, transport_bytes),
         };
         self.kept = Some((transport_bytes, icrc));
         if self.counts {
@@ -72,14 +70,14 @@ impl Begun {
     }
 }
 
-/// The ICRC over head, pieces and pad.
-fn gather(batch: &SendBatch, slot: &PacketSlot, mut icrc: Icrc, in_place: InPlace) -> u32 {
+/// Returns the ICRC over head, pieces and pad.
+fn gather(batch: &SendBatch, slot: &PacketSlot, mut icrc: Icrc, fold: Fold) -> u32 {
     let head = &batch.arena[slot.head.clone()];
     let pieces = &batch.vectors[slot.pieces.clone()];
     let led = pieces.first().map_or(0, |piece| {
-        let (from, bytes) = (piece.iov_base.cast(), in_place.takes(piece.iov_len));
+        let (from, bytes) = (piece.iov_base.cast(), fold.takes(piece.iov_len));
         // SAFETY: the entry leads to at least as many bytes, which the batch keeps mapped.
-        let led = unsafe { in_place.headers(&mut icrc, head, from, bytes) };
+        let led = unsafe { fold.headers(&mut icrc, head, from, bytes) };
         if led { bytes } else { 0 }
     });
     if led == 0 {
@@ -88,9 +86,9 @@ fn gather(batch: &SendBatch, slot: &PacketSlot, mut icrc: Icrc, in_place: InPlac
     let mut done = led;
     for piece in pieces {
         let mut rest = after(piece, done);
-        let bytes = in_place.takes(rest.iov_len);
+        let bytes = fold.takes(rest.iov_len);
         // SAFETY: as above.
-        unsafe { in_place.payload(&mut icrc, rest.iov_base.cast(), bytes) };
+        unsafe { fold.payload(&mut icrc, rest.iov_base.cast(), bytes) };
         rest = after(&rest, bytes);
         for_each_chunk(&rest, |chunk| icrc.payload(chunk));
         done = 0;
@@ -110,7 +108,7 @@ fn after(entry: &libc::iovec, bytes: usize) -> libc::iovec {
 
 /// Shows the bytes of a gather entry in order, by copying small pieces.
 #[inline]
-fn for_each_chunk(part: &libc::iovec, mut see: impl FnMut(&[u8])) {
+pub(super) fn for_each_chunk(part: &libc::iovec, mut see: impl FnMut(&[u8])) {
     let mut chunk = [std::mem::MaybeUninit::<u8>::uninit(); CHUNK_BYTES];
     let mut offset = 0;
     while offset < part.iov_len {

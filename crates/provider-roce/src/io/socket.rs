@@ -1,11 +1,14 @@
 //! One UDP socket of a device.
 use super::{
+    Capabilities, Datagrams, Incoming, Outgoing,
     options::{self, BufferSize, SocketOptions},
+    path::{Path, PathError, PathProbe},
     port_owner, sys,
 };
+use catchment_verbs::sync::Mutex;
 use rustix::{
     io::Errno,
-    net::{AddressFamily, SocketFlags, SocketType},
+    net::{AddressFamily, SendFlags, SocketFlags, SocketType},
 };
 use std::{
     io,
@@ -19,13 +22,13 @@ use std::{
 pub enum BindError {
     /// Somebody else has the port. Who, as far as it can be known, is looked up when the text is
     /// asked for: that reads the open files of all processes.
-    #[error("UDP {address} is taken: {}", port_owner::advice(*address))]
+    #[error("UDP port {address} is taken: {}", port_owner::advice(*address))]
     InUse {
         /// The address and port asked for.
         address: SocketAddr,
     },
     /// The address is none of this host's (of this network namespace's).
-    #[error("{address} is no address of this host; it has: {}", .known.join(", "))]
+    #[error("{address} is not an address of this host, which has: {}", .known.join(", "))]
     NotLocal {
         /// The address asked for.
         address: SocketAddr,
@@ -57,6 +60,8 @@ pub struct UdpSocket {
     send_buffer: BufferSize,
     gso: bool,
     gro: bool,
+    /// Not the socket of the packets: connecting a socket changes what it sends.
+    paths: Mutex<PathProbe>,
 }
 
 impl UdpSocket {
@@ -97,6 +102,7 @@ impl UdpSocket {
         rustix::net::bind(&fd, &address).map_err(|errno| refused(address, errno))?;
         let local = local_address(&fd).map_err(os("getsockname"))?;
         let gso = wanted.gso && wanted.checksum && knows_gso(fd.as_fd());
+        let paths = PathProbe::new(local).map_err(os("a socket to ask for routes"))?;
         Ok(UdpSocket {
             fd,
             local,
@@ -104,32 +110,78 @@ impl UdpSocket {
             send_buffer,
             gso,
             gro,
+            paths: Mutex::new(paths),
         })
     }
 
-    /// Where it is bound: the address asked for, with the port.
+    /// Returns where it is bound: the address asked for, with the port.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Whether it may hand trains to the kernel in one piece.
+    /// Returns whether it may hand trains to the kernel in one piece.
     pub fn has_gso(&self) -> bool {
         self.gso
     }
 
-    /// Whether the kernel merges packets for it.
+    /// Returns whether the kernel merges packets for it.
     pub fn has_gro(&self) -> bool {
         self.gro
     }
 
-    /// The receive buffer that it got.
+    /// Returns the receive buffer that it got.
     pub fn receive_buffer(&self) -> BufferSize {
         self.receive_buffer
     }
 
-    /// The send buffer that it got.
+    /// Returns the send buffer that it got.
     pub fn send_buffer(&self) -> BufferSize {
         self.send_buffer
+    }
+}
+
+impl Datagrams for UdpSocket {
+    fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            segmentation: self.gso,
+            coalescing: self.gro,
+            receive_buffer_bytes: self.receive_buffer.kernel_bytes,
+        }
+    }
+
+    fn ip_mtu(&self) -> io::Result<u32> {
+        let all = super::local_addresses()?;
+        match all.iter().find(|at| at.address == self.local.ip()) {
+            Some(at) => Ok(at.mtu),
+            // An address of loopback that is not listed, such as 127.0.0.2, has a path to itself.
+            None => self.paths.lock().ip_mtu(self.local),
+        }
+    }
+
+    fn path_to(&self, remote: SocketAddr) -> Result<Path, PathError> {
+        self.paths.lock().probe(remote)
+    }
+
+    fn send(&self, trains: &mut Outgoing<'_>) -> io::Result<usize> {
+        let range = trains.range.clone();
+        trains.batch.send_to_socket(range, self.fd.as_fd())
+    }
+
+    fn send_one(&self, remote: SocketAddr, bytes: &[u8]) -> io::Result<()> {
+        rustix::net::sendto(&self.fd, bytes, SendFlags::DONTWAIT, &remote)?;
+        Ok(())
+    }
+
+    fn receive(&self, ring: &mut Incoming<'_>) -> io::Result<usize> {
+        ring.ring.receive_from_socket(self.fd.as_fd(), self.local)
+    }
+
+    fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 
@@ -154,7 +206,7 @@ fn open(ipv6: bool) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Whether the kernel knows UDP_SEGMENT (4.18 and later).
+/// Returns whether the kernel knows UDP_SEGMENT (4.18 and later).
 fn knows_gso(fd: BorrowedFd<'_>) -> bool {
     sys::option(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok()
 }

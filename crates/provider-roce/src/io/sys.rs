@@ -40,7 +40,7 @@ pub(super) fn option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i3
     done(result).map(|()| value)
 }
 
-/// The MTU of the interface called `name`, in the network namespace of the socket `fd`.
+/// Returns the MTU of the interface called `name`, in the network namespace of the socket `fd`.
 pub(super) fn interface_mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     // SAFETY: all-zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };

@@ -1,11 +1,11 @@
 //! Waiting for packets: spin while that pays, then sleep.
 //!
-//! Waking a sleeper takes several microseconds, so whoever expects an answer soon looks for it
+//! Waking a sleeper takes several microseconds, so a thread that expects an answer soon polls for it
 //! without sleeping. Between two looks the thread yields its core: on a machine with two cores the
-//! peer, or the application, may be what has to run there. How long to look is learnt: it grows
+//! peer, or the application, may be what has to run there. How long to look is learned: it grows
 //! while answers come soon and shrinks to nothing while they do not, so an idle device costs no CPU.
-use super::UdpSocket;
 use catchment_verbs::event;
+use catchment_verbs::wait::SpinBudget;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
@@ -16,46 +16,6 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-
-/// How long to look before sleeping, learnt from how long waits last.
-#[derive(Debug)]
-pub(crate) struct Spin {
-    now: Duration,
-    most: Duration,
-}
-
-impl Spin {
-    /// First and least looking time that is worth the trouble.
-    const LEAST: Duration = Duration::from_micros(4);
-    /// Looking time grows and shrinks by this factor.
-    const STEP: u32 = 2;
-
-    /// Zero never looks.
-    pub(crate) fn new(most: Duration) -> Spin {
-        Spin {
-            now: most.min(Self::LEAST),
-            most,
-        }
-    }
-
-    /// How long to look now.
-    #[inline]
-    pub(crate) fn now(&self) -> Duration {
-        self.now
-    }
-
-    /// After a wait that ended in sleep: would looking a little longer have been enough?
-    pub(crate) fn learn(&mut self, waited: Duration) {
-        let shorter = self.now / Self::STEP;
-        self.now = if waited <= self.most {
-            (self.now * Self::STEP).max(Self::LEAST).min(self.most)
-        } else if shorter < Self::LEAST {
-            Duration::ZERO
-        } else {
-            shorter
-        };
-    }
-}
 
 /// Why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,22 +28,23 @@ pub enum Wakeup {
     TimedOut,
 }
 
-/// A socket that is waited for.
+/// A socket, or another descriptor of a carrier of datagrams, that is waited for.
 #[derive(Debug, Clone, Copy)]
 pub struct Watched<'a> {
-    /// The socket.
-    pub socket: &'a UdpSocket,
-    /// Its last flush ended with [`super::Blocked::SocketFull`]: wait until it is writable, too.
-    pub blocked: bool,
+    fd: BorrowedFd<'a>,
+    blocked: bool,
 }
 
 impl<'a> Watched<'a> {
-    /// A socket from which packets are awaited.
-    pub fn readable(socket: &'a UdpSocket) -> Watched<'a> {
-        Watched {
-            socket,
-            blocked: false,
-        }
+    /// Waits for packets.
+    pub fn readable(socket: &'a impl AsFd) -> Watched<'a> {
+        Watched::new(socket.as_fd(), false)
+    }
+
+    /// Waits for packets, and until packets can be sent if `blocked`: if the last flush ended with
+    /// [`super::Blocked::SocketFull`].
+    pub fn new(fd: BorrowedFd<'a>, blocked: bool) -> Watched<'a> {
+        Watched { fd, blocked }
     }
 }
 
@@ -92,7 +53,7 @@ impl<'a> Watched<'a> {
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// Ends the present wait, or the next one if nobody waits.
+    /// Ends the present wait, or else the next one.
     pub fn wake(&self) {
         event::ring(&*self.0);
     }
@@ -102,7 +63,7 @@ impl Waker {
 #[derive(Debug)]
 pub struct Waiter {
     event: Arc<OwnedFd>,
-    spin: Spin,
+    spin: SpinBudget,
 }
 
 impl Waiter {
@@ -113,7 +74,7 @@ impl Waiter {
     pub fn new(spin_max: Duration) -> io::Result<Waiter> {
         Ok(Waiter {
             event: Arc::new(event::event_fd()?),
-            spin: Spin::new(spin_max),
+            spin: SpinBudget::new(spin_max),
         })
     }
 
@@ -122,12 +83,12 @@ impl Waiter {
         Waker(Arc::clone(&self.event))
     }
 
-    /// How long it would look before it sleeps, now.
+    /// Returns how long it would look before it sleeps, now.
     pub fn spin(&self) -> Duration {
         self.spin.now()
     }
 
-    /// Waits until `look` finds something, a socket is readable, somebody wakes, or the time is
+    /// Waits until `look` finds something, a socket is readable, a [`Waker`] is used, or the time is
     /// over. `look` must not block; it is called at least once.
     ///
     /// # Errors
@@ -154,7 +115,7 @@ impl Waiter {
         Ok(wakeup)
     }
 
-    /// Sleeps until a socket is readable (or writable, where that is waited for), somebody wakes,
+    /// Sleeps until a socket is readable (or writable, where that is waited for), a [`Waker`] is used,
     /// or the time is over.
     ///
     /// # Errors
@@ -165,7 +126,7 @@ impl Waiter {
         fds.extend(sockets.iter().map(|watched| {
             let mut events = PollFlags::IN;
             events.set(PollFlags::OUT, watched.blocked);
-            PollFd::new(watched.socket, events)
+            PollFd::from_borrowed_fd(watched.fd, events)
         }));
         match poll(&mut fds, Some(&event::timespec(timeout))) {
             Ok(0) => return Ok(Wakeup::TimedOut),
@@ -189,7 +150,7 @@ impl Waiter {
 }
 
 impl AsFd for Waiter {
-    /// Readable once somebody has called [`Waker::wake`].
+    /// Readable after [`Waker::wake`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -217,23 +178,6 @@ mod tests {
         let caller = std::thread::spawn(move || waker.wake());
         assert_eq!(waiter.wait(&[], LONG, nothing).unwrap(), Wakeup::Woken);
         caller.join().unwrap();
-    }
-
-    #[test]
-    fn looking_is_given_up_while_nothing_comes_and_taken_up_again() {
-        let spin_max = Duration::from_micros(100);
-        let mut waiter = Waiter::new(spin_max).unwrap();
-        for _ in 0..8 {
-            let wait = Duration::from_millis(1);
-            assert_eq!(waiter.wait(&[], wait, nothing).unwrap(), Wakeup::TimedOut);
-        }
-        assert_eq!(waiter.spin(), Duration::ZERO);
-        // A wake-up that comes at once is what looking would have found.
-        for _ in 0..50 {
-            waiter.waker().wake();
-            waiter.wait(&[], LONG, nothing).unwrap();
-        }
-        assert_eq!(waiter.spin(), spin_max);
     }
 
     #[test]

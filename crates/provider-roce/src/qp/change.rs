@@ -1,13 +1,13 @@
 //! From one state to another.
-use super::{EXTENSION_SELECTIVE_REPEAT, RoceQp};
+use super::RoceQp;
 use crate::{
-    ah::Way,
+    ah::AddressVector,
     device::random,
     engine::{Engine, Peer},
 };
 use catchment_roce::{self as roce, Psn, Recovery, wire::aeth};
 use catchment_verbs::{
-    Access, Endpoint, ModifyError, QpState, QpTransition, RtrAttr, RtsAttr,
+    Access, Endpoint, ModifyError, NetEnd, QpState, QpTransition, RtrAttr, RtsAttr,
     provider::{MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts},
 };
 
@@ -24,7 +24,7 @@ impl RoceQp {
     fn change(
         &self,
         to: QpState,
-        change: impl FnOnce(&mut Engine) -> Result<(), roce::ModifyError>,
+        change: impl FnOnce(&mut Engine) -> Result<(), ModifyError>,
     ) -> Result<(), ModifyError> {
         let done = change(&mut self.device().engine());
         self.device().kick_after_change();
@@ -92,27 +92,26 @@ impl RoceQp {
         })
     }
 
-    /// The peer of a connection, and the attributes that it needs.
+    /// Returns the peer of a connection, and the attributes that it needs.
     fn connection(&self, remote: &Endpoint) -> Result<(Peer, roce::RtrAttr), ModifyError> {
-        let way = Way::to(self.device(), &remote.into());
-        let way = way.map_err(|reason| ModifyError::Peer {
+        let vector = AddressVector::to(self.device(), &remote.into());
+        let vector = vector.map_err(|reason| ModifyError::Peer {
             qpn: self.qpn,
             peer: remote.gid.ip().to_string(),
             reason,
         })?;
         let peer = Peer {
-            address: way.route.remote.ip(),
-            route: way.route,
+            address: vector.route.remote.ip(),
+            route: vector.route,
             end: *remote,
         };
         let first = Psn::new(remote.psn);
-        Ok((peer, roce::RtrAttr::new(remote.qpn, way.path_mtu, first)))
+        Ok((peer, roce::RtrAttr::new(remote.qpn, vector.path_mtu, first)))
     }
 
     fn recovery(&self, remote: &Endpoint) -> Recovery {
         let theirs = remote.net.map_or(0, |net| net.extensions);
-        let both =
-            self.device().options.selective_repeat && theirs & EXTENSION_SELECTIVE_REPEAT != 0;
+        let both = self.device().options.selective_repeat && theirs & NetEnd::SELECTIVE_REPEAT != 0;
         if both {
             Recovery::SelectiveRepeat
         } else {

@@ -5,26 +5,23 @@ use crate::{
     ah::AhCore,
     context::RocePd,
     device::Device,
-    engine::QpShared,
+    engine::{QpShared, tuning::SHORT_BYTES},
     mr::MrCore,
-    request::{DatagramBytes, Held, PostedRecv, PostedSend, Stored},
+    request::{Held, PostedRecv, PostedSend},
 };
-use catchment_roce as roce;
+use catchment_roce::{RecvWqe, SendWqe};
 use catchment_verbs::{
     Access, Destination, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState,
-    QpTransition, RecvWr, RemoteMapError, RemoteWindow, SendOp, SendWr, Service, Sge, Watch,
-    provider::{Handle, MAX_24_BITS, check_transition, local_rights},
+    QpTransition, RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, Service, Sge, Watch,
+    WcStatus,
+    provider::{Handle, MAX_24_BITS, check_rate, check_transition, local_rights},
 };
 use std::sync::Arc;
 
-/// [`NetEnd::extensions`](catchment_verbs::NetEnd::extensions): selective repeat.
-pub const EXTENSION_SELECTIVE_REPEAT: u32 = 1;
-/// A single request up to this many bytes is sent by its poster.
-const SHORT_BYTES: u64 = 4096;
 /// Regions that a queue pair remembers.
 const RECENT: usize = 4;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct RoceQp {
     shared: Arc<QpShared>,
     pd: Arc<RocePd>,
@@ -74,30 +71,18 @@ impl RoceQp {
 
     fn post_one_send(&mut self, wr: &SendWr<'_>) {
         self.posted += 1;
-        let (stored, held) = match wr.payload {
-            Payload::Inline(data) => (Stored::inline(data), Held::None),
+        let held = match wr.payload {
+            Payload::Inline(_) => Held::None,
             Payload::Sges(sges) => match self.hold(sges, local_rights(&wr.op)) {
-                Some(_) if is_misaligned(&wr.op) => {
-                    let status = roce::WcStatus::RemoteInvalidRequest;
-                    (Stored::Wrong(status), Held::None)
+                Some(_) if wr.op.is_misaligned_atomic() => {
+                    Held::Wrong(WcStatus::RemoteInvalidRequest)
                 }
-                Some(held) => (Stored::elements(sges), held),
-                None => {
-                    let status = roce::WcStatus::LocalProtection;
-                    (Stored::Wrong(status), Held::None)
-                }
+                Some(held) => held,
+                None => Held::Wrong(WcStatus::LocalProtection),
             },
         };
-        let send = PostedSend {
-            wr_id: wr.wr_id,
-            op: operation(&wr.op),
-            stored,
-            held,
-            signaled: wr.signaled,
-            fence: wr.fence,
-            solicited: wr.solicited,
-        };
-        self.hand_over(send);
+        let wqe = SendWqe::new(wr);
+        self.hand_over(PostedSend { wqe, held });
     }
 
     #[inline]
@@ -127,39 +112,26 @@ impl RoceQp {
             let service = Service::Ud;
             return Err(PostFailure::Service { service });
         };
-        let ah = self.way(&to)?;
-        let (asked, limit) = (wr.payload.bytes(), ah.object.way.path_mtu.bytes() as u64);
+        let ah = self.address_handle(&to)?;
+        let (asked, limit) = (wr.payload.bytes(), ah.object.vector.path_mtu.bytes() as u64);
         if asked > limit {
             return Err(PostFailure::MessageTooLong { asked, limit });
         }
         self.posted += 1;
-        let (stored, held) = match wr.payload {
-            Payload::Inline(data) => (DatagramBytes::Inline(data.into()), Held::None),
+        let held = match wr.payload {
+            Payload::Inline(_) => Held::None,
             Payload::Sges(sges) => match self.hold(sges, Access::empty()) {
-                Some(held) => (DatagramBytes::elements(sges), held),
-                None => (DatagramBytes::Wrong, Held::None),
+                Some(held) => held,
+                None => Held::Wrong(WcStatus::LocalProtection),
             },
         };
-        let destination = roce::Destination {
-            address: to.ah.into(),
-            qpn: to.qpn,
-            qkey: to.qkey,
-        };
-        let send = PostedSend {
-            wr_id: wr.wr_id,
-            op: operation(&wr.op),
-            stored: Stored::Datagram(destination, stored),
-            held: held.with_way(ah),
-            signaled: wr.signaled,
-            fence: wr.fence,
-            solicited: wr.solicited,
-        };
-        self.hand_over(send);
+        let (wqe, held) = (SendWqe::new(wr), held.with_address_handle(ah));
+        self.hand_over(PostedSend { wqe, held });
         Ok(())
     }
 
-    /// The address handle that a destination names.
-    fn way(&mut self, to: &Destination) -> Result<Arc<Handle<AhCore>>, PostFailure> {
+    /// Returns the address handle that a destination names.
+    fn address_handle(&mut self, to: &Destination) -> Result<Arc<Handle<AhCore>>, PostFailure> {
         let known = self.recent_ah.as_ref();
         if let Some(ah) = known.filter(|ah| ah.number() == to.ah && ah.is_valid()) {
             return Ok(Arc::clone(ah));
@@ -181,8 +153,7 @@ impl RoceQp {
         // A wrong key shows when a message comes for it.
         let held = self.hold(wr.sges, Access::LOCAL_WRITE);
         let recv = PostedRecv {
-            wr_id: wr.wr_id,
-            stored: Stored::elements(wr.sges),
+            wqe: RecvWqe::new(wr),
             held: held.unwrap_or_default(),
         };
         if let Err(recv) = self.shared.recvs.push(recv) {
@@ -222,51 +193,6 @@ impl RoceQp {
         self.recent[self.next_recent] = Some(Arc::clone(&mr));
         self.next_recent = (self.next_recent + 1) % RECENT;
         Some(mr)
-    }
-}
-
-/// The address of an atomic must be a multiple of eight (IBTA 9.4.5.1).
-fn is_misaligned(op: &SendOp) -> bool {
-    match op {
-        SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. } => {
-            !remote.addr.is_multiple_of(8)
-        }
-        SendOp::Write(_)
-        | SendOp::WriteImm(..)
-        | SendOp::Read(_)
-        | SendOp::Send
-        | SendOp::SendImm(_)
-        | SendOp::SendInvalidate(_)
-        | SendOp::SendTo(_)
-        | SendOp::SendImmTo(..) => false,
-    }
-}
-
-fn operation(op: &SendOp) -> roce::SendOp {
-    let place = |remote: catchment_verbs::RemoteAddr| roce::RemoteAddr {
-        addr: remote.addr,
-        rkey: remote.rkey,
-    };
-    match *op {
-        SendOp::Write(remote) => roce::SendOp::Write(place(remote)),
-        SendOp::WriteImm(remote, imm) => roce::SendOp::WriteImm(place(remote), imm),
-        SendOp::Read(remote) => roce::SendOp::Read(place(remote)),
-        SendOp::Send | SendOp::SendTo(_) => roce::SendOp::Send,
-        SendOp::SendImm(imm) | SendOp::SendImmTo(_, imm) => roce::SendOp::SendImm(imm),
-        SendOp::SendInvalidate(rkey) => roce::SendOp::SendInvalidate(rkey),
-        SendOp::CompareSwap {
-            remote,
-            compare,
-            swap,
-        } => roce::SendOp::CompareSwap {
-            remote: place(remote),
-            compare,
-            swap,
-        },
-        SendOp::FetchAdd { remote, add } => roce::SendOp::FetchAdd {
-            remote: place(remote),
-            add,
-        },
     }
 }
 
@@ -322,6 +248,14 @@ impl Qp for RoceQp {
         }
         self.device().posted(self.index, false);
         result
+    }
+
+    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
+        let device = self.device();
+        check_rate(&device.caps, "this device", rate_bps)?;
+        device.engine().set_rate(self.index, rate_bps);
+        device.kick_after_change();
+        Ok(())
     }
 
     fn map_remote(&self, _: u64, _: u64, _: u32) -> Result<RemoteWindow, RemoteMapError> {

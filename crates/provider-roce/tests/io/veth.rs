@@ -11,6 +11,7 @@ use catchment_provider_roce::io::{
 use catchment_roce::wire::{PathMtu, ROCE_PORT};
 use std::{
     net::{IpAddr, SocketAddr},
+    os::fd::AsFd,
     time::Duration,
 };
 
@@ -114,7 +115,7 @@ fn a_path_that_shrinks_is_found_and_reported() {
             );
             for fault in &faults {
                 assert_eq!(fault.ip_mtu, Some(1500), "{fault}");
-                assert!(fault.to_string().contains("1500 now"), "{fault}");
+                assert!(fault.to_string().contains("is now 1500"), "{fault}");
             }
             // Being too long says nothing about GSO.
             assert!(link.batch.gso_refused().is_empty());
@@ -185,10 +186,7 @@ fn packets_wait_while_the_socket_is_full() {
         let waiter = Waiter::new(Duration::ZERO).unwrap();
         let mut sent = first.packets;
         while sent < 40 {
-            let watched = Watched {
-                socket: &link.tx,
-                blocked: true,
-            };
+            let watched = Watched::new(link.tx.as_fd(), true);
             assert_eq!(waiter.sleep(&[watched], PATIENCE).unwrap(), Wakeup::Ready);
             sent += link.batch.flush(&link.tx).packets;
         }

@@ -1,18 +1,17 @@
 //! Pacing: how fast a queue pair sends.
 //!
-//! A token bucket ([`bucket`]) spreads data packets at a rate. The rate is what the driver set, less
+//! A [`TokenBucket`] spreads data packets at a rate. The rate is what the driver set, less
 //! what congestion notifications took away ([`rate`]). The other direction, asking a sender to slow
 //! down when its packets come marked, is in [`notify`].
 //!
 //! ACK, NAK and CNP packets are not paced: they are small, and late ones cost more than they save.
 
-mod bucket;
 mod notify;
 mod rate;
 
 pub(crate) use notify::Notifier;
 
-use bucket::{Bucket, Flow};
+use catchment_verbs_types::{Flow, TokenBucket};
 use rate::RateControl;
 use std::time::Duration;
 
@@ -53,7 +52,7 @@ impl Default for PacingConfig {
 #[derive(Debug)]
 pub(crate) struct Pacer {
     config: PacingConfig,
-    bucket: Bucket,
+    bucket: TokenBucket,
     /// When a packet may leave, as [`Pacer::may_send`] found it when none may.
     opens_ns: u64,
     rate: RateControl,
@@ -64,15 +63,16 @@ impl Pacer {
         let ceiling = config.rate_bps.unwrap_or(config.line_rate_bps);
         Pacer {
             config,
-            bucket: Bucket::default(),
+            bucket: TokenBucket::default(),
             opens_ns: 0,
             rate: RateControl::new(ceiling),
         }
     }
 
     /// Sets another rate limit; what congestion took away is forgotten.
-    pub(crate) fn set_rate(&mut self, rate_bps: Option<u64>) {
+    pub(crate) fn set_rate(&mut self, rate_bps: Option<u64>, burst_bytes: u32) {
         self.config.rate_bps = rate_bps;
+        self.config.burst_bytes = burst_bytes;
         self.rate = RateControl::new(rate_bps.unwrap_or(self.config.line_rate_bps));
     }
 

@@ -11,24 +11,20 @@
 
 mod modify;
 mod post;
-mod state;
-
-pub(crate) use post::flushed;
-pub use state::{ModifyError, PostError, QpState};
 
 use crate::Psn;
-use crate::WcStatus;
 use crate::completion::Completion;
-use crate::config::{Config, InitAttr, Service};
+use crate::config::{Config, InitAttr};
 use crate::counters::Counters;
 use crate::memory::Memory;
-use crate::pacing::{Notifier, Pacer};
+use crate::pacing::{Notifier, Pacer, PacingConfig};
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::timers::{earliest, nanos};
 use crate::transmit::TransmitBatch;
 use crate::unreliable::{DatagramReceiver, UnreliableReceiver, UnreliableSender};
 use crate::wire::{Bth, Headers, Opcode, Transport, pkey_matches};
+use catchment_verbs_types::{Flow, GRH_BYTES, Limits, QpState, Service, WcStatus};
 use std::collections::VecDeque;
 
 /// A received packet that the driver has checked: checksum, peer address, queue pair number.
@@ -40,11 +36,9 @@ pub struct Arrival<'a> {
     pub payload: &'a [u8],
     /// The IP header says "congestion experienced".
     pub ecn_marked: bool,
-    /// A number that comes back in [`crate::Source::address`]; of use on UD only.
-    pub source: u64,
     /// The 40 bytes that UD receives begin with: the IPv6 header, or 20 bytes of nothing and the
     /// IPv4 header. Without it they are left as they are.
-    pub grh: Option<&'a [u8; crate::GRH_BYTES]>,
+    pub grh: Option<&'a [u8; GRH_BYTES]>,
 }
 
 impl<'a> Arrival<'a> {
@@ -55,7 +49,6 @@ impl<'a> Arrival<'a> {
             headers,
             payload,
             ecn_marked: false,
-            source: 0,
             grh: None,
         }
     }
@@ -106,6 +99,7 @@ enum Halves {
 #[derive(Debug)]
 pub struct Qp {
     config: Config,
+    limits: Limits,
     state: QpState,
     init: InitAttr,
     dest_qpn: u32,
@@ -124,6 +118,7 @@ impl Qp {
         let config = config.clamped();
         Qp {
             config,
+            limits: post::limits(&config),
             state: QpState::Reset,
             init: InitAttr::default(),
             dest_qpn: 0,
@@ -181,10 +176,16 @@ impl Qp {
         completions + self.halves.heap_bytes()
     }
 
-    /// Sets the rate limit, bits a second; none sends as fast as the driver takes packets.
+    /// Sets the rate limit, bits a second on the wire; none sends as fast as the driver takes packets.
+    /// It holds through all states, until the next call.
     pub fn set_rate_bps(&mut self, rate_bps: Option<u64>) {
+        let burst = rate_bps.map(|rate| Flow::of_rate(rate).burst_bytes);
+        let burst = burst.map_or(PacingConfig::default().burst_bytes, |bytes| {
+            u32::try_from(bytes).unwrap_or(u32::MAX)
+        });
         self.config.pacing.rate_bps = rate_bps;
-        self.pacer.set_rate(rate_bps);
+        self.config.pacing.burst_bytes = burst;
+        self.pacer.set_rate(rate_bps, burst);
     }
 
     /// The rate now, after congestion took its part; none is unpaced.

@@ -1,8 +1,9 @@
 //! State changes that a program asks for.
 
-use super::{Halves, ModifyError, Qp, QpState};
+use super::{Halves, Qp, post};
 use crate::config::{InitAttr, RtrAttr, RtsAttr};
 use crate::pacing::Pacer;
+use catchment_verbs_types::{MAX_24_BITS, ModifyError, QpState};
 
 impl Qp {
     /// To RESET, from any state: requests vanish without completions, completions not polled too.
@@ -13,6 +14,7 @@ impl Qp {
         self.error = None;
         self.completions.clear();
         self.halves = Halves::new(&self.config);
+        self.limits = post::limits(&self.config);
         self.pacer = Pacer::new(self.config.pacing);
     }
 
@@ -31,10 +33,11 @@ impl Qp {
     /// # Errors
     /// When the state is not INIT, or an attribute is out of range.
     pub fn rtr(&mut self, attr: RtrAttr) -> Result<(), ModifyError> {
-        in_range("min_rnr_timer", u32::from(attr.min_rnr_timer), 31)?;
-        in_range("dest_qpn", attr.dest_qpn, 0x00ff_ffff)?;
+        self.in_range("min_rnr_timer", attr.min_rnr_timer.into(), 31, "0..=31")?;
+        self.in_range("dest_qpn", attr.dest_qpn, MAX_24_BITS, "24 bits")?;
         self.step(QpState::Rtr)?;
         self.dest_qpn = attr.dest_qpn;
+        self.limits = post::connected(&self.config, attr.path_mtu);
         match &mut self.halves {
             Halves::Rc {
                 requester,
@@ -60,8 +63,8 @@ impl Qp {
     /// # Errors
     /// When the state is not RTR, or an attribute is out of range.
     pub fn rts(&mut self, attr: RtsAttr) -> Result<(), ModifyError> {
-        in_range("retry_cnt", u32::from(attr.retry_cnt), 7)?;
-        in_range("rnr_retry", u32::from(attr.rnr_retry), 7)?;
+        self.in_range("retry_cnt", attr.retry_cnt.into(), 7, "0..=7")?;
+        self.in_range("rnr_retry", attr.rnr_retry.into(), 7, "0..=7")?;
         if self.state != QpState::Rtr {
             return Err(self.refused(QpState::Rts));
         }
@@ -109,20 +112,28 @@ impl Qp {
     }
 
     fn refused(&self, to: QpState) -> ModifyError {
-        ModifyError::Transition {
+        ModifyError::Illegal {
+            qpn: self.config.qpn,
             from: self.state,
             to,
         }
     }
-}
 
-fn in_range(attribute: &'static str, value: u32, most: u32) -> Result<(), ModifyError> {
-    if value > most {
-        return Err(ModifyError::Range {
-            attribute,
-            value,
-            most,
-        });
+    fn in_range(
+        &self,
+        what: &'static str,
+        value: u32,
+        most: u32,
+        range: &'static str,
+    ) -> Result<(), ModifyError> {
+        if value <= most {
+            return Ok(());
+        }
+        Err(ModifyError::Attribute {
+            qpn: self.config.qpn,
+            what,
+            value: value.into(),
+            range,
+        })
     }
-    Ok(())
 }

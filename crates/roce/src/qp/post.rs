@@ -1,10 +1,11 @@
 //! Posting requests.
 
-use super::{Halves, PostError, Qp, QpState};
-use crate::WcStatus;
+use super::{Halves, Qp};
 use crate::completion::{Completion, Queue};
-use crate::config::Service;
-use crate::work::{Payload, RecvWr, SendOp, SendWr};
+use crate::config::Config;
+use crate::wire::PathMtu;
+use crate::wqe::{RecvWqe, SendWqe};
+use catchment_verbs_types::{Limits, PostFailure, QpCapacity, QpState, RecvWr, SendWr, Service};
 
 /// The longest message of the standard (IBTA volume 1, 9.7.8).
 const MAX_MESSAGE_BYTES: u64 = 1 << 31;
@@ -14,24 +15,40 @@ const MAX_MESSAGE_BYTES: u64 = 1 << 31;
 const MAX_MESSAGE_PACKETS: u64 = 1 << 22;
 
 impl Qp {
+    /// Returns the limits that requests must keep. Before RTR, when no path MTU is known, they allow
+    /// the longest message of the standard.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Posts a send request. The driver has checked the local keys, and keeps the memory registered
     /// until the request completes. In the error state it is taken and flushed at once.
     ///
     /// # Errors
     /// When the state, the service type or a limit does not allow it; nothing was posted.
-    pub fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if !matches!(self.state, QpState::Rts | QpState::Sqd | QpState::Err) {
-            return Err(PostError::State(self.state));
+    pub fn post_send(&mut self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
+        let outstanding = self.send_queue_len() as u64;
+        self.limits.check_send(self.state, outstanding, wr)?;
+        if wr.op.is_misaligned_atomic() {
+            return Err(PostFailure::Payload(
+                "the remote address of an atomic is a multiple of eight",
+            ));
         }
-        self.check_send(wr)?;
-        if self.state == QpState::Err {
-            self.completions.push_back(flushed(wr.wr_id, Queue::Send));
-            return Ok(());
-        }
-        match &mut self.halves {
-            Halves::Rc { requester, .. } => requester.post(wr),
-            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => sender.post(wr),
-        }
+        self.take_send(SendWqe::new(wr));
+        Ok(())
+    }
+
+    /// Posts an element that was made elsewhere from a request within [`Qp::limits`]. It is moved,
+    /// not copied.
+    ///
+    /// # Errors
+    /// When the state does not allow it or the queue is full; nothing was posted.
+    pub fn post_send_wqe(&mut self, wqe: SendWqe) -> Result<(), PostFailure> {
+        let outstanding = self.send_queue_len() as u64;
+        self.limits.check_send_room(self.state, outstanding)?;
+        debug_assert!(wqe.op.exists_on(self.config.service), "{:?}", wqe.op);
+        self.take_send(wqe);
         Ok(())
     }
 
@@ -40,112 +57,66 @@ impl Qp {
     ///
     /// # Errors
     /// When the state or a limit does not allow it; nothing was posted.
-    pub fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
-        if self.state == QpState::Reset {
-            return Err(PostError::State(self.state));
-        }
-        self.check_sges(wr.sges.len())?;
-        check_full(self.recv_queue_len(), self.config.max_recv_wr)?;
+    pub fn post_recv(&mut self, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
+        let outstanding = self.recv_queue_len() as u64;
+        self.limits.check_recv(self.state, outstanding, wr)?;
+        self.take_recv(RecvWqe::new(wr));
+        Ok(())
+    }
+
+    /// Posts an element that was made elsewhere from a receive within [`Qp::limits`].
+    ///
+    /// # Errors
+    /// When the state does not allow it or the queue is full; nothing was posted.
+    pub fn post_recv_wqe(&mut self, wqe: RecvWqe) -> Result<(), PostFailure> {
+        let outstanding = self.recv_queue_len() as u64;
+        self.limits.check_recv_room(self.state, outstanding)?;
+        self.take_recv(wqe);
+        Ok(())
+    }
+
+    fn take_send(&mut self, wqe: SendWqe) {
         if self.state == QpState::Err {
-            self.completions.push_back(flushed(wr.wr_id, Queue::Recv));
-            return Ok(());
+            let flushed = Completion::flushed(wqe.wr_id, Queue::Send);
+            self.completions.push_back(flushed);
+            return;
         }
         match &mut self.halves {
-            Halves::Rc { responder, .. } => responder.post(wr),
-            Halves::Uc { receiver, .. } => receiver.receives_mut().post(wr),
-            Halves::Ud { receiver, .. } => receiver.receives_mut().post(wr),
-        }
-        Ok(())
-    }
-
-    fn check_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        check_full(self.send_queue_len(), self.config.max_send_wr)?;
-        self.check_payload(&wr.payload)?;
-        self.check_operation(wr)?;
-        let bytes = wr.payload.bytes();
-        let limit = self.max_message_bytes();
-        if bytes > limit {
-            return Err(PostError::MessageTooLong { bytes, limit });
-        }
-        check_atomic(wr, bytes)
-    }
-
-    fn check_payload(&self, payload: &Payload<'_>) -> Result<(), PostError> {
-        match payload {
-            Payload::Sges(sges) => self.check_sges(sges.len()),
-            Payload::Inline(data) if data.len() > self.config.max_inline_bytes => {
-                Err(PostError::InlineTooLong {
-                    bytes: data.len(),
-                    limit: self.config.max_inline_bytes,
-                })
-            }
-            Payload::Inline(_) => Ok(()),
+            Halves::Rc { requester, .. } => requester.post(wqe),
+            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => sender.post(wqe),
         }
     }
 
-    fn check_sges(&self, count: usize) -> Result<(), PostError> {
-        let limit = self.config.max_sge;
-        if count > limit {
-            return Err(PostError::TooManySges { count, limit });
+    fn take_recv(&mut self, wqe: RecvWqe) {
+        if self.state == QpState::Err {
+            let flushed = Completion::flushed(wqe.wr_id, Queue::Recv);
+            self.completions.push_back(flushed);
+            return;
         }
-        Ok(())
-    }
-
-    fn check_operation(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        let inline = matches!(wr.payload, Payload::Inline(_));
-        let possible = match (wr.op, self.config.service) {
-            (SendOp::Send | SendOp::SendImm(_), _) => true,
-            (SendOp::Write(_) | SendOp::WriteImm(..), service) => service != Service::Ud,
-            (SendOp::SendInvalidate(_), service) => service == Service::Rc,
-            (SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, service) => {
-                service == Service::Rc && !inline
-            }
-        };
-        if !possible {
-            return Err(PostError::Unsupported(wr.op));
-        }
-        if self.config.service == Service::Ud && wr.destination.is_none() {
-            return Err(PostError::NoDestination);
-        }
-        Ok(())
-    }
-
-    fn max_message_bytes(&self) -> u64 {
-        match &self.halves {
-            Halves::Ud { sender, .. } => sender.mtu(),
-            Halves::Uc { sender, .. } => longest(sender.mtu()),
-            Halves::Rc { requester, .. } => longest(requester.mtu()),
+        match &mut self.halves {
+            Halves::Rc { responder, .. } => responder.post(wqe),
+            Halves::Uc { receiver, .. } => receiver.receives_mut().post(wqe),
+            Halves::Ud { receiver, .. } => receiver.receives_mut().post(wqe),
         }
     }
 }
 
-/// The longest message with packets of this size.
-fn longest(mtu: u64) -> u64 {
-    MAX_MESSAGE_BYTES.min(mtu * MAX_MESSAGE_PACKETS)
-}
-
-fn check_atomic(wr: &SendWr<'_>, bytes: u64) -> Result<(), PostError> {
-    let (SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }) = wr.op else {
-        return Ok(());
+/// Returns the limits of a queue pair whose path MTU is not known yet.
+pub(super) fn limits(config: &Config) -> Limits {
+    let capacity = QpCapacity {
+        max_send_wr: config.max_send_wr,
+        max_recv_wr: config.max_recv_wr,
+        max_sge: config.max_sge,
+        max_inline_bytes: config.max_inline_bytes,
     };
-    let addr = remote.addr;
-    if bytes != 8 || !addr.is_multiple_of(8) {
-        return Err(PostError::Atomic { bytes, addr });
-    }
-    Ok(())
+    Limits::new(config.service, capacity, MAX_MESSAGE_BYTES, true)
 }
 
-fn check_full(len: usize, limit: usize) -> Result<(), PostError> {
-    if len >= limit {
-        return Err(PostError::QueueFull { limit });
-    }
-    Ok(())
-}
-
-pub(crate) fn flushed(wr_id: u64, queue: Queue) -> Completion {
-    Completion {
-        wr_id,
-        queue,
-        result: Err(WcStatus::Flushed),
-    }
+/// Returns the limits of a queue pair that sends packets of this size.
+pub(super) fn connected(config: &Config, path_mtu: PathMtu) -> Limits {
+    let mtu = path_mtu.bytes() as u64;
+    limits(config).with_message_bytes(match config.service {
+        Service::Ud => mtu,
+        Service::Rc | Service::Uc => mtu * MAX_MESSAGE_PACKETS,
+    })
 }

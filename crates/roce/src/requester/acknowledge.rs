@@ -2,13 +2,13 @@
 
 use super::{Requester, RnrWait};
 use crate::Psn;
-use crate::completion::WcStatus;
 use crate::qp::{Arrival, Env};
 use crate::recovery::Clock;
 use crate::recovery::sack::Sack;
 use crate::timers::nanos;
 use crate::wire::aeth::rnr_timer;
 use crate::wire::{Headers, NakCode, Syndrome};
+use catchment_verbs_types::WcStatus;
 
 impl Requester {
     pub(super) fn on_acknowledge(

@@ -2,8 +2,8 @@
 
 use super::{Requester, Wqe};
 use crate::Psn;
-use crate::completion::{Completion, Queue, Success, WcOpcode, WcStatus};
-use crate::work::SendOp;
+use crate::completion::Completion;
+use catchment_verbs_types::{Success, WcStatus};
 use std::collections::VecDeque;
 
 impl Requester {
@@ -14,7 +14,7 @@ impl Requester {
             let acked = una.distance_from(wqe.first).max(0).cast_unsigned();
             let acked = acked.min(wqe.sent);
             let newly = acked.saturating_sub(wqe.acked);
-            if !wqe.op.is_read_or_atomic() {
+            if !wqe.request.op.is_read_or_atomic() {
                 let bytes = wqe.bytes_of(wqe.acked, newly, self.shape.mtu);
                 self.bytes_in_flight = self.bytes_in_flight.saturating_sub(bytes);
             }
@@ -34,7 +34,7 @@ impl Requester {
             };
             self.unsent = self.unsent.saturating_sub(1);
             self.unacked = self.unacked.saturating_sub(1);
-            if wqe.signaled {
+            if wqe.request.signaled {
                 completions.push_back(succeeded(&wqe));
             }
         }
@@ -57,28 +57,15 @@ impl Requester {
         let at_fault = blamed.map_or(0, |(index, _)| index);
         for (wqe, index) in self.sq.drain(..).zip(0..) {
             let own = status.filter(|_| index == at_fault);
-            completions.push_back(Completion {
-                wr_id: wqe.wr_id,
-                queue: Queue::Send,
-                result: Err(own.unwrap_or(WcStatus::Flushed)),
-            });
+            let status = own.unwrap_or(WcStatus::Flushed);
+            completions.push_back(Completion::of_send(wqe.request.wr_id, Err(status)));
         }
         self.stop();
     }
 }
 
-/// The completion of a request that succeeded.
+/// Returns the completion of a request that succeeded.
 pub(crate) fn succeeded(wqe: &Wqe) -> Completion {
-    let opcode = match wqe.op {
-        SendOp::Write(_) | SendOp::WriteImm(..) => WcOpcode::Write,
-        SendOp::Read(_) => WcOpcode::Read,
-        SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => WcOpcode::Send,
-        SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
-        SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
-    };
-    Completion {
-        wr_id: wqe.wr_id,
-        queue: Queue::Send,
-        result: Ok(Success::sent(opcode, wqe.bytes)),
-    }
+    let success = Success::plain(wqe.request.op.opcode(), wqe.bytes);
+    Completion::of_send(wqe.request.wr_id, Ok(success))
 }

@@ -18,14 +18,14 @@ mod transmit;
 pub(crate) mod wqe;
 
 use crate::Psn;
-use crate::completion::WcStatus;
-use crate::config::{Config, Recovery, RtrAttr, RtsAttr, Service};
+use crate::config::{Config, Recovery, RtrAttr, RtsAttr};
 use crate::qp::{Arrival, Env};
 use crate::recovery::Engine;
 use crate::recovery::rto::Rto;
 use crate::timers::{earliest, nanos};
 use crate::wire::{Operation, PathMtu};
-use crate::work::SendWr;
+use crate::wqe::SendWqe;
+use catchment_verbs_types::{Service, WcStatus};
 use read::Reads;
 use std::collections::VecDeque;
 use wqe::{Shape, Wqe};
@@ -137,8 +137,8 @@ impl Requester {
         self.paced = false;
     }
 
-    pub(crate) fn post(&mut self, wr: &SendWr<'_>) {
-        self.sq.push_back(Wqe::new(wr, self.shape.mtu));
+    pub(crate) fn post(&mut self, request: SendWqe) {
+        self.sq.push_back(Wqe::new(request, self.shape.mtu));
     }
 
     /// Takes a response. A status means that the request it belongs to failed, and with it the
@@ -199,10 +199,6 @@ impl Requester {
         }
         let waiting = earliest(self.rto.deadline_ns(), self.engine.loss_time_ns());
         earliest(waiting, self.reads.loss_time_ns())
-    }
-
-    pub(crate) fn mtu(&self) -> u64 {
-        self.shape.mtu
     }
 
     pub(crate) fn waits_for_pacer(&self) -> bool {

@@ -7,11 +7,11 @@
 
 use super::Requester;
 use crate::Psn;
-use crate::completion::WcStatus;
 use crate::qp::{Arrival, Env};
 use crate::recovery::rto::Rto;
 use crate::wire::Headers;
-use crate::work::SendOp;
+use catchment_verbs_types::SendOp;
+use catchment_verbs_types::WcStatus;
 use std::collections::VecDeque;
 
 /// Answers that may overtake a missing one before it counts as lost (selective repeat).
@@ -318,11 +318,12 @@ impl Requester {
         };
         let wqe = &self.sq[index];
         let bytes = wqe.bytes_of(packet, 1, self.shape.mtu);
-        if !matches!(wqe.op, SendOp::Read(_)) || arrival.payload.len() as u64 != bytes {
+        if !matches!(wqe.request.op, SendOp::Read(_)) || arrival.payload.len() as u64 != bytes {
             return self.blame(psn, WcStatus::BadResponse);
         }
         let offset = u64::from(packet) * self.shape.mtu;
         if wqe
+            .request
             .payload
             .scatter(offset, arrival.payload, env.memory)
             .is_err()
@@ -349,11 +350,11 @@ impl Requester {
             return self.ignore_answer(env);
         };
         let wqe = &self.sq[index];
-        if !wqe.op.is_atomic() {
+        if !wqe.request.op.is_atomic() {
             return self.blame(psn, WcStatus::BadResponse);
         }
         let before = before.to_ne_bytes();
-        if wqe.payload.scatter(0, &before, env.memory).is_err() {
+        if wqe.request.payload.scatter(0, &before, env.memory).is_err() {
             return self.blame(psn, WcStatus::LocalProtection);
         }
         self.take_answer(at, psn, env.now_ns);

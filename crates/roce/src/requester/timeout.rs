@@ -1,9 +1,9 @@
 //! A peer that does not answer.
 
 use super::Requester;
-use crate::completion::WcStatus;
 use crate::counters::Counters;
 use crate::recovery::Clock;
+use catchment_verbs_types::WcStatus;
 
 impl Requester {
     /// The time has come that `next_timeout` named. A status means that the peer is given up.

@@ -84,11 +84,11 @@ impl Requester {
             return false;
         };
         let fresh = wqe.sent == 0;
-        if fresh && (draining || (wqe.fence && !self.reads.is_empty())) {
+        if fresh && (draining || (wqe.request.fence && !self.reads.is_empty())) {
             return false;
         }
         let is_full = self.reads.len() >= self.limits.max_rd_atomic.max(1);
-        if wqe.op.is_read_or_atomic() && is_full {
+        if wqe.request.op.is_read_or_atomic() && is_full {
             return false;
         }
         let (span, bytes) = self.next_size(wqe);
@@ -97,7 +97,7 @@ impl Requester {
 
     /// PSNs and payload bytes of the next new packet, or of its answer.
     fn next_size(&self, wqe: &Wqe) -> (u32, u64) {
-        let span = if wqe.op.is_read() {
+        let span = if wqe.request.op.is_read() {
             (wqe.packets - wqe.sent).min(self.limits.read_chunk_packets)
         } else {
             1
@@ -131,7 +131,7 @@ impl Requester {
             Some(wqe) => self.next_size(wqe),
             None => return,
         };
-        let is_answered = self.sq[self.unsent].op.is_read_or_atomic();
+        let is_answered = self.sq[self.unsent].request.op.is_read_or_atomic();
         let own_bytes = if is_answered { 0 } else { bytes as u16 };
         self.engine.on_sent(psn, span, own_bytes, now_ns);
         self.bytes_in_flight += bytes;
@@ -142,7 +142,7 @@ impl Requester {
         }
         let index = wqe.sent;
         wqe.sent += span;
-        let ends = wqe.is_sent() && (wqe.signaled || last_posted);
+        let ends = wqe.is_sent() && (wqe.request.signaled || last_posted);
         let mut cut = wqe.cut_span(index, span, &self.shape);
         self.unsent += usize::from(wqe.is_sent());
         if is_answered {
@@ -166,13 +166,13 @@ impl Requester {
             return;
         };
         let wqe = &self.sq[index];
-        let span = if wqe.op.is_read_or_atomic() {
+        let span = if wqe.request.op.is_read_or_atomic() {
             self.reads.asked_again(psn, now_ns)
         } else {
             1
         };
         let mut cut = wqe.cut_span(packet, span, &self.shape);
-        let is_answered = wqe.op.is_read_or_atomic();
+        let is_answered = wqe.request.op.is_read_or_atomic();
         self.engine.on_sent(psn, span, 0, now_ns);
         let is_last = self.engine.next_lost().is_none();
         cut.headers.bth.ack_req = self.ack_req(is_last || is_answered, now_ns);
@@ -214,7 +214,7 @@ impl Requester {
 fn push(wqe: Option<&Wqe>, cut: &Cut, batch: &mut TransmitBatch) {
     batch.push(&cut.headers, |out| {
         if let Some(wqe) = wqe {
-            wqe.payload.gather(cut.offset, cut.bytes, out);
+            wqe.request.payload.gather(cut.offset, cut.bytes, out);
         }
     });
 }

@@ -1,22 +1,16 @@
 //! Send queue entries, and how a message is cut into packets.
 
 use crate::Psn;
-use crate::config::{Service, WriteLayout};
-use crate::sges::Stored;
+use crate::config::WriteLayout;
 use crate::wire::{AtomicEth, Bth, Headers, Opcode, Reth, pad_bytes};
-use crate::work::{Destination, SendOp, SendWr};
+use crate::wqe::SendWqe;
+use catchment_verbs_types::{SendOp, Service};
 
 /// A posted send request.
 #[derive(Clone, Debug)]
 pub(crate) struct Wqe {
-    pub(crate) wr_id: u64,
-    pub(crate) op: SendOp,
-    pub(crate) payload: Stored,
+    pub(crate) request: SendWqe,
     pub(crate) bytes: u64,
-    pub(crate) signaled: bool,
-    pub(crate) fence: bool,
-    pub(crate) solicited: bool,
-    pub(crate) destination: Option<Destination>,
     /// PSN of its first packet; means something once `sent` is not 0.
     pub(crate) first: Psn,
     /// PSNs that it takes.
@@ -52,24 +46,18 @@ pub(crate) fn packets_of(bytes: u64, mtu: u64) -> u32 {
 }
 
 impl Wqe {
-    pub(crate) fn new(wr: &SendWr<'_>, mtu: u64) -> Wqe {
-        let payload = Stored::new(wr.payload);
-        let bytes = payload.bytes();
+    pub(crate) fn new(request: SendWqe, mtu: u64) -> Wqe {
+        let bytes = request.payload.bytes();
+        let packets = if request.op.is_atomic() {
+            1
+        } else {
+            packets_of(bytes, mtu)
+        };
         Wqe {
-            wr_id: wr.wr_id,
-            op: wr.op,
-            payload,
+            request,
             bytes,
-            signaled: wr.signaled,
-            fence: wr.fence,
-            solicited: wr.solicited,
-            destination: wr.destination,
             first: Psn::default(),
-            packets: if wr.op.is_atomic() {
-                1
-            } else {
-                packets_of(bytes, mtu)
-            },
+            packets,
             sent: 0,
             acked: 0,
             answered: 0,
@@ -83,7 +71,7 @@ impl Wqe {
 
     /// Whether nothing more is expected for it.
     pub(crate) fn is_done(&self) -> bool {
-        let expected = if self.op.is_read_or_atomic() {
+        let expected = if self.request.op.is_read_or_atomic() {
             self.answered
         } else {
             self.acked
@@ -99,7 +87,7 @@ impl Wqe {
 
     /// The packet that takes `span` PSNs from `index` on.
     pub(crate) fn cut_span(&self, index: u32, span: u32, shape: &Shape) -> Cut {
-        if self.op.is_read() {
+        if self.request.op.is_read() {
             return self.ask(index, span, shape);
         }
         self.cut(index, shape)
@@ -109,10 +97,10 @@ impl Wqe {
     pub(crate) fn cut(&self, index: u32, shape: &Shape) -> Cut {
         let offset = u64::from(index) * shape.mtu;
         let bytes = self.bytes_of(index, 1, shape.mtu);
-        let (opcode, reth) = match self.op {
+        let (opcode, reth) = match self.request.op {
             SendOp::Write(remote) | SendOp::WriteImm(remote, _) => {
                 // A train with immediate data would tell the peer the length of its last packet only.
-                let with_imm = matches!(self.op, SendOp::WriteImm(..));
+                let with_imm = matches!(self.request.op, SendOp::WriteImm(..));
                 let train = shape.layout == WriteLayout::Train && !with_imm;
                 let position = Position::of(index, self.packets);
                 let position = if train { Position::Only } else { position };
@@ -124,8 +112,12 @@ impl Wqe {
                 };
                 (write_opcode(position, imm), Some(reth))
             }
-            SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => (
-                send_opcode(Position::of(index, self.packets), &self.op),
+            SendOp::Send
+            | SendOp::SendImm(_)
+            | SendOp::SendInvalidate(_)
+            | SendOp::SendTo(_)
+            | SendOp::SendImmTo(..) => (
+                send_opcode(Position::of(index, self.packets), &self.request.op),
                 None,
             ),
             SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
@@ -134,14 +126,17 @@ impl Wqe {
         };
         let mut headers = Headers::new(self.bth(opcode.of(shape.service), index, shape));
         headers.bth.pad = pad_bytes(bytes as usize);
-        headers.bth.solicited = self.solicited && opcode.takes_receive(index, self.packets);
+        headers.bth.solicited = self.request.solicited && opcode.takes_receive(index, self.packets);
         headers.reth = reth;
-        match self.op {
-            SendOp::WriteImm(_, imm) | SendOp::SendImm(imm) => headers.imm = Some(imm),
+        match self.request.op {
+            SendOp::WriteImm(_, imm) | SendOp::SendImm(imm) | SendOp::SendImmTo(_, imm) => {
+                headers.imm = Some(imm)
+            }
             SendOp::SendInvalidate(rkey) => headers.ieth = Some(rkey),
             SendOp::Write(_)
             | SendOp::Read(_)
             | SendOp::Send
+            | SendOp::SendTo(_)
             | SendOp::CompareSwap { .. }
             | SendOp::FetchAdd { .. } => {}
         }
@@ -156,7 +151,7 @@ impl Wqe {
     pub(crate) fn ask(&self, index: u32, count: u32, shape: &Shape) -> Cut {
         let mut headers = Headers::new(self.bth(Opcode::RcReadRequest, index, shape));
         headers.bth.ack_req = true;
-        match self.op {
+        match self.request.op {
             SendOp::CompareSwap {
                 remote,
                 compare,
@@ -190,7 +185,9 @@ impl Wqe {
             | SendOp::WriteImm(..)
             | SendOp::Send
             | SendOp::SendImm(_)
-            | SendOp::SendInvalidate(_) => {}
+            | SendOp::SendInvalidate(_)
+            | SendOp::SendTo(_)
+            | SendOp::SendImmTo(..) => {}
         }
         Cut {
             headers,
@@ -200,11 +197,9 @@ impl Wqe {
     }
 
     fn bth(&self, opcode: Opcode, index: u32, shape: &Shape) -> Bth {
-        let qpn = self.destination.map_or(shape.dest_qpn, |to| to.qpn);
-        let qpn = if shape.service == Service::Ud {
-            qpn
-        } else {
-            shape.dest_qpn
+        let qpn = match self.request.op.destination() {
+            Some(to) => to.qpn,
+            None => shape.dest_qpn,
         };
         Bth::new(opcode, qpn, self.first.add(index))
     }
@@ -262,7 +257,7 @@ fn write_opcode(position: Position, imm: bool) -> RcOpcode {
 }
 
 fn send_opcode(position: Position, op: &SendOp) -> RcOpcode {
-    let imm = matches!(op, SendOp::SendImm(_));
+    let imm = matches!(op, SendOp::SendImm(_) | SendOp::SendImmTo(..));
     let invalidate = matches!(op, SendOp::SendInvalidate(_));
     RcOpcode(match position {
         Position::First => Opcode::RcSendFirst,
@@ -279,7 +274,7 @@ fn send_opcode(position: Position, op: &SendOp) -> RcOpcode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::{Payload, RemoteAddr};
+    use catchment_verbs_types::{Payload, RemoteAddr, SendWr};
 
     const SHAPE: Shape = Shape {
         service: Service::Rc,
@@ -290,7 +285,8 @@ mod tests {
 
     fn opcodes_and_lengths(op: SendOp) -> Vec<(Opcode, u64, u32)> {
         let payload = [0; 2500];
-        let wqe = Wqe::new(&SendWr::new(1, op, Payload::Inline(&payload)), SHAPE.mtu);
+        let wr = SendWr::new(1, op, Payload::Inline(&payload));
+        let wqe = Wqe::new(SendWqe::new(&wr), SHAPE.mtu);
         let cuts = (0..wqe.packets).map(|index| wqe.cut(index, &SHAPE));
         let cuts = cuts.map(|cut| {
             let dma_bytes = cut.headers.reth.map_or(0, |reth| reth.dma_bytes);

@@ -2,10 +2,10 @@
 
 use super::message::NO_ACCESS;
 use super::{Answer, Executed, Outcome, Responder};
-use crate::completion::WcStatus;
 use crate::memory::{AtomicOp, RemoteAccess};
 use crate::qp::Env;
 use crate::wire::{Headers, NakCode, Operation};
+use catchment_verbs_types::WcStatus;
 
 const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::RemoteInvalidRequest);
 

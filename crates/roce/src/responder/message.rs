@@ -2,10 +2,10 @@
 
 use super::receives::ReceiveError;
 use super::{Outcome, Responder};
-use crate::completion::{Success, WcOpcode, WcStatus};
 use crate::memory::RemoteAccess;
 use crate::qp::Env;
 use crate::wire::{Headers, NakCode, Opcode, Operation, Reth};
+use catchment_verbs_types::{Success, WcOpcode, WcStatus};
 
 /// The message that has begun and not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Responder {
             && env.memory.invalidate(rkey).is_err()
         {
             self.receives
-                .complete(Err(WcStatus::LocalProtection), env.completions);
+                .fail(WcStatus::LocalProtection, env.completions);
             return NO_ACCESS;
         }
         self.message = Message::None;
@@ -118,7 +118,7 @@ impl Responder {
     /// The message does not go into its receive: both ends learn it.
     fn fail_receive(&mut self, error: ReceiveError, env: &mut Env<'_>) -> Outcome {
         let status = error.status();
-        self.receives.complete(Err(status), env.completions);
+        self.receives.fail(status, env.completions);
         let code = match error {
             ReceiveError::TooLong => NakCode::InvalidRequest,
             ReceiveError::Memory => NakCode::RemoteOperation,
@@ -192,12 +192,12 @@ impl Responder {
         headers: &Headers,
         env: &mut Env<'_>,
     ) {
-        let success = Success {
-            imm: headers.imm,
-            invalidated_rkey: headers.ieth,
-            solicited: headers.bth.solicited,
-            ..Success::sent(opcode, bytes)
+        let plain = Success::plain(opcode, bytes).with_imm(headers.imm);
+        let success = match headers.ieth {
+            Some(rkey) => plain.invalidating(rkey),
+            None => plain,
         };
-        self.receives.complete(Ok(success), env.completions);
+        let solicited = headers.bth.solicited;
+        self.receives.complete(success, solicited, env.completions);
     }
 }

@@ -18,12 +18,13 @@ mod reply;
 mod transmit;
 
 use crate::Psn;
-use crate::completion::{Completion, WcStatus};
+use crate::completion::Completion;
 use crate::config::{Config, InitAttr, Recovery, RtrAttr};
 use crate::qp::Env;
 use crate::recovery::reorder::Reorder;
 use crate::wire::{NakCode, PathMtu, Syndrome};
-use crate::work::RecvWr;
+use crate::wqe::RecvWqe;
+use catchment_verbs_types::WcStatus;
 use message::Message;
 use receives::Receives;
 use reply::Replies;
@@ -128,8 +129,8 @@ impl Responder {
         self.selective
     }
 
-    pub(crate) fn post(&mut self, wr: &RecvWr<'_>) {
-        self.receives.post(wr);
+    pub(crate) fn post(&mut self, wqe: RecvWqe) {
+        self.receives.post(wqe);
     }
 
     pub(crate) fn receives(&self) -> &Receives {

@@ -1,10 +1,10 @@
 //! Is a request expected, early, or a duplicate (IBTA volume 1, 9.7.4.1.1)?
 
 use super::{Outcome, Responder};
-use crate::completion::WcStatus;
 use crate::qp::{Arrival, Env};
 use crate::recovery::reorder::Reorder;
 use crate::wire::{Headers, NakCode, Syndrome};
+use catchment_verbs_types::WcStatus;
 use std::cmp::Ordering;
 
 /// Packets kept behind a gap without a SACK, at most.

@@ -4,10 +4,10 @@
 use super::message::NO_ACCESS;
 use super::reply::ReadJob;
 use super::{Answer, Executed, Outcome, Responder};
-use crate::completion::WcStatus;
 use crate::memory::RemoteAccess;
 use crate::qp::Env;
 use crate::wire::{Headers, NakCode};
+use catchment_verbs_types::WcStatus;
 
 /// PSNs of one READ, at most: half of the distance that two PSNs may have.
 const MOST_PACKETS: u32 = 1 << 22;

@@ -1,17 +1,15 @@
 //! The receive queue.
 
-use crate::completion::{Completion, Queue, Success, WcStatus};
+use crate::completion::{Completion, Queue};
 use crate::memory::Memory;
-use crate::qp::flushed;
-use crate::sges::Stored;
-use crate::work::RecvWr;
+use crate::wqe::RecvWqe;
+use catchment_verbs_types::{Success, WcStatus};
 use std::collections::VecDeque;
 
 /// A posted receive, and how much of it is filled.
 #[derive(Debug)]
 struct Receive {
-    wr_id: u64,
-    sges: Stored,
+    request: RecvWqe,
     filled: u64,
     room: u64,
 }
@@ -39,12 +37,10 @@ impl ReceiveError {
 }
 
 impl Receives {
-    pub(crate) fn post(&mut self, wr: &RecvWr<'_>) {
-        let sges = Stored::from_sges(wr.sges);
-        let room = sges.bytes();
+    pub(crate) fn post(&mut self, request: RecvWqe) {
+        let room = request.payload.bytes();
         self.queue.push_back(Receive {
-            wr_id: wr.wr_id,
-            sges,
+            request,
             filled: 0,
             room,
         });
@@ -70,7 +66,7 @@ impl Receives {
         if data.len() as u64 > first.room - first.filled {
             return Err(ReceiveError::TooLong);
         }
-        let written = first.sges.scatter(first.filled, data, memory);
+        let written = first.request.payload.scatter(first.filled, data, memory);
         written.map_err(|_| ReceiveError::Memory)?;
         first.filled += data.len() as u64;
         Ok(())
@@ -99,24 +95,40 @@ impl Receives {
         }
     }
 
-    /// The first receive is done.
+    /// Completes the first receive.
     pub(crate) fn complete(
         &mut self,
+        success: Success,
+        solicited: bool,
+        completions: &mut VecDeque<Completion>,
+    ) {
+        self.finish(Ok(success), solicited, completions);
+    }
+
+    /// Completes the first receive with an error.
+    pub(crate) fn fail(&mut self, status: WcStatus, completions: &mut VecDeque<Completion>) {
+        self.finish(Err(status), false, completions);
+    }
+
+    fn finish(
+        &mut self,
         result: Result<Success, WcStatus>,
+        solicited: bool,
         completions: &mut VecDeque<Completion>,
     ) {
         if let Some(first) = self.queue.pop_front() {
             completions.push_back(Completion {
-                wr_id: first.wr_id,
+                wr_id: first.request.wr_id,
                 queue: Queue::Recv,
+                solicited,
                 result,
             });
         }
     }
 
     pub(crate) fn flush(&mut self, completions: &mut VecDeque<Completion>) {
-        let receives = self.queue.drain(..);
-        completions.extend(receives.map(|receive| flushed(receive.wr_id, Queue::Recv)));
+        let ids = self.queue.drain(..).map(|receive| receive.request.wr_id);
+        completions.extend(ids.map(|wr_id| Completion::flushed(wr_id, Queue::Recv)));
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {

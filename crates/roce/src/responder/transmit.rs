@@ -4,12 +4,12 @@
 use super::Responder;
 use super::reply::{ReadJob, Reply};
 use crate::Psn;
-use crate::completion::WcStatus;
 use crate::counters::Counters;
 use crate::memory::{Memory, RemoteAccess};
 use crate::pacing::Pacer;
 use crate::transmit::{Piece, TransmitBatch};
 use crate::wire::{Aeth, Bth, Headers, NakCode, Opcode, Syndrome, pad_bytes};
+use catchment_verbs_types::WcStatus;
 
 /// What became of one READ response.
 enum Made {

@@ -1,11 +1,10 @@
 //! The receiving half of UD (IBTA volume 1, 9.8.3): each packet is a message from anybody.
 
-use crate::GRH_BYTES;
-use crate::completion::{Source, Success, WcOpcode, WcStatus};
 use crate::config::{InitAttr, RtrAttr};
 use crate::qp::{Arrival, Env};
 use crate::responder::receives::{ReceiveError, Receives};
 use crate::wire::Deth;
+use catchment_verbs_types::{GRH_BYTES, Success, WcOpcode, WcStatus};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -38,13 +37,18 @@ impl DatagramReceiver {
             env.counters.messages_dropped += 1;
             return;
         }
-        let result = self.fill(arrival, env);
-        let result = result.map(|()| self.success(arrival, &deth));
-        if result.is_err() {
-            env.counters.messages_dropped += 1;
-        }
         env.counters.bytes_received += arrival.payload.len() as u64;
-        self.receives.complete(result, env.completions);
+        match self.fill(arrival, env) {
+            Ok(()) => {
+                let success = self.success(arrival, &deth);
+                let solicited = arrival.headers.bth.solicited;
+                self.receives.complete(success, solicited, env.completions);
+            }
+            Err(status) => {
+                env.counters.messages_dropped += 1;
+                self.receives.fail(status, env.completions);
+            }
+        }
     }
 
     fn fill(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) -> Result<(), WcStatus> {
@@ -58,14 +62,8 @@ impl DatagramReceiver {
     }
 
     fn success(&self, arrival: &Arrival<'_>, deth: &Deth) -> Success {
-        Success {
-            imm: arrival.headers.imm,
-            solicited: arrival.headers.bth.solicited,
-            source: Some(Source {
-                address: arrival.source,
-                qpn: deth.src_qpn,
-            }),
-            ..Success::sent(WcOpcode::Recv, self.receives.filled())
-        }
+        Success::plain(WcOpcode::Recv, self.receives.filled())
+            .with_imm(arrival.headers.imm)
+            .from_qpn(deth.src_qpn)
     }
 }

@@ -1,13 +1,13 @@
 //! The receiving half of UC (IBTA volume 1, 9.8.2): messages that lack a packet are dropped.
 
 use crate::Psn;
-use crate::completion::{Success, WcOpcode, WcStatus};
 use crate::config::{InitAttr, RtrAttr};
 use crate::memory::RemoteAccess;
 use crate::qp::{Arrival, Env};
 use crate::responder::message::{Message, Write, length_fits};
 use crate::responder::receives::{ReceiveError, Receives};
 use crate::wire::{Headers, PathMtu};
+use catchment_verbs_types::{Success, WcOpcode, WcStatus};
 
 /// See the module.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl UnreliableReceiver {
             Err(ReceiveError::TooLong) => Err(Dropped),
             Err(ReceiveError::Memory) => {
                 let status = WcStatus::LocalProtection;
-                self.receives.complete(Err(status), env.completions);
+                self.receives.fail(status, env.completions);
                 Err(Dropped)
             }
         }
@@ -167,12 +167,9 @@ impl UnreliableReceiver {
         } else {
             WcOpcode::RecvWriteImm
         };
-        let success = Success {
-            imm: headers.imm,
-            solicited: headers.bth.solicited,
-            ..Success::sent(opcode, bytes)
-        };
-        self.receives.complete(Ok(success), env.completions);
+        let success = Success::plain(opcode, bytes).with_imm(headers.imm);
+        let solicited = headers.bth.solicited;
+        self.receives.complete(success, solicited, env.completions);
         Ok(())
     }
 }

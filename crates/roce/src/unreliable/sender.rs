@@ -2,15 +2,15 @@
 
 use crate::Psn;
 use crate::completion::{Completion, Queue};
-use crate::config::{Config, RtrAttr, Service};
+use crate::config::{Config, RtrAttr};
 use crate::counters::Counters;
 use crate::pacing::Pacer;
-use crate::qp::flushed;
 use crate::requester::succeeded;
 use crate::requester::wqe::{Shape, Wqe};
 use crate::transmit::TransmitBatch;
 use crate::wire::{Deth, PathMtu};
-use crate::work::SendWr;
+use crate::wqe::SendWqe;
+use catchment_verbs_types::Service;
 use std::collections::VecDeque;
 
 /// See the module.
@@ -48,12 +48,8 @@ impl UnreliableSender {
         self.next = first;
     }
 
-    pub(crate) fn mtu(&self) -> u64 {
-        self.shape.mtu
-    }
-
-    pub(crate) fn post(&mut self, wr: &SendWr<'_>) {
-        self.sq.push_back(Wqe::new(wr, self.shape.mtu));
+    pub(crate) fn post(&mut self, request: SendWqe) {
+        self.sq.push_back(Wqe::new(request, self.shape.mtu));
     }
 
     /// Fills the batch. Datagrams for another destination wait for the next one.
@@ -70,9 +66,10 @@ impl UnreliableSender {
             let Some(wqe) = self.sq.front_mut() else {
                 return;
             };
-            let address = wqe.destination.map(|to| to.address);
+            let to = wqe.request.op.destination().copied();
+            let ah = to.map(|to| to.ah);
             let is_datagram = self.shape.service == Service::Ud;
-            if is_datagram && !batch.packets().is_empty() && batch.destination != address {
+            if is_datagram && !batch.packets().is_empty() && batch.destination != ah {
                 return;
             }
             if !pacer.may_send(now_ns) {
@@ -84,14 +81,14 @@ impl UnreliableSender {
             }
             let mut cut = wqe.cut(wqe.sent, &self.shape);
             if is_datagram {
-                batch.destination = address;
+                batch.destination = ah;
                 let src_qpn = self.qpn;
-                let qkey = wqe.destination.map_or(0, |to| to.qkey);
+                let qkey = to.map_or(0, |to| to.qkey);
                 cut.headers.deth = Some(Deth { qkey, src_qpn });
             }
             self.next = self.next.next();
             wqe.sent += 1;
-            let payload = &wqe.payload;
+            let payload = &wqe.request.payload;
             let bytes = batch.push(&cut.headers, |out| {
                 payload.gather(cut.offset, cut.bytes, out)
             });
@@ -122,7 +119,8 @@ impl UnreliableSender {
 
     pub(crate) fn flush(&mut self, completions: &mut VecDeque<Completion>) {
         self.paced = false;
-        completions.extend(self.sq.drain(..).map(|wqe| flushed(wqe.wr_id, Queue::Send)));
+        let ids = self.sq.drain(..).map(|wqe| wqe.request.wr_id);
+        completions.extend(ids.map(|wr_id| Completion::flushed(wr_id, Queue::Send)));
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
@@ -131,7 +129,7 @@ impl UnreliableSender {
 }
 
 fn complete(wqe: Option<Wqe>, completions: &mut VecDeque<Completion>) {
-    if let Some(wqe) = wqe.filter(|wqe| wqe.signaled) {
+    if let Some(wqe) = wqe.filter(|wqe| wqe.request.signaled) {
         completions.push_back(succeeded(&wqe));
     }
 }

@@ -8,7 +8,7 @@
 //! begun can be kept and copied for the next packet of the same length.
 
 use super::bth;
-use super::crc::{Crc, CrcWay, zeros};
+use super::crc::{Crc, zeros};
 use super::net::{IPV4_BYTES, MAX_NET_BYTES, NetHeader, UDP_BYTES};
 use thiserror::Error;
 
@@ -60,15 +60,9 @@ impl Icrc {
     /// May be kept and copied for all packets with the same header and length.
     #[must_use]
     pub fn begin(net: &NetHeader, transport_bytes: usize) -> Self {
-        Self::begin_by(CrcWay::default(), net, transport_bytes)
-    }
-
-    /// The same in this way.
-    #[must_use]
-    pub fn begin_by(way: CrcWay, net: &NetHeader, transport_bytes: usize) -> Self {
         let mut headers = [0; MAX_NET_BYTES];
         let bytes = net.encode_masked(transport_bytes + ICRC_BYTES, &mut headers);
-        let mut crc = Crc::new(way);
+        let mut crc = Crc::new();
         crc.update(&LOCAL_ROUTE);
         crc.update(&headers[..bytes]);
         Self(crc)

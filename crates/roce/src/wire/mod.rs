@@ -49,7 +49,6 @@ mod reth;
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use atomic::AtomicEth;
 pub use bth::{Bth, PKEY_DEFAULT, pad_bytes, pkey_matches};
-pub use crc::{CrcWay, fold_by_shifts};
 pub use deth::Deth;
 pub use drop_reason::DropReason;
 pub use icrc::{ICRC_BYTES, Icrc};

@@ -1,6 +1,4 @@
-//! The golden packets, read from their files.
-
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+//! The golden packets, read from their files, and the corpus of the fuzz targets.
 
 use catchment_roce::wire::net::{Ip, NetHeader};
 use serde_json::Value;
@@ -36,6 +34,18 @@ pub(crate) fn vectors(file: &str) -> Vec<Vector> {
         .collect();
     assert_eq!(document["count"], vectors.len(), "{file}");
     vectors
+}
+
+/// Calls `check` with every file of a fuzz target's corpus, and returns how many there are.
+pub(crate) fn replay_corpus(target: &str, check: fn(&[u8])) -> usize {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/fuzz/corpus");
+    let files = std::fs::read_dir(corpus.join(target)).unwrap();
+    let replay = |file: std::io::Result<std::fs::DirEntry>| {
+        let path = file.unwrap().path();
+        println!("{}", path.display());
+        check(&std::fs::read(&path).unwrap());
+    };
+    files.map(replay).count()
 }
 
 fn vector(value: &Value) -> Vector {

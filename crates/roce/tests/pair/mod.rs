@@ -1,7 +1,6 @@
 //! Two queue pairs in one program, with virtual time and a network that does what a test says.
 //!
 //! Packets are encoded, gathered and decoded as a driver does it. Only the checksum is left out.
-#![allow(dead_code, reason = "every test file uses another part of the harness")]
 
 use catchment_roce::wire::{Headers, Opcode, Packet, PathMtu};
 use catchment_roce::{
@@ -13,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Ethernet, IPv4 and UDP around a packet.
-pub(crate) const OVERHEAD_BYTES: usize = 46;
+const OVERHEAD_BYTES: usize = 46;
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
 /// Key of the only region of a node, local and remote.
@@ -106,8 +105,6 @@ pub(crate) struct Node {
     pub(crate) qp: Qp,
     pub(crate) memory: Region,
     pub(crate) completions: Vec<Completion>,
-    /// When they came.
-    pub(crate) completed_ns: Vec<u64>,
 }
 
 /// How both ends are set up.
@@ -170,7 +167,6 @@ impl Setup {
             qp,
             memory: Region::new(self.region_bytes),
             completions: Vec::new(),
-            completed_ns: Vec::new(),
         }
     }
 }
@@ -188,8 +184,6 @@ pub(crate) struct Pair {
     /// limit too.
     pub(crate) link_bps: Option<u64>,
     link_free_ns: [u64; 2],
-    /// Keep no log.
-    pub(crate) quiet: bool,
     /// What was sent: direction, time, headers, payload length.
     pub(crate) log: Vec<(To, u64, Headers, usize)>,
     batch: TransmitBatch,
@@ -206,7 +200,6 @@ impl Pair {
             sent: 0,
             link_bps: None,
             link_free_ns: [0; 2],
-            quiet: false,
             log: Vec::new(),
             batch: TransmitBatch::new(64),
         }
@@ -297,7 +290,6 @@ impl Pair {
                 let packets = gather(&self.batch, &node.memory);
                 while let Some(completion) = node.qp.poll_completion() {
                     node.completions.push(completion);
-                    node.completed_ns.push(self.now_ns);
                 }
                 if count == 0 {
                     break;
@@ -312,10 +304,8 @@ impl Pair {
     fn send(&mut self, to: To, bytes: Vec<u8>, fate: &mut impl FnMut(To, &Headers) -> Fate) {
         let packet = Packet::decode(&bytes).unwrap();
         let headers = packet.headers;
-        if !self.quiet {
-            let payload = packet.payload.len();
-            self.log.push((to, self.now_ns, headers, payload));
-        }
+        let payload = packet.payload.len();
+        self.log.push((to, self.now_ns, headers, payload));
         let leaves_ns = self.leaves_ns(to, bytes.len());
         for after in fate(to, &headers) {
             self.sent += 1;

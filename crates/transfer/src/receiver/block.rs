@@ -1,10 +1,8 @@
 //! A block that was received.
 use super::Shared;
-use crate::{
-    checksum::{copy_with_crc, crc32c_of},
-    header::BlockHeader,
-    slot,
-};
+use crate::checksum::{copy_with_crc, crc32c_of};
+use crate::header::BlockHeader;
+use crate::slot;
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::Arc;
 

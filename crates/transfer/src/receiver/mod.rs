@@ -4,30 +4,22 @@
 //! Any number of threads may look at once, and release blocks in any order.
 mod block;
 
-use crate::{
-    checksum::crc32c_of,
-    commit::HEADER_WORDS,
-    counters::Counter,
-    header::{BlockHeader, HeaderError, is_cut},
-    layout::{LARGE_BLOCK_BYTES, LINE_BYTES, RingLayout},
-    memory::RingMemory,
-    mirror::ByteMirror,
-    releases::Releases,
-    slot::{ReceiverSlots, SlotMemory, Taken},
-    status::full_byte,
-};
+use crate::checksum::crc32c_of;
+use crate::commit::HEADER_WORDS;
+use crate::counters::Counter;
+use crate::header::{BlockHeader, HeaderError, is_cut};
+use crate::layout::{LARGE_BLOCK_BYTES, LINE_BYTES, RingLayout};
+use crate::memory::RingMemory;
+use crate::mirror::ByteMirror;
+use crate::releases::Releases;
+use crate::slot::{ReceiverSlots, SlotMemory, Taken};
+use crate::status::full_byte;
 pub use block::{CrcMismatch, ReceivedBlock};
-use catchment_verbs::{
-    Mr, Watch,
-    mem::{MemError, RegionSlice},
-};
-use std::{
-    ops::ControlFlow,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
-};
+use catchment_verbs::mem::{MemError, RegionSlice};
+use catchment_verbs::{Mr, Watch};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How a receiver decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -260,7 +252,7 @@ impl Receiver {
                 shared.note_taken(slot, generation, word);
                 return Err(PeerMisbehaved::Overwritten { slot, generation });
             }
-            Taken::NotYet | Taken::Lost => return Ok(None),
+            Taken::NotYet | Taken::Raced => return Ok(None),
         };
         match shared.check(slot, generation, &header) {
             Ok(header) => {

@@ -1,15 +1,13 @@
 //! A block that is being filled.
-use super::{
-    Shared,
-    error::{Broken, CommitFailure},
-};
-use crate::{
-    checksum::crc32c_of,
-    header::{BlockHeader, FLAG_CRC, FLAG_CUT},
-    layout::padded,
-};
+use super::Shared;
+use super::error::{Broken, CommitFailure};
+use crate::checksum::crc32c_of;
+use crate::header::{BlockHeader, FLAG_CRC, FLAG_CUT};
+use crate::layout::padded;
 use catchment_verbs::mem::{MemError, VolatileSlice};
-use std::{io, os::fd::BorrowedFd, sync::Arc};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// What the source says about a block's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,21 +1,17 @@
 //! Where blocks are filled: in the peer's ring, or in send blocks of our own.
-use super::{CopyMemory, RemoteRing, error::SenderError};
-use crate::{
-    commit::{HEADER_WORDS, commit_word},
-    header::{decode_trailer, encode_trailer},
-    layout::{LINE_BYTES, RingLayout, TRAILER_BYTES},
-    memory::RingMemory,
-    slot,
-};
-use catchment_verbs::{
-    Mr, Qp, RemoteBell,
-    mem::{RegionSlice, VolatileSlice},
-};
+use super::error::SenderError;
+use super::{CopyMemory, RemoteRing};
+use crate::commit::{HEADER_WORDS, commit_word};
+use crate::header::{decode_trailer, encode_trailer};
+use crate::layout::{LINE_BYTES, RingLayout, TRAILER_BYTES};
+use crate::memory::RingMemory;
+use crate::refill::MAX_READS;
+use crate::slot;
+use catchment_verbs::mem::{RegionSlice, VolatileSlice};
+use catchment_verbs::{Mr, Qp, RemoteAddr, RemoteBell, Sge};
 use crossbeam_queue::ArrayQueue;
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU32, AtomicU64},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 const INSIDE: &str = "a block inside of the checked memory";
 
@@ -178,6 +174,50 @@ impl Copying {
     pub(super) fn free(&self) -> VolatileSlice<'_> {
         let free = self.status.region().slice(0, self.layout.status_bytes());
         free.expect(INSIDE)
+    }
+
+    /// Asks whoever drives the link next for a look at the status bytes.
+    #[inline]
+    pub(super) fn want_read(&self) {
+        self.read_wanted.store(true, Ordering::Release);
+    }
+
+    /// Leaves a sealed block to whoever drives the link next.
+    pub(super) fn leave(&self, slot: u32) {
+        // One entry for every slot: there is room.
+        let _ = self.ready.push(slot);
+    }
+
+    /// Whether the link has something to do that it could do now.
+    pub(super) fn has_work(&self) -> bool {
+        let wanted = self.read_wanted.load(Ordering::Acquire);
+        let in_flight = self.reads_in_flight.load(Ordering::Acquire) as usize;
+        (wanted && in_flight < MAX_READS) || !self.ready.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn remote_addr(&self, offset: usize) -> RemoteAddr {
+        RemoteAddr {
+            addr: self.remote.addr + offset as u64,
+            rkey: self.remote.rkey,
+        }
+    }
+
+    /// Where a block of `bytes` with its trailer goes: right-aligned in its slot.
+    #[inline]
+    pub(super) fn remote_block(&self, slot: u32, bytes: u32) -> RemoteAddr {
+        let end = self.layout.slot_offset(slot) + self.layout.block_bytes() as usize;
+        self.remote_addr(end - bytes as usize)
+    }
+
+    #[inline]
+    pub(super) fn block_sge(&self, slot: u32, room_bytes: u32) -> Sge {
+        let offset = self.trailer_offset(slot) - room_bytes as usize;
+        Sge {
+            addr: self.blocks.addr() + offset as u64,
+            bytes: room_bytes + TRAILER_BYTES,
+            lkey: self.blocks.lkey(),
+        }
     }
 
     /// Writes the trailer into the send block.

@@ -1,6 +1,7 @@
 //! Why a sender says no.
 use crate::header::HeaderError;
-use catchment_verbs::{CqError, PostError, RemoteMapError, WcStatus, mem::MemError};
+use catchment_verbs::mem::MemError;
+use catchment_verbs::{CqError, PostError, RemoteMapError, WcStatus};
 
 /// A sender cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,16 @@ pub enum ReserveError {
         stream: u32,
         /// Blocks it may have outstanding.
         quota: u32,
+    },
+    /// The permit says that the stream is to wait ([`crate::Permit`]). Try again later, or sleep on
+    /// [`crate::Sender::free_watch`]: [`crate::Sender::wake`] rings it.
+    #[error("sending is paused")]
+    Paused,
+    /// The permit refuses the stream for good.
+    #[error("sending is refused: {reason}")]
+    Refused {
+        /// Why, as the permit says.
+        reason: &'static str,
     },
     /// More bytes than a block has: split the frame.
     #[error("{asked} bytes do not fit a block, which has room for {limit}")]

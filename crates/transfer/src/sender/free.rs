@@ -1,16 +1,12 @@
 //! The slots that are known to be free, and how they are learnt.
 use super::quota::Streams;
-use crate::{
-    layout::{LARGE_BLOCK_BYTES, LINE_BYTES, RingLayout},
-    mirror::ByteMirror,
-    slot::{FreeNews, SenderSlots},
-    status::released_byte,
-};
+use crate::layout::{LARGE_BLOCK_BYTES, LINE_BYTES, RingLayout};
+use crate::mirror::ByteMirror;
+use crate::slot::{ReleaseStatus, SenderSlots};
+use crate::status::released_byte;
 use catchment_verbs::mem::VolatileSlice;
-use std::{
-    ops::ControlFlow,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
-};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A scan of a large ring stops once it has found this many.
 const ENOUGH: u32 = LINE_BYTES;
@@ -121,7 +117,7 @@ impl Slots {
     fn note(&self, slot: u32, free: &VolatileSlice<'_>, found: &mut Found<'_>) {
         let byte = free.load_u8(slot as usize, Ordering::Acquire);
         let byte = byte.expect("a slot inside of the status array");
-        if self.generations.note_free(slot, byte) != FreeNews::Released {
+        if self.generations.note_free(slot, byte) != ReleaseStatus::Released {
             return;
         }
         // From here until it is put back the slot belongs to this thread.

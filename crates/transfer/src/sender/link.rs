@@ -3,15 +3,16 @@
 //! A queue pair belongs to one thread at a time. Threads that commit put their block into a
 //! lock-free queue; whoever then gets hold of the [`Link`] posts for all (flat combining). The
 //! others go back to filling: nobody waits.
-use super::{Shared, data::Copying, error::Broken};
-use crate::{
-    refill::{Flights, MAX_READS},
-    status::full_byte,
-};
+use super::Shared;
+use super::data::Copying;
+use super::error::Broken;
+use crate::refill::ReadsInFlight;
+use crate::status::full_byte;
 use catchment_verbs::{
     Completion, Cq, Payload, Qp, QpState, RemoteAddr, SendOp, SendWr, Sge, WcOpcode,
 };
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Blocks posted with one call.
 const BATCH: usize = 16;
@@ -50,9 +51,9 @@ pub(super) struct Link {
     /// Completions that are still to come.
     signaled: u32,
     /// READs on their way.
-    flights: Flights,
+    reads_in_flight: ReadsInFlight,
     /// READs in a row that brought no release.
-    barren: usize,
+    empty_reads: usize,
 }
 
 /// A stripe's part of `free[]`.
@@ -77,8 +78,8 @@ impl Link {
             done: 0,
             unsignaled: 0,
             signaled: 0,
-            flights: Flights::default(),
-            barren: 0,
+            reads_in_flight: ReadsInFlight::default(),
+            empty_reads: 0,
         }
     }
 
@@ -145,9 +146,9 @@ impl Link {
             self.signaled -= 1;
             if success.opcode == WcOpcode::Read {
                 let found = shared.slots.scan(&data.free(), &shared.streams);
-                self.barren = if found == 0 { self.barren + 1 } else { 0 };
-                let at_once = at_once && self.flights.count() == 1;
-                self.flights
+                self.empty_reads = if found == 0 { self.empty_reads + 1 } else { 0 };
+                let at_once = at_once && self.reads_in_flight.count() == 1;
+                self.reads_in_flight
                     .completed(&shared.pace, shared.moment(data), found, at_once);
                 self.publish_flights(data);
             }
@@ -157,7 +158,7 @@ impl Link {
 
     /// Reads the status bytes, if somebody wants to know them.
     fn post_read(&mut self, shared: &Shared, data: &Copying) -> Result<bool, Broken> {
-        if !self.flights.has_room() || self.free_wrs() == 0 || !self.may_signal() {
+        if !self.reads_in_flight.has_room() || self.free_wrs() == 0 || !self.may_signal() {
             return Ok(false);
         }
         // The load alone costs nothing when nobody wants it.
@@ -175,14 +176,14 @@ impl Link {
         let id = (self.posted + 1) | READ;
         let read = SendWr::new(id, SendOp::Read(from), Payload::Sges(&sge));
         self.post(&[read])?;
-        self.flights.posted(shared.moment(data));
+        self.reads_in_flight.posted(shared.moment(data));
         self.publish_flights(data);
         shared.counters.status_reads.add(1);
         Ok(true)
     }
 
     fn publish_flights(&self, data: &Copying) {
-        let count = self.flights.count() as u32;
+        let count = self.reads_in_flight.count() as u32;
         data.reads_in_flight.store(count, Ordering::Release);
     }
 
@@ -191,7 +192,7 @@ impl Link {
         let all = data.layout.blocks() as usize;
         let most = shared.options.stripe_bytes.max(1) as usize;
         let expected = shared.slots.cursor() as usize / most;
-        let offset = (expected + self.barren) % all.div_ceil(most) * most;
+        let offset = (expected + self.empty_reads) % all.div_ceil(most) * most;
         Stripe {
             offset,
             bytes: most.min(all - offset),
@@ -358,51 +359,5 @@ impl Link {
             self.unsignaled += requests.len() as u64;
         }
         Ok(())
-    }
-}
-
-impl Copying {
-    /// Asks whoever drives the link next for a look at the status bytes.
-    #[inline]
-    pub(super) fn want_read(&self) {
-        self.read_wanted.store(true, Ordering::Release);
-    }
-
-    /// Leaves a sealed block to whoever drives the link next.
-    pub(super) fn leave(&self, slot: u32) {
-        // One entry for every slot: there is room.
-        let _ = self.ready.push(slot);
-    }
-
-    /// Whether the link has something to do that it could do now.
-    pub(super) fn has_work(&self) -> bool {
-        let wanted = self.read_wanted.load(Ordering::Acquire);
-        let in_flight = self.reads_in_flight.load(Ordering::Acquire) as usize;
-        (wanted && in_flight < MAX_READS) || !self.ready.is_empty()
-    }
-
-    #[inline]
-    fn remote_addr(&self, offset: usize) -> RemoteAddr {
-        RemoteAddr {
-            addr: self.remote.addr + offset as u64,
-            rkey: self.remote.rkey,
-        }
-    }
-
-    /// Where a block of `bytes` with its trailer goes: right-aligned in its slot.
-    #[inline]
-    fn remote_block(&self, slot: u32, bytes: u32) -> RemoteAddr {
-        let end = self.layout.slot_offset(slot) + self.layout.block_bytes() as usize;
-        self.remote_addr(end - bytes as usize)
-    }
-
-    #[inline]
-    fn block_sge(&self, slot: u32, room_bytes: u32) -> Sge {
-        let offset = self.trailer_offset(slot) - room_bytes as usize;
-        Sge {
-            addr: self.blocks.addr() + offset as u64,
-            bytes: room_bytes + crate::layout::TRAILER_BYTES,
-            lkey: self.blocks.lkey(),
-        }
     }
 }

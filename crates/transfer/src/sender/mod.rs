@@ -12,12 +12,11 @@ mod link;
 mod quota;
 mod retained;
 
-use crate::{
-    counters::Counter,
-    header::BlockHeader,
-    layout::{LINE_BYTES, RingLayout},
-    refill::{Moment, Pace, Refill},
-};
+use crate::counters::Counter;
+use crate::header::BlockHeader;
+use crate::layout::{LINE_BYTES, RingLayout};
+use crate::permit::{Decision, Permit, PermitRequest};
+use crate::refill::{Moment, Pace, Refill};
 pub use block::{BlockMeta, CommitError, WriteBlock};
 use catchment_verbs::{Cq, Mr, Qp, RemoteMapError, Watch};
 use crossbeam_utils::atomic::AtomicCell;
@@ -28,7 +27,8 @@ pub use link::QueueLimits;
 use link::{LEAST_BLOCK_WRS, Link};
 use quota::Streams;
 pub use retained::RetainedBlock;
-use std::sync::{Arc, OnceLock, atomic::Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 /// The ring of a collector, as its session handshake names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +118,8 @@ struct Shared {
     link: AtomicCell<Option<Box<Link>>>,
     broken: OnceLock<Broken>,
     free_watch: Option<Arc<dyn Watch>>,
+    /// Asked before a claim.
+    permit: Option<Arc<dyn Permit>>,
     counters: Counters,
 }
 
@@ -210,11 +212,37 @@ impl Sender {
             link: AtomicCell::new(Some(Box::new(link))),
             broken: OnceLock::new(),
             free_watch,
+            permit: None,
             counters: Counters::default(),
         };
         Ok(Sender {
             shared: Arc::new(shared),
         })
+    }
+
+    /// The same sender, which asks `permit` before every claim.
+    ///
+    /// # Panics
+    /// When the sender was cloned before, or a block of it was claimed.
+    #[must_use]
+    pub fn with_permit(mut self, permit: Arc<dyn Permit>) -> Sender {
+        let shared = Arc::get_mut(&mut self.shared);
+        shared.expect("a sender that nothing shares yet").permit = Some(permit);
+        self
+    }
+
+    /// Tells those who wait for a block to claim again, because the permit may answer differently
+    /// now. From any thread.
+    pub fn wake(&self) {
+        self.shared.streams.resume();
+        if let Some(watch) = &self.shared.free_watch {
+            watch.wake();
+        }
+    }
+
+    /// Returns whether the permit held this stream back, and [`Sender::wake`] was not called since.
+    pub fn is_paused(&self, stream: u32) -> bool {
+        self.shared.streams.is_paused(stream)
     }
 
     /// Claims a block with room for `payload_bytes`. Never blocks.
@@ -232,6 +260,15 @@ impl Sender {
                 limit,
             });
         }
+        if shared.permit.is_some() {
+            return self.reserve_if_permitted(stream, payload_bytes);
+        }
+        self.claim(stream, payload_bytes)
+    }
+
+    #[inline]
+    fn claim(&self, stream: u32, payload_bytes: u32) -> Result<WriteBlock, ReserveError> {
+        let shared = &self.shared;
         shared.enter(stream)?;
         let Some(slot) = shared.take_slot() else {
             shared.streams.leave(stream, 1);
@@ -241,6 +278,39 @@ impl Sender {
         };
         let block = WriteBlock::new(Arc::clone(shared), slot, stream, payload_bytes);
         Ok(block)
+    }
+
+    fn reserve_if_permitted(
+        &self,
+        stream: u32,
+        payload_bytes: u32,
+    ) -> Result<WriteBlock, ReserveError> {
+        let Some(permit) = &self.shared.permit else {
+            return self.claim(stream, payload_bytes);
+        };
+        // Before the question: a wake that follows the answer must be seen.
+        let before = self.shared.streams.wakes();
+        let request = PermitRequest {
+            stream,
+            payload_bytes,
+        };
+        match permit.decide(request) {
+            Decision::Go => {
+                let claimed = self.claim(stream, payload_bytes);
+                if claimed.is_err() {
+                    permit.unused(request);
+                }
+                claimed
+            }
+            Decision::Wait => {
+                self.shared.streams.pause(stream, before)?;
+                Err(ReserveError::Paused)
+            }
+            Decision::Refuse(reason) => {
+                self.shared.streams.pause(stream, before)?;
+                Err(ReserveError::Refused { reason })
+            }
+        }
     }
 
     /// Looks for released slots, posts what waits, takes completions. Claims and commits do this

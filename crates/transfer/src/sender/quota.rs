@@ -1,30 +1,41 @@
-//! How many blocks a stream may have outstanding, so that one cannot hold the whole ring (I12).
+//! How many blocks a stream may have outstanding, so that one cannot hold the whole ring (I12), and
+//! which streams a permit told to wait.
 use super::error::ReserveError;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 #[derive(Debug)]
 struct Stream {
     outstanding: AtomicU32,
     quota: AtomicU32,
+    /// [`Streams::wakes`], plus 1, when the permit was last asked and said to wait; 0 for never.
+    paused_at: AtomicU64,
 }
 
 /// All streams of a sender, by number.
 #[derive(Debug)]
-pub(super) struct Streams(Box<[Stream]>);
+pub(super) struct Streams {
+    each: Box<[Stream]>,
+    /// Calls of [`Streams::resume`].
+    wakes: AtomicU64,
+}
 
 impl Streams {
     pub(super) fn new(count: u32, quota: u32) -> Streams {
         let stream = |_| Stream {
             outstanding: AtomicU32::new(0),
             quota: AtomicU32::new(quota),
+            paused_at: AtomicU64::new(0),
         };
-        Streams((0..count).map(stream).collect())
+        Streams {
+            each: (0..count).map(stream).collect(),
+            wakes: AtomicU64::new(0),
+        }
     }
 
     fn get(&self, stream: u32) -> Result<&Stream, ReserveError> {
-        self.0.get(stream as usize).ok_or(ReserveError::Stream {
+        self.each.get(stream as usize).ok_or(ReserveError::Stream {
             stream,
-            limit: self.0.len() as u32,
+            limit: self.each.len() as u32,
         })
     }
 
@@ -35,6 +46,29 @@ impl Streams {
 
     pub(super) fn outstanding(&self, stream: u32) -> Result<u32, ReserveError> {
         Ok(self.get(stream)?.outstanding.load(Ordering::Relaxed))
+    }
+
+    /// How often the waiting streams were woken.
+    pub(super) fn wakes(&self) -> u64 {
+        self.wakes.load(Ordering::SeqCst)
+    }
+
+    /// The stream was told to wait by a permit that was asked after so many wakes.
+    pub(super) fn pause(&self, stream: u32, wakes: u64) -> Result<(), ReserveError> {
+        let cell = self.get(stream)?;
+        cell.paused_at.store(wakes + 1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// The permit may answer differently now.
+    pub(super) fn resume(&self) {
+        self.wakes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether the stream was told to wait, and not woken since.
+    pub(super) fn is_paused(&self, stream: u32) -> bool {
+        let cell = self.each.get(stream as usize);
+        cell.is_some_and(|cell| cell.paused_at.load(Ordering::SeqCst) == self.wakes() + 1)
     }
 
     /// Counts one more block, if the stream may have it.
@@ -52,7 +86,7 @@ impl Streams {
     /// Counts so many blocks less.
     #[inline]
     pub(super) fn leave(&self, stream: u32, blocks: u32) {
-        if let Some(cell) = self.0.get(stream as usize) {
+        if let Some(cell) = self.each.get(stream as usize) {
             cell.outstanding.fetch_sub(blocks, Ordering::Relaxed);
         }
     }

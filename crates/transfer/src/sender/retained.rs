@@ -1,6 +1,7 @@
 //! Blocks that the collector has not released, to send them again.
 use super::Shared;
-use crate::{commit::commit_word, header::BlockHeader};
+use crate::commit::commit_word;
+use crate::header::BlockHeader;
 use catchment_verbs::mem::{RegionSlice, VolatileSlice};
 
 /// A committed block that was not seen released. Its memory stays mapped as long as this value

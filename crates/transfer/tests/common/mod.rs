@@ -10,10 +10,8 @@ mod load;
 
 use catchment_transfer::*;
 use catchment_verbs::*;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 pub const EPOCH: u64 = 0x5eed_0001;
 

@@ -12,7 +12,8 @@
 //!   posts each READ as late as possible, and may have any number on their way.
 #![allow(dead_code, unreachable_pub, reason = "shared by a test and a bench")]
 
-use catchment_transfer::refill::{Flights, Moment, Pace, Refill};
+use catchment_transfer::Refill;
+use catchment_transfer::refill::{Moment, Pace, ReadsInFlight};
 
 /// How long things take, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,7 +186,7 @@ struct Source<'a> {
     load: &'a Load,
     slots: u32,
     pace: Pace,
-    flights: Flights,
+    reads_in_flight: ReadsInFlight,
     /// When the READs on their way were posted, oldest first.
     posted_ns: Vec<u64>,
     collector: Collector,
@@ -204,7 +205,7 @@ impl<'a> Source<'a> {
             load,
             slots,
             pace: Pace::new(refill, slots),
-            flights: Flights::default(),
+            reads_in_flight: ReadsInFlight::default(),
             posted_ns: Vec::new(),
             collector: Collector::default(),
             now_ns: 0,
@@ -220,7 +221,7 @@ impl<'a> Source<'a> {
     }
 
     fn in_flight(&self) -> u32 {
-        self.flights.count() as u32
+        self.reads_in_flight.count() as u32
     }
 
     fn run(mut self) -> Outcome {
@@ -257,10 +258,10 @@ impl<'a> Source<'a> {
     }
 
     fn read(&mut self) {
-        if !self.flights.has_room() {
+        if !self.reads_in_flight.has_room() {
             return;
         }
-        self.flights.posted(self.moment);
+        self.reads_in_flight.posted(self.moment);
         self.posted_ns.push(self.now_ns);
         self.out.reads += 1;
         self.notice();
@@ -276,7 +277,7 @@ impl<'a> Source<'a> {
             let found = self.collector.released_by(shows) as u32 - self.seen;
             self.seen += found;
             let at_once = self.times.t_read_ns == 0;
-            self.flights
+            self.reads_in_flight
                 .completed(&self.pace, self.moment, found, at_once);
         }
     }

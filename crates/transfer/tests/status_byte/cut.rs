@@ -1,11 +1,9 @@
 //! Blocks that are longer than a message of the device may be.
 use super::super::common::*;
 use super::{good, hostile};
-use catchment_transfer::{
-    header::{FLAG_CRC, FLAG_CUT},
-    trace::{Kind, Trace},
-    *,
-};
+use catchment_probe::trace::{Kind, Trace};
+use catchment_transfer::header::{FLAG_CRC, FLAG_CUT};
+use catchment_transfer::*;
 use std::sync::Arc;
 
 /// Longest message; no multiple of a line.

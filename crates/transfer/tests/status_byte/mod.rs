@@ -1,18 +1,18 @@
 //! The mechanism over any provider: in place where it can map the peer's memory, and with copies.
 mod cut;
+mod permit;
 
 use super::common::*;
-use catchment_transfer::{header::FLAG_CRC, layout::MIN_BLOCK_BYTES, *};
-use catchment_verbs::{Mr, Wake, mem::Region};
-use std::{
-    io::{BufRead, BufReader, Write},
-    process::{Child, Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use catchment_transfer::header::FLAG_CRC;
+use catchment_transfer::layout::MIN_BLOCK_BYTES;
+use catchment_transfer::*;
+use catchment_verbs::mem::Region;
+use catchment_verbs::{Mr, Wake};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Whether blocks can be filled in the collector's memory.
 fn is_direct() -> bool {
@@ -620,7 +620,7 @@ fn hostile(options: ReceiverOptions) -> Hostile {
 impl Hostile {
     fn put(&self, slot: u32, epoch: u64, generation: u64, header: &BlockHeader) {
         let words = header.to_words();
-        let commit = commit::commit_word(epoch, slot, generation, &words);
+        let commit = protocol::commit_word(epoch, slot, generation, &words);
         let trailer = header::encode_trailer(&words, commit);
         let offset = self.layout.trailer_offset(slot);
         self.ring.whole().write_at(offset, &trailer).unwrap();

@@ -1,5 +1,5 @@
 //! Checks of what objects are made with.
-use crate::{Access, Caps, QpInit, Service, VerbsError, mem::Region};
+use crate::{Access, Caps, QpInit, RateError, Service, VerbsError, mem::Region};
 
 /// Whether a value is within a limit of the device; `what` names the field.
 ///
@@ -95,6 +95,19 @@ pub fn check_qp(caps: &Caps, init: &QpInit) -> Result<(), VerbsError> {
         init.max_inline_bytes,
         caps.max_inline_bytes,
     )
+}
+
+/// Whether the queue pairs of a device can keep this rate; no limit is always possible. `device`
+/// names it in the error.
+///
+/// # Errors
+/// [`RateError::Unsupported`] without [`Caps::rate`], [`RateError::OutOfRange`] beyond it.
+pub fn check_rate(caps: &Caps, device: &str, rate_bps: Option<u64>) -> Result<(), RateError> {
+    let Some(range) = caps.rate else {
+        let device = device.to_owned();
+        return Err(RateError::Unsupported { device });
+    };
+    rate_bps.map_or(Ok(()), |asked| range.check(asked))
 }
 
 #[cfg(test)]

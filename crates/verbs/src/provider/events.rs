@@ -1,9 +1,7 @@
 //! Events of a device that wait for the application.
 use crate::AsyncEvent;
-use std::{
-    collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use crate::sync::Mutex;
+use std::{collections::VecDeque, sync::MutexGuard};
 
 /// Events kept for an application that does not ask for them: so many, the oldest go first.
 #[derive(Debug)]
@@ -36,7 +34,7 @@ impl EventQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<AsyncEvent>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock()
     }
 }
 

@@ -79,7 +79,10 @@ fn cause(status: WcStatus, path_mtu: Option<u32>) -> String {
             "the device moved the queue pair to the error state before: an event may say why"
                 .to_owned()
         }
-        WcStatus::LocalQpOperation | WcStatus::General | WcStatus::Other(_) => {
+        WcStatus::BadResponse
+        | WcStatus::LocalQpOperation
+        | WcStatus::General
+        | WcStatus::Other(_) => {
             "look at the kernel's log (dmesg) for the device's own words".to_owned()
         }
     }

@@ -1,9 +1,10 @@
 //! Objects that requests name by a number.
 use crate::VerbsError;
+use crate::sync::Mutex;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -97,7 +98,7 @@ impl<T> HandleTable<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Handles<T>> {
-        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+        self.handles.lock()
     }
 }
 

@@ -1,9 +1,8 @@
 //! The state of a queue pair, and checks of what it is changed with.
-use crate::{Endpoint, MAX_QKEY, ModifyError, QpState, QpTransition, RtrAttr, RtsAttr, Service};
+use crate::{
+    Endpoint, MAX_24_BITS, MAX_QKEY, ModifyError, QpState, QpTransition, RtrAttr, RtsAttr, Service,
+};
 use std::sync::atomic::{AtomicU8, Ordering};
-
-/// The largest queue pair number and the largest packet sequence number.
-pub const MAX_24_BITS: u32 = 0xff_ffff;
 
 /// The state of a queue pair, for several threads. A fresh one is [`QpState::Reset`].
 #[derive(Debug, Default)]

@@ -1,7 +1,8 @@
 //! What the kernel takes for a packet, and what it drops without a word.
 
 use super::Collector;
-use crate::peer::rig::{Options, Rig, pattern};
+use crate::bytes::pattern;
+use crate::peer::rig::{Options, Rig};
 use crate::peer::wire::encode;
 use anyhow::{Result, ensure};
 use catchment_roce::wire::{Bth, Headers, Opcode, ROCE_PORT};
@@ -39,8 +40,7 @@ const FREE: &[Change<Headers>] = &[
     ("solicited", |headers| headers.bth.solicited = true),
 ];
 
-/// Adds the cases.
-pub fn add(cases: &mut Collector<'_>) {
+pub(crate) fn add(cases: &mut Collector<'_>) {
     for (name, spoil) in SPOILS {
         let name = format!("framing/dropped: {name}");
         cases.by_hand(&name, Options::DEFAULT, |rig| dropped(rig, *spoil));
@@ -92,23 +92,23 @@ fn damaged_payload(rig: &mut Rig<'_>) -> Result<()> {
 }
 
 fn congestion_notification(rig: &mut Rig<'_>) -> Result<()> {
-    let mut bth = Bth::new(Opcode::Cnp, rig.guest.number.qpn, rig.psn);
+    let mut bth = Bth::new(Opcode::Cnp, rig.guest.card().qpn, rig.psn);
     bth.becn = true;
     no_effect(rig, |rig| rig.wire.send(&Headers::new(bth), &[]))
 }
 
 fn no_effect(rig: &mut Rig<'_>, send: impl Fn(&mut Rig<'_>) -> Result<()>) -> Result<()> {
-    rig.fill(0, &pattern(1, BYTES))?;
+    rig.guest.put(0, &pattern(1, BYTES))?;
     send(rig)?;
     let msn = rig.expect_nothing()?;
     ensure!(msn == 1, "the MSN is {msn}: more than one request counted");
-    rig.expect_memory(0, &pattern(1, BYTES))
+    rig.guest.expect_memory(0, &pattern(1, BYTES))
 }
 
 fn taken(rig: &mut Rig<'_>, headers: &Headers) -> Result<()> {
     let psn = rig.send(headers, &pattern(3, BYTES))?;
     rig.expect_ack(psn)?;
-    rig.expect_memory(0, &pattern(3, BYTES))
+    rig.guest.expect_memory(0, &pattern(3, BYTES))
 }
 
 fn changed_on_the_way(rig: &mut Rig<'_>) -> Result<()> {
@@ -129,5 +129,5 @@ fn answers_go_to_the_port(rig: &mut Rig<'_>) -> Result<()> {
         "the answer came from port {}",
         came.src_port
     );
-    rig.expect_memory(0, &pattern(4, BYTES))
+    rig.guest.expect_memory(0, &pattern(4, BYTES))
 }

@@ -3,10 +3,11 @@
 use super::Collector;
 use super::ours::Operation::{self, Read, Send as SendMessage, SendImm, Write, WriteImm};
 use super::ours::{answer, ask};
-use crate::agent::{Lost, Opcode as Work, Send, Status};
-use crate::loss::{Chosen, Direction, Impairment};
+use crate::bytes::pattern;
+use crate::end::{Place as Remote, Work};
+use crate::loss::{Chosen, Direction, Impairment, Lost};
 use crate::peer::pair::{Ours, Pair};
-use crate::peer::rig::{OUR_ADDR, OUR_RKEY, pattern, same_bytes};
+use crate::peer::rig::{OUR_ADDR, OUR_PLACE};
 use anyhow::{Result, ensure};
 use catchment_roce::{Queue, SendOp};
 
@@ -86,7 +87,6 @@ const fn place(name: &'static str, request: bool, at: u32, times: u32) -> Place 
     }
 }
 
-/// Which side asks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Ours,
@@ -109,8 +109,7 @@ impl Asks {
     }
 }
 
-/// Adds the cases.
-pub fn add(cases: &mut Collector<'_>) {
+pub(crate) fn add(cases: &mut Collector<'_>) {
     let name = "ours answers/WRITE and READ, both answers lost";
     cases.pair(name, Ours::LOSSY, answers_lost);
     for asks in [Asks::Ours, Asks::Guest] {
@@ -163,39 +162,32 @@ fn answers_lost(pair: &mut Pair<'_>) -> Result<()> {
     };
     let data = pattern(9, 64);
     let dropped = impairment.during(pair, |pair| {
-        pair.fill_ours(4096, &data);
-        let write = pair.guest_work(Work::Write, 64);
-        let read = Send {
-            offset: 4096,
-            remote_addr: OUR_ADDR + 4096,
-            ..pair.guest_work(Work::Read, data.len())
+        pair.fill_ours(4096, &data)?;
+        let from = Remote {
+            addr: OUR_ADDR + 4096,
+            ..OUR_PLACE
         };
-        pair.post_guest(&[write, read])?;
-        pair.expect_guest(Status::Success)?;
-        pair.expect_guest(Status::Success).map(drop)
+        let write = (Work::Write(OUR_PLACE), 0, 64);
+        pair.guest
+            .post(&[write, (Work::Read(from), 4096, data.len())])?;
+        pair.expect_guest_sent("Success")?;
+        pair.expect_guest_sent("Success").map(drop)
     })?;
     ensure!(dropped.chosen > 0, "nothing was lost");
-    let seen = pair
-        .agent
-        .read_memory(pair.guest.memory.mr, 4096, data.len())?;
-    same_bytes(&seen, &data)
+    pair.guest.expect_memory(4096, &data)
 }
 
 impl Impairment {
     /// Does `run` while the switch impairs packets, and says what it dropped.
-    ///
-    /// # Errors
-    /// Those of `run`, or when the guest refuses.
-    pub fn during(
+    pub(crate) fn during(
         &self,
         pair: &mut Pair<'_>,
         run: impl Fn(&mut Pair<'_>) -> Result<()>,
     ) -> Result<Lost> {
-        self.begin(pair.agent)?;
+        self.begin(pair.machine)?;
         let outcome = run(pair);
-        let lost = pair.agent.lost();
         // The next case needs a sound network, whatever happened to this one.
-        Impairment::default().begin(pair.agent)?;
+        let lost = Self::end(pair.machine);
         outcome?;
         lost
     }
@@ -240,13 +232,12 @@ fn random(
     run: impl Fn(&mut Pair<'_>) -> Result<()>,
 ) -> Result<()> {
     let impairment = Impairment {
-        to_guest: words,
-        from_guest: words,
+        both_ways: words,
         ..Impairment::default()
     };
     let lost = impairment.during(pair, run)?;
     ensure!(
-        !words.starts_with("loss") || lost.to_guest + lost.from_guest > 0,
+        !words.starts_with("loss") || lost.by_chance > 0,
         "nothing was lost: {lost:?}"
     );
     Ok(())
@@ -259,24 +250,18 @@ fn count_up(pair: &mut Pair<'_>, asks: Asks) -> Result<()> {
     let after = (BEFORE + 1).to_ne_bytes();
     match asks {
         Asks::Ours => {
-            pair.fill_guest(0, &before)?;
+            pair.guest.put(0, &before)?;
             let remote = pair.guest_place(0);
             pair.post_ours(SendOp::FetchAdd { remote, add: 1 }, 64, 8)?;
             pair.expect_ours(Queue::Send)?;
             pair.expect_our_memory(64, &before)?;
-            pair.expect_guest_memory(0, &after)
+            pair.guest.expect_memory(0, &after)
         }
         Asks::Guest => {
-            pair.fill_ours(0, &before);
-            let request = Send {
-                remote_addr: OUR_ADDR,
-                rkey: OUR_RKEY,
-                first: 1,
-                ..pair.guest_work(Work::FetchAdd, 8)
-            };
-            pair.post_guest(&[request])?;
-            pair.expect_guest(Status::Success)?;
-            pair.expect_guest_memory(0, &before)?;
+            pair.fill_ours(0, &before)?;
+            pair.guest.post(&[(Work::FetchAdd(OUR_PLACE, 1), 0, 8)])?;
+            pair.expect_guest_sent("Success")?;
+            pair.guest.expect_memory(0, &before)?;
             pair.expect_our_memory(0, &after)
         }
     }

@@ -4,63 +4,20 @@
 //! [`responder`] (the kernel answers) and [`requester`] (the kernel asks). In the others, our queue
 //! pair is: [`ours`] (all operations), [`refusals`] (errors and waiting), [`losses`].
 
-pub mod framing;
-pub mod losses;
-pub mod ours;
-pub mod refusals;
-pub mod requester;
-pub mod responder;
+mod framing;
+mod losses;
+mod ours;
+mod refusals;
+mod requester;
+mod responder;
 
-use crate::agent::Agent;
+use crate::lab::Case;
 use crate::peer::pair::{Ours, Pair};
 use crate::peer::rig::{Options, Rig};
-use crate::peer::wire::Wire;
 use crate::vm::network::IpVersion;
 use anyhow::Result;
 
-/// What a case works with.
-pub struct Lab {
-    /// The guest's agent.
-    pub agent: Agent,
-    wire_v4: Wire,
-    wire_v6: Wire,
-}
-
-impl Lab {
-    /// Takes the UDP ports.
-    ///
-    /// # Errors
-    /// When they are taken.
-    pub fn new(agent: Agent) -> Result<Self> {
-        Ok(Self {
-            agent,
-            wire_v4: Wire::open(IpVersion::V4)?,
-            wire_v6: Wire::open(IpVersion::V6)?,
-        })
-    }
-
-    /// The agent, and our end of the wire for this version of IP.
-    pub fn ends(&mut self, version: IpVersion) -> (&mut Agent, &mut Wire) {
-        let wire = match version {
-            IpVersion::V4 => &mut self.wire_v4,
-            IpVersion::V6 => &mut self.wire_v6,
-        };
-        (&mut self.agent, wire)
-    }
-
-    /// Packets that the guest has sent, all with the right ICRC.
-    #[must_use]
-    pub fn packets_checked(&self) -> u64 {
-        self.wire_v4.received + self.wire_v6.received
-    }
-}
-
-/// A case of this part of the lab.
-pub type Case = crate::report::Case<Lab>;
-
-/// All cases.
-#[must_use]
-pub fn all() -> Vec<Case> {
+pub(crate) fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for version in [IpVersion::V4, IpVersion::V6] {
         let mut collector = Collector {
@@ -78,14 +35,14 @@ pub fn all() -> Vec<Case> {
 }
 
 /// Collects cases over one version of IP.
-pub struct Collector<'a> {
+pub(crate) struct Collector<'a> {
     version: IpVersion,
     cases: &'a mut Vec<Case>,
 }
 
 impl Collector<'_> {
     /// Adds a case that speaks packet by packet with a queue pair of the guest.
-    pub fn by_hand(
+    pub(crate) fn by_hand(
         &mut self,
         name: &str,
         options: Options,
@@ -94,18 +51,18 @@ impl Collector<'_> {
         let version = self.version;
         let name = format!("{name}/{version}");
         let case = Case::new(name, move |lab| {
-            let (agent, wire) = lab.ends(version);
-            let mut rig = Rig::connect(agent, wire, version, &options)?;
+            let (_, guest, wire) = lab.peer(version)?;
+            let mut rig = Rig::connect(guest, wire, version, &options)?;
             let outcome = run(&mut rig);
             // What the case says comes first, also when the guest cannot clean up after it.
-            let cleaned = rig.guest.destroy(rig.agent);
+            let cleaned = rig.guest.leave();
             outcome.and(cleaned)
         });
         self.cases.push(case);
     }
 
     /// Adds a case of our queue pair and one of the guest.
-    pub fn pair(
+    pub(crate) fn pair(
         &mut self,
         name: &str,
         ours: Ours,
@@ -114,10 +71,10 @@ impl Collector<'_> {
         let version = self.version;
         let name = format!("{name}/{version}");
         let case = Case::new(name, move |lab| {
-            let (agent, wire) = lab.ends(version);
-            let mut pair = Pair::connect(agent, wire, version, &ours)?;
+            let (machine, guest, wire) = lab.peer(version)?;
+            let mut pair = Pair::connect(machine, guest, wire, version, &ours)?;
             let outcome = run(&mut pair);
-            let cleaned = pair.guest.destroy(pair.agent);
+            let cleaned = pair.guest.leave();
             outcome.and(cleaned)
         });
         self.cases.push(case);

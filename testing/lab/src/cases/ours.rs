@@ -1,16 +1,16 @@
 //! All operations between our queue pair and the kernel's, both ways, for every path MTU.
 
 use super::Collector;
-use crate::agent::{Kind, Opcode as Work, Send, Status, Transport};
+use crate::bytes::pattern;
+use crate::end::{Place, Service, Work};
 use crate::peer::pair::{Ours, Pair};
-use crate::peer::rig::{OUR_ADDR, OUR_RKEY, Options, pattern};
+use crate::peer::rig::{OUR_ADDR, OUR_PLACE, OUR_RKEY, Options};
 use anyhow::{Result, ensure};
-use catchment_roce::{Queue, SendOp, WcOpcode, WriteLayout};
+use catchment_roce::{AtomicOp, Queue, SendOp, WcOpcode, WriteLayout};
 
 /// Path MTUs that are tried.
 const PATH_MTUS: [u32; 3] = [256, 1024, 4096];
 
-/// The longest message.
 const LONGEST: usize = 1 << 20;
 
 /// Immediate data whose bytes all differ.
@@ -18,16 +18,13 @@ const IMMEDIATE: u32 = 0x0a0b_0c0d;
 
 /// Operations that have a length, for either side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// RDMA WRITE.
+pub(crate) enum Operation {
     Write,
     /// RDMA WRITE with immediate data.
     WriteImm,
-    /// SEND.
     Send,
     /// SEND with immediate data.
     SendImm,
-    /// RDMA READ.
     Read,
 }
 
@@ -35,8 +32,7 @@ use Operation::{Read, Send as SendMessage, SendImm, Write, WriteImm};
 
 const OPERATIONS: [Operation; 5] = [Write, WriteImm, SendMessage, SendImm, Read];
 
-/// Adds the cases.
-pub fn add(cases: &mut Collector<'_>) {
+pub(crate) fn add(cases: &mut Collector<'_>) {
     for path_mtu in PATH_MTUS {
         for operation in OPERATIONS {
             let name = format!("ours asks/{operation:?}, MTU {path_mtu}");
@@ -97,7 +93,7 @@ const WRAPPING: Ours = Ours {
 
 const UNRELIABLE: Ours = Ours {
     both: Options {
-        transport: Transport::Uc,
+        service: Service::Uc,
         ..Ours::DEFAULT.both
     },
     layout: WriteLayout::Classic,
@@ -117,10 +113,7 @@ fn every_length(
 }
 
 /// Ours is the requester: what it moves must arrive, and both sides must say so.
-///
-/// # Errors
-/// When it does not.
-pub fn ask(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Result<()> {
+pub(crate) fn ask(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Result<()> {
     let data = pattern(bytes as u8 ^ 0x5a, bytes);
     let place = pair.guest_place(0);
     let op = match operation {
@@ -131,62 +124,51 @@ pub fn ask(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Result<()
         Read => SendOp::Read(place),
     };
     if operation == Read {
-        pair.fill_guest(0, &data)?;
+        pair.guest.put(0, &data)?;
     } else {
-        pair.fill_ours(0, &data);
+        pair.fill_ours(0, &data)?;
     }
     if takes_receive(operation) {
-        pair.recv_guest(0, LONGEST, 77)?;
+        pair.guest.receive(77, 0, LONGEST)?;
     }
     pair.post_ours(op, 0, bytes)?;
     let success = pair.expect_ours(Queue::Send)?;
     ensure!(success.opcode == sent_as(operation), "{success:?}");
     if takes_receive(operation) {
-        let entry = pair.expect_guest(Status::Success)?;
-        ensure!(
-            (entry.wr_id, entry.byte_len as usize) == (77, bytes),
-            "{entry:?}"
-        );
-        ensure!(
-            !carries_immediate(operation) || u32::from_be(entry.imm_data) == IMMEDIATE,
-            "{entry:x?}"
-        );
+        let done = pair.expect_guest_received()?;
+        let imm = carries_immediate(operation).then_some(IMMEDIATE);
+        let seen = (done.wr_id, done.bytes, done.imm);
+        ensure!(seen == (77, bytes as u64, imm), "{done:x?}");
     }
     if operation == Read {
         return pair.expect_our_memory(0, &data);
     }
     pair.settle_guest(&data)?;
-    pair.expect_guest_memory(0, &data)
+    pair.guest.expect_memory(0, &data)
 }
 
 /// The guest is the requester.
-///
-/// # Errors
-/// When what it moves does not arrive, or a side does not say so.
-pub fn answer(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Result<()> {
+pub(crate) fn answer(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Result<()> {
     let data = pattern(bytes as u8 ^ 0xa5, bytes);
     let work = match operation {
-        Write => Work::Write,
-        WriteImm => Work::WriteImm,
+        Write => Work::Write(OUR_PLACE),
+        WriteImm => Work::WriteImm(OUR_PLACE, IMMEDIATE),
         SendMessage => Work::Send,
-        SendImm => Work::SendImm,
-        Read => Work::Read,
+        SendImm => Work::SendImm(IMMEDIATE),
+        Read => Work::Read(OUR_PLACE),
     };
     if operation == Read {
-        pair.fill_ours(0, &data);
+        pair.fill_ours(0, &data)?;
     } else {
-        pair.fill_guest(0, &data)?;
+        pair.guest.put(0, &data)?;
     }
     if takes_receive(operation) {
         pair.recv_ours(0, LONGEST, 78)?;
     }
-    let request = Send {
-        imm: IMMEDIATE.to_be(),
-        ..pair.guest_work(work, bytes)
-    };
-    pair.post_guest(&[request])?;
-    let entry = pair.expect_guest(Status::Success)?;
-    ensure!(entry.opcode == guest_sent_as(operation), "{entry:?}");
+    pair.guest.post(&[(work, 0, bytes)])?;
+    let done = pair.expect_guest_sent("Success")?;
+    let opcode = format!("{:?}", sent_as(operation));
+    ensure!(done.opcode == opcode, "{done:?}");
     if takes_receive(operation) {
         let success = pair.expect_ours(Queue::Recv)?;
         ensure!(success.bytes == bytes as u64, "{success:?}");
@@ -194,7 +176,7 @@ pub fn answer(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Result
         ensure!(success.imm == expected, "{success:x?}");
     }
     if operation == Read {
-        return pair.expect_guest_memory(0, &data);
+        return pair.guest.expect_memory(0, &data);
     }
     pair.settle_ours(&data)?;
     pair.expect_our_memory(0, &data)
@@ -216,61 +198,57 @@ fn sent_as(operation: Operation) -> WcOpcode {
     }
 }
 
-fn guest_sent_as(operation: Operation) -> Kind {
-    match operation {
-        Write | WriteImm => Kind::Write,
-        SendMessage | SendImm => Kind::Send,
-        Read => Kind::Read,
-    }
-}
-
-/// The operands of an atomic operation, the value before it, and after it.
-type Atomic = (Work, u64, u64, u64, u64);
+/// An atomic operation, the value before it, and after it.
+type Atomic = (AtomicOp, u64, u64);
 
 const ATOMICS: &[Atomic] = &[
-    (Work::FetchAdd, 7, 0, 35, 42),
-    (Work::CompareSwap, 42, 1 << 60, 42, 1 << 60),
-    (Work::CompareSwap, 42, 3, 1 << 60, 1 << 60),
-    (Work::FetchAdd, u64::MAX, 0, 1 << 60, (1 << 60) - 1),
+    (AtomicOp::FetchAdd(7), 35, 42),
+    (swap(42, 1 << 60), 42, 1 << 60),
+    (swap(42, 3), 1 << 60, 1 << 60),
+    (AtomicOp::FetchAdd(u64::MAX), 1 << 60, (1 << 60) - 1),
 ];
+
+const fn swap(compare: u64, swap: u64) -> AtomicOp {
+    AtomicOp::CompareSwap { compare, swap }
+}
 
 /// Where the value is that atomic operations change.
 const VALUE_AT: usize = 256;
 
 fn ask_atomics(pair: &mut Pair<'_>) -> Result<()> {
-    pair.fill_guest(VALUE_AT, &35u64.to_ne_bytes())?;
+    pair.guest.put(VALUE_AT, &35u64.to_ne_bytes())?;
     let remote = pair.guest_place(VALUE_AT);
-    for &(work, first, second, before, after) in ATOMICS {
-        let op = if work == Work::FetchAdd {
-            SendOp::FetchAdd { remote, add: first }
-        } else {
-            SendOp::CompareSwap {
+    for &(op, before, after) in ATOMICS {
+        let op = match op {
+            AtomicOp::FetchAdd(add) => SendOp::FetchAdd { remote, add },
+            AtomicOp::CompareSwap { compare, swap } => SendOp::CompareSwap {
                 remote,
-                compare: first,
-                swap: second,
-            }
+                compare,
+                swap,
+            },
         };
         pair.post_ours(op, 0, 8)?;
         pair.expect_ours(Queue::Send)?;
         pair.expect_our_memory(0, &before.to_ne_bytes())?;
-        pair.expect_guest_memory(VALUE_AT, &after.to_ne_bytes())?;
+        pair.guest.expect_memory(VALUE_AT, &after.to_ne_bytes())?;
     }
     Ok(())
 }
 
 fn answer_atomics(pair: &mut Pair<'_>) -> Result<()> {
-    pair.fill_ours(VALUE_AT, &35u64.to_ne_bytes());
-    for &(work, first, second, before, after) in ATOMICS {
-        let request = Send {
-            remote_addr: OUR_ADDR + VALUE_AT as u64,
-            rkey: OUR_RKEY,
-            first,
-            second,
-            ..pair.guest_work(work, 8)
+    pair.fill_ours(VALUE_AT, &35u64.to_ne_bytes())?;
+    let place = Place {
+        addr: OUR_ADDR + VALUE_AT as u64,
+        rkey: OUR_RKEY,
+    };
+    for &(op, before, after) in ATOMICS {
+        let work = match op {
+            AtomicOp::FetchAdd(add) => Work::FetchAdd(place, add),
+            AtomicOp::CompareSwap { compare, swap } => Work::CompareSwap(place, compare, swap),
         };
-        pair.post_guest(&[request])?;
-        pair.expect_guest(Status::Success)?;
-        pair.expect_guest_memory(0, &before.to_ne_bytes())?;
+        pair.guest.post(&[(work, 0, 8)])?;
+        pair.expect_guest_sent("Success")?;
+        pair.guest.expect_memory(0, &before.to_ne_bytes())?;
         pair.expect_our_memory(VALUE_AT, &after.to_ne_bytes())?;
     }
     Ok(())

@@ -2,24 +2,27 @@
 //! are not there, peers that are silent.
 
 use super::Collector;
-use crate::agent::{Access, Opcode as Work, Send, Status};
+use crate::bytes::pattern;
+use crate::end::access::{self, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+use crate::end::{Place, Work};
 use crate::loss::{Chosen, Direction, Impairment};
 use crate::peer::pair::{LONG, Ours, Pair};
-use crate::peer::rig::{OUR_ADDR, OUR_RKEY, Options, pattern};
+use crate::peer::rig::{OUR_ADDR, OUR_PLACE, OUR_RKEY, Options};
 use anyhow::{Result, ensure};
-use catchment_roce::{
-    InitAttr, QpState, Queue, RemoteAccess, RemoteAddr, SendOp, WcOpcode, WcStatus,
-};
-use std::time::Duration;
+use catchment_roce::{InitAttr, QpState, Queue, RemoteAddr, SendOp, WcOpcode, WcStatus};
+use catchment_sim::roce::Rights;
 
 const BYTES: usize = 64;
 
-/// Longer than a few RNR timers.
-const NOT_READY: Duration = Duration::from_millis(40);
-
 const END: usize = Ours::DEFAULT.both.memory_bytes;
 
-const fn guest_allows(access: &'static [Access], memory_access: &'static [Access]) -> Ours {
+/// A place where the last byte lies behind our memory.
+const BEYOND: Place = Place {
+    addr: OUR_ADDR + (END - BYTES + 1) as u64,
+    ..OUR_PLACE
+};
+
+const fn guest_allows(access: u32, memory_access: u32) -> Ours {
     Ours {
         both: Options {
             access,
@@ -30,7 +33,7 @@ const fn guest_allows(access: &'static [Access], memory_access: &'static [Access
     }
 }
 
-const fn we_allow(access: InitAttr, rights: &'static [RemoteAccess]) -> Ours {
+const fn we_allow(access: InitAttr, rights: Rights) -> Ours {
     Ours {
         access,
         rights,
@@ -51,161 +54,25 @@ const IMPATIENT: Ours = Ours {
     ..Ours::DEFAULT
 };
 
-const ALL: &[Access] = Access::ALL;
-const READABLE: &[Access] = &[Access::LocalWrite, Access::RemoteRead];
-const WRITABLE: &[Access] = &[Access::LocalWrite, Access::RemoteWrite];
+const ALL: u32 = access::ALL;
+const READABLE: u32 = LOCAL_WRITE | REMOTE_READ;
+const WRITABLE: u32 = LOCAL_WRITE | REMOTE_WRITE;
+const READ: Rights = Rights {
+    read: true,
+    ..Rights::LOCAL
+};
+const WRITE: Rights = Rights {
+    write: true,
+    ..Rights::LOCAL
+};
 const EVERYTHING: InitAttr = Ours::DEFAULT.access;
 
-/// A request that is refused, and what becomes of it.
-struct Refusal<Request, Outcome> {
-    name: &'static str,
-    ours: Ours,
-    request: Request,
-    outcome: Outcome,
-}
+/// A request of ours, by a place in the guest's memory.
+type Ask = fn(RemoteAddr) -> SendOp;
 
-type OursRefused = Refusal<fn(RemoteAddr) -> SendOp, WcStatus>;
-
-const ASK: &[OursRefused] = &[
-    Refusal {
-        name: "unknown key",
-        ours: Ours::DEFAULT,
-        request: |place| {
-            SendOp::Write(RemoteAddr {
-                rkey: 0x00ba_d000,
-                ..place
-            })
-        },
-        outcome: WcStatus::RemoteAccess,
-    },
-    Refusal {
-        name: "WRITE beyond the end",
-        ours: Ours::DEFAULT,
-        request: |place| SendOp::Write(moved(place, END - BYTES + 1)),
-        outcome: WcStatus::RemoteAccess,
-    },
-    Refusal {
-        name: "READ beyond the end",
-        ours: Ours::DEFAULT,
-        request: |place| SendOp::Read(moved(place, END - BYTES + 1)),
-        outcome: WcStatus::RemoteAccess,
-    },
-    Refusal {
-        name: "memory that may not be written",
-        ours: guest_allows(ALL, READABLE),
-        request: SendOp::Write,
-        outcome: WcStatus::RemoteAccess,
-    },
-    Refusal {
-        name: "memory that may not be read",
-        ours: guest_allows(ALL, WRITABLE),
-        request: SendOp::Read,
-        outcome: WcStatus::RemoteAccess,
-    },
-    Refusal {
-        name: "queue pair that may not be written",
-        ours: guest_allows(READABLE, ALL),
-        request: SendOp::Write,
-        outcome: WcStatus::RemoteInvalidRequest,
-    },
-    Refusal {
-        name: "queue pair that may not be read",
-        ours: guest_allows(WRITABLE, ALL),
-        request: SendOp::Read,
-        outcome: WcStatus::RemoteInvalidRequest,
-    },
-];
-
-type GuestRefused = Refusal<fn(Send) -> Send, Status>;
-
-const ANSWER: &[GuestRefused] = &[
-    Refusal {
-        name: "unknown key",
-        ours: Ours::DEFAULT,
-        request: |send| Send {
-            rkey: OUR_RKEY ^ 1,
-            ..send
-        },
-        outcome: Status::RemoteAccess,
-    },
-    Refusal {
-        name: "WRITE beyond the end",
-        ours: Ours::DEFAULT,
-        request: beyond,
-        outcome: Status::RemoteAccess,
-    },
-    Refusal {
-        name: "READ beyond the end",
-        ours: Ours::DEFAULT,
-        request: |send| beyond(with(send, Work::Read)),
-        outcome: Status::RemoteAccess,
-    },
-    Refusal {
-        name: "memory that may not be written",
-        ours: we_allow(EVERYTHING, &[RemoteAccess::Read]),
-        request: |send| send,
-        outcome: Status::RemoteAccess,
-    },
-    Refusal {
-        name: "memory that may not be read",
-        ours: we_allow(EVERYTHING, &[RemoteAccess::Write]),
-        request: |send| with(send, Work::Read),
-        outcome: Status::RemoteAccess,
-    },
-    Refusal {
-        name: "memory without atomics",
-        ours: we_allow(EVERYTHING, &[RemoteAccess::Write]),
-        request: |send| with(send, Work::FetchAdd),
-        outcome: Status::RemoteAccess,
-    },
-    Refusal {
-        name: "queue pair that may not be written",
-        ours: we_allow(
-            InitAttr {
-                remote_write: false,
-                ..EVERYTHING
-            },
-            Ours::DEFAULT.rights,
-        ),
-        request: |send| send,
-        outcome: Status::RemoteInvalidRequest,
-    },
-    Refusal {
-        name: "queue pair that may not be read",
-        ours: we_allow(
-            InitAttr {
-                remote_read: false,
-                ..EVERYTHING
-            },
-            Ours::DEFAULT.rights,
-        ),
-        request: |send| with(send, Work::Read),
-        outcome: Status::RemoteInvalidRequest,
-    },
-    Refusal {
-        name: "queue pair without atomics",
-        ours: we_allow(
-            InitAttr {
-                remote_atomic: false,
-                ..EVERYTHING
-            },
-            Ours::DEFAULT.rights,
-        ),
-        request: |send| with(send, Work::CompareSwap),
-        outcome: Status::RemoteInvalidRequest,
-    },
-];
-
-/// Adds the cases.
-pub fn add(cases: &mut Collector<'_>) {
-    for refusal in ASK {
-        let name = format!("ours asks/is refused: {}", refusal.name);
-        cases.pair(&name, refusal.ours, |pair| ask(pair, refusal));
-    }
-    for refusal in ANSWER {
-        let name = format!("ours answers/refuses: {}", refusal.name);
-        cases.pair(&name, refusal.ours, |pair| answer(pair, refusal));
-    }
+pub(crate) fn add(cases: &mut Collector<'_>) {
+    add_refused(cases);
+    add_refusing(cases);
     let mut add = |name, ours, run: fn(&mut Pair<'_>) -> Result<()>| cases.pair(name, ours, run);
     let patient = Ours::DEFAULT;
     add("ours asks/waits for a receive", patient, ask_unready);
@@ -229,6 +96,115 @@ pub fn add(cases: &mut Collector<'_>) {
     add("ours asks/nobody answers", IMPATIENT, ask_silence);
 }
 
+fn add_refused(cases: &mut Collector<'_>) {
+    let (access, invalid) = (WcStatus::RemoteAccess, WcStatus::RemoteInvalidRequest);
+    let any = Ours::DEFAULT;
+    let mut add = |name, ours, status, request: Ask| {
+        let name = format!("ours asks/is refused: {name}");
+        cases.pair(&name, ours, move |pair| ask(pair, request, status));
+    };
+    add("unknown key", any, access, |place| {
+        SendOp::Write(RemoteAddr {
+            rkey: 0x00ba_d000,
+            ..place
+        })
+    });
+    add("WRITE beyond the end", any, access, |place| {
+        SendOp::Write(moved(place, END - BYTES + 1))
+    });
+    add("READ beyond the end", any, access, |place| {
+        SendOp::Read(moved(place, END - BYTES + 1))
+    });
+    let (write, read): (Ask, Ask) = (SendOp::Write, SendOp::Read);
+    let memory = |access| guest_allows(ALL, access);
+    let queue_pair = |access| guest_allows(access, ALL);
+    add(
+        "memory that may not be written",
+        memory(READABLE),
+        access,
+        write,
+    );
+    add(
+        "memory that may not be read",
+        memory(WRITABLE),
+        access,
+        read,
+    );
+    add(
+        "queue pair that may not be written",
+        queue_pair(READABLE),
+        invalid,
+        write,
+    );
+    add(
+        "queue pair that may not be read",
+        queue_pair(WRITABLE),
+        invalid,
+        read,
+    );
+}
+
+fn add_refusing(cases: &mut Collector<'_>) {
+    let (access, invalid) = ("RemoteAccess", "RemoteInvalidRequest");
+    let any = Ours::DEFAULT;
+    let mut add = |name, ours, status, request| {
+        let name = format!("ours answers/refuses: {name}");
+        cases.pair(&name, ours, move |pair| answer(pair, request, status));
+    };
+    let unknown = Place {
+        rkey: OUR_RKEY ^ 1,
+        ..OUR_PLACE
+    };
+    let (write, read) = (Work::Write(OUR_PLACE), Work::Read(OUR_PLACE));
+    let (fetch_add, swap) = (
+        Work::FetchAdd(OUR_PLACE, 0),
+        Work::CompareSwap(OUR_PLACE, 0, 0),
+    );
+    add("unknown key", any, access, Work::Write(unknown));
+    add("WRITE beyond the end", any, access, Work::Write(BEYOND));
+    add("READ beyond the end", any, access, Work::Read(BEYOND));
+    let memory = |rights| we_allow(EVERYTHING, rights);
+    add(
+        "memory that may not be written",
+        memory(READ),
+        access,
+        write,
+    );
+    add("memory that may not be read", memory(WRITE), access, read);
+    add("memory without atomics", memory(WRITE), access, fetch_add);
+    let queue_pair = |access| we_allow(access, Ours::DEFAULT.rights);
+    let no_write = InitAttr {
+        remote_write: false,
+        ..EVERYTHING
+    };
+    let no_read = InitAttr {
+        remote_read: false,
+        ..EVERYTHING
+    };
+    let no_atomic = InitAttr {
+        remote_atomic: false,
+        ..EVERYTHING
+    };
+    add(
+        "queue pair that may not be written",
+        queue_pair(no_write),
+        invalid,
+        write,
+    );
+    add(
+        "queue pair that may not be read",
+        queue_pair(no_read),
+        invalid,
+        read,
+    );
+    add(
+        "queue pair without atomics",
+        queue_pair(no_atomic),
+        invalid,
+        swap,
+    );
+}
+
 fn moved(place: RemoteAddr, bytes: usize) -> RemoteAddr {
     RemoteAddr {
         addr: place.addr + bytes as u64,
@@ -236,70 +212,51 @@ fn moved(place: RemoteAddr, bytes: usize) -> RemoteAddr {
     }
 }
 
-fn beyond(send: Send) -> Send {
-    Send {
-        remote_addr: OUR_ADDR + (END - BYTES + 1) as u64,
-        ..send
-    }
-}
-
-fn with(send: Send, opcode: Work) -> Send {
-    let atomic = matches!(opcode, Work::FetchAdd | Work::CompareSwap);
-    let length = if atomic { 8 } else { send.length };
-    Send {
-        opcode,
-        length,
-        ..send
-    }
-}
-
 /// The refused request fails, the one behind it is flushed, both ends are in error.
-fn ask(pair: &mut Pair<'_>, refusal: &OursRefused) -> Result<()> {
-    pair.fill_guest(0, &pattern(1, BYTES))?;
+fn ask(pair: &mut Pair<'_>, request: Ask, status: WcStatus) -> Result<()> {
+    pair.guest.put(0, &pattern(1, BYTES))?;
     let place = pair.guest_place(0);
-    pair.post_ours((refusal.request)(place), 0, BYTES)?;
+    pair.post_ours(request(place), 0, BYTES)?;
     pair.post_ours(SendOp::Write(place), 0, BYTES)?;
-    pair.expect_failure(refusal.outcome)?;
+    pair.expect_failure(status)?;
     pair.expect_failure(WcStatus::Flushed)?;
     ensure!(pair.ours.qp.state() == QpState::Err);
-    pair.expect_guest_memory(0, &pattern(1, BYTES))
+    pair.guest.expect_memory(0, &pattern(1, BYTES))
 }
 
-fn answer(pair: &mut Pair<'_>, refusal: &GuestRefused) -> Result<()> {
-    pair.fill_ours(0, &pattern(2, BYTES));
-    let write = pair.guest_work(Work::Write, BYTES);
-    pair.post_guest(&[(refusal.request)(write), write])?;
-    pair.expect_guest(refusal.outcome)?;
-    pair.expect_guest(Status::Flushed)?;
+fn answer(pair: &mut Pair<'_>, request: Work, status: &str) -> Result<()> {
+    pair.fill_ours(0, &pattern(2, BYTES))?;
+    let is_atomic = matches!(request, Work::FetchAdd(..) | Work::CompareSwap(..));
+    let bytes = if is_atomic { 8 } else { BYTES };
+    let refused = (request, 0, bytes);
+    pair.guest
+        .post(&[refused, (Work::Write(OUR_PLACE), 0, BYTES)])?;
+    pair.expect_guest_sent(status)?;
+    pair.expect_guest_sent("Flushed")?;
     ensure!(pair.ours.qp.state() == QpState::Err);
     pair.expect_our_memory(0, &pattern(2, BYTES))
 }
 
 fn ask_unready(pair: &mut Pair<'_>) -> Result<()> {
-    pair.fill_ours(0, &pattern(3, BYTES));
+    pair.fill_ours(0, &pattern(3, BYTES))?;
     pair.post_ours(SendOp::Send, 0, BYTES)?;
     pair.post_ours(SendOp::Write(pair.guest_place(4096)), 0, BYTES)?;
-    pair.linger(NOT_READY)?;
+    pair.linger_until(|counters| counters.rnr_naks_received > 0)?;
     ensure!(pair.ours.completion().is_none(), "it completed too soon");
-    pair.recv_guest(0, 4096, 1)?;
+    pair.guest.receive(1, 0, 4096)?;
     for opcode in [WcOpcode::Send, WcOpcode::Write] {
         let success = pair.expect_ours(Queue::Send)?;
         ensure!(success.opcode == opcode, "{success:?}");
     }
-    let counters = *pair.ours.qp.counters();
-    ensure!(counters.rnr_naks_received > 0, "{counters:?}");
-    pair.expect_guest_memory(0, &pattern(3, BYTES))
+    pair.guest.expect_memory(0, &pattern(3, BYTES))
 }
 
 fn answer_unready(pair: &mut Pair<'_>) -> Result<()> {
-    pair.fill_guest(0, &pattern(4, BYTES))?;
-    let send = pair.guest_work(Work::Send, BYTES);
-    pair.post_guest(&[send])?;
-    pair.linger(NOT_READY)?;
-    let counters = *pair.ours.qp.counters();
-    ensure!(counters.rnr_naks_sent > 0, "{counters:?}");
+    pair.guest.put(0, &pattern(4, BYTES))?;
+    pair.guest.post(&[(Work::Send, 0, BYTES)])?;
+    pair.linger_until(|counters| counters.rnr_naks_sent > 0)?;
     pair.recv_ours(0, 4096, 1)?;
-    pair.expect_guest(Status::Success)?;
+    pair.expect_guest_sent("Success")?;
     pair.expect_ours(Queue::Recv)?;
     pair.expect_our_memory(0, &pattern(4, BYTES))
 }
@@ -310,14 +267,13 @@ fn ask_never_ready(pair: &mut Pair<'_>) -> Result<()> {
 }
 
 fn answer_never_ready(pair: &mut Pair<'_>) -> Result<()> {
-    let send = pair.guest_work(Work::Send, BYTES);
-    pair.post_guest(&[send])?;
-    pair.expect_guest(Status::RnrRetryExceeded).map(drop)
+    pair.guest.post(&[(Work::Send, 0, BYTES)])?;
+    pair.expect_guest_sent("RnrRetryExceeded").map(drop)
 }
 
 /// The standard wants an invalid request; this kernel says remote operation.
 fn ask_too_long(pair: &mut Pair<'_>) -> Result<()> {
-    pair.recv_guest(0, BYTES, 1)?;
+    pair.guest.receive(1, 0, BYTES)?;
     pair.post_ours(SendOp::Send, 0, 2 * BYTES)?;
     let completion = pair.wait_ours(LONG)?;
     let allowed = [WcStatus::RemoteOperation, WcStatus::RemoteInvalidRequest];
@@ -332,9 +288,8 @@ fn ask_too_long(pair: &mut Pair<'_>) -> Result<()> {
 
 fn answer_too_long(pair: &mut Pair<'_>) -> Result<()> {
     pair.recv_ours(0, BYTES, 1)?;
-    let send = pair.guest_work(Work::Send, 2 * BYTES);
-    pair.post_guest(&[send])?;
-    pair.expect_guest(Status::RemoteInvalidRequest)?;
+    pair.guest.post(&[(Work::Send, 0, 2 * BYTES)])?;
+    pair.expect_guest_sent("RemoteInvalidRequest")?;
     pair.expect_failure(WcStatus::LocalLength)
 }
 

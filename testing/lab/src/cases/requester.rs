@@ -1,8 +1,9 @@
 //! The kernel as requester: what it sends, and what it makes of answers that a case sends by hand.
 
 use super::Collector;
-use crate::agent::{Kind, Opcode as Work, Send, Status};
-use crate::peer::rig::{LIMIT, OUR_ADDR, OUR_RKEY, Options, Rig, pattern, same_bytes};
+use crate::bytes::{pattern, same_bytes};
+use crate::end::{Request, Work};
+use crate::peer::rig::{LIMIT, OUR_ADDR, OUR_PLACE, OUR_RKEY, Options, Rig};
 use anyhow::{Context as _, Result, bail, ensure};
 use catchment_roce::Psn;
 use catchment_roce::wire::aeth::rnr_timer;
@@ -11,87 +12,67 @@ use std::time::{Duration, Instant};
 
 const MTU: usize = Options::DEFAULT.path_mtu as usize;
 
+const WRITE: Work = Work::Write(OUR_PLACE);
+
+const SHORT_WRITE: (Work, usize, usize) = (WRITE, 0, 16);
+
+const IMMEDIATE: u32 = 0x0102_0304;
+
+const ANY: Options = Options::DEFAULT;
+
 /// Gives up soon: 4.2 ms of silence, three times.
 const IMPATIENT: Options = Options {
     timeout: 10,
     retry_cnt: 2,
-    ..Options::DEFAULT
+    ..ANY
 };
 
-/// What a NAK makes of a request.
-const NAKS: &[(&str, NakCode, Status)] = &[
-    (
-        "invalid request",
-        NakCode::InvalidRequest,
-        Status::RemoteInvalidRequest,
-    ),
-    ("remote access", NakCode::RemoteAccess, Status::RemoteAccess),
-    (
-        "remote operation",
-        NakCode::RemoteOperation,
-        Status::RemoteOperation,
-    ),
-];
-
-type Single = (&'static str, Options, fn(&mut Rig<'_>) -> Result<()>);
-
-const SINGLE: &[Single] = &[
-    ("WRITE of every length", Options::DEFAULT, write_lengths),
-    (
-        "WRITE with immediate data",
-        Options::DEFAULT,
-        write_immediate,
-    ),
-    ("SEND with immediate data", Options::DEFAULT, send_immediate),
-    ("SEND with invalidate", Options::DEFAULT, send_invalidate),
-    ("READ", Options::DEFAULT, read),
-    (
-        "READ whose answer has a gap",
-        Options {
-            timeout: 14,
-            ..Options::DEFAULT
-        },
-        read_gap,
-    ),
-    ("atomics", Options::DEFAULT, atomics),
-    ("one ACK for several requests", Options::DEFAULT, coalesced),
-    ("goes back after a NAK", Options::DEFAULT, goes_back),
-    ("waits after an RNR NAK", Options::DEFAULT, waits),
-    (
-        "gives up after RNR NAKs",
-        Options {
-            rnr_retry: 0,
-            ..Options::DEFAULT
-        },
-        gives_up_waiting,
-    ),
-    ("sends again and gives up in silence", IMPATIENT, gives_up),
-    (
-        "asks for ACKs within a long message",
-        Options {
-            path_mtu: 256,
-            ..Options::DEFAULT
-        },
-        asks_within,
-    ),
-    (
-        "PSN wraps",
-        Options {
-            guest_psn: 0x00ff_ffff,
-            ..Options::DEFAULT
-        },
-        wraps,
-    ),
-];
-
-/// Adds the cases.
-pub fn add(cases: &mut Collector<'_>) {
-    for (name, options, run) in SINGLE {
-        cases.by_hand(&format!("requester/{name}"), *options, run);
-    }
-    for (name, code, status) in NAKS {
+pub(crate) fn add(cases: &mut Collector<'_>) {
+    let mut add = |name, options, run: fn(&mut Rig<'_>) -> Result<()>| {
+        cases.by_hand(&format!("requester/{name}"), options, run);
+    };
+    add("WRITE of every length", ANY, write_lengths);
+    add("WRITE with immediate data", ANY, write_immediate);
+    add("SEND with immediate data", ANY, send_immediate);
+    add("SEND with invalidate", ANY, send_invalidate);
+    add("READ", ANY, read);
+    let quick = Options { timeout: 14, ..ANY };
+    add("READ whose answer has a gap", quick, read_gap);
+    add("atomics", ANY, atomics);
+    add("one ACK for several requests", ANY, coalesced);
+    add("goes back after a NAK", ANY, goes_back);
+    add("waits after an RNR NAK", ANY, waits);
+    let once = Options {
+        rnr_retry: 0,
+        ..ANY
+    };
+    add("gives up after RNR NAKs", once, gives_up_waiting);
+    add("sends again and gives up in silence", IMPATIENT, gives_up);
+    let small = Options {
+        path_mtu: 256,
+        ..ANY
+    };
+    add("asks for ACKs within a long message", small, asks_within);
+    let wrapping = Options {
+        guest_psn: 0x00ff_ffff,
+        ..ANY
+    };
+    add("PSN wraps", wrapping, wraps);
+    for (name, code, status) in [
+        (
+            "invalid request",
+            NakCode::InvalidRequest,
+            "RemoteInvalidRequest",
+        ),
+        ("remote access", NakCode::RemoteAccess, "RemoteAccess"),
+        (
+            "remote operation",
+            NakCode::RemoteOperation,
+            "RemoteOperation",
+        ),
+    ] {
         let name = format!("requester/fails after NAK: {name}");
-        cases.by_hand(&name, Options::DEFAULT, |rig| fails(rig, *code, *status));
+        cases.by_hand(&name, ANY, move |rig| fails(rig, code, status));
     }
 }
 
@@ -135,55 +116,50 @@ fn write_lengths(rig: &mut Rig<'_>) -> Result<()> {
     let mut psn = rig.guest_psn;
     for (msn, bytes) in (1..).zip([0, 1, 3, MTU - 1, MTU, MTU + 1, 4 * MTU + 2]) {
         let data = pattern(msn as u8, bytes);
-        rig.fill(0, &data)?;
-        rig.post(&[rig.work(Work::Write, 0, bytes)])?;
+        rig.guest.put(0, &data)?;
+        rig.guest.post(&[(WRITE, 0, bytes)])?;
         let (seen, last) = message(rig, psn, bytes)?;
         same_bytes(&seen, &data)?;
         rig.answer(last.bth.psn, Syndrome::ACK, msn)?;
-        let entry = rig.expect_completion(Status::Success)?;
-        ensure!(entry.opcode == Kind::Write, "{entry:?}");
+        let done = rig.expect_sent("Success")?;
+        ensure!(done.opcode == "Write", "{done:?}");
         psn = last.bth.psn.next();
     }
     Ok(())
 }
 
 fn write_immediate(rig: &mut Rig<'_>) -> Result<()> {
-    immediate(rig, Work::WriteImm, Opcode::RcWriteLastWithImm)
+    immediate(
+        rig,
+        Work::WriteImm(OUR_PLACE, IMMEDIATE),
+        Opcode::RcWriteLastWithImm,
+    )
 }
 
 fn send_immediate(rig: &mut Rig<'_>) -> Result<()> {
-    immediate(rig, Work::SendImm, Opcode::RcSendLastWithImm)
+    immediate(rig, Work::SendImm(IMMEDIATE), Opcode::RcSendLastWithImm)
 }
 
 fn immediate(rig: &mut Rig<'_>, work: Work, opcode: Opcode) -> Result<()> {
     let bytes = MTU + 10;
     let data = pattern(2, bytes);
-    rig.fill(0, &data)?;
-    // pyverbs takes the four bytes as a number of the host and puts them on the wire unchanged.
-    let imm = 0x0102_0304u32.to_be();
-    rig.post(&[Send {
-        imm,
-        ..rig.work(work, 0, bytes)
-    }])?;
+    rig.guest.put(0, &data)?;
+    rig.guest.post(&[(work, 0, bytes)])?;
     let (seen, last) = message(rig, rig.guest_psn, bytes)?;
     same_bytes(&seen, &data)?;
     ensure!(last.bth.opcode == opcode, "{:?}", last.bth.opcode);
-    ensure!(
-        last.imm == Some(0x0102_0304),
-        "immediate data {:x?}",
-        last.imm
-    );
+    ensure!(last.imm == Some(IMMEDIATE), "{:x?}", last.imm);
     rig.answer(last.bth.psn, Syndrome::ACK, 1)?;
-    rig.expect_completion(Status::Success).map(drop)
+    rig.expect_sent("Success").map(drop)
 }
 
 fn send_invalidate(rig: &mut Rig<'_>) -> Result<()> {
-    rig.post(&[rig.work(Work::SendInv, 0, 8)])?;
+    rig.guest.post(&[(Work::SendInvalidate(OUR_RKEY), 0, 8)])?;
     let (_, last) = message(rig, rig.guest_psn, 8)?;
     ensure!(last.bth.opcode == Opcode::RcSendOnlyWithInvalidate);
     ensure!(last.ieth == Some(OUR_RKEY), "the key is {:x?}", last.ieth);
     rig.answer(last.bth.psn, Syndrome::ACK, 1)?;
-    rig.expect_completion(Status::Success).map(drop)
+    rig.expect_sent("Success").map(drop)
 }
 
 /// Takes the READ request that comes next, and returns its first PSN.
@@ -196,7 +172,7 @@ fn read_request(rig: &mut Rig<'_>, psn: Psn, va: u64, bytes: usize) -> Result<()
 }
 
 fn respond(rig: &Rig<'_>, opcode: Opcode, psn: Psn, payload: &[u8]) -> Result<()> {
-    let mut headers = Headers::new(Bth::new(opcode, rig.guest.number.qpn, psn));
+    let mut headers = Headers::new(Bth::new(opcode, rig.guest.card().qpn, psn));
     headers.aeth = Some(Aeth {
         syndrome: Syndrome::ACK,
         msn: 1,
@@ -206,22 +182,22 @@ fn respond(rig: &Rig<'_>, opcode: Opcode, psn: Psn, payload: &[u8]) -> Result<()
 
 fn read(rig: &mut Rig<'_>) -> Result<()> {
     let (psn, data) = (rig.guest_psn, pattern(3, 2 * MTU + 11));
-    rig.post(&[rig.work(Work::Read, 32, data.len())])?;
+    rig.guest.post(&[(Work::Read(OUR_PLACE), 32, data.len())])?;
     read_request(rig, psn, OUR_ADDR, data.len())?;
     let (first, rest) = data.split_at(MTU);
     let (middle, last) = rest.split_at(MTU);
     respond(rig, Opcode::RcReadResponseFirst, psn, first)?;
     respond(rig, Opcode::RcReadResponseMiddle, psn.add(1), middle)?;
     respond(rig, Opcode::RcReadResponseLast, psn.add(2), last)?;
-    let entry = rig.expect_completion(Status::Success)?;
-    ensure!(entry.opcode == Kind::Read, "{entry:?}");
-    rig.expect_memory(32, &data)
+    let done = rig.expect_sent("Success")?;
+    ensure!(done.opcode == "Read", "{done:?}");
+    rig.guest.expect_memory(32, &data)
 }
 
 /// After a gap, the kernel waits for its timeout, then asks for what is missing.
 fn read_gap(rig: &mut Rig<'_>) -> Result<()> {
     let (psn, data) = (rig.guest_psn, pattern(4, 2 * MTU + 11));
-    rig.post(&[rig.work(Work::Read, 0, data.len())])?;
+    rig.guest.post(&[(Work::Read(OUR_PLACE), 0, data.len())])?;
     read_request(rig, psn, OUR_ADDR, data.len())?;
     let (first, rest) = data.split_at(MTU);
     let (middle, last) = rest.split_at(MTU);
@@ -231,36 +207,33 @@ fn read_gap(rig: &mut Rig<'_>) -> Result<()> {
     read_request(rig, missing, OUR_ADDR + MTU as u64, rest.len())?;
     respond(rig, Opcode::RcReadResponseMiddle, missing, middle)?;
     respond(rig, Opcode::RcReadResponseLast, psn.add(2), last)?;
-    rig.expect_completion(Status::Success)?;
-    rig.expect_memory(0, &data)
+    rig.expect_sent("Success")?;
+    rig.guest.expect_memory(0, &data)
 }
 
 fn atomics(rig: &mut Rig<'_>) -> Result<()> {
     let psn = rig.guest_psn;
-    let operands = |first, second, work| Send {
-        first,
-        second,
-        ..work
-    };
-    rig.post(&[operands(5, 0, rig.work(Work::FetchAdd, 0, 8))])?;
+    rig.guest.post(&[(Work::FetchAdd(OUR_PLACE, 5), 0, 8)])?;
     let came = rig.expect(Opcode::RcFetchAdd, psn)?;
     let seen = came.headers.atomic.context("no AtomicETH")?;
     ensure!((seen.swap_or_add, seen.compare) == (5, 0), "{seen:?}");
     atomic_ack(rig, psn, 0x0102_0304_0506_0708)?;
-    rig.expect_completion(Status::Success)?;
-    rig.expect_memory(0, &0x0102_0304_0506_0708u64.to_le_bytes())?;
+    rig.expect_sent("Success")?;
+    rig.guest
+        .expect_memory(0, &0x0102_0304_0506_0708u64.to_le_bytes())?;
 
-    rig.post(&[operands(6, 7, rig.work(Work::CompareSwap, 8, 8))])?;
+    rig.guest
+        .post(&[(Work::CompareSwap(OUR_PLACE, 6, 7), 8, 8)])?;
     let came = rig.expect(Opcode::RcCompareSwap, psn.next())?;
     let seen = came.headers.atomic.context("no AtomicETH")?;
     ensure!((seen.swap_or_add, seen.compare) == (7, 6), "{seen:?}");
     atomic_ack(rig, psn.next(), 6)?;
-    rig.expect_completion(Status::Success)?;
-    rig.expect_memory(8, &6u64.to_le_bytes())
+    rig.expect_sent("Success")?;
+    rig.guest.expect_memory(8, &6u64.to_le_bytes())
 }
 
 fn atomic_ack(rig: &Rig<'_>, psn: Psn, before: u64) -> Result<()> {
-    let bth = Bth::new(Opcode::RcAtomicAcknowledge, rig.guest.number.qpn, psn);
+    let bth = Bth::new(Opcode::RcAtomicAcknowledge, rig.guest.card().qpn, psn);
     let mut headers = Headers::new(bth);
     headers.aeth = Some(Aeth {
         syndrome: Syndrome::ACK,
@@ -271,22 +244,20 @@ fn atomic_ack(rig: &Rig<'_>, psn: Psn, before: u64) -> Result<()> {
 }
 
 fn coalesced(rig: &mut Rig<'_>) -> Result<()> {
-    let work = rig.work(Work::Write, 0, 16);
-    rig.post(&[work; 5])?;
+    rig.guest.post(&[SHORT_WRITE; 5])?;
     for at in 0..5 {
         message(rig, rig.guest_psn.add(at), 16)?;
     }
     rig.answer(rig.guest_psn.add(4), Syndrome::ACK, 5)?;
     for _ in 0..5 {
-        rig.expect_completion(Status::Success)?;
+        rig.expect_sent("Success")?;
     }
     Ok(())
 }
 
 /// A NAK for the second of three packets: it and the third come again, the first does not.
 fn goes_back(rig: &mut Rig<'_>) -> Result<()> {
-    let work = rig.work(Work::Write, 0, 16);
-    rig.post(&[work; 3])?;
+    rig.guest.post(&[SHORT_WRITE; 3])?;
     for at in 0..3 {
         message(rig, rig.guest_psn.add(at), 16)?;
     }
@@ -296,14 +267,14 @@ fn goes_back(rig: &mut Rig<'_>) -> Result<()> {
     message(rig, missing.next(), 16)?;
     rig.answer(missing.next(), Syndrome::ACK, 3)?;
     for _ in 0..3 {
-        rig.expect_completion(Status::Success)?;
+        rig.expect_sent("Success")?;
     }
     Ok(())
 }
 
 fn waits(rig: &mut Rig<'_>) -> Result<()> {
     const TIMER: u8 = 22;
-    rig.post(&[rig.work(Work::Send, 0, 16)])?;
+    rig.guest.post(&[(Work::Send, 0, 16)])?;
     let (_, headers) = message(rig, rig.guest_psn, 16)?;
     let start = Instant::now();
     rig.answer(headers.bth.psn, Syndrome::Rnr { timer: TIMER }, 0)?;
@@ -316,25 +287,28 @@ fn waits(rig: &mut Rig<'_>) -> Result<()> {
         "it came after {waited:?} instead of {least:?}"
     );
     rig.answer(headers.bth.psn, Syndrome::ACK, 1)?;
-    rig.expect_completion(Status::Success).map(drop)
+    rig.expect_sent("Success").map(drop)
 }
 
 fn gives_up_waiting(rig: &mut Rig<'_>) -> Result<()> {
-    rig.post(&[rig.work(Work::Send, 0, 16)])?;
+    rig.guest.post(&[(Work::Send, 0, 16)])?;
     let (_, headers) = message(rig, rig.guest_psn, 16)?;
     rig.answer(headers.bth.psn, Syndrome::Rnr { timer: 1 }, 0)?;
-    rig.expect_completion(Status::RnrRetryExceeded)?;
-    rig.expect_state("err")
+    rig.expect_sent("RnrRetryExceeded")?;
+    rig.expect_state("Err")
 }
 
 fn gives_up(rig: &mut Rig<'_>) -> Result<()> {
-    let unsignaled = Send {
-        signaled: false,
-        ..rig.work(Work::Write, 0, 16)
+    let request = |signaled| Request {
+        wr_id: 0,
+        work: WRITE,
+        offset: 0,
+        bytes: 16,
+        signaled,
     };
-    rig.post(&[unsignaled, rig.work(Work::Write, 0, 16)])?;
-    rig.expect_completion(Status::RetryExceeded)?;
-    rig.expect_completion(Status::Flushed)?;
+    rig.guest.send(vec![request(false), request(true)])?;
+    rig.expect_sent("TransportRetryExceeded")?;
+    rig.expect_sent("Flushed")?;
     let mut copies = 0;
     while let Some(came) = rig.wire.receive(Duration::ZERO)? {
         copies += u32::from(came.headers.bth.psn == rig.guest_psn);
@@ -344,13 +318,13 @@ fn gives_up(rig: &mut Rig<'_>) -> Result<()> {
         copies == tries,
         "it was sent {copies} times instead of {tries}"
     );
-    rig.expect_state("err")
+    rig.expect_state("Err")
 }
 
 /// A sender that asked at the end only would stall when its window is full.
 fn asks_within(rig: &mut Rig<'_>) -> Result<()> {
     let bytes = 60 << 10;
-    rig.post(&[rig.work(Work::Write, 0, bytes); 3])?;
+    rig.guest.post(&[(WRITE, 0, bytes); 3])?;
     let (mut completed, mut asked_within) = (0, false);
     while completed < 3 {
         let came = rig.wire.receive(LIMIT)?.context("the guest stalled")?;
@@ -362,7 +336,7 @@ fn asks_within(rig: &mut Rig<'_>) -> Result<()> {
         }
     }
     for _ in 0..3 {
-        rig.expect_completion(Status::Success)?;
+        rig.expect_sent("Success")?;
     }
     ensure!(asked_within, "no packet within a message asked for an ACK");
     Ok(())
@@ -370,20 +344,19 @@ fn asks_within(rig: &mut Rig<'_>) -> Result<()> {
 
 fn wraps(rig: &mut Rig<'_>) -> Result<()> {
     let bytes = 3 * MTU;
-    rig.post(&[rig.work(Work::Write, 0, bytes)])?;
+    rig.guest.post(&[(WRITE, 0, bytes)])?;
     let (_, last) = message(rig, rig.guest_psn, bytes)?;
     ensure!(last.bth.psn == Psn::new(1), "the case did not wrap");
     rig.answer(last.bth.psn, Syndrome::ACK, 1)?;
-    rig.expect_completion(Status::Success).map(drop)
+    rig.expect_sent("Success").map(drop)
 }
 
-fn fails(rig: &mut Rig<'_>, code: NakCode, status: Status) -> Result<()> {
-    let work = rig.work(Work::Write, 0, 16);
-    rig.post(&[work; 2])?;
+fn fails(rig: &mut Rig<'_>, code: NakCode, status: &str) -> Result<()> {
+    rig.guest.post(&[SHORT_WRITE; 2])?;
     message(rig, rig.guest_psn, 16)?;
     message(rig, rig.guest_psn.next(), 16)?;
     rig.answer(rig.guest_psn, Syndrome::Nak(code), 0)?;
-    rig.expect_completion(status)?;
-    rig.expect_completion(Status::Flushed)?;
-    rig.expect_state("err")
+    rig.expect_sent(status)?;
+    rig.expect_sent("Flushed")?;
+    rig.expect_state("Err")
 }

@@ -1,8 +1,9 @@
 //! The kernel as responder: what it answers to requests that a case sends by hand.
 
 use super::Collector;
-use crate::agent::{Access, Kind, Status};
-use crate::peer::rig::{LIMIT, Options, Rig, pattern, same_bytes};
+use crate::bytes::{pattern, same_bytes};
+use crate::end::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+use crate::peer::rig::{Options, Rig};
 use anyhow::{Context as _, Result, ensure};
 use catchment_roce::Psn;
 use catchment_roce::wire::{AtomicEth, Headers, NakCode, Opcode, Syndrome};
@@ -10,242 +11,149 @@ use catchment_roce::wire::{AtomicEth, Headers, NakCode, Opcode, Syndrome};
 /// Payload of a full packet with the options that most cases use.
 const MTU: usize = Options::DEFAULT.path_mtu as usize;
 
-/// Requests that are refused: how the guest is set up, what is sent, and the answer.
-struct Refused {
-    name: &'static str,
-    options: Options,
-    packets: fn(&Rig<'_>) -> Vec<(Headers, usize)>,
-    code: NakCode,
-}
+/// Packets of which the last one is refused, with the bytes of their payload.
+type Packets = fn(&Rig<'_>) -> Vec<(Headers, usize)>;
 
-const READ_ONLY: &[Access] = &[Access::LocalWrite, Access::RemoteRead];
-const WRITE_ONLY: &[Access] = &[Access::LocalWrite, Access::RemoteWrite];
+const READ_ONLY: u32 = LOCAL_WRITE | REMOTE_READ;
+const WRITE_ONLY: u32 = LOCAL_WRITE | REMOTE_WRITE;
 
-const REFUSED: &[Refused] = &[
-    Refused {
-        name: "unknown key",
-        options: Options::DEFAULT,
-        packets: |rig| {
-            let mut headers = rig.request(Opcode::RcWriteOnly, 0, 16);
-            set_rkey(&mut headers, 0x00ba_d000);
-            vec![(headers, 16)]
-        },
-        code: NakCode::RemoteAccess,
-    },
-    Refused {
-        name: "beyond the end",
-        options: Options::DEFAULT,
-        packets: |rig| {
-            let end = Options::DEFAULT.memory_bytes as u64;
-            vec![(rig.request(Opcode::RcWriteOnly, end - 8, 16), 16)]
-        },
-        code: NakCode::RemoteAccess,
-    },
-    Refused {
-        name: "before the start",
-        options: Options::DEFAULT,
-        packets: |rig| {
-            vec![(
-                rig.request(Opcode::RcWriteOnly, 8u64.wrapping_neg(), 16),
-                16,
-            )]
-        },
-        code: NakCode::RemoteAccess,
-    },
-    Refused {
-        name: "READ beyond the end",
-        options: Options::DEFAULT,
-        packets: |rig| {
-            let end = Options::DEFAULT.memory_bytes as u64;
-            vec![(rig.request(Opcode::RcReadRequest, end - 8, 16), 0)]
-        },
-        code: NakCode::RemoteAccess,
-    },
-    Refused {
-        name: "memory that may not be written",
-        options: Options {
-            memory_access: READ_ONLY,
-            ..Options::DEFAULT
-        },
-        packets: |rig| vec![(rig.request(Opcode::RcWriteOnly, 0, 16), 16)],
-        code: NakCode::RemoteAccess,
-    },
-    Refused {
-        name: "memory that may not be read",
-        options: Options {
-            memory_access: WRITE_ONLY,
-            ..Options::DEFAULT
-        },
-        packets: |rig| vec![(rig.request(Opcode::RcReadRequest, 0, 16), 0)],
-        code: NakCode::RemoteAccess,
-    },
-    Refused {
-        name: "memory without atomics",
-        options: Options {
-            memory_access: WRITE_ONLY,
-            ..Options::DEFAULT
-        },
-        packets: |rig| vec![(atomic(rig, Opcode::RcFetchAdd, 0, 1, 0), 0)],
-        code: NakCode::RemoteAccess,
-    },
-    Refused {
-        name: "queue pair that may not be written",
-        options: Options {
-            access: READ_ONLY,
-            ..Options::DEFAULT
-        },
-        packets: |rig| vec![(rig.request(Opcode::RcWriteOnly, 0, 16), 16)],
-        code: NakCode::InvalidRequest,
-    },
-    Refused {
-        name: "queue pair that may not be read",
-        options: Options {
-            access: WRITE_ONLY,
-            ..Options::DEFAULT
-        },
-        packets: |rig| vec![(rig.request(Opcode::RcReadRequest, 0, 16), 0)],
-        code: NakCode::InvalidRequest,
-    },
-    Refused {
-        name: "queue pair without atomics",
-        options: Options {
-            access: WRITE_ONLY,
-            ..Options::DEFAULT
-        },
-        packets: |rig| vec![(atomic(rig, Opcode::RcCompareSwap, 0, 1, 0), 0)],
-        code: NakCode::InvalidRequest,
-    },
-    Refused {
-        name: "misaligned atomic",
-        options: Options::DEFAULT,
-        packets: |rig| vec![(atomic(rig, Opcode::RcFetchAdd, 4, 1, 0), 0)],
-        code: NakCode::InvalidRequest,
-    },
-    Refused {
-        name: "MIDDLE without FIRST",
-        options: Options::DEFAULT,
-        packets: |rig| vec![(rig.headers(Opcode::RcWriteMiddle), MTU)],
-        code: NakCode::InvalidRequest,
-    },
-    Refused {
-        name: "LAST without FIRST",
-        options: Options::DEFAULT,
-        packets: |rig| vec![(rig.headers(Opcode::RcSendLast), 8)],
-        code: NakCode::InvalidRequest,
-    },
-    Refused {
-        name: "message within a message",
-        options: Options::DEFAULT,
-        packets: |rig| {
-            let first = rig.request(Opcode::RcWriteFirst, 0, 2 * MTU as u32);
-            vec![(first, MTU), (rig.request(Opcode::RcWriteOnly, 0, 8), 8)]
-        },
-        code: NakCode::InvalidRequest,
-    },
-    Refused {
-        name: "short FIRST",
-        options: Options::DEFAULT,
-        packets: |rig| {
-            let first = rig.request(Opcode::RcWriteFirst, 0, 2 * MTU as u32);
-            vec![(first, MTU - 4)]
-        },
-        code: NakCode::InvalidRequest,
-    },
-    Refused {
-        name: "ONLY longer than its RETH says",
-        options: Options::DEFAULT,
-        packets: |rig| vec![(rig.request(Opcode::RcWriteOnly, 0, 8), 16)],
-        code: NakCode::InvalidRequest,
-    },
-    Refused {
-        name: "ONLY shorter than its RETH says",
-        options: Options::DEFAULT,
-        packets: |rig| vec![(rig.request(Opcode::RcWriteOnly, 0, 16), 8)],
-        code: NakCode::InvalidRequest,
-    },
-];
+const ANY: Options = Options::DEFAULT;
+const END: u64 = ANY.memory_bytes as u64;
 
-/// Adds the cases.
-pub fn add(cases: &mut Collector<'_>) {
-    for refused in REFUSED {
-        let name = format!("responder/refuses: {}", refused.name);
-        cases.by_hand(&name, refused.options, |rig| refuse(rig, refused));
-    }
-    for (name, options, run) in SINGLE {
-        cases.by_hand(&format!("responder/{name}"), *options, run);
-    }
-}
-
-type Single = (&'static str, Options, fn(&mut Rig<'_>) -> Result<()>);
-
-const SINGLE: &[Single] = &[
-    (
-        "WRITE ONLY of every pad and length",
-        Options::DEFAULT,
-        write_lengths,
-    ),
-    (
-        "WRITE FIRST, MIDDLE, LAST",
-        Options::DEFAULT,
-        write_in_parts,
-    ),
-    (
-        "WRITE train is acknowledged when asked",
-        Options::DEFAULT,
-        train,
-    ),
-    (
-        "WRITE with immediate data",
-        Options::DEFAULT,
-        write_immediate,
-    ),
-    ("READ of several packets", Options::DEFAULT, read_long),
-    ("zero bytes need no key", Options::DEFAULT, zero_bytes),
-    (
-        "SEND with and without immediate data",
-        Options::DEFAULT,
-        send,
-    ),
-    ("SEND with invalidate", Options::DEFAULT, send_invalidate),
-    (
-        "SEND longer than the receive",
-        Options::DEFAULT,
-        send_too_long,
-    ),
-    ("atomics", Options::DEFAULT, atomics),
-    ("one NAK for a gap", Options::DEFAULT, gap),
-    (
-        "duplicate WRITE is not done again",
-        Options::DEFAULT,
-        duplicate_write,
-    ),
-    (
-        "duplicate READ is answered again",
-        Options::DEFAULT,
-        duplicate_read,
-    ),
-    (
+pub(crate) fn add(cases: &mut Collector<'_>) {
+    add_refusals(cases);
+    let mut add = |name, options, run: fn(&mut Rig<'_>) -> Result<()>| {
+        cases.by_hand(&format!("responder/{name}"), options, run);
+    };
+    add("WRITE ONLY of every pad and length", ANY, write_lengths);
+    add("WRITE FIRST, MIDDLE, LAST", ANY, write_in_parts);
+    add("WRITE train is acknowledged when asked", ANY, train);
+    add("WRITE with immediate data", ANY, write_immediate);
+    add("READ of several packets", ANY, read_long);
+    add("zero bytes need no key", ANY, zero_bytes);
+    add("SEND with and without immediate data", ANY, send);
+    add("SEND with invalidate", ANY, send_invalidate);
+    add("SEND longer than the receive", ANY, send_too_long);
+    add("atomics", ANY, atomics);
+    add("one NAK for a gap", ANY, gap);
+    add("duplicate WRITE is not done again", ANY, duplicate_write);
+    add("duplicate READ is answered again", ANY, duplicate_read);
+    add(
         "duplicate atomic gets the saved result",
-        Options::DEFAULT,
+        ANY,
         duplicate_atomic,
-    ),
-    (
-        "PSN wraps",
-        Options {
-            psn: 0x00ff_fffe,
-            ..Options::DEFAULT
-        },
-        wrap,
-    ),
-    (
+    );
+    let wrapping = Options {
+        psn: 0x00ff_fffe,
+        ..ANY
+    };
+    add("PSN wraps", wrapping, wrap);
+    let slow = Options {
+        min_rnr_timer: 14,
+        ..ANY
+    };
+    add(
         "RNR NAK until a receive is posted",
-        Options {
-            min_rnr_timer: 14,
-            ..Options::DEFAULT
-        },
+        slow,
         receiver_not_ready,
-    ),
-];
+    );
+}
+
+fn add_refusals(cases: &mut Collector<'_>) {
+    use NakCode::{InvalidRequest, RemoteAccess};
+    use Opcode::{RcCompareSwap, RcFetchAdd, RcReadRequest, RcWriteFirst, RcWriteMiddle};
+    use Opcode::{RcSendLast, RcWriteOnly};
+    let mut add = |name, options, code, packets: Packets| {
+        let name = format!("responder/refuses: {name}");
+        cases.by_hand(&name, options, move |rig| refuse(rig, packets, code));
+    };
+    let memory = |memory_access| Options {
+        memory_access,
+        ..ANY
+    };
+    let queue_pair = |access| Options { access, ..ANY };
+    let write: Packets = |rig| vec![(rig.request(RcWriteOnly, 0, 16), 16)];
+    let read: Packets = |rig| vec![(rig.request(RcReadRequest, 0, 16), 0)];
+    let fetch_add: Packets = |rig| vec![(atomic(rig, RcFetchAdd, 0, 1, 0), 0)];
+    add("unknown key", ANY, RemoteAccess, |rig| {
+        let mut headers = rig.request(RcWriteOnly, 0, 16);
+        set_rkey(&mut headers, 0x00ba_d000);
+        vec![(headers, 16)]
+    });
+    add("beyond the end", ANY, RemoteAccess, |rig| {
+        vec![(rig.request(RcWriteOnly, END - 8, 16), 16)]
+    });
+    add("before the start", ANY, RemoteAccess, |rig| {
+        vec![(rig.request(RcWriteOnly, 8u64.wrapping_neg(), 16), 16)]
+    });
+    add("READ beyond the end", ANY, RemoteAccess, |rig| {
+        vec![(rig.request(RcReadRequest, END - 8, 16), 0)]
+    });
+    add(
+        "memory that may not be written",
+        memory(READ_ONLY),
+        RemoteAccess,
+        write,
+    );
+    add(
+        "memory that may not be read",
+        memory(WRITE_ONLY),
+        RemoteAccess,
+        read,
+    );
+    add(
+        "memory without atomics",
+        memory(WRITE_ONLY),
+        RemoteAccess,
+        fetch_add,
+    );
+    add(
+        "queue pair that may not be written",
+        queue_pair(READ_ONLY),
+        InvalidRequest,
+        write,
+    );
+    add(
+        "queue pair that may not be read",
+        queue_pair(WRITE_ONLY),
+        InvalidRequest,
+        read,
+    );
+    add(
+        "queue pair without atomics",
+        queue_pair(WRITE_ONLY),
+        InvalidRequest,
+        |rig| vec![(atomic(rig, RcCompareSwap, 0, 1, 0), 0)],
+    );
+    add("misaligned atomic", ANY, InvalidRequest, |rig| {
+        vec![(atomic(rig, RcFetchAdd, 4, 1, 0), 0)]
+    });
+    add("MIDDLE without FIRST", ANY, InvalidRequest, |rig| {
+        vec![(rig.headers(RcWriteMiddle), MTU)]
+    });
+    add("LAST without FIRST", ANY, InvalidRequest, |rig| {
+        vec![(rig.headers(RcSendLast), 8)]
+    });
+    add("message within a message", ANY, InvalidRequest, |rig| {
+        let first = rig.request(RcWriteFirst, 0, 2 * MTU as u32);
+        vec![(first, MTU), (rig.request(RcWriteOnly, 0, 8), 8)]
+    });
+    add("short FIRST", ANY, InvalidRequest, |rig| {
+        vec![(rig.request(RcWriteFirst, 0, 2 * MTU as u32), MTU - 4)]
+    });
+    add(
+        "ONLY longer than its RETH says",
+        ANY,
+        InvalidRequest,
+        |rig| vec![(rig.request(RcWriteOnly, 0, 8), 16)],
+    );
+    add(
+        "ONLY shorter than its RETH says",
+        ANY,
+        InvalidRequest,
+        |rig| vec![(rig.request(RcWriteOnly, 0, 16), 8)],
+    );
+}
 
 fn set_rkey(headers: &mut Headers, rkey: u32) {
     if let Some(reth) = &mut headers.reth {
@@ -262,17 +170,17 @@ fn atomic(rig: &Rig<'_>, opcode: Opcode, offset: u64, swap_or_add: u64, compare:
     let mut headers = rig.headers(opcode);
     headers.bth.ack_req = true;
     headers.atomic = Some(AtomicEth {
-        va: rig.guest.memory.addr + offset,
-        rkey: rig.guest.memory.rkey,
+        va: rig.guest.card().addr + offset,
+        rkey: rig.guest.card().rkey,
         swap_or_add,
         compare,
     });
     headers
 }
 
-fn refuse(rig: &mut Rig<'_>, refused: &Refused) -> Result<()> {
-    rig.fill(0, &pattern(1, MTU))?;
-    let packets = (refused.packets)(rig);
+fn refuse(rig: &mut Rig<'_>, packets: Packets, code: NakCode) -> Result<()> {
+    rig.guest.put(0, &pattern(1, MTU))?;
+    let packets = packets(rig);
     let mut last = rig.psn;
     // All but the last packet are sound, and ask for no answer.
     let count = packets.len();
@@ -281,11 +189,11 @@ fn refuse(rig: &mut Rig<'_>, refused: &Refused) -> Result<()> {
         headers.bth.ack_req &= at + 1 == count;
         last = rig.send(&headers, &pattern(2, bytes))?;
     }
-    rig.expect_nak(last, refused.code)?;
+    rig.expect_nak(last, code)?;
     if count == 1 {
-        rig.expect_memory(0, &pattern(1, MTU))?;
+        rig.guest.expect_memory(0, &pattern(1, MTU))?;
     }
-    rig.expect_state("err")
+    rig.expect_state("Err")
 }
 
 fn write_lengths(rig: &mut Rig<'_>) -> Result<()> {
@@ -295,7 +203,7 @@ fn write_lengths(rig: &mut Rig<'_>) -> Result<()> {
         let psn = rig.write(u64::from(at), &data)?;
         let msn = rig.expect_ack(psn)?;
         ensure!(msn == u32::from(at), "the MSN is {msn} after {at} requests");
-        rig.expect_memory(usize::from(at), &data)?;
+        rig.guest.expect_memory(usize::from(at), &data)?;
     }
     Ok(())
 }
@@ -311,7 +219,7 @@ fn write_in_parts(rig: &mut Rig<'_>) -> Result<()> {
     let psn = rig.send(&last, &data[2 * MTU..])?;
     let msn = rig.expect_ack(psn)?;
     ensure!(msn == 1, "the MSN is {msn} after one message");
-    rig.expect_memory(0, &data)
+    rig.guest.expect_memory(0, &data)
 }
 
 fn train(rig: &mut Rig<'_>) -> Result<()> {
@@ -330,32 +238,22 @@ fn train(rig: &mut Rig<'_>) -> Result<()> {
 }
 
 fn write_immediate(rig: &mut Rig<'_>) -> Result<()> {
-    rig.post_recv(8192, 16, 7)?;
+    rig.guest.receive(7, 8192, 16)?;
     let data = pattern(7, 100);
     let mut headers = rig.request(Opcode::RcWriteOnlyWithImm, 0, 100);
     headers.imm = Some(0x1122_3344);
     let psn = rig.send(&headers, &data)?;
     rig.expect_ack(psn)?;
-    let entry = rig.expect_completion(Status::Success)?;
-    let seen = (entry.wr_id, entry.opcode, entry.byte_len);
-    ensure!(seen == (7, Kind::ReceiveWriteImm, 100), "{entry:?}");
-    expect_immediate(entry.imm_data, 0x1122_3344)?;
-    rig.expect_memory(0, &data)
-}
-
-/// pyverbs shows the four bytes as they are on the wire, read as a number of the host.
-fn expect_immediate(seen: u32, sent: u32) -> Result<()> {
-    ensure!(
-        u32::from_be(seen) == sent,
-        "the immediate data is {:#x}, sent was {sent:#x}",
-        u32::from_be(seen)
-    );
-    Ok(())
+    let done = rig.expect_received()?;
+    let seen = (done.wr_id, done.opcode.as_str(), done.bytes);
+    ensure!(seen == (7, "RecvWriteImm", 100), "{done:?}");
+    ensure!(done.imm == Some(0x1122_3344), "{done:x?}");
+    rig.guest.expect_memory(0, &data)
 }
 
 fn read_long(rig: &mut Rig<'_>) -> Result<()> {
     let data = pattern(8, 3 * MTU + 5);
-    rig.fill(16, &data)?;
+    rig.guest.put(16, &data)?;
     let headers = rig.request(Opcode::RcReadRequest, 16, data.len() as u32);
     rig.send(&headers, &[])?;
     expect_read(rig, headers.bth.psn, &data)?;
@@ -396,17 +294,17 @@ fn zero_bytes(rig: &mut Rig<'_>) -> Result<()> {
 
 fn send(rig: &mut Rig<'_>) -> Result<()> {
     for wr_id in 0..2 {
-        rig.post_recv(4096 * wr_id, 4096, wr_id as u64)?;
+        rig.guest.receive(wr_id as u64, 4096 * wr_id, 4096)?;
     }
     let data = pattern(9, 33);
     let mut only = rig.headers(Opcode::RcSendOnly);
     only.bth.ack_req = true;
     let psn = rig.send(&only, &data)?;
     rig.expect_ack(psn)?;
-    let entry = rig.expect_completion(Status::Success)?;
-    let seen = (entry.wr_id, entry.opcode, entry.byte_len);
-    ensure!(seen == (0, Kind::Receive, 33), "{entry:?}");
-    rig.expect_memory(0, &data)?;
+    let done = rig.expect_received()?;
+    let seen = (done.wr_id, done.opcode.as_str(), done.bytes);
+    ensure!(seen == (0, "Recv", 33), "{done:?}");
+    rig.guest.expect_memory(0, &data)?;
 
     let long = pattern(10, MTU + 1);
     rig.send(&rig.headers(Opcode::RcSendFirst), &long[..MTU])?;
@@ -415,40 +313,37 @@ fn send(rig: &mut Rig<'_>) -> Result<()> {
     last.imm = Some(0xdead_0001);
     let psn = rig.send(&last, &long[MTU..])?;
     rig.expect_ack(psn)?;
-    let entry = rig.expect_completion(Status::Success)?;
-    ensure!(
-        (entry.wr_id, entry.byte_len) == (1, long.len() as u32),
-        "{entry:?}"
-    );
-    expect_immediate(entry.imm_data, 0xdead_0001)?;
-    rig.expect_memory(4096, &long)
+    let done = rig.expect_received()?;
+    let seen = (done.wr_id, done.bytes, done.imm);
+    let expected = (1, long.len() as u64, Some(0xdead_0001));
+    ensure!(seen == expected, "{done:x?}");
+    rig.guest.expect_memory(4096, &long)
 }
 
 /// A key that a SEND invalidates is refused afterwards.
 fn send_invalidate(rig: &mut Rig<'_>) -> Result<()> {
-    let rkey = rig.guest.bind_window(rig.agent, 4096)?;
+    let rkey = rig.guest.bind_window(4096)?;
     let mut write = rig.request(Opcode::RcWriteOnly, 0, 8);
     set_rkey(&mut write, rkey);
     let psn = rig.send(&write, &pattern(11, 8))?;
     rig.expect_ack(psn).context("WRITE through the window")?;
-    rig.post_recv(8192, 64, 3)?;
+    rig.guest.receive(3, 8192, 64)?;
     let mut send = rig.headers(Opcode::RcSendOnlyWithInvalidate);
     send.bth.ack_req = true;
     send.ieth = Some(rkey);
     let psn = rig.send(&send, &pattern(12, 4))?;
     rig.expect_ack(psn)?;
-    let entry = rig.expect_completion(Status::Success)?;
-    // The completion flag of this kernel is not the one that verbs have for it; the key is there.
-    ensure!(entry.imm_data == rkey, "no invalidated key: {entry:?}");
+    let done = rig.expect_received()?;
+    ensure!(done.invalidated == Some(rkey), "{done:x?}");
     let again = with_psn(write, rig.psn);
     let psn = rig.send(&again, &pattern(13, 8))?;
     rig.expect_nak(psn, NakCode::RemoteAccess)?;
-    rig.expect_memory(0, &pattern(11, 8))
+    rig.guest.expect_memory(0, &pattern(11, 8))
 }
 
 /// The standard wants an invalid request; this kernel says remote operation.
 fn send_too_long(rig: &mut Rig<'_>) -> Result<()> {
-    rig.post_recv(0, 16, 4)?;
+    rig.guest.receive(4, 0, 16)?;
     let mut headers = rig.headers(Opcode::RcSendOnly);
     headers.bth.ack_req = true;
     let psn = rig.send(&headers, &pattern(14, 64))?;
@@ -459,11 +354,11 @@ fn send_too_long(rig: &mut Rig<'_>) -> Result<()> {
         allowed.iter().any(|nak| code == Some(Syndrome::Nak(*nak))),
         "the answer is {code:?}"
     );
-    rig.expect_state("err")
+    rig.expect_state("Err")
 }
 
 fn atomics(rig: &mut Rig<'_>) -> Result<()> {
-    rig.fill(64, &40u64.to_le_bytes())?;
+    rig.guest.put(64, &40u64.to_le_bytes())?;
     let add = atomic(rig, Opcode::RcFetchAdd, 64, 2, 0);
     do_atomic(rig, &add, 40)?;
     let swap = atomic(rig, Opcode::RcCompareSwap, 64, 1 << 40, 42);
@@ -472,7 +367,8 @@ fn atomics(rig: &mut Rig<'_>) -> Result<()> {
     do_atomic(rig, &fails, 1 << 40)?;
     let wraps = atomic(rig, Opcode::RcFetchAdd, 64, u64::MAX, 0);
     do_atomic(rig, &wraps, 1 << 40)?;
-    rig.expect_memory(64, &((1u64 << 40) - 1).to_le_bytes())
+    rig.guest
+        .expect_memory(64, &((1u64 << 40) - 1).to_le_bytes())
 }
 
 fn do_atomic(rig: &mut Rig<'_>, headers: &Headers, before: u64) -> Result<()> {
@@ -503,7 +399,7 @@ fn gap(rig: &mut Rig<'_>) -> Result<()> {
     let psn = rig.send(&lost, &pattern(16, 8))?;
     let msn = rig.expect_ack(psn)?;
     ensure!(msn == 1, "the MSN is {msn}: packets behind a gap were done");
-    rig.expect_memory(0, &pattern(16, 8))
+    rig.guest.expect_memory(0, &pattern(16, 8))
 }
 
 fn duplicate_write(rig: &mut Rig<'_>) -> Result<()> {
@@ -515,12 +411,12 @@ fn duplicate_write(rig: &mut Rig<'_>) -> Result<()> {
     rig.wire.send(&again, &pattern(19, 16))?;
     let msn = rig.expect_ack(second)?;
     ensure!(msn == 2, "the MSN is {msn}: the duplicate counted");
-    rig.expect_memory(0, &pattern(17, 16))
+    rig.guest.expect_memory(0, &pattern(17, 16))
 }
 
 fn duplicate_read(rig: &mut Rig<'_>) -> Result<()> {
     let data = pattern(20, MTU + 9);
-    rig.fill(0, &data)?;
+    rig.guest.put(0, &data)?;
     let headers = rig.request(Opcode::RcReadRequest, 0, data.len() as u32);
     for _ in 0..2 {
         rig.send(&headers, &[])?;
@@ -531,12 +427,12 @@ fn duplicate_read(rig: &mut Rig<'_>) -> Result<()> {
 }
 
 fn duplicate_atomic(rig: &mut Rig<'_>) -> Result<()> {
-    rig.fill(0, &5u64.to_le_bytes())?;
+    rig.guest.put(0, &5u64.to_le_bytes())?;
     let add = atomic(rig, Opcode::RcFetchAdd, 0, 1, 0);
     for _ in 0..3 {
         do_atomic(rig, &add, 5)?;
     }
-    rig.expect_memory(0, &6u64.to_le_bytes())?;
+    rig.guest.expect_memory(0, &6u64.to_le_bytes())?;
     rig.expect_nothing().map(drop)
 }
 
@@ -547,7 +443,7 @@ fn wrap(rig: &mut Rig<'_>) -> Result<()> {
     }
     ensure!(rig.psn == Psn::new(3), "the case did not wrap");
     let data = pattern(21, 8);
-    rig.expect_memory(32, &data)
+    rig.guest.expect_memory(32, &data)
 }
 
 /// Without a receive, a SEND is asked to wait, and may be sent again then.
@@ -556,13 +452,10 @@ fn receiver_not_ready(rig: &mut Rig<'_>) -> Result<()> {
     headers.bth.ack_req = true;
     let psn = rig.send(&headers, &pattern(22, 24))?;
     rig.expect_answer(psn, Syndrome::Rnr { timer: 14 })?;
-    rig.post_recv(0, 64, 5)?;
+    rig.guest.receive(5, 0, 64)?;
     rig.send(&headers, &pattern(22, 24))?;
     rig.expect_ack(psn)?;
-    let found = rig.agent.poll(rig.guest.cq, 1, LIMIT)?;
-    ensure!(
-        found.first().is_some_and(|entry| entry.wr_id == 5),
-        "{found:?}"
-    );
-    rig.expect_memory(0, &pattern(22, 24))
+    let done = rig.expect_received()?;
+    ensure!(done.wr_id == 5, "{done:?}");
+    rig.guest.expect_memory(0, &pattern(22, 24))
 }

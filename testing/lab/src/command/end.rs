@@ -1,7 +1,7 @@
 //! `catchment-lab end`: one end of a connection, driven by lines on stdin.
 
+use crate::end::server;
 use anyhow::{Result, bail};
-use catchment_lab::end::server;
 use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_verbs::Provider;
@@ -15,9 +15,6 @@ pub(crate) struct Args {
 }
 
 /// Serves until stdin ends.
-///
-/// # Errors
-/// When the device cannot be opened.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let provider: Box<dyn Provider> = match args.provider.as_str() {
         "roce" => Box::new(RoceProvider::new(RoceOptions::default())),

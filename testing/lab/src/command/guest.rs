@@ -1,11 +1,11 @@
 //! `catchment-lab guest`: one program in the guest, as if it ran here.
 
 use super::Place;
+use crate::remote::process::Output;
+use crate::remote::{Ended, Start};
+use crate::vm::guest::{Guest, Machine};
+use crate::vm::network::SEATS;
 use anyhow::Result;
-use catchment_lab::remote::process::Output;
-use catchment_lab::remote::{Ended, Start};
-use catchment_lab::vm::guest::{Guest, Machine};
-use catchment_lab::vm::network::SEATS;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;

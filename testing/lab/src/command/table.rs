@@ -1,10 +1,10 @@
 //! `catchment-lab table`: our stack in user space beside the kernel's.
 
 use super::Place;
+use crate::table::{self, Table, Way};
+use crate::vm::guest::{Guest, Machine};
+use crate::vm::network::SEATS;
 use anyhow::{Context as _, Result, ensure};
-use catchment_lab::table::{self, Table, Way};
-use catchment_lab::vm::guest::{Guest, Machine};
-use catchment_lab::vm::network::SEATS;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,9 +22,6 @@ pub(crate) struct Args {
 }
 
 /// Measures, and writes the page.
-///
-/// # Errors
-/// When the guest does not come up, or an end fails.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(args.rounds > 0, "not one round");
     let (_turn, kernel) = super::prepare(&args.place)?;

@@ -1,177 +1,117 @@
 //! Measurements between two ends: how fast WRITEs go, how long a small one takes, and what that
 //! costs the machine that both ends are on.
 
-use super::{Measured, Place, Trips};
-use anyhow::{Context as _, Result, bail, ensure};
+use super::{Measured, PingPong, Place, Stream, Trips};
+use anyhow::{Context as _, Result, ensure};
 use catchment_conformance::Side;
-use catchment_verbs::{Completion, Mr, Payload, RemoteAddr, SendOp, SendWr, Sge};
+use catchment_perf::flow::{Flow, Requests};
+use catchment_perf::{Amount, Connection, Operation, PerfError, Queue, Waiting, ping_pong, stats};
+use catchment_verbs::{Mr, RemoteAddr};
 use std::fs;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Every so many requests one is signaled, and completions are taken.
-const SIGNALED: u64 = 16;
+/// Every so many requests of a stream one is signaled. Each is posted by a call of its own.
+const SIGNALED: u32 = 16;
 
-/// A completion, or an answer of the peer, that does not come in this time never comes.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// WRITEs to and fro that take longer in all never end.
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Bytes of a WRITE to and fro; the last eight are its number.
+/// Bytes of a WRITE to and fro.
 const SMALL_BYTES: usize = 64;
-const NUMBER_AT: usize = SMALL_BYTES - 8;
-
-/// Looks between two looks at the clock.
-const LOOKS: u32 = 1024;
 
 /// Duration of a tick of the kernel's clock for processor time, as /proc has it everywhere.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A stream of WRITEs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Stream {
-    pub(super) place: Place,
-    pub(super) bytes: usize,
-    pub(super) outstanding: u64,
-    pub(super) time: Duration,
+/// Lends a side to the measuring engine.
+struct Lent<'a> {
+    side: &'a mut Side,
+    memory: &'a dyn Mr,
+    sends: Queue,
+    receives: Queue,
+}
+
+impl<'a> Lent<'a> {
+    fn new(side: &'a mut Side, memory: &'a dyn Mr) -> Self {
+        let queue = |cq| Queue::new(Arc::clone(cq), Arc::clone(&side.channel));
+        let (sends, receives) = (queue(&side.send_cq), queue(&side.recv_cq));
+        Self {
+            side,
+            memory,
+            sends,
+            receives,
+        }
+    }
+
+    fn connection(&mut self, place: Place, bytes: usize, waiting: Waiting) -> Connection<'_> {
+        let Place { addr, rkey } = place;
+        Connection {
+            qp: &mut *self.side.qp,
+            sends: &self.sends,
+            receives: &self.receives,
+            memory: self.memory,
+            peer: RemoteAddr { addr, rkey },
+            context: &*self.side.context,
+            waiting,
+            bytes: bytes as u64,
+            inline_bytes: SMALL_BYTES as u64,
+            // Its own thread, or the kernel, does the provider's work.
+            polls: false,
+        }
+    }
 }
 
 impl Stream {
-    /// Posts WRITEs for the time, sleeping while the queue is full, and waits for the last one.
+    /// Posts WRITEs for the time, sleeping while the queue is full, and waits for the last signaled one.
     pub(super) fn run(self, side: &mut Side, memory: &dyn Mr) -> Result<Measured> {
         ensure!(self.bytes > 0 && self.bytes <= memory.bytes(), "no length");
+        let mut lent = Lent::new(side, memory);
+        let connection = lent.connection(self.place, self.bytes, Waiting::Sleep);
+        let requests = Requests {
+            operation: Operation::Write,
+            outstanding: u32::try_from(self.outstanding)?,
+            batch: 1,
+            batches_per_signal: SIGNALED,
+            places: connection.places(),
+        };
+        let mut flow = Flow::new(connection, requests)?;
         let busy = busy_time()?;
-        let begin = Instant::now();
-        let (mut posted, mut done) = (0, 0);
-        while begin.elapsed() < self.time {
-            while posted - done < self.outstanding {
-                posted += 1;
-                self.post(side, memory, posted)?;
-            }
-            done = wait(side)?.max(done);
-        }
-        // Those behind the last signaled one do not count.
-        while done < posted / SIGNALED * SIGNALED {
-            done = wait(side)?.max(done);
-        }
+        let sent = flow.run(Duration::from_millis(self.millis), u64::MAX)?;
         Ok(Measured {
-            bytes: done * self.bytes as u64,
-            wall_ns: nanoseconds(begin.elapsed()),
+            bytes: sent.requests * self.bytes as u64,
+            wall_ns: nanoseconds(sent.time),
             busy_ns: nanoseconds(busy_time()? - busy),
         })
     }
-
-    fn post(self, side: &mut Side, memory: &dyn Mr, number: u64) -> Result<()> {
-        let slots = (memory.bytes() / self.bytes) as u64;
-        let offset = number % slots * self.bytes as u64;
-        let from = [Sge {
-            addr: memory.addr() + offset,
-            bytes: u32::try_from(self.bytes)?,
-            lkey: memory.lkey(),
-        }];
-        let to = RemoteAddr {
-            addr: self.place.addr + offset,
-            rkey: self.place.rkey,
-        };
-        let request = SendWr::new(number, SendOp::Write(to), Payload::Sges(&from));
-        post(side, request)
-    }
-}
-
-/// WRITEs of 64 bytes into each other's memory, one at a time.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PingPong {
-    pub(super) place: Place,
-    pub(super) rounds: u64,
-    /// This end begins, and takes the time.
-    pub(super) asks: bool,
 }
 
 impl PingPong {
-    /// Half of the median round trip; of the end that answers, nothing. And switches.
+    /// Half of the median round trip; of the end that answers, nothing. And switches. The memory of both
+    /// ends must begin with zeros.
     pub(super) fn run(self, side: &mut Side, memory: &dyn Mr) -> Result<Trips> {
         let before = switches()?;
+        let mut lent = Lent::new(side, memory);
+        let connection = lent.connection(self.place, SMALL_BYTES, Waiting::Yield);
+        let mut ends = ping_pong::PingPong::new(connection, Operation::Write);
         let mut trips = Vec::new();
-        for number in 1..=self.rounds {
-            let begin = Instant::now();
-            if self.asks {
-                self.write(side, number)?;
-            }
-            look(memory, number)?;
-            if self.asks {
-                trips.push(begin.elapsed());
-            } else {
-                self.write(side, number)?;
-            }
-            if number.is_multiple_of(SIGNALED) {
-                poll(side)?;
-            }
+        if self.asks {
+            let none = Amount::Iterations(0);
+            trips = ends.ask(none, Amount::Iterations(self.rounds))?;
+        } else {
+            let over = Instant::now() + PATIENCE;
+            ends.answer(&mut || {
+                if Instant::now() < over {
+                    return Ok(());
+                }
+                Err(PerfError::Failed(format!("no end came in {PATIENCE:?}")))
+            })?;
         }
-        trips.sort_unstable();
-        let median = trips.get(trips.len() / 2).copied().unwrap_or_default();
         Ok(Trips {
-            write_ns: nanoseconds(median / 2),
+            write_ns: stats::percentile(&trips, 0.5) as u64,
             switches: switches()? - before,
         })
-    }
-
-    fn write(self, side: &mut Side, number: u64) -> Result<()> {
-        let mut data = [0; SMALL_BYTES];
-        data[NUMBER_AT..].copy_from_slice(&number.to_ne_bytes());
-        let Place { addr, rkey } = self.place;
-        let to = SendOp::Write(RemoteAddr { addr, rkey });
-        post(side, SendWr::new(number, to, Payload::Inline(&data)))
-    }
-}
-
-fn post(side: &mut Side, request: SendWr<'_>) -> Result<()> {
-    let request = SendWr {
-        signaled: request.wr_id.is_multiple_of(SIGNALED),
-        ..request
-    };
-    Ok(side.qp.post_send(&[request])?)
-}
-
-/// Takes completions: the number of the newest request that is done, if there is any.
-fn poll(side: &Side) -> Result<Option<u64>> {
-    let mut done = [Completion::EMPTY; 16];
-    let count = side.send_cq.poll(&mut done)?;
-    let done = &done[..count];
-    if let Some(failed) = done.iter().find(|done| done.result.is_err()) {
-        bail!("a request failed: {failed:?}");
-    }
-    Ok(done.last().map(|done| done.wr_id))
-}
-
-/// The same, asleep until there is one.
-fn wait(side: &Side) -> Result<u64> {
-    let over = Instant::now() + PATIENCE;
-    loop {
-        if let Some(newest) = poll(side)? {
-            return Ok(newest);
-        }
-        side.send_cq.req_notify(false);
-        // One may have come before the request.
-        if let Some(newest) = poll(side)? {
-            return Ok(newest);
-        }
-        ensure!(Instant::now() < over, "no completion in {PATIENCE:?}");
-        side.channel.wait(PATIENCE)?;
-    }
-}
-
-/// Looks at the own memory until this number is there.
-fn look(memory: &dyn Mr, number: u64) -> Result<()> {
-    let over = Instant::now() + PATIENCE;
-    let whole = memory.region().whole();
-    loop {
-        for _ in 0..LOOKS {
-            if whole.load_u64(NUMBER_AT, Ordering::Acquire)? == number {
-                return Ok(());
-            }
-            thread::yield_now();
-        }
-        ensure!(Instant::now() < over, "no number {number} in {PATIENCE:?}");
     }
 }
 

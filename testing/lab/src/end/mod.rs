@@ -1,263 +1,276 @@
-//! One end of a connection over our verbs: a program that does what it is told, line by line.
+//! One end of a connection: a program that obeys orders, line by line.
 //!
-//! It opens a device of any provider, so the ends of a case can run over different ones, on
-//! different hosts. [`server`] is the program, [`client`] tells it what to do. An order is a line of
-//! JSON on its stdin, an answer one on its stdout.
+//! An order is a line of JSON on its stdin, an answer one on its stdout. Two programs obey them:
+//! [`server`] opens a device of any of our providers, and `guest/agent.py` the kernel's by pyverbs,
+//! which sets what our verbs leave to a provider. [`client`] is the case's side of both.
 
-pub mod client;
+pub(crate) mod client;
 mod measure;
-pub mod server;
+pub(crate) mod server;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of registered memory at an end.
-pub const MEMORY_BYTES: usize = 4 << 20;
+/// Bytes of registered memory at an end that says nothing else.
+pub(crate) const MEMORY_BYTES: usize = 4 << 20;
 
-/// What an end can be told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Order {
+pub(crate) enum Order {
     /// Make a queue pair and register memory; what was made before ends. Answered by a card.
     Make(Kind),
-    /// Wait for an asynchronous event, and say what it is.
+    /// Wait for an asynchronous event. Answered by a text.
     Event,
-    /// Say how many nanoseconds a thread takes to wake another one that sleeps.
+    /// Measure how long a thread takes to wake another one. Answered by nanoseconds.
     WakeUp,
     /// Do this with what was made.
     Do(Task),
 }
 
 /// What a queue pair and its memory are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A reliable connection.
+pub(crate) enum Kind {
     Connection,
     /// The same, and the peer may invalidate the memory's key.
     Invalidable,
     /// Datagrams with this Q_Key; ready at once.
     Datagrams(u32),
+    /// A queue pair that [`Task::ToRts`] connects. Only `agent.py` makes it.
+    Kernel {
+        service: Service,
+        bytes: usize,
+        /// Rights of the memory, of [`access`].
+        access: u32,
+    },
 }
 
-/// What an end can be told to do with its queue pair and its memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Task {
-    /// Connect to this endpoint, and send again so often without answer, or without receive.
+pub(crate) enum Service {
+    Rc,
+    Uc,
+}
+
+/// Access rights, as libibverbs numbers them.
+pub(crate) mod access {
+    pub(crate) const LOCAL_WRITE: u32 = 1;
+    pub(crate) const REMOTE_WRITE: u32 = 2;
+    pub(crate) const REMOTE_READ: u32 = 4;
+    const REMOTE_ATOMIC: u32 = 8;
+    const MW_BIND: u32 = 16;
+    pub(crate) const ALL: u32 = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | MW_BIND;
+}
+
+/// What an end can do with its queue pair and its memory. Offsets and bytes are of the memory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Task {
+    /// Connect to this endpoint; the counts are those of [`catchment_verbs::RtsAttr`].
     Connect {
-        /// As [`catchment_verbs::Endpoint`] is written.
         endpoint: String,
-        /// As in [`catchment_verbs::RtsAttr`].
         retry_cnt: u8,
-        /// As in [`catchment_verbs::RtsAttr`].
         rnr_retry: u8,
     },
-    /// Fill the memory at `offset` with bytes that depend on `seed`.
+    /// Take the queue pair to RTS with exactly these attributes. Only `agent.py` does it.
+    ToRts(Attributes),
+    /// Bind a memory window to the first bytes. Answered by its key. Only `agent.py` does it.
+    BindWindow {
+        bytes: usize,
+    },
+    /// Fill the memory with bytes that depend on `seed`. `agent.py` does not.
     Fill {
-        /// First byte.
         offset: usize,
-        /// How many.
         bytes: usize,
-        /// Which.
         seed: u64,
     },
-    /// Say whether these bytes are there.
-    See {
-        /// First byte.
+    /// Write these bytes, which are hexadecimal digits.
+    Put {
         offset: usize,
-        /// How many.
-        bytes: usize,
-        /// Which.
-        seed: u64,
+        hex: String,
     },
-    /// Say which number of eight bytes stands there.
-    Number {
-        /// First byte.
+    /// Read bytes. Answered by a text of hexadecimal digits.
+    Take {
         offset: usize,
+        bytes: usize,
+    },
+    /// Answered by the CRC-32 of the bytes, with the polynomial of zlib.
+    Crc {
+        offset: usize,
+        bytes: usize,
     },
     /// Post requests, all at once.
     Send(Vec<Request>),
     /// Send a datagram, and wait until the device is done with it.
     SendTo(Datagram),
-    /// Say which address the datagram came from whose network header stands at `offset`.
+    /// Answered by the address of the sender whose network header stands at `offset`.
     Source {
-        /// First byte.
         offset: usize,
     },
-    /// Post a receive.
     Receive {
-        /// Comes back in the completion.
         wr_id: u64,
-        /// First byte.
         offset: usize,
-        /// How many.
         bytes: usize,
     },
-    /// Wait for completions.
+    /// Wait for completions at most so long. Answered by those that came.
     Wait {
         /// Of receives, not of requests.
         receives: bool,
-        /// How many.
         count: usize,
+        limit_ms: u64,
     },
-    /// Post WRITEs of so many bytes to this place and behind it, and say how that went.
-    Stream {
-        /// As much memory as an end has.
-        place: Place,
-        /// How many bytes each.
-        bytes: usize,
-        /// How many at once.
-        outstanding: u64,
-        /// How long.
-        millis: u64,
-    },
-    /// WRITE 64 bytes to this place when the peer has written here, or, if this end `asks`, before;
-    /// then say what a WRITE took.
-    PingPong {
-        /// Where the peer looks.
-        place: Place,
-        /// How often.
-        rounds: u64,
-        /// This end begins.
-        asks: bool,
-    },
-    /// Say in which state the queue pair is.
+    /// Answered by what was measured.
+    Stream(Stream),
+    /// Answered by what a WRITE took.
+    PingPong(PingPong),
+    /// Answered by the name of the queue pair's state.
     State,
-    /// Deregister the memory.
     Revoke,
     /// Destroy the queue pair.
     Leave,
 }
 
-/// What an end answers.
+/// Attributes of a queue pair, coded as the standard does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Attributes {
+    /// GIDs, written as IPv6 addresses.
+    pub(crate) local: String,
+    pub(crate) remote: String,
+    pub(crate) qpn: u32,
+    pub(crate) rq_psn: u32,
+    pub(crate) sq_psn: u32,
+    pub(crate) path_mtu: u32,
+    /// Rights of the peer, of [`access`].
+    pub(crate) access: u32,
+    pub(crate) timeout: u8,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) min_rnr_timer: u8,
+    /// READs and atomics in flight, either way.
+    pub(crate) rd_atomic: u8,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// It is done.
+pub(crate) enum Answer {
     Done,
-    /// What the peer must know.
     Card(Card),
-    /// Completions in their order.
     Completions(Vec<Completed>),
-    /// Words for a person, or the name of something.
     Text(String),
-    /// A number.
     Number(u64),
-    /// What a stream was.
     Measured(Measured),
-    /// What small WRITEs took.
     Trips(Trips),
     /// It cannot be done, for this reason.
     Refused(String),
 }
 
 /// What a peer must know to reach an end and its memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Card {
-    /// As [`catchment_verbs::Endpoint`] is written.
-    pub endpoint: String,
-    /// Address of the memory.
-    pub addr: u64,
-    /// Key of the memory.
-    pub rkey: u32,
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Card {
+    /// As [`catchment_verbs::Endpoint`] is written; empty for [`Kind::Kernel`].
+    pub(crate) endpoint: String,
+    pub(crate) qpn: u32,
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
+}
+
+/// WRITEs of so many bytes to this place and behind it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Stream {
+    /// As much memory as an end has.
+    pub(crate) place: Place,
+    pub(crate) bytes: usize,
+    pub(crate) outstanding: u64,
+    pub(crate) millis: u64,
+}
+
+/// WRITEs of 64 bytes to this place, each when the peer has written here; before, if this end `asks`.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct PingPong {
+    pub(crate) place: Place,
+    pub(crate) rounds: u64,
+    pub(crate) asks: bool,
 }
 
 /// What a stream of WRITEs moved and cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Measured {
+pub(crate) struct Measured {
     /// Payload that is acknowledged.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// From the first request to the last completion.
-    pub wall_ns: u64,
+    pub(crate) wall_ns: u64,
     /// What all processors of the machine worked in this time, whatever for.
-    pub busy_ns: u64,
+    pub(crate) busy_ns: u64,
 }
 
 /// What WRITEs to and fro took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trips {
+pub(crate) struct Trips {
     /// One of them, the median; 0 at the end that answers.
-    pub write_ns: u64,
+    pub(crate) write_ns: u64,
     /// How often the threads of this end gave a processor away, for all of them.
-    pub switches: u64,
+    pub(crate) switches: u64,
 }
 
-/// A request for the send queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Request {
-    /// Comes back in the completion.
-    pub wr_id: u64,
-    /// What to do.
-    pub work: Work,
-    /// First byte of the local memory.
-    pub offset: usize,
-    /// How many.
-    pub bytes: usize,
+/// A request for the send queue, with bytes of the end's memory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) wr_id: u64,
+    pub(crate) work: Work,
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
     /// Make a completion when it succeeds.
-    pub signaled: bool,
+    pub(crate) signaled: bool,
 }
 
-/// A datagram of this end's memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Datagram {
+/// A datagram with bytes of the end's memory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Datagram {
     /// The peer, as [`catchment_verbs::Endpoint`] is written.
-    pub endpoint: String,
-    /// The Q_Key that it carries.
-    pub qkey: u32,
-    /// First byte.
-    pub offset: usize,
-    /// How many.
-    pub bytes: usize,
-    /// Immediate data.
-    pub imm: Option<u32>,
+    pub(crate) endpoint: String,
+    pub(crate) qkey: u32,
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+    pub(crate) imm: Option<u32>,
 }
 
 /// A place in the peer's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// Its address.
-    pub addr: u64,
-    /// The key.
-    pub rkey: u32,
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Place {
+    pub(crate) addr: u64,
+    pub(crate) rkey: u32,
 }
 
 /// What a request does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Work {
-    /// RDMA WRITE.
+pub(crate) enum Work {
     Write(Place),
-    /// RDMA WRITE with this immediate data.
+    /// With this immediate data.
     WriteImm(Place, u32),
-    /// RDMA READ.
     Read(Place),
-    /// SEND.
     Send,
-    /// SEND with this immediate data.
+    /// With this immediate data.
     SendImm(u32),
-    /// SEND that takes this key away from the peers of its owner.
+    /// Invalidates this key at the peer.
     SendInvalidate(u32),
     /// Puts the second number there if the first is there.
     CompareSwap(Place, u64, u64),
-    /// Adds.
     FetchAdd(Place, u64),
 }
 
-/// A completion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Completed {
-    /// Of the request.
-    pub wr_id: u64,
-    /// The name of its status; `Success` if it has done its work.
-    pub status: String,
-    /// The reason as a user reads it; empty after a success.
-    pub reason: String,
-    /// Bytes moved, after a success.
-    pub bytes: u64,
-    /// Immediate data.
-    pub imm: Option<u32>,
+pub(crate) struct Completed {
+    pub(crate) wr_id: u64,
+    /// The name of a [`catchment_verbs::WcStatus`], or `Success`; only then the rest counts.
+    pub(crate) status: String,
+    /// Why it failed, as a user reads it; `agent.py` has no words for it.
+    pub(crate) reason: String,
+    /// The name of a [`catchment_verbs::WcOpcode`].
+    pub(crate) opcode: String,
+    pub(crate) bytes: u64,
+    pub(crate) imm: Option<u32>,
     /// The key that the peer has invalidated.
-    pub invalidated: Option<u32>,
+    pub(crate) invalidated: Option<u32>,
     /// The queue pair that a datagram came from.
-    pub source_qpn: Option<u32>,
+    pub(crate) source_qpn: Option<u32>,
 }

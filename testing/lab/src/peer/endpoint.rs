@@ -3,10 +3,10 @@
 //! One packet is one system call, and everything is copied once more than a driver would. It is
 //! here to show the protocol, nothing else.
 
-use super::memory::Region;
 use super::wire::{Received, Wire};
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result};
 use catchment_roce::{Arrival, Completion, Input, OutPacket, Piece, Qp, TransmitBatch};
+use catchment_sim::roce::Space;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,9 @@ use std::time::{Duration, Instant};
 const BATCH: usize = 64;
 
 /// A queue pair with its memory and its end of the wire.
-pub struct Endpoint<'a> {
-    /// The queue pair.
-    pub qp: Qp,
-    /// Its memory.
-    pub region: Region,
+pub(crate) struct Endpoint<'a> {
+    pub(crate) qp: Qp,
+    pub(crate) space: Space,
     wire: &'a mut Wire,
     batch: TransmitBatch,
     origin: Instant,
@@ -27,11 +25,10 @@ pub struct Endpoint<'a> {
 
 impl<'a> Endpoint<'a> {
     /// Drives `qp` on `wire`.
-    #[must_use]
-    pub fn new(qp: Qp, region: Region, wire: &'a mut Wire) -> Self {
+    pub(crate) fn new(qp: Qp, space: Space, wire: &'a mut Wire) -> Self {
         Self {
             qp,
-            region,
+            space,
             wire,
             batch: TransmitBatch::new(BATCH),
             origin: Instant::now(),
@@ -40,16 +37,13 @@ impl<'a> Endpoint<'a> {
     }
 
     /// The oldest completion that was not taken yet.
-    pub fn completion(&mut self) -> Option<Completion> {
+    pub(crate) fn completion(&mut self) -> Option<Completion> {
         self.done.pop_front()
     }
 
     /// Sends what is to be sent, then waits for packets or timeouts, at most until `end`, and
     /// answers them.
-    ///
-    /// # Errors
-    /// When the socket fails, or a packet of the guest is malformed.
-    pub fn turn(&mut self, end: Instant) -> Result<()> {
+    pub(crate) fn turn(&mut self, end: Instant) -> Result<()> {
         self.transmit()?;
         // Requests that nobody acknowledges are done when they are sent.
         if self.take_completions() {
@@ -61,7 +55,7 @@ impl<'a> Endpoint<'a> {
         self.receive(wait.saturating_duration_since(Instant::now()))?;
         let now = self.now();
         if self.qp.next_timeout().is_some_and(|at| at <= now) {
-            self.qp.handle(now, Input::Timeout, &mut self.region);
+            self.qp.handle(now, Input::Timeout, &mut self.space);
         }
         self.transmit()?;
         self.take_completions();
@@ -88,7 +82,7 @@ impl<'a> Endpoint<'a> {
             next = self.wire.receive(Duration::ZERO)?;
         }
         self.qp
-            .handle(self.now(), Input::EndOfBatch, &mut self.region);
+            .handle(self.now(), Input::EndOfBatch, &mut self.space);
         Ok(())
     }
 
@@ -97,7 +91,7 @@ impl<'a> Endpoint<'a> {
         if packet.headers.bth.dest_qpn == self.qp.qpn() {
             let arrival = Arrival::new(&packet.headers, &packet.payload);
             self.qp
-                .handle(self.now(), Input::Packet(arrival), &mut self.region);
+                .handle(self.now(), Input::Packet(arrival), &mut self.space);
         }
     }
 
@@ -105,7 +99,7 @@ impl<'a> Endpoint<'a> {
         loop {
             self.batch.clear();
             let now = self.now();
-            if self.qp.poll_transmit(now, &self.region, &mut self.batch) == 0 {
+            if self.qp.poll_transmit(now, &self.space, &mut self.batch) == 0 {
                 return Ok(());
             }
             for packet in self.batch.packets() {
@@ -126,8 +120,8 @@ impl<'a> Endpoint<'a> {
                     continue;
                 }
             };
-            let data = self.region.range(key, addr, bytes.into());
-            transport.extend(data.map_err(|error| anyhow!("{piece:?}: {error}"))?);
+            let data = self.space.local(key, addr, usize::try_from(bytes)?);
+            transport.extend(data.with_context(|| format!("no memory for {piece:?}"))?);
         }
         transport.resize(transport.len() + packet.pad_bytes(), 0);
         Ok(transport)

@@ -4,8 +4,7 @@
 //! peer is the case itself: it sends packets by hand and looks at each answer. [`pair`] connects
 //! one of the guest to one of ours, which an [`endpoint`] drives.
 
-pub mod endpoint;
-pub mod memory;
-pub mod pair;
-pub mod rig;
-pub mod wire;
+pub(crate) mod endpoint;
+pub(crate) mod pair;
+pub(crate) mod rig;
+pub(crate) mod wire;

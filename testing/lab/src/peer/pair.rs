@@ -1,17 +1,21 @@
 //! Our queue pair, and one of the guest, connected to each other.
 
 use super::endpoint::Endpoint;
-use super::memory::Region;
-use super::rig::{GuestQp, LIMIT, OUR_ADDR, OUR_QPN, OUR_RKEY, Options, same_bytes};
+use super::rig::{LIMIT, OUR_ADDR, OUR_QPN, OUR_RKEY, Options};
 use super::wire::Wire;
-use crate::agent::{self, Agent, Send, Transport};
+use crate::bytes::same_bytes;
+use crate::end::client::End;
+use crate::end::{Completed, Service};
+use crate::vm::guest::Guest;
 use crate::vm::network::IpVersion;
 use anyhow::{Context as _, Result, ensure};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{
-    Completion, Config, InitAttr, Payload, Psn, Qp, Queue, RecvWr, RemoteAccess, RemoteAddr,
-    RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge, Success, WcStatus, WriteLayout, ack_timeout,
+    self as roce, Completion, Config, Counters, InitAttr, Memory as _, Payload, Psn, Qp, Queue,
+    RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Sge, Success, WcStatus, WriteLayout,
+    ack_timeout,
 };
+use catchment_sim::roce::{Rights, Space};
 use std::time::{Duration, Instant};
 
 /// How often the guest is asked for completions while both sides work.
@@ -19,34 +23,32 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// How our side is made, beside what both sides agree on.
 #[derive(Clone, Copy, Debug)]
-pub struct Ours {
+pub(crate) struct Ours {
     /// What both sides agree on, and the guest's side.
-    pub both: Options,
+    pub(crate) both: Options,
     /// How long WRITEs are cut.
-    pub layout: WriteLayout,
+    pub(crate) layout: WriteLayout,
     /// What the guest may do with our memory.
-    pub rights: &'static [RemoteAccess],
+    pub(crate) rights: Rights,
     /// What the guest may do through our queue pair.
-    pub access: InitAttr,
-    /// Our timeout, coded.
-    pub timeout: u8,
-    /// Our retries.
-    pub retry_cnt: u8,
+    pub(crate) access: InitAttr,
+    pub(crate) timeout: u8,
+    pub(crate) retry_cnt: u8,
     /// Our retries after RNR NAKs.
-    pub rnr_retry: u8,
+    pub(crate) rnr_retry: u8,
 }
 
 impl Ours {
     /// Everything is allowed. The emulated guest needs patience: on a busy machine it may stand
     /// still for a second, so a request has four (half a second, eight times).
-    pub const DEFAULT: Self = Self {
+    pub(crate) const DEFAULT: Self = Self {
         both: Options {
             memory_bytes: 2 << 20,
             timeout: 17,
             ..Options::DEFAULT
         },
         layout: WriteLayout::Train,
-        rights: Region::ALL,
+        rights: Rights::ALL,
         access: InitAttr {
             remote_write: true,
             remote_read: true,
@@ -59,7 +61,7 @@ impl Ours {
     };
 
     /// As the default, where a loss is found by a timeout only: 67 ms, eight times.
-    pub const LOSSY: Self = Self {
+    pub(crate) const LOSSY: Self = Self {
         both: Options {
             timeout: 14,
             ..Self::DEFAULT.both
@@ -70,73 +72,61 @@ impl Ours {
 }
 
 /// Both ends of a connection.
-pub struct Pair<'a> {
-    /// The guest's agent.
-    pub agent: &'a mut Agent,
+pub(crate) struct Pair<'a> {
+    /// The machine of the guest's queue pair.
+    pub(crate) machine: &'a Guest,
     /// The guest's queue pair.
-    pub guest: GuestQp,
-    /// Our queue pair.
-    pub ours: Endpoint<'a>,
+    pub(crate) guest: &'a mut End,
+    pub(crate) ours: Endpoint<'a>,
     posted: u64,
     both: Options,
 }
 
 impl<'a> Pair<'a> {
     /// Makes both and connects them.
-    ///
-    /// # Errors
-    /// When the guest refuses.
-    pub fn connect(
-        agent: &'a mut Agent,
+    pub(crate) fn connect(
+        machine: &'a Guest,
+        guest: &'a mut End,
         wire: &'a mut Wire,
         version: IpVersion,
         ours: &Ours,
     ) -> Result<Self> {
         wire.discard_pending()?;
-        let guest = GuestQp::make(agent, &ours.both)?;
-        let qp = our_qp(&guest, ours)?;
-        guest.connect(agent, version, OUR_QPN, &ours.both)?;
-        let region = Region {
-            addr: OUR_ADDR,
-            key: OUR_RKEY,
-            bytes: vec![0; ours.both.memory_bytes],
-            rights: ours.rights,
-        };
+        ours.both.make(guest)?;
+        let qp = our_qp(guest.card().qpn, ours)?;
+        ours.both.connect(guest, version)?;
+        let mut space = Space::default();
+        let key = space.register(vec![0; ours.both.memory_bytes], ours.rights);
+        ensure!(key == OUR_RKEY, "our memory has the key {key:#x}");
         Ok(Self {
-            agent,
+            machine,
             guest,
-            ours: Endpoint::new(qp, region, wire),
+            ours: Endpoint::new(qp, space, wire),
             posted: 0,
             both: ours.both,
         })
     }
 
     /// The path MTU, in bytes.
-    #[must_use]
-    pub fn path_mtu(&self) -> usize {
+    pub(crate) fn path_mtu(&self) -> usize {
         self.both.path_mtu as usize
     }
 
     /// The first PSNs: ours, and the guest's.
-    #[must_use]
-    pub fn first_psns(&self) -> (u32, u32) {
+    pub(crate) fn first_psns(&self) -> (u32, u32) {
         (self.both.psn, self.both.guest_psn)
     }
 
     /// A place in the guest's memory.
-    #[must_use]
-    pub fn guest_place(&self, offset: usize) -> RemoteAddr {
+    pub(crate) fn guest_place(&self, offset: usize) -> RemoteAddr {
         RemoteAddr {
-            addr: self.guest.memory.addr + offset as u64,
-            rkey: self.guest.memory.rkey,
+            addr: self.guest.card().addr + offset as u64,
+            rkey: self.guest.card().rkey,
         }
     }
 
     /// Posts a request of ours, with this part of our memory.
-    ///
-    /// # Errors
-    /// When the queue pair refuses.
-    pub fn post_ours(&mut self, op: SendOp, offset: usize, bytes: usize) -> Result<u64> {
+    pub(crate) fn post_ours(&mut self, op: SendOp, offset: usize, bytes: usize) -> Result<u64> {
         let sges = [sge(offset, bytes)?];
         self.posted += 1;
         let request = SendWr::new(self.posted, op, Payload::Sges(&sges));
@@ -145,47 +135,14 @@ impl<'a> Pair<'a> {
     }
 
     /// Posts a receive of ours.
-    ///
-    /// # Errors
-    /// When the queue pair refuses.
-    pub fn recv_ours(&mut self, offset: usize, bytes: usize, wr_id: u64) -> Result<()> {
+    pub(crate) fn recv_ours(&mut self, offset: usize, bytes: usize, wr_id: u64) -> Result<()> {
         let sges = [sge(offset, bytes)?];
         let request = RecvWr { wr_id, sges: &sges };
         Ok(self.ours.qp.post_recv(&request)?)
     }
 
-    /// Posts a receive of the guest.
-    ///
-    /// # Errors
-    /// When the guest refuses.
-    pub fn recv_guest(&mut self, offset: usize, bytes: usize, wr_id: u64) -> Result<()> {
-        let objects = [self.guest.number.qp, self.guest.memory.mr];
-        self.agent.post_recv(objects, (offset, bytes), wr_id)
-    }
-
-    /// A request of the guest for our memory, from its start on.
-    #[must_use]
-    pub fn guest_work(&self, opcode: agent::Opcode, bytes: usize) -> Send {
-        Send {
-            remote_addr: OUR_ADDR,
-            rkey: OUR_RKEY,
-            ..Send::new(opcode, self.guest.memory.mr, 0, bytes)
-        }
-    }
-
-    /// Posts requests of the guest.
-    ///
-    /// # Errors
-    /// When the guest refuses.
-    pub fn post_guest(&mut self, requests: &[Send]) -> Result<()> {
-        self.agent.post_send(self.guest.number.qp, requests)
-    }
-
     /// The next completion of ours, within `limit`.
-    ///
-    /// # Errors
-    /// When none comes.
-    pub fn wait_ours(&mut self, limit: Duration) -> Result<Completion> {
+    pub(crate) fn wait_ours(&mut self, limit: Duration) -> Result<Completion> {
         let end = Instant::now() + limit;
         loop {
             if let Some(completion) = self.ours.completion() {
@@ -202,20 +159,14 @@ impl<'a> Pair<'a> {
     }
 
     /// The next completion of ours, which must be a success of this queue.
-    ///
-    /// # Errors
-    /// When it is not, or none comes.
-    pub fn expect_ours(&mut self, queue: Queue) -> Result<Success> {
+    pub(crate) fn expect_ours(&mut self, queue: Queue) -> Result<Success> {
         let completion = self.wait_ours(LONG)?;
         ensure!(completion.queue == queue, "{completion:?}");
         completion.result.context("our request failed")
     }
 
     /// The next completion of ours, which must be a failure with this status.
-    ///
-    /// # Errors
-    /// When it is not, or none comes.
-    pub fn expect_failure(&mut self, status: WcStatus) -> Result<()> {
+    pub(crate) fn expect_failure(&mut self, status: WcStatus) -> Result<()> {
         let completion = self.wait_ours(LONG)?;
         ensure!(
             completion.result == Err(status),
@@ -224,52 +175,38 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// The next completion of the guest, within `limit`. Our side works meanwhile.
-    ///
-    /// # Errors
-    /// When none comes.
-    pub fn wait_guest(&mut self, limit: Duration) -> Result<agent::Completion> {
-        let end = Instant::now() + limit;
+    /// The next completion of the guest, which must have this status. Our side works meanwhile.
+    fn expect_guest(&mut self, receives: bool, status: &str) -> Result<Completed> {
+        let end = Instant::now() + LONG;
         loop {
-            let pause = Instant::now() + POLL;
-            while Instant::now() < pause {
-                self.ours.turn(pause)?;
-            }
-            let found = self.agent.poll(self.guest.cq, 1, Duration::ZERO)?;
-            if let Some(completion) = found.first() {
-                return Ok(*completion);
+            self.linger(POLL)?;
+            let found = self.guest.wait_within(receives, 1, Duration::ZERO)?.pop();
+            if let Some(completion) = found {
+                return completion.with_status(status);
             }
             ensure!(
                 Instant::now() < end,
-                "the guest completed nothing within {limit:?}; ours: {:?}",
+                "the guest completed nothing within {LONG:?}; ours: {:?}",
                 self.ours.qp.counters()
             );
         }
     }
 
-    /// The next completion of the guest, which must have this status.
-    ///
-    /// # Errors
-    /// When it has another, or none comes.
-    pub fn expect_guest(&mut self, status: agent::Status) -> Result<agent::Completion> {
-        let completion = self.wait_guest(LONG)?;
-        ensure!(
-            completion.status == status,
-            "expected {status:?}, got {completion:?}"
-        );
-        Ok(completion)
+    /// The next completed request of the guest, which must have this status.
+    pub(crate) fn expect_guest_sent(&mut self, status: &str) -> Result<Completed> {
+        self.expect_guest(false, status)
+    }
+
+    /// The next completed receive of the guest, which must be a success.
+    pub(crate) fn expect_guest_received(&mut self) -> Result<Completed> {
+        self.expect_guest(true, "Success")
     }
 
     /// Waits until a message that nobody acknowledges is in the guest's memory, on UC.
-    ///
-    /// # Errors
-    /// When the guest is gone.
-    pub fn settle_guest(&mut self, data: &[u8]) -> Result<()> {
-        let mr = self.guest.memory.mr;
+    pub(crate) fn settle_guest(&mut self, data: &[u8]) -> Result<()> {
         let end = Instant::now() + LIMIT;
-        let crc = crc32fast::hash(data);
-        while self.both.transport == Transport::Uc
-            && self.agent.crc_memory(mr, 0, data.len())? != crc
+        while self.both.service == Service::Uc
+            && !self.guest.holds(0, data)?
             && Instant::now() < end
         {
             self.linger(POLL)?;
@@ -278,13 +215,10 @@ impl<'a> Pair<'a> {
     }
 
     /// Waits until a message that nobody acknowledges is in our memory, on UC.
-    ///
-    /// # Errors
-    /// When the socket fails.
-    pub fn settle_ours(&mut self, data: &[u8]) -> Result<()> {
+    pub(crate) fn settle_ours(&mut self, data: &[u8]) -> Result<()> {
         let end = Instant::now() + LIMIT;
-        while self.both.transport == Transport::Uc
-            && self.ours.region.bytes[..data.len()] != *data
+        while self.both.service == Service::Uc
+            && self.our_memory(0, data.len())? != data
             && Instant::now() < end
         {
             self.linger(POLL)?;
@@ -293,10 +227,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Our side works for a while, whatever comes.
-    ///
-    /// # Errors
-    /// When the socket fails, or a packet of the guest is malformed.
-    pub fn linger(&mut self, time: Duration) -> Result<()> {
+    pub(crate) fn linger(&mut self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         while Instant::now() < end {
             self.ours.turn(end)?;
@@ -304,49 +235,48 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Puts data into our memory.
-    pub fn fill_ours(&mut self, offset: usize, data: &[u8]) {
-        self.ours.region.bytes[offset..offset + data.len()].copy_from_slice(data);
+    /// Our side works until its counters are as wanted.
+    pub(crate) fn linger_until(&mut self, wanted: fn(&Counters) -> bool) -> Result<()> {
+        let end = Instant::now() + LONG;
+        while !wanted(self.ours.qp.counters()) {
+            let counters = *self.ours.qp.counters();
+            ensure!(
+                Instant::now() < end,
+                "waited {LONG:?} in vain: {counters:?}"
+            );
+            self.linger(POLL)?;
+        }
+        Ok(())
     }
 
-    /// Puts data into the guest's memory.
-    ///
-    /// # Errors
-    /// When the guest refuses.
-    pub fn fill_guest(&mut self, offset: usize, data: &[u8]) -> Result<()> {
-        self.agent.write_memory(self.guest.memory.mr, offset, data)
+    /// Puts data into our memory.
+    pub(crate) fn fill_ours(&mut self, offset: usize, data: &[u8]) -> Result<()> {
+        let addr = OUR_ADDR + offset as u64;
+        Ok(self.ours.space.write_local(OUR_RKEY, addr, data)?)
     }
 
     /// Fails unless our memory holds `data` there.
-    ///
-    /// # Errors
-    /// With the first place where it differs.
-    pub fn expect_our_memory(&self, offset: usize, data: &[u8]) -> Result<()> {
-        same_bytes(&self.ours.region.bytes[offset..offset + data.len()], data).context("our memory")
+    pub(crate) fn expect_our_memory(&self, offset: usize, data: &[u8]) -> Result<()> {
+        same_bytes(self.our_memory(offset, data.len())?, data).context("our memory")
     }
 
-    /// Fails unless the guest's memory holds `data` there.
-    ///
-    /// # Errors
-    /// With the first place where it differs.
-    pub fn expect_guest_memory(&mut self, offset: usize, data: &[u8]) -> Result<()> {
-        let mr = self.guest.memory.mr;
-        if self.agent.crc_memory(mr, offset, data.len())? == crc32fast::hash(data) {
-            return Ok(());
-        }
-        let seen = self.agent.read_memory(mr, offset, data.len())?;
-        same_bytes(&seen, data).context("the guest's memory")
+    fn our_memory(&self, offset: usize, bytes: usize) -> Result<&[u8]> {
+        let memory = self
+            .ours
+            .space
+            .local(OUR_RKEY, OUR_ADDR + offset as u64, bytes);
+        memory.with_context(|| format!("{bytes} bytes at {offset} are not in our memory"))
     }
 }
 
 /// Longer than a MiB takes in packets of 256 bytes with losses, on a machine at work.
-pub const LONG: Duration = LIMIT.saturating_mul(8);
+pub(crate) const LONG: Duration = LIMIT.saturating_mul(8);
 
-fn our_qp(guest: &GuestQp, ours: &Ours) -> Result<Qp> {
+fn our_qp(guest_qpn: u32, ours: &Ours) -> Result<Qp> {
     let both = &ours.both;
-    let service = match both.transport {
-        Transport::Rc => Service::Rc,
-        Transport::Uc => Service::Uc,
+    let service = match both.service {
+        Service::Rc => roce::Service::Rc,
+        Service::Uc => roce::Service::Uc,
     };
     let mut qp = Qp::new(Config {
         write_layout: ours.layout,
@@ -358,7 +288,7 @@ fn our_qp(guest: &GuestQp, ours: &Ours) -> Result<Qp> {
     qp.init(ours.access)?;
     qp.rtr(RtrAttr {
         min_rnr_timer: both.min_rnr_timer,
-        ..RtrAttr::new(guest.number.qpn, path_mtu, Psn::new(both.guest_psn))
+        ..RtrAttr::new(guest_qpn, path_mtu, Psn::new(both.guest_psn))
     })?;
     qp.rts(RtsAttr {
         timeout: ack_timeout(ours.timeout),

@@ -23,33 +23,28 @@ const QUEUE_BYTES: usize = 4 << 20;
 const UDP_NO_CHECK6_RX: libc::c_int = 102;
 
 /// Our end of the wire, for one version of IP.
-pub struct Wire {
+pub(crate) struct Wire {
     socket: UdpSocket,
     local: IpAddr,
     remote: IpAddr,
     solver: Solver,
     buffer: Box<[u8; BUFFER_BYTES]>,
     /// Packets received so far, all with the right ICRC.
-    pub received: u64,
+    pub(crate) received: u64,
 }
 
 /// A packet that came.
 #[derive(Debug)]
-pub struct Received {
-    /// Its headers.
-    pub headers: Headers,
+pub(crate) struct Received {
+    pub(crate) headers: Headers,
     /// Its payload, without pad.
-    pub payload: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
     /// The UDP port that it came from.
-    pub src_port: u16,
+    pub(crate) src_port: u16,
 }
 
 impl Wire {
-    /// Takes the port.
-    ///
-    /// # Errors
-    /// When it is taken, or the network is not set up.
-    pub fn open(version: IpVersion) -> Result<Self> {
+    pub(crate) fn open(version: IpVersion) -> Result<Self> {
         let (local, remote) = (HOST.of(version), GUEST.of(version));
         let socket = bind((local, ROCE_PORT).into())?;
         sockopt::set_socket_recv_buffer_size_force(&socket, QUEUE_BYTES)
@@ -69,36 +64,24 @@ impl Wire {
     }
 
     /// Sends a packet; pad and ICRC are made here.
-    ///
-    /// # Errors
-    /// When the socket refuses.
-    pub fn send(&self, headers: &Headers, payload: &[u8]) -> Result<()> {
+    pub(crate) fn send(&self, headers: &Headers, payload: &[u8]) -> Result<()> {
         self.send_transport(&encode(headers, payload))
     }
 
     /// Sends the bytes from the BTH to the pad, and makes the ICRC.
-    ///
-    /// # Errors
-    /// When the socket refuses.
-    pub fn send_transport(&self, transport: &[u8]) -> Result<()> {
+    pub(crate) fn send_transport(&self, transport: &[u8]) -> Result<()> {
         let icrc = icrc::compute(&self.net(self.local, self.remote, ROCE_PORT)?, transport);
         self.send_datagram(transport, icrc)
     }
 
     /// Sends bytes with the ICRC that `other` bytes of the same length would have.
-    ///
-    /// # Errors
-    /// When the socket refuses.
-    pub fn send_with_icrc_of(&self, transport: &[u8], other: &[u8]) -> Result<()> {
+    pub(crate) fn send_with_icrc_of(&self, transport: &[u8], other: &[u8]) -> Result<()> {
         let icrc = icrc::compute(&self.net(self.local, self.remote, ROCE_PORT)?, other);
         self.send_datagram(transport, icrc)
     }
 
     /// Sends bytes and, behind them, this ICRC, right or wrong.
-    ///
-    /// # Errors
-    /// When the socket refuses.
-    pub fn send_datagram(&self, transport: &[u8], icrc: u32) -> Result<()> {
+    pub(crate) fn send_datagram(&self, transport: &[u8], icrc: u32) -> Result<()> {
         let datagram = [transport, &icrc.to_le_bytes()].concat();
         loop {
             match self.socket.send_to(&datagram, (self.remote, ROCE_PORT)) {
@@ -112,10 +95,7 @@ impl Wire {
     }
 
     /// Sends a packet from another UDP port than 4791.
-    ///
-    /// # Errors
-    /// When the port is taken, or the socket refuses.
-    pub fn send_from(&self, src_port: u16, headers: &Headers, payload: &[u8]) -> Result<()> {
+    pub(crate) fn send_from(&self, src_port: u16, headers: &Headers, payload: &[u8]) -> Result<()> {
         let transport = encode(headers, payload);
         let net = self.net(self.local, self.remote, src_port)?;
         let icrc = icrc::compute(&net, &transport).to_le_bytes();
@@ -126,10 +106,7 @@ impl Wire {
     }
 
     /// Sets what routers may change and the ICRC does not cover: hop limit, and traffic class.
-    ///
-    /// # Errors
-    /// When the socket refuses.
-    pub fn set_changeable(&self, hops: u8, class: u8) -> Result<()> {
+    pub(crate) fn set_changeable(&self, hops: u8, class: u8) -> Result<()> {
         if self.local.is_ipv4() {
             sockopt::set_ip_ttl(&self.socket, hops.into())?;
             sockopt::set_ip_tos(&self.socket, class)?;
@@ -141,10 +118,7 @@ impl Wire {
     }
 
     /// The next packet from the guest; none when none comes in time.
-    ///
-    /// # Errors
-    /// When what came is no RoCEv2 packet, or its ICRC is wrong.
-    pub fn receive(&mut self, limit: Duration) -> Result<Option<Received>> {
+    pub(crate) fn receive(&mut self, limit: Duration) -> Result<Option<Received>> {
         let end = Instant::now() + limit;
         loop {
             let Some((bytes, from)) = self.datagram(end)? else {
@@ -157,10 +131,7 @@ impl Wire {
     }
 
     /// Throws away what has come and was not received yet.
-    ///
-    /// # Errors
-    /// As [`Wire::receive`].
-    pub fn discard_pending(&mut self) -> Result<()> {
+    pub(crate) fn discard_pending(&mut self) -> Result<()> {
         while self.datagram(Instant::now())?.is_some() {}
         Ok(())
     }
@@ -206,8 +177,7 @@ impl Wire {
 }
 
 /// Headers, payload and pad, with the pad count that the payload needs.
-#[must_use]
-pub fn encode(headers: &Headers, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(headers: &Headers, payload: &[u8]) -> Vec<u8> {
     let mut headers = *headers;
     headers.bth.pad = pad_bytes(payload.len());
     let mut bytes = [0; MAX_HEADER_BYTES];

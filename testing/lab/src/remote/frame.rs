@@ -13,9 +13,8 @@ const STDERR: u8 = 4;
 const ENDED: u8 = 5;
 const INPUT: u8 = 6;
 
-/// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Frame {
+pub(crate) enum Frame {
     /// To the guest, first: start this.
     Start(Start),
     /// To the guest: send this signal to the program and all that it started.
@@ -31,11 +30,7 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// Writes the frame.
-    ///
-    /// # Errors
-    /// When the connection is gone.
-    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let (kind, payload) = match self {
             Self::Start(start) => (START, serde_json::to_vec(start)?),
             Self::Signal(signal) => (SIGNAL, serde_json::to_vec(signal)?),
@@ -50,10 +45,7 @@ impl Frame {
     }
 
     /// Reads a frame; none at the end of the connection.
-    ///
-    /// # Errors
-    /// When the connection breaks, or what came is no frame.
-    pub fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
+    pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
         let mut kind = [0];
         if from.read(&mut kind)? == 0 {
             return Ok(None);

@@ -4,24 +4,23 @@
 //! guest sends what it writes and, last, how it ended. A program whose connection ends is killed. [`frame`] is
 //! what goes over the wire, [`server`] runs in the guest, [`process`] on the host.
 
-pub mod frame;
-pub mod process;
-pub mod server;
+pub(crate) mod frame;
+pub(crate) mod process;
+pub(crate) mod server;
 
 /// Port of the guest on which the server listens.
-pub const PORT: u16 = 5556;
+pub(crate) const PORT: u16 = 5556;
 
 /// A program to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Start {
+pub(crate) struct Start {
     /// Its name or path, then its arguments.
-    pub words: Vec<String>,
+    pub(crate) words: Vec<String>,
     /// The folder it runs in; the root directory if empty.
-    pub folder: String,
-    /// Its whole environment.
-    pub environment: Vec<(String, String)>,
+    pub(crate) folder: String,
+    pub(crate) environment: Vec<(String, String)>,
     /// Whether it reads what the host tells it; otherwise its stdin is empty.
-    pub listens: bool,
+    pub(crate) listens: bool,
 }
 
 impl Start {
@@ -29,8 +28,7 @@ impl Start {
     ///
     /// Variables that are not UTF-8 are left out. Folders of the superuser's programs are added to
     /// `PATH`: the guest has no other user.
-    #[must_use]
-    pub fn like_here<T: Into<String>>(words: impl IntoIterator<Item = T>) -> Self {
+    pub(crate) fn like_here<T: Into<String>>(words: impl IntoIterator<Item = T>) -> Self {
         let folder = std::env::current_dir().unwrap_or_default();
         let variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -47,17 +45,20 @@ impl Start {
         }
     }
 
+    /// `agent.py` of a guest.
+    pub(crate) fn agent() -> Self {
+        Self::like_here(["/usr/bin/python3", "-B", "/run/agent.py"]).listening()
+    }
+
     /// The same with another value of a variable.
-    #[must_use]
-    pub fn with(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.retain(|(known, _)| known != name);
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// The same, reading what the host tells it.
-    #[must_use]
-    pub fn listening(self) -> Self {
+    pub(crate) fn listening(self) -> Self {
         Self {
             listens: true,
             ..self
@@ -67,10 +68,9 @@ impl Start {
 
 /// How a program ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// By itself, with this status.
     Status(i32),
-    /// By this signal.
     Signal(i32),
     /// It could not be started, for this reason.
     NotStarted(String),

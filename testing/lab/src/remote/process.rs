@@ -2,7 +2,7 @@
 
 use super::frame::Frame;
 use super::{Ended, Start};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -21,15 +21,14 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// What happens to output as it comes; all of it is kept, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// Nothing.
+pub(crate) enum Output {
     Kept,
     /// It is passed on to our own stdout and stderr.
     Passed,
 }
 
 /// A program that was started in the guest. Dropping it kills the program and waits until it is gone.
-pub struct Process {
+pub(crate) struct Process {
     name: String,
     stream: TcpStream,
     shared: Arc<Shared>,
@@ -37,13 +36,12 @@ pub struct Process {
 
 /// A program that has ended.
 #[derive(Clone, Debug)]
-pub struct Finished {
-    /// How.
-    pub ended: Ended,
+pub(crate) struct Finished {
+    pub(crate) ended: Ended,
     /// What it wrote on stdout.
-    pub stdout: String,
+    pub(crate) stdout: String,
     /// What it wrote on stderr.
-    pub stderr: String,
+    pub(crate) stderr: String,
 }
 
 /// What is known of a program so far.
@@ -58,16 +56,13 @@ struct State {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    changed: Condvar,
+    condition: Condvar,
 }
 
 impl Process {
     /// Starts a program by the server at `server`. `guest` is a descriptor of the process that the
     /// guest lives in: when that ends, so do all its programs, although no packet says so.
-    ///
-    /// # Errors
-    /// When the guest does not answer.
-    pub fn start(
+    pub(crate) fn start(
         server: SocketAddr,
         guest: Arc<OwnedFd>,
         start: &Start,
@@ -94,30 +89,21 @@ impl Process {
     }
 
     /// Sends a signal to the program and all that it started.
-    ///
-    /// # Errors
-    /// When the guest is gone.
-    pub fn signal(&mut self, number: i32) -> Result<()> {
+    pub(crate) fn signal(&mut self, number: i32) -> Result<()> {
         Frame::Signal(number)
             .write(&mut self.stream)
             .with_context(|| format!("the guest does not answer for `{}`", self.name))
     }
 
     /// Writes a line to the program's stdin.
-    ///
-    /// # Errors
-    /// When the guest is gone.
-    pub fn tell(&mut self, line: &str) -> Result<()> {
+    pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
         Frame::Input(format!("{line}\n").into_bytes())
             .write(&mut self.stream)
             .with_context(|| format!("the guest does not answer for `{}`", self.name))
     }
 
     /// Waits for the end. A program that runs longer than `limit` is killed.
-    ///
-    /// # Errors
-    /// When it runs longer, or the guest is gone; the message has the end of its output.
-    pub fn wait(&mut self, limit: Duration) -> Result<Finished> {
+    pub(crate) fn wait(&mut self, limit: Duration) -> Result<Finished> {
         if let Some(finished) = self.finished_within(limit)? {
             return Ok(finished);
         }
@@ -129,16 +115,12 @@ impl Process {
     }
 
     /// What it has written so far, for the message of an error: the end of it.
-    #[must_use]
-    pub fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         format!("`{}` said:{}", self.name, self.shared.lock().shown())
     }
 
     /// Waits for the end, at most so long; none when the program still runs.
-    ///
-    /// # Errors
-    /// When the guest is gone; the message has the end of the program's output.
-    pub fn finished_within(&self, limit: Duration) -> Result<Option<Finished>> {
+    pub(crate) fn finished_within(&self, limit: Duration) -> Result<Option<Finished>> {
         let state = self.until(Instant::now() + limit, |state| state.end.is_some());
         match state.end.clone() {
             Some(Ok(ended)) => Ok(Some(Finished {
@@ -152,10 +134,7 @@ impl Process {
     }
 
     /// Waits until `found` finds something in stdout and stderr.
-    ///
-    /// # Errors
-    /// When the program ends before that, or `limit` passes; the message has the end of its output.
-    pub fn wait_for<T>(
+    pub(crate) fn wait_for<T>(
         &self,
         what: &str,
         limit: Duration,
@@ -170,18 +149,33 @@ impl Process {
         if let Some(result) = result {
             return Ok(result);
         }
-        let shown = state.shown();
-        match state.end {
-            Some(Ok(ended)) => bail!("`{}` ended ({ended}) before {what}{shown}", self.name),
-            Some(Err(why)) => bail!("`{}`: {why} before {what}{shown}", self.name),
-            None => bail!("`{}`: no {what} in {limit:?}{shown}", self.name),
+        Err(self.missed(what, limit, &state))
+    }
+
+    fn missed(&self, what: &str, limit: Duration, state: &State) -> Error {
+        let (name, shown) = (&self.name, state.shown());
+        match &state.end {
+            Some(Ok(ended)) => anyhow!("`{name}` ended ({ended}) before {what}{shown}"),
+            Some(Err(why)) => anyhow!("`{name}`: {why} before {what}{shown}"),
+            None => anyhow!("`{name}`: no {what} in {limit:?}{shown}"),
         }
     }
 
-    /// Whether it has ended.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        self.shared.lock().end.is_some()
+    /// Waits for the next line on stdout, and takes it.
+    pub(crate) fn line(&self, what: &str, limit: Duration) -> Result<String> {
+        let over = Instant::now() + limit;
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(end) = state.stdout.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<_> = state.stdout.drain(..=end).collect();
+                return Ok(text(&line[..end]));
+            }
+            let left = over.saturating_duration_since(Instant::now());
+            if state.end.is_some() || left.is_zero() {
+                return Err(self.missed(what, limit, &state));
+            }
+            state = self.shared.changed(state, left);
+        }
     }
 
     /// What is known when `enough` says so, or at the time `over`.
@@ -192,12 +186,7 @@ impl Process {
             if enough(&state) || left.is_zero() {
                 return state.clone();
             }
-            state = self
-                .shared
-                .changed
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            state = self.shared.changed(state, left);
         }
     }
 }
@@ -214,10 +203,7 @@ impl Drop for Process {
 
 impl Finished {
     /// The output, if the program ended by itself with status 0.
-    ///
-    /// # Errors
-    /// When it did not; the message has the end of its output.
-    pub fn success(self) -> Result<Self> {
+    pub(crate) fn success(self) -> Result<Self> {
         let shown = shown(&self.stdout, &self.stderr);
         ensure!(self.ended == Ended::Status(0), "{}{shown}", self.ended);
         Ok(self)
@@ -235,9 +221,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until something changes, at most so long.
+    fn changed<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        let waited = self.condition.wait_timeout(state, limit);
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
     fn change(&self, change: impl FnOnce(&mut State)) {
         change(&mut self.lock());
-        self.changed.notify_all();
+        self.condition.notify_all();
     }
 }
 

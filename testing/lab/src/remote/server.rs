@@ -17,10 +17,7 @@ use std::time::Duration;
 const OUTPUT_LIMIT: Duration = Duration::from_secs(2);
 
 /// Serves every connection; returns only when the listener fails.
-///
-/// # Errors
-/// When no more connections can be accepted.
-pub fn serve(listener: &TcpListener) -> io::Result<()> {
+pub(crate) fn serve(listener: &TcpListener) -> io::Result<()> {
     loop {
         let (connection, _) = listener.accept()?;
         thread::spawn(move || {

@@ -9,25 +9,24 @@ mod page;
 mod perftest;
 mod profile;
 
-use crate::end::Place;
 use crate::end::client::End;
+use crate::end::{Kind, Place};
 use crate::remote::Start;
 use crate::vm::guest::Guest;
 use anyhow::{Context as _, Result};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use page::page;
-pub use profile::Shares;
+pub(crate) use page::page;
 
 /// Bytes of a WRITE of a stream.
-pub const STREAM_BYTES: usize = 64 << 10;
+pub(crate) const STREAM_BYTES: usize = 64 << 10;
 
 /// How long a stream lasts.
-pub const STREAM_TIME: Duration = Duration::from_secs(5);
+pub(crate) const STREAM_TIME: Duration = Duration::from_secs(5);
 
 /// WRITEs to and fro of which the median counts.
-pub const LATENCY_ROUNDS: u64 = 500;
+pub(crate) const LATENCY_ROUNDS: u64 = 500;
 
 /// Longer than a command of the guest takes.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -43,7 +42,7 @@ ip -n left link set lo up && ip -n right link set lo up";
 
 /// Who moves the bytes, and who measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// Our RoCE, by our program.
     Ours,
     /// The kernel's, by the same program.
@@ -54,29 +53,29 @@ pub enum Way {
 
 impl Way {
     /// All, in the order of a round.
-    pub const ALL: [Self; 3] = [Self::Ours, Self::Kernel, Self::Perftest];
+    pub(crate) const ALL: [Self; 3] = [Self::Ours, Self::Kernel, Self::Perftest];
 }
 
 /// What one measurement found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// Payload of WRITEs of [`STREAM_BYTES`].
-    pub bytes_per_s: f64,
+    pub(crate) bytes_per_s: f64,
     /// Work of the whole guest, both ends and the kernel, for 10^9 bytes of it.
-    pub cpu_s_per_gb: f64,
+    pub(crate) cpu_s_per_gb: f64,
     /// One way, of 64 bytes.
-    pub latency_ns: f64,
+    pub(crate) latency_ns: f64,
     /// Switches of threads at both ends for one of those; of our program.
-    pub switches: f64,
+    pub(crate) switches: f64,
     /// How long a thread takes to wake another one; of our program.
-    pub wake_up_ns: f64,
+    pub(crate) wake_up_ns: f64,
 }
 
 /// All measurements of one round.
-pub type Round = [Sample; 3];
+pub(crate) type Round = [Sample; 3];
 
 /// A guest in which all is measured.
-pub struct Table {
+pub(crate) struct Table {
     guest: Guest,
     /// This program, which is at the same place there.
     lab: PathBuf,
@@ -84,20 +83,14 @@ pub struct Table {
 
 impl Table {
     /// Makes the guest ready.
-    ///
-    /// # Errors
-    /// When it cannot be.
-    pub fn new(guest: Guest) -> Result<Self> {
+    pub(crate) fn new(guest: Guest) -> Result<Self> {
         guest.run(&["sh", "-c", CABLE], LIMIT)?;
         let lab = std::env::current_exe().context("cannot find the running program")?;
         Ok(Self { guest, lab })
     }
 
     /// Measures each way once.
-    ///
-    /// # Errors
-    /// When an end fails.
-    pub fn round(&self) -> Result<Round> {
+    pub(crate) fn round(&self) -> Result<Round> {
         let mut round = Round::default();
         for (sample, way) in round.iter_mut().zip(Way::ALL) {
             *sample = self.measure(way).with_context(|| format!("{way:?}"))?;
@@ -137,16 +130,17 @@ impl Table {
         let process = self
             .guest
             .start(&start, crate::remote::process::Output::Kept)?;
-        End::new(process).with_context(|| format!("the end at {device}"))
+        let mut end = End::new(process);
+        let made = end.make(Kind::Connection);
+        made.with_context(|| format!("the end at {device}"))?;
+        Ok(end)
     }
 }
 
 fn measure([mut left, mut right]: [End; 2]) -> Result<Sample> {
     let place = connect(&mut left, &mut right)?;
     let moved = left.stream(place, STREAM_BYTES, STREAM_TIME)?;
-    for end in [&mut left, &mut right] {
-        end.fill(0, 64, 0)?;
-    }
+    // The memory of both still has the zeros that it was made with, and the stream has moved.
     let trips = left.ping_pong(&mut right, LATENCY_ROUNDS)?;
     let wake_up = left.wake_up()?;
     Ok(Sample {

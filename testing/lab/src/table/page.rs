@@ -23,8 +23,7 @@ const LINES: [Line; 4] = [
 
 /// Ratios of ours to the kernel's, round by round, and their medians; where the work of both goes,
 /// ours first. `kernel` is the guest's.
-#[must_use]
-pub fn page(rounds: &[Round], profiles: &[Shares; 2], kernel: &str) -> String {
+pub(crate) fn page(rounds: &[Round], profiles: &[Shares; 2], kernel: &str) -> String {
     let mut text = head(rounds.len(), kernel);
     text.push_str(
         "| ours / the kernel's | by our program | the kernel's by perftest |\n|---|---|---|\n",

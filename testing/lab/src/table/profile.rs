@@ -37,40 +37,23 @@ const USER: usize = 4;
 const SAMPLED: Duration = Duration::from_secs(3);
 const STREAM: Duration = Duration::from_secs(12);
 
-/// Fewer say nothing.
 const SAMPLES_MIN: u64 = 200;
 
 const DATA: &str = "/tmp/perf.data";
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Shares of the work, by kind; their sum is 1.
-pub type Shares = [f64; KINDS.len()];
+pub(crate) type Shares = [f64; KINDS.len()];
 
 impl Table {
     /// Where the work of a stream goes, of ours or the kernel's measured by our program.
-    ///
-    /// # Errors
-    /// When an end fails, or perf does.
-    pub fn profile(&self, way: Way) -> Result<Shares> {
+    pub(crate) fn profile(&self, way: Way) -> Result<Shares> {
         let [mut left, mut right] = self.ends(way)?;
         let place = connect(&mut left, &mut right)?;
-        let seconds = SAMPLED.as_secs().to_string();
-        let record = [
-            "perf",
-            "record",
-            "-q",
-            "-N",
-            "-B",
-            "-a",
-            "-e",
-            "cpu-clock",
-            "-F",
-            "499",
-            "-o",
-            DATA,
-            "sleep",
-            &seconds,
-        ];
+        let seconds = SAMPLED.as_secs();
+        let record =
+            format!("perf record -q -N -B -a -e cpu-clock -F 499 -o {DATA} sleep {seconds}");
+        let record = record.split(' ');
         let mut perf = self.guest.start(&Start::like_here(record), Output::Kept)?;
         left.stream(place, super::STREAM_BYTES, STREAM)?;
         perf.wait(LIMIT)?.success().context("perf record")?;

@@ -4,7 +4,8 @@ use crate::vm::shell;
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 
-const FRAMES: usize = 50;
+/// Frames of the clip.
+pub(crate) const FRAMES: usize = 50;
 const WIDTH: usize = 192;
 const HEIGHT: usize = 144;
 
@@ -13,43 +14,21 @@ const FRAME_BYTES: usize = WIDTH * HEIGHT * 3 / 2;
 
 /// A compressed clip with much detail, and what ffmpeg makes of it.
 #[derive(Clone, Debug)]
-pub struct Clip {
+pub(crate) struct Clip {
     /// The clip, which is at the same place in the guests.
-    pub path: PathBuf,
-    /// Its frames.
-    pub frames: usize,
+    pub(crate) path: PathBuf,
     raw: PathBuf,
 }
 
 impl Clip {
     /// Makes the clip in this folder.
-    ///
-    /// # Errors
-    /// When ffmpeg cannot.
-    pub fn make(folder: &Path) -> Result<Self> {
+    pub(crate) fn make(folder: &Path) -> Result<Self> {
         let (path, raw) = (folder.join("clip.mp4"), folder.join("clip.yuv"));
-        let source = format!("mandelbrot=s={WIDTH}x{HEIGHT}:r=25");
-        let noise = "noise=alls=20:allf=t:all_seed=7";
-        let frames = FRAMES.to_string();
-        let compressed = [
-            "-c:v",
-            "libx264",
-            "-preset",
-            "ultrafast",
-            "-pix_fmt",
-            "yuv420p",
-        ];
-        let made = [
-            "-f",
-            "lavfi",
-            "-i",
-            &source,
-            "-vf",
-            noise,
-            "-frames:v",
-            &frames,
-        ];
-        ffmpeg(&[&made[..], &compressed].concat(), &path)?;
+        let made = format!(
+            "-f lavfi -i mandelbrot=s={WIDTH}x{HEIGHT}:r=25 -vf noise=alls=20:allf=t:all_seed=7 \
+             -frames:v {FRAMES} -c:v libx264 -preset ultrafast -pix_fmt yuv420p"
+        );
+        ffmpeg(&made.split(' ').collect::<Vec<_>>(), &path)?;
         let input = path.to_str().context("the cache is not UTF-8")?;
         ffmpeg(&["-i", input, "-f", "rawvideo"], &raw)?;
         let bytes = std::fs::metadata(&raw)?.len();
@@ -58,18 +37,11 @@ impl Clip {
             "ffmpeg made {bytes} bytes of the clip"
         );
         let path = path.canonicalize()?;
-        Ok(Self {
-            path,
-            frames: FRAMES,
-            raw,
-        })
+        Ok(Self { path, raw })
     }
 
     /// The SHA-256 of its first frames, so many, then again its first frames, and so on.
-    ///
-    /// # Errors
-    /// When sha256sum fails.
-    pub fn sum(&self, parts: &[usize]) -> Result<String> {
+    pub(crate) fn sum(&self, parts: &[usize]) -> Result<String> {
         let raw = self.raw.display();
         let part = |frames: &usize| format!("head -c {} '{raw}';", frames * FRAME_BYTES);
         let parts: String = parts.iter().map(part).collect();

@@ -1,6 +1,6 @@
 //! The `catchment` command at any site.
 
-use super::{Lab, Site};
+use crate::lab::{Lab, Site};
 use crate::remote::process::{Finished, Process};
 use crate::remote::{Ended, Start};
 use crate::vm::network::IpVersion;
@@ -12,52 +12,46 @@ use std::time::Duration;
 
 /// Longer than anything takes that a case waits for, on an emulated machine that has others beside
 /// it.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Where collectors listen.
 const PORT: u16 = 7117;
 
 const SIGTERM: i32 = 15;
 
 /// The device of every stream.
-pub const DEVICE: &str = "cam0";
+pub(crate) const DEVICE: &str = "cam0";
 
 /// A `catchment collect --json` that works.
-pub struct Collector {
+pub(crate) struct Collector {
     site: Site,
-    /// The process.
-    pub process: Process,
+    pub(crate) process: Process,
     /// Where sources find it.
-    pub address: String,
+    pub(crate) address: String,
     /// The folder of its frames.
-    pub out: PathBuf,
+    pub(crate) out: PathBuf,
 }
 
 impl Lab {
     /// Starts `catchment` with these words.
-    ///
-    /// # Errors
-    /// When a guest is needed and does not come up.
-    pub fn catchment(&mut self, site: Site, words: &[&str]) -> Result<Process> {
+    pub(crate) fn catchment(&mut self, site: Site, words: &[&str]) -> Result<Process> {
         let program = self.programs.catchment.display().to_string();
         let words = std::iter::once(program.as_str()).chain(words.iter().copied());
         self.start(site, &Start::like_here(words))
     }
 
     /// Starts a collector that uses the provider of its site, with these words more.
-    ///
-    /// # Errors
-    /// When it does not begin to listen.
-    pub fn collect(&mut self, site: Site, version: IpVersion, words: &[&str]) -> Result<Collector> {
+    pub(crate) fn collect(
+        &mut self,
+        site: Site,
+        version: IpVersion,
+        words: &[&str],
+    ) -> Result<Collector> {
         let out = self.folder(site);
         self.collect_into(site, version, out, words)
     }
 
     /// The same with the folder of an earlier one.
-    ///
-    /// # Errors
-    /// When it does not begin to listen.
-    pub fn collect_into(
+    pub(crate) fn collect_into(
         &mut self,
         site: Site,
         version: IpVersion,
@@ -66,16 +60,8 @@ impl Lab {
     ) -> Result<Collector> {
         let address = SocketAddr::new(site.address(version), PORT).to_string();
         let out_text = out.display().to_string();
-        let usual = [
-            "collect",
-            "--json",
-            "--insecure",
-            "--no-dashboard",
-            "--listen",
-            &address,
-            "--out",
-            &out_text,
-        ];
+        let usual = format!("collect --json --insecure --no-dashboard --listen {address} --out");
+        let usual: Vec<_> = usual.split(' ').chain([out_text.as_str()]).collect();
         let process = self.catchment(site, &[&usual[..], words].concat())?;
         event(&process, "listening", |_| true)?;
         Ok(Collector {
@@ -87,19 +73,13 @@ impl Lab {
     }
 
     /// Starts a source that sends the clip to this collector, with these words more.
-    ///
-    /// # Errors
-    /// When a guest is needed and does not come up.
-    pub fn send(&mut self, site: Site, words: &[&str], to: &Collector) -> Result<Process> {
-        let clip = self.clip.path.clone();
+    pub(crate) fn send(&mut self, site: Site, words: &[&str], to: &Collector) -> Result<Process> {
+        let clip = self.clip()?.path.clone();
         self.send_input(site, &clip, words, to)
     }
 
     /// The same with another input.
-    ///
-    /// # Errors
-    /// When a guest is needed and does not come up.
-    pub fn send_input(
+    pub(crate) fn send_input(
         &mut self,
         site: Site,
         input: &Path,
@@ -107,30 +87,14 @@ impl Lab {
         to: &Collector,
     ) -> Result<Process> {
         let input = input.display().to_string();
-        let usual = [
-            "send",
-            "--json",
-            "--insecure",
-            "--input",
-            &input,
-            "--device",
-            DEVICE,
-        ];
-        let words = [&usual[..], words, &[&to.address]].concat();
+        let usual = ["send", "--json", "--insecure", "--device", DEVICE];
+        let words = [words, &["--input", &input]].concat();
+        let words = [&usual[..], &words, &[&to.address]].concat();
         self.catchment(site, &words)
     }
 
-    /// Frames of the clip.
-    #[must_use]
-    pub fn clip_frames(&self) -> usize {
-        self.clip.frames
-    }
-
     /// Frames that a collector has stored.
-    ///
-    /// # Errors
-    /// When its site does not answer.
-    pub fn count_frames(&mut self, collector: &Collector) -> Result<usize> {
+    pub(crate) fn count_frames(&mut self, collector: &Collector) -> Result<usize> {
         let count = format!("ls {} | wc -l", collector.frames().display());
         let said = self.shell(collector.site, &count)?;
         said.parse().with_context(|| format!("{count}: {said}"))
@@ -138,10 +102,7 @@ impl Lab {
 
     /// Fails unless a collector has exactly the first frames of the clip, so many, then again the
     /// first ones, and so on.
-    ///
-    /// # Errors
-    /// With what it has.
-    pub fn check_clip(&mut self, collector: &Collector, parts: &[usize]) -> Result<()> {
+    pub(crate) fn check_clip(&mut self, collector: &Collector, parts: &[usize]) -> Result<()> {
         let frames = self.count_frames(collector)?;
         let expected: usize = parts.iter().sum();
         ensure!(
@@ -150,7 +111,7 @@ impl Lab {
         );
         let sum = format!("cat {}/* | sha256sum", collector.frames().display());
         let seen = self.shell(collector.site, &sum)?;
-        let expected = self.clip.sum(parts)?;
+        let expected = self.clip()?.sum(parts)?;
         ensure!(
             seen.starts_with(&expected),
             "the bytes differ: {seen}, expected {expected}"
@@ -159,10 +120,7 @@ impl Lab {
     }
 
     /// Fails unless a collector has so many frames, which are together this file.
-    ///
-    /// # Errors
-    /// With what it has.
-    pub fn check_frames(
+    pub(crate) fn check_frames(
         &mut self,
         collector: &Collector,
         frames: usize,
@@ -191,29 +149,24 @@ impl Collector {
     }
 
     /// Waits until it has at least so many frames.
-    ///
-    /// # Errors
-    /// When they do not come.
-    pub fn wait_for_frames(&self, least: u64) -> Result<()> {
+    pub(crate) fn wait_for_frames(&self, least: u64) -> Result<()> {
         let enough = |line: &Value| line["frames_received"].as_u64() >= Some(least);
         event(&self.process, "progress", enough).map(drop)
     }
 
     /// Asks it to end; its summary.
-    ///
-    /// # Errors
-    /// When it does not end, or not as it should.
-    pub fn end(mut self) -> Result<Value> {
+    pub(crate) fn end(mut self) -> Result<Value> {
         self.process.signal(SIGTERM)?;
         summary(self.process.wait(LIMIT)?)
     }
 }
 
 /// Waits until a command writes an event of this kind that is as wanted.
-///
-/// # Errors
-/// When it does not come.
-pub fn event(process: &Process, kind: &str, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+pub(crate) fn event(
+    process: &Process,
+    kind: &str,
+    wanted: impl Fn(&Value) -> bool,
+) -> Result<Value> {
     process.wait_for(kind, LIMIT, |stdout, _| {
         let lines = stdout
             .lines()
@@ -224,20 +177,14 @@ pub fn event(process: &Process, kind: &str, wanted: impl Fn(&Value) -> bool) -> 
 }
 
 /// What a command that succeeded wrote last.
-///
-/// # Errors
-/// When it did not succeed, or that is no JSON.
-pub fn summary(finished: Finished) -> Result<Value> {
+pub(crate) fn summary(finished: Finished) -> Result<Value> {
     let finished = finished.success()?;
     let line = finished.stdout.lines().last().unwrap_or_default();
     serde_json::from_str(line).with_context(|| format!("no summary: {line:?}"))
 }
 
 /// What a command that fails with this exit status says.
-///
-/// # Errors
-/// When it ends in another way.
-pub fn complaint(finished: Finished, status: i32) -> Result<String> {
+pub(crate) fn complaint(finished: Finished, status: i32) -> Result<String> {
     let expected = Ended::Status(status);
     ensure!(
         finished.ended == expected,

@@ -1,8 +1,8 @@
 //! Datagrams between two providers on two hosts, and SENDs that invalidate a key of the other.
 
 use super::operations::WAYS;
-use super::{Case, Lab, Site};
 use crate::end::{Card, Datagram, Kind, Work};
+use crate::lab::{Case, Lab, Site};
 use crate::vm::network::IpVersion;
 use anyhow::{Result, bail, ensure};
 use catchment_verbs::GRH_BYTES;
@@ -18,7 +18,7 @@ const LENGTHS: [usize; 4] = [0, 1, 255, 1024];
 const THERE: usize = 1 << 20;
 
 /// Adds the cases: each way, over both versions of IP.
-pub fn add(cases: &mut Vec<Case>) {
+pub(crate) fn add(cases: &mut Vec<Case>) {
     for (from, to) in WAYS {
         for version in [IpVersion::V4, IpVersion::V6] {
             let name = |what| format!("datagrams/{from} to {to}/{what}/{version}");

@@ -1,8 +1,9 @@
 //! What breaks in mid-stream: processes, the link, the device. The other side goes on, and once what
 //! broke is back, nothing is missing.
 
+use super::clip::FRAMES as CLIP_FRAMES;
 use super::command::{Collector, LIMIT, complaint, summary};
-use super::{Case, Lab, Site};
+use crate::lab::{Case, Lab, Site};
 use crate::remote::Ended;
 use crate::remote::process::Process;
 use crate::vm::network::IpVersion;
@@ -33,7 +34,6 @@ const INTERFACE: &str = "roce0";
 /// Longer than queue pairs try to reach a peer, with the usual attributes.
 const LONG_OUTAGE: Duration = Duration::from_secs(6);
 
-/// Shorter than that.
 const SHORT_OUTAGE: Duration = Duration::from_millis(100);
 
 /// The exit status of a source that its collector refuses, or that finds none.
@@ -41,8 +41,7 @@ const REFUSED: i32 = 3;
 
 type Run = fn(&mut Lab, Site, Site) -> Result<()>;
 
-/// Adds the cases.
-pub fn add(cases: &mut Vec<Case>) {
+pub(crate) fn add(cases: &mut Vec<Case>) {
     let all: [(&str, Run); 6] = [
         ("source killed", source_killed),
         ("collector killed", collector_killed),
@@ -99,7 +98,7 @@ impl Stream {
     /// Waits for the source's end, and for all frames; what the source says.
     fn arrive(&mut self, lab: &mut Lab) -> Result<Value> {
         let sent = summary(self.source.wait(LIMIT).context("the source")?)?;
-        lab.check_clip(&self.collector, &[lab.clip_frames()])?;
+        lab.check_clip(&self.collector, &[CLIP_FRAMES])?;
         Ok(sent)
     }
 
@@ -119,7 +118,7 @@ fn fast(from: Site) -> [&'static str; 4] {
 
 /// Ends a collector, which must have the first frames of one source and all of the next one.
 fn check_two(lab: &mut Lab, collector: Collector) -> Result<()> {
-    let whole = lab.clip_frames();
+    let whole = CLIP_FRAMES;
     let all = lab.count_frames(&collector)?;
     let first = all.checked_sub(whole);
     let first = first.context("frames of the second source are missing")?;

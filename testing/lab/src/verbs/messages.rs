@@ -1,8 +1,8 @@
 //! What is said when something is missing or wrong: what was seen, and what to do.
 
 use super::command::LIMIT;
-use super::{Case, Lab, Site};
 use crate::end::{Kind, Order, Work};
+use crate::lab::{Case, Lab, Site};
 use crate::remote::{Ended, Start};
 use crate::vm::network::IpVersion;
 use anyhow::{Result, ensure};
@@ -107,8 +107,7 @@ const MESSAGES: &[Message] = &[
     },
 ];
 
-/// Adds the cases.
-pub fn add(cases: &mut Vec<Case>) {
+pub(crate) fn add(cases: &mut Vec<Case>) {
     for message in MESSAGES {
         let name = format!("messages/{}", message.name);
         cases.push(Case::new(name, move |lab: &mut Lab| said(lab, message)));

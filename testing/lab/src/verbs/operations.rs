@@ -1,8 +1,8 @@
 //! Operations between two providers on two hosts, one by one: what arrives, what is refused.
 
-use super::{Case, Lab, Site};
 use crate::end::client::End;
 use crate::end::{Place, Work};
+use crate::lab::{Case, Lab, Site};
 use crate::vm::network::IpVersion;
 use anyhow::{Result, ensure};
 
@@ -19,7 +19,6 @@ const LENGTHS: [usize; 9] = [0, 1, 255, 1024, 4095, 4096, 4097, 65_537, 1_000_00
 /// Where the peer's data is, far from our own.
 const THERE: usize = 2 << 20;
 
-/// Two ends, connected.
 struct Pair {
     asking: End,
     asked: End,
@@ -43,7 +42,7 @@ impl Pair {
 type Run = fn(Pair) -> Result<()>;
 
 /// Adds the cases: every one each way, over one version of IP or both.
-pub fn add(cases: &mut Vec<Case>) {
+pub(crate) fn add(cases: &mut Vec<Case>) {
     let all: [(&str, Run); 14] = [
         ("WRITEs of all lengths", writes),
         ("READs of all lengths", reads),

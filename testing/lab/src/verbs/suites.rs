@@ -2,7 +2,7 @@
 //! is a case. To start a program there takes longer than most tests, so it runs all that are wanted,
 //! one after the other, and each case waits for the result of its own.
 
-use super::{Case, Lab, Programs, Site};
+use crate::lab::{Case, Lab, Programs, Site};
 use crate::remote::Start;
 use crate::remote::process::Process;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -36,10 +36,7 @@ const ALONE: &str = "rxe0";
 const CABLE: &str = "rxv0,rxv1";
 
 /// Adds a case for every test of the suites whose name is wanted.
-///
-/// # Errors
-/// When a program does not say what tests it has.
-pub fn add(
+pub(crate) fn add(
     cases: &mut Vec<Case>,
     programs: &Programs,
     is_wanted: &dyn Fn(&str) -> bool,
@@ -47,7 +44,9 @@ pub fn add(
     let suites = [
         ("conformance", &programs.conformance, ALONE),
         ("faults", &programs.faults, ALONE),
-        ("status byte", &programs.mechanisms, CABLE),
+        ("status byte", &programs.status_byte, CABLE),
+        ("channel", &programs.channel, CABLE),
+        ("mechanisms", &programs.mechanisms, CABLE),
     ];
     for (name, program, devices) in suites {
         let case = |test: &String| format!("suite/{name}/{test}");
@@ -86,7 +85,6 @@ fn tests(program: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// A test program.
 struct Suite {
     program: String,
     devices: &'static str,

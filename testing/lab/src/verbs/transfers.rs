@@ -1,7 +1,8 @@
 //! Frames between hosts, by the command that users have: all of them, and bytes as ffmpeg has them.
 
+use super::clip::FRAMES as CLIP_FRAMES;
 use super::command::{LIMIT, summary};
-use super::{Case, Lab, Site};
+use crate::lab::{Case, Lab, Site};
 use crate::vm::network::IpVersion;
 use anyhow::{Context as _, Result, ensure};
 use catchment_conformance::pattern;
@@ -29,8 +30,7 @@ const LONG_FORMAT: &str = "2048x2048:rgb24";
 const LONG_FRAME_BYTES: usize = 12 << 20;
 const LONG_FRAMES: usize = 3;
 
-/// Adds the cases.
-pub fn add(cases: &mut Vec<Case>) {
+pub(crate) fn add(cases: &mut Vec<Case>) {
     let name = format!("transfers/demo/{DEMO_FRAMES} frames over one queue pair, least queues");
     cases.push(Case::new(name, demo));
     for (from, to) in WAYS {
@@ -49,24 +49,13 @@ pub fn add(cases: &mut Vec<Case>) {
 /// 17: two requests and one completion at the source, no receives at either end.
 fn demo(lab: &mut Lab) -> Result<()> {
     let site = Site::Left;
-    let words = [
-        "demo",
-        "--json",
-        "--no-dashboard",
-        "--provider",
-        site.provider(),
-        "--rate",
-        "max",
-        "--format",
-        "64x48:rgb24",
-        "--frames",
-        DEVICE_FRAMES,
-        "--send-queue",
-        DEMO_REQUESTS,
-        // They end earlier, at their last frame.
-        "--seconds",
-        "200",
-    ];
+    // They end before those seconds, at their last frame.
+    let words = format!(
+        "demo --json --no-dashboard --provider {} --rate max --format 64x48:rgb24 --seconds 200 \
+         --frames {DEVICE_FRAMES} --send-queue {DEMO_REQUESTS}",
+        site.provider()
+    );
+    let words: Vec<_> = words.split(' ').collect();
     let mut process = lab.catchment(site, &words)?;
     let demo = summary(process.wait(2 * LIMIT)?)?;
     check_demo(&demo, site)
@@ -99,7 +88,7 @@ fn clip(lab: &mut Lab, from: Site, to: Site, version: IpVersion) -> Result<()> {
     let words = ["--rate", "max", "--provider", from.provider()];
     let sent = lab.send(from, &words, &collector)?.wait(LIMIT)?;
     summary(sent)?;
-    lab.check_clip(&collector, &[lab.clip_frames()])?;
+    lab.check_clip(&collector, &[CLIP_FRAMES])?;
     let collected = collector.end()?;
     for (key, expected) in [
         ("provider", Value::from(to.provider())),

@@ -9,7 +9,7 @@ const TRAILER: &str = "TRAILER!!!";
 
 /// An archive that grows entry by entry. A folder must come before what it holds.
 #[derive(Default)]
-pub struct Archive {
+pub(crate) struct Archive {
     bytes: Vec<u8>,
     entries: u32,
 }
@@ -23,8 +23,7 @@ struct Kind {
 }
 
 impl Archive {
-    /// Adds a folder.
-    pub fn folder(&mut self, name: &str) {
+    pub(crate) fn folder(&mut self, name: &str) {
         let kind = Kind {
             mode: DIRECTORY,
             device: (0, 0),
@@ -33,7 +32,7 @@ impl Archive {
     }
 
     /// Adds a file, which may be executed.
-    pub fn file(&mut self, name: &str, contents: &[u8]) {
+    pub(crate) fn file(&mut self, name: &str, contents: &[u8]) {
         let kind = Kind {
             mode: PROGRAM,
             device: (0, 0),
@@ -42,7 +41,7 @@ impl Archive {
     }
 
     /// Adds a character device with its numbers.
-    pub fn device(&mut self, name: &str, major: u32, minor: u32) {
+    pub(crate) fn device(&mut self, name: &str, major: u32, minor: u32) {
         let kind = Kind {
             mode: CHARACTER_DEVICE,
             device: (major, minor),
@@ -50,9 +49,7 @@ impl Archive {
         self.entry(name, kind, &[]);
     }
 
-    /// The finished archive.
-    #[must_use]
-    pub fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         let kind = Kind {
             mode: 0,
             device: (0, 0),

@@ -3,7 +3,6 @@
 use super::initramfs;
 use super::kernel::Kernel;
 use super::network::{CONTROL_MTU, MTU, Seat};
-use crate::agent::Agent;
 use crate::remote::process::{Finished, Output, Process};
 use crate::remote::{self, Start};
 use anyhow::{Context as _, Result, bail};
@@ -18,14 +17,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Port of the agent, as in `guest/agent.py`.
-const AGENT_PORT: u16 = 5555;
-
 /// Emulated, a boot takes 10 to 20 s on a quiet machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(150);
-
-/// Time for the agent to load what it needs.
-const AGENT_LIMIT: Duration = Duration::from_secs(90);
 
 /// How often is looked whether something in the guest has begun to listen.
 const POLL: Duration = Duration::from_millis(100);
@@ -41,44 +34,28 @@ const COMPLAINTS: &[&str] = &["LAB:", "BUG:", "Oops:", "Kernel panic"];
 
 /// Two processors, so that both ends of a queue pair in the guest can work at once. They do not say
 /// that `rep movsb` is fast: emulated, it moves one byte a step, and kernel and libc would copy
-/// with it.
-const QEMU: &[&str] = &[
-    "-accel",
-    "tcg,thread=multi",
-    "-cpu",
-    "max,erms=off,fsrm=off",
-    "-smp",
-    "2",
-    "-display",
-    "none",
-    "-monitor",
-    "none",
-    "-serial",
-    "stdio",
-    "-no-reboot",
-    "-virtfs",
-    "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap",
-];
+/// with it. Nor that they multiply without carries: emulated, that takes twice as long as the tables
+/// with which `crc32fast` computes a CRC otherwise.
+const QEMU: &str = "-accel tcg,thread=multi -cpu max,erms=off,fsrm=off,pclmulqdq=off -smp 2 \
+-display none -monitor none -serial stdio -no-reboot -virtfs \
+local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap";
 
 /// What a guest needs, and what may differ from guest to guest.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// Where it is in the network.
-    pub seat: Seat,
+    pub(crate) seat: Seat,
     /// Its memory in MiB. What the guest writes into files lies there too.
-    pub memory_mib: u32,
+    pub(crate) memory_mib: u32,
     /// The folder of the host for what belongs to its running.
-    pub cache: PathBuf,
+    pub(crate) cache: PathBuf,
     /// The folder of the host that the guest has as `/run/results`, writable; it must exist.
-    pub results: PathBuf,
+    pub(crate) results: PathBuf,
 }
 
 impl Machine {
     /// The usual one, with a folder for results below `cache`, which is made.
-    ///
-    /// # Errors
-    /// When the folder cannot be made.
-    pub fn usual(cache: &Path, seat: Seat) -> Result<Self> {
+    pub(crate) fn usual(cache: &Path, seat: Seat) -> Result<Self> {
         let results = cache.join("results");
         fs::create_dir_all(&results).with_context(|| results.display().to_string())?;
         Ok(Self {
@@ -99,23 +76,20 @@ impl Machine {
 }
 
 /// A virtual machine that runs; dropping it ends it.
-pub struct Guest {
+pub(crate) struct Guest {
     qemu: Child,
     /// Of qemu: readable when that has ended.
     descriptor: Arc<OwnedFd>,
     seat: Seat,
     log: PathBuf,
     /// How long the boot took, until the guest took orders.
-    pub boot: Duration,
+    pub(crate) boot: Duration,
 }
 
 impl Guest {
     /// Boots a guest and waits until it takes orders. The network must be set up; the calling
     /// thread must live as long as the guest, which ends with it.
-    ///
-    /// # Errors
-    /// When the guest does not come up; the message holds the end of what its console shows.
-    pub fn boot(kernel: &Kernel, machine: &Machine) -> Result<Self> {
+    pub(crate) fn boot(kernel: &Kernel, machine: &Machine) -> Result<Self> {
         let initramfs = machine.file("initramfs");
         fs::write(&initramfs, initramfs::build(kernel)?)
             .with_context(|| format!("cannot write {}", initramfs.display()))?;
@@ -138,18 +112,12 @@ impl Guest {
     }
 
     /// Starts a program in the guest.
-    ///
-    /// # Errors
-    /// When the guest is gone; a program that cannot be started says so when it is waited for.
-    pub fn start(&self, start: &Start, output: Output) -> Result<Process> {
+    pub(crate) fn start(&self, start: &Start, output: Output) -> Result<Process> {
         Process::start(self.server(), Arc::clone(&self.descriptor), start, output)
     }
 
     /// Runs a program in the guest and waits for its end.
-    ///
-    /// # Errors
-    /// When it cannot be started, fails, or runs longer than `limit`.
-    pub fn run(&self, words: &[&str], limit: Duration) -> Result<Finished> {
+    pub(crate) fn run(&self, words: &[&str], limit: Duration) -> Result<Finished> {
         let start = Start::like_here(words.iter().copied());
         let finished = self.start(&start, Output::Kept)?.wait(limit)?;
         finished
@@ -157,26 +125,8 @@ impl Guest {
             .with_context(|| format!("`{}` in the guest", words.join(" ")))
     }
 
-    /// Starts the agent. The returned process must live as long as the agent is used.
-    ///
-    /// # Errors
-    /// When it does not begin to listen.
-    pub fn agent(&mut self) -> Result<(Process, Agent)> {
-        let start = Start::like_here(["/usr/bin/python3", "-B", "/run/agent.py"]);
-        let process = self.start(&start, Output::Passed)?;
-        let address = (self.seat.control, AGENT_PORT).into();
-        let mut agent = None;
-        self.wait_for(Instant::now() + AGENT_LIMIT, || {
-            agent = Agent::connect(address).ok();
-            agent.is_some() || process.has_ended()
-        })?;
-        let agent = agent.context("the guest's agent ended")?;
-        Ok((process, agent))
-    }
-
     /// Whether it has ended, by its own kernel or from outside.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         let mut source = [PollFd::new(&*self.descriptor, PollFlags::IN)];
         poll(&mut source, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
@@ -200,8 +150,7 @@ impl Guest {
     }
 
     /// What the guest's console says: from the kernel's last complaint on, or the last lines.
-    #[must_use]
-    pub fn console(&self) -> String {
+    pub(crate) fn console(&self) -> String {
         let bytes = fs::read(&self.log).unwrap_or_default();
         excerpt(&String::from_utf8_lossy(&bytes))
     }
@@ -238,7 +187,7 @@ fn spawn(image: &Path, initramfs: &Path, log: &Path, machine: &Machine) -> Resul
         // Emulation takes all it gets; the other side of a case must get its share.
         .args(["-n", "5", "setpriv", "--pdeathsig", "KILL"])
         .arg("qemu-system-x86_64")
-        .args(QEMU)
+        .args(QEMU.split(' '))
         .args(["-m", &machine.memory_mib.to_string()])
         .arg("-kernel")
         .arg(image)

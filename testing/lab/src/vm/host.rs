@@ -33,10 +33,7 @@ const PYVERBS: &[&str] = &["/usr/bin/python3", "-c", "import pyverbs.qp"];
 const TUN: &str = "/dev/net/tun";
 
 /// Checks that the lab can run here.
-///
-/// # Errors
-/// With all that is missing, and what to do about it.
-pub fn check() -> Result<()> {
+pub(crate) fn check() -> Result<()> {
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
         "the guest runs the host's programs on an x86-64 kernel: use an x86-64 Linux host"
@@ -74,10 +71,7 @@ fn is_program(name: &str) -> bool {
 
 /// Runs this program again with `arguments`, in a network namespace of its own, instead of
 /// returning. The process stays the same, so signals reach it as before.
-///
-/// # Errors
-/// When that cannot be done.
-pub fn enter_namespace(arguments: &[OsString]) -> Result<()> {
+pub(crate) fn enter_namespace(arguments: &[OsString]) -> Result<()> {
     let program = std::env::current_exe().context("cannot find the running program")?;
     let mut command = Command::new("unshare");
     command.args(["--net", "--"]).arg(program).args(arguments);
@@ -86,15 +80,12 @@ pub fn enter_namespace(arguments: &[OsString]) -> Result<()> {
 
 /// The right to have a guest, until it is dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub(crate) struct Turn {
     _lock: File,
 }
 
 /// Makes sure that one guest runs at a time: emulation takes all processors it gets.
-///
-/// # Errors
-/// When the file cannot be made.
-pub fn take_turn(cache: &Path) -> Result<Turn> {
+pub(crate) fn take_turn(cache: &Path) -> Result<Turn> {
     std::fs::create_dir_all(cache).with_context(|| cache.display().to_string())?;
     let path = cache.join("lock");
     let file = File::create(&path).with_context(|| path.display().to_string())?;

@@ -15,10 +15,7 @@ const AGENT: &str = include_str!("../../guest/agent.py");
 const BUSYBOX: &str = "/bin/busybox";
 
 /// The archive for a guest of `kernel`.
-///
-/// # Errors
-/// When a file cannot be read, or the kernel lacks a module.
-pub fn build(kernel: &Kernel) -> Result<Vec<u8>> {
+pub(crate) fn build(kernel: &Kernel) -> Result<Vec<u8>> {
     let listed = read(&kernel.modules.join("modules.dep"))?;
     let order = modules::load_order(&String::from_utf8_lossy(&listed))?;
     let mut archive = Archive::default();

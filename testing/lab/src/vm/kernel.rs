@@ -10,19 +10,16 @@ const META_PACKAGE: &str = "linux-image-amd64";
 
 /// A kernel image and its modules.
 #[derive(Debug)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     /// The image that qemu boots.
-    pub image: PathBuf,
+    pub(crate) image: PathBuf,
     /// The folder that holds `kernel/` with the modules and `modules.dep`.
-    pub modules: PathBuf,
+    pub(crate) modules: PathBuf,
 }
 
 impl Kernel {
     /// The kernel below the folder `cache`, downloaded if it is not there yet.
-    ///
-    /// # Errors
-    /// When apt cannot download it, or the package is not laid out as expected.
-    pub fn provide(cache: &Path) -> Result<Self> {
+    pub(crate) fn provide(cache: &Path) -> Result<Self> {
         let folder = cache.join("kernel");
         if !folder.is_dir() {
             download(&folder)

@@ -28,10 +28,7 @@ const WANTED: &[&str] = &[
 ];
 
 /// The paths of all modules to load, relative to the folder of `modules.dep`, in order.
-///
-/// # Errors
-/// When a wanted module is not listed in `modules_dep`, the text of that file.
-pub fn load_order(modules_dep: &str) -> Result<Vec<String>> {
+pub(crate) fn load_order(modules_dep: &str) -> Result<Vec<String>> {
     let table = parse(modules_dep);
     let mut order = Vec::new();
     for name in WANTED {

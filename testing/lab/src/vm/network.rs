@@ -9,10 +9,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Large enough for the largest path MTU of RoCE, 4096.
-pub const MTU: usize = 9000;
+pub(crate) const MTU: usize = 9000;
 
 /// The MTU of the switch for orders.
-pub const CONTROL_MTU: usize = 1500;
+pub(crate) const CONTROL_MTU: usize = 1500;
 
 /// The switch for RoCE, and the one for orders.
 const SWITCH: &str = "lab0";
@@ -22,13 +22,13 @@ const CONTROL_SWITCH: &str = "lab1";
 const CONTROL_HOST: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 
 /// Our end of the network.
-pub const HOST: Addresses = Addresses::numbered(1);
+pub(crate) const HOST: Addresses = Addresses::numbered(1);
 
 /// The first guest's end.
-pub const GUEST: Addresses = SEATS[0].addresses;
+pub(crate) const GUEST: Addresses = SEATS[0].addresses;
 
 /// Where guests are in the network.
-pub const SEATS: [Seat; 2] = [
+pub(crate) const SEATS: [Seat; 2] = [
     Seat {
         number: 0,
         tap: "tap0",
@@ -47,26 +47,26 @@ pub const SEATS: [Seat; 2] = [
 
 /// The place of one guest.
 #[derive(Clone, Copy, Debug)]
-pub struct Seat {
+pub(crate) struct Seat {
     /// Its number, which is in the names and addresses of all that it has.
-    pub number: u8,
+    pub(crate) number: u8,
     /// The tap device for RoCE.
-    pub tap: &'static str,
+    pub(crate) tap: &'static str,
     /// The tap device for orders.
-    pub control_tap: &'static str,
+    pub(crate) control_tap: &'static str,
     /// Addresses of the guest's RDMA device.
-    pub addresses: Addresses,
+    pub(crate) addresses: Addresses,
     /// The guest's address for orders, in a network of 24 bits.
-    pub control: Ipv4Addr,
+    pub(crate) control: Ipv4Addr,
 }
 
 /// The addresses of one end.
 #[derive(Clone, Copy, Debug)]
-pub struct Addresses {
+pub(crate) struct Addresses {
     /// In a network of 24 bits.
-    pub ipv4: Ipv4Addr,
+    pub(crate) ipv4: Ipv4Addr,
     /// In a network of 64 bits.
-    pub ipv6: Ipv6Addr,
+    pub(crate) ipv6: Ipv6Addr,
 }
 
 impl Addresses {
@@ -78,8 +78,7 @@ impl Addresses {
     }
 
     /// The address of the asked-for version.
-    #[must_use]
-    pub fn of(&self, version: IpVersion) -> IpAddr {
+    pub(crate) fn of(&self, version: IpVersion) -> IpAddr {
         match version {
             IpVersion::V4 => self.ipv4.into(),
             IpVersion::V6 => self.ipv6.into(),
@@ -87,18 +86,16 @@ impl Addresses {
     }
 
     /// Both with the length of their networks, as `ip addr add` takes them.
-    #[must_use]
-    pub fn with_prefixes(&self) -> [String; 2] {
+    pub(crate) fn with_prefixes(&self) -> [String; 2] {
         [format!("{}/24", self.ipv4), format!("{}/64", self.ipv6)]
     }
 }
 
 /// A version of the Internet Protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IpVersion {
+pub(crate) enum IpVersion {
     /// IPv4, whose identification is part of the ICRC.
     V4,
-    /// IPv6.
     V6,
 }
 
@@ -113,10 +110,7 @@ impl fmt::Display for IpVersion {
 
 /// Makes the switches with our addresses, and the tap devices of all guests. The namespace is the
 /// one we run in.
-///
-/// # Errors
-/// When the kernel refuses; the message says what.
-pub fn set_up() -> Result<()> {
+pub(crate) fn set_up() -> Result<()> {
     ip("link set lo up")?;
     switch(SWITCH, MTU)?;
     switch(CONTROL_SWITCH, CONTROL_MTU)?;

@@ -4,10 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use std::process::{Command, Stdio};
 
 /// Runs `words` and returns what they wrote on stdout.
-///
-/// # Errors
-/// When the program is missing or fails; the message holds what it wrote on stderr.
-pub fn output(words: &[&str]) -> Result<String> {
+pub(crate) fn output(words: &[&str]) -> Result<String> {
     let (program, arguments) = words.split_first().context("no program was named")?;
     let output = Command::new(program)
         .args(arguments)

@@ -11,8 +11,9 @@
 mod switch;
 mod tests;
 
+use crate::link::LinkCounters;
 use crate::roce::{Host, HostConfig, Space, Writer, connected};
-use crate::{Context, Frame, LinkConfig, LinkCounters, LinkId, Loss, Node, NodeId, Random};
+use crate::{Context, Frame, LinkConfig, LinkId, Loss, Node, NodeId, Random};
 use crate::{Simulation, Stop};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{Config, Counters, PacingConfig, Qp, Recovery, Service};
@@ -105,7 +106,6 @@ struct Outcome {
     queue_full: u64,
     /// By the receiver's queue pairs.
     cnps_sent: u64,
-    /// By the senders'.
     cnps_received: u64,
     retransmitted: u64,
 }

@@ -4,7 +4,6 @@ use crate::{Context, Frame, Node};
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-/// See the module.
 pub(super) struct Switch {
     /// The address behind each link.
     ports: Vec<Ipv6Addr>,

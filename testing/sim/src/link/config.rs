@@ -5,33 +5,32 @@ use std::time::Duration;
 
 /// A link in one direction. The default is perfect: infinitely fast, no delay, endless queue.
 #[derive(Debug, Clone, Default)]
-pub struct LinkConfig {
+pub(crate) struct LinkConfig {
     /// Bits of IP packets a second; nothing means infinitely fast.
-    pub rate_bps: Option<u64>,
+    pub(crate) rate_bps: Option<u64>,
     /// From the last bit sent to the last bit received.
-    pub delay: Duration,
+    pub(crate) delay: Duration,
     /// The most bytes that wait or are being sent, the frame on its way out counted whole.
     /// A frame that does not fit is dropped. Nothing means no limit.
-    pub queue_bytes: Option<usize>,
+    pub(crate) queue_bytes: Option<usize>,
     /// A frame that finds more bytes than these in the queue is marked: congestion experienced. Only
     /// where its sender understands marks. Nothing means none is.
-    pub mark_above: Option<usize>,
+    pub(crate) mark_above: Option<usize>,
     /// The longest IP packet; a longer one is dropped, nothing is fragmented. Nothing: no limit.
-    pub mtu: Option<usize>,
+    pub(crate) mtu: Option<usize>,
     /// Frames that get lost after they took their time on the wire.
-    pub loss: Loss,
+    pub(crate) loss: Loss,
     /// Frames that are held back, so that later ones overtake them.
-    pub reorder: Delay,
+    pub(crate) reorder: Delay,
     /// Frames that arrive a second time, that much later.
-    pub duplicate: Delay,
+    pub(crate) duplicate: Delay,
     /// Frames with inverted bits.
-    pub corrupt: Corruption,
+    pub(crate) corrupt: Corruption,
 }
 
 /// Which frames get lost.
 #[derive(Debug, Clone, Default)]
-pub enum Loss {
-    /// None.
+pub(crate) enum Loss {
     #[default]
     None,
     /// Each on its own, with this probability.
@@ -49,8 +48,7 @@ pub enum Loss {
 
 /// How many frames a burst of losses takes.
 #[derive(Debug, Clone, Copy)]
-pub enum BurstLength {
-    /// Always as many.
+pub(crate) enum BurstLength {
     Fixed(u32),
     /// As many on average, geometrically distributed, at least one.
     Mean(f64),
@@ -67,27 +65,25 @@ impl BurstLength {
 
 /// An extra delay that some frames get.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Delay {
+pub(crate) struct Delay {
     /// How many get it.
-    pub chance: Chance,
+    pub(crate) chance: Chance,
     /// The longest; each is drawn evenly up to it. To let about n frames overtake, take n times
     /// [`LinkConfig::transmit_time`].
-    pub most: Duration,
+    pub(crate) most: Duration,
 }
 
-/// Inverted bits.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Corruption {
+pub(crate) struct Corruption {
     /// How many frames have any.
-    pub chance: Chance,
+    pub(crate) chance: Chance,
     /// The most bits in a frame; each number from 1 up to it is as likely.
-    pub bits_most: u32,
+    pub(crate) bits_most: u32,
 }
 
 impl LinkConfig {
     /// How long the link takes to send `bytes`, rounded up to whole nanoseconds.
-    #[must_use]
-    pub fn transmit_time(&self, bytes: usize) -> Duration {
+    pub(crate) fn transmit_time(&self, bytes: usize) -> Duration {
         let Some(rate_bps) = self.rate_bps else {
             return Duration::ZERO;
         };

@@ -8,7 +8,7 @@ mod config;
 #[cfg(test)]
 mod tests;
 
-pub use config::{BurstLength, Corruption, Delay, LinkConfig, Loss};
+pub(crate) use config::{BurstLength, Corruption, Delay, LinkConfig, Loss};
 
 use crate::{Frame, Random};
 use config::Losses;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// A link and what is on it.
 #[derive(Debug)]
-pub struct Link {
+pub(crate) struct Link {
     config: LinkConfig,
     losses: Losses,
     random: Random,
@@ -31,23 +31,18 @@ pub struct Link {
 
 /// A frame, and when its last bit reaches the far end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrival {
-    /// Virtual time.
-    pub at: Duration,
-    /// What arrives.
-    pub frame: Frame,
+pub(crate) struct Arrival {
+    pub(crate) at: Duration,
+    pub(crate) frame: Frame,
 }
 
 /// What becomes of a frame that was offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// It arrives.
+pub(crate) enum Fate {
     Carried {
         /// Later than it would have.
         held_back: bool,
-        /// Twice.
         doubled: bool,
-        /// With inverted bits.
         corrupted: bool,
         /// As one that met congestion.
         marked: bool,
@@ -62,31 +57,27 @@ pub enum Fate {
 
 /// What a link did so far, in frames unless it says otherwise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LinkCounters {
+pub(crate) struct LinkCounters {
     /// Put on the wire.
-    pub sent: u64,
+    pub(crate) sent: u64,
     /// Bytes put on the wire.
-    pub sent_bytes: u64,
+    pub(crate) sent_bytes: u64,
     /// Lost on the wire.
-    pub lost: u64,
-    /// Held back.
-    pub held_back: u64,
-    /// Doubled.
-    pub doubled: u64,
-    /// Corrupted.
-    pub corrupted: u64,
+    pub(crate) lost: u64,
+    pub(crate) held_back: u64,
+    pub(crate) doubled: u64,
+    pub(crate) corrupted: u64,
     /// Marked, because too much waited before it.
-    pub marked: u64,
+    pub(crate) marked: u64,
     /// Dropped for want of room.
-    pub queue_full: u64,
+    pub(crate) queue_full: u64,
     /// Dropped for their length.
-    pub too_long: u64,
+    pub(crate) too_long: u64,
 }
 
 impl Link {
     /// A link with nothing on it, whose faults follow from `random`.
-    #[must_use]
-    pub fn new(config: LinkConfig, random: Random) -> Self {
+    pub(crate) fn new(config: LinkConfig, random: Random) -> Self {
         Self {
             losses: Losses::new(config.loss.clone()),
             config,
@@ -98,26 +89,24 @@ impl Link {
         }
     }
 
-    /// What it is like.
-    #[must_use]
-    pub fn config(&self) -> &LinkConfig {
-        &self.config
-    }
-
     /// Changes what it is like; what was offered before goes its old way.
-    pub fn reconfigure(&mut self, config: LinkConfig) {
+    pub(crate) fn reconfigure(&mut self, config: LinkConfig) {
         self.losses = Losses::new(config.loss.clone());
         self.config = config;
     }
 
     /// What it did so far.
-    #[must_use]
-    pub fn counters(&self) -> LinkCounters {
+    pub(crate) fn counters(&self) -> LinkCounters {
         self.counters
     }
 
     /// Takes a frame at `now`, which never goes back, and adds to `arrivals` what comes of it.
-    pub fn offer(&mut self, now: Duration, mut frame: Frame, arrivals: &mut Vec<Arrival>) -> Fate {
+    pub(crate) fn offer(
+        &mut self,
+        now: Duration,
+        mut frame: Frame,
+        arrivals: &mut Vec<Arrival>,
+    ) -> Fate {
         let bytes = frame.len();
         if self.config.mtu.is_some_and(|mtu| bytes > mtu) {
             self.counters.too_long += 1;
@@ -140,7 +129,7 @@ impl Link {
     }
 
     /// Bytes that wait or are being sent; the frame on its way out counts whole.
-    pub fn backlog_bytes(&mut self, now: Duration) -> usize {
+    pub(crate) fn backlog_bytes(&mut self, now: Duration) -> usize {
         while let Some(&(leaves, bytes)) = self.queue.front() {
             if leaves > now {
                 break;
@@ -152,8 +141,7 @@ impl Link {
     }
 
     /// When no more than `bytes` wait or are being sent, if nothing else is offered.
-    #[must_use]
-    pub fn drained_to(&self, bytes: usize) -> Duration {
+    pub(crate) fn drained_to(&self, bytes: usize) -> Duration {
         let mut left = self.queue_bytes;
         for &(leaves, frame_bytes) in &self.queue {
             left -= frame_bytes;

@@ -10,50 +10,43 @@ use std::time::Duration;
 
 /// What a cell is about.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Cell {
+pub(crate) struct Cell {
     /// How losses are recovered.
-    pub recovery: Recovery,
+    pub(crate) recovery: Recovery,
     /// Rate of the link in both directions.
-    pub rate_bps: u64,
+    pub(crate) rate_bps: u64,
     /// Round trip of an empty link, without serialisation.
-    pub rtt_ms: u64,
-    /// Path MTU.
-    pub path_mtu: PathMtu,
+    pub(crate) rtt_ms: u64,
+    pub(crate) path_mtu: PathMtu,
     /// Packets that get lost in a row.
-    pub burst: u32,
+    pub(crate) burst: u32,
     /// Fraction of packets that get lost, in each direction.
-    pub loss: f64,
+    pub(crate) loss: f64,
 }
 
 /// What came of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Row {
-    /// `selective-repeat` or `go-back-n`.
-    pub recovery: &'static str,
-    /// See [`Cell`].
-    pub rate_bps: u64,
-    /// See [`Cell`].
-    pub rtt_ms: u64,
+pub(crate) struct Row {
+    pub(crate) recovery: &'static str,
+    pub(crate) rate_bps: u64,
+    pub(crate) rtt_ms: u64,
     /// Payload bytes of a full packet.
-    pub path_mtu: usize,
-    /// See [`Cell`].
-    pub burst: u32,
-    /// See [`Cell`].
-    pub loss: f64,
-    /// See the module.
-    pub goodput_fraction: f64,
+    pub(crate) path_mtu: usize,
+    pub(crate) burst: u32,
+    pub(crate) loss: f64,
+    pub(crate) goodput_fraction: f64,
     /// What it should be, for selective repeat.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub goal: Option<f64>,
+    pub(crate) goal: Option<f64>,
     /// Packets sent again, as a fraction of those sent, over the whole run.
-    pub retransmitted_fraction: f64,
+    pub(crate) retransmitted_fraction: f64,
     /// Packets sent again that had arrived, as a fraction of those sent.
-    pub spurious_fraction: f64,
+    pub(crate) spurious_fraction: f64,
     /// Retransmission timeouts over the whole run.
-    pub timeouts: u64,
+    pub(crate) timeouts: u64,
     /// Why the connection broke, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub broken: Option<String>,
+    pub(crate) broken: Option<String>,
 }
 
 /// Bytes that a packet of a train of WRITEs has beside its payload.
@@ -65,8 +58,7 @@ const WARM_UP_RTTS: u32 = 20;
 
 impl Cell {
     /// Name of the recovery, as in the table.
-    #[must_use]
-    pub fn recovery_name(&self) -> &'static str {
+    pub(crate) fn recovery_name(&self) -> &'static str {
         match self.recovery {
             Recovery::SelectiveRepeat => "selective-repeat",
             Recovery::GoBackN => "go-back-n",
@@ -74,8 +66,7 @@ impl Cell {
     }
 
     /// What selective repeat should reach.
-    #[must_use]
-    pub fn goal(&self) -> Option<f64> {
+    pub(crate) fn goal(&self) -> Option<f64> {
         match self.recovery {
             Recovery::GoBackN => None,
             Recovery::SelectiveRepeat if self.loss <= 0.01 => Some(0.95),
@@ -89,8 +80,7 @@ impl Cell {
     ///
     /// # Panics
     /// When a byte arrives wrong or time stands still.
-    #[must_use]
-    pub fn run(&self, span: Duration, seed: u64) -> Row {
+    pub(crate) fn run(&self, span: Duration, seed: u64) -> Row {
         let mut transfer = Transfer::new(self, seed);
         let warm_up = WARM_UP_RTTS * Duration::from_millis(self.rtt_ms);
         let before = transfer.bytes_at(warm_up);
@@ -173,8 +163,7 @@ impl Transfer {
 
 impl Row {
     /// A row without results.
-    #[must_use]
-    pub fn new(cell: &Cell) -> Self {
+    pub(crate) fn new(cell: &Cell) -> Self {
         Self {
             recovery: cell.recovery_name(),
             rate_bps: cell.rate_bps,
@@ -192,8 +181,7 @@ impl Row {
     }
 
     /// Whether it has a goal that it does not reach.
-    #[must_use]
-    pub fn is_missed(&self) -> bool {
+    pub(crate) fn is_missed(&self) -> bool {
         self.goal.is_some_and(|goal| self.goodput_fraction < goal)
     }
 }

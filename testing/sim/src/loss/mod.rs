@@ -17,5 +17,5 @@ mod report;
 #[cfg(test)]
 mod tests;
 
-pub use cell::{Cell, Row};
+pub(crate) use cell::{Cell, Row};
 pub use options::{LossOptions, run};

@@ -7,7 +7,7 @@ use catchment_roce::wire::NetHeader;
 /// Keeps every packet that a node offered to a link, with virtual time, in the format of libpcap:
 /// write [`Capture::bytes`] to a file and open it with Wireshark.
 #[derive(Debug, Clone)]
-pub struct Capture {
+pub(crate) struct Capture {
     bytes: Vec<u8>,
 }
 
@@ -21,8 +21,7 @@ impl Default for Capture {
 
 impl Capture {
     /// The file so far.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }

@@ -15,7 +15,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 /// What uses the queue pairs of a host.
-pub trait Program {
+pub(crate) trait Program {
     /// A request of the queue pair at `index` completed.
     fn completed(&mut self, now: Duration, index: usize, completion: Completion, space: &mut Space);
 
@@ -28,57 +28,50 @@ pub trait Program {
 
 /// Habits of a host.
 #[derive(Debug, Clone, Copy)]
-pub struct HostConfig {
-    /// Its address.
-    pub address: Ipv6Addr,
+pub(crate) struct HostConfig {
+    pub(crate) address: Ipv6Addr,
     /// How long a frame may wait for others, to be handed over with them.
-    pub poll_interval: Duration,
+    pub(crate) poll_interval: Duration,
     /// Bytes in the queue of its link above which it adds nothing.
-    pub uplink_bytes: usize,
+    pub(crate) uplink_bytes: usize,
     /// It says in each packet that it understands marks, and looks at those that come.
-    pub ecn: bool,
+    pub(crate) ecn: bool,
 }
 
 /// The queue pairs of a host, in the order in which they were added.
 #[derive(Debug, Default)]
-pub struct QpTable {
+pub(crate) struct QpTable {
     entries: Vec<Entry>,
 }
 
 #[derive(Debug)]
 struct Entry {
     qp: Qp,
-    /// To the peer.
     net: NetHeader,
 }
 
 impl QpTable {
     /// A queue pair by its index.
-    #[must_use]
-    pub fn get(&self, index: usize) -> &Qp {
+    pub(crate) fn get(&self, index: usize) -> &Qp {
         &self.entries[index].qp
     }
 
     /// A queue pair by its index.
-    pub fn get_mut(&mut self, index: usize) -> &mut Qp {
+    pub(crate) fn get_mut(&mut self, index: usize) -> &mut Qp {
         &mut self.entries[index].qp
     }
 
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Qp> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Qp> {
         self.entries.iter().map(|entry| &entry.qp)
     }
 }
 
 /// A host. See the module.
-pub struct Host<P> {
+pub(crate) struct Host<P> {
     config: HostConfig,
-    /// Its memory.
-    pub space: Space,
-    /// Its queue pairs.
-    pub qps: QpTable,
-    /// Its program.
-    pub program: P,
+    pub(crate) space: Space,
+    pub(crate) qps: QpTable,
+    pub(crate) program: P,
     batch: TransmitBatch,
     inbox: Vec<Frame>,
     inbox_at: Option<Duration>,
@@ -96,8 +89,7 @@ const BATCH_PACKETS: usize = 8;
 
 impl<P: Program> Host<P> {
     /// A host without queue pairs.
-    #[must_use]
-    pub fn new(config: HostConfig, space: Space, program: P) -> Self {
+    pub(crate) fn new(config: HostConfig, space: Space, program: P) -> Self {
         Self {
             config,
             space,
@@ -115,7 +107,7 @@ impl<P: Program> Host<P> {
     }
 
     /// Adds a connected queue pair whose peer has this address, and returns its index.
-    pub fn attach(&mut self, qp: Qp, peer: Ipv6Addr) -> usize {
+    pub(crate) fn attach(&mut self, qp: Qp, peer: Ipv6Addr) -> usize {
         let port = source_port(qp.qpn(), qp.dest_qpn());
         let net = NetHeader::v6(self.config.address, peer, port);
         self.qps.entries.push(Entry { qp, net });
@@ -123,31 +115,28 @@ impl<P: Program> Host<P> {
     }
 
     /// Packets dropped before a queue pair saw them, for this reason.
-    #[must_use]
-    pub fn dropped(&self, reason: DropReason) -> u64 {
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize]
     }
 
     /// Frames that were not for this host.
-    #[must_use]
-    pub fn foreign(&self) -> u64 {
+    pub(crate) fn foreign(&self) -> u64 {
         self.foreign
     }
 
     /// The host is gone: it neither hears nor says anything any more.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.dead = true;
         self.inbox.clear();
     }
 
     /// Whether it was killed.
-    #[must_use]
-    pub fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.dead
     }
 
     /// Lets the program act and sends what there is to send; call it after a change from outside.
-    pub fn pump(&mut self, context: &mut Context<'_>) {
+    pub(crate) fn pump(&mut self, context: &mut Context<'_>) {
         if self.dead {
             return;
         }

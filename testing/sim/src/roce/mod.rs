@@ -8,7 +8,7 @@ mod writer;
 
 pub(crate) use packet::seal;
 
-pub use capture::Capture;
-pub use host::{Host, HostConfig, Program, QpTable};
+pub(crate) use capture::Capture;
+pub(crate) use host::{Host, HostConfig, Program, QpTable};
 pub use space::{Access, Region, Rights, Space};
 pub(crate) use writer::{Writer, connected};

@@ -69,15 +69,28 @@ pub enum Access {
 /// Regions are that far apart, so that no range reaches from one into the next.
 const REGION_STRIDE: u64 = 1 << 40;
 
+/// Spread out, so that a wrong key is no other region's.
+const fn key(number: u64) -> u32 {
+    (number as u32).wrapping_mul(0x0101_0107) ^ 0x5a00
+}
+
+const fn addr(number: u64) -> u64 {
+    number * (REGION_STRIDE + 64)
+}
+
 impl Space {
+    /// The key of the region that is registered first.
+    pub const FIRST_KEY: u32 = key(1);
+    /// The address of the region that is registered first.
+    pub const FIRST_ADDR: u64 = addr(1);
+
     /// Registers `bytes`. Addresses differ from region to region and are no multiples of pages.
     pub fn register(&mut self, bytes: Vec<u8>, rights: Rights) -> u32 {
         let number = self.regions.len() as u64 + 1;
-        // Spread out, so that a wrong key is no other region's.
-        let key = (number as u32).wrapping_mul(0x0101_0107) ^ 0x5a00;
+        let key = key(number);
         self.regions.push(Region {
             key,
-            addr: number * REGION_STRIDE + 64 * number,
+            addr: addr(number),
             bytes,
             rights,
             log: None,
@@ -93,13 +106,11 @@ impl Space {
     }
 
     /// The region with this key.
-    #[must_use]
     pub fn region(&self, key: u32) -> Option<&Region> {
         self.regions.iter().find(|region| region.key == key)
     }
 
     /// The bytes of a local range.
-    #[must_use]
     pub fn local(&self, lkey: u32, addr: u64, bytes: usize) -> Option<&[u8]> {
         let region = self.region(lkey)?;
         let start = region.offset(addr, bytes as u64).ok()?;
@@ -130,13 +141,11 @@ impl Space {
 
 impl Region {
     /// What peers did to it, if that was kept.
-    #[must_use]
     pub fn log(&self) -> &[Access] {
         self.log.as_deref().unwrap_or_default()
     }
 
     /// Whether a peer may do anything to it.
-    #[must_use]
     pub fn is_remote(&self) -> bool {
         self.rights != Rights::LOCAL
     }
@@ -211,5 +220,31 @@ impl Memory for Space {
     fn write_local(&mut self, lkey: u32, addr: u64, data: &[u8]) -> Result<(), AccessError> {
         let region = self.find_mut(lkey).ok_or(AccessError)?;
         region.write(addr, data).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_bounds_and_rights_are_checked() {
+        let mut space = Space::default();
+        let writable = Rights {
+            write: true,
+            ..Rights::LOCAL
+        };
+        let key = space.register(vec![0; 16], writable);
+        let start = Space::FIRST_ADDR;
+        assert_eq!(key, Space::FIRST_KEY);
+        assert!(space.write_remote(key, start + 8, &[1; 8]).is_ok());
+        assert_eq!(space.local(key, start + 7, 2), Some(&[0, 1][..]));
+        assert!(space.write_remote(key + 1, start + 8, &[1; 8]).is_err());
+        assert!(space.write_remote(key, start + 9, &[1; 8]).is_err());
+        assert!(space.write_remote(key, start - 1, &[1; 8]).is_err());
+        assert!(space.write_remote(key, u64::MAX, &[1; 8]).is_err());
+        assert!(space.atomic(key, start, AtomicOp::FetchAdd(1)).is_err());
+        let read = space.check_remote(RemoteAccess::Read, key, start, 1);
+        assert!(read.is_err());
     }
 }

@@ -19,7 +19,6 @@ const POSTED_MOST: usize = 128;
 pub(crate) struct Writer {
     source: Sge,
     target: RemoteAddr,
-    /// When it posts.
     during: Range<Duration>,
     /// WRITEs that it posts ahead.
     ahead: usize,

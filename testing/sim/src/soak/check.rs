@@ -6,7 +6,7 @@
 
 use super::plan::{Op, Plan, What, Wrong};
 use crate::roce::{Access, Space};
-use catchment_roce::{AtomicOp, Completion, PostError, Success, WcOpcode, WcStatus};
+use catchment_roce::{AtomicOp, Completion, PostFailure, Success, WcOpcode, WcStatus};
 use std::ops::Range;
 
 /// What landing memory and receives hold before anything arrives.
@@ -34,7 +34,7 @@ pub(crate) struct Seen<'a> {
     /// Requests that were posted; the others never began.
     pub(crate) posted: usize,
     /// A request that could not be posted: none ever is.
-    pub(crate) refused: Option<PostError>,
+    pub(crate) refused: Option<PostFailure>,
     /// Completions of the send queue.
     pub(crate) sends: &'a [Completion],
     /// Completions of the peer's receive queue.
@@ -280,23 +280,15 @@ fn shown(access: &Access) -> String {
 
 /// Where a request begins whose last byte is out of bounds.
 pub(crate) fn bounds_offset(plan: &Plan, op: &Op) -> usize {
-    match op.what {
-        What::FetchAdd { .. } | What::CompareSwap { .. } => plan.target.len(),
-        What::Write { .. }
-        | What::WriteImm { .. }
-        | What::Send
-        | What::SendImm(_)
-        | What::SendInvalidate(_)
-        | What::Read { .. } => plan.target.len() + 1 - op.local.len(),
+    if op.what.is_atomic() {
+        return plan.target.len();
     }
+    plan.target.len() + 1 - op.local.len()
 }
 
 fn changes_memory(op: &Op) -> bool {
-    match op.what {
-        What::Write { .. } | What::WriteImm { .. } => !op.local.is_empty(),
-        What::FetchAdd { .. } | What::CompareSwap { .. } => true,
-        What::Send | What::SendImm(_) | What::SendInvalidate(_) | What::Read { .. } => false,
-    }
+    let writes = matches!(op.what, What::Write { .. } | What::WriteImm { .. });
+    op.what.is_atomic() || writes && !op.local.is_empty()
 }
 
 fn atomic(what: &What) -> Option<(usize, AtomicOp)> {
@@ -454,7 +446,13 @@ fn receives(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
                     id < messages.len(),
                     "receive {id} completed without a message"
                 );
-                message(seen, id, messages[id].1, success)?;
+                let op = messages[id].1;
+                demand!(
+                    completion.solicited == op.solicited,
+                    "receive {id}: solicited is {}",
+                    completion.solicited
+                );
+                message(seen, id, op, success)?;
                 received += 1;
             }
             Err(status) => {
@@ -502,13 +500,10 @@ fn message(seen: &Seen<'_>, id: usize, op: &Op, success: Success) -> Result<(), 
         op.wrong.is_none(),
         "receive {id} took a message that is too long"
     );
-    let expected = Success {
-        opcode,
-        bytes: op.local.len() as u64,
-        imm,
-        invalidated_rkey: invalidated,
-        solicited: op.solicited,
-        source: None,
+    let expected = Success::plain(opcode, op.local.len() as u64).with_imm(imm);
+    let expected = match invalidated {
+        Some(rkey) => expected.invalidating(rkey),
+        None => expected,
     };
     demand!(
         success == expected,

@@ -115,18 +115,14 @@ impl Left {
             let sent = self.plan.sent(op).to_vec();
             self.far.write_local(key, addr, &sent).unwrap();
         }
-        let mut invalidated_rkey = None;
+        let mut success = Success::plain(opcode, op.local.len() as u64).with_imm(imm);
         if let What::SendInvalidate(spare) = op.what {
-            invalidated_rkey = Some(self.far_keys.spare[spare]);
+            success = success.invalidating(self.far_keys.spare[spare]);
         }
-        let success = Success {
-            opcode,
-            imm,
-            invalidated_rkey,
+        self.receives.push(Completion {
             solicited: op.solicited,
-            ..success_of(op)
-        };
-        self.receives.push(done(id, Queue::Recv, success));
+            ..done(id, Queue::Recv, success)
+        });
     }
 }
 
@@ -134,6 +130,7 @@ fn done(id: usize, queue: Queue, success: Success) -> Completion {
     Completion {
         wr_id: id as u64,
         queue,
+        solicited: false,
         result: Ok(success),
     }
 }
@@ -142,6 +139,7 @@ fn failed(id: usize, queue: Queue, status: WcStatus) -> Completion {
     Completion {
         wr_id: id as u64,
         queue,
+        solicited: false,
         result: Err(status),
     }
 }
@@ -154,17 +152,9 @@ fn success_of(op: &Op) -> Success {
         What::FetchAdd { .. } => WcOpcode::FetchAdd,
         What::CompareSwap { .. } => WcOpcode::CompareSwap,
     };
-    Success {
-        opcode,
-        bytes: op.local.len() as u64,
-        imm: None,
-        invalidated_rkey: None,
-        solicited: false,
-        source: None,
-    }
+    Success::plain(opcode, op.local.len() as u64)
 }
 
-/// Before the run.
 fn fresh(seed: u64, wrong: bool) -> Left {
     let config = PlanConfig {
         ops: 40,

@@ -30,7 +30,6 @@ pub(crate) struct Victim {
 /// Runs are shorter than this, so that a PSN so far from the first is never expected.
 const FAR: u32 = 1 << 22;
 
-/// A forged packet.
 pub(crate) fn forge(victim: &Victim, random: &mut Random) -> Frame {
     let opcode = loop {
         // A congestion notification is obeyed, whoever sends it: that is its nature.

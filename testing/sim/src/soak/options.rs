@@ -70,7 +70,7 @@ fn hunt(options: &SoakOptions) -> Result<(), String> {
 }
 
 fn replay(seed: u64, pcap: Option<&Path>) -> Result<(), String> {
-    println!("{}", Scenario::new(seed));
+    println!("{:#?}", Scenario::new(seed));
     let capture = Rc::new(RefCell::new(Capture::default()));
     let observer: Option<Box<dyn Observer>> =
         pcap.map(|_| Box::new(Rc::clone(&capture)) as Box<dyn Observer>);

@@ -6,10 +6,10 @@
 //! READ see later WRITEs), and every request has memory of its own at this side.
 
 use crate::Random;
+use std::fmt;
 use std::ops::Range;
 
 /// Requests of one direction and what they work on.
-#[derive(Debug)]
 pub(crate) struct Plan {
     /// In the order of posting.
     pub(crate) ops: Vec<Op>,
@@ -24,7 +24,6 @@ pub(crate) struct Plan {
     longest: usize,
 }
 
-/// One request.
 #[derive(Debug, Clone)]
 pub(crate) struct Op {
     pub(crate) what: What,
@@ -58,13 +57,11 @@ pub(crate) enum What {
         offset: usize,
         expected: Vec<u8>,
     },
-    /// Must find `before`.
     FetchAdd {
         offset: usize,
         add: u64,
         before: u64,
     },
-    /// Must find `before`.
     CompareSwap {
         offset: usize,
         compare: u64,
@@ -76,25 +73,19 @@ pub(crate) enum What {
 impl What {
     /// Whether it takes a receive of the peer.
     pub(crate) fn takes_receive(&self) -> bool {
-        match self {
-            Self::WriteImm { .. } | Self::Send | Self::SendImm(_) | Self::SendInvalidate(_) => true,
-            Self::Write { .. }
-            | Self::Read { .. }
-            | Self::FetchAdd { .. }
-            | Self::CompareSwap { .. } => false,
-        }
+        matches!(
+            self,
+            Self::WriteImm { .. } | Self::Send | Self::SendImm(_) | Self::SendInvalidate(_)
+        )
     }
 
     /// Whether the payload comes back.
     pub(crate) fn lands(&self) -> bool {
-        match self {
-            Self::Read { .. } | Self::FetchAdd { .. } | Self::CompareSwap { .. } => true,
-            Self::Write { .. }
-            | Self::WriteImm { .. }
-            | Self::Send
-            | Self::SendImm(_)
-            | Self::SendInvalidate(_) => false,
-        }
+        matches!(self, Self::Read { .. }) || self.is_atomic()
+    }
+
+    pub(crate) fn is_atomic(&self) -> bool {
+        matches!(self, Self::FetchAdd { .. } | Self::CompareSwap { .. })
     }
 }
 
@@ -134,43 +125,22 @@ pub(crate) struct Mix {
 
 impl Mix {
     pub(crate) const ALL: [Self; 6] = [
-        Self {
-            write: 1,
-            send: 1,
-            read: 1,
-            atomic: 1,
-        },
-        Self {
-            write: 1,
-            send: 0,
-            read: 0,
-            atomic: 0,
-        },
-        Self {
-            write: 0,
-            send: 1,
-            read: 0,
-            atomic: 0,
-        },
-        Self {
-            write: 0,
-            send: 0,
-            read: 1,
-            atomic: 0,
-        },
-        Self {
-            write: 0,
-            send: 0,
-            read: 0,
-            atomic: 1,
-        },
-        Self {
-            write: 6,
-            send: 3,
-            read: 2,
-            atomic: 2,
-        },
+        Self::new(1, 1, 1, 1),
+        Self::new(1, 0, 0, 0),
+        Self::new(0, 1, 0, 0),
+        Self::new(0, 0, 1, 0),
+        Self::new(0, 0, 0, 1),
+        Self::new(6, 3, 2, 2),
     ];
+
+    const fn new(write: u64, send: u64, read: u64, atomic: u64) -> Self {
+        Self {
+            write,
+            send,
+            read,
+            atomic,
+        }
+    }
 }
 
 /// Cells of eight bytes at the end of the target.
@@ -179,6 +149,13 @@ pub(crate) const CELLS: usize = 8;
 const GUARD: usize = 8;
 /// Length of a SEND that is too long for any receive.
 pub(crate) const TOO_LONG: usize = 1;
+
+/// Few words: a scenario is printed for a reader.
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} requests", self.ops.len())
+    }
+}
 
 impl Plan {
     pub(crate) fn new(config: &PlanConfig, random: &mut Random) -> Self {
@@ -263,15 +240,10 @@ impl<'a> Planner<'a> {
     fn add(&mut self, make_wrong: bool) {
         let bytes = self.length();
         let what = self.what(bytes);
-        let bytes = match what {
-            What::FetchAdd { .. } | What::CompareSwap { .. } => 8,
-            _ if make_wrong => bytes.max(1),
-            What::Write { .. }
-            | What::WriteImm { .. }
-            | What::Send
-            | What::SendImm(_)
-            | What::SendInvalidate(_)
-            | What::Read { .. } => bytes,
+        let bytes = if what.is_atomic() {
+            8
+        } else {
+            bytes.max(usize::from(make_wrong))
         };
         let wrong = make_wrong.then(|| self.wrong(&what));
         let bytes = if wrong == Some(Wrong::TooLong) {
@@ -409,17 +381,14 @@ impl<'a> Planner<'a> {
     }
 
     fn wrong(&mut self, what: &What) -> Wrong {
-        match what {
-            What::Send | What::SendImm(_) | What::SendInvalidate(_) => Wrong::TooLong,
-            What::Write { .. }
-            | What::WriteImm { .. }
-            | What::Read { .. }
-            | What::FetchAdd { .. }
-            | What::CompareSwap { .. } => {
-                let choices = [Wrong::Key, Wrong::Bounds, Wrong::Rights];
-                self.random.pick(&choices).unwrap_or(Wrong::Key)
-            }
+        if matches!(
+            what,
+            What::Send | What::SendImm(_) | What::SendInvalidate(_)
+        ) {
+            return Wrong::TooLong;
         }
+        let choices = [Wrong::Key, Wrong::Bounds, Wrong::Rights];
+        self.random.pick(&choices).unwrap_or(Wrong::Key)
     }
 
     /// Local memory of its own for a request.

@@ -4,7 +4,6 @@ use super::plan::{Mix, Plan, PlanConfig};
 use crate::{BurstLength, Chance, Corruption, Delay, LinkConfig, Loss, Random};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{Psn, Recovery, WriteLayout};
-use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -53,7 +52,7 @@ pub(crate) struct EndScenario {
     pub(crate) window_bytes: u64,
     pub(crate) ack_interval: u32,
     pub(crate) read_chunk_bytes: u32,
-    pub(crate) max_send_wr: usize,
+    pub(crate) max_send_wr: u32,
     pub(crate) max_rd_atomic: u8,
     pub(crate) timeout: Duration,
     pub(crate) adaptive_timeout: bool,
@@ -281,7 +280,7 @@ fn plan(gentle: bool, mix: Mix, path_mtu: PathMtu, random: &mut Random) -> Plan 
         ops: usize::try_from(ops).unwrap_or(0),
         path_mtu: path_mtu.bytes(),
         mtus_most: random.pick(&[1, 4, 40]).unwrap_or(4),
-        max_inline: MAX_INLINE,
+        max_inline: MAX_INLINE as usize,
         mix,
         wrong: ops > 0 && !gentle && random.below(8) == 0,
     };
@@ -289,7 +288,7 @@ fn plan(gentle: bool, mix: Mix, path_mtu: PathMtu, random: &mut Random) -> Plan 
 }
 
 /// Bytes of an inline payload.
-pub(crate) const MAX_INLINE: usize = 256;
+pub(crate) const MAX_INLINE: u32 = 256;
 
 fn strike(gentle: bool, pairs: usize, random: &mut Random) -> Option<Strike> {
     let at = Duration::from_micros(random.between(1, 20_000));
@@ -306,60 +305,5 @@ fn strike(gentle: bool, pairs: usize, random: &mut Random) -> Option<Strike> {
             Some(Strike::Blackout { at, lasts })
         }
         _ => None,
-    }
-}
-
-impl fmt::Display for Scenario {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "seed {}: {:?}, {:?}",
-            self.seed, self.recovery, self.path_mtu
-        )?;
-        for (link, host) in self.links.iter().zip(&self.hosts) {
-            writeln!(f, "  {host:?}, then {link:?}")?;
-        }
-        for (number, pair) in self.pairs.iter().enumerate() {
-            for end in &pair.ends {
-                write!(
-                    f,
-                    "  pair {number}: {} requests, psn {}",
-                    end.plan.ops.len(),
-                    end.first_psn
-                )?;
-                write!(
-                    f,
-                    ", {:?}, window {} packets",
-                    end.write_layout, end.window_packets
-                )?;
-                write!(
-                    f,
-                    " {} bytes, ack every {}",
-                    end.window_bytes, end.ack_interval
-                )?;
-                write!(f, ", read chunk {}", end.read_chunk_bytes)?;
-                write!(
-                    f,
-                    ", rd_atomic {}, timeout {:?}",
-                    end.max_rd_atomic, end.timeout
-                )?;
-                write!(
-                    f,
-                    " adaptive {}, retry {}",
-                    end.adaptive_timeout, end.retry_cnt
-                )?;
-                write!(
-                    f,
-                    ", rnr retry {} timer {}",
-                    end.rnr_retry, end.min_rnr_timer
-                )?;
-                writeln!(f, ", {} receives at first", end.receives_first)?;
-            }
-        }
-        write!(
-            f,
-            "  ECN {}, {} forgeries, strike {:?}",
-            self.ecn, self.forgeries, self.strike
-        )
     }
 }

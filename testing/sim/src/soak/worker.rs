@@ -5,7 +5,7 @@ use super::plan::{Op, Plan, What, Wrong};
 use super::scenario::EndScenario;
 use crate::roce::{Program, QpTable, Space};
 use catchment_roce::{
-    Completion, Payload, PostError, Qp, QpState, Queue, RecvWr, RemoteAddr, SendOp, SendWr, Sge,
+    Completion, Payload, PostFailure, Qp, QpState, Queue, RecvWr, RemoteAddr, SendOp, SendWr, Sge,
 };
 use std::ops::Range;
 use std::rc::Rc;
@@ -21,7 +21,6 @@ pub(crate) struct Worker {
     pub(crate) slot_bytes: usize,
     /// Receives to post altogether.
     pub(crate) receives_most: usize,
-    /// The peer's memory.
     pub(crate) remote: Remote,
     pub(crate) posted: usize,
     pub(crate) receives_posted: usize,
@@ -36,7 +35,7 @@ pub(crate) struct Worker {
     /// The queue pair is in the error state: nothing is posted any more.
     is_over: bool,
     /// A request that the queue pair refused to take.
-    pub(crate) refused: Option<PostError>,
+    pub(crate) refused: Option<PostFailure>,
 }
 
 /// Addresses in the peer's memory.
@@ -162,10 +161,10 @@ impl Worker {
         posted
     }
 
-    fn accepted(&mut self, result: Result<(), PostError>) -> bool {
+    fn accepted(&mut self, result: Result<(), PostFailure>) -> bool {
         match result {
             Ok(()) => true,
-            Err(PostError::QueueFull { .. }) => false,
+            Err(PostFailure::QueueFull { .. }) => false,
             Err(refused) => {
                 self.refused = Some(refused);
                 false

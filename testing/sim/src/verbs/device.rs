@@ -8,16 +8,16 @@ use super::{
 };
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, DeviceInfo, Gid, Mr, Pd,
-    PortAddr, Provider, Qp, QpInit, Service, Services, VerbsError,
+    PortAddr, Provider, Qp, QpInit, RateRange, Service, Services, VerbsError,
     mem::Region,
-    provider::{Limits, check_cq, check_mr, check_qp, foreign},
+    provider::{CompletionQueue, check_cq, check_mr, check_qp, foreign},
 };
 use std::sync::Arc;
 
 /// The name of the only device; each time it is opened it is another one.
 const DEVICE: &str = "sim0";
 
-const CAPS: Caps = Caps {
+pub(super) const CAPS: Caps = Caps {
     services: Services::RC,
     max_send_wr: 1 << 16,
     max_recv_wr: 1 << 16,
@@ -34,6 +34,12 @@ const CAPS: Caps = Caps {
     writes_in_order: true,
     direct: false,
     doorbell: false,
+    rate: Some(RateRange {
+        min_bps: 1000,
+        max_bps: 1_000_000_000_000,
+        step_bps: 1,
+        packet_overhead_bytes: 0,
+    }),
     strict_capacity: true,
 };
 
@@ -117,19 +123,23 @@ impl Context for SimContext {
         let channel = match channel {
             None => None,
             Some(channel) => match channel.as_any().downcast_ref::<SimChannel>() {
-                Some(ours) if ours.device == self.id => Some(ours.id),
+                Some(ours) if ours.device == self.id => Some(ours.events.clone()),
                 _ => return Err(foreign("completion channel")),
             },
         };
         let mut world = self.fabric.world();
         let id = world.number();
-        let data = CqData::new(self.id, channel, capacity);
+        let queue = Arc::new(CompletionQueue::new(capacity, channel));
+        let data = CqData {
+            device: self.id,
+            queue: Arc::clone(&queue),
+        };
         world.cqs.insert(id, data);
         Ok(Arc::new(SimCq {
             fabric: self.fabric.clone(),
             device: self.id,
             id,
-            capacity,
+            queue,
         }))
     }
 
@@ -188,7 +198,7 @@ impl Pd for SimPd {
         world.qps.insert(qpn, data);
         drop(world);
         let fabric = self.context.fabric.clone();
-        let limits = Limits::new(&init, &CAPS);
+        let limits = init.limits(&CAPS);
         Ok(Box::new(SimQp::new(fabric, qpn, self.context.gid, limits)))
     }
 

@@ -24,10 +24,9 @@ pub use device::SimProvider;
 pub use threads::{Next, Stuck, Thread, run};
 pub use times::{OpTime, Times};
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use catchment_verbs::sync::Mutex;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 use world::World;
 
 #[cfg(test)]
@@ -55,7 +54,6 @@ struct Shared {
 
 impl Fabric {
     /// A fabric without devices, at time zero.
-    #[must_use]
     pub fn new(times: Times, pace: Pace) -> Fabric {
         Fabric {
             shared: Arc::new(Shared {
@@ -66,19 +64,16 @@ impl Fabric {
     }
 
     /// A provider of devices on it.
-    #[must_use]
     pub fn provider(&self) -> SimProvider {
         SimProvider::new(self.clone())
     }
 
     /// Virtual time since the start.
-    #[must_use]
     pub fn now(&self) -> Duration {
         self.world().now()
     }
 
     /// When something happens next by itself; `None` if all is quiet.
-    #[must_use]
     pub fn next_event(&self) -> Option<Duration> {
         self.world().next_event()
     }
@@ -89,10 +84,7 @@ impl Fabric {
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
-        self.shared
-            .world
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shared.world.lock()
     }
 
     /// Somebody looked and found nothing: true if something happened meanwhile.

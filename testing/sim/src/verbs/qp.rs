@@ -1,13 +1,14 @@
 //! Queue pairs, as programs have them.
 use super::{
     Fabric, OpTime,
+    device::CAPS,
     work::{Data, Receive, Request, time_of},
     world::World,
 };
 use catchment_verbs::{
-    Access, Endpoint, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
-    RecvWr, RemoteMapError, RemoteWindow, SendWr, Watch, WcStatus,
-    provider::{Limits, check_rtr, check_rts, check_transition, local_rights},
+    Access, Endpoint, Flow, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpState,
+    QpTransition, RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, Watch, WcStatus,
+    provider::{Limits, check_rate, check_rtr, check_rts, check_transition, local_rights},
 };
 use std::sync::Arc;
 
@@ -182,6 +183,16 @@ impl Qp for SimQp {
         for (index, wr) in requests.iter().enumerate() {
             let posted = self.post_one_recv(&mut world, wr);
             posted.map_err(|reason| PostError { index, reason })?;
+        }
+        Ok(())
+    }
+
+    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
+        check_rate(&CAPS, "this device", rate_bps)?;
+        if let Some(qp) = self.fabric.world().qps.get_mut(&self.qpn) {
+            let flow = rate_bps.map(Flow::of_rate);
+            let owed = qp.pace.take().map(|(_, bucket)| bucket);
+            qp.pace = flow.map(|flow| (flow, owed.unwrap_or_default()));
         }
         Ok(())
     }

@@ -216,3 +216,21 @@ fn threads_share_the_clock_and_a_deadlock_is_found() {
     let stuck = run(&fabric, &mut [&mut Waiter, &mut Waiter]).unwrap_err();
     assert_eq!(stuck, Stuck { at: ns(5000) });
 }
+
+#[test]
+fn a_rate_limit_spreads_requests_in_virtual_time() {
+    const MESSAGES: u64 = 1000;
+    let fabric = Fabric::new(Times::default(), Pace::WhenPolled);
+    let (mut a, b) = End::pair(&fabric);
+    a.qp.set_rate(Some(8_000_000)).unwrap();
+    for wr_id in 0..MESSAGES {
+        let op = SendOp::Write(b.at(0));
+        let sges = a.sge(4096);
+        a.qp.post_send(&[SendWr::new(wr_id, op, Payload::Sges(&sges))])
+            .unwrap();
+        while a.done().is_empty() {}
+    }
+    // Sixteen messages are the burst; each other one waits for its bytes, at a byte a microsecond.
+    let waited = Duration::from_micros((MESSAGES - 1 - 16) * 4096);
+    assert_eq!(fabric.now(), waited + ns(1));
+}

@@ -16,7 +16,6 @@ pub struct OpTime {
 
 impl OpTime {
     /// So long in the pipe, effect and completion at its end.
-    #[must_use]
     pub fn occupying(time: Duration) -> OpTime {
         OpTime {
             occupies: time,
@@ -25,7 +24,6 @@ impl OpTime {
     }
 
     /// Beside other requests: the effect half way, the completion at the end of this time.
-    #[must_use]
     pub fn round_trip(time: Duration) -> OpTime {
         OpTime {
             reaches: time / 2,
@@ -35,7 +33,6 @@ impl OpTime {
     }
 
     /// Beside other requests: effect and completion at the end of this time.
-    #[must_use]
     pub fn one_way(time: Duration) -> OpTime {
         OpTime {
             reaches: time,
@@ -44,7 +41,6 @@ impl OpTime {
     }
 
     /// The same with this time for each byte.
-    #[must_use]
     pub fn with_ps_per_byte(self, occupies_ps_per_byte: u64) -> OpTime {
         OpTime {
             occupies_ps_per_byte,

@@ -5,8 +5,11 @@ use super::{
     work::{Data, Flight, Receive, Request, fetches},
     world::{Event, World},
 };
-use catchment_verbs::{Access, QpState, RtrAttr, RtsAttr, WcStatus};
-use std::{collections::VecDeque, time::Duration};
+use catchment_verbs::provider::Account;
+use catchment_verbs::{Access, Flow, QpState, RtrAttr, RtsAttr, TokenBucket, WcStatus};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// An `rnr_retry` that means: for ever.
 const FOR_EVER: u8 = 7;
@@ -38,21 +41,23 @@ pub(super) struct QpData {
     retries: u8,
     pipe_free: Duration,
     last_reach: Duration,
+    /// The rate limit, and what it is owed.
+    pub(super) pace: Option<(Flow, TokenBucket)>,
     pub(super) recvs: VecDeque<Receive>,
     pub(super) posted: Places,
     pub(super) recv_posted: Places,
 }
 
-/// Places of a work queue: numbers of requests that were posted, and that polling freed.
-#[derive(Debug, Clone, Copy, Default)]
+/// Places of a work queue: the number of requests ever posted, and those that polling freed.
+#[derive(Debug, Clone, Default)]
 pub(super) struct Places {
     pub(super) posted: u64,
-    freed: u64,
+    pub(super) account: Arc<Account>,
 }
 
 impl Places {
-    pub(super) fn outstanding(self) -> u64 {
-        self.posted - self.freed
+    pub(super) fn outstanding(&self) -> u64 {
+        self.account.outstanding(self.posted)
     }
 
     pub(super) fn take(&mut self) -> u64 {
@@ -82,34 +87,37 @@ impl QpData {
             retries: 0,
             pipe_free: Duration::ZERO,
             last_reach: Duration::ZERO,
+            pace: None,
             recvs: VecDeque::new(),
             posted: Places::default(),
             recv_posted: Places::default(),
         }
     }
 
-    /// The completion of this request was polled: it and all before it are free.
-    pub(super) fn free_through(&mut self, seq: u64, of_send: bool) {
-        let places = if of_send {
-            &mut self.posted
-        } else {
-            &mut self.recv_posted
-        };
-        places.freed = places.freed.max(seq + 1);
-    }
-
     pub(super) fn reset(&mut self) {
         let fresh = QpData::new(self.device, self.pd, (self.send_cq, self.recv_cq));
-        let all_free = |places: Places| Places {
-            freed: places.posted,
-            ..places
-        };
+        for places in [&self.posted, &self.recv_posted] {
+            places.account.free_before(places.posted);
+        }
         *self = QpData {
             life: self.life + 1,
-            posted: all_free(self.posted),
-            recv_posted: all_free(self.recv_posted),
+            pace: self.pace.take(),
+            posted: self.posted.clone(),
+            recv_posted: self.recv_posted.clone(),
             ..fresh
         };
+    }
+
+    /// Until when the rate limit keeps the next request back; if it does not, the request counts.
+    fn closed_until(&mut self, now: Duration) -> Option<Duration> {
+        let request = self.sends.front().filter(|request| !fetches(request.op))?;
+        let (flow, bucket) = self.pace.as_mut()?;
+        let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        if bucket.may_send(now_ns, *flow) {
+            bucket.take(now_ns, request.bytes, *flow);
+            return None;
+        }
+        Some(Duration::from_nanos(bucket.opens_ns(*flow)))
     }
 
     fn may_serve(&self) -> bool {
@@ -146,6 +154,11 @@ impl World {
         };
         qp.serving = false;
         if !qp.may_serve() {
+            return;
+        }
+        if let Some(opens) = qp.closed_until(now) {
+            qp.serving = true;
+            self.plan(opens, qpn, Event::Serve);
             return;
         }
         let Some(request) = qp.sends.pop_front() else {

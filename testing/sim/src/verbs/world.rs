@@ -1,15 +1,10 @@
 //! The state of a fabric: its clock, its agenda, and what happens when an entry's time has come.
-use super::{
-    memory::Registered,
-    queue::{ChannelData, CqData, Entry},
-    times::Times,
-    way::QpData,
-};
+use super::{memory::Registered, queue::CqData, times::Times, way::QpData};
+use catchment_verbs::provider::{Account, Entry};
 use catchment_verbs::{AsyncEvent, Completion, Failure, QpState, Success, WcStatus};
-use std::{
-    collections::{BTreeMap, VecDeque},
-    time::Duration,
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Something that will happen to a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +38,6 @@ pub(super) struct World {
     pub(super) regions: BTreeMap<u32, Registered>,
     pub(super) qps: BTreeMap<u32, QpData>,
     pub(super) cqs: BTreeMap<u32, CqData>,
-    pub(super) channels: BTreeMap<u32, ChannelData>,
     /// Asynchronous events of each device.
     pub(super) events: BTreeMap<u32, VecDeque<AsyncEvent>>,
 }
@@ -59,7 +53,6 @@ impl World {
             regions: BTreeMap::new(),
             qps: BTreeMap::new(),
             cqs: BTreeMap::new(),
-            channels: BTreeMap::new(),
             events: BTreeMap::new(),
         }
     }
@@ -130,7 +123,8 @@ impl World {
             return;
         }
         let cq = qp.send_cq;
-        self.push(cq, entry(qpn, wr_id, result, seq, true), false);
+        let account = Arc::clone(&qp.posted.account);
+        self.push(cq, entry(qpn, wr_id, result, (account, seq)), false);
     }
 
     /// Completes a receive.
@@ -145,37 +139,25 @@ impl World {
             return;
         };
         let cq = qp.recv_cq;
-        self.push(cq, entry(qpn, wr_id, result, seq, false), solicited);
+        let account = Arc::clone(&qp.recv_posted.account);
+        self.push(cq, entry(qpn, wr_id, result, (account, seq)), solicited);
     }
 
     fn push(&mut self, cq: u32, entry: Entry, solicited: bool) {
-        let Some(queue) = self.cqs.get_mut(&cq) else {
+        let Some(data) = self.cqs.get(&cq) else {
             return;
         };
+        let (device, queue) = (data.device, Arc::clone(&data.queue));
         let failed = entry.completion.result.is_err();
-        if !queue.push(entry) {
-            return self.overrun(cq);
+        if queue.push(entry) {
+            self.overrun(cq, device);
         }
-        let channel = queue.take_notification(solicited || failed);
-        if let Some(channel) = channel.and_then(|id| self.channels.get(&id)) {
-            channel.ring();
-        }
+        queue.announce(solicited || failed || queue.is_overrun());
     }
 
     /// Completions were lost: all queue pairs that complete there are broken.
-    fn overrun(&mut self, cq: u32) {
-        let Some(queue) = self.cqs.get_mut(&cq) else {
-            return;
-        };
-        if std::mem::replace(&mut queue.overrun, true) {
-            return;
-        }
-        let device = queue.device;
-        let channel = queue.channel;
+    fn overrun(&mut self, cq: u32, device: u32) {
         self.tell(device, AsyncEvent::CqOverrun);
-        if let Some(channel) = channel.and_then(|id| self.channels.get(&id)) {
-            channel.ring();
-        }
         let completes = |qp: &QpData| qp.send_cq == cq || qp.recv_cq == cq;
         let broken: Vec<u32> = self
             .qps
@@ -211,8 +193,7 @@ fn entry(
     qpn: u32,
     wr_id: u64,
     result: Result<Success, WcStatus>,
-    seq: u64,
-    of_send: bool,
+    (account, seq): (Arc<Account>, u64),
 ) -> Entry {
     let failure = |status| Failure {
         status,
@@ -224,7 +205,7 @@ fn entry(
             qpn,
             result: result.map_err(failure),
         },
+        account,
         seq,
-        of_send,
     }
 }

@@ -3,14 +3,12 @@
 
 mod clients;
 mod memory;
-mod page;
 mod server;
 
 use super::new_seed;
 use super::random::Random;
-use crate::metadata;
+use crate::programs;
 use crate::repo::Repo;
-use crate::run;
 use anyhow::{Context as _, Result, ensure};
 use clients::{Clients, Ended};
 use memory::Memory;
@@ -35,9 +33,6 @@ pub(super) struct Args {
     /// Where the moments of strikes come from; left out, a new one is taken and printed
     #[arg(long)]
     seed: Option<u64>,
-    /// Write docs/results/soak-duplex.md
-    #[arg(long)]
-    record: bool,
     /// The program to test, as `cargo build --example duplex` makes it; left out, it is built for
     /// release
     #[arg(long)]
@@ -51,7 +46,6 @@ impl Args {
             provider: provider.to_owned(),
             clients: 4,
             seed: None,
-            record: false,
             binary: None,
         }
     }
@@ -66,7 +60,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What a run has seen.
 pub(super) struct Report {
-    seed: u64,
     provider: String,
     clients: usize,
     length: Duration,
@@ -114,34 +107,14 @@ pub(super) fn run(repo: &Repo, args: &Args) -> Result<()> {
         Some(binary) => binary
             .canonicalize()
             .with_context(|| binary.display().to_string())?,
-        None => release_example(repo)?,
+        None => programs::duplex(repo)?,
     };
     let seed = args.seed.unwrap_or_else(new_seed);
     println!("seed {seed}, provider {}", args.provider);
     let report = hunt(&binary, seed, args)
         .with_context(|| format!("seed {seed}, provider {}", args.provider))?;
     println!("{report}");
-    if args.record {
-        page::write(repo, args, &report)?;
-    }
     Ok(())
-}
-
-/// The program that is both server and client, built for release.
-fn release_example(repo: &Repo) -> Result<PathBuf> {
-    let args = [
-        "build",
-        "--release",
-        "--package",
-        "catchment",
-        "--example",
-        "duplex",
-        "--quiet",
-    ];
-    run::succeed(&mut run::cargo(repo.root(), &args))?;
-    let binary = metadata::target_folder(repo)?.join("release/examples/duplex");
-    ensure!(binary.is_file(), "the build made no {}", binary.display());
-    Ok(binary)
 }
 
 fn hunt(binary: &Path, seed: u64, args: &Args) -> Result<Report> {
@@ -170,7 +143,6 @@ fn hunt(binary: &Path, seed: u64, args: &Args) -> Result<Report> {
     let last = server.end(&ended, &before)?;
     memory.demand_flat()?;
     Ok(Report {
-        seed,
         provider: args.provider.clone(),
         clients: args.clients,
         length,

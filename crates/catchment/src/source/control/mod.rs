@@ -2,17 +2,17 @@
 mod session;
 
 use super::{SourceBuilder, SourceError, shared::Shared};
-use crate::observe::network::Devices;
+use crate::providers::{Ends, Offers, Providers};
 use crate::session::{
     backoff::Backoff,
     host::Host,
     io::{Address, ClientSecurity, ConnectError, Connection},
     message::{Device, FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, WhyNot},
-    providers::{Ends, Offers, Providers},
     refusal::RefusalCode,
     source_side::{Ended, Retry},
     tls::client_config,
 };
+use catchment_transfer::Permit;
 use session::{Session, Setback};
 use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
@@ -26,10 +26,10 @@ pub(super) fn start(
     let config = |error: &dyn std::fmt::Display| SourceError::Config(error.to_string());
     let tls = builder.tls.as_ref().map(client_config).transpose();
     let (blocks, block_bytes) = builder.wish();
-    let providers = Arc::new(Providers::new(builder.providers.clone()));
+    let providers = Arc::new(Providers::new(&builder.providers));
     let asked = Arc::downgrade(&providers);
-    let network = move || asked.upgrade().map_or(Vec::new(), |p| p.roce_counters());
-    shared.metrics.set_network(Devices::new(network));
+    let network = move || asked.upgrade().map_or(Vec::new(), |p| p.counters());
+    shared.metrics.set_network(network);
     let control = Control {
         address: builder.collector.parse().map_err(|e| config(&e))?,
         security: ClientSecurity {
@@ -44,6 +44,7 @@ pub(super) fn start(
             block_bytes,
         },
         in_place: builder.in_place,
+        permit: builder.permit.clone(),
         send_queue: builder.send_queue,
         shared,
     };
@@ -72,6 +73,7 @@ struct Control {
     providers: Arc<Providers>,
     wish: RingWish,
     in_place: bool,
+    permit: Option<Arc<dyn Permit>>,
     send_queue: u32,
     shared: Arc<Shared>,
 }
@@ -176,7 +178,7 @@ impl Control {
                 tracing::warn!(collector = %self.address, reason = attempt.reason, "session lost, looking for the collector again");
             } else {
                 if said.as_ref() != Some(&attempt.reason) {
-                    tracing::warn!(collector = %self.address, reason = attempt.reason, "no session yet, trying on");
+                    tracing::warn!(collector = %self.address, reason = attempt.reason, "not connected yet; retrying");
                 }
                 said = Some(attempt.reason.clone());
             }

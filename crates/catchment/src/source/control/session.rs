@@ -3,13 +3,12 @@
 use super::Control;
 use crate::{
     observe::cpu::cpu_time_of_self,
+    providers::Offers,
     session::{
         io::{Connection, RecvError},
-        message::{FailedPath, Hello, SessionPath, StreamEnd, StreamStart, Welcome},
-        providers::Offers,
+        message::{FailedPath, Hello, SessionPath, StreamEnd, StreamStart, StreamStats, Welcome},
         refusal::{Refusal, RefusalCode},
         source_side::{Ended, Input, Output, SourceEvent, SourceSide, SourceSideConfig},
-        welcome::{check_welcome, unusable},
     },
     source::{
         backlog::Waiting,
@@ -17,6 +16,7 @@ use crate::{
         link::Link,
         prepared::{LinkError, LinkOptions, Prepared},
         shared::DeviceState,
+        welcome::{check_welcome, unusable},
     },
 };
 use catchment_transfer::RetainedBlock;
@@ -32,6 +32,8 @@ const LOOK: Duration = Duration::from_millis(250);
 const LOOK_CLOSING: Duration = Duration::from_millis(2);
 /// How often it reports to the collector.
 const REPORT: Duration = Duration::from_millis(500);
+/// How often it reports although nothing has changed.
+const REPORT_IDLE: Duration = Duration::from_secs(10);
 /// The least pause after a collector whose memory could not be reached: it may just have ended.
 const UNREACHABLE: Duration = Duration::from_millis(250);
 
@@ -75,6 +77,9 @@ pub(super) struct Session<'a> {
     said_goodbye: bool,
     looked_at: Instant,
     report_at: Instant,
+    reported_at: Instant,
+    /// What was reported last.
+    reported: Vec<StreamStats>,
     setback: Option<Setback>,
     /// What the connection broke with: a certificate that is not accepted shows only here.
     lost_because: Option<String>,
@@ -90,11 +95,12 @@ impl<'a> Session<'a> {
         hello: Hello,
     ) -> Session<'a> {
         let now = Instant::now();
+        let config = SourceSideConfig::new(control.providers.known().clone());
         Session {
             control,
             connection,
             offers,
-            side: SourceSide::new(now, SourceSideConfig::default(), hello),
+            side: SourceSide::new(now, config, hello),
             prepared: None,
             connecting: None,
             link: None,
@@ -103,6 +109,8 @@ impl<'a> Session<'a> {
             said_goodbye: false,
             looked_at: now,
             report_at: now,
+            reported_at: now,
+            reported: Vec::new(),
             setback: None,
             lost_because: None,
             status_reads: 0,
@@ -243,6 +251,7 @@ impl Session<'_> {
             epoch: u64::from(welcome.epoch),
             streams: numbers.max().unwrap_or(0) + 1,
             in_place: self.control.in_place,
+            permit: self.control.permit.clone(),
             checksum: self.control.shared.checksum || welcome.ring.checksum,
         };
         let peer = self.control.address.to_string();
@@ -294,7 +303,7 @@ impl Session<'_> {
     /// Looks whether the link lives, whether it is time to report, whether all is sent.
     fn look(&mut self) {
         self.looked_at = Instant::now();
-        self.control.providers.look_at_devices();
+        self.control.providers.log_events();
         let shared = &self.control.shared;
         let Some(link) = &self.link else {
             if shared.is_stopped() {
@@ -310,19 +319,37 @@ impl Session<'_> {
         } else if shared.is_closing() && !self.said_goodbye {
             self.try_goodbye();
         } else if Instant::now() >= self.report_at {
+            self.report_changes();
+        }
+    }
+
+    /// Reports, unless nothing has changed for a while: a thousand idle sources would keep a
+    /// collector busy with reading what it knows.
+    fn report_changes(&mut self) {
+        self.count();
+        let now = Instant::now();
+        if self.stats() == self.reported && now < self.reported_at + REPORT_IDLE {
+            self.report_at = now + REPORT;
+        } else {
             self.report();
         }
     }
 
-    fn report(&mut self) {
-        self.report_at = Instant::now() + REPORT;
-        self.count();
+    fn stats(&self) -> Vec<StreamStats> {
         let devices = &self.control.shared.devices;
-        let stats: Vec<_> = devices.iter().map(|device| device.stats()).collect();
+        devices.iter().map(|device| device.stats()).collect()
+    }
+
+    fn report(&mut self) {
+        self.reported_at = Instant::now();
+        self.report_at = self.reported_at + REPORT;
+        self.count();
+        let stats = self.stats();
         let cpu_us = cpu_time_of_self(REPORT / 2).as_micros() as u64;
         if let Err(error) = self.side.stats(cpu_us, &stats) {
             tracing::debug!(%error, "no report");
         }
+        self.reported = stats;
     }
 
     /// Brings the counters up to date that are not worth an atomic for every block.

@@ -1,5 +1,8 @@
 use super::*;
-use crate::{Cq, CqError, RemoteAddr, Services, Sge};
+use crate::{
+    Caps, Cq, CqError, Destination, MAX_24_BITS, MAX_QKEY, Payload, PostFailure, QpInit, QpState,
+    RecvWr, RemoteAddr, SendWr, Service, Services, Sge,
+};
 use std::any::Any;
 
 /// A queue that stays empty; no check looks into it.
@@ -39,6 +42,7 @@ pub(crate) fn caps() -> Caps {
         writes_in_order: true,
         direct: false,
         doorbell: false,
+        rate: None,
         strict_capacity: true,
     }
 }
@@ -80,13 +84,13 @@ fn sge(bytes: u32) -> Sge {
 }
 
 fn check(op: SendOp, payload: Payload<'_>) -> Result<(), PostFailure> {
-    let limits = Limits::new(&init(), &caps());
+    let limits = init().limits(&caps());
     limits.check_send(QpState::Rts, 0, &SendWr::new(0, op, payload))
 }
 
 #[test]
 fn requests_need_a_state_that_takes_them() {
-    let limits = Limits::new(&init(), &caps());
+    let limits = init().limits(&caps());
     let send = SendWr::new(0, SendOp::Send, Payload::Sges(&[]));
     let recv = RecvWr {
         wr_id: 0,
@@ -103,7 +107,7 @@ fn requests_need_a_state_that_takes_them() {
 
 #[test]
 fn a_full_queue_takes_nothing() {
-    let limits = Limits::new(&init(), &caps());
+    let limits = init().limits(&caps());
     let send = SendWr::new(0, SendOp::Send, Payload::Sges(&[]));
     let recv = RecvWr {
         wr_id: 0,
@@ -135,7 +139,7 @@ fn sizes_go_to_their_limit_and_not_beyond() {
     assert_eq!(check(write, Payload::Sges(&[sge(1), sge(1000)])), Err(long));
     let many = PostFailure::TooManySges { asked: 4, limit: 3 };
     assert_eq!(check(write, Payload::Sges(&[sge(1); 4])), Err(many));
-    let limits = Limits::new(&init(), &caps());
+    let limits = init().limits(&caps());
     let recv = RecvWr {
         wr_id: 0,
         sges: &[sge(1); 4],
@@ -202,7 +206,7 @@ fn all_operations() -> [SendOp; 10] {
 fn each_service_takes_its_own_operations() {
     for service in [Service::Rc, Service::Uc, Service::Ud] {
         let init = QpInit { service, ..init() };
-        let limits = Limits::new(&init, &caps());
+        let limits = init.limits(&caps());
         for op in all_operations() {
             let sges = [sge(8)];
             let wr = SendWr::new(0, op, Payload::Sges(&sges));
@@ -217,19 +221,12 @@ fn each_service_takes_its_own_operations() {
 }
 
 #[test]
-fn every_operation_has_a_bit_of_its_own() {
-    let bits = all_operations().map(|op| bit(&op));
-    assert_eq!(bits.iter().fold(0, |all, bit| all | bit).count_ones(), 10);
-    assert_eq!(bits.map(u16::count_ones), [1; 10]);
-}
-
-#[test]
 fn an_invalidation_that_is_not_offered_is_refused() {
     let caps = Caps {
         send_invalidate: false,
         ..caps()
     };
-    let limits = Limits::new(&init(), &caps);
+    let limits = init().limits(&caps);
     let wr = SendWr::new(0, SendOp::SendInvalidate(1), Payload::Inline(&[]));
     let refused = limits.check_send(QpState::Rts, 0, &wr);
     assert!(matches!(refused, Err(PostFailure::NotOffered(_))));
@@ -247,7 +244,7 @@ fn a_datagram_fits_a_packet_and_goes_to_a_queue_pair() {
         max_inline_bytes: 512,
         ..init()
     };
-    let limits = Limits::new(&init, &caps);
+    let limits = init.limits(&caps);
     let check = |to, payload| {
         limits.check_send(
             QpState::Rts,

@@ -1,0 +1,100 @@
+//! The queue of work that is ready, and how idle workers wait for it.
+//!
+//! A push wakes a sleeping worker only if no worker is searching. A worker that stops searching
+//! looks at the queue once more, whether it found something or gives up, because a push may have
+//! counted on it.
+use super::primitives::{ArrayQueue, AtomicUsize, EventCount, Ordering, fence, relax};
+use std::time::Instant;
+
+/// Work for a pool of workers, oldest first.
+pub(super) struct ReadyQueue<T> {
+    entries: ArrayQueue<T>,
+    /// Workers that look for entries right now.
+    searching: AtomicUsize,
+    /// Rises when a sleeping worker is needed.
+    needed: EventCount,
+    /// How often an idle worker looks before it sleeps.
+    polls: u32,
+}
+
+impl<T> ReadyQueue<T> {
+    /// Creates a queue for at most `capacity` entries. An idle worker looks `polls` times before it
+    /// sleeps.
+    pub(super) fn new(capacity: usize, polls: u32) -> ReadyQueue<T> {
+        ReadyQueue {
+            entries: ArrayQueue::new(capacity),
+            searching: AtomicUsize::new(0),
+            needed: EventCount::new(),
+            polls,
+        }
+    }
+
+    /// Adds an entry, and wakes a worker if none is searching. Waits while the queue is full.
+    pub(super) fn push(&self, entry: T) {
+        let mut entry = entry;
+        while let Err(back) = self.entries.push(entry) {
+            entry = back;
+            std::thread::yield_now();
+        }
+        self.wake_if_nobody_searches();
+    }
+
+    /// Takes the oldest entry, if there is one.
+    pub(super) fn try_pop(&self) -> Option<T> {
+        self.entries.pop()
+    }
+
+    /// Takes the oldest entry. Waits for one until a deadline, which is asked for last of all, or
+    /// until [`ReadyQueue::wake_all`].
+    pub(super) fn pop(&self, deadline: impl FnOnce() -> Option<Instant>) -> Option<T> {
+        if let Some(entry) = self.entries.pop() {
+            return Some(entry);
+        }
+        let found = self.search().or_else(|| self.look_and_sleep(deadline));
+        if found.is_some() && !self.entries.is_empty() {
+            // What is left may have been pushed while this worker was searching, and woken nobody.
+            self.wake_if_nobody_searches();
+        }
+        found
+    }
+
+    /// Looks for an entry for a while.
+    fn search(&self) -> Option<T> {
+        self.searching.fetch_add(1, Ordering::Relaxed);
+        let mut found = None;
+        for poll in 0..self.polls {
+            found = self.entries.pop();
+            if found.is_some() {
+                break;
+            }
+            relax(poll);
+        }
+        self.searching.fetch_sub(1, Ordering::Relaxed);
+        // A push that saw this worker searching woke nobody. After the fence the next look at the
+        // queue sees what it pushed.
+        fence(Ordering::SeqCst);
+        found
+    }
+
+    /// Looks once more, then sleeps until a worker is needed.
+    fn look_and_sleep(&self, deadline: impl FnOnce() -> Option<Instant>) -> Option<T> {
+        let seen = self.needed.current();
+        if let Some(entry) = self.entries.pop() {
+            return Some(entry);
+        }
+        self.needed.wait(seen, deadline());
+        self.entries.pop()
+    }
+
+    /// Ends the sleep of all workers, also of those that are about to sleep.
+    pub(super) fn wake_all(&self) {
+        self.needed.notify();
+    }
+
+    fn wake_if_nobody_searches(&self) {
+        fence(Ordering::SeqCst);
+        if self.searching.load(Ordering::Relaxed) == 0 {
+            self.needed.notify_one();
+        }
+    }
+}

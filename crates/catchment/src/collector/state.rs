@@ -1,0 +1,344 @@
+//! What all sessions of a collector share.
+use super::{
+    CollectorError,
+    device::{Device, Devices},
+    receive::ReceiveThreads,
+    ring::{Ring, RingBudget},
+    staging::Staging,
+    vitals::Vitals,
+};
+use crate::{
+    observe::CollectorMetrics,
+    providers::{Ends, Providers},
+    session::{
+        host::Host,
+        message::{FailedPath, Hello, StreamGrant},
+        path::{PathChoice, SourceFacts},
+        refusal::{Refusal, RefusalCode},
+        registry::{Registry, superseded_refusal},
+    },
+};
+use catchment_transfer::RingLayout;
+use catchment_verbs::Context;
+use catchment_verbs::sync::Mutex;
+use std::{
+    collections::HashMap,
+    sync::{Arc, MutexGuard},
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+
+/// How long a new session waits for one that still delivers frames of the same devices.
+const HAND_OVER: Duration = Duration::from_secs(2);
+const HAND_OVER_LOOK: Duration = Duration::from_millis(5);
+/// Sessions at once: each has some descriptors.
+const SESSIONS_MAX: usize = 4096;
+
+pub(super) struct CollectorState {
+    pub(super) providers: Providers,
+    pub(super) host: Host,
+    pub(super) lease: Duration,
+    pub(super) ring_bytes_max: u64,
+    /// For the rings of all sources together.
+    pub(super) rings: RingBudget,
+    /// For frames over several blocks, of all sources together.
+    pub(super) staging: Arc<Staging>,
+    pub(super) devices: Devices,
+    pub(super) receive: ReceiveThreads,
+    pub(super) metrics: Arc<CollectorMetrics>,
+    pub(super) sessions: Mutex<Sessions>,
+}
+
+/// A path, and this side's device for it.
+pub(super) struct Chosen {
+    choice: PathChoice,
+    context: Arc<dyn Context>,
+}
+
+#[derive(Default)]
+pub(super) struct Sessions {
+    registry: Registry,
+    running: HashMap<u64, watch::Sender<Option<Refusal>>>,
+    vitals: HashMap<u64, Arc<Vitals>>,
+    begun: u64,
+}
+
+/// A session's place in the state; [`Registration::release`] or dropping gives it back.
+pub(super) struct Registration {
+    state: Arc<CollectorState>,
+    id: u64,
+    end: watch::Receiver<Option<Refusal>>,
+}
+
+impl Registration {
+    /// Waits until the session shall end, and says why.
+    pub(super) async fn told_to_end(&mut self) -> Refusal {
+        loop {
+            if let Some(refusal) = self.end.borrow_and_update().clone() {
+                return refusal;
+            }
+            if self.end.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Frees the devices.
+    pub(super) fn release(self) {}
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut sessions = self.state.sessions();
+        sessions.registry.release(self.id);
+        sessions.running.remove(&self.id);
+        sessions.vitals.remove(&self.id);
+    }
+}
+
+impl Sessions {
+    /// Gives the devices of the Hello to session `id`, unless another one still has some. One of
+    /// the same source process is told to end, and keeps them until it has: its last frames may
+    /// still be on their way to the sinks.
+    fn try_claim(&mut self, id: u64, hello: &Hello) -> Result<(), Refusal> {
+        if self.running.len() > SESSIONS_MAX {
+            let reason = format!("{SESSIONS_MAX} sessions are open, as many as can be");
+            return Err(Refusal::new(RefusalCode::Busy, reason, "try again later"));
+        }
+        let older = self.registry.in_the_way(id, hello)?;
+        if older.is_empty() {
+            return self.registry.claim(id, hello).map(|_| ());
+        }
+        for tell in older.iter().filter_map(|id| self.running.get(id)) {
+            tell.send_if_modified(|refusal| {
+                let first = refusal.is_none();
+                refusal.get_or_insert_with(superseded_refusal);
+                first
+            });
+        }
+        Err(Refusal::new(
+            RefusalCode::Busy,
+            "the source's older session still delivers frames",
+            "wait; if it lasts, look why the collector's sink does not take frames",
+        ))
+    }
+}
+
+impl CollectorState {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock()
+    }
+
+    /// A place for a new session.
+    pub(super) fn register(self: &Arc<CollectorState>) -> Registration {
+        let (tell, end) = watch::channel(None);
+        let mut sessions = self.sessions();
+        sessions.begun += 1;
+        let id = sessions.begun;
+        sessions.running.insert(id, tell);
+        Registration {
+            state: self.clone(),
+            id,
+            end,
+        }
+    }
+
+    /// Tells all sessions to end.
+    pub(super) fn end_all(&self, refusal: &Refusal) {
+        for tell in self.sessions().running.values() {
+            tell.send_replace(Some(refusal.clone()));
+        }
+    }
+
+    /// Checks this session now and then, until its registration is released.
+    pub(super) fn watch(&self, registration: &Registration, vitals: &Arc<Vitals>) {
+        self.sessions()
+            .vitals
+            .insert(registration.id, vitals.clone());
+    }
+
+    /// Wakes the tasks of the sessions that need it.
+    pub(super) fn check_sessions(&self) {
+        let all: Vec<_> = self.sessions().vitals.values().cloned().collect();
+        all.iter().for_each(|vitals| vitals.check());
+    }
+
+    /// Sessions that have not ended.
+    pub(super) fn running(&self) -> usize {
+        self.sessions().running.len()
+    }
+
+    /// Gives the devices of the Hello to the session. An older session of the same source process
+    /// gives way; one that is about to end is waited for.
+    pub(super) async fn claim(
+        &self,
+        registration: &Registration,
+        hello: &Hello,
+    ) -> Result<(), Refusal> {
+        let deadline = Instant::now() + HAND_OVER;
+        loop {
+            let claimed = self.sessions().try_claim(registration.id, hello);
+            match claimed {
+                Ok(()) => return Ok(()),
+                Err(refusal)
+                    if refusal.code == RefusalCode::Superseded || Instant::now() >= deadline =>
+                {
+                    return Err(refusal);
+                }
+                Err(_) => tokio::time::sleep(HAND_OVER_LOOK).await,
+            }
+        }
+    }
+
+    /// The way to a source whose control connection has these ends, and the device for it.
+    pub(super) fn choose_path(
+        &self,
+        hello: &Hello,
+        failed: &[FailedPath],
+        ends: Ends,
+    ) -> Result<Chosen, Refusal> {
+        let source = SourceFacts {
+            host: &hello.host,
+            offers: &hello.providers,
+            missing: &hello.missing,
+            failed,
+            seen: ends.peer,
+        };
+        let (choice, context) = self.providers.choose(&self.host, &source, ends)?;
+        Ok(Chosen { choice, context })
+    }
+
+    /// Memory and queue pair for the chosen path. An RNIC that cannot give them (not enough memory
+    /// may be locked, for example) is no reason to send the source away: the next path is taken.
+    pub(super) async fn make_ring(
+        &self,
+        mut chosen: Chosen,
+        hello: &Hello,
+        ends: Ends,
+    ) -> Result<(PathChoice, Ring), Refusal> {
+        let mut failed = hello.failed.clone();
+        loop {
+            let Chosen { choice, context } = chosen;
+            let refusal = match self.allocate_ring(context, hello).await {
+                Ok(ring) => return Ok((choice, ring)),
+                Err(refusal) => refusal,
+            };
+            let other = refusal.code == RefusalCode::NoResource
+                && self.providers.known().is_hardware(&choice.collector.name);
+            if !other {
+                return Err(refusal);
+            }
+            tracing::warn!(reason = %refusal.reason, "no memory or queue pair with an RDMA device, looking for another path");
+            failed.push(choice.path.failed(None, &refusal.reason));
+            chosen = self.choose_path(hello, &failed, ends)?;
+        }
+    }
+
+    /// The devices of the Hello, in its order.
+    pub(super) async fn open_devices(
+        self: &Arc<CollectorState>,
+        hello: &Hello,
+    ) -> Result<Vec<Arc<Device>>, Refusal> {
+        let state = self.clone();
+        let wanted: Vec<_> = hello
+            .devices
+            .iter()
+            .map(|d| (d.name.to_string(), d.format.clone().unwrap_or_default()))
+            .collect();
+        let opened = tokio::task::spawn_blocking(move || {
+            let open = |(name, format): &(String, String)| state.devices.open(name, format);
+            wanted.iter().map(open).collect::<Result<Vec<_>, _>>()
+        });
+        match opened.await {
+            Ok(Ok(devices)) => Ok(devices),
+            Ok(Err(error)) => Err(Refusal::new(
+                RefusalCode::NoResource,
+                error.to_string(),
+                "fix this on the collector; the source retries automatically",
+            )),
+            Err(error) => Err(Refusal::new(
+                RefusalCode::Internal,
+                error.to_string(),
+                "report this",
+            )),
+        }
+    }
+
+    pub(super) fn grants(hello: &Hello, devices: &[Arc<Device>]) -> Vec<StreamGrant> {
+        let grant = |(stream, (wanted, device)): (
+            u32,
+            (&crate::session::message::Device, &Arc<Device>),
+        )| StreamGrant {
+            device: wanted.name.clone(),
+            stream,
+            next_packet: device.next_packet(),
+        };
+        (0..)
+            .zip(hello.devices.iter().zip(devices))
+            .map(grant)
+            .collect()
+    }
+
+    pub(super) fn new_epoch(&self) -> Result<u32, Refusal> {
+        random_epoch()
+            .map_err(|error| Refusal::new(RefusalCode::Internal, error.to_string(), "report this"))
+    }
+
+    pub(super) fn lease_ms(&self) -> u32 {
+        u32::try_from(self.lease.as_millis()).unwrap_or(u32::MAX)
+    }
+
+    /// Memory and queue pair as the source wishes, as far as this collector allows.
+    pub(super) async fn allocate_ring(
+        &self,
+        context: Arc<dyn Context>,
+        hello: &Hello,
+    ) -> Result<Ring, Refusal> {
+        let wish = hello.wish;
+        let fit = self.ring_bytes_max / u64::from(wish.block_bytes);
+        let blocks = u64::from(wish.blocks).min(fit) as u32;
+        let layout = RingLayout::new(blocks, wish.block_bytes).map_err(|error| {
+            let reason = format!(
+                "a ring of {} blocks of {} bytes, cut to {blocks} by the limit of {} bytes: {error}",
+                wish.blocks, wish.block_bytes, self.ring_bytes_max
+            );
+            let remedy = "ask for smaller blocks, or raise --ring-bytes at the collector";
+            Refusal::new(RefusalCode::BadRing, reason, remedy)
+        })?;
+        let bytes = layout.total_bytes() as u64;
+        let reserved = self.rings.reserve(bytes).map_err(|full| {
+            let remedy = "wait for other sources to end, or give the collector more memory";
+            Refusal::new(RefusalCode::NoResource, full.to_string(), remedy)
+        })?;
+        let allocated = tokio::task::spawn_blocking(move || Ring::allocate(&context, layout)).await;
+        let failed = |error: &dyn std::fmt::Display| {
+            let reason = format!(
+                "cannot allocate a ring of {} bytes: {error}",
+                layout.total_bytes()
+            );
+            let remedy = "ask for fewer or smaller blocks, or give the collector more memory";
+            Refusal::new(RefusalCode::NoResource, reason, remedy)
+        };
+        match allocated {
+            Ok(Ok(ring)) => {
+                reserved.use_for(&ring.mr);
+                Ok(ring)
+            }
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+}
+
+/// A random session number that is not 0.
+fn random_epoch() -> Result<u32, CollectorError> {
+    let mut bytes = [0; 4];
+    loop {
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| CollectorError::Os("getrandom", e.into()))?;
+        match u32::from_le_bytes(bytes) {
+            0 => {}
+            epoch => return Ok(epoch),
+        }
+    }
+}

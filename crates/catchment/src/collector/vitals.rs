@@ -1,0 +1,100 @@
+//! How far the streams of a session are, and whether the session's task must look at them.
+//!
+//! One task of the collector checks all sessions at once, a few times a second. So the task of a
+//! session sleeps while its source is idle.
+use super::receive::SharedProgress;
+use super::ring::Ring;
+use super::stream::Stream;
+use catchment_verbs::sync::Mutex;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// What is checked of a session.
+pub(super) struct Vitals {
+    ring: Mutex<Ring>,
+    orders: Vec<Arc<SharedProgress>>,
+    attention: Notify,
+}
+
+/// How far a stream is, as the session sees it.
+pub(super) struct StreamProgress {
+    pub(super) stream: Arc<Stream>,
+    pub(super) order: Arc<SharedProgress>,
+    /// Packet numbers missing between what the collector had and where the stream begins.
+    pub(super) lost: u64,
+    /// Since when blocks wait for this packet number.
+    waits_for: Option<(u64, Instant)>,
+}
+
+impl Vitals {
+    /// Of a session with this ring and these streams.
+    pub(super) fn new(ring: Ring, streams: &[StreamProgress]) -> Arc<Vitals> {
+        Arc::new(Vitals {
+            ring: Mutex::new(ring),
+            orders: streams.iter().map(|s| s.order.clone()).collect(),
+            attention: Notify::new(),
+        })
+    }
+
+    /// Wakes the session's task if the provider has lost the source, or blocks wait for others.
+    pub(super) fn check(&self) {
+        if self.is_broken() || self.orders.iter().any(|order| order.has_early()) {
+            self.attention.notify_one();
+        }
+    }
+
+    /// Waits until a check finds something.
+    pub(super) async fn attention(&self) {
+        self.attention.notified().await;
+    }
+
+    /// Returns whether the provider has lost the source.
+    pub(super) fn is_broken(&self) -> bool {
+        self.ring().is_broken()
+    }
+
+    /// Returns whether the source's proof of the path came.
+    pub(super) fn was_reached(&self) -> bool {
+        self.ring().was_reached()
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock()
+    }
+}
+
+impl StreamProgress {
+    /// Of a stream that begins `lost` numbers behind what the collector had.
+    pub(super) fn new(stream: Arc<Stream>, order: Arc<SharedProgress>, lost: u64) -> Self {
+        StreamProgress {
+            stream,
+            order,
+            lost,
+            waits_for: None,
+        }
+    }
+
+    /// Returns the packet number that did not come for longer than `limit`, although later ones
+    /// did. No correct source leaves one out: the device would stand still for ever.
+    pub(super) fn gap(&mut self, now: Instant, limit: Duration) -> Option<u64> {
+        let next = self.order.next_packet();
+        if !self.order.has_early() {
+            self.waits_for = None;
+            return None;
+        }
+        match self.waits_for {
+            Some((number, since)) if number == next => (now - since > limit).then_some(next),
+            _ => {
+                self.waits_for = Some((next, now));
+                None
+            }
+        }
+    }
+
+    /// Returns up to which number everything is with the sink, if that is at least `end`.
+    pub(super) fn delivered_to(&self, end: u64) -> Option<u64> {
+        let next = self.order.next_packet();
+        (next >= end && self.stream.is_idle()).then_some(next)
+    }
+}

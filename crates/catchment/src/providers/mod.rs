@@ -1,0 +1,266 @@
+//! What this process can move bytes with: the only place that names provider crates.
+//!
+//! [`ProviderSet`] is the registry. Each provider has one file here that says how it finds the device
+//! for a peer ([`PathProvider`]) and from which settings it is made ([`ProviderOptions`]); the choice
+//! of a path sees no more of it than its [`ProviderInfo`](catchment_verbs::ProviderInfo).
+//!
+//! A device that has an address is opened when a peer is known: the right one is that of the control
+//! connection, by which the peer has just been reached. What is open is kept.
+
+mod describe;
+#[cfg(test)]
+mod pairs_test;
+mod rnics;
+mod roce;
+mod set;
+mod shm;
+#[cfg(test)]
+mod stand_in;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use catchment_provider_ibverbs::IbverbsOptions;
+use catchment_provider_roce::RoceOptions;
+use catchment_provider_roce::io::{Path, PathProbe};
+use catchment_verbs::{Context, NetEnd, Wire};
+
+use crate::observe::RoceSnapshot;
+use crate::session::check::WHY_CHARS_MAX;
+use crate::session::host::Host;
+use crate::session::message::{ProviderOffer, SessionPath, WhyNot};
+use crate::session::names::fit;
+use crate::session::path::{
+    CollectorFacts, KnownProviders, PathChoice, PathRules, Side, SourceFacts, choose,
+};
+use crate::session::refusal::{Refusal, RefusalCode};
+pub use describe::describe;
+pub use set::{Found, PathProvider, ProviderOptions, ProviderSet};
+pub use shm::ShmOptions;
+
+/// The providers of a source or collector.
+pub struct Providers {
+    rules: PathRules,
+    known: KnownProviders,
+    /// The best first.
+    all: Vec<Arc<dyn PathProvider>>,
+}
+
+/// The two ends of a control connection; `None` over a unix socket.
+#[derive(Debug, Clone, Copy)]
+pub struct Ends {
+    /// This one.
+    pub local: Option<IpAddr>,
+    /// The other one.
+    pub peer: Option<IpAddr>,
+}
+
+impl Ends {
+    fn are_on_one_host(self) -> bool {
+        self.local.is_none_or(|ip| ip.is_loopback())
+    }
+}
+
+/// A provider's device that a peer can be told of.
+pub struct Opened {
+    /// What the peer is told of it.
+    pub offer: ProviderOffer,
+    /// The open device.
+    pub context: Arc<dyn Context>,
+}
+
+/// What a source can offer to one collector.
+pub struct Offers {
+    opened: Vec<Opened>,
+    /// What it cannot, and why.
+    pub missing: Vec<WhyNot>,
+}
+
+impl Providers {
+    /// Returns all providers with these settings.
+    pub fn of(rules: &PathRules, roce: &RoceOptions, ibverbs: &IbverbsOptions) -> Providers {
+        let set = ProviderSet::default().rules(rules.clone());
+        Providers::new(&set.with(roce.clone()).with(ibverbs.clone()))
+    }
+
+    /// Makes the providers of a set.
+    pub fn new(set: &ProviderSet) -> Providers {
+        Providers {
+            rules: set.rules.clone(),
+            known: set.known(),
+            all: set.providers(),
+        }
+    }
+
+    /// Returns what the choice of a path knows of them.
+    pub fn known(&self) -> &KnownProviders {
+        &self.known
+    }
+
+    fn get(&self, name: &str) -> Option<&Arc<dyn PathProvider>> {
+        self.all
+            .iter()
+            .find(|provider| provider.info().name == name)
+    }
+
+    /// Returns the provider that does everything between processes of one host, if it is allowed.
+    fn on_one_host(&self, allowed: &[&str]) -> Option<&'static str> {
+        let mut known = self.known.iter();
+        let memory = known.find(|info| info.wire == Wire::Memory && allowed.contains(&info.name));
+        memory.map(|info| info.name)
+    }
+
+    /// What a source can offer over a control connection with these ends. On one host shm does
+    /// everything, so others are offered there only when the rules name them or forbid shm: no port
+    /// is opened for nothing.
+    pub fn for_source(&self, ends: Ends) -> Offers {
+        let order = self.rules.order(&self.known);
+        let mut offers = Offers {
+            opened: Vec::new(),
+            missing: Vec::new(),
+        };
+        let here = ends.are_on_one_host();
+        let best = here.then(|| self.on_one_host(&order)).flatten();
+        for name in &order {
+            let idle = best.filter(|best| best != name && !self.rules.names(name));
+            let opened = match idle {
+                Some(best) => Err(format!(
+                    "{best} does it on one host, unless the source's rules name {name}"
+                )),
+                None => self.open(name, ends),
+            };
+            match opened {
+                Ok(opened) => offers.opened.push(opened),
+                Err(reason) => offers.lack(name, &reason),
+            }
+        }
+        for name in self.known.names() {
+            if let Some(because) = self.rules.against(Side::Source, name) {
+                offers.lack(name, &because.reason);
+            }
+        }
+        offers
+    }
+
+    /// Whether a source that has no provider for this peer now may have one again, without anybody
+    /// changing a setting: the port of its device is down.
+    pub fn may_return(&self, ends: Ends) -> bool {
+        let is_allowed = |name| self.rules.against(Side::Source, name).is_none();
+        let mut all = self.all.iter();
+        all.any(|provider| is_allowed(provider.info().name) && provider.may_return(ends))
+    }
+
+    /// The device of a provider for a peer over a control connection with these ends, or why there
+    /// is none.
+    pub fn open(&self, provider: &str, ends: Ends) -> Result<Opened, String> {
+        let Some(known) = self.get(provider) else {
+            return Err("this program does not have it".to_owned());
+        };
+        let Found { device, context } = known.open_for(ends)?;
+        let net = context.net().map(|net| NetEnd {
+            path_mtu: net.path_mtu.min(route_mtu(ends)),
+            ..net
+        });
+        let offer = ProviderOffer {
+            name: provider.to_owned(),
+            gid: context.gid(),
+            device,
+            net,
+        };
+        Ok(Opened { offer, context })
+    }
+
+    /// The way to a source over a control connection with these ends, and the device of this side,
+    /// which runs on `host`.
+    ///
+    /// # Errors
+    /// The refusal with the reasons against every way.
+    pub fn choose(
+        &self,
+        host: &Host,
+        source: &SourceFacts<'_>,
+        ends: Ends,
+    ) -> Result<(PathChoice, Arc<dyn Context>), Refusal> {
+        let mut contexts = Vec::new();
+        let mut offer = |provider: &str| {
+            let opened = self.open(provider, ends)?;
+            contexts.push((provider.to_owned(), opened.context));
+            Ok(opened.offer)
+        };
+        let mut collector = CollectorFacts {
+            host,
+            known: &self.known,
+            rules: &self.rules,
+            offer: &mut offer,
+        };
+        let choice = choose(&mut collector, source).map_err(|error| error.refusal())?;
+        let chosen = &choice.path.collector;
+        let context = contexts.into_iter().find(|(name, _)| name == chosen);
+        match context {
+            Some((_, context)) => Ok((choice, context)),
+            None => {
+                let reason = format!("provider {chosen} was chosen and is not open");
+                Err(Refusal::new(RefusalCode::Internal, reason, "report this"))
+            }
+        }
+    }
+
+    /// Logs what happened to the devices. To be called now and then.
+    pub fn log_events(&self) {
+        self.all.iter().for_each(|provider| provider.log_events());
+    }
+
+    /// Returns what the open devices have counted.
+    pub fn counters(&self) -> Vec<RoceSnapshot> {
+        let all = self.all.iter();
+        all.flat_map(|provider| provider.counters()).collect()
+    }
+}
+
+/// Returns the route that the kernel would take now for RoCE packets to `peer`, from an address of
+/// this host or from the one that fits (unspecified).
+pub fn route(local: IpAddr, peer: IpAddr) -> Result<Path, String> {
+    let remote = SocketAddr::new(peer, NetEnd::RNIC_UDP_PORT);
+    let probe = PathProbe::new(SocketAddr::new(local, 0)).map_err(|error| error.to_string())?;
+    probe.probe(remote).map_err(|error| error.to_string())
+}
+
+/// The largest path MTU that the route between the ends allows, as the kernel knows it now.
+fn route_mtu(ends: Ends) -> u32 {
+    let (Some(local), Some(peer)) = (ends.local, ends.peer) else {
+        return u32::MAX;
+    };
+    match route(local, peer) {
+        Ok(path) => path.path_mtu.bytes() as u32,
+        // A link-local address without its interface; the devices' own limits remain.
+        Err(error) => {
+            tracing::debug!(%error, "no MTU of the route");
+            u32::MAX
+        }
+    }
+}
+
+impl Offers {
+    fn lack(&mut self, provider: &str, reason: &str) {
+        self.missing.push(WhyNot {
+            provider: provider.to_owned(),
+            reason: fit(reason, WHY_CHARS_MAX),
+        });
+    }
+
+    /// As they stand in a Hello.
+    pub fn list(&self) -> Vec<ProviderOffer> {
+        self.opened.iter().map(|one| one.offer.clone()).collect()
+    }
+
+    /// The device of an offer that a collector chose.
+    pub fn context(&self, path: &SessionPath) -> Option<&Arc<dyn Context>> {
+        let mut opened = self.opened.iter();
+        let found = opened.find(|one| is_of(&one.offer, path));
+        found.map(|one| &one.context)
+    }
+}
+
+fn is_of(offer: &ProviderOffer, path: &SessionPath) -> bool {
+    offer.name == path.source && offer.gid == path.source_gid
+}

@@ -1,0 +1,113 @@
+//! The registry: which providers a program has.
+
+use std::fmt;
+use std::sync::Arc;
+
+use catchment_provider_ibverbs::IbverbsOptions;
+use catchment_provider_roce::RoceOptions;
+use catchment_verbs::{Context, ProviderInfo};
+
+use super::{Ends, ShmOptions};
+use crate::observe::RoceSnapshot;
+use crate::session::path::{KnownProviders, PathRules};
+
+/// A provider as sources and collectors use it: it finds the device that reaches a peer.
+pub trait PathProvider: Send + Sync {
+    /// What the choice of a path knows of it.
+    fn info(&self) -> ProviderInfo;
+
+    /// Opens the device that reaches the peer of a control connection with these ends, or returns
+    /// the one that is open.
+    ///
+    /// # Errors
+    /// Why there is none; the peer is told.
+    fn open_for(&self, ends: Ends) -> Result<Found, String>;
+
+    /// Whether [`PathProvider::open_for`] may succeed again without a change of settings, such as
+    /// when a cable is plugged in.
+    fn may_return(&self, _: Ends) -> bool {
+        false
+    }
+
+    /// Logs what happened to its devices. Called now and then.
+    fn log_events(&self) {}
+
+    /// Returns what its devices have counted, where they count packets.
+    fn counters(&self) -> Vec<RoceSnapshot> {
+        Vec::new()
+    }
+}
+
+/// A device that reaches a peer.
+pub struct Found {
+    /// Its name, where people know it by one.
+    pub device: Option<String>,
+    /// The open device.
+    pub context: Arc<dyn Context>,
+}
+
+/// Settings of one provider, from which it is made.
+pub trait ProviderOptions: fmt::Debug + Send + Sync {
+    /// What the choice of a path knows of the provider.
+    fn info(&self) -> ProviderInfo;
+
+    /// Makes the provider. Devices that depend on the peer are opened later.
+    fn provider(&self) -> Arc<dyn PathProvider>;
+}
+
+/// The providers that a source or collector may use, their settings, and the user's rules.
+#[derive(Debug, Clone)]
+pub struct ProviderSet {
+    /// Which of them may be used.
+    pub rules: PathRules,
+    options: Vec<Arc<dyn ProviderOptions>>,
+}
+
+impl Default for ProviderSet {
+    /// Returns all providers of this library with their usual settings. A new provider is one line
+    /// more here.
+    fn default() -> ProviderSet {
+        ProviderSet {
+            rules: PathRules::default(),
+            options: vec![
+                Arc::new(ShmOptions),
+                Arc::new(IbverbsOptions::default()),
+                Arc::new(RoceOptions::default()),
+            ],
+        }
+    }
+}
+
+impl ProviderSet {
+    /// Gives a provider these settings; adds the provider if it is not one of the set.
+    #[must_use]
+    pub fn with(mut self, options: impl ProviderOptions + 'static) -> ProviderSet {
+        self.set(options);
+        self
+    }
+
+    /// As [`ProviderSet::with`], in place.
+    pub fn set(&mut self, options: impl ProviderOptions + 'static) {
+        let name = options.info().name;
+        self.options.retain(|other| other.info().name != name);
+        self.options.push(Arc::new(options));
+    }
+
+    /// Obeys these rules.
+    #[must_use]
+    pub fn rules(self, rules: PathRules) -> ProviderSet {
+        ProviderSet { rules, ..self }
+    }
+
+    /// Returns what the choice of a path knows of them.
+    pub fn known(&self) -> KnownProviders {
+        KnownProviders::new(self.options.iter().map(|options| options.info()))
+    }
+
+    /// Makes the providers, in the order of their ranks.
+    pub(super) fn providers(&self) -> Vec<Arc<dyn PathProvider>> {
+        let mut options: Vec<_> = self.options.iter().collect();
+        options.sort_by_key(|options| options.info().rank);
+        options.iter().map(|options| options.provider()).collect()
+    }
+}

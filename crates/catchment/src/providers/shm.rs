@@ -1,0 +1,44 @@
+//! Shared memory as sources and collectors use it: one device, opened at once.
+
+use std::sync::Arc;
+
+use catchment_provider_shm::{INFO, ShmProvider};
+use catchment_verbs::{Context, Provider as _, ProviderInfo};
+
+use super::{Ends, Found, PathProvider, ProviderOptions};
+
+/// Shared memory has no settings.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ShmOptions;
+
+impl ProviderOptions for ShmOptions {
+    fn info(&self) -> ProviderInfo {
+        INFO
+    }
+
+    fn provider(&self) -> Arc<dyn PathProvider> {
+        let context = ShmProvider::new().open(catchment_provider_shm::DEVICE);
+        Arc::new(Shm {
+            context: context.map_err(|error| error.to_string()),
+        })
+    }
+}
+
+struct Shm {
+    /// The device, or why it cannot be opened.
+    context: Result<Arc<dyn Context>, String>,
+}
+
+impl PathProvider for Shm {
+    fn info(&self) -> ProviderInfo {
+        INFO
+    }
+
+    fn open_for(&self, _: Ends) -> Result<Found, String> {
+        let context = self.context.clone()?;
+        Ok(Found {
+            device: None,
+            context,
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! Frames one by one: who fills them, when they were captured.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use catchment::Frame;
+use catchment::collector::{Collector, CollectorBuilder};
+use catchment::sink::{DeviceSink, DirectorySink, Rejected, Sink, SinkError};
+use catchment::source::{
+    DeviceSpec, OwnedFrameWriter, Policy, Sent, Source, SourceBuilder, SourceError,
+};
+use std::io::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What arrived: packet number, bytes, and when it was captured.
+type Log = Arc<Mutex<Vec<(u64, Vec<u8>, SystemTime)>>>;
+
+fn logging(log: &Log) -> CollectorBuilder {
+    let log = log.clone();
+    Collector::builder("127.0.0.1:0").on_frame(move |frame: Frame| {
+        let entry = (frame.packet_number(), frame.to_vec(), frame.capture_time());
+        log.lock().unwrap().push(entry);
+    })
+}
+
+fn source(at: &impl ToString, device: DeviceSpec) -> SourceBuilder {
+    let builder = Source::builder(at.to_string()).patience(PATIENCE);
+    builder.device(device)
+}
+
+fn fill(mut frame: OwnedFrameWriter, byte: u8) -> OwnedFrameWriter {
+    let bytes = vec![byte; frame.bytes()];
+    frame.write_all(&bytes).unwrap();
+    frame
+}
+
+/// A time that no clock gives by chance, exact to the nanosecond.
+fn captured(n: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::new(1_234_567_890 + n, 123_456_789 + n as u32)
+}
+
+#[test]
+fn frames_filled_by_other_threads_arrive_in_the_order_of_sending() {
+    let log = Log::default();
+    let collector = logging(&log).start().unwrap();
+    let spec = DeviceSpec::new("cam0").frame_bytes(1000);
+    let source = source(collector.local_addr(), spec).connect().unwrap();
+    let mut device = source.device("cam0").unwrap();
+    for round in 0..10 {
+        let frames: Vec<_> = (0..3).map(|_| device.frame_owned(1000).unwrap()).collect();
+        let filling: Vec<_> = (0..).zip(frames).collect();
+        let filling: Vec<_> = filling
+            .into_iter()
+            .map(|(i, frame)| std::thread::spawn(move || fill(frame, round * 3 + i)))
+            .collect();
+        // Not in the order in which they were begun.
+        for frame in filling.into_iter().rev() {
+            device.send(frame.join().unwrap()).unwrap();
+        }
+    }
+    source.close(PATIENCE).unwrap();
+    collector.stop();
+    let seen: Vec<_> = log.lock().unwrap().iter().map(|f| (f.0, f.1[0])).collect();
+    let sent = (0..10).flat_map(|round| [2, 1, 0].map(|i| round * 3 + i));
+    assert_eq!(seen, (0..).zip(sent).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_owned_frame_that_is_dropped_gives_its_block_back() {
+    let log = Log::default();
+    let collector = logging(&log).start().unwrap();
+    let spec = DeviceSpec::new("cam0").frame_bytes(1000);
+    let source = source(collector.local_addr(), spec);
+    let source = source.blocks(8).connect().unwrap();
+    let mut device = source.device("cam0").unwrap();
+    let mut held = Vec::new();
+    while let Some(frame) = device.try_frame_owned(1000).unwrap() {
+        held.push(frame);
+    }
+    assert_eq!(held.len(), 8, "all blocks are out");
+    let kept = held.pop().unwrap();
+    drop(held);
+    let again: Vec<_> = (0..7).map(|_| device.frame_owned(1000).unwrap()).collect();
+    assert!(device.try_frame_owned(1000).unwrap().is_none());
+    drop(again);
+    // Nothing was used up: what is sent now is the first frame.
+    let sent = device.send(fill(kept, 7)).unwrap();
+    assert_eq!(sent, Sent::Accepted { packet_number: 0 });
+    source.close(PATIENCE).unwrap();
+    collector.stop();
+    assert_eq!(log.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn an_owned_frame_of_a_source_that_was_closed_meanwhile_is_refused() {
+    let log = Log::default();
+    let collector = logging(&log).start().unwrap();
+    let spec = DeviceSpec::new("cam0").frame_bytes(1000);
+    let source = source(collector.local_addr(), spec).connect().unwrap();
+    let mut device = source.device("cam0").unwrap();
+    let frame = device.frame_owned(1000).unwrap();
+    device.frame(4).unwrap().send_bytes(b"last").unwrap();
+    source.close(PATIENCE).unwrap();
+    let error = device.send(fill(frame, 7)).unwrap_err();
+    let closed = |error: &SourceError| matches!(error, SourceError::Closed);
+    let ended = matches!(&error, SourceError::Ended(why) if closed(why));
+    assert!(closed(&error) || ended, "{error}");
+    collector.stop();
+    assert_eq!(log.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn an_owned_frame_is_sent_by_its_own_device_and_when_it_is_full() {
+    let log = Log::default();
+    let collector = logging(&log).start().unwrap();
+    let source = source(
+        collector.local_addr(),
+        DeviceSpec::new("cam0").frame_bytes(10),
+    )
+    .device(DeviceSpec::new("cam1").frame_bytes(10))
+    .connect()
+    .unwrap();
+    let mut cam0 = source.device("cam0").unwrap();
+    let mut cam1 = source.device("cam1").unwrap();
+    let frame = fill(cam0.frame_owned(10).unwrap(), 1);
+    let error = cam1.send(frame).unwrap_err();
+    assert!(matches!(error, SourceError::OtherDevice { .. }), "{error}");
+    let mut half = cam0.frame_owned(10).unwrap();
+    half.write_all(&[1; 5]).unwrap();
+    let error = cam0.send(half).unwrap_err();
+    let (filled, bytes) = (5, 10);
+    let expected = SourceError::Incomplete { filled, bytes };
+    assert_eq!(error.to_string(), expected.to_string());
+    source.close(PATIENCE).unwrap();
+    collector.stop();
+    assert!(log.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_capture_time_arrives_exact_to_the_nanosecond() {
+    let log = Log::default();
+    let collector = logging(&log).start().unwrap();
+    let spec = DeviceSpec::new("cam0").frame_bytes(1000);
+    let source = source(collector.local_addr(), spec);
+    let source = source.block_bytes(4096).blocks(8).connect().unwrap();
+    let mut device = source.device("cam0").unwrap();
+    // The second goes over several blocks.
+    for (n, bytes) in [(0, 1000), (1, 10_000)] {
+        let mut frame = device.frame(bytes).unwrap();
+        frame.set_capture_time(captured(n));
+        frame.send_bytes(&vec![n as u8; bytes]).unwrap();
+    }
+    let before = SystemTime::now();
+    device.frame(5).unwrap().send_bytes(b"now!!").unwrap();
+    let mut owned = device.frame_owned(5).unwrap();
+    owned.set_capture_time(captured(3));
+    device.send(fill(owned, 3)).unwrap();
+    let after = SystemTime::now();
+    source.close(PATIENCE).unwrap();
+    collector.stop();
+    let times: Vec<_> = log.lock().unwrap().iter().map(|f| f.2).collect();
+    assert_eq!(times.len(), 4);
+    assert_eq!([times[0], times[1], times[3]], [0, 1, 3].map(captured));
+    assert!(before <= times[2] && times[2] <= after, "{:?}", times[2]);
+}
+
+/// Takes nothing.
+struct Full;
+
+impl Sink for Full {
+    fn open(&self, _: &str) -> Result<Box<dyn DeviceSink>, SinkError> {
+        Ok(Box::new(Full))
+    }
+}
+
+impl DeviceSink for Full {
+    fn next_packet(&self) -> Option<u64> {
+        None
+    }
+
+    fn accept(&mut self, frame: Frame) -> Result<(), Rejected> {
+        let error = SinkError::Application("full".to_owned());
+        Err(Rejected { frame, error })
+    }
+}
+
+#[test]
+fn a_frame_that_is_sent_again_keeps_its_capture_time() {
+    let out = tempfile::tempdir().unwrap();
+    let first = Collector::builder("127.0.0.1:0")
+        .sink(Full)
+        .start()
+        .unwrap();
+    let at = first.local_addr().to_string();
+    let spec = DeviceSpec::new("cam0").frame_bytes(1000);
+    let source = source(&at, spec.policy(Policy::Block));
+    let source = source.block_bytes(4096).blocks(8).connect().unwrap();
+    let mut device = source.device("cam0").unwrap();
+    for (n, bytes) in [(0, 1000), (1, 10_000)] {
+        let mut frame = device.frame(bytes).unwrap();
+        frame.set_capture_time(captured(n));
+        frame.send_bytes(&vec![n as u8; bytes]).unwrap();
+    }
+    first.stop_within(Duration::from_millis(200));
+    let second = Collector::builder(&at);
+    let second = second.sink(DirectorySink::new(out.path())).start().unwrap();
+    source.close(PATIENCE).unwrap();
+    second.stop();
+    for (n, bytes) in [(0, 1000), (1, 10_000)] {
+        let file = out.path().join("cam0").join(format!("{n:012}"));
+        let file = std::fs::metadata(file).unwrap();
+        assert_eq!(file.len(), bytes);
+        // What a directory shows of it.
+        assert_eq!(file.modified().unwrap(), captured(n));
+    }
+}

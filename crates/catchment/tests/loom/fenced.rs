@@ -1,0 +1,18 @@
+//! The shipped files.
+
+mod primitives {
+    pub(super) use crate::stand_ins::{ArrayQueue, AtomicCell, EventCount, OnceLock};
+    pub(super) use loom::sync::atomic::fence;
+    pub(super) use loom::sync::atomic::{AtomicUsize, Ordering};
+
+    pub(super) fn relax(_: u32) {}
+}
+
+#[path = "../../src/collector/growing.rs"]
+mod growing;
+#[path = "../../src/collector/handover.rs"]
+mod handover;
+#[path = "../../src/collector/ready.rs"]
+mod ready;
+
+models!();

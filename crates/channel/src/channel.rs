@@ -1,0 +1,447 @@
+//! The channel itself, as one thread drives it: messages out, messages in, READs and WRITEs.
+use super::card::CardError;
+use super::cleanup::Held;
+use super::error::OperationError;
+use super::inbound::{Arrival, Inbound, Message, Slots, Wake};
+use super::operations::{Event, Operations, Ticket};
+use super::outbound::{Credit, Outbound};
+use super::resources::{ChannelShape, Resources};
+use super::{Card, ChannelError, cleanup};
+use crate::geometry::{Arrived, Geometry};
+use crate::{ClaimError, Counts, EndError};
+use catchment_transfer::HeaderError;
+use catchment_transfer::layout::padded;
+use catchment_verbs::mem::VolatileSlice;
+use catchment_verbs::wait::CqWatch;
+use catchment_verbs::{Completion, CompletionChannel, Cq, RtsAttr, Watch};
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+/// Completions taken with one call.
+const POLL: usize = 16;
+/// Empty looks between two at the state of the queue pair.
+const CHECK_EVERY: u32 = 256;
+
+/// A connected channel in its parts, for several threads: one sends, one takes completions, one
+/// takes what came.
+pub struct Parts {
+    /// Its sizes.
+    pub shape: ChannelShape,
+    /// Posts requests; any thread may.
+    pub operations: Arc<Operations>,
+    /// Messages out.
+    pub outbound: Outbound,
+    /// Messages in.
+    pub inbound: Inbound,
+    /// Where everything completes.
+    pub cq: Arc<dyn Cq>,
+    /// To sleep on until something completes.
+    pub channel: Arc<dyn CompletionChannel>,
+    /// Device objects that live as long as the parts; ends them ([`Held::close`]).
+    pub held: Held,
+}
+
+impl Parts {
+    /// Connects with the peer of this card and posts all receives. Sends nothing: once the peer has
+    /// done the same, both may send.
+    ///
+    /// # Errors
+    /// [`ChannelError`] with the step that failed. Everything was given back then.
+    pub fn connect(
+        resources: Resources,
+        peer: &Card,
+        rts: RtsAttr,
+        wake: Box<Wake>,
+    ) -> Result<Parts, ChannelError> {
+        let (shape, geometry, mut held) = resources.into_parts();
+        if let Err(error) = go_up(&mut held, &shape, &geometry, peer, rts) {
+            // Nobody else has seen any of it.
+            let _ = cleanup::release(held);
+            return Err(error);
+        }
+        let (Some(qp), Some(cq), Some(channel)) = (held.qp.take(), &held.cq, &held.channel) else {
+            return Err(ChannelError::End(EndError::PeerGone));
+        };
+        let memory = std::mem::take(&mut held.memory);
+        let offset = geometry.total_bytes();
+        let operations = Operations::new(qp, memory, peer.memory, offset, shape.max_send_wr);
+        let credit = Arc::new(Credit::default());
+        let slots = Arc::clone(operations.slots());
+        let parts = Parts {
+            shape,
+            outbound: Outbound::new(geometry, Arc::clone(&credit)),
+            inbound: Inbound::new(geometry, slots, credit, wake),
+            operations: Arc::new(operations),
+            cq: Arc::clone(cq),
+            channel: Arc::clone(channel),
+            held,
+        };
+        if let Err(error) = parts.operations.receives(shape.receives()) {
+            let _ = parts.close();
+            return Err(error.into());
+        }
+        Ok(parts)
+    }
+
+    /// Ends the connection and gives everything back, in the order of [`cleanup`].
+    ///
+    /// # Errors
+    /// [`ChannelError::StillUsed`] with what the program still has.
+    pub fn close(self) -> Result<(), ChannelError> {
+        let Parts {
+            shape: _,
+            operations,
+            outbound,
+            inbound,
+            cq,
+            channel,
+            held,
+        } = self;
+        drop((outbound, inbound, cq, channel));
+        held.close(operations)
+    }
+}
+
+fn go_up(
+    held: &mut Held,
+    shape: &ChannelShape,
+    geometry: &Geometry,
+    peer: &Card,
+    rts: RtsAttr,
+) -> Result<(), ChannelError> {
+    check_peer(shape, geometry, peer)?;
+    if let Some(qp) = &mut held.qp {
+        qp.connect(peer.endpoint, rts)?;
+    }
+    Ok(())
+}
+
+fn check_peer(shape: &ChannelShape, geometry: &Geometry, peer: &Card) -> Result<(), CardError> {
+    if (peer.blocks, peer.payload_bytes) != (shape.blocks, shape.payload_bytes) {
+        return Err(CardError::Shape {
+            blocks: peer.blocks,
+            payload_bytes: peer.payload_bytes,
+            our_blocks: shape.blocks,
+            our_payload_bytes: shape.payload_bytes,
+        });
+    }
+    let needed = geometry.total_bytes() as u64;
+    if peer.memory.bytes < needed {
+        let given = peer.memory.bytes;
+        return Err(CardError::Memory { given, needed });
+    }
+    Ok(())
+}
+
+/// A duplex channel that one thread drives. Messages that were taken may be given back by others;
+/// the peer learns of it with the next call here.
+pub struct Channel {
+    parts: Parts,
+    slots: Arc<Slots>,
+    /// Messages of the peer that it was told were given back.
+    told: u64,
+    /// Receives that completed since a list of them was posted.
+    consumed: u32,
+    ready: VecDeque<Message>,
+    watch: Arc<CqWatch>,
+    claims: u64,
+    /// Looks that found nothing.
+    empty: u32,
+    sent: Counts,
+    taken: Counts,
+}
+
+/// A claimed message of a [`Channel`].
+#[derive(Debug)]
+#[must_use = "a message that is claimed and not committed is not sent"]
+pub struct MessageClaim {
+    number: u64,
+    slot: u32,
+    stream: u32,
+    bytes: u32,
+}
+
+impl Channel {
+    /// Connects with the peer of this card. Sends nothing: once the peer has done the same, both may
+    /// send.
+    ///
+    /// # Errors
+    /// [`ChannelError`] with the step that failed. Everything was given back then.
+    pub fn connect(
+        resources: Resources,
+        peer: &Card,
+        rts: RtsAttr,
+    ) -> Result<Channel, ChannelError> {
+        let sleeper = resources.sleeper();
+        // A message that is kept keeps this, and must not keep the channel.
+        let wake = move || {
+            if let Some(channel) = sleeper.as_ref().and_then(Weak::upgrade) {
+                channel.wake();
+            }
+        };
+        let parts = Parts::connect(resources, peer, rts, Box::new(wake))?;
+        let watch = CqWatch::new(Arc::clone(&parts.cq), Arc::clone(&parts.channel));
+        Ok(Channel {
+            slots: Arc::clone(parts.inbound.slots()),
+            ready: VecDeque::with_capacity(2 * parts.shape.blocks as usize),
+            parts,
+            told: 0,
+            consumed: 0,
+            watch: Arc::new(watch),
+            claims: 0,
+            empty: 0,
+            sent: Counts::default(),
+            taken: Counts::default(),
+        })
+    }
+
+    /// READs and WRITEs of what both ends share.
+    pub fn operations(&self) -> &Operations {
+        &self.parts.operations
+    }
+
+    /// READs `bytes` of the peer's shared memory, as [`Operations::read`] does, once the queue has
+    /// room: takes completions to make some.
+    ///
+    /// # Errors
+    /// [`OperationError`]; `QueueFull` when even that made none.
+    pub fn read(&mut self, from: u64, to: usize, bytes: u32) -> Result<Ticket, OperationError> {
+        match self.operations().read(from, to, bytes) {
+            Err(OperationError::QueueFull) => {
+                self.poll()?;
+                self.operations().read(from, to, bytes)
+            }
+            other => other,
+        }
+    }
+
+    /// WRITEs to the peer's shared memory, as [`Operations::write`] does.
+    ///
+    /// # Errors
+    /// As for [`Channel::read`].
+    pub fn write(&mut self, from: usize, to: u64, bytes: u32) -> Result<Ticket, OperationError> {
+        match self.operations().write(from, to, bytes) {
+            Err(OperationError::QueueFull) => {
+                self.poll()?;
+                self.operations().write(from, to, bytes)
+            }
+            other => other,
+        }
+    }
+
+    /// Whether a READ or WRITE is done: takes completions if not.
+    ///
+    /// # Errors
+    /// [`EndError`]; the session is over.
+    pub fn is_done(&mut self, ticket: Ticket) -> Result<bool, EndError> {
+        if self.operations().is_done(ticket) {
+            return Ok(true);
+        }
+        self.poll()?;
+        Ok(self.operations().is_done(ticket))
+    }
+
+    /// Every so many empty looks: nothing else shows that the peer is gone.
+    fn look_at_the_peer(&mut self) -> Result<(), EndError> {
+        self.empty = self.empty.wrapping_add(1);
+        if self.empty.is_multiple_of(CHECK_EVERY) {
+            self.parts.operations.check()?;
+        }
+        Ok(())
+    }
+
+    /// Takes what has completed. Says whether there was anything.
+    fn poll(&mut self) -> Result<bool, EndError> {
+        self.parts.operations.alive()?;
+        let mut out = [Completion::EMPTY; POLL];
+        let polled = self.parts.cq.poll(&mut out);
+        let n = polled.map_err(|error| self.parts.operations.fail(error.into()))?;
+        for completion in &out[..n] {
+            if let Event::Came { imm, bytes } = self.parts.operations.note(completion)? {
+                self.came(imm, bytes)?;
+            }
+        }
+        Ok(n > 0)
+    }
+
+    fn came(&mut self, imm: u32, bytes: u64) -> Result<(), EndError> {
+        let operations = &self.parts.operations;
+        let arrival = self.parts.inbound.arrived(imm, bytes);
+        let Arrival { block, .. } = arrival.map_err(|error| operations.fail(error))?;
+        self.ready.extend(block);
+        self.consumed += 1;
+        if self.consumed >= self.parts.shape.receive_list() {
+            operations.receives(self.consumed)?;
+            self.consumed = 0;
+        }
+        Ok(())
+    }
+
+    /// Tells the peer what was given back, if that is due.
+    fn tell(&mut self) -> Result<(), EndError> {
+        let parts = &self.parts;
+        if !self.slots.is_due() || !parts.operations.has_room_for_notice() {
+            return Ok(());
+        }
+        let count = self.slots.take_given_back(&mut self.told);
+        if count > 0 && parts.outbound.tell(&parts.operations, count)? {
+            self.taken.interactions += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives everything back, in the order of [`cleanup`].
+    ///
+    /// # Errors
+    /// [`ChannelError::StillUsed`] with what the program still has: messages that were taken.
+    pub fn close(self) -> Result<(), ChannelError> {
+        let Channel {
+            parts,
+            slots,
+            ready,
+            watch,
+            ..
+        } = self;
+        drop((ready, slots, watch));
+        parts.close()
+    }
+}
+
+/// Messages in.
+impl Channel {
+    /// Takes the next message of the peer, if one is there. Never blocks. Dropping the message gives
+    /// its slot back to the peer, from any thread.
+    ///
+    /// # Errors
+    /// [`EndError`]; the session is over.
+    pub fn take(&mut self) -> Result<Option<Message>, EndError> {
+        if self.ready.is_empty() {
+            self.poll()?;
+        }
+        let block = self.ready.pop_front();
+        self.slots.set_idle(block.is_none());
+        self.tell()?;
+        match &block {
+            Some(block) => {
+                self.taken.blocks += 1;
+                self.taken.payload_bytes += block.payload().bytes() as u64;
+            }
+            None => self.look_at_the_peer()?,
+        }
+        Ok(block)
+    }
+
+    /// Rings when anything completes: a message of the peer, or a request of this end.
+    pub fn watch(&self) -> Arc<dyn Watch> {
+        Arc::clone(&self.watch) as Arc<dyn Watch>
+    }
+
+    /// Returns what was taken. One interaction for every notice of slots given back that went without
+    /// a message.
+    pub fn taken(&self) -> Counts {
+        self.taken
+    }
+}
+
+/// Messages out.
+impl Channel {
+    /// Claims the next slot of the peer for a message of `bytes` bytes. Never blocks. A later claim
+    /// replaces one that was not committed.
+    ///
+    /// # Errors
+    /// [`ClaimError::WouldBlock`] while every slot is in use, [`ClaimError::Length`] for more bytes
+    /// than a slot holds; after any other error the session is over.
+    pub fn claim(&mut self, stream: u32, bytes: u32) -> Result<MessageClaim, ClaimError> {
+        let limit = self.parts.shape.payload_bytes;
+        if bytes > limit {
+            return Err(ClaimError::Length {
+                asked: bytes,
+                limit,
+                exactly: false,
+            });
+        }
+        self.parts.operations.alive()?;
+        let free = |channel: &Channel| {
+            let parts = &channel.parts;
+            let slot = parts.outbound.free_slot(&parts.operations);
+            slot.filter(|_| parts.operations.has_room_for_message())
+        };
+        let slot = match free(self) {
+            Some(slot) => Some(slot),
+            None => {
+                self.poll()?;
+                free(self)
+            }
+        };
+        let Some(slot) = slot else {
+            self.sent.would_blocks += 1;
+            self.parts.operations.check()?;
+            return Err(ClaimError::WouldBlock);
+        };
+        self.claims += 1;
+        Ok(MessageClaim {
+            number: self.claims,
+            slot,
+            stream,
+            bytes,
+        })
+    }
+
+    /// Returns the memory of a claimed message: exactly the bytes that a commit sends.
+    pub fn memory<'a>(&'a self, claim: &'a MessageClaim) -> VolatileSlice<'a> {
+        let parts = &self.parts;
+        let room_bytes = padded(claim.bytes);
+        parts
+            .outbound
+            .memory(&parts.operations, claim.slot, room_bytes, claim.bytes)
+    }
+
+    /// Sends a claimed message under this number.
+    ///
+    /// # Errors
+    /// [`EndError::StaleClaim`] and [`EndError::Packet`] leave the session as it was; after any other
+    /// error it is over.
+    pub fn commit(&mut self, claim: MessageClaim, packet: u64) -> Result<(), EndError> {
+        if claim.number != self.claims {
+            return Err(EndError::StaleClaim);
+        }
+        if packet == u64::MAX {
+            return Err(EndError::Packet(HeaderError::PacketNumber(packet)));
+        }
+        // No second commit of it.
+        self.claims += 1;
+        let header = Arrived {
+            stream: claim.stream,
+            packet,
+            bytes: claim.bytes,
+            room_bytes: padded(claim.bytes),
+        };
+        let given_back = self.slots.take_given_back(&mut self.told);
+        let parts = &mut self.parts;
+        let (operations, slot) = (&parts.operations, claim.slot);
+        let sent = parts.outbound.send(operations, slot, &header, given_back)?;
+        debug_assert!(sent, "the claim has left room for it");
+        self.sent.blocks += 1;
+        self.sent.payload_bytes += u64::from(claim.bytes);
+        Ok(())
+    }
+
+    /// Takes completions and tells the peer which slots were given back. Call it now and then while
+    /// nothing is claimed or taken.
+    ///
+    /// # Errors
+    /// [`EndError`]; the session is over.
+    pub fn progress(&mut self) -> Result<(), EndError> {
+        self.poll()?;
+        self.tell()?;
+        self.parts.operations.check()
+    }
+
+    /// Returns what was sent. One interaction a message.
+    pub fn sent(&self) -> Counts {
+        Counts {
+            interactions: self.sent.blocks,
+            ..self.sent
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Cleanup: what was acquired is given back in the order in which it depends on each other.
+//!
+//! The queue pair first: nothing moves any more and nothing completes. Then the memory that it could
+//! reach, the completion queue, the channel that it woke, the protection domain, and the device. The
+//! same order serves the orderly end, a failure at any step of the way up, and a peer that died.
+use super::ChannelError;
+use super::operations::Operations;
+use super::qp::ManagedQp;
+use catchment_verbs::{CompletionChannel, Context, Cq, Mr, Pd};
+use std::sync::Arc;
+
+/// Device objects that an end has acquired, in the order of cleanup: the one owner of all that is
+/// not part of a connected channel.
+#[derive(Default)]
+pub struct Held {
+    pub(super) qp: Option<ManagedQp>,
+    pub(super) memory: Vec<Arc<dyn Mr>>,
+    pub(super) cq: Option<Arc<dyn Cq>>,
+    pub(super) channel: Option<Arc<dyn CompletionChannel>>,
+    pub(super) pd: Option<Arc<dyn Pd>>,
+    pub(super) context: Option<Arc<dyn Context>>,
+}
+
+impl Held {
+    /// Ends the connection of a channel and gives everything back. All parts of the channel were
+    /// dropped before, except its operations.
+    ///
+    /// # Errors
+    /// [`StillUsed`] with what the program still has.
+    pub fn close(mut self, operations: Arc<Operations>) -> Result<(), ChannelError> {
+        // All requests complete now, and nothing new is taken. A queue pair that has failed already
+        // stays so.
+        let _ = operations.with_qp(ManagedQp::fail);
+        match Arc::try_unwrap(operations) {
+            Ok(operations) => {
+                let (qp, memory) = operations.into_parts();
+                self.qp = Some(qp);
+                self.memory = memory;
+                Ok(release(self)?)
+            }
+            Err(shared) => {
+                let users = Arc::strong_count(&shared) - 1;
+                let objects = vec![("the queue pair", users)];
+                Err(StillUsed { objects }.into())
+            }
+        }
+    }
+}
+
+/// Something else of the program still has an object. It lives until that one drops it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("still in use: {}", list(.objects))]
+pub struct StillUsed {
+    /// What, and by how many.
+    pub objects: Vec<(&'static str, usize)>,
+}
+
+fn list(objects: &[(&'static str, usize)]) -> String {
+    let each = objects.iter();
+    let each: Vec<_> = each
+        .map(|(what, users)| format!("{what} (by {users})"))
+        .collect();
+    each.join(", ")
+}
+
+/// Gives everything back. The device is shared: others may use it.
+///
+/// # Errors
+/// [`StillUsed`] with what the program has not let go of; everything else is given back all the
+/// same.
+pub(super) fn release(held: Held) -> Result<(), StillUsed> {
+    let mut objects = Vec::new();
+    drop(held.qp);
+    for mr in held.memory {
+        give_back("registered memory", mr, &mut objects);
+    }
+    if let Some(cq) = held.cq {
+        give_back("the completion queue", cq, &mut objects);
+    }
+    if let Some(channel) = held.channel {
+        give_back("the completion channel", channel, &mut objects);
+    }
+    if let Some(pd) = held.pd {
+        give_back("the protection domain", pd, &mut objects);
+    }
+    drop(held.context);
+    if objects.is_empty() {
+        return Ok(());
+    }
+    Err(StillUsed { objects })
+}
+
+fn give_back<T: ?Sized>(
+    what: &'static str,
+    object: Arc<T>,
+    still_used: &mut Vec<(&'static str, usize)>,
+) {
+    let others = Arc::strong_count(&object) - 1;
+    drop(object);
+    if others > 0 {
+        still_used.push((what, others));
+    }
+}

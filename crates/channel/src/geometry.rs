@@ -1,0 +1,242 @@
+//! Where the blocks of one or several windows lie, at both ends.
+use crate::{ClaimError, Tag};
+use catchment_transfer::header::decode_trailer;
+use catchment_transfer::layout::{LINE_BYTES, TRAILER_BYTES};
+use catchment_transfer::protocol::HEADER_WORDS;
+use catchment_transfer::{BlockHeader, HeaderError, LayoutError, RingLayout};
+use catchment_verbs::mem::VolatileSlice;
+
+/// All accesses stay inside of memory whose size was checked when the end was made.
+pub const INSIDE: &str = "a block inside of the checked memory";
+
+/// The slots of all windows, one behind the other. A slot is as in the product's format: the block
+/// ends where the slot ends, `[payload, padded to 64][header 56 B][8 B]`.
+///
+/// A *place* is a slot's number among the slots of all windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    layout: RingLayout,
+    windows: u32,
+}
+
+/// What a receiver keeps of a block's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrived {
+    /// Stream that the sender named.
+    pub stream: u32,
+    /// Number that the sender gave it.
+    pub packet: u64,
+    /// Payload bytes.
+    pub bytes: u32,
+    /// Payload bytes, padded to whole lines.
+    pub room_bytes: u32,
+}
+
+impl Arrived {
+    /// What the block says about itself.
+    #[inline]
+    pub fn tag(&self) -> Tag {
+        Tag {
+            stream: self.stream,
+            packet: self.packet,
+        }
+    }
+}
+
+impl Geometry {
+    /// Lays out `windows` windows of `blocks` slots that hold `payload_bytes` each.
+    ///
+    /// # Errors
+    /// [`LayoutError`] with the limit that is exceeded.
+    pub fn new(blocks: u32, payload_bytes: u32, windows: u32) -> Result<Geometry, LayoutError> {
+        let block_bytes = RingLayout::block_bytes_for(payload_bytes)?;
+        let layout = RingLayout::new(blocks, block_bytes)?;
+        let error = LayoutError::TooLarge {
+            blocks,
+            block_bytes,
+        };
+        let places = u64::from(blocks) * u64::from(windows.max(1));
+        let bytes = places.checked_mul(u64::from(block_bytes));
+        if u32::try_from(places).is_err() || bytes.is_none_or(|bytes| bytes > isize::MAX as u64) {
+            return Err(error);
+        }
+        Ok(Geometry {
+            layout,
+            windows: windows.max(1),
+        })
+    }
+
+    /// Returns the number of windows.
+    #[inline]
+    pub fn windows(&self) -> u32 {
+        self.windows
+    }
+
+    /// Slots of a window.
+    #[inline]
+    pub fn blocks(&self) -> u32 {
+        self.layout.blocks()
+    }
+
+    /// Returns the number of slots of all windows.
+    #[inline]
+    pub fn places(&self) -> u32 {
+        self.layout.blocks() * self.windows
+    }
+
+    /// Returns the place of a slot of a window.
+    #[inline]
+    pub fn place(&self, window: u32, slot: u32) -> u32 {
+        window * self.layout.blocks() + slot
+    }
+
+    /// Bytes of a slot.
+    #[inline]
+    pub fn block_bytes(&self) -> u32 {
+        self.layout.block_bytes()
+    }
+
+    /// Whether a block of so many bytes fits, of which the mechanism allows `most`.
+    #[inline]
+    pub fn check_length(&self, asked: u32, most: u32) -> Result<(), ClaimError> {
+        let limit = most.min(self.layout.max_payload_bytes());
+        if asked <= limit {
+            return Ok(());
+        }
+        Err(ClaimError::Length {
+            asked,
+            limit,
+            exactly: false,
+        })
+    }
+
+    /// Bytes of all slots.
+    pub fn total_bytes(&self) -> usize {
+        self.places() as usize * self.layout.block_bytes() as usize
+    }
+
+    /// Where a slot begins.
+    #[inline]
+    pub fn slot_offset(&self, place: u32) -> usize {
+        place as usize * self.layout.block_bytes() as usize
+    }
+
+    /// Where a slot's trailer begins.
+    #[inline]
+    pub fn trailer_offset(&self, place: u32) -> usize {
+        self.slot_offset(place) + self.layout.max_payload_bytes() as usize
+    }
+
+    /// Where a slot's last eight bytes begin.
+    #[inline]
+    pub fn tail_offset(&self, place: u32) -> usize {
+        self.trailer_offset(place) + (TRAILER_BYTES - 8) as usize
+    }
+
+    /// The payload that begins `room_bytes` before the trailer.
+    #[inline]
+    pub fn payload<'a>(
+        &self,
+        memory: VolatileSlice<'a>,
+        place: u32,
+        room_bytes: u32,
+        bytes: u32,
+    ) -> VolatileSlice<'a> {
+        let offset = self.trailer_offset(place) - room_bytes as usize;
+        memory.subslice(offset, bytes as usize).expect(INSIDE)
+    }
+
+    /// The payload of a block that arrived.
+    #[inline]
+    pub fn arrived<'a>(
+        &self,
+        memory: VolatileSlice<'a>,
+        place: u32,
+        arrived: &Arrived,
+    ) -> VolatileSlice<'a> {
+        self.payload(memory, place, arrived.room_bytes, arrived.bytes)
+    }
+
+    /// Asks the processor for the line before the trailer: with small blocks it has the payload.
+    #[inline]
+    pub fn prefetch_payload(&self, memory: &VolatileSlice<'_>, place: u32) {
+        memory.prefetch(self.trailer_offset(place) - LINE_BYTES as usize);
+    }
+
+    /// Reads and checks the header of a block that has arrived.
+    #[inline]
+    pub fn header(&self, memory: &VolatileSlice<'_>, place: u32) -> Result<Arrived, HeaderError> {
+        let mut trailer = [0; TRAILER_BYTES as usize];
+        let offset = self.trailer_offset(place);
+        memory.read_at(offset, &mut trailer).expect(INSIDE);
+        let (words, _) = decode_trailer(&trailer);
+        let header = BlockHeader::from_words(&words, &self.layout)?;
+        Ok(Arrived {
+            stream: header.stream,
+            packet: header.packet_number,
+            bytes: header.payload_bytes,
+            room_bytes: header.room_bytes,
+        })
+    }
+}
+
+/// The header of a block that is a whole frame.
+#[inline]
+pub fn header_words(arrived: &Arrived) -> [u64; HEADER_WORDS] {
+    let header = BlockHeader {
+        stream: arrived.stream,
+        payload_bytes: arrived.bytes,
+        packet_number: arrived.packet,
+        frame_bytes: u64::from(arrived.bytes),
+        room_bytes: arrived.room_bytes,
+        ..BlockHeader::default()
+    };
+    header.to_words()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catchment_verbs::mem::{Region, RegionOptions};
+
+    #[test]
+    fn windows_lie_one_behind_the_other() {
+        let geometry = Geometry::new(3, 100, 12).unwrap();
+        assert_eq!(geometry.places(), 36);
+        assert_eq!(geometry.place(2, 1), 7);
+        assert_eq!(geometry.trailer_offset(7), 7 * 192 + 128);
+        assert_eq!(geometry.tail_offset(35) + 8, geometry.total_bytes());
+        assert!(Geometry::new(65_536, 64, 65_536).is_err());
+        assert!(Geometry::new(0, 64, 1).is_err());
+    }
+
+    #[test]
+    fn a_header_reads_back_and_a_wrong_one_is_refused() {
+        let geometry = Geometry::new(2, 100, 1).unwrap();
+        let region = Region::alloc(geometry.total_bytes(), RegionOptions::default()).unwrap();
+        let memory = region.whole();
+        assert!(geometry.header(&memory, 0).is_err(), "zeros are none");
+        let arrived = Arrived {
+            stream: 7,
+            packet: 9,
+            bytes: 100,
+            room_bytes: 128,
+        };
+        let write = |arrived: &Arrived| {
+            let trailer = catchment_transfer::header::encode_trailer(&header_words(arrived), 0);
+            memory
+                .write_at(geometry.trailer_offset(1), &trailer)
+                .unwrap();
+        };
+        write(&arrived);
+        assert_eq!(geometry.header(&memory, 1), Ok(arrived));
+        write(&Arrived {
+            room_bytes: 192,
+            ..arrived
+        });
+        assert!(matches!(
+            geometry.header(&memory, 1),
+            Err(HeaderError::Room { .. })
+        ));
+    }
+}

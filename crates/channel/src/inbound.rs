@@ -1,0 +1,193 @@
+//! Messages that come in.
+use super::outbound::{Credit, split};
+use crate::geometry::{Arrived, Geometry};
+use crate::{EndError, PeerFault, Tag};
+use catchment_transfer::layout::TRAILER_BYTES;
+use catchment_verbs::Mr;
+use catchment_verbs::mem::VolatileSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+/// The slot may be written by the peer.
+const WITH_PEER: u8 = 0;
+/// Its message was taken.
+const TAKEN: u8 = 1;
+/// Its message was given back, and the peer was not told.
+const GIVEN_BACK: u8 = 2;
+
+/// What a message or a notice brought.
+pub struct Arrival {
+    /// The message, if it was one.
+    pub block: Option<Message>,
+    /// Messages of this end that the peer gave back.
+    pub given_back: u32,
+}
+
+/// The receiving half. One thread at a time hands it what came; messages are given back from any.
+pub struct Inbound {
+    slots: Arc<Slots>,
+    credit: Arc<Credit>,
+    /// Messages that came.
+    came: u64,
+}
+
+/// What all messages know of the slots.
+pub struct Slots {
+    geometry: Geometry,
+    memory: Arc<dyn Mr>,
+    state: Box<[AtomicU8]>,
+    /// Messages given back that the peer was not told of.
+    pending: AtomicU32,
+    /// Wants to be woken when one is given back.
+    idle: AtomicBool,
+    wake: Box<Wake>,
+}
+
+/// Called when a message is given back while nobody has anything else to do.
+pub type Wake = dyn Fn() + Send + Sync;
+
+impl Inbound {
+    /// `wake` is called when a message is given back while [`Slots::set_idle`] says so.
+    pub(super) fn new(
+        geometry: Geometry,
+        memory: Arc<dyn Mr>,
+        credit: Arc<Credit>,
+        wake: Box<Wake>,
+    ) -> Inbound {
+        let state = (0..geometry.blocks()).map(|_| AtomicU8::new(WITH_PEER));
+        Inbound {
+            slots: Arc::new(Slots {
+                geometry,
+                memory,
+                state: state.collect(),
+                pending: AtomicU32::new(0),
+                idle: AtomicBool::new(false),
+                wake,
+            }),
+            credit,
+            came: 0,
+        }
+    }
+
+    /// The slots, for whoever tells the peer which were given back.
+    pub fn slots(&self) -> &Arc<Slots> {
+        &self.slots
+    }
+
+    /// What came with this immediate.
+    ///
+    /// # Errors
+    /// [`EndError::Peer`] with what no correct peer does.
+    pub fn arrived(&mut self, imm: u32, bytes: u64) -> Result<Arrival, EndError> {
+        let (slot, given_back) = split(imm);
+        self.credit.add(given_back)?;
+        let Some(slot) = slot else {
+            return Ok(Arrival {
+                block: None,
+                given_back,
+            });
+        };
+        let geometry = &self.slots.geometry;
+        let next = (self.came % u64::from(geometry.blocks())) as u32;
+        if slot != next {
+            return Err(PeerFault::Immediate { value: imm }.into());
+        }
+        let state = &self.slots.state[slot as usize];
+        if state.load(Ordering::Acquire) != WITH_PEER {
+            return Err(PeerFault::Overwritten { position: slot }.into());
+        }
+        let arrived = geometry.header(&self.slots.memory.region().whole(), slot);
+        let arrived = arrived.map_err(|reason| PeerFault::Header {
+            position: slot,
+            reason,
+        })?;
+        if bytes != u64::from(arrived.room_bytes) + u64::from(TRAILER_BYTES) {
+            return Err(PeerFault::Message { bytes }.into());
+        }
+        state.store(TAKEN, Ordering::Relaxed);
+        self.came += 1;
+        Ok(Arrival {
+            block: Some(Message {
+                slots: Arc::clone(&self.slots),
+                slot,
+                arrived,
+            }),
+            given_back,
+        })
+    }
+}
+
+impl Slots {
+    /// How many messages the peer should be told of now; they count as told. `told` is how many were
+    /// told before, by the one thread that does.
+    pub fn take_given_back(&self, told: &mut u64) -> u32 {
+        self.pending.store(0, Ordering::SeqCst);
+        let blocks = u64::from(self.geometry.blocks());
+        let mut count = 0;
+        while u64::from(count) < blocks {
+            let slot = (*told % blocks) as usize;
+            if self.state[slot].load(Ordering::Acquire) != GIVEN_BACK {
+                break;
+            }
+            self.state[slot].store(WITH_PEER, Ordering::Relaxed);
+            *told += 1;
+            count += 1;
+        }
+        count
+    }
+
+    /// Messages given back since the peer was told.
+    pub fn pending(&self) -> u32 {
+        self.pending.load(Ordering::SeqCst)
+    }
+
+    /// Whether so many are pending that the peer should be told although there is nothing to send.
+    pub fn is_due(&self) -> bool {
+        let pending = self.pending();
+        pending >= self.geometry.blocks().div_ceil(4)
+            || (pending > 0 && self.idle.load(Ordering::SeqCst))
+    }
+
+    /// There is nothing else to do: from now on every message that is given back is told at once,
+    /// and wakes whoever tells it. Or there is something again.
+    pub fn set_idle(&self, idle: bool) {
+        if self.idle.load(Ordering::Relaxed) != idle {
+            self.idle.store(idle, Ordering::SeqCst);
+        }
+    }
+
+    fn give_back(&self, slot: u32) {
+        self.state[slot as usize].store(GIVEN_BACK, Ordering::Release);
+        self.pending.fetch_add(1, Ordering::SeqCst);
+        if self.idle.load(Ordering::SeqCst) {
+            (self.wake)();
+        }
+    }
+}
+
+/// A message that came. Dropping it gives its slot back, from any thread.
+pub struct Message {
+    slots: Arc<Slots>,
+    slot: u32,
+    arrived: Arrived,
+}
+
+impl Message {
+    /// Returns the stream and number that the sender gave the message.
+    pub fn tag(&self) -> Tag {
+        self.arrived.tag()
+    }
+
+    /// Returns the bytes of the message, in place.
+    pub fn payload(&self) -> VolatileSlice<'_> {
+        let memory = self.slots.memory.region().whole();
+        let geometry = &self.slots.geometry;
+        geometry.arrived(memory, self.slot, &self.arrived)
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        self.slots.give_back(self.slot);
+    }
+}

@@ -1,0 +1,340 @@
+//! RDMA operations: READ and WRITE of shared memory, and the requests that messages are made of.
+//!
+//! Any thread may post: queue pairs of verbs have a lock inside, and this one gets it here.
+use super::error::OperationError;
+use super::qp::ManagedQp;
+use super::resources::{EXPOSED, OUTGOING, SCRATCH};
+use crate::{EndError, PeerFault, RemoteMemory};
+use catchment_verbs::mem::VolatileSlice;
+use catchment_verbs::sync::Mutex;
+use catchment_verbs::{
+    Completion, Mr, Payload, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Sge, WcOpcode,
+};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard, OnceLock};
+
+/// A READ or WRITE on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub(super) u64);
+
+/// Posts requests to the peer of one queue pair.
+pub struct Operations {
+    posting: Mutex<Posting>,
+    memory: Vec<Arc<dyn Mr>>,
+    remote: RemoteMemory,
+    /// Where the shared memory begins, at either end.
+    shared_offset: u64,
+    max_send_wr: u64,
+    /// Requests that are done: all up to this one.
+    done: AtomicU64,
+    broken: OnceLock<EndError>,
+}
+
+struct Posting {
+    qp: ManagedQp,
+    posted: u64,
+    /// Requests posted since the last signaled one.
+    unsignaled: u64,
+}
+
+/// What a completion was about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// Requests up to this one are done.
+    Done(Ticket),
+    /// A message came, or a notice: its immediate and its length.
+    Came {
+        /// The immediate.
+        imm: u32,
+        /// Bytes that were written; 0 for a notice.
+        bytes: u64,
+    },
+}
+
+/// Places of the send queue that a request needs to be posted: READs and WRITEs leave two for what
+/// must always go, a notice leaves one for a message.
+const ONE_SIDED: u64 = 3;
+const NOTICE: u64 = 2;
+const MESSAGE: u64 = 1;
+
+/// Immediates need no memory.
+const RECEIVE: RecvWr<'static> = RecvWr {
+    wr_id: 0,
+    sges: &[],
+};
+const INSIDE: &str = "inside of the checked memory";
+
+impl Operations {
+    pub(super) fn new(
+        qp: ManagedQp,
+        memory: Vec<Arc<dyn Mr>>,
+        remote: RemoteMemory,
+        shared_offset: usize,
+        max_send_wr: u32,
+    ) -> Operations {
+        Operations {
+            posting: Mutex::new(Posting {
+                qp,
+                posted: 0,
+                unsignaled: 0,
+            }),
+            memory,
+            remote,
+            shared_offset: shared_offset as u64,
+            max_send_wr: max_send_wr.into(),
+            done: AtomicU64::new(0),
+            broken: OnceLock::new(),
+        }
+    }
+
+    fn posting(&self) -> MutexGuard<'_, Posting> {
+        self.posting.lock()
+    }
+
+    /// The memory of this end that the peer may READ and WRITE.
+    pub fn shared(&self) -> VolatileSlice<'_> {
+        let whole = self.memory[EXPOSED].region().whole();
+        let offset = self.shared_offset as usize;
+        whole
+            .subslice(offset, whole.bytes() - offset)
+            .expect(INSIDE)
+    }
+
+    /// The memory of this end that READs go to and WRITEs come from.
+    pub fn scratch(&self) -> VolatileSlice<'_> {
+        self.memory[SCRATCH].region().whole()
+    }
+
+    pub(super) fn slots(&self) -> &Arc<dyn Mr> {
+        &self.memory[EXPOSED]
+    }
+
+    pub(super) fn outgoing(&self) -> VolatileSlice<'_> {
+        self.memory[OUTGOING].region().whole()
+    }
+
+    /// READs `bytes` of the peer's shared memory from `from` on to [`Operations::scratch`] from `to`
+    /// on. They are there when the ticket is done.
+    ///
+    /// # Errors
+    /// [`OperationError`]; nothing was posted then.
+    pub fn read(&self, from: u64, to: usize, bytes: u32) -> Result<Ticket, OperationError> {
+        let remote = self.place(from, bytes)?;
+        self.one_sided(SendOp::Read(remote), to, bytes)
+    }
+
+    /// WRITEs `bytes` of [`Operations::scratch`] from `from` on to the peer's shared memory from `to`
+    /// on. They may be changed when the ticket is done.
+    ///
+    /// # Errors
+    /// [`OperationError`]; nothing was posted then.
+    pub fn write(&self, from: usize, to: u64, bytes: u32) -> Result<Ticket, OperationError> {
+        let remote = self.place(to, bytes)?;
+        self.one_sided(SendOp::Write(remote), from, bytes)
+    }
+
+    fn place(&self, offset: u64, bytes: u32) -> Result<RemoteAddr, OperationError> {
+        let available = self.remote.bytes.saturating_sub(self.shared_offset);
+        let end = offset.checked_add(bytes.into());
+        if end.is_none_or(|end| end > available) {
+            return Err(OperationError::Remote {
+                offset,
+                bytes: bytes.into(),
+                available,
+            });
+        }
+        Ok(RemoteAddr {
+            addr: self.remote.addr + self.shared_offset + offset,
+            rkey: self.remote.rkey,
+        })
+    }
+
+    fn one_sided(&self, op: SendOp, local: usize, bytes: u32) -> Result<Ticket, OperationError> {
+        let scratch = &self.memory[SCRATCH];
+        if scratch.region().slice(local, bytes as usize).is_err() {
+            return Err(OperationError::Local {
+                offset: local,
+                bytes,
+                available: scratch.bytes(),
+            });
+        }
+        let sge = [Sge {
+            addr: scratch.addr() + local as u64,
+            bytes,
+            lkey: scratch.lkey(),
+        }];
+        let ticket = self.post(op, Payload::Sges(&sge), true, ONE_SIDED)?;
+        ticket.ok_or(OperationError::QueueFull)
+    }
+
+    /// Whether a READ or WRITE is done.
+    pub fn is_done(&self, ticket: Ticket) -> bool {
+        ticket.0 <= self.done.load(Ordering::Acquire)
+    }
+
+    /// Whether all requests are done that make a completion.
+    pub fn is_idle(&self) -> bool {
+        let posting = self.posting();
+        posting.posted - posting.unsignaled <= self.done.load(Ordering::Acquire)
+    }
+
+    /// Whether the queue has room for a message.
+    pub fn has_room_for_message(&self) -> bool {
+        self.has_room(MESSAGE)
+    }
+
+    /// Whether the queue has room for a notice, and for a message after it.
+    pub fn has_room_for_notice(&self) -> bool {
+        self.has_room(NOTICE)
+    }
+
+    fn has_room(&self, places: u64) -> bool {
+        self.places(&self.posting()) >= places
+    }
+
+    fn places(&self, posting: &Posting) -> u64 {
+        self.max_send_wr - (posting.posted - self.done.load(Ordering::Acquire))
+    }
+
+    /// Posts a request, if the queue has so many places.
+    fn post(
+        &self,
+        op: SendOp,
+        payload: Payload<'_>,
+        signaled: bool,
+        places: u64,
+    ) -> Result<Option<Ticket>, EndError> {
+        self.alive()?;
+        let mut posting = self.posting();
+        if self.places(&posting) < places {
+            return Ok(None);
+        }
+        let due = (posting.unsignaled + 1) * 2 >= self.max_send_wr;
+        let mut request = SendWr::new(posting.posted + 1, op, payload);
+        request.signaled = signaled || due;
+        let posted = posting.qp.post_send(&[request]);
+        posted.map_err(|error| self.fail(error.into()))?;
+        posting.posted += 1;
+        posting.unsignaled = if request.signaled {
+            0
+        } else {
+            posting.unsignaled + 1
+        };
+        Ok(Some(Ticket(posting.posted)))
+    }
+
+    /// Writes a block of ours into the peer's slots, at the same place.
+    pub(super) fn message(
+        &self,
+        offset: usize,
+        bytes: u32,
+        imm: u32,
+        signaled: bool,
+    ) -> Result<Option<Ticket>, EndError> {
+        let outgoing = &self.memory[OUTGOING];
+        let sge = [Sge {
+            addr: outgoing.addr() + offset as u64,
+            bytes,
+            lkey: outgoing.lkey(),
+        }];
+        let to = RemoteAddr {
+            addr: self.remote.addr + offset as u64,
+            rkey: self.remote.rkey,
+        };
+        let op = SendOp::WriteImm(to, imm);
+        self.post(op, Payload::Sges(&sge), signaled, MESSAGE)
+    }
+
+    /// Sends an immediate alone.
+    pub(super) fn notice(&self, imm: u32) -> Result<Option<Ticket>, EndError> {
+        let empty = Payload::Inline(&[]);
+        self.post(SendOp::SendImm(imm), empty, false, NOTICE)
+    }
+
+    /// Posts so many receives. A channel has posted as many as its shape says when it begins; who takes
+    /// what came posts again what that used up, before the messages count as given back.
+    ///
+    /// # Errors
+    /// [`EndError`]; the session is over.
+    pub fn receives(&self, count: u32) -> Result<(), EndError> {
+        const CHUNK: usize = 32;
+        let mut left = count as usize;
+        let mut posting = self.posting();
+        while left > 0 {
+            let list = [RECEIVE; CHUNK];
+            let now = left.min(CHUNK);
+            let posted = posting.qp.post_recv(&list[..now]);
+            posted.map_err(|error| self.fail(error.into()))?;
+            left -= now;
+        }
+        Ok(())
+    }
+
+    /// What a completion of this queue pair says.
+    ///
+    /// # Errors
+    /// [`EndError`]: the request failed, or the peer sent what a channel does not have. The session
+    /// is over.
+    pub fn note(&self, completion: &Completion) -> Result<Event, EndError> {
+        let success = match completion.result {
+            Ok(success) => success,
+            Err(failure) => return Err(self.fail(failure.into())),
+        };
+        let message = PeerFault::Message {
+            bytes: success.bytes,
+        };
+        let message = || self.fail(message.into());
+        match success.opcode {
+            WcOpcode::Write | WcOpcode::Read | WcOpcode::Send => {
+                self.done.fetch_max(completion.wr_id, Ordering::AcqRel);
+                Ok(Event::Done(Ticket(completion.wr_id)))
+            }
+            WcOpcode::RecvWriteImm | WcOpcode::Recv => {
+                let imm = success.imm.ok_or_else(message)?;
+                let bytes = success.bytes;
+                Ok(Event::Came { imm, bytes })
+            }
+            WcOpcode::CompareSwap | WcOpcode::FetchAdd => Err(message()),
+        }
+    }
+
+    /// Whether the session lives, as far as this end can know.
+    ///
+    /// # Errors
+    /// The first error, or that the peer is gone.
+    pub fn check(&self) -> Result<(), EndError> {
+        self.alive()?;
+        if self.posting().qp.state() == QpState::Err {
+            return Err(self.fail(EndError::PeerGone));
+        }
+        Ok(())
+    }
+
+    /// The first error, if there was one.
+    ///
+    /// # Errors
+    /// That one.
+    #[inline]
+    pub fn alive(&self) -> Result<(), EndError> {
+        match self.broken.get() {
+            None => Ok(()),
+            Some(error) => Err(*error),
+        }
+    }
+
+    /// The session is over. Says what is said from now on: the first error.
+    #[cold]
+    pub fn fail(&self, error: EndError) -> EndError {
+        *self.broken.get_or_init(|| error)
+    }
+
+    /// Changes the state of the queue pair.
+    pub fn with_qp<T>(&self, change: impl FnOnce(&mut ManagedQp) -> T) -> T {
+        change(&mut self.posting().qp)
+    }
+
+    pub(super) fn into_parts(self) -> (ManagedQp, Vec<Arc<dyn Mr>>) {
+        let posting = self.posting.into_inner();
+        (posting.qp, self.memory)
+    }
+}

@@ -1,0 +1,193 @@
+//! Resource management: device, protection domain, queues, memory.
+use super::cleanup::Held;
+use super::qp::ManagedQp;
+use super::{Card, ChannelError, cleanup};
+use crate::RemoteMemory;
+use crate::geometry::Geometry;
+use catchment_transfer::layout::LINE_BYTES;
+use catchment_verbs::{Access, CompletionChannel, Context, QpInit, Service, VerbsError};
+use std::sync::{Arc, Weak};
+
+/// Most slots each way: an immediate has 16 bits for their number.
+pub const MAX_BLOCKS: u32 = 32_768;
+
+/// Sizes of a channel: the same at both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChannelShape {
+    /// Messages that can be on their way, each way.
+    pub blocks: u32,
+    /// Most bytes of a message.
+    pub payload_bytes: u32,
+    /// Bytes behind the slots that the peer may READ and WRITE.
+    pub shared_bytes: u32,
+    /// Send requests outstanding at once; at least 4.
+    pub max_send_wr: u32,
+}
+
+impl ChannelShape {
+    /// Without shared memory, and with a send queue of 128 requests.
+    pub fn new(blocks: u32, payload_bytes: u32) -> ChannelShape {
+        ChannelShape {
+            blocks,
+            payload_bytes,
+            shared_bytes: 0,
+            max_send_wr: 128,
+        }
+    }
+
+    /// The same with so much shared memory.
+    #[must_use]
+    pub fn with_shared(self, shared_bytes: u32) -> ChannelShape {
+        ChannelShape {
+            shared_bytes,
+            ..self
+        }
+    }
+
+    pub(crate) fn geometry(&self) -> Result<Geometry, ChannelError> {
+        if self.blocks > MAX_BLOCKS {
+            return Err(ChannelError::Blocks(self.blocks));
+        }
+        Ok(Geometry::new(self.blocks, self.payload_bytes, 1)?)
+    }
+
+    /// Receives posted with one call.
+    pub fn receive_list(&self) -> u32 {
+        self.blocks.div_ceil(2)
+    }
+
+    /// Receives: for every message of the peer, for every message that gives slots back, and a list
+    /// that is not posted again yet.
+    pub fn receives(&self) -> u32 {
+        2 * self.blocks + self.receive_list()
+    }
+}
+
+/// Numbers of the memories in [`Held::memory`].
+pub(super) const EXPOSED: usize = 0;
+pub(super) const OUTGOING: usize = 1;
+pub(super) const SCRATCH: usize = 2;
+
+/// Everything that an end needs, acquired.
+pub struct Resources {
+    shape: ChannelShape,
+    geometry: Geometry,
+    card: Card,
+    held: Held,
+}
+
+impl Resources {
+    /// Acquires all of it, the queue pair in INIT.
+    ///
+    /// # Errors
+    /// [`ChannelError::Resource`] with what the device refused. What was acquired before is given
+    /// back then.
+    pub fn acquire(
+        context: Arc<dyn Context>,
+        shape: ChannelShape,
+    ) -> Result<Resources, ChannelError> {
+        let geometry = shape.geometry()?;
+        let mut held = Held {
+            context: Some(Arc::clone(&context)),
+            ..Held::default()
+        };
+        match fill(&mut held, &*context, &shape, &geometry) {
+            Ok(card) => Ok(Resources {
+                shape,
+                geometry,
+                card,
+                held,
+            }),
+            Err(error) => {
+                // Nobody else has seen any of it.
+                let _ = cleanup::release(held);
+                Err(error)
+            }
+        }
+    }
+
+    /// Its sizes.
+    pub fn shape(&self) -> &ChannelShape {
+        &self.shape
+    }
+
+    /// What the peer must know of it.
+    pub fn card(&self) -> Card {
+        self.card
+    }
+
+    /// Gives everything back.
+    ///
+    /// # Errors
+    /// [`ChannelError::StillUsed`] with what the program still has.
+    pub fn release(self) -> Result<(), ChannelError> {
+        Ok(cleanup::release(self.held)?)
+    }
+
+    /// Who sleeps until something completes, to be woken.
+    pub(super) fn sleeper(&self) -> Option<Weak<dyn CompletionChannel>> {
+        self.held.channel.as_ref().map(Arc::downgrade)
+    }
+
+    pub(super) fn into_parts(self) -> (ChannelShape, Geometry, Held) {
+        (self.shape, self.geometry, self.held)
+    }
+}
+
+/// Every step can fail; what was filled in before stays for the cleanup.
+fn fill(
+    held: &mut Held,
+    context: &dyn Context,
+    shape: &ChannelShape,
+    geometry: &Geometry,
+) -> Result<Card, ChannelError> {
+    let refused = |what| move |source: VerbsError| ChannelError::Resource { what, source };
+    let pd = context.alloc_pd().map_err(refused("a protection domain"))?;
+    held.pd = Some(Arc::clone(&pd));
+    let channel = context.create_channel();
+    let channel = channel.map_err(refused("a completion channel"))?;
+    held.channel = Some(Arc::clone(&channel));
+    let entries = shape.max_send_wr + shape.receives();
+    let cq = context.create_cq(entries, Some(channel));
+    let cq = cq.map_err(refused("a completion queue"))?;
+    held.cq = Some(Arc::clone(&cq));
+    let reachable = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let shared_bytes = shape.shared_bytes as usize;
+    let exposed_bytes = geometry.total_bytes() + shared_bytes;
+    for (what, bytes, access) in [
+        ("memory for the peer", exposed_bytes, reachable),
+        ("send blocks", geometry.total_bytes(), Access::empty()),
+        (
+            "memory to READ into",
+            shared_bytes.max(1),
+            Access::LOCAL_WRITE,
+        ),
+    ] {
+        let mr = pd.alloc_mr(bytes, access).map_err(refused(what))?;
+        held.memory.push(mr);
+    }
+    let init = QpInit {
+        service: Service::Rc,
+        send_cq: Arc::clone(&cq),
+        recv_cq: cq,
+        max_send_wr: shape.max_send_wr,
+        max_recv_wr: shape.receives(),
+        max_sge: 1,
+        max_inline_bytes: LINE_BYTES,
+        strict: false,
+    };
+    let qp = ManagedQp::create(&*pd, init).map_err(refused("a queue pair"))?;
+    let qp = held.qp.insert(qp);
+    qp.prepare()?;
+    let exposed = &held.memory[EXPOSED];
+    Ok(Card {
+        endpoint: qp.endpoint(),
+        memory: RemoteMemory {
+            addr: exposed.addr(),
+            rkey: exposed.rkey(),
+            bytes: exposed.bytes() as u64,
+        },
+        blocks: shape.blocks,
+        payload_bytes: shape.payload_bytes,
+    })
+}

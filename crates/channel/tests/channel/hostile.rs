@@ -1,0 +1,258 @@
+//! A peer that breaks the rules, a peer of another shape, a peer that is gone.
+use super::driver::Patience;
+use super::{card, driver, pair, patient, shape};
+use catchment_channel::{
+    Card, Channel, ChannelError, ClaimError, EndError, PeerFault, RemoteMemory, Resources,
+};
+use catchment_transfer::header::encode_trailer;
+use catchment_transfer::{BlockHeader, HeaderError, WaitPolicy};
+use catchment_verbs::{
+    Access, Context, Mr, Payload, Qp, QpInit, QpTransition, RecvWr, RemoteAddr, RtrAttr, SendOp,
+    SendWr, Service,
+};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// An end that posts what it likes.
+struct Raw {
+    qp: Box<dyn Qp>,
+    peer: Card,
+    _slots: Arc<dyn Mr>,
+}
+
+impl Raw {
+    fn new(context: &dyn Context) -> (Raw, Card) {
+        let pd = context.alloc_pd().unwrap();
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+        let slots = pd.alloc_mr(4 * 128, access).unwrap();
+        let init = QpInit {
+            service: Service::Rc,
+            send_cq: context.create_cq(64, None).unwrap(),
+            recv_cq: context.create_cq(16, None).unwrap(),
+            max_send_wr: 64,
+            max_recv_wr: 16,
+            max_sge: 1,
+            max_inline_bytes: 256,
+            strict: context.caps().strict_capacity,
+        };
+        let qp = pd.create_qp(init).unwrap();
+        let card = Card {
+            endpoint: qp.endpoint(),
+            memory: RemoteMemory {
+                addr: slots.addr(),
+                rkey: slots.rkey(),
+                bytes: slots.bytes() as u64,
+            },
+            blocks: 4,
+            payload_bytes: 64,
+        };
+        let raw = Raw {
+            qp,
+            peer: card,
+            _slots: slots,
+        };
+        (raw, card)
+    }
+
+    fn connect(&mut self, peer: Card) {
+        self.peer = peer;
+        let access = Access::REMOTE;
+        for transition in [
+            QpTransition::ToInit { access },
+            QpTransition::ToRtr(RtrAttr::new(peer.endpoint)),
+            QpTransition::ToRts(patient()),
+        ] {
+            self.qp.modify(transition).unwrap();
+        }
+        let receives = [RecvWr {
+            wr_id: 0,
+            sges: &[],
+        }; 16];
+        self.qp.post_recv(&receives).unwrap();
+    }
+
+    fn post(&mut self, op: SendOp, bytes: &[u8]) {
+        let request = SendWr::new(0, op, Payload::Inline(bytes));
+        self.qp.post_send(&[request.unsignaled()]).unwrap();
+    }
+
+    /// A message in slot number `slot`, announced with `imm`.
+    fn message(&mut self, slot: u64, imm: u32, bytes: &[u8]) {
+        let to = RemoteAddr {
+            addr: self.peer.memory.addr + slot * 128,
+            rkey: self.peer.memory.rkey,
+        };
+        self.post(SendOp::WriteImm(to, imm), bytes);
+    }
+}
+
+/// A channel of 4 messages of 64 bytes, and its bad peer.
+fn bad_peer() -> (Channel, Raw) {
+    let [good, bad] = crate::two_devices();
+    let good = Resources::acquire(good, shape(4, 64)).unwrap();
+    let (mut raw, card_bad) = Raw::new(&*bad);
+    raw.connect(card(&good));
+    let channel = Channel::connect(good, &card_bad, patient()).unwrap();
+    (channel, raw)
+}
+
+/// Takes until the session fails.
+fn failure(channel: &mut Channel) -> EndError {
+    let start = Instant::now();
+    let mut kept = Vec::new();
+    loop {
+        match channel.take() {
+            Ok(block) => kept.extend(block),
+            Err(error) => return error,
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "nobody noticed");
+        std::thread::yield_now();
+    }
+}
+
+/// A correct message of 64 bytes, before the change.
+fn message(change: impl FnOnce(&mut BlockHeader)) -> [u8; 128] {
+    let mut header = BlockHeader {
+        payload_bytes: 64,
+        frame_bytes: 64,
+        room_bytes: 64,
+        ..BlockHeader::default()
+    };
+    change(&mut header);
+    let mut out = [0; 128];
+    out[64..].copy_from_slice(&encode_trailer(&header.to_words(), 0));
+    out
+}
+
+/// The low half of an immediate is the slot, from 1; the high half counts messages given back.
+#[test]
+fn what_no_channel_sends_is_the_peers_fault_and_stays_so() {
+    let good = message(|_| {});
+    let wrong = message(|header| header.room_bytes = 128);
+    let reason = HeaderError::Room {
+        payload_bytes: 64,
+        room_bytes: 128,
+        limit: 64,
+    };
+    for (slot, imm, bytes, fault) in [
+        (1, 2, &good[..], PeerFault::Immediate { value: 2 }),
+        (0, 99, &good, PeerFault::Immediate { value: 99 }),
+        (
+            0,
+            1,
+            &good[..64],
+            PeerFault::Header {
+                position: 0,
+                reason: HeaderError::Version(0),
+            },
+        ),
+        (
+            0,
+            1,
+            &wrong,
+            PeerFault::Header {
+                position: 0,
+                reason,
+            },
+        ),
+        (
+            0,
+            0x0001_0001,
+            &good,
+            PeerFault::Credit {
+                count: 1,
+                known: 0,
+                sent: 0,
+            },
+        ),
+        (
+            0,
+            0x0001_0000,
+            &[],
+            PeerFault::Credit {
+                count: 1,
+                known: 0,
+                sent: 0,
+            },
+        ),
+    ] {
+        let (mut channel, mut raw) = bad_peer();
+        raw.message(slot, imm, bytes);
+        assert_eq!(failure(&mut channel), EndError::Peer(fault));
+        assert_eq!(channel.take().err(), Some(EndError::Peer(fault)));
+        let refused = channel.claim(0, 1).err();
+        assert_eq!(refused, Some(ClaimError::End(EndError::Peer(fault))));
+    }
+}
+
+#[test]
+fn a_message_over_one_that_was_not_given_back() {
+    let (mut channel, mut raw) = bad_peer();
+    for n in 0..5 {
+        raw.message(n % 4, n as u32 % 4 + 1, &message(|_| {}));
+    }
+    let overwritten = PeerFault::Overwritten { position: 0 };
+    assert_eq!(failure(&mut channel), EndError::Peer(overwritten));
+}
+
+#[test]
+fn a_send_without_an_immediate() {
+    let (mut channel, mut raw) = bad_peer();
+    raw.post(SendOp::Send, &[]);
+    let fault = PeerFault::Message { bytes: 0 };
+    assert_eq!(failure(&mut channel), EndError::Peer(fault));
+}
+
+#[test]
+fn peers_of_other_sizes_are_refused_by_name() {
+    let refused = |change: fn(&mut Card)| {
+        let [a, b] = crate::two_devices().map(|c| Resources::acquire(c, shape(4, 64)).unwrap());
+        let mut peer = card(&b);
+        change(&mut peer);
+        match Channel::connect(a, &peer, patient()) {
+            Err(ChannelError::Card(error)) => error.to_string(),
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("it was taken"),
+        }
+    };
+    let text = refused(|card| card.blocks = 5);
+    assert!(text.contains("5 slots of 64 bytes, this end 4"), "{text}");
+    let text = refused(|card| card.memory.bytes = 511);
+    assert!(
+        text.contains("offers 511 bytes, its slots need 512"),
+        "{text}"
+    );
+    let [context, _] = crate::two_devices();
+    let refused = Resources::acquire(context, shape(40_000, 64));
+    assert!(matches!(refused.err(), Some(ChannelError::Blocks(40_000))));
+}
+
+/// Both queue pairs end when one side does: whoever uses the other learns of it.
+#[test]
+fn a_peer_that_closed_is_noticed_by_who_sends() {
+    let [mut a, mut b] = pair(shape(4, 64));
+    let mut wait = Patience::new(WaitPolicy::Yield);
+    driver::send(&mut a, 0, 0, b"last", &mut wait);
+    drop(driver::take(&mut b, &mut wait));
+    b.close().unwrap();
+    let start = Instant::now();
+    let mut packet = 1;
+    let error = loop {
+        let step = match a.claim(0, 64) {
+            Ok(claim) => {
+                packet += 1;
+                a.commit(claim, packet)
+            }
+            Err(ClaimError::WouldBlock) => a.progress(),
+            Err(ClaimError::End(error)) => Err(error),
+            Err(error) => panic!("{error}"),
+        };
+        if let Err(error) = step {
+            break error;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "nobody noticed");
+        std::thread::yield_now();
+    };
+    assert_eq!(a.progress(), Err(error), "it stays so");
+    a.close().unwrap();
+}

@@ -1,0 +1,47 @@
+//! The duplex channel, over the provider that the test file names.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking"
+)]
+mod cleanup;
+mod driver;
+mod exchange;
+mod hostile;
+mod one_sided;
+
+use catchment_channel::{Card, Channel, ChannelShape, Resources};
+use catchment_verbs::{Context, RtsAttr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// On a machine that does many other things an engine may not run for a second.
+pub fn patient() -> RtsAttr {
+    RtsAttr {
+        timeout: Duration::from_secs(1),
+        ..RtsAttr::default()
+    }
+}
+
+fn shape(blocks: u32, payload_bytes: u32) -> ChannelShape {
+    ChannelShape::new(blocks, payload_bytes)
+}
+
+/// Both ends, connected, on these devices.
+fn joined(contexts: [Arc<dyn Context>; 2], shape: ChannelShape) -> [Channel; 2] {
+    let [a, b] = contexts.map(|context| Resources::acquire(context, shape).unwrap());
+    let (card_a, card_b) = (card(&a), card(&b));
+    let a = Channel::connect(a, &card_b, patient()).unwrap();
+    [a, Channel::connect(b, &card_a, patient()).unwrap()]
+}
+
+/// As the peer gets it: through the bytes on the wire.
+fn card(resources: &Resources) -> Card {
+    Card::decode(&resources.card().encode()).unwrap()
+}
+
+fn pair(shape: ChannelShape) -> [Channel; 2] {
+    joined(crate::two_devices(), shape)
+}

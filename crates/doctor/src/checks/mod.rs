@@ -1,0 +1,151 @@
+//! What this machine can do, and what to mend: the checks behind `catchment doctor`.
+//!
+//! Nothing is changed and nothing is sent to another host. The checks look where the kernel shows
+//! things, and try what a source or collector would do: open sockets, make shared memory, load
+//! libibverbs.
+//!
+//! ```
+//! use catchment_doctor::checks::{Doctor, Level};
+//!
+//! let examined = Doctor::default().examine();
+//! for check in &examined.checks {
+//!     println!("{:?} {}: {}", check.level, check.name, check.seen);
+//! }
+//! assert!(examined.works.iter().any(|provider| provider.name == "shm"));
+//! # let _ = Level::Problem;
+//! ```
+
+mod container;
+mod facts;
+mod network;
+mod rdma;
+mod system;
+
+use catchment::ibverbs::IbverbsOptions;
+use catchment::roce::RoceOptions;
+use catchment_provider_ibverbs::IbverbsProvider;
+use facts::Facts;
+use rdma::Rdma;
+use serde::Serialize;
+
+/// How good what was seen is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// It works, and could be better, or something that need not be there is not.
+    Note,
+    /// Something that is there does not work.
+    Problem,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Its name; one word, the same in all versions.
+    pub name: &'static str,
+    /// How good it is.
+    pub level: Level,
+    /// What was seen.
+    pub seen: String,
+    /// What to do about it; `None` where nothing need be done.
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, seen: impl Into<String>) -> Check {
+        Check {
+            name,
+            level: Level::Ok,
+            seen: seen.into(),
+            remedy: None,
+        }
+    }
+
+    fn note(name: &'static str, seen: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check {
+            level: Level::Note,
+            remedy: Some(remedy.into()),
+            ..Check::ok(name, seen)
+        }
+    }
+
+    fn problem(name: &'static str, seen: impl Into<String>, remedy: impl Into<String>) -> Check {
+        Check {
+            level: Level::Problem,
+            ..Check::note(name, seen, remedy)
+        }
+    }
+}
+
+/// Whether a provider can be used on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Works {
+    /// Name of the provider.
+    pub name: &'static str,
+    /// Whether a source or collector could use it now.
+    pub works: bool,
+    /// With what, or why not.
+    pub how: String,
+}
+
+/// All that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Examined {
+    /// The checks, in the order in which a person reads them.
+    pub checks: Vec<Check>,
+    /// The providers, the best first.
+    pub works: Vec<Works>,
+}
+
+impl Examined {
+    /// How many checks are of this level.
+    pub fn count(&self, level: Level) -> usize {
+        self.checks.iter().filter(|c| c.level == level).count()
+    }
+}
+
+/// Examines this machine, as a source or collector with these settings would find it.
+#[derive(Debug, Clone, Default)]
+pub struct Doctor {
+    /// Settings of RoCEv2 devices.
+    pub roce: RoceOptions,
+    /// Settings of RDMA devices.
+    pub ibverbs: IbverbsOptions,
+}
+
+impl Doctor {
+    /// Looks at everything. Takes well under a second.
+    pub fn examine(&self) -> Examined {
+        let facts = Facts::default();
+        let rdma = Rdma::of(&IbverbsProvider::new(self.ibverbs.clone()).report(), &facts);
+        let shm = system::shm();
+        let udp = network::Udp::try_out(&self.roce);
+        let mut checks = vec![
+            system::kernel(&facts),
+            system::cores(&facts),
+            system::files(),
+            system::clock(&facts),
+        ];
+        checks.extend(system::governor(&facts));
+        checks.push(container::container(&facts));
+        checks.extend(container::limits(&facts));
+        checks.push(shm.clone());
+        checks.extend(udp.checks(&facts));
+        checks.push(network::port(&self.roce, &rdma));
+        checks.extend(network::interfaces());
+        checks.extend(rdma.checks());
+        checks.push(system::ffmpeg());
+        let works = vec![
+            Works {
+                name: catchment_provider_shm::INFO.name,
+                works: shm.level == Level::Ok,
+                how: shm.seen,
+            },
+            rdma.works(),
+            udp.works(),
+        ];
+        Examined { checks, works }
+    }
+}

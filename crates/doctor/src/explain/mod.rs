@@ -1,0 +1,239 @@
+//! Which way frames would take between this host and another, why, and whether packets pass: the
+//! answers behind `catchment explain`.
+//!
+//! [`Asking::here`] says what this side knows by itself. [`Asking::ask`] asks a collector, through
+//! a session without devices: so all that a real session does is done, up to the proof that packets
+//! pass.
+
+mod visit;
+
+use catchment::ibverbs::IbverbsOptions;
+use catchment::observe::SessionSnapshot;
+use catchment::providers::{self, Ends, Providers};
+use catchment::roce::RoceOptions;
+pub use catchment::session::message::{ProviderOffer, WhyNot};
+use catchment::session::{
+    host::{Host, HostError},
+    io::{Address, ClientSecurity, ConnectError, Connection},
+    message::{FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, SessionPath},
+    path::PathRules,
+    refusal::Refusal,
+};
+use catchment_provider_roce::io::local_addresses;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+use visit::{Attempt, Proven, Visit};
+
+/// The ring that is asked for: a full packet fits into a slot.
+const RING: RingWish = RingWish {
+    blocks: 8,
+    block_bytes: 8192,
+};
+
+/// The way that the kernel's routes take to an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The other end.
+    pub remote: IpAddr,
+    /// The address of this host that packets come from.
+    pub local: IpAddr,
+    /// The interface with that address; `None` for addresses of loopback that are not listed.
+    pub interface: Option<String>,
+    /// Longest IP packet in bytes.
+    pub mtu_bytes: u32,
+    /// Payload of a full RoCEv2 packet in bytes.
+    pub path_mtu: u32,
+}
+
+/// What this side knows of a way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Here {
+    /// The route, or why there is none.
+    pub route: Result<Route, String>,
+    /// What this side could use there, the preferred one first.
+    pub offers: Vec<ProviderOffer>,
+    /// What it could not, and why.
+    pub missing: Vec<WhyNot>,
+}
+
+/// What a collector answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The way of the session, with its reason.
+    pub session: SessionSnapshot,
+    /// From Connect until packets had passed both ways; short where there are no packets.
+    pub proven_in: Duration,
+    /// Ways that were tried before and failed.
+    pub failed: Vec<String>,
+}
+
+/// A collector could not be asked, or there is no way to it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExplainError {
+    /// This host does not tell who it is.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The collector cannot be reached.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The connection broke.
+    #[error("the connection to the collector broke: {0}")]
+    Broken(String),
+    /// It refused, or no way is left.
+    #[error("{refusal}")]
+    Refused {
+        /// What it said.
+        refusal: Refusal,
+        /// Ways that were tried and failed.
+        failed: Vec<String>,
+    },
+    /// This side has nothing to offer.
+    #[error("this side can use no provider: {0}")]
+    Nothing(String),
+    /// The operating system refused.
+    #[error("cannot {0}: {1}")]
+    Os(&'static str, #[source] std::io::Error),
+}
+
+/// How to ask.
+#[derive(Debug, Clone, Default)]
+pub struct Asking {
+    /// Which providers this side may use.
+    pub rules: PathRules,
+    /// Settings of RoCEv2 devices.
+    pub roce: RoceOptions,
+    /// Settings of RDMA devices.
+    pub ibverbs: IbverbsOptions,
+    /// Protection of the control connection.
+    pub security: ClientSecurity,
+    /// Limit for the connection.
+    pub limit: Option<Duration>,
+}
+
+impl Asking {
+    fn providers(&self) -> Providers {
+        Providers::of(&self.rules, &self.roce, &self.ibverbs)
+    }
+
+    /// What this side knows of the way to `remote`. Opens the devices that it would offer, and sends
+    /// nothing.
+    pub fn here(&self, remote: IpAddr) -> Here {
+        let route = route(remote);
+        let local = route.as_ref().ok().map(|route| route.local);
+        let offers = self.providers().for_source(Ends {
+            local,
+            peer: Some(remote),
+        });
+        Here {
+            route,
+            offers: offers.list(),
+            missing: offers.missing,
+        }
+    }
+
+    /// Asks the collector at `address`, tries the way that it chooses, and the next one when that
+    /// fails. Blocks; takes some seconds where packets are lost.
+    ///
+    /// # Errors
+    /// [`ExplainError`].
+    pub fn ask(&self, address: &Address) -> Result<Answer, ExplainError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| ExplainError::Os("start the control thread", error))?;
+        runtime.block_on(Box::pin(self.ask_async(address)))
+    }
+
+    async fn ask_async(&self, address: &Address) -> Result<Answer, ExplainError> {
+        let providers = self.providers();
+        let host = Host::read()?;
+        let mut failed: Vec<FailedPath> = Vec::new();
+        loop {
+            let attempt = self.attempt(address, &providers, &host, &failed).await?;
+            let told = || failed.iter().map(tell).collect();
+            match attempt {
+                Attempt::Proven(Proven { session, took }) => {
+                    return Ok(Answer {
+                        session,
+                        proven_in: took,
+                        failed: told(),
+                    });
+                }
+                Attempt::Refused(refusal) => {
+                    let failed = told();
+                    return Err(ExplainError::Refused { refusal, failed });
+                }
+                Attempt::Failed(path) if failed.len() + 1 == FAILED_MAX => {
+                    return Err(ExplainError::Broken(path.reason));
+                }
+                Attempt::Failed(path) => failed.push(path),
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        address: &Address,
+        providers: &Providers,
+        host: &Host,
+        failed: &[FailedPath],
+    ) -> Result<Attempt, ExplainError> {
+        let limit = self.limit.unwrap_or(Duration::from_secs(5));
+        let connection = Connection::connect(address, &self.security, limit).await?;
+        let offers = providers.for_source(Ends {
+            local: connection.local_ip(),
+            peer: connection.peer().ip(),
+        });
+        let list = offers.list();
+        if list.is_empty() {
+            let whys: Vec<String> = offers.missing.iter().map(WhyNot::to_string).collect();
+            return Err(ExplainError::Nothing(whys.join("; ")));
+        }
+        let mut instance = [0; 8];
+        rustix::rand::getrandom(&mut instance, rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| ExplainError::Os("getrandom", error.into()))?;
+        let hello = Hello {
+            protocol: ProtocolRange::OURS,
+            software: concat!("catchment explain ", env!("CARGO_PKG_VERSION")).to_owned(),
+            instance: u64::from_le_bytes(instance),
+            host: host.clone(),
+            devices: Vec::new(),
+            providers: list,
+            missing: offers.missing.clone(),
+            failed: failed.to_vec(),
+            wish: RING,
+        };
+        let mut visit = Visit::new(connection, offers, providers.known().clone(), hello);
+        let ended = visit.drive().await?;
+        visit.judge(&ended)
+    }
+}
+
+fn tell(failed: &FailedPath) -> String {
+    let SessionPath {
+        source,
+        collector,
+        path_mtu,
+        ..
+    } = &failed.path;
+    let mtu = path_mtu.map_or(String::new(), |mtu| format!(" at path MTU {mtu}"));
+    format!("{source} to {collector}{mtu}: {}", failed.reason)
+}
+
+fn route(remote: IpAddr) -> Result<Route, String> {
+    let any = match remote {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let path = providers::route(any, remote)?;
+    let all = local_addresses().unwrap_or_default();
+    let interface = all.into_iter().find(|at| at.address == path.local);
+    Ok(Route {
+        remote,
+        local: path.local,
+        interface: interface.map(|at| at.interface),
+        mtu_bytes: path.ip_mtu,
+        path_mtu: path.path_mtu.bytes() as u32,
+    })
+}

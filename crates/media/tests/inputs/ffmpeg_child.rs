@@ -1,0 +1,160 @@
+//! The life of the ffmpeg child: it ends with its reader, and its death is reported.
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::common::{ffmpeg_is_here, make, open_path, reference};
+use catchment_media::input::{FrameRead, InputError, InputOptions};
+use catchment_netns::in_own_process;
+use rustix::process::{Pid, Signal, getpgid, kill_process};
+
+/// Path of a clip, for the run of this program that stands for a source about to die.
+const CLIP_VAR: &str = "CATCHMENT_TEST_CLIP";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Far more than a pipe holds, so that its decoder waits for its reader.
+fn clip(dir: &Path) -> PathBuf {
+    make(
+        dir,
+        "long.avi",
+        "-f lavfi -i testsrc2=s=640x480:r=30:d=3 -c:v mjpeg",
+    )
+}
+
+/// Pids of the live (not zombie) children of `parent` that are called ffmpeg.
+fn ffmpegs_of(parent: u32) -> Vec<i32> {
+    let mut pids = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap() {
+        let Ok(pid) = entry.unwrap().file_name().to_string_lossy().parse::<i32>() else {
+            continue;
+        };
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+            continue;
+        };
+        let Some((head, tail)) = stat.rsplit_once(')') else {
+            continue;
+        };
+        let fields: Vec<&str> = tail.split_whitespace().collect();
+        if head.ends_with("(ffmpeg") && fields[0] != "Z" && fields[1] == parent.to_string() {
+            pids.push(pid);
+        }
+    }
+    pids
+}
+
+fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')')
+        .is_some_and(|(_, tail)| !tail.trim_start().starts_with('Z'))
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// In a process of its own, which has no other children.
+#[test]
+fn the_child_is_killed_on_drop_and_its_death_is_an_error() {
+    let name = "ffmpeg_child::the_child_is_killed_on_drop_and_its_death_is_an_error";
+    in_own_process(name, killed_on_drop_and_its_death_is_an_error);
+}
+
+fn killed_on_drop_and_its_death_is_an_error() {
+    if !ffmpeg_is_here("the_child_is_killed_on_drop_and_its_death_is_an_error") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let clip = clip(dir.path());
+    let mut input = open_path(&clip, &InputOptions::default()).unwrap();
+    let mut frames = Vec::new();
+    assert_eq!(input.read_frame(&mut frames).unwrap(), FrameRead::Frame);
+    let children = ffmpegs_of(std::process::id());
+    assert_eq!(children.len(), 1, "one decoder");
+    let child = Pid::from_raw(children[0]).unwrap();
+    let group = getpgid(Some(child)).unwrap();
+    assert_eq!(group, child, "Ctrl-C at a terminal does not reach it");
+    drop(input);
+    assert!(!is_alive(children[0]), "drop kills and reaps");
+
+    let mut input = open_path(&clip, &InputOptions::default()).unwrap();
+    let children = ffmpegs_of(std::process::id());
+    kill_process(Pid::from_raw(children[0]).unwrap(), Signal::KILL).unwrap();
+    frames.clear();
+    let frame_bytes = input.format().frame_bytes();
+    let error = loop {
+        let whole = frames.len();
+        match input.read_frame(&mut frames) {
+            Ok(FrameRead::Frame) => {}
+            Ok(FrameRead::End) => panic!("a killed decoder is not the end of the clip"),
+            Err(error) => {
+                frames.truncate(whole);
+                break error;
+            }
+        }
+    };
+    assert!(
+        matches!(&error, InputError::Ffmpeg { status, .. } if status.contains("signal: 9")),
+        "{error}"
+    );
+    assert_eq!(frames.len() % frame_bytes, 0);
+    assert_eq!(
+        frames,
+        reference(&clip, "")[..frames.len()],
+        "what came before is whole"
+    );
+    assert_eq!(
+        input.read_frame(&mut frames).unwrap(),
+        FrameRead::End,
+        "and then nothing more"
+    );
+}
+
+#[test]
+fn the_child_ends_when_its_reader_is_killed() {
+    if !ffmpeg_is_here("the_child_ends_when_its_reader_is_killed") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let clip = clip(dir.path());
+    let mut reader = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "ffmpeg_child::source_about_to_die",
+            "--nocapture",
+        ])
+        .env(CLIP_VAR, &clip)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut decoders = Vec::new();
+    let ready = dir.path().join("ready");
+    wait_until("the reader to have its first frame", || ready.exists());
+    wait_until("its decoder", || {
+        decoders = ffmpegs_of(reader.id());
+        !decoders.is_empty()
+    });
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+    for decoder in decoders {
+        wait_until("the decoder to end", || !is_alive(decoder));
+    }
+}
+
+/// Not a test by itself: the process that the test above kills.
+#[test]
+fn source_about_to_die() {
+    let Some(clip) = std::env::var_os(CLIP_VAR) else {
+        return;
+    };
+    let clip = PathBuf::from(clip);
+    let mut input = open_path(&clip, &InputOptions::default()).unwrap();
+    input.read_frame(&mut Vec::new()).unwrap();
+    fs::write(clip.with_file_name("ready"), "").unwrap();
+    sleep(PATIENCE * 2);
+}

@@ -1,0 +1,90 @@
+//! What viewers see, sampled once for all of them and only when one asks.
+
+use crate::metrics::{CollectorMetrics, lock};
+use crate::sampler::Sampler;
+use axum::body::Bytes;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Time between two events of a page.
+pub(super) const INTERVAL: Duration = Duration::from_millis(500);
+/// A sample this young serves the next viewer too.
+const FRESH: Duration = Duration::from_millis(400);
+/// Open pages; each costs a JSON text per interval.
+const VIEWERS_MAX: usize = 64;
+
+#[derive(Debug)]
+struct Sampled {
+    sampler: Sampler,
+    last: Option<(Instant, Bytes)>,
+}
+
+/// Samples shared by all viewers.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) metrics: Arc<CollectorMetrics>,
+    sampled: Mutex<Sampled>,
+    viewers: AtomicUsize,
+}
+
+impl Live {
+    pub(super) fn new(metrics: Arc<CollectorMetrics>) -> Self {
+        let sampler = Sampler::new(metrics.clone());
+        let sampled = Mutex::new(Sampled {
+            sampler,
+            last: None,
+        });
+        Self {
+            metrics,
+            sampled,
+            viewers: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn viewers(&self) -> usize {
+        self.viewers.load(Relaxed)
+    }
+
+    /// Whether a sample taken now would know rates.
+    pub(super) fn is_warm(&self) -> bool {
+        lock(&self.sampled).sampler.is_warm()
+    }
+
+    /// The status as JSON, at most 0.4 s old.
+    pub(super) fn json(&self) -> Bytes {
+        let mut sampled = lock(&self.sampled);
+        if let Some((at, json)) = &sampled.last
+            && at.elapsed() < FRESH
+        {
+            return json.clone();
+        }
+        let snapshot = sampled.sampler.sample();
+        // Plain structs with string keys: serialisation has nothing to fail at.
+        let json = Bytes::from(serde_json::to_vec(&*snapshot).unwrap_or_default());
+        sampled.last = Some((Instant::now(), json.clone()));
+        json
+    }
+
+    /// Takes a sample for the next one to have rates.
+    pub(super) fn warm_up(&self) {
+        let mut sampled = lock(&self.sampled);
+        sampled.sampler.sample();
+        sampled.last = None;
+    }
+
+    /// A place among the viewers, unless there are too many.
+    pub(super) fn join(self: &Arc<Self>) -> Option<Viewer> {
+        let viewer = Viewer(self.clone());
+        (self.viewers.fetch_add(1, Relaxed) < VIEWERS_MAX).then_some(viewer)
+    }
+}
+
+/// An open page; dropping it counts it as gone.
+pub(super) struct Viewer(pub(super) Arc<Live>);
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        self.0.viewers.fetch_sub(1, Relaxed);
+    }
+}

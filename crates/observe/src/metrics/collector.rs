@@ -1,0 +1,253 @@
+//! What the collector counts for all: sessions, refusals, paths, and the registry of devices.
+
+use super::{Counter, DeviceMetrics, HistogramSnapshot, lock, read, unix_ms, write};
+use crate::network::{Devices, RoceSnapshot, SessionSnapshot};
+use crate::snapshot::{CollectorSnapshot, DeviceCounters, LatencySummary, PathSnapshot};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Instant;
+
+/// More different reasons than this are a sign of free text; the rest is counted together.
+const PATHS_MAX: usize = 64;
+
+/// Most sessions that a snapshot shows one by one.
+const SESSIONS_SHOWN: usize = 256;
+
+/// A path: both providers, and the reason why they were chosen.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Path {
+    provider: String,
+    source_provider: String,
+    reason: String,
+}
+
+#[derive(Debug, Default)]
+struct PathUse {
+    open: u64,
+    total: u64,
+}
+
+/// The open sessions, and those opened last, in the order in which they were opened.
+#[derive(Debug, Default)]
+struct Sessions {
+    opened: u64,
+    open: BTreeMap<u64, SessionSnapshot>,
+    latest: VecDeque<SessionSnapshot>,
+}
+
+/// Devices that were removed. A recorder counts as long as somebody holds it.
+#[derive(Debug, Default)]
+struct Retired {
+    held: Vec<Arc<DeviceMetrics>>,
+    counters: DeviceCounters,
+    latency: HistogramSnapshot,
+}
+
+impl Retired {
+    fn fold(&mut self) {
+        let (held, done) = std::mem::take(&mut self.held)
+            .into_iter()
+            .partition(|device| Arc::strong_count(device) > 1);
+        self.held = held;
+        for device in &done {
+            let last = device.snapshot();
+            self.counters += &last.counters;
+            self.latency.merge(&last.histogram);
+        }
+    }
+}
+
+/// All numbers of one collector. Create one per collector and share it.
+#[derive(Debug)]
+pub struct CollectorMetrics {
+    started: Instant,
+    devices: RwLock<BTreeMap<Arc<str>, Arc<DeviceMetrics>>>,
+    devices_ever: Counter,
+    retired: Mutex<Retired>,
+    paths: Mutex<BTreeMap<Path, PathUse>>,
+    sessions: Mutex<Sessions>,
+    network: Mutex<Devices>,
+    refused: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+impl CollectorMetrics {
+    /// Numbers of a collector that starts now.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            started: Instant::now(),
+            devices: RwLock::default(),
+            devices_ever: Counter::default(),
+            retired: Mutex::default(),
+            paths: Mutex::default(),
+            sessions: Mutex::default(),
+            network: Mutex::default(),
+            refused: Mutex::default(),
+        })
+    }
+
+    /// The recorder of device `name`, marked as connected. A device that came before goes on with
+    /// its old counters and the new `format` (such as `640x480:rgb24`). Takes a lock; keep the `Arc`.
+    pub fn add_device(&self, name: &str, format: &str) -> Arc<DeviceMetrics> {
+        let mut devices = write(&self.devices);
+        if let Some(known) = devices.get(name) {
+            known.set_format(format);
+            known.set_connected(true);
+            return known.clone();
+        }
+        self.devices_ever.add(1);
+        let device = Arc::new(DeviceMetrics::new(self.devices_ever.get(), name, format));
+        devices.insert(name.into(), device.clone());
+        device
+    }
+
+    /// The recorder of a device, if there is one of that name.
+    #[must_use]
+    pub fn device(&self, name: &str) -> Option<Arc<DeviceMetrics>> {
+        read(&self.devices).get(name).cloned()
+    }
+
+    /// Forgets a device: it disappears from page and metrics, its counts stay in the totals. What
+    /// is still recorded through an `Arc` somebody keeps counts too. Returns whether it was known.
+    pub fn remove_device(&self, name: &str) -> bool {
+        // Under the same lock as a snapshot's copy: a frame is in the one or the other, never both.
+        let mut devices = write(&self.devices);
+        let removed = devices.remove(name);
+        let known = removed.is_some();
+        lock(&self.retired).held.extend(removed);
+        known
+    }
+
+    /// Counts a session as open until the guard is dropped.
+    pub fn session_opened(self: &Arc<Self>, session: SessionSnapshot) -> SessionGuard {
+        let mut paths = lock(&self.paths);
+        let mut path = Path {
+            provider: session.provider.clone(),
+            source_provider: session.source_provider.clone(),
+            reason: session.reason.clone(),
+        };
+        if paths.len() >= PATHS_MAX && !paths.contains_key(&path) {
+            path.reason = "other".to_owned();
+        }
+        let usage = paths.entry(path.clone()).or_default();
+        usage.open += 1;
+        usage.total += 1;
+        drop(paths);
+        let mut sessions = lock(&self.sessions);
+        sessions.opened += 1;
+        let id = sessions.opened;
+        if sessions.latest.len() == SESSIONS_SHOWN {
+            sessions.latest.pop_front();
+        }
+        sessions.latest.push_back(session.clone());
+        sessions.open.insert(id, session);
+        SessionGuard {
+            metrics: self.clone(),
+            path,
+            id,
+        }
+    }
+
+    /// The sessions that were opened after the first `seen` ones, and how many were opened so far:
+    /// the next `seen`. Of more than 256 only the latest, whether still open or not.
+    #[must_use]
+    pub fn sessions_since(&self, seen: u64) -> (Vec<SessionSnapshot>, u64) {
+        let sessions = lock(&self.sessions);
+        let new = usize::try_from(sessions.opened - seen.min(sessions.opened));
+        let known = sessions.latest.len();
+        let skipped = known - new.unwrap_or(known).min(known);
+        let latest = sessions.latest.iter().skip(skipped);
+        (latest.cloned().collect(), sessions.opened)
+    }
+
+    /// Says where to ask for the numbers of RoCEv2 devices.
+    pub fn set_network(&self, ask: impl Fn() -> Vec<RoceSnapshot> + Send + Sync + 'static) {
+        *lock(&self.network) = Devices::new(ask);
+    }
+
+    /// Counts a source that was refused. `code` is the reason code of the session protocol.
+    pub fn session_refused(&self, code: &'static str) {
+        *lock(&self.refused).entry(code).or_default() += 1;
+    }
+
+    /// Copies of all recorders and of the retired counts that belong to none of them.
+    fn collect(&self) -> (Vec<Arc<DeviceMetrics>>, DeviceCounters, HistogramSnapshot) {
+        let devices = read(&self.devices);
+        let live = devices.values().cloned().collect();
+        let mut retired = lock(&self.retired);
+        retired.fold();
+        let (mut counters, mut latency) = (retired.counters, retired.latency.clone());
+        for device in &retired.held {
+            let last = device.snapshot();
+            counters += &last.counters;
+            latency.merge(&last.histogram);
+        }
+        (live, counters, latency)
+    }
+
+    fn path_snapshots(&self) -> Vec<PathSnapshot> {
+        let snapshot = |(path, usage): (&Path, &PathUse)| PathSnapshot {
+            provider: path.provider.clone(),
+            source_provider: path.source_provider.clone(),
+            reason: path.reason.clone(),
+            sessions_open: usage.open,
+            sessions_total: usage.total,
+        };
+        lock(&self.paths).iter().map(snapshot).collect()
+    }
+
+    /// All numbers at this moment. Rates and CPU are `None`: they need two looks, see
+    /// [`Sampler`](crate::Sampler).
+    #[must_use]
+    pub fn snapshot(&self) -> CollectorSnapshot {
+        let (recorders, mut totals, mut histogram) = self.collect();
+        let devices: Vec<_> = recorders.iter().map(|device| device.snapshot()).collect();
+        for device in &devices {
+            totals += &device.counters;
+            histogram.merge(&device.histogram);
+        }
+        let paths = self.path_snapshots();
+        let refused = lock(&self.refused).clone();
+        let network = lock(&self.network).clone();
+        let sessions = lock(&self.sessions);
+        let shown = sessions.open.values().take(SESSIONS_SHOWN);
+        let sessions = shown.cloned().collect();
+        CollectorSnapshot {
+            version: env!("CARGO_PKG_VERSION").into(),
+            unix_ms: unix_ms(),
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            sessions_open: paths.iter().map(|p| p.sessions_open).sum(),
+            sessions_total: paths.iter().map(|p| p.sessions_total).sum(),
+            sessions_refused: refused
+                .into_iter()
+                .map(|(code, n)| (code.to_owned(), n))
+                .collect(),
+            paths,
+            sessions,
+            roce: network.ask(),
+            totals,
+            latency: LatencySummary::of(&histogram),
+            recent: None,
+            cpu: None,
+            devices,
+            histogram,
+        }
+    }
+}
+
+/// An open session; dropping it counts the session as closed.
+#[derive(Debug)]
+pub struct SessionGuard {
+    metrics: Arc<CollectorMetrics>,
+    path: Path,
+    id: u64,
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        if let Some(usage) = lock(&self.metrics.paths).get_mut(&self.path) {
+            usage.open = usage.open.saturating_sub(1);
+        }
+        lock(&self.metrics.sessions).open.remove(&self.id);
+    }
+}

@@ -1,0 +1,182 @@
+//! What a source counts.
+
+use super::{Counter, InFlight, lock, read, unix_ms, write};
+use crate::network::{Devices, RoceSnapshot, SessionSnapshot};
+use crate::snapshot::{SourceCounters, SourceDeviceSnapshot, SourceSnapshot};
+use crossbeam_utils::CachePadded;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, Instant};
+
+/// Why a source gave up a frame when no block was free: the policy of its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DropCause {
+    /// The oldest waiting frame made room for this one.
+    Oldest,
+    /// This frame was not taken.
+    Newest,
+    /// It was sent over a connection that broke, and made room for newer ones instead of being
+    /// sent again. It counts as sent too.
+    Reconnect,
+}
+
+#[derive(Debug, Default)]
+struct Sent {
+    frames: Counter,
+    bytes: Counter,
+    dropped_oldest: Counter,
+    dropped_newest: Counter,
+    dropped_reconnect: Counter,
+    waits: Counter,
+    wait_ns: Counter,
+}
+
+/// Counters of one device at the source. Lock-free; shared by the threads that fill its frames.
+#[derive(Debug)]
+pub struct SourceDeviceMetrics {
+    name: Arc<str>,
+    format: Arc<str>,
+    sent: CachePadded<Sent>,
+    blocks: CachePadded<InFlight>,
+}
+
+impl SourceDeviceMetrics {
+    fn new(name: &str, format: &str) -> Self {
+        Self {
+            name: name.into(),
+            format: format.into(),
+            sent: CachePadded::default(),
+            blocks: CachePadded::default(),
+        }
+    }
+
+    /// Counts a frame of `bytes` that was handed to the queue pair.
+    pub fn frame_sent(&self, bytes: u64) {
+        self.sent.frames.add(1);
+        self.sent.bytes.add(bytes);
+    }
+
+    /// Counts a frame that was given up.
+    pub fn frame_dropped(&self, cause: DropCause) {
+        match cause {
+            DropCause::Oldest => self.sent.dropped_oldest.add(1),
+            DropCause::Newest => self.sent.dropped_newest.add(1),
+            DropCause::Reconnect => self.sent.dropped_reconnect.add(1),
+        }
+    }
+
+    /// Counts a wait of this length for a free block.
+    pub fn waited_for_block(&self, wait: Duration) {
+        self.sent.waits.add(1);
+        let ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        self.sent.wait_ns.add(ns);
+    }
+
+    /// Blocks written to the collector and not yet seen free again.
+    pub fn blocks_taken(&self, blocks: u64) {
+        self.blocks.begin(blocks);
+    }
+
+    /// Blocks seen free again.
+    pub fn blocks_released(&self, blocks: u64) {
+        self.blocks.end(blocks);
+    }
+
+    /// All numbers of the device at this moment.
+    #[must_use]
+    pub fn snapshot(&self) -> SourceDeviceSnapshot {
+        SourceDeviceSnapshot {
+            name: self.name.to_string(),
+            format: self.format.to_string(),
+            counters: SourceCounters {
+                frames_sent: self.sent.frames.get(),
+                bytes_sent: self.sent.bytes.get(),
+                dropped_oldest: self.sent.dropped_oldest.get(),
+                dropped_newest: self.sent.dropped_newest.get(),
+                dropped_reconnect: self.sent.dropped_reconnect.get(),
+                block_waits: self.sent.waits.get(),
+                block_wait_ns: self.sent.wait_ns.get(),
+            },
+            blocks_in_flight: self.blocks.get(),
+        }
+    }
+}
+
+/// All numbers of one source. Create one per source and share it.
+#[derive(Debug)]
+pub struct SourceMetrics {
+    started: Instant,
+    devices: RwLock<BTreeMap<Arc<str>, Arc<SourceDeviceMetrics>>>,
+    status_reads: CachePadded<Counter>,
+    reconnects: Counter,
+    session: Mutex<Option<SessionSnapshot>>,
+    network: Mutex<Devices>,
+}
+
+impl SourceMetrics {
+    /// Numbers of a source that starts now.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            started: Instant::now(),
+            devices: RwLock::default(),
+            status_reads: CachePadded::default(),
+            reconnects: Counter::default(),
+            session: Mutex::default(),
+            network: Mutex::default(),
+        })
+    }
+
+    /// The recorder of device `name`; the same one for the same name. Takes a lock; keep the `Arc`.
+    pub fn add_device(&self, name: &str, format: &str) -> Arc<SourceDeviceMetrics> {
+        let create = || Arc::new(SourceDeviceMetrics::new(name, format));
+        write(&self.devices)
+            .entry(name.into())
+            .or_insert_with(create)
+            .clone()
+    }
+
+    /// Counts READs of the collector's status bytes.
+    pub fn status_reads(&self, reads: u64) {
+        self.status_reads.add(reads);
+    }
+
+    /// Counts a session that was opened after an earlier one broke.
+    pub fn reconnected(&self) {
+        self.reconnects.add(1);
+    }
+
+    /// Says where to ask for the numbers of RoCEv2 devices.
+    pub fn set_network(&self, ask: impl Fn() -> Vec<RoceSnapshot> + Send + Sync + 'static) {
+        *lock(&self.network) = Devices::new(ask);
+    }
+
+    /// Notes the session that frames go through from now on; `None`: there is none.
+    pub fn session_is(&self, session: Option<SessionSnapshot>) {
+        *lock(&self.session) = session;
+    }
+
+    /// All numbers at this moment. CPU is `None`, see [`SourceSampler`](crate::SourceSampler).
+    #[must_use]
+    pub fn snapshot(&self) -> SourceSnapshot {
+        let recorders: Vec<_> = read(&self.devices).values().cloned().collect();
+        let devices: Vec<_> = recorders.iter().map(|device| device.snapshot()).collect();
+        let network = lock(&self.network).clone();
+        let mut totals = SourceCounters::default();
+        for device in &devices {
+            totals += &device.counters;
+        }
+        SourceSnapshot {
+            version: env!("CARGO_PKG_VERSION").into(),
+            unix_ms: unix_ms(),
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            status_reads: self.status_reads.get(),
+            reconnects: self.reconnects.get(),
+            session: lock(&self.session).clone(),
+            roce: network.ask(),
+            totals,
+            cpu: None,
+            devices,
+        }
+    }
+}

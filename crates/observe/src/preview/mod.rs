@@ -1,0 +1,213 @@
+//! The small picture of a device on the live page.
+//!
+//! A frame lives in memory that another process may write, and only until its blocks are released.
+//! So the thread that delivers it makes the picture, reading just the pixels it needs; and only
+//! while somebody looks: in the 3 s after a viewer asked, at most 4 times a second. Without a viewer
+//! [`Preview::offer`] costs one load. The PNG is made later, by the thread that serves the page.
+
+mod sample;
+
+pub use sample::picture_of;
+
+use crate::metrics::lock;
+use catchment_media::format::FrameFormat;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Largest width of a preview in pixels.
+pub const WIDTH_MAX: u32 = 320;
+/// Largest height of a preview in pixels.
+pub const HEIGHT_MAX: u32 = 240;
+
+const LOOKED_FOR: Duration = Duration::from_secs(3);
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// The bytes of one frame, wherever they lie.
+pub trait PixelSource {
+    /// Copies the bytes at `offset` of the frame into `out`. The caller stays within the frame's
+    /// length. Bytes that another process changes meanwhile give a wrong picture, nothing worse.
+    fn read(&self, offset: usize, out: &mut [u8]);
+}
+
+impl<F: Fn(usize, &mut [u8])> PixelSource for F {
+    fn read(&self, offset: usize, out: &mut [u8]) {
+        self(offset, out);
+    }
+}
+
+impl PixelSource for [u8] {
+    fn read(&self, offset: usize, out: &mut [u8]) {
+        out.copy_from_slice(&self[offset..][..out.len()]);
+    }
+}
+
+/// A small picture, red, green and blue of 8 bits each, rows from top to bottom without padding.
+#[derive(Debug)]
+pub struct Picture {
+    width: u32,
+    height: u32,
+    rgb: Vec<u8>,
+    #[cfg(feature = "live-page")]
+    png: OnceLock<Option<Vec<u8>>>,
+}
+
+impl Picture {
+    fn new(width: u32, height: u32, rgb: Vec<u8>) -> Self {
+        Self {
+            width,
+            height,
+            rgb,
+            #[cfg(feature = "live-page")]
+            png: OnceLock::new(),
+        }
+    }
+
+    /// Width in pixels.
+    #[must_use]
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// Height in pixels.
+    #[must_use]
+    pub fn height(&self) -> u32 {
+        self.height
+    }
+
+    /// The pixels.
+    #[must_use]
+    pub fn rgb(&self) -> &[u8] {
+        &self.rgb
+    }
+
+    /// The picture as a PNG file, made once for all viewers. `None` only for an empty picture.
+    #[cfg(feature = "live-page")]
+    pub fn png(&self) -> Option<&[u8]> {
+        self.png.get_or_init(|| encode_png(self).ok()).as_deref()
+    }
+}
+
+#[cfg(feature = "live-page")]
+fn encode_png(picture: &Picture) -> Result<Vec<u8>, png::EncodingError> {
+    let mut file = Vec::new();
+    let mut encoder = png::Encoder::new(&mut file, picture.width, picture.height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.set_compression(png::Compression::Fast);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(&picture.rgb)?;
+    writer.finish()?;
+    Ok(file)
+}
+
+/// The last picture, with a number that grows with each.
+#[derive(Debug, Default)]
+struct Latest {
+    number: u64,
+    picture: Option<Arc<Picture>>,
+}
+
+/// Makes pictures of one device's frames while somebody looks.
+#[derive(Debug)]
+pub struct Preview {
+    /// Until when somebody looks, nanoseconds of [`now_ns`]; 0 when nobody does.
+    wanted_until_ns: AtomicU64,
+    /// When the next picture may be made.
+    due_ns: AtomicU64,
+    format: Mutex<Option<FrameFormat>>,
+    latest: Mutex<Latest>,
+}
+
+impl Preview {
+    /// A preview of frames in `format`, such as `640x480:rgb24`. A text that is no
+    /// [`FrameFormat`] gives a preview without pictures.
+    #[must_use]
+    pub fn new(format: &str) -> Self {
+        Self {
+            wanted_until_ns: AtomicU64::new(0),
+            due_ns: AtomicU64::new(0),
+            format: Mutex::new(format.parse().ok()),
+            latest: Mutex::default(),
+        }
+    }
+
+    pub(super) fn set_format(&self, format: &str) {
+        *lock(&self.format) = format.parse().ok();
+    }
+
+    /// Whether pictures can be made of this format.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        lock(&self.format).is_some()
+    }
+
+    /// Says that somebody looks: pictures are made for the next 3 s.
+    pub fn look(&self) {
+        let until = now_ns().saturating_add(nanos(LOOKED_FOR));
+        self.wanted_until_ns.fetch_max(until, Relaxed);
+    }
+
+    /// Whether a picture of the next frame would be made. One load while nobody looks.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        let until = self.wanted_until_ns.load(Relaxed);
+        if until == 0 {
+            return false;
+        }
+        let now = now_ns();
+        if now > until {
+            // Nobody looks any more. A viewer who comes back right now has written a later time.
+            let _ = self
+                .wanted_until_ns
+                .compare_exchange(until, 0, Relaxed, Relaxed);
+            return false;
+        }
+        now >= self.due_ns.load(Relaxed)
+    }
+
+    /// Makes a picture of a frame of `frame_bytes` bytes if one is due; returns whether it did.
+    /// Reads at most 480 rows of the frame; never waits for another thread. Call it before the
+    /// frame's blocks are released.
+    pub fn offer(&self, frame_bytes: usize, pixels: &(impl PixelSource + ?Sized)) -> bool {
+        self.is_due() && self.make(frame_bytes, pixels)
+    }
+
+    fn make(&self, frame_bytes: usize, pixels: &(impl PixelSource + ?Sized)) -> bool {
+        let Some(format) = self.format.try_lock().ok().and_then(|format| *format) else {
+            return false;
+        };
+        if frame_bytes < format.frame_bytes() {
+            return false;
+        }
+        self.due_ns
+            .store(now_ns().saturating_add(nanos(INTERVAL)), Relaxed);
+        let picture = Arc::new(picture_of(&format, pixels));
+        let Ok(mut latest) = self.latest.try_lock() else {
+            return false;
+        };
+        latest.number += 1;
+        latest.picture = Some(picture);
+        true
+    }
+
+    /// The last picture that was made, and its number.
+    #[must_use]
+    pub fn latest(&self) -> Option<(u64, Arc<Picture>)> {
+        let latest = lock(&self.latest);
+        latest
+            .picture
+            .clone()
+            .map(|picture| (latest.number, picture))
+    }
+}
+
+/// Nanoseconds of a monotonic clock, never 0.
+fn now_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    nanos(START.get_or_init(Instant::now).elapsed()) + 1
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

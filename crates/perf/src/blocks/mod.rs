@@ -1,0 +1,364 @@
+//! Blocks through a mechanism: as many as go, or one to and fro.
+//!
+//! What moves the blocks is given by the front end ([`BlockMechanism`], in
+//! [`Setup::mechanisms`](super::Setup::mechanisms)); the product's own is [`STATUS_BYTE`].
+
+mod mechanism;
+mod status_byte;
+
+pub use mechanism::{BlockEnds, BlockMechanism, BlockPort, BlockShape, Ports};
+pub use status_byte::STATUS_BYTE;
+
+use crate::PerfError;
+use crate::control::{Control, PATIENCE};
+use crate::endpoint::LocalDevice;
+use crate::message::{Reply, Request};
+use crate::meter::Usage;
+use crate::operation::Figure;
+use crate::ping_pong::{OVER, mark, time_trips};
+use crate::plan::{Amount, Waiting};
+use crate::role::{Measured, Span, over, used};
+use crate::row::{Bandwidth, Latency, Row};
+use crate::wait::{patience, wait_for};
+use catchment_verbs::Watch;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time that does not count: pages are touched, neighbours are found.
+const WARM_UP: Duration = Duration::from_millis(50);
+/// Packet numbers that all mechanisms carry have so many bits.
+const PACKETS: u64 = 1 << 16;
+/// Round trips that do not count.
+const WARM_UP_TRIPS: Amount = Amount::Iterations(100);
+
+/// One measurement of blocks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BlockPlan {
+    /// Name of what moves the blocks; both sides must have it.
+    pub mechanism: String,
+    /// Blocks that can be on their way, 1 to [`BlockPlan::BLOCKS_MAX`].
+    pub blocks: u32,
+    /// Bytes of a block, 1 to [`BlockPlan::BYTES_MAX`].
+    pub bytes: u32,
+    /// What is asked.
+    pub figure: Figure,
+    /// How much.
+    pub amount: Amount,
+    /// How both sides wait.
+    pub waiting: Waiting,
+}
+
+impl BlockPlan {
+    /// Most blocks.
+    pub const BLOCKS_MAX: u32 = 4096;
+    /// Longest block.
+    pub const BYTES_MAX: u32 = 1 << 26;
+    /// Most memory of an end.
+    const RING_BYTES_MAX: u64 = 1 << 30;
+
+    /// Whether it can be carried out.
+    ///
+    /// # Errors
+    /// [`PerfError::Plan`] with the limit that it does not keep.
+    pub fn check(&self) -> Result<(), PerfError> {
+        let fault = |text: String| Err(PerfError::Plan(text));
+        let (blocks, bytes) = (self.blocks, self.bytes);
+        if !(1..=BlockPlan::BLOCKS_MAX).contains(&blocks) {
+            let most = BlockPlan::BLOCKS_MAX;
+            return fault(format!(
+                "1 to {most} blocks can be on their way, not {blocks}"
+            ));
+        }
+        if !(1..=BlockPlan::BYTES_MAX).contains(&bytes) {
+            let most = BlockPlan::BYTES_MAX;
+            return fault(format!("a block has 1 to {most} bytes, not {bytes}"));
+        }
+        let all = u64::from(blocks) * u64::from(bytes);
+        if all > BlockPlan::RING_BYTES_MAX {
+            let most = BlockPlan::RING_BYTES_MAX;
+            return fault(format!(
+                "{blocks} blocks of {bytes} bytes are {all}, more than {most}"
+            ));
+        }
+        self.amount.check()
+    }
+
+    /// Returns the mechanism of that name among those there are, if the plan can be carried out.
+    ///
+    /// # Errors
+    /// [`PerfError::Plan`].
+    pub(crate) fn mechanism(
+        &self,
+        mechanisms: &[&'static dyn BlockMechanism],
+    ) -> Result<&'static dyn BlockMechanism, PerfError> {
+        self.check()?;
+        let found = mechanisms.iter().find(|one| one.name() == self.mechanism);
+        found.copied().ok_or_else(|| {
+            let names: Vec<&str> = mechanisms.iter().map(|one| one.name()).collect();
+            let seen: String = self.mechanism.chars().take(32).collect();
+            let names = names.join(", ");
+            PerfError::Plan(format!(
+                "there is no mechanism {seen:?} here; there are: {names}"
+            ))
+        })
+    }
+
+    fn shape(&self) -> BlockShape {
+        BlockShape {
+            blocks: self.blocks,
+            bytes: self.bytes,
+        }
+    }
+}
+
+/// The two ends of a side, and how it uses them.
+struct Ends {
+    ends: Box<dyn BlockEnds>,
+    waiting: Waiting,
+    content: Vec<u8>,
+    packet: u64,
+}
+
+impl Ends {
+    fn new(plan: &BlockPlan, port: Box<dyn BlockPort>) -> Result<Ends, PerfError> {
+        Ok(Ends {
+            ends: port.ends()?,
+            waiting: plan.waiting,
+            content: vec![7; plan.bytes as usize],
+            packet: 0,
+        })
+    }
+
+    /// Fills a block whose first byte is `first`, and sends it.
+    fn send(&mut self, first: u8) -> Result<(), PerfError> {
+        self.content[0] = first;
+        let look = |side: &mut Ends| {
+            let sent = side.ends.try_send(&side.content, side.packet)?;
+            Ok(sent.then_some(()))
+        };
+        let (waiting, mut late) = (self.waiting, patience());
+        let watch = |side: &Ends| side.ends.send_watch();
+        wait_for(self, waiting, watch, &mut |_| late(), look)?;
+        self.packet = (self.packet + 1) % PACKETS;
+        Ok(())
+    }
+
+    /// Sends what was left to later calls, until the server says something.
+    fn send_all(&mut self, control: &Control) -> Result<(), PerfError> {
+        let look = |side: &mut Ends| {
+            side.ends.progress()?;
+            Ok(control.has_more(Duration::ZERO)?.then_some(()))
+        };
+        let (waiting, mut late) = (self.waiting, patience());
+        // The sender's work does not wait for anybody.
+        let watch = |_: &Ends| None::<Arc<dyn Watch>>;
+        wait_for(self, waiting, watch, &mut |_| late(), look).map(|_| ())
+    }
+
+    /// Takes a block and gives it back; its first byte. `None` when `idle` says that it is over.
+    fn take(
+        &mut self,
+        idle: &mut dyn FnMut() -> Result<bool, PerfError>,
+    ) -> Result<Option<u8>, PerfError> {
+        let look = |side: &mut Ends| {
+            let taken = side.ends.try_take()?;
+            if taken.is_none() {
+                // What was sent before may wait for room.
+                side.ends.progress()?;
+            }
+            Ok(taken)
+        };
+        let waiting = self.waiting;
+        let watch = |side: &Ends| side.ends.take_watch();
+        wait_for(self, waiting, watch, &mut |_| idle(), look)
+    }
+}
+
+/// The active side: measures until the passive one has taken all.
+pub(crate) fn measure(
+    control: &mut Control,
+    device: &LocalDevice,
+    mechanism: &dyn BlockMechanism,
+    plan: &BlockPlan,
+) -> Result<Measured, PerfError> {
+    if mechanism.fills_in_place() && !device.context.caps().direct {
+        let name = mechanism.name();
+        let text = format!(
+            "{name} fills the peer's memory in place, which needs both ends on one host: use {} \
+             over a network",
+            name.trim_end_matches("-in-place")
+        );
+        return Err(PerfError::Plan(text));
+    }
+    let mut span = Span::start(device);
+    let mut port = mechanism.open(&*device.context, plan.shape())?;
+    let ports = port.ports();
+    control.send(&Request::Blocks {
+        plan: plan.clone(),
+        ports,
+    })?;
+    let reply: Reply = control.recv("ports", PATIENCE)?;
+    let Reply::Ports { ports } = reply else {
+        return Err(reply.unexpected("ports"));
+    };
+    port.connect(&ports, &*device.agree)?;
+    meet_passive(control)?;
+    let mut ends = Ends::new(plan, port)?;
+    meet_passive(control)?;
+    let (requests, sent) = match plan.figure {
+        Figure::Bandwidth => stream(plan, &mut ends)?,
+        Figure::Latency => to_and_fro(plan, &mut ends)?,
+    };
+    control.send(&Request::Over { requests })?;
+    ends.send_all(control)?;
+    let passive = used(control)?;
+    let row = sent.row(plan);
+    // The passive side keeps its memory until then.
+    control.send(&Request::Here)?;
+    span.stop(device);
+    Ok(span.measured(row, passive))
+}
+
+/// What the active side knows when it has sent all.
+enum Sent {
+    /// So many blocks count, since then.
+    Blocks { blocks: u64, since: Instant },
+    /// Nanoseconds one way.
+    Times(Vec<f64>),
+}
+
+impl Sent {
+    /// Returns the row, now that the passive side has taken all.
+    fn row(self, plan: &BlockPlan) -> Row {
+        let bytes = u64::from(plan.bytes);
+        match self {
+            Sent::Times(times) => Row::Latency(Latency::of(bytes, times)),
+            Sent::Blocks { blocks, since } => {
+                let per_s = blocks as f64 / since.elapsed().as_secs_f64();
+                Row::Bandwidth(Bandwidth {
+                    bytes,
+                    iterations: blocks,
+                    peak_bytes_per_s: None,
+                    average_bytes_per_s: per_s * bytes as f64,
+                    messages_per_s: per_s,
+                    client_cpu_percent: 0.0,
+                    server_cpu_percent: 0.0,
+                })
+            }
+        }
+    }
+}
+
+fn meet_passive(control: &mut Control) -> Result<(), PerfError> {
+    control.send(&Request::Here)?;
+    let reply: Reply = control.recv("here", PATIENCE)?;
+    if matches!(reply, Reply::Here) {
+        return Ok(());
+    }
+    Err(reply.unexpected("here"))
+}
+
+fn stream(plan: &BlockPlan, ends: &mut Ends) -> Result<(u64, Sent), PerfError> {
+    let mut all = 0;
+    let mut run = |limit: Duration, most: u64| -> Result<(u64, Instant), PerfError> {
+        let (start, before) = (Instant::now(), all);
+        while all - before < most && start.elapsed() < limit {
+            ends.send(1)?;
+            all += 1;
+        }
+        Ok((all - before, start))
+    };
+    run(WARM_UP, 2 * u64::from(plan.blocks))?;
+    let (limit, most) = plan.amount.limits();
+    let (blocks, since) = run(limit, most)?;
+    Ok((all, Sent::Blocks { blocks, since }))
+}
+
+fn to_and_fro(plan: &BlockPlan, ends: &mut Ends) -> Result<(u64, Sent), PerfError> {
+    let times = time_trips((WARM_UP_TRIPS, plan.amount), 0.5, |n| {
+        ends.send(mark(n))?;
+        let seen = ends.take(&mut patience())?;
+        if seen == Some(mark(n)) {
+            return Ok(());
+        }
+        let text = format!("block {n} came back as {seen:?}, not {}", mark(n));
+        Err(PerfError::Failed(text))
+    })?;
+    ends.send(OVER)?;
+    Ok((times.len() as u64, Sent::Times(times)))
+}
+
+/// The passive side: takes, or answers. `theirs` are the active side's ports.
+pub(crate) fn serve(
+    control: &mut Control,
+    device: &LocalDevice,
+    mechanism: &dyn BlockMechanism,
+    plan: &BlockPlan,
+    theirs: &Ports,
+) -> Result<(), PerfError> {
+    let before = Usage::now(&*device.counters);
+    let mut port = mechanism.open(&*device.context, plan.shape())?;
+    port.connect(theirs, &*device.agree)?;
+    let ports = port.ports();
+    control.send(&Reply::Ports { ports })?;
+    meet_active(control)?;
+    let mut ends = Ends::new(plan, port)?;
+    meet_active(control)?;
+    match plan.figure {
+        Figure::Bandwidth => drain(&mut ends, control)?,
+        Figure::Latency => answer(&mut ends, control)?,
+    }
+    let usage = Usage::now(&*device.counters).since(&before);
+    control.send(&Reply::Used { usage })?;
+    expect_here(control)
+}
+
+fn expect_here(control: &mut Control) -> Result<(), PerfError> {
+    let request: Request = control.recv("here", PATIENCE)?;
+    if matches!(request, Request::Here) {
+        return Ok(());
+    }
+    Err(request.unexpected("here"))
+}
+
+fn meet_active(control: &mut Control) -> Result<(), PerfError> {
+    expect_here(control)?;
+    control.send(&Reply::Here)
+}
+
+/// Takes all blocks until the client has said how many there were.
+fn drain(ends: &mut Ends, control: &mut Control) -> Result<(), PerfError> {
+    let (mut taken, mut total) = (0, None);
+    while total.is_none_or(|total| taken < total) {
+        let mut silent = patience();
+        let mut said = None;
+        let mut idle = || {
+            if total.is_none() && control.has_more(Duration::ZERO)? {
+                said = Some(over(control, PATIENCE)?);
+                return Ok(true);
+            }
+            match total {
+                Some(_) => silent(),
+                None => Ok(false),
+            }
+        };
+        let found = ends.take(&mut idle)?;
+        taken += u64::from(found.is_some());
+        total = total.or(said);
+    }
+    Ok(())
+}
+
+/// Sends each block back until the client says that all is over.
+fn answer(ends: &mut Ends, control: &mut Control) -> Result<(), PerfError> {
+    loop {
+        let mut idle = || control.check_alive().map(|()| false);
+        match ends.take(&mut idle)? {
+            None | Some(OVER) => break,
+            Some(mark) => ends.send(mark)?,
+        }
+    }
+    over(control, PATIENCE).map(|_| ())
+}

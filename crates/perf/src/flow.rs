@@ -1,0 +1,253 @@
+//! Bandwidth: the active side keeps requests outstanding.
+
+use crate::PerfError;
+use crate::endpoint::Connection;
+use crate::operation::Operation;
+use crate::plan::{Plan, Waiting};
+use catchment_verbs::{Payload, SendOp, SendWr};
+use std::time::{Duration, Instant};
+
+/// The peak is that of the best interval of at least this length.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// The receiver of messages asks so often whether all were sent, and after so many empty looks.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+const EMPTY_LOOKS: u32 = 256;
+
+/// What a [`Flow`] posts.
+#[derive(Debug, Clone, Copy)]
+pub struct Requests {
+    /// What each does.
+    pub operation: Operation,
+    /// Requests outstanding at most.
+    pub outstanding: u32,
+    /// Requests posted by one call, at most [`Plan::BATCH_MAX`] and `outstanding`.
+    pub batch: u32,
+    /// The last request of every so many batches is signaled. At the end of a run those behind the last
+    /// signaled one are neither waited for nor counted.
+    pub batches_per_signal: u32,
+    /// Places of the memory that requests go round.
+    pub places: u64,
+}
+
+impl Requests {
+    /// Returns what a plan asks for: each batch is signaled.
+    pub(crate) fn of(plan: &Plan) -> Requests {
+        Requests {
+            operation: plan.test.operation,
+            outstanding: plan.depth,
+            batch: plan.batch,
+            batches_per_signal: 1,
+            places: plan.places,
+        }
+    }
+}
+
+/// What a run moved.
+#[derive(Debug, Clone, Copy)]
+pub struct Sent {
+    /// Requests that count.
+    pub requests: u64,
+    /// From the first post to the last completion.
+    pub time: Duration,
+    /// Requests a second in the best 10 ms.
+    pub peak_per_s: f64,
+}
+
+/// Posts requests, one after the other round the ring. Requests are numbered from 1.
+pub struct Flow<'a> {
+    end: Connection<'a>,
+    what: Requests,
+    posted: u64,
+    done: u64,
+    /// Number of the last signaled request.
+    signaled: u64,
+    batches: u32,
+}
+
+impl<'a> Flow<'a> {
+    /// Prepares a flow over a connection.
+    ///
+    /// # Errors
+    /// [`PerfError::Plan`] if the queue would be full before a request is signaled, or the ring does not
+    /// fit in the memory.
+    pub fn new(end: Connection<'a>, what: Requests) -> Result<Flow<'a>, PerfError> {
+        let until_signal = u64::from(what.batch) * u64::from(what.batches_per_signal);
+        let fits = (1..=end.places()).contains(&what.places);
+        let batch = (1..=Plan::BATCH_MAX).contains(&what.batch) && what.batches_per_signal > 0;
+        if !fits || !batch || until_signal > u64::from(what.outstanding) {
+            return Err(PerfError::Plan(format!("{what:?} cannot be posted")));
+        }
+        Ok(Flow {
+            end,
+            what,
+            posted: 0,
+            done: 0,
+            signaled: 0,
+            batches: 0,
+        })
+    }
+
+    /// Returns how many requests were posted so far.
+    pub fn posted(&self) -> u64 {
+        self.posted
+    }
+
+    /// Posts for at most so long and so many requests, and waits until all are done.
+    ///
+    /// # Errors
+    /// What a request, the queue pair or waiting failed with.
+    pub fn run(&mut self, limit: Duration, most: u64) -> Result<Sent, PerfError> {
+        let first = self.done;
+        let last = self.posted.saturating_add(most);
+        let start = Instant::now();
+        let mut peak = Peak::since(start);
+        loop {
+            while self.posted < last && self.has_room() && start.elapsed() < limit {
+                self.post(last)?;
+            }
+            if self.done == self.signaled {
+                break;
+            }
+            let before = self.done;
+            self.done = self.newest()?;
+            peak.count(self.done - before);
+        }
+        let time = start.elapsed();
+        let requests = self.done - first;
+        Ok(Sent {
+            requests,
+            time,
+            peak_per_s: peak.best.max(requests as f64 / time.as_secs_f64()),
+        })
+    }
+
+    fn has_room(&self) -> bool {
+        self.posted - self.done + u64::from(self.what.batch) <= u64::from(self.what.outstanding)
+    }
+
+    /// Waits for completions; the newest one's request.
+    fn newest(&self) -> Result<u64, PerfError> {
+        let queue = self.end.sends;
+        self.end.demand(queue, || {
+            let mut newest = None;
+            queue.poll::<32>(|done| newest = Some(done))?;
+            Ok(newest)
+        })
+    }
+
+    /// Posts one batch, not beyond request `last`.
+    fn post(&mut self, last: u64) -> Result<(), PerfError> {
+        const MOST: usize = Plan::BATCH_MAX as usize;
+        let count = u64::from(self.what.batch).min(last - self.posted) as usize;
+        self.batches += 1;
+        let is_signaled = self.batches == self.what.batches_per_signal;
+        let (end, what, posted) = (&mut self.end, self.what, self.posted);
+        let offset = |n: usize| end.offset(posted + n as u64, what.places);
+        let sges: [_; MOST] = std::array::from_fn(|n| [end.sge(offset(n))]);
+        let requests: [_; MOST] = std::array::from_fn(|n| {
+            let remote = end.remote(offset(n));
+            let op = match what.operation {
+                Operation::Write => SendOp::Write(remote),
+                Operation::Read => SendOp::Read(remote),
+                Operation::Send => SendOp::Send,
+            };
+            let number = posted + n as u64 + 1;
+            SendWr {
+                signaled: is_signaled && n + 1 == count,
+                ..SendWr::new(number, op, Payload::Sges(&sges[n]))
+            }
+        });
+        end.qp.post_send(&requests[..count])?;
+        self.posted += count as u64;
+        if is_signaled {
+            (self.batches, self.signaled) = (0, self.posted);
+        }
+        Ok(())
+    }
+}
+
+/// The best interval.
+struct Peak {
+    since: Instant,
+    requests: u64,
+    /// Requests a second.
+    best: f64,
+}
+
+impl Peak {
+    fn since(since: Instant) -> Peak {
+        Peak {
+            since,
+            requests: 0,
+            best: 0.0,
+        }
+    }
+
+    fn count(&mut self, requests: u64) {
+        self.requests += requests;
+        let time = self.since.elapsed();
+        if time >= INTERVAL {
+            self.best = self.best.max(self.requests as f64 / time.as_secs_f64());
+            *self = Peak {
+                best: self.best,
+                ..Peak::since(self.since + time)
+            };
+        }
+    }
+}
+
+/// Posts the receives that SENDs need.
+pub(crate) fn post_receives(end: &mut Connection<'_>, plan: &Plan) -> Result<(), PerfError> {
+    for n in 0..u64::from(plan.receives) {
+        end.post_receive(n, end.offset(n, plan.places))?;
+    }
+    Ok(())
+}
+
+/// The passive side of SEND: posts each receive again that a message took, until `over`, which is asked
+/// now and then, has said how many messages there were.
+///
+/// # Errors
+/// What a receive or the queue pair failed with, and the errors of `over`.
+pub(crate) fn take(
+    mut end: Connection<'_>,
+    plan: &Plan,
+    over: &mut dyn FnMut() -> Result<Option<u64>, PerfError>,
+) -> Result<(), PerfError> {
+    let (queue, sleeps) = (end.receives, plan.waiting == Waiting::Sleep);
+    let watch = queue.watch();
+    let (mut taken, mut total) = (0, None);
+    let (mut empty, mut armed) = (0_u32, false);
+    while total.is_none_or(|total| taken < total) {
+        let mut freed = [0; 32];
+        let mut count = 0;
+        queue.poll::<32>(|wr_id| {
+            freed[count] = wr_id;
+            count += 1;
+        })?;
+        for wr_id in &freed[..count] {
+            end.post_receive(*wr_id, end.offset(*wr_id, plan.places))?;
+        }
+        taken += count as u64;
+        if count > 0 {
+            (empty, armed) = (0, false);
+            continue;
+        }
+        empty += 1;
+        if total.is_none() && (sleeps || empty % EMPTY_LOOKS == 0) {
+            total = over()?;
+            if total.is_some() {
+                continue;
+            }
+        }
+        end.check()?;
+        match (sleeps, armed) {
+            (false, _) => std::thread::yield_now(),
+            // One may have come before this: look again first.
+            (true, false) => watch.arm(),
+            (true, true) => watch.wait(ASK_EVERY).map(drop).map_err(PerfError::Sleep)?,
+        }
+        armed = sleeps && !armed;
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! What is measured, by perftest's names.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ.
+    Read,
+    /// SEND into posted receives.
+    Send,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// Bytes a second.
+    Bandwidth,
+    /// Time of one request.
+    Latency,
+}
+
+/// A measurement, by the name that perftest gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Test {
+    /// What a request does.
+    pub operation: Operation,
+    /// What is asked for.
+    pub figure: Figure,
+}
+
+impl Test {
+    /// All there are.
+    pub const ALL: [(&'static str, Test); 6] = [
+        ("write_bw", Test::new(Operation::Write, Figure::Bandwidth)),
+        ("write_lat", Test::new(Operation::Write, Figure::Latency)),
+        ("read_bw", Test::new(Operation::Read, Figure::Bandwidth)),
+        ("read_lat", Test::new(Operation::Read, Figure::Latency)),
+        ("send_bw", Test::new(Operation::Send, Figure::Bandwidth)),
+        ("send_lat", Test::new(Operation::Send, Figure::Latency)),
+    ];
+
+    /// Names a test.
+    pub const fn new(operation: Operation, figure: Figure) -> Test {
+        Test { operation, figure }
+    }
+
+    /// Returns its name: `write_bw` and so on.
+    pub fn name(self) -> &'static str {
+        let mut all = Test::ALL.into_iter();
+        all.find(|(_, test)| *test == self)
+            .map_or("", |(name, _)| name)
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// No test has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no test \"{seen}\"; there are: {}", names())]
+pub struct TestParseError {
+    seen: String,
+}
+
+fn names() -> String {
+    Test::ALL.map(|(name, _)| name).join(", ")
+}
+
+impl FromStr for Test {
+    type Err = TestParseError;
+
+    fn from_str(text: &str) -> Result<Test, TestParseError> {
+        let mut all = Test::ALL.into_iter();
+        let found = all.find(|(name, _)| *name == text);
+        found.map(|(_, test)| test).ok_or_else(|| TestParseError {
+            seen: text.chars().take(32).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_to_tests_and_back() {
+        for (name, test) in Test::ALL {
+            assert_eq!(name.parse(), Ok(test));
+            assert_eq!(test.to_string(), name);
+        }
+        let wrong = "write_bww".parse::<Test>().unwrap_err().to_string();
+        assert!(
+            wrong.contains("write_bww") && wrong.contains("send_lat"),
+            "{wrong}"
+        );
+    }
+}

@@ -1,0 +1,344 @@
+//! The two roles: the active side measures, the passive one does its part.
+
+use crate::PerfError;
+use crate::blocks::{self, BlockMechanism, BlockPlan};
+use crate::control::{Control, PATIENCE};
+use crate::endpoint::{Endpoint, LocalDevice};
+use crate::flow::{self, Flow, Requests};
+use crate::message::{Reply, Request};
+use crate::meter::Usage;
+use crate::operation::{Figure, Operation};
+use crate::ping_pong::PingPong;
+use crate::plan::Plan;
+use crate::row::{Bandwidth, Latency, Row};
+use std::time::{Duration, Instant};
+
+/// A side that failed says so in this time.
+const LAST_WORD: Duration = Duration::from_secs(1);
+/// An active side that plans nothing for so long is sent away.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// What one plan found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// The figures.
+    pub row: Row,
+    /// From the beginning of what was measured to its end.
+    pub time: Duration,
+    /// What the active side used in that time.
+    pub active: Usage,
+    /// What the passive side used in that time.
+    pub passive: Usage,
+}
+
+impl Measured {
+    fn new(mut row: Row, time: Duration, active: Usage, passive: Usage) -> Measured {
+        let percent = |usage: &Usage| usage.cpu_s / time.as_secs_f64() * 100.0;
+        row.set_cpu(percent(&active), percent(&passive));
+        Measured {
+            row,
+            time,
+            active,
+            passive,
+        }
+    }
+}
+
+/// Carries out one plan as the active side. Blocks.
+///
+/// # Errors
+/// [`PerfError`]; after anything but [`PerfError::Plan`] and [`PerfError::Refused`] the connection is of
+/// no use any more.
+pub fn measure(
+    control: &mut Control,
+    device: &LocalDevice,
+    plan: &Plan,
+) -> Result<Measured, PerfError> {
+    plan.check()?;
+    let mut end = Endpoint::open(&device.context, plan)?;
+    control.send(&Request::Run {
+        plan: *plan,
+        place: end.place(),
+    })?;
+    let reply: Reply = control.recv("ready", PATIENCE)?;
+    let Reply::Ready { place } = reply else {
+        return Err(reply.unexpected("ready"));
+    };
+    end.connect(&place, device)?;
+    match run(control, device, plan, &mut end) {
+        Ok(measured) => Ok(measured),
+        Err(error) => Err(cause(control, error)),
+    }
+}
+
+/// Carries out one plan for blocks as the active side, by the mechanism of that name. Blocks.
+///
+/// # Errors
+/// As [`measure`].
+pub fn measure_blocks(
+    control: &mut Control,
+    device: &LocalDevice,
+    mechanisms: &[&'static dyn BlockMechanism],
+    plan: &BlockPlan,
+) -> Result<Measured, PerfError> {
+    match blocks::measure(control, device, plan.mechanism(mechanisms)?, plan) {
+        Err(error @ PerfError::Plan(_)) => Err(error),
+        ran => ran.map_err(|error| cause(control, error)),
+    }
+}
+
+/// Returns what the passive side says of the end of a measurement, which may be why this side failed.
+fn cause(control: &mut Control, error: PerfError) -> PerfError {
+    match control.recv("why it failed", LAST_WORD) {
+        Ok(reply @ Reply::Failed { .. }) => reply.unexpected("used"),
+        _ => error,
+    }
+}
+
+fn run(
+    control: &mut Control,
+    device: &LocalDevice,
+    plan: &Plan,
+    end: &mut Endpoint,
+) -> Result<Measured, PerfError> {
+    let connection = end.connection(plan);
+    match plan.test.figure {
+        Figure::Latency => {
+            let mut ping_pong = PingPong::new(connection, plan.test.operation);
+            if plan.test.operation == Operation::Send {
+                ping_pong.post_receives()?;
+            }
+            let mut span = Span::begin(control, device)?;
+            let times = ping_pong.ask(plan.warm_up, plan.amount)?;
+            let requests = times.len() as u64;
+            let row = Row::Latency(Latency::of(plan.bytes, times));
+            span.stop(device);
+            span.end(control, requests, row)
+        }
+        Figure::Bandwidth => {
+            let mut flow = Flow::new(connection, Requests::of(plan))?;
+            let (limit, most) = plan.warm_up.limits();
+            flow.run(limit, most)?;
+            let mut span = Span::begin(control, device)?;
+            let (limit, most) = plan.amount.limits();
+            let sent = flow.run(limit, most)?;
+            span.stop(device);
+            let (per_s, bytes) = (
+                sent.requests as f64 / sent.time.as_secs_f64(),
+                plan.bytes as f64,
+            );
+            let row = Row::Bandwidth(Bandwidth {
+                bytes: plan.bytes,
+                iterations: sent.requests,
+                peak_bytes_per_s: Some(sent.peak_per_s * bytes),
+                average_bytes_per_s: per_s * bytes,
+                messages_per_s: per_s,
+                client_cpu_percent: 0.0,
+                server_cpu_percent: 0.0,
+            });
+            span.end(control, flow.posted(), row)
+        }
+    }
+}
+
+/// The time that counts, at the active side.
+pub(crate) struct Span {
+    before: Usage,
+    start: Instant,
+    /// Its length and what was used in it, once it has stopped.
+    spent: (Duration, Usage),
+}
+
+impl Span {
+    /// Begins at both sides.
+    fn begin(control: &mut Control, device: &LocalDevice) -> Result<Span, PerfError> {
+        control.send(&Request::Begin)?;
+        let reply: Reply = control.recv("begun", PATIENCE)?;
+        if !matches!(reply, Reply::Begun) {
+            return Err(reply.unexpected("begun"));
+        }
+        Ok(Span::start(device))
+    }
+
+    /// Begins at this side.
+    pub(crate) fn start(device: &LocalDevice) -> Span {
+        let before = Usage::now(&*device.counters);
+        Span {
+            before,
+            start: Instant::now(),
+            spent: (Duration::ZERO, Usage::default()),
+        }
+    }
+
+    /// Ends at this side.
+    pub(crate) fn stop(&mut self, device: &LocalDevice) {
+        let time = self.start.elapsed();
+        self.spent = (time, Usage::now(&*device.counters).since(&self.before));
+    }
+
+    /// Returns what was found in it.
+    pub(crate) fn measured(self, row: Row, passive: Usage) -> Measured {
+        let (time, active) = self.spent;
+        Measured::new(row, time, active, passive)
+    }
+
+    /// Ends at the other side, which has taken all.
+    fn end(self, control: &mut Control, requests: u64, row: Row) -> Result<Measured, PerfError> {
+        control.send(&Request::Over { requests })?;
+        let passive = used(control)?;
+        Ok(self.measured(row, passive))
+    }
+}
+
+/// Receives what the passive side used.
+pub(crate) fn used(control: &mut Control) -> Result<Usage, PerfError> {
+    let reply: Reply = control.recv("used", PATIENCE)?;
+    let Reply::Used { usage } = reply else {
+        return Err(reply.unexpected("used"));
+    };
+    Ok(usage)
+}
+
+/// Does the passive side's part of all that the other side plans until it leaves; returns how many plans
+/// there were. `mechanisms` are those that can move blocks. Blocks.
+///
+/// # Errors
+/// What ended it, which the other side is told too.
+pub fn serve(
+    control: &mut Control,
+    device: &LocalDevice,
+    mechanisms: &[&'static dyn BlockMechanism],
+) -> Result<u64, PerfError> {
+    let served = serve_all(control, device, mechanisms);
+    if let Err(error) = &served {
+        // It may be gone, or know already.
+        let _ = control.send(&Reply::Failed {
+            error: error.to_string(),
+        });
+    }
+    served
+}
+
+fn serve_all(
+    control: &mut Control,
+    device: &LocalDevice,
+    mechanisms: &[&'static dyn BlockMechanism],
+) -> Result<u64, PerfError> {
+    let mut plans = 0;
+    while let Some(request) = control.next::<Request>("a plan", IDLE)? {
+        match request {
+            Request::Run { plan, place } => {
+                let opened = plan.check().and_then(|()| {
+                    let mut end = Endpoint::open(&device.context, &plan)?;
+                    end.connect(&place, device)?;
+                    Ok(end)
+                });
+                match opened {
+                    Ok(mut end) => answer(control, device, &plan, &mut end)?,
+                    Err(error) => refuse(control, &error)?,
+                }
+            }
+            Request::Blocks { plan, ports } => match plan.mechanism(mechanisms) {
+                Ok(mechanism) => blocks::serve(control, device, mechanism, &plan, &ports)?,
+                Err(error) => refuse(control, &error)?,
+            },
+            Request::Here | Request::Begin | Request::Over { .. } => {
+                return Err(request.unexpected("a plan"));
+            }
+        }
+        plans += 1;
+    }
+    Ok(plans)
+}
+
+fn refuse(control: &mut Control, error: &PerfError) -> Result<(), PerfError> {
+    control.send(&Reply::Refused {
+        reason: error.to_string(),
+        remedy: "change the plan, or the server's limits".to_owned(),
+    })
+}
+
+/// The passive side's part of one plan.
+fn answer(
+    control: &mut Control,
+    device: &LocalDevice,
+    plan: &Plan,
+    end: &mut Endpoint,
+) -> Result<(), PerfError> {
+    let ready = Reply::Ready { place: end.place() };
+    let mut connection = end.connection(plan);
+    let before = match (plan.test.operation, plan.test.figure) {
+        (Operation::Write | Operation::Send, Figure::Latency) => {
+            let mut ping_pong = PingPong::new(connection, plan.test.operation);
+            if plan.test.operation == Operation::Send {
+                ping_pong.post_receives()?;
+            }
+            control.send(&ready)?;
+            let before = begin(control, device, PATIENCE)?;
+            ping_pong.answer(&mut || control.check_alive())?;
+            over(control, PATIENCE)?;
+            before
+        }
+        (Operation::Send, Figure::Bandwidth) => {
+            flow::post_receives(&mut connection, plan)?;
+            control.send(&ready)?;
+            let mut before = Usage::default();
+            flow::take(connection, plan, &mut || {
+                if !control.has_more(Duration::ZERO)? {
+                    return Ok(None);
+                }
+                match control.recv::<Request>("begin or over", PATIENCE)? {
+                    Request::Begin => {
+                        before = begun(control, device)?;
+                        Ok(None)
+                    }
+                    Request::Over { requests } => Ok(Some(requests)),
+                    other @ (Request::Run { .. } | Request::Blocks { .. } | Request::Here) => {
+                        Err(other.unexpected("begin or over"))
+                    }
+                }
+            })?;
+            before
+        }
+        (Operation::Write | Operation::Read, _) => {
+            control.send(&ready)?;
+            // The device does it all.
+            let before = begin(control, device, PATIENCE + plan.warm_up.longest())?;
+            over(
+                control,
+                PATIENCE + plan.amount.longest() + plan.warm_up.longest(),
+            )?;
+            before
+        }
+    };
+    let usage = Usage::now(&*device.counters).since(&before);
+    control.send(&Reply::Used { usage })
+}
+
+fn begin(
+    control: &mut Control,
+    device: &LocalDevice,
+    within: Duration,
+) -> Result<Usage, PerfError> {
+    let request = control.recv::<Request>("begin", within)?;
+    if !matches!(request, Request::Begin) {
+        return Err(request.unexpected("begin"));
+    }
+    begun(control, device)
+}
+
+/// Reads the meters, and lets the other side begin.
+fn begun(control: &mut Control, device: &LocalDevice) -> Result<Usage, PerfError> {
+    let before = Usage::now(&*device.counters);
+    control.send(&Reply::Begun)?;
+    Ok(before)
+}
+
+/// Receives the active side's word that all was sent, and how many requests that were.
+pub(crate) fn over(control: &mut Control, within: Duration) -> Result<u64, PerfError> {
+    let request = control.recv::<Request>("over", within)?;
+    let Request::Over { requests } = request else {
+        return Err(request.unexpected("over"));
+    };
+    Ok(requests)
+}

@@ -1,0 +1,51 @@
+//! The rate limit of a queue pair.
+//!
+//! A queue pair with a limit does no request where it is posted: requests go to those that wait, and
+//! leave when the bucket opens, driven by whoever polls the completion queue, or else by the service
+//! thread, which sleeps until then. Without a limit, posting only looks at a flag that its own thread
+//! owns.
+use catchment_verbs::{Flow, TokenBucket};
+use std::time::{Duration, Instant};
+
+/// See the module.
+pub(crate) struct Pace {
+    flow: Flow,
+    bucket: TokenBucket,
+    /// Times count from here.
+    origin: Instant,
+}
+
+impl Pace {
+    /// Starts with a full burst.
+    pub(crate) fn new(rate_bps: u64) -> Pace {
+        Pace {
+            flow: Flow::of_rate(rate_bps),
+            bucket: TokenBucket::default(),
+            origin: Instant::now(),
+        }
+    }
+
+    /// Changes the rate; what is owed stays owed.
+    pub(crate) fn set_rate(&mut self, rate_bps: u64) {
+        self.bucket.may_send(self.now_ns(), self.flow);
+        self.flow = Flow::of_rate(rate_bps);
+    }
+
+    /// Lets a request of this length leave now.
+    ///
+    /// # Errors
+    /// The time from which it may, if not yet.
+    pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Instant> {
+        let now_ns = self.now_ns();
+        if self.bucket.may_send(now_ns, self.flow) {
+            self.bucket.take(now_ns, bytes, self.flow);
+            return Ok(());
+        }
+        let opens_ns = self.bucket.opens_ns(self.flow);
+        Err(self.origin + Duration::from_nanos(opens_ns))
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,15 @@
+//! The tests of the crate, from outside, as one program.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod common;
+mod corpus;
+mod errors;
+mod golden;
+mod hostile;
+mod operations;
+mod pair;
+mod responder;
+mod round_trip;
+mod unreliable;
+mod wireshark;

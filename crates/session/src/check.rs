@@ -1,0 +1,377 @@
+//! Ranges of every field of every message.
+
+use crate::host::Host;
+use crate::message::{
+    Connect, DEVICES_MAX, Device, FailedPath, Goodbye, GoodbyeAck, Hello, Message, PROVIDERS_MAX,
+    Ping, Pong, ProtocolRange, ProviderOffer, Ready, Revoke, Ring, RingWish, STATS_STREAMS_MAX,
+    SessionPath, SourceStats, Welcome, WhyNot,
+};
+use crate::names::{is_printable, printable};
+use crate::refusal::Refusal;
+use catchment_verbs::{Endpoint, NetEnd};
+
+/// Most characters of a reason or remedy.
+pub(crate) const REASON_CHARS_MAX: usize = 1_024;
+/// Most characters of a reason inside of a list.
+pub const WHY_CHARS_MAX: usize = 512;
+/// Largest packet number and counter: what every JSON reader keeps exactly, 2^53 - 1.
+pub const NUMBER_MAX: u64 = (1 << 53) - 1;
+/// Most blocks of a ring.
+pub const BLOCKS_MAX: u32 = 65_536;
+/// Least size of a slot in bytes.
+pub const BLOCK_BYTES_MIN: u32 = 128;
+/// Largest size of a slot in bytes.
+pub const BLOCK_BYTES_MAX: u32 = 64 << 20;
+/// Shortest lease in milliseconds.
+pub const LEASE_MS_MIN: u32 = 100;
+/// Longest lease in milliseconds.
+pub const LEASE_MS_MAX: u32 = 600_000;
+
+/// A field of a message is outside of its range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {seen}; {allowed} is allowed")]
+pub struct Invalid {
+    /// Path of the field, such as `devices[3].next_packet`.
+    pub field: String,
+    /// The value, escaped and cut.
+    pub seen: String,
+    /// What the specification allows.
+    pub allowed: &'static str,
+}
+
+type Checked = Result<(), Invalid>;
+
+/// Fails with `field`, `seen` and `allowed` unless `ok`.
+fn ensure(
+    ok: bool,
+    field: impl FnOnce() -> String,
+    seen: impl std::fmt::Display,
+    allowed: &'static str,
+) -> Checked {
+    if ok {
+        return Ok(());
+    }
+    Err(Invalid {
+        field: field(),
+        seen: printable(&seen.to_string(), 64),
+        allowed,
+    })
+}
+
+fn named(field: &'static str) -> impl FnOnce() -> String {
+    move || field.to_owned()
+}
+
+fn number(value: u64, field: impl FnOnce() -> String) -> Checked {
+    ensure(value <= NUMBER_MAX, field, value, "0 to 9007199254740991")
+}
+
+fn text(
+    value: &str,
+    chars_max: usize,
+    field: impl FnOnce() -> String,
+    allowed: &'static str,
+) -> Checked {
+    let chars = value.chars().count();
+    let ok = (1..=chars_max).contains(&chars) && value.chars().all(is_printable);
+    ensure(ok, field, format_args!("{value:?}"), allowed)
+}
+
+fn count(len: usize, max: usize, field: &'static str, allowed: &'static str) -> Checked {
+    ensure((1..=max).contains(&len), named(field), len, allowed)
+}
+
+fn epoch(value: u32) -> Checked {
+    ensure(value != 0, named("epoch"), value, "1 to 4294967295")
+}
+
+fn protocol(value: u16, field: &'static str) -> Checked {
+    ensure(value != 0, named(field), value, "1 to 65535")
+}
+
+fn is_provider(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=32).contains(&name.len()) && name.bytes().all(allowed)
+}
+
+fn provider(name: &str, field: impl FnOnce() -> String) -> Checked {
+    let allowed = "1 to 32 characters of [a-z0-9-]";
+    ensure(is_provider(name), field, format_args!("{name:?}"), allowed)
+}
+
+fn ring_size(blocks: u32, block_bytes: u32, prefix: &'static str) -> Checked {
+    let field = |name| move || format!("{prefix}.{name}");
+    ensure(
+        (1..=BLOCKS_MAX).contains(&blocks),
+        field("blocks"),
+        blocks,
+        "1 to 65536",
+    )?;
+    let size_ok = (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes)
+        && block_bytes.is_multiple_of(64);
+    ensure(
+        size_ok,
+        field("block_bytes"),
+        block_bytes,
+        "a multiple of 64 from 128 to 67108864",
+    )
+}
+
+fn endpoint(value: &Endpoint) -> Checked {
+    let (qpn, psn) = (value.qpn, value.psn);
+    ensure(qpn < 1 << 24, named("endpoint.qpn"), qpn, "0 to 16777215")?;
+    ensure(psn < 1 << 24, named("endpoint.psn"), psn, "0 to 16777215")?;
+    net(value.net, || "endpoint.net".to_owned())
+}
+
+fn net(value: Option<NetEnd>, field: impl Fn() -> String) -> Checked {
+    let Some(net) = value else {
+        return Ok(());
+    };
+    let port = net.udp_port;
+    let name = || format!("{}.udp_port", field());
+    ensure(port > 0, name, port, "1 to 65535")?;
+    path_mtu(Some(net.path_mtu), || format!("{}.path_mtu", field()))
+}
+
+fn path_mtu(value: Option<u32>, field: impl FnOnce() -> String) -> Checked {
+    let Some(mtu) = value else {
+        return Ok(());
+    };
+    let ok = [256, 512, 1024, 2048, 4096].contains(&mtu);
+    ensure(ok, field, mtu, "256, 512, 1024, 2048 or 4096")
+}
+
+impl Message {
+    /// Checks every field against the range that the specification gives it.
+    ///
+    /// # Errors
+    /// The first field that is outside of its range.
+    pub fn check(&self) -> Result<(), Invalid> {
+        match self {
+            Message::Hello(message) => message.check(),
+            Message::Welcome(message) => message.check(),
+            Message::Refused(message) => message.check(),
+            Message::Connect(message) => message.check(),
+            Message::Ready(Ready { epoch: value })
+            | Message::Ping(Ping {
+                epoch: value,
+                seq: _,
+            })
+            | Message::Pong(Pong {
+                epoch: value,
+                seq: _,
+            }) => epoch(*value),
+            Message::SourceStats(message) => message.check(),
+            Message::Revoke(message) => message.check(),
+            Message::Goodbye(message) => message.check(),
+            Message::GoodbyeAck(message) => message.check(),
+        }
+    }
+}
+
+impl Hello {
+    fn check(&self) -> Checked {
+        let ProtocolRange { min, max } = self.protocol;
+        protocol(min, "protocol.min")?;
+        let ordered = min <= max;
+        ensure(ordered, named("protocol.max"), max, "protocol.min or more")?;
+        let allowed = "1 to 128 printable characters";
+        text(&self.software, 128, named("software"), allowed)?;
+        self.host.check()?;
+        let len = self.devices.len();
+        let ok = len <= DEVICES_MAX;
+        ensure(ok, named("devices"), len, "0 to 65536 devices")?;
+        for (i, device) in self.devices.iter().enumerate() {
+            device.check(i)?;
+        }
+        let allowed = "1 to 16 providers";
+        count(self.providers.len(), PROVIDERS_MAX, "providers", allowed)?;
+        for (i, offer) in self.providers.iter().enumerate() {
+            offer.check(|| format!("providers[{i}]"))?;
+        }
+        for (i, why) in self.missing.iter().enumerate() {
+            why.check(|| format!("missing[{i}]"))?;
+        }
+        for (i, failed) in self.failed.iter().enumerate() {
+            failed.check(|| format!("failed[{i}]"))?;
+        }
+        let RingWish {
+            blocks,
+            block_bytes,
+        } = self.wish;
+        ring_size(blocks, block_bytes, "wish")
+    }
+}
+
+impl ProviderOffer {
+    fn check(&self, at: impl Fn() -> String) -> Checked {
+        provider(&self.name, || format!("{}.name", at()))?;
+        if let Some(device) = &self.device {
+            let field = || format!("{}.device", at());
+            text(device, 64, field, "1 to 64 printable characters")?;
+        }
+        net(self.net, || format!("{}.net", at()))
+    }
+}
+
+impl WhyNot {
+    fn check(&self, at: impl Fn() -> String) -> Checked {
+        provider(&self.provider, || format!("{}.provider", at()))?;
+        why(&self.reason, || format!("{}.reason", at()))
+    }
+}
+
+impl SessionPath {
+    fn check(&self, at: impl Fn() -> String) -> Checked {
+        provider(&self.source, || format!("{}.source", at()))?;
+        provider(&self.collector, || format!("{}.collector", at()))?;
+        path_mtu(self.path_mtu, || format!("{}.path_mtu", at()))
+    }
+}
+
+impl FailedPath {
+    fn check(&self, at: impl Fn() -> String) -> Checked {
+        self.path.check(|| format!("{}.path", at()))?;
+        why(&self.reason, || format!("{}.reason", at()))
+    }
+}
+
+fn why(reason: &str, field: impl FnOnce() -> String) -> Checked {
+    text(
+        reason,
+        WHY_CHARS_MAX,
+        field,
+        "1 to 512 printable characters",
+    )
+}
+
+impl Host {
+    fn check(&self) -> Checked {
+        let ok = (1..=64).contains(&self.boot_id.len())
+            && self.boot_id.bytes().all(|b| b.is_ascii_graphic());
+        let seen = format_args!("{:?}", self.boot_id);
+        let allowed = "1 to 64 ASCII characters without spaces";
+        ensure(ok, named("host.boot_id"), seen, allowed)?;
+        number(self.netns, named("host.netns"))
+    }
+}
+
+impl Device {
+    fn check(&self, index: usize) -> Checked {
+        if let Some(format) = &self.format {
+            let field = || format!("devices[{index}].format");
+            text(format, 128, field, "1 to 128 printable characters")?;
+        }
+        number(self.next_packet, || format!("devices[{index}].next_packet"))
+    }
+}
+
+impl Welcome {
+    fn check(&self) -> Checked {
+        protocol(self.protocol, "protocol")?;
+        epoch(self.epoch)?;
+        self.path.check(|| "path".to_owned())?;
+        let allowed = "1 to 1024 printable characters";
+        text(&self.reason, REASON_CHARS_MAX, named("reason"), allowed)?;
+        let Ring {
+            addr: _,
+            rkey: _,
+            blocks,
+            block_bytes,
+            layout_hash: _,
+            checksum: _,
+        } = self.ring;
+        ring_size(blocks, block_bytes, "ring")?;
+        endpoint(&self.endpoint)?;
+        ensure(
+            (LEASE_MS_MIN..=LEASE_MS_MAX).contains(&self.lease_ms),
+            named("lease_ms"),
+            self.lease_ms,
+            "100 to 600000",
+        )?;
+        let len = self.streams.len();
+        let ok = len <= DEVICES_MAX;
+        ensure(ok, named("streams"), len, "0 to 65536 streams")?;
+        for (i, grant) in self.streams.iter().enumerate() {
+            let next = grant.next_packet.unwrap_or(0);
+            number(next, || format!("streams[{i}].next_packet"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Refusal {
+    fn check(&self) -> Checked {
+        let code = self.code.as_str();
+        let allowed = "1 to 64 printable characters";
+        text(code, 64, named("code"), allowed)?;
+        let allowed = "1 to 1024 printable characters";
+        text(&self.reason, REASON_CHARS_MAX, named("reason"), allowed)?;
+        text(&self.remedy, REASON_CHARS_MAX, named("remedy"), allowed)
+    }
+}
+
+impl Revoke {
+    fn check(&self) -> Checked {
+        epoch(self.epoch)?;
+        self.clone().into_refusal().check()
+    }
+}
+
+impl Connect {
+    fn check(&self) -> Checked {
+        epoch(self.epoch)?;
+        endpoint(&self.endpoint)?;
+        for (i, start) in self.streams.iter().enumerate() {
+            number(start.first_packet, || format!("streams[{i}].first_packet"))?;
+        }
+        Ok(())
+    }
+}
+
+impl SourceStats {
+    fn check(&self) -> Checked {
+        epoch(self.epoch)?;
+        number(self.cpu_us, named("cpu_us"))?;
+        let len = self.streams.len();
+        let ok = len <= STATS_STREAMS_MAX;
+        ensure(ok, named("streams"), len, "0 to 256 streams")?;
+        for (i, stats) in self.streams.iter().enumerate() {
+            let counters = [
+                ("sent_frames", stats.sent_frames),
+                ("sent_bytes", stats.sent_bytes),
+                ("dropped_oldest", stats.dropped_oldest),
+                ("dropped_newest", stats.dropped_newest),
+                ("dropped_reconnect", stats.dropped_reconnect),
+                ("blocked_us", stats.blocked_us),
+            ];
+            for (name, value) in counters {
+                number(value, || format!("streams[{i}].{name}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Goodbye {
+    fn check(&self) -> Checked {
+        epoch(self.epoch)?;
+        for (i, end) in self.streams.iter().enumerate() {
+            number(end.end_packet, || format!("streams[{i}].end_packet"))?;
+        }
+        Ok(())
+    }
+}
+
+impl GoodbyeAck {
+    fn check(&self) -> Checked {
+        epoch(self.epoch)?;
+        for (i, done) in self.delivered.iter().enumerate() {
+            number(done.next_packet, || format!("delivered[{i}].next_packet"))?;
+            number(done.frames, || format!("delivered[{i}].frames"))?;
+            number(done.lost, || format!("delivered[{i}].lost"))?;
+        }
+        Ok(())
+    }
+}

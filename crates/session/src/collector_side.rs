@@ -1,0 +1,398 @@
+//! The collector's half of a session as a state machine without I/O and clock.
+//!
+//! One machine per control connection. Feed it with [`CollectorSide::handle`] and the commands,
+//! and after each call drain [`CollectorSide::poll`] until it returns [`Output::Timeout`].
+//!
+//! ```text
+//! WaitHello ──Hello──> Deciding ──welcome()──> WaitConnect ──Connect──> Connecting
+//!             Closing <──Goodbye── Streaming <──ready()──────────────────────┘
+//!                └──goodbye_ack()──> over
+//! ```
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use catchment_verbs::Gid;
+
+use crate::machine::{Core, unexpected, unknown_stream};
+use crate::message::{
+    Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Pong, ProviderOffer, Ready, Revoke,
+    SourceStats, StreamDelivered, Welcome,
+};
+use crate::refusal::{Refusal, RefusalCode};
+use crate::source_side::same_streams;
+
+pub use crate::machine::{Ended, Input, Misuse, Output};
+
+/// Settings of the collector's side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CollectorSideConfig {
+    /// The source's time for Hello, and again for Connect.
+    pub handshake: Duration,
+}
+
+impl Default for CollectorSideConfig {
+    fn default() -> CollectorSideConfig {
+        CollectorSideConfig {
+            handshake: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What the engine of a collector learns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CollectorEvent {
+    /// A source introduces itself; no device stands in it twice. Answer with
+    /// [`CollectorSide::welcome`] or [`CollectorSide::refuse`].
+    Hello(Hello),
+    /// The source's queue pair is ready; the streams are exactly those of the Welcome, none
+    /// begins below what was granted. Make ours ready, then call [`CollectorSide::ready`].
+    Connect(Connect),
+    /// Counters of the source, of streams of this session.
+    Stats(SourceStats),
+    /// The source has sent all. Deliver what came, then call [`CollectorSide::goodbye_ack`].
+    Goodbye(Goodbye),
+    /// The session is over. What was committed in the ring can still be delivered.
+    Ended(Ended),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    WaitHello,
+    Deciding,
+    WaitConnect,
+    Connecting,
+    Streaming,
+    Closing,
+    Over,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            State::WaitHello => "the collector waits for Hello",
+            State::Deciding => "the collector prepares Welcome",
+            State::WaitConnect => "the collector waits for Connect",
+            State::Connecting => "the collector prepares Ready",
+            State::Streaming => "frames are received",
+            State::Closing => "the collector delivers the last frames",
+            State::Over => "the session is over",
+        }
+    }
+}
+
+/// What the collector keeps of a stream for checks.
+#[derive(Debug)]
+struct Stream {
+    /// Least packet number that may come: granted, then begun.
+    from: u64,
+}
+
+/// The collector's half of one session.
+#[derive(Debug)]
+pub struct CollectorSide {
+    core: Core<CollectorEvent>,
+    state: State,
+    /// Stream numbers, sorted, and beside them their state.
+    numbers: Vec<u32>,
+    streams: Vec<Stream>,
+    /// What the Hello offered; only the chosen one after the Welcome.
+    offers: Vec<ProviderOffer>,
+}
+
+impl CollectorSide {
+    /// A machine for a connection that has just been accepted.
+    pub fn new(now: Instant, config: CollectorSideConfig) -> CollectorSide {
+        CollectorSide {
+            core: Core::new(now, config.handshake),
+            state: State::WaitHello,
+            numbers: Vec::new(),
+            streams: Vec::new(),
+            offers: Vec::new(),
+        }
+    }
+
+    /// Takes one input. Drain [`CollectorSide::poll`] before and after.
+    pub fn handle(&mut self, now: Instant, input: Input) {
+        self.core.assert_drained();
+        if self.state == State::Over {
+            return;
+        }
+        match input {
+            Input::Message(message) => self.on_message(now, message),
+            Input::Timeout => self.on_timeout(now),
+            Input::Disconnected => {
+                let state = self.state.name();
+                self.end(Ended::Disconnected { state });
+            }
+        }
+    }
+
+    /// The next thing to do; [`Output::Timeout`] when there is nothing more at once.
+    pub fn poll(&mut self) -> Output<CollectorEvent> {
+        let next = self.core.next();
+        next.unwrap_or_else(|| Output::Timeout(self.deadline()))
+    }
+
+    /// Takes the source. The streams of `welcome` should be the devices of its Hello.
+    ///
+    /// # Errors
+    /// No Hello waits for an answer. After the end of the session it does nothing.
+    pub fn welcome(&mut self, now: Instant, welcome: Welcome) -> Result<(), Misuse> {
+        self.expect("welcome", State::Deciding)?;
+        if self.state == State::Deciding {
+            let mut streams: Vec<(u32, u64)> = welcome
+                .streams
+                .iter()
+                .map(|grant| (grant.stream, grant.next_packet.unwrap_or(0)))
+                .collect();
+            streams.sort_unstable();
+            self.numbers = streams.iter().map(|&(number, _)| number).collect();
+            self.streams = streams.iter().map(|&(_, from)| Stream { from }).collect();
+            let path = &welcome.path;
+            self.offers
+                .retain(|offer| offer.name == path.source && offer.gid == path.source_gid);
+            self.core.epoch = welcome.epoch;
+            self.core.lease = Duration::from_millis(welcome.lease_ms.into());
+            self.core.handshake_until = now + self.core.handshake;
+            self.core.transmit(Message::Welcome(welcome));
+            self.state = State::WaitConnect;
+        }
+        Ok(())
+    }
+
+    /// The queue pair is ready: lets the source send.
+    ///
+    /// # Errors
+    /// No Connect waits for an answer. After the end of the session it does nothing.
+    pub fn ready(&mut self, now: Instant) -> Result<(), Misuse> {
+        self.expect("ready", State::Connecting)?;
+        if self.state == State::Connecting {
+            self.core.heard(now);
+            let epoch = self.core.epoch;
+            self.core.transmit(Message::Ready(Ready { epoch }));
+            self.state = State::Streaming;
+        }
+        Ok(())
+    }
+
+    /// Ends the session and tells the source why: as Refused before Ready, as Revoke after it.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        self.tell_end(refusal, Ended::Withdrawn);
+    }
+
+    /// All that came is delivered: ends the session. `delivered` names every stream once.
+    ///
+    /// # Errors
+    /// No Goodbye waits for an answer. After the end of the session it does nothing.
+    pub fn goodbye_ack(&mut self, delivered: Vec<StreamDelivered>) -> Result<(), Misuse> {
+        self.expect("goodbye_ack", State::Closing)?;
+        if self.state == State::Closing {
+            let epoch = self.core.epoch;
+            self.core
+                .transmit(Message::GoodbyeAck(GoodbyeAck { epoch, delivered }));
+            self.end(Ended::Finished);
+        }
+        Ok(())
+    }
+
+    fn expect(&self, call: &'static str, state: State) -> Result<(), Misuse> {
+        if self.state == State::Over || self.state == state {
+            return Ok(());
+        }
+        let state = self.state.name();
+        Err(Misuse { call, state })
+    }
+
+    fn on_message(&mut self, now: Instant, message: Message) {
+        self.core.heard(now);
+        if let Err(refusal) = self.accept(message) {
+            self.tell_end(refusal, Ended::Misbehaved);
+        }
+    }
+
+    fn accept(&mut self, message: Message) -> Result<(), Refusal> {
+        let kind = message.kind();
+        if !matches!(self.state, State::WaitHello | State::Deciding)
+            && let Some(epoch) = message.epoch()
+        {
+            self.core.check_epoch(epoch, kind)?;
+        }
+        match (message, self.state) {
+            (Message::Hello(hello), State::WaitHello) => self.on_hello(hello)?,
+            (Message::Connect(connect), State::WaitConnect) => self.on_connect(connect)?,
+            // While streaming too: the source may have given up before it read our Ready.
+            (
+                Message::Refused(refusal),
+                State::Deciding | State::WaitConnect | State::Connecting | State::Streaming,
+            ) => {
+                self.end(Ended::Refused(refusal));
+            }
+            (Message::Revoke(revoke), State::Streaming | State::Closing) => {
+                self.end(Ended::Revoked(revoke.into_refusal()));
+            }
+            (Message::Ping(ping), State::Streaming | State::Closing) => {
+                let pong = Pong {
+                    epoch: ping.epoch,
+                    seq: ping.seq,
+                };
+                self.core.transmit(Message::Pong(pong));
+            }
+            (Message::SourceStats(stats), State::Streaming | State::Closing) => {
+                self.on_stats(stats)?;
+            }
+            (Message::Goodbye(goodbye), State::Streaming) => self.on_goodbye(goodbye)?,
+            (
+                Message::Hello(_)
+                | Message::Welcome(_)
+                | Message::Refused(_)
+                | Message::Connect(_)
+                | Message::Ready(_)
+                | Message::Ping(_)
+                | Message::Pong(_)
+                | Message::SourceStats(_)
+                | Message::Revoke(_)
+                | Message::Goodbye(_)
+                | Message::GoodbyeAck(_),
+                state,
+            ) => return Err(unexpected(kind, state.name())),
+        }
+        Ok(())
+    }
+
+    fn on_hello(&mut self, hello: Hello) -> Result<(), Refusal> {
+        check_hello(&hello)?;
+        self.offers.clone_from(&hello.providers);
+        self.state = State::Deciding;
+        self.core.event(CollectorEvent::Hello(hello));
+        Ok(())
+    }
+
+    fn on_connect(&mut self, connect: Connect) -> Result<(), Refusal> {
+        let numbers = connect.streams.iter().map(|start| start.stream);
+        same_streams(MessageKind::Connect, &self.numbers, numbers)?;
+        self.check_gid(connect.endpoint.gid)?;
+        for start in &connect.streams {
+            self.advance(MessageKind::Connect, start.stream, start.first_packet)?;
+        }
+        self.state = State::Connecting;
+        self.core.event(CollectorEvent::Connect(connect));
+        Ok(())
+    }
+
+    /// The queue pair must be at the address that the path was chosen for.
+    fn check_gid(&self, seen: Gid) -> Result<(), Refusal> {
+        let Some(offer) = self.offers.iter().find(|offer| offer.gid != seen) else {
+            return Ok(());
+        };
+        let reason = format!(
+            "Connect names GID {seen}, Hello offered {} at GID {}",
+            offer.name, offer.gid
+        );
+        let remedy = "connect from the device that Hello offered";
+        Err(Refusal::new(RefusalCode::BadMessage, reason, remedy))
+    }
+
+    fn on_stats(&mut self, stats: SourceStats) -> Result<(), Refusal> {
+        let mut seen = BTreeSet::new();
+        for stream in stats.streams.iter().map(|stats| stats.stream) {
+            let known = self.numbers.binary_search(&stream).is_ok();
+            if !known || !seen.insert(stream) {
+                let what = if known {
+                    "twice"
+                } else {
+                    "not of this session"
+                };
+                let problem = format_args!("stream {stream} is {what}");
+                return Err(unknown_stream(MessageKind::SourceStats, problem));
+            }
+        }
+        self.core.event(CollectorEvent::Stats(stats));
+        Ok(())
+    }
+
+    fn on_goodbye(&mut self, goodbye: Goodbye) -> Result<(), Refusal> {
+        let numbers = goodbye.streams.iter().map(|end| end.stream);
+        same_streams(MessageKind::Goodbye, &self.numbers, numbers)?;
+        for end in &goodbye.streams {
+            self.advance(MessageKind::Goodbye, end.stream, end.end_packet)?;
+        }
+        self.state = State::Closing;
+        self.core.event(CollectorEvent::Goodbye(goodbye));
+        Ok(())
+    }
+
+    /// Packet numbers of a stream only grow: grant, begin, end.
+    fn advance(&mut self, kind: MessageKind, stream: u32, to: u64) -> Result<(), Refusal> {
+        let index = self.numbers.binary_search(&stream).unwrap_or(0);
+        let from = &mut self.streams[index].from;
+        if to < *from {
+            let reason = format!("{kind}: stream {stream} goes back from packet {from} to {to}");
+            let remedy = "go on from next_packet of Welcome";
+            return Err(Refusal::new(RefusalCode::BadResume, reason, remedy));
+        }
+        *from = to;
+        Ok(())
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        let expired = match self.state {
+            State::WaitHello => self.core.handshake_expired(now, MessageKind::Hello),
+            State::WaitConnect => self.core.handshake_expired(now, MessageKind::Connect),
+            State::Streaming | State::Closing => self.core.lease_expired(now),
+            State::Deciding | State::Connecting | State::Over => None,
+        };
+        if let Some(ended) = expired {
+            let refusal = Refusal::new(RefusalCode::Timeout, ended.to_string(), "connect again");
+            self.tell_end(refusal, |_| ended);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::WaitHello | State::WaitConnect => Some(self.core.handshake_until),
+            State::Streaming | State::Closing => Some(self.core.lease_until()),
+            State::Deciding | State::Connecting | State::Over => None,
+        }
+    }
+
+    /// Tells the source `refusal` in the form of the state, and ends.
+    fn tell_end(&mut self, refusal: Refusal, ended: impl FnOnce(Refusal) -> Ended) {
+        match self.state {
+            State::WaitHello | State::Deciding | State::WaitConnect | State::Connecting => {
+                self.core.transmit(Message::Refused(refusal.clone()));
+            }
+            State::Streaming | State::Closing => {
+                let revoke = Revoke::new(self.core.epoch, refusal.clone());
+                self.core.transmit(Message::Revoke(revoke));
+            }
+            State::Over => return,
+        }
+        self.end(ended(refusal));
+    }
+
+    fn end(&mut self, ended: Ended) {
+        self.state = State::Over;
+        self.core.event(CollectorEvent::Ended(ended));
+    }
+}
+
+fn check_hello(hello: &Hello) -> Result<(), Refusal> {
+    let mut names = BTreeSet::new();
+    if let Some(device) = hello.devices.iter().find(|d| !names.insert(&d.name)) {
+        let reason = format!("Hello names device {} twice", device.name);
+        let remedy = "give every device a name of its own";
+        return Err(Refusal::new(RefusalCode::DuplicateDevice, reason, remedy));
+    }
+    let mut places = BTreeSet::new();
+    let mut offers = hello.providers.iter();
+    if let Some(offer) = offers.find(|offer| !places.insert((&offer.name, offer.gid.0))) {
+        let reason = format!(
+            "Hello offers provider {} twice at GID {}",
+            offer.name, offer.gid
+        );
+        let remedy = "offer every provider once at each address";
+        return Err(Refusal::new(RefusalCode::BadMessage, reason, remedy));
+    }
+    Ok(())
+}

@@ -1,0 +1,449 @@
+//! The two state machines against peers that do one thing wrong.
+
+use std::time::{Duration, Instant};
+
+use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
+use crate::machine::{Ended, Input, Output, Retry};
+use crate::message::*;
+use crate::refusal::{Refusal, RefusalCode};
+use crate::samples;
+use crate::source_side::{SourceEvent, SourceSide, SourceSideConfig, first_packet};
+use crate::wire::encode;
+
+fn drain_source(side: &mut SourceSide) -> (Vec<Message>, Vec<SourceEvent>, Option<Instant>) {
+    let (mut messages, mut events) = (Vec::new(), Vec::new());
+    loop {
+        match side.poll() {
+            Output::Transmit(message) => messages.push(message),
+            Output::Event(event) => events.push(event),
+            Output::Timeout(at) => return (messages, events, at),
+        }
+    }
+}
+
+fn drain_collector(
+    side: &mut CollectorSide,
+) -> (Vec<Message>, Vec<CollectorEvent>, Option<Instant>) {
+    let (mut messages, mut events) = (Vec::new(), Vec::new());
+    loop {
+        match side.poll() {
+            Output::Transmit(message) => messages.push(message),
+            Output::Event(event) => events.push(event),
+            Output::Timeout(at) => return (messages, events, at),
+        }
+    }
+}
+
+/// A collector that has welcomed [`samples::hello`].
+fn welcomed(now: Instant) -> CollectorSide {
+    let mut side = CollectorSide::new(now, CollectorSideConfig::default());
+    side.handle(now, Input::Message(Message::Hello(samples::hello())));
+    drain_collector(&mut side);
+    side.welcome(now, samples::welcome()).unwrap();
+    drain_collector(&mut side);
+    side
+}
+
+fn streaming_collector(now: Instant) -> CollectorSide {
+    let mut side = welcomed(now);
+    side.handle(now, Input::Message(Message::Connect(samples::connect())));
+    drain_collector(&mut side);
+    side.ready(now).unwrap();
+    drain_collector(&mut side);
+    side
+}
+
+fn streaming_source(now: Instant) -> SourceSide {
+    let mut side = SourceSide::new(
+        now,
+        SourceSideConfig::new(samples::known()),
+        samples::hello(),
+    );
+    drain_source(&mut side);
+    side.handle(now, Input::Message(Message::Welcome(samples::welcome())));
+    drain_source(&mut side);
+    let connect = samples::connect();
+    side.connect(now, connect.endpoint, connect.streams)
+        .unwrap();
+    drain_source(&mut side);
+    side.handle(now, Input::Message(Message::Ready(Ready { epoch: 7 })));
+    drain_source(&mut side);
+    side
+}
+
+/// What `side` tells its peer, and how it ends, after `message`.
+fn collector_refusal(mut side: CollectorSide, now: Instant, message: Message) -> Refusal {
+    side.handle(now, Input::Message(message));
+    let (messages, events, timeout) = drain_collector(&mut side);
+    let told = match messages.as_slice() {
+        [Message::Refused(refusal)] => refusal.clone(),
+        [Message::Revoke(revoke)] => revoke.clone().into_refusal(),
+        other => panic!("not a refusal: {other:?}"),
+    };
+    let ended = CollectorEvent::Ended(Ended::Misbehaved(told.clone()));
+    assert_eq!(events, vec![ended]);
+    assert_eq!(timeout, None);
+    told
+}
+
+fn source_refusal(mut side: SourceSide, now: Instant, message: Message) -> Refusal {
+    side.handle(now, Input::Message(message));
+    let (messages, events, _) = drain_source(&mut side);
+    let told = match messages.as_slice() {
+        [Message::Refused(refusal)] => refusal.clone(),
+        [Message::Revoke(revoke)] => revoke.clone().into_refusal(),
+        other => panic!("not a refusal: {other:?}"),
+    };
+    assert_eq!(
+        events,
+        vec![SourceEvent::Ended(Ended::Misbehaved(told.clone()))]
+    );
+    told
+}
+
+#[test]
+fn a_collector_refuses_every_first_message_but_hello() {
+    let now = Instant::now();
+    for (message, _) in samples::golden() {
+        if message.kind() == MessageKind::Hello {
+            continue;
+        }
+        let kind = message.kind();
+        let side = CollectorSide::new(now, CollectorSideConfig::default());
+        let refusal = collector_refusal(side, now, message);
+        assert_eq!(refusal.code, RefusalCode::UnexpectedMessage);
+        assert!(refusal.reason.contains(kind.as_str()), "{refusal}");
+        assert!(refusal.reason.contains("waits for Hello"), "{refusal}");
+    }
+}
+
+#[test]
+fn a_streaming_side_ends_on_every_message_that_does_not_belong_there() {
+    let now = Instant::now();
+    use MessageKind::*;
+    for (message, _) in samples::golden() {
+        let kind = message.kind();
+        // Refused may cross our Ready.
+        if !matches!(kind, Refused | Ping | SourceStats | Revoke | Goodbye) {
+            let refusal = collector_refusal(streaming_collector(now), now, message.clone());
+            assert_eq!(refusal.code, RefusalCode::UnexpectedMessage, "{kind}");
+        }
+        if !matches!(kind, Pong | Revoke) {
+            let refusal = source_refusal(streaming_source(now), now, message);
+            assert_eq!(refusal.code, RefusalCode::UnexpectedMessage, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_pong_without_ping_ends_the_session() {
+    let now = Instant::now();
+    let pong = Message::Pong(Pong { epoch: 7, seq: 0 });
+    let refusal = source_refusal(streaming_source(now), now, pong);
+    assert_eq!(refusal.code, RefusalCode::UnexpectedMessage);
+}
+
+#[test]
+fn another_epoch_is_refused_with_both_numbers() {
+    let now = Instant::now();
+    let connect = Connect {
+        epoch: 6,
+        ..samples::connect()
+    };
+    let refusal = collector_refusal(welcomed(now), now, Message::Connect(connect));
+    assert_eq!(refusal.code, RefusalCode::WrongEpoch);
+    assert!(
+        refusal.reason.contains("epoch 6, this session is 7"),
+        "{refusal}"
+    );
+    let ping = Message::Ping(Ping { epoch: 8, seq: 0 });
+    let refusal = collector_refusal(streaming_collector(now), now, ping);
+    assert_eq!(refusal.code, RefusalCode::WrongEpoch);
+    let ready = Message::Ready(Ready { epoch: 8 });
+    let refusal = source_refusal(streaming_source(now), now, ready);
+    assert_eq!(refusal.code, RefusalCode::WrongEpoch);
+}
+
+#[test]
+fn a_queue_pair_must_be_at_the_gid_that_was_offered() {
+    let now = Instant::now();
+    let mut connect = samples::connect();
+    connect.endpoint = samples::welcome().endpoint;
+    let refusal = collector_refusal(welcomed(now), now, Message::Connect(connect));
+    assert_eq!(refusal.code, RefusalCode::BadMessage);
+    let (seen, offered) = (
+        samples::welcome().endpoint.gid,
+        samples::connect().endpoint.gid,
+    );
+    let words = format!("Connect names GID {seen}, Hello offered shm at GID {offered}");
+    assert!(refusal.reason.contains(&words), "{refusal}");
+}
+
+#[test]
+fn streams_must_be_those_of_the_welcome() {
+    let now = Instant::now();
+    let start = |stream, first_packet| StreamStart {
+        stream,
+        first_packet,
+    };
+    for (streams, code, words) in [
+        (
+            vec![start(0, 0)],
+            RefusalCode::UnknownStream,
+            "stream 1 is missing",
+        ),
+        (
+            vec![start(0, 0), start(1, 240), start(2, 0)],
+            RefusalCode::UnknownStream,
+            "stream 2 is not of this session",
+        ),
+        (
+            vec![start(0, 0), start(0, 0)],
+            RefusalCode::UnknownStream,
+            "stream 0 twice",
+        ),
+        (
+            vec![start(0, 0), start(1, 239)],
+            RefusalCode::BadResume,
+            "stream 1 goes back from packet 240 to 239",
+        ),
+    ] {
+        let connect = Connect {
+            streams,
+            ..samples::connect()
+        };
+        let refusal = collector_refusal(welcomed(now), now, Message::Connect(connect));
+        assert_eq!(refusal.code, code);
+        assert!(refusal.reason.contains(words), "{refusal}");
+    }
+    let mut stats = samples::stats();
+    stats.streams[0].stream = 9;
+    let refusal = collector_refusal(streaming_collector(now), now, Message::SourceStats(stats));
+    assert_eq!(refusal.code, RefusalCode::UnknownStream);
+    let mut stats = samples::stats();
+    stats.streams.push(stats.streams[0]);
+    let refusal = collector_refusal(streaming_collector(now), now, Message::SourceStats(stats));
+    assert!(refusal.reason.contains("stream 1 is twice"), "{refusal}");
+    let mut goodbye = samples::goodbye();
+    goodbye.streams[1].end_packet = 244;
+    let refusal = collector_refusal(streaming_collector(now), now, Message::Goodbye(goodbye));
+    assert_eq!(refusal.code, RefusalCode::BadResume);
+}
+
+#[test]
+fn a_hello_that_names_something_twice_is_refused() {
+    let now = Instant::now();
+    let fresh = || CollectorSide::new(now, CollectorSideConfig::default());
+    let mut hello = samples::hello();
+    hello.devices[1].name = hello.devices[0].name.clone();
+    let refusal = collector_refusal(fresh(), now, Message::Hello(hello));
+    assert_eq!(refusal.code, RefusalCode::DuplicateDevice);
+    assert!(refusal.reason.contains("device cam0 twice"), "{refusal}");
+    let mut hello = samples::hello();
+    hello.providers.push(hello.providers[0].clone());
+    let refusal = collector_refusal(fresh(), now, Message::Hello(hello));
+    assert_eq!(refusal.code, RefusalCode::BadMessage);
+}
+
+#[test]
+fn a_source_checks_what_it_is_granted() {
+    let now = Instant::now();
+    let fresh = || {
+        let mut side = SourceSide::new(
+            now,
+            SourceSideConfig::new(samples::known()),
+            samples::hello(),
+        );
+        drain_source(&mut side);
+        side
+    };
+    type Change = fn(&mut Welcome);
+    let changes: [(&str, Change); 10] = [
+        ("version 3", |w| w.protocol = 3),
+        ("provider efa", |w| w.path.source = "efa".to_owned()),
+        ("not offered", |w| w.path.source_gid.0[0] ^= 1),
+        ("do not understand each other", |w| {
+            w.path.collector = "roce".to_owned()
+        }),
+        ("do not understand each other", |w| {
+            w.path.collector = "efa".to_owned()
+        }),
+        ("path MTU 1024, offered was none", |w| {
+            w.path.path_mtu = Some(1024)
+        }),
+        ("path MTU none, offered was 4096", |w| {
+            let offer = &samples::hello().providers[1];
+            w.path.source.clone_from(&offer.name);
+            w.path.source_gid = offer.gid;
+            w.path.collector = "ibverbs".to_owned();
+        }),
+        ("devices of Hello", |w| w.streams.truncate(1)),
+        ("devices of Hello", |w| {
+            w.streams[1].device = "x".parse().unwrap()
+        }),
+        ("stream 0 twice", |w| w.streams[1].stream = 0),
+    ];
+    for (words, change) in changes {
+        let mut welcome = samples::welcome();
+        change(&mut welcome);
+        let refusal = source_refusal(fresh(), now, Message::Welcome(welcome));
+        assert!(refusal.reason.contains(words), "{refusal}");
+    }
+}
+
+#[test]
+fn refusals_end_the_source_and_say_whether_to_try_again() {
+    let now = Instant::now();
+    for code in RefusalCode::known() {
+        let mut side = SourceSide::new(
+            now,
+            SourceSideConfig::new(samples::known()),
+            samples::hello(),
+        );
+        drain_source(&mut side);
+        let refusal = Refusal::new(code.clone(), "because", "do this");
+        side.handle(now, Input::Message(Message::Refused(refusal.clone())));
+        let (messages, events, _) = drain_source(&mut side);
+        assert!(messages.is_empty());
+        let ended = Ended::Refused(refusal);
+        let expected = match code.retry_after_ms() {
+            Some(ms) => Retry::After(Duration::from_millis(ms.into())),
+            None => Retry::Never,
+        };
+        assert_eq!(ended.retry(), expected);
+        assert_eq!(events, vec![SourceEvent::Ended(ended)]);
+    }
+}
+
+#[test]
+fn a_silent_peer_ends_the_handshake_on_both_sides() {
+    let now = Instant::now();
+    let late = now + Duration::from_secs(5);
+    let mut collector = CollectorSide::new(now, CollectorSideConfig::default());
+    assert_eq!(drain_collector(&mut collector).2, Some(late));
+    collector.handle(now + Duration::from_secs(4), Input::Timeout);
+    assert_eq!(drain_collector(&mut collector).1, vec![]);
+    collector.handle(late, Input::Timeout);
+    let (messages, events, _) = drain_collector(&mut collector);
+    assert!(matches!(&messages[..], [Message::Refused(r)] if r.code == RefusalCode::Timeout));
+    let waiting = |events: &[CollectorEvent], kind| matches!(events, [CollectorEvent::Ended(Ended::HandshakeTimeout { waiting_for, .. })] if *waiting_for == kind);
+    assert!(waiting(&events, MessageKind::Hello));
+    let mut collector = welcomed(now);
+    collector.handle(late, Input::Timeout);
+    assert!(waiting(
+        &drain_collector(&mut collector).1,
+        MessageKind::Connect
+    ));
+    let mut source = SourceSide::new(
+        now,
+        SourceSideConfig::new(samples::known()),
+        samples::hello(),
+    );
+    assert_eq!(drain_source(&mut source).2, Some(late));
+    source.handle(late, Input::Timeout);
+    let (_, events, _) = drain_source(&mut source);
+    let [SourceEvent::Ended(ended)] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!(ended.retry(), Retry::After(Duration::ZERO));
+}
+
+#[test]
+fn pings_keep_the_lease_and_silence_ends_it_on_both_sides() {
+    let start = Instant::now();
+    let mut source = streaming_source(start);
+    let mut collector = streaming_collector(start);
+    let mut now = start;
+    for _ in 0..10 {
+        now = drain_source(&mut source).2.unwrap();
+        source.handle(now, Input::Timeout);
+        let (messages, events, _) = drain_source(&mut source);
+        assert!(events.is_empty());
+        for message in messages {
+            collector.handle(now, Input::Message(message));
+        }
+        let (messages, events, _) = drain_collector(&mut collector);
+        assert!(events.is_empty());
+        now += Duration::from_millis(3);
+        for message in messages {
+            source.handle(now, Input::Message(message));
+        }
+        assert_eq!(source.rtt(), Some(Duration::from_millis(3)));
+    }
+    assert!(now - start > Duration::from_secs(9), "three leases passed");
+    let heard = now - Duration::from_millis(3);
+    let until = drain_collector(&mut collector).2.unwrap();
+    assert_eq!(until, heard + Duration::from_secs(3));
+    collector.handle(until, Input::Timeout);
+    let (messages, events, _) = drain_collector(&mut collector);
+    assert!(matches!(&messages[..], [Message::Revoke(_)]));
+    assert!(matches!(
+        &events[..],
+        [CollectorEvent::Ended(Ended::LeaseExpired { .. })]
+    ));
+    // The source pings on without an answer until its lease ends too.
+    let mut events = Vec::new();
+    while events.is_empty() {
+        let at = drain_source(&mut source).2.unwrap();
+        assert!(at <= now + Duration::from_secs(3));
+        source.handle(at, Input::Timeout);
+        events = drain_source(&mut source).1;
+    }
+    assert!(matches!(
+        &events[..],
+        [SourceEvent::Ended(Ended::LeaseExpired { .. })]
+    ));
+}
+
+#[test]
+fn a_command_in_the_wrong_state_is_an_error_of_ours_and_after_the_end_nothing() {
+    let now = Instant::now();
+    let mut source = SourceSide::new(
+        now,
+        SourceSideConfig::new(samples::known()),
+        samples::hello(),
+    );
+    drain_source(&mut source);
+    let misuse = source.goodbye(vec![]).unwrap_err();
+    assert_eq!(
+        misuse.to_string(),
+        "goodbye called while the source waits for Welcome"
+    );
+    source.handle(now, Input::Disconnected);
+    drain_source(&mut source);
+    source.goodbye(vec![]).unwrap();
+    assert_eq!(drain_source(&mut source), (vec![], vec![], None));
+    let mut collector = streaming_collector(now);
+    assert!(collector.ready(now).is_err());
+    assert!(collector.goodbye_ack(vec![]).is_err());
+}
+
+#[test]
+fn many_streams_are_counted_in_several_messages() {
+    let now = Instant::now();
+    let mut source = streaming_source(now);
+    let stats = vec![StreamStats::default(); 600];
+    source.stats(1, &stats).unwrap();
+    let (messages, _, _) = drain_source(&mut source);
+    assert_eq!(messages.len(), 3);
+    for message in &messages {
+        encode(message, &mut Vec::new()).unwrap();
+    }
+}
+
+#[test]
+fn resumption_begins_at_the_larger_of_both_sides() {
+    // (oldest retained, next new, collector lacks) -> first packet
+    for (retained, next, lacks, first) in [
+        (None, 0, None, 0),
+        (None, 0, Some(100), 100),
+        (Some(90), 120, Some(100), 100),
+        (Some(110), 120, Some(100), 110),
+        (Some(90), 120, None, 90),
+        (Some(90), 120, Some(120), 120),
+        (None, 120, Some(100), 120),
+        (None, 120, Some(130), 130),
+    ] {
+        assert_eq!(first_packet(retained, next, lacks), first);
+    }
+}

@@ -1,0 +1,556 @@
+//! Accepts connections and hands out those that have sent a good Hello.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::address::{Address, Peer};
+use super::connection::{Connection, RecvError, handshake_reason, local_ip, unix_peer};
+use super::slots::{Slot, Slots};
+use crate::message::{Hello, Message, MessageKind};
+use crate::refusal::{Refusal, RefusalCode};
+use crate::tls::{Protection, ProtectionError, Reach, protection};
+use crate::wire::{DecodeError, HELLO_BYTES_MAX, LONG_BYTES_MAX, SHORT_BYTES_MAX, encode};
+
+/// Pause after the system could not accept, for example for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Bytes per device that a source may send at once after its Hello, above the short limit.
+const DEVICE_BYTES: u32 = 128;
+
+/// How a collector protects its connections.
+#[derive(Debug, Clone, Default)]
+pub struct ServerSecurity {
+    /// TLS, from [`crate::tls::server_config`].
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Listen without TLS even where other hosts can reach.
+    pub insecure: bool,
+}
+
+/// Limits of a [`Listener`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenerConfig {
+    /// Most handshakes that are not finished.
+    pub unfinished_max: usize,
+    /// A source's time from connecting to its whole Hello.
+    pub handshake: Duration,
+    /// How long a source may be awaited before it gives way to new ones when all places are
+    /// held.
+    pub grace: Duration,
+    /// Most Hellos above 64 KiB that are received at once; each can hold 8 MiB.
+    pub long_hellos_max: usize,
+}
+
+impl Default for ListenerConfig {
+    fn default() -> ListenerConfig {
+        ListenerConfig {
+            unfinished_max: 256,
+            handshake: Duration::from_secs(5),
+            grace: Duration::from_millis(500),
+            long_hellos_max: 8,
+        }
+    }
+}
+
+/// A collector cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The address would be open to others.
+    #[error(transparent)]
+    Protection(#[from] ProtectionError),
+    /// The system refuses.
+    #[error("cannot listen on {address}: {source}; is the address of this host and free?")]
+    Bind {
+        /// The address.
+        address: Address,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process listens there.
+    #[error("another process listens on {address}; stop it or use another path")]
+    InUse {
+        /// The address.
+        address: Address,
+    },
+}
+
+/// A connection that was not handed out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejected {
+    /// The other end.
+    pub peer: Peer,
+    /// Why.
+    pub reason: RejectReason,
+}
+
+/// Why a connection was not handed out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RejectReason {
+    /// All places are held by younger connections.
+    #[error("too many unfinished handshakes")]
+    Busy,
+    /// All places for long Hellos are held.
+    #[error("a Hello of {bytes} bytes while too many long ones are being received")]
+    LongHelloBusy {
+        /// Its announced length.
+        bytes: u32,
+    },
+    /// It kept others waiting.
+    #[error("no Hello within {grace:?} while others wait")]
+    Evicted {
+        /// How long it may be awaited then.
+        grace: Duration,
+    },
+    /// Its Hello did not come in time.
+    #[error("no Hello within {limit:?}")]
+    Timeout {
+        /// The time it had.
+        limit: Duration,
+    },
+    /// It closed before its Hello.
+    #[error("closed before Hello")]
+    Closed,
+    /// The connection broke.
+    #[error("the connection broke: {0}")]
+    Io(String),
+    /// The TLS handshake failed.
+    #[error("TLS: {0}")]
+    Tls(String),
+    /// What came is no message.
+    #[error(transparent)]
+    Decode(DecodeError),
+    /// The first message is no Hello.
+    #[error("the first message is {0}, not hello")]
+    NotHello(MessageKind),
+}
+
+impl RejectReason {
+    /// A word for each kind, as the label of a counter.
+    pub fn label(&self) -> &'static str {
+        match self {
+            RejectReason::Busy | RejectReason::LongHelloBusy { .. } => "busy",
+            RejectReason::Evicted { .. } => "evicted",
+            RejectReason::Timeout { .. } => "timeout",
+            RejectReason::Closed => "closed",
+            RejectReason::Io(_) => "io",
+            RejectReason::Tls(_) => "tls",
+            RejectReason::Decode(_) => "bad_message",
+            RejectReason::NotHello(_) => "not_hello",
+        }
+    }
+
+    /// What to tell the peer.
+    fn refusal(&self) -> Refusal {
+        let (code, remedy) = match self {
+            RejectReason::Decode(error) => return error.refusal(),
+            RejectReason::NotHello(_) => (
+                RefusalCode::UnexpectedMessage,
+                "begin the session with Hello",
+            ),
+            RejectReason::Busy | RejectReason::LongHelloBusy { .. } => {
+                (RefusalCode::Busy, "try again later")
+            }
+            RejectReason::Evicted { .. }
+            | RejectReason::Timeout { .. }
+            | RejectReason::Closed
+            | RejectReason::Io(_)
+            | RejectReason::Tls(_) => (RefusalCode::Timeout, "send Hello at once"),
+        };
+        Refusal::new(code, self.to_string(), remedy)
+    }
+}
+
+/// Is told every rejection, from the listener's tasks; must not block.
+pub type OnRejected = Arc<dyn Fn(&Rejected) + Send + Sync>;
+
+/// A connection whose Hello has come.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The connection; the next message will be the answer to ours.
+    pub connection: Connection,
+    /// The first message, checked. Hand it to the state machine.
+    pub hello: Hello,
+    /// Its place among the unfinished handshakes: keep it until the session is Ready or over.
+    pub slot: Slot,
+}
+
+/// Listens for sources. Dropping it closes the socket and all unfinished handshakes.
+#[derive(Debug)]
+pub struct Listener {
+    local: Address,
+    accepted: mpsc::Receiver<Accepted>,
+    acceptor: JoinHandle<()>,
+    unix_path: Option<PathBuf>,
+}
+
+impl Listener {
+    /// Listens on `address`. A unix socket is made for its owner only (mode 0600), and one that
+    /// a dead process left behind is replaced.
+    ///
+    /// # Errors
+    /// The address needs protection that `security` does not give, or cannot be had.
+    pub async fn bind(
+        address: &Address,
+        security: ServerSecurity,
+        config: ListenerConfig,
+        on_rejected: OnRejected,
+    ) -> Result<Listener, BindError> {
+        let (socket, protection) = Socket::bind(address, &security).await?;
+        let local = socket.local(address);
+        let (sender, accepted) = mpsc::channel(config.unfinished_max.max(1));
+        let context = Arc::new(Context {
+            tls: security.tls.filter(|_| protection == Protection::Tls),
+            protection,
+            config,
+            long_hellos: Semaphore::new(config.long_hellos_max),
+            on_rejected,
+        });
+        let unix_path = match address {
+            Address::Unix(path) => Some(path.clone()),
+            Address::Tcp { .. } => None,
+        };
+        Ok(Listener {
+            local,
+            accepted,
+            acceptor: tokio::spawn(accept_all(socket, context, sender)),
+            unix_path,
+        })
+    }
+
+    /// The address, with the port that the system chose.
+    pub fn local(&self) -> &Address {
+        &self.local
+    }
+
+    /// The next connection with a good Hello; `None` only after the runtime ended the listener.
+    ///
+    /// # Cancellation
+    /// May be cancelled: no connection is lost.
+    pub async fn accept(&mut self) -> Option<Accepted> {
+        self.accepted.recv().await
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.acceptor.abort();
+        if let Some(path) = &self.unix_path {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+enum Raw {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    async fn bind(
+        address: &Address,
+        security: &ServerSecurity,
+    ) -> Result<(Socket, Protection), BindError> {
+        let failed = |source| BindError::Bind {
+            address: address.clone(),
+            source,
+        };
+        let (host, port) = match address {
+            Address::Unix(path) => {
+                let socket = bind_unix(address, path)?;
+                return Ok((socket, Protection::PlainLocal));
+            }
+            Address::Tcp { host, port } => (host.as_str(), *port),
+        };
+        let addrs = tokio::net::lookup_host((host, port))
+            .await
+            .map_err(failed)?;
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for addr in addrs {
+            let protection =
+                protection(Reach::Ip(addr), security.tls.is_some(), security.insecure)?;
+            match TcpListener::bind(addr).await {
+                Ok(listener) => return Ok((Socket::Tcp(listener), protection)),
+                Err(source) => last = source,
+            }
+        }
+        Err(failed(last))
+    }
+
+    fn local(&self, asked: &Address) -> Address {
+        match self {
+            Socket::Tcp(listener) => listener
+                .local_addr()
+                .map_or_else(|_| asked.clone(), |addr: SocketAddr| addr.into()),
+            Socket::Unix(_) => asked.clone(),
+        }
+    }
+
+    async fn accept(&self) -> io::Result<(Raw, Peer)> {
+        match self {
+            Socket::Tcp(listener) => {
+                let (stream, addr) = listener.accept().await?;
+                Ok((Raw::Tcp(stream), Peer::Tcp(addr)))
+            }
+            Socket::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = unix_peer(&stream)?;
+                Ok((Raw::Unix(stream), peer))
+            }
+        }
+    }
+}
+
+/// Binds beside the path and renames: nobody can connect before the rights are set.
+fn bind_unix(address: &Address, path: &Path) -> Result<Socket, BindError> {
+    let address = address.clone();
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(BindError::InUse { address });
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let bound = (|| {
+        let is_other = fs::symlink_metadata(path).is_ok_and(|found| !is_socket(&found));
+        if is_other {
+            return Err(io::Error::from(io::ErrorKind::AlreadyExists));
+        }
+        let _ = fs::remove_file(&beside);
+        let listener = UnixListener::bind(&beside)?;
+        fs::set_permissions(&beside, fs::Permissions::from_mode(0o600))?;
+        fs::rename(&beside, path)?;
+        Ok(Socket::Unix(listener))
+    })();
+    bound.map_err(|source| {
+        let _ = fs::remove_file(&beside);
+        BindError::Bind { address, source }
+    })
+}
+
+fn is_socket(metadata: &fs::Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    metadata.file_type().is_socket()
+}
+
+struct Context {
+    tls: Option<Arc<rustls::ServerConfig>>,
+    protection: Protection,
+    config: ListenerConfig,
+    long_hellos: Semaphore,
+    on_rejected: OnRejected,
+}
+
+impl Context {
+    fn reject(&self, peer: Peer, reason: RejectReason) {
+        match &reason {
+            RejectReason::Busy => tracing::debug!(%peer, %reason, "connection refused"),
+            RejectReason::LongHelloBusy { .. }
+            | RejectReason::Evicted { .. }
+            | RejectReason::Timeout { .. }
+            | RejectReason::Closed
+            | RejectReason::Io(_)
+            | RejectReason::Tls(_)
+            | RejectReason::Decode(_)
+            | RejectReason::NotHello(_) => tracing::info!(%peer, %reason, "connection refused"),
+        }
+        (self.on_rejected)(&Rejected { peer, reason });
+    }
+}
+
+async fn accept_all(socket: Socket, context: Arc<Context>, sender: mpsc::Sender<Accepted>) {
+    let slots = Slots::new(context.config.unfinished_max, context.config.grace);
+    let mut handshakes = JoinSet::new();
+    let busy = busy_bytes();
+    loop {
+        let (raw, peer) = match socket.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection; is the limit of open files too low?");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        while handshakes.try_join_next().is_some() {}
+        match slots.take(Instant::now()) {
+            Some(slot) => {
+                let work = greet(raw, peer, slot, context.clone(), sender.clone());
+                handshakes.spawn(work);
+            }
+            None => {
+                dismiss(raw, context.tls.is_none().then_some(&busy));
+                context.reject(peer, RejectReason::Busy);
+                // Those that hold a place must get to run.
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+/// The refusal of connections that find no place, made once.
+fn busy_bytes() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let refused = Message::Refused(RejectReason::Busy.refusal());
+    if let Err(error) = encode(&refused, &mut bytes) {
+        tracing::error!(%error, "the busy refusal cannot be written");
+    }
+    bytes
+}
+
+/// Closes a connection at once, telling why where that is one system call.
+fn dismiss(raw: Raw, refusal: Option<&Vec<u8>>) {
+    let Some(refusal) = refusal else { return };
+    let mut unread = [0; 4096];
+    // The sockets do not block, and nothing is lost when they cannot take the bytes.
+    match raw {
+        Raw::Tcp(stream) => {
+            if let Ok(mut stream) = stream.into_std() {
+                let _ = stream.write(refusal);
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = stream.read(&mut unread);
+            }
+        }
+        Raw::Unix(stream) => {
+            if let Ok(mut stream) = stream.into_std() {
+                let _ = stream.write(refusal);
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = stream.read(&mut unread);
+            }
+        }
+    }
+}
+
+/// One handshake from the accepted socket to the Hello.
+async fn greet(
+    raw: Raw,
+    peer: Peer,
+    slot: Slot,
+    context: Arc<Context>,
+    sender: mpsc::Sender<Accepted>,
+) {
+    let ListenerConfig {
+        handshake, grace, ..
+    } = context.config;
+    // Filled as soon as the peer can be told something.
+    let mut connection = None;
+    let hello = {
+        let work = introduce(raw, &peer, &mut connection, &context);
+        tokio::select! {
+            biased;
+            result = timeout(handshake, work) => {
+                result.unwrap_or(Err(RejectReason::Timeout { limit: handshake }))
+            }
+            _ = slot.evicted() => Err(RejectReason::Evicted { grace }),
+        }
+    };
+    match (hello, connection) {
+        (Ok(hello), Some(connection)) => {
+            slot.our_turn();
+            let accepted = Accepted {
+                connection,
+                hello,
+                slot,
+            };
+            // Fails only while the listener is being dropped.
+            let _ = sender.send(accepted).await;
+        }
+        (Err(reason), connection) => {
+            let refusal = reason.refusal();
+            let is_gone = matches!(reason, RejectReason::Closed | RejectReason::Io(_));
+            context.reject(peer, reason);
+            if let Some(connection) = connection.filter(|_| !is_gone) {
+                connection.turn_away(refusal).await;
+            }
+        }
+        (Ok(_), None) => {}
+    }
+}
+
+async fn introduce(
+    raw: Raw,
+    peer: &Peer,
+    connection: &mut Option<Connection>,
+    context: &Context,
+) -> Result<Hello, RejectReason> {
+    let connection = connection.insert(protect(raw, peer, context).await?);
+    connection.reader().set_limit(SHORT_BYTES_MAX);
+    let hello = match receive_first(connection, context).await? {
+        Message::Hello(hello) => hello,
+        message @ (Message::Welcome(_)
+        | Message::Refused(_)
+        | Message::Connect(_)
+        | Message::Ready(_)
+        | Message::Ping(_)
+        | Message::Pong(_)
+        | Message::SourceStats(_)
+        | Message::Revoke(_)
+        | Message::Goodbye(_)
+        | Message::GoodbyeAck(_)) => return Err(RejectReason::NotHello(message.kind())),
+    };
+    let devices = u32::try_from(hello.devices.len()).unwrap_or(u32::MAX);
+    let lists = devices.saturating_mul(DEVICE_BYTES);
+    let limit = SHORT_BYTES_MAX.saturating_add(lists).min(LONG_BYTES_MAX);
+    connection.reader().set_limit(limit);
+    Ok(hello)
+}
+
+async fn protect(raw: Raw, peer: &Peer, context: &Context) -> Result<Connection, RejectReason> {
+    let (peer, protection) = (peer.clone(), context.protection);
+    let stream = match raw {
+        Raw::Unix(stream) => return Ok(Connection::new(stream, peer, None, protection)),
+        Raw::Tcp(stream) => stream,
+    };
+    let _ = stream.set_nodelay(true);
+    let local = local_ip(&stream);
+    let Some(tls) = &context.tls else {
+        return Ok(Connection::new(stream, peer, local, protection));
+    };
+    let accepted = TlsAcceptor::from(tls.clone()).accept(stream).await;
+    let stream = accepted.map_err(|error| RejectReason::Tls(handshake_reason(&error)))?;
+    Ok(Connection::new(stream, peer, local, protection))
+}
+
+/// The first message. One above 64 KiB needs a place of its own, of which there are few: this
+/// bounds what connections that nobody knows can make us hold.
+async fn receive_first(
+    connection: &mut Connection,
+    context: &Context,
+) -> Result<Message, RejectReason> {
+    let bytes = match connection.recv().await {
+        Err(RecvError::Decode(DecodeError::Length { announced, .. }))
+            if (SHORT_BYTES_MAX..=HELLO_BYTES_MAX).contains(&announced) =>
+        {
+            announced
+        }
+        result => return result.map_err(reject_reason),
+    };
+    let _place = context
+        .long_hellos
+        .try_acquire()
+        .map_err(|_| RejectReason::LongHelloBusy { bytes })?;
+    connection.reader().set_limit(HELLO_BYTES_MAX);
+    connection.recv().await.map_err(reject_reason)
+}
+
+fn reject_reason(error: RecvError) -> RejectReason {
+    match error {
+        RecvError::Closed => RejectReason::Closed,
+        RecvError::Decode(error) => RejectReason::Decode(error),
+        RecvError::Io(detail) => RejectReason::Io(detail),
+    }
+}

@@ -1,0 +1,394 @@
+//! Sessions over real sockets, good and bad peers.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
+use crate::machine::{Ended, Input, Output};
+use crate::message::{Message, MessageKind, Ping};
+use crate::refusal::RefusalCode;
+use crate::samples;
+use crate::source_side::{SourceEvent, SourceSide, SourceSideConfig};
+use crate::wire::{HELLO_BYTES_MAX, encode};
+
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
+
+pub(super) type Events = Arc<Mutex<Vec<Rejected>>>;
+
+pub(super) async fn listen(address: &str, config: ListenerConfig) -> (Listener, Events) {
+    let events = Events::default();
+    let sink = events.clone();
+    let on_rejected: OnRejected = Arc::new(move |event| sink.lock().unwrap().push(event.clone()));
+    let address = address.parse().unwrap();
+    let listener = Listener::bind(&address, ServerSecurity::default(), config, on_rejected).await;
+    (listener.unwrap(), events)
+}
+
+pub(super) async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LIMIT, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn socket_address(listener: &Listener) -> String {
+    listener.local().to_string()
+}
+
+/// Takes one session from Hello to its end as an engine would.
+pub(super) async fn serve(accepted: Accepted) -> Ended {
+    let Accepted {
+        mut connection,
+        hello,
+        slot,
+    } = accepted;
+    let mut slot = Some(slot);
+    let mut side = CollectorSide::new(Instant::now(), CollectorSideConfig::default());
+    side.handle(Instant::now(), Input::Message(Message::Hello(hello)));
+    loop {
+        match side.poll() {
+            Output::Transmit(message) => {
+                let _ = connection.send(&message).await;
+            }
+            Output::Event(CollectorEvent::Hello(_)) => {
+                side.welcome(Instant::now(), samples::welcome()).unwrap();
+                slot.as_ref().unwrap().peer_turn(Instant::now());
+            }
+            Output::Event(CollectorEvent::Connect(_)) => {
+                side.ready(Instant::now()).unwrap();
+                slot = None;
+            }
+            Output::Event(CollectorEvent::Stats(_)) => {}
+            Output::Event(CollectorEvent::Goodbye(_)) => {
+                side.goodbye_ack(samples::goodbye_ack().delivered).unwrap();
+            }
+            Output::Event(CollectorEvent::Ended(ended)) => {
+                drop(slot);
+                connection.close().await;
+                return ended;
+            }
+            Output::Timeout(at) => {
+                let evicted = async {
+                    match &slot {
+                        Some(slot) => slot.evicted().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                let input = tokio::select! {
+                    received = connection.recv_until(at) => match received {
+                        Ok(Some(message)) => Input::Message(message),
+                        Ok(None) => Input::Timeout,
+                        Err(_) => Input::Disconnected,
+                    },
+                    refusal = evicted => {
+                        side.refuse(refusal);
+                        continue;
+                    }
+                };
+                side.handle(Instant::now(), input);
+            }
+        }
+    }
+}
+
+/// Runs a source from Hello to Goodbye.
+pub(super) async fn attend(mut connection: Connection) -> Ended {
+    let config = SourceSideConfig::new(samples::known());
+    let mut side = SourceSide::new(Instant::now(), config, samples::hello());
+    loop {
+        match side.poll() {
+            Output::Transmit(message) => {
+                let _ = connection.send(&message).await;
+            }
+            Output::Event(SourceEvent::Welcomed(_)) => {
+                let connect = samples::connect();
+                side.connect(Instant::now(), connect.endpoint, connect.streams)
+                    .unwrap();
+            }
+            Output::Event(SourceEvent::Ready) => {
+                side.stats(1, &samples::stats().streams).unwrap();
+                side.goodbye(samples::goodbye().streams).unwrap();
+            }
+            Output::Event(SourceEvent::Delivered(_)) => {}
+            Output::Event(SourceEvent::Ended(ended)) => return ended,
+            Output::Timeout(at) => {
+                let input = match connection.recv_until(at).await {
+                    Ok(Some(message)) => Input::Message(message),
+                    Ok(None) => Input::Timeout,
+                    Err(_) => Input::Disconnected,
+                };
+                side.handle(Instant::now(), input);
+            }
+        }
+    }
+}
+
+async fn whole_session(address: &str) {
+    let (mut listener, events) = listen(address, ListenerConfig::default()).await;
+    let collector_address = listener.local().clone();
+    let collector = tokio::spawn(async move { serve(listener.accept().await.unwrap()).await });
+    let security = ClientSecurity::default();
+    let connection = Connection::connect(&collector_address, &security, LIMIT).await;
+    assert_eq!(attend(connection.unwrap()).await, Ended::Finished);
+    assert_eq!(collector.await.unwrap(), Ended::Finished);
+    assert!(events.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_session_runs_over_tcp() {
+    whole_session("127.0.0.1:0").await;
+}
+
+#[tokio::test]
+async fn a_session_runs_over_a_unix_socket_of_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("c.sock");
+    let address = format!("unix:{}", path.display());
+    whole_session(&address).await;
+    assert!(!path.exists(), "the socket goes with its listener");
+
+    // One that a dead process left behind is replaced, a live one and other files are not.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let (listener, _) = listen(&address, ListenerConfig::default()).await;
+    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let again = |path: &std::path::Path| {
+        let address = Address::Unix(path.to_owned());
+        let security = ServerSecurity::default();
+        async move {
+            let config = ListenerConfig::default();
+            Listener::bind(&address, security, config, Arc::new(|_: &Rejected| {})).await
+        }
+    };
+    assert!(matches!(again(&path).await, Err(BindError::InUse { .. })));
+    let file = dir.path().join("precious");
+    std::fs::write(&file, "data").unwrap();
+    assert!(matches!(again(&file).await, Err(BindError::Bind { .. })));
+    assert_eq!(std::fs::read(&file).unwrap(), b"data");
+    drop(listener);
+}
+
+#[tokio::test]
+async fn an_address_for_others_needs_protection() {
+    let security = ServerSecurity::default();
+    let config = ListenerConfig::default();
+    let address = "0.0.0.0:0".parse().unwrap();
+    let error = Listener::bind(&address, security, config, Arc::new(|_: &Rejected| {})).await;
+    assert!(matches!(error, Err(BindError::Protection(_))));
+    let address = "192.0.2.1:9".parse().unwrap();
+    let error = Connection::connect(&address, &ClientSecurity::default(), LIMIT).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, ConnectError::Protection(_)), "{error}");
+    assert!(!error.is_transient());
+}
+
+#[tokio::test]
+async fn halves_work_from_two_tasks_and_a_cancelled_receive_loses_nothing() {
+    let (mut listener, _) = listen("127.0.0.1:0", ListenerConfig::default()).await;
+    let address = listener.local().clone();
+    let mut connection = Connection::connect(&address, &ClientSecurity::default(), LIMIT)
+        .await
+        .unwrap();
+    let hello = Message::Hello(samples::hello());
+    connection.send(&hello).await.unwrap();
+    let accepted = listener.accept().await.unwrap();
+    let (mut reader, mut writer) = accepted.connection.split();
+    let echo = tokio::spawn(async move {
+        for _ in 0..100 {
+            let message = reader.recv().await.unwrap();
+            writer.send(&message).await.unwrap();
+        }
+    });
+    let (mut reader, mut writer) = connection.split();
+    let sender = tokio::spawn(async move {
+        for seq in 0..100 {
+            let ping = Message::Ping(Ping { epoch: 7, seq });
+            writer.send(&ping).await.unwrap();
+            tokio::time::sleep(Duration::from_micros(300)).await;
+        }
+        writer
+    });
+    let mut seq = 0;
+    while seq < 100 {
+        let deadline = Instant::now() + Duration::from_micros(200);
+        if let Some(message) = reader.recv_until(Some(deadline)).await.unwrap() {
+            assert_eq!(message, Message::Ping(Ping { epoch: 7, seq }));
+            seq += 1;
+        }
+    }
+    echo.await.unwrap();
+    sender.await.unwrap();
+}
+
+/// Sends `bytes` as a stranger; what the collector answers, and what it reports.
+async fn stranger(bytes: &[u8], close: bool) -> (Vec<u8>, Rejected) {
+    let config = ListenerConfig {
+        handshake: Duration::from_millis(300),
+        ..ListenerConfig::default()
+    };
+    let (listener, events) = listen("127.0.0.1:0", config).await;
+    let mut stream = TcpStream::connect(socket_address(&listener)).await.unwrap();
+    let _ = stream.write_all(bytes).await;
+    if close {
+        stream.shutdown().await.unwrap();
+    }
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    eventually("a rejection", || !events.lock().unwrap().is_empty()).await;
+    let event = events.lock().unwrap().remove(0);
+    (answer, event)
+}
+
+fn refusal_in(answer: &[u8]) -> crate::refusal::Refusal {
+    let mut decoder = crate::wire::Decoder::new(HELLO_BYTES_MAX);
+    let message = decoder.decode(&mut &answer[..]).unwrap();
+    let Some(Message::Refused(refusal)) = message else {
+        panic!("{message:?}")
+    };
+    refusal
+}
+
+#[tokio::test]
+async fn strangers_are_told_why_and_reported() {
+    let mut ping = Vec::new();
+    encode(&Message::Ping(Ping { epoch: 1, seq: 1 }), &mut ping).unwrap();
+    let newer = samples::golden()[0]
+        .1
+        .replace("\"min\":2,\"max\":2", "\"min\":5,\"max\":6");
+    let mut newer_bytes = u32::try_from(newer.len()).unwrap().to_be_bytes().to_vec();
+    newer_bytes.extend_from_slice(newer.as_bytes());
+    let cases: [(&[u8], bool, &str, &str, RefusalCode); 7] = [
+        (
+            b"\xff\xff\xff\xff",
+            false,
+            "bad_message",
+            "4294967295 bytes",
+            RefusalCode::BadMessage,
+        ),
+        (
+            b"\0\0\0\x05hello",
+            false,
+            "bad_message",
+            "no JSON object",
+            RefusalCode::BadMessage,
+        ),
+        (
+            b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+            false,
+            "bad_message",
+            "HTTP",
+            RefusalCode::BadMessage,
+        ),
+        (
+            b"\0\0\x01\0{\"type\"",
+            true,
+            "bad_message",
+            "ended after 11 of 260",
+            RefusalCode::BadMessage,
+        ),
+        (
+            &ping,
+            false,
+            "not_hello",
+            "ping, not hello",
+            RefusalCode::UnexpectedMessage,
+        ),
+        (
+            &newer_bytes,
+            false,
+            "bad_message",
+            "versions 5 to 6",
+            RefusalCode::ProtocolVersion,
+        ),
+        (
+            b"\0\0",
+            false,
+            "timeout",
+            "no Hello within 300ms",
+            RefusalCode::Timeout,
+        ),
+    ];
+    for (bytes, close, label, words, code) in cases {
+        let (answer, event) = stranger(bytes, close).await;
+        assert_eq!(event.reason.label(), label, "{event:?}");
+        assert!(event.reason.to_string().contains(words), "{event:?}");
+        let refusal = refusal_in(&answer);
+        assert_eq!(refusal.code, code);
+        assert!(refusal.reason.contains(words), "{refusal}");
+    }
+    let (answer, event) = stranger(b"", true).await;
+    assert_eq!(event.reason, RejectReason::Closed);
+    assert!(answer.is_empty());
+}
+
+#[tokio::test]
+async fn a_long_hello_is_taken_while_there_is_room_for_it() {
+    let config = ListenerConfig {
+        long_hellos_max: 1,
+        ..ListenerConfig::default()
+    };
+    let (mut listener, events) = listen("127.0.0.1:0", config).await;
+    let mut hello = samples::hello();
+    let device = |i: usize| crate::message::Device {
+        name: format!("cam{i}").parse().unwrap(),
+        ..samples::hello().devices[0].clone()
+    };
+    hello.devices = (0..60_000).map(device).collect();
+    let message = Message::Hello(hello);
+    // The only place for long ones is held by a peer that does not go on.
+    let mut hog = TcpStream::connect(socket_address(&listener)).await.unwrap();
+    hog.write_all(&1_000_000_u32.to_be_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let address = listener.local().clone();
+    let connect = || async {
+        Connection::connect(&address, &ClientSecurity::default(), LIMIT)
+            .await
+            .unwrap()
+    };
+    let mut second = connect().await;
+    // The refusal comes while the Hello is still being sent.
+    second.send(&message).await.unwrap();
+    let Ok(Message::Refused(refused)) = second.recv().await else {
+        panic!("not refused")
+    };
+    assert_eq!(refused.code, RefusalCode::Busy);
+    assert_eq!(events.lock().unwrap()[0].reason.label(), "busy");
+    drop(hog);
+    eventually("the hog is gone", || events.lock().unwrap().len() == 2).await;
+    let mut third = connect().await;
+    third.send(&message).await.unwrap();
+    let accepted = listener.accept().await.unwrap();
+    assert_eq!(accepted.hello.devices.len(), 60_000);
+    assert_eq!(message.kind(), MessageKind::Hello);
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_peer_are_read_also_when_a_send_fails_first() {
+    let (mut listener, _) = listen("127.0.0.1:0", ListenerConfig::default()).await;
+    let address = listener.local().clone();
+    let connected = Connection::connect(&address, &ClientSecurity::default(), LIMIT).await;
+    let mut connection = connected.unwrap();
+    let hello = Message::Hello(samples::hello());
+    connection.send(&hello).await.unwrap();
+    let mut accepted = listener.accept().await.unwrap();
+    let ack = Message::GoodbyeAck(samples::goodbye_ack());
+    accepted.connection.send(&ack).await.unwrap();
+    drop(accepted);
+    let ping = Message::Ping(Ping { epoch: 7, seq: 0 });
+    let mut sends = 0;
+    // The first sends go into the void, later ones find the connection reset.
+    while sends < 50 {
+        connection.send(&ping).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        sends += 1;
+    }
+    assert_eq!(connection.recv().await.unwrap(), ack);
+    assert!(connection.recv().await.is_err());
+    assert!(connection.send(&ping).await.is_err());
+}

@@ -1,0 +1,331 @@
+//! TLS between two connections, with good and wrong certificates.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use super::*;
+use crate::cert::{Authority, LEAF_VALIDITY};
+use crate::message::{Message, MessageKind};
+use crate::refusal::{Refusal, RefusalCode};
+use crate::samples;
+use crate::tls::{Protection, TlsError, TlsFiles, client_config, server_config};
+
+const LIMIT: Duration = Duration::from_secs(10);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// A directory with an authority, a certificate for the collector and one for a source.
+struct Pki {
+    _dir: tempfile::TempDir,
+    authority: Authority,
+    collector: TlsFiles,
+    source: TlsFiles,
+}
+
+fn pki() -> Pki {
+    let dir = tempfile::tempdir().unwrap();
+    let now = SystemTime::now();
+    drop(Authority::create(dir.path(), now).unwrap());
+    // From the files, as the command does when it adds a certificate later.
+    let authority = Authority::open(dir.path()).unwrap();
+    let issue = |name: &str, subjects: &[&str]| {
+        let issued = authority.issue(name, subjects, now, LEAF_VALIDITY);
+        issued.unwrap().files
+    };
+    let collector = issue("collector", &["localhost", "127.0.0.1", "::1"]);
+    let source = issue("source", &["source.lab"]);
+    Pki {
+        _dir: dir,
+        authority,
+        collector,
+        source,
+    }
+}
+
+/// What happened on both sides of one connection.
+#[derive(Debug)]
+struct Outcome {
+    /// The source's error, or `None` when it got an answer to its Hello.
+    source: Option<String>,
+    /// What the collector rejected.
+    collector: Vec<Rejected>,
+}
+
+async fn try_session(collector: &TlsFiles, security: ClientSecurity, host: &str) -> Outcome {
+    let rejected = Arc::new(Mutex::new(Vec::new()));
+    let sink = rejected.clone();
+    let server = ServerSecurity {
+        tls: Some(server_config(collector).unwrap()),
+        insecure: false,
+    };
+    let on_rejected: OnRejected = Arc::new(move |event| sink.lock().unwrap().push(event.clone()));
+    let mut listener = Listener::bind(
+        &"127.0.0.1:0".parse().unwrap(),
+        server,
+        ListenerConfig::default(),
+        on_rejected,
+    )
+    .await
+    .unwrap();
+    let Address::Tcp { port, .. } = *listener.local() else {
+        panic!("not TCP")
+    };
+    let address = Address::Tcp {
+        host: host.to_owned(),
+        port,
+    };
+    let answer = tokio::spawn(async move {
+        if let Some(mut accepted) = listener.accept().await {
+            assert_eq!(accepted.connection.protection(), Protection::Tls);
+            let welcome = Message::Welcome(samples::welcome());
+            accepted.connection.send(&welcome).await.unwrap();
+            // Until the source closes.
+            let _ = accepted.connection.recv().await;
+        }
+    });
+    let source = dial(&address, &security).await.err();
+    let events = || rejected.lock().unwrap().clone();
+    if source.is_some() {
+        for _ in 0..500 {
+            if !events().is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    } else {
+        answer.await.unwrap();
+    }
+    Outcome {
+        source,
+        collector: events(),
+    }
+}
+
+async fn dial(address: &Address, security: &ClientSecurity) -> Result<(), String> {
+    let text = |error: &dyn std::error::Error| error.to_string();
+    let mut connection = Connection::connect(address, security, LIMIT)
+        .await
+        .map_err(|error| text(&error))?;
+    let hello = Message::Hello(samples::hello());
+    connection
+        .send(&hello)
+        .await
+        .map_err(|error| text(&error))?;
+    let message = connection.recv().await.map_err(|error| text(&error))?;
+    assert_eq!(message.kind(), MessageKind::Welcome);
+    Ok(())
+}
+
+fn with(files: &TlsFiles) -> ClientSecurity {
+    ClientSecurity {
+        tls: Some(client_config(files).unwrap()),
+        insecure: false,
+    }
+}
+
+fn collector_reason(outcome: &Outcome) -> String {
+    let [rejected] = outcome.collector.as_slice() else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(rejected.reason.label(), "tls", "{outcome:?}");
+    rejected.reason.to_string()
+}
+
+#[tokio::test]
+async fn certificates_of_one_authority_connect_by_name_and_by_address() {
+    let pki = pki();
+    for host in ["localhost", "127.0.0.1"] {
+        let outcome = try_session(&pki.collector, with(&pki.source), host).await;
+        assert_eq!(outcome.source, None);
+        assert!(outcome.collector.is_empty(), "{outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_source_of_another_authority_is_refused_and_both_sides_say_why() {
+    let (ours, theirs) = (pki(), pki());
+    let files = TlsFiles {
+        ca: ours.source.ca.clone(),
+        ..theirs.source.clone()
+    };
+    let outcome = try_session(&ours.collector, with(&files), "localhost").await;
+    let reason = collector_reason(&outcome);
+    assert!(
+        reason.contains("another certificate authority than our"),
+        "{reason}"
+    );
+    let reason = outcome.source.unwrap();
+    assert!(reason.contains("does not take our certificate"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_collector_of_another_authority_is_refused_and_both_sides_say_why() {
+    let (ours, theirs) = (pki(), pki());
+    let outcome = try_session(&theirs.collector, with(&ours.source), "localhost").await;
+    let reason = outcome.source.as_ref().unwrap();
+    assert!(
+        reason.contains("another certificate authority than our"),
+        "{reason}"
+    );
+    let reason = collector_reason(&outcome);
+    assert!(reason.contains("does not take our certificate"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_collector_certificate_for_another_name_is_refused() {
+    let pki = pki();
+    let outcome = try_session(&pki.source, with(&pki.source), "localhost").await;
+    let reason = outcome.source.as_ref().unwrap();
+    assert!(reason.contains("localhost"), "{reason}");
+    assert_eq!(outcome.collector.len(), 1);
+}
+
+#[tokio::test]
+async fn an_expired_certificate_is_refused_and_both_sides_say_why() {
+    let pki = pki();
+    let past = SystemTime::now() - 2 * YEAR;
+    let old = pki.authority.issue("old", &["localhost"], past, YEAR);
+    let old = old.unwrap().files;
+    let outcome = try_session(&pki.collector, with(&old), "localhost").await;
+    let reason = collector_reason(&outcome);
+    assert!(reason.contains("expired"), "{reason}");
+    assert!(outcome.source.unwrap().contains("expired"));
+    let outcome = try_session(&old, with(&pki.source), "localhost").await;
+    assert!(outcome.source.as_ref().unwrap().contains("expired"));
+    assert!(collector_reason(&outcome).contains("expired"));
+}
+
+#[tokio::test]
+async fn a_source_without_certificate_is_refused_and_both_sides_say_why() {
+    let pki = pki();
+    let mut roots = rustls::RootCertStore::empty();
+    use rustls::pki_types::pem::PemObject;
+    let ca = rustls::pki_types::CertificateDer::from_pem_file(&pki.source.ca).unwrap();
+    roots.add(ca).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let security = ClientSecurity {
+        tls: Some(Arc::new(config)),
+        insecure: false,
+    };
+    let outcome = try_session(&pki.collector, security, "localhost").await;
+    let reason = collector_reason(&outcome);
+    assert!(reason.contains("shows no certificate"), "{reason}");
+    let reason = outcome.source.unwrap();
+    assert!(reason.contains("wants a certificate of ours"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_source_without_tls_is_refused_and_both_sides_say_why() {
+    let pki = pki();
+    let outcome = try_session(&pki.collector, ClientSecurity::default(), "127.0.0.1").await;
+    let reason = collector_reason(&outcome);
+    assert!(reason.contains("does not speak TLS"), "{reason}");
+    let reason = outcome.source.unwrap();
+    assert!(reason.contains("TLS"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_source_with_tls_at_a_plain_collector_is_refused_and_both_sides_say_why() {
+    let pki = pki();
+    let rejected = Arc::new(Mutex::new(Vec::new()));
+    let sink = rejected.clone();
+    let listener = Listener::bind(
+        &"127.0.0.1:0".parse().unwrap(),
+        ServerSecurity::default(),
+        ListenerConfig::default(),
+        Arc::new(move |event: &Rejected| sink.lock().unwrap().push(event.clone())),
+    )
+    .await
+    .unwrap();
+    let error = dial(listener.local(), &with(&pki.source))
+        .await
+        .unwrap_err();
+    assert!(error.contains("does not speak TLS"), "{error}");
+    let reason = rejected.lock().unwrap()[0].reason.to_string();
+    assert!(reason.contains("the bytes are TLS"), "{reason}");
+}
+
+fn config_error(files: &TlsFiles) -> TlsError {
+    let error = client_config(files).unwrap_err();
+    let same = server_config(files).unwrap_err();
+    assert_eq!(error.to_string(), same.to_string());
+    error
+}
+
+#[test]
+fn wrong_files_are_named_with_the_reason() {
+    let (ours, theirs) = (pki(), pki());
+    let missing = TlsFiles {
+        cert: "/nowhere/x.pem".into(),
+        ..ours.source.clone()
+    };
+    let text = config_error(&missing).to_string();
+    assert!(
+        text.contains("/nowhere/x.pem") && text.contains("No such file"),
+        "{text}"
+    );
+    let swapped = TlsFiles {
+        cert: ours.source.key.clone(),
+        ..ours.source.clone()
+    };
+    let error = config_error(&swapped);
+    assert!(
+        matches!(
+            error,
+            TlsError::Missing {
+                what: "certificate",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let swapped = TlsFiles {
+        key: ours.source.cert.clone(),
+        ..ours.source.clone()
+    };
+    let error = config_error(&swapped);
+    assert!(
+        matches!(
+            error,
+            TlsError::Missing {
+                what: "private key",
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let strange = TlsFiles {
+        key: theirs.source.key.clone(),
+        ..ours.source.clone()
+    };
+    let error = config_error(&strange);
+    assert!(matches!(error, TlsError::Pair { .. }), "{error}");
+    let folder = TlsFiles {
+        ca: Path::new("/").to_owned(),
+        ..ours.source.clone()
+    };
+    let error = config_error(&folder);
+    assert!(matches!(error, TlsError::Read { .. }), "{error}");
+}
+
+#[test]
+fn a_refused_dial_tells_whether_it_may_succeed_later() {
+    let refusal = Refusal::new(RefusalCode::Busy, "a", "b");
+    assert!(!refusal.is_permanent());
+    let address: Address = "127.0.0.1:1".parse().unwrap();
+    let error = ConnectError::Timeout {
+        address: address.clone(),
+        limit: LIMIT,
+    };
+    assert!(error.is_transient());
+    let error = ConnectError::Tls {
+        address,
+        reason: "bad certificate".to_owned(),
+    };
+    assert!(!error.is_transient());
+}

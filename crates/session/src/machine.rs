@@ -1,0 +1,221 @@
+//! What both state machines share: outputs, ends, the lease clock.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::message::{Message, MessageKind};
+use crate::refusal::{Refusal, RefusalCode};
+
+/// What happened outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "made and taken at once, never stored"
+)]
+pub enum Input {
+    /// The peer sent a message.
+    Message(Message),
+    /// The instant of [`Output::Timeout`] has come; too early does no harm.
+    Timeout,
+    /// The control connection is gone.
+    Disconnected,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output<E> {
+    /// Send this to the peer.
+    Transmit(Message),
+    /// Something for the engine.
+    Event(E),
+    /// Nothing until this instant (`None`: nothing at all) or the next input.
+    Timeout(Option<Instant>),
+}
+
+/// Why a session is over. After it the machine does nothing more; close the connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// Goodbye and its answer were exchanged.
+    Finished,
+    /// The peer refused the session before it began.
+    Refused(Refusal),
+    /// The peer ended the running session.
+    Revoked(Refusal),
+    /// The peer broke the protocol; it was told this.
+    Misbehaved(Refusal),
+    /// This side refused or revoked the session; the peer was told this.
+    Withdrawn(Refusal),
+    /// The peer did not do the next step of the handshake in time.
+    HandshakeTimeout {
+        /// The message that did not come.
+        waiting_for: MessageKind,
+        /// The time it had.
+        limit: Duration,
+    },
+    /// Nothing was heard for a whole lease.
+    LeaseExpired {
+        /// Since the last message.
+        silent: Duration,
+        /// The lease.
+        lease: Duration,
+    },
+    /// The control connection broke.
+    Disconnected {
+        /// What the session was doing.
+        state: &'static str,
+    },
+}
+
+/// Whether and when a source should open a new session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// A new try cannot succeed before somebody changes something.
+    Never,
+    /// Not before this time has passed; [`crate::backoff::Backoff`] adds its own wait.
+    After(Duration),
+}
+
+impl Ended {
+    /// What the peer said when it refused or ended the session; `None` if it did not.
+    pub fn told(&self) -> Option<&Refusal> {
+        let (Ended::Refused(refusal) | Ended::Revoked(refusal)) = self else {
+            return None;
+        };
+        Some(refusal)
+    }
+
+    /// What a source does next.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Ended::Refused(refusal) | Ended::Revoked(refusal) => match refusal.retry_after_ms {
+                Some(wait_ms) => Retry::After(Duration::from_millis(wait_ms.into())),
+                None => Retry::Never,
+            },
+            Ended::Finished | Ended::Misbehaved(_) | Ended::Withdrawn(_) => Retry::Never,
+            Ended::HandshakeTimeout { .. }
+            | Ended::LeaseExpired { .. }
+            | Ended::Disconnected { .. } => Retry::After(Duration::ZERO),
+        }
+    }
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Ended::Finished => f.write_str("finished"),
+            Ended::Refused(refusal) => write!(f, "refused by the peer: {refusal}"),
+            Ended::Revoked(refusal) => write!(f, "ended by the peer: {refusal}"),
+            Ended::Misbehaved(refusal) => write!(f, "the peer broke the protocol: {refusal}"),
+            Ended::Withdrawn(refusal) => write!(f, "ended by this side: {refusal}"),
+            Ended::HandshakeTimeout { waiting_for, limit } => {
+                write!(f, "no {waiting_for} from the peer within {limit:?}")
+            }
+            Ended::LeaseExpired { silent, lease } => {
+                write!(f, "nothing heard for {silent:?}, the lease is {lease:?}")
+            }
+            Ended::Disconnected { state } => write!(f, "the connection broke while {state}"),
+        }
+    }
+}
+
+/// The engine called a function that the state does not allow: a fault of this program.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{call} called while {state}")]
+pub struct Misuse {
+    /// The function.
+    pub call: &'static str,
+    /// What the session was doing.
+    pub state: &'static str,
+}
+
+/// Outputs that wait to be fetched, and when the peer was last heard.
+#[derive(Debug)]
+pub(crate) struct Core<E> {
+    outputs: VecDeque<Output<E>>,
+    last_heard: Instant,
+    /// Of the session, 0 before Welcome.
+    pub(crate) epoch: u32,
+    pub(crate) lease: Duration,
+    pub(crate) handshake: Duration,
+    /// Until when the next step of the handshake must come.
+    pub(crate) handshake_until: Instant,
+}
+
+impl<E> Core<E> {
+    pub(crate) fn new(now: Instant, handshake: Duration) -> Core<E> {
+        Core {
+            outputs: VecDeque::new(),
+            last_heard: now,
+            epoch: 0,
+            lease: Duration::from_secs(86_400),
+            handshake,
+            handshake_until: now + handshake,
+        }
+    }
+
+    pub(crate) fn transmit(&mut self, message: Message) {
+        self.outputs.push_back(Output::Transmit(message));
+    }
+
+    pub(crate) fn event(&mut self, event: E) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Output<E>> {
+        self.outputs.pop_front()
+    }
+
+    /// The contract of `poll`: outputs are fetched before the next input.
+    pub(crate) fn assert_drained(&self) {
+        debug_assert!(self.outputs.is_empty(), "poll until Timeout before handle");
+    }
+
+    pub(crate) fn heard(&mut self, now: Instant) {
+        self.last_heard = now;
+    }
+
+    pub(crate) fn lease_until(&self) -> Instant {
+        self.last_heard + self.lease
+    }
+
+    pub(crate) fn lease_expired(&self, now: Instant) -> Option<Ended> {
+        (now >= self.lease_until()).then(|| Ended::LeaseExpired {
+            silent: now - self.last_heard,
+            lease: self.lease,
+        })
+    }
+
+    pub(crate) fn handshake_expired(
+        &self,
+        now: Instant,
+        waiting_for: MessageKind,
+    ) -> Option<Ended> {
+        (now >= self.handshake_until).then_some(Ended::HandshakeTimeout {
+            waiting_for,
+            limit: self.handshake,
+        })
+    }
+
+    /// A refusal when `epoch` is not this session's.
+    pub(crate) fn check_epoch(&self, epoch: u32, kind: MessageKind) -> Result<(), Refusal> {
+        if epoch == self.epoch {
+            return Ok(());
+        }
+        let reason = format!("{kind} names epoch {epoch}, this session is {}", self.epoch);
+        let remedy = "drop what belongs to the old session and begin with Hello";
+        Err(Refusal::new(RefusalCode::WrongEpoch, reason, remedy))
+    }
+}
+
+/// The refusal of a well-formed message that does not belong here.
+pub(crate) fn unexpected(kind: MessageKind, state: &'static str) -> Refusal {
+    let reason = format!("{kind} came while {state}");
+    let remedy = "follow the states of docs/spec/session.md";
+    Refusal::new(RefusalCode::UnexpectedMessage, reason, remedy)
+}
+
+pub(crate) fn unknown_stream(kind: MessageKind, problem: std::fmt::Arguments<'_>) -> Refusal {
+    let reason = format!("{kind}: {problem}");
+    let remedy = "name every stream of Welcome exactly once";
+    Refusal::new(RefusalCode::UnknownStream, reason, remedy)
+}

@@ -1,0 +1,185 @@
+//! Device names: text from a peer that becomes the name of a directory.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Longest device name, in characters.
+pub const DEVICE_NAME_CHARS_MAX: usize = 64;
+
+/// The name of a device: 1 to 64 characters of `[A-Za-z0-9._-]`, the first of them no dot.
+///
+/// A value of this type can be joined to a path without leaving its parent. Cloning is cheap.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceName(Arc<str>);
+
+impl DeviceName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A text is not a [`DeviceName`]. The field is the text as seen, escaped and cut.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceNameError {
+    /// Nothing, or more than 64 characters.
+    #[error("device name \"{seen}\" has {chars} characters; use 1 to {DEVICE_NAME_CHARS_MAX}")]
+    Length {
+        /// The text, escaped and cut.
+        seen: String,
+        /// Its length in characters.
+        chars: usize,
+    },
+    /// A character that is not allowed.
+    #[error("device name \"{seen}\" contains {character:?}; use only A-Z a-z 0-9 . _ -")]
+    Character {
+        /// The text, escaped and cut.
+        seen: String,
+        /// The first wrong character.
+        character: char,
+    },
+    /// The name would be a hidden directory, `.` or `..`.
+    #[error("device name \"{seen}\" starts with a dot; put a letter or digit first")]
+    Dot {
+        /// The text, escaped and cut.
+        seen: String,
+    },
+}
+
+fn is_allowed(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-')
+}
+
+impl FromStr for DeviceName {
+    type Err = DeviceNameError;
+
+    fn from_str(text: &str) -> Result<DeviceName, DeviceNameError> {
+        let chars = text.chars().count();
+        if chars == 0 || chars > DEVICE_NAME_CHARS_MAX {
+            let seen = printable(text, DEVICE_NAME_CHARS_MAX);
+            return Err(DeviceNameError::Length { seen, chars });
+        }
+        let seen = || printable(text, DEVICE_NAME_CHARS_MAX);
+        if let Some(character) = text.chars().find(|&c| !is_allowed(c)) {
+            return Err(DeviceNameError::Character {
+                seen: seen(),
+                character,
+            });
+        }
+        if text.starts_with('.') {
+            return Err(DeviceNameError::Dot { seen: seen() });
+        }
+        Ok(DeviceName(text.into()))
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceName({self})")
+    }
+}
+
+impl Serialize for DeviceName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for DeviceName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DeviceName, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// `text` with control characters escaped and cut to `chars_max` characters: what a peer sent
+/// must not write escape sequences into a terminal or fill a log.
+pub fn printable(text: &str, chars_max: usize) -> String {
+    let mut chars = text.chars();
+    let mut shown: String = chars
+        .by_ref()
+        .take(chars_max)
+        .flat_map(|c| -> Box<dyn Iterator<Item = char>> {
+            if is_printable(c) {
+                Box::new(std::iter::once(c))
+            } else {
+                Box::new(c.escape_unicode())
+            }
+        })
+        .collect();
+    if chars.next().is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// The same, and never longer than `chars_max`: what is escaped, and the sign of a cut, count too.
+pub fn fit(text: &str, chars_max: usize) -> String {
+    printable(text, chars_max - 1)
+        .chars()
+        .take(chars_max)
+        .collect()
+}
+
+/// Whether `character` may stand in a text from a peer: no control character, and none that
+/// changes the direction or is invisible (which could disguise a text in a log).
+pub(crate) fn is_printable(character: char) -> bool {
+    !character.is_control()
+        && !matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn usual_names_are_taken() {
+        for name in ["a", "cam0", "Line-3_top.left", "0", "-", &"x".repeat(64)] {
+            assert_eq!(name.parse::<DeviceName>().unwrap().as_str(), name);
+        }
+    }
+
+    #[test]
+    fn names_that_leave_or_hide_in_the_directory_are_refused_with_the_cause() {
+        let error = |text: &str| text.parse::<DeviceName>().unwrap_err().to_string();
+        assert!(error("").contains("0 characters"));
+        assert!(error(&"x".repeat(65)).contains("65 characters"));
+        assert!(error("../etc").contains("'/'"));
+        assert!(error(".").contains("starts with a dot"));
+        assert!(error("..").contains("starts with a dot"));
+        assert!(error("a b").contains("' '"));
+        assert!(error("kamera-ü").contains("'ü'"));
+        assert!(error("a\0b").contains("\\u{0}"));
+    }
+
+    #[test]
+    fn printable_escapes_what_a_terminal_would_obey() {
+        assert_eq!(printable("a\u{1b}[2Jb", 10), "a\\u{1b}[2Jb");
+        assert_eq!(printable("abcdef", 3), "abc…");
+        assert_eq!(printable("a\u{202e}b", 3), "a\\u{202e}b");
+        assert_eq!(fit("abcdef", 6), "abcde…");
+        assert_eq!(fit(&"\u{1b}".repeat(9), 10).chars().count(), 10);
+    }
+
+    proptest! {
+        #[test]
+        fn every_accepted_name_is_one_plain_path_component(text in ".{0,70}") {
+            if let Ok(name) = text.parse::<DeviceName>() {
+                let path = std::path::Path::new("/out").join(name.as_str());
+                prop_assert_eq!(path.parent(), Some(std::path::Path::new("/out")));
+                prop_assert!(!name.as_str().starts_with('.'));
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What a chosen path means for the two queue pairs.
+
+use catchment_verbs::{Endpoint, NetEnd};
+
+use crate::check::WHY_CHARS_MAX;
+use crate::message::{FailedPath, SessionPath};
+use crate::names::fit;
+
+impl SessionPath {
+    /// Whether it leaves the memory of one host, so that what lies between can stop it.
+    pub fn is_network(&self) -> bool {
+        self.path_mtu.is_some()
+    }
+
+    /// A peer's queue pair as this side shall connect to it: with the path MTU of the session, which
+    /// must be the same at both ends.
+    pub fn agreed(&self, peer: Endpoint) -> Endpoint {
+        let net = match (peer.net, self.path_mtu) {
+            (Some(net), Some(path_mtu)) => Some(NetEnd {
+                path_mtu: net.path_mtu.min(path_mtu),
+                ..net
+            }),
+            (None, Some(path_mtu)) => Some(NetEnd::of_rnic(path_mtu)),
+            (net, None) => net,
+        };
+        Endpoint { net, ..peer }
+    }
+
+    /// That it was tried and failed: at this path MTU only, or at any.
+    pub fn failed(&self, path_mtu: Option<u32>, reason: &str) -> FailedPath {
+        FailedPath {
+            path: SessionPath {
+                path_mtu,
+                ..self.clone()
+            },
+            reason: fit(reason, WHY_CHARS_MAX),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Choice of the way between two peers. Pure: the same facts give the same choice.
+//!
+//! Each side has a provider of its own, and the two must speak one [`Wire`]: RNICs and software RoCE
+//! do. Without rules the best pair is taken, by the ranks of the providers ([`KnownProviders`]):
+//! shared memory, then RNICs on both sides, on one side, on none. What the rules name is obeyed or refused with a reason, and the reason of a choice says
+//! why no better one was taken: nothing is silently slower.
+
+mod against;
+mod agreed;
+mod choose;
+mod known;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+pub use choose::choose;
+pub use known::KnownProviders;
+pub use rules::PathRules;
+pub use rules::Side;
+
+use std::{fmt, net::IpAddr};
+
+use crate::host::Host;
+use crate::message::{FailedPath, ProviderOffer, SessionPath, WhyNot};
+use crate::refusal::{Refusal, RefusalCode};
+use catchment_verbs::NetEnd;
+pub use catchment_verbs::Wire;
+
+/// When a source may try again whose candidates have all failed: somebody may have mended one.
+const TRY_AGAIN_MS: u32 = 2_000;
+
+/// How lost packets are repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovery {
+    /// What was lost is sent again; an extension of our own.
+    SelectiveRepeat,
+    /// What was lost and all after it is sent again, as the standard has it.
+    GoBackN,
+}
+
+impl Recovery {
+    /// That between two ends; `None` where there are no packets.
+    pub fn of(source: Option<NetEnd>, collector: Option<NetEnd>) -> Option<Recovery> {
+        let (source, collector) = source.zip(collector)?;
+        let both = source.extensions & collector.extensions;
+        Some(if both & NetEnd::SELECTIVE_REPEAT != 0 {
+            Recovery::SelectiveRepeat
+        } else {
+            Recovery::GoBackN
+        })
+    }
+
+    /// The name, in text and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Recovery::SelectiveRepeat => "selective repeat",
+            Recovery::GoBackN => "go-back-N",
+        }
+    }
+}
+
+impl fmt::Display for Recovery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a source said of itself in its Hello, and what its connection shows.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceFacts<'a> {
+    /// Where it runs.
+    pub host: &'a Host,
+    /// What it can move bytes with, the preferred one first.
+    pub offers: &'a [ProviderOffer],
+    /// What it cannot, and why.
+    pub missing: &'a [WhyNot],
+    /// What it has tried.
+    pub failed: &'a [FailedPath],
+    /// Where its control connection comes from, as the collector sees it. `None` over a unix
+    /// socket.
+    pub seen: Option<IpAddr>,
+}
+
+/// What the collector knows of itself.
+pub struct CollectorFacts<'a> {
+    /// Where it runs.
+    pub host: &'a Host,
+    /// The providers of its program.
+    pub known: &'a KnownProviders,
+    /// What its user demands.
+    pub rules: &'a PathRules,
+    /// Opens the device of a provider for this source, or says why there is none.
+    pub offer: &'a mut dyn FnMut(&str) -> Result<ProviderOffer, String>,
+}
+
+/// The way for a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathChoice {
+    /// As it stands in Welcome.
+    pub path: SessionPath,
+    /// Why this one and no better one, for people.
+    pub reason: String,
+    /// How losses are repaired; `None` where there are no packets.
+    pub recovery: Option<Recovery>,
+    /// The source's end.
+    pub source: ProviderOffer,
+    /// The collector's end.
+    pub collector: ProviderOffer,
+}
+
+/// A reason against something, and what would remove it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Because {
+    /// What stands against it.
+    pub reason: String,
+    /// What would remove that.
+    pub remedy: String,
+    /// It was tried and did not work: that can change without a change of settings.
+    may_pass: bool,
+}
+
+impl Because {
+    fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Option<Because> {
+        Some(Because {
+            reason: reason.into(),
+            remedy: remedy.into(),
+            may_pass: false,
+        })
+    }
+}
+
+/// What a reason is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum About {
+    /// A provider at one side.
+    At(Side, String),
+    /// A provider at both sides.
+    Both(String),
+    /// What lies between the source's provider and the collector's.
+    Between(String, String),
+}
+
+impl About {
+    /// Both sides of shared memory are one.
+    fn at(side: Side, provider: &str, wire: Option<Wire>) -> About {
+        match wire {
+            Some(Wire::Memory) => About::Both(provider.to_owned()),
+            Some(Wire::RoceV2) | None => About::At(side, provider.to_owned()),
+        }
+    }
+
+    fn pair(source: &str, collector: &str) -> About {
+        if source == collector {
+            About::Both(source.to_owned())
+        } else {
+            About::Between(source.to_owned(), collector.to_owned())
+        }
+    }
+
+    /// The same provider at the other side.
+    fn is_counterpart(&self, other: &About) -> bool {
+        match (self, other) {
+            (About::At(a, name), About::At(b, other)) => a != b && name == other,
+            _ => false,
+        }
+    }
+
+    fn of_both(&self) -> About {
+        match self {
+            About::At(_, name) => About::Both(name.clone()),
+            About::Both(_) | About::Between(..) => self.clone(),
+        }
+    }
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            About::At(side, provider) => write!(f, "{provider} at the {}", side.name()),
+            About::Both(provider) => f.write_str(provider),
+            About::Between(source, collector) => write!(f, "{source} to {collector}"),
+        }
+    }
+}
+
+/// Why something was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Why {
+    about: About,
+    because: Because,
+}
+
+impl Why {
+    fn new(about: About, because: Because) -> Why {
+        Why { about, because }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.about, self.because.reason)
+    }
+}
+
+/// No way can be chosen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// Each pair of providers has a reason against it.
+    #[error("no way to move frames between source and collector: {}", join(whys))]
+    NoPath {
+        /// The reasons, each once.
+        whys: Vec<Why>,
+        /// What to do.
+        remedy: String,
+        /// Whether some pair was tried and failed, which can change by itself.
+        may_pass: bool,
+    },
+    /// A rule names a provider that does not exist.
+    #[error("{list} names provider \"{seen}\", known: {}", known.join(", "))]
+    UnknownProvider {
+        /// `require`, `prefer` or `forbid`.
+        list: &'static str,
+        /// The name.
+        seen: String,
+        /// The names that there are.
+        known: Vec<&'static str>,
+    },
+}
+
+fn join(whys: &[Why]) -> String {
+    let lines: Vec<String> = whys.iter().map(Why::to_string).collect();
+    lines.join("; ")
+}
+
+impl PathError {
+    fn no_path(whys: Vec<Why>) -> PathError {
+        // A way that was tried, else what was last: that works nearly everywhere.
+        let tried = whys.iter().find(|why| why.because.may_pass);
+        let remedy = tried.or(whys.last()).map(|why| why.because.remedy.clone());
+        PathError::NoPath {
+            may_pass: tried.is_some(),
+            remedy: remedy.unwrap_or_default(),
+            whys,
+        }
+    }
+
+    /// What to tell the source.
+    pub fn refusal(&self) -> Refusal {
+        match self {
+            PathError::NoPath {
+                remedy, may_pass, ..
+            } => {
+                let refusal = Refusal::new(RefusalCode::NoPath, self.to_string(), remedy);
+                if *may_pass {
+                    refusal.retry_after_ms(TRY_AGAIN_MS)
+                } else {
+                    refusal
+                }
+            }
+            PathError::UnknownProvider { .. } => Refusal::new(
+                RefusalCode::Internal,
+                self.to_string(),
+                "correct the path rules of the collector",
+            ),
+        }
+    }
+}

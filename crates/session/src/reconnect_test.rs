@@ -1,0 +1,424 @@
+//! The two state machines against each other while connections break at every message boundary,
+//! processes die and sessions stay half open.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::backoff::Backoff;
+use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
+use crate::machine::{Ended, Input, Output, Retry};
+use crate::message::*;
+use crate::refusal::{Refusal, RefusalCode};
+use crate::registry::Registry;
+use crate::samples;
+use crate::source_side::{SourceEvent, SourceSide, SourceSideConfig, first_packet};
+use crate::wire::{Decoder, LONG_BYTES_MAX, encode};
+
+const FRAMES: u64 = 12;
+const LEASE_MS: u32 = 600;
+
+/// SplitMix64.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % limit
+    }
+
+    fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// One direction of a connection: bytes, and a decoder that gets them in pieces.
+struct Pipe {
+    messages: VecDeque<Vec<u8>>,
+    decoder: Decoder,
+}
+
+impl Pipe {
+    fn new() -> Pipe {
+        Pipe {
+            messages: VecDeque::new(),
+            decoder: Decoder::new(LONG_BYTES_MAX),
+        }
+    }
+
+    fn push(&mut self, message: &Message) {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes).unwrap();
+        self.messages.push_back(bytes);
+    }
+
+    fn pop(&mut self, rng: &mut Rng) -> Option<Message> {
+        let bytes = self.messages.pop_front()?;
+        let cut = usize::try_from(rng.below(bytes.len() as u64)).unwrap();
+        let (mut head, mut tail) = bytes.split_at(cut);
+        assert_eq!(self.decoder.decode(&mut head), Ok(None));
+        Some(self.decoder.decode(&mut tail).unwrap().unwrap())
+    }
+}
+
+/// A source process.
+struct Source {
+    instance: u64,
+    oldest: u64,
+    next_new: u64,
+    next_send: u64,
+}
+
+/// The collector's end of one session, perhaps half open.
+struct Session {
+    side: CollectorSide,
+    epoch: u32,
+    /// Packet numbers committed in this session's ring and not yet delivered.
+    ring: VecDeque<u64>,
+    end: Option<u64>,
+    ended: Option<Ended>,
+}
+
+struct World {
+    rng: Rng,
+    now: Instant,
+    registry: Registry,
+    sessions: BTreeMap<u64, Session>,
+    delivered: Vec<u64>,
+    source: Source,
+    connections: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        World {
+            rng: Rng(seed),
+            now: Instant::now(),
+            registry: Registry::new(),
+            sessions: BTreeMap::new(),
+            delivered: Vec::new(),
+            source: Source {
+                instance: seed,
+                oldest: 0,
+                next_new: 0,
+                next_send: 0,
+            },
+            connections: 0,
+        }
+    }
+
+    fn hello(&self) -> Hello {
+        let mut hello = samples::hello();
+        hello.instance = self.source.instance;
+        hello.devices.truncate(1);
+        hello.devices[0].next_packet = self.source.next_new;
+        hello
+    }
+
+    fn next_packet(&self) -> Option<u64> {
+        self.delivered.last().map(|last| last + 1)
+    }
+
+    fn deliver(&mut self, id: u64, count: usize) {
+        let session = self.sessions.get_mut(&id).unwrap();
+        for packet in session.ring.drain(..count.min(session.ring.len())) {
+            self.delivered.push(packet);
+        }
+    }
+
+    /// The session is over at the collector: some of what is committed is still delivered.
+    fn close(&mut self, id: u64) {
+        let left = self.sessions[&id].ring.len() as u64;
+        let count = usize::try_from(self.rng.below(left + 1)).unwrap();
+        self.deliver(id, count);
+        self.sessions.get_mut(&id).unwrap().ring.clear();
+        self.registry.release(id);
+    }
+
+    /// Does what a collector's engine does with a Hello.
+    fn admit(&mut self, id: u64, hello: &Hello) {
+        let superseded = match self.registry.claim(id, hello) {
+            Ok(superseded) => superseded,
+            Err(refusal) => {
+                let refusal = refusal.retry_after_ms(100);
+                return self.sessions.get_mut(&id).unwrap().side.refuse(refusal);
+            }
+        };
+        for old in superseded {
+            let refusal = Refusal::new(RefusalCode::Superseded, "a newer session", "none");
+            self.sessions.get_mut(&old).unwrap().side.refuse(refusal);
+            let _ = self.collector_outputs(old);
+        }
+        let mut welcome = samples::welcome();
+        welcome.lease_ms = LEASE_MS;
+        welcome.epoch = self.sessions[&id].epoch;
+        welcome.streams.truncate(1);
+        welcome.streams[0].next_packet = self.next_packet();
+        let now = self.now;
+        let session = self.sessions.get_mut(&id).unwrap();
+        session.side.welcome(now, welcome).unwrap();
+    }
+
+    /// Drains the collector's side of session `id`, acting on its events.
+    fn collector_outputs(&mut self, id: u64) -> Vec<Message> {
+        let mut sent = Vec::new();
+        loop {
+            let now = self.now;
+            match self.sessions.get_mut(&id).unwrap().side.poll() {
+                Output::Transmit(message) => sent.push(message),
+                Output::Event(CollectorEvent::Hello(hello)) => self.admit(id, &hello),
+                Output::Event(CollectorEvent::Connect(_)) => {
+                    self.sessions.get_mut(&id).unwrap().side.ready(now).unwrap();
+                }
+                Output::Event(CollectorEvent::Stats(_)) => {}
+                Output::Event(CollectorEvent::Goodbye(goodbye)) => {
+                    let session = self.sessions.get_mut(&id).unwrap();
+                    session.end = Some(goodbye.streams[0].end_packet);
+                }
+                Output::Event(CollectorEvent::Ended(ended)) => {
+                    self.sessions.get_mut(&id).unwrap().ended = Some(ended);
+                    self.close(id);
+                }
+                Output::Timeout(_) => return sent,
+            }
+        }
+    }
+
+    /// Lets `pass` go by; collector sessions without a peer run into their timeouts.
+    fn wait(&mut self, pass: Duration) {
+        self.now += pass;
+        let ids: Vec<u64> = self.sessions.keys().copied().collect();
+        for id in ids {
+            let now = self.now;
+            let session = self.sessions.get_mut(&id).unwrap();
+            session.side.handle(now, Input::Timeout);
+            let _ = self.collector_outputs(id);
+        }
+        self.sessions.retain(|_, session| session.ended.is_none());
+    }
+
+    /// One connection until it ends or has carried `budget` messages; how the source ended.
+    fn connection(&mut self, budget: u64) -> Ended {
+        self.connections += 1;
+        let id = self.connections;
+        let config = CollectorSideConfig::default();
+        let session = Session {
+            side: CollectorSide::new(self.now, config),
+            epoch: u32::try_from(id).unwrap(),
+            ring: VecDeque::new(),
+            end: None,
+            ended: None,
+        };
+        self.sessions.insert(id, session);
+        let mut link = Link {
+            id,
+            side: SourceSide::new(
+                self.now,
+                SourceSideConfig::new(samples::known()),
+                self.hello(),
+            ),
+            to_collector: Pipe::new(),
+            to_source: Pipe::new(),
+            streaming: false,
+            left: budget,
+        };
+        for _ in 0..10_000 {
+            if let Some(ended) = link.step(self) {
+                return ended;
+            }
+        }
+        panic!("the session neither ends nor breaks");
+    }
+
+    fn check(&self) {
+        let expected: Vec<u64> = (0..self.delivered.len() as u64).collect();
+        assert_eq!(self.delivered, expected, "each frame once and in order");
+    }
+}
+
+struct Link {
+    id: u64,
+    side: SourceSide,
+    to_collector: Pipe,
+    to_source: Pipe,
+    streaming: bool,
+    left: u64,
+}
+
+impl Link {
+    /// One message, one frame, or one span of time.
+    fn step(&mut self, world: &mut World) -> Option<Ended> {
+        if let Some(ended) = self.source_outputs(world) {
+            return Some(ended);
+        }
+        for message in world.collector_outputs(self.id) {
+            self.to_source.push(&message);
+        }
+        if self.left == 0 {
+            return Some(self.break_off(world));
+        }
+        let to_collector = !self.to_collector.messages.is_empty();
+        let to_source = !self.to_source.messages.is_empty();
+        if to_collector && (!to_source || world.rng.chance(50)) {
+            self.left -= 1;
+            let message = self.to_collector.pop(&mut world.rng)?;
+            let session = world.sessions.get_mut(&self.id).unwrap();
+            session.side.handle(world.now, Input::Message(message));
+        } else if to_source {
+            self.left -= 1;
+            let message = self.to_source.pop(&mut world.rng)?;
+            self.side.handle(world.now, Input::Message(message));
+        } else {
+            self.idle(world);
+        }
+        None
+    }
+
+    fn source_outputs(&mut self, world: &mut World) -> Option<Ended> {
+        loop {
+            match self.side.poll() {
+                Output::Transmit(message) => self.to_collector.push(&message),
+                Output::Event(SourceEvent::Welcomed(welcome)) => self.resume(world, &welcome),
+                Output::Event(SourceEvent::Ready) => self.streaming = true,
+                Output::Event(SourceEvent::Delivered(ack)) => {
+                    assert_eq!(ack.delivered[0].next_packet, world.source.next_new);
+                }
+                Output::Event(SourceEvent::Ended(ended)) => {
+                    self.streaming = false;
+                    return Some(ended);
+                }
+                Output::Timeout(_) => return None,
+            }
+        }
+    }
+
+    fn resume(&mut self, world: &mut World, welcome: &Welcome) {
+        let source = &mut world.source;
+        let retained = (source.oldest < source.next_new).then_some(source.oldest);
+        let first = first_packet(retained, source.next_new, welcome.streams[0].next_packet);
+        source.oldest = first;
+        source.next_send = first;
+        source.next_new = source.next_new.max(first);
+        let start = StreamStart {
+            stream: welcome.streams[0].stream,
+            first_packet: first,
+        };
+        self.side
+            .connect(world.now, samples::connect().endpoint, vec![start])
+            .unwrap();
+    }
+
+    /// No message is under way: frames move, counters are sent, time passes.
+    fn idle(&mut self, world: &mut World) {
+        match world.rng.below(6) {
+            0 | 1 if self.streaming => self.write_frame(world),
+            2 => world.deliver(self.id, 1),
+            3 if self.streaming => self.side.stats(1, &[StreamStats::default()]).unwrap(),
+            4 => self.finish(world),
+            _ => {
+                world.now += Duration::from_millis(world.rng.below(100));
+                self.side.handle(world.now, Input::Timeout);
+            }
+        }
+    }
+
+    fn write_frame(&mut self, world: &mut World) {
+        let source = &mut world.source;
+        if source.next_send == source.next_new && source.next_new < FRAMES {
+            source.next_new += 1;
+        }
+        let session = world.sessions.get_mut(&self.id).unwrap();
+        if source.next_send < source.next_new {
+            session.ring.push_back(source.next_send);
+            source.next_send += 1;
+        }
+        // The source sees some of what was delivered as free and need not keep it.
+        let delivered = world.delivered.last().map_or(0, |last| last + 1);
+        if world.rng.chance(50) {
+            source.oldest = source.oldest.max(delivered).min(source.next_new);
+        }
+    }
+
+    fn finish(&mut self, world: &mut World) {
+        let source = &world.source;
+        let sent_all = source.next_send >= FRAMES && source.next_send == source.next_new;
+        let session = world.sessions.get_mut(&self.id).unwrap();
+        if session.end.is_some() {
+            world.deliver(self.id, usize::MAX);
+            let next_packet = world.delivered.last().map_or(0, |last| last + 1);
+            let done = StreamDelivered {
+                stream: 0,
+                next_packet,
+                frames: 0,
+                lost: 0,
+            };
+            let session = world.sessions.get_mut(&self.id).unwrap();
+            session.side.goodbye_ack(vec![done]).unwrap();
+        } else if self.streaming && sent_all {
+            let end = StreamEnd {
+                stream: 0,
+                end_packet: source.next_new,
+            };
+            self.streaming = false;
+            self.side.goodbye(vec![end]).unwrap();
+        }
+    }
+
+    /// The connection breaks; the collector may not notice.
+    fn break_off(&mut self, world: &mut World) -> Ended {
+        if world.rng.chance(50) {
+            let session = world.sessions.get_mut(&self.id).unwrap();
+            session.side.handle(world.now, Input::Disconnected);
+            let _ = world.collector_outputs(self.id);
+        }
+        if world.rng.chance(30) {
+            // The source process dies with all that it retained.
+            world.source.instance += 1_000_000;
+            world.source.oldest = 0;
+            world.source.next_new = 0;
+            return Ended::Disconnected { state: "killed" };
+        }
+        self.side.handle(world.now, Input::Disconnected);
+        self.source_outputs(world).unwrap()
+    }
+}
+
+/// Connects again and again until all frames are delivered; the number of connections.
+fn run(seed: u64) -> u64 {
+    let mut world = World::new(seed);
+    let backoff = Backoff::new(seed);
+    for attempt in 0..200 {
+        // The first connections break at every message boundary in turn, later ones hold.
+        let budget = match attempt {
+            0 => seed % 16,
+            1..12 => world.rng.below(16),
+            _ => u64::MAX,
+        };
+        let ended = world.connection(budget);
+        world.check();
+        if ended == Ended::Finished {
+            assert!(world.delivered.len() as u64 >= FRAMES);
+            return world.connections;
+        }
+        let Retry::After(wait) = ended.retry() else {
+            panic!("seed {seed}: the source gives up: {ended}");
+        };
+        world.wait(backoff.delay(attempt, wait));
+    }
+    panic!("seed {seed}: not finished after 200 connections");
+}
+
+#[test]
+fn a_thousand_seeds_of_broken_connections_deliver_every_frame_once() {
+    let mut connections = 0;
+    for seed in 0..1_000 {
+        let result = std::panic::catch_unwind(|| run(seed));
+        match result {
+            Ok(count) => connections += count,
+            Err(_) => panic!("seed {seed} fails; replay it with run({seed})"),
+        }
+    }
+    assert!(connections > 3_000, "only {connections} connections");
+}

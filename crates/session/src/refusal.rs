@@ -1,0 +1,209 @@
+//! Why a session does not begin, or ends: a code for programs, a reason and a remedy for people.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+/// Code of a refusal. `docs/spec/session.md` has the table.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RefusalCode {
+    /// Too many unfinished handshakes or sessions at this moment.
+    Busy,
+    /// No protocol version that both sides speak.
+    ProtocolVersion,
+    /// Bytes that are no message, or a field out of its range.
+    BadMessage,
+    /// A well-formed message that the state does not allow.
+    UnexpectedMessage,
+    /// A message that names another session's epoch.
+    WrongEpoch,
+    /// A stream number that is not of this session, twice in a list, or missing from it.
+    UnknownStream,
+    /// A `first_packet` below what the collector has, or an end below the beginning.
+    BadResume,
+    /// The same device name twice in one Hello.
+    DuplicateDevice,
+    /// Another live source sends this device.
+    DeviceInUse,
+    /// No pair of providers can connect the two peers.
+    NoPath,
+    /// The chosen path does not work.
+    PathFailed,
+    /// The wish or offer for the ring cannot be met.
+    BadRing,
+    /// Memory, disk or another resource is used up.
+    NoResource,
+    /// The peer may not do this.
+    NotAllowed,
+    /// The peer took too long.
+    Timeout,
+    /// A newer session of the same source took its devices over.
+    Superseded,
+    /// The collector or source ends its work.
+    ShuttingDown,
+    /// A fault of the side that refuses.
+    Internal,
+    /// A code that this version does not know.
+    Other(String),
+}
+
+use RefusalCode::{
+    BadMessage, BadResume, BadRing, Busy, DeviceInUse, DuplicateDevice, Internal, NoPath,
+    NoResource, NotAllowed, Other, PathFailed, ProtocolVersion, ShuttingDown, Superseded, Timeout,
+    UnexpectedMessage, UnknownStream, WrongEpoch,
+};
+
+/// Every known code with its text and the least wait before another try (`None`: a new try
+/// cannot succeed before somebody changes something).
+const TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
+    (Busy, "busy", Some(250)),
+    (ProtocolVersion, "protocol_version", None),
+    (BadMessage, "bad_message", None),
+    (UnexpectedMessage, "unexpected_message", None),
+    (WrongEpoch, "wrong_epoch", Some(0)),
+    (UnknownStream, "unknown_stream", None),
+    (BadResume, "bad_resume", None),
+    (DuplicateDevice, "duplicate_device", None),
+    (DeviceInUse, "device_in_use", Some(1_000)),
+    (NoPath, "no_path", None),
+    (PathFailed, "path_failed", Some(0)),
+    (BadRing, "bad_ring", None),
+    (NoResource, "no_resource", Some(1_000)),
+    (NotAllowed, "not_allowed", None),
+    (Timeout, "timeout", Some(0)),
+    (Superseded, "superseded", None),
+    (ShuttingDown, "shutting_down", Some(500)),
+    (Internal, "internal", Some(1_000)),
+];
+
+impl RefusalCode {
+    /// The codes that this version knows, in the order of the table in the specification.
+    pub fn known() -> impl Iterator<Item = RefusalCode> {
+        TABLE.iter().map(|(code, _, _)| code.clone())
+    }
+
+    /// The text on the wire.
+    pub fn as_str(&self) -> &str {
+        let Other(text) = self else {
+            return TABLE
+                .iter()
+                .find(|(code, _, _)| code == self)
+                .map_or("internal", |(_, text, _)| text);
+        };
+        text
+    }
+
+    /// The text as a label that lives for ever; `other` for codes of later versions.
+    pub fn label(&self) -> &'static str {
+        let row = TABLE.iter().find(|(code, _, _)| code == self);
+        row.map_or("other", |(_, text, _)| text)
+    }
+
+    /// What [`Refusal::new`] puts into `retry_after_ms`.
+    pub fn retry_after_ms(&self) -> Option<u32> {
+        let row = TABLE.iter().find(|(code, _, _)| code == self);
+        row.and_then(|(_, _, retry)| *retry)
+    }
+
+    fn from_text(text: String) -> RefusalCode {
+        let row = TABLE.iter().find(|(_, known, _)| *known == text);
+        row.map_or(Other(text), |(code, _, _)| code.clone())
+    }
+}
+
+impl fmt::Display for RefusalCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for RefusalCode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for RefusalCode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RefusalCode, D::Error> {
+        String::deserialize(deserializer).map(RefusalCode::from_text)
+    }
+}
+
+/// A refusal as it stands in the messages Refused and Revoke.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(deny_unknown_fields)]
+#[error("{code}: {reason}; {remedy}")]
+pub struct Refusal {
+    /// The kind, for programs.
+    pub code: RefusalCode,
+    /// What was wrong, with the value seen. At most 1,024 characters.
+    pub reason: String,
+    /// What the receiver's operator can do. At most 1,024 characters.
+    pub remedy: String,
+    /// Least wait before another try, in milliseconds; `None`: do not try again.
+    pub retry_after_ms: Option<u32>,
+}
+
+impl Refusal {
+    /// A refusal with the usual `retry_after_ms` of its code. Control characters are escaped and
+    /// texts are cut to what the wire allows.
+    pub fn new(code: RefusalCode, reason: impl AsRef<str>, remedy: impl AsRef<str>) -> Refusal {
+        let fit = |text: &str| crate::names::fit(text, crate::check::REASON_CHARS_MAX);
+        Refusal {
+            retry_after_ms: code.retry_after_ms(),
+            reason: fit(reason.as_ref()),
+            remedy: fit(remedy.as_ref()),
+            code,
+        }
+    }
+
+    /// The same with another least wait, in milliseconds.
+    #[must_use]
+    pub fn retry_after_ms(mut self, wait_ms: u32) -> Refusal {
+        self.retry_after_ms = Some(wait_ms);
+        self
+    }
+
+    /// Whether another try cannot succeed before somebody changes something.
+    pub fn is_permanent(&self) -> bool {
+        self.retry_after_ms.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_code_reads_back_and_an_unknown_one_survives() {
+        for code in RefusalCode::known() {
+            assert_eq!(RefusalCode::from_text(code.as_str().to_owned()), code);
+        }
+        let newer = RefusalCode::from_text("moon_phase".to_owned());
+        assert_eq!(newer.as_str(), "moon_phase");
+        assert!(Refusal::new(newer, "a", "b").is_permanent());
+    }
+
+    #[test]
+    fn the_specification_lists_every_code_with_its_wait() {
+        let spec = include_str!("../../../docs/spec/session.md");
+        for code in RefusalCode::known() {
+            let wait = code
+                .retry_after_ms()
+                .map_or("null".to_owned(), |ms| ms.to_string());
+            let row = format!("| `{code}` | {wait}");
+            let ends = [" |", ", or "];
+            let is_there = ends.iter().any(|end| spec.contains(&format!("{row}{end}")));
+            assert!(is_there, "docs/spec/session.md lacks: {row}");
+        }
+    }
+
+    #[test]
+    fn texts_are_made_fit_for_the_wire() {
+        let refusal = Refusal::new(Busy, "\u{1b}".repeat(5_000), "x".repeat(5_000));
+        assert!(refusal.reason.chars().count() <= 1_024);
+        assert_eq!(refusal.remedy.chars().count(), 1_024);
+        assert!(!refusal.reason.contains('\u{1b}'));
+        assert!(!refusal.is_permanent());
+    }
+}

@@ -1,0 +1,463 @@
+//! The source's half of a session as a state machine without I/O and clock.
+//!
+//! One machine per control connection. Feed it with [`SourceSide::handle`] and the commands, and
+//! after each call drain [`SourceSide::poll`] until it returns [`Output::Timeout`].
+//!
+//! ```text
+//! Hello ──> WaitWelcome ──Welcome──> Deciding ──connect()──> WaitReady ──Ready──> Streaming
+//!                                                         Leaving <──goodbye()──────┘
+//! ```
+
+use std::time::{Duration, Instant};
+
+use catchment_verbs::Endpoint;
+
+use crate::machine::{Core, unexpected, unknown_stream};
+use crate::message::{
+    Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Ping, Pong, ProtocolRange, Revoke,
+    STATS_STREAMS_MAX, SessionPath, SourceStats, StreamEnd, StreamStart, StreamStats, Welcome,
+};
+use crate::path::KnownProviders;
+use crate::refusal::{Refusal, RefusalCode};
+
+pub use crate::machine::{Ended, Input, Misuse, Output, Retry};
+
+/// Settings of the source's side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceSideConfig {
+    /// The providers of this program: the collector may choose no other.
+    pub known: KnownProviders,
+    /// The collector's time for Welcome, and again for Ready.
+    pub handshake: Duration,
+}
+
+impl SourceSideConfig {
+    /// Returns the usual settings for a program with these providers.
+    pub fn new(known: KnownProviders) -> SourceSideConfig {
+        SourceSideConfig {
+            known,
+            handshake: Duration::from_secs(5),
+        }
+    }
+}
+
+/// What the engine of a source learns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceEvent {
+    /// The collector takes us. Make the queue pair ready, then call [`SourceSide::connect`], or
+    /// [`SourceSide::refuse`]. The streams are exactly those of the Hello.
+    Welcomed(Welcome),
+    /// Frames may be sent.
+    Ready,
+    /// The collector has delivered all; [`Ended::Finished`] follows.
+    Delivered(GoodbyeAck),
+    /// The session is over.
+    Ended(Ended),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    WaitWelcome,
+    Deciding,
+    WaitReady,
+    Streaming,
+    Leaving,
+    Over,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            State::WaitWelcome => "the source waits for Welcome",
+            State::Deciding => "the source prepares Connect",
+            State::WaitReady => "the source waits for Ready",
+            State::Streaming => "frames are sent",
+            State::Leaving => "the source waits for GoodbyeAck",
+            State::Over => "the session is over",
+        }
+    }
+}
+
+/// The source's half of one session.
+#[derive(Debug)]
+pub struct SourceSide {
+    core: Core<SourceEvent>,
+    known: KnownProviders,
+    state: State,
+    hello: Hello,
+    /// Stream numbers of the session, sorted.
+    streams: Vec<u32>,
+    ping_seq: u32,
+    ping_at: Instant,
+    ping_sent: Option<(u32, Instant)>,
+    rtt: Option<Duration>,
+}
+
+impl SourceSide {
+    /// A machine for a connection that has just been made; its first output is `hello`.
+    pub fn new(now: Instant, config: SourceSideConfig, hello: Hello) -> SourceSide {
+        let mut core = Core::new(now, config.handshake);
+        core.transmit(Message::Hello(hello.clone()));
+        SourceSide {
+            core,
+            known: config.known,
+            state: State::WaitWelcome,
+            hello,
+            streams: Vec::new(),
+            ping_seq: 0,
+            ping_at: now,
+            ping_sent: None,
+            rtt: None,
+        }
+    }
+
+    /// Takes one input. Drain [`SourceSide::poll`] before and after.
+    pub fn handle(&mut self, now: Instant, input: Input) {
+        self.core.assert_drained();
+        if self.state == State::Over {
+            return;
+        }
+        match input {
+            Input::Message(message) => self.on_message(now, message),
+            Input::Timeout => self.on_timeout(now),
+            Input::Disconnected => {
+                let state = self.state.name();
+                self.end(Ended::Disconnected { state });
+            }
+        }
+    }
+
+    /// The next thing to do; [`Output::Timeout`] when there is nothing more at once.
+    pub fn poll(&mut self) -> Output<SourceEvent> {
+        let next = self.core.next();
+        next.unwrap_or_else(|| Output::Timeout(self.deadline()))
+    }
+
+    /// The queue pair is ready: tells the collector its address and where every stream begins.
+    ///
+    /// # Errors
+    /// No Welcome waits for an answer. After the end of the session it does nothing.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        endpoint: Endpoint,
+        streams: Vec<StreamStart>,
+    ) -> Result<(), Misuse> {
+        self.expect("connect", &[State::Deciding])?;
+        if self.state == State::Deciding {
+            let epoch = self.core.epoch;
+            self.core.transmit(Message::Connect(Connect {
+                epoch,
+                endpoint,
+                streams,
+            }));
+            self.core.handshake_until = now + self.core.handshake;
+            self.state = State::WaitReady;
+        }
+        Ok(())
+    }
+
+    /// Ends the session and tells the collector why: the ring cannot be reached, for example.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        self.tell_end(refusal, Ended::Withdrawn);
+    }
+
+    /// Sends counters, in as many messages as needed.
+    ///
+    /// # Errors
+    /// No frames are sent in this state. After the end of the session it does nothing.
+    pub fn stats(&mut self, cpu_us: u64, streams: &[StreamStats]) -> Result<(), Misuse> {
+        self.expect("stats", &[State::Streaming, State::Leaving])?;
+        if self.state == State::Over {
+            return Ok(());
+        }
+        let epoch = self.core.epoch;
+        for part in streams.chunks(STATS_STREAMS_MAX) {
+            self.core.transmit(Message::SourceStats(SourceStats {
+                epoch,
+                cpu_us,
+                streams: part.to_vec(),
+            }));
+        }
+        Ok(())
+    }
+
+    /// All is sent: asks the collector to deliver it and end the session.
+    ///
+    /// # Errors
+    /// No frames are sent in this state. After the end of the session it does nothing.
+    pub fn goodbye(&mut self, streams: Vec<StreamEnd>) -> Result<(), Misuse> {
+        self.expect("goodbye", &[State::Streaming])?;
+        if self.state == State::Streaming {
+            let epoch = self.core.epoch;
+            self.core
+                .transmit(Message::Goodbye(Goodbye { epoch, streams }));
+            self.state = State::Leaving;
+        }
+        Ok(())
+    }
+
+    /// Round trip of the latest answered ping.
+    pub fn rtt(&self) -> Option<Duration> {
+        self.rtt
+    }
+
+    fn expect(&self, call: &'static str, states: &[State]) -> Result<(), Misuse> {
+        if self.state == State::Over || states.contains(&self.state) {
+            return Ok(());
+        }
+        let state = self.state.name();
+        Err(Misuse { call, state })
+    }
+
+    fn on_message(&mut self, now: Instant, message: Message) {
+        self.core.heard(now);
+        if let Err(refusal) = self.accept(now, message) {
+            self.tell_end(refusal, Ended::Misbehaved);
+        }
+    }
+
+    fn accept(&mut self, now: Instant, message: Message) -> Result<(), Refusal> {
+        let kind = message.kind();
+        if self.state != State::WaitWelcome
+            && let Some(epoch) = message.epoch()
+        {
+            self.core.check_epoch(epoch, kind)?;
+        }
+        match (message, self.state) {
+            (Message::Welcome(welcome), State::WaitWelcome) => self.on_welcome(welcome)?,
+            (Message::Ready(_), State::WaitReady) => self.on_ready(now),
+            (
+                Message::Refused(refusal),
+                State::WaitWelcome | State::Deciding | State::WaitReady,
+            ) => {
+                self.end(Ended::Refused(refusal));
+            }
+            (Message::Revoke(revoke), State::Streaming | State::Leaving) => {
+                self.end(Ended::Revoked(revoke.into_refusal()));
+            }
+            (Message::Pong(pong), State::Streaming | State::Leaving) => self.on_pong(now, pong)?,
+            (Message::GoodbyeAck(ack), State::Leaving) => self.on_goodbye_ack(ack)?,
+            (
+                Message::Hello(_)
+                | Message::Welcome(_)
+                | Message::Refused(_)
+                | Message::Connect(_)
+                | Message::Ready(_)
+                | Message::Ping(_)
+                | Message::Pong(_)
+                | Message::SourceStats(_)
+                | Message::Revoke(_)
+                | Message::Goodbye(_)
+                | Message::GoodbyeAck(_),
+                state,
+            ) => return Err(unexpected(kind, state.name())),
+        }
+        Ok(())
+    }
+
+    fn on_welcome(&mut self, welcome: Welcome) -> Result<(), Refusal> {
+        self.streams = check_welcome(&self.hello, &welcome, &self.known)?;
+        self.core.epoch = welcome.epoch;
+        self.core.lease = Duration::from_millis(welcome.lease_ms.into());
+        self.state = State::Deciding;
+        self.core.event(SourceEvent::Welcomed(welcome));
+        Ok(())
+    }
+
+    fn on_ready(&mut self, now: Instant) {
+        self.state = State::Streaming;
+        self.ping_at = now + self.core.lease / 3;
+        self.core.event(SourceEvent::Ready);
+    }
+
+    fn on_pong(&mut self, now: Instant, pong: Pong) -> Result<(), Refusal> {
+        if pong.seq >= self.ping_seq {
+            let reason = format!("pong {} without such a ping", pong.seq);
+            let remedy = "answer each ping once, with its number";
+            return Err(Refusal::new(RefusalCode::UnexpectedMessage, reason, remedy));
+        }
+        if let Some((seq, sent)) = self.ping_sent
+            && seq == pong.seq
+        {
+            self.rtt = Some(now - sent);
+            self.ping_sent = None;
+        }
+        Ok(())
+    }
+
+    fn on_goodbye_ack(&mut self, ack: GoodbyeAck) -> Result<(), Refusal> {
+        let numbers = ack.delivered.iter().map(|done| done.stream);
+        same_streams(MessageKind::GoodbyeAck, &self.streams, numbers)?;
+        self.core.event(SourceEvent::Delivered(ack));
+        self.end(Ended::Finished);
+        Ok(())
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        let expired = match self.state {
+            State::WaitWelcome => self.core.handshake_expired(now, MessageKind::Welcome),
+            State::WaitReady => self.core.handshake_expired(now, MessageKind::Ready),
+            State::Streaming | State::Leaving => self.core.lease_expired(now),
+            State::Deciding | State::Over => None,
+        };
+        match expired {
+            Some(ended) => self.time_out(ended),
+            None => self.ping(now),
+        }
+    }
+
+    fn time_out(&mut self, ended: Ended) {
+        let refusal = Refusal::new(RefusalCode::Timeout, ended.to_string(), "connect again");
+        self.tell_end(refusal, |_| ended);
+    }
+
+    fn ping(&mut self, now: Instant) {
+        let alive = matches!(self.state, State::Streaming | State::Leaving);
+        if !alive || now < self.ping_at {
+            return;
+        }
+        let (epoch, seq) = (self.core.epoch, self.ping_seq);
+        self.core.transmit(Message::Ping(Ping { epoch, seq }));
+        self.ping_sent = Some((seq, now));
+        self.ping_seq = seq.wrapping_add(1);
+        self.ping_at = now + self.core.lease / 3;
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::WaitWelcome | State::WaitReady => Some(self.core.handshake_until),
+            State::Streaming | State::Leaving => Some(self.ping_at.min(self.core.lease_until())),
+            State::Deciding | State::Over => None,
+        }
+    }
+
+    /// Tells the peer `refusal` in the form of the state, and ends.
+    fn tell_end(&mut self, refusal: Refusal, ended: impl FnOnce(Refusal) -> Ended) {
+        match self.state {
+            State::WaitWelcome | State::Deciding | State::WaitReady => {
+                self.core.transmit(Message::Refused(refusal.clone()));
+            }
+            State::Streaming | State::Leaving => {
+                let revoke = Revoke::new(self.core.epoch, refusal.clone());
+                self.core.transmit(Message::Revoke(revoke));
+            }
+            State::Over => return,
+        }
+        self.end(ended(refusal));
+    }
+
+    fn end(&mut self, ended: Ended) {
+        self.state = State::Over;
+        self.core.event(SourceEvent::Ended(ended));
+    }
+}
+
+/// The first packet number that a source sends after a (re)connect: the larger of what it still
+/// has (`oldest_retained`, or `next_new` when it retains nothing) and what the collector lacks
+/// (`collector_next`). Retained frames below it are discarded; when it is above `next_new`, new
+/// frames are numbered from it on.
+pub fn first_packet(
+    oldest_retained: Option<u64>,
+    next_new: u64,
+    collector_next: Option<u64>,
+) -> u64 {
+    let have = oldest_retained.unwrap_or(next_new);
+    have.max(collector_next.unwrap_or(have))
+}
+
+/// The stream numbers of `welcome`, sorted, if it grants exactly the devices of `hello`.
+fn check_welcome(
+    hello: &Hello,
+    welcome: &Welcome,
+    known: &KnownProviders,
+) -> Result<Vec<u32>, Refusal> {
+    let bad = |reason: String| {
+        let remedy = "grant every device of Hello one stream, in the provider it offered";
+        Refusal::new(RefusalCode::BadMessage, reason, remedy)
+    };
+    if welcome.protocol < hello.protocol.min || welcome.protocol > hello.protocol.max {
+        let ProtocolRange { min, max } = hello.protocol;
+        let reason = format!(
+            "Welcome chose version {}, not in {min} to {max}",
+            welcome.protocol
+        );
+        return Err(bad(reason));
+    }
+    check_path(hello, &welcome.path, known).map_err(bad)?;
+    let mut granted: Vec<_> = welcome.streams.iter().map(|grant| &grant.device).collect();
+    let mut wanted: Vec<_> = hello.devices.iter().map(|device| &device.name).collect();
+    granted.sort();
+    wanted.sort();
+    if granted != wanted {
+        return Err(bad("Welcome does not grant the devices of Hello".to_owned()));
+    }
+    let mut streams: Vec<u32> = welcome.streams.iter().map(|grant| grant.stream).collect();
+    streams.sort_unstable();
+    if let Some(pair) = streams.windows(2).find(|pair| pair[0] == pair[1]) {
+        let problem = format_args!("stream {} twice", pair[0]);
+        return Err(unknown_stream(MessageKind::Welcome, problem));
+    }
+    Ok(streams)
+}
+
+/// Fails unless the path begins at an offer of `hello` and both of its providers speak one wire.
+fn check_path(hello: &Hello, path: &SessionPath, known: &KnownProviders) -> Result<(), String> {
+    let SessionPath {
+        source,
+        source_gid,
+        collector,
+        path_mtu,
+    } = path;
+    let mut offers = hello.providers.iter();
+    let Some(offer) = offers.find(|o| o.name == *source && o.gid == *source_gid) else {
+        return Err(format!(
+            "Welcome chose provider {source} at GID {source_gid}, not offered"
+        ));
+    };
+    let wire = known.wire(source);
+    if wire.is_none() || wire != known.wire(collector) {
+        return Err(format!(
+            "Welcome chose {source} at the source and {collector} at the collector, which do \
+             not understand each other"
+        ));
+    }
+    match (path_mtu, offer.net) {
+        (None, None) => Ok(()),
+        (Some(chosen), Some(net)) if *chosen <= net.path_mtu => Ok(()),
+        _ => Err(format!(
+            "Welcome chose path MTU {}, offered was {}",
+            mtu_text(*path_mtu),
+            mtu_text(offer.net.map(|net| net.path_mtu))
+        )),
+    }
+}
+
+fn mtu_text(path_mtu: Option<u32>) -> String {
+    path_mtu.map_or("none".to_owned(), |mtu| mtu.to_string())
+}
+
+/// Fails unless `numbers` are the `streams` (sorted), each once.
+pub(crate) fn same_streams(
+    kind: MessageKind,
+    streams: &[u32],
+    numbers: impl Iterator<Item = u32>,
+) -> Result<(), Refusal> {
+    let mut seen = vec![false; streams.len()];
+    for stream in numbers {
+        let Ok(index) = streams.binary_search(&stream) else {
+            let problem = format_args!("stream {stream} is not of this session");
+            return Err(unknown_stream(kind, problem));
+        };
+        if std::mem::replace(&mut seen[index], true) {
+            return Err(unknown_stream(kind, format_args!("stream {stream} twice")));
+        }
+    }
+    match seen.iter().position(|&seen| !seen) {
+        Some(index) => {
+            let problem = format_args!("stream {} is missing", streams[index]);
+            Err(unknown_stream(kind, problem))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,430 @@
+//! Framing: a length of four bytes, most significant first, then that many bytes of JSON.
+//!
+//! Sans-IO. [`Decoder`] is fed bytes as they come and never holds more than one message, and of
+//! that only what has come: an announced length reserves nothing.
+
+use std::fmt;
+
+use crate::check::Invalid;
+use crate::json;
+use crate::message::{Message, MessageKind, ProtocolRange};
+use crate::names::printable;
+use crate::refusal::{Refusal, RefusalCode};
+
+/// Bytes of the length before each message.
+pub const HEADER_BYTES: usize = 4;
+/// Longest message without lists, in bytes of JSON.
+pub const SHORT_BYTES_MAX: u32 = 64 << 10;
+/// Longest Hello, in bytes of JSON.
+pub const HELLO_BYTES_MAX: u32 = 8 << 20;
+/// Longest Welcome, Connect, Goodbye or GoodbyeAck, in bytes of JSON. Twice a Hello's, so that
+/// every Hello that can be read can be answered.
+pub const LONG_BYTES_MAX: u32 = 16 << 20;
+
+/// The first piece of a buffer that grows.
+const CHUNK_BYTES: usize = 4 << 10;
+
+impl MessageKind {
+    /// Longest message of this kind, in bytes of JSON.
+    pub fn bytes_max(self) -> u32 {
+        match self {
+            MessageKind::Hello => HELLO_BYTES_MAX,
+            MessageKind::Welcome
+            | MessageKind::Connect
+            | MessageKind::Goodbye
+            | MessageKind::GoodbyeAck => LONG_BYTES_MAX,
+            MessageKind::Refused
+            | MessageKind::Ready
+            | MessageKind::Ping
+            | MessageKind::Pong
+            | MessageKind::SourceStats
+            | MessageKind::Revoke => SHORT_BYTES_MAX,
+        }
+    }
+}
+
+/// A message of ours cannot be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// A field is outside of its range.
+    #[error("cannot send {kind}: {invalid}")]
+    Invalid {
+        /// The kind of message.
+        kind: MessageKind,
+        /// The field.
+        invalid: Invalid,
+    },
+    /// The message is longer than its kind may be.
+    #[error(
+        "cannot send {kind} of {bytes} bytes: at most {limit} are allowed; use fewer devices or shorter names"
+    )]
+    TooLong {
+        /// The kind of message.
+        kind: MessageKind,
+        /// Its length in bytes of JSON.
+        bytes: usize,
+        /// The limit.
+        limit: u32,
+    },
+    /// The message could not be turned into JSON.
+    #[error("cannot send {kind}: {detail}")]
+    Json {
+        /// The kind of message.
+        kind: MessageKind,
+        /// What the JSON writer said.
+        detail: String,
+    },
+}
+
+/// Appends `message`, length and JSON, to `out`.
+///
+/// # Errors
+/// The message is invalid or too long; `out` is then as it was.
+pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let kind = message.kind();
+    message
+        .check()
+        .map_err(|invalid| EncodeError::Invalid { kind, invalid })?;
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER_BYTES]);
+    let result = serde_json::to_writer(&mut *out, message)
+        .map_err(|error| {
+            let detail = error.to_string();
+            EncodeError::Json { kind, detail }
+        })
+        .and_then(|()| fill_length(out, start, kind));
+    if result.is_err() {
+        out.truncate(start);
+    }
+    result
+}
+
+fn fill_length(out: &mut [u8], start: usize, kind: MessageKind) -> Result<(), EncodeError> {
+    let bytes = out.len() - start - HEADER_BYTES;
+    let limit = kind.bytes_max();
+    let length = u32::try_from(bytes).ok().filter(|&length| length <= limit);
+    let Some(length) = length else {
+        return Err(EncodeError::TooLong { kind, bytes, limit });
+    };
+    out[start..start + HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
+    Ok(())
+}
+
+/// Bytes from a peer are no message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The length is 0 or more than allowed.
+    #[error("a message of {announced} bytes is announced, 2 to {limit} are allowed here{hint}")]
+    Length {
+        /// The length as announced.
+        announced: u32,
+        /// The limit at this moment.
+        limit: u32,
+        /// What the bytes look like.
+        hint: Hint,
+    },
+    /// The connection ended inside a message.
+    #[error("the connection ended after {have} of {expected} bytes of a message")]
+    Truncated {
+        /// Bytes that came, the length included.
+        have: usize,
+        /// Bytes that were to come, the length included; 4 when the length is not complete.
+        expected: usize,
+    },
+    /// The text is no UTF-8.
+    #[error("a message is no UTF-8 from byte {offset} on")]
+    Utf8 {
+        /// The first wrong byte.
+        offset: usize,
+    },
+    /// The text is no JSON object with a `type`.
+    #[error("a message is no JSON object with a \"type\": {detail}")]
+    Json {
+        /// What the JSON reader said, escaped and cut.
+        detail: String,
+    },
+    /// The value of `type` is unknown.
+    #[error("message type \"{seen}\" is unknown")]
+    UnknownType {
+        /// The value, escaped and cut.
+        seen: String,
+    },
+    /// The message does not have the members of its kind.
+    #[error("{kind} is malformed: {detail}")]
+    Malformed {
+        /// The kind of message.
+        kind: MessageKind,
+        /// What the JSON reader said, escaped and cut.
+        detail: String,
+    },
+    /// A field is outside of its range.
+    #[error("{kind} is invalid: {invalid}")]
+    Invalid {
+        /// The kind of message.
+        kind: MessageKind,
+        /// The field.
+        invalid: Invalid,
+    },
+    /// The message is longer than its kind may be.
+    #[error("{kind} of {bytes} bytes: at most {limit} are allowed")]
+    TooLong {
+        /// The kind of message.
+        kind: MessageKind,
+        /// Its length in bytes of JSON.
+        bytes: usize,
+        /// The limit.
+        limit: u32,
+    },
+    /// The peer speaks no version that we speak.
+    #[error(
+        "the source speaks protocol versions {} to {}, this side {} to {}",
+        theirs.min, theirs.max, ProtocolRange::OURS.min, ProtocolRange::OURS.max
+    )]
+    Protocol {
+        /// The versions of the peer.
+        theirs: ProtocolRange,
+    },
+}
+
+/// What wrong bytes look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hint {
+    /// Nothing known.
+    None,
+    /// An HTTP request.
+    Http,
+    /// A TLS record.
+    Tls,
+    /// An SSH banner.
+    Ssh,
+}
+
+impl Hint {
+    fn of(header: [u8; HEADER_BYTES]) -> Hint {
+        match &header {
+            b"GET " | b"POST" | b"HEAD" | b"PUT " | b"OPTI" | b"DELE" | b"CONN" | b"PRI "
+            | b"HTTP" => Hint::Http,
+            b"SSH-" => Hint::Ssh,
+            [0x15..=0x17, 0x03, 0x00..=0x04, _] => Hint::Tls,
+            _ => Hint::None,
+        }
+    }
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Hint::None => "",
+            Hint::Http => "; the bytes are HTTP, but this is the port of the session protocol",
+            Hint::Tls => "; the bytes are TLS, but this side speaks without TLS",
+            Hint::Ssh => "; the bytes are SSH, but this is the port of the session protocol",
+        })
+    }
+}
+
+impl DecodeError {
+    /// What to tell the peer that sent such bytes.
+    pub fn refusal(&self) -> Refusal {
+        if let DecodeError::Protocol { theirs } = self {
+            let older = theirs.max < ProtocolRange::OURS.min;
+            let remedy = if older {
+                "update the source"
+            } else {
+                "update the collector"
+            };
+            return Refusal::new(RefusalCode::ProtocolVersion, self.to_string(), remedy);
+        }
+        let remedy = "send what docs/spec/session.md describes";
+        Refusal::new(RefusalCode::BadMessage, self.to_string(), remedy)
+    }
+}
+
+/// Reads one message from its JSON text.
+///
+/// # Errors
+/// The bytes are no message, or a field is outside of its range.
+pub fn parse(json: &[u8]) -> Result<Message, DecodeError> {
+    let text = std::str::from_utf8(json).map_err(|error| DecodeError::Utf8 {
+        offset: error.valid_up_to(),
+    })?;
+    let tag = json::tag_of(text).map_err(|error| DecodeError::Json {
+        detail: detail(&error),
+    })?;
+    let kind = kind_of(&tag)?;
+    let (bytes, limit) = (text.len(), kind.bytes_max());
+    if bytes > limit as usize {
+        return Err(DecodeError::TooLong { kind, bytes, limit });
+    }
+    let message = parse_kind(kind, text)?;
+    message
+        .check()
+        .map_err(|invalid| DecodeError::Invalid { kind, invalid })?;
+    Ok(message)
+}
+
+fn kind_of(tag: &str) -> Result<MessageKind, DecodeError> {
+    let known = MessageKind::ALL
+        .into_iter()
+        .find(|kind| kind.as_str() == tag);
+    known.ok_or_else(|| DecodeError::UnknownType {
+        seen: printable(tag, 32),
+    })
+}
+
+fn parse_kind(kind: MessageKind, text: &str) -> Result<Message, DecodeError> {
+    let malformed = |error: serde_json::Error| DecodeError::Malformed {
+        kind,
+        detail: detail(&error),
+    };
+    match kind {
+        MessageKind::Hello => {
+            let theirs = json::protocol_of(text).map_err(malformed)?;
+            if ProtocolRange::OURS.common(theirs).is_none() {
+                return Err(DecodeError::Protocol { theirs });
+            }
+            json::body(text).map(Message::Hello)
+        }
+        MessageKind::Welcome => json::body(text).map(Message::Welcome),
+        MessageKind::Refused => json::body(text).map(Message::Refused),
+        MessageKind::Connect => json::body(text).map(Message::Connect),
+        MessageKind::Ready => json::body(text).map(Message::Ready),
+        MessageKind::Ping => json::body(text).map(Message::Ping),
+        MessageKind::Pong => json::body(text).map(Message::Pong),
+        MessageKind::SourceStats => json::body(text).map(Message::SourceStats),
+        MessageKind::Revoke => json::body(text).map(Message::Revoke),
+        MessageKind::Goodbye => json::body(text).map(Message::Goodbye),
+        MessageKind::GoodbyeAck => json::body(text).map(Message::GoodbyeAck),
+    }
+    .map_err(malformed)
+}
+
+/// The words of the JSON reader; they can quote the peer.
+fn detail(error: &serde_json::Error) -> String {
+    printable(&error.to_string(), 256)
+}
+
+/// Cuts a stream of bytes into messages.
+#[derive(Debug)]
+pub struct Decoder {
+    limit: u32,
+    header: [u8; HEADER_BYTES],
+    header_len: usize,
+    /// What has come of the message; grows with it and never beyond the announced length.
+    body: Vec<u8>,
+    failed: Option<DecodeError>,
+}
+
+impl Decoder {
+    /// A decoder that takes messages of at most `limit` bytes of JSON.
+    pub fn new(limit: u32) -> Decoder {
+        Decoder {
+            limit,
+            header: [0; HEADER_BYTES],
+            header_len: 0,
+            body: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// Changes the limit. A message that was refused for its length is taken after all when it
+    /// fits now.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+    }
+
+    /// Takes bytes from the front of `input` until a message is complete or `input` is empty.
+    ///
+    /// # Errors
+    /// The bytes are no message. Apart from [`DecodeError::Length`], which
+    /// [`Decoder::set_limit`] can cure, every later call fails in the same way: after a wrong
+    /// message nothing that follows can be trusted.
+    pub fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Message>, DecodeError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if !self.take_header(input) {
+            return Ok(None);
+        }
+        let announced = self.announced()?;
+        if !self.take_body(input, announced) {
+            return Ok(None);
+        }
+        let parsed = parse(&self.body);
+        self.reset();
+        parsed.map(Some).inspect_err(|error| {
+            self.failed = Some(error.clone());
+        })
+    }
+
+    /// To be called when the connection has ended.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] when it ended inside a message.
+    pub fn finish(&self) -> Result<(), DecodeError> {
+        let have = self.header_len + self.body.len();
+        if have == 0 {
+            return Ok(());
+        }
+        let body = match self.header_len {
+            HEADER_BYTES => u32::from_be_bytes(self.header) as usize,
+            _ => 0,
+        };
+        let expected = HEADER_BYTES + body;
+        Err(DecodeError::Truncated { have, expected })
+    }
+
+    /// Bytes of memory held for the message that is coming in.
+    pub fn held_bytes(&self) -> usize {
+        self.body.capacity()
+    }
+
+    fn take_header(&mut self, input: &mut &[u8]) -> bool {
+        let want = HEADER_BYTES - self.header_len;
+        let (now, rest) = input.split_at(want.min(input.len()));
+        self.header[self.header_len..self.header_len + now.len()].copy_from_slice(now);
+        self.header_len += now.len();
+        *input = rest;
+        self.header_len == HEADER_BYTES
+    }
+
+    fn announced(&self) -> Result<usize, DecodeError> {
+        let announced = u32::from_be_bytes(self.header);
+        // The shortest JSON object has two bytes.
+        if (2..=self.limit).contains(&announced) {
+            return Ok(announced as usize);
+        }
+        Err(DecodeError::Length {
+            announced,
+            limit: self.limit,
+            hint: Hint::of(self.header),
+        })
+    }
+
+    fn take_body(&mut self, input: &mut &[u8], announced: usize) -> bool {
+        let want = announced - self.body.len();
+        let (now, rest) = input.split_at(want.min(input.len()));
+        let needed = self.body.len() + now.len();
+        if needed > self.body.capacity() {
+            let grown = needed.max(2 * self.body.capacity()).max(CHUNK_BYTES);
+            self.body
+                .reserve_exact(grown.min(announced) - self.body.len());
+        }
+        self.body.extend_from_slice(now);
+        *input = rest;
+        self.body.len() == announced
+    }
+
+    /// Makes ready for the next message; a large buffer is given back.
+    fn reset(&mut self) {
+        self.header_len = 0;
+        self.body.clear();
+        self.body.shrink_to(SHORT_BYTES_MAX as usize);
+    }
+}
+
+#[cfg(test)]
+#[path = "wire_test.rs"]
+mod tests;

@@ -1,0 +1,201 @@
+//! Addresses: the GID of a port, the endpoint of a queue pair, the end of a network path.
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+/// Address of a device port (IBTA 4.1.1). Sixteen bytes, in network order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The GID of a RoCEv2 port with this address: IPv4 as `::ffff:a.b.c.d` (IBTA annex 17).
+    pub fn from_ip(address: IpAddr) -> Gid {
+        match address {
+            IpAddr::V4(v4) => Gid(v4.to_ipv6_mapped().octets()),
+            IpAddr::V6(v6) => Gid(v6.octets()),
+        }
+    }
+
+    /// The address of a RoCEv2 port, the reverse of [`Gid::from_ip`].
+    pub fn ip(self) -> IpAddr {
+        Ipv6Addr::from(self.0).to_canonical()
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({self})")
+    }
+}
+
+/// A text is not a [`Gid`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a GID: 32 hexadecimal digits are needed")]
+pub struct GidParseError(pub String);
+
+impl FromStr for Gid {
+    type Err = GidParseError;
+
+    fn from_str(text: &str) -> Result<Gid, GidParseError> {
+        let wrong = || GidParseError(text.chars().take(64).collect());
+        if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        let value = u128::from_str_radix(text, 16).map_err(|_| wrong())?;
+        Ok(Gid(value.to_be_bytes()))
+    }
+}
+
+/// What a peer must know to reach a queue pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// The device port.
+    pub gid: Gid,
+    /// Queue pair number, 24 bits.
+    pub qpn: u32,
+    /// First packet sequence number that this side sends, 24 bits.
+    pub psn: u32,
+    /// What this side takes from the network; `None` where the provider has no packets.
+    pub net: Option<NetEnd>,
+}
+
+/// One end of a path over a network. Each side tells the other its own; what both can is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NetEnd {
+    /// UDP port where it listens. RNICs know only 4791.
+    pub udp_port: u16,
+    /// Largest path MTU that it takes, in bytes: 256, 512, 1024, 2048 or 4096.
+    pub path_mtu: u32,
+    /// What it can beyond the standard, one bit each, such as
+    /// [`SELECTIVE_REPEAT`](NetEnd::SELECTIVE_REPEAT). 0 for an RNIC.
+    pub extensions: u32,
+}
+
+impl NetEnd {
+    /// The only UDP port that an RNIC knows (IBTA annex 17).
+    pub const RNIC_UDP_PORT: u16 = 4791;
+    /// Bit of [`extensions`](NetEnd::extensions): lost packets alone are sent again.
+    pub const SELECTIVE_REPEAT: u32 = 1;
+
+    /// That of an RNIC with this path MTU in bytes.
+    pub fn of_rnic(path_mtu: u32) -> NetEnd {
+        NetEnd {
+            udp_port: NetEnd::RNIC_UDP_PORT,
+            path_mtu,
+            extensions: 0,
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    /// `GID/QPN/PSN`, and `/PORT/MTU/EXTENSIONS` where there is a network.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.gid, self.qpn, self.psn)?;
+        match self.net {
+            None => Ok(()),
+            Some(net) => write!(f, "/{}/{}/{}", net.udp_port, net.path_mtu, net.extensions),
+        }
+    }
+}
+
+/// Text that is not an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an endpoint: GID/QPN/PSN or GID/QPN/PSN/PORT/MTU/EXTENSIONS is needed")]
+pub struct EndpointParseError(pub String);
+
+impl FromStr for Endpoint {
+    type Err = EndpointParseError;
+
+    fn from_str(text: &str) -> Result<Endpoint, EndpointParseError> {
+        parse_endpoint(text).ok_or_else(|| EndpointParseError(text.chars().take(128).collect()))
+    }
+}
+
+fn parse_endpoint(text: &str) -> Option<Endpoint> {
+    let fields: Vec<&str> = text.split('/').collect();
+    let net = match fields[..] {
+        [_, _, _] => None,
+        [_, _, _, port, mtu, extensions] => Some(NetEnd {
+            udp_port: port.parse().ok()?,
+            path_mtu: mtu.parse().ok()?,
+            extensions: extensions.parse().ok()?,
+        }),
+        _ => return None,
+    };
+    Some(Endpoint {
+        gid: fields[0].parse().ok()?,
+        qpn: fields[1].parse().ok()?,
+        psn: fields[2].parse().ok()?,
+        net,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gid_reads_back_what_it_prints() {
+        let gid = Gid([0xfe, 0x80, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+        assert_eq!(gid.to_string().parse(), Ok(gid));
+        for bad in [
+            "",
+            "fe80",
+            "+e800001020304050607080910111213",
+            "zz800001020304050607080910111213",
+        ] {
+            assert!(bad.parse::<Gid>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_gid_is_the_address_of_its_port() {
+        for text in [
+            "10.77.0.2",
+            "10.99.0.1",
+            "fd00::2",
+            "2001:db8::2",
+            "::1",
+            "127.0.0.1",
+        ] {
+            let ip: IpAddr = text.parse().unwrap();
+            assert_eq!(Gid::from_ip(ip).ip(), ip);
+        }
+        for (v4, text) in [
+            ([10, 77, 0, 2], "00000000000000000000ffff0a4d0002"),
+            ([10, 99, 0, 1], "00000000000000000000ffff0a630001"),
+        ] {
+            assert_eq!(Gid::from_ip(IpAddr::from(v4)).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn an_endpoint_reads_back_what_it_prints() {
+        let gid = Gid([7; 16]);
+        let net = NetEnd {
+            udp_port: 4791,
+            path_mtu: 4096,
+            extensions: 1,
+        };
+        for net in [None, Some(net)] {
+            let (qpn, psn) = (17, 0x00ff_ffff);
+            let end = Endpoint { gid, qpn, psn, net };
+            assert_eq!(end.to_string().parse(), Ok(end));
+        }
+        for bad in [
+            "",
+            "1/2",
+            "07070707070707070707070707070707/1",
+            "a/1/2/3",
+            "////",
+        ] {
+            assert!(bad.parse::<Endpoint>().is_err(), "{bad}");
+        }
+    }
+}

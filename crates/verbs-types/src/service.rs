@@ -1,0 +1,158 @@
+//! Transport services of queue pairs, and how datagrams find their way.
+use crate::{Endpoint, Gid, NetEnd};
+use bitflags::bitflags;
+use std::fmt;
+
+/// Transport service of a queue pair (IBTA 9.6 to 9.8; `ibv_qp_type`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Service {
+    /// Reliable connection: everything, in order, once, or an error.
+    #[default]
+    Rc,
+    /// Unreliable connection: SEND and WRITE, with or without immediate data. A message that lacks
+    /// a packet, or finds no receive, is dropped, and nobody is told; parts of a WRITE may be there.
+    Uc,
+    /// Unreliable datagram: SEND, with or without immediate data, of at most one path MTU, to
+    /// anybody. What is lost is lost.
+    Ud,
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Service::Rc => "RC",
+            Service::Uc => "UC",
+            Service::Ud => "UD",
+        })
+    }
+}
+
+bitflags! {
+    /// A set of services.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub struct Services: u8 {
+        /// [`Service::Rc`].
+        const RC = 1;
+        /// [`Service::Uc`].
+        const UC = 1 << 1;
+        /// [`Service::Ud`].
+        const UD = 1 << 2;
+    }
+}
+
+impl Services {
+    /// Whether the service is one of them.
+    pub fn has(self, service: Service) -> bool {
+        self.contains(service.into())
+    }
+}
+
+impl From<Service> for Services {
+    fn from(service: Service) -> Services {
+        match service {
+            Service::Rc => Services::RC,
+            Service::Uc => Services::UC,
+            Service::Ud => Services::UD,
+        }
+    }
+}
+
+impl fmt::Display for Services {
+    /// `RC, UC, UD`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [Service::Rc, Service::Uc, Service::Ud];
+        let mut before = "";
+        for service in all.into_iter().filter(|service| self.has(*service)) {
+            write!(f, "{before}{service}")?;
+            before = ", ";
+        }
+        Ok(())
+    }
+}
+
+/// The largest Q_Key of a program. A Q_Key is what datagrams must carry so that a queue pair
+/// takes them; those with the highest bit are the system's (IBTA 3.5.3).
+pub const MAX_QKEY: u32 = 0x7fff_ffff;
+
+/// Bytes that each receive of a UD queue pair begins with: the network header of the datagram, the
+/// global route header of InfiniBand. Completions count them.
+///
+/// Over IPv6 they are the IPv6 header; over IPv4 the header is in the last 20 bytes, and the first
+/// 20 say nothing (IBTA annex 17, A17.4.5.2). [`source_gid`] reads them.
+pub const GRH_BYTES: usize = 40;
+
+/// Where a port is, for datagrams: what an address handle is made of (`ibv_ah_attr`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PortAddr {
+    /// The device port.
+    pub gid: Gid,
+    /// What it takes from the network; `None` is an RNIC's with the largest path MTU.
+    pub net: Option<NetEnd>,
+}
+
+impl From<&Endpoint> for PortAddr {
+    fn from(end: &Endpoint) -> PortAddr {
+        PortAddr {
+            gid: end.gid,
+            net: end.net,
+        }
+    }
+}
+
+/// Whom a datagram is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Destination {
+    /// The way there: `Ah::handle` of an address handle of the same protection domain.
+    pub ah: u32,
+    /// The queue pair there, 24 bits.
+    pub qpn: u32,
+    /// Its Q_Key, at most [`MAX_QKEY`]. A datagram with another one is dropped there.
+    pub qkey: u32,
+}
+
+/// The port that a received datagram came from: read from the [`GRH_BYTES`] at the beginning of its
+/// receive. `None` where they are no IP header.
+///
+/// The header says nothing of UDP ports: an answer to a peer on another port than
+/// [`NetEnd::RNIC_UDP_PORT`] needs a [`PortAddr`] that the peer gave.
+pub fn source_gid(grh: &[u8; GRH_BYTES]) -> Option<Gid> {
+    const V4_AT: usize = 20;
+    let version = |first: u8| first >> 4;
+    if version(grh[0]) == 6 {
+        return grh[8..24].first_chunk().map(|gid| Gid(*gid));
+    }
+    if version(grh[V4_AT]) != 4 {
+        return None;
+    }
+    let source = grh[V4_AT + 12..].first_chunk::<4>()?;
+    Some(Gid::from_ip((*source).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_names_its_services() {
+        assert_eq!(Services::all().to_string(), "RC, UC, UD");
+        assert_eq!((Services::RC | Services::UD).to_string(), "RC, UD");
+        assert_eq!(Services::default().to_string(), "");
+        assert!((Services::RC | Services::UD).has(Service::Ud));
+        assert!(!Services::RC.has(Service::Uc));
+    }
+
+    #[test]
+    fn the_sender_of_a_datagram_is_read_from_its_header() {
+        let mut grh = [0; GRH_BYTES];
+        assert_eq!(source_gid(&grh), None);
+        grh[20] = 0x45;
+        grh[32..36].copy_from_slice(&[10, 0, 0, 7]);
+        grh[36..40].copy_from_slice(&[10, 0, 0, 8]);
+        let seen = source_gid(&grh).unwrap();
+        assert_eq!(seen.ip(), "10.0.0.7".parse::<std::net::IpAddr>().unwrap());
+        let v6: std::net::Ipv6Addr = "fd00::7".parse().unwrap();
+        grh[0] = 0x60;
+        grh[8..24].copy_from_slice(&v6.octets());
+        assert_eq!(source_gid(&grh), Some(Gid::from_ip(v6.into())));
+    }
+}

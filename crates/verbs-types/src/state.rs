@@ -1,0 +1,226 @@
+//! Queue pair states, the transitions between them, and their attributes.
+use crate::{Access, Endpoint, Service};
+use std::time::Duration;
+
+/// States of a queue pair (IBTA 10.3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QpState {
+    /// Fresh; takes no requests.
+    Reset,
+    /// Takes receives, processes nothing.
+    Init,
+    /// Ready to receive: processes what the peer sends.
+    Rtr,
+    /// Ready to send: processes everything.
+    Rts,
+    /// Send queue drained: sends posted before complete, later ones wait.
+    Sqd,
+    /// Everything outstanding is flushed with an error.
+    Err,
+}
+
+impl QpState {
+    /// All states; each is at the place of its number.
+    pub const ALL: [QpState; 6] = [
+        QpState::Reset,
+        QpState::Init,
+        QpState::Rtr,
+        QpState::Rts,
+        QpState::Sqd,
+        QpState::Err,
+    ];
+
+    /// Whether an application may ask for this transition (IBTA figure 124, without the
+    /// transitions that only an error causes).
+    pub fn may_become(self, to: QpState) -> bool {
+        use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
+        matches!(
+            (self, to),
+            (_, Reset | Err)
+                | (Reset | Init, Init)
+                | (Init, Rtr)
+                | (Rtr | Rts | Sqd, Rts)
+                | (Rts, Sqd)
+        )
+    }
+
+    /// Whether packets of the peer are processed.
+    #[inline]
+    pub fn receives(self) -> bool {
+        matches!(self, QpState::Rtr | QpState::Rts | QpState::Sqd)
+    }
+
+    /// Whether receives may be posted.
+    pub fn takes_recv(self) -> bool {
+        self != QpState::Reset
+    }
+
+    /// Whether sends may be posted. In the error state they are taken and flushed.
+    pub fn takes_send(self) -> bool {
+        matches!(self, QpState::Rts | QpState::Sqd | QpState::Err)
+    }
+}
+
+/// A state change for `Qp::modify`, with the attributes that the transition needs.
+///
+/// The enum takes the place of the attribute masks of `ibv_modify_qp(3)`: a required attribute
+/// cannot be left out and a forbidden one cannot be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QpTransition {
+    /// Back to the beginning. Outstanding requests vanish without completions.
+    ToReset,
+    /// To INIT (RC, UC), with what peers may do through this queue pair.
+    ToInit {
+        /// Rights of the peer; a region's own rights must allow the request too.
+        access: Access,
+    },
+    /// To INIT (UD).
+    ToInitUd {
+        /// What datagrams must carry to be taken; at most [`crate::MAX_QKEY`].
+        qkey: u32,
+    },
+    /// To RTR (RC): the peer is known now.
+    ToRtr(RtrAttr),
+    /// To RTR (UC): the peer is known now.
+    ToRtrUc(Endpoint),
+    /// To RTR (UD).
+    ToRtrUd,
+    /// To RTS (RC, from RTR), or on from SQD.
+    ToRts(RtsAttr),
+    /// To RTS (UC and UD, from RTR), or on from SQD: nothing is waited for or sent again, so there
+    /// is nothing to say of it.
+    ToRtsUnreliable,
+    /// Drain the send queue.
+    ToSqd,
+    /// To the error state: everything outstanding is flushed.
+    ToErr,
+}
+
+impl QpTransition {
+    /// The state that the transition leads to.
+    pub fn target(&self) -> QpState {
+        match self {
+            QpTransition::ToReset => QpState::Reset,
+            QpTransition::ToInit { .. } | QpTransition::ToInitUd { .. } => QpState::Init,
+            QpTransition::ToRtr(_) | QpTransition::ToRtrUc(_) | QpTransition::ToRtrUd => {
+                QpState::Rtr
+            }
+            QpTransition::ToRts(_) | QpTransition::ToRtsUnreliable => QpState::Rts,
+            QpTransition::ToSqd => QpState::Sqd,
+            QpTransition::ToErr => QpState::Err,
+        }
+    }
+
+    /// Whether queue pairs of this service have this transition.
+    pub fn exists_on(&self, service: Service) -> bool {
+        match self {
+            QpTransition::ToReset | QpTransition::ToSqd | QpTransition::ToErr => true,
+            QpTransition::ToInit { .. } => service != Service::Ud,
+            QpTransition::ToRtr(_) | QpTransition::ToRts(_) => service == Service::Rc,
+            QpTransition::ToRtrUc(_) => service == Service::Uc,
+            QpTransition::ToInitUd { .. } | QpTransition::ToRtrUd => service == Service::Ud,
+            QpTransition::ToRtsUnreliable => service != Service::Rc,
+        }
+    }
+}
+
+/// Attributes of INIT → RTR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RtrAttr {
+    /// The peer's queue pair; its `psn` is the first that it will send.
+    pub remote: Endpoint,
+    /// READs and atomics of the peer to serve at once.
+    pub max_dest_rd_atomic: u32,
+    /// What a sender without a posted receive shall wait before it tries again.
+    pub min_rnr_timer: Duration,
+}
+
+impl RtrAttr {
+    /// Usual attributes for this peer.
+    pub fn new(remote: Endpoint) -> RtrAttr {
+        RtrAttr {
+            remote,
+            max_dest_rd_atomic: 16,
+            min_rnr_timer: Duration::from_micros(640),
+        }
+    }
+}
+
+/// Attributes of RTR → RTS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RtsAttr {
+    /// READs and atomics outstanding at once.
+    pub max_rd_atomic: u32,
+    /// Silence of the peer before a request is sent again.
+    pub timeout: Duration,
+    /// How often a request is sent again, 0..=7.
+    pub retry_cnt: u8,
+    /// How often a request is sent again that found no receive, 0..=7; 7 means for ever.
+    pub rnr_retry: u8,
+}
+
+impl Default for RtsAttr {
+    fn default() -> RtsAttr {
+        RtsAttr {
+            max_rd_atomic: 16,
+            timeout: Duration::from_millis(67),
+            retry_cnt: 7,
+            rnr_retry: 7,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
+
+    #[test]
+    fn the_way_up_is_legal_and_shortcuts_are_not() {
+        for (from, to) in [
+            (Reset, Init),
+            (Init, Rtr),
+            (Rtr, Rts),
+            (Rts, Sqd),
+            (Sqd, Rts),
+        ] {
+            assert!(from.may_become(to), "{from:?} to {to:?}");
+        }
+        for (from, to) in [
+            (Reset, Rtr),
+            (Reset, Rts),
+            (Init, Rts),
+            (Rts, Rtr),
+            (Err, Rts),
+            (Rtr, Sqd),
+        ] {
+            assert!(!from.may_become(to), "{from:?} to {to:?}");
+        }
+    }
+
+    #[test]
+    fn every_state_can_fail_and_start_again() {
+        for from in QpState::ALL {
+            assert!(from.may_become(Err) && from.may_become(Reset));
+        }
+    }
+
+    #[test]
+    fn only_the_transitions_of_the_standard_are_allowed() {
+        let allowed = [
+            (Reset, Init),
+            (Init, Init),
+            (Init, Rtr),
+            (Rtr, Rts),
+            (Rts, Rts),
+            (Rts, Sqd),
+            (Sqd, Rts),
+        ];
+        for from in QpState::ALL {
+            for to in QpState::ALL {
+                let want = matches!(to, Reset | Err) || allowed.contains(&(from, to));
+                assert_eq!(from.may_become(to), want, "{from:?} to {to:?}");
+            }
+        }
+    }
+}

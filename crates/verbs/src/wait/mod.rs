@@ -1,0 +1,37 @@
+//! Waiting: how a thread that finds nothing to do sleeps without missing what comes next.
+//!
+//! Three files are pure, so that crates without a clock can use them and a simulator can drive
+//! them; they decide, and the caller sleeps:
+//!
+//! - [`WaitPolicy`] and [`Waiter`]: spin, yield, sleep or block after a look that found nothing;
+//! - [`Backoff`] and [`BackoffPolicy`]: how long to sleep where nobody can wake the sleeper;
+//! - [`SpinBudget`]: how long polling before a sleep pays off, learned from past waits;
+//! - [`arm`]: the protocol by which a sleeper is woken only when it sleeps, and always then.
+//!
+//! The others sleep:
+//!
+//! - [`Doorbell`]: one side arms and sleeps on a descriptor, the other rings only what is armed;
+//! - [`EventCount`]: threads of one process sleep until a counter moves;
+//! - [`CqWatch`]: a completion queue and its channel as a [`Watch`](crate::Watch).
+//!
+//! Each of them loses no wake-up in any interleaving: `tests/loom` checks the shipped code.
+pub mod arm;
+mod backoff;
+mod cq_watch;
+mod doorbell;
+mod event_count;
+mod spin;
+mod waiter;
+
+/// What [`EventCount`] is built of; the model checker replaces it.
+mod primitives {
+    pub(super) use crate::sync::{Condvar, Mutex};
+    pub(super) use std::sync::atomic::{AtomicU32, Ordering, fence};
+}
+
+pub use backoff::{Backoff, BackoffPolicy};
+pub use cq_watch::CqWatch;
+pub use doorbell::Doorbell;
+pub use event_count::EventCount;
+pub use spin::SpinBudget;
+pub use waiter::{Step, WaitPolicy, Waiter};

@@ -1,0 +1,230 @@
+//! What Catchment set out to reach, written down before the first run.
+use crate::job::What;
+use crate::row::{Row, RunMedians};
+use crate::stats::Spread;
+use serde::Serialize;
+
+/// A goal in one cell, and what was reached.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Goal {
+    /// Always `goal`, so that a reader of the lines can tell.
+    pub(crate) what: &'static str,
+    /// What is compared, in words.
+    pub(crate) goal: String,
+    /// Payload bytes of a block.
+    pub(crate) bytes: usize,
+    /// Blocks.
+    pub(crate) blocks: usize,
+    /// The ratio that was measured.
+    pub(crate) ratio: f64,
+    /// What the ratio must be, at least or at most.
+    pub(crate) limit: f64,
+    /// Whether it is as it must be.
+    pub(crate) held: bool,
+    /// A row that it rests on was disturbed by other programs.
+    pub(crate) disturbed: bool,
+}
+
+/// The block that is compared with a cache line.
+const SMALL_BYTES: usize = 64;
+/// Large blocks begin here.
+const LARGE_BYTES: usize = 65_536;
+/// Bytes and blocks at which the ways to read the status are judged.
+const STATUS_READ_CELL: (usize, usize) = (256, 3);
+/// A camera picture of 640 x 480 x 3.
+const PICTURE_BYTES: usize = 921_600;
+
+/// Compares the rows as far as both sides of a comparison are there.
+pub(crate) fn judge(rows: &[Row]) -> Vec<Goal> {
+    let copies = rows.iter().filter(|r| r.what == What::OursCopy);
+    let in_place = rows
+        .iter()
+        .filter(|r| r.what == What::OursInPlace && r.bytes == PICTURE_BYTES);
+    let prefetched = rows
+        .iter()
+        .filter(|r| r.what == What::StatusReadPrefetched)
+        .filter(|r| (r.bytes, r.blocks) == STATUS_READ_CELL);
+    copies
+        .flat_map(|row| judge_copy(rows, row))
+        .chain(in_place.flat_map(|row| judge_in_place(rows, row)))
+        .chain(prefetched.flat_map(|row| judge_prefetch(rows, row)))
+        .collect()
+}
+
+fn judge_copy(rows: &[Row], ours: &Row) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    if let Some(memcpy) = beside(rows, ours, What::Memcpy).filter(|_| ours.bytes >= LARGE_BYTES) {
+        let name = "throughput with copy / memcpy, at least";
+        goals.push(at_least(
+            name,
+            [ours, memcpy],
+            speed_ratio(ours, memcpy),
+            0.9,
+        ));
+    }
+    if let Some(over) = ours
+        .latency_over_cache_line
+        .filter(|_| ours.bytes == SMALL_BYTES)
+    {
+        let name = "latency with copy / cache-line hand-over, at most";
+        goals.push(at_most(name, [ours, ours], over, 1.3));
+    }
+    goals
+}
+
+fn judge_in_place(rows: &[Row], ours: &Row) -> Vec<Goal> {
+    // Against the better one of the two ways to wait for room.
+    let peers = [What::Iceoryx2, What::Iceoryx2Credit].map(|what| beside(rows, ours, what));
+    let peers = peers.into_iter().flatten();
+    let fastest = peers
+        .clone()
+        .min_by(|a, b| speed_ratio(ours, a).total_cmp(&speed_ratio(ours, b)));
+    let quickest = peers.max_by(|a, b| latency_ratio(ours, a).total_cmp(&latency_ratio(ours, b)));
+    let mut goals = Vec::new();
+    if let Some(peer) = fastest {
+        let name = "throughput in place / iceoryx2, at least";
+        goals.push(at_least(name, [ours, peer], speed_ratio(ours, peer), 1.0));
+    }
+    if let Some(peer) = quickest {
+        let name = "latency in place / iceoryx2, at most";
+        goals.push(at_most(name, [ours, peer], latency_ratio(ours, peer), 1.2));
+    }
+    goals
+}
+
+fn judge_prefetch(rows: &[Row], ours: &Row) -> Vec<Goal> {
+    let others = [
+        (What::Paper, "the paper's mechanism"),
+        (What::StatusReadWhenEmpty, "read when none is left"),
+    ];
+    let goal = |(what, name)| {
+        let other = beside(rows, ours, what)?;
+        let name = format!("blocks per second, status read ahead / {name}, at least");
+        let ratio = speed_ratio(ours, other);
+        Some(at_least(&name, [ours, other], ratio, 1.5))
+    };
+    others.into_iter().filter_map(goal).collect()
+}
+
+/// How many times as many blocks per second: compared run by run, since the two ran one after the
+/// other then, and the machine may have changed between the runs.
+fn speed_ratio(ours: &Row, other: &Row) -> f64 {
+    median_of_ratios(ours, other, |run| run.blocks_per_s)
+}
+
+/// How many times as long a way takes, run by run.
+fn latency_ratio(ours: &Row, other: &Row) -> f64 {
+    median_of_ratios(ours, other, |run| run.latency_ns)
+}
+
+fn median_of_ratios(ours: &Row, other: &Row, value: fn(&RunMedians) -> f64) -> f64 {
+    let pairs = ours.per_run.iter().zip(&other.per_run);
+    let ratios: Vec<f64> = pairs.map(|(a, b)| value(a) / value(b)).collect();
+    Spread::of(&ratios).p50
+}
+
+fn beside<'a>(rows: &'a [Row], row: &Row, what: What) -> Option<&'a Row> {
+    rows.iter()
+        .find(|r| r.what == what && (r.bytes, r.blocks) == (row.bytes, row.blocks))
+}
+
+fn at_least(name: &str, rows: [&Row; 2], ratio: f64, limit: f64) -> Goal {
+    goal(name, rows, ratio, limit, ratio >= limit)
+}
+
+fn at_most(name: &str, rows: [&Row; 2], ratio: f64, limit: f64) -> Goal {
+    goal(name, rows, ratio, limit, ratio <= limit)
+}
+
+fn goal(name: &str, rows: [&Row; 2], ratio: f64, limit: f64, held: bool) -> Goal {
+    Goal {
+        what: "goal",
+        goal: format!("{name} {limit}"),
+        bytes: rows[0].bytes,
+        blocks: rows[0].blocks,
+        ratio: (ratio * 1000.0).round() / 1000.0,
+        limit,
+        held,
+        disturbed: rows.iter().any(|row| row.disturbed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::Options;
+    use crate::job::{Outcome, PingPong, Stream};
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn row(what: What, bytes: usize, wall_ns: u64, latency_ns: f64) -> Row {
+        let options = Line::try_parse_from(["transfer"]).unwrap().options;
+        let outcome = Outcome {
+            streams: vec![Stream {
+                count: 1000,
+                wall_ns,
+                source_cpu_ns: wall_ns,
+                collector_cpu_ns: wall_ns,
+                core_share: 1.0,
+                status_reads: None,
+            }],
+            ping_pongs: vec![PingPong {
+                count: 1000,
+                p50_ns: latency_ns,
+                p99_ns: latency_ns,
+                middle_ns: latency_ns,
+                floor_ns: 200.0,
+                core_share: 1.0,
+            }],
+            ..Outcome::default()
+        };
+        Row::new(&options.job(what, bytes, 3, String::new()), &[outcome])
+    }
+
+    #[test]
+    fn a_copy_is_judged_by_memcpy_when_large_and_by_the_cache_line_when_small() {
+        let large = [
+            row(What::OursCopy, 65_536, 1_000_000, 900.0),
+            row(What::Memcpy, 65_536, 850_000, 500.0),
+        ];
+        let goals = judge(&large);
+        assert_eq!(goals.len(), 1);
+        assert_eq!((goals[0].ratio, goals[0].held), (0.85, false));
+        let small = row(What::OursCopy, 64, 1000, 260.0);
+        let goals = judge(&[small, row(What::Memcpy, 64, 10, 1.0)]);
+        assert_eq!(goals.len(), 1);
+        assert_eq!((goals[0].ratio, goals[0].held), (1.3, true));
+    }
+
+    #[test]
+    fn reading_ahead_is_judged_by_the_paper_and_by_reading_when_empty() {
+        let rows = [
+            row(What::StatusReadPrefetched, 256, 1000, 1.0),
+            row(What::Paper, 256, 1600, 1.0),
+            row(What::StatusReadWhenEmpty, 256, 1400, 1.0),
+            row(What::StatusReadPrefetched, 64, 1000, 1.0),
+            row(What::Paper, 64, 1000, 1.0),
+        ];
+        let goals = judge(&rows);
+        let seen: Vec<_> = goals.iter().map(|g| (g.bytes, g.ratio, g.held)).collect();
+        assert_eq!(seen, [(256, 1.6, true), (256, 1.4, false)]);
+    }
+
+    #[test]
+    fn in_place_is_judged_by_the_better_iceoryx2() {
+        let rows = [
+            row(What::OursInPlace, PICTURE_BYTES, 1_000_000, 1300.0),
+            row(What::Iceoryx2, PICTURE_BYTES, 1_500_000, 1000.0),
+            row(What::Iceoryx2Credit, PICTURE_BYTES, 900_000, 1200.0),
+        ];
+        let goals = judge(&rows);
+        assert_eq!(goals.len(), 2);
+        assert!(!goals[0].held && !goals[1].held, "{goals:?}");
+        assert_eq!((goals[0].ratio, goals[1].ratio), (0.9, 1.3));
+    }
+}

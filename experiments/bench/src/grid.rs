@@ -1,0 +1,252 @@
+//! Which mechanisms, sizes and numbers of blocks a run measures, and how long.
+use crate::host;
+use crate::job::{Job, Wait, What};
+use anyhow::{Result, bail};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Payload bytes of a block.
+const BYTES: [usize; 8] = [64, 256, 1024, 4096, 65_536, 921_600, 1 << 20, 8 << 20];
+/// Blocks on their way at most.
+const BLOCKS: [usize; 3] = [3, 16, 64];
+/// What `--quick` measures of them.
+const QUICK_BYTES: [usize; 5] = [64, 256, 4096, 65_536, 921_600];
+const QUICK_BLOCKS: [usize; 2] = [3, 16];
+/// Mechanisms that every cell compares, in the order of the output.
+const MECHANISMS: [What; 9] = [
+    What::OursCopy,
+    What::OursInPlace,
+    What::Memcpy,
+    What::Iceoryx2,
+    What::Iceoryx2Credit,
+    What::Tcp,
+    What::TcpBlocking,
+    What::Unix,
+    What::Ucx,
+];
+/// Ways to learn of free blocks, compared at [`STATUS_READ_CELLS`] only.
+const STATUS_READS: [What; 3] = [
+    What::StatusReadPrefetched,
+    What::StatusReadWhenEmpty,
+    What::Paper,
+];
+/// Bytes and blocks at which they are compared.
+const STATUS_READ_CELLS: [(usize, usize); 5] = [(64, 3), (256, 3), (256, 16), (256, 64), (1024, 3)];
+/// Cells that move more memory than this get fewer runs.
+const LARGE_CELL_BYTES: usize = 64 << 20;
+
+/// Measure how fast blocks go from one process to another, beside other ways to do it
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// One JSON object a line on standard output instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Fewer sizes and shorter runs: under a minute
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Only these: WHAT,BYTES,BLOCKS; an empty field means all. May be repeated
+    #[arg(long, value_name = "WHAT,BYTES,BLOCKS")]
+    only: Vec<Only>,
+    /// How both sides wait [default: spin, or yield on a machine with one core]
+    #[arg(long, value_enum)]
+    wait: Option<Wait>,
+    /// Fresh pairs of processes for each mechanism of a cell
+    #[arg(long)]
+    runs: Option<usize>,
+    /// Run the timed parts at real-time priority, so that other programs of this machine do not
+    /// disturb them (needs CAP_SYS_NICE)
+    #[arg(long)]
+    pub(crate) realtime: bool,
+    /// Write all rows as comma-separated values, with the columns of --json
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Write a page with all results and whether the goals hold
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+}
+
+/// One filter of `--only`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Only {
+    what: Option<What>,
+    bytes: Option<usize>,
+    blocks: Option<usize>,
+}
+
+impl FromStr for Only {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Only, String> {
+        let fields: Vec<&str> = text.split(',').map(str::trim).collect();
+        if fields.len() > 3 {
+            return Err(format!("{text:?} has more than three fields"));
+        }
+        let field = |i: usize| fields.get(i).copied().filter(|f| !f.is_empty());
+        let number = |i| {
+            let parse = |f: &str| f.parse().map_err(|_| format!("{f:?} is not a number"));
+            field(i).map(parse).transpose()
+        };
+        Ok(Only {
+            what: field(0)
+                .map(|name| clap::ValueEnum::from_str(name, false))
+                .transpose()?,
+            bytes: number(1)?,
+            blocks: number(2)?,
+        })
+    }
+}
+
+impl Only {
+    fn admits(&self, what: What, bytes: usize, blocks: usize) -> bool {
+        // ucx has no blocks: asked for by name, it runs whatever their number.
+        let any_blocks = self.what == Some(What::Ucx);
+        self.what.is_none_or(|w| w == what)
+            && self.bytes.is_none_or(|b| b == bytes)
+            && (any_blocks || self.blocks.is_none_or(|b| b == blocks))
+    }
+}
+
+/// One size and number of blocks, and what is measured there side by side.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cell {
+    /// Payload bytes of a block.
+    pub(crate) bytes: usize,
+    /// Blocks.
+    pub(crate) blocks: usize,
+    /// Mechanisms, each in its own pair of processes, one after the other, `runs` times.
+    pub(crate) mechanisms: Vec<What>,
+}
+
+impl Options {
+    /// How both sides wait.
+    pub(crate) fn wait(&self) -> Wait {
+        let default = if host::cores() >= 2 {
+            Wait::Spin
+        } else {
+            Wait::Yield
+        };
+        self.wait.unwrap_or(default)
+    }
+
+    /// Fresh pairs of processes for each mechanism of a cell.
+    pub(crate) fn runs(&self, bytes: usize, blocks: usize) -> usize {
+        let usual = match (self.quick, bytes * blocks > LARGE_CELL_BYTES) {
+            (true, _) => 1,
+            (false, true) => 3,
+            (false, false) => 5,
+        };
+        self.runs.unwrap_or(usual).max(1)
+    }
+
+    /// The measurement of one mechanism in one cell.
+    pub(crate) fn job(&self, what: What, bytes: usize, blocks: usize, unique: String) -> Job {
+        Job {
+            what,
+            bytes,
+            blocks,
+            source_core: host::SOURCE_CORE,
+            collector_core: host::collector_core(),
+            wait: self.wait(),
+            realtime: self.realtime,
+            batch_ms: if self.quick { 4 } else { 10 },
+            batches: if self.quick { 4 } else { 6 },
+            unique,
+            program: crate::job::Program::Stream,
+            network: None,
+        }
+    }
+
+    /// What to measure, in order.
+    ///
+    /// # Errors
+    /// If the filters leave nothing.
+    pub(crate) fn cells(&self) -> Result<Vec<Cell>> {
+        let mut cells = Vec::new();
+        for &bytes in if self.quick { &QUICK_BYTES[..] } else { &BYTES } {
+            for &blocks in if self.quick {
+                &QUICK_BLOCKS[..]
+            } else {
+                &BLOCKS
+            } {
+                let first = blocks == BLOCKS[0];
+                let mechanisms = self.mechanisms(bytes, blocks, first);
+                if !mechanisms.is_empty() {
+                    cells.push(Cell {
+                        bytes,
+                        blocks,
+                        mechanisms,
+                    });
+                }
+            }
+        }
+        if cells.is_empty() {
+            let which = if self.quick { " with --quick" } else { "" };
+            bail!("--only leaves nothing{which}; sizes are {BYTES:?}, blocks {BLOCKS:?}");
+        }
+        Ok(cells)
+    }
+
+    fn mechanisms(&self, bytes: usize, blocks: usize, first: bool) -> Vec<What> {
+        let status_reads = STATUS_READS
+            .iter()
+            .filter(|_| STATUS_READ_CELLS.contains(&(bytes, blocks)));
+        MECHANISMS
+            .iter()
+            .chain(status_reads)
+            .copied()
+            .filter(|what| *what != What::Ucx || first)
+            .filter(|what| {
+                self.only.is_empty() || self.only.iter().any(|o| o.admits(*what, bytes, blocks))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn options(arguments: &[&str]) -> Options {
+        let line = ["transfer"].iter().chain(arguments);
+        Line::try_parse_from(line).unwrap().options
+    }
+
+    #[test]
+    fn the_whole_grid_has_every_size_and_number_of_blocks() {
+        let cells = options(&[]).cells().unwrap();
+        assert_eq!(cells.len(), BYTES.len() * BLOCKS.len());
+        let with_status_reads = cells.iter().filter(|c| c.mechanisms.contains(&What::Paper));
+        assert_eq!(with_status_reads.count(), STATUS_READ_CELLS.len());
+    }
+
+    #[test]
+    fn filters_leave_what_they_name() {
+        let cells = options(&["--only", "tcp,64,3", "--only", ",4096,16"])
+            .cells()
+            .unwrap();
+        let tcp = Cell {
+            bytes: 64,
+            blocks: 3,
+            mechanisms: vec![What::Tcp],
+        };
+        assert_eq!(cells[0], tcp);
+        assert_eq!((cells[1].bytes, cells[1].blocks), (4096, 16));
+        assert!(cells[1].mechanisms.contains(&What::OursCopy));
+        assert_eq!(cells.len(), 2);
+    }
+
+    #[test]
+    fn wrong_filters_are_named() {
+        assert!("tcp,x,3".parse::<Only>().unwrap_err().contains("\"x\""));
+        assert!("a,1,2,3".parse::<Only>().unwrap_err().contains("three"));
+        let nothing = options(&["--only", "tcp,65,3"]).cells().unwrap_err();
+        assert!(nothing.to_string().contains("65536"), "{nothing}");
+    }
+}

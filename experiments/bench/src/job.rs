@@ -1,0 +1,441 @@
+//! What the coordinating process asks of the two role processes, and what they answer.
+use crate::mechanism::{Mechanism, Provider};
+use crate::papers::Law;
+use catchment_transfer::WaitPolicy;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// A mechanism that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum What {
+    /// Two processes hand one cache line to and fro: the floor of every latency.
+    CacheLine,
+    /// memcpy(3) of the same blocks in one process, without telling anybody.
+    Memcpy,
+    /// Catchment, data WRITE from the source's own registered block.
+    OursCopy,
+    /// Catchment, the collector's block filled in place.
+    OursInPlace,
+    /// iceoryx2 publish-subscribe; a full queue waits as iceoryx2 does (RetryUntilDelivered).
+    Iceoryx2,
+    /// iceoryx2 publish-subscribe; a shared counter tells the source when there is room.
+    Iceoryx2Credit,
+    /// TCP over loopback, busy polling.
+    Tcp,
+    /// TCP over loopback, blocking calls.
+    TcpBlocking,
+    /// A unix stream socket, blocking calls.
+    Unix,
+    /// Zenoh publish-subscribe over TCP.
+    ZenohTcp,
+    /// Zenoh publish-subscribe by its shared memory.
+    ZenohShm,
+    /// Aeron over its shared log buffers.
+    Aeron,
+    /// `ucx_perftest` over shared memory.
+    Ucx,
+    /// As `ours-copy`, status bytes read ahead: when half of the blocks are left.
+    StatusReadPrefetched,
+    /// As `ours-copy`, status bytes read when no block is left.
+    StatusReadWhenEmpty,
+    /// The paper's mechanism: one request at a time, blocks on a READ of all status bytes.
+    Paper,
+    /// A program of others that measures itself.
+    #[value(skip)]
+    Program(External),
+    /// A mechanism of the transfer crate, by its common interface.
+    #[value(skip)]
+    Mechanism(Mechanism, Provider),
+}
+
+impl What {
+    /// The name in the output.
+    pub(crate) fn name(self) -> String {
+        match (self, serde_json::to_value(self)) {
+            (What::Mechanism(mechanism, _), _) => mechanism.name().to_owned(),
+            (_, Ok(serde_json::Value::String(name))) => name,
+            _ => format!("{self:?}"),
+        }
+    }
+
+    /// What moves the bytes: a provider of verbs, or what stands in its place.
+    pub(crate) fn provider(self) -> &'static str {
+        match self {
+            What::CacheLine | What::Memcpy => "none",
+            What::OursCopy
+            | What::OursInPlace
+            | What::StatusReadPrefetched
+            | What::StatusReadWhenEmpty
+            | What::Paper => "shm",
+            What::Iceoryx2 | What::Iceoryx2Credit => "iceoryx2",
+            What::ZenohTcp | What::ZenohShm => "zenoh",
+            What::Aeron => "aeron",
+            What::Tcp | What::TcpBlocking | What::Unix => "kernel",
+            What::Ucx => "ucx",
+            What::Program(_) => "own",
+            What::Mechanism(_, provider) => provider.name(),
+        }
+    }
+
+    /// Whether there is a collector process.
+    pub(crate) fn has_collector(self) -> bool {
+        self != What::Memcpy
+    }
+
+    /// Whether it moves blocks, and not only a number.
+    pub(crate) fn has_payload(self) -> bool {
+        self != What::CacheLine
+    }
+
+    /// Whether waiting is busy polling, so that a role should have a whole core.
+    pub(crate) fn polls(self) -> bool {
+        !matches!(self, What::TcpBlocking | What::Unix) && !self.has_threads()
+    }
+
+    /// Whether it is a program of others that measures itself.
+    pub(crate) fn is_program(self) -> bool {
+        matches!(self, What::Ucx | What::Program(_))
+    }
+
+    /// Whether others' threads do a part of the work on the cores of the roles: they would starve
+    /// beside a role that polls, or that has real-time priority.
+    pub(crate) fn has_threads(self) -> bool {
+        matches!(self, What::ZenohTcp | What::ZenohShm)
+    }
+}
+
+/// A program of others, with the two sides bound to the cores of the roles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum External {
+    /// iperf3: one TCP stream over loopback.
+    Iperf3,
+    /// `fi_pingpong` of libfabric over TCP.
+    LibfabricTcp,
+    /// The same over shared memory.
+    LibfabricShm,
+}
+
+/// How a role waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Wait {
+    /// Load again after the processor's pause hint.
+    Spin,
+    /// Let others run, then load again.
+    Yield,
+    /// Sleep 50 microseconds, as far as the timer allows, then load again.
+    Sleep,
+    /// Look, then sleep until the other side rings; where nobody rings, as `yield`.
+    Doorbell,
+}
+
+/// What [`Wait::Sleep`] asks for.
+const SLEEP: Duration = Duration::from_micros(50);
+
+impl Wait {
+    /// One step of waiting.
+    #[inline]
+    pub(crate) fn pause(self) {
+        match self {
+            Wait::Spin => std::hint::spin_loop(),
+            Wait::Yield | Wait::Doorbell => rustix::thread::sched_yield(),
+            // The paper's way to wait.
+            Wait::Sleep => std::thread::sleep(SLEEP),
+        }
+    }
+
+    /// The same for a [`catchment_transfer::Waiter`].
+    pub(crate) fn policy(self) -> WaitPolicy {
+        match self {
+            Wait::Spin => WaitPolicy::Spin,
+            Wait::Yield => WaitPolicy::Yield,
+            Wait::Sleep => WaitPolicy::Sleep(SLEEP),
+            Wait::Doorbell => WaitPolicy::Doorbell { spin_polls: 1 },
+        }
+    }
+
+    /// Whether who waits has its core for itself.
+    pub(crate) fn polls(self) -> bool {
+        matches!(self, Wait::Spin | Wait::Yield)
+    }
+}
+
+/// Which of the two processes this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Role {
+    /// Has the data.
+    Source,
+    /// Wants the data.
+    Collector,
+}
+
+/// What a pair of processes measures.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub(crate) enum Program {
+    /// Blocks as fast as they go, then to and fro.
+    #[default]
+    Stream,
+    /// From giving a block back until the next one is there, with a full ring.
+    Sync {
+        /// Samples in a batch.
+        count: u64,
+    },
+    /// A look at the status bytes from posting to completion; or from one acknowledgement that a
+    /// thread found to the next.
+    Look {
+        /// Samples in a batch.
+        count: u64,
+    },
+    /// Frames at a fixed rate.
+    Cameras(Cameras),
+    /// From posting a block until the collector sees it, the ring being empty.
+    OneWay {
+        /// Samples in a batch.
+        count: u64,
+    },
+    /// Blocks as fast as they go, while the collector keeps one of them for a time.
+    Hold(Hold),
+    /// Blocks as fast as workers process them.
+    Workers(Workers),
+}
+
+/// Blocks that take their time at the source and at one of several workers of the collector.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Workers {
+    /// Blocks of a batch.
+    pub(crate) count: u64,
+    /// How many process a block each at a time.
+    pub(crate) workers: usize,
+    /// How long that takes.
+    pub(crate) law: Law,
+    /// How long the source takes to make a block.
+    pub(crate) block_ns: u64,
+}
+
+/// Frames that are due at a fixed rate, those of all cameras at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cameras {
+    /// Number of the first camera of this pair of processes.
+    pub(crate) first: usize,
+    /// How many it has.
+    pub(crate) cameras: usize,
+    /// Whether each has a window of its own on the one queue pair.
+    pub(crate) windows: bool,
+    /// Frames of each.
+    pub(crate) frames: u64,
+    /// From one frame to the next.
+    pub(crate) period_ns: u64,
+}
+
+/// What came of them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Frames {
+    /// When the first frames were due, by the clock that all processes share.
+    pub(crate) begin_ns: u64,
+    /// Of each frame: its camera, its number, and when it was seen, after the beginning.
+    pub(crate) arrivals: Vec<[u64; 3]>,
+    /// CPU time from there to the end: of the source and of the collector.
+    pub(crate) cpu_ns: [u64; 2],
+    /// Registered memory of both.
+    pub(crate) registered_bytes: [u64; 2],
+}
+
+/// Times of [`Program::Hold`], in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hold {
+    /// A block is kept from here on.
+    pub(crate) from: u64,
+    /// Until here.
+    pub(crate) to: u64,
+    /// The end.
+    pub(crate) end: u64,
+    /// Blocks are counted in bins of this length.
+    pub(crate) bin: u64,
+}
+
+/// One measurement of one mechanism by a fresh pair of processes.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Job {
+    /// The mechanism.
+    pub(crate) what: What,
+    /// Payload bytes of a block.
+    pub(crate) bytes: usize,
+    /// Blocks on their way at most.
+    pub(crate) blocks: usize,
+    /// Core of the source.
+    pub(crate) source_core: usize,
+    /// Core of the collector.
+    pub(crate) collector_core: usize,
+    /// How both wait.
+    pub(crate) wait: Wait,
+    /// Run the timed parts at real-time priority.
+    pub(crate) realtime: bool,
+    /// How long a batch shall take, in milliseconds.
+    pub(crate) batch_ms: u64,
+    /// Batches of each kind that count.
+    pub(crate) batches: usize,
+    /// A name that no other run has.
+    pub(crate) unique: String,
+    /// What is measured.
+    #[serde(default)]
+    pub(crate) program: Program,
+    /// Where source and collector are, for a network.
+    pub(crate) network: Option<[NetworkEnd; 2]>,
+}
+
+/// Where a role is in a network.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct NetworkEnd {
+    /// Path of its network namespace.
+    pub(crate) netns: String,
+    /// Its address there.
+    pub(crate) address: IpAddr,
+}
+
+impl Job {
+    /// Blocks of the way back, which only answers use: as many, as long as they fit in 64 MiB.
+    pub(crate) fn back_blocks(&self) -> usize {
+        if self.blocks * self.bytes <= 64 << 20 {
+            self.blocks
+        } else {
+            self.blocks.min(3)
+        }
+    }
+}
+
+/// As many blocks as possible, one way.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Stream {
+    /// Blocks moved.
+    pub(crate) count: u64,
+    /// From the first send to the last receive.
+    pub(crate) wall_ns: u64,
+    /// CPU time of the source process.
+    pub(crate) source_cpu_ns: u64,
+    /// CPU time of the collector process; 0 if there is none.
+    pub(crate) collector_cpu_ns: u64,
+    /// Part of its core that the polling thread got: the smaller one of the two roles.
+    pub(crate) core_share: f64,
+    /// Looks at the status bytes, where the mechanism has any.
+    pub(crate) status_reads: Option<u64>,
+}
+
+/// What a role needs beside time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Needs {
+    /// Most memory that the process had in use, shared pages included.
+    pub(crate) rss_bytes_peak: u64,
+    /// What the device keeps for the way from the source to the collector.
+    pub(crate) queues: Option<Queues>,
+    /// What became of the device's packets; nothing where there are none.
+    pub(crate) network: Option<Network>,
+}
+
+/// Packets of a device since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Network {
+    /// Found lost by later ones that arrived.
+    pub(crate) lost: u64,
+    /// Sent again.
+    pub(crate) sent_again: u64,
+}
+
+impl std::ops::Add for Network {
+    type Output = Network;
+
+    fn add(self, other: Network) -> Network {
+        Network {
+            lost: self.lost + other.lost,
+            sent_again: self.sent_again + other.sent_again,
+        }
+    }
+}
+
+/// Queues of a device, as they were asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Queues {
+    /// Queue pairs.
+    pub(crate) queue_pairs: u32,
+    /// Completion queues.
+    pub(crate) completion_queues: u32,
+    /// Send requests that the queue pair has room for.
+    pub(crate) send_queue_depth: u32,
+    /// Receive requests that it has room for.
+    pub(crate) receive_queue_depth: u32,
+    /// Completions that the completion queue has room for.
+    pub(crate) completion_queue_depth: u32,
+}
+
+/// How long a look at the status bytes takes.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct StatusRead {
+    /// Median.
+    pub(crate) p50_ns: f64,
+    /// 99th percentile.
+    pub(crate) p99_ns: f64,
+}
+
+/// One block to the collector and one back, again and again: half of the round trip.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct PingPong {
+    /// Round trips.
+    pub(crate) count: u64,
+    /// Median one-way latency.
+    pub(crate) p50_ns: f64,
+    /// 99th percentile.
+    pub(crate) p99_ns: f64,
+    /// Mean of the middle half of the one-way latencies: finer than the clock.
+    pub(crate) middle_ns: f64,
+    /// The same of hand-overs of a cache line between these two processes, directly before.
+    pub(crate) floor_ns: f64,
+    /// As in [`Stream`].
+    pub(crate) core_share: f64,
+}
+
+/// What the source tells whoever started it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Said {
+    /// The next step would take time: may it begin? The answer is an empty message.
+    Ready,
+    /// All is measured.
+    Found(Box<Outcome>),
+}
+
+/// What a pair of processes measured.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Throughput batches that count.
+    pub(crate) streams: Vec<Stream>,
+    /// Latency batches that count.
+    pub(crate) ping_pongs: Vec<PingPong>,
+    /// Single times of [`Program::Sync`] or [`Program::OneWay`] in nanoseconds, batch by batch; the one
+    /// time of each batch of [`Program::Workers`].
+    pub(crate) samples: Vec<Vec<f64>>,
+    /// Blocks in each bin of [`Program::Hold`], run by run.
+    pub(crate) bins: Vec<Vec<u64>>,
+    /// What came of [`Program::Cameras`].
+    pub(crate) frames: Option<Frames>,
+    /// Looks at the status bytes, where the mechanism has any.
+    pub(crate) status_read: Option<StatusRead>,
+    /// What the source needs.
+    pub(crate) source: Needs,
+    /// What the collector needs.
+    pub(crate) collector: Needs,
+    /// Blocks whose every byte was compared in the untimed twin run.
+    pub(crate) verified_blocks: u64,
+    /// Batches thrown away because a role did not have its core.
+    pub(crate) repeated: usize,
+    /// Whether batches had to be kept in which a role did not have its core.
+    pub(crate) disturbed: bool,
+}
+
+impl Outcome {
+    /// Packets of both roles in all of these; nothing where there are none.
+    pub(crate) fn network(outcomes: &[Outcome]) -> Option<Network> {
+        let both = |one: &Outcome| Some(one.source.network? + one.collector.network?);
+        outcomes.iter().filter_map(both).reduce(std::ops::Add::add)
+    }
+}

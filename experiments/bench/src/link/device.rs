@@ -1,0 +1,101 @@
+//! A device of a provider, and ports of two roles that find each other.
+use crate::address::patient;
+use crate::control::Control;
+use crate::job::{Job, Network, Queues, Role};
+use crate::mechanism::Provider;
+use anyhow::{Context as _, Result, ensure};
+use catchment_mechanisms::{Offer, Port};
+use catchment_netns::Namespace;
+use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
+use catchment_provider_shm::ShmProvider;
+use catchment_verbs::{Context, Provider as _};
+use std::sync::Arc;
+
+/// An open device.
+pub(crate) struct Device {
+    pub(crate) context: Arc<dyn Context>,
+    /// The same, where packets are counted.
+    roce: Option<Arc<RoceContext>>,
+}
+
+impl Device {
+    /// Opens that of a role. For a network the role goes into its namespace first.
+    pub(super) fn open(provider: Provider, job: &Job, role: Role) -> Result<Device> {
+        if provider != Provider::Roce {
+            return Device::without_network(provider);
+        }
+        let ends = job.network.as_ref().context("a network needs addresses")?;
+        let end = match role {
+            Role::Source => &ends[0],
+            Role::Collector => &ends[1],
+        };
+        Namespace::open(&end.netns)?.enter()?;
+        // Its own thread sleeps when it finds nothing: the role shares its core with it.
+        let options = RoceOptions {
+            spin: std::time::Duration::ZERO,
+            ..RoceOptions::default()
+        };
+        Device::roce(options, &end.address.to_string())
+    }
+
+    /// Memory of this host.
+    pub(crate) fn without_network(provider: Provider) -> Result<Device> {
+        ensure!(provider == Provider::Shm, "{provider} has no such device");
+        Ok(Device {
+            context: ShmProvider::new().open("shm0")?,
+            roce: None,
+        })
+    }
+
+    /// Software RoCE at an address. Devices that are measured in turn live side by side, so each has
+    /// a port of its own.
+    pub(crate) fn roce(options: RoceOptions, address: &str) -> Result<Device> {
+        let options = RoceOptions { port: 0, ..options };
+        let context = RoceProvider::new(options).open_device(address)?;
+        Ok(Device {
+            roce: Some(Arc::clone(&context)),
+            context,
+        })
+    }
+
+    /// What became of its packets since it was opened.
+    pub(crate) fn network(&self) -> Option<Network> {
+        let counted = self.roce.as_ref()?.counters().protocol;
+        Some(Network {
+            lost: counted.lost,
+            sent_again: counted.retransmitted + counted.responses_repeated,
+        })
+    }
+}
+
+/// Connects ports to those of the other role, its last to our first: who sends by its first port takes
+/// by its last. What the other role offers, in our order.
+pub(super) fn connect(control: &mut Control, ports: &mut [Port]) -> Result<Vec<Offer>> {
+    let ours: Vec<String> = ports.iter().map(|port| port.offer().to_string()).collect();
+    control.send(&ours)?;
+    let theirs: Vec<String> = control.recv()?;
+    ensure!(
+        theirs.len() == ports.len(),
+        "the other role has {} ports",
+        theirs.len()
+    );
+    let offers = theirs.iter().rev().map(|offer| Ok(offer.parse()?));
+    let offers: Vec<Offer> = offers.collect::<Result<_>>()?;
+    for (port, offer) in ports.iter_mut().zip(&offers) {
+        port.connect_with(offer, patient())?;
+    }
+    control.meet()?;
+    Ok(offers)
+}
+
+/// What a port's queue pair was made for.
+pub(super) fn queues(port: &Port) -> Queues {
+    let queues = port.queues;
+    Queues {
+        queue_pairs: 1,
+        completion_queues: queues.completion_queues(),
+        send_queue_depth: queues.max_send_wr,
+        receive_queue_depth: queues.max_recv_wr,
+        completion_queue_depth: queues.send_cqe + queues.recv_cqe,
+    }
+}

@@ -1,0 +1,243 @@
+//! A mechanism as the measurement sees it: two ends, each sends to and receives from the other.
+use crate::control::Control;
+use crate::job::{Job, Network, Program, Queues, Role, What};
+use crate::role;
+use anyhow::Result;
+use catchment_verbs::mem::VolatileSlice;
+use std::sync::atomic::Ordering;
+
+#[cfg(feature = "aeron")]
+mod aeron;
+mod cache_line;
+mod cameras;
+mod device;
+#[cfg(feature = "iceoryx2")]
+mod iceoryx;
+mod memcpy;
+mod ours;
+mod paper;
+mod queue_pair;
+mod through;
+#[cfg(feature = "zenoh")]
+mod zenoh;
+
+pub(crate) use cache_line::CacheLine;
+pub(crate) use cameras::{BEGIN_EVERY_NS, SET_UP_NS};
+pub(crate) use device::Device;
+
+/// How a mechanism's own threads behave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// They sleep: something else is measured.
+    Parked,
+    /// They work.
+    Working,
+    /// They work with the same real-time priority as their role.
+    Urgent,
+}
+
+/// One end of a mechanism.
+///
+/// The same rule for all: a send makes exactly one copy of `bytes` bytes out of a buffer of
+/// `blocks` blocks, used in turn, that was filled before. (A stream socket makes more, inside.) A
+/// receive looks at the first and the last byte and gives the block back; what an application
+/// does with the data is not charged to any mechanism.
+pub(crate) trait Link {
+    /// Moves the next block to the other end, once there is room. `content` replaces the prepared
+    /// data, in the twin run that verifies.
+    fn send(&mut self, content: Option<&[u8]>) -> Result<()>;
+    /// Waits for the next block and keeps it. Its bytes go to `content` in the twin run that
+    /// verifies.
+    fn recv(&mut self, content: Option<&mut Vec<u8>>) -> Result<()>;
+    /// Gives back the block that was received last, where there is something to give back. A
+    /// round trip answers first: giving back is no part of the way there.
+    fn give_back(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// Returns its status bytes, where the mechanism has any.
+    fn status_bytes(&mut self) -> Option<&mut dyn StatusBytes> {
+        None
+    }
+    /// What the device keeps for the way from the source to the collector, at this role.
+    fn queues(&self) -> Option<Queues> {
+        None
+    }
+    /// What became of the device's packets; nothing where there are none.
+    fn network(&self) -> Option<Network> {
+        None
+    }
+    /// After the last send of a batch.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
+    /// Measures begin or end: a mechanism with threads of its own lets them go on, or stops them.
+    fn set_pace(&mut self, _: Pace) -> Result<()> {
+        Ok(())
+    }
+    /// For mechanisms without a collector: keeps its core busy until the source has finished, so
+    /// that no other program of the machine runs there, and says true. Does nothing otherwise.
+    fn attend(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+/// Status bytes that tell a source which blocks are free.
+pub(crate) trait StatusBytes {
+    /// Returns how often they were looked at so far.
+    fn reads(&self) -> u64;
+    /// Looks at all of them once, done when this returns.
+    fn read(&mut self) -> Result<()>;
+}
+
+/// One end of a mechanism that claims and takes without waiting.
+pub(crate) trait NonBlocking: Link {
+    /// Gets a block to send if one is free; the content stays what it is.
+    fn try_claim(&mut self) -> Result<bool>;
+    /// Sends the block that was claimed.
+    fn commit(&mut self) -> Result<()>;
+    /// Takes a block if one is there, and keeps it.
+    fn try_recv(&mut self) -> Result<bool>;
+    /// Goes on with a look at the status bytes, or begins one; true when it is done. Nothing where
+    /// there are none.
+    fn look(&mut self) -> Result<Option<bool>>;
+    /// Where acknowledgements have a thread of their own: notes from now on when it found one, and
+    /// returns what it noted since the last call.
+    fn note_acknowledgements(&mut self) -> Vec<u64>;
+    /// Puts the block that was received last behind those that are kept for longer.
+    fn set_aside(&mut self);
+    /// Gives one of those back, by its place among them, the oldest first; false if there is none.
+    fn give_back_aside(&mut self, place: usize) -> Result<bool>;
+}
+
+/// Sets up the mechanism that the job names and measures it.
+pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
+    match job.what {
+        What::CacheLine => {
+            let link = cache_line::CacheLine::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        What::Memcpy => {
+            let link = memcpy::Memcpy::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        What::Tcp | What::TcpBlocking | What::Unix => through::run_stream(job, role, control),
+        What::Iceoryx2 | What::Iceoryx2Credit | What::ZenohTcp | What::ZenohShm | What::Aeron => {
+            run_library(job, role, control)
+        }
+        What::OursCopy
+        | What::OursInPlace
+        | What::StatusReadPrefetched
+        | What::StatusReadWhenEmpty => {
+            let link = ours::Ours::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        What::Paper => {
+            let link = paper::Paper::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        What::Mechanism(mechanism, provider) => match job.program {
+            Program::Cameras(cameras) => {
+                cameras::run(job, cameras, (mechanism, provider), role, control)
+            }
+            Program::Stream
+            | Program::Sync { .. }
+            | Program::Look { .. }
+            | Program::OneWay { .. }
+            | Program::Workers(_)
+            | Program::Hold(_) => through::run(job, (mechanism, provider), role, control),
+        },
+        What::Ucx | What::Program(_) => anyhow::bail!("this one has its own programs"),
+    }
+}
+
+/// As [`run`], with a library of another project.
+fn run_library(job: &Job, role: Role, control: Control) -> Result<()> {
+    match job.what {
+        #[cfg(feature = "iceoryx2")]
+        What::Iceoryx2 | What::Iceoryx2Credit => {
+            let mut control = control;
+            let link = iceoryx::Iceoryx::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        #[cfg(feature = "zenoh")]
+        What::ZenohTcp | What::ZenohShm => {
+            let mut control = control;
+            let link = zenoh::Zenoh::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        #[cfg(feature = "aeron")]
+        What::Aeron => {
+            let mut control = control;
+            let link = aeron::Aeron::new(job, role, &mut control)?;
+            role::run(job, role, control, link)
+        }
+        _ => {
+            // Neither is used without any library.
+            let _ = (role, control);
+            let remedy = crate::external::missing(job.what).unwrap_or("it is no library");
+            anyhow::bail!("{} is not in this program: {remedy}", job.what.name())
+        }
+    }
+}
+
+/// Bytes for block `sequence`, different for every block and every eight bytes.
+pub(crate) fn pattern(sequence: u64, out: &mut [u8]) {
+    let mut word = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5555_1234_aaaa_4321;
+    for chunk in out.chunks_mut(8) {
+        word = word
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// Prepared data: a buffer of blocks that are sent in turn.
+pub(crate) struct Prepared {
+    data: Vec<u8>,
+    bytes: usize,
+    next: usize,
+}
+
+impl Prepared {
+    /// Fills `blocks` blocks.
+    pub(crate) fn new(bytes: usize, blocks: usize) -> Prepared {
+        let mut data = vec![0; bytes * blocks];
+        for (i, block) in data.chunks_mut(bytes).enumerate() {
+            pattern(i as u64, block);
+        }
+        Prepared {
+            data,
+            bytes,
+            next: 0,
+        }
+    }
+
+    /// The next block.
+    #[inline]
+    pub(crate) fn take(&mut self) -> &[u8] {
+        let at = self.next;
+        self.next += self.bytes;
+        if self.next == self.data.len() {
+            self.next = 0;
+        }
+        &self.data[at..at + self.bytes]
+    }
+}
+
+/// Reads one byte that the compiler may not leave out.
+#[inline]
+pub(crate) fn touch(byte: u8) {
+    std::hint::black_box(byte);
+}
+
+/// Looks at the first and the last byte of a payload, and copies all of it to `content` if that is
+/// given.
+#[inline]
+fn look_at(payload: VolatileSlice<'_>, content: Option<&mut Vec<u8>>) -> Result<()> {
+    touch(payload.load_u8(0, Ordering::Relaxed)?);
+    touch(payload.load_u8(payload.bytes() - 1, Ordering::Relaxed)?);
+    if let Some(content) = content {
+        *content = payload.to_vec();
+    }
+    Ok(())
+}

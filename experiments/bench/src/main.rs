@@ -1,0 +1,112 @@
+//! Measurements of Catchment beside its peers.
+//!
+//! Rules for every number: all mechanisms run with the same sizes, the same number of blocks, the
+//! same cores and the same way of waiting; every role is a process of its own, bound to a core
+//! before it does anything; mechanisms take turns; warm-up does not count; a batch in which a
+//! polling role had less than 97 % of its core is repeated; the payload is verified by a twin run
+//! in the same processes; medians are shown with the range from the 5th to the 95th percentile.
+#![deny(unsafe_code)]
+use anyhow::Result;
+use clap::Parser;
+use std::process::ExitCode;
+
+mod address;
+mod compare;
+mod control;
+mod csv;
+mod external;
+mod goals;
+mod grid;
+mod host;
+mod job;
+mod link;
+mod mechanism;
+mod output;
+mod pair;
+mod papers;
+mod programs;
+mod rate;
+mod reads;
+/// The model is a test of the transfer crate first of all.
+#[path = "../../../crates/transfer/tests/reads_model/mod.rs"]
+mod reads_model;
+mod report;
+mod resources;
+mod roce;
+mod role;
+mod row;
+mod scan;
+mod source;
+mod stats;
+#[allow(
+    unsafe_code,
+    reason = "system calls that no crate wraps; the only module with any"
+)]
+mod sys;
+mod transfer;
+mod ucx;
+
+/// Measurements of Catchment beside its peers
+#[derive(Parser)]
+#[command(version)]
+enum Command {
+    Transfer(grid::Options),
+    Mechanisms(compare::Options),
+    Scan(scan::Options),
+    Reads(reads::Options),
+    Rate(rate::Options),
+    Roce(roce::Options),
+    Source(source::Options),
+    Papers(papers::Options),
+    /// Frames of a camera beside other projects, side by side
+    Peers(papers::Options),
+    /// One of the two processes of a measurement; started by the program itself
+    #[command(hide = true)]
+    Role {
+        role: String,
+        job: String,
+    },
+    /// One of the two processes of `source`; started by the program itself
+    #[command(hide = true)]
+    SourceRole(source::Role),
+    /// The process whose memory `rate` writes; started by the program itself
+    #[command(hide = true)]
+    RateTarget {
+        provider: String,
+    },
+    /// One of the two processes of a network measurement; started by the program itself
+    #[command(hide = true)]
+    RoceRole {
+        job: String,
+    },
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("catchment-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    match Command::parse() {
+        Command::Transfer(options) => transfer::run(&options),
+        Command::Mechanisms(options) => compare::run(&options),
+        Command::Scan(options) => scan::run(&options),
+        Command::Reads(options) => reads::run(&options),
+        Command::Rate(options) => rate::run(&options),
+        Command::RateTarget { provider } => rate::target(&provider),
+        Command::Roce(options) => roce::run(&options),
+        Command::Source(options) => source::run(&options),
+        Command::SourceRole(role) => source::role(&role),
+        Command::Papers(options) => papers::run(&options, papers::Page::Papers),
+        Command::Peers(options) => papers::run(&options, papers::Page::Peers),
+        Command::RoceRole { job } => roce::role(&serde_json::from_str(&job)?),
+        Command::Role { role, job } => {
+            role::main(serde_json::from_str(&role)?, &serde_json::from_str(&job)?)
+        }
+    }
+}

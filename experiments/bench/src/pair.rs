@@ -1,0 +1,187 @@
+//! Starts the two role processes of one measurement and brings home what they found.
+//!
+//! The source asks for its turn before everything that takes time. So several pairs can live side by
+//! side and be measured in turn, A, B, A, B: whoever waits for its turn sleeps.
+use crate::control::Control;
+use crate::job::{Job, Outcome, Role, Said};
+use crate::link::{BEGIN_EVERY_NS, SET_UP_NS};
+use crate::sys;
+use anyhow::{Context, Result, anyhow, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A turn that takes longer than this hangs.
+const PATIENCE_SECONDS: u32 = 120;
+/// A role that outlives the other one by this much hangs.
+const GRACE_SECONDS: u32 = 5;
+
+/// Measures once, in two fresh processes.
+///
+/// # Errors
+/// If a role failed (its message went to standard error) or hung.
+pub(crate) fn run(job: &Job) -> Result<Outcome> {
+    let mut pair = Pair::start(job)?;
+    loop {
+        if let Some(outcome) = pair.take_turn()? {
+            return Ok(outcome);
+        }
+    }
+}
+
+/// Measures all of them, each in two fresh processes, one turn of each after the other.
+pub(crate) fn run_in_turn(jobs: &[Job]) -> Vec<Result<Outcome>> {
+    let mut running: Vec<Result<Pair>> = jobs.iter().map(Pair::start).collect();
+    let mut outcomes: Vec<Option<Result<Outcome>>> = jobs.iter().map(|_| None).collect();
+    while outcomes.iter().any(Option::is_none) {
+        for (pair, outcome) in running.iter_mut().zip(&mut outcomes) {
+            if outcome.is_none() {
+                *outcome = match pair {
+                    Ok(pair) => pair.take_turn().transpose(),
+                    Err(error) => Some(Err(anyhow!("{error:#}"))),
+                };
+            }
+        }
+    }
+    outcomes.into_iter().flatten().collect()
+}
+
+/// Measures all of them at the same time, each in two fresh processes. They begin together, at the
+/// next multiple of a time that all know: nobody is asked shortly before one.
+pub(crate) fn run_together(jobs: &[Job]) -> Result<Vec<Outcome>> {
+    let mut pairs: Vec<Pair> = jobs.iter().map(Pair::start).collect::<Result<_>>()?;
+    let into_ns = (sys::monotonic_ns() + SET_UP_NS) % BEGIN_EVERY_NS;
+    if into_ns > BEGIN_EVERY_NS / 4 {
+        // The beginning of the next span.
+        std::thread::sleep(Duration::from_nanos(BEGIN_EVERY_NS - into_ns));
+    }
+    let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
+        let turn = |pair: &mut Pair| {
+            let outcome = pair.take_turn()?;
+            outcome.context("there is only one turn")
+        };
+        let running: Vec<_> = pairs
+            .iter_mut()
+            .map(|pair| scope.spawn(move || turn(pair)))
+            .collect();
+        let ended = running.into_iter().map(|thread| thread.join());
+        ended
+            .map(|end| end.unwrap_or_else(|_| bail!("a thread panicked")))
+            .collect()
+    });
+    let outcomes: Vec<Outcome> = outcomes.into_iter().collect::<Result<_>>()?;
+    let begin_ns = |outcome: &Outcome| outcome.frames.as_ref().map(|frames| frames.begin_ns);
+    if outcomes
+        .iter()
+        .any(|one| begin_ns(one) != begin_ns(&outcomes[0]))
+    {
+        bail!("some began later than others: the machine is too busy");
+    }
+    Ok(outcomes)
+}
+
+/// Two live role processes.
+struct Pair {
+    source: RoleProcess,
+    collector: RoleProcess,
+    /// To the source.
+    control: Control,
+}
+
+impl Pair {
+    /// Starts both and waits until they are set up.
+    fn start(job: &Job) -> Result<Pair> {
+        let (source_end, collector_end) = UnixStream::pair().context("socketpair")?;
+        let (ours, sources) = UnixStream::pair().context("socketpair")?;
+        let (source, collector) = (Role::Source, Role::Collector);
+        let mut pair = Pair {
+            source: RoleProcess::start(
+                source,
+                job,
+                source_end,
+                Stdio::from(OwnedFd::from(sources)),
+            )?,
+            collector: RoleProcess::start(collector, job, collector_end, Stdio::piped())?,
+            control: Control::new(ours),
+        };
+        match pair.hear()? {
+            Said::Ready => Ok(pair),
+            Said::Found(_) => bail!("the source found something before it was asked"),
+        }
+    }
+
+    /// Lets the source do what it asked for; the outcome comes with the last turn.
+    fn take_turn(&mut self) -> Result<Option<Outcome>> {
+        self.control.send(&())?;
+        let Said::Found(outcome) = self.hear()? else {
+            return Ok(None);
+        };
+        self.source.finish("source")?;
+        self.collector.finish("collector")?;
+        Ok(Some(*outcome))
+    }
+
+    /// Sleeps until the source says something. Polling would take time from the roles.
+    ///
+    /// Patience is counted in short sleeps, not by the clock: a run that somebody stops and
+    /// continues (SIGSTOP) has not hung meanwhile.
+    fn hear(&mut self) -> Result<Said> {
+        let mut sleeps_left = PATIENCE_SECONDS;
+        while !self.control.has_more(Duration::from_secs(1))? {
+            if !self.collector.is_running()? {
+                sleeps_left = sleeps_left.min(GRACE_SECONDS);
+            }
+            sleeps_left -= 1;
+            if sleeps_left == 0 {
+                bail!("a role hangs");
+            }
+        }
+        self.control.recv().context("a role failed")
+    }
+}
+
+/// A role process, killed when the value goes.
+struct RoleProcess(Child);
+
+impl RoleProcess {
+    fn start(role: Role, job: &Job, peer: UnixStream, output: Stdio) -> Result<RoleProcess> {
+        let child = Command::new(std::env::current_exe()?)
+            .arg("role")
+            .arg(serde_json::to_string(&role)?)
+            .arg(serde_json::to_string(job)?)
+            .stdin(Stdio::from(OwnedFd::from(peer)))
+            .stdout(output)
+            .spawn()
+            .context("starting a role process")?;
+        Ok(RoleProcess(child))
+    }
+
+    /// Whether its output, a pipe, is still open.
+    fn is_running(&self) -> Result<bool> {
+        let Some(out) = &self.0.stdout else {
+            return Ok(true);
+        };
+        let mut fds = [PollFd::new(out, PollFlags::empty())];
+        poll(&mut fds, Some(&Timespec::default()))?;
+        Ok(!fds[0].revents().contains(PollFlags::HUP))
+    }
+
+    fn finish(&mut self, name: &str) -> Result<()> {
+        let status = self.0.wait()?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(anyhow!("the {name} process failed: {status}"))
+        }
+    }
+}
+
+impl Drop for RoleProcess {
+    fn drop(&mut self) {
+        // Both fail only if it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

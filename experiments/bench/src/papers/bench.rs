@@ -1,0 +1,172 @@
+//! What all experiments of a run have in common: options, priorities, the network, and turns.
+use super::scenario::Scenario;
+use super::{Options, Realtime};
+use crate::job::{Job, NetworkEnd, Outcome, Wait, What};
+use crate::mechanism::{Mechanism, Provider};
+use crate::{external, pair, sys, ucx};
+use anyhow::{Context, Result};
+use catchment_netns::{Namespace, VethPair};
+use std::io::IsTerminal;
+
+/// What a run has in common.
+pub(crate) struct Bench {
+    pub(super) options: Options,
+    pub(super) realtime: bool,
+    interactive: bool,
+    jobs: usize,
+    /// What could not be measured in this experiment, and why.
+    pub(super) failures: Vec<String>,
+    veth: Option<VethPair>,
+}
+
+/// MTU of the veth pair: room for the path MTU of 4096 that RoCE networks use.
+const INTERFACE_MTU: u32 = 4200;
+
+impl Bench {
+    pub(super) fn new(options: &Options) -> Result<Bench> {
+        let allowed = sys::set_realtime(true).and_then(|()| sys::set_realtime(false));
+        let realtime = match options.realtime {
+            Realtime::Auto => allowed.is_ok(),
+            Realtime::On => {
+                allowed.context("real-time priority needs CAP_SYS_NICE; leave out --realtime")?;
+                true
+            }
+            Realtime::Off => false,
+        };
+        Ok(Bench {
+            options: options.clone(),
+            realtime,
+            interactive: std::io::stderr().is_terminal(),
+            jobs: 0,
+            failures: Vec::new(),
+            veth: None,
+        })
+    }
+
+    pub(super) fn quick(&self) -> bool {
+        !self.options.full
+    }
+
+    /// Whether timed parts get real-time priority. A device over a network has a thread on the core
+    /// of its role, which would starve; who sleeps needs none.
+    pub(super) fn realtime(&self, provider: Provider, wait: Wait) -> bool {
+        self.realtime && provider == Provider::Shm && wait.polls()
+    }
+
+    /// Where source and collector are: in two network namespaces that live as long as the run.
+    pub(super) fn network(&mut self, provider: Provider) -> Result<Option<[NetworkEnd; 2]>> {
+        if provider != Provider::Roce {
+            return Ok(None);
+        }
+        let pair = match &self.veth {
+            Some(pair) => pair,
+            None => self.veth.insert(VethPair::new(INTERFACE_MTU)?),
+        };
+        let end = |namespace: &Namespace, address| NetworkEnd {
+            netns: namespace.path(),
+            address,
+        };
+        Ok(Some([
+            end(&pair.left, VethPair::LEFT_V4),
+            end(&pair.right, VethPair::RIGHT_V4),
+        ]))
+    }
+
+    /// A name that no other measurement has.
+    pub(super) fn unique(&mut self) -> String {
+        self.jobs += 1;
+        format!("{}-{}", std::process::id(), self.jobs)
+    }
+
+    /// Measures the mechanisms of a cell in turn, so often. One that fails is noted and measured once
+    /// more, later than the others; if it fails again it is left out, and the others go on.
+    pub(super) fn in_turn(
+        &mut self,
+        restarts: usize,
+        name: &str,
+        mechanisms: &[Mechanism],
+        mut job: impl FnMut(&mut Bench, Mechanism) -> Job,
+    ) -> Vec<(Mechanism, Vec<Outcome>)> {
+        let found = mechanisms.iter().map(|&one| (one, Vec::new()));
+        let mut found: Vec<(Mechanism, Vec<Outcome>)> = found.collect();
+        for _ in 0..restarts {
+            let jobs: Vec<Job> = found.iter().map(|(one, _)| job(self, *one)).collect();
+            let outcomes = run_in_turn(&jobs);
+            let mut gone = Vec::new();
+            for ((mechanism, mine), outcome) in found.iter_mut().zip(outcomes) {
+                let again = outcome.or_else(|error| {
+                    let once = format!("{name}, {mechanism}, measured again: {error:#}");
+                    self.failures.push(once);
+                    run_one(&job(self, *mechanism))
+                });
+                match again {
+                    Ok(outcome) => mine.push(outcome),
+                    Err(error) => {
+                        gone.push(*mechanism);
+                        self.failures
+                            .push(format!("{name}, {mechanism}: {error:#}"));
+                    }
+                }
+            }
+            found.retain(|(one, _)| !gone.contains(one));
+        }
+        found
+    }
+
+    /// Those that are on this machine; the others are named, with how to get them.
+    pub(super) fn present(&mut self, mechanisms: &[Mechanism]) -> Vec<Mechanism> {
+        let mut present = mechanisms.to_vec();
+        present.retain(|one| {
+            let Some(remedy) = one.peer().and_then(external::missing) else {
+                return true;
+            };
+            let text = format!("{} is not on this machine: {remedy}", one.label());
+            if !self.failures.contains(&text) {
+                self.failures.push(text);
+            }
+            false
+        });
+        present
+    }
+
+    /// Shows a person what is being done.
+    pub(super) fn progress(&self, text: &str) {
+        if self.interactive {
+            eprint!("\r{text:<70}\r");
+        }
+    }
+
+    pub(super) fn wants(&self, scenario: &Scenario) -> bool {
+        let only = &self.options.only;
+        let ids = scenario.experiments();
+        let is_wanted = |id: &String| ids.iter().any(|one| one.eq_ignore_ascii_case(id));
+        only.is_empty() || only.iter().any(is_wanted)
+    }
+
+    pub(super) fn wants_provider(&self, provider: Provider) -> bool {
+        let only = &self.options.provider;
+        only.is_empty() || only.contains(&provider)
+    }
+}
+
+/// Those of ours and of libraries side by side; programs of others one after the other.
+fn run_in_turn(jobs: &[Job]) -> Vec<Result<Outcome>> {
+    let has_roles = |job: &&Job| !job.what.is_program();
+    let ours: Vec<Job> = jobs.iter().filter(has_roles).cloned().collect();
+    let mut outcomes = pair::run_in_turn(&ours).into_iter();
+    let outcome = |job| match has_roles(&job).then(|| outcomes.next()).flatten() {
+        Some(outcome) => outcome,
+        None => run_one(job),
+    };
+    jobs.iter().map(outcome).collect()
+}
+
+fn run_one(job: &Job) -> Result<Outcome> {
+    if let What::Program(program) = job.what {
+        external::run(program, job)
+    } else if job.what == What::Ucx {
+        ucx::run(job)
+    } else {
+        pair::run(job)
+    }
+}

@@ -1,0 +1,348 @@
+//! `cameras`: frames of many cameras at their rate, over one queue pair for all or one each.
+use super::bench::Bench;
+use super::record::{Cell, Conditions, Row};
+use super::scenario::{Measure, Scenario};
+use crate::job::{Cameras, Frames, Job, Outcome, Program, What};
+use crate::mechanism::{Mechanism, Provider};
+use crate::stats::percentile;
+use crate::{host, pair};
+use anyhow::{Context as _, Result};
+
+/// 25 frames a second.
+const PERIOD_NS: u64 = 40_000_000;
+const BIN_NS: u64 = 1_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Measures the cells of one part of a scenario on one provider.
+pub(super) fn measure(
+    bench: &mut Bench,
+    scenario: &Scenario,
+    part: &Measure,
+    provider: Provider,
+) -> Result<Vec<Row>> {
+    let effort = part.effort(bench.quick()).clone();
+    let frames = (effort.milliseconds * 1_000_000 / PERIOD_NS).max(1);
+    let mut rows = Vec::new();
+    for &bytes in &effort.bytes {
+        for (&blocks, &streams) in cross(part.blocks(bench.quick()), &part.streams) {
+            for &mechanism in &part.mechanisms {
+                let set_up = SetUp {
+                    mechanism,
+                    provider,
+                    bytes,
+                    blocks,
+                    streams,
+                    programs: part.programs,
+                };
+                bench.progress(&format!("{} {provider}: {}", scenario.id, set_up.variant()));
+                let outcomes = set_up.run(bench, part, frames);
+                let outcomes = outcomes.or_else(|error| {
+                    bench.failures.push(format!("{mechanism}, once: {error:#}"));
+                    set_up.run(bench, part, frames)
+                });
+                match outcomes {
+                    Ok(outcomes) => {
+                        rows.extend(set_up.rows(&scenario.id, part, frames, &outcomes)?)
+                    }
+                    Err(error) => bench.failures.push(format!("{mechanism}: {error:#}")),
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn cross<'a>(a: &'a [usize], b: &'a [usize]) -> impl Iterator<Item = (&'a usize, &'a usize)> {
+    a.iter().flat_map(move |a| b.iter().map(move |b| (a, b)))
+}
+
+struct SetUp {
+    mechanism: Mechanism,
+    provider: Provider,
+    bytes: usize,
+    /// For each camera.
+    blocks: usize,
+    streams: usize,
+    programs: bool,
+}
+
+impl SetUp {
+    fn has_windows(&self) -> bool {
+        !self.programs && self.mechanism == Mechanism::SwFair
+    }
+
+    fn variant(&self) -> String {
+        match (self.programs, self.has_windows()) {
+            (true, _) => "a program each".to_owned(),
+            (false, true) => "windows on one queue pair".to_owned(),
+            (false, false) => "one queue pair".to_owned(),
+        }
+    }
+
+    fn run(&self, bench: &mut Bench, part: &Measure, frames: u64) -> Result<Vec<Outcome>> {
+        let network = bench.network(self.provider)?;
+        let pairs = if self.programs { self.streams } else { 1 };
+        let cameras = self.streams / pairs;
+        let jobs: Vec<Job> = (0..pairs)
+            .map(|first| Job {
+                what: What::Mechanism(self.mechanism, self.provider),
+                bytes: self.bytes,
+                // Windows have their own; a ring is for all.
+                blocks: self.blocks * if self.has_windows() { 1 } else { cameras },
+                source_core: host::SOURCE_CORE,
+                collector_core: host::collector_core(),
+                wait: part.wait,
+                realtime: false,
+                batch_ms: 0,
+                batches: 1,
+                unique: bench.unique(),
+                program: Program::Cameras(Cameras {
+                    first,
+                    cameras,
+                    windows: self.has_windows(),
+                    frames,
+                    period_ns: PERIOD_NS,
+                }),
+                network: network.clone(),
+            })
+            .collect();
+        pair::run_together(&jobs)
+    }
+
+    fn rows(
+        &self,
+        id: &str,
+        part: &Measure,
+        frames: u64,
+        outcomes: &[Outcome],
+    ) -> Result<Vec<Row>> {
+        let all: Option<Vec<&Frames>> = outcomes.iter().map(|one| one.frames.as_ref()).collect();
+        let all = all.context("a pair of processes said nothing of frames")?;
+        let mut arrivals: Vec<Arrival> = all
+            .iter()
+            .flat_map(|frames| frames.arrivals.iter().copied().map(Arrival::new))
+            .collect();
+        arrivals.sort_by_key(|one| one.at_ns);
+        let wall_ns = (frames * PERIOD_NS) as f64;
+        let cell = Cell {
+            streams: Some(self.streams),
+            variant: Some(self.variant()),
+            ..Cell::new(self.provider, self.mechanism, self.bytes, self.blocks)
+        };
+        let bytes = self.bytes as f64;
+        let achieved = arrivals.len() as f64 * bytes * 1e9 / wall_ns;
+        let conditions = Conditions {
+            wait: format!("{:?}", part.wait).to_lowercase(),
+            caches: "the same blocks again and again",
+            offered_bytes_per_s: Some(self.streams as f64 * bytes * 1e9 / PERIOD_NS as f64),
+            achieved_bytes_per_s: Some(achieved),
+            verified_blocks: arrivals.len() as u64,
+            restarts: 1,
+            ..Conditions::of(outcomes)
+        };
+        let of = Measured {
+            arrivals: &arrivals,
+            streams: self.streams,
+            frames,
+            bytes,
+        };
+        let bursts = of.burst_rates();
+        let metrics: Vec<(Metric, Vec<f64>)> = vec![
+            (("busy_bins_variation", "1"), of.busy_bins_variation()),
+            (("burst_variation", "1"), by_second(&bursts, variation)),
+            (("burst_bytes_per_s", "B/s"), bursts.clone()),
+            (("camera_latency_ns_p99", "ns"), of.latency_p99_by_camera()),
+            (("frames_per_s_least", "1/s"), vec![of.frames_per_s_least()]),
+            (("fairness_jain", "1"), vec![of.jain()]),
+            (("bytes_per_s", "B/s"), vec![achieved]),
+        ];
+        let used = used(&all, outcomes, wall_ns).map(|(metric, value)| (metric, vec![value]));
+        let metrics = metrics.into_iter().chain(used);
+        let mut rows: Vec<Row> = metrics
+            .map(|(metric, values)| Row::new(id, &cell, metric, values, &conditions))
+            .collect();
+        let of_bursts = (0..).zip(&bursts).map(|(burst, rate)| {
+            let cell = cell.at(f64::from(burst) * PERIOD_NS as f64 / 1e9, "s");
+            let metric = ("bytes_per_s_of_a_burst", "B/s");
+            Row::new(id, &cell, metric, vec![*rate], &conditions)
+        });
+        rows.extend(of_bursts);
+        Ok(rows)
+    }
+}
+
+type Metric = (&'static str, &'static str);
+
+/// What the frames of all processes took, in so many nanoseconds.
+fn used(all: &[&Frames], outcomes: &[Outcome], wall_ns: f64) -> [(Metric, f64); 7] {
+    let cpu = |role: usize| -> f64 {
+        let ns: u64 = all.iter().map(|frames| frames.cpu_ns[role]).sum();
+        100.0 * ns as f64 / wall_ns
+    };
+    let rss = outcomes
+        .iter()
+        .map(|one| one.source.rss_bytes_peak + one.collector.rss_bytes_peak);
+    let rss = rss.sum::<u64>() as f64;
+    let registered = all.iter().flat_map(|one| one.registered_bytes);
+    let registered = registered.sum::<u64>() as f64;
+    let queue_pairs = outcomes.iter().filter_map(|one| one.source.queues);
+    let queue_pairs: u32 = queue_pairs.map(|queues| queues.queue_pairs).sum();
+    [
+        (("cpu_percent", "%"), cpu(0) + cpu(1)),
+        (("cpu_percent_source", "%"), cpu(0)),
+        (("cpu_percent_collector", "%"), cpu(1)),
+        (("rss_bytes", "B"), rss),
+        (("registered_bytes", "B"), registered),
+        (("memory_bytes", "B"), rss + registered),
+        (("queue_pairs", "1"), f64::from(queue_pairs)),
+    ]
+}
+
+/// A frame that was seen.
+#[derive(Clone, Copy)]
+struct Arrival {
+    camera: usize,
+    frame: u64,
+    at_ns: u64,
+}
+
+impl Arrival {
+    fn new([camera, frame, at_ns]: [u64; 3]) -> Arrival {
+        Arrival {
+            camera: camera as usize,
+            frame,
+            at_ns,
+        }
+    }
+
+    fn late_ns(&self) -> u64 {
+        self.at_ns.saturating_sub(self.frame * PERIOD_NS)
+    }
+}
+
+/// What is made of the frames, which are in the order of their arrival.
+struct Measured<'a> {
+    arrivals: &'a [Arrival],
+    streams: usize,
+    frames: u64,
+    bytes: f64,
+}
+
+impl Measured<'_> {
+    /// Of each second: how the bytes of bins of a millisecond vary, empty ones aside.
+    fn busy_bins_variation(&self) -> Vec<f64> {
+        let seconds = self
+            .arrivals
+            .chunk_by(|a, b| a.at_ns / SECOND_NS == b.at_ns / SECOND_NS);
+        let bins = |second: &[Arrival]| -> Vec<f64> {
+            let same = |a: &Arrival, b: &Arrival| a.at_ns / BIN_NS == b.at_ns / BIN_NS;
+            second.chunk_by(same).map(|bin| bin.len() as f64).collect()
+        };
+        seconds.map(|second| variation(&bins(second))).collect()
+    }
+
+    /// Of the frames that are due together: bytes by the time until the last one is there.
+    fn burst_rates(&self) -> Vec<f64> {
+        let mut last_ns = vec![0; self.frames as usize];
+        for one in self.arrivals {
+            let last = &mut last_ns[one.frame as usize];
+            *last = one.late_ns().max(*last);
+        }
+        let all = self.bytes * self.streams as f64;
+        last_ns
+            .iter()
+            .map(|ns| all * 1e9 / (*ns).max(1) as f64)
+            .collect()
+    }
+
+    fn latency_p99_by_camera(&self) -> Vec<f64> {
+        self.by_camera(|late| percentile(late, 0.99))
+    }
+
+    fn by_camera(&self, value: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+        let of = |camera| {
+            let mine = self.arrivals.iter().filter(|one| one.camera == camera);
+            let late: Vec<f64> = mine.map(|one| one.late_ns() as f64).collect();
+            value(&late)
+        };
+        (0..self.streams).map(of).collect()
+    }
+
+    /// Frames that came before the next one was due, of the camera that has fewest.
+    fn frames_per_s_least(&self) -> f64 {
+        let in_time =
+            |late: &[f64]| late.iter().filter(|ns| **ns < PERIOD_NS as f64).count() as f64;
+        let counts = self.by_camera(in_time);
+        let least = counts.into_iter().fold(f64::INFINITY, f64::min);
+        least * 1e9 / (self.frames * PERIOD_NS) as f64
+    }
+
+    /// Jain's index of the cameras' mean latencies: 1 where all are alike.
+    fn jain(&self) -> f64 {
+        let means = self.by_camera(|late| late.iter().sum::<f64>() / late.len().max(1) as f64);
+        let (sum, squares) = means.iter().fold((0.0, 0.0), |(sum, squares), mean| {
+            (sum + mean, squares + mean * mean)
+        });
+        sum * sum / (means.len() as f64 * squares).max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Standard deviation by mean.
+fn variation(values: &[f64]) -> f64 {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let square = values
+        .iter()
+        .map(|value| (value - mean).powi(2))
+        .sum::<f64>()
+        / count;
+    square.sqrt() / mean.max(f64::MIN_POSITIVE)
+}
+
+/// A number of each second's bursts.
+fn by_second(bursts: &[f64], of: fn(&[f64]) -> f64) -> Vec<f64> {
+    bursts
+        .chunks((SECOND_NS / PERIOD_NS) as usize)
+        .map(of)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrival(camera: usize, frame: u64, late_ms: u64) -> Arrival {
+        let at_ns = frame * PERIOD_NS + late_ms * 1_000_000;
+        Arrival {
+            camera,
+            frame,
+            at_ns,
+        }
+    }
+
+    #[test]
+    fn bursts_bins_and_cameras_are_told_apart() {
+        let arrivals = [
+            arrival(0, 0, 1),
+            arrival(1, 0, 2),
+            arrival(0, 1, 1),
+            arrival(1, 1, 50),
+        ];
+        let of = Measured {
+            arrivals: &arrivals,
+            streams: 2,
+            frames: 2,
+            bytes: 1e6,
+        };
+        assert_eq!(of.burst_rates(), [1e9, 4e7]);
+        assert_eq!(of.busy_bins_variation(), [0.0]);
+        assert_eq!(of.frames_per_s_least(), 12.5);
+        assert!(of.jain() < 0.6);
+    }
+
+    #[test]
+    fn variation_is_deviation_by_mean() {
+        assert_eq!(variation(&[1.0, 3.0]), 0.5);
+        assert_eq!(variation(&[2.0, 2.0]), 0.0);
+    }
+}

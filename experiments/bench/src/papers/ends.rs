@@ -1,0 +1,145 @@
+//! Both ends of a mechanism in one process, for what is counted and not timed.
+use super::simulated::Constants;
+use crate::address::patient;
+use crate::job::Network;
+use crate::link::Device;
+use crate::mechanism::Provider;
+use anyhow::{Context as _, Result};
+use catchment_mechanisms::ClaimError;
+use catchment_mechanisms::{EndNeeds, Helper, Mechanism, Port, QueueNeeds, ReceiveEnd, SendEnd};
+use catchment_probe::trace::Trace;
+use catchment_provider_roce::RoceOptions;
+use catchment_sim::verbs::{Fabric, Pace};
+use catchment_verbs::{Context, Provider as _};
+use std::sync::Arc;
+
+/// Two connected ends.
+pub(super) struct Ends<M: Mechanism> {
+    pub(super) sender: M::Sender,
+    pub(super) receiver: M::Receiver,
+    /// What each end posted.
+    pub(super) traces: [Arc<Trace>; 2],
+    /// Queues of each end.
+    pub(super) queues: [QueueNeeds; 2],
+    fabric: Option<Fabric>,
+    packet: u64,
+    /// Where packets may be counted.
+    counted: Option<[Device; 2]>,
+    _devices: [Arc<dyn Context>; 2],
+}
+
+/// What an end is to have other than it asks for.
+pub(super) type Change<'a> = &'a dyn Fn(&mut EndNeeds);
+
+impl<M: Mechanism> Ends<M> {
+    /// On devices of this provider, with queues changed as said.
+    pub(super) fn new(
+        provider: Provider,
+        constants: Option<Constants>,
+        mechanism: &M,
+        changes: [Change<'_>; 2],
+    ) -> Result<Ends<M>> {
+        let open = || match provider {
+            Provider::Roce => Device::roce(RoceOptions::default(), "127.0.0.1"),
+            Provider::Shm | Provider::Sim => Device::without_network(provider),
+        };
+        if provider != Provider::Sim {
+            let devices = [open()?, open()?];
+            let contexts = devices.each_ref().map(|one| Arc::clone(&one.context));
+            let ends = Ends::on(contexts, None, mechanism, changes)?;
+            return Ok(Ends {
+                counted: Some(devices),
+                ..ends
+            });
+        }
+        let constants = constants.context("virtual time needs [measure.constants]")?;
+        let fabric = Fabric::new(constants.times(), Pace::ByCaller);
+        let open = || fabric.provider().open("sim0");
+        Ends::on([open()?, open()?], Some(&fabric), mechanism, changes)
+    }
+
+    /// On devices in virtual time.
+    pub(super) fn on_fabric(fabric: &Fabric, mechanism: &M) -> Result<Ends<M>> {
+        let open = || fabric.provider().open("sim0");
+        Ends::on([open()?, open()?], Some(fabric), mechanism, [&|_| {}; 2])
+    }
+
+    fn on(
+        devices: [Arc<dyn Context>; 2],
+        fabric: Option<&Fabric>,
+        mechanism: &M,
+        changes: [Change<'_>; 2],
+    ) -> Result<Ends<M>> {
+        let port = |device: &Arc<dyn Context>, mut needs: EndNeeds, change: Change<'_>| {
+            change(&mut needs);
+            let pd = device.alloc_pd()?;
+            anyhow::Ok(Port::open(&**device, &*pd, &needs)?.traced(0))
+        };
+        let (mut out, sent) = port(&devices[0], mechanism.sender_needs()?, changes[0])?;
+        let (mut back, answered) = port(&devices[1], mechanism.receiver_needs()?, changes[1])?;
+        let (there, here) = (out.offer(), back.offer());
+        out.connect_with(&here, patient())?;
+        back.connect_with(&there, patient())?;
+        let queues = [out.queues, back.queues];
+        let receiver = mechanism.receiver(back, &there)?;
+        let sender = mechanism.sender(out, &here)?;
+        Ok(Ends {
+            sender,
+            receiver,
+            traces: [sent, answered],
+            queues,
+            fabric: fabric.cloned(),
+            packet: 0,
+            counted: None,
+            _devices: devices,
+        })
+    }
+
+    /// The two ends, for programs of their own, and the work for a thread of its own where one is
+    /// wanted: what is taken out of the sender, the sender does no more.
+    pub(super) fn split(
+        mut self,
+        with_helper: bool,
+    ) -> (M::Sender, M::Receiver, Option<Box<dyn Helper>>) {
+        let helper = with_helper.then(|| self.sender.helper()).flatten();
+        (self.sender, self.receiver, helper)
+    }
+
+    /// What became of the packets of both; nothing where there are none.
+    pub(super) fn network(&self) -> Option<Network> {
+        let [source, collector] = self.counted.as_ref()?.each_ref().map(Device::network);
+        Some(source? + collector?)
+    }
+
+    /// Sends a block if there is room.
+    pub(super) fn send(&mut self, bytes: u32) -> Result<bool> {
+        let claim = match self.sender.claim(0, bytes) {
+            Ok(claim) => claim,
+            Err(ClaimError::WouldBlock) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        self.sender.commit(claim, self.packet)?;
+        // The paper's formats have 16 bits for it.
+        self.packet = (self.packet + 1) % (1 << 16);
+        Ok(true)
+    }
+
+    /// Takes a block if one is there.
+    pub(super) fn take(&mut self) -> Result<Option<<M::Receiver as ReceiveEnd>::Block>> {
+        Ok(self.receiver.take()?)
+    }
+
+    /// Nothing was found: lets the rest of the world go on.
+    pub(super) fn idle(&mut self) -> Result<()> {
+        self.sender.progress()?;
+        match &self.fabric {
+            Some(fabric) => {
+                if let Some(time) = fabric.next_event() {
+                    fabric.advance_to(time);
+                }
+            }
+            None => rustix::thread::sched_yield(),
+        }
+        Ok(())
+    }
+}

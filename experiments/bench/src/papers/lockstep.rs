@@ -1,0 +1,377 @@
+//! What is counted: requests and completions for each block, and the smallest queues that suffice.
+//! Both ends take turns in one thread, so that the numbers are the same in every run.
+use super::bench::Bench;
+use super::ends::{Change, Ends};
+use super::record::{Cell, Conditions, Row};
+use super::scenario::{Measure, Scenario};
+use super::simulated::Constants;
+use super::virtual_stream::shape;
+use crate::job::Network;
+use crate::mechanism::{Provider, Visit};
+use anyhow::{Context as _, Result, bail};
+use catchment_mechanisms::{EndNeeds, Mechanism, ReceiveEnd, SendEnd};
+
+/// Blocks that go through a queue that is too small.
+const COUNT_WITH_LESS: u64 = 600;
+/// In this time a message is there.
+const DELIVERY: std::time::Duration = std::time::Duration::from_millis(1);
+/// A turn without an end is a hang.
+const LOOKS_MOST: u32 = 20_000_000;
+
+/// Counts interactions and messages for each block: the source fills the whole ring, the collector
+/// takes and gives back all of it, again and again.
+pub(super) fn interactions(
+    bench: &mut Bench,
+    scenario: &Scenario,
+    part: &Measure,
+    provider: Provider,
+) -> Result<Vec<Row>> {
+    let effort = part.effort(bench.quick());
+    let mut rows = Vec::new();
+    for (mechanism, bytes, blocks) in part.cells(bench.quick()) {
+        bench.progress(&format!(
+            "{} {provider}: {mechanism}, {blocks} blocks",
+            scenario.id
+        ));
+        let count = Counting {
+            provider,
+            constants: part.constants,
+            bytes: u32::try_from(bytes)?,
+            rounds: effort.count / blocks as u64,
+        };
+        let counted = mechanism.with(shape(bytes, blocks)?, count);
+        let (counted, network) =
+            counted.with_context(|| format!("{mechanism}, {blocks} blocks"))?;
+        let cell = Cell::new(provider, mechanism, bytes, blocks);
+        let conditions = in_turn(network);
+        for (metric, value) in counted {
+            rows.push(Row::new(
+                &scenario.id,
+                &cell,
+                (metric, "1"),
+                vec![value],
+                &conditions,
+            ));
+        }
+    }
+    Ok(rows)
+}
+
+fn in_turn(network: Option<Network>) -> Conditions {
+    let conditions = Conditions {
+        wait: "in turn".to_owned(),
+        caches: "the same blocks again and again",
+        restarts: 1,
+        ..Conditions::default()
+    };
+    conditions.with(network)
+}
+
+/// Numbers by name, and what became of packets.
+type Counted = (Vec<(&'static str, f64)>, Option<Network>);
+
+struct Counting {
+    provider: Provider,
+    constants: Option<Constants>,
+    bytes: u32,
+    rounds: u64,
+}
+
+impl Visit for Counting {
+    type Out = Result<Counted>;
+
+    fn visit<M>(self, mechanism: M) -> Self::Out
+    where
+        M: Mechanism + Copy + Send + 'static,
+        M::Sender: 'static,
+        M::Receiver: 'static,
+    {
+        let mut ends = Ends::new(self.provider, self.constants, &mechanism, [&|_| {}; 2])?;
+        let blocks = mechanism.shape().blocks;
+        let round = |ends: &mut Ends<M>| -> Result<()> {
+            let (mut sent, mut taken) = (0, Vec::new());
+            for _ in 0..LOOKS_MOST {
+                if sent < blocks && ends.send(self.bytes)? {
+                    sent += 1;
+                } else if let Some(block) = ends.take()? {
+                    taken.push(block);
+                } else if taken.len() == blocks as usize {
+                    return Ok(());
+                } else {
+                    ends.idle()?;
+                }
+            }
+            bail!("nothing happens any more")
+        };
+        // What is learnt at the beginning does not count.
+        for _ in 0..self.rounds.div_ceil(10) {
+            round(&mut ends)?;
+        }
+        let before = Totals::of(&ends);
+        for _ in 0..self.rounds {
+            round(&mut ends)?;
+        }
+        let after = Totals::of(&ends);
+        let all = (self.rounds * u64::from(blocks)) as f64;
+        let per_block = |of: fn(&Totals) -> u64| (of(&after) - of(&before)) as f64 / all;
+        let counted = vec![
+            ("interactions_per_block", per_block(|t| t.interactions)),
+            ("messages_per_block", per_block(|t| t.messages)),
+            ("reads_per_block", per_block(|t| t.reads)),
+            (
+                "source_messages_per_block",
+                per_block(|t| t.source_messages),
+            ),
+            ("collector_requests_per_block", per_block(|t| t.collector)),
+        ];
+        Ok((counted, ends.network()))
+    }
+}
+
+/// What both ends did so far.
+struct Totals {
+    interactions: u64,
+    messages: u64,
+    reads: u64,
+    source_messages: u64,
+    /// Requests and receives that the collector posted.
+    collector: u64,
+}
+
+impl Totals {
+    fn of<M: Mechanism>(ends: &Ends<M>) -> Totals {
+        let [source, collector] = ends.traces.each_ref().map(|trace| trace.requests());
+        let (sent, taken) = (ends.sender.counts(), ends.receiver.counts());
+        Totals {
+            interactions: sent.interactions + taken.interactions,
+            messages: source.messages() + collector.messages(),
+            reads: source.reads,
+            source_messages: source.messages(),
+            collector: collector.messages() + collector.receives,
+        }
+    }
+}
+
+/// Moves many blocks with exactly the queues that a mechanism asks for, and then with one place less
+/// in each of them.
+pub(super) fn queues(
+    bench: &mut Bench,
+    scenario: &Scenario,
+    part: &Measure,
+    provider: Provider,
+) -> Result<Vec<Row>> {
+    let count = part.effort(bench.quick()).count;
+    let mut rows = Vec::new();
+    for (mechanism, bytes, blocks) in part.cells(bench.quick()) {
+        bench.progress(&format!("{} {provider}: {mechanism}", scenario.id));
+        let cell = Cell::new(provider, mechanism, bytes, blocks);
+        let moving = Moving {
+            provider,
+            constants: part.constants,
+            bytes: u32::try_from(bytes)?,
+            count,
+            less: None,
+        };
+        let sizes = mechanism.with(shape(bytes, blocks)?, moving);
+        let (sizes, network) =
+            sizes.with_context(|| format!("{mechanism} with the queues it asks for"))?;
+        let conditions = in_turn(network);
+        for (metric, value) in sizes {
+            rows.push(Row::new(
+                &scenario.id,
+                &cell,
+                (metric, "1"),
+                vec![value],
+                &conditions,
+            ));
+        }
+        for less in Less::ALL {
+            let moving = Moving {
+                less: Some(less),
+                count: count.min(COUNT_WITH_LESS),
+                ..moving
+            };
+            let result = mechanism.with(shape(bytes, blocks)?, moving);
+            if matches!(&result, Err(error) if error.is::<NothingLess>()) {
+                continue;
+            }
+            let fails = f64::from(u8::from(result.is_err()));
+            let said = result
+                .err()
+                .map_or("no error".to_owned(), |e| format!("{e:#}"));
+            let mut cell = cell.clone();
+            cell.variant = Some(format!("{}: {said}", less.name()));
+            let metric = ("one_less_fails", "1");
+            rows.push(Row::new(
+                &scenario.id,
+                &cell,
+                metric,
+                vec![fails],
+                &conditions,
+            ));
+        }
+    }
+    Ok(rows)
+}
+
+/// A queue with one place less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Less {
+    SourceSend,
+    SourceReceive,
+    SourceSendCompletions,
+    SourceReceiveCompletions,
+    CollectorReceive,
+    CollectorSendCompletions,
+    CollectorReceiveCompletions,
+}
+
+/// There is no place that could be taken away.
+#[derive(Debug, thiserror::Error)]
+#[error("this queue has no places")]
+struct NothingLess;
+
+impl Less {
+    const ALL: [Less; 7] = [
+        Less::SourceSend,
+        Less::SourceReceive,
+        Less::SourceSendCompletions,
+        Less::SourceReceiveCompletions,
+        Less::CollectorReceive,
+        Less::CollectorSendCompletions,
+        Less::CollectorReceiveCompletions,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Less::SourceSend => "source, send queue",
+            Less::SourceReceive => "source, receive queue",
+            Less::SourceSendCompletions => "source, completion queue",
+            Less::SourceReceiveCompletions => "source, completion queue of receives",
+            Less::CollectorReceive => "collector, receive queue",
+            Less::CollectorSendCompletions => "collector, completion queue",
+            Less::CollectorReceiveCompletions => "collector, completion queue of receives",
+        }
+    }
+
+    fn is_at_source(self) -> bool {
+        match self {
+            Less::SourceSend
+            | Less::SourceReceive
+            | Less::SourceSendCompletions
+            | Less::SourceReceiveCompletions => true,
+            Less::CollectorReceive
+            | Less::CollectorSendCompletions
+            | Less::CollectorReceiveCompletions => false,
+        }
+    }
+
+    fn place(self, needs: &mut EndNeeds) -> &mut u32 {
+        let queues = &mut needs.queues;
+        match self {
+            Less::SourceSend => &mut queues.max_send_wr,
+            Less::SourceReceive | Less::CollectorReceive => &mut queues.max_recv_wr,
+            Less::SourceSendCompletions | Less::CollectorSendCompletions => &mut queues.send_cqe,
+            Less::SourceReceiveCompletions | Less::CollectorReceiveCompletions => {
+                &mut queues.recv_cqe
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Moving {
+    provider: Provider,
+    constants: Option<Constants>,
+    bytes: u32,
+    count: u64,
+    less: Option<Less>,
+}
+
+impl Visit for Moving {
+    type Out = Result<Counted>;
+
+    fn visit<M>(self, mechanism: M) -> Self::Out
+    where
+        M: Mechanism + Copy + Send + 'static,
+        M::Sender: 'static,
+        M::Receiver: 'static,
+    {
+        if let Some(less) = self.less {
+            let mut needs = if less.is_at_source() {
+                mechanism.sender_needs()?
+            } else {
+                mechanism.receiver_needs()?
+            };
+            // A queue of completions that was never there is no queue with one place less.
+            if *less.place(&mut needs) == 0 {
+                return Err(NothingLess.into());
+            }
+        }
+        let change = |at_source: bool| {
+            move |needs: &mut EndNeeds| {
+                if let Some(less) = self.less.filter(|less| less.is_at_source() == at_source) {
+                    *less.place(needs) -= 1;
+                }
+            }
+        };
+        let (at_source, at_collector) = (change(true), change(false));
+        let changes: [Change<'_>; 2] = [&at_source, &at_collector];
+        let mut ends = Ends::new(self.provider, self.constants, &mechanism, changes)?;
+        self.move_all(&mut ends)?;
+        let [source, collector] = ends.queues;
+        let [_, posted] = ends.traces.each_ref().map(|trace| trace.requests());
+        let counted = vec![
+            ("blocks_moved", self.count as f64),
+            ("source_send_queue", source.max_send_wr.into()),
+            ("source_receive_queue", source.max_recv_wr.into()),
+            (
+                "source_completion_queue",
+                source.send_cqe.max(source.recv_cqe).into(),
+            ),
+            (
+                "source_completion_queues",
+                source.completion_queues().into(),
+            ),
+            ("collector_send_queue", collector.max_send_wr.into()),
+            ("collector_receive_queue", collector.max_recv_wr.into()),
+            (
+                "collector_completion_queue",
+                collector.send_cqe.max(collector.recv_cqe).into(),
+            ),
+            ("collector_posted_requests", posted.messages() as f64),
+            ("collector_posted_receives", posted.receives as f64),
+        ];
+        Ok((counted, ends.network()))
+    }
+}
+
+impl Moving {
+    /// Sends and takes all blocks, each side as many at a time as there are.
+    fn move_all<M: Mechanism>(&self, ends: &mut Ends<M>) -> Result<()> {
+        let (mut sent, mut taken) = (0, 0);
+        let mut looks = 0;
+        while taken < self.count {
+            let before = (sent, taken);
+            while sent < self.count && ends.send(self.bytes)? {
+                sent += 1;
+            }
+            while let Some(block) = ends.take()? {
+                drop(block);
+                taken += 1;
+            }
+            if self.less.is_some() && self.provider == Provider::Roce {
+                // All that comes is there before somebody takes any of it: it must have a place.
+                std::thread::sleep(DELIVERY);
+            }
+            if before == (sent, taken) {
+                looks += 1;
+                if looks > LOOKS_MOST {
+                    bail!("nothing happens any more");
+                }
+                ends.idle()?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,256 @@
+//! `papers`: the experiments of the papers, each a scenario with what must hold, the rows that were
+//! measured, pictures of them, and a page that says what held and what did not.
+mod bench;
+mod cameras;
+mod claim;
+mod ends;
+mod lockstep;
+mod page;
+mod plan;
+mod plot;
+mod record;
+mod release_order;
+mod results;
+mod scenario;
+mod simulated;
+mod singles;
+mod stream;
+mod table;
+mod virtual_stream;
+
+use crate::host;
+use crate::host::Environment;
+use crate::mechanism::Provider;
+use anyhow::{Context, Result, bail};
+use bench::Bench;
+use record::Row;
+use results::{Done, Judged};
+use scenario::{Measure, Scenario, Workload};
+pub(crate) use simulated::Law;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Run the experiments of the papers and say which of their claims hold
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// All of them in under 15 minutes
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// 30 repetitions in 5 fresh processes each, all sizes: hours [default: --quick]
+    #[arg(long)]
+    full: bool,
+    /// One JSON object a claim on standard output instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Only this experiment, such as E1.13; may be repeated
+    #[arg(long, value_name = "ID")]
+    only: Vec<String>,
+    /// Only on this provider; may be repeated
+    #[arg(long, value_enum)]
+    provider: Vec<Provider>,
+    /// A scenario file of your own, instead of those of this repository; may be repeated
+    #[arg(long, value_name = "FILE")]
+    scenario: Vec<PathBuf>,
+    /// Where the page goes; pictures and rows go into a folder `papers` beside it
+    #[arg(long, value_name = "FOLDER", default_value = "target/results")]
+    out: PathBuf,
+    /// Write the page of this repository with its pictures, in docs/results
+    #[arg(long, conflicts_with_all = ["out", "only", "provider", "scenario"])]
+    write: bool,
+    /// Say how long it will take, and do nothing
+    #[arg(long)]
+    plan: bool,
+    /// Whether short timed parts get real-time priority: by default where it is allowed
+    #[arg(long, value_enum, default_value = "auto")]
+    realtime: Realtime,
+}
+
+/// Whether timed parts get real-time priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Realtime {
+    Auto,
+    On,
+    Off,
+}
+
+/// Which page is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// The experiments of the papers.
+    Papers,
+    /// Other projects beside ours.
+    Peers,
+}
+
+impl Page {
+    fn name(self) -> &'static str {
+        match self {
+            Page::Papers => "papers",
+            Page::Peers => "peers",
+        }
+    }
+
+    fn scenarios(self) -> Result<Vec<Scenario>> {
+        match self {
+            Page::Papers => scenario::ours(),
+            Page::Peers => scenario::peers(),
+        }
+    }
+}
+
+/// Runs the experiments that the options ask for.
+///
+/// # Errors
+/// When a scenario is wrong, none is left, or results cannot be written. A measurement that fails is
+/// shown among the results.
+pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
+    let mut bench = Bench::new(options)?;
+    let mut scenarios = match options.scenario.as_slice() {
+        [] => which.scenarios()?,
+        files => files
+            .iter()
+            .map(|path| scenario::load(path))
+            .collect::<Result<_>>()?,
+    };
+    let known = scenarios.iter().flat_map(Scenario::experiments);
+    let known: BTreeSet<String> = known.map(str::to_owned).collect();
+    scenarios.retain(|scenario| bench.wants(scenario));
+    if scenarios.is_empty() {
+        let known: Vec<String> = known.into_iter().collect();
+        bail!("--only leaves nothing; there are {}", known.join(", "));
+    }
+    // A table is of what the others measured.
+    scenarios.sort_by_key(|scenario| scenario.workload == Workload::Table);
+    plan::say(&bench, &scenarios)?;
+    if options.plan {
+        return Ok(());
+    }
+    let environment = Environment::detect();
+    let out = if options.write {
+        Path::new("docs/results")
+    } else {
+        &options.out
+    };
+    let folder = out.join(which.name());
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let mut run = page::Run {
+        which,
+        options,
+        out,
+        environment: &environment,
+        realtime: bench.realtime,
+        took: Duration::ZERO,
+        steal: None,
+        left: scenarios.iter().map(|one| one.id.clone()).collect(),
+    };
+    let (steal, began) = (host::Steal::start(), Instant::now());
+    let mut done = Vec::new();
+    for scenario in scenarios {
+        run.left.retain(|id| *id != scenario.id);
+        let one = experiment(&mut bench, scenario, &done, &folder)?;
+        done.push(one);
+        done.sort_by_key(|one: &Done| order(&one.scenario.id));
+        // Hours may follow: what is there is there, whatever becomes of the rest.
+        (run.took, run.steal) = (began.elapsed(), steal.part());
+        results::write(&run, &done)?;
+    }
+    bench.progress("");
+    results::print(&done, options.json)
+}
+
+/// E1.2 comes before E1.10.
+fn order(id: &str) -> Vec<u64> {
+    let numbers = id.split(|c: char| !c.is_ascii_digit());
+    numbers.filter_map(|number| number.parse().ok()).collect()
+}
+
+fn experiment(
+    bench: &mut Bench,
+    scenario: Scenario,
+    before: &[Done],
+    folder: &Path,
+) -> Result<Done> {
+    let began = Instant::now();
+    let (table, mut rows) = if scenario.workload == Workload::Table {
+        table::table(&scenario, before)
+    } else {
+        (None, Vec::new())
+    };
+    for part in &scenario.measure {
+        for &provider in &part.providers {
+            if !bench.wants_provider(provider) {
+                continue;
+            }
+            let measured = measure(bench, &scenario, part, provider).or_else(|error| {
+                let once = format!("{provider}, measured again: {error:#}");
+                bench.failures.push(once);
+                measure(bench, &scenario, part, provider)
+            });
+            match measured {
+                Ok(more) => rows.extend(more),
+                Err(error) => bench.failures.push(format!("{provider}: {error:#}")),
+            }
+        }
+    }
+    let mut verdicts = Vec::new();
+    for claim in &scenario.claims {
+        let wanted = claim.providers.iter().filter(|p| bench.wants_provider(**p));
+        verdicts.extend(wanted.map(|&provider| Judged {
+            verdict: claim.judge(provider, &rows),
+            experiment: claim.experiment.as_ref().unwrap_or(&scenario.id).clone(),
+            claim: claim.clone(),
+            provider,
+        }));
+    }
+    let mut pictures = Vec::new();
+    for plot in &scenario.plots {
+        for provider in [Provider::Shm, Provider::Roce, Provider::Sim] {
+            pictures.extend(plot.draw(&scenario.id, provider, &rows, folder)?);
+        }
+    }
+    let failures = std::mem::take(&mut bench.failures);
+    for failure in &failures {
+        eprintln!("\r{}: {failure}", scenario.id);
+    }
+    Ok(Done {
+        took: began.elapsed(),
+        scenario,
+        rows,
+        table,
+        failures,
+        verdicts,
+        pictures,
+    })
+}
+
+fn measure(
+    bench: &mut Bench,
+    scenario: &Scenario,
+    part: &Measure,
+    provider: Provider,
+) -> Result<Vec<Row>> {
+    let workload = part.workload.unwrap_or(scenario.workload);
+    match (workload, provider) {
+        (Workload::Stream, Provider::Sim) => virtual_stream::measure(bench, scenario, part),
+        (Workload::Stream, Provider::Shm | Provider::Roce) => {
+            stream::measure(bench, scenario, part, provider)
+        }
+        (
+            Workload::Sync | Workload::Look | Workload::OneWay | Workload::Hold,
+            Provider::Shm | Provider::Roce,
+        ) => singles::measure(bench, scenario, part, provider),
+        (Workload::Cameras, Provider::Shm | Provider::Roce) => {
+            cameras::measure(bench, scenario, part, provider)
+        }
+        (
+            Workload::Sync | Workload::Look | Workload::OneWay | Workload::Hold | Workload::Cameras,
+            Provider::Sim,
+        ) => bail!("single times are measured in real time"),
+        (Workload::Table, _) => bail!("a table is of what other experiments measured"),
+        (Workload::Interactions, _) => lockstep::interactions(bench, scenario, part, provider),
+        (Workload::Queues, _) => lockstep::queues(bench, scenario, part, provider),
+        (Workload::ReleaseOrder, _) => release_order::measure(bench, scenario, part, provider),
+    }
+}

@@ -1,0 +1,250 @@
+//! Pictures of rows: medians with their intervals, an axis each with its unit, and the paper's
+//! number where it has one.
+use super::claim::Span;
+use super::record::{Axis, Row};
+use crate::mechanism::{Mechanism, Provider};
+use anyhow::{Context, Result, anyhow};
+use kuva::backend::png::PngBackend;
+use kuva::backend::svg::SvgBackend;
+use kuva::plot::annotations::{ReferenceLine, TextAnnotation};
+use kuva::plot::{LegendPosition, LinePlot, ScatterPlot};
+use kuva::render::layout::{Layout, TickFormat};
+use kuva::render::plots::Plot as Drawing;
+use kuva::render::render::render_multiple;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A picture that a scenario wants, one for each of its providers.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Plot {
+    /// Becomes part of the file's name.
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) metric: String,
+    /// What stands at the axis, unit included.
+    pub(crate) y: String,
+    /// From the metric's unit to the axis'.
+    #[serde(default = "one")]
+    pub(crate) scale: f64,
+    #[serde(default)]
+    pub(crate) along: Axis,
+    /// What stands at the other axis, unit included.
+    #[serde(default = "block_size")]
+    pub(crate) x: String,
+    /// Which axes are logarithmic.
+    #[serde(default)]
+    pub(crate) log: Log,
+    /// Only rows of this variant.
+    pub(crate) variant: Option<String>,
+    /// Only rows whose value on an axis is here.
+    #[serde(default)]
+    pub(crate) at: BTreeMap<Axis, Span>,
+    /// Only these; all of them if empty.
+    #[serde(default)]
+    pub(crate) mechanisms: Vec<Mechanism>,
+    /// Numbers of the paper, in the unit of the axis.
+    #[serde(default)]
+    pub(crate) paper: Vec<PaperPoint>,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn block_size() -> String {
+    "payload of a block in bytes".to_owned()
+}
+
+/// Which axes are logarithmic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Log {
+    #[default]
+    Both,
+    X,
+    Y,
+    Neither,
+}
+
+/// A number of the paper: a point, or a level where `x` is missing.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PaperPoint {
+    pub(crate) x: Option<f64>,
+    pub(crate) y: f64,
+    pub(crate) says: String,
+}
+
+/// Colours that people with any colour vision can tell apart (Okabe and Ito, and two dark ones more).
+const COLOURS: [&str; 10] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999",
+    "#882255", "#806000",
+];
+const PAPER_COLOUR: &str = "#666666";
+/// Pixels of the PNG for each unit of the SVG.
+const PNG_SCALE: f32 = 1.5;
+
+/// A line of a picture: x, y, and the interval's ends.
+struct Series {
+    label: String,
+    points: Vec<(f64, f64, f64, f64)>,
+}
+
+impl Plot {
+    /// Draws it from the rows of one provider into `folder`, as SVG and as PNG; says the files' stem,
+    /// or nothing where no row fits.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(crate) fn draw(
+        &self,
+        id: &str,
+        provider: Provider,
+        rows: &[Row],
+        folder: &Path,
+    ) -> Result<Option<String>> {
+        let series = self.series(provider, rows);
+        if series.is_empty() {
+            return Ok(None);
+        }
+        let stem = format!("{}-{}-{provider}", id.to_lowercase(), self.name);
+        let drawings = self.drawings(&series);
+        let layout = self.layout(provider, &drawings);
+        let scene = render_multiple(drawings, layout);
+        let svg = SvgBackend.render_scene(&scene);
+        write(&folder.join(format!("{stem}.svg")), svg.as_bytes())?;
+        let png = PngBackend::new().with_scale(PNG_SCALE);
+        let png = png.render_scene(&scene);
+        let png = png.map_err(|error| anyhow!("drawing {stem}.png: {error}"))?;
+        write(&folder.join(format!("{stem}.png")), &png)?;
+        Ok(Some(stem))
+    }
+
+    fn series(&self, provider: Provider, rows: &[Row]) -> Vec<Series> {
+        let mut series: Vec<Series> = Vec::new();
+        let fits = |row: &&Row| {
+            row.cell.provider == provider
+                && row.metric == self.metric
+                && (self.variant.is_none() || self.variant == row.cell.variant)
+                && (self.mechanisms.is_empty() || self.mechanisms.contains(&row.cell.mechanism))
+                && self
+                    .at
+                    .iter()
+                    .all(|(axis, span)| axis.of(row).is_some_and(|value| span.has(value)))
+        };
+        for row in rows.iter().filter(fits) {
+            let Some(x) = self.along.of(row) else {
+                continue;
+            };
+            let variant = row.cell.variant.as_ref().filter(|_| self.variant.is_none());
+            let variant = variant.map_or(String::new(), |variant| format!(", {variant}"));
+            let label = format!("{}{variant}", row.cell.mechanism.label());
+            let [y, low, high] = [row.summary.median, row.summary.ci_low, row.summary.ci_high]
+                .map(|value| value * self.scale);
+            let point = (x, y, low, high);
+            match series.iter_mut().find(|one| one.label == label) {
+                Some(one) => one.points.push(point),
+                None => series.push(Series {
+                    label,
+                    points: vec![point],
+                }),
+            }
+        }
+        for one in &mut series {
+            one.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        series
+    }
+
+    fn drawings(&self, series: &[Series]) -> Vec<Drawing> {
+        let lines = series.iter().zip(COLOURS.iter().cycle());
+        let lines = lines.flat_map(|(one, colour)| {
+            let data = one.points.iter().map(|&(x, y, ..)| (x, y));
+            let data: Vec<(f64, f64)> = data.collect();
+            let line = LinePlot::new()
+                .with_data(data.clone())
+                .with_color(*colour)
+                .with_stroke_width(1.5);
+            let intervals = one.points.iter();
+            let intervals = intervals.map(|&(_, y, low, high)| (y - low, high - y));
+            let marks = ScatterPlot::new()
+                .with_data(data)
+                .with_y_err_asymmetric(intervals)
+                .with_color(*colour)
+                .with_size(3.0)
+                .with_legend(one.label.clone());
+            [Drawing::from(line), Drawing::from(marks)]
+        });
+        let mut drawings: Vec<Drawing> = lines.collect();
+        let points: Vec<(f64, f64)> = self
+            .paper
+            .iter()
+            .filter_map(|point| Some((point.x?, point.y)))
+            .collect();
+        if !points.is_empty() {
+            let marks = ScatterPlot::new()
+                .with_data(points)
+                .with_color(PAPER_COLOUR)
+                .with_size(6.0)
+                .with_marker(kuva::plot::MarkerShape::Cross)
+                .with_legend("the paper's number");
+            drawings.push(marks.into());
+        }
+        drawings
+    }
+
+    fn layout(&self, provider: Provider, drawings: &[Drawing]) -> Layout {
+        let mut layout = Layout::auto_from_plots(drawings)
+            .with_width(860.0)
+            .with_height(480.0)
+            .with_title(format!("{} ({provider})", self.title))
+            .with_x_label(self.x.clone())
+            .with_y_label(self.y.clone())
+            .with_legend_position(LegendPosition::OutsideRightTop);
+        if matches!(self.log, Log::Both | Log::X) {
+            layout = layout.with_log_x();
+        }
+        if matches!(self.log, Log::Both | Log::Y) {
+            layout = layout.with_log_y();
+        }
+        for axis in [Layout::with_x_tick_format, Layout::with_y_tick_format] {
+            layout = axis(layout, TickFormat::Custom(Arc::new(tick)));
+        }
+        for level in self.paper.iter().filter(|point| point.x.is_none()) {
+            let line = ReferenceLine::horizontal(level.y)
+                .with_color(PAPER_COLOUR)
+                .with_label(format!("paper: {}", level.says));
+            layout = layout.with_reference_line(line);
+        }
+        for point in &self.paper {
+            if let Some(x) = point.x {
+                let says = format!("paper: {}", point.says);
+                layout = layout.with_annotation(TextAnnotation::new(says, x, point.y));
+            }
+        }
+        layout
+    }
+}
+
+/// A number with a decimal prefix.
+fn tick(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e9 => format!("{} G", rounded(value / 1e9)),
+        v if v >= 1e6 => format!("{} M", rounded(value / 1e6)),
+        v if v >= 1e3 => format!("{} k", rounded(value / 1e3)),
+        _ => rounded(value),
+    }
+}
+
+/// Without digits that only say how numbers are stored.
+fn rounded(value: f64) -> String {
+    format!("{}", (value * 1e6).round() / 1e6)
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    fs::write(path, content).with_context(|| format!("writing {}", path.display()))
+}

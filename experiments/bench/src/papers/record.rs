@@ -1,0 +1,205 @@
+//! One schema for everything that is measured: a row is one metric of one mechanism in one cell.
+use crate::host::Environment;
+use crate::job::{Network, Outcome};
+use crate::mechanism::{Mechanism, Provider};
+use crate::stats::Summary;
+use serde::{Deserialize, Serialize};
+
+/// Where a number belongs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Cell {
+    pub(crate) provider: Provider,
+    pub(crate) mechanism: Mechanism,
+    /// Payload bytes of a block.
+    pub(crate) bytes: usize,
+    /// Blocks of the ring, or of the window.
+    pub(crate) blocks: usize,
+    /// Devices that send at once.
+    pub(crate) streams: Option<usize>,
+    /// Threads that process blocks at the receiver.
+    pub(crate) workers: Option<usize>,
+    /// How long processing takes, or what else is varied.
+    pub(crate) variant: Option<String>,
+    /// Place in a series.
+    pub(crate) x: Option<f64>,
+    /// Unit of the place.
+    pub(crate) x_unit: Option<&'static str>,
+}
+
+impl Cell {
+    /// A cell without the rarer coordinates.
+    pub(crate) fn new(
+        provider: Provider,
+        mechanism: Mechanism,
+        bytes: usize,
+        blocks: usize,
+    ) -> Cell {
+        Cell {
+            provider,
+            mechanism,
+            bytes,
+            blocks,
+            streams: None,
+            workers: None,
+            variant: None,
+            x: None,
+            x_unit: None,
+        }
+    }
+
+    /// The same cell at a place of a series.
+    pub(crate) fn at(&self, x: f64, unit: &'static str) -> Cell {
+        Cell {
+            x: Some(x),
+            x_unit: Some(unit),
+            ..self.clone()
+        }
+    }
+
+    /// Whether the two differ in the mechanism at most.
+    pub(crate) fn is_beside(&self, other: &Cell) -> bool {
+        let mechanism = self.mechanism;
+        *self
+            == Cell {
+                mechanism,
+                ..other.clone()
+            }
+    }
+}
+
+/// A coordinate of a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Axis {
+    #[default]
+    Bytes,
+    Blocks,
+    Streams,
+    Workers,
+    X,
+}
+
+impl Axis {
+    /// The coordinate of a row.
+    pub(crate) fn of(self, row: &Row) -> Option<f64> {
+        let cell = &row.cell;
+        match self {
+            Axis::Bytes => Some(cell.bytes as f64),
+            Axis::Blocks => Some(cell.blocks as f64),
+            Axis::Streams => cell.streams.map(|n| n as f64),
+            Axis::Workers => cell.workers.map(|n| n as f64),
+            Axis::X => cell.x,
+        }
+    }
+}
+
+/// How it was measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub(crate) struct Conditions {
+    /// How both sides waited.
+    pub(crate) wait: String,
+    /// Whether blocks were reused, and so may be in a cache.
+    pub(crate) caches: &'static str,
+    /// Whether the timed parts had real-time priority.
+    pub(crate) realtime: bool,
+    /// Fresh processes.
+    pub(crate) restarts: usize,
+    /// Measurements thrown away because a role did not have its core.
+    pub(crate) repeated: usize,
+    /// Measurements had to be kept in which a role did not have its core.
+    pub(crate) disturbed: bool,
+    /// Smallest part of its core that a spinning role had; empty where nobody looked.
+    pub(crate) core_share_min: Option<f64>,
+    /// Blocks whose every byte was compared.
+    pub(crate) verified_blocks: u64,
+    /// What the sources offered; empty where they sent as fast as they could.
+    pub(crate) offered_bytes_per_s: Option<f64>,
+    /// What arrived.
+    pub(crate) achieved_bytes_per_s: Option<f64>,
+    /// Packets that were lost; empty where there are none.
+    pub(crate) lost_packets: Option<u64>,
+    /// Packets that were sent again; empty where there are none.
+    pub(crate) retransmissions: Option<u64>,
+    /// Operations that failed.
+    pub(crate) failed_operations: u64,
+    /// What all chance came from; empty where there is no chance but the machine's.
+    pub(crate) seed: Option<u64>,
+}
+
+impl Conditions {
+    /// What the processes of a cell say of it.
+    pub(crate) fn of(outcomes: &[Outcome]) -> Conditions {
+        Conditions {
+            restarts: outcomes.len(),
+            repeated: outcomes.iter().map(|one| one.repeated).sum(),
+            disturbed: outcomes.iter().any(|one| one.disturbed),
+            verified_blocks: outcomes.iter().map(|one| one.verified_blocks).sum(),
+            ..Conditions::default()
+        }
+        .with(Outcome::network(outcomes))
+    }
+
+    /// With what became of packets, where there are any.
+    pub(crate) fn with(self, network: Option<Network>) -> Conditions {
+        Conditions {
+            lost_packets: network.map(|network| network.lost),
+            retransmissions: network.map(|network| network.sent_again),
+            ..self
+        }
+    }
+}
+
+/// One metric of one mechanism in one cell.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    pub(crate) experiment: String,
+    #[serde(flatten)]
+    pub(crate) cell: Cell,
+    pub(crate) metric: &'static str,
+    pub(crate) unit: &'static str,
+    #[serde(flatten)]
+    pub(crate) summary: Summary,
+    #[serde(flatten)]
+    pub(crate) conditions: Conditions,
+    /// In the order in which they were measured: what has the same place in two rows was measured
+    /// one after the other.
+    #[serde(skip)]
+    pub(crate) values: Vec<f64>,
+}
+
+impl Row {
+    /// A row of these values.
+    pub(crate) fn new(
+        experiment: &str,
+        cell: &Cell,
+        (metric, unit): (&'static str, &'static str),
+        values: Vec<f64>,
+        conditions: &Conditions,
+    ) -> Row {
+        Row {
+            experiment: experiment.to_owned(),
+            cell: cell.clone(),
+            metric,
+            unit,
+            summary: Summary::of(&values),
+            conditions: conditions.clone(),
+            values,
+        }
+    }
+}
+
+/// A row as it is written: with the machine.
+#[derive(Serialize)]
+pub(crate) struct Written<'a> {
+    #[serde(flatten)]
+    row: &'a Row,
+    #[serde(flatten)]
+    environment: &'a Environment,
+}
+
+impl<'a> Written<'a> {
+    /// With the machine of this run.
+    pub(crate) fn new(row: &'a Row, environment: &'a Environment) -> Written<'a> {
+        Written { row, environment }
+    }
+}

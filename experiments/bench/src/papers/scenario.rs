@@ -1,0 +1,284 @@
+//! A scenario: what one experiment measures, and what must hold, written down before the run.
+use super::claim::{Claim, Span};
+use super::plot::Plot;
+use super::record::Axis;
+use super::simulated::Constants;
+use crate::job::Wait;
+use crate::mechanism::{Mechanism, Provider};
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// The scenarios of this repository, in the order of the page.
+const OURS: &[(&str, &str)] = &[
+    ("e1.1.toml", include_str!("../../scenarios/e1.1.toml")),
+    ("e1.10.toml", include_str!("../../scenarios/e1.10.toml")),
+    ("e1.11.toml", include_str!("../../scenarios/e1.11.toml")),
+    ("e1.12.toml", include_str!("../../scenarios/e1.12.toml")),
+    ("e1.13.toml", include_str!("../../scenarios/e1.13.toml")),
+    ("e1.15.toml", include_str!("../../scenarios/e1.15.toml")),
+    ("e1.16.toml", include_str!("../../scenarios/e1.16.toml")),
+    ("e1.17.toml", include_str!("../../scenarios/e1.17.toml")),
+    ("e1.18.toml", include_str!("../../scenarios/e1.18.toml")),
+    ("e1.19.toml", include_str!("../../scenarios/e1.19.toml")),
+    ("e1.21.toml", include_str!("../../scenarios/e1.21.toml")),
+    ("e1.22.toml", include_str!("../../scenarios/e1.22.toml")),
+    ("e3.5.toml", include_str!("../../scenarios/e3.5.toml")),
+];
+
+/// Other projects beside ours: a page of its own.
+const PEERS: (&str, &str) = ("peers.toml", include_str!("../../scenarios/peers.toml"));
+
+/// One experiment.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Scenario {
+    /// Number of the experiment, such as `E1.13`.
+    pub(crate) id: String,
+    /// What is measured.
+    pub(crate) title: String,
+    /// Where in the paper.
+    pub(crate) source: String,
+    /// How it is done here, for the page.
+    pub(crate) method: String,
+    /// The kind of measurement.
+    pub(crate) workload: Workload,
+    /// Lines of a table of all experiments.
+    #[serde(default, rename = "line")]
+    pub(crate) lines: Vec<Line>,
+    /// Which cells, each on its providers.
+    #[serde(default)]
+    pub(crate) measure: Vec<Measure>,
+    /// What must hold.
+    #[serde(rename = "claim")]
+    pub(crate) claims: Vec<Claim>,
+    /// What is drawn.
+    #[serde(default, rename = "plot")]
+    pub(crate) plots: Vec<Plot>,
+}
+
+/// A kind of measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Workload {
+    /// Blocks as fast as they go, then to and fro.
+    Stream,
+    /// Requests and completions for each block, in lock-step.
+    Interactions,
+    /// From giving a block back to the source being able to use it again.
+    Sync,
+    /// From posting a block until the collector sees it.
+    OneWay,
+    /// Blocks as fast as they go, while the collector keeps one of them.
+    Hold,
+    /// The smallest queues, and one place less.
+    Queues,
+    /// The paper's synchronisation: a READ, or the time between two acknowledgements.
+    Look,
+    /// Frames of many cameras at their rate.
+    Cameras,
+    /// Nothing of its own: a table of what the others measured.
+    Table,
+    /// Blocks that are processed for different times by several workers.
+    ReleaseOrder,
+}
+
+/// A line of a table: one number of every mechanism that has it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Line {
+    /// What it is, unit included.
+    pub(crate) says: String,
+    /// Where it was measured.
+    pub(crate) of: String,
+    pub(crate) provider: Provider,
+    pub(crate) metric: String,
+    /// From the metric's unit to that of the line.
+    #[serde(default = "times_one")]
+    pub(crate) scale: f64,
+    pub(crate) variant: Option<String>,
+    /// Only rows whose value on an axis is here.
+    #[serde(default)]
+    pub(crate) at: BTreeMap<Axis, Span>,
+}
+
+fn times_one() -> f64 {
+    1.0
+}
+
+/// Mechanisms in cells, on some providers.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Measure {
+    pub(crate) providers: Vec<Provider>,
+    pub(crate) mechanisms: Vec<Mechanism>,
+    /// Something else than the scenario's.
+    pub(crate) workload: Option<Workload>,
+    /// Devices that send at once.
+    #[serde(default)]
+    pub(crate) streams: Vec<usize>,
+    /// Each of them has a pair of processes of its own.
+    #[serde(default)]
+    pub(crate) programs: bool,
+    /// Blocks of a ring, or of a window.
+    pub(crate) blocks: Vec<usize>,
+    /// How both sides wait.
+    #[serde(default = "spin")]
+    pub(crate) wait: Wait,
+    /// Threads that process blocks at the receiver.
+    #[serde(default)]
+    pub(crate) workers: Vec<usize>,
+    /// How long things take in virtual time.
+    pub(crate) constants: Option<Constants>,
+    pub(crate) quick: Effort,
+    pub(crate) full: Effort,
+}
+
+fn spin() -> Wait {
+    Wait::Spin
+}
+
+/// How much is measured.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Effort {
+    /// Payload bytes of a block.
+    pub(crate) bytes: Vec<usize>,
+    /// Other numbers of blocks than in the scenario.
+    pub(crate) blocks: Option<Vec<usize>>,
+    /// Fresh processes.
+    #[serde(default = "one")]
+    pub(crate) restarts: usize,
+    /// Measurements in each of them.
+    #[serde(default = "one")]
+    pub(crate) repetitions: usize,
+    /// How long one of them takes.
+    #[serde(default)]
+    pub(crate) milliseconds: u64,
+    /// Blocks, or other things, where it is their number that counts.
+    #[serde(default)]
+    pub(crate) count: u64,
+}
+
+fn one() -> usize {
+    1
+}
+
+impl Measure {
+    /// How much to measure.
+    pub(crate) fn effort(&self, quick: bool) -> &Effort {
+        if quick { &self.quick } else { &self.full }
+    }
+
+    /// All cells.
+    pub(crate) fn cells(&self, quick: bool) -> Vec<(Mechanism, usize, usize)> {
+        let mut cells = Vec::new();
+        for &bytes in &self.effort(quick).bytes {
+            for &blocks in self.blocks(quick) {
+                cells.extend(self.mechanisms.iter().map(|&one| (one, bytes, blocks)));
+            }
+        }
+        cells
+    }
+
+    /// Numbers of blocks to measure.
+    pub(crate) fn blocks(&self, quick: bool) -> &[usize] {
+        let effort = self.effort(quick);
+        effort.blocks.as_deref().unwrap_or(&self.blocks)
+    }
+}
+
+impl Scenario {
+    /// All experiments that it is about.
+    pub(crate) fn experiments(&self) -> Vec<&str> {
+        let others = self
+            .claims
+            .iter()
+            .filter_map(|one| one.experiment.as_deref());
+        std::iter::once(self.id.as_str()).chain(others).collect()
+    }
+}
+
+/// Those of this repository.
+///
+/// # Errors
+/// If one of them is wrong, with its name and line.
+pub(crate) fn ours() -> Result<Vec<Scenario>> {
+    OURS.iter().map(|(name, text)| parse(name, text)).collect()
+}
+
+/// Other projects beside ours.
+///
+/// # Errors
+/// If it is wrong, with its name and line.
+pub(crate) fn peers() -> Result<Vec<Scenario>> {
+    let (name, text) = PEERS;
+    Ok(vec![parse(name, text)?])
+}
+
+/// One of a user's own.
+///
+/// # Errors
+/// If the file cannot be read or is wrong.
+pub(crate) fn load(path: &Path) -> Result<Scenario> {
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
+    parse(&name, &text)
+}
+
+fn parse(name: &str, text: &str) -> Result<Scenario> {
+    let scenario: Scenario = toml::from_str(text).with_context(|| format!("scenario {name}"))?;
+    for claim in &scenario.claims {
+        claim
+            .check()
+            .with_context(|| format!("scenario {name}, claim {:?}", claim.claim))?;
+    }
+    let counts_lines = scenario.workload == Workload::Table;
+    if counts_lines == scenario.lines.is_empty() {
+        bail!("scenario {name}: [[line]] and workload = \"table\" belong together");
+    }
+    if counts_lines != scenario.measure.is_empty() {
+        bail!("scenario {name}: a table measures nothing by [[measure]], all others do");
+    }
+    if scenario.claims.is_empty() {
+        bail!("scenario {name} claims nothing: say with [[claim]] what must hold");
+    }
+    Ok(scenario)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_scenarios_of_the_repository_are_listed_and_right() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+        let files = fs::read_dir(folder).unwrap();
+        let mut files: Vec<String> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        let all = OURS.iter().chain([&PEERS]);
+        let mut listed: Vec<&str> = all.map(|(name, _)| *name).collect();
+        assert_eq!(peers().unwrap().len(), 1);
+        listed.sort();
+        assert_eq!(files, listed);
+        let scenarios = ours().unwrap();
+        for (scenario, (name, _)) in scenarios.iter().zip(OURS) {
+            let expected = format!("{}.toml", scenario.id.to_lowercase());
+            assert_eq!(expected, *name);
+        }
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let wrong = include_str!("../../scenarios/e1.13.toml").replace("title", "titel");
+        let error = format!("{:#}", parse("mine.toml", &wrong).unwrap_err());
+        assert!(
+            error.contains("mine.toml") && error.contains("titel"),
+            "{error}"
+        );
+    }
+}

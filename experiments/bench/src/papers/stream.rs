@@ -1,0 +1,155 @@
+//! `stream`: blocks as fast as they go from process to process, then to and fro, the mechanisms of a
+//! cell in turn.
+use super::bench::Bench;
+use super::record::{Cell, Conditions, Row};
+use super::scenario::{Measure, Scenario};
+use crate::host;
+use crate::job::{Job, Outcome, PingPong, Program, Stream, What};
+use crate::mechanism::{Mechanism, Provider};
+use anyhow::Result;
+
+/// What all mechanisms have in common here.
+const CACHES: &str = "the same blocks again and again";
+
+/// Measures the cells of one part of a scenario on one provider.
+pub(super) fn measure(
+    bench: &mut Bench,
+    scenario: &Scenario,
+    part: &Measure,
+    provider: Provider,
+) -> Result<Vec<Row>> {
+    let effort = part.effort(bench.quick()).clone();
+    let network = bench.network(provider)?;
+    let mut rows = Vec::new();
+    for &bytes in &effort.bytes {
+        for &blocks in part.blocks(bench.quick()) {
+            bench.progress(&format!(
+                "{} {provider}: {bytes} B, {blocks} blocks",
+                scenario.id
+            ));
+            let name = format!("{provider}, {bytes} B, {blocks} blocks");
+            let realtime = bench.realtime(provider, part.wait);
+            let job = |bench: &mut Bench, mechanism: Mechanism| Job {
+                what: mechanism
+                    .peer()
+                    .unwrap_or(What::Mechanism(mechanism, provider)),
+                bytes,
+                blocks,
+                source_core: host::SOURCE_CORE,
+                collector_core: host::collector_core(),
+                wait: part.wait,
+                realtime: realtime && !threads(mechanism),
+                batch_ms: effort.milliseconds,
+                batches: effort.repetitions,
+                unique: bench.unique(),
+                program: Program::Stream,
+                network: network.clone(),
+            };
+            let mechanisms = bench.present(&part.mechanisms);
+            let found = bench.in_turn(effort.restarts, &name, &mechanisms, job);
+            for (mechanism, outcomes) in &found {
+                let cell = Cell::new(provider, *mechanism, bytes, blocks);
+                let conditions = Conditions {
+                    wait: format!("{:?}", part.wait).to_lowercase(),
+                    realtime: realtime && !threads(*mechanism),
+                    caches: CACHES,
+                    ..Conditions::of(outcomes)
+                };
+                rows.extend(rows_of(&scenario.id, &cell, &conditions, outcomes));
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn threads(mechanism: Mechanism) -> bool {
+    mechanism.peer().is_some_and(What::has_threads)
+}
+
+type Metrics = Vec<((&'static str, &'static str), Vec<f64>)>;
+
+/// All metrics of one mechanism in one cell.
+fn rows_of(id: &str, cell: &Cell, conditions: &Conditions, outcomes: &[Outcome]) -> Vec<Row> {
+    let streams: Vec<&Stream> = outcomes.iter().flat_map(|o| &o.streams).collect();
+    let pings: Vec<&PingPong> = outcomes.iter().flat_map(|o| &o.ping_pongs).collect();
+    let speeds = streams.iter().map(|s| blocks_per_s(s));
+    let speeds: Vec<f64> = speeds.collect();
+    let what = cell.mechanism.peer();
+    // Nobody looked at programs of others, and who sleeps needs no core.
+    let watched = what.is_none_or(|what| what.polls() && !what.is_program());
+    let shares = streams.iter().map(|s| s.core_share);
+    let shares = shares.chain(pings.iter().map(|p| p.core_share));
+    let conditions = Conditions {
+        core_share_min: watched.then(|| shares.fold(1.0, f64::min)),
+        achieved_bytes_per_s: (!speeds.is_empty())
+            .then(|| crate::stats::percentile(&speeds, 0.5) * cell.bytes as f64),
+        ..conditions.clone()
+    };
+    let latency = |value: fn(&PingPong) -> f64| pings.iter().map(|p| value(p)).collect();
+    let mut metrics = of_streams(&streams, cell.bytes as f64);
+    metrics.push((("latency_ns", "ns"), latency(|p| p.p50_ns)));
+    if !matches!(what, Some(What::Program(_))) {
+        // Those know a mean.
+        metrics.push((("latency_ns_p99", "ns"), latency(|p| p.p99_ns)));
+    }
+    metrics.extend(of_resources(outcomes));
+    let measured = metrics.into_iter().filter(|(_, values)| !values.is_empty());
+    measured
+        .map(|(metric, values)| Row::new(id, cell, metric, values, &conditions))
+        .collect()
+}
+
+fn blocks_per_s(stream: &Stream) -> f64 {
+    stream.count as f64 * 1e9 / stream.wall_ns as f64
+}
+
+fn of_streams(streams: &[&Stream], bytes: f64) -> Metrics {
+    let each = |value: &dyn Fn(&Stream) -> f64| streams.iter().map(|s| value(s)).collect();
+    let s_per_gb = |ns: u64, s: &Stream| ns as f64 / (s.count as f64 * bytes);
+    let percent = |ns: u64, s: &Stream| 100.0 * ns as f64 / s.wall_ns as f64;
+    let reads = |s: &&Stream| s.status_reads.map(|n| n as f64 / s.count as f64);
+    vec![
+        (("blocks_per_s", "1/s"), each(&blocks_per_s)),
+        (("bytes_per_s", "B/s"), each(&|s| blocks_per_s(s) * bytes)),
+        (("block_ns", "ns"), each(&|s| 1e9 / blocks_per_s(s))),
+        (
+            ("cpu_s_per_gb_source", "s/GB"),
+            each(&|s| s_per_gb(s.source_cpu_ns, s)),
+        ),
+        (
+            ("cpu_s_per_gb_collector", "s/GB"),
+            each(&|s| s_per_gb(s.collector_cpu_ns, s)),
+        ),
+        (
+            ("cpu_percent_source", "%"),
+            each(&|s| percent(s.source_cpu_ns, s)),
+        ),
+        (
+            ("cpu_percent_collector", "%"),
+            each(&|s| percent(s.collector_cpu_ns, s)),
+        ),
+        (
+            ("status_reads_per_block", "1"),
+            streams.iter().filter_map(reads).collect(),
+        ),
+    ]
+}
+
+fn of_resources(outcomes: &[Outcome]) -> Metrics {
+    // Programs of others say nothing of these.
+    let each = |value: fn(&Outcome) -> u64| -> Vec<f64> {
+        let values = outcomes.iter().map(|o| value(o) as f64);
+        values.filter(|value| *value > 0.0).collect()
+    };
+    let queue_pairs = |o: &Outcome| o.source.queues.map_or(0, |q| q.queue_pairs.into());
+    let looks = outcomes.iter().filter_map(|o| o.status_read);
+    vec![
+        (("sync_ns", "ns"), looks.map(|look| look.p50_ns).collect()),
+        (("rss_bytes_source", "B"), each(|o| o.source.rss_bytes_peak)),
+        (
+            ("rss_bytes_collector", "B"),
+            each(|o| o.collector.rss_bytes_peak),
+        ),
+        (("queue_pairs", "1"), each(queue_pairs)),
+    ]
+}

@@ -1,0 +1,89 @@
+//! A table of what the experiments measured, a column for each mechanism. Every number names the row
+//! that it is of.
+use super::claim::number;
+use super::record::{Cell, Conditions, Row};
+use super::results::Done;
+use super::scenario::{Line, Scenario};
+use crate::mechanism::{Mechanism, Provider};
+use std::fmt::Write as _;
+
+/// Columns, in this order.
+const MECHANISMS: [Mechanism; 6] = [
+    Mechanism::SbPaper,
+    Mechanism::Sb,
+    Mechanism::SwPaper,
+    Mechanism::SwFair,
+    Mechanism::SwSack,
+    Mechanism::Rendezvous,
+];
+
+/// The table as Markdown, and rows that say of how many of its lines something was measured.
+pub(super) fn table(scenario: &Scenario, done: &[Done]) -> (Option<String>, Vec<Row>) {
+    let mut text = String::from("| | measured in |");
+    let heads = MECHANISMS.map(|one| format!(" {} |", one.label()));
+    text.extend(heads);
+    text.push_str("\n|---|---|");
+    text.push_str(&"---|".repeat(MECHANISMS.len()));
+    text.push('\n');
+    let mut empty = 0;
+    for line in &scenario.lines {
+        let rows: Vec<&Row> = done.iter().flat_map(|one| &one.rows).collect();
+        let cells = MECHANISMS.map(|mechanism| cell(line, &rows, mechanism));
+        empty += u32::from(cells.iter().all(Option::is_none));
+        let at: Vec<String> = line
+            .at
+            .iter()
+            .map(|(axis, span)| format!("{axis:?} {span:?}"))
+            .collect();
+        let place = format!("{}, {}, {}", line.of, line.provider, line.metric);
+        let _ = write!(text, "| {} | {place}{} |", line.says, places(&at));
+        for cell in cells {
+            let shown = cell.map_or("-".to_owned(), |value| number(value * line.scale));
+            let _ = write!(text, " {shown} |");
+        }
+        text.push('\n');
+    }
+    let nothing = Cell::new(Provider::Shm, Mechanism::Sb, 0, 0);
+    let counted = |metric: &'static str, count: f64| {
+        Row::new(
+            &scenario.id,
+            &nothing,
+            (metric, "1"),
+            vec![count],
+            &Conditions::default(),
+        )
+    };
+    let rows = vec![
+        counted("lines", scenario.lines.len() as f64),
+        counted("lines_without_a_row", f64::from(empty)),
+    ];
+    (Some(text), rows)
+}
+
+fn places(at: &[String]) -> String {
+    let words = at.join(", ").to_lowercase();
+    let words = words.replace("one(", "").replace(')', "").replace(".0", "");
+    if words.is_empty() {
+        words
+    } else {
+        format!(", {words}")
+    }
+}
+
+/// The median of the one row that fits.
+fn cell(line: &Line, rows: &[&Row], mechanism: Mechanism) -> Option<f64> {
+    let fits = |row: &&&Row| {
+        row.experiment == line.of
+            && row.cell.provider == line.provider
+            && row.cell.mechanism == mechanism
+            && row.metric == line.metric
+            && (line.variant.is_none() || line.variant == row.cell.variant)
+            && line
+                .at
+                .iter()
+                .all(|(axis, span)| axis.of(row).is_some_and(|value| span.has(value)))
+    };
+    let mut fitting = rows.iter().filter(fits);
+    let row = fitting.next()?;
+    fitting.next().is_none().then_some(row.summary.median)
+}

@@ -1,0 +1,84 @@
+//! `stream` in virtual time.
+use super::bench::Bench;
+use super::record::{Cell, Conditions, Row};
+use super::scenario::{Measure, Scenario};
+use super::simulated::{Law, Simulated};
+use crate::mechanism::Provider;
+use anyhow::{Context as _, Result};
+use catchment_mechanisms::Shape;
+
+/// Blocks of a run in virtual time: enough that the beginning does not show, and not more memory is
+/// moved than this.
+pub(super) fn count(bytes: usize) -> u64 {
+    const MOST: u64 = 20_000;
+    const MOST_BYTES: u64 = 1 << 30;
+    (MOST_BYTES / bytes as u64).clamp(300, MOST)
+}
+
+const SEED: u64 = 1;
+
+/// Throughput with the constants of a scenario.
+pub(super) fn measure(bench: &mut Bench, scenario: &Scenario, part: &Measure) -> Result<Vec<Row>> {
+    let constants = part
+        .constants
+        .context("virtual time needs [measure.constants]")?;
+    let effort = part.effort(bench.quick());
+    let mut rows = Vec::new();
+    for &bytes in &effort.bytes {
+        for &blocks in part.blocks(bench.quick()) {
+            for &mechanism in &part.mechanisms {
+                bench.progress(&format!("{} sim: {bytes} B, {blocks} blocks", scenario.id));
+                let came = mechanism.with(
+                    shape(bytes, blocks)?,
+                    Simulated {
+                        constants,
+                        bytes: u32::try_from(bytes)?,
+                        count: count(bytes),
+                        workers: 0,
+                        law: Law::Nothing,
+                        seed: SEED,
+                        helper: mechanism.has_helper(),
+                    },
+                );
+                let came =
+                    came.with_context(|| format!("{mechanism}, {bytes} B, {blocks} blocks"))?;
+                let cell = Cell::new(Provider::Sim, mechanism, bytes, blocks);
+                let conditions = conditions(None, came.blocks_per_s * bytes as f64);
+                let speed = came.blocks_per_s;
+                for (metric, value) in [
+                    (("blocks_per_s", "1/s"), speed),
+                    (("bytes_per_s", "B/s"), speed * bytes as f64),
+                    (("block_ns", "ns"), 1e9 / speed),
+                    (("interactions_per_block", "1"), came.interactions_per_block),
+                ] {
+                    rows.push(Row::new(
+                        &scenario.id,
+                        &cell,
+                        metric,
+                        vec![value],
+                        &conditions,
+                    ));
+                }
+            }
+        }
+    }
+    Ok(rows)
+}
+
+pub(super) fn shape(bytes: usize, blocks: usize) -> Result<Shape> {
+    Ok(Shape {
+        blocks: u32::try_from(blocks)?,
+        payload_bytes: u32::try_from(bytes)?,
+    })
+}
+
+pub(super) fn conditions(seed: Option<u64>, achieved_bytes_per_s: f64) -> Conditions {
+    Conditions {
+        wait: "looking takes no time".to_owned(),
+        caches: "none",
+        restarts: 1,
+        achieved_bytes_per_s: Some(achieved_bytes_per_s),
+        seed,
+        ..Conditions::default()
+    }
+}

@@ -1,0 +1,164 @@
+//! What the two processes of a measurement do: verify, warm up, then timed batches.
+//!
+//! The source decides and tells the collector, which obeys. It asks whoever started it for a turn
+//! before each step, so that nothing else is measured meanwhile. One clock serves both: a throughput
+//! batch lasts from the source's first send to the collector's last receive. A batch in which a
+//! polling role did not have its core is repeated, because it would measure the scheduler.
+mod collector;
+mod programs;
+mod source;
+
+use crate::control::Control;
+use crate::job::{Hold, Job, Role, Workers};
+use crate::link::{CacheLine, Link, NonBlocking, Pace};
+use crate::sys;
+use anyhow::{Context as _, Result};
+use catchment_perf::Meter;
+use collector::Collector;
+use programs::Programs;
+use serde::{Deserialize, Serialize};
+use source::Source;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// Why some mechanisms cannot do some programs.
+const ONLY_WAITS: &str = "this mechanism only waits";
+/// While the other role works, the source looks after its requests so often.
+const LOOK_AGAIN: Duration = Duration::from_micros(20);
+
+/// What the source asks of the collector.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+enum Order {
+    /// Receive and compare blocks `0..count`, filled with [`pattern`].
+    Verify { count: u64 },
+    /// Send back one block for each that comes, not timed: what a mechanism sets up when it is first
+    /// used in this direction may need a thread that a real-time role would keep from running.
+    Acquaint { count: u64 },
+    /// Receive as fast as possible.
+    Stream { count: u64 },
+    /// Send back one block for each that comes.
+    PingPong { count: u64 },
+    /// The same with a cache line, to know the floor at this moment.
+    Floor { count: u64 },
+    /// Keep all blocks that come, and give them back one by one, a while apart.
+    Sync { count: u64, blocks: usize },
+    /// Say when each block is seen.
+    OneWay { count: u64 },
+    /// Receive as fast as possible, and keep one block for a time.
+    Hold(Hold),
+    /// Keep each block as long as its worker needs for it, by chance from this seed.
+    Process(Workers, u64),
+    /// The measurement is over.
+    Done,
+}
+
+/// What the collector answers after an order.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Report {
+    end_ns: u64,
+    cpu_ns: u64,
+    core_share: f64,
+    wrong_blocks: u64,
+    /// Times of [`Order::Sync`] and [`Order::OneWay`], or counts of [`Order::Hold`].
+    noted: Vec<u64>,
+}
+
+/// Runs a role process: the job came as an argument, the other role is on standard input.
+pub(crate) fn main(role: Role, job: &Job) -> Result<()> {
+    sys::settle(match role {
+        Role::Source => job.source_core,
+        Role::Collector => job.collector_core,
+    })?;
+    let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
+    crate::link::run(job, role, Control::new(UnixStream::from(socket)))
+}
+
+/// Measures a mechanism that is set up. The source tells the [`Outcome`] over the socket that is its
+/// standard output.
+pub(crate) fn run<L: Link>(job: &Job, role: Role, control: Control, link: L) -> Result<()> {
+    run_with(job, role, control, (link, Programs::NONE))
+}
+
+/// Measures a mechanism that claims and takes without waiting, also by other programs than throughput and
+/// round trips.
+pub(crate) fn run_programs<L: NonBlocking>(
+    job: &Job,
+    role: Role,
+    control: Control,
+    link: L,
+) -> Result<()> {
+    run_with(job, role, control, (link, Programs::ALL))
+}
+
+fn run_with<L: Link>(
+    job: &Job,
+    role: Role,
+    mut control: Control,
+    (link, programs): (L, Programs<L>),
+) -> Result<()> {
+    let floor = CacheLine::new(job, role, &mut control)?;
+    match role {
+        Role::Collector => Collector {
+            job,
+            peer: control,
+            link,
+            floor,
+            programs,
+        }
+        .obey(),
+        Role::Source => {
+            let starter = std::io::stdout().as_fd().try_clone_to_owned()?;
+            Source {
+                job,
+                starter: Control::new(UnixStream::from(starter)),
+                peer: control,
+                link,
+                floor,
+                ticks: sys::Ticks::calibrate(),
+                programs,
+            }
+            .report()
+        }
+    }
+}
+
+/// Returns the CPU time of this process over a span, and the part of its core that it got: all its threads
+/// share one.
+fn spent(meter: &Meter) -> (u64, f64) {
+    let (wall, cpu) = meter.stop();
+    let wall = wall.as_nanos().max(1) as f64;
+    (
+        cpu.as_nanos() as u64,
+        (cpu.as_nanos() as f64 / wall).min(1.0),
+    )
+}
+
+fn pace_of(urgent: &Urgent) -> Pace {
+    if urgent.0 {
+        Pace::Urgent
+    } else {
+        Pace::Working
+    }
+}
+
+/// Real-time priority while it lives.
+struct Urgent(bool);
+
+impl Urgent {
+    fn begin(wanted: bool) -> Result<Urgent> {
+        if wanted {
+            sys::set_realtime(true).context("real-time priority (leave out --realtime)")?;
+        }
+        Ok(Urgent(wanted))
+    }
+}
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        if self.0 {
+            // Going down always works; if not, the parent still ends this process.
+            let _ = sys::set_realtime(false);
+        }
+    }
+}

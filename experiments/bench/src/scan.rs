@@ -1,0 +1,420 @@
+//! `scan`: what it costs to learn which slots were released, by the scan that ships and by a plain
+//! loop over the status bytes (S1.32).
+//!
+//! Both look at the same array of `free[]`. The loop compares each byte with its own record of it;
+//! the scan compares 64 bytes at once with its picture of the array. Two costs are measured:
+//!
+//! - *find*: the slots whose byte is news. This is what the goal is about.
+//! - *look*: the same, and each of them claimed, since any thread may look: by the same call in both
+//!   ways. The scan must then change its picture by one more atomic operation, because other
+//!   threads change their slots in the same words.
+//!
+//! One thread, everything in its cache: what the other core's stores cost is the same for both.
+use crate::row::decimals;
+use crate::stats::Spread;
+use crate::{host, output, sys};
+use anyhow::{Result, ensure};
+use catchment_transfer::protocol::{ByteMirror, ReleaseStatus, SenderSlots, released_byte};
+use catchment_verbs::mem::{Region, RegionOptions, VolatileSlice};
+use serde::Serialize;
+use std::hint::black_box;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Slots of a ring.
+const SLOTS: [u32; 4] = [64, 256, 1024, 4096];
+/// Rings that are looked at one after the other, so that a clock is read seldom: as many as stay
+/// in the cache, with their slots' states.
+const CACHE_BYTES: u32 = 192 << 10;
+/// Bytes of a slot in both arrays, in its state, and in the loop's record.
+const BYTES_PER_SLOT: u32 = 11;
+/// Slots at which the goal was set, and what the scan may cost at most, as a part of the loop.
+const GOAL_SLOTS: u32 = 1024;
+const GOAL: f64 = 0.25;
+
+const TABLE_HEAD: &str = "slots released  find ns: scan      loop  ratio (p5-p95)       \
+                          find and claim ns: scan      loop  ratio";
+
+/// Measure how fast released slots are found, beside a loop over the status bytes
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// One JSON object a line on standard output instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Looks at every ring, for each way to look
+    #[arg(long, default_value_t = 301)]
+    rounds: u32,
+}
+
+/// One number of slots and of releases among them.
+#[derive(Debug, Serialize)]
+struct Row {
+    /// Always `scan`.
+    what: &'static str,
+    /// Slots of the ring.
+    slots: u32,
+    /// Slots that were released since the last look.
+    released: u32,
+    /// Nanoseconds to find them by the scan: median over rounds.
+    find_ns_scan: f64,
+    /// The same by the loop.
+    find_ns_loop: f64,
+    /// Scan by loop, round by round: median.
+    find_ratio: f64,
+    /// 5th percentile of it.
+    find_ratio_p5: f64,
+    /// 95th percentile of it.
+    find_ratio_p95: f64,
+    /// Nanoseconds to find and claim them by the scan: median over rounds.
+    look_ns_scan: f64,
+    /// The same by the loop.
+    look_ns_loop: f64,
+    /// Scan by loop, round by round: median.
+    look_ratio: f64,
+    rounds: u32,
+}
+
+/// Whether the goal holds in one row.
+#[derive(Debug, Serialize)]
+struct Goal {
+    /// Always `goal`.
+    what: &'static str,
+    goal: String,
+    slots: u32,
+    released: u32,
+    ratio: f64,
+    limit: f64,
+    held: bool,
+}
+
+/// Measures and prints; a missed goal is printed, not an error.
+///
+/// # Errors
+/// Without memory, or without anybody to print to.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    sys::settle(host::cores() - 1)?;
+    let ticks = sys::Ticks::calibrate();
+    let mut goals = Vec::new();
+    if !options.json {
+        output::line(TABLE_HEAD)?;
+    }
+    for slots in SLOTS {
+        for released in [0, 1, 8, slots / 2] {
+            let row = measure(slots, released, options.rounds, ticks)?;
+            output::either(options.json, &row, Row::line)?;
+            goals.extend(row.goal());
+        }
+    }
+    for goal in goals {
+        output::either(options.json, &goal, Goal::line)?;
+    }
+    Ok(())
+}
+
+impl Row {
+    fn line(&self) -> String {
+        format!(
+            "{:>5} {:>8} {:>14.1} {:>9.1}  {:.3} ({:.3}-{:.3}) {:>23.1} {:>9.1}  {:.3}",
+            self.slots,
+            self.released,
+            self.find_ns_scan,
+            self.find_ns_loop,
+            self.find_ratio,
+            self.find_ratio_p5,
+            self.find_ratio_p95,
+            self.look_ns_scan,
+            self.look_ns_loop,
+            self.look_ratio,
+        )
+    }
+
+    fn goal(&self) -> Option<Goal> {
+        (self.slots == GOAL_SLOTS).then(|| Goal {
+            what: "goal",
+            goal: format!("finding released slots, scan / loop over the bytes, at most {GOAL}"),
+            slots: self.slots,
+            released: self.released,
+            ratio: self.find_ratio,
+            limit: GOAL,
+            held: self.find_ratio <= GOAL,
+        })
+    }
+}
+
+impl Goal {
+    fn line(&self) -> String {
+        format!(
+            "{} {}, {} slots, {} released: {:.3}",
+            if self.held { "held  " } else { "MISSED" },
+            self.goal,
+            self.slots,
+            self.released,
+            self.ratio
+        )
+    }
+}
+
+fn measure(slots: u32, released: u32, rounds: u32, ticks: sys::Ticks) -> Result<Row> {
+    let rings = (CACHE_BYTES / (slots * BYTES_PER_SLOT)).max(4);
+    let mut scans = rings_of(rings, || Ring::new(slots, Scan::new(slots)))?;
+    let mut loops = rings_of(rings, || Ring::new(slots, Bytes::new(slots)))?;
+    let mut chance = Chance(u64::from(slots) << 32 | u64::from(released));
+    let (mut find, mut look) = (Pairs::default(), Pairs::default());
+    for _ in 0..rounds {
+        let picked: Vec<Vec<u32>> = (0..rings).map(|_| chance.pick(slots, released)).collect();
+        release(&scans, &picked)?;
+        release(&loops, &picked)?;
+        find.push([
+            timed(&mut scans, released, ticks, Ring::find)?,
+            timed(&mut loops, released, ticks, Ring::find)?,
+        ]);
+        look.push([
+            timed(&mut scans, released, ticks, Ring::look)?,
+            timed(&mut loops, released, ticks, Ring::look)?,
+        ]);
+    }
+    let find_ratio = Spread::of(&find.ratios);
+    Ok(Row {
+        what: "scan",
+        slots,
+        released,
+        find_ns_scan: find.ns_p50(0),
+        find_ns_loop: find.ns_p50(1),
+        find_ratio: decimals(find_ratio.p50, 3),
+        find_ratio_p5: decimals(find_ratio.p5, 3),
+        find_ratio_p95: decimals(find_ratio.p95, 3),
+        look_ns_scan: look.ns_p50(0),
+        look_ns_loop: look.ns_p50(1),
+        look_ratio: decimals(Spread::of(&look.ratios).p50, 3),
+        rounds,
+    })
+}
+
+/// Times of the scan and of the loop, round by round.
+#[derive(Default)]
+struct Pairs {
+    ns: [Vec<f64>; 2],
+    ratios: Vec<f64>,
+}
+
+impl Pairs {
+    fn push(&mut self, [scan, plain]: [f64; 2]) {
+        self.ns[0].push(scan);
+        self.ns[1].push(plain);
+        self.ratios.push(scan / plain);
+    }
+
+    fn ns_p50(&self, way: usize) -> f64 {
+        decimals(Spread::of(&self.ns[way]).p50, 1)
+    }
+}
+
+fn rings_of<L>(count: u32, ring: impl Fn() -> Result<Ring<L>>) -> Result<Vec<Ring<L>>> {
+    (0..count).map(|_| ring()).collect()
+}
+
+/// Releases the picked slots of every ring.
+fn release<L: Look>(rings: &[Ring<L>], picked: &[Vec<u32>]) -> Result<()> {
+    rings
+        .iter()
+        .zip(picked)
+        .try_for_each(|(ring, slots)| ring.release(slots))
+}
+
+/// Looks at all rings. Nanoseconds for one of them.
+fn timed<L>(
+    rings: &mut [Ring<L>],
+    released: u32,
+    ticks: sys::Ticks,
+    look: fn(&mut Ring<L>) -> u32,
+) -> Result<f64> {
+    let start = sys::Ticks::now();
+    let found: u32 = rings.iter_mut().map(look).sum();
+    let ns = ticks.ns(start, sys::Ticks::now());
+    let wanted = released * rings.len() as u32;
+    ensure!(
+        found == wanted,
+        "a look found {found} of {wanted} released slots"
+    );
+    Ok(ns / rings.len() as f64)
+}
+
+/// A way to find releases.
+trait Look {
+    /// Names every released slot, and says how many there were.
+    fn find(&mut self, free: &VolatileSlice<'_>) -> u32;
+    /// Claims every released slot, and says how many there were.
+    fn look(&mut self, free: &VolatileSlice<'_>, states: &SenderSlots) -> u32;
+}
+
+/// The collector's `free[]`, and what the source knows of the slots.
+struct Ring<L> {
+    free: Arc<Region>,
+    states: SenderSlots,
+    look: L,
+}
+
+impl<L: Look> Ring<L> {
+    fn new(slots: u32, look: L) -> Result<Ring<L>> {
+        Ok(Ring {
+            free: Region::alloc(slots as usize, RegionOptions::default())?,
+            states: SenderSlots::new(slots),
+            look,
+        })
+    }
+
+    /// As a source that sends a block in each of these slots and a collector that takes it.
+    fn release(&self, slots: &[u32]) -> Result<()> {
+        for &slot in slots {
+            let generation = self.states.next_generation(slot);
+            self.states.launch(slot, generation);
+            let byte = self.free.whole().atomic_u8(slot as usize)?;
+            byte.store(released_byte(generation), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn find(&mut self) -> u32 {
+        self.look.find(&self.free.whole())
+    }
+
+    #[inline(never)]
+    fn look(&mut self) -> u32 {
+        self.look.look(&self.free.whole(), &self.states)
+    }
+}
+
+/// The scan, as the sender does it.
+struct Scan(ByteMirror);
+
+impl Scan {
+    fn new(slots: u32) -> Scan {
+        Scan(ByteMirror::new(slots))
+    }
+}
+
+impl Look for Scan {
+    fn find(&mut self, free: &VolatileSlice<'_>) -> u32 {
+        let mut found = 0;
+        let _ = self.0.look(free, 0, |slot| {
+            black_box(slot);
+            found += 1;
+            ControlFlow::<()>::Continue(())
+        });
+        found
+    }
+
+    fn look(&mut self, free: &VolatileSlice<'_>, states: &SenderSlots) -> u32 {
+        let mut found = 0;
+        let _ = self.0.look(free, 0, |slot| {
+            if let Some(byte) = claim(slot, free, states) {
+                let before = released_byte(states.next_generation(slot) - 2);
+                self.0.change(slot, before, byte);
+                found += 1;
+            }
+            ControlFlow::<()>::Continue(())
+        });
+        found
+    }
+}
+
+/// The loop over the bytes.
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    fn new(slots: u32) -> Bytes {
+        Bytes(vec![0; slots as usize])
+    }
+}
+
+impl Look for Bytes {
+    fn find(&mut self, free: &VolatileSlice<'_>) -> u32 {
+        let mut found = 0;
+        for (slot, seen) in (0..).zip(&self.0) {
+            let byte = free.load_u8(slot as usize, Ordering::Acquire);
+            if byte.is_ok_and(|byte| byte != *seen) {
+                black_box(slot);
+                found += 1;
+            }
+        }
+        found
+    }
+
+    fn look(&mut self, free: &VolatileSlice<'_>, states: &SenderSlots) -> u32 {
+        let mut found = 0;
+        for (slot, seen) in (0..).zip(&mut self.0) {
+            let byte = free.load_u8(slot as usize, Ordering::Acquire);
+            if byte.is_ok_and(|byte| byte == *seen) {
+                continue;
+            }
+            if let Some(byte) = claim(slot, free, states) {
+                *seen = byte;
+                found += 1;
+            }
+        }
+        found
+    }
+}
+
+/// The byte of a slot that was released, for the one that learnt it first.
+#[inline]
+fn claim(slot: u32, free: &VolatileSlice<'_>, states: &SenderSlots) -> Option<u8> {
+    let byte = free.load_u8(slot as usize, Ordering::Acquire).ok()?;
+    let news = states.note_free(slot, byte);
+    (news == ReleaseStatus::Released).then_some(byte)
+}
+
+/// A row of numbers without a pattern, the same in every run.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (((self.0 >> 32) * u64::from(limit)) >> 32) as u32
+    }
+
+    /// Different slots, in any order.
+    fn pick(&mut self, slots: u32, count: u32) -> Vec<u32> {
+        let mut all: Vec<u32> = (0..slots).collect();
+        for i in 0..count {
+            let other = i + self.below(slots - i);
+            all.swap(i as usize, other as usize);
+        }
+        all.truncate(count as usize);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_find_each_release_once() {
+        let mut chance = Chance(7);
+        let scan = &mut Ring::new(256, Scan::new(256)).unwrap();
+        let plain = &mut Ring::new(256, Bytes::new(256)).unwrap();
+        // Generations go round in a byte meanwhile.
+        for round in 0..600 {
+            let picked = chance.pick(256, round % 256);
+            scan.release(&picked).unwrap();
+            plain.release(&picked).unwrap();
+            assert_eq!((scan.find(), plain.find()), (round % 256, round % 256));
+            assert_eq!((scan.look(), plain.look()), (round % 256, round % 256));
+            assert_eq!((scan.look(), plain.look()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn picked_slots_differ_and_lie_inside() {
+        let mut picked = Chance(3).pick(64, 32);
+        picked.sort_unstable();
+        picked.dedup();
+        assert_eq!(picked.len(), 32);
+        assert!(picked.iter().all(|slot| *slot < 64));
+    }
+}

@@ -1,0 +1,281 @@
+//! The two processes, and how they are asked what they have done.
+use crate::output;
+use anyhow::{Context as _, Result, ensure};
+use catchment::collector::Collector;
+use catchment::source::{Device, DeviceSpec, Source};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long the source waits for the collector.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Buckets of times: an eighth of a power of two each.
+const BUCKETS_PER_OCTAVE: f64 = 8.0;
+const BUCKETS: usize = 40 * 8;
+
+/// What a process has done so far.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Counts {
+    frames: u64,
+    locks: u64,
+    waits: u64,
+    /// Frames by how long they took.
+    times: Vec<u64>,
+}
+
+/// A process of the measurement.
+pub(super) struct Child {
+    process: std::process::Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Child {
+    /// Starts this program again, in a role.
+    pub(super) fn start(args: &[&str]) -> Result<Child> {
+        let program = std::env::current_exe().context("the path of this program")?;
+        let mut process = Command::new(program)
+            .arg("source-role")
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start this program again")?;
+        let commands = process.stdin.take().context("no standard input")?;
+        let answers = BufReader::new(process.stdout.take().context("no standard output")?);
+        Ok(Child {
+            process,
+            commands,
+            answers,
+        })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Returns where the collector listens: the first line that it writes.
+    pub(super) fn address(&mut self) -> Result<String> {
+        Ok(self.answer()?.trim().to_owned())
+    }
+
+    pub(super) fn command(&mut self, command: &str) -> Result<()> {
+        writeln!(self.commands, "{command}").context("the process has ended")
+    }
+
+    fn answer(&mut self) -> Result<String> {
+        let mut line = String::new();
+        let bytes = self.answers.read_line(&mut line)?;
+        ensure!(bytes > 0, "the process has ended");
+        Ok(line)
+    }
+
+    fn counts(&mut self) -> Result<Counts> {
+        self.command("count")?;
+        Ok(serde_json::from_str(&self.answer()?)?)
+    }
+
+    /// Lets the process end.
+    pub(super) fn end(mut self) -> Result<()> {
+        drop(self.commands);
+        let status = self.process.wait()?;
+        ensure!(status.success(), "a process of the measurement failed");
+        Ok(())
+    }
+}
+
+/// What both processes did in a span of time.
+pub(super) struct Window {
+    span: Duration,
+    source: [Counts; 2],
+    collector: [Counts; 2],
+}
+
+impl Window {
+    /// Counts what happens in this time.
+    pub(super) fn measure(
+        source: &mut Child,
+        collector: &mut Child,
+        span: Duration,
+    ) -> Result<Window> {
+        let begin = Instant::now();
+        let before = (source.counts()?, collector.counts()?);
+        // The length of the measurement.
+        std::thread::sleep(span);
+        let after = (source.counts()?, collector.counts()?);
+        Ok(Window {
+            span: begin.elapsed(),
+            source: [before.0, after.0],
+            collector: [before.1, after.1],
+        })
+    }
+
+    pub(super) fn seconds(&self) -> f64 {
+        self.span.as_secs_f64()
+    }
+
+    /// Frames that reached the sink.
+    pub(super) fn frames(&self) -> f64 {
+        difference(&self.collector, |c| c.frames)
+    }
+
+    /// Locks that both took.
+    pub(super) fn locks(&self) -> f64 {
+        difference(&self.source, |c| c.locks) + difference(&self.collector, |c| c.locks)
+    }
+
+    /// Times that a filling thread slept.
+    pub(super) fn waits(&self) -> f64 {
+        difference(&self.source, |c| c.waits)
+    }
+
+    /// Returns the time that this share of the frames did not exceed.
+    pub(super) fn ns_per_frame(&self, share: f64) -> Option<f64> {
+        let [before, after] = &self.source;
+        let counts = after.times.iter().zip(&before.times);
+        let counts: Vec<u64> = counts.map(|(after, before)| after - before).collect();
+        let wanted = counts.iter().sum::<u64>() as f64 * share;
+        let mut seen = 0.0;
+        let bucket = counts.iter().position(|n| {
+            seen += *n as f64;
+            *n > 0 && seen >= wanted
+        })?;
+        Some(((bucket as f64 + 0.5) / BUCKETS_PER_OCTAVE).exp2())
+    }
+}
+
+fn difference(counts: &[Counts; 2], of: impl Fn(&Counts) -> u64) -> f64 {
+    (of(&counts[1]) - of(&counts[0])) as f64
+}
+
+/// Collects until standard input ends.
+pub(super) fn collect() -> Result<()> {
+    let collector = Collector::builder("127.0.0.1:0").start()?;
+    output::line(&collector.local_addr().to_string())?;
+    serve(
+        |_| {},
+        || Counts {
+            frames: collector.metrics().snapshot().totals.frames_received,
+            ..Counts::default()
+        },
+    )?;
+    collector.stop();
+    Ok(())
+}
+
+/// What a filling thread counts. Only it writes.
+#[derive(Default)]
+struct Filled {
+    frames: AtomicU64,
+    waits: AtomicU64,
+    times: Box<[AtomicU64]>,
+}
+
+/// What filling threads are told.
+#[derive(Default)]
+struct Orders {
+    /// Look again instead of sleeping while no block is free.
+    stay_awake: AtomicBool,
+    end: AtomicBool,
+}
+
+/// Sends with so many threads until standard input ends.
+pub(super) fn fill(at: &str, threads: usize, bytes: usize) -> Result<()> {
+    let name = |i| format!("cam{i}");
+    let builder = (0..threads).fold(Source::builder(at), |builder, i| {
+        builder.device(DeviceSpec::new(name(i)).frame_bytes(bytes))
+    });
+    let source = builder.patience(PATIENCE).connect()?;
+    let orders = Arc::new(Orders::default());
+    let mut all = Vec::new();
+    let mut running = Vec::new();
+    for i in 0..threads {
+        let mut device = source.device(&name(i))?;
+        let filled = Arc::new(Filled {
+            times: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+            ..Filled::default()
+        });
+        let (ours, orders) = (filled.clone(), orders.clone());
+        all.push(filled);
+        running.push(std::thread::spawn(move || {
+            let frame = vec![i as u8; bytes];
+            while !orders.end.load(Ordering::Relaxed) {
+                send(&mut device, &frame, &ours, &orders)?;
+            }
+            anyhow::Ok(())
+        }));
+    }
+    let command = |command: &str| {
+        let awake = command == "awake";
+        orders.stay_awake.fetch_or(awake, Ordering::Relaxed);
+    };
+    serve(command, || counts_of(&all))?;
+    orders.end.store(true, Ordering::Relaxed);
+    for thread in running {
+        thread.join().ok().context("a filling thread panicked")??;
+    }
+    source.close(PATIENCE)?;
+    Ok(())
+}
+
+/// Sends one frame, once there is a block for it.
+fn send(device: &mut Device, frame: &[u8], filled: &Filled, orders: &Orders) -> Result<()> {
+    let begin = Instant::now();
+    let Some(writer) = device.try_frame(frame.len())? else {
+        if orders.stay_awake.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        } else {
+            add(&filled.waits);
+            device.wait_for_room(Duration::from_millis(100));
+        }
+        return Ok(());
+    };
+    writer.send_bytes(frame)?;
+    let ns = begin.elapsed().as_nanos().max(1) as f64;
+    let bucket = (ns.log2() * BUCKETS_PER_OCTAVE) as usize;
+    add(&filled.times[bucket.min(BUCKETS - 1)]);
+    add(&filled.frames);
+    Ok(())
+}
+
+fn add(count: &AtomicU64) {
+    count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+fn counts_of(all: &[Arc<Filled>]) -> Counts {
+    let sum = |of: &dyn Fn(&Filled) -> u64| all.iter().map(|filled| of(filled)).sum();
+    Counts {
+        frames: sum(&|f| f.frames.load(Ordering::Relaxed)),
+        waits: sum(&|f| f.waits.load(Ordering::Relaxed)),
+        times: (0..BUCKETS)
+            .map(|i| sum(&|f| f.times[i].load(Ordering::Relaxed)))
+            .collect(),
+        locks: 0,
+    }
+}
+
+/// Returns how many locks this process has taken, in a build that counts them.
+fn locks() -> u64 {
+    #[cfg(feature = "count-locks")]
+    return catchment_verbs::sync::acquisitions();
+    #[cfg(not(feature = "count-locks"))]
+    0
+}
+
+/// Answers `count` and obeys other lines, until standard input ends.
+fn serve(obey: impl Fn(&str), count: impl Fn() -> Counts) -> Result<()> {
+    for line in std::io::stdin().lines() {
+        let line = line?;
+        if line == "count" {
+            // First the locks: what counting takes is not the frames'.
+            let locks = locks();
+            output::json(&Counts { locks, ..count() })?;
+        } else {
+            obey(&line);
+        }
+    }
+    Ok(())
+}

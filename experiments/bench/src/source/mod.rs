@@ -1,0 +1,163 @@
+//! `source`: what a frame costs on its way from a filling thread to the sink.
+//!
+//! One source with a device for each of several filling threads, and a collector, each a process of
+//! its own. Two windows are measured after a warm-up:
+//!
+//! - *full speed*: each thread sends as fast as blocks come free, and sleeps while none is. Rates,
+//!   times and waits are of this one.
+//! - *awake*: a thread that finds no free block looks again at once, so that both sides stay awake.
+//!   Here locks and system calls are counted, of all threads of both processes: the calls from
+//!   outside, by strace. What a thread calls while it looks for work (`sched_yield`) counts too.
+//!
+//! Locks are counted by the project's own lock types, in a build with the feature `count-locks`.
+mod ends;
+mod strace;
+
+use crate::output;
+use anyhow::{Context as _, Result, ensure};
+use ends::{Child, Window};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long frames run before anything is measured.
+const WARM_UP: Duration = Duration::from_millis(500);
+
+/// Measure what a frame costs: time, locks, waits and system calls of several filling threads
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+    /// Filling threads, each with a device of its own
+    #[arg(long, default_value_t = 12)]
+    threads: usize,
+    /// Bytes of a frame
+    #[arg(long, default_value_t = 4096)]
+    bytes: usize,
+    /// Length of each window in seconds
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+}
+
+/// One of the two processes.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Role {
+    /// Where the collector listens; without it, this process is the collector
+    #[arg(long)]
+    collector: Option<String>,
+    #[arg(long, default_value_t = 12)]
+    threads: usize,
+    #[arg(long, default_value_t = 4096)]
+    bytes: usize,
+}
+
+/// The result.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// Filling threads.
+    threads: usize,
+    /// Bytes of a frame.
+    frame_bytes: usize,
+    /// Frames that reached the sink in a second.
+    frames_per_s: f64,
+    /// From asking for a block that was free to the end of sending it.
+    ns_per_frame_p50: f64,
+    /// The same, 99th percentile.
+    ns_per_frame_p99: f64,
+    /// Locks taken in both processes while both sides are awake; nothing in a build that does not
+    /// count them.
+    locks_per_frame: Option<f64>,
+    /// System calls in both processes while both sides are awake; nothing without strace.
+    syscalls_per_frame: Option<f64>,
+    /// The same, by name, where there are any.
+    syscalls_by_name: BTreeMap<String, f64>,
+    /// Times that a filling thread had to sleep until a block came free.
+    waits_per_frame: f64,
+}
+
+/// Measures and prints.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut collector = Child::start(&[])?;
+    let at = collector.address()?;
+    let threads = options.threads.to_string();
+    let bytes = options.bytes.to_string();
+    let args = ["--collector", &at, "--threads", &threads, "--bytes", &bytes];
+    let mut source = Child::start(&args)?;
+    // Lets all threads get going.
+    std::thread::sleep(WARM_UP);
+    let window = Duration::from_secs_f64(options.seconds);
+    let full_speed = Window::measure(&mut source, &mut collector, window)?;
+    ensure!(full_speed.frames() > 0.0, "no frame reached the sink");
+    source.command("awake")?;
+    // Lets all threads see it.
+    std::thread::sleep(WARM_UP);
+    let processes = [source.id(), collector.id()];
+    let (awake, calls) = strace::count(&processes, || {
+        Window::measure(&mut source, &mut collector, window)
+    })?;
+    ensure!(
+        awake.frames() > 0.0,
+        "no frame reached the sink under strace"
+    );
+    let report = report(options, &full_speed, &awake, calls)?;
+    source.end()?;
+    collector.end()?;
+    output::either(options.json, &report, text)
+}
+
+fn report(
+    options: &Options,
+    full_speed: &Window,
+    awake: &Window,
+    calls: Option<BTreeMap<String, u64>>,
+) -> Result<Report> {
+    let frames = full_speed.frames();
+    let each = |n: u64| n as f64 / awake.frames();
+    Ok(Report {
+        threads: options.threads,
+        frame_bytes: options.bytes,
+        frames_per_s: frames / full_speed.seconds(),
+        ns_per_frame_p50: full_speed.ns_per_frame(0.5).context("no frame was timed")?,
+        ns_per_frame_p99: full_speed
+            .ns_per_frame(0.99)
+            .context("no frame was timed")?,
+        locks_per_frame: cfg!(feature = "count-locks").then(|| awake.locks() / awake.frames()),
+        syscalls_per_frame: calls.as_ref().map(|calls| each(calls.values().sum())),
+        syscalls_by_name: calls
+            .into_iter()
+            .flatten()
+            .map(|(name, n)| (name, each(n)))
+            .collect(),
+        waits_per_frame: full_speed.waits() / frames,
+    })
+}
+
+fn text(report: &Report) -> String {
+    let calls = match report.syscalls_per_frame {
+        Some(calls) => format!("{calls:.6}"),
+        None => "not counted: strace is not installed (apt-get install strace)".to_owned(),
+    };
+    let locks = match report.locks_per_frame {
+        Some(locks) => format!("{locks:.6} locks"),
+        None => "locks not counted (build with the feature count-locks)".to_owned(),
+    };
+    format!(
+        "{} threads, frames of {} bytes: {:.0} a second, {:.0} ns each (99 %: {:.0} ns)\n\
+         a frame: {locks}, {:.4} waits; {calls} system calls while both sides are awake",
+        report.threads,
+        report.frame_bytes,
+        report.frames_per_s,
+        report.ns_per_frame_p50,
+        report.ns_per_frame_p99,
+        report.waits_per_frame,
+    )
+}
+
+/// Is one of the two processes, until its standard input ends.
+pub(crate) fn role(role: &Role) -> Result<()> {
+    match &role.collector {
+        Some(at) => ends::fill(at, role.threads, role.bytes),
+        None => ends::collect(),
+    }
+}

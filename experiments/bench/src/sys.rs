@@ -1,0 +1,174 @@
+//! The operating system and the processor: clocks, CPU time, cores, priorities, one plain copy.
+//!
+//! The only module of the crate with `unsafe`.
+use anyhow::{Context, Result, bail};
+use catchment_verbs::mem::VolatileSlice;
+use std::io;
+use std::process::Child;
+use std::time::Duration;
+
+/// Binds the calling thread, and those it starts later, to one core. Ends the process when its
+/// parent ends, so that no spinning role is left behind.
+pub(crate) fn settle(core: usize) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+        .context("prctl(PR_SET_PDEATHSIG)")?;
+    let mut cores = rustix::thread::CpuSet::new();
+    cores.set(core);
+    rustix::thread::sched_setaffinity(None, &cores)
+        .with_context(|| format!("sched_setaffinity to core {core}: is it in this machine?"))
+}
+
+/// Nanoseconds of the clock that all processes of the host share.
+pub(crate) fn monotonic_ns() -> u64 {
+    clock_ns(rustix::time::ClockId::Monotonic)
+}
+
+fn clock_ns(clock: rustix::time::ClockId) -> u64 {
+    let t = rustix::time::clock_gettime(clock);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// Returns the CPU time of all threads of this process, user and system.
+pub(crate) fn process_cpu_ns() -> u64 {
+    catchment_perf::process_cpu_time().as_nanos() as u64
+}
+
+/// Most memory that this process had in use, in bytes, shared pages included. Not by getrusage(2):
+/// that also counts what the process was before it became this program.
+pub(crate) fn rss_bytes_peak() -> Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = value.and_then(|value| value.split_whitespace().next());
+    let kib: u64 = kib
+        .and_then(|kib| kib.parse().ok())
+        .context("/proc/self/status has no VmHWM")?;
+    Ok(kib * 1024)
+}
+
+/// What a program used that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Used {
+    /// CPU time, user and system.
+    pub(crate) cpu_ns: u64,
+    /// Most memory, or what this process had when it started the program, if that was more.
+    pub(crate) rss_bytes_peak: u64,
+}
+
+fn rusage_ns(usage: &libc::rusage) -> u64 {
+    let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
+    ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
+/// Waits for a child process and says what it used.
+///
+/// # Errors
+/// If it did not end with success.
+pub(crate) fn wait_with_usage(child: &Child) -> Result<Used> {
+    let mut status = 0;
+    // SAFETY: all-zero is a valid rusage; both pointers are valid during the call. The child has
+    // not been waited for: `Child::wait` was not called.
+    let (pid, usage) = unsafe {
+        let mut usage = std::mem::zeroed::<libc::rusage>();
+        let pid = libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage);
+        (pid, usage)
+    };
+    if pid < 0 {
+        return Err(io::Error::last_os_error()).context("wait4");
+    }
+    if status != 0 {
+        bail!("process {pid} ended with wait status {status:#x}");
+    }
+    Ok(Used {
+        cpu_ns: rusage_ns(&usage),
+        rss_bytes_peak: usage.ru_maxrss as u64 * 1024,
+    })
+}
+
+/// Sets or ends real-time priority (SCHED_FIFO, lowest level) of the calling thread.
+///
+/// # Errors
+/// Without the privilege (`CAP_SYS_NICE`).
+pub(crate) fn set_realtime(on: bool) -> io::Result<()> {
+    set_realtime_of(0, on)
+}
+
+/// The same of another thread of this process. A thread on the same core cannot do it by itself once
+/// the caller has real-time priority: it does not run any more.
+///
+/// # Errors
+/// As for [`set_realtime`].
+pub(crate) fn set_realtime_of(thread: i32, on: bool) -> io::Result<()> {
+    let policy = if on {
+        libc::SCHED_FIFO
+    } else {
+        libc::SCHED_OTHER
+    };
+    let param = libc::sched_param {
+        sched_priority: i32::from(on),
+    };
+    // SAFETY: the pointer is valid during the call; 0 means the calling thread.
+    match unsafe { libc::sched_setscheduler(thread, policy, &raw const param) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A counter of the processor that all cores agree on, and its rate.
+///
+/// Reading it takes about 10 ns; clock_gettime(2) takes 60 on some machines.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ticks {
+    ns_per_tick: f64,
+}
+
+impl Ticks {
+    /// Compares the counter with the system clock for a moment.
+    pub(crate) fn calibrate() -> Ticks {
+        let (t0, n0) = (Ticks::now(), monotonic_ns());
+        // The time over which two clocks are compared.
+        std::thread::sleep(Duration::from_millis(5));
+        let (t1, n1) = (Ticks::now(), monotonic_ns());
+        Ticks {
+            ns_per_tick: (n1 - n0) as f64 / (t1 - t0) as f64,
+        }
+    }
+
+    /// The counter.
+    #[inline]
+    pub(crate) fn now() -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the instruction has no preconditions.
+        return unsafe { std::arch::x86_64::_rdtsc() };
+        #[cfg(not(target_arch = "x86_64"))]
+        return monotonic_ns();
+    }
+
+    /// Nanoseconds between two readings.
+    pub(crate) fn ns(self, from: u64, to: u64) -> f64 {
+        to.saturating_sub(from) as f64 * self.ns_per_tick
+    }
+}
+
+/// memcpy(3) of one block onto another: what every mechanism is compared with.
+///
+/// # Panics
+/// If the two differ in length.
+#[inline]
+pub(crate) fn plain_memcpy(to: VolatileSlice<'_>, from: VolatileSlice<'_>) {
+    assert_eq!(to.bytes(), from.bytes());
+    // SAFETY: both are mapped for their length while borrowed, and lie in different mappings.
+    unsafe { libc::memcpy(to.addr() as *mut _, from.addr() as *const _, to.bytes()) };
+}
+
+/// Jiffies that the hypervisor gave to others, and all jiffies, since boot.
+pub(crate) fn stolen_and_all_jiffies() -> Option<(u64, u64)> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let values: Vec<u64> = stat
+        .lines()
+        .next()?
+        .split_whitespace()
+        .skip(1)
+        .filter_map(|v| v.parse().ok())
+        .collect();
+    Some((*values.get(7)?, values.iter().take(8).sum()))
+}

@@ -1,0 +1,146 @@
+//! `transfer`: every mechanism in every cell, in turn, and the results as they come.
+use crate::grid::{Cell, Options};
+use crate::host::{Environment, Steal};
+use crate::job::{Outcome, What};
+use crate::report::{Missing, Report};
+use crate::row::Row;
+use crate::{external, goals, pair, ucx};
+use anyhow::{Result, bail};
+use std::io::IsTerminal;
+use std::time::Instant;
+
+/// Measures what the options ask for and prints it.
+///
+/// # Errors
+/// If a measurement failed; the others are made and printed all the same.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let cells = options.cells()?;
+    let mut session = Session {
+        options,
+        report: Report::new(options.json, Environment::detect()),
+        interactive: std::io::stderr().is_terminal(),
+        pairs: 0,
+        failures: 0,
+    };
+    let (steal, began) = (Steal::start(), Instant::now());
+    session.cache_line()?;
+    session.report_missing(&cells)?;
+    for cell in &cells {
+        session.measure(cell)?;
+    }
+    let goals = goals::judge(session.report.rows());
+    session
+        .report
+        .finish(goals, began.elapsed(), steal.part())?;
+    if let Some(path) = &options.markdown {
+        session.report.write_markdown(path)?;
+    }
+    if let Some(path) = &options.csv {
+        session.report.write_csv(path)?;
+    }
+    match session.failures {
+        0 => Ok(()),
+        n => bail!("{n} measurements failed, see above"),
+    }
+}
+
+struct Session<'a> {
+    options: &'a Options,
+    report: Report,
+    interactive: bool,
+    pairs: usize,
+    failures: usize,
+}
+
+impl Session<'_> {
+    /// The floor, before everything else.
+    fn cache_line(&mut self) -> Result<()> {
+        let mut outcomes = Vec::new();
+        for _ in 0..self.options.runs(64, 1) {
+            outcomes.push(self.outcome(What::CacheLine, 64, 1)?);
+        }
+        let job = self.options.job(What::CacheLine, 64, 1, String::new());
+        self.report.cache_line(Row::new(&job, &outcomes))
+    }
+
+    fn report_missing(&mut self, cells: &[Cell]) -> Result<()> {
+        for what in [What::Ucx, What::Iceoryx2] {
+            let asked = cells.iter().any(|cell| cell.mechanisms.contains(&what));
+            if let Some(missing) = external::missing(what).filter(|_| asked) {
+                self.report.missing(Missing { what, missing })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, cell: &Cell) -> Result<()> {
+        let here = |what: &What| external::missing(*what).is_none();
+        let mechanisms: Vec<What> = cell.mechanisms.iter().copied().filter(here).collect();
+        let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new(); mechanisms.len()];
+        for run in 0..self.options.runs(cell.bytes, cell.blocks) {
+            for turn in 0..mechanisms.len() {
+                let at = (run + turn) % mechanisms.len();
+                self.progress(&progress(cell, mechanisms[at], run));
+                match self.outcome(mechanisms[at], cell.bytes, cell.blocks) {
+                    Ok(outcome) => outcomes[at].push(outcome),
+                    Err(error) => self.failed(cell, mechanisms[at], &error),
+                }
+            }
+        }
+        self.progress("");
+        self.print_rows(cell, &mechanisms, &outcomes)
+    }
+
+    fn print_rows(
+        &mut self,
+        cell: &Cell,
+        mechanisms: &[What],
+        outcomes: &[Vec<Outcome>],
+    ) -> Result<()> {
+        for (what, outcomes) in mechanisms.iter().zip(outcomes) {
+            if outcomes.is_empty() {
+                continue;
+            }
+            let job = self
+                .options
+                .job(*what, cell.bytes, cell.blocks, String::new());
+            self.report.row(Row::new(&job, outcomes))?;
+        }
+        Ok(())
+    }
+
+    fn outcome(&mut self, what: What, bytes: usize, blocks: usize) -> Result<Outcome> {
+        self.pairs += 1;
+        let unique = format!("{}-{}", std::process::id(), self.pairs);
+        let job = self.options.job(what, bytes, blocks, unique);
+        if what == What::Ucx {
+            return ucx::run(&job);
+        }
+        pair::run(&job)
+    }
+
+    /// Shows a person what is being done.
+    fn progress(&self, text: &str) {
+        if self.interactive {
+            eprint!("\r{text:<60}\r");
+        }
+    }
+
+    fn failed(&mut self, cell: &Cell, what: What, error: &anyhow::Error) {
+        self.failures += 1;
+        let name = what.name();
+        eprintln!(
+            "\r{name}, {} bytes, {} blocks: {error:#}",
+            cell.bytes, cell.blocks
+        );
+    }
+}
+
+fn progress(cell: &Cell, what: What, run: usize) -> String {
+    let Cell { bytes, blocks, .. } = cell;
+    format!(
+        "{bytes} bytes, {blocks} blocks, run {}: {}",
+        run + 1,
+        what.name()
+    )
+}

@@ -1,0 +1,349 @@
+//! The control path: a socket on which the two ends tell each other what they need to connect, say
+//! goodbye, and notice that the other is gone where no packet shows it.
+//!
+//! ```text
+//! client                                server
+//!   card, 72 bytes  ───────────────────▶  acquires its resources, connects
+//!   connects        ◀───────────────────  card, or 72 bytes with why not
+//!   "go", 1 byte    ───────────────────▶  may send
+//!                    … the data path …
+//!   "bye", 1 byte   ◀──────────────────▶  "bye"
+//! ```
+use super::LinkError;
+use catchment_channel::card::CARD_BYTES;
+use catchment_channel::{Card, ChannelError};
+use std::io;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+/// The client is connected.
+const GO: u8 = 1;
+/// The end that says it has sent all that it will.
+const BYE: u8 = 2;
+/// Begins what a server sends in the place of its card; the rest is text, and may go on behind.
+const REFUSAL: &[u8; 4] = b"CDPN";
+/// Most bytes of a refusal.
+const REFUSAL_BYTES: usize = 512;
+
+/// Where clients come to.
+#[derive(Debug)]
+pub struct Listener(Kind<TcpListener, UnixListener>);
+
+/// A connected control socket.
+#[derive(Debug)]
+pub struct Control(Kind<TcpStream, UnixStream>);
+
+#[derive(Debug)]
+enum Kind<T, U> {
+    Tcp(T),
+    Unix(U),
+}
+
+/// What the other end has said meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    Nothing,
+    Goodbye,
+    /// It closed, or talks nonsense.
+    End,
+}
+
+impl Listener {
+    /// On a loopback address.
+    ///
+    /// # Errors
+    /// [`LinkError::Open`] for an address that other hosts reach.
+    pub fn tcp(listener: TcpListener) -> Result<Listener, LinkError> {
+        let address = listener.local_addr().map_err(failed("its address"))?;
+        if !address.ip().is_loopback() {
+            return Err(LinkError::Open(address));
+        }
+        Listener::tcp_insecure(listener)
+    }
+
+    /// On any address, for a network that is trusted: nothing here is encrypted, and who connects is
+    /// served.
+    ///
+    /// # Errors
+    /// [`LinkError::Control`] with what the system refuses.
+    pub fn tcp_insecure(listener: TcpListener) -> Result<Listener, LinkError> {
+        let nonblocking = listener.set_nonblocking(true);
+        nonblocking.map_err(failed("made not to block"))?;
+        Ok(Listener(Kind::Tcp(listener)))
+    }
+
+    /// On a unix socket: who may connect is said by the rights of its file.
+    ///
+    /// # Errors
+    /// As for [`Listener::tcp_insecure`].
+    pub fn unix(listener: UnixListener) -> Result<Listener, LinkError> {
+        let nonblocking = listener.set_nonblocking(true);
+        nonblocking.map_err(failed("made not to block"))?;
+        Ok(Listener(Kind::Unix(listener)))
+    }
+
+    /// The address, where it is one of a network.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.0 {
+            Kind::Tcp(listener) => listener.local_addr().ok(),
+            Kind::Unix(_) => None,
+        }
+    }
+
+    /// The next client; `None` if none waits.
+    pub(super) fn accept(&self) -> io::Result<Option<Control>> {
+        let accepted = match &self.0 {
+            Kind::Tcp(listener) => listener.accept().map(|(stream, _)| Kind::Tcp(stream)),
+            Kind::Unix(listener) => listener.accept().map(|(stream, _)| Kind::Unix(stream)),
+        };
+        match accepted {
+            Ok(Kind::Tcp(stream)) => Control::tcp(stream).map(Some),
+            Ok(Kind::Unix(stream)) => Control::unix(stream).map(Some),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            Kind::Tcp(listener) => listener.as_fd(),
+            Kind::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Control {
+    /// Over a TCP connection.
+    ///
+    /// # Errors
+    /// What the system says to its options.
+    pub fn tcp(stream: TcpStream) -> io::Result<Control> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        Ok(Control(Kind::Tcp(stream)))
+    }
+
+    /// Over a unix socket.
+    ///
+    /// # Errors
+    /// As for [`Control::tcp`].
+    pub fn unix(stream: UnixStream) -> io::Result<Control> {
+        stream.set_nonblocking(false)?;
+        Ok(Control(Kind::Unix(stream)))
+    }
+
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &self.0 {
+            Kind::Tcp(stream) => { stream }.read(buffer),
+            Kind::Unix(stream) => { stream }.read(buffer),
+        }
+    }
+
+    fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        match &self.0 {
+            Kind::Tcp(stream) => { stream }.write_all(bytes),
+            Kind::Unix(stream) => { stream }.write_all(bytes),
+        }
+    }
+
+    fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
+        let timeout = Some(timeout.max(Duration::from_millis(1)));
+        match &self.0 {
+            Kind::Tcp(stream) => stream
+                .set_read_timeout(timeout)
+                .and(stream.set_write_timeout(timeout)),
+            Kind::Unix(stream) => stream
+                .set_read_timeout(timeout)
+                .and(stream.set_write_timeout(timeout)),
+        }
+    }
+
+    /// From now on [`Control::look`] may be called, and nothing blocks.
+    pub(super) fn settle(&self) -> Result<(), LinkError> {
+        let result = match &self.0 {
+            Kind::Tcp(stream) => stream.set_nonblocking(true),
+            Kind::Unix(stream) => stream.set_nonblocking(true),
+        };
+        result.map_err(failed("made not to block"))
+    }
+
+    /// All of `buffer`, before the deadline.
+    fn read_exact(&self, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            self.set_timeout(left)?;
+            match self.read(&mut buffer[filled..]) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(n) => filled += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer's card.
+    pub(super) fn recv_card(&self, deadline: Instant) -> Result<Card, LinkError> {
+        let mut bytes = [0; CARD_BYTES];
+        let read = self.read_exact(&mut bytes, deadline);
+        read.map_err(failed("waiting for the peer's card"))?;
+        if bytes.starts_with(REFUSAL) {
+            return Err(LinkError::Refused(self.recv_refusal(&bytes, deadline)));
+        }
+        let card = Card::decode(&bytes).map_err(ChannelError::from);
+        Ok(card?)
+    }
+
+    /// The reason that begins in these bytes and goes on to the end of the connection.
+    fn recv_refusal(&self, begin: &[u8; CARD_BYTES], deadline: Instant) -> String {
+        let mut bytes = [0; REFUSAL_BYTES];
+        bytes[..CARD_BYTES].copy_from_slice(begin);
+        for place in CARD_BYTES..REFUSAL_BYTES {
+            let is_over = bytes[place - 1] == 0;
+            if is_over
+                || self
+                    .read_exact(&mut bytes[place..=place], deadline)
+                    .is_err()
+            {
+                break;
+            }
+        }
+        let text = &bytes[REFUSAL.len()..];
+        let end = text.iter().position(|byte| *byte == 0);
+        let text = String::from_utf8_lossy(&text[..end.unwrap_or(text.len())]);
+        // From a stranger: nothing that a terminal would obey.
+        text.chars().filter(|c| !c.is_control()).collect()
+    }
+
+    pub(super) fn send_card(&self, card: Card) -> Result<(), LinkError> {
+        let written = self.write_all(&card.encode());
+        written.map_err(failed("sending this end's card"))
+    }
+
+    /// Says why there is no card. Who does not listen learns nothing.
+    pub(super) fn refuse(&self, reason: &str) {
+        let mut bytes = [0; REFUSAL_BYTES];
+        bytes[..REFUSAL.len()].copy_from_slice(REFUSAL);
+        let room = REFUSAL_BYTES - REFUSAL.len();
+        let end = (0..=room.min(reason.len())).rev();
+        let end = end.into_iter().find(|end| reason.is_char_boundary(*end));
+        let text = &reason.as_bytes()[..end.unwrap_or(0)];
+        bytes[REFUSAL.len()..REFUSAL.len() + text.len()].copy_from_slice(text);
+        let length = CARD_BYTES.max(REFUSAL.len() + text.len());
+        let _ = self.write_all(&bytes[..length]);
+    }
+
+    pub(super) fn send_go(&self) -> Result<(), LinkError> {
+        let written = self.write_all(&[GO]);
+        written.map_err(failed("saying that this end is connected"))
+    }
+
+    pub(super) fn recv_go(&self, deadline: Instant) -> Result<(), LinkError> {
+        let mut byte = [0];
+        let read = self.read_exact(&mut byte, deadline);
+        read.map_err(failed("waiting until the peer is connected"))?;
+        match byte {
+            [GO] => Ok(()),
+            [other] => Err(LinkError::Said(other)),
+        }
+    }
+
+    /// Says that this end has sent all. A peer that is gone does not hear it.
+    pub(super) fn send_goodbye(&self) {
+        let _ = self.write_all(&[BYE]);
+    }
+
+    /// What the peer has said since the last look. Never blocks after [`Control::settle`].
+    pub(super) fn look(&self) -> Heard {
+        let mut bytes = [0; 8];
+        match self.read(&mut bytes) {
+            Ok(1) if bytes[0] == BYE => Heard::Goodbye,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                Heard::Nothing
+            }
+            Ok(_) | Err(_) => Heard::End,
+        }
+    }
+}
+
+pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> LinkError {
+    move |source| LinkError::Control { what, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Control, Control) {
+        let (a, b) = UnixStream::pair().unwrap();
+        (Control::unix(a).unwrap(), Control::unix(b).unwrap())
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(30)
+    }
+
+    #[test]
+    fn a_refusal_says_why_and_is_cut_between_characters() {
+        let (a, b) = pair();
+        a.refuse("no\u{1b}room");
+        let long = "é".repeat(300);
+        a.refuse(&long);
+        drop(a);
+        let text = |result: Result<Card, LinkError>| match result {
+            Err(LinkError::Refused(text)) => text,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(text(b.recv_card(soon())), "noroom");
+        assert_eq!(text(b.recv_card(soon())), "é".repeat(254));
+    }
+
+    #[test]
+    fn half_a_card_a_wrong_word_and_silence() {
+        let (a, b) = pair();
+        a.write_all(&[0; 10]).unwrap();
+        let silent = b.recv_card(Instant::now() + Duration::from_millis(20));
+        let text = silent.unwrap_err().to_string();
+        assert!(text.contains("waiting for the peer's card"), "{text}");
+        drop(a);
+        let cut = b.recv_card(soon()).unwrap_err().to_string();
+        assert!(cut.contains("the control connection"), "{cut}");
+        let (a, b) = pair();
+        a.write_all(&[7]).unwrap();
+        assert!(matches!(b.recv_go(soon()), Err(LinkError::Said(7))));
+    }
+
+    #[test]
+    fn what_is_heard_without_waiting() {
+        let (a, b) = pair();
+        b.settle().unwrap();
+        assert_eq!(b.look(), Heard::Nothing);
+        a.send_goodbye();
+        assert_eq!(b.look(), Heard::Goodbye);
+        a.write_all(&[9]).unwrap();
+        assert_eq!(b.look(), Heard::End, "nonsense");
+        drop(a);
+        assert_eq!(b.look(), Heard::End);
+    }
+
+    #[test]
+    fn an_address_that_others_reach_must_be_meant() {
+        let open = TcpListener::bind("0.0.0.0:0").unwrap();
+        let refused = Listener::tcp(open).unwrap_err();
+        assert!(refused.to_string().contains("tcp_insecure"), "{refused}");
+    }
+}

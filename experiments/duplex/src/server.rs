@@ -1,0 +1,310 @@
+//! The server: it takes clients, each with a thread of its own.
+use super::control::failed;
+use super::{Control, Link, LinkError, LinkOptions, Listener, Stopper};
+use catchment_channel::EndError;
+use catchment_verbs::{Context, event};
+use rustix::event::{PollFd, PollFlags};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the server looks although nobody came.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What is done for a client.
+pub trait Service: Send + Sync + 'static {
+    /// Serves one client from its first to its last message, on a thread of its own. The link is
+    /// taken down when this returns: messages that came must have been given back by then.
+    ///
+    /// # Errors
+    /// [`EndError`] when it ended in another way than it should; it is counted, and harms no other
+    /// client.
+    fn serve(&self, client: u64, link: &mut Link) -> Result<(), EndError>;
+}
+
+impl<F> Service for F
+where
+    F: Fn(u64, &mut Link) -> Result<(), EndError> + Send + Sync + 'static,
+{
+    fn serve(&self, client: u64, link: &mut Link) -> Result<(), EndError> {
+        self(client, link)
+    }
+}
+
+/// How a server works.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// How its links are made.
+    pub link: LinkOptions,
+    /// Clients at once; more are refused.
+    pub max_clients: usize,
+}
+
+impl ServerOptions {
+    /// With 256 clients at most.
+    pub fn new(link: LinkOptions) -> ServerOptions {
+        ServerOptions {
+            link,
+            max_clients: 256,
+        }
+    }
+}
+
+/// Clients so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ServerCounts {
+    /// Have a thread now.
+    pub present: u64,
+    /// Were connected and ended well.
+    pub served: u64,
+    /// Were connected and ended with an error.
+    pub failed: u64,
+    /// Were not connected.
+    pub refused: u64,
+}
+
+/// A running server. Dropping it ends all its links.
+pub struct Server {
+    shared: Arc<Shared>,
+    address: Option<SocketAddr>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    context: Arc<dyn Context>,
+    options: ServerOptions,
+    service: Box<dyn Service>,
+    stop: AtomicBool,
+    wake: OwnedFd,
+    clients: Mutex<BTreeMap<u64, Client>>,
+    served: AtomicU64,
+    failed: AtomicU64,
+    refused: AtomicU64,
+}
+
+#[derive(Default)]
+struct Client {
+    stopper: Option<Stopper>,
+    thread: Option<JoinHandle<()>>,
+    ended: bool,
+}
+
+impl Server {
+    /// Begins to take clients.
+    ///
+    /// # Errors
+    /// [`LinkError`] when the system has no thread or descriptor left.
+    pub fn start(
+        listener: Listener,
+        context: Arc<dyn Context>,
+        options: ServerOptions,
+        service: impl Service,
+    ) -> Result<Server, LinkError> {
+        let shared = Arc::new(Shared {
+            context,
+            options,
+            service: Box::new(service),
+            stop: AtomicBool::new(false),
+            wake: event::event_fd().map_err(failed("an event counter"))?,
+            clients: Mutex::default(),
+            served: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        });
+        let address = listener.address();
+        let acceptor = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("duplex-accept".into());
+        let thread = thread.spawn(move || acceptor.take_clients(&listener));
+        let thread = thread.map_err(|source| LinkError::Thread {
+            what: "taking clients",
+            source,
+        })?;
+        Ok(Server {
+            shared,
+            address,
+            acceptor: Some(thread),
+        })
+    }
+
+    /// Where clients come to, if that is an address of a network.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Clients so far.
+    pub fn counts(&self) -> ServerCounts {
+        let present = self.shared.clients().values().filter(|c| !c.ended).count();
+        ServerCounts {
+            present: present as u64,
+            served: self.shared.served.load(Ordering::SeqCst),
+            failed: self.shared.failed.load(Ordering::SeqCst),
+            refused: self.shared.refused.load(Ordering::SeqCst),
+        }
+    }
+
+    /// Ends all links and waits until every thread has ended. The counts afterwards.
+    pub fn stop(mut self) -> ServerCounts {
+        self.end();
+        self.counts()
+    }
+
+    fn end(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        event::ring(&self.shared.wake);
+        if let Some(acceptor) = self.acceptor.take() {
+            // A service that panicked ended its own thread only.
+            let _ = acceptor.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, Client>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_clients(self: Arc<Shared>, listener: &Listener) {
+        let mut number = 0;
+        while !self.stop.load(Ordering::SeqCst) {
+            self.sleep(listener);
+            self.reap(|client| client.ended);
+            loop {
+                match listener.accept() {
+                    Ok(Some(control)) => self.take_client(number, control),
+                    Ok(None) => break,
+                    Err(error) => {
+                        tracing::warn!("a client could not be taken: {error}");
+                        break;
+                    }
+                }
+                number += 1;
+            }
+        }
+        for client in self.clients().values() {
+            client.stopper.iter().for_each(Stopper::stop);
+        }
+        self.reap(|_| true);
+    }
+
+    /// Until somebody comes or goes.
+    fn sleep(&self, listener: &Listener) {
+        let mut fds = [
+            PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
+        ];
+        // Interrupted or not: who came and who went is looked at afterwards.
+        let _ = rustix::event::poll(&mut fds, Some(&event::timespec(LOOK_EVERY)));
+        event::take_rings(&self.wake);
+    }
+
+    /// Joins the threads of these clients.
+    fn reap(&self, which: impl Fn(&Client) -> bool) {
+        let gone: Vec<_> = {
+            let mut clients = self.clients();
+            let numbers: Vec<u64> = clients
+                .iter()
+                .filter(|(_, client)| which(client))
+                .map(|(number, _)| *number)
+                .collect();
+            numbers.iter().filter_map(|n| clients.remove(n)).collect()
+        };
+        for thread in gone.into_iter().filter_map(|client| client.thread) {
+            // A service that panicked has ended its own link only.
+            let _ = thread.join();
+        }
+    }
+
+    fn take_client(self: &Arc<Shared>, number: u64, control: Control) {
+        if self.clients().len() >= self.options.max_clients {
+            self.refuse(&control, "it has as many clients as it takes");
+            return;
+        }
+        self.clients().insert(number, Client::default());
+        let shared = Arc::clone(self);
+        let thread = thread::Builder::new().name(format!("duplex-{number}"));
+        let thread = thread.spawn(move || {
+            // Says that it has ended also when the service panics.
+            let _ended = Ended {
+                shared: &shared,
+                number,
+            };
+            shared.serve(number, control);
+        });
+        match thread {
+            Ok(thread) => {
+                if let Some(client) = self.clients().get_mut(&number) {
+                    client.thread = Some(thread);
+                }
+            }
+            Err(error) => {
+                tracing::warn!("no thread for a client: {error}");
+                self.clients().remove(&number);
+                self.refused.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn refuse(&self, control: &Control, reason: &str) {
+        control.refuse(reason);
+        self.refused.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn serve(&self, number: u64, control: Control) {
+        let options = LinkOptions {
+            name: format!("{}-{number}", self.options.link.name),
+            ..self.options.link.clone()
+        };
+        let mut link = match Link::accept(control, Arc::clone(&self.context), &options) {
+            Ok(link) => link,
+            Err(error) => {
+                tracing::debug!("client {number} was not connected: {error}");
+                self.refused.fetch_add(1, Ordering::SeqCst);
+                return;
+            }
+        };
+        if let Some(client) = self.clients().get_mut(&number) {
+            client.stopper = Some(link.stopper());
+        }
+        if self.stop.load(Ordering::SeqCst) {
+            link.stopper().stop();
+        }
+        let result = self.service.serve(number, &mut link);
+        let count = match &result {
+            Ok(()) => &self.served,
+            Err(_) => &self.failed,
+        };
+        let closed = link.close();
+        count.fetch_add(1, Ordering::SeqCst);
+        if let Err(error) = result {
+            tracing::debug!("client {number}: {error}");
+        }
+        if let Err(error) = closed {
+            tracing::warn!("client {number} leaves something: {error}");
+        }
+    }
+}
+
+struct Ended<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        if let Some(client) = self.shared.clients().get_mut(&self.number) {
+            client.ended = true;
+        }
+        event::ring(&self.shared.wake);
+    }
+}

@@ -1,0 +1,121 @@
+//! Client and server of duplex channels: over shared memory, over RoCE on loopback, and in virtual
+//! time.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+mod clients;
+mod death;
+mod failures;
+mod hostile;
+#[path = "../../../../crates/transfer/tests/common/load.rs"]
+mod load;
+mod talk;
+
+use catchment_channel::ChannelShape;
+use catchment_duplex::*;
+use catchment_probe::census::{Census, Object};
+use catchment_provider_roce::{RoceOptions, RoceProvider};
+use catchment_provider_shm::ShmProvider;
+use catchment_sim::verbs::{Fabric, OpTime, Pace, Times};
+use catchment_verbs::{Context, Provider, RtsAttr};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// For what must happen sooner or later.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Opens devices that reach each other.
+type Opener = Box<dyn Fn() -> Arc<dyn Context> + Send + Sync>;
+
+fn shm() -> Opener {
+    Box::new(|| ShmProvider::new().open("shm0").unwrap())
+}
+
+fn roce() -> Opener {
+    Box::new(|| {
+        let any_port = RoceOptions {
+            port: 0,
+            ..RoceOptions::default()
+        };
+        RoceProvider::new(any_port).open("127.0.0.1").unwrap()
+    })
+}
+
+fn sim() -> Opener {
+    let times = Times {
+        write: OpTime::occupying(Duration::from_micros(3)).with_ps_per_byte(140),
+        write_inline: OpTime::one_way(Duration::from_micros(2)),
+        read: OpTime::round_trip(Duration::from_micros(5)),
+        send: OpTime::one_way(Duration::from_micros(4)),
+        linked: Duration::from_nanos(100),
+    };
+    let provider = Fabric::new(times, Pace::WhenPolled).provider();
+    Box::new(move || provider.open("sim0").unwrap())
+}
+
+fn every_provider() -> [(&'static str, Opener); 3] {
+    [("shm", shm()), ("roce", roce()), ("sim", sim())]
+}
+
+fn options(blocks: u32, payload_bytes: u32, name: &str) -> LinkOptions {
+    LinkOptions {
+        // On a machine that does many other things an engine may not run for a second.
+        rts: RtsAttr {
+            timeout: Duration::from_secs(1),
+            ..RtsAttr::default()
+        },
+        patience: PATIENCE,
+        name: name.into(),
+        ..LinkOptions::new(ChannelShape::new(blocks, payload_bytes).with_shared(4096))
+    }
+}
+
+/// A server, what it has of its device, and where it is.
+struct Served {
+    server: Server,
+    census: Arc<Census>,
+    address: SocketAddr,
+}
+
+fn serve(context: Arc<dyn Context>, options: &LinkOptions, service: impl Service) -> Served {
+    let (context, census) = Census::of(context);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = Listener::tcp(listener).unwrap();
+    let options = ServerOptions::new(options.clone());
+    let server = Server::start(listener, context, options, service).unwrap();
+    Served {
+        address: server.address().unwrap(),
+        server,
+        census,
+    }
+}
+
+fn control(address: SocketAddr) -> Control {
+    Control::tcp(TcpStream::connect(address).unwrap()).unwrap()
+}
+
+fn connect(
+    address: SocketAddr,
+    context: Arc<dyn Context>,
+    options: &LinkOptions,
+) -> Result<Link, LinkError> {
+    Link::connect(control(address), context, options)
+}
+
+/// Looks until it is so.
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        // Until the threads of the other side have run.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn nothing_left(census: &Census) {
+    until("all objects are given back", || census.total() == 0);
+    assert_eq!(census.alive(Object::Qp), 0);
+}

@@ -1,0 +1,148 @@
+//! The mechanisms by name, for programs that let their user choose.
+use super::{Mechanism, Shape, StatusByte, Way};
+use crate::paper::PaperStatusByte;
+use crate::rendezvous::Rendezvous;
+use crate::window::fair::{Form, SwFair};
+use crate::window::paper::SwPaper;
+use std::fmt;
+use std::str::FromStr;
+
+/// A mechanism without its sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// Status bytes as this library has them, data written from the sender's own memory.
+    Sb,
+    /// The same, the receiver's memory filled in place.
+    SbInPlace,
+    /// Status bytes as in the paper.
+    SbPaper,
+    /// The paper's sliding window.
+    SwPaper,
+    /// A sliding window as fair as verbs allow.
+    SwFair,
+    /// The same with a bit for each block, so that blocks come back in any order.
+    SwSack,
+    /// The fair window without completions at the receiver: the end of a block announces it.
+    SwFairTail,
+    /// The same, the receiver's memory filled in place.
+    SwFairTailInPlace,
+    /// Address, data, completion: three messages for each block.
+    Rendezvous,
+}
+
+/// Something to do with a mechanism, whichever it is.
+pub trait Visit {
+    /// What comes of it.
+    type Out;
+    /// Does it.
+    fn visit<M>(self, mechanism: M) -> Self::Out
+    where
+        M: Mechanism + Copy + Send + 'static,
+        M::Sender: 'static,
+        M::Receiver: 'static;
+}
+
+/// No mechanism has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no mechanism \"{seen}\"; there are: {}", names())]
+pub struct ProtocolParseError {
+    seen: String,
+}
+
+fn names() -> String {
+    Protocol::ALL.map(Protocol::name).join(", ")
+}
+
+impl Protocol {
+    /// All there are.
+    pub const ALL: [Protocol; 9] = [
+        Protocol::Sb,
+        Protocol::SbInPlace,
+        Protocol::SbPaper,
+        Protocol::SwPaper,
+        Protocol::SwFair,
+        Protocol::SwSack,
+        Protocol::SwFairTail,
+        Protocol::SwFairTailInPlace,
+        Protocol::Rendezvous,
+    ];
+
+    /// Its short name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Sb => "sb",
+            Protocol::SbInPlace => "sb-in-place",
+            Protocol::SbPaper => "sb-paper",
+            Protocol::SwPaper => "sw-paper",
+            Protocol::SwFair => "sw-fair",
+            Protocol::SwSack => "sw-sack",
+            Protocol::SwFairTail => "sw-fair-tail",
+            Protocol::SwFairTailInPlace => "sw-fair-tail-in-place",
+            Protocol::Rendezvous => "rendezvous",
+        }
+    }
+
+    /// Does something with the mechanism in this shape.
+    pub fn with<V: Visit>(self, shape: Shape, visit: V) -> V::Out {
+        match self {
+            Protocol::Sb => visit.visit(StatusByte::new(shape, Way::Copy)),
+            Protocol::SbInPlace => visit.visit(StatusByte::new(shape, Way::InPlace)),
+            Protocol::SbPaper => visit.visit(PaperStatusByte::new(shape)),
+            Protocol::SwPaper => visit.visit(SwPaper::new(shape)),
+            Protocol::SwFair => visit.visit(SwFair::new(shape, Form::WriteImm)),
+            Protocol::SwSack => visit.visit(SwFair::new(shape, Form::Selective)),
+            Protocol::SwFairTail => visit.visit(SwFair::new(shape, Form::Tail)),
+            Protocol::SwFairTailInPlace => visit.visit(SwFair::new(shape, Form::TailInPlace)),
+            Protocol::Rendezvous => visit.visit(Rendezvous::new(shape)),
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = ProtocolParseError;
+
+    fn from_str(text: &str) -> Result<Protocol, ProtocolParseError> {
+        let found = Protocol::ALL.into_iter().find(|one| one.name() == text);
+        found.ok_or_else(|| ProtocolParseError {
+            seen: text.chars().take(32).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Features;
+
+    impl Visit for Features {
+        type Out = (&'static str, Shape);
+
+        fn visit<M: Mechanism>(self, mechanism: M) -> Self::Out {
+            (mechanism.name(), mechanism.shape())
+        }
+    }
+
+    #[test]
+    fn every_name_leads_to_a_mechanism_of_its_own_in_the_shape_asked_for() {
+        let shape = Shape {
+            blocks: 3,
+            payload_bytes: 256,
+        };
+        for protocol in Protocol::ALL {
+            assert_eq!(protocol.name().parse(), Ok(protocol));
+            assert_eq!(protocol.with(shape, Features).1, shape);
+        }
+        let wrong = "sw".parse::<Protocol>().unwrap_err().to_string();
+        assert!(
+            wrong.contains("sw-fair") && wrong.contains("\"sw\""),
+            "{wrong}"
+        );
+    }
+}

@@ -1,0 +1,316 @@
+//! The paper's mechanism behind the common interface.
+use super::{
+    PaperBlock, PaperError, PaperHeader, PaperPool, PaperReceiver, PaperRing, PaperSender,
+    PaperStats, PaperStep,
+};
+use crate::paper::PaperLayout;
+use crate::{
+    ClaimError, Counts, EndError, EndNeeds, Features, Mechanism, MemoryNeed, Offer, Port,
+    QueueNeeds, ReceiveEnd, SendEnd, SetupError, Shape, Tag, TakenBlock,
+};
+use catchment_transfer::LayoutError;
+use catchment_verbs::mem::VolatileSlice;
+use catchment_verbs::{Access, Mr, Qp, Watch};
+use std::sync::{Arc, Mutex};
+
+/// The status-byte mechanism as published, with one thread that fills and sends. Queues are as small
+/// as the paper says: 2 requests and 1 completion, no receive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PaperStatusByte {
+    /// Sizes. All blocks are of this length.
+    pub shape: Shape,
+}
+
+impl PaperStatusByte {
+    /// With these sizes.
+    pub fn new(shape: Shape) -> PaperStatusByte {
+        PaperStatusByte { shape }
+    }
+
+    fn layout(&self) -> Result<PaperLayout, LayoutError> {
+        PaperLayout::new(self.shape.blocks, self.shape.payload_bytes)
+    }
+}
+
+impl Mechanism for PaperStatusByte {
+    type Sender = PaperSendEnd;
+    type Receiver = PaperReceiveEnd;
+
+    fn name(&self) -> &'static str {
+        "status-byte-paper"
+    }
+
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn features(&self) -> Features {
+        Features {
+            any_length: false,
+            in_order: false,
+            out_of_order_release: true,
+            many_claims: true,
+            stream_bits: 8,
+            packet_bits: 16,
+        }
+    }
+
+    fn sender_needs(&self) -> Result<EndNeeds, LayoutError> {
+        let layout = self.layout()?;
+        Ok(EndNeeds {
+            queues: QueueNeeds {
+                max_send_wr: 2,
+                max_recv_wr: 0,
+                send_cqe: 1,
+                recv_cqe: 0,
+                max_inline_bytes: 1,
+            },
+            memory: vec![
+                MemoryNeed {
+                    what: "send blocks",
+                    bytes: PaperPool::blocks_bytes(&layout),
+                    access: Access::empty(),
+                },
+                MemoryNeed {
+                    what: "two arrays of status bytes",
+                    bytes: PaperPool::control_bytes(&layout),
+                    access: Access::LOCAL_WRITE,
+                },
+            ],
+        })
+    }
+
+    fn receiver_needs(&self) -> Result<EndNeeds, LayoutError> {
+        Ok(EndNeeds::passive(self.layout()?.total_bytes()))
+    }
+
+    fn sender(&self, port: Port, peer: &Offer) -> Result<PaperSendEnd, SetupError> {
+        let layout = self.layout()?;
+        let blocks = port.mr(0, "send blocks", 0)?;
+        let control = port.mr(1, "two arrays of status bytes", 0)?;
+        let pool = PaperPool::new(blocks, control, layout)?;
+        let ring = peer.memory(0, "the ring", layout.total_bytes())?;
+        let ring = PaperRing {
+            addr: ring.addr,
+            rkey: ring.rkey,
+        };
+        Ok(PaperSendEnd {
+            sender: PaperSender::new(port.qp, port.send_cq, Arc::clone(&pool), ring),
+            pool,
+            committed: 0,
+            would_blocks: 0,
+            broken: None,
+        })
+    }
+
+    fn receiver(&self, port: Port, _: &Offer) -> Result<PaperReceiveEnd, SetupError> {
+        let ring = port.mr(0, "the ring", 0)?;
+        Ok(PaperReceiveEnd {
+            receiver: PaperReceiver::new(Arc::clone(&ring), self.layout()?, true)?,
+            ring,
+            counts: Counts::default(),
+            _qp: Mutex::new(port.qp),
+        })
+    }
+}
+
+/// Fills and sends, by turns.
+pub struct PaperSendEnd {
+    pool: Arc<PaperPool>,
+    sender: PaperSender,
+    committed: u64,
+    would_blocks: u64,
+    broken: Option<EndError>,
+}
+
+/// A claimed send block.
+pub struct PaperClaim {
+    pool: Arc<PaperPool>,
+    block: u32,
+    device: u8,
+    published: bool,
+}
+
+impl Drop for PaperClaim {
+    fn drop(&mut self) {
+        if !self.published {
+            self.pool.unclaim(self.block);
+        }
+    }
+}
+
+impl PaperSendEnd {
+    /// What the sending thread did.
+    pub fn stats(&self) -> PaperStats {
+        self.sender.stats()
+    }
+
+    /// Sends what is filled, until it would have to wait. A READ is a wait: the next call looks at
+    /// what it brought. What one brings that was under way already is used at once: nobody may call
+    /// again for it.
+    fn drive(&mut self) -> Result<(), EndError> {
+        self.alive()?;
+        let advanced = self.advance();
+        self.keep(advanced)
+    }
+
+    /// A failure is one for good.
+    fn keep<T>(&mut self, result: Result<T, PaperError>) -> Result<T, EndError> {
+        result.map_err(|error| {
+            let error = EndError::from(error);
+            self.broken = Some(error);
+            error
+        })
+    }
+
+    fn advance(&mut self) -> Result<(), PaperError> {
+        let mut was_under_way = self.sender.is_busy();
+        loop {
+            match self.sender.step()? {
+                PaperStep::Sent(_) => {}
+                PaperStep::Synced if was_under_way => {}
+                PaperStep::Synced | PaperStep::Busy | PaperStep::NoData => return Ok(()),
+            }
+            was_under_way = false;
+        }
+    }
+
+    /// Sends what was filled as far as free places are known. Nobody needs to know of more as long as
+    /// there is nothing to send; a READ that is done at once is used at once.
+    fn send_filled(&mut self) -> Result<(), PaperError> {
+        let mut has_looked = false;
+        while self.sender.has_work() {
+            match self.sender.step()? {
+                PaperStep::Sent(_) => {}
+                PaperStep::Synced if !has_looked => has_looked = true,
+                PaperStep::Synced | PaperStep::Busy | PaperStep::NoData => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn alive(&self) -> Result<(), EndError> {
+        self.broken.map_or(Ok(()), Err)
+    }
+}
+
+impl SendEnd for PaperSendEnd {
+    type Claim = PaperClaim;
+
+    fn claim(&mut self, stream: u32, bytes: u32) -> Result<PaperClaim, ClaimError> {
+        let limit = self.pool.layout().payload_bytes();
+        if bytes != limit {
+            return Err(ClaimError::Length {
+                asked: bytes,
+                limit,
+                exactly: true,
+            });
+        }
+        let Ok(device) = u8::try_from(stream) else {
+            let limit = 1 << u8::BITS;
+            return Err(ClaimError::Stream { stream, limit });
+        };
+        self.alive()?;
+        let block = match self.pool.claim() {
+            Some(block) => Some(block),
+            None => {
+                self.drive()?;
+                self.pool.claim()
+            }
+        };
+        let Some(block) = block else {
+            self.would_blocks += 1;
+            return Err(ClaimError::WouldBlock);
+        };
+        Ok(PaperClaim {
+            pool: Arc::clone(&self.pool),
+            block,
+            device,
+            published: false,
+        })
+    }
+
+    fn memory<'a>(&'a self, claim: &'a PaperClaim) -> VolatileSlice<'a> {
+        self.pool.payload(claim.block)
+    }
+
+    fn commit(&mut self, mut claim: PaperClaim, packet: u64) -> Result<(), EndError> {
+        let header = PaperHeader {
+            device: claim.device,
+            packet: packet as u16,
+        };
+        self.pool.publish(claim.block, header);
+        claim.published = true;
+        self.committed += 1;
+        let sent = self.send_filled();
+        self.keep(sent)
+    }
+
+    fn progress(&mut self) -> Result<(), EndError> {
+        self.drive()
+    }
+
+    fn look(&mut self) -> Result<Option<bool>, EndError> {
+        let refreshed = self.sender.refresh();
+        Ok(Some(self.keep(refreshed)? == PaperStep::Synced))
+    }
+
+    /// An interaction a block, and one for every READ.
+    fn counts(&self) -> Counts {
+        let stats = self.sender.stats();
+        Counts {
+            blocks: self.committed,
+            payload_bytes: self.committed * u64::from(self.pool.layout().payload_bytes()),
+            interactions: self.committed + stats.status_reads,
+            would_blocks: self.would_blocks,
+        }
+    }
+}
+
+/// Looks at the status bytes.
+pub struct PaperReceiveEnd {
+    receiver: PaperReceiver,
+    ring: Arc<dyn Mr>,
+    counts: Counts,
+    /// The connection lives as long as its queue pair.
+    _qp: Mutex<Box<dyn Qp>>,
+}
+
+impl ReceiveEnd for PaperReceiveEnd {
+    type Block = PaperBlock;
+
+    fn take(&mut self) -> Result<Option<PaperBlock>, EndError> {
+        let block = self.receiver.poll();
+        if let Some(block) = &block {
+            self.counts.blocks += 1;
+            self.counts.payload_bytes += block.payload().bytes() as u64;
+        }
+        Ok(block)
+    }
+
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        self.ring.watch()
+    }
+
+    /// It starts no interaction.
+    fn counts(&self) -> Counts {
+        self.counts
+    }
+}
+
+impl TakenBlock for PaperBlock {
+    fn tag(&self) -> Tag {
+        Tag {
+            stream: self.header().device.into(),
+            packet: self.header().packet.into(),
+        }
+    }
+
+    fn payload(&self) -> VolatileSlice<'_> {
+        PaperBlock::payload(self)
+    }
+
+    fn hold(&mut self) {
+        PaperBlock::hold(self);
+    }
+}

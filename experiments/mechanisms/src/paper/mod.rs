@@ -1,0 +1,90 @@
+//! The mechanism as the paper describes it, for experiments.
+//!
+//! A block is one byte of device number, two bytes of packet number (big-endian here; the paper
+//! does not say) and a payload of fixed length. Three arrays of N status bytes exist: the first
+//! says which send blocks are filled, the second is the sender's copy of the third, which lies at
+//! the receiver. Two linked WRITEs send a block: its bytes, unsignaled, then the status byte,
+//! inline and signaled. When the copy knows no free block, one READ fetches all N bytes.
+//!
+//! It relies on an order between two WRITEs that verbs do not promise
+//! ([`catchment_verbs::Caps::writes_in_order`]); the model checker shows what happens without it.
+//! The product format does not need it.
+mod layout;
+mod mechanism;
+mod pool;
+mod receiver;
+mod sender;
+
+use catchment_verbs::mem::MemError;
+pub use layout::PaperLayout;
+pub use mechanism::{PaperClaim, PaperReceiveEnd, PaperSendEnd, PaperStatusByte};
+pub use pool::{FillError, PaperPool};
+pub use receiver::{PaperBlock, PaperReceiver};
+pub use sender::{PaperError, PaperRing, PaperSender, PaperStats, PaperStep};
+
+/// Device number and packet number: the header of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PaperHeader {
+    /// The device.
+    pub device: u8,
+    /// The packet's number; wraps.
+    pub packet: u16,
+}
+
+impl PaperHeader {
+    /// The three bytes at the beginning of a block.
+    pub fn encode(self) -> [u8; PaperLayout::HEADER_BYTES] {
+        let [high, low] = self.packet.to_be_bytes();
+        [self.device, high, low]
+    }
+
+    /// Reads the three bytes.
+    pub fn decode([device, high, low]: [u8; PaperLayout::HEADER_BYTES]) -> PaperHeader {
+        PaperHeader {
+            device,
+            packet: u16::from_be_bytes([high, low]),
+        }
+    }
+}
+
+/// One of the three status memories (S1.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatusMemory {
+    /// 1: filled send blocks. 2: copy of the receiver's. 3: the receiver's.
+    pub number: u8,
+    /// Address of its first byte, in its owner's process.
+    pub addr: u64,
+    /// Bytes: one for every block.
+    pub bytes: u32,
+    /// Rights of the memory that it lies in.
+    pub access: catchment_verbs::Access,
+}
+
+/// Registered memory is too small for the ring.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} does not fit the ring: {source}")]
+pub struct PaperMemoryError {
+    /// Which memory.
+    pub what: &'static str,
+    /// What does not fit.
+    #[source]
+    pub source: MemError,
+}
+
+const INSIDE: &str = "a block inside of the checked memory";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s1_7_golden_bytes() {
+        let header = PaperHeader {
+            device: 12,
+            packet: 0x1234,
+        };
+        assert_eq!(header.encode(), [12, 0x12, 0x34]);
+        assert_eq!(PaperHeader::decode([12, 0x12, 0x34]), header);
+        assert_eq!(PaperLayout::HEADER_BYTES, 3, "the payload begins at byte 3");
+    }
+}

@@ -1,0 +1,187 @@
+//! The send blocks of the paper's mechanism, filled by many threads (S1.9, S1.10).
+use super::{INSIDE, PaperHeader, PaperMemoryError};
+use crate::paper::PaperLayout;
+use catchment_transfer::protocol::SlotState;
+use catchment_verbs::Mr;
+use catchment_verbs::mem::{CACHE_LINE_BYTES, VolatileSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+/// No send block was filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FillError {
+    /// All send blocks are full: wait, then try again.
+    #[error("no free send block")]
+    WouldBlock,
+    /// Payloads have a fixed length.
+    #[error("a payload of {given} bytes, blocks carry exactly {wanted}")]
+    Length {
+        /// Bytes given.
+        given: usize,
+        /// Bytes that a block carries.
+        wanted: u32,
+    },
+}
+
+/// N send blocks and the first two status memories, in registered memory.
+pub struct PaperPool {
+    blocks: Arc<dyn Mr>,
+    control: Arc<dyn Mr>,
+    layout: PaperLayout,
+    /// Where filling goes on.
+    next: AtomicU32,
+    /// Blocks that a thread is filling.
+    filling: Box<[AtomicBool]>,
+}
+
+impl PaperPool {
+    /// Bytes that the memory for send blocks needs.
+    pub fn blocks_bytes(layout: &PaperLayout) -> usize {
+        layout.blocks() as usize * layout.stride()
+    }
+
+    /// Bytes that the memory for the first and second status array needs.
+    pub fn control_bytes(layout: &PaperLayout) -> usize {
+        2 * area_bytes(layout)
+    }
+
+    /// A pool over registered memory: `blocks` for send blocks, `control` for status bytes (with
+    /// [`catchment_verbs::Access::LOCAL_WRITE`]). All status bytes become 0.
+    ///
+    /// # Errors
+    /// When one of them is too small.
+    pub fn new(
+        blocks: Arc<dyn Mr>,
+        control: Arc<dyn Mr>,
+        layout: PaperLayout,
+    ) -> Result<Arc<PaperPool>, PaperMemoryError> {
+        let fits = |mr: &Arc<dyn Mr>, bytes, what| match mr.region().slice(0, bytes) {
+            Ok(memory) => memory
+                .fill(0)
+                .map_err(|source| PaperMemoryError { what, source }),
+            Err(source) => Err(PaperMemoryError { what, source }),
+        };
+        fits(&blocks, Self::blocks_bytes(&layout), "the send blocks")?;
+        fits(&control, Self::control_bytes(&layout), "the status memory")?;
+        Ok(Arc::new(PaperPool {
+            blocks,
+            control,
+            layout,
+            next: AtomicU32::new(0),
+            filling: (0..layout.blocks())
+                .map(|_| AtomicBool::new(false))
+                .collect(),
+        }))
+    }
+
+    /// Fills the next free send block: header and payload first, its status last. Any thread may.
+    ///
+    /// # Errors
+    /// [`FillError`].
+    pub fn fill(&self, header: PaperHeader, payload: &[u8]) -> Result<u32, FillError> {
+        if payload.len() != self.layout.payload_bytes() as usize {
+            return Err(FillError::Length {
+                given: payload.len(),
+                wanted: self.layout.payload_bytes(),
+            });
+        }
+        self.fill_with(header, |memory| memory.write_at(0, payload).expect(INSIDE))
+    }
+
+    /// The same, with a payload that `fill` writes in place. What it leaves out stays as it was.
+    ///
+    /// # Errors
+    /// [`FillError::WouldBlock`]; `fill` was not called then.
+    pub fn fill_with(
+        &self,
+        header: PaperHeader,
+        fill: impl FnOnce(VolatileSlice<'_>),
+    ) -> Result<u32, FillError> {
+        let block = self.claim().ok_or(FillError::WouldBlock)?;
+        fill(self.payload(block));
+        self.publish(block, header);
+        Ok(block)
+    }
+
+    /// The payload of a claimed block.
+    pub(super) fn payload(&self, block: u32) -> VolatileSlice<'_> {
+        let payload_bytes = self.layout.payload_bytes() as usize;
+        let memory = self.block(block);
+        let payload = memory.subslice(PaperLayout::HEADER_BYTES, payload_bytes);
+        payload.expect(INSIDE)
+    }
+
+    /// Says that a claimed block is filled.
+    pub(super) fn publish(&self, block: u32, header: PaperHeader) {
+        let memory = self.block(block);
+        memory.write_at(0, &header.encode()).expect(INSIDE);
+        self.status1(block)
+            .store(SlotState::Full as u8, Ordering::Release);
+        self.unclaim(block);
+    }
+
+    /// Gives a claimed block up.
+    pub(super) fn unclaim(&self, block: u32) {
+        self.filling[block as usize].store(false, Ordering::Release);
+    }
+
+    /// A free block that no other thread fills, from where filling goes on.
+    pub(super) fn claim(&self) -> Option<u32> {
+        let blocks = self.layout.blocks();
+        let first = self.next.load(Ordering::Relaxed);
+        (0..blocks).map(|i| (first + i) % blocks).find(|&block| {
+            let filling = &self.filling[block as usize];
+            if filling.swap(true, Ordering::Acquire) {
+                return false;
+            }
+            if self.status1(block).load(Ordering::Acquire) == SlotState::Free as u8 {
+                self.next.store((block + 1) % blocks, Ordering::Relaxed);
+                return true;
+            }
+            filling.store(false, Ordering::Release);
+            false
+        })
+    }
+
+    pub(super) fn layout(&self) -> &PaperLayout {
+        &self.layout
+    }
+
+    pub(super) fn blocks_mr(&self) -> &Arc<dyn Mr> {
+        &self.blocks
+    }
+
+    pub(super) fn control_mr(&self) -> &Arc<dyn Mr> {
+        &self.control
+    }
+
+    pub(super) fn block_offset(&self, block: u32) -> usize {
+        block as usize * self.layout.stride()
+    }
+
+    fn block(&self, block: u32) -> VolatileSlice<'_> {
+        let bytes = self.layout.wire_bytes() as usize;
+        let region = self.blocks.region();
+        region.slice(self.block_offset(block), bytes).expect(INSIDE)
+    }
+
+    pub(super) fn status1(&self, block: u32) -> &AtomicU8 {
+        let control = self.control.region().whole();
+        control.atomic_u8(block as usize).expect(INSIDE)
+    }
+
+    pub(super) fn status2_offset(&self) -> usize {
+        area_bytes(&self.layout)
+    }
+
+    pub(super) fn status2(&self, block: u32) -> &AtomicU8 {
+        let control = self.control.region().whole();
+        let offset = self.status2_offset() + block as usize;
+        control.atomic_u8(offset).expect(INSIDE)
+    }
+}
+
+fn area_bytes(layout: &PaperLayout) -> usize {
+    (layout.blocks() as usize).next_multiple_of(CACHE_LINE_BYTES)
+}

@@ -1,0 +1,159 @@
+//! The receiving side of the paper's mechanism.
+use super::{INSIDE, PaperHeader, PaperMemoryError, StatusMemory};
+use crate::paper::PaperLayout;
+use catchment_transfer::protocol::SlotState;
+use catchment_verbs::Mr;
+use catchment_verbs::mem::VolatileSlice;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+/// Looks at the third status memory in ring order. Posts nothing, completes nothing, and knows
+/// nothing of the sender. Several threads may look.
+pub struct PaperReceiver {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    mr: Arc<dyn Mr>,
+    layout: PaperLayout,
+    /// Where looking goes on.
+    next: AtomicU32,
+    /// Blocks that somebody has.
+    taken: Box<[AtomicBool]>,
+}
+
+impl PaperReceiver {
+    /// Over a ring in `mr`; with `fresh` all status bytes become 0, without it what a sender left
+    /// there is received.
+    ///
+    /// # Errors
+    /// When `mr` is too small.
+    pub fn new(
+        mr: Arc<dyn Mr>,
+        layout: PaperLayout,
+        fresh: bool,
+    ) -> Result<PaperReceiver, PaperMemoryError> {
+        let error = |source| PaperMemoryError {
+            what: "the ring",
+            source,
+        };
+        let region = mr.region();
+        region.slice(0, layout.total_bytes()).map_err(error)?;
+        let status = region.slice(layout.status_offset(), layout.blocks() as usize);
+        let status = status.map_err(error)?;
+        if fresh {
+            status.fill(SlotState::Free as u8).map_err(error)?;
+        }
+        let taken = (0..layout.blocks()).map(|_| AtomicBool::new(false));
+        Ok(PaperReceiver {
+            shared: Arc::new(Shared {
+                layout,
+                next: AtomicU32::new(0),
+                taken: taken.collect(),
+                mr,
+            }),
+        })
+    }
+
+    /// Takes the next block whose status is 1, in ring order from the last one. Never blocks.
+    pub fn poll(&self) -> Option<PaperBlock> {
+        let shared = &self.shared;
+        let blocks = shared.layout.blocks();
+        let first = shared.next.load(Ordering::Relaxed);
+        let block = (0..blocks)
+            .map(|i| (first + i) % blocks)
+            .find(|&block| shared.claim(block))?;
+        shared.next.store((block + 1) % blocks, Ordering::Relaxed);
+        let mut header = [0; PaperLayout::HEADER_BYTES];
+        shared.bytes(block).read_at(0, &mut header).expect(INSIDE);
+        Some(PaperBlock {
+            shared: Arc::clone(shared),
+            block,
+            header: PaperHeader::decode(header),
+        })
+    }
+
+    /// The third status memory.
+    pub fn memory_map(&self) -> StatusMemory {
+        let shared = &self.shared;
+        StatusMemory {
+            number: 3,
+            addr: shared.mr.addr() + shared.layout.status_offset() as u64,
+            bytes: shared.layout.blocks(),
+            access: shared.mr.access(),
+        }
+    }
+}
+
+impl Shared {
+    fn status3(&self, block: u32) -> &AtomicU8 {
+        let offset = self.layout.status_offset() + block as usize;
+        self.mr.region().whole().atomic_u8(offset).expect(INSIDE)
+    }
+
+    fn bytes(&self, block: u32) -> VolatileSlice<'_> {
+        let bytes = self.layout.wire_bytes() as usize;
+        let offset = self.layout.block_offset(block);
+        self.mr.region().slice(offset, bytes).expect(INSIDE)
+    }
+
+    fn is_full(&self, block: u32) -> bool {
+        self.status3(block).load(Ordering::Acquire) == SlotState::Full as u8
+    }
+
+    /// The status is looked at again with the claim: another thread may have had the block
+    /// meanwhile.
+    fn claim(&self, block: u32) -> bool {
+        let taken = &self.taken[block as usize];
+        if !self.is_full(block) || taken.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        if self.is_full(block) {
+            return true;
+        }
+        taken.store(false, Ordering::Release);
+        false
+    }
+}
+
+/// A received block. Dropping it sets its status to 0.
+pub struct PaperBlock {
+    shared: Arc<Shared>,
+    block: u32,
+    header: PaperHeader,
+}
+
+impl PaperBlock {
+    /// Device and packet number.
+    pub fn header(&self) -> PaperHeader {
+        self.header
+    }
+
+    /// Number of the block in the ring.
+    pub fn block(&self) -> u32 {
+        self.block
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> VolatileSlice<'_> {
+        let bytes = self.shared.layout.payload_bytes() as usize;
+        let block = self.shared.bytes(self.block);
+        let payload = block.subslice(PaperLayout::HEADER_BYTES, bytes);
+        payload.expect(INSIDE)
+    }
+
+    /// Says that the block is unavailable: from 1 to 2, never from 0 (S1.18).
+    pub fn hold(&mut self) {
+        let status = self.shared.status3(self.block);
+        status.store(SlotState::Unavailable as u8, Ordering::Release);
+    }
+}
+
+impl Drop for PaperBlock {
+    fn drop(&mut self) {
+        let status = self.shared.status3(self.block);
+        status.store(SlotState::Free as u8, Ordering::Release);
+        // After the status: while it was 1, another thread would have taken the block again.
+        self.shared.taken[self.block as usize].store(false, Ordering::Release);
+    }
+}

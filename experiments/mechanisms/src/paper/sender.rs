@@ -1,0 +1,256 @@
+//! The sending thread of the paper's mechanism.
+use super::{PaperPool, StatusMemory};
+use crate::paper::PaperLayout;
+use catchment_transfer::protocol::SlotState;
+use catchment_verbs::{
+    Completion, Cq, CqError, Payload, PostError, Qp, RemoteAddr, SendOp, SendWr, Sge, WcStatus,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The receiver's ring: address and key of its memory. The layout is that of the pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PaperRing {
+    /// Address of the first byte, the third status array.
+    pub addr: u64,
+    /// Key of the memory.
+    pub rkey: u32,
+}
+
+/// What one step of the sending thread did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PaperStep {
+    /// This block's WRITEs have completed.
+    Sent(u32),
+    /// A READ of the status bytes has completed.
+    Synced,
+    /// The last request has not completed yet.
+    Busy,
+    /// A remote block is free, and nothing is filled that could go there.
+    NoData,
+}
+
+/// The session is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PaperError {
+    /// A request failed.
+    #[error("a request failed: {0}")]
+    Completion(WcStatus),
+    /// A request could not be posted.
+    #[error("{0}")]
+    Post(#[from] PostError),
+    /// The completion queue overran.
+    #[error("{0}")]
+    Cq(#[from] CqError),
+}
+
+/// What the sending thread has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PaperStats {
+    /// Blocks sent.
+    pub blocks: u64,
+    /// READs of the status bytes.
+    pub status_reads: u64,
+    /// Completions taken.
+    pub completions: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Posted {
+    Block(u32),
+    Read,
+}
+
+/// Sends filled blocks, one at a time: send queue 2, completion queue 1, receive queue 0.
+pub struct PaperSender {
+    qp: Box<dyn Qp>,
+    cq: Arc<dyn Cq>,
+    pool: Arc<PaperPool>,
+    ring: PaperRing,
+    next: u32,
+    posted: Option<Posted>,
+    stats: PaperStats,
+}
+
+impl PaperSender {
+    /// For a connected queue pair whose send completions go to `cq`.
+    pub fn new(
+        qp: Box<dyn Qp>,
+        cq: Arc<dyn Cq>,
+        pool: Arc<PaperPool>,
+        ring: PaperRing,
+    ) -> PaperSender {
+        PaperSender {
+            qp,
+            cq,
+            pool,
+            ring,
+            next: 0,
+            posted: None,
+            stats: PaperStats::default(),
+        }
+    }
+
+    /// For a ring that another sender may have left in use (S1.19): nothing is taken for free
+    /// before the status bytes were read.
+    pub fn attach(
+        qp: Box<dyn Qp>,
+        cq: Arc<dyn Cq>,
+        pool: Arc<PaperPool>,
+        ring: PaperRing,
+    ) -> PaperSender {
+        for block in 0..pool.layout().blocks() {
+            let status2 = pool.status2(block);
+            status2.store(SlotState::Unavailable as u8, Ordering::Relaxed);
+        }
+        PaperSender::new(qp, cq, pool, ring)
+    }
+
+    /// Does the next thing: takes a completion, posts a block, or reads the status bytes when none
+    /// is known to be free. Never blocks; the caller waits between steps as its policy says.
+    ///
+    /// # Errors
+    /// [`PaperError`]; the session is over then.
+    pub fn step(&mut self) -> Result<PaperStep, PaperError> {
+        if self.posted.is_none() {
+            match self.choose() {
+                Choice::Block(block) => self.post_block(block)?,
+                Choice::NoData => return Ok(PaperStep::NoData),
+                Choice::NoneFree => self.post_read()?,
+            }
+        }
+        self.complete()
+    }
+
+    /// RmFree: reads all status bytes, whether or not a free block is known. With a request under
+    /// way it only looks for that one's completion, as [`PaperSender::step`] does.
+    ///
+    /// # Errors
+    /// [`PaperError`]; the session is over then.
+    pub fn refresh(&mut self) -> Result<PaperStep, PaperError> {
+        if self.posted.is_none() {
+            self.post_read()?;
+        }
+        self.complete()
+    }
+
+    /// Whether a request was posted whose completion was not taken yet.
+    pub(super) fn is_busy(&self) -> bool {
+        self.posted.is_some()
+    }
+
+    /// Whether a request is under way, or a block is filled that was not sent.
+    pub(super) fn has_work(&self) -> bool {
+        let full = SlotState::Full as u8;
+        let status1 = |block| self.pool.status1(block).load(Ordering::Acquire);
+        self.is_busy() || (0..self.pool.layout().blocks()).any(|block| status1(block) == full)
+    }
+
+    /// The second status first, then the first (S1.11). A filled block whose place is not known to
+    /// be free needs a look at the status bytes, when nothing else can be sent.
+    fn choose(&self) -> Choice {
+        let blocks = self.pool.layout().blocks();
+        let (mut any_free, mut any_filled) = (false, false);
+        for block in (0..blocks).map(|i| (self.next + i) % blocks) {
+            let free = self.pool.status2(block).load(Ordering::Acquire) == SlotState::Free as u8;
+            let filled = self.pool.status1(block).load(Ordering::Acquire) == SlotState::Full as u8;
+            if free && filled {
+                return Choice::Block(block);
+            }
+            any_free |= free;
+            any_filled |= filled;
+        }
+        if any_free && !any_filled {
+            return Choice::NoData;
+        }
+        Choice::NoneFree
+    }
+
+    fn post_block(&mut self, block: u32) -> Result<(), PaperError> {
+        let layout: &PaperLayout = self.pool.layout();
+        let mr = self.pool.blocks_mr();
+        let sge = [Sge {
+            addr: mr.addr() + self.pool.block_offset(block) as u64,
+            bytes: layout.wire_bytes(),
+            lkey: mr.lkey(),
+        }];
+        let data = SendOp::Write(self.at(layout.block_offset(block)));
+        let status = SendOp::Write(self.at(layout.status_offset() + block as usize));
+        self.qp.post_send(&[
+            SendWr::new(0, data, Payload::Sges(&sge)).unsignaled(),
+            SendWr::new(1, status, Payload::Inline(&[SlotState::Full as u8])),
+        ])?;
+        self.posted = Some(Posted::Block(block));
+        self.next = (block + 1) % layout.blocks();
+        Ok(())
+    }
+
+    /// One READ of all status bytes into the second status memory.
+    fn post_read(&mut self) -> Result<(), PaperError> {
+        let mr = self.pool.control_mr();
+        let sge = [Sge {
+            addr: mr.addr() + self.pool.status2_offset() as u64,
+            bytes: self.pool.layout().blocks(),
+            lkey: mr.lkey(),
+        }];
+        let from = SendOp::Read(self.at(self.pool.layout().status_offset()));
+        let read = SendWr::new(2, from, Payload::Sges(&sge));
+        self.qp.post_send(&[read])?;
+        self.posted = Some(Posted::Read);
+        self.stats.status_reads += 1;
+        Ok(())
+    }
+
+    /// Only the completion gives the send block back: before it, the device may still read there.
+    fn complete(&mut self) -> Result<PaperStep, PaperError> {
+        let mut out = [Completion::EMPTY];
+        if self.cq.poll(&mut out)? == 0 {
+            return Ok(PaperStep::Busy);
+        }
+        self.stats.completions += 1;
+        let failed = |failure: catchment_verbs::Failure| PaperError::Completion(failure.status);
+        out[0].result.map_err(failed)?;
+        Ok(match self.posted.take() {
+            Some(Posted::Block(block)) => {
+                let status1 = self.pool.status1(block);
+                status1.store(SlotState::Free as u8, Ordering::Release);
+                let status2 = self.pool.status2(block);
+                status2.store(SlotState::Full as u8, Ordering::Relaxed);
+                self.stats.blocks += 1;
+                PaperStep::Sent(block)
+            }
+            Some(Posted::Read) => PaperStep::Synced,
+            None => PaperStep::Busy,
+        })
+    }
+
+    fn at(&self, offset: usize) -> RemoteAddr {
+        RemoteAddr {
+            addr: self.ring.addr + offset as u64,
+            rkey: self.ring.rkey,
+        }
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> PaperStats {
+        self.stats
+    }
+
+    /// The first and second status memory.
+    pub fn memory_map(&self) -> [StatusMemory; 2] {
+        let control = self.pool.control_mr();
+        [(1, 0), (2, self.pool.status2_offset())].map(|(number, offset)| StatusMemory {
+            number,
+            addr: control.addr() + offset as u64,
+            bytes: self.pool.layout().blocks(),
+            access: control.access(),
+        })
+    }
+}
+
+enum Choice {
+    Block(u32),
+    NoData,
+    NoneFree,
+}

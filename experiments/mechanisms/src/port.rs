@@ -1,0 +1,331 @@
+//! Queues and memory of an end, and what the two ends tell each other about them.
+use super::{RemoteMemory, SetupError};
+use catchment_probe::trace::Trace;
+use catchment_verbs::{
+    Access, CompletionChannel, Context, Cq, Endpoint, Mr, Pd, Qp, QpInit, QpTransition, RtrAttr,
+    RtsAttr, Service,
+};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Queues of an end, in the words of `ibv_create_qp(3)`. Exactly these are made where the provider
+/// can ([`catchment_verbs::Caps::strict_capacity`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueNeeds {
+    /// Send requests outstanding at once.
+    pub max_send_wr: u32,
+    /// Receives posted at once.
+    pub max_recv_wr: u32,
+    /// Entries of the completion queue of the sends.
+    pub send_cqe: u32,
+    /// Entries of the completion queue of the receives; 0 if the other queue takes them too.
+    pub recv_cqe: u32,
+    /// Bytes of inline data of a request.
+    pub max_inline_bytes: u32,
+}
+
+impl QueueNeeds {
+    /// Completion queues.
+    pub fn completion_queues(&self) -> u32 {
+        1 + u32::from(self.recv_cqe > 0)
+    }
+}
+
+/// A piece of registered memory of an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryNeed {
+    /// What it is for.
+    pub what: &'static str,
+    /// How much.
+    pub bytes: usize,
+    /// Rights.
+    pub access: Access,
+}
+
+/// All that an end needs. Its fields may be changed before [`Port::open`]; what is too small is then
+/// refused, or fails as verbs say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndNeeds {
+    /// Queues.
+    pub queues: QueueNeeds,
+    /// Memory, in the order in which the mechanism wants it.
+    pub memory: Vec<MemoryNeed>,
+}
+
+impl EndNeeds {
+    /// A receiver that posts nothing and owns a ring of status bytes and slots, which its peer writes
+    /// and reads. A queue has at least one place.
+    pub(crate) fn passive(ring_bytes: usize) -> EndNeeds {
+        EndNeeds {
+            queues: QueueNeeds {
+                max_send_wr: 1,
+                max_recv_wr: 0,
+                send_cqe: 1,
+                recv_cqe: 0,
+                max_inline_bytes: 0,
+            },
+            memory: vec![MemoryNeed {
+                what: "the ring",
+                bytes: ring_bytes,
+                access: Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
+            }],
+        }
+    }
+}
+
+/// What an end tells its peer before they connect. As text:
+/// `ENDPOINT ADDR:RKEY:BYTES ADDR:RKEY:BYTES ...`, numbers decimal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// Its queue pair.
+    pub endpoint: Endpoint,
+    /// Its memory that the peer may reach, in the order of its [`EndNeeds::memory`].
+    pub memory: Vec<RemoteMemory>,
+}
+
+impl Offer {
+    /// The peer's memory number `index`, if it is at least so long.
+    ///
+    /// # Errors
+    /// [`SetupError::Offer`].
+    pub(crate) fn memory(
+        &self,
+        index: usize,
+        what: &'static str,
+        needed: usize,
+    ) -> Result<RemoteMemory, SetupError> {
+        let needed = needed as u64;
+        match self.memory.get(index) {
+            Some(memory) if memory.bytes >= needed => Ok(*memory),
+            other => Err(SetupError::Offer {
+                what,
+                given: other.map_or(0, |memory| memory.bytes),
+                needed,
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.endpoint)?;
+        self.memory
+            .iter()
+            .try_for_each(|m| write!(f, " {}:{}:{}", m.addr, m.rkey, m.bytes))
+    }
+}
+
+/// Text that is not an [`Offer`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an offer: ENDPOINT ADDR:RKEY:BYTES ... is needed")]
+pub struct OfferParseError(pub String);
+
+impl FromStr for Offer {
+    type Err = OfferParseError;
+
+    fn from_str(text: &str) -> Result<Offer, OfferParseError> {
+        parse(text).ok_or_else(|| OfferParseError(text.chars().take(256).collect()))
+    }
+}
+
+fn parse(text: &str) -> Option<Offer> {
+    let mut words = text.split(' ');
+    let endpoint = words.next()?.parse().ok()?;
+    let memory = words.map(|word| {
+        let mut numbers = word.split(':');
+        let memory = RemoteMemory {
+            addr: numbers.next()?.parse().ok()?,
+            rkey: numbers.next()?.parse().ok()?,
+            bytes: numbers.next()?.parse().ok()?,
+        };
+        numbers.next().is_none().then_some(memory)
+    });
+    Some(Offer {
+        endpoint,
+        memory: memory.collect::<Option<_>>()?,
+    })
+}
+
+/// Queues and memory of an end.
+pub struct Port {
+    /// The queue pair.
+    pub qp: Box<dyn Qp>,
+    /// Where sends complete.
+    pub send_cq: Arc<dyn Cq>,
+    /// Where receives complete; the same one if [`QueueNeeds::recv_cqe`] is 0.
+    pub recv_cq: Arc<dyn Cq>,
+    /// To sleep on until a receive completes, or a send where there is one queue for both.
+    pub channel: Arc<dyn CompletionChannel>,
+    /// Memory, in the order of [`EndNeeds::memory`].
+    pub memory: Vec<Arc<dyn Mr>>,
+    /// What was asked for.
+    pub queues: QueueNeeds,
+    /// Longest message of its device.
+    pub max_message_bytes: u64,
+}
+
+impl Port {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// [`SetupError::Verbs`] with what the device refused.
+    pub fn open(context: &dyn Context, pd: &dyn Pd, needs: &EndNeeds) -> Result<Port, SetupError> {
+        let queues = needs.queues;
+        let channel = context.create_channel()?;
+        let (send_cq, recv_cq) = completion_queues(context, &queues, &channel)?;
+        let init = QpInit {
+            service: Service::Rc,
+            send_cq: Arc::clone(&send_cq),
+            recv_cq: Arc::clone(&recv_cq),
+            max_send_wr: queues.max_send_wr,
+            max_recv_wr: queues.max_recv_wr,
+            max_sge: 1,
+            max_inline_bytes: queues.max_inline_bytes,
+            strict: context.caps().strict_capacity,
+        };
+        let memory = needs.memory.iter();
+        let memory = memory.map(|need| pd.alloc_mr(need.bytes, need.access));
+        Ok(Port {
+            qp: pd.create_qp(init)?,
+            send_cq,
+            recv_cq,
+            channel,
+            memory: memory.collect::<Result<_, _>>()?,
+            queues,
+            max_message_bytes: context.caps().max_message_bytes,
+        })
+    }
+
+    /// What the peer must know of them.
+    pub fn offer(&self) -> Offer {
+        let reachable = self.memory.iter().filter(|mr| mr.access().is_remote());
+        Offer {
+            endpoint: self.qp.endpoint(),
+            memory: reachable
+                .map(|mr| RemoteMemory {
+                    addr: mr.addr(),
+                    rkey: mr.rkey(),
+                    bytes: mr.bytes() as u64,
+                })
+                .collect(),
+        }
+    }
+
+    /// Counts from now on what is posted, and keeps the first `keep` requests.
+    #[must_use]
+    pub fn traced(self, keep: usize) -> (Port, Arc<Trace>) {
+        let (qp, trace) = Trace::of(self.qp, keep);
+        (Port { qp, ..self }, trace)
+    }
+
+    /// Memory number `index`, at least so long.
+    pub(crate) fn mr(
+        &self,
+        index: usize,
+        what: &'static str,
+        bytes: usize,
+    ) -> Result<Arc<dyn Mr>, SetupError> {
+        let Some(mr) = self.memory.get(index) else {
+            return Err(SetupError::NoMemory { what });
+        };
+        match mr.region().slice(0, bytes) {
+            Ok(_) => Ok(Arc::clone(mr)),
+            Err(source) => Err(SetupError::Memory { what, source }),
+        }
+    }
+
+    /// Connects the queue pair with the peer's: from RESET to RTS.
+    ///
+    /// # Errors
+    /// [`SetupError::Connect`].
+    pub fn connect(&mut self, peer: &Offer) -> Result<(), SetupError> {
+        self.connect_with(peer, RtsAttr::default())
+    }
+
+    /// The same with other retries and timeouts.
+    ///
+    /// # Errors
+    /// As for [`Port::connect`].
+    pub fn connect_with(&mut self, peer: &Offer, rts: RtsAttr) -> Result<(), SetupError> {
+        let access = Access::REMOTE;
+        self.qp.modify(QpTransition::ToInit { access })?;
+        let remote = RtrAttr::new(peer.endpoint);
+        self.qp.modify(QpTransition::ToRtr(remote))?;
+        Ok(self.qp.modify(QpTransition::ToRts(rts))?)
+    }
+}
+
+type CqPair = (Arc<dyn Cq>, Arc<dyn Cq>);
+
+fn completion_queues(
+    context: &dyn Context,
+    queues: &QueueNeeds,
+    channel: &Arc<dyn CompletionChannel>,
+) -> Result<CqPair, SetupError> {
+    let awaited = |capacity| context.create_cq(capacity, Some(Arc::clone(channel)));
+    if queues.recv_cqe == 0 {
+        let both = awaited(queues.send_cqe)?;
+        return Ok((Arc::clone(&both), both));
+    }
+    let send = context.create_cq(queues.send_cqe, None)?;
+    Ok((send, awaited(queues.recv_cqe)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use catchment_verbs::Gid;
+
+    #[test]
+    fn an_offer_reads_back_what_it_prints() {
+        let endpoint = Endpoint {
+            gid: Gid([3; 16]),
+            qpn: 5,
+            psn: 6,
+            net: None,
+        };
+        let memory = RemoteMemory {
+            addr: u64::MAX,
+            rkey: 7,
+            bytes: 4096,
+        };
+        for memory in [vec![], vec![memory], vec![memory, memory]] {
+            let offer = Offer { endpoint, memory };
+            assert_eq!(offer.to_string().parse(), Ok(offer));
+        }
+        let good = endpoint.to_string();
+        for bad in ["", "a", " ", " 1:2", " 1:2:3:4", " 1:2:x"] {
+            let text = if bad.is_empty() {
+                String::new()
+            } else {
+                format!("{good}{bad}")
+            };
+            assert!(text.parse::<Offer>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn memory_that_is_missing_or_short_is_named() {
+        let endpoint = Endpoint {
+            gid: Gid([3; 16]),
+            qpn: 5,
+            psn: 6,
+            net: None,
+        };
+        let memory = vec![RemoteMemory {
+            addr: 0,
+            rkey: 1,
+            bytes: 10,
+        }];
+        let offer = Offer { endpoint, memory };
+        assert!(offer.memory(0, "the ring", 10).is_ok());
+        let short = offer.memory(0, "the ring", 11).unwrap_err();
+        assert!(
+            short
+                .to_string()
+                .contains("offers 10 bytes as the ring, 11")
+        );
+        assert!(offer.memory(1, "the credit", 1).is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! Rendezvous: the receiver says where a block may go, the sender writes it there and says that it
+//! is done. Three messages a block, the "traditional" exchange of the papers.
+//!
+//! | | |
+//! |---|---|
+//! | address notice | a SEND of 16 bytes, inline: address and key of a free slot |
+//! | data | a WRITE |
+//! | completion notice | a SEND of 16 bytes, inline, posted with the WRITE in one call |
+//!
+//! All N slots are announced ahead, so that up to N exchanges overlap; a slot is announced again as
+//! soon as its block was given back, in any order. Receives are posted again in lists of N/2, and
+//! requests are signaled only when the queue needs it. Headers and slots are those of the product's
+//! format.
+mod notice;
+mod receiver;
+mod receives;
+mod sender;
+
+pub use notice::{AddressNotice, CompletionNotice};
+pub use receiver::{RendezvousBlock, RendezvousReceiver};
+pub use sender::{RendezvousClaim, RendezvousSender};
+
+use crate::{
+    EndNeeds, Features, Mechanism, MemoryNeed, Offer, Port, QueueNeeds, SetupError, Shape,
+};
+use catchment_channel::geometry::Geometry;
+use catchment_transfer::LayoutError;
+use catchment_verbs::Access;
+
+/// The rendezvous mechanism.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rendezvous {
+    /// Sizes.
+    pub shape: Shape,
+    /// Send requests of the sender outstanding at once; at least 2.
+    pub max_send_wr: u32,
+}
+
+impl Rendezvous {
+    /// With these sizes and a send queue as long as that of the product's mechanism.
+    pub fn new(shape: Shape) -> Rendezvous {
+        Rendezvous {
+            shape,
+            max_send_wr: 128,
+        }
+    }
+
+    fn geometry(&self) -> Result<Geometry, LayoutError> {
+        Geometry::new(self.shape.blocks, self.shape.payload_bytes, 1)
+    }
+}
+
+/// Bytes of a notice.
+const NOTICE_BYTES: u32 = 16;
+
+/// Receives posted with one call.
+fn receive_list(blocks: u32) -> u32 {
+    blocks.div_ceil(2)
+}
+
+/// Receives of either end: one for each slot, and a list that is not posted again yet.
+fn receives(blocks: u32) -> u32 {
+    blocks + receive_list(blocks)
+}
+
+fn notices(blocks: u32) -> MemoryNeed {
+    MemoryNeed {
+        what: "notices",
+        bytes: (receives(blocks) * NOTICE_BYTES) as usize,
+        access: Access::LOCAL_WRITE,
+    }
+}
+
+impl Mechanism for Rendezvous {
+    type Sender = RendezvousSender;
+    type Receiver = RendezvousReceiver;
+
+    fn name(&self) -> &'static str {
+        "rendezvous"
+    }
+
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn features(&self) -> Features {
+        Features {
+            any_length: true,
+            in_order: true,
+            out_of_order_release: true,
+            many_claims: false,
+            stream_bits: 32,
+            packet_bits: 64,
+        }
+    }
+
+    fn sender_needs(&self) -> Result<EndNeeds, LayoutError> {
+        let geometry = self.geometry()?;
+        let receives = receives(geometry.blocks());
+        Ok(EndNeeds {
+            queues: QueueNeeds {
+                max_send_wr: self.max_send_wr,
+                max_recv_wr: receives,
+                send_cqe: 4,
+                recv_cqe: receives,
+                max_inline_bytes: NOTICE_BYTES,
+            },
+            memory: vec![
+                notices(geometry.blocks()),
+                MemoryNeed {
+                    what: "send blocks",
+                    bytes: geometry.total_bytes(),
+                    access: Access::empty(),
+                },
+            ],
+        })
+    }
+
+    fn receiver_needs(&self) -> Result<EndNeeds, LayoutError> {
+        let geometry = self.geometry()?;
+        let receives = receives(geometry.blocks());
+        Ok(EndNeeds {
+            queues: QueueNeeds {
+                max_send_wr: receives.max(8),
+                max_recv_wr: receives,
+                send_cqe: 4,
+                recv_cqe: receives,
+                max_inline_bytes: NOTICE_BYTES,
+            },
+            memory: vec![
+                notices(geometry.blocks()),
+                MemoryNeed {
+                    what: "the slots",
+                    bytes: geometry.total_bytes(),
+                    access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+                },
+            ],
+        })
+    }
+
+    fn sender(&self, port: Port, peer: &Offer) -> Result<RendezvousSender, SetupError> {
+        RendezvousSender::new(self, port, peer)
+    }
+
+    fn receiver(&self, port: Port, _: &Offer) -> Result<RendezvousReceiver, SetupError> {
+        RendezvousReceiver::new(self, port)
+    }
+}

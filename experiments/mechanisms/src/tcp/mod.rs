@@ -1,0 +1,150 @@
+//! The baseline over a byte stream: blocks as frames take them, through a TCP connection or a unix
+//! socket.
+//!
+//! What is measured against RDMA must be a byte stream used well:
+//!
+//! | | |
+//! |---|---|
+//! | framing | the block header of the product's format, 56 bytes, then the payload; nothing else |
+//! | checksum | CRC32C of the payload, as in the product's format, if the sender is told so; computed where the block was filled, checked before the program gets it |
+//! | sending | each block at once, straight from where it was filled; when the kernel takes no more, blocks wait and go up to 16 with one call |
+//! | receiving | one read a block as long as blocks keep their length, straight into the block that the program gets |
+//! | socket | `TCP_NODELAY`, buffers as the system sizes them, never blocks |
+//! | program | the interface of all mechanisms ([`crate`]), with as many blocks and the same ways to wait |
+//!
+//! Blocks come in order; how many more the kernel keeps on the way is its decision.
+mod receiver;
+mod sender;
+mod watch;
+
+pub use receiver::{StreamBlock, StreamReceiver};
+pub use sender::{StreamClaim, StreamSender};
+
+use crate::{EndError, Features, Shape};
+use catchment_transfer::header::HEADER_BYTES;
+use catchment_transfer::layout::padded;
+use catchment_transfer::{LayoutError, RingLayout};
+use catchment_verbs::mem::MemError;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+/// A connection cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// The sizes are not possible.
+    #[error("{0}")]
+    Layout(#[from] LayoutError),
+    /// The system refused an option or a descriptor.
+    #[error("the socket: {0}")]
+    Socket(#[from] io::Error),
+    /// No memory for the blocks.
+    #[error("memory for the blocks: {0}")]
+    Memory(#[from] MemError),
+}
+
+/// A connected socket of this host's kernel.
+#[derive(Debug)]
+pub struct Socket(OwnedFd);
+
+impl Socket {
+    /// A TCP connection. It sends at once what is written (`TCP_NODELAY`) and blocks no more.
+    ///
+    /// # Errors
+    /// What the system says to these options.
+    pub fn tcp(stream: TcpStream) -> io::Result<Socket> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Socket(stream.into()))
+    }
+
+    /// A unix stream socket. It blocks no more.
+    ///
+    /// # Errors
+    /// What the system says to this option.
+    pub fn unix(stream: UnixStream) -> io::Result<Socket> {
+        stream.set_nonblocking(true)?;
+        Ok(Socket(stream.into()))
+    }
+
+    /// Another handle to the same connection: one end sends, the other receives.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Socket> {
+        Ok(Socket(self.0.try_clone()?))
+    }
+}
+
+/// What users of either end may count on.
+pub fn features() -> Features {
+    Features {
+        any_length: true,
+        in_order: true,
+        out_of_order_release: true,
+        many_claims: false,
+        stream_bits: 32,
+        packet_bits: 64,
+    }
+}
+
+/// Bytes before a payload in memory, so that it begins on a cache line.
+const LEAD_BYTES: usize = 64;
+/// Where in them the header begins: it ends where the payload begins.
+const HEADER_OFFSET: usize = LEAD_BYTES - HEADER_BYTES;
+
+/// Blocks in memory: lead and payload of each, one behind the other.
+#[derive(Debug, Clone, Copy)]
+struct Blocks {
+    layout: RingLayout,
+    payload_bytes: u32,
+    stride: usize,
+}
+
+impl Blocks {
+    fn new(shape: Shape) -> Result<Blocks, LayoutError> {
+        let block_bytes = RingLayout::block_bytes_for(shape.payload_bytes)?;
+        Ok(Blocks {
+            layout: RingLayout::new(shape.blocks, block_bytes)?,
+            payload_bytes: shape.payload_bytes,
+            stride: LEAD_BYTES + padded(shape.payload_bytes) as usize,
+        })
+    }
+
+    fn total_bytes(&self) -> usize {
+        self.layout.blocks() as usize * self.stride
+    }
+
+    /// Where a block's header begins. Its payload follows directly.
+    fn header_offset(&self, block: u32) -> usize {
+        block as usize * self.stride + HEADER_OFFSET
+    }
+
+    fn payload_offset(&self, block: u32) -> usize {
+        block as usize * self.stride + LEAD_BYTES
+    }
+}
+
+/// What the end of a connection, or an error of it, means; `None` if nothing is there now.
+fn ended(result: io::Result<usize>) -> Result<Option<usize>, EndError> {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, Interrupted, WouldBlock};
+    match result {
+        Ok(0) => Err(EndError::PeerGone),
+        Ok(n) => Ok(Some(n)),
+        Err(error) => {
+            let kind = error.kind();
+            if matches!(kind, WouldBlock | Interrupted) {
+                return Ok(None);
+            }
+            let is_gone = matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset);
+            Err(match is_gone {
+                true => EndError::PeerGone,
+                false => EndError::Socket(kind),
+            })
+        }
+    }
+}
+
+const INSIDE: &str = "a block inside of its memory";

@@ -1,0 +1,75 @@
+//! Sleeping on a socket as on memory.
+use catchment_verbs::{Wake, Watch, event};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A socket, and a counter to wake the sleeper by.
+pub(super) struct SocketWatch {
+    socket: Arc<OwnedFd>,
+    awaited: PollFlags,
+    wake: OwnedFd,
+}
+
+impl SocketWatch {
+    /// Until there is something to read.
+    pub(super) fn readable(socket: Arc<OwnedFd>) -> io::Result<Arc<SocketWatch>> {
+        SocketWatch::new(socket, PollFlags::IN)
+    }
+
+    /// Until there is room to write.
+    pub(super) fn writable(socket: Arc<OwnedFd>) -> io::Result<Arc<SocketWatch>> {
+        SocketWatch::new(socket, PollFlags::OUT)
+    }
+
+    fn new(socket: Arc<OwnedFd>, awaited: PollFlags) -> io::Result<Arc<SocketWatch>> {
+        let wake = event::event_fd()?;
+        Ok(Arc::new(SocketWatch {
+            socket,
+            awaited,
+            wake,
+        }))
+    }
+
+    fn poll(&self, left: Duration) -> rustix::io::Result<bool> {
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.socket.as_fd(), self.awaited),
+            PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
+        ];
+        Ok(rustix::event::poll(&mut fds, Some(&event::timespec(left)))? > 0)
+    }
+}
+
+impl Watch for SocketWatch {
+    /// The kernel needs no arming: what came before the wait ends it too.
+    fn arm(&self) {}
+
+    fn disarm(&self) {}
+
+    fn wait(&self, timeout: Duration) -> io::Result<Wake> {
+        let deadline = event::deadline(timeout);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.poll(left) {
+                Ok(false) => return Ok(Wake::TimedOut),
+                Ok(true) => {
+                    event::take_rings(&self.wake);
+                    return Ok(Wake::Rung);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn wake(&self) {
+        event::ring(&self.wake);
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

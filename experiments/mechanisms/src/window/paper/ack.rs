@@ -1,0 +1,156 @@
+//! The sender's side of acknowledgements.
+use super::ACK_BYTES;
+use crate::{EndError, Helper, PeerFault};
+use catchment_verbs::sync::Mutex;
+use catchment_verbs::wait::{CqWatch, Doorbell};
+use catchment_verbs::{Completion, Cq, Mr, PostError, Qp, QpState, RecvWr, Sge, Watch, WcOpcode};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard, OnceLock};
+
+/// What the sending thread and the thread for acknowledgements share.
+pub(super) struct Window {
+    pub(super) blocks: u32,
+    /// Blocks acknowledged: the tail.
+    pub(super) tail: AtomicU64,
+    /// Queue pairs of verbs have locks inside, ours have not: two threads post here.
+    qp: Mutex<Box<dyn Qp>>,
+    broken: OnceLock<EndError>,
+    /// Wakes the sending thread when the tail moved.
+    pub(super) bell: Arc<Doorbell>,
+}
+
+impl Window {
+    pub(super) fn new(blocks: u32, qp: Box<dyn Qp>, bell: Arc<Doorbell>) -> Window {
+        Window {
+            blocks,
+            tail: AtomicU64::new(0),
+            qp: Mutex::new(qp),
+            broken: OnceLock::new(),
+            bell,
+        }
+    }
+
+    pub(super) fn qp(&self) -> MutexGuard<'_, Box<dyn Qp>> {
+        self.qp.lock()
+    }
+
+    pub(super) fn alive(&self) -> Result<(), EndError> {
+        match self.broken.get() {
+            None => Ok(()),
+            Some(error) => Err(*error),
+        }
+    }
+
+    /// The session is over. Says what is said from now on: the first error.
+    pub(super) fn fail(&self, error: EndError) -> EndError {
+        *self.broken.get_or_init(|| error)
+    }
+
+    /// Notices the end of the session where no request would.
+    pub(super) fn check(&self) -> Result<(), EndError> {
+        if self.qp().state() == QpState::Err {
+            self.fail(EndError::PeerGone);
+        }
+        self.alive()
+    }
+}
+
+/// Takes acknowledgements and moves the tail of the window. In the paper it has a thread of its own
+/// ([`Helper`]); where nobody takes it, the sending thread does its work when the window is full.
+pub struct AckThread {
+    pub(super) window: Arc<Window>,
+    cq: Arc<dyn Cq>,
+    acks: Arc<dyn Mr>,
+    watch: Arc<CqWatch>,
+}
+
+impl AckThread {
+    /// Posts the first receives.
+    pub(super) fn new(
+        window: Arc<Window>,
+        cq: Arc<dyn Cq>,
+        acks: Arc<dyn Mr>,
+        watch: Arc<CqWatch>,
+    ) -> Result<AckThread, PostError> {
+        let thread = AckThread {
+            window,
+            cq,
+            acks,
+            watch,
+        };
+        (0..u64::from(thread.window.blocks)).try_for_each(|buffer| thread.post(buffer))?;
+        Ok(thread)
+    }
+
+    /// Posts the receive with this buffer.
+    fn post(&self, buffer: u64) -> Result<(), PostError> {
+        let sges = [Sge {
+            addr: self.acks.addr() + buffer * u64::from(ACK_BYTES),
+            bytes: ACK_BYTES,
+            lkey: self.acks.lkey(),
+        }];
+        let receive = RecvWr {
+            wr_id: buffer,
+            sges: &sges,
+        };
+        self.window.qp().post_recv(&[receive])
+    }
+
+    /// Takes one acknowledgement, if one is there.
+    pub(super) fn take(&self) -> Result<bool, EndError> {
+        let mut out = [Completion::EMPTY];
+        if self.cq.poll(&mut out)? == 0 {
+            return Ok(false);
+        }
+        let [completion] = out;
+        let success = completion.result.map_err(EndError::from)?;
+        let is_ack = success.opcode == WcOpcode::Recv && success.bytes == u64::from(ACK_BYTES);
+        if !is_ack {
+            let bytes = success.bytes;
+            return Err(PeerFault::Message { bytes }.into());
+        }
+        self.note(completion.wr_id)?;
+        Ok(true)
+    }
+
+    fn note(&self, buffer: u64) -> Result<(), EndError> {
+        let mut bytes = [0; ACK_BYTES as usize];
+        let offset = (buffer * u64::from(ACK_BYTES)) as usize;
+        let memory = self.acks.region().whole();
+        memory
+            .read_at(offset, &mut bytes)
+            .expect("a buffer that was posted");
+        let position = u32::from_be_bytes(bytes);
+        let tail = self.window.tail.load(Ordering::Relaxed);
+        if u64::from(position) != tail % u64::from(self.window.blocks) {
+            return Err(PeerFault::Acknowledgement { position }.into());
+        }
+        // The block that goes into the freed place will be acknowledged into this receive.
+        self.post(buffer)?;
+        self.window.tail.store(tail + 1, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn cq_watch(&self) -> Arc<dyn Watch> {
+        Arc::clone(&self.watch) as Arc<dyn Watch>
+    }
+}
+
+impl Helper for AckThread {
+    fn step(&mut self) -> Result<bool, EndError> {
+        let result = self.window.alive().and_then(|()| self.take());
+        if let Err(error) = result {
+            self.window.fail(error);
+            self.window.bell.ring();
+        }
+        if result? {
+            self.window.bell.ring();
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        Some(self.cq_watch())
+    }
+}

@@ -1,0 +1,144 @@
+//! The sliding window as the status-byte paper describes its opponent.
+//!
+//! | | |
+//! |---|---|
+//! | block | device number and packet number, then the payload, as the paper's status-byte mechanism has it ([`crate::paper`]) |
+//! | data | one WRITE_WITH_IMM a block, signaled; the immediate says position and length ([`ImmediateFormat`]) |
+//! | receives | N at first, then posted again one by one |
+//! | acknowledgement | a SEND of four bytes, the position, for every block; a thread of its own at the sender takes it ([`AckThread`]) |
+//! | window | head and tail of a ring of N blocks |
+//! | queues | sender: receive queue N, two completion queues of N; receiver: receive queue N, one completion queue of N for everything |
+//!
+//! What the paper does not say is done so that nothing is lost by it. A receive is posted again
+//! before the acknowledgement goes, so that the sender never meets RNR. Acknowledgements are
+//! unsignaled: were they signaled, their completions would not fit the receiver's queue beside N
+//! receives. Before its send queue is full the receiver posts one empty WRITE, signaled, while a
+//! receive is not posted again yet, and waits for it.
+mod ack;
+mod imm;
+mod receiver;
+mod sender;
+
+pub use ack::AckThread;
+pub use imm::{Immediate, ImmediateFormat};
+pub use receiver::{SwPaperBlock, SwPaperReceiver};
+pub use sender::{SwPaperClaim, SwPaperSender};
+
+use crate::paper::PaperLayout;
+use crate::{
+    EndNeeds, Features, Mechanism, MemoryNeed, Offer, Port, QueueNeeds, SetupError, Shape,
+};
+use catchment_transfer::LayoutError;
+use catchment_verbs::Access;
+
+/// The paper's sliding window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SwPaper {
+    /// Sizes.
+    pub shape: Shape,
+}
+
+/// Bytes of an acknowledgement: the position, big-endian.
+pub(crate) const ACK_BYTES: u32 = 4;
+/// Acknowledgements of the receiver on their way. The paper does not say how many it allows.
+const ACK_SEND_WR: u32 = 64;
+
+impl SwPaper {
+    /// With these sizes.
+    pub fn new(shape: Shape) -> SwPaper {
+        SwPaper { shape }
+    }
+
+    fn layout(&self) -> Result<PaperLayout, LayoutError> {
+        let layout = PaperLayout::new(self.shape.blocks, self.shape.payload_bytes)?;
+        let limit = ImmediateFormat::new(layout.blocks()).max_bytes();
+        if layout.payload_bytes() > limit {
+            return Err(LayoutError::Immediate {
+                blocks: layout.blocks(),
+                payload_bytes: layout.payload_bytes(),
+                limit,
+            });
+        }
+        Ok(layout)
+    }
+}
+
+fn blocks_bytes(layout: &PaperLayout) -> usize {
+    layout.blocks() as usize * layout.stride()
+}
+
+impl Mechanism for SwPaper {
+    type Sender = SwPaperSender;
+    type Receiver = SwPaperReceiver;
+
+    fn name(&self) -> &'static str {
+        "sw-paper"
+    }
+
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn features(&self) -> Features {
+        Features {
+            any_length: true,
+            in_order: true,
+            out_of_order_release: false,
+            many_claims: false,
+            stream_bits: 8,
+            packet_bits: 16,
+        }
+    }
+
+    fn sender_needs(&self) -> Result<EndNeeds, LayoutError> {
+        let layout = self.layout()?;
+        let blocks = layout.blocks();
+        Ok(EndNeeds {
+            queues: QueueNeeds {
+                max_send_wr: blocks,
+                max_recv_wr: blocks,
+                send_cqe: blocks,
+                recv_cqe: blocks,
+                max_inline_bytes: 0,
+            },
+            memory: vec![
+                MemoryNeed {
+                    what: "acknowledgements",
+                    bytes: (blocks * ACK_BYTES) as usize,
+                    access: Access::LOCAL_WRITE,
+                },
+                MemoryNeed {
+                    what: "send blocks",
+                    bytes: blocks_bytes(&layout),
+                    access: Access::empty(),
+                },
+            ],
+        })
+    }
+
+    fn receiver_needs(&self) -> Result<EndNeeds, LayoutError> {
+        let layout = self.layout()?;
+        Ok(EndNeeds {
+            queues: QueueNeeds {
+                max_send_wr: ACK_SEND_WR,
+                max_recv_wr: layout.blocks(),
+                send_cqe: layout.blocks(),
+                recv_cqe: 0,
+                max_inline_bytes: ACK_BYTES,
+            },
+            memory: vec![MemoryNeed {
+                what: "the blocks",
+                bytes: blocks_bytes(&layout),
+                access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+            }],
+        })
+    }
+
+    fn sender(&self, port: Port, peer: &Offer) -> Result<SwPaperSender, SetupError> {
+        SwPaperSender::new(self.layout()?, port, peer)
+    }
+
+    fn receiver(&self, port: Port, _: &Offer) -> Result<SwPaperReceiver, SetupError> {
+        SwPaperReceiver::new(self.layout()?, port)
+    }
+}

@@ -1,0 +1,301 @@
+//! The receiving end.
+use super::{Immediate, ImmediateFormat, blocks_bytes};
+use crate::paper::{PaperHeader, PaperLayout};
+use crate::{Counts, EndError, PeerFault, Port, ReceiveEnd, SetupError, Tag, TakenBlock};
+use catchment_verbs::mem::VolatileSlice;
+use catchment_verbs::wait::CqWatch;
+use catchment_verbs::{
+    Completion, Cq, Mr, Payload, Qp, RecvWr, RemoteAddr, SendOp, SendWr, Success, Watch, WcOpcode,
+};
+use crossbeam_utils::atomic::AtomicCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+const INSIDE: &str = "a block inside of the checked memory";
+/// Immediates need no memory.
+const RECEIVE: RecvWr<'static> = RecvWr {
+    wr_id: 0,
+    sges: &[],
+};
+
+/// The receiving end of [`super::SwPaper`]. One thread at a time looks for blocks; they are given
+/// back from any, and acknowledged in turn.
+pub struct SwPaperReceiver {
+    shared: Arc<Shared>,
+    format: ImmediateFormat,
+    cq: Arc<dyn Cq>,
+    watch: Arc<dyn Watch>,
+    /// Blocks taken.
+    taken: u64,
+    counts: Counts,
+}
+
+struct Shared {
+    layout: PaperLayout,
+    memory: Arc<dyn Mr>,
+    /// Whether the block in a position was given back and not acknowledged.
+    given_back: Box<[AtomicBool]>,
+    /// Blocks acknowledged. Only the thread that has the link moves it.
+    acknowledged: AtomicU64,
+    /// The empty WRITE has completed.
+    flushed: AtomicBool,
+    /// The queue pair, while no thread has it.
+    link: AtomicCell<Option<Box<Link>>>,
+    broken: OnceLock<EndError>,
+}
+
+struct Link {
+    qp: Box<dyn Qp>,
+    max_send_wr: u32,
+    /// Requests posted since the last signaled one completed.
+    posted: u32,
+    /// The signaled one was posted.
+    flushing: bool,
+}
+
+impl SwPaperReceiver {
+    pub(super) fn new(layout: PaperLayout, mut port: Port) -> Result<SwPaperReceiver, SetupError> {
+        let memory = port.mr(0, "the blocks", blocks_bytes(&layout))?;
+        for _ in 0..layout.blocks() {
+            port.qp.post_recv(&[RECEIVE])?;
+        }
+        let link = Link {
+            qp: port.qp,
+            max_send_wr: port.queues.max_send_wr,
+            posted: 0,
+            flushing: false,
+        };
+        let given_back = (0..layout.blocks()).map(|_| AtomicBool::new(false));
+        let watch = CqWatch::new(Arc::clone(&port.recv_cq), port.channel);
+        Ok(SwPaperReceiver {
+            shared: Arc::new(Shared {
+                layout,
+                memory,
+                given_back: given_back.collect(),
+                acknowledged: AtomicU64::new(0),
+                flushed: AtomicBool::new(false),
+                link: AtomicCell::new(Some(Box::new(link))),
+                broken: OnceLock::new(),
+            }),
+            format: ImmediateFormat::new(layout.blocks()),
+            cq: port.recv_cq,
+            watch: Arc::new(watch),
+            taken: 0,
+            counts: Counts::default(),
+        })
+    }
+
+    /// The block that an immediate announces.
+    fn announced(&self, success: &Success) -> Result<Immediate, PeerFault> {
+        let (WcOpcode::RecvWriteImm, Some(value)) = (success.opcode, success.imm) else {
+            let bytes = success.bytes;
+            return Err(PeerFault::Message { bytes });
+        };
+        let error = PeerFault::Immediate { value };
+        let immediate = self.format.decode(value).ok_or(error)?;
+        let layout = &self.shared.layout;
+        let next = (self.taken % u64::from(layout.blocks())) as u32;
+        let written = u64::from(immediate.bytes) + PaperLayout::HEADER_BYTES as u64;
+        let fits = immediate.bytes <= layout.payload_bytes() && success.bytes == written;
+        if immediate.position == next && fits {
+            return Ok(immediate);
+        }
+        Err(error)
+    }
+
+    fn look(&mut self) -> Result<Option<SwPaperBlock>, EndError> {
+        let mut out = [Completion::EMPTY];
+        while self.cq.poll(&mut out)? > 0 {
+            let [completion] = out;
+            let success = completion.result.map_err(EndError::from)?;
+            if success.opcode == WcOpcode::Write {
+                self.shared.flushed.store(true, Ordering::Release);
+                self.shared.acknowledge();
+                continue;
+            }
+            let immediate = self.announced(&success)?;
+            return Ok(Some(self.block(immediate)?));
+        }
+        Ok(None)
+    }
+
+    fn block(&mut self, immediate: Immediate) -> Result<SwPaperBlock, EndError> {
+        let acknowledged = self.shared.acknowledged.load(Ordering::Acquire);
+        if self.taken - acknowledged >= u64::from(self.shared.layout.blocks()) {
+            let position = immediate.position;
+            return Err(PeerFault::Overwritten { position }.into());
+        }
+        let mut header = [0; PaperLayout::HEADER_BYTES];
+        let memory = self.shared.block(immediate.position);
+        memory.read_at(0, &mut header).expect(INSIDE);
+        self.taken += 1;
+        self.counts.blocks += 1;
+        self.counts.payload_bytes += u64::from(immediate.bytes);
+        Ok(SwPaperBlock {
+            shared: Arc::clone(&self.shared),
+            header: PaperHeader::decode(header),
+            immediate,
+        })
+    }
+}
+
+impl ReceiveEnd for SwPaperReceiver {
+    type Block = SwPaperBlock;
+
+    fn take(&mut self) -> Result<Option<SwPaperBlock>, EndError> {
+        self.shared.alive()?;
+        self.look().map_err(|error| self.shared.fail(error))
+    }
+
+    fn watch(&self) -> Option<Arc<dyn Watch>> {
+        Some(Arc::clone(&self.watch))
+    }
+
+    /// One interaction an acknowledgement.
+    fn counts(&self) -> Counts {
+        Counts {
+            interactions: self.shared.acknowledged.load(Ordering::Relaxed),
+            ..self.counts
+        }
+    }
+}
+
+impl Shared {
+    fn alive(&self) -> Result<(), EndError> {
+        match self.broken.get() {
+            None => Ok(()),
+            Some(error) => Err(*error),
+        }
+    }
+
+    /// The session is over. Says what is said from now on: the first error.
+    fn fail(&self, error: EndError) -> EndError {
+        *self.broken.get_or_init(|| error)
+    }
+
+    fn block(&self, position: u32) -> VolatileSlice<'_> {
+        let offset = position as usize * self.layout.stride();
+        let bytes = self.layout.wire_bytes() as usize;
+        self.memory.region().slice(offset, bytes).expect(INSIDE)
+    }
+
+    fn give_back(&self, position: u32) {
+        self.given_back[position as usize].store(true, Ordering::Release);
+        self.acknowledge();
+    }
+
+    /// Whether something can be acknowledged, or an empty WRITE has completed.
+    fn is_due(&self) -> bool {
+        let next = self.acknowledged.load(Ordering::Relaxed) % u64::from(self.layout.blocks());
+        let given_back = self.given_back[next as usize].load(Ordering::SeqCst);
+        given_back || self.flushed.load(Ordering::SeqCst)
+    }
+
+    /// Acknowledges what was given back in turn, unless another thread has the queue pair: that one
+    /// looks once more after it has put it back.
+    fn acknowledge(&self) {
+        while let Some(mut link) = self.link.take() {
+            let result = self.acknowledge_with(&mut link);
+            let before = self.link.swap(Some(link));
+            debug_assert!(before.is_none(), "two threads have one queue pair");
+            match result {
+                Ok(Rest::Nothing) if self.is_due() => {}
+                Ok(Rest::AfterFlush) if self.flushed.load(Ordering::SeqCst) => {}
+                Ok(Rest::Nothing | Rest::AfterFlush) => return,
+                Err(error) => {
+                    self.fail(error);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn acknowledge_with(&self, link: &mut Link) -> Result<Rest, EndError> {
+        if self.flushed.swap(false, Ordering::AcqRel) {
+            link.posted = 0;
+            link.flushing = false;
+        }
+        loop {
+            let acknowledged = self.acknowledged.load(Ordering::Relaxed);
+            let position = (acknowledged % u64::from(self.layout.blocks())) as u32;
+            let given_back = &self.given_back[position as usize];
+            if !given_back.load(Ordering::Acquire) {
+                return Ok(Rest::Nothing);
+            }
+            if link.flushing {
+                return Ok(Rest::AfterFlush);
+            }
+            if link.is_nearly_full() {
+                link.flush()?;
+                continue;
+            }
+            given_back.store(false, Ordering::Relaxed);
+            // Before the acknowledgement: the sender may write as soon as it has that.
+            self.acknowledged.store(acknowledged + 1, Ordering::Release);
+            link.qp.post_recv(&[RECEIVE])?;
+            link.acknowledge(position)?;
+        }
+    }
+}
+
+/// What is left to acknowledge.
+enum Rest {
+    Nothing,
+    /// It must wait for the empty WRITE.
+    AfterFlush,
+}
+
+impl Link {
+    /// Whether the one place that is left is for the empty WRITE.
+    fn is_nearly_full(&self) -> bool {
+        self.posted > 0 && self.posted + 1 >= self.max_send_wr
+    }
+
+    fn acknowledge(&mut self, position: u32) -> Result<(), EndError> {
+        let bytes = position.to_be_bytes();
+        let ack = SendWr::new(0, SendOp::Send, Payload::Inline(&bytes));
+        self.qp.post_send(&[ack.unsignaled()])?;
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// A WRITE of nothing, whose completion frees the whole send queue. Its entry in the completion
+    /// queue is that of the receive that is not posted again yet.
+    fn flush(&mut self) -> Result<(), EndError> {
+        let nowhere = RemoteAddr { addr: 0, rkey: 0 };
+        let empty = SendWr::new(0, SendOp::Write(nowhere), Payload::Inline(&[]));
+        self.qp.post_send(&[empty])?;
+        self.posted += 1;
+        self.flushing = true;
+        Ok(())
+    }
+}
+
+/// A block that was received through a [`SwPaperReceiver`].
+pub struct SwPaperBlock {
+    shared: Arc<Shared>,
+    header: PaperHeader,
+    immediate: Immediate,
+}
+
+impl TakenBlock for SwPaperBlock {
+    fn tag(&self) -> Tag {
+        Tag {
+            stream: self.header.device.into(),
+            packet: self.header.packet.into(),
+        }
+    }
+
+    fn payload(&self) -> VolatileSlice<'_> {
+        let block = self.shared.block(self.immediate.position);
+        let bytes = self.immediate.bytes as usize;
+        let payload = block.subslice(PaperLayout::HEADER_BYTES, bytes);
+        payload.expect(INSIDE)
+    }
+}
+
+impl Drop for SwPaperBlock {
+    fn drop(&mut self) {
+        self.shared.give_back(self.immediate.position);
+    }
+}

@@ -1,0 +1,241 @@
+//! A peer that is killed: whoever waits for it gets an error.
+use super::suite::*;
+use super::*;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SHAPE: Shape = Shape {
+    blocks: 4,
+    payload_bytes: 64,
+};
+/// What the child shall be: `sender` or `receiver`, and the name of a mechanism.
+const ROLE: &str = "CATCHMENT_TEST_MECHANISM_CHILD";
+
+/// Something to do with every mechanism that the provider can.
+trait Visit {
+    fn visit<M: Mechanism>(&mut self, mechanism: &M);
+}
+
+fn every_mechanism(visit: &mut impl Visit) {
+    for way in ways() {
+        visit.visit(&StatusByte::new(SHAPE, way));
+    }
+    visit.visit(&PaperStatusByte::new(SHAPE));
+    for form in forms() {
+        visit.visit(&SwFair::new(SHAPE, form));
+    }
+    visit.visit(&SwPaper::new(SHAPE));
+    visit.visit(&Rendezvous::new(SHAPE));
+}
+
+/// The other end of the connection, in a process of its own.
+struct Peer {
+    child: Child,
+    stdin: ChildStdin,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Peer {
+    fn spawn(role: &str, mechanism: &str) -> Peer {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", "mechanism::death::peer_process"])
+            .env(ROLE, format!("{role} {mechanism}"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Peer {
+            stdin: child.stdin.take().unwrap(),
+            lines: BufReader::new(child.stdout.take().unwrap()).lines(),
+            child,
+        }
+    }
+
+    /// The rest of the line that begins so.
+    fn says(&mut self, start: &str) -> String {
+        let lines = self.lines.by_ref().map(|line| line.unwrap());
+        // The test harness prints lines of its own, also in front of ours.
+        let mut ours = lines.filter_map(|l| Some(l[l.find(start)? + start.len()..].to_owned()));
+        ours.next().expect("the child says it")
+    }
+
+    /// Connects our port with the child's.
+    fn connect(&mut self, port: &mut Port) -> Offer {
+        let offer: Offer = self.says("offer ").trim().parse().unwrap();
+        writeln!(self.stdin, "{}", port.offer()).unwrap();
+        self.says("connected");
+        port.connect(&offer).unwrap();
+        writeln!(self.stdin, "make your end").unwrap();
+        self.says("ready");
+        offer
+    }
+
+    /// Our end is made too.
+    fn go(&mut self) {
+        writeln!(self.stdin, "use it").unwrap();
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Peer {
+    /// Also when a test fails.
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn hear() -> String {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    line
+}
+
+/// Not a test by itself: one end of a mechanism, in a process that gets killed.
+#[test]
+fn peer_process() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let (end, name) = role.split_once(' ').unwrap();
+    every_mechanism(&mut Being { end, name });
+}
+
+struct Being<'a> {
+    end: &'a str,
+    name: &'a str,
+}
+
+impl Visit for Being<'_> {
+    fn visit<M: Mechanism>(&mut self, mechanism: &M) {
+        if mechanism.name() != self.name {
+            return;
+        }
+        let is_sender = self.end == "sender";
+        let needs = match is_sender {
+            true => mechanism.sender_needs().unwrap(),
+            false => mechanism.receiver_needs().unwrap(),
+        };
+        let [_, ours] = two_hosts();
+        let mut port = open(&ours, &needs);
+        // The test harness prints in front of us; the parent looks for the word.
+        println!("offer {}", port.offer());
+        let peer: Offer = hear().trim().parse().unwrap();
+        port.connect(&peer).unwrap();
+        println!("connected");
+        hear();
+        let mut wait = Patience::new(WaitPolicy::Yield);
+        if is_sender {
+            let mut sender = mechanism.sender(port, &peer).unwrap();
+            println!("ready");
+            hear();
+            for packet in 0..2 {
+                send(&mut sender, 0, packet, &[packet as u8; 64], &mut wait);
+            }
+            loop {
+                sender.progress().unwrap();
+                std::thread::yield_now();
+            }
+        }
+        let mut receiver = mechanism.receiver(port, &peer).unwrap();
+        println!("ready");
+        hear();
+        drop(take(&mut receiver, &mut wait));
+        let _kept = take(&mut receiver, &mut wait);
+        println!("holding");
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// Calls `step` until it fails.
+fn failure(what: &str, mut step: impl FnMut() -> Result<(), EndError>) {
+    let start = Instant::now();
+    while step().is_ok() {
+        assert!(
+            start.elapsed() < Duration::from_secs(30),
+            "{what}: nobody noticed"
+        );
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_sender_notices_that_its_receiver_was_killed() {
+    struct Killing;
+    impl Visit for Killing {
+        fn visit<M: Mechanism>(&mut self, mechanism: &M) {
+            let name = mechanism.name();
+            let mut peer = Peer::spawn("receiver", name);
+            let [ours, _] = two_hosts();
+            let mut port = open(&ours, &mechanism.sender_needs().unwrap());
+            let offer = peer.connect(&mut port);
+            let mut sender = mechanism.sender(port, &offer).unwrap();
+            peer.go();
+            let mut wait = Patience::new(WaitPolicy::Yield);
+            for packet in 0..2 {
+                send(&mut sender, 0, packet, &[7; 64], &mut wait);
+            }
+            std::thread::scope(|scope| {
+                let holding = scope.spawn(|| peer.says("holding"));
+                while !holding.is_finished() {
+                    sender.progress().unwrap();
+                    std::thread::yield_now();
+                }
+            });
+            peer.kill();
+            // What is on its way may still be committed.
+            let mut packet = 2;
+            failure(name, || match sender.claim(0, 64) {
+                Ok(claim) => {
+                    packet += 1;
+                    sender.commit(claim, packet)
+                }
+                Err(ClaimError::WouldBlock) => sender.progress(),
+                Err(ClaimError::End(error)) => Err(error),
+                Err(error) => panic!("{name}: {error}"),
+            });
+            // And it stays an error.
+            assert!(sender.claim(0, 64).is_err(), "{name}");
+        }
+    }
+    every_mechanism(&mut Killing);
+}
+
+/// A receiver of status bytes knows nothing of its sender, by design: that is for the layer above.
+/// Over a network nobody learns of a death without asking: giving a block back asks.
+#[test]
+fn a_receiver_notices_that_its_sender_was_killed() {
+    struct Killing;
+    impl Visit for Killing {
+        fn visit<M: Mechanism>(&mut self, mechanism: &M) {
+            let name = mechanism.name();
+            let mut peer = Peer::spawn("sender", name);
+            let [ours, _] = two_hosts();
+            let mut port = open(&ours, &mechanism.receiver_needs().unwrap());
+            let offer = peer.connect(&mut port);
+            let mut receiver = mechanism.receiver(port, &offer).unwrap();
+            peer.go();
+            let mut wait = Patience::new(WaitPolicy::Yield);
+            let first = take(&mut receiver, &mut wait);
+            drop(take(&mut receiver, &mut wait));
+            peer.kill();
+            assert_eq!(first.payload().to_vec(), [0; 64], "what came is there");
+            if name.starts_with("status-byte") {
+                return;
+            }
+            let kept = crate::context().caps().direct.then_some(first);
+            failure(name, || receiver.take().map(drop));
+            if let Some(kept) = kept {
+                assert_eq!(kept.payload().to_vec(), [0; 64], "it stays there");
+            }
+            assert!(receiver.take().is_err(), "{name}: and it stays an error");
+        }
+    }
+    every_mechanism(&mut Killing);
+}

@@ -1,0 +1,434 @@
+//! What must hold for the two ends of every mechanism, however they were connected.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "a test, which does not use everything for every provider"
+)]
+use crate::common::Random;
+use catchment_mechanisms::*;
+use catchment_transfer::order::SerialCounter;
+use catchment_transfer::{Step, WaitPolicy, Waiter};
+use catchment_verbs::mem::VolatileSlice;
+use catchment_verbs::{Wake, Watch};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// For what must happen sooner or later: nobody waits so long unless something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// For what must not happen: if it does, it mostly does so soon.
+const QUIET: Duration = Duration::from_millis(20);
+
+/// Two ends that are connected.
+pub struct Ends<S, R> {
+    pub sender: S,
+    pub receiver: R,
+    pub shape: Shape,
+    pub features: Features,
+    /// Most blocks that can be on their way while none is taken.
+    pub most_on_their_way: u64,
+}
+
+/// Waits as a policy says.
+pub struct Patience {
+    waiter: Waiter,
+    since: Instant,
+}
+
+impl Patience {
+    pub fn new(policy: WaitPolicy) -> Patience {
+        Patience {
+            waiter: Waiter::new(policy, 2),
+            since: Instant::now(),
+        }
+    }
+
+    pub fn found(&mut self) {
+        self.waiter.found();
+        self.since = Instant::now();
+    }
+
+    /// Nothing was found; `again` looks once more, after the watch was armed.
+    pub fn wait<T>(
+        &mut self,
+        watch: Option<Arc<dyn Watch>>,
+        again: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
+        assert!(self.since.elapsed() < PATIENCE, "nothing came");
+        match (self.waiter.empty(), watch) {
+            (Step::Spin, _) => std::hint::spin_loop(),
+            (Step::Yield, _) | (Step::Block, None) => std::thread::yield_now(),
+            // The policy under test: the other end needs that time.
+            (Step::Sleep(time), _) => std::thread::sleep(time),
+            (Step::Block, Some(watch)) => {
+                watch.arm();
+                if let Some(found) = again() {
+                    return Some(found);
+                }
+                let _: Wake = watch.wait(Duration::from_millis(100)).unwrap();
+            }
+        }
+        None
+    }
+}
+
+pub fn claim<S: SendEnd>(sender: &mut S, stream: u32, bytes: u32, wait: &mut Patience) -> S::Claim {
+    loop {
+        let claim = match sender.claim(stream, bytes) {
+            Ok(claim) => Some(claim),
+            Err(ClaimError::WouldBlock) => {
+                let watch = sender.watch();
+                wait.wait(watch, || sender.claim(stream, bytes).ok())
+            }
+            Err(error) => panic!("{error}"),
+        };
+        if let Some(claim) = claim {
+            wait.found();
+            return claim;
+        }
+    }
+}
+
+pub fn take<R: ReceiveEnd>(receiver: &mut R, wait: &mut Patience) -> R::Block {
+    loop {
+        let block = match receiver.take().unwrap() {
+            Some(block) => Some(block),
+            None => {
+                let watch = receiver.watch();
+                wait.wait(watch, || receiver.take().unwrap())
+            }
+        };
+        if let Some(block) = block {
+            wait.found();
+            return block;
+        }
+    }
+}
+
+pub fn send<S: SendEnd>(
+    sender: &mut S,
+    stream: u32,
+    packet: u64,
+    data: &[u8],
+    wait: &mut Patience,
+) {
+    let claim = claim(sender, stream, data.len() as u32, wait);
+    sender.memory(&claim).write_at(0, data).unwrap();
+    sender.commit(claim, packet).unwrap();
+}
+
+/// One block after the other, each taken and given back before the next one.
+pub fn lockstep<S: SendEnd, R: ReceiveEnd>(ends: &mut Ends<S, R>, packets: std::ops::Range<u64>) {
+    let (bytes, bits) = (ends.shape.payload_bytes, ends.features.packet_bits);
+    let (sender, receiver) = (&mut ends.sender, &mut ends.receiver);
+    let mut wait = Patience::new(WaitPolicy::Yield);
+    for packet in packets {
+        invite(sender, receiver, bytes);
+        let claim = claim(sender, 0, bytes, &mut wait);
+        let data = packet.to_ne_bytes();
+        sender.memory(&claim).write_at(0, &data).unwrap();
+        sender.commit(claim, packet).unwrap();
+        let block = loop {
+            if let Some(block) = receiver.take().unwrap() {
+                break block;
+            }
+            sender.progress().unwrap();
+            wait.wait(None, || None::<()>);
+        };
+        wait.found();
+        assert_eq!(block.tag().packet << (64 - bits), packet << (64 - bits));
+        assert_eq!(read_u64(&block.payload()), packet);
+    }
+}
+
+/// Goes on with what the sender still has to do, until the receiver has got all.
+pub fn finish<S: SendEnd>(sender: &mut S, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < PATIENCE, "the last blocks do not arrive");
+        sender.progress().unwrap();
+        std::thread::yield_now();
+    }
+}
+
+/// Bytes of block number `packet`: the same at both ends.
+fn content(packet: u64, features: Features, payload: &mut [u8]) -> usize {
+    let mut random = Random(packet.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let bytes = match features.any_length {
+        true => random.below(payload.len() as u64 + 1) as usize,
+        false => payload.len(),
+    };
+    random.fill(&mut payload[..bytes]);
+    bytes
+}
+
+/// Whole packet numbers of those that arrive, of which some mechanisms carry only the low bits.
+#[derive(Default)]
+struct Numbers(SerialCounter);
+
+impl Numbers {
+    fn whole(&mut self, packet: u64, features: Features) -> u64 {
+        match features.packet_bits {
+            64 => packet,
+            16 => self.0.widen(packet as u16),
+            bits => panic!("packet numbers of {bits} bits"),
+        }
+    }
+}
+
+/// Lengths and contents at random, each block verified. All threads wait as the policy says; what
+/// the mechanism wants a thread of its own for gets one if asked.
+pub fn random_blocks<S: SendEnd, R: ReceiveEnd>(
+    ends: Ends<S, R>,
+    count: u64,
+    policy: WaitPolicy,
+    with_helper: bool,
+) {
+    let features = ends.features;
+    let most = ends.shape.payload_bytes as usize;
+    let (mut sender, mut receiver) = (ends.sender, ends.receiver);
+    let helper = with_helper.then(|| sender.helper().expect("it wants a thread"));
+    let taken = AtomicU64::new(0);
+    let done = || taken.load(Ordering::Relaxed) == count;
+    std::thread::scope(|scope| {
+        if let Some(helper) = helper {
+            scope.spawn(|| help(helper, policy, done));
+        }
+        scope.spawn(|| {
+            let (mut wait, mut payload) = (Patience::new(policy), vec![0; most]);
+            for packet in 0..count {
+                let bytes = content(packet, features, &mut payload);
+                send(&mut sender, 3, packet, &payload[..bytes], &mut wait);
+            }
+            finish(&mut sender, done);
+            assert_eq!(sender.counts().blocks, count);
+        });
+        let (mut wait, mut checker) = (Patience::new(policy), Checker::new(features, most, count));
+        for _ in 0..count {
+            checker.check(&take(&mut receiver, &mut wait));
+            taken.fetch_add(1, Ordering::Relaxed);
+        }
+        assert!(receiver.take().unwrap().is_none());
+        assert_eq!(receiver.counts().blocks, count);
+    });
+}
+
+fn help(mut helper: Box<dyn Helper>, policy: WaitPolicy, done: impl Fn() -> bool) {
+    let mut wait = Patience::new(policy);
+    while !done() {
+        let found = helper.step().unwrap() || {
+            let watch = helper.watch();
+            let again = || helper.step().unwrap().then_some(());
+            wait.wait(watch, again).is_some()
+        };
+        if found {
+            wait.found();
+        }
+    }
+}
+
+/// Knows which blocks must come, and what is in them.
+struct Checker {
+    features: Features,
+    numbers: Numbers,
+    came: Vec<bool>,
+    place: u64,
+    wanted: Vec<u8>,
+    seen: Vec<u8>,
+}
+
+impl Checker {
+    fn new(features: Features, most: usize, count: u64) -> Checker {
+        Checker {
+            features,
+            numbers: Numbers::default(),
+            came: vec![false; count as usize],
+            place: 0,
+            wanted: vec![0; most],
+            seen: vec![0; most],
+        }
+    }
+
+    fn check(&mut self, block: &impl TakenBlock) {
+        let tag = block.tag();
+        let packet = self.numbers.whole(tag.packet, self.features);
+        let place = self.place;
+        self.place += 1;
+        let in_order = self.features.in_order;
+        assert!(packet == place || !in_order, "{packet} came as {place}");
+        assert!(!std::mem::replace(&mut self.came[packet as usize], true));
+        assert_eq!(tag.stream, 3);
+        let bytes = content(packet, self.features, &mut self.wanted);
+        let payload: VolatileSlice<'_> = block.payload();
+        assert_eq!(payload.bytes(), bytes, "block {packet}");
+        payload.read_at(0, &mut self.seen[..bytes]).unwrap();
+        assert!(self.seen[..bytes] == self.wanted[..bytes], "block {packet}");
+    }
+}
+
+/// Four workers keep blocks for random times and give them back in any order; each block comes
+/// once.
+pub fn any_order<S: SendEnd, R: ReceiveEnd>(ends: Ends<S, R>, count: u64) {
+    let (mut sender, receiver) = (ends.sender, ends.receiver);
+    let bytes = ends.shape.payload_bytes as usize;
+    let bits = ends.features.packet_bits;
+    let seen: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
+    let left = AtomicU64::new(count);
+    let receiver = Mutex::new(receiver);
+    std::thread::scope(|scope| {
+        for seed in 1..=4 {
+            let (seen, left, receiver) = (&seen, &left, &receiver);
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                let mut kept = VecDeque::new();
+                while left.load(Ordering::Relaxed) > 0 {
+                    if kept.len() > random.below(4) as usize {
+                        let any = random.below(kept.len() as u64) as usize;
+                        kept.swap_remove_back(any);
+                    }
+                    let taken = receiver.lock().unwrap().take().unwrap();
+                    let Some(block) = taken else {
+                        kept.pop_front();
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    let inside = block.payload().load_u64(0, Ordering::Relaxed);
+                    // Blocks begin where they like: eight bytes at a time only where aligned.
+                    let packet = inside.unwrap_or_else(|_| read_u64(&block.payload()));
+                    assert_eq!(packet << (64 - bits), block.tag().packet << (64 - bits));
+                    seen[packet as usize].fetch_add(1, Ordering::Relaxed);
+                    left.fetch_sub(1, Ordering::Relaxed);
+                    kept.push_back(block);
+                }
+            });
+        }
+        let mut wait = Patience::new(WaitPolicy::Yield);
+        let mut payload = vec![0; bytes];
+        for packet in 0..count {
+            payload[..8].copy_from_slice(&packet.to_ne_bytes());
+            send(&mut sender, 0, packet, &payload, &mut wait);
+        }
+        finish(&mut sender, || left.load(Ordering::Relaxed) == 0);
+    });
+    assert!(seen.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+}
+
+fn read_u64(payload: &VolatileSlice<'_>) -> u64 {
+    let mut bytes = [0; 8];
+    payload.read_at(0, &mut bytes).unwrap();
+    u64::from_ne_bytes(bytes)
+}
+
+/// Where the receiver says first where blocks may go, it does so when it is looked at.
+fn invite(sender: &mut impl SendEnd, receiver: &mut impl ReceiveEnd, bytes: u32) {
+    let start = Instant::now();
+    while sender.claim(0, bytes).is_err() {
+        assert!(start.elapsed() < PATIENCE, "no block is free");
+        assert!(receiver.take().unwrap().is_none(), "nothing was sent yet");
+        std::thread::yield_now();
+    }
+}
+
+/// One block is kept: where blocks come back in any order the others go on; elsewhere the sender
+/// stops once all others are used. When the block comes back all go on (E1.18).
+pub fn kept_block<S: SendEnd, R: ReceiveEnd>(ends: Ends<S, R>) {
+    let (mut sender, mut receiver) = (ends.sender, ends.receiver);
+    let payload = vec![7; ends.shape.payload_bytes as usize];
+    let mut wait = Patience::new(WaitPolicy::Yield);
+    let mut came = Vec::new();
+    invite(&mut sender, &mut receiver, payload.len() as u32);
+    send(&mut sender, 0, 0, &payload, &mut wait);
+    let mut kept = take(&mut receiver, &mut wait);
+    kept.hold();
+    came.push(kept.tag().packet);
+    let mut packet = 1;
+    // Sends while it can, and takes all that comes.
+    let mut exchange = |sender: &mut S, receiver: &mut R, rounds| {
+        let before = came.len();
+        for _ in 0..rounds {
+            if let Ok(claim) = sender.claim(0, payload.len() as u32) {
+                sender.commit(claim, packet).unwrap();
+                packet += 1;
+            }
+            sender.progress().unwrap();
+            while let Some(block) = receiver.take().unwrap() {
+                came.push(block.tag().packet);
+            }
+            std::thread::yield_now();
+        }
+        came.len() - before
+    };
+    let start = Instant::now();
+    let (mut passed, in_order) = (0, !ends.features.out_of_order_release);
+    let wanted = match in_order {
+        true => ends.shape.blocks as usize - 1,
+        false => 500,
+    };
+    while passed < wanted {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{passed} blocks beside the kept one"
+        );
+        passed += exchange(&mut sender, &mut receiver, 1);
+    }
+    let start = Instant::now();
+    while in_order && start.elapsed() < QUIET {
+        assert_eq!(exchange(&mut sender, &mut receiver, 1), 0, "all are used");
+    }
+    drop(kept);
+    let start = Instant::now();
+    let mut after = 0;
+    while after < 500 {
+        assert!(start.elapsed() < PATIENCE, "only {after} blocks afterwards");
+        after += exchange(&mut sender, &mut receiver, 1);
+    }
+    came.sort_unstable();
+    assert!(came.windows(2).all(|pair| pair[0] + 1 == pair[1]) || !ends.features.in_order);
+    came.dedup();
+    assert_eq!(came.len(), 1 + passed + after, "no block twice");
+}
+
+/// The receiver takes nothing for a while: the sender fills what there is and is refused; then all
+/// comes, in order.
+pub fn slow_receiver<S: SendEnd, R: ReceiveEnd>(ends: Ends<S, R>) {
+    let (mut sender, mut receiver) = (ends.sender, ends.receiver);
+    let (blocks, bytes) = (ends.shape.blocks, ends.shape.payload_bytes);
+    let payload = vec![1; bytes as usize];
+    let mut packet = 0;
+    for _ in 0..3 {
+        invite(&mut sender, &mut receiver, bytes);
+        let first = packet;
+        let start = Instant::now();
+        let mut filled = start;
+        while filled.elapsed() < QUIET || packet - first < u64::from(blocks) {
+            assert!(start.elapsed() < PATIENCE, "{} blocks", packet - first);
+            sender.progress().unwrap();
+            match sender.claim(0, bytes) {
+                Ok(claim) => {
+                    sender.memory(&claim).write_at(0, &payload).unwrap();
+                    sender.commit(claim, packet).unwrap();
+                    packet += 1;
+                    filled = Instant::now();
+                }
+                Err(ClaimError::WouldBlock) => std::thread::yield_now(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let on_their_way = packet - first;
+        assert!(on_their_way <= ends.most_on_their_way, "{on_their_way}");
+        let mut packets: Vec<u64> = (first..packet)
+            .map(|_| {
+                loop {
+                    sender.progress().unwrap();
+                    if let Some(block) = receiver.take().unwrap() {
+                        break block.tag().packet;
+                    }
+                }
+            })
+            .collect();
+        packets.sort_unstable();
+        let wanted: Vec<u64> = (first..packet).collect();
+        assert_eq!(packets, wanted);
+    }
+}

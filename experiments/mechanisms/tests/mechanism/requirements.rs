@@ -1,0 +1,315 @@
+//! Requirements with numbers: what is posted, how small queues may be, how threads wait.
+use super::suite::*;
+use super::*;
+use catchment_probe::trace::{Kind, Requests, Trace};
+use catchment_verbs::{CqError, PostFailure};
+use std::sync::Arc;
+use std::time::Duration;
+
+const SHAPE: Shape = Shape {
+    blocks: 3,
+    payload_bytes: 64,
+};
+
+/// Both ends of a mechanism, and what each posts.
+fn traced<M: Mechanism>(mechanism: &M) -> (M::Sender, M::Receiver, [Arc<Trace>; 2]) {
+    let source = open(&host(), &mechanism.sender_needs().unwrap());
+    let collector = open(&host(), &mechanism.receiver_needs().unwrap());
+    let (source, out) = source.traced(16);
+    let (collector, back) = collector.traced(16);
+    let (sender, receiver) = join(mechanism, source, collector);
+    (sender, receiver, [out, back])
+}
+
+/// Moves so many blocks in lockstep and says what both ends posted for them.
+fn posted<M: Mechanism>(mechanism: &M, count: u64) -> ([Requests; 2], [Counts; 2]) {
+    let (sender, receiver, traces) = traced(mechanism);
+    let (sender, receiver) = lockstep(mechanism, (sender, receiver), 0..count);
+    let counts = [sender.counts(), receiver.counts()];
+    (traces.map(|trace| trace.requests()), counts)
+}
+
+/// Three messages for each block: where it may go, the block, that it is there.
+#[test]
+fn s1_24_rendezvous_has_three_interactions() {
+    const BLOCKS: u64 = 3_000;
+    let ([out, back], counts) = posted(&Rendezvous::new(SHAPE), BLOCKS);
+    assert_eq!((out.writes, out.sends), (BLOCKS, BLOCKS));
+    assert_eq!((out.reads, out.write_imms), (0, 0));
+    // Slots are announced ahead: those of the last blocks already for the next ones.
+    let ahead = u64::from(SHAPE.blocks);
+    assert!((BLOCKS..=BLOCKS + ahead).contains(&back.sends), "{back:?}");
+    assert_eq!(back.messages(), back.sends);
+    assert_eq!(counts[0].interactions, 2 * BLOCKS);
+    assert_eq!(counts[1].interactions, back.sends);
+    let all = counts[0].interactions + counts[1].interactions;
+    assert_eq!(all / BLOCKS, 3);
+}
+
+/// A WRITE with an immediate, and an acknowledgement for each block.
+#[test]
+fn s1_4_sw_paper_has_two_interactions() {
+    const BLOCKS: u64 = 3_000;
+    let ([out, back], counts) = posted(&SwPaper::new(SHAPE), BLOCKS);
+    assert_eq!((out.write_imms, out.messages()), (BLOCKS, BLOCKS));
+    assert_eq!((out.signaled, out.calls), (BLOCKS, BLOCKS));
+    assert_eq!(back.sends, BLOCKS);
+    assert_eq!(back.writes, back.signaled, "empty ones, to free the queue");
+    assert!(back.writes <= BLOCKS / 60);
+    assert_eq!(counts[0].interactions + counts[1].interactions, 2 * BLOCKS);
+    // One by one.
+    assert_eq!(back.receives, BLOCKS + u64::from(SHAPE.blocks));
+    assert_eq!(back.receive_calls, back.receives);
+    // The last acknowledgements may not have been taken.
+    assert!((BLOCKS..=BLOCKS + 3).contains(&out.receives), "{out:?}");
+}
+
+#[test]
+fn s1_4_the_immediates_of_sw_paper_name_position_and_length() {
+    let sw = SwPaper::new(SHAPE);
+    let (sender, receiver, [out, _]) = traced(&sw);
+    lockstep(&sw, (sender, receiver), 0..4);
+    let first: Vec<_> = out.first().iter().map(|p| (p.kind, p.imm)).collect();
+    let wanted = [0, 1, 2, 0].map(|position| (Kind::WriteImm, Some(position << 30 | 64)));
+    assert_eq!(first, wanted);
+}
+
+/// The status bytes: a WRITE of the block and one of its status, and a READ for every N blocks.
+#[test]
+fn s1_12_s1_14_the_papers_status_byte_has_one_interaction_and_a_bit() {
+    const BLOCKS: u64 = 3_000;
+    let ([out, back], counts) = posted(&PaperStatusByte::new(SHAPE), BLOCKS);
+    assert_eq!(out.writes, 2 * BLOCKS);
+    assert!(out.reads >= BLOCKS / 3 - 1);
+    assert_eq!(counts[0].interactions, BLOCKS + out.reads);
+    assert_eq!(
+        out.calls,
+        BLOCKS + out.reads,
+        "two linked WRITEs are one call"
+    );
+    assert_eq!(out.signaled, out.calls);
+    assert_eq!((back.messages(), back.receives), (0, 0));
+    assert_eq!(counts[1].interactions, 0);
+}
+
+/// One WRITE a block, and a credit for every N/4 blocks or when there is nothing to do.
+#[test]
+fn sw_fair_posts_one_request_a_block_and_receives_in_lists() {
+    const BLOCKS: u64 = 3_000;
+    for form in [Form::WriteImm, Form::Selective, Form::Tail] {
+        let shape = Shape {
+            blocks: 16,
+            payload_bytes: 64,
+        };
+        let ([out, back], counts) = posted(&SwFair::new(shape, form), BLOCKS);
+        assert_eq!(out.messages(), BLOCKS);
+        assert_eq!(out.calls, BLOCKS);
+        assert!(out.signaled <= BLOCKS / 8 + 1, "{out:?}");
+        assert_eq!(back.messages(), back.writes, "nothing but credits");
+        assert!(back.writes <= BLOCKS, "{back:?}");
+        assert_eq!(counts[1].interactions, back.writes);
+        let has_imm = form != Form::Tail;
+        let receives = if has_imm { BLOCKS + 16 } else { 0 };
+        assert!(back.receives >= receives && back.receives <= receives + 8);
+        if has_imm {
+            let lists = back.receive_calls - 24;
+            assert_eq!(lists, (back.receives - 24) / 8);
+        }
+    }
+}
+
+/// Blocks that are all there before the receiver looks come back with a quarter of the credits.
+#[test]
+fn sw_fair_gives_credit_for_a_quarter_of_the_window() {
+    for form in [Form::WriteImm, Form::Selective, Form::Tail] {
+        let shape = Shape {
+            blocks: 16,
+            payload_bytes: 64,
+        };
+        let (mut sender, mut receiver, [_, back]) = traced(&SwFair::new(shape, form));
+        for packet in 0..16 {
+            let claim = sender.claim(0, 64).unwrap();
+            sender.commit(claim, packet).unwrap();
+        }
+        let mut wait = Patience::new(WaitPolicy::Yield);
+        let all: Vec<_> = (0..16).map(|_| take(&mut receiver, &mut wait)).collect();
+        // While it waited for the first it was idle.
+        let before = back.requests().writes;
+        all.into_iter().for_each(drop);
+        assert_eq!(back.requests().writes - before, 4, "{form:?}");
+    }
+}
+
+/// S1.20, Figures 16 and 17: these sizes and no larger ones, for many blocks.
+#[test]
+fn s1_20_sw_paper_works_with_the_queues_of_the_paper() {
+    let sw = SwPaper::new(SHAPE);
+    let (source, collector) = (sw.sender_needs().unwrap(), sw.receiver_needs().unwrap());
+    assert_eq!((source.queues.max_recv_wr, source.queues.recv_cqe), (3, 3));
+    assert_eq!(source.queues.send_cqe, 3);
+    assert_eq!(source.queues.completion_queues(), 2);
+    let receiver = collector.queues;
+    assert_eq!((receiver.max_recv_wr, receiver.send_cqe), (3, 3));
+    assert_eq!(receiver.completion_queues(), 1);
+    assert!(crate::context().caps().strict_capacity);
+    let ends = [open(&host(), &source), open(&host(), &collector)];
+    for port in &ends {
+        // What the provider gave, not what was asked for.
+        assert_eq!((port.send_cq.capacity(), port.recv_cq.capacity()), (3, 3));
+    }
+    with_helper(&sw, scaled(5_000), WaitPolicy::Yield);
+    let [source, collector] = ends;
+    lockstep(&sw, join(&sw, source, collector), 0..scaled(5_000));
+}
+
+/// The ends of an `sw-paper` whose needs were changed.
+fn changed(sw: &SwPaper, change: impl Fn(&mut EndNeeds, &mut EndNeeds)) -> [Port; 2] {
+    let (mut source, mut collector) = (sw.sender_needs().unwrap(), sw.receiver_needs().unwrap());
+    change(&mut source, &mut collector);
+    [open(&host(), &source), open(&host(), &collector)]
+}
+
+#[test]
+fn s1_20_one_receive_less_is_refused_with_the_capacity() {
+    let sw = SwPaper::new(SHAPE);
+    for at_sender in [true, false] {
+        let [mut source, mut collector] = changed(&sw, |source, collector| {
+            let end = if at_sender { source } else { collector };
+            end.queues.max_recv_wr = 2;
+        });
+        let (out, back) = (source.offer(), collector.offer());
+        source.connect(&back).unwrap();
+        collector.connect(&out).unwrap();
+        let error = match at_sender {
+            true => sw.sender(source, &back).err().unwrap(),
+            false => sw.receiver(collector, &out).err().unwrap(),
+        };
+        let SetupError::Receives(error) = error else {
+            panic!("{error}")
+        };
+        assert_eq!(error.reason, PostFailure::QueueFull { capacity: 2 });
+    }
+}
+
+fn fill(sender: &mut SwPaperSender, blocks: u64) -> Result<(), EndError> {
+    for packet in 0..blocks {
+        match sender.claim(0, 64) {
+            Ok(claim) => sender.commit(claim, packet)?,
+            Err(ClaimError::End(error)) => return Err(error),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn s1_20_one_send_less_is_refused_with_the_capacity() {
+    let sw = SwPaper::new(SHAPE);
+    let [source, collector] = changed(&sw, |source, _| source.queues.max_send_wr = 2);
+    let (mut sender, _receiver) = join(&sw, source, collector);
+    let EndError::Post(error) = fill(&mut sender, 3).unwrap_err() else {
+        panic!("another error")
+    };
+    assert_eq!(error.reason, PostFailure::QueueFull { capacity: 2 });
+}
+
+/// Blocks that complete at the receiver and are not polled.
+#[test]
+fn s1_20_one_completion_less_overruns_at_the_receiver() {
+    overruns(
+        |_, collector| &mut collector.queues.send_cqe,
+        |_, receiver, blocks, _| {
+            let mut kept = Vec::new();
+            (0..=blocks).find_map(|_| receiver.take().map(|block| kept.extend(block)).err())
+        },
+    );
+}
+
+/// Sends that complete and are not polled.
+#[test]
+fn s1_20_one_completion_less_overruns_at_the_sender() {
+    overruns(
+        |source, _| &mut source.queues.send_cqe,
+        |sender, _, blocks, _| (0..=blocks).find_map(|_| sender.progress().err()),
+    );
+}
+
+/// Acknowledgements that arrive and are not polled.
+#[test]
+fn s1_20_one_completion_less_overruns_at_the_thread_for_acknowledgements() {
+    overruns(
+        |source, _| &mut source.queues.recv_cqe,
+        |sender, receiver, blocks, pause| {
+            let mut wait = Patience::new(WaitPolicy::Yield);
+            (0..blocks).for_each(|_| drop(take(receiver, &mut wait)));
+            pause();
+            (0..=blocks).find_map(|_| sender.progress().err())
+        },
+    );
+}
+
+/// The window of the paper, or the next larger one for which the provider has a completion queue of
+/// exactly one entry less: RDMA devices round up, and a queue that got longer takes what was to be
+/// too much. What it got is what [`Cq::capacity`] says.
+fn window() -> u32 {
+    let context = crate::context();
+    let exact = |entries| context.create_cq(entries, None).unwrap().capacity() == entries;
+    let found = (SHAPE.blocks..2 * 64).find(|blocks| exact(blocks - 1));
+    found.expect("a completion queue of which one entry less is exactly one less")
+}
+
+/// What an end says that looks as often as there are completions, and once more. It may wait before
+/// each look.
+type Look = fn(&mut SwPaperSender, &mut SwPaperReceiver, u32, &dyn Fn()) -> Option<EndError>;
+
+/// Fills all blocks, waits until they have completed, and looks for the error. Nobody may poll
+/// meanwhile, so nobody knows how long that takes: longer each time.
+fn overruns(
+    entries: impl for<'a> Fn(&'a mut EndNeeds, &'a mut EndNeeds) -> &'a mut u32,
+    look: Look,
+) {
+    let blocks = window();
+    let sw = SwPaper::new(Shape { blocks, ..SHAPE });
+    let error = (4..14).find_map(|power| {
+        let [source, collector] = changed(&sw, |source, collector| {
+            *entries(source, collector) -= 1;
+        });
+        let (mut sender, mut receiver) = join(&sw, source, collector);
+        fill(&mut sender, blocks.into()).unwrap();
+        // Until the provider has moved what is posted, which it tells nobody who does not poll.
+        let pause = || std::thread::sleep(Duration::from_millis(1 << power));
+        pause();
+        let error = look(&mut sender, &mut receiver, blocks, &pause);
+        if error.is_some() {
+            // Linux 6.1 keeps a reference to a queue pair of Soft-RoCE that overran as a receiver,
+            // and its destruction waits 50 s for that: let the end of the process do it.
+            std::mem::forget((sender, receiver));
+        }
+        error
+    });
+    let capacity = blocks - 1;
+    assert_eq!(error, Some(EndError::Cq(CqError::Overrun { capacity })));
+}
+
+#[test]
+fn s1_16_every_mechanism_waits_by_every_policy() {
+    let count = 60;
+    let policies = [
+        WaitPolicy::Spin,
+        WaitPolicy::Yield,
+        WaitPolicy::Sleep(Duration::from_micros(20)),
+        WaitPolicy::Doorbell { spin_polls: 4 },
+    ];
+    for policy in policies {
+        for way in ways() {
+            random_blocks_by(&StatusByte::new(SHAPE, way), count, policy, false);
+        }
+        random_blocks_by(&PaperStatusByte::new(SHAPE), count, policy, false);
+        for form in forms() {
+            random_blocks_by(&SwFair::new(SHAPE, form), count, policy, false);
+        }
+        random_blocks_by(&SwPaper::new(SHAPE), count, policy, false);
+        random_blocks_by(&SwPaper::new(SHAPE), count, policy, true);
+        random_blocks_by(&Rendezvous::new(SHAPE), count, policy, false);
+    }
+}

@@ -1,0 +1,32 @@
+//! Every mechanism over RoCE on loopback.
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+mod common {
+    pub use crate::load::{Random, scaled};
+}
+#[path = "../../../crates/transfer/tests/common/load.rs"]
+mod load;
+mod mechanism;
+
+use catchment_provider_roce::{RoceOptions, RoceProvider};
+use catchment_verbs::{Context, Provider};
+use std::sync::Arc;
+
+/// A device of its own for every end.
+fn context() -> Arc<dyn Context> {
+    let any_port = RoceOptions {
+        port: 0,
+        ..RoceOptions::default()
+    };
+    RoceProvider::new(any_port).open("127.0.0.1").unwrap()
+}
+
+/// Devices of two ends that can reach each other.
+fn two_devices() -> [Arc<dyn Context>; 2] {
+    [context(), context()]
+}

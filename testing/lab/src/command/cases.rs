@@ -1,0 +1,163 @@
+//! `catchment-lab rxe`, `verbs` and `all`: run cases.
+
+use super::Place;
+use crate::lab::{Case, Lab, Programs};
+use crate::report::{self, Format};
+use crate::{cases, cover, verbs};
+use anyhow::{Context as _, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Which cases run, and how their outcomes are written.
+#[derive(clap::Args)]
+pub(crate) struct Choice {
+    /// Run all cases, not only enough for every value of every group to occur
+    #[arg(long)]
+    full: bool,
+    /// Run only cases whose name holds this text, all of them; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// List the names of the cases
+    #[arg(long)]
+    list: bool,
+    /// One JSON object a line instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Rxe {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    choice: Choice,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Verbs {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    choice: Choice,
+    /// The `catchment` command
+    #[arg(long, value_name = "FILE")]
+    catchment: PathBuf,
+    /// The conformance suite of the ibverbs provider
+    #[arg(long, value_name = "FILE")]
+    conformance: PathBuf,
+    /// The tests of what the ibverbs provider says when something is wrong
+    #[arg(long, value_name = "FILE")]
+    faults: PathBuf,
+    /// The tests of sender and receiver over ibverbs
+    #[arg(long, value_name = "FILE")]
+    status_byte: PathBuf,
+    /// The tests of the duplex channel over ibverbs
+    #[arg(long, value_name = "FILE")]
+    channel: PathBuf,
+    /// The tests of the mechanisms to compare with over ibverbs
+    #[arg(long, value_name = "FILE")]
+    mechanisms: PathBuf,
+}
+
+/// Runs the cases of `rxe`; returns whether all passed.
+pub(crate) fn rxe(args: &Rxe) -> Result<bool> {
+    let programs = Programs {
+        lab: this_program()?,
+        ..Programs::default()
+    };
+    args.choice.run(cases::all(), &args.place, programs)
+}
+
+/// Runs the cases of `verbs`; returns whether all passed.
+pub(crate) fn verbs(args: &Verbs) -> Result<bool> {
+    args.run(Vec::new())
+}
+
+/// Runs the cases of both, with the same guests; returns whether all passed.
+pub(crate) fn all(args: &Verbs) -> Result<bool> {
+    args.run(cases::all())
+}
+
+impl Verbs {
+    fn run(&self, mut cases: Vec<Case>) -> Result<bool> {
+        let programs = Programs {
+            lab: this_program()?,
+            catchment: found(&self.catchment)?,
+            conformance: found(&self.conformance)?,
+            faults: found(&self.faults)?,
+            status_byte: found(&self.status_byte)?,
+            channel: found(&self.channel)?,
+            mechanisms: found(&self.mechanisms)?,
+        };
+        cases.extend(verbs::all(&programs, &|name| self.choice.holds(name))?);
+        self.choice.run(cases, &self.place, programs)
+    }
+}
+
+impl Choice {
+    /// Whether `--only` lets a case of this name run.
+    fn holds(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|text| name.contains(text))
+    }
+
+    fn of(&self, mut cases: Vec<Case>) -> Vec<Case> {
+        cases.retain(|case| self.holds(&case.name));
+        let all = cases.len();
+        if !self.full && self.only.is_empty() {
+            cover::retain(&mut cases, |case| &case.name);
+            eprintln!("{} of {all} cases; --full runs all", cases.len());
+        }
+        cases
+    }
+
+    fn run(&self, cases: Vec<Case>, place: &Place, programs: Programs) -> Result<bool> {
+        let cases = self.of(cases);
+        ensure!(
+            !cases.is_empty(),
+            "no case has any of {:?} in its name: --list shows the names",
+            self.only
+        );
+        if self.list {
+            cases.iter().for_each(|case| println!("{}", case.name));
+            return Ok(true);
+        }
+        let (_turn, kernel) = super::prepare(place)?;
+        let mut lab = Lab::new(kernel, place.cache.clone(), programs)?;
+        Ok(self.run_in(&mut lab, &cases))
+    }
+
+    fn run_in(&self, lab: &mut Lab, cases: &[Case]) -> bool {
+        let start = Instant::now();
+        let format = if self.json {
+            Format::Json
+        } else {
+            Format::Table
+        };
+        let outcomes = report::run_all(cases, lab, Lab::forget_guests, format);
+        let packets = lab.packets_checked();
+        let mut lines = Vec::new();
+        if packets > 0 {
+            lines.push(format!("{packets} packets of the guest had the right ICRC"));
+        }
+        lines.push(report::summary(&outcomes, start.elapsed()));
+        match format {
+            Format::Table => println!("{}", lines.join("\n")),
+            Format::Json => eprintln!("{}", lines.join("\n")),
+        }
+        outcomes.iter().all(|outcome| outcome.passed)
+    }
+}
+
+fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot find the running program")
+}
+
+/// The whole path: guests start programs in other folders.
+fn found(program: &Path) -> Result<PathBuf> {
+    program.canonicalize().with_context(|| {
+        format!(
+            "no program {}: `cargo xtask lab verbs` builds it",
+            program.display()
+        )
+    })
+}

@@ -1,0 +1,279 @@
+//! What cases work with: hosts at one switch, and the programs that run at each.
+//!
+//! Three hosts stand there: this one, which has no RDMA device and speaks RoCE in user space, and one
+//! or two guests, each with a kernel and an RDMA device of its own. What crosses between any two
+//! crosses a network. A case says at which [`Site`] a program runs. Guests boot when they are first
+//! needed, and serve all cases of a run.
+
+use crate::end::Kind;
+use crate::end::client::End;
+use crate::peer::wire::Wire;
+use crate::remote::process::{Finished, Output, Process};
+use crate::remote::{Start, server};
+use crate::report;
+use crate::verbs::clip::Clip;
+use crate::vm::guest::{Guest, Machine};
+use crate::vm::kernel::Kernel;
+use crate::vm::network::{HOST, IpVersion, SEATS};
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use std::fmt;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// After a case that failed the guests boot again, so that it cannot harm the next one. But not for
+/// ever: when everything fails, one such error is as good as a hundred.
+const BOOTS_MAX: u32 = 12;
+
+pub(crate) type Case = report::Case<Lab>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Site {
+    /// This one, in the lab's network namespace, without RDMA device.
+    Host,
+    Left,
+    Right,
+}
+
+impl Site {
+    /// Its address on the network for RoCE.
+    pub(crate) fn address(self, version: IpVersion) -> IpAddr {
+        let addresses = match self {
+            Self::Host => HOST,
+            Self::Left => SEATS[0].addresses,
+            Self::Right => SEATS[1].addresses,
+        };
+        addresses.of(version)
+    }
+
+    /// What moves bytes there.
+    pub(crate) fn provider(self) -> &'static str {
+        match self {
+            Self::Host => "roce",
+            Self::Left | Self::Right => "ibverbs",
+        }
+    }
+}
+
+impl fmt::Display for Site {
+    /// What it stands for in the name of a case.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.provider())
+    }
+}
+
+/// Programs that run in the guests as on this host; cases of `rxe` need the first one only.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Programs {
+    pub(crate) lab: PathBuf,
+    pub(crate) catchment: PathBuf,
+    /// The conformance suite of the provider.
+    pub(crate) conformance: PathBuf,
+    /// The tests of what the provider says when something is wrong.
+    pub(crate) faults: PathBuf,
+    /// The tests of sender and receiver over the provider.
+    pub(crate) status_byte: PathBuf,
+    /// The tests of the duplex channel over the provider.
+    pub(crate) channel: PathBuf,
+    /// The tests of the mechanisms to compare with over the provider.
+    pub(crate) mechanisms: PathBuf,
+}
+
+/// What a case works with.
+pub(crate) struct Lab {
+    kernel: Kernel,
+    cache: PathBuf,
+    pub(crate) programs: Programs,
+    clip: Option<Clip>,
+    folders: u32,
+    /// For what programs of this host write.
+    scratch: TempDir,
+    guests: [Option<Guest>; 2],
+    boots: u32,
+    /// The server for programs of this host, and this process.
+    host: (SocketAddr, Arc<OwnedFd>),
+    peer: Option<Peer>,
+    /// Packets that peers have checked that are gone.
+    checked: u64,
+}
+
+/// What a case needs that is the kernel's peer itself: `guest/agent.py` at the first guest, and our
+/// end of the wire for either version of IP.
+struct Peer {
+    agent: End,
+    wire_v4: Wire,
+    wire_v6: Wire,
+}
+
+impl Peer {
+    fn checked(&self) -> u64 {
+        self.wire_v4.received + self.wire_v6.received
+    }
+}
+
+impl Lab {
+    /// A lab whose guests boot when they are needed. The calling thread must live as long.
+    pub(crate) fn new(kernel: Kernel, cache: PathBuf, programs: Programs) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        thread::spawn(move || server::serve(&listener));
+        let this_process = pidfd_open(getpid(), PidfdFlags::empty())?;
+        Ok(Self {
+            clip: None,
+            kernel,
+            cache,
+            programs,
+            folders: 0,
+            scratch: tempfile::tempdir()?,
+            guests: [None, None],
+            boots: 0,
+            host: (address, Arc::new(this_process)),
+            peer: None,
+            checked: 0,
+        })
+    }
+
+    /// The first guest, `agent.py` there, and our end of the wire for this version of IP.
+    pub(crate) fn peer(&mut self, version: IpVersion) -> Result<(&Guest, &mut End, &mut Wire)> {
+        if self.peer.is_none() {
+            self.peer = Some(Peer {
+                agent: End::new(self.guest(0)?.start(&Start::agent(), Output::Kept)?),
+                wire_v4: Wire::open(IpVersion::V4)?,
+                wire_v6: Wire::open(IpVersion::V6)?,
+            });
+        }
+        let (Some(guest), Some(peer)) = (&self.guests[0], &mut self.peer) else {
+            bail!("no guest");
+        };
+        let wire = match version {
+            IpVersion::V4 => &mut peer.wire_v4,
+            IpVersion::V6 => &mut peer.wire_v6,
+        };
+        Ok((guest, &mut peer.agent, wire))
+    }
+
+    /// Gives the first guest's device and our UDP ports back.
+    fn forget_peer(&mut self) {
+        self.checked += self.peer.take().as_ref().map_or(0, Peer::checked);
+    }
+
+    /// Packets of the guest whose ICRC was found right.
+    pub(crate) fn packets_checked(&self) -> u64 {
+        self.checked + self.peer.as_ref().map_or(0, Peer::checked)
+    }
+
+    /// The clip that cases send.
+    pub(crate) fn clip(&mut self) -> Result<&Clip> {
+        if self.clip.is_none() {
+            self.clip = Some(Clip::make(&self.cache)?);
+        }
+        self.clip.as_ref().context("no clip")
+    }
+
+    pub(crate) fn start(&mut self, site: Site, start: &Start) -> Result<Process> {
+        self.forget_peer();
+        let seat = match site {
+            Site::Left => 0,
+            Site::Right => 1,
+            Site::Host => return self.start_here(start),
+        };
+        self.guest(seat)?.start(start, Output::Kept)
+    }
+
+    /// Runs a program, which must succeed.
+    pub(crate) fn run(&mut self, site: Site, words: &[&str], limit: Duration) -> Result<Finished> {
+        let start = Start::like_here(words.iter().copied());
+        let finished = self.start(site, &start)?.wait(limit)?;
+        finished
+            .success()
+            .with_context(|| format!("`{}` at {site:?}", words.join(" ")))
+    }
+
+    /// Starts an end over the provider of this site, at its address of this version.
+    pub(crate) fn end(&mut self, site: Site, version: IpVersion) -> Result<End> {
+        self.end_of_kind(site, version, Kind::Connection)
+    }
+
+    /// The same with a queue pair and memory of this kind.
+    pub(crate) fn end_of_kind(
+        &mut self,
+        site: Site,
+        version: IpVersion,
+        kind: Kind,
+    ) -> Result<End> {
+        let lab = self.programs.lab.display().to_string();
+        let device = site.address(version).to_string();
+        let words = [&lab, "end", site.provider(), &device];
+        let start = Start::like_here(words).listening();
+        let mut end = End::new(self.start(site, &start)?);
+        let made = end.make(kind);
+        made.with_context(|| format!("the end at {site:?}"))?;
+        Ok(end)
+    }
+
+    /// Ends the guests; they boot when they are needed.
+    pub(crate) fn forget_guests(&mut self) {
+        self.forget_peer();
+        for guest in &self.guests {
+            if let Some(guest) = guest.as_ref().filter(|guest| guest.has_ended()) {
+                eprintln!("a guest ended; its console says:\n{}", guest.console());
+            }
+        }
+        self.guests = [None, None];
+    }
+
+    /// A file that every site can read.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
+        let path = self.scratch.path().join(name);
+        fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+        Ok(path)
+    }
+
+    /// A new folder for frames, at this site.
+    pub(crate) fn folder(&mut self, site: Site) -> PathBuf {
+        self.folders += 1;
+        let parent = match site {
+            // What guests write lies in their memory.
+            Site::Left | Site::Right => Path::new("/run"),
+            Site::Host => self.scratch.path(),
+        };
+        parent.join(format!("out-{}", self.folders))
+    }
+
+    fn start_here(&self, start: &Start) -> Result<Process> {
+        let (address, this_process) = &self.host;
+        // Whatever ends this process ends its programs.
+        let with_us = ["setpriv", "--pdeathsig", "KILL"].map(str::to_owned);
+        let start = Start {
+            words: with_us.into_iter().chain(start.words.clone()).collect(),
+            ..start.clone()
+        };
+        Process::start(*address, Arc::clone(this_process), &start, Output::Kept)
+    }
+
+    /// A guest that runs.
+    fn guest(&mut self, seat: usize) -> Result<&mut Guest> {
+        let place = self.guests.get_mut(seat).context("no such guest")?;
+        if place.as_ref().is_none_or(Guest::has_ended) {
+            ensure!(
+                self.boots < BOOTS_MAX,
+                "the guests have booted {BOOTS_MAX} times"
+            );
+            self.boots += 1;
+            // One that ended gives its network devices back before the next one takes them.
+            *place = None;
+            let machine = Machine::usual(&self.cache, SEATS[seat])?;
+            let guest = Guest::boot(&self.kernel, &machine)?;
+            let boot = guest.boot.as_secs_f64();
+            eprintln!("guest {} is up after {boot:.1} s", seat + 1);
+            *place = Some(guest);
+        }
+        place.as_mut().context("no such guest")
+    }
+}

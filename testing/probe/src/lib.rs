@@ -1,0 +1,15 @@
+//! What a program does with a verbs device, seen from outside.
+//!
+//! Tests and benches put a probe between the code under test and its device. A probe implements the
+//! traits of `catchment-verbs`, hands every call on unchanged, and counts it:
+//!
+//! - [`trace::Trace::of`] wraps a queue pair and counts the requests posted, by kind and bytes.
+//! - [`census::Census::of`] wraps a device and counts the objects that are alive; it can also make
+//!   the n-th creation fail.
+//!
+//! A probe changes no result and keeps nothing alive. It takes a lock per call, so a program under a
+//! probe is not to be timed.
+#![forbid(unsafe_code)]
+
+pub mod census;
+pub mod trace;

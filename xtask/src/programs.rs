@@ -1,0 +1,61 @@
+//! The programs that recipes start, as users would build them.
+//!
+//! They are built together: one after the other, each would ask for other features of what they
+//! share, and build it again.
+
+use crate::metadata;
+use crate::repo::Repo;
+use crate::run;
+use anyhow::{Result, ensure};
+use std::path::PathBuf;
+
+const TARGETS: &[&str] = &[
+    "--package=catchment-cli",
+    "--package=catchment-duplex",
+    "--package=catchment-lab",
+    "--package=catchment-sim",
+    "--bins",
+    "--example=duplex",
+];
+
+/// The `catchment` command.
+///
+/// # Errors
+/// When it does not build.
+pub(crate) fn catchment(repo: &Repo) -> Result<PathBuf> {
+    built(repo, "catchment")
+}
+
+/// The laboratory.
+///
+/// # Errors
+/// When it does not build.
+pub(crate) fn lab(repo: &Repo) -> Result<PathBuf> {
+    built(repo, "catchment-lab")
+}
+
+/// The simulator.
+///
+/// # Errors
+/// When it does not build.
+pub(crate) fn sim(repo: &Repo) -> Result<PathBuf> {
+    built(repo, "catchment-sim")
+}
+
+/// The example that is a server and a client of duplex channels.
+///
+/// # Errors
+/// When it does not build.
+pub(crate) fn duplex(repo: &Repo) -> Result<PathBuf> {
+    built(repo, "examples/duplex")
+}
+
+/// Builds the programs for release, and returns where one of them is.
+fn built(repo: &Repo, program: &str) -> Result<PathBuf> {
+    let words = [&["build", "--release", "--quiet"], TARGETS].concat();
+    run::succeed(&mut run::cargo(repo.root(), &words))?;
+    let folder = metadata::target_folder(repo)?.join("release");
+    let program = folder.join(program);
+    ensure!(program.is_file(), "the build made no {}", program.display());
+    Ok(program)
+}

@@ -1,0 +1,59 @@
+//! Load beside the tests: a test that asserts a time fails there.
+
+use anyhow::{Context as _, Result};
+use std::process::{Child, Command, Stdio};
+
+/// More than the two cores that the tests are meant for.
+const LOOPS: usize = 4;
+
+/// A shell that loops until the process that started it is gone, however that ends.
+const SCRIPT: &str = "while kill -0 \"$0\" 2> /dev/null; do :; done";
+
+/// Processes that take what they can get of the processor. Dropping this ends them.
+pub(crate) struct BusyLoops(Vec<Child>);
+
+impl BusyLoops {
+    /// Starts the loops, at the priority of this process.
+    ///
+    /// # Errors
+    /// When there is no shell.
+    pub(crate) fn start() -> Result<Self> {
+        let mut loops = Self(Vec::new());
+        for _ in 0..LOOPS {
+            let child = Command::new("sh")
+                .args(["-c", SCRIPT, &std::process::id().to_string()])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .context("cannot start a busy loop")?;
+            loops.0.push(child);
+        }
+        Ok(loops)
+    }
+}
+
+impl Drop for BusyLoops {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It may have ended, which is what we want.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proc;
+
+    #[test]
+    fn the_loops_run_until_they_are_dropped() {
+        let loops = BusyLoops::start().unwrap();
+        let pids: Vec<u32> = loops.0.iter().map(Child::id).collect();
+        assert_eq!(pids.len(), LOOPS);
+        assert!(pids.iter().all(|pid| proc::alive(*pid)));
+        drop(loops);
+        assert!(!pids.iter().any(|pid| proc::alive(*pid)));
+    }
+}

@@ -1,0 +1,438 @@
+//! The hot path, from the claim of a block to its release: no lock, no allocation there.
+//!
+//! The rule knows modules, not calls: every module with a function that runs for a block stands in
+//! [`MODULES`], so that what it may not do is seen in its own text. A lock behind a type of ours is
+//! found by the type's name.
+
+use super::Finding;
+use super::code::{Code, File};
+use proc_macro2::{TokenStream, TokenTree};
+use std::collections::{BTreeMap, BTreeSet};
+use syn::visit::{self, Visit};
+
+pub(super) const RULE: &str = "hot-path";
+
+/// Modules on the way of a block, and what runs there for it. A folder ends with a slash.
+const MODULES: &[(&str, &str)] = &[
+    (
+        "crates/catchment/src/source/device.rs",
+        "frame, commit: a block is claimed and posted",
+    ),
+    (
+        "crates/catchment/src/source/link.rs",
+        "the link that a frame goes to, and its waits",
+    ),
+    (
+        "crates/catchment/src/source/shared.rs",
+        "whether a source is open, asked for each frame",
+    ),
+    (
+        "crates/catchment/src/collector/stream.rs",
+        "blocks become frames, in order",
+    ),
+    ("crates/catchment/src/source/writer.rs", "a frame is filled"),
+    (
+        "crates/catchment/src/collector/receive/",
+        "blocks are taken from the rings",
+    ),
+    (
+        "crates/catchment/src/collector/growing.rs",
+        "blocks wait for a worker",
+    ),
+    (
+        "crates/catchment/src/collector/handover.rs",
+        "a stream passes to a worker",
+    ),
+    (
+        "crates/catchment/src/collector/ready.rs",
+        "workers find streams, or sleep",
+    ),
+    (
+        "crates/catchment/src/collector/workers.rs",
+        "frames go to sinks",
+    ),
+    ("crates/transfer/src/sender/", "claim, fill, commit, post"),
+    ("crates/transfer/src/receiver/", "look, take, release"),
+    (
+        "crates/transfer/src/slot.rs",
+        "a slot is published, taken and released",
+    ),
+    ("crates/transfer/src/commit.rs", "the commit word"),
+    ("crates/transfer/src/status.rs", "status bytes"),
+    ("crates/transfer/src/header.rs", "the header of a block"),
+    (
+        "crates/transfer/src/order.rs",
+        "blocks of a stream in order",
+    ),
+    ("crates/verbs/src/mem/", "a block is filled and read"),
+    (
+        "crates/provider-shm/src/one_sided.rs",
+        "WRITE and READ of a block",
+    ),
+    ("crates/provider-shm/src/qp.rs", "a work request is posted"),
+    ("crates/provider-roce/src/qp/", "a work request is posted"),
+    (
+        "crates/provider-roce/src/engine/",
+        "packets of a block, both ways",
+    ),
+];
+
+/// Lines that may stand in these modules: file, a part of the line, and why. At most
+/// [`MOST_EXCEPTIONS`].
+const HOT_PATH_EXCEPTIONS: &[(&str, &str, &str)] = &[];
+
+const MOST_EXCEPTIONS: usize = 10;
+
+const LOCKS: &[&str] = &["Mutex", "RwLock", "Condvar"];
+
+/// Calls that allocate: a path, or a macro with its mark.
+const ALLOCATIONS: &[&[&str]] = &[
+    &["format", "!"],
+    &["Box", ":", ":", "new"],
+    &["Vec", ":", ":", "with_capacity"],
+];
+
+/// Functions that make what the hot path uses: they run before the first block, and may allocate.
+const SETUP: &[&str] = &["new", "open", "start"];
+
+/// A line of the hot path that may not be there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Offence {
+    pub(super) file: String,
+    pub(super) line: usize,
+    pub(super) what: String,
+}
+
+/// Whether an offence fails `tidy`; otherwise it is only reported and counted.
+pub(super) const REFUSED: bool = false;
+
+/// Finds locks and allocations in the modules of the hot path.
+pub(super) fn check(code: &Code, texts: &[(String, String)]) -> Vec<Offence> {
+    let exceptions: Vec<_> = HOT_PATH_EXCEPTIONS
+        .iter()
+        .take(MOST_EXCEPTIONS)
+        .copied()
+        .collect();
+    check_in(code, texts, MODULES, &exceptions)
+}
+
+/// The same, and modules of the list that are gone.
+pub(super) fn findings(code: &Code, texts: &[(String, String)]) -> Vec<Finding> {
+    let offences = check(code, texts).into_iter().map(|offence| Finding {
+        path: offence.file,
+        line: offence.line,
+        rule: RULE,
+        what: offence.what,
+    });
+    let gone = missing(code).into_iter().map(|module| Finding {
+        path: module.to_owned(),
+        line: 0,
+        rule: RULE,
+        what: "is on the list of hot modules and is not there".to_owned(),
+    });
+    offences.chain(gone).collect()
+}
+
+fn check_in(
+    code: &Code,
+    texts: &[(String, String)],
+    modules: &[(&str, &str)],
+    exceptions: &[(&str, &str, &str)],
+) -> Vec<Offence> {
+    let locks = lock_types(code);
+    let mut offences = Vec::new();
+    for (path, text) in texts.iter().filter(|(path, _)| is_hot(path, modules)) {
+        let Some(file) = code.files.get(path) else {
+            continue;
+        };
+        let lines: Vec<&str> = text.lines().collect();
+        let allowed = |line: usize| {
+            let mut mine = exceptions.iter().filter(|(file, _, _)| file == path);
+            mine.any(|(_, part, _)| lines.get(line - 1).is_some_and(|text| text.contains(part)))
+        };
+        let found = words(file.tokens.clone());
+        let locks = locks.seen_from(path, &file.package);
+        let found = offences_in(file, &found, &locks);
+        let found = found.into_iter().filter(|(line, _)| !allowed(*line));
+        offences.extend(found.map(|(line, what)| Offence {
+            file: path.clone(),
+            line,
+            what,
+        }));
+    }
+    offences.dedup();
+    offences
+}
+
+fn is_hot(path: &str, modules: &[(&str, &str)]) -> bool {
+    modules
+        .iter()
+        .any(|(module, _)| match module.strip_suffix('/') {
+            Some(folder) => path.starts_with(module) || path == format!("{folder}.rs"),
+            None => path == *module,
+        })
+}
+
+/// Modules of the list that are not there any more.
+pub(super) fn missing(code: &Code) -> Vec<&'static str> {
+    let modules = MODULES.iter().map(|(module, _)| *module);
+    modules
+        .filter(|module| !code.files.keys().any(|path| is_hot(path, &[(module, "")])))
+        .collect()
+}
+
+fn setup_lines(file: &File) -> BTreeSet<usize> {
+    let functions = file.functions().into_iter();
+    let setup = functions.filter(|function| SETUP.contains(&function.name.as_str()));
+    setup
+        .flat_map(|function| function.start..function.start + function.lines)
+        .collect()
+}
+
+fn offences_in(file: &File, words: &[Word], locks: &BTreeSet<String>) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let setup = setup_lines(file);
+    for (at, word) in words.iter().enumerate() {
+        let allocates = ALLOCATIONS.iter().find(|call| {
+            let texts = words[at..].iter().map(|word| word.text.as_str());
+            texts.take(call.len()).eq(call.iter().copied())
+        });
+        let after = words[at + 1..].iter().map(|word| word.text.as_str());
+        let makes = after.take(2).eq([":", ":"]);
+        let what = match allocates {
+            Some(_) if setup.contains(&word.line) => continue,
+            Some(call) => format!("{} allocates", call.concat()),
+            // Where the lock is kept counts, not where it is made.
+            None if makes => continue,
+            None if LOCKS.contains(&word.text.as_str()) => format!("{} is a lock", word.text),
+            None if locks.contains(&word.text) => format!("{} holds a lock", word.text),
+            None => continue,
+        };
+        if file.test.get(word.line - 1) != Some(&true) {
+            found.push((word.line, what));
+        }
+    }
+    found
+}
+
+/// Types of ours that are a lock by another name: an alias of one, or a structure of locks and plain
+/// values. A structure of many parts, one of which has a lock, is none: the module that takes that
+/// lock is on the list itself.
+fn lock_types(code: &Code) -> LockTypes {
+    let mut types = Vec::new();
+    for (path, file) in &code.files {
+        if path.starts_with("crates/") && file.product_lines() > 0 {
+            let mut found = Types::default();
+            found.visit_file(&file.syntax);
+            let here = found.0.into_iter();
+            types.extend(here.map(|(name, fields)| (path, &file.package, name, fields)));
+        }
+    }
+    let mut locks: BTreeSet<String> = LOCKS.iter().map(|name| (*name).to_owned()).collect();
+    loop {
+        let before = locks.len();
+        let more = types
+            .iter()
+            .filter(|(_, _, _, fields)| is_lock(fields, &locks));
+        let more: Vec<_> = more.map(|(_, _, name, _)| name.clone()).collect();
+        locks.extend(more);
+        if locks.len() == before {
+            break;
+        }
+    }
+    let known = types
+        .into_iter()
+        .map(|(path, package, name, fields)| KnownType {
+            path: path.clone(),
+            package: package.clone(),
+            name,
+            is_lock: is_lock(&fields, &locks),
+        });
+    LockTypes(known.collect())
+}
+
+struct KnownType {
+    path: String,
+    package: String,
+    name: String,
+    is_lock: bool,
+}
+
+struct LockTypes(Vec<KnownType>);
+
+impl LockTypes {
+    /// The names that mean a lock in the file at `path`: of types of one name, that of the file
+    /// counts, then that of the crate.
+    fn seen_from(&self, path: &str, package: &str) -> BTreeSet<String> {
+        let rank = |known: &KnownType| (known.path != path, known.package != package);
+        let mut nearest: BTreeMap<&str, &KnownType> = BTreeMap::new();
+        for known in &self.0 {
+            let place = nearest.entry(&known.name).or_insert(known);
+            if rank(known) < rank(place) {
+                *place = known;
+            }
+        }
+        let locks = nearest.into_values().filter(|known| known.is_lock);
+        locks.map(|known| known.name.clone()).collect()
+    }
+}
+
+fn is_lock(fields: &[BTreeSet<String>], locks: &BTreeSet<String>) -> bool {
+    let holds = |names: &BTreeSet<String>| !names.is_disjoint(locks);
+    let plain = |names: &BTreeSet<String>| {
+        let mut names = names.iter().map(String::as_str);
+        names.all(|name| PLAIN.contains(&name) || name.starts_with("Atomic"))
+    };
+    fields.iter().any(holds) && fields.iter().all(|names| holds(names) || plain(names))
+}
+
+/// What a lock may have beside it and still be no more than a lock.
+const PLAIN: &[&str] = &[
+    "bool",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "usize",
+    "PhantomData",
+    "Arc",
+];
+
+/// Aliases and structures, with the names in the type of each field.
+#[derive(Default)]
+struct Types(Vec<(String, Vec<BTreeSet<String>>)>);
+
+fn names_in(of: &syn::Type) -> BTreeSet<String> {
+    let mut names = Names::default();
+    names.visit_type(of);
+    names.0
+}
+
+impl<'a> Visit<'a> for Types {
+    fn visit_item_type(&mut self, item: &'a syn::ItemType) {
+        self.0
+            .push((item.ident.to_string(), vec![names_in(&item.ty)]));
+    }
+
+    fn visit_item_struct(&mut self, item: &'a syn::ItemStruct) {
+        let fields = item.fields.iter().map(|field| names_in(&field.ty));
+        self.0.push((item.ident.to_string(), fields.collect()));
+    }
+
+    fn visit_item_mod(&mut self, module: &'a syn::ItemMod) {
+        if !module.attrs.iter().any(super::code::is_for_tests) {
+            visit::visit_item_mod(self, module);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Names(BTreeSet<String>);
+
+impl<'a> Visit<'a> for Names {
+    fn visit_path_segment(&mut self, segment: &'a syn::PathSegment) {
+        self.0.insert(segment.ident.to_string());
+        visit::visit_path_segment(self, segment);
+    }
+}
+
+/// A token of code, and its line.
+struct Word {
+    text: String,
+    line: usize,
+}
+
+/// The tokens one after the other, without imports and documentation.
+fn words(tokens: TokenStream) -> Vec<Word> {
+    let mut words = Vec::new();
+    let mut tokens = tokens.into_iter();
+    while let Some(token) = tokens.next() {
+        let line = token.span().start().line;
+        match token {
+            TokenTree::Ident(word) if word == "use" => {
+                tokens.by_ref().find(super::public::is_semicolon);
+            }
+            TokenTree::Group(group) => words.extend(self::words(group.stream())),
+            TokenTree::Ident(_) | TokenTree::Punct(_) => words.push(Word {
+                text: token.to_string(),
+                line,
+            }),
+            TokenTree::Literal(_) => {}
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::code::tests::code;
+    use super::*;
+
+    const HOT: &str = "crates/a/src/hot.rs";
+
+    fn found(hot: &str, exceptions: &[(&str, &str, &str)]) -> Vec<String> {
+        let root = "mod hot;\npub type Plain = Counted<u8>;\npub struct Big { a: Vec<u8>, b: Plain }\n\
+                    pub struct Counted<T>(Mutex<T>, AtomicU64);";
+        let code = code(&[("crates/a/src/lib.rs", root), (HOT, hot)]);
+        let texts = [(HOT.to_owned(), hot.to_owned())];
+        let found = check_in(&code, &texts, &[("crates/a/src/hot/", "")], exceptions);
+        found.into_iter().map(|offence| offence.what).collect()
+    }
+
+    #[test]
+    fn locks_and_allocations_are_refused() {
+        let cases = [
+            ("fn f(b: std::sync::Mutex<u8>) {}", "Mutex is a lock"),
+            ("fn f(c: &Condvar) {}", "Condvar is a lock"),
+            ("fn f() { g(format!(\"x\")); }", "format! allocates"),
+            ("fn f() { Box::new(1) }", "Box::new allocates"),
+            (
+                "fn f() { Vec::with_capacity(1) }",
+                "Vec::with_capacity allocates",
+            ),
+        ];
+        for (source, what) in cases {
+            assert_eq!(found(source, &[]), [what], "{source}");
+        }
+    }
+
+    #[test]
+    fn a_lock_behind_a_type_of_ours_is_refused() {
+        assert_eq!(
+            found("fn f(c: &Counted<u8>) {}", &[]),
+            ["Counted holds a lock"]
+        );
+        assert_eq!(found("fn f(p: &Plain) {}", &[]), ["Plain holds a lock"]);
+        assert_eq!(found("fn f(b: &Big) {}", &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_made_before_the_first_block_is_accepted() {
+        let source = "fn new() { Box::new(1); Mutex::new(2); }\nfn f() { Mutex::new(3); }";
+        assert_eq!(found(source, &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn imports_tests_words_and_exceptions_are_accepted() {
+        let source = "use std::sync::Mutex;\n/// Mutex\nfn f() { g(\"Mutex\"); Vec::new(); }\n\
+                      #[cfg(test)]\nmod tests { fn f() { format!(\"x\"); } }";
+        assert_eq!(found(source, &[]), Vec::<String>::new());
+        let exception = [(HOT, "cold: Mutex", "taken when a link ends")];
+        assert_eq!(
+            found("fn f(cold: Mutex<u8>) {}", &exception),
+            Vec::<String>::new()
+        );
+        assert_eq!(found("fn f(warm: Mutex<u8>) {}", &exception).len(), 1);
+    }
+
+    #[test]
+    fn every_exception_has_a_reason_and_they_are_few() {
+        assert!(HOT_PATH_EXCEPTIONS.len() <= MOST_EXCEPTIONS);
+        let reasons = HOT_PATH_EXCEPTIONS.iter().chain(&[(HOT, "x", "a reason")]);
+        assert!(
+            reasons
+                .clone()
+                .all(|(_, line, why)| !line.is_empty() && why.len() > 5)
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! One style of imports and one layout of modules, which rustfmt cannot ask for yet.
+
+use super::cycles::{Import, leaves};
+use super::{Finding, SourceFile, Surroundings};
+use std::collections::BTreeSet;
+use syn::spanned::Spanned as _;
+use syn::visit::{self, Visit};
+use syn::{ItemUse, UseTree};
+
+pub(crate) const RULE: &str = "imports";
+pub(crate) const LAYOUT_RULE: &str = "module-layout";
+
+/// Finds imports that name two modules at once, and modules that are named by two imports.
+pub(crate) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+    let Some(code) = file.code else {
+        return Vec::new();
+    };
+    let mut uses = Uses::default();
+    uses.visit_file(&code.syntax);
+    let nested = uses.nested.into_iter().map(|line| {
+        let what = "this import names several modules: write one `use` for each";
+        file.finding(RULE, line, what)
+    });
+    let repeated = uses.repeated.into_iter().map(|(line, module)| {
+        file.finding(
+            RULE,
+            line,
+            format!("{module} is imported from twice: merge the two"),
+        )
+    });
+    nested.chain(repeated).collect()
+}
+
+#[derive(Default)]
+struct Uses {
+    /// Modules that the current block or module has imported from.
+    seen: BTreeSet<String>,
+    nested: Vec<usize>,
+    repeated: Vec<(usize, String)>,
+}
+
+impl<'a> Visit<'a> for Uses {
+    fn visit_item_use(&mut self, item: &'a ItemUse) {
+        let line = item.span().start().line;
+        if names_several(&item.tree) {
+            self.nested.push(line);
+            return;
+        }
+        let module = module_of(&item.tree);
+        let visibility = item.vis.span().source_text().unwrap_or_default();
+        let plain = item.attrs.is_empty() && !module.is_empty();
+        if plain && !self.seen.insert(format!("{visibility} {module}")) {
+            self.repeated.push((line, module));
+        }
+    }
+
+    fn visit_item_mod(&mut self, module: &'a syn::ItemMod) {
+        let outside = std::mem::take(&mut self.seen);
+        visit::visit_item_mod(self, module);
+        self.seen = outside;
+    }
+
+    fn visit_block(&mut self, block: &'a syn::Block) {
+        let outside = std::mem::take(&mut self.seen);
+        visit::visit_block(self, block);
+        self.seen = outside;
+    }
+}
+
+/// Whether a group holds a path instead of names alone.
+fn names_several(tree: &UseTree) -> bool {
+    match tree {
+        UseTree::Path(path) => names_several(&path.tree),
+        UseTree::Group(group) => group
+            .items
+            .iter()
+            .any(|item| matches!(item, UseTree::Path(_) | UseTree::Group(_))),
+        UseTree::Name(_) | UseTree::Rename(_) | UseTree::Glob(_) => false,
+    }
+}
+
+/// The module that a tree without nested paths imports from; a glob and a renamed trait stand alone.
+fn module_of(tree: &UseTree) -> String {
+    let mut found: Vec<Import> = Vec::new();
+    leaves(tree, &mut Vec::new(), &mut found);
+    match found.first() {
+        Some(first) if !stands_alone(tree) => first[..first.len() - 1].join("::"),
+        _ => String::new(),
+    }
+}
+
+fn stands_alone(tree: &UseTree) -> bool {
+    match tree {
+        UseTree::Path(path) => stands_alone(&path.tree),
+        UseTree::Rename(name) => name.rename == "_",
+        UseTree::Glob(_) => true,
+        UseTree::Name(_) | UseTree::Group(_) => false,
+    }
+}
+
+/// Finds a module whose file stands beside its folder instead of in it.
+pub(crate) fn check_layout(file: &SourceFile<'_>, around: &Surroundings<'_>) -> Vec<Finding> {
+    let Some(stem) = file.path.strip_suffix(".rs") else {
+        return Vec::new();
+    };
+    // The root of a program stands beside the folder of its modules.
+    if file.path.contains("/fuzz_targets/") {
+        return Vec::new();
+    }
+    let folder = format!("{stem}/");
+    let beside = |other: &String| other.starts_with(&folder) && other.ends_with(".rs");
+    if !around.files.iter().any(beside) {
+        return Vec::new();
+    }
+    vec![file.finding(LAYOUT_RULE, 0, format!("move it to {folder}mod.rs"))]
+}

@@ -1,0 +1,74 @@
+//! Names of providers in the product, outside of the crate that has the name.
+
+use super::code::Code;
+use proc_macro2::{Literal, TokenStream, TokenTree};
+
+/// Providers and the folder of the one crate that spells each name.
+const PROVIDERS: &[(&str, &str)] = &[
+    ("\"shm\"", "crates/provider-shm/"),
+    ("\"ibverbs\"", "crates/provider-ibverbs/"),
+    ("\"roce\"", "crates/provider-roce/"),
+];
+
+/// A literal in a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) file: String,
+    pub(super) line: usize,
+    pub(super) text: String,
+}
+
+/// String literals of the product that are the name of a provider.
+pub(super) fn providers(code: &Code) -> Vec<Place> {
+    let mut places = Vec::new();
+    for (path, file) in &code.files {
+        if path.starts_with("crates/") {
+            collect(file.tokens.clone(), &mut |literal| {
+                if is_foreign(path, &literal.to_string()) && !file.is_test(literal.span()) {
+                    places.push(Place {
+                        file: path.clone(),
+                        line: literal.span().start().line,
+                        text: literal.to_string(),
+                    });
+                }
+            });
+        }
+    }
+    places
+}
+
+fn is_foreign(path: &str, text: &str) -> bool {
+    let mut providers = PROVIDERS.iter();
+    providers.any(|(name, home)| *name == text && !path.starts_with(home))
+}
+
+fn collect(tokens: TokenStream, found: &mut impl FnMut(&Literal)) {
+    for token in tokens {
+        match token {
+            TokenTree::Literal(literal) => found(&literal),
+            TokenTree::Group(group) => collect(group.stream(), found),
+            TokenTree::Ident(_) | TokenTree::Punct(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::code::tests::code;
+    use super::*;
+
+    #[test]
+    fn a_name_counts_outside_of_its_crate_and_of_tests() {
+        let code = code(&[
+            ("crates/provider-shm/src/lib.rs", "const N: &str = \"shm\";"),
+            (
+                "crates/a/src/lib.rs",
+                "/// \"roce\"\nfn f() { g(\"shm\", h!(\"roce\"), \"shm:\"); }\n\
+                 #[cfg(test)]\nmod tests { const N: &str = \"ibverbs\"; }",
+            ),
+        ]);
+        let found = providers(&code);
+        let found: Vec<_> = found.iter().map(|p| (p.line, p.text.as_str())).collect();
+        assert_eq!(found, [(2, "\"shm\""), (2, "\"roce\"")]);
+    }
+}

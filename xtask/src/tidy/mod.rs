@@ -1,0 +1,358 @@
+//! `cargo xtask tidy`: the rules of this repository that neither compiler nor clippy checks.
+//!
+//! A rule that finds something fails the recipe; figures are only reported. Each rule has in
+//! `samples.rs` text that it must accept and text that it must refuse.
+
+mod code;
+mod commits;
+mod cycles;
+mod edges;
+mod figures;
+mod hot_path;
+mod imports;
+mod leftovers;
+pub(crate) mod links;
+mod literals;
+mod paths;
+mod public;
+mod pure;
+#[cfg(test)]
+mod samples;
+mod text;
+mod unsafe_code;
+mod workspace;
+
+use crate::metadata::{self, Package};
+use crate::repo::Repo;
+use crate::rust_text::{self, Line};
+use anyhow::{Result, bail};
+use code::Code;
+use figures::Figures;
+use std::fmt;
+
+/// Options of `tidy`.
+#[derive(clap::Args, Default)]
+pub(crate) struct Args {
+    /// Leave out the report of figures
+    #[arg(long)]
+    quiet: bool,
+    /// Print the figures as one JSON object on one line, and check nothing
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+    /// List the rules
+    #[arg(long)]
+    list: bool,
+}
+
+/// A place where a rule is broken.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    /// File, relative to the top of the repository.
+    pub(crate) path: String,
+    /// Line, counted from 1; 0 for the file as a whole.
+    pub(crate) line: usize,
+    /// Name of the rule.
+    pub(crate) rule: &'static str,
+    /// What is wrong and what to do.
+    pub(crate) what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            path,
+            line,
+            rule,
+            what,
+        } = self;
+        match line {
+            0 => write!(f, "{path}: [{rule}] {what}"),
+            _ => write!(f, "{path}:{line}: [{rule}] {what}"),
+        }
+    }
+}
+
+/// A file as the rules see it.
+pub(crate) struct SourceFile<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) text: &'a str,
+    /// The lines of a Rust file, code and comments apart; empty for other files.
+    pub(crate) lines: Vec<Line>,
+    /// The parsed file, if it is Rust.
+    pub(crate) code: Option<&'a code::File>,
+}
+
+impl<'a> SourceFile<'a> {
+    pub(crate) fn new(path: &'a str, text: &'a str, code: Option<&'a code::File>) -> Self {
+        let tokens = match code {
+            Some(code) => Some(code.tokens.clone()),
+            None if path.ends_with(".rs") => rust_text::tokens(text).ok(),
+            None => None,
+        };
+        let lines = tokens.map(|tokens| rust_text::lines(text, tokens));
+        Self {
+            path,
+            text,
+            lines: lines.unwrap_or_default(),
+            code,
+        }
+    }
+
+    fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    fn finding(&self, rule: &'static str, line: usize, what: impl Into<String>) -> Finding {
+        Finding {
+            path: self.path.to_owned(),
+            line,
+            rule,
+            what: what.into(),
+        }
+    }
+}
+
+/// What a rule may look up beside the file: the names of all files.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) files: &'a [String],
+}
+
+/// A rule that looks at one file at a time.
+struct Rule {
+    name: &'static str,
+    about: &'static str,
+    check: fn(&SourceFile<'_>, &Surroundings<'_>) -> Vec<Finding>,
+}
+
+/// Rules that look at one file at a time.
+const FILE_RULES: &[Rule] = &[
+    Rule {
+        name: pure::RULE,
+        about: "no clock, sleep, chance or order by hash in pure crates",
+        check: pure::check,
+    },
+    Rule {
+        name: unsafe_code::COMMENT_RULE,
+        about: "unsafe code says why it is sound",
+        check: unsafe_code::check_comments,
+    },
+    Rule {
+        name: unsafe_code::FORBID_RULE,
+        about: "crates that need no unsafe code forbid it",
+        check: unsafe_code::check_forbid,
+    },
+    Rule {
+        name: leftovers::RULE,
+        about: "nothing unfinished, no test that does not run or cannot fail",
+        check: leftovers::check,
+    },
+    Rule {
+        name: leftovers::ALLOW_RULE,
+        about: "a lint is switched off with a reason",
+        check: leftovers::check_allow,
+    },
+    Rule {
+        name: leftovers::SLEEP_RULE,
+        about: "a sleep says what it waits for",
+        check: leftovers::check_sleep,
+    },
+    Rule {
+        name: paths::MACHINE_RULE,
+        about: "no path of one machine",
+        check: paths::check_machine,
+    },
+    Rule {
+        name: paths::DOCUMENT_RULE,
+        about: "documents that are named exist here",
+        check: paths::check_documents,
+    },
+    Rule {
+        name: paths::PHRASE_RULE,
+        about: "text is about the thing, not about how it came to be",
+        check: paths::check_phrases,
+    },
+    Rule {
+        name: paths::REGISTRY_RULE,
+        about: "packages come from crates.io",
+        check: paths::check_registry,
+    },
+    Rule {
+        name: text::RULE,
+        about: "no tabs, no space at line ends, a newline at the end",
+        check: text::check,
+    },
+    Rule {
+        name: text::LOOK_ALIKE_RULE,
+        about: "no characters that look like ASCII in Rust files",
+        check: text::check_look_alikes,
+    },
+    Rule {
+        name: workspace::CHANGELOG_RULE,
+        about: "CHANGELOG.md has a place for the next change",
+        check: workspace::check_changelog,
+    },
+];
+
+/// Rules that the whole tree does not follow yet: what breaks them is counted, not refused.
+const REPORTED_RULES: &[Rule] = &[
+    Rule {
+        name: imports::RULE,
+        about: "one `use` for each module",
+        check: imports::check,
+    },
+    Rule {
+        name: imports::LAYOUT_RULE,
+        about: "a module with a folder is its mod.rs",
+        check: imports::check_layout,
+    },
+];
+
+/// Rules that look at the repository as a whole, with what they are about.
+const WHOLE_RULES: &[(&str, &str)] = &[
+    (
+        hot_path::RULE,
+        "no lock and no allocation from claim to release of a block",
+    ),
+    (PARSE_RULE, "every Rust file can be parsed"),
+    (edges::RULE, "crates depend on each other as the graph says"),
+    (workspace::EMPTY_RULE, "every crate holds something"),
+    (workspace::MAP_RULE, "ARCHITECTURE.md names every crate"),
+    (
+        commits::RULE,
+        "the subject of a commit has at most 72 characters",
+    ),
+    (links::RULE, "links between pages lead somewhere"),
+];
+
+const PARSE_RULE: &str = "parse";
+
+/// The repository as read from disk.
+struct Tree {
+    texts: Vec<(String, String)>,
+    packages: Vec<Package>,
+    code: Code,
+    /// Rust files that could not be parsed.
+    faults: Vec<String>,
+}
+
+impl Tree {
+    fn read(repo: &Repo) -> Result<Self> {
+        let texts = read_texts(repo)?;
+        let packages = metadata::packages(repo)?;
+        let (code, faults) = Code::read(&texts, &packages);
+        Ok(Self {
+            texts,
+            packages,
+            code,
+            faults,
+        })
+    }
+
+    fn figures(&self) -> Figures {
+        Figures::of(&self.code, &self.packages, &self.texts)
+    }
+}
+
+/// Checks all rules, prints what breaks them and the figures.
+///
+/// # Errors
+/// When a rule is broken, or the repository cannot be read.
+pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
+    if args.list {
+        print!("{}", listing());
+        return Ok(());
+    }
+    let tree = Tree::read(repo)?;
+    if args.json {
+        println!("{}", tree.figures().json());
+        return Ok(());
+    }
+    let (findings, reported) = all_findings(repo, &tree)?;
+    if !args.quiet {
+        print!("{}", tree.figures().report(&tree.code));
+        println!("{}", count_reported(&reported));
+    }
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if findings.is_empty() {
+        let rules = FILE_RULES.len() + WHOLE_RULES.len();
+        println!(
+            "tidy: {} files, {rules} rules, nothing found",
+            tree.texts.len()
+        );
+        return Ok(());
+    }
+    bail!("tidy found {} places to mend", findings.len())
+}
+
+fn listing() -> String {
+    let of_files = FILE_RULES.iter().map(|rule| (rule.name, rule.about));
+    let reported = REPORTED_RULES.iter().map(|rule| (rule.name, rule.about));
+    let rules = of_files.chain(WHOLE_RULES.iter().copied()).chain(reported);
+    rules
+        .map(|(name, about)| format!("{name:<17} {about}\n"))
+        .collect()
+}
+
+/// Name and text of every file that is text.
+fn read_texts(repo: &Repo) -> Result<Vec<(String, String)>> {
+    let mut texts = Vec::new();
+    for name in repo.files()? {
+        if let Ok(text) = String::from_utf8(std::fs::read(repo.path(&name))?) {
+            texts.push((name, text));
+        }
+    }
+    Ok(texts)
+}
+
+/// What breaks the rules, and what breaks those that are only reported.
+fn all_findings(repo: &Repo, tree: &Tree) -> Result<(Vec<Finding>, Vec<Finding>)> {
+    let files = repo.files()?;
+    let around = Surroundings { files: &files };
+    let mut findings = file_findings(tree, &around, FILE_RULES);
+    findings.extend(tree.faults.iter().map(|fault| unparsed(fault)));
+    findings.extend(edges::check(&tree.packages));
+    findings.extend(workspace::check_empty(&tree.packages, &tree.texts));
+    findings.extend(workspace::check_architecture(&tree.packages, &tree.texts));
+    findings.extend(commits::check(repo));
+    if hot_path::REFUSED {
+        findings.extend(hot_path::findings(&tree.code, &tree.texts));
+    }
+    findings.extend(links::check(repo, &files)?);
+    findings.sort();
+    Ok((findings, file_findings(tree, &around, REPORTED_RULES)))
+}
+
+fn unparsed(fault: &str) -> Finding {
+    let (path, what) = fault.split_once(": ").unwrap_or(("", fault));
+    Finding {
+        path: path.to_owned(),
+        line: 0,
+        rule: PARSE_RULE,
+        what: what.to_owned(),
+    }
+}
+
+fn file_findings(tree: &Tree, around: &Surroundings<'_>, rules: &[Rule]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in &tree.texts {
+        let file = SourceFile::new(path, text, tree.code.files.get(path));
+        for rule in rules {
+            findings.extend((rule.check)(&file, around));
+        }
+    }
+    findings
+}
+
+fn count_reported(findings: &[Finding]) -> String {
+    let count = |rule: &Rule| {
+        let places = findings.iter().filter(|finding| finding.rule == rule.name);
+        format!(
+            "{}: {} places, not refused yet\n",
+            rule.name,
+            places.count()
+        )
+    };
+    REPORTED_RULES.iter().map(count).collect()
+}
