@@ -5,11 +5,10 @@
 
 use anyhow::{Context as _, Result, ensure};
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// What a process holds of the operating system, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

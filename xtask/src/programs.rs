@@ -3,9 +3,8 @@
 //! They are built together: one after the other, each would ask for other features of what they
 //! share, and build it again.
 
-use crate::metadata;
 use crate::repo::Repo;
-use crate::run;
+use crate::{metadata, run};
 use anyhow::{Result, ensure};
 use std::path::PathBuf;
 

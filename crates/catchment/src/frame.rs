@@ -1,12 +1,10 @@
 //! A frame as a collector hands it out.
 use crate::collector::{HeldBlock, Staged};
 use catchment_verbs::mem::VolatileSlice;
-use std::{
-    fmt, io,
-    os::fd::AsFd,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use std::{fmt, io};
 
 /// A received frame: its bytes and where they come from.
 ///

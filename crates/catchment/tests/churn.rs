@@ -4,22 +4,16 @@
 //! directory; sinks are slow at random; rings are small; some frames need several blocks. Afterwards
 //! every byte on disk is compared with what was sent.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-use catchment::{
-    Frame,
-    collector::Collector,
-    observe::SourceSnapshot,
-    sink::{DeviceSink, DirectorySink, Rejected, Sink, SinkError},
-    source::{DeviceSpec, Policy, Sent, Source},
-};
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use catchment::Frame;
+use catchment::collector::Collector;
+use catchment::observe::SourceSnapshot;
+use catchment::sink::{DeviceSink, DirectorySink, Rejected, Sink, SinkError};
+use catchment::source::{DeviceSpec, Policy, Sent, Source};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: u32 = 2048;

@@ -1,21 +1,15 @@
 //! How sources and collectors end, and what happens around ends: sinks that are stuck, refuse or
 //! panic, takeovers, certificates.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-use catchment::{
-    Frame,
-    collector::{Collector, CollectorBuilder},
-    session::cert::{Authority, LEAF_VALIDITY},
-    sink::{DeviceSink, DirectorySink, Rejected, Sink, SinkError},
-    source::{DeviceSpec, Source, SourceBuilder, SourceError},
-};
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    time::{Duration, Instant, SystemTime},
-};
+use catchment::Frame;
+use catchment::collector::{Collector, CollectorBuilder};
+use catchment::session::cert::{Authority, LEAF_VALIDITY};
+use catchment::sink::{DeviceSink, DirectorySink, Rejected, Sink, SinkError};
+use catchment::source::{DeviceSpec, Source, SourceBuilder, SourceError};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

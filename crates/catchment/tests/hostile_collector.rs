@@ -1,21 +1,17 @@
 //! A source whose collector does anything: it says why it cannot go on, or tries again. It never
 //! panics, hangs, or writes where it should not.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-use catchment::{
-    session::message::Message,
-    source::{DeviceSpec, Source, SourceError},
-};
+use catchment::session::message::Message;
+use catchment::source::{DeviceSpec, Source, SourceError};
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::RingLayout;
 use catchment_verbs::{
     Access, Context, Gid, Mr, Provider, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, Service,
 };
-use std::{
-    io::{Read, Write},
-    net::{TcpListener, TcpStream},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_millis(1500);
 /// Far more than any limit of a source.

@@ -1,22 +1,17 @@
 //! A thousand sources of one collector, from a few processes: each takes descriptors and threads.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-use catchment::{
-    Frame,
-    collector::Collector,
-    roce::RoceOptions,
-    session::path::PathRules,
-    source::{DeviceSpec, Source},
-};
-use std::{
-    collections::{BTreeSet, HashMap},
-    env,
-    ffi::OsString,
-    fs,
-    io::{BufRead as _, BufReader, Write as _},
-    process::{Child, ChildStdout, Command, Stdio},
-    sync::{Arc, Mutex, PoisonError, mpsc},
-    time::{Duration, Instant},
-};
+use catchment::Frame;
+use catchment::collector::Collector;
+use catchment::roce::RoceOptions;
+use catchment::session::path::PathRules;
+use catchment::source::{DeviceSpec, Source};
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use std::{env, fs};
 
 const SOURCES: usize = 1000;
 const PROCESSES: usize = 4;

@@ -2,16 +2,12 @@
 //! looking for them costs little. Alone in its process, to find its one receiving thread.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use catchment::{
-    collector::Collector,
-    roce::RoceOptions,
-    session::path::PathRules,
-    source::{DeviceSpec, Source},
-};
-use std::{
-    path::PathBuf,
-    time::{Duration, Instant},
-};
+use catchment::collector::Collector;
+use catchment::roce::RoceOptions;
+use catchment::session::path::PathRules;
+use catchment::source::{DeviceSpec, Source};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const FRAMES: u64 = 300;

@@ -1,22 +1,15 @@
 //! Frames from a source to a collector: what a program that uses the library relies on.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-use catchment::{
-    Frame,
-    collector::{Collector, CollectorBuilder},
-    sink::DirectorySink,
-    source::{
-        Decision, DeviceSpec, FrameWriter, Permit, PermitRequest, Policy, Sent, Source,
-        SourceBuilder,
-    },
+use catchment::Frame;
+use catchment::collector::{Collector, CollectorBuilder};
+use catchment::sink::DirectorySink;
+use catchment::source::{
+    Decision, DeviceSpec, FrameWriter, Permit, PermitRequest, Policy, Sent, Source, SourceBuilder,
 };
-use std::{
-    io::Write,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -51,5 +51,4 @@ pub use inbound::{Arrival, Inbound, Message, Slots, Wake};
 pub use operations::{Event, Operations, Ticket};
 pub use outbound::{Credit, Filled, Filler, Outbound};
 pub use qp::ManagedQp;
-pub use resources::MAX_BLOCKS;
-pub use resources::{ChannelShape, Resources};
+pub use resources::{ChannelShape, MAX_BLOCKS, Resources};

@@ -2,7 +2,8 @@
 
 use crate::args::DevicesArgs;
 use crate::failure::Failure;
-use crate::output::{self, table::Table};
+use crate::output::table::Table;
+use crate::output::{self};
 use catchment_doctor::devices::{Device, devices};
 
 /// Lists them.

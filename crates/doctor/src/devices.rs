@@ -10,13 +10,11 @@
 
 use catchment::ibverbs::IbverbsOptions;
 use catchment::roce::RoceOptions;
-use catchment_provider_ibverbs::INFO as IBVERBS;
 use catchment_provider_ibverbs::{
-    DeviceReport, GidKind, IbverbsProvider, LinkLayer, PortReport, PortState,
+    DeviceReport, GidKind, INFO as IBVERBS, IbverbsProvider, LinkLayer, PortReport, PortState,
 };
-use catchment_provider_roce::INFO as ROCE;
-use catchment_provider_roce::PathMtu;
 use catchment_provider_roce::io::{LocalAddress, Scope, local_addresses};
+use catchment_provider_roce::{INFO as ROCE, PathMtu};
 use catchment_provider_shm::INFO as SHM;
 use serde::Serialize;
 use std::collections::BTreeMap;

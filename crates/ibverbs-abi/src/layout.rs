@@ -5,13 +5,11 @@ use crate::{
     ibv_gid, ibv_gid_entry, ibv_global_route, ibv_mr, ibv_port_attr, ibv_qp, ibv_qp_attr,
     ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc,
 };
-use std::{
-    collections::BTreeMap,
-    fmt::Write as _,
-    mem::{offset_of, size_of},
-    path::Path,
-    process::Command,
-};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::mem::{offset_of, size_of};
+use std::path::Path;
+use std::process::Command;
 
 /// What to print in C, and what this crate has there.
 struct Fact {

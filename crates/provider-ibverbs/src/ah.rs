@@ -1,11 +1,10 @@
 //! Ways to peers, and address handles: ways that datagrams name.
-use crate::{
-    context::IbPd,
-    device::{Device, mtu_bytes, mtu_code},
-    path,
-    sys::{AddressHandle, Domain},
-};
-use catchment_verbs::{Ah, Gid, NetEnd, PortAddr, VerbsError, provider::Handle};
+use crate::context::IbPd;
+use crate::device::{Device, mtu_bytes, mtu_code};
+use crate::path;
+use crate::sys::{AddressHandle, Domain};
+use catchment_verbs::provider::Handle;
+use catchment_verbs::{Ah, Gid, NetEnd, PortAddr, VerbsError};
 use std::sync::Arc;
 
 /// Returns whether an RNIC can talk to this port: the code of the path MTU, or what to do.

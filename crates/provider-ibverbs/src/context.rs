@@ -1,23 +1,19 @@
 //! An open device as the application holds it, and protection domains.
-use crate::{
-    NAME,
-    ah::IbAh,
-    cq::{CqCore, IbChannel, IbCq},
-    device::{Device, memory_error},
-    events::EventThread,
-    mr::IbMr,
-    path::access_bits,
-    qp::IbQp,
-    sys::{
-        Domain, QueuePair, QueuePairInit, Registration,
-        types::{IBV_ACCESS_RELAXED_ORDERING, ibv_qp_cap},
-    },
-};
+use crate::NAME;
+use crate::ah::IbAh;
+use crate::cq::{CqCore, IbChannel, IbCq};
+use crate::device::{Device, memory_error};
+use crate::events::EventThread;
+use crate::mr::IbMr;
+use crate::path::access_bits;
+use crate::qp::IbQp;
+use crate::sys::types::{IBV_ACCESS_RELAXED_ORDERING, ibv_qp_cap};
+use crate::sys::{Domain, QueuePair, QueuePairInit, Registration};
+use catchment_verbs::mem::Region;
+use catchment_verbs::provider::{check_cq, check_mr, check_qp, check_service, foreign};
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
     QpInit, Service, VerbsError,
-    mem::Region,
-    provider::{check_cq, check_mr, check_qp, check_service, foreign},
 };
 use std::sync::{Arc, Weak};
 

@@ -1,38 +1,29 @@
 //! Completion queues, and the channels to sleep on for them.
-use crate::{
-    context::IbverbsContext,
-    device::Device,
-    slots::RequestId,
-    sys::{
-        self, CompletionQueue,
-        types::{
-            IBV_WC_BAD_RESP_ERR, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GENERAL_ERR,
-            IBV_WC_LOC_ACCESS_ERR, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR,
-            IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR,
-            IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR,
-            IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
-            IBV_WC_WR_FLUSH_ERR, ibv_wc,
-        },
-    },
+use crate::context::IbverbsContext;
+use crate::device::Device;
+use crate::slots::RequestId;
+use crate::sys::types::{
+    IBV_WC_BAD_RESP_ERR, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GENERAL_ERR,
+    IBV_WC_LOC_ACCESS_ERR, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR,
+    IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR,
+    IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
+    IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR, ibv_wc,
 };
+use crate::sys::{self, CompletionQueue};
+use catchment_verbs::event::{self, deadline, wait_readable};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Completion, CompletionChannel, Cq, CqError, Failure, Success, WcOpcode, WcStatus,
-    event::{self, deadline, wait_readable},
 };
 use rustix::event::epoll;
-use std::{
-    any::Any,
-    ffi::c_uint,
-    io,
-    mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::any::Any;
+use std::ffi::c_uint;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 /// Completions that one call takes from the device.
 const BATCH: usize = 32;

@@ -1,42 +1,32 @@
 //! What all objects of an open device share.
-use crate::{
-    IbverbsOptions, NAME,
-    ah::AhCore,
-    cq::CqCore,
-    keys::RetiredKeys,
-    memlock,
-    name::Place,
-    probe::{self, Probed},
-    slots::{Slot, SlotTable},
-    sys::{
-        self,
-        types::{
-            IBV_ATOMIC_NONE, IBV_DEVICE_MEM_MGT_EXTENSIONS, IBV_EVENT_DEVICE_FATAL,
-            IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL,
-            IBV_EVENT_QP_REQ_ERR, IBV_MTU_256, IBV_MTU_4096, IBV_QPS_ERR, ibv_device_attr,
-            ibv_port_attr,
-        },
-    },
-    sysfs::{self, Roots},
+use crate::ah::AhCore;
+use crate::cq::CqCore;
+use crate::keys::RetiredKeys;
+use crate::name::Place;
+use crate::probe::{self, Probed};
+use crate::slots::{Slot, SlotTable};
+use crate::sys::types::{
+    IBV_ATOMIC_NONE, IBV_DEVICE_MEM_MGT_EXTENSIONS, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ACTIVE,
+    IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
+    IBV_MTU_256, IBV_MTU_4096, IBV_QPS_ERR, ibv_device_attr, ibv_port_attr,
+};
+use crate::sys::{self};
+use crate::sysfs::{self, Roots};
+use crate::{IbverbsOptions, NAME, memlock};
+use catchment_verbs::event::{event_fd, ring};
+use catchment_verbs::provider::{
+    EventQueue, HandleTable, explain_failure, explain_queue_pair, position,
 };
 use catchment_verbs::sync::Mutex;
-use catchment_verbs::{
-    AsyncEvent, Caps, Failure, QpState, VerbsError,
-    event::{event_fd, ring},
-    provider::{EventQueue, HandleTable, explain_failure, explain_queue_pair, position},
-};
-use std::{
-    collections::HashMap,
-    ffi::{c_int, c_uint},
-    io,
-    os::fd::OwnedFd,
-    path::PathBuf,
-    sync::{
-        Arc, MutexGuard, Weak,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
-    time::Instant,
-};
+use catchment_verbs::{AsyncEvent, Caps, Failure, QpState, VerbsError};
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard, Weak};
+use std::time::Instant;
 
 /// Events that nobody has taken yet; the oldest go first.
 const MAX_EVENTS: usize = 4096;

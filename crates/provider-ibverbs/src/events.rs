@@ -1,17 +1,13 @@
 //! The thread that waits for what a device tells outside of any request.
 use crate::device::Device;
 use catchment_verbs::event::{event_fd, ring, timespec};
-use rustix::{
-    event::{PollFd, PollFlags},
-    io::Errno,
-};
-use std::{
-    io,
-    os::fd::OwnedFd,
-    sync::Arc,
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// How often to look whether a device that nobody would tell of has been removed.
 const LOOK: Duration = Duration::from_secs(2);

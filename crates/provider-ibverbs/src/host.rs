@@ -1,6 +1,7 @@
 //! The addresses of this host, as far as this network namespace goes.
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use std::{io, net::IpAddr};
+use std::io;
+use std::net::IpAddr;
 
 /// An address of an interface of this network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]

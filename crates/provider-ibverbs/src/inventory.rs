@@ -1,17 +1,16 @@
 //! The devices of this machine, as the kernel shows them and as libibverbs opens them.
-use crate::{
-    Unavailable,
-    device::{mtu_bytes, software_driver},
-    host::{self, HostAddress},
-    report::{DeviceReport, GidKind, GidReport, LinkLayer, PortReport},
-    sys::{
-        Device, Library,
-        types::{IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, ibv_gid_entry},
-    },
-    sysfs::{self, Roots},
+use crate::Unavailable;
+use crate::device::{mtu_bytes, software_driver};
+use crate::host::{self, HostAddress};
+use crate::report::{DeviceReport, GidKind, GidReport, LinkLayer, PortReport};
+use crate::sys::types::{
+    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, ibv_gid_entry,
 };
+use crate::sys::{Device, Library};
+use crate::sysfs::{self, Roots};
 use catchment_verbs::Gid;
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What was found.
 pub(crate) struct Inventory {

@@ -3,10 +3,8 @@
 //! Devices number their keys in a circle, some a small one. A peer of a former session may still hold
 //! a key; it must not open the memory of the next.
 use catchment_verbs::sync::Mutex;
-use std::{
-    collections::{HashSet, VecDeque},
-    sync::MutexGuard,
-};
+use std::collections::{HashSet, VecDeque};
+use std::sync::MutexGuard;
 
 /// Keys that are remembered; the oldest are forgotten.
 const REMEMBERED: usize = 1 << 17;

@@ -46,10 +46,8 @@ use catchment_verbs::{Context, DeviceInfo, Provider, ProviderInfo, VerbsError, W
 use device::Device;
 use inventory::Inventory;
 use name::DeviceName;
-use std::{
-    net::IpAddr,
-    sync::{Arc, OnceLock},
-};
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 use sys::Library;
 use sysfs::Roots;
 

@@ -1,6 +1,8 @@
 //! Registered regions.
-use crate::{context::IbPd, sys::Registration};
-use catchment_verbs::{Access, Mr, Watch, mem::Region};
+use crate::context::IbPd;
+use crate::sys::Registration;
+use catchment_verbs::mem::Region;
+use catchment_verbs::{Access, Mr, Watch};
 use std::sync::Arc;
 
 /// A registered region. Dropping it deregisters: afterwards the device reaches the memory no more,

@@ -1,7 +1,9 @@
 //! How devices are called.
 use crate::report::{DeviceReport, GidKind, GidReport, PortReport};
 use catchment_verbs::Gid;
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
 
 /// A device, one of its ports, and an entry of that port's GID table.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,15 +1,12 @@
 //! What no query tells: a queue pair is made, and connected to itself, to find out.
-use crate::{
-    device::mtu_code,
-    name::Place,
-    path,
-    sys::{
-        CompletionQueue, Device, Domain, QueuePair, QueuePairInit,
-        types::{IBV_WR_RDMA_WRITE, ibv_qp_cap},
-    },
-};
+use crate::device::mtu_code;
+use crate::name::Place;
+use crate::path;
+use crate::sys::types::{IBV_WR_RDMA_WRITE, ibv_qp_cap};
+use crate::sys::{CompletionQueue, Device, Domain, QueuePair, QueuePairInit};
 use catchment_verbs::{Access, RtsAttr, Service, Services};
-use std::{io, sync::Arc};
+use std::io;
+use std::sync::Arc;
 
 /// Lengths of inline data to try. Beyond that, copying into the request costs more than it saves.
 const INLINE_BYTES: [u32; 5] = [512, 256, 128, 64, 0];

@@ -1,5 +1,6 @@
 //! What RDMA this machine has: devices, ports, GID tables.
-use crate::{Unavailable, host::HostAddress};
+use crate::Unavailable;
+use crate::host::HostAddress;
 use catchment_verbs::Gid;
 use std::fmt;
 

@@ -5,18 +5,12 @@
 //! lock. So slots are not freed before the device is closed; the next queue pair of like size takes
 //! a slot over, under another epoch, by which late completions of the former are known.
 use crate::sys::QueuePair;
+use catchment_verbs::provider::{Account, StateCell};
 use catchment_verbs::sync::Mutex;
-use catchment_verbs::{
-    Endpoint, Service, VerbsError,
-    provider::{Account, StateCell},
-};
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, MutexGuard, OnceLock,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
-};
+use catchment_verbs::{Endpoint, Service, VerbsError};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard, OnceLock};
 
 const SLOT_BITS: u32 = 22;
 const EPOCH_BITS: u32 = 10;

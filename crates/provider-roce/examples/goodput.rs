@@ -8,10 +8,9 @@ use catchment_verbs::{
     Access, Completion, Context, Cq, Mr, Payload, Pd, Qp, QpInit, QpTransition, RemoteAddr,
     RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
 };
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 const BYTES: usize = 64 << 20;
 const MESSAGE: usize = 1 << 20;

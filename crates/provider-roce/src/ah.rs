@@ -1,11 +1,12 @@
 //! Paths to peers, and address handles: paths that datagrams name.
-use crate::{context::RocePd, device::Device, io::Route};
+use crate::context::RocePd;
+use crate::device::Device;
+use crate::io::Route;
 use catchment_roce::wire::{PathMtu, ROCE_PORT};
-use catchment_verbs::{
-    Ah, PortAddr, VerbsError,
-    provider::{Handle, HandleTable},
-};
-use std::{net::SocketAddr, sync::Arc};
+use catchment_verbs::provider::{Handle, HandleTable};
+use catchment_verbs::{Ah, PortAddr, VerbsError};
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// Address handles of one context.
 const MOST: usize = 1 << 16;

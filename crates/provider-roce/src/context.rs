@@ -1,28 +1,26 @@
 //! An open device as the application holds it, and protection domains.
-use crate::{
-    DeviceCounters, RoceOptions,
-    ah::RoceAh,
-    cq::RoceCq,
-    device::{Device, random},
-    engine::{Parts, QpShared, thread},
-    io::{BindError, Datagrams, UdpSocket, Waiter},
-    mr::{MrCore, RoceMr},
-    name,
-    qp::RoceQp,
+use crate::ah::RoceAh;
+use crate::cq::RoceCq;
+use crate::device::{Device, random};
+use crate::engine::{Parts, QpShared, thread};
+use crate::io::{BindError, Datagrams, UdpSocket, Waiter};
+use crate::mr::{MrCore, RoceMr};
+use crate::qp::RoceQp;
+use crate::{DeviceCounters, RoceOptions, name};
+use catchment_roce::wire::PathMtu;
+use catchment_roce::{self as roce};
+use catchment_verbs::mem::Region;
+use catchment_verbs::provider::{
+    CompletionQueue, EventChannel, check_cq, check_mr, check_qp, foreign,
 };
-use catchment_roce::{self as roce, wire::PathMtu};
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, NetEnd, Pd, PortAddr,
     Qp, QpInit, RateRange, Services, VerbsError,
-    mem::Region,
-    provider::{CompletionQueue, EventChannel, check_cq, check_mr, check_qp, foreign},
 };
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::{Arc, Weak},
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Longest inline payload: what fits into the send batch beside the headers for every packet.
 const MAX_INLINE_BYTES: u32 = 256;

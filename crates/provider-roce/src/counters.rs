@@ -1,9 +1,8 @@
 //! What a device counts.
-use crate::{
-    FaultCounters,
-    io::{RecvCounters, SendCounters},
-};
-use catchment_roce::{Counters, wire::DropReason};
+use crate::FaultCounters;
+use crate::io::{RecvCounters, SendCounters};
+use catchment_roce::Counters;
+use catchment_roce::wire::DropReason;
 
 /// What a device has counted since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

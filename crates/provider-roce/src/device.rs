@@ -1,27 +1,20 @@
 //! An open device: what its objects, its engine and the threads of the application share.
-use crate::{
-    RoceOptions,
-    ah::{self, AhCore},
-    dirty::DirtySet,
-    engine::{Engine, Look, tuning::SINGLE_AFTER_NS},
-    io::{Datagrams, Waiter, Waker},
-    keys::KeyTable,
-    sleep::Sleep,
-};
+use crate::RoceOptions;
+use crate::ah::{self, AhCore};
+use crate::dirty::DirtySet;
+use crate::engine::tuning::SINGLE_AFTER_NS;
+use crate::engine::{Engine, Look};
+use crate::io::{Datagrams, Waiter, Waker};
+use crate::keys::KeyTable;
+use crate::sleep::Sleep;
 use catchment_roce::wire::PathMtu;
+use catchment_verbs::provider::{EventQueue, HandleTable};
 use catchment_verbs::sync::{Mutex, RwLock};
-use catchment_verbs::{
-    Caps, Gid, NetEnd, VerbsError,
-    provider::{EventQueue, HandleTable},
-};
-use std::{
-    net::SocketAddr,
-    sync::{
-        MutexGuard, RwLockReadGuard, RwLockWriteGuard,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use catchment_verbs::{Caps, Gid, NetEnd, VerbsError};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 
 /// Events kept for an application that does not ask for them; the oldest go first.
 const MAX_EVENTS: usize = 1024;

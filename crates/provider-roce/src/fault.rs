@@ -1,6 +1,8 @@
 //! Faults on purpose: a device that loses, reorders, doubles or damages what it sends, or answers
 //! badly. It tests the other end: ours, or a hardware RNIC's.
-use std::{fmt, str::FromStr, time::Duration};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
 
 /// How long a packet is held back that `reorder` chose: several packets pass it, no timeout does.
 const REORDER_HOLD: Duration = Duration::from_micros(200);

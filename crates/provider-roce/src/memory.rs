@@ -1,11 +1,11 @@
 //! The regions of one protection domain, as the protocol sees them.
-use crate::{keys::KeyTable, mr::MrCore, request::InFlightQueue};
+use crate::keys::KeyTable;
+use crate::mr::MrCore;
+use crate::request::InFlightQueue;
 use catchment_roce::{AccessError, AtomicOp, Memory, RemoteAccess};
 use catchment_verbs::Access;
-use std::sync::{
-    Arc,
-    atomic::{Ordering, fence},
-};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 /// What the protocol reaches on behalf of one queue pair.
 pub(crate) struct PdMemory<'a> {

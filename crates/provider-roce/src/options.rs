@@ -1,5 +1,6 @@
 //! How a device is set up.
-use crate::{Faults, io::SocketOptions};
+use crate::Faults;
+use crate::io::SocketOptions;
 use catchment_roce::wire::{PathMtu, ROCE_PORT};
 use std::time::Duration;
 

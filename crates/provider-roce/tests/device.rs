@@ -6,11 +6,9 @@ use catchment_conformance::{Options, Random, Side, connect, pattern, wait_one};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
 use catchment_roce::wire::{DropReason, PathMtu, ROCE_PORT};
 use catchment_verbs::{Endpoint, Provider, RtsAttr, SendOp, WcStatus};
-use std::{
-    net::UdpSocket,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 fn pair_of(
     (left, right): (&Arc<RoceContext>, &Arc<RoceContext>),

@@ -8,10 +8,8 @@ use catchment_verbs::{
     Access, Context, Endpoint, Payload, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, SendOp,
     SendWr, Service,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const MANY: usize = 1000;
 

@@ -6,15 +6,11 @@ use catchment_conformance::{Bench, CASES, processes};
 use catchment_netns::{Namespace, VethPair, with_privilege};
 use catchment_provider_roce::{RoceContext, RoceProvider};
 use catchment_verbs::{Context, DeviceInfo, Provider, VerbsError};
-use std::{
-    env, iter,
-    net::IpAddr,
-    process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::net::IpAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, iter};
 
 const DEVICE: &str = "either end";
 /// Paths of the namespaces and the IP version, for the second process of a case.

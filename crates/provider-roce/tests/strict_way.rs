@@ -8,12 +8,10 @@ use catchment_conformance::{Options, Side, connect, pattern};
 use catchment_netns::{Namespace, VethPair, with_privilege};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
 use catchment_verbs::SendOp;
-use std::{
-    io::Write,
-    net::IpAddr,
-    process::{Command, Stdio},
-    sync::Arc,
-};
+use std::io::Write;
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// Of many trains: the first packet of each comes, and the peer misses the others.
 const LONG: usize = 1 << 20;

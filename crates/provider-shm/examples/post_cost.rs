@@ -7,10 +7,8 @@ use catchment_verbs::{
     Access, Completion, Context, Cq, Mr, Payload, Pd, Provider, Qp, QpInit, QpTransition,
     RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
 const BATCH: u32 = 100_000;

@@ -1,16 +1,13 @@
 //! What a queue pair knows of the one it is connected with.
-use crate::{
-    inbox::Inbox,
-    keys::SharedWord,
-    link::{CallError, PeerLink},
-    proto::QpFacts,
-};
+use crate::inbox::Inbox;
+use crate::keys::SharedWord;
+use crate::link::{CallError, PeerLink};
+use crate::proto::QpFacts;
 use catchment_verbs::{Access, event};
-use std::{
-    os::fd::OwnedFd,
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// The peer's queue pair.
 pub(crate) struct Connection {

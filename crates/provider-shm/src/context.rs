@@ -1,31 +1,25 @@
 //! An open device: its objects, its keys, its service thread.
-use crate::{
-    cq::{CqCore, ShmChannel, ShmCq},
-    inbox::MAX_RECV_SLOTS,
-    keys::KeyTable,
-    link::{CallError, PeerLink},
-    mr::{MrCore, ShmMr},
-    qp::ShmQp,
-    qp_core::QpCore,
-    service, socket,
-};
+use crate::cq::{CqCore, ShmChannel, ShmCq};
+use crate::inbox::MAX_RECV_SLOTS;
+use crate::keys::KeyTable;
+use crate::link::{CallError, PeerLink};
+use crate::mr::{MrCore, ShmMr};
+use crate::qp::ShmQp;
+use crate::qp_core::QpCore;
+use crate::{service, socket};
+use catchment_verbs::mem::Region;
+use catchment_verbs::provider::{EventQueue, MAX_24_BITS, check_cq, check_mr, check_qp, foreign};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
     QpInit, RateRange, Service, Services, VerbsError, event,
-    mem::Region,
-    provider::{EventQueue, MAX_24_BITS, check_cq, check_mr, check_qp, foreign},
 };
 use rustix::event::epoll;
-use std::{
-    collections::HashMap,
-    os::fd::OwnedFd,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread::JoinHandle,
-};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 
 /// Events kept for an application that does not ask for them; the oldest go first.
 const MAX_EVENTS: usize = 1024;

@@ -1,14 +1,13 @@
 //! A peer that writes anything into the memory that it shares with us.
-use crate::{
-    context::ShmContext,
-    inbox::{Inbox, Kind, RECORD_HEADER_BYTES, Record},
-    ring::Count,
-};
+use crate::context::ShmContext;
+use crate::inbox::{Inbox, Kind, RECORD_HEADER_BYTES, Record};
+use crate::ring::Count;
 use catchment_verbs::{
     Access, Completion, Context, Cq, Mr, Payload, Pd, Qp, QpInit, QpState, QpTransition, RecvWr,
     RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge, WcStatus,
 };
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
 

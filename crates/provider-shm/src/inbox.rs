@@ -17,13 +17,9 @@
 //! is above `n`: that is RNR without a message to and fro.
 use crate::keys::SharedWord;
 use catchment_verbs::mem::{MemError, Region, RegionOptions, VolatileSlice};
-use std::{
-    os::fd::OwnedFd,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
-};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a record's header; records are padded to a multiple of it, so headers never wrap.
 pub(crate) const RECORD_HEADER_BYTES: usize = 32;

@@ -1,24 +1,16 @@
 //! The connection to another context: asks its service thread, and notices its death.
-use crate::{
-    keys::{BELLS_BYTES, VALID_BYTES},
-    proto::{MESSAGE_BYTES, Refusal, Reply, Request},
-    remote::RemoteWatch,
-    socket,
-};
+use crate::keys::{BELLS_BYTES, VALID_BYTES};
+use crate::proto::{MESSAGE_BYTES, Refusal, Reply, Request};
+use crate::remote::RemoteWatch;
+use crate::socket;
+use catchment_verbs::mem::{MemError, Region};
 use catchment_verbs::sync::Mutex;
-use catchment_verbs::{
-    Gid, event,
-    mem::{MemError, Region},
-};
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use catchment_verbs::{Gid, event};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 /// How long an answer may take. A service thread never waits for anybody, but on a machine with much
 /// to do it may not get a processor for more than a second; a process that is gone is noticed at once.

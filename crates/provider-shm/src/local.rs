@@ -1,5 +1,7 @@
 //! The local regions that a queue pair used lately.
-use crate::{keys::KeyTable, mr::MrCore, payload::Piece};
+use crate::keys::KeyTable;
+use crate::mr::MrCore;
+use crate::payload::Piece;
 use catchment_verbs::{Access, Sge, WcStatus};
 use std::sync::{Arc, Weak};
 

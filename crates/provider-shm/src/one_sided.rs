@@ -1,13 +1,9 @@
 //! WRITE, READ and atomics: executed at once, on the mapping of the peer's memory.
-use crate::{
-    connection::Connection,
-    payload::{Source, scatter, scatter_plain},
-    remote::RemoteCache,
-};
-use catchment_verbs::{
-    Access, RemoteAddr, SendOp, WcStatus,
-    mem::{CACHE_LINE_BYTES, VolatileSlice},
-};
+use crate::connection::Connection;
+use crate::payload::{Source, scatter, scatter_plain};
+use crate::remote::RemoteCache;
+use catchment_verbs::mem::{CACHE_LINE_BYTES, VolatileSlice};
+use catchment_verbs::{Access, RemoteAddr, SendOp, WcStatus};
 use std::sync::atomic::{Ordering, fence};
 
 /// Of a WRITE, so many bytes are asked for before they are written.

@@ -1,7 +1,8 @@
 //! The local side of a request: which bytes, and copying them.
 use crate::mr::MrCore;
 use catchment_verbs::mem::VolatileSlice;
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A checked piece of a local region. Holding it keeps the region mapped.
 #[derive(Clone)]

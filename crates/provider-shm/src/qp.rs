@@ -1,32 +1,26 @@
 //! A queue pair, as its owner holds it: posting, and the states.
-use crate::{
-    connection::Connection,
-    context::ShmPd,
-    inbox::{BAD_RECEIVE, Inbox},
-    link::CallError,
-    local::LocalCache,
-    pace::Pace,
-    payload::{Piece, Source},
-    proto::{Refusal, Reply, Request},
-    qp_core::{Peer, PostedRecv, QpCore},
-    remote::{RemoteCache, RemoteMr, ShmBell},
-    ring::Count,
-    send::{self, Front, Kept, Outcome, Progress, Waiting},
-};
+use crate::connection::Connection;
+use crate::context::ShmPd;
+use crate::inbox::{BAD_RECEIVE, Inbox};
+use crate::link::CallError;
+use crate::local::LocalCache;
+use crate::pace::Pace;
+use crate::payload::{Piece, Source};
+use crate::proto::{Refusal, Reply, Request};
+use crate::qp_core::{Peer, PostedRecv, QpCore};
+use crate::remote::{RemoteCache, RemoteMr, ShmBell};
+use crate::ring::Count;
+use crate::send::{self, Front, Kept, Outcome, Progress, Waiting};
+use catchment_verbs::mem::RegionSlice;
+use catchment_verbs::provider::{check_rate, check_rtr, check_rts, check_transition, local_rights};
 use catchment_verbs::{
     Access, Endpoint, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
     RateError, RecvWr, RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendOp, SendWr, Watch,
     WcStatus,
-    mem::RegionSlice,
-    provider::{check_rate, check_rtr, check_rts, check_transition, local_rights},
 };
-use std::{
-    cell::RefCell,
-    sync::{
-        Arc,
-        atomic::{Ordering, fence},
-    },
-};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 /// Elements of a batch that are held until its end.
 const PIECES: usize = 32;

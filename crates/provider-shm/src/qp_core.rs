@@ -3,34 +3,28 @@
 //!
 //! The owner's thread executes one-sided requests without coming here for more than an atomic
 //! load. Everything else happens under one lock that is never held while a peer is asked.
-use crate::{
-    connection::Connection,
-    context::State,
-    cq::CqCore,
-    inbox::Inbox,
-    link::PeerLink,
-    pace::Pace,
-    payload::Piece,
-    proto::QpFacts,
-    remote::{RemoteCache, RemoteMr},
-    send::{Step, Waiting},
-};
+use crate::connection::Connection;
+use crate::context::State;
+use crate::cq::CqCore;
+use crate::inbox::Inbox;
+use crate::link::PeerLink;
+use crate::pace::Pace;
+use crate::payload::Piece;
+use crate::proto::QpFacts;
+use crate::remote::{RemoteCache, RemoteMr};
+use crate::send::{Step, Waiting};
+use catchment_verbs::provider::{Account, Entry, Limits, StateCell};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::arm;
 use catchment_verbs::{
     Access, AsyncEvent, Completion, Endpoint, Failure, QpInit, QpState, RtsAttr, Success,
     VerbsError, WcOpcode, WcStatus,
-    provider::{Account, Entry, Limits, StateCell},
 };
-use std::{
-    collections::VecDeque,
-    os::fd::BorrowedFd,
-    sync::{
-        Arc, MutexGuard,
-        atomic::{AtomicUsize, Ordering, fence},
-    },
-    time::{Duration, Instant},
-};
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// A posted receive.
 pub(crate) struct PostedRecv {

@@ -1,10 +1,8 @@
 //! Receiving: records of our ring into posted receives.
-use crate::{
-    inbox::{Kind, MAX_FRAGMENT_BYTES, RECORD_HEADER_BYTES, Record},
-    payload::scatter,
-    qp_core::{Inner, PostedRecv, QpCore},
-    ring::{self, Count},
-};
+use crate::inbox::{Kind, MAX_FRAGMENT_BYTES, RECORD_HEADER_BYTES, Record};
+use crate::payload::scatter;
+use crate::qp_core::{Inner, PostedRecv, QpCore};
+use crate::ring::{self, Count};
 use catchment_verbs::{QpState, Success, WcOpcode, WcStatus};
 
 /// Records taken at a time, so that one busy peer cannot keep a polling thread for ever.

@@ -1,25 +1,17 @@
 //! A peer's registered regions, as they are known and mapped here.
-use crate::{
-    connection::Connection,
-    keys::{SharedWord, owner_bell_offset, peers_bell_offset, valid_offset},
-    link::{CallError, PeerLink},
-    mr::may_disarm,
-    proto::{Reply, Request},
-};
+use crate::connection::Connection;
+use crate::keys::{SharedWord, owner_bell_offset, peers_bell_offset, valid_offset};
+use crate::link::{CallError, PeerLink};
+use crate::mr::may_disarm;
+use crate::proto::{Reply, Request};
+use catchment_verbs::mem::{Region, VolatileSlice};
 use catchment_verbs::wait::arm::{self, Flags as _};
-use catchment_verbs::{
-    Access, RemoteBell, Wake, Watch, WcStatus, event,
-    mem::{Region, VolatileSlice},
-};
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc, OnceLock,
-        atomic::{Ordering, fence},
-    },
-    time::Duration,
-};
+use catchment_verbs::{Access, RemoteBell, Wake, Watch, WcStatus, event};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// A region of the peer, mapped here with the rights that it gave.
 pub(crate) struct RemoteMr {

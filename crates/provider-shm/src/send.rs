@@ -1,19 +1,16 @@
 //! Sending: messages into the peer's ring, and requests that must wait.
-use crate::{
-    connection::Connection,
-    inbox::{BAD_RECEIVE, Kind, MAX_FRAGMENT_BYTES, RECORD_HEADER_BYTES, Record},
-    one_sided::{self, Obstacle},
-    payload::{Part, Piece, Source},
-    proto::Request,
-    qp_core::{Inner, QpCore},
-    remote::RemoteCache,
-    ring::{self, Count},
-};
+use crate::connection::Connection;
+use crate::inbox::{BAD_RECEIVE, Kind, MAX_FRAGMENT_BYTES, RECORD_HEADER_BYTES, Record};
+use crate::one_sided::{self, Obstacle};
+use crate::payload::{Part, Piece, Source};
+use crate::proto::Request;
+use crate::qp_core::{Inner, QpCore};
+use crate::remote::RemoteCache;
+use crate::ring::{self, Count};
 use catchment_verbs::{QpState, SendOp, WcStatus};
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// The bytes of a request that waits.
 pub(crate) enum Kept {

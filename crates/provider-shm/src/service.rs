@@ -1,24 +1,23 @@
 //! The service thread of a context: answers peers, notices their death, looks after requests that
 //! wait. It never waits for a peer itself.
-use crate::{
-    connection::Connection,
-    context::State,
-    link::PeerLink,
-    proto::{MESSAGE_BYTES, QpFacts, Refusal, Reply, Request},
-    qp_core::QpCore,
-    socket,
-};
+use crate::connection::Connection;
+use crate::context::State;
+use crate::link::PeerLink;
+use crate::proto::{MESSAGE_BYTES, QpFacts, Refusal, Reply, Request};
+use crate::qp_core::QpCore;
+use crate::socket;
 use catchment_verbs::{Gid, QpState, Watch as _, event};
-use rustix::{event::epoll, io::Errno, net::SocketFlags};
-use std::{
-    collections::BTreeMap,
-    io,
-    mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, atomic::Ordering},
-    thread::JoinHandle,
-    time::{Duration, Instant},
-};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;

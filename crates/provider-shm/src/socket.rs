@@ -3,20 +3,15 @@
 //! The sockets keep message boundaries (`SOCK_SEQPACKET`), so one receive is one message and a
 //! peer cannot leave half of one behind.
 use catchment_verbs::Gid;
-use rustix::{
-    io::Errno,
-    net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-        SocketType,
-    },
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
-use std::{
-    io::{self, IoSlice, IoSliceMut},
-    mem::MaybeUninit,
-    os::fd::{BorrowedFd, OwnedFd},
-    time::{Duration, Instant},
-};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// Most descriptors of one message.
 pub(crate) const MAX_FDS: usize = 3;

@@ -7,13 +7,11 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
 };
-use std::{
-    io::IoSlice,
-    mem::MaybeUninit,
-    os::fd::{AsFd, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The tests count the descriptors of the process, so they take turns.
 static TURN: Mutex<()> = Mutex::new(());

@@ -1,14 +1,10 @@
 //! Event counters (`eventfd`) to sleep on: what providers build watches and completion channels of.
 use crate::Wake;
-use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, Timespec},
-    io::Errno,
-};
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    time::{Duration, Instant},
-};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// As good as for ever.
 const LONGEST: Duration = Duration::from_secs(1 << 30);

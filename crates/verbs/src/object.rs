@@ -1,11 +1,14 @@
 //! The objects of a provider, as traits. Dynamic dispatch happens here: one call a batch.
+use crate::mem::{Region, RegionOptions};
 use crate::{
     Access, Caps, Completion, CqError, DeviceInfo, Endpoint, Gid, Limits, ModifyError, NetEnd,
     PortAddr, PostError, QpCapacity, QpState, QpTransition, RateError, RecvWr, RemoteMapError,
     RemoteWindow, SendWr, Service, VerbsError, Watch,
-    mem::{Region, RegionOptions},
 };
-use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// A way to move bytes: hardware, shared memory, UDP.
 pub trait Provider: Send + Sync {

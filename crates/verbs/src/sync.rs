@@ -4,10 +4,8 @@
 //! that panicked takes the process down anyway; so every user ignored poisoning. These types do it
 //! once. They wrap those of the standard library without cost. With the feature `count-locks` they
 //! count each acquisition.
-use std::{
-    sync::{self, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError},
-    time::Duration,
-};
+use std::sync::{self, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::time::Duration;
 
 #[cfg(feature = "count-locks")]
 static ACQUISITIONS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);

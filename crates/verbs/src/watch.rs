@@ -1,6 +1,9 @@
 //! Extensions beyond verbs: filling a peer's memory in place, and sleeping until it changes.
 use crate::mem::RegionSlice;
-use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Why [`Watch::wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

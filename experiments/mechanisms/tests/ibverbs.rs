@@ -17,10 +17,8 @@ mod mechanism;
 
 use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};
 use catchment_verbs::{Context, Provider};
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 static OPENED: AtomicUsize = AtomicUsize::new(0);
 

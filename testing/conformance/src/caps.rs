@@ -1,5 +1,6 @@
 //! The capabilities tell the truth.
-use crate::{Bench, Options, queues::init_of};
+use crate::queues::init_of;
+use crate::{Bench, Options};
 use catchment_verbs::{
     Access, Destination, ModifyError, Payload, PortAddr, PostFailure, QpInit, QpState,
     QpTransition, RtrAttr, RtsAttr, SendOp, SendWr, Service, VerbsError,

@@ -4,7 +4,8 @@ use catchment_verbs::{
     Ah, Destination, GRH_BYTES, Payload, PortAddr, PostFailure, Qp, QpState, SendOp, SendWr,
     Service, Success, WcOpcode, source_gid,
 };
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 fn options(qkey: u32) -> Options {
     Options {

@@ -4,11 +4,10 @@ use catchment_verbs::{
     Access, Completion, CompletionChannel, Cq, Payload, RemoteMapError, SendOp, SendWr, Wake,
     Watch, WcStatus,
 };
-use std::{
-    sync::{Arc, atomic::Ordering},
-    thread,
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 const SHORT: Duration = Duration::from_millis(30);
 

@@ -1,5 +1,6 @@
 //! SEND with invalidate.
-use crate::{ALL, Bench, Deviation, Options, Side, eventually, messages::transfer};
+use crate::messages::transfer;
+use crate::{ALL, Bench, Deviation, Options, Side, eventually};
 use catchment_verbs::{
     Access, Payload, QpState, RemoteAddr, SendOp, SendWr, Success, WcOpcode, WcStatus,
 };

@@ -25,11 +25,9 @@ use catchment_verbs::{
     Qp, QpInit, QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
     Success, WcStatus,
 };
-use std::{
-    io::Write as _,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 pub mod caps;
 pub mod datagrams;

@@ -1,10 +1,8 @@
 //! What becomes visible when.
 use crate::{Bench, Options, wait_one};
 use catchment_verbs::{Payload, SendOp, SendWr};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Caps.data_in_order: a reader that sees the last eight bytes sees all of that WRITE.
 pub fn the_last_word_of_a_write_comes_last(bench: &Bench) {

@@ -1,19 +1,15 @@
 //! Cases with a second process: the test binary starts itself again.
-use crate::{
-    Bench, Options, PATIENCE, Random, Side, eventually, pattern, resources, resources::Holdings,
-    wait_one,
-};
+use crate::resources::Holdings;
+use crate::{Bench, Options, PATIENCE, Random, Side, eventually, pattern, resources, wait_one};
 use catchment_verbs::{
     AsyncEvent, Completion, Endpoint, Payload, QpState, RemoteAddr, SendOp, SendWr, Sge, Wake,
     WcStatus,
 };
-use std::{
-    io::{BufRead, BufReader, Write},
-    process::{Command, Stdio},
-    sync::mpsc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 const ROLE: &str = "CATCHMENT_CONFORMANCE_ROLE";
 /// Marks what a child says: the test harness prints lines of its own.

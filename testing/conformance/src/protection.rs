@@ -1,9 +1,11 @@
 //! Keys, bounds, rights and protection domains.
 use crate::{ALL, Bench, Deviation, Options, eventually};
+use catchment_verbs::mem::Region;
 use catchment_verbs::{
-    Access, AsyncEvent, Mr, QpState, RemoteAddr, SendOp, Sge, VerbsError, WcStatus, mem::Region,
+    Access, AsyncEvent, Mr, QpState, RemoteAddr, SendOp, Sge, VerbsError, WcStatus,
 };
-use std::{collections::HashSet, sync::Arc};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 /// lkey, both bounds, another protection domain, rights.
 pub fn wrong_local_keys_are_refused(bench: &Bench) {

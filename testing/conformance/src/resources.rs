@@ -1,16 +1,14 @@
 //! Nothing leaks, whatever the order of destruction and wherever creation fails.
 //!
 //! Descriptors, mappings and threads are counted in a process of its own, where no other test runs.
-use crate::{
-    ALL, Bench, Options, Random, Side, eventually,
-    processes::{Child, say},
-    wait_one,
-};
+use crate::processes::{Child, say};
+use crate::{ALL, Bench, Options, Random, Side, eventually, wait_one};
 use catchment_verbs::{
     Endpoint, Payload, QpInit, QpTransition, RecvWr, RtrAttr, SendOp, SendWr, Service,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::{any::Any, error::Error};
+use std::any::Any;
+use std::error::Error;
 
 /// What a process holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

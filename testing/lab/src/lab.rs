@@ -17,14 +17,12 @@ use crate::vm::kernel::Kernel;
 use crate::vm::network::{HOST, IpVersion, SEATS};
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
-use std::fmt;
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
+use std::{fmt, fs, thread};
 use tempfile::TempDir;
 
 /// After a case that failed the guests boot again, so that it cannot harm the next one. But not for

@@ -1,16 +1,11 @@
 //! Namespaces without a name, and the veth pair between two.
-use rustix::{
-    fs::{Mode, OFlags},
-    thread::{LinkNameSpaceType, UnshareFlags},
-};
-use std::{
-    io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
-    process::{Command, Output},
-    thread,
-    time::Duration,
-};
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::{Command, Output};
+use std::time::Duration;
+use std::{io, thread};
 
 /// The namespace of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";

@@ -1,9 +1,7 @@
 //! Getting the right to make namespaces.
 use super::Namespace;
-use std::{
-    env,
-    process::{Command, Stdio},
-};
+use std::env;
+use std::process::{Command, Stdio};
 
 /// Set in a process that was started with privilege, so that it does not start another one.
 const MARK: &str = "CATCHMENT_NETNS_PRIVILEGED";

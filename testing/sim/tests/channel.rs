@@ -12,7 +12,8 @@ mod load;
 
 use catchment_sim::verbs::{Fabric, OpTime, Pace, Times};
 use catchment_verbs::{Context, Provider};
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Two devices of a fabric of their own.
 fn two_devices() -> [Arc<dyn Context>; 2] {

@@ -1,7 +1,8 @@
 //! The conformance suite on the provider in virtual time, whose clock moves when somebody polls.
 use catchment_conformance::{Bench, CASES, processes};
 use catchment_sim::verbs::{Fabric, OpTime, Pace, Times};
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// What cannot be: a second process has another fabric, time does not move while a program only
 /// looks at memory, waiting takes no time of the clock on the wall, and a device takes hardly any

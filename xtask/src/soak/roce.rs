@@ -1,9 +1,8 @@
 //! `soak roce`: the simulator of `testing/sim`, seed after seed.
 
 use super::new_seed;
-use crate::programs;
 use crate::repo::Repo;
-use crate::run;
+use crate::{programs, run};
 use anyhow::Result;
 use std::process::Command;
 

@@ -7,9 +7,8 @@ use super::residue::Residue;
 use crate::proc::Footprint;
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeMap;
-use std::fmt;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 /// Frames of each device that must arrive before a restart counts as done.
 const PROGRESS_FRAMES: u64 = 3;

@@ -191,10 +191,6 @@ const FILE_RULES: &[Rule] = &[
         about: "CHANGELOG.md has a place for the next change",
         check: workspace::check_changelog,
     },
-];
-
-/// Rules that the whole tree does not follow yet: what breaks them is counted, not refused.
-const REPORTED_RULES: &[Rule] = &[
     Rule {
         name: imports::RULE,
         about: "one `use` for each module",
@@ -267,10 +263,9 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         println!("{}", tree.figures().json());
         return Ok(());
     }
-    let (findings, reported) = all_findings(repo, &tree)?;
+    let findings = all_findings(repo, &tree)?;
     if !args.quiet {
         print!("{}", tree.figures().report(&tree.code));
-        println!("{}", count_reported(&reported));
     }
     for finding in &findings {
         println!("{finding}");
@@ -288,9 +283,8 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
 
 fn listing() -> String {
     let of_files = FILE_RULES.iter().map(|rule| (rule.name, rule.about));
-    let reported = REPORTED_RULES.iter().map(|rule| (rule.name, rule.about));
-    let rules = of_files.chain(WHOLE_RULES.iter().copied()).chain(reported);
-    rules
+    of_files
+        .chain(WHOLE_RULES.iter().copied())
         .map(|(name, about)| format!("{name:<17} {about}\n"))
         .collect()
 }
@@ -306,11 +300,10 @@ fn read_texts(repo: &Repo) -> Result<Vec<(String, String)>> {
     Ok(texts)
 }
 
-/// What breaks the rules, and what breaks those that are only reported.
-fn all_findings(repo: &Repo, tree: &Tree) -> Result<(Vec<Finding>, Vec<Finding>)> {
+fn all_findings(repo: &Repo, tree: &Tree) -> Result<Vec<Finding>> {
     let files = repo.files()?;
     let around = Surroundings { files: &files };
-    let mut findings = file_findings(tree, &around, FILE_RULES);
+    let mut findings = file_findings(tree, &around);
     findings.extend(tree.faults.iter().map(|fault| unparsed(fault)));
     findings.extend(edges::check(&tree.packages));
     findings.extend(workspace::check_empty(&tree.packages, &tree.texts));
@@ -321,7 +314,7 @@ fn all_findings(repo: &Repo, tree: &Tree) -> Result<(Vec<Finding>, Vec<Finding>)
     }
     findings.extend(links::check(repo, &files)?);
     findings.sort();
-    Ok((findings, file_findings(tree, &around, REPORTED_RULES)))
+    Ok(findings)
 }
 
 fn unparsed(fault: &str) -> Finding {
@@ -334,25 +327,13 @@ fn unparsed(fault: &str) -> Finding {
     }
 }
 
-fn file_findings(tree: &Tree, around: &Surroundings<'_>, rules: &[Rule]) -> Vec<Finding> {
+fn file_findings(tree: &Tree, around: &Surroundings<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in &tree.texts {
         let file = SourceFile::new(path, text, tree.code.files.get(path));
-        for rule in rules {
+        for rule in FILE_RULES {
             findings.extend((rule.check)(&file, around));
         }
     }
     findings
-}
-
-fn count_reported(findings: &[Finding]) -> String {
-    let count = |rule: &Rule| {
-        let places = findings.iter().filter(|finding| finding.rule == rule.name);
-        format!(
-            "{}: {} places, not refused yet\n",
-            rule.name,
-            places.count()
-        )
-    };
-    REPORTED_RULES.iter().map(count).collect()
 }

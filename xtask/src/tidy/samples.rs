@@ -236,7 +236,7 @@ const FILES: &[&str] = &[
 ];
 
 fn rules() -> impl Iterator<Item = &'static Rule> {
-    FILE_RULES.iter().chain(REPORTED_RULES)
+    FILE_RULES.iter()
 }
 
 fn found(rule: &str, path: &str, text: &str) -> usize {

@@ -1,7 +1,8 @@
 //! A block in the collector's hands, counted as its device's as long as it lives.
 use crate::observe::DeviceMetrics;
 use catchment_transfer::ReceivedBlock;
-use std::{ops::Deref, sync::Arc};
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// A received block. Dropping it gives its slot back to the source.
 pub(crate) struct HeldBlock {

@@ -1,20 +1,15 @@
 //! A device as the collector knows it, across all sessions of its source.
-use crate::{
-    Frame,
-    observe::{CollectorMetrics, DeviceMetrics, FrameObservation, preview::PixelSource},
-    sink::{DeviceSink, NullSink, Rejected, Sink, SinkError},
-};
+use crate::Frame;
+use crate::observe::preview::PixelSource;
+use crate::observe::{CollectorMetrics, DeviceMetrics, FrameObservation};
+use crate::sink::{DeviceSink, NullSink, Rejected, Sink, SinkError};
 use catchment_transfer::ReceivedBlock;
 use catchment_transfer::order::Tally;
 use catchment_verbs::sync::Mutex;
-use std::{
-    collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One device: its sink, its counters, and how far its stream is.
 pub(super) struct Device {

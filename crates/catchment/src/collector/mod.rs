@@ -43,20 +43,16 @@ mod stream;
 mod vitals;
 mod workers;
 
-use crate::{
-    observe::{CollectorMetrics, CollectorSnapshot},
-    providers::{ProviderOptions, ProviderSet, Providers},
-    session::{
-        host::{Host, HostError},
-        io::{
-            Address, AddressError, BindError, Listener, ListenerConfig, Rejected, ServerSecurity,
-        },
-        path::{PathError, PathRules},
-        refusal::{Refusal, RefusalCode},
-        tls::{TlsError, TlsFiles, server_config},
-    },
-    sink::{CallbackSink, NullSink, Sink},
+use crate::observe::{CollectorMetrics, CollectorSnapshot};
+use crate::providers::{ProviderOptions, ProviderSet, Providers};
+use crate::session::host::{Host, HostError};
+use crate::session::io::{
+    Address, AddressError, BindError, Listener, ListenerConfig, Rejected, ServerSecurity,
 };
+use crate::session::path::{PathError, PathRules};
+use crate::session::refusal::{Refusal, RefusalCode};
+use crate::session::tls::{TlsError, TlsFiles, server_config};
+use crate::sink::{CallbackSink, NullSink, Sink};
 pub(crate) use block::HeldBlock;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::BackoffPolicy;
@@ -67,10 +63,8 @@ use receive::ReceiveThreads;
 use ring::RingBudget;
 pub(crate) use staging::Staged;
 use state::{CollectorState, Sessions};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use workers::Workers;
 
 /// How long an ending collector waits for its sessions and sinks.

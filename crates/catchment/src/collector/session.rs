@@ -1,34 +1,27 @@
 //! One session: drives the handshake's state machine, sets up the ring and its intake, tears them
 //! down.
-use super::{
-    device::Device,
-    receive::{Intake, IntakeError, SharedProgress, StreamIntake},
-    ring::Ring,
-    state::{CollectorState, Registration},
-    stream::Stream,
-    vitals::{StreamProgress, Vitals},
+use super::device::Device;
+use super::receive::{Intake, IntakeError, SharedProgress, StreamIntake};
+use super::ring::Ring;
+use super::state::{CollectorState, Registration};
+use super::stream::Stream;
+use super::vitals::{StreamProgress, Vitals};
+use crate::observe::{SessionGuard, SessionSnapshot, SourceTotals};
+use crate::providers::{Ends, describe};
+use crate::session::collector_side::{
+    CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Output,
 };
-use crate::{
-    observe::{SessionGuard, SessionSnapshot, SourceTotals},
-    providers::{Ends, describe},
-    session::{
-        collector_side::{
-            CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Output,
-        },
-        io::{Accepted, Connection, RecvError, Slot},
-        message::{
-            Connect, Goodbye, Hello, Message, SessionPath, SourceStats, StreamDelivered,
-            StreamStart, Welcome,
-        },
-        refusal::{Refusal, RefusalCode},
-    },
+use crate::session::io::{Accepted, Connection, RecvError, Slot};
+use crate::session::message::{
+    Connect, Goodbye, Hello, Message, SessionPath, SourceStats, StreamDelivered, StreamStart,
+    Welcome,
 };
-use catchment_transfer::{Receiver, ReceiverOptions, order::InOrder};
+use crate::session::refusal::{Refusal, RefusalCode};
+use catchment_transfer::order::InOrder;
+use catchment_transfer::{Receiver, ReceiverOptions};
 use catchment_verbs::ModifyError;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How often a session checks whether the last frames are delivered.
 const LOOK_CLOSING: Duration = Duration::from_millis(2);

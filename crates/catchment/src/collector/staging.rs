@@ -2,10 +2,8 @@
 //!
 //! Such a frame is copied together outside of the rings, up to 1 GiB of it. Without a limit, many
 //! devices that each begin one would use up the host's memory.
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The memory that may be used.
 #[derive(Debug)]

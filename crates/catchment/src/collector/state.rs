@@ -1,31 +1,23 @@
 //! What all sessions of a collector share.
-use super::{
-    CollectorError,
-    device::{Device, Devices},
-    receive::ReceiveThreads,
-    ring::{Ring, RingBudget},
-    staging::Staging,
-    vitals::Vitals,
-};
-use crate::{
-    observe::CollectorMetrics,
-    providers::{Ends, Providers},
-    session::{
-        host::Host,
-        message::{FailedPath, Hello, StreamGrant},
-        path::{PathChoice, SourceFacts},
-        refusal::{Refusal, RefusalCode},
-        registry::{Registry, superseded_refusal},
-    },
-};
+use super::CollectorError;
+use super::device::{Device, Devices};
+use super::receive::ReceiveThreads;
+use super::ring::{Ring, RingBudget};
+use super::staging::Staging;
+use super::vitals::Vitals;
+use crate::observe::CollectorMetrics;
+use crate::providers::{Ends, Providers};
+use crate::session::host::Host;
+use crate::session::message::{FailedPath, Hello, StreamGrant};
+use crate::session::path::{PathChoice, SourceFacts};
+use crate::session::refusal::{Refusal, RefusalCode};
+use crate::session::registry::{Registry, superseded_refusal};
 use catchment_transfer::RingLayout;
 use catchment_verbs::Context;
 use catchment_verbs::sync::Mutex;
-use std::{
-    collections::HashMap,
-    sync::{Arc, MutexGuard},
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// How long a new session waits for one that still delivers frames of the same devices.

@@ -3,23 +3,17 @@
 //! A stream has three owners. The receive thread has the [`Inlet`] and pushes blocks; one worker at
 //! a time has the [`Delivery`], with the sink, and pops them, which keeps the frames in order; both,
 //! and the session, see the counters of [`Stream`]. No side waits for another one.
-use super::{
-    block::HeldBlock,
-    device::{Device, LentSink},
-    growing::{Consumer, Producer, growing_queue},
-    handover::Parked,
-    staging::{Staged, Staging},
-    workers::Job,
-};
-use crate::{
-    Frame,
-    frame::{FrameBytes, now_unix_ns},
-    sink::{Rejected, SinkError},
-};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use super::block::HeldBlock;
+use super::device::{Device, LentSink};
+use super::growing::{Consumer, Producer, growing_queue};
+use super::handover::Parked;
+use super::staging::{Staged, Staging};
+use super::workers::Job;
+use crate::Frame;
+use crate::frame::{FrameBytes, now_unix_ns};
+use crate::sink::{Rejected, SinkError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Frames that a worker takes from one stream before it turns to others.
 const FRAMES_A_TURN: usize = 16;

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use catchment_provider_roce::{Faults, RoceOptions, RoceProvider};
+use catchment_verbs::mem::Region;
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Endpoint, Gid, ModifyError, Mr,
     NetEnd, Pd, PortAddr, PostError, Provider, ProviderInfo, Qp, QpInit, QpState, QpTransition,
-    RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch, mem::Region,
+    RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, VerbsError, Watch,
 };
 
 use super::rnics::{OpenRnics, Rnics};

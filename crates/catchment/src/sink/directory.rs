@@ -6,7 +6,8 @@
 //! the file system cannot do that, a hidden file is renamed; the next start removes leftovers.)
 //! Its time of modification is the frame's capture time.
 use super::{DeviceSink, Rejected, Sink, SinkError};
-use crate::{Frame, session::check::NUMBER_MAX};
+use crate::Frame;
+use crate::session::check::NUMBER_MAX;
 use catchment_verbs::event;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use std::collections::VecDeque;

@@ -3,10 +3,8 @@
 //! A frame comes here when it cannot go straight into a free block: because the link is down,
 //! because it must be sent again after a reconnect, because the policy keeps frames while no block
 //! is free, or because it needs several blocks. The pump thread sends them in order.
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// A frame that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,26 +1,21 @@
 //! Describes a source, then connects it.
-use super::{
-    FRAME_BYTES_MAX, Source, SourceError, control,
-    device::Device,
-    prepared::SEND_WRS,
-    pump,
-    shared::{DeviceState, Shared},
-};
-use crate::{
-    format::FrameFormat,
-    observe::SourceMetrics,
-    providers::{ProviderOptions, ProviderSet},
-    session::{
-        check::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX},
-        message::Policy,
-        names::{DeviceName, DeviceNameError},
-        path::PathRules,
-        tls::TlsFiles,
-    },
-};
+use super::device::Device;
+use super::prepared::SEND_WRS;
+use super::shared::{DeviceState, Shared};
+use super::{FRAME_BYTES_MAX, Source, SourceError, control, pump};
+use crate::format::FrameFormat;
+use crate::observe::SourceMetrics;
+use crate::providers::{ProviderOptions, ProviderSet};
+use crate::session::check::{BLOCK_BYTES_MAX, BLOCK_BYTES_MIN, BLOCKS_MAX};
+use crate::session::message::Policy;
+use crate::session::names::{DeviceName, DeviceNameError};
+use crate::session::path::PathRules;
+use crate::session::tls::TlsFiles;
 use catchment_transfer::Permit;
 use catchment_transfer::layout::TRAILER_BYTES;
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Memory at the collector that a source asks for, unless its devices need more for one block each.
 const RING_BYTES: u64 = 256 << 20;

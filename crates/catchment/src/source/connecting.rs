@@ -2,18 +2,13 @@
 //! as long as lost packets take to be given up.
 use super::prepared::{LinkError, Prepared, Target};
 use super::welcome::ring_of;
-use crate::{
-    observe::SessionSnapshot,
-    providers::describe,
-    session::{message::Welcome, refusal::Refusal},
-};
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use crate::observe::SessionSnapshot;
+use crate::providers::describe;
+use crate::session::message::Welcome;
+use crate::session::refusal::Refusal;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinHandle;
 
 /// Runs until the queue pair is connected, or cannot be. Dropping it gives it up.

@@ -1,17 +1,14 @@
 //! The application's handle to one device of a source.
-use super::{
-    SourceError,
-    backlog::Waiting,
-    link::{Link, Reserve},
-    shared::{DeviceState, Shared},
-    writer::{FrameContents, FrameWriter, OwnedFrameWriter, Target},
-};
-use crate::{observe::DropCause, session::message::Policy};
+use super::SourceError;
+use super::backlog::Waiting;
+use super::link::{Link, Reserve};
+use super::shared::{DeviceState, Shared};
+use super::writer::{FrameContents, FrameWriter, OwnedFrameWriter, Target};
+use crate::observe::DropCause;
+use crate::session::message::Policy;
 use catchment_transfer::{BlockMeta, CommitError, WriteBlock};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How long a filling thread sleeps at most before it looks again whether the link lives.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);

@@ -5,11 +5,9 @@
 //! done inside of the post (shm) there is nothing to wait for and no such thread.
 use super::link::Link;
 use catchment_verbs::{CompletionChannel, Cq};
-use std::{
-    io,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// Only a backstop: completions and the end of the link wake the thread.
 const LONG: Duration = Duration::from_secs(3600);

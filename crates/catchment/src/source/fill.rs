@@ -2,10 +2,8 @@
 use super::{FrameContents, FrameWriter, OwnedFrameWriter};
 use crate::input::{FillError, FrameBuffer, read_waiting, wait_readable};
 use rustix::io::Errno;
-use std::{
-    io,
-    os::fd::{AsFd as _, BorrowedFd},
-};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 /// Bytes moved at a time where the frame is not in registered memory.
 const CHUNK_BYTES: usize = 64 << 10;

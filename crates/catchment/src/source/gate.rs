@@ -48,7 +48,8 @@ impl Drop for Inside<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::{Arc, atomic::AtomicU64};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
 
     #[test]
     fn a_closed_gate_lets_nobody_in() {

@@ -4,13 +4,9 @@ use catchment_transfer::{ReserveError, Sender, WriteBlock};
 use catchment_verbs::sync::{Condvar, Mutex};
 use catchment_verbs::wait::{Backoff, BackoffPolicy};
 use catchment_verbs::{CompletionChannel, Watch};
-use std::{
-    sync::{
-        Arc, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 /// How long a thread that finds the link dead waits for the control thread to notice.
 const A_MOMENT: Duration = Duration::from_millis(1);

@@ -48,17 +48,13 @@ pub use catchment_transfer::{Decision, Permit, PermitRequest};
 pub use device::{Device, Sent};
 pub use writer::{FrameContents, FrameWriter, OwnedFrameWriter};
 
-use crate::{
-    observe::{SourceMetrics, SourceSnapshot},
-    session::refusal::Refusal,
-};
+use crate::observe::{SourceMetrics, SourceSnapshot};
+use crate::session::refusal::Refusal;
 use catchment_verbs::sync::Mutex;
 use shared::Shared;
-use std::{
-    sync::Arc,
-    thread::JoinHandle,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// A set of devices connected to one collector.
 ///

@@ -1,13 +1,9 @@
 //! A source's queue pair before it is connected, and how it becomes a link.
-use super::{
-    driver::{self, Completions},
-    link::Link,
-    proof::{self, ProofError},
-};
-use crate::{
-    observe::QueueSizes,
-    session::refusal::{Refusal, RefusalCode},
-};
+use super::driver::{self, Completions};
+use super::link::Link;
+use super::proof::{self, ProofError};
+use crate::observe::QueueSizes;
+use crate::session::refusal::{Refusal, RefusalCode};
 use catchment_transfer::{
     CopyMemory, Permit, QueueLimits, RemoteRing, Sender, SenderError, SenderOptions,
 };
@@ -15,10 +11,8 @@ use catchment_verbs::{
     Access, CompletionChannel, Context, Cq, Endpoint, ModifyError, Pd, Qp, QpInit, QpTransition,
     RtrAttr, RtsAttr, Service, VerbsError,
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Send requests outstanding at once where blocks are copied, if nothing else is said.
 pub const SEND_WRS: u32 = 256;

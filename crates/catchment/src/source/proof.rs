@@ -9,10 +9,8 @@ use catchment_verbs::{
     Access, Completion, Cq, CqError, Endpoint, Mr, NetEnd, Pd, PostError, Qp, RemoteAddr, SendOp,
     SendWr, Sge, VerbsError, WcStatus,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How long the whole proof may take.
 const LIMIT: Duration = Duration::from_secs(2);

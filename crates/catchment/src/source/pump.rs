@@ -1,12 +1,12 @@
 //! The thread that sends what waits in the backlogs, in order.
-use super::{
-    SourceError,
-    backlog::Waiting,
-    link::{Link, Reserve},
-    shared::{DeviceState, Shared},
-};
+use super::SourceError;
+use super::backlog::Waiting;
+use super::link::{Link, Reserve};
+use super::shared::{DeviceState, Shared};
 use catchment_transfer::BlockMeta;
-use std::{sync::Arc, thread::JoinHandle, time::Duration};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// How long the pump sleeps at most while frames wait for room. Without frames it sleeps until rung.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);

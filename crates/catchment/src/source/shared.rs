@@ -1,24 +1,14 @@
 //! What the threads of a source share: the link of the moment, and each device's numbers.
-use super::{
-    SourceError,
-    backlog::{Backlog, Waiting},
-    link::Link,
-};
-use crate::{
-    observe::{DropCause, SourceDeviceMetrics, SourceMetrics},
-    session::{
-        message::{Policy, StreamStats},
-        names::DeviceName,
-    },
-};
+use super::SourceError;
+use super::backlog::{Backlog, Waiting};
+use super::link::Link;
+use crate::observe::{DropCause, SourceDeviceMetrics, SourceMetrics};
+use crate::session::message::{Policy, StreamStats};
+use crate::session::names::DeviceName;
 use catchment_verbs::sync::{Condvar, Mutex};
-use std::{
-    sync::{
-        Arc, MutexGuard,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
 
 /// Shared by the application's threads, the control thread and the pump.
 pub(super) struct Shared {

@@ -2,8 +2,7 @@
 
 mod primitives {
     pub(super) use crate::stand_ins::{ArrayQueue, AtomicCell, EventCount, OnceLock};
-    pub(super) use loom::sync::atomic::fence;
-    pub(super) use loom::sync::atomic::{AtomicUsize, Ordering};
+    pub(super) use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 
     pub(super) fn relax(_: u32) {}
 }

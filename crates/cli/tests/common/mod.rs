@@ -7,13 +7,12 @@
 
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// Longer than anything takes on a machine that does other work too.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);

@@ -7,7 +7,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Access, Provider as _, VerbsError};
 
-use super::{Check, facts::Facts};
+use super::Check;
+use super::facts::Facts;
 use rustix::process::{Resource, getrlimit};
 
 /// The first kernel that merges UDP packets on receive; sending trains came in 4.18.

@@ -11,14 +11,14 @@ use catchment::ibverbs::IbverbsOptions;
 use catchment::observe::SessionSnapshot;
 use catchment::providers::{self, Ends, Providers};
 use catchment::roce::RoceOptions;
-pub use catchment::session::message::{ProviderOffer, WhyNot};
-use catchment::session::{
-    host::{Host, HostError},
-    io::{Address, ClientSecurity, ConnectError, Connection},
-    message::{FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, SessionPath},
-    path::PathRules,
-    refusal::Refusal,
+use catchment::session::host::{Host, HostError};
+use catchment::session::io::{Address, ClientSecurity, ConnectError, Connection};
+use catchment::session::message::{
+    FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, SessionPath,
 };
+pub use catchment::session::message::{ProviderOffer, WhyNot};
+use catchment::session::path::PathRules;
+use catchment::session::refusal::Refusal;
 use catchment_provider_roce::io::local_addresses;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;

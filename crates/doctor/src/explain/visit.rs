@@ -3,12 +3,12 @@
 use super::ExplainError;
 use catchment::observe::SessionSnapshot;
 use catchment::providers::Offers;
-use catchment::session::{
-    io::{Connection, RecvError, SendError},
-    message::{FailedPath, Hello, SessionPath, Welcome},
-    path::KnownProviders,
-    refusal::{Refusal, RefusalCode},
-    source_side::{Ended, Input, Output, SourceEvent, SourceSide, SourceSideConfig},
+use catchment::session::io::{Connection, RecvError, SendError};
+use catchment::session::message::{FailedPath, Hello, SessionPath, Welcome};
+use catchment::session::path::KnownProviders;
+use catchment::session::refusal::{Refusal, RefusalCode};
+use catchment::session::source_side::{
+    Ended, Input, Output, SourceEvent, SourceSide, SourceSideConfig,
 };
 use catchment::source::probe::{
     Connecting, LinkError, Prepared, SEND_WRS, check_welcome, unusable,

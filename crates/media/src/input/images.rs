@@ -1,9 +1,8 @@
 //! A directory of pictures, in the order a person would list them.
 
 use std::cmp::Ordering;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use image::{DynamicImage, ImageReader};
 

@@ -4,9 +4,8 @@
 //! every frame into its own buffer first. Lines are read byte by byte, so nothing is read
 //! ahead and a frame's bytes still go straight into its block.
 
-use std::fmt;
-use std::io;
 use std::path::Path;
+use std::{fmt, io};
 
 use super::buffer::read_waiting;
 use super::raw::{ByteSource, read_raw_frame};

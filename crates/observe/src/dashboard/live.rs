@@ -3,7 +3,8 @@
 use crate::metrics::{CollectorMetrics, lock};
 use crate::sampler::Sampler;
 use axum::body::Bytes;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 

@@ -3,14 +3,14 @@
 use super::guard::{self, Guard};
 use super::live::{INTERVAL, Live};
 use crate::preview::Preview;
-use crate::{cpu, prometheus, snapshot::CpuSnapshot};
-use axum::Router;
+use crate::snapshot::CpuSnapshot;
+use crate::{cpu, prometheus};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware;
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Router, middleware};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,7 +4,8 @@ use super::{Counter, Histogram, InFlight, lock, read, write};
 use crate::preview::Preview;
 use crate::snapshot::{DeviceCounters, DeviceSnapshot, LatencySummary};
 use crossbeam_utils::CachePadded;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, RwLock};
 
 /// One delivered frame, as the data path saw it.

@@ -5,7 +5,8 @@
 //! durations count in the last bucket and in the exact maximum. A bucket holds the values in
 //! `(lower, upper]`, so that "at most 2^k ns" can be answered exactly: Prometheus asks that.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 const SUB_BITS: u32 = 5;
 const SUB: usize = 1 << SUB_BITS;

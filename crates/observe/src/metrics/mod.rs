@@ -15,7 +15,8 @@ pub use device::{DeviceMetrics, FrameObservation, SourceTotals};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use source::{DropCause, SourceDeviceMetrics, SourceMetrics};
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 

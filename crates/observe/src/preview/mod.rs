@@ -11,7 +11,8 @@ pub use sample::picture_of;
 
 use crate::metrics::lock;
 use catchment_media::format::FrameFormat;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 

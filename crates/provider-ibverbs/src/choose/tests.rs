@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Unavailable, report::GidReport};
+use crate::Unavailable;
+use crate::report::GidReport;
 
 fn address(ip: &str, netdev: &str) -> HostAddress {
     HostAddress {

@@ -1,19 +1,16 @@
 //! From one state to another.
 use super::IbQp;
-use crate::{
-    ah, path,
-    slots::Control,
-    sys::types::{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD},
-    timer,
+use crate::slots::Control;
+use crate::sys::types::{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD};
+use crate::{ah, path, timer};
+use catchment_verbs::provider::{
+    MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts, check_transition,
 };
 use catchment_verbs::{
     Access, Endpoint, ModifyError, Qp as _, QpState, QpTransition, RtrAttr, RtsAttr, Service,
-    provider::{MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts, check_transition},
 };
-use std::{
-    io, thread,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 /// A queue without requests is drained in this time, on a busy machine too.
 const DRAINED_WITHIN: Duration = Duration::from_secs(1);

@@ -1,7 +1,8 @@
 //! Posting datagrams.
 use super::IbQp;
 use crate::ah::AhCore;
-use catchment_verbs::{PostError, PostFailure, SendWr, Service, provider::Handle};
+use catchment_verbs::provider::Handle;
+use catchment_verbs::{PostError, PostFailure, SendWr, Service};
 use std::sync::Arc;
 
 impl IbQp {

@@ -2,30 +2,22 @@
 mod change;
 mod datagrams;
 
-use crate::{
-    ah::AhCore,
-    context::IbPd,
-    cq::CqCore,
-    device::Device,
-    slots::{Control, RequestId, Slot},
-    sys::{
-        QueuePair, Refused,
-        types::{IBV_QPS_ERR, IBV_QPS_SQE},
-    },
-};
+use crate::ah::AhCore;
+use crate::context::IbPd;
+use crate::cq::CqCore;
+use crate::device::Device;
+use crate::slots::{Control, RequestId, Slot};
+use crate::sys::types::{IBV_QPS_ERR, IBV_QPS_SQE};
+use crate::sys::{QueuePair, Refused};
+use catchment_verbs::provider::{Handle, Limits, check_rate};
 use catchment_verbs::{
     Endpoint, ModifyError, NetEnd, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
     RecvWr, RemoteMapError, RemoteWindow, RtsAttr, SendOp, SendWr, Service, VerbsError, Watch,
-    provider::{Handle, Limits, check_rate},
 };
-use std::{
-    collections::VecDeque,
-    io,
-    sync::{
-        Arc, MutexGuard,
-        atomic::{Ordering, fence},
-    },
-};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, MutexGuard};
 
 /// The kernel is asked for the state of a queue pair this often at most.
 const ASK_NS: u64 = 10_000_000;

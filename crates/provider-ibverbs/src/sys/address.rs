@@ -1,10 +1,10 @@
 //! Address handles.
-use super::{
-    Domain,
-    answer::{destroyed, object},
-    types::{ibv_ah, ibv_ah_attr},
-};
-use std::{io, ptr::NonNull, sync::Arc};
+use super::Domain;
+use super::answer::{destroyed, object};
+use super::types::{ibv_ah, ibv_ah_attr};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// The way to a port, for datagrams.
 pub(crate) struct AddressHandle {

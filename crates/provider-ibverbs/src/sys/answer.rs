@@ -1,5 +1,8 @@
 //! What the library's functions answer.
-use std::{ffi::c_int, io, os::fd::BorrowedFd, ptr::NonNull};
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 
 /// What functions answer that give an error number, or -1 and leave it in `errno`.
 pub(super) fn check(code: c_int) -> io::Result<()> {

@@ -1,16 +1,12 @@
 //! Completion queues and channels.
-use super::{
-    Device,
-    answer::{check, destroyed, non_blocking, object},
-    types::{ibv_comp_channel, ibv_cq, ibv_wc},
-};
-use std::{
-    ffi::{c_int, c_void},
-    io, mem,
-    os::fd::BorrowedFd,
-    ptr::{self, NonNull},
-    sync::Arc,
-};
+use super::Device;
+use super::answer::{check, destroyed, non_blocking, object};
+use super::types::{ibv_comp_channel, ibv_cq, ibv_wc};
+use std::ffi::{c_int, c_void};
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::{io, mem};
 
 /// A completion channel.
 pub(crate) struct Channel {

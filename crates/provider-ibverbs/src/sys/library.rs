@@ -5,13 +5,11 @@ use super::types::{
     ibv_qp_init_attr,
 };
 use crate::Unavailable;
-use std::{
-    ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void},
-    os::unix::ffi::OsStrExt,
-    path::Path,
-    ptr::{self, NonNull},
-    sync::Arc,
-};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 /// Defines the table of functions: their names, the version of the library's ABI that has them, and
 /// their types. `optional` ones may be missing.

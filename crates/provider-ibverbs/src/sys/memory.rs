@@ -1,16 +1,12 @@
 //! Protection domains and registered memory.
-use super::{
-    Device,
-    answer::{check, destroyed, object},
-    types::{ibv_mr, ibv_pd},
-};
+use super::Device;
+use super::answer::{check, destroyed, object};
+use super::types::{ibv_mr, ibv_pd};
 use catchment_verbs::mem::Region;
-use std::{
-    ffi::{c_int, c_uint, c_void},
-    io, mem,
-    ptr::NonNull,
-    sync::Arc,
-};
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::{io, mem};
 
 /// A protection domain.
 pub(crate) struct Domain {

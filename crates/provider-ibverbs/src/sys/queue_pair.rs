@@ -1,20 +1,16 @@
 //! Queue pairs.
-use super::{
-    CompletionQueue, Device, Domain,
-    answer::{check, destroyed, object},
-    types::{
-        IBV_QP_STATE, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_qp, ibv_qp_attr, ibv_qp_cap,
-        ibv_qp_init_attr,
-    },
+use super::answer::{check, destroyed, object};
+use super::types::{
+    IBV_QP_STATE, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_qp, ibv_qp_attr, ibv_qp_cap,
+    ibv_qp_init_attr,
 };
+use super::{CompletionQueue, Device, Domain};
 use catchment_verbs::Service;
-use std::{
-    ffi::{c_int, c_uint, c_void},
-    io, mem,
-    os::fd::{BorrowedFd, RawFd},
-    ptr::{self, NonNull},
-    sync::Arc,
-};
+use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::{io, mem};
 
 /// What a queue pair is made with.
 pub(crate) struct QueuePairInit {

@@ -1,19 +1,15 @@
 //! After something happened to a queue pair: its completions, its state, its timer.
-use super::{Engine, entry::QpEntry, posting::accept};
-use crate::{
-    device::Device,
-    keys::KeyTable,
-    request::{Held, InFlight, WrongSend},
-};
+use super::Engine;
+use super::entry::QpEntry;
+use super::posting::accept;
+use crate::device::Device;
+use crate::keys::KeyTable;
+use crate::request::{Held, InFlight, WrongSend};
 use catchment_roce::{self as roce, Input, Queue};
-use catchment_verbs::{
-    AsyncEvent, Completion, Failure, QpState, Service, WcStatus,
-    provider::{CompletionQueue, Entry, explain_failure, explain_queue_pair},
-};
-use std::sync::{
-    Arc,
-    atomic::{Ordering, fence},
-};
+use catchment_verbs::provider::{CompletionQueue, Entry, explain_failure, explain_queue_pair};
+use catchment_verbs::{AsyncEvent, Completion, Failure, QpState, Service, WcStatus};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 impl Engine {
     /// Looks after all queue pairs to which something happened.

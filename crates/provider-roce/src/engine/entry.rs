@@ -1,19 +1,17 @@
 //! One queue pair in the engine, and what its owner's thread shares with it.
 use super::tuning;
-use crate::{
-    io::Route,
-    keys::KeyTable,
-    memory::PdMemory,
-    mr::MrCore,
-    request::{InFlightQueue, PostedRecv, PostedSend, WrongSend},
-};
+use crate::io::Route;
+use crate::keys::KeyTable;
+use crate::memory::PdMemory;
+use crate::mr::MrCore;
+use crate::request::{InFlightQueue, PostedRecv, PostedSend, WrongSend};
 use catchment_roce as roce;
-use catchment_verbs::{
-    Endpoint, QpState,
-    provider::{Account, CompletionQueue, Limits, StateCell},
-};
+use catchment_verbs::provider::{Account, CompletionQueue, Limits, StateCell};
+use catchment_verbs::{Endpoint, QpState};
 use crossbeam_queue::ArrayQueue;
-use std::{collections::VecDeque, net::IpAddr, sync::Arc};
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 /// What the owner of a queue pair and the engine share.
 pub(crate) struct QpShared {

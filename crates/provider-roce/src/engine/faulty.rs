@@ -1,14 +1,11 @@
 //! Sending with injected faults: packet by packet, each put together in memory of its own.
-use super::{Engine, transmit::resolve};
-use crate::{
-    device::Device,
-    fault::{Datagram, FaultInjector, Kind},
-    keys::KeyTable,
-};
-use catchment_roce::{
-    OutPacket, Piece, TransmitBatch,
-    wire::{NetHeader, Opcode, icrc},
-};
+use super::Engine;
+use super::transmit::resolve;
+use crate::device::Device;
+use crate::fault::{Datagram, FaultInjector, Kind};
+use crate::keys::KeyTable;
+use catchment_roce::wire::{NetHeader, Opcode, icrc};
+use catchment_roce::{OutPacket, Piece, TransmitBatch};
 use std::net::{IpAddr, SocketAddr};
 
 /// Turns of queue pairs before received packets are looked at again.

@@ -1,9 +1,7 @@
 //! Queue pairs come, change their state, and go. All of this is rare and under the engine's lock.
-use super::{
-    Engine,
-    entry::{Parts, Peer, QpEntry},
-    posting::accept,
-};
+use super::Engine;
+use super::entry::{Parts, Peer, QpEntry};
+use super::posting::accept;
 use catchment_roce as roce;
 use catchment_verbs::{ModifyError, QpState, VerbsError};
 

@@ -51,15 +51,15 @@ pub(crate) mod tuning;
 
 pub(crate) use entry::{Parts, Peer, QpShared};
 
-use crate::{
-    DeviceCounters, RoceOptions,
-    device::Device,
-    fault::FaultInjector,
-    io::{Datagrams, IcrcCheck, RecvRing, SendBatch},
-    mr::MrCore,
-};
-use catchment_roce::{self as roce, wire::DropReason};
-use std::{collections::VecDeque, sync::Arc};
+use crate::device::Device;
+use crate::fault::FaultInjector;
+use crate::io::{Datagrams, IcrcCheck, RecvRing, SendBatch};
+use crate::mr::MrCore;
+use crate::{DeviceCounters, RoceOptions};
+use catchment_roce::wire::DropReason;
+use catchment_roce::{self as roce};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use table::QpTable;
 use timers::Timers;
 

@@ -1,10 +1,9 @@
 //! Requests that programs have posted, on their way into the protocol.
-use super::{Engine, entry::QpEntry};
-use crate::{
-    device::Device,
-    keys::KeyTable,
-    request::{Held, InFlight, PostedRecv, PostedSend, WrongSend},
-};
+use super::Engine;
+use super::entry::QpEntry;
+use crate::device::Device;
+use crate::keys::KeyTable;
+use crate::request::{Held, InFlight, PostedRecv, PostedSend, WrongSend};
 use catchment_verbs::{QpState, WcStatus};
 
 impl Engine {

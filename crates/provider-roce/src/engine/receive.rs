@@ -1,14 +1,14 @@
 //! What comes in: fetched, checked, given to its queue pair.
-use super::{Engine, entry::QpEntry};
-use crate::{device::Device, io, keys::KeyTable, mr::MrCore};
-use catchment_roce::{
-    Arrival, Input, QpState, Service,
-    wire::{self, DropReason, NetHeader},
-};
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use super::Engine;
+use super::entry::QpEntry;
+use crate::device::Device;
+use crate::io;
+use crate::keys::KeyTable;
+use crate::mr::MrCore;
+use catchment_roce::wire::{self, DropReason, NetHeader};
+use catchment_roce::{Arrival, Input, QpState, Service};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// The ECN bits of a packet that met congestion.
 const CONGESTION_EXPERIENCED: u8 = 3;

@@ -2,12 +2,12 @@
 //! sleeps until a packet, a posted request or a timer wakes it.
 use super::tuning::{self, NAP};
 use super::{Look, Turn};
-use crate::{
-    device::Device,
-    io::{Waiter, Watched},
-};
+use crate::device::Device;
+use crate::io::{Waiter, Watched};
 use catchment_verbs::wait::SpinBudget;
-use std::{io, sync::Arc, thread, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
 
 /// Longest sleep.
 const LONG: Duration = Duration::from_secs(3600);

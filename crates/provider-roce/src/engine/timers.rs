@@ -6,7 +6,8 @@
 use super::Engine;
 use crate::keys::KeyTable;
 use catchment_roce::Input;
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// See the module documentation.
 #[derive(Default)]

@@ -1,12 +1,10 @@
 //! What goes out: some packets of each queue pair in turn, gathered from registered memory.
 use super::entry::QpEntry;
 use super::{Engine, tuning};
-use crate::{
-    device::Device,
-    io::{self, Full, Route, SendBatch},
-    keys::KeyTable,
-    memory::{PdMemory, local},
-};
+use crate::device::Device;
+use crate::io::{self, Full, Route, SendBatch};
+use crate::keys::KeyTable;
+use crate::memory::{PdMemory, local};
 use catchment_roce::{Counters, OutPacket, Piece, QpState, TransmitBatch};
 use catchment_verbs::QpState as PublicState;
 

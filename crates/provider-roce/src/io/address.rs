@@ -1,13 +1,11 @@
 //! The addresses of this host.
-use super::{name::Name, sys};
+use super::name::Name;
+use super::sys;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use std::{
-    ffi::CStr,
-    io,
-    net::{IpAddr, SocketAddr},
-    os::fd::AsFd,
-    ptr,
-};
+use std::ffi::CStr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::{io, ptr};
 
 /// How far an address reaches. The order is the order of preference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,17 +1,13 @@
 //! Packets on their way out: gathered from registered memory, grouped into trains.
-use super::{
-    Datagrams, SendCounters, SendFault,
-    control::Control,
-    icrc::ICRC_BYTES,
-    name::Name,
-    sys::{MAX_MESSAGES, Message},
-};
+use super::control::Control;
+use super::icrc::ICRC_BYTES;
+use super::name::Name;
+use super::sys::{MAX_MESSAGES, Message};
+use super::{Datagrams, SendCounters, SendFault};
 use catchment_verbs::mem::{MemError, Region};
-use std::{
-    net::{IpAddr, SocketAddr},
-    ops::Range,
-    sync::Arc,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Most packets of one GSO send: what every kernel takes (newer ones take 128). Packets of 1 KiB
 /// fill the 64 KiB of a send before that.

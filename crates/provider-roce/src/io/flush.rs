@@ -1,13 +1,13 @@
 //! Handing trains to the kernel, and what may come back instead of success.
-use super::{
-    Datagrams, Outgoing, SendBatch,
-    batch::Train,
-    control::Control,
-    name::Name,
-    seal,
-    sys::{self, MAX_MESSAGES, Message},
-};
-use std::{io, net::SocketAddr, ops::Range, os::fd::BorrowedFd};
+use super::batch::Train;
+use super::control::Control;
+use super::name::Name;
+use super::sys::{self, MAX_MESSAGES, Message};
+use super::{Datagrams, Outgoing, SendBatch, seal};
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
 
 /// Bytes sealed ahead of one system call: what was just checksummed is still in the cache when the
 /// kernel copies it.

@@ -10,7 +10,8 @@
 //! bytes and adds those (Gopal and others, "Fast CRC Computation for Generic Polynomials Using
 //! PCLMULQDQ", Intel 2009, with four registers of 256 bits). Measured: `docs/concept/roce-engine.md`.
 
-use catchment_roce::wire::{Icrc, icrc::LEAD_BYTES};
+use catchment_roce::wire::Icrc;
+use catchment_roce::wire::icrc::LEAD_BYTES;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{
     __m128i, _mm_and_si128, _mm_clmulepi64_si128, _mm_cvtsi128_si32, _mm_set_epi32, _mm_set_epi64x,

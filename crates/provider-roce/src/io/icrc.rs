@@ -1,12 +1,10 @@
 //! The ICRC of what comes in.
 use super::recv::{Packet, Train};
 pub(super) use catchment_roce::wire::ICRC_BYTES;
-use catchment_roce::wire::{
-    Icrc, NetHeader,
-    icrc::{self, IcrcMismatch},
-    ip_id::Solver,
-    net::Ipv4Id,
-};
+use catchment_roce::wire::icrc::{self, IcrcMismatch};
+use catchment_roce::wire::ip_id::Solver;
+use catchment_roce::wire::net::Ipv4Id;
+use catchment_roce::wire::{Icrc, NetHeader};
 use std::net::{IpAddr, SocketAddr};
 
 /// A packet is not what its sender sent, or no RoCE packet.

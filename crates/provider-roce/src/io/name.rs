@@ -1,8 +1,6 @@
 //! Socket addresses as the kernel takes them.
-use std::{
-    mem,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
-};
+use std::mem;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// An IPv4 or IPv6 socket address in the kernel's layout.
 #[derive(Clone, Copy)]

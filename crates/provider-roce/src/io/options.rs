@@ -1,6 +1,7 @@
 //! How a socket is set up, and what the system made of it.
 use super::sys;
-use std::{io, os::fd::BorrowedFd};
+use std::io;
+use std::os::fd::BorrowedFd;
 
 /// Values that `libc` does not have for every C library.
 const SO_NO_CHECK: i32 = 11;

@@ -2,11 +2,9 @@
 use super::sys;
 use catchment_roce::wire::PathMtu;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use std::{
-    fmt, io,
-    net::{IpAddr, SocketAddr},
-    os::fd::{AsFd, OwnedFd},
-};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::{fmt, io};
 
 /// There is no path to a peer.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,7 @@
 //! Who may own a UDP port that is taken.
-use std::{
-    fs, io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
-    path::Path,
-};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::{fs, io};
 
 /// Who has this UDP port on all addresses, or on one, of the network namespace of the calling
 /// thread, and what helps; `None` while it is free. Has the port itself for a moment.

@@ -1,12 +1,12 @@
 //! Packets on their way in: whole trains in one buffer where the kernel merged them, each packet
 //! shown in place.
-use super::{
-    Datagrams, Incoming,
-    control::{CONTROL_BYTES, Control, Received},
-    name::{NAME_BYTES, Name},
-    sys::{self, MAX_MESSAGES, Message},
-};
-use std::{io, net::SocketAddr, os::fd::BorrowedFd};
+use super::control::{CONTROL_BYTES, Control, Received};
+use super::name::{NAME_BYTES, Name};
+use super::sys::{self, MAX_MESSAGES, Message};
+use super::{Datagrams, Incoming};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 
 /// Bytes of a buffer: what a datagram, or a merged train, can have at most.
 const BUFFER_BYTES: usize = 65_536;

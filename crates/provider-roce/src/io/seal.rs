@@ -1,11 +1,10 @@
 //! The ICRC of what goes out, computed over registered memory just before the system call.
-use super::{
-    SendBatch,
-    batch::{PacketSlot, Train},
-    fold::Fold,
-    icrc::{self, ICRC_BYTES},
-};
-use catchment_roce::wire::{Icrc, NetHeader, net::Ipv4Id};
+use super::SendBatch;
+use super::batch::{PacketSlot, Train};
+use super::fold::Fold;
+use super::icrc::{self, ICRC_BYTES};
+use catchment_roce::wire::net::Ipv4Id;
+use catchment_roce::wire::{Icrc, NetHeader};
 use std::net::SocketAddr;
 
 /// Bytes copied at a time of what is not folded: the checksum needs a slice that nobody changes, and

@@ -1,20 +1,13 @@
 //! One UDP socket of a device.
-use super::{
-    Capabilities, Datagrams, Incoming, Outgoing,
-    options::{self, BufferSize, SocketOptions},
-    path::{Path, PathError, PathProbe},
-    port_owner, sys,
-};
+use super::options::{self, BufferSize, SocketOptions};
+use super::path::{Path, PathError, PathProbe};
+use super::{Capabilities, Datagrams, Incoming, Outgoing, port_owner, sys};
 use catchment_verbs::sync::Mutex;
-use rustix::{
-    io::Errno,
-    net::{AddressFamily, SendFlags, SocketFlags, SocketType},
-};
-use std::{
-    io,
-    net::{IpAddr, SocketAddr},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// A socket could not be opened.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,6 @@
 //! The system calls that no crate wraps, each behind a safe function.
-use std::{
-    io, mem,
-    os::fd::{AsRawFd, BorrowedFd},
-};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::{io, mem};
 
 /// Most messages of one [`send`] or [`recv`].
 pub(super) const MAX_MESSAGES: usize = 64;

@@ -6,16 +6,12 @@
 //! while answers come soon and shrinks to nothing while they do not, so an idle device costs no CPU.
 use catchment_verbs::event;
 use catchment_verbs::wait::SpinBudget;
-use rustix::{
-    event::{PollFd, PollFlags, poll},
-    io::Errno,
-};
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Why a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,14 +1,13 @@
 //! From one state to another.
 use super::RoceQp;
-use crate::{
-    ah::AddressVector,
-    device::random,
-    engine::{Engine, Peer},
-};
-use catchment_roce::{self as roce, Psn, Recovery, wire::aeth};
+use crate::ah::AddressVector;
+use crate::device::random;
+use crate::engine::{Engine, Peer};
+use catchment_roce::wire::aeth;
+use catchment_roce::{self as roce, Psn, Recovery};
+use catchment_verbs::provider::{MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts};
 use catchment_verbs::{
     Access, Endpoint, ModifyError, NetEnd, QpState, QpTransition, RtrAttr, RtsAttr,
-    provider::{MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts},
 };
 
 impl RoceQp {

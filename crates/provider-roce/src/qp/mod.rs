@@ -1,20 +1,19 @@
 //! A queue pair, as its owner holds it: posting, and the states.
 mod change;
 
-use crate::{
-    ah::AhCore,
-    context::RocePd,
-    device::Device,
-    engine::{QpShared, tuning::SHORT_BYTES},
-    mr::MrCore,
-    request::{Held, PostedRecv, PostedSend},
-};
+use crate::ah::AhCore;
+use crate::context::RocePd;
+use crate::device::Device;
+use crate::engine::QpShared;
+use crate::engine::tuning::SHORT_BYTES;
+use crate::mr::MrCore;
+use crate::request::{Held, PostedRecv, PostedSend};
 use catchment_roce::{RecvWqe, SendWqe};
+use catchment_verbs::provider::{Handle, MAX_24_BITS, check_rate, check_transition, local_rights};
 use catchment_verbs::{
     Access, Destination, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState,
     QpTransition, RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, Service, Sge, Watch,
     WcStatus,
-    provider::{Handle, MAX_24_BITS, check_rate, check_transition, local_rights},
 };
 use std::sync::Arc;
 

@@ -1,13 +1,12 @@
 //! Over loopback, both families.
-use crate::{
-    observer::Observer,
-    support::{Link, PATIENCE, bind, head},
-};
+use crate::observer::Observer;
+use crate::support::{Link, PATIENCE, bind, head};
 use catchment_provider_roce::io::{
     BindError, Full, IcrcCheck, IcrcError, MAX_PIECES, PathProbe, Piece, RecvRing, Route,
     SendBatch, SocketOptions, UdpSocket, Waiter, Watched,
 };
-use catchment_roce::wire::{NetHeader, PathMtu, icrc, net::Ipv4Id};
+use catchment_roce::wire::net::Ipv4Id;
+use catchment_roce::wire::{NetHeader, PathMtu, icrc};
 use catchment_verbs::mem::{MemError, Region, RegionOptions};
 use std::net::{Ipv4Addr, SocketAddr};
 

@@ -5,17 +5,13 @@
 //! receiver takes any. A socket filter does see it: the observer's lets only those packets pass whose
 //! identification is the number that they carry.
 use catchment_provider_roce::io::{RecvRing, Route, SendBatch, SocketOptions, UdpSocket};
-use catchment_roce::{
-    Psn,
-    wire::{Bth, Headers, MAX_HEADER_BYTES, Opcode},
-};
+use catchment_roce::Psn;
+use catchment_roce::wire::{Bth, Headers, MAX_HEADER_BYTES, Opcode};
 use catchment_verbs::event;
 use socket2::{SockFilter, SockRef};
-use std::{
-    net::{IpAddr, SocketAddr},
-    os::fd::AsFd,
-    time::Duration,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// Payload bytes of a probe.
 const PROBE_BYTES: usize = 64;

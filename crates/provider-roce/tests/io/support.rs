@@ -2,16 +2,12 @@
 use catchment_provider_roce::io::{
     IcrcCheck, Piece, RecvRing, Route, SendBatch, SocketOptions, UdpSocket, Waiter, Watched,
 };
-use catchment_roce::{
-    Psn,
-    wire::{Bth, Headers, MAX_HEADER_BYTES, Opcode, Packet, Reth, pad_bytes},
-};
+use catchment_roce::Psn;
+use catchment_roce::wire::{Bth, Headers, MAX_HEADER_BYTES, Opcode, Packet, Reth, pad_bytes};
 use catchment_verbs::mem::{Region, RegionOptions};
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Longer than any packet takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

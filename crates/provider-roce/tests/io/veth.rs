@@ -1,19 +1,15 @@
 //! Between two network namespaces joined by a veth pair.
-use crate::{
-    observer::Observer,
-    support::{Link, PATIENCE, bind},
-};
+use crate::observer::Observer;
+use crate::support::{Link, PATIENCE, bind};
 use catchment_netns::{VethPair, with_privilege};
 use catchment_provider_roce::io::{
     Blocked, PathError, PathProbe, Route, Scope, SendBatch, SocketOptions, UdpSocket, Waiter,
     Wakeup, Watched, local_addresses,
 };
 use catchment_roce::wire::{PathMtu, ROCE_PORT};
-use std::{
-    net::{IpAddr, SocketAddr},
-    os::fd::AsFd,
-    time::Duration,
-};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 const ENDS: [(IpAddr, IpAddr); 2] = [
     (VethPair::LEFT_V4, VethPair::RIGHT_V4),

@@ -19,10 +19,8 @@ mod fenced;
 mod flag;
 mod unfenced;
 
-use loom::{
-    sync::{Arc, Condvar, Mutex},
-    thread,
-};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -72,10 +70,8 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 macro_rules! models {
     ($code:ident) => {
         use super::*;
-        use crate::$code::{
-            dirty::DirtySet,
-            sleep::{NAP, Sleep},
-        };
+        use crate::$code::dirty::DirtySet;
+        use crate::$code::sleep::{NAP, Sleep};
         use loom::sync::atomic::{AtomicU32, Ordering};
 
         /// What threads of the program and the engine's share.

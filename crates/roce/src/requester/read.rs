@@ -10,8 +10,7 @@ use crate::Psn;
 use crate::qp::{Arrival, Env};
 use crate::recovery::rto::Rto;
 use crate::wire::Headers;
-use catchment_verbs_types::SendOp;
-use catchment_verbs_types::WcStatus;
+use catchment_verbs_types::{SendOp, WcStatus};
 use std::collections::VecDeque;
 
 /// Answers that may overtake a missing one before it counts as lost (selective repeat).

@@ -2,8 +2,9 @@
 
 use super::atomic::AtomicEth;
 use super::opcode::HeaderSet;
-use super::{Aeth, Bth, Deth, DropReason, Opcode, Reth};
-use super::{aeth, atomic, bth, deth, ieth, immdt, reth};
+use super::{
+    Aeth, Bth, Deth, DropReason, Opcode, Reth, aeth, atomic, bth, deth, ieth, immdt, reth,
+};
 use crate::Psn;
 use thiserror::Error;
 

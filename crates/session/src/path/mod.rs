@@ -15,10 +15,10 @@ mod tests;
 
 pub use choose::choose;
 pub use known::KnownProviders;
-pub use rules::PathRules;
-pub use rules::Side;
+pub use rules::{PathRules, Side};
 
-use std::{fmt, net::IpAddr};
+use std::fmt;
+use std::net::IpAddr;
 
 use crate::host::Host;
 use crate::message::{FailedPath, ProviderOffer, SessionPath, WhyNot};

@@ -1,15 +1,11 @@
 //! A sealed memfd and its mapping.
 use super::VolatileSlice;
-use rustix::{
-    fs::{MemfdFlags, Mode, OFlags, SealFlags},
-    mm::{Advice, MapFlags, ProtFlags},
-};
-use std::{
-    io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    ptr::NonNull,
-    sync::Arc,
-};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Memory could not be allocated, mapped or reached.
 #[derive(Debug, thiserror::Error)]

@@ -1,12 +1,10 @@
 //! Access to memory that others write.
 use super::{CACHE_LINE_BYTES, MemError};
-use std::{
-    io,
-    marker::PhantomData,
-    os::fd::{AsRawFd, BorrowedFd},
-    ptr::NonNull,
-    sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
-};
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes copied at a time where the reader needs a plain slice: fits a first-level cache.
 const CHUNK_BYTES: usize = 4096;
@@ -377,10 +375,9 @@ unsafe fn differing_bytes(ptr: *const u8, reference: &[u8; CACHE_LINE_BYTES]) ->
 #[cfg(test)]
 mod tests {
     use crate::mem::{MemError, Region, RegionOptions, VolatileSlice};
-    use std::{
-        os::fd::AsFd,
-        sync::{Arc, atomic::Ordering},
-    };
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
     fn region(bytes: usize) -> Arc<Region> {
         Region::alloc(bytes, RegionOptions::default()).unwrap()

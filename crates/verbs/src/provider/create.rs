@@ -1,5 +1,6 @@
 //! Checks of what objects are made with.
-use crate::{Access, Caps, QpInit, RateError, Service, VerbsError, mem::Region};
+use crate::mem::Region;
+use crate::{Access, Caps, QpInit, RateError, Service, VerbsError};
 
 /// Whether a value is within a limit of the device; `what` names the field.
 ///
@@ -113,10 +114,8 @@ pub fn check_rate(caps: &Caps, device: &str, rate_bps: Option<u64>) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        mem::RegionOptions,
-        provider::post::tests::{caps, init},
-    };
+    use crate::mem::RegionOptions;
+    use crate::provider::post::tests::{caps, init};
 
     #[test]
     fn a_completion_queue_has_one_entry_to_the_limit() {

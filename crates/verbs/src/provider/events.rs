@@ -1,7 +1,8 @@
 //! Events of a device that wait for the application.
 use crate::AsyncEvent;
 use crate::sync::Mutex;
-use std::{collections::VecDeque, sync::MutexGuard};
+use std::collections::VecDeque;
+use std::sync::MutexGuard;
 
 /// Events kept for an application that does not ask for them: so many, the oldest go first.
 #[derive(Debug)]

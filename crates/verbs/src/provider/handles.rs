@@ -1,13 +1,9 @@
 //! Objects that requests name by a number.
 use crate::VerbsError;
 use crate::sync::Mutex;
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, MutexGuard,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
 
 /// An object under its number.
 #[derive(Debug)]

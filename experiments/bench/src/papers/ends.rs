@@ -5,8 +5,9 @@ use crate::job::Network;
 use crate::link::Device;
 use crate::mechanism::Provider;
 use anyhow::{Context as _, Result};
-use catchment_mechanisms::ClaimError;
-use catchment_mechanisms::{EndNeeds, Helper, Mechanism, Port, QueueNeeds, ReceiveEnd, SendEnd};
+use catchment_mechanisms::{
+    ClaimError, EndNeeds, Helper, Mechanism, Port, QueueNeeds, ReceiveEnd, SendEnd,
+};
 use catchment_probe::trace::Trace;
 use catchment_provider_roce::RoceOptions;
 use catchment_sim::verbs::{Fabric, Pace};

@@ -3,8 +3,7 @@
 use super::ends::Ends;
 use crate::mechanism::Visit;
 use anyhow::{Context as _, Result, anyhow, bail};
-use catchment_mechanisms::{ClaimError, EndError};
-use catchment_mechanisms::{Helper, Mechanism, ReceiveEnd, SendEnd};
+use catchment_mechanisms::{ClaimError, EndError, Helper, Mechanism, ReceiveEnd, SendEnd};
 use catchment_sim::Random;
 use catchment_sim::verbs::{Fabric, Next, OpTime, Pace, Stuck, Thread, Times, run};
 use serde::{Deserialize, Serialize};

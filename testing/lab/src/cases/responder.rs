@@ -61,8 +61,10 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
 
 fn add_refusals(cases: &mut Collector<'_>) {
     use NakCode::{InvalidRequest, RemoteAccess};
-    use Opcode::{RcCompareSwap, RcFetchAdd, RcReadRequest, RcWriteFirst, RcWriteMiddle};
-    use Opcode::{RcSendLast, RcWriteOnly};
+    use Opcode::{
+        RcCompareSwap, RcFetchAdd, RcReadRequest, RcSendLast, RcWriteFirst, RcWriteMiddle,
+        RcWriteOnly,
+    };
     let mut add = |name, options, code, packets: Packets| {
         let name = format!("responder/refuses: {name}");
         cases.by_hand(&name, options, move |rig| refuse(rig, packets, code));

@@ -7,11 +7,9 @@ use catchment_conformance::Side;
 use catchment_perf::flow::{Flow, Requests};
 use catchment_perf::{Amount, Connection, Operation, PerfError, Queue, Waiting, ping_pong, stats};
 use catchment_verbs::{Mr, RemoteAddr};
-use std::fs;
-use std::sync::Arc;
-use std::sync::mpsc;
-use std::thread;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// Every so many requests of a stream one is signaled. Each is posted by a call of its own.
 const SIGNALED: u32 = 16;

@@ -13,8 +13,7 @@ mod tests;
 
 use crate::link::LinkCounters;
 use crate::roce::{Host, HostConfig, Space, Writer, connected};
-use crate::{Context, Frame, LinkConfig, LinkId, Loss, Node, NodeId, Random};
-use crate::{Simulation, Stop};
+use crate::{Context, Frame, LinkConfig, LinkId, Loss, Node, NodeId, Random, Simulation, Stop};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{Config, Counters, PacingConfig, Qp, Recovery, Service};
 use std::net::Ipv6Addr;

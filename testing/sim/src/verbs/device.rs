@@ -1,16 +1,14 @@
 //! The provider, its devices and protection domains.
-use super::{
-    Fabric,
-    memory::{Registered, SimMr},
-    qp::SimQp,
-    queue::{CqData, SimChannel, SimCq},
-    way::QpData,
-};
+use super::Fabric;
+use super::memory::{Registered, SimMr};
+use super::qp::SimQp;
+use super::queue::{CqData, SimChannel, SimCq};
+use super::way::QpData;
+use catchment_verbs::mem::Region;
+use catchment_verbs::provider::{CompletionQueue, check_cq, check_mr, check_qp, foreign};
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, DeviceInfo, Gid, Mr, Pd,
     PortAddr, Provider, Qp, QpInit, RateRange, Service, Services, VerbsError,
-    mem::Region,
-    provider::{CompletionQueue, check_cq, check_mr, check_qp, foreign},
 };
 use std::sync::Arc;
 

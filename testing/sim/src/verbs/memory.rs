@@ -1,9 +1,8 @@
 //! Registered memory and its keys.
-use super::{Fabric, world::World};
-use catchment_verbs::{
-    Access, Mr, Sge, Watch,
-    mem::{Region, VolatileSlice},
-};
+use super::Fabric;
+use super::world::World;
+use catchment_verbs::mem::{Region, VolatileSlice};
+use catchment_verbs::{Access, Mr, Sge, Watch};
 use std::sync::Arc;
 
 /// What the fabric knows of a region.

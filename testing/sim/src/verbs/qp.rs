@@ -1,14 +1,14 @@
 //! Queue pairs, as programs have them.
-use super::{
-    Fabric, OpTime,
-    device::CAPS,
-    work::{Data, Receive, Request, time_of},
-    world::World,
+use super::device::CAPS;
+use super::work::{Data, Receive, Request, time_of};
+use super::world::World;
+use super::{Fabric, OpTime};
+use catchment_verbs::provider::{
+    Limits, check_rate, check_rtr, check_rts, check_transition, local_rights,
 };
 use catchment_verbs::{
     Access, Endpoint, Flow, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpState,
     QpTransition, RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, Watch, WcStatus,
-    provider::{Limits, check_rate, check_rtr, check_rts, check_transition, local_rights},
 };
 use std::sync::Arc;
 

@@ -1,8 +1,6 @@
 //! What a peer does with a request that reached it.
-use super::{
-    memory::{Piece, gather, scatter},
-    world::World,
-};
+use super::memory::{Piece, gather, scatter};
+use super::world::World;
 use catchment_verbs::{Access, RemoteAddr, SendOp, Success, WcOpcode, WcStatus};
 use std::time::Duration;
 

@@ -4,7 +4,8 @@ use catchment_verbs::{
     Access, Completion, Context, Cq, Mr, Payload, Pd, Provider, Qp, QpInit, QpTransition, RecvWr,
     RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
 };
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 const fn ns(ns: u64) -> Duration {
     Duration::from_nanos(ns)

@@ -1,10 +1,8 @@
 //! The way of a request: through the pipe, to the peer, and back.
-use super::{
-    memory::{gather, scatter},
-    responder::{Message, Taken},
-    work::{Data, Flight, Receive, Request, fetches},
-    world::{Event, World},
-};
+use super::memory::{gather, scatter};
+use super::responder::{Message, Taken};
+use super::work::{Data, Flight, Receive, Request, fetches};
+use super::world::{Event, World};
 use catchment_verbs::provider::Account;
 use catchment_verbs::{Access, Flow, QpState, RtrAttr, RtsAttr, TokenBucket, WcStatus};
 use std::collections::VecDeque;

@@ -1,5 +1,6 @@
 //! Requests as the fabric keeps them.
-use super::{memory::Piece, times::OpTime, times::Times};
+use super::memory::Piece;
+use super::times::{OpTime, Times};
 use catchment_verbs::{SendOp, Success, WcStatus};
 use std::time::Duration;
 

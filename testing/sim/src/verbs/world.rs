@@ -1,5 +1,8 @@
 //! The state of a fabric: its clock, its agenda, and what happens when an entry's time has come.
-use super::{memory::Registered, queue::CqData, times::Times, way::QpData};
+use super::memory::Registered;
+use super::queue::CqData;
+use super::times::Times;
+use super::way::QpData;
 use catchment_verbs::provider::{Account, Entry};
 use catchment_verbs::{AsyncEvent, Completion, Failure, QpState, Success, WcStatus};
 use std::collections::{BTreeMap, VecDeque};

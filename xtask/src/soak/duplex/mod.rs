@@ -13,10 +13,9 @@ use anyhow::{Context as _, Result, ensure};
 use clients::{Clients, Ended};
 use memory::Memory;
 use server::{Server, Status};
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 /// A run of `soak duplex`.
 #[derive(clap::Args)]

@@ -5,13 +5,12 @@ use crate::proc::Footprint;
 use crate::run;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
-use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// How long the server may take to notice that nobody is there any more.
 const PATIENCE: Duration = Duration::from_secs(60);

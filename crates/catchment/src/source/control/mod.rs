@@ -1,20 +1,23 @@
 //! The control thread of a source: finds the collector, keeps the session, finds it again.
 mod session;
 
-use super::{SourceBuilder, SourceError, shared::Shared};
+use super::shared::Shared;
+use super::{SourceBuilder, SourceError};
 use crate::providers::{Ends, Offers, Providers};
-use crate::session::{
-    backoff::Backoff,
-    host::Host,
-    io::{Address, ClientSecurity, ConnectError, Connection},
-    message::{Device, FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, WhyNot},
-    refusal::RefusalCode,
-    source_side::{Ended, Retry},
-    tls::client_config,
+use crate::session::backoff::Backoff;
+use crate::session::host::Host;
+use crate::session::io::{Address, ClientSecurity, ConnectError, Connection};
+use crate::session::message::{
+    Device, FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, WhyNot,
 };
+use crate::session::refusal::RefusalCode;
+use crate::session::source_side::{Ended, Retry};
+use crate::session::tls::client_config;
 use catchment_transfer::Permit;
 use session::{Session, Setback};
-use std::{sync::Arc, thread::JoinHandle, time::Duration};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// A collector's time to take a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);

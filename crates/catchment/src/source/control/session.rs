@@ -1,30 +1,26 @@
 //! One session of a source: from Hello to the end of its connection.
 
 use super::Control;
-use crate::{
-    observe::cpu::cpu_time_of_self,
-    providers::Offers,
-    session::{
-        io::{Connection, RecvError},
-        message::{FailedPath, Hello, SessionPath, StreamEnd, StreamStart, StreamStats, Welcome},
-        refusal::{Refusal, RefusalCode},
-        source_side::{Ended, Input, Output, SourceEvent, SourceSide, SourceSideConfig},
-    },
-    source::{
-        backlog::Waiting,
-        connecting::Connecting,
-        link::Link,
-        prepared::{LinkError, LinkOptions, Prepared},
-        shared::DeviceState,
-        welcome::{check_welcome, unusable},
-    },
+use crate::observe::cpu::cpu_time_of_self;
+use crate::providers::Offers;
+use crate::session::io::{Connection, RecvError};
+use crate::session::message::{
+    FailedPath, Hello, SessionPath, StreamEnd, StreamStart, StreamStats, Welcome,
 };
+use crate::session::refusal::{Refusal, RefusalCode};
+use crate::session::source_side::{
+    Ended, Input, Output, SourceEvent, SourceSide, SourceSideConfig,
+};
+use crate::source::backlog::Waiting;
+use crate::source::connecting::Connecting;
+use crate::source::link::Link;
+use crate::source::prepared::{LinkError, LinkOptions, Prepared};
+use crate::source::shared::DeviceState;
+use crate::source::welcome::{check_welcome, unusable};
 use catchment_transfer::RetainedBlock;
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How often the control thread looks at the link.
 const LOOK: Duration = Duration::from_millis(250);

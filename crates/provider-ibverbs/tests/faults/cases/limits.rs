@@ -2,10 +2,8 @@
 use super::{Cable, assert_says};
 use catchment_conformance::ALL;
 use catchment_verbs::{Context as _, VerbsError};
-use rustix::{
-    process::{Resource, Rlimit, getrlimit, setrlimit},
-    thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities},
-};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 const LIMIT_BYTES: u64 = 256 << 10;
 const ASKED_BYTES: usize = 1 << 20;

@@ -7,15 +7,11 @@ mod port;
 use catchment_conformance::{Bench, Side};
 use catchment_provider_ibverbs::{IbverbsContext, IbverbsOptions, IbverbsProvider};
 use catchment_verbs::{AsyncEvent, Context};
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
 /// A case.
 type Run = fn();

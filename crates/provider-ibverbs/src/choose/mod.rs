@@ -1,11 +1,9 @@
 //! Which device, port and GID: by name, or by the address through which a peer is reached.
-use crate::{
-    NoDevice,
-    error::list,
-    host::HostAddress,
-    name::{DeviceName, Place},
-    report::{DeviceReport, GidKind, LinkLayer, NodeKind, PortReport, PortState},
-};
+use crate::NoDevice;
+use crate::error::list;
+use crate::host::HostAddress;
+use crate::name::{DeviceName, Place};
+use crate::report::{DeviceReport, GidKind, LinkLayer, NodeKind, PortReport, PortState};
 use catchment_verbs::{Gid, VerbsError};
 use std::net::IpAddr;
 

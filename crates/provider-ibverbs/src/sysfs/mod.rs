@@ -1,15 +1,11 @@
 //! What the kernel says about RDMA devices in /sys, without opening any.
-use crate::{
-    Unavailable,
-    host::HostAddress,
-    report::{DeviceReport, GidKind, GidReport, LinkLayer, NodeKind, PortReport, PortState},
-};
+use crate::Unavailable;
+use crate::host::HostAddress;
+use crate::report::{DeviceReport, GidKind, GidReport, LinkLayer, NodeKind, PortReport, PortState};
 use catchment_verbs::Gid;
-use std::{
-    fs, io,
-    net::Ipv6Addr,
-    path::{Path, PathBuf},
-};
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Where the kernel's files are; elsewhere in tests.
 #[derive(Debug, Clone)]
