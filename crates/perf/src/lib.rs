@@ -37,6 +37,7 @@ mod plan;
 mod process;
 mod role;
 mod row;
+mod span;
 pub mod stats;
 mod wait;
 
@@ -47,6 +48,7 @@ pub use meter::{Meter, Usage, process_cpu_time};
 pub use operation::{Figure, Operation, Test, TestParseError};
 pub use plan::{Amount, Plan, Waiting};
 pub use process::ChildProcess;
-pub use role::{Measured, measure, measure_blocks, serve};
+pub use role::{measure, measure_blocks, serve};
 pub use row::{Bandwidth, Latency, Row};
+pub use span::Measured;
 pub use wait::{patience, wait_for};

@@ -24,7 +24,8 @@
 //! ```
 
 use crate::PerfError;
-use crate::blocks::{BlockPlan, Ports};
+use crate::blocks::mechanism::Ports;
+use crate::blocks::plan::BlockPlan;
 use crate::meter::Usage;
 use crate::plan::Plan;
 use catchment_verbs::{Endpoint, RemoteAddr};

@@ -1,6 +1,7 @@
 //! Programs of other projects that measure themselves, on the cores of the two roles; and what is
 //! here of all other projects.
-use crate::job::{External, Job, Outcome, PingPong, Stream, What};
+use crate::job::{Job, Outcome, PingPong, Stream};
+use crate::mechanism::{External, What};
 use crate::roce::iperf3;
 use crate::ucx;
 use crate::ucx::{Running, wait_until_listening};

@@ -1,5 +1,5 @@
 //! What Catchment set out to reach, written down before the first run.
-use crate::job::What;
+use crate::mechanism::What;
 use crate::row::{Row, RunMedians};
 use crate::stats::Spread;
 use serde::Serialize;

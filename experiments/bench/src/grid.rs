@@ -1,6 +1,7 @@
 //! Which mechanisms, sizes and numbers of blocks a run measures, and how long.
 use crate::host;
-use crate::job::{Job, Wait, What};
+use crate::job::{Job, Wait};
+use crate::mechanism::What;
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -43,6 +43,7 @@ mod stats;
     reason = "system calls that no crate wraps; the only module with any"
 )]
 mod sys;
+mod times;
 mod transfer;
 mod ucx;
 

@@ -1,5 +1,4 @@
-//! The mechanisms of the transfer crate by name.
-use crate::job::{External, What};
+//! What is measured, by name: mechanisms over verbs, the floors, and other projects.
 use anyhow::{Context as _, Result};
 pub(crate) use catchment_mechanisms::Visit;
 use catchment_mechanisms::{Protocol, Shape};
@@ -205,6 +204,118 @@ impl Provider {
             Provider::Sim => "sim",
         }
     }
+}
+
+/// A mechanism that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum What {
+    /// Two processes hand one cache line to and fro: the floor of every latency.
+    CacheLine,
+    /// memcpy(3) of the same blocks in one process, without telling anybody.
+    Memcpy,
+    /// Catchment, data WRITE from the source's own registered block.
+    OursCopy,
+    /// Catchment, the collector's block filled in place.
+    OursInPlace,
+    /// iceoryx2 publish-subscribe; a full queue waits as iceoryx2 does (RetryUntilDelivered).
+    Iceoryx2,
+    /// iceoryx2 publish-subscribe; a shared counter tells the source when there is room.
+    Iceoryx2Credit,
+    /// TCP over loopback, busy polling.
+    Tcp,
+    /// TCP over loopback, blocking calls.
+    TcpBlocking,
+    /// A unix stream socket, blocking calls.
+    Unix,
+    /// Zenoh publish-subscribe over TCP.
+    ZenohTcp,
+    /// Zenoh publish-subscribe by its shared memory.
+    ZenohShm,
+    /// Aeron over its shared log buffers.
+    Aeron,
+    /// `ucx_perftest` over shared memory.
+    Ucx,
+    /// As `ours-copy`, status bytes read ahead: when half of the blocks are left.
+    StatusReadPrefetched,
+    /// As `ours-copy`, status bytes read when no block is left.
+    StatusReadWhenEmpty,
+    /// The paper's mechanism: one request at a time, blocks on a READ of all status bytes.
+    Paper,
+    /// A program of others that measures itself.
+    #[value(skip)]
+    Program(External),
+    /// A mechanism of the transfer crate, by its common interface.
+    #[value(skip)]
+    Mechanism(Mechanism, Provider),
+}
+
+impl What {
+    /// The name in the output.
+    pub(crate) fn name(self) -> String {
+        match (self, serde_json::to_value(self)) {
+            (What::Mechanism(mechanism, _), _) => mechanism.name().to_owned(),
+            (_, Ok(serde_json::Value::String(name))) => name,
+            _ => format!("{self:?}"),
+        }
+    }
+
+    /// What moves the bytes: a provider of verbs, or what stands in its place.
+    pub(crate) fn provider(self) -> &'static str {
+        match self {
+            What::CacheLine | What::Memcpy => "none",
+            What::OursCopy
+            | What::OursInPlace
+            | What::StatusReadPrefetched
+            | What::StatusReadWhenEmpty
+            | What::Paper => "shm",
+            What::Iceoryx2 | What::Iceoryx2Credit => "iceoryx2",
+            What::ZenohTcp | What::ZenohShm => "zenoh",
+            What::Aeron => "aeron",
+            What::Tcp | What::TcpBlocking | What::Unix => "kernel",
+            What::Ucx => "ucx",
+            What::Program(_) => "own",
+            What::Mechanism(_, provider) => provider.name(),
+        }
+    }
+
+    /// Whether there is a collector process.
+    pub(crate) fn has_collector(self) -> bool {
+        self != What::Memcpy
+    }
+
+    /// Whether it moves blocks, and not only a number.
+    pub(crate) fn has_payload(self) -> bool {
+        self != What::CacheLine
+    }
+
+    /// Whether waiting is busy polling, so that a role should have a whole core.
+    pub(crate) fn polls(self) -> bool {
+        !matches!(self, What::TcpBlocking | What::Unix) && !self.has_threads()
+    }
+
+    /// Whether it is a program of others that measures itself.
+    pub(crate) fn is_program(self) -> bool {
+        matches!(self, What::Ucx | What::Program(_))
+    }
+
+    /// Whether others' threads do a part of the work on the cores of the roles: they would starve
+    /// beside a role that polls, or that has real-time priority.
+    pub(crate) fn has_threads(self) -> bool {
+        matches!(self, What::ZenohTcp | What::ZenohShm)
+    }
+}
+
+/// A program of others, with the two sides bound to the cores of the roles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum External {
+    /// iperf3: one TCP stream over loopback.
+    Iperf3,
+    /// `fi_pingpong` of libfabric over TCP.
+    LibfabricTcp,
+    /// The same over shared memory.
+    LibfabricShm,
 }
 
 impl fmt::Display for Provider {

@@ -3,8 +3,7 @@
 //! The source asks for its turn before everything that takes time. So several pairs can live side by
 //! side and be measured in turn, A, B, A, B: whoever waits for its turn sleeps.
 use crate::control::Control;
-use crate::job::{Job, Outcome, Role, Said};
-use crate::link::{BEGIN_EVERY_NS, SET_UP_NS};
+use crate::job::{BEGIN_EVERY_NS, Job, Outcome, Role, SET_UP_NS, Said};
 use crate::sys;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -1,7 +1,8 @@
 //! What the two roles do in programs other than throughput and round trips. Times are those of the
 //! clock that both share.
 use crate::job::{Hold, Job, Workers};
-use crate::link::{CacheLine, Link as _, NonBlocking};
+use crate::link::cache_line::CacheLine;
+use crate::link::{Link as _, NonBlocking};
 use crate::sys;
 use anyhow::{Context as _, Result, bail};
 use catchment_sim::Random;

@@ -2,7 +2,7 @@
 //! (S1.33). In virtual time: the same on every machine.
 use crate::output;
 use crate::reads_model::{Comparison, LONG_READ, PAPER, SHAPES, SHORT_READ, Shape, Times, compare};
-use crate::row::decimals;
+use crate::stats::decimals;
 use anyhow::Result;
 use catchment_transfer::Refill;
 use serde::Serialize;

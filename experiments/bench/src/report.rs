@@ -1,7 +1,7 @@
 //! How results are shown: JSON lines, a table, a page.
 use crate::goals::Goal;
 use crate::host::Environment;
-use crate::job::What;
+use crate::mechanism::What;
 use crate::row::Row;
 use crate::{csv, output};
 use anyhow::{Context, Result};

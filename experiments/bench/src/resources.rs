@@ -1,8 +1,8 @@
 //! The columns of a row about memory, queues and status bytes: the same for every mechanism, empty
 //! where it has no such thing.
-use crate::job::{Needs, Outcome, Queues, What};
-use crate::row::{decimals, tenths};
-use crate::stats::Spread;
+use crate::job::{Needs, Outcome, Queues};
+use crate::mechanism::What;
+use crate::stats::{Spread, decimals, tenths};
 use serde::Serialize;
 
 /// What both roles need beside time.

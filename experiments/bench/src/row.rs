@@ -1,7 +1,8 @@
 //! One line of the output: a mechanism in a cell, over all its runs.
-use crate::job::{Job, Outcome, Stream, What};
+use crate::job::{Job, Outcome, Stream};
+use crate::mechanism::What;
 use crate::resources::Resources;
-use crate::stats::Spread;
+use crate::stats::{Spread, decimals, tenths};
 use serde::Serialize;
 
 /// The numbers of one mechanism at one size and number of blocks.
@@ -136,17 +137,6 @@ impl Row {
             per_run: outcomes.iter().map(RunMedians::of).collect(),
         }
     }
-}
-
-/// A time in nanoseconds, rounded to a tenth.
-pub(crate) fn tenths(ns: f64) -> f64 {
-    decimals(ns, 1)
-}
-
-/// Rounded: more digits would only say what chance there was.
-pub(crate) fn decimals(value: f64, count: i32) -> f64 {
-    let scale = 10f64.powi(count);
-    (value * scale).round() / scale
 }
 
 fn wait_name(job: &Job) -> String {

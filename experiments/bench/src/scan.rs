@@ -10,8 +10,7 @@
 //!   threads change their slots in the same words.
 //!
 //! One thread, everything in its cache: what the other core's stores cost is the same for both.
-use crate::row::decimals;
-use crate::stats::Spread;
+use crate::stats::{Spread, decimals};
 use crate::{host, output, sys};
 use anyhow::{Result, ensure};
 use catchment_transfer::protocol::{ByteMirror, ReleaseStatus, SenderSlots, released_byte};

@@ -14,6 +14,17 @@ pub(crate) fn middle_of_sorted(sorted: &[f64]) -> f64 {
     middle.iter().sum::<f64>() / middle.len().max(1) as f64
 }
 
+/// A time in nanoseconds, rounded to a tenth.
+pub(crate) fn tenths(ns: f64) -> f64 {
+    decimals(ns, 1)
+}
+
+/// Rounded: more digits would only say what chance there was.
+pub(crate) fn decimals(value: f64, count: i32) -> f64 {
+    let scale = 10f64.powi(count);
+    (value * scale).round() / scale
+}
+
 /// A median with the range in which most values lie.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Spread {

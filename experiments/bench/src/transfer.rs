@@ -1,7 +1,8 @@
 //! `transfer`: every mechanism in every cell, in turn, and the results as they come.
 use crate::grid::{Cell, Options};
 use crate::host::{Environment, Steal};
-use crate::job::{Outcome, What};
+use crate::job::Outcome;
+use crate::mechanism::What;
 use crate::report::{Missing, Report};
 use crate::row::Row;
 use crate::{external, goals, pair, ucx};

@@ -3,10 +3,12 @@
 //! What moves the blocks is given by the front end ([`BlockMechanism`], in
 //! [`Setup::mechanisms`](super::Setup::mechanisms)); the product's own is [`STATUS_BYTE`].
 
-mod mechanism;
+pub(crate) mod mechanism;
+pub(crate) mod plan;
 mod status_byte;
 
 pub use mechanism::{BlockEnds, BlockMechanism, BlockPort, BlockShape, Ports};
+pub use plan::BlockPlan;
 pub use status_byte::STATUS_BYTE;
 
 use crate::PerfError;
@@ -17,11 +19,10 @@ use crate::meter::Usage;
 use crate::operation::Figure;
 use crate::ping_pong::{OVER, mark, time_trips};
 use crate::plan::{Amount, Waiting};
-use crate::role::{Measured, Span, over, used};
 use crate::row::{Bandwidth, Latency, Row};
+use crate::span::{Measured, Span, over, used};
 use crate::wait::{patience, wait_for};
 use catchment_verbs::Watch;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,87 +32,6 @@ const WARM_UP: Duration = Duration::from_millis(50);
 const PACKETS: u64 = 1 << 16;
 /// Round trips that do not count.
 const WARM_UP_TRIPS: Amount = Amount::Iterations(100);
-
-/// One measurement of blocks.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BlockPlan {
-    /// Name of what moves the blocks; both sides must have it.
-    pub mechanism: String,
-    /// Blocks that can be on their way, 1 to [`BlockPlan::BLOCKS_MAX`].
-    pub blocks: u32,
-    /// Bytes of a block, 1 to [`BlockPlan::BYTES_MAX`].
-    pub bytes: u32,
-    /// What is asked.
-    pub figure: Figure,
-    /// How much.
-    pub amount: Amount,
-    /// How both sides wait.
-    pub waiting: Waiting,
-}
-
-impl BlockPlan {
-    /// Most blocks.
-    pub const BLOCKS_MAX: u32 = 4096;
-    /// Longest block.
-    pub const BYTES_MAX: u32 = 1 << 26;
-    /// Most memory of an end.
-    const RING_BYTES_MAX: u64 = 1 << 30;
-
-    /// Whether it can be carried out.
-    ///
-    /// # Errors
-    /// [`PerfError::Plan`] with the limit that it does not keep.
-    pub fn check(&self) -> Result<(), PerfError> {
-        let fault = |text: String| Err(PerfError::Plan(text));
-        let (blocks, bytes) = (self.blocks, self.bytes);
-        if !(1..=BlockPlan::BLOCKS_MAX).contains(&blocks) {
-            let most = BlockPlan::BLOCKS_MAX;
-            return fault(format!(
-                "1 to {most} blocks can be on their way, not {blocks}"
-            ));
-        }
-        if !(1..=BlockPlan::BYTES_MAX).contains(&bytes) {
-            let most = BlockPlan::BYTES_MAX;
-            return fault(format!("a block has 1 to {most} bytes, not {bytes}"));
-        }
-        let all = u64::from(blocks) * u64::from(bytes);
-        if all > BlockPlan::RING_BYTES_MAX {
-            let most = BlockPlan::RING_BYTES_MAX;
-            return fault(format!(
-                "{blocks} blocks of {bytes} bytes are {all}, more than {most}"
-            ));
-        }
-        self.amount.check()
-    }
-
-    /// Returns the mechanism of that name among those there are, if the plan can be carried out.
-    ///
-    /// # Errors
-    /// [`PerfError::Plan`].
-    pub(crate) fn mechanism(
-        &self,
-        mechanisms: &[&'static dyn BlockMechanism],
-    ) -> Result<&'static dyn BlockMechanism, PerfError> {
-        self.check()?;
-        let found = mechanisms.iter().find(|one| one.name() == self.mechanism);
-        found.copied().ok_or_else(|| {
-            let names: Vec<&str> = mechanisms.iter().map(|one| one.name()).collect();
-            let seen: String = self.mechanism.chars().take(32).collect();
-            let names = names.join(", ");
-            PerfError::Plan(format!(
-                "there is no mechanism {seen:?} here; there are: {names}"
-            ))
-        })
-    }
-
-    fn shape(&self) -> BlockShape {
-        BlockShape {
-            blocks: self.blocks,
-            bytes: self.bytes,
-        }
-    }
-}
 
 /// The two ends of a side, and how it uses them.
 struct Ends {

@@ -20,7 +20,7 @@ pub(crate) struct Device {
 
 impl Device {
     /// Opens that of a role. For a network the role goes into its namespace first.
-    pub(super) fn open(provider: Provider, job: &Job, role: Role) -> Result<Device> {
+    pub(crate) fn open(provider: Provider, job: &Job, role: Role) -> Result<Device> {
         if provider != Provider::Roce {
             return Device::without_network(provider);
         }
@@ -70,7 +70,7 @@ impl Device {
 
 /// Connects ports to those of the other role, its last to our first: who sends by its first port takes
 /// by its last. What the other role offers, in our order.
-pub(super) fn connect(control: &mut Control, ports: &mut [Port]) -> Result<Vec<Offer>> {
+pub(crate) fn connect(control: &mut Control, ports: &mut [Port]) -> Result<Vec<Offer>> {
     let ours: Vec<String> = ports.iter().map(|port| port.offer().to_string()).collect();
     control.send(&ours)?;
     let theirs: Vec<String> = control.recv()?;
@@ -89,7 +89,7 @@ pub(super) fn connect(control: &mut Control, ports: &mut [Port]) -> Result<Vec<O
 }
 
 /// What a port's queue pair was made for.
-pub(super) fn queues(port: &Port) -> Queues {
+pub(crate) fn queues(port: &Port) -> Queues {
     let queues = port.queues;
     Queues {
         queue_pairs: 1,

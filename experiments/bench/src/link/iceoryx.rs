@@ -5,7 +5,8 @@
 //! time with a shared counter by which the source polls for room first (`iceoryx2-credit`).
 use super::{Link, Prepared, touch};
 use crate::control::Control;
-use crate::job::{Job, Role, Wait, What};
+use crate::job::{Job, Role, Wait};
+use crate::mechanism::What;
 use anyhow::{Context, Result, bail};
 use catchment_verbs::mem::Region;
 use iceoryx2::port::publisher::Publisher;

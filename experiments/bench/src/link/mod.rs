@@ -1,29 +1,23 @@
 //! A mechanism as the measurement sees it: two ends, each sends to and receives from the other.
-use crate::control::Control;
-use crate::job::{Job, Network, Program, Queues, Role, What};
-use crate::role;
+use crate::job::{Network, Queues};
 use anyhow::Result;
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::atomic::Ordering;
 
 #[cfg(feature = "aeron")]
-mod aeron;
-mod cache_line;
-mod cameras;
-mod device;
+pub(crate) mod aeron;
+pub(crate) mod cache_line;
+pub(crate) mod device;
+pub(crate) mod helper;
 #[cfg(feature = "iceoryx2")]
-mod iceoryx;
-mod memcpy;
-mod ours;
-mod paper;
+pub(crate) mod iceoryx;
+pub(crate) mod memcpy;
+pub(crate) mod ours;
+pub(crate) mod paper;
 mod queue_pair;
-mod through;
+pub(crate) mod through;
 #[cfg(feature = "zenoh")]
-mod zenoh;
-
-pub(crate) use cache_line::CacheLine;
-pub(crate) use cameras::{BEGIN_EVERY_NS, SET_UP_NS};
-pub(crate) use device::Device;
+pub(crate) mod zenoh;
 
 /// How a mechanism's own threads behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,77 +101,6 @@ pub(crate) trait NonBlocking: Link {
     fn set_aside(&mut self);
     /// Gives one of those back, by its place among them, the oldest first; false if there is none.
     fn give_back_aside(&mut self, place: usize) -> Result<bool>;
-}
-
-/// Sets up the mechanism that the job names and measures it.
-pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
-    match job.what {
-        What::CacheLine => {
-            let link = cache_line::CacheLine::new(job, role, &mut control)?;
-            role::run(job, role, control, link)
-        }
-        What::Memcpy => {
-            let link = memcpy::Memcpy::new(job, role, &mut control)?;
-            role::run(job, role, control, link)
-        }
-        What::Tcp | What::TcpBlocking | What::Unix => through::run_stream(job, role, control),
-        What::Iceoryx2 | What::Iceoryx2Credit | What::ZenohTcp | What::ZenohShm | What::Aeron => {
-            run_library(job, role, control)
-        }
-        What::OursCopy
-        | What::OursInPlace
-        | What::StatusReadPrefetched
-        | What::StatusReadWhenEmpty => {
-            let link = ours::Ours::new(job, role, &mut control)?;
-            role::run(job, role, control, link)
-        }
-        What::Paper => {
-            let link = paper::Paper::new(job, role, &mut control)?;
-            role::run(job, role, control, link)
-        }
-        What::Mechanism(mechanism, provider) => match job.program {
-            Program::Cameras(cameras) => {
-                cameras::run(job, cameras, (mechanism, provider), role, control)
-            }
-            Program::Stream
-            | Program::Sync { .. }
-            | Program::Look { .. }
-            | Program::OneWay { .. }
-            | Program::Workers(_)
-            | Program::Hold(_) => through::run(job, (mechanism, provider), role, control),
-        },
-        What::Ucx | What::Program(_) => anyhow::bail!("this one has its own programs"),
-    }
-}
-
-/// As [`run`], with a library of another project.
-fn run_library(job: &Job, role: Role, control: Control) -> Result<()> {
-    match job.what {
-        #[cfg(feature = "iceoryx2")]
-        What::Iceoryx2 | What::Iceoryx2Credit => {
-            let mut control = control;
-            let link = iceoryx::Iceoryx::new(job, role, &mut control)?;
-            role::run(job, role, control, link)
-        }
-        #[cfg(feature = "zenoh")]
-        What::ZenohTcp | What::ZenohShm => {
-            let mut control = control;
-            let link = zenoh::Zenoh::new(job, role, &mut control)?;
-            role::run(job, role, control, link)
-        }
-        #[cfg(feature = "aeron")]
-        What::Aeron => {
-            let mut control = control;
-            let link = aeron::Aeron::new(job, role, &mut control)?;
-            role::run(job, role, control, link)
-        }
-        _ => {
-            // Neither is used without any library.
-            let _ = (role, control);
-            let remedy = crate::external::missing(job.what).unwrap_or("it is no library");
-            anyhow::bail!("{} is not in this program: {remedy}", job.what.name())
-        }
-    }
 }
 
 /// Bytes for block `sequence`, different for every block and every eight bytes.

@@ -5,7 +5,8 @@
 use super::queue_pair::{MAX_INLINE_BYTES, QueuePair, connect};
 use super::{Link, Prepared, StatusBytes, look_at};
 use crate::control::Control;
-use crate::job::{Job, Queues, Role, Wait, What};
+use crate::job::{Job, Queues, Role, Wait};
+use crate::mechanism::What;
 use anyhow::Result;
 use catchment_provider_shm::ShmProvider;
 use catchment_transfer::{

@@ -8,7 +8,8 @@
 use super::{Link, Prepared, touch};
 use crate::control::Control;
 use crate::external::free_port;
-use crate::job::{Job, Role, What};
+use crate::job::{Job, Role};
+use crate::mechanism::What;
 use anyhow::{Result, anyhow, bail};
 use std::time::{Duration, Instant};
 use zenoh::handlers::{FifoChannel, FifoChannelHandler};

@@ -1,8 +1,8 @@
 //! What all experiments of a run have in common: options, priorities, the network, and turns.
 use super::scenario::Scenario;
 use super::{Options, Realtime};
-use crate::job::{Job, NetworkEnd, Outcome, Wait, What};
-use crate::mechanism::{Mechanism, Provider};
+use crate::job::{Job, NetworkEnd, Outcome, Wait};
+use crate::mechanism::{Mechanism, Provider, What};
 use crate::{external, pair, sys, ucx};
 use anyhow::{Context, Result};
 use catchment_netns::{Namespace, VethPair};

@@ -2,8 +2,8 @@
 use super::bench::Bench;
 use super::record::{Cell, Conditions, Row};
 use super::scenario::{Measure, Scenario};
-use crate::job::{Cameras, Frames, Job, Outcome, Program, What};
-use crate::mechanism::{Mechanism, Provider};
+use crate::job::{Cameras, Frames, Job, Outcome, Program};
+use crate::mechanism::{Mechanism, Provider, What};
 use crate::stats::percentile;
 use crate::{host, pair};
 use anyhow::{Context as _, Result};

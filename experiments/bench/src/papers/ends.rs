@@ -1,9 +1,9 @@
 //! Both ends of a mechanism in one process, for what is counted and not timed.
-use super::simulated::Constants;
 use crate::address::patient;
 use crate::job::Network;
-use crate::link::Device;
+use crate::link::device::Device;
 use crate::mechanism::Provider;
+use crate::times::Constants;
 use anyhow::{Context as _, Result};
 use catchment_mechanisms::{
     ClaimError, EndNeeds, Helper, Mechanism, Port, QueueNeeds, ReceiveEnd, SendEnd,

@@ -4,10 +4,10 @@ use super::bench::Bench;
 use super::ends::{Change, Ends};
 use super::record::{Cell, Conditions, Row};
 use super::scenario::{Measure, Scenario};
-use super::simulated::Constants;
 use super::virtual_stream::shape;
 use crate::job::Network;
 use crate::mechanism::{Provider, Visit};
+use crate::times::Constants;
 use anyhow::{Context as _, Result, bail};
 use catchment_mechanisms::{EndNeeds, Mechanism, ReceiveEnd, SendEnd};
 

@@ -26,7 +26,6 @@ use bench::Bench;
 use record::Row;
 use results::{Done, Judged};
 use scenario::{Measure, Scenario, Workload};
-pub(crate) use simulated::Law;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -135,7 +134,7 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     };
     let folder = out.join(which.name());
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-    let mut run = page::Run {
+    let mut run = results::Run {
         which,
         options,
         out,
@@ -154,10 +153,10 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
         done.sort_by_key(|one: &Done| order(&one.scenario.id));
         // Hours may follow: what is there is there, whatever becomes of the rest.
         (run.took, run.steal) = (began.elapsed(), steal.part());
-        results::write(&run, &done)?;
+        results::write(&run, &done, page::page(&run, &done)?)?;
     }
     bench.progress("");
-    results::print(&done, options.json)
+    page::print(&done, options.json)
 }
 
 /// E1.2 comes before E1.10.

@@ -1,27 +1,13 @@
-//! What a reader sees: the table at the end of a run, and the page.
+//! What a reader sees: the table or the lines at the end of a run, and the page.
 use super::claim::{Verdict, number};
-use super::results::{Done, Judged};
+use super::results::{Done, Judged, Run};
 use super::scenario::Scenario;
-use super::{Options, Page, Realtime};
-use crate::host::Environment;
-use anyhow::Result;
+use super::{Page, Realtime};
+use crate::mechanism::Provider;
+use anyhow::{Context as _, Result};
+use serde::Serialize;
 use std::fmt::Write as _;
-use std::path::Path;
-use std::time::Duration;
-
-/// What the page says about the run.
-pub(super) struct Run<'a> {
-    pub(super) which: Page,
-    pub(super) options: &'a Options,
-    /// Where the page goes.
-    pub(super) out: &'a Path,
-    pub(super) environment: &'a Environment,
-    pub(super) realtime: bool,
-    pub(super) took: Duration,
-    pub(super) steal: Option<f64>,
-    /// Experiments that were not run yet.
-    pub(super) left: Vec<String>,
-}
+use std::io::Write as _;
 
 /// The table of a terminal.
 pub(super) fn table(done: &[Done]) -> String {
@@ -321,4 +307,70 @@ fn capital(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string());
     first.unwrap_or_default() + letters.as_str()
+}
+
+/// A line of `--json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    experiment: &'a str,
+    provider: Provider,
+    claim: &'a str,
+    paper: Option<&'a str>,
+    must: String,
+    measured: Option<f64>,
+    ci_low: Option<f64>,
+    ci_high: Option<f64>,
+    held: Option<bool>,
+    disturbed: bool,
+    why_not: Option<&'a str>,
+}
+
+/// Says what held, for a person or as JSON lines.
+///
+/// # Errors
+/// When nobody reads it.
+pub(super) fn print(done: &[Done], json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for one in done {
+        for judged in &one.verdicts {
+            if json {
+                let line = serde_json::to_string(&line(&judged.experiment, judged))?;
+                writeln!(out, "{line}").context("standard output")?;
+            }
+        }
+    }
+    if !json {
+        out.write_all(table(done).as_bytes())
+            .context("standard output")?;
+    }
+    Ok(())
+}
+
+fn line<'a>(experiment: &'a str, judged: &'a Judged) -> Line<'a> {
+    let (measured, interval, held, disturbed, why_not) = match &judged.verdict {
+        Verdict::Judged {
+            measured,
+            interval,
+            held,
+            disturbed,
+        } => (Some(*measured), *interval, *held, *disturbed, None),
+        Verdict::Missing(reason) => (None, None, None, false, Some(reason.as_str())),
+    };
+    Line {
+        experiment,
+        provider: judged.provider,
+        claim: &judged.claim.claim,
+        paper: judged.claim.paper.as_deref(),
+        must: judged.claim.bounds(),
+        measured,
+        ci_low: interval.map(|(low, _)| low),
+        ci_high: interval.map(|(_, high)| high),
+        held,
+        disturbed,
+        why_not: why_not.or(if held == Some(false) {
+            judged.claim.note.as_deref()
+        } else {
+            None
+        }),
+    }
 }

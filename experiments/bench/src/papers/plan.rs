@@ -4,8 +4,7 @@ use super::scenario::{Effort, Measure, Scenario, Workload};
 use super::singles::HOLD;
 use super::virtual_stream;
 use crate::external::STREAM_SECONDS;
-use crate::job::What;
-use crate::mechanism::{Mechanism, Provider};
+use crate::mechanism::{Mechanism, Provider, What};
 use anyhow::{Context as _, Result};
 use std::io::Write as _;
 

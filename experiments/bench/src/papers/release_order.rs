@@ -3,12 +3,13 @@
 use super::bench::Bench;
 use super::record::{Cell, Conditions, Row};
 use super::scenario::{Measure, Scenario};
-use super::simulated::{Constants, Expected, Law, Simulated};
+use super::simulated::{Expected, Simulated};
 use super::virtual_stream::{conditions, shape};
 use crate::host;
-use crate::job::{Job, Outcome, Program, What, Workers};
-use crate::mechanism::{Mechanism, Provider};
+use crate::job::{Job, Outcome, Program, Workers};
+use crate::mechanism::{Mechanism, Provider, What};
 use crate::stats::percentile;
+use crate::times::{Constants, Law};
 use anyhow::{Context as _, Result};
 
 /// Part of their time that the workers are busy if they never wait for a block.

@@ -1,14 +1,13 @@
-//! What a run leaves: rows, a page, and what is said at its end.
+//! What a run found, and the files that it leaves: rows and a page.
 use super::claim::{Claim, Verdict};
-use super::page;
 use super::record::{Row, Written};
 use super::scenario::Scenario;
+use super::{Options, Page};
 use crate::csv;
+use crate::host::Environment;
 use crate::mechanism::Provider;
 use anyhow::{Context, Result};
-use serde::Serialize;
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,27 +33,25 @@ pub(super) struct Judged {
     pub(super) verdict: Verdict,
 }
 
-/// A line of `--json`.
-#[derive(Serialize)]
-struct Line<'a> {
-    experiment: &'a str,
-    provider: Provider,
-    claim: &'a str,
-    paper: Option<&'a str>,
-    must: String,
-    measured: Option<f64>,
-    ci_low: Option<f64>,
-    ci_high: Option<f64>,
-    held: Option<bool>,
-    disturbed: bool,
-    why_not: Option<&'a str>,
+/// What the page says about the run.
+pub(super) struct Run<'a> {
+    pub(super) which: Page,
+    pub(super) options: &'a Options,
+    /// Where the page goes.
+    pub(super) out: &'a Path,
+    pub(super) environment: &'a Environment,
+    pub(super) realtime: bool,
+    pub(super) took: Duration,
+    pub(super) steal: Option<f64>,
+    /// Experiments that were not run yet.
+    pub(super) left: Vec<String>,
 }
 
 /// Writes rows and page of what was run so far; rows of the repository in one form only.
 ///
 /// # Errors
 /// When a file cannot be written.
-pub(super) fn write(run: &page::Run<'_>, done: &[Done]) -> Result<()> {
+pub(super) fn write(run: &Run<'_>, done: &[Done], page: String) -> Result<()> {
     let folder = run.out.join(run.which.name());
     let rows = || {
         let rows = done.iter().flat_map(|one| &one.rows);
@@ -66,8 +63,7 @@ pub(super) fn write(run: &page::Run<'_>, done: &[Done]) -> Result<()> {
         replace(&folder.join("rows.json"), json)?;
     }
     replace(&folder.join("rows.csv"), csv::table(rows())?)?;
-    let page = run.out.join(format!("{}.md", run.which.name()));
-    replace(&page, page::page(run, done)?)
+    replace(&run.out.join(format!("{}.md", run.which.name())), page)
 }
 
 /// Whoever ends the run meanwhile leaves the old file or the new one.
@@ -76,54 +72,4 @@ fn replace(file: &Path, text: String) -> Result<()> {
     let new = file.with_extension("new");
     fs::write(&new, text).with_context(writing)?;
     fs::rename(&new, file).with_context(writing)
-}
-
-/// Says what held, for a person or as JSON lines.
-///
-/// # Errors
-/// When nobody reads it.
-pub(super) fn print(done: &[Done], json: bool) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    for one in done {
-        for judged in &one.verdicts {
-            if json {
-                let line = serde_json::to_string(&line(&judged.experiment, judged))?;
-                writeln!(out, "{line}").context("standard output")?;
-            }
-        }
-    }
-    if !json {
-        out.write_all(page::table(done).as_bytes())
-            .context("standard output")?;
-    }
-    Ok(())
-}
-
-fn line<'a>(experiment: &'a str, judged: &'a Judged) -> Line<'a> {
-    let (measured, interval, held, disturbed, why_not) = match &judged.verdict {
-        Verdict::Judged {
-            measured,
-            interval,
-            held,
-            disturbed,
-        } => (Some(*measured), *interval, *held, *disturbed, None),
-        Verdict::Missing(reason) => (None, None, None, false, Some(reason.as_str())),
-    };
-    Line {
-        experiment,
-        provider: judged.provider,
-        claim: &judged.claim.claim,
-        paper: judged.claim.paper.as_deref(),
-        must: judged.claim.bounds(),
-        measured,
-        ci_low: interval.map(|(low, _)| low),
-        ci_high: interval.map(|(_, high)| high),
-        held,
-        disturbed,
-        why_not: why_not.or(if held == Some(false) {
-            judged.claim.note.as_deref()
-        } else {
-            None
-        }),
-    }
 }

@@ -2,9 +2,9 @@
 use super::claim::{Claim, Span};
 use super::plot::Plot;
 use super::record::Axis;
-use super::simulated::Constants;
 use crate::job::Wait;
 use crate::mechanism::{Mechanism, Provider};
+use crate::times::Constants;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -3,8 +3,8 @@ use super::bench::Bench;
 use super::record::{Cell, Conditions, Row};
 use super::scenario::{Measure, Scenario, Workload};
 use crate::host;
-use crate::job::{Hold, Job, Outcome, Program, What};
-use crate::mechanism::{Mechanism, Provider};
+use crate::job::{Hold, Job, Outcome, Program};
+use crate::mechanism::{Mechanism, Provider, What};
 use crate::stats::percentile;
 use anyhow::Result;
 

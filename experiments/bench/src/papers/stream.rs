@@ -4,8 +4,8 @@ use super::bench::Bench;
 use super::record::{Cell, Conditions, Row};
 use super::scenario::{Measure, Scenario};
 use crate::host;
-use crate::job::{Job, Outcome, PingPong, Program, Stream, What};
-use crate::mechanism::{Mechanism, Provider};
+use crate::job::{Job, Outcome, PingPong, Program, Stream};
+use crate::mechanism::{Mechanism, Provider, What};
 use anyhow::Result;
 
 /// What all mechanisms have in common here.

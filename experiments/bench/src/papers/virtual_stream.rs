@@ -2,8 +2,9 @@
 use super::bench::Bench;
 use super::record::{Cell, Conditions, Row};
 use super::scenario::{Measure, Scenario};
-use super::simulated::{Law, Simulated};
+use super::simulated::Simulated;
 use crate::mechanism::Provider;
+use crate::times::Law;
 use anyhow::{Context as _, Result};
 use catchment_mechanisms::Shape;
 

@@ -1,6 +1,4 @@
 //! What one measurement is, and the two processes that do it.
-use super::{bare_udp, ours, tcp};
-use crate::sys;
 use anyhow::{Context, Result};
 use catchment_netns::{Namespace, VethPair};
 use catchment_perf::ChildProcess;
@@ -130,21 +128,4 @@ impl Job {
 /// Reads what a side printed at its end.
 pub(crate) fn parse<T: DeserializeOwned>(said: &str) -> Result<T> {
     serde_json::from_str(said.trim()).with_context(|| format!("a side printed {said:?}"))
-}
-
-/// Runs one side: what a child process does.
-///
-/// # Errors
-/// Whatever stops it.
-pub(crate) fn role(job: &Job) -> Result<()> {
-    sys::settle(match job.side {
-        Side::Sender => job.sender_core,
-        Side::Receiver => job.receiver_core,
-    })?;
-    Namespace::open(&job.netns)?.enter()?;
-    match job.what {
-        What::BareStream | What::BarePingPong { .. } => bare_udp::role(job),
-        What::Tcp => tcp::role(job),
-        What::Ours(op) => ours::role(job, op),
-    }
 }

@@ -13,16 +13,14 @@ mod page;
 mod row;
 mod tcp;
 
-use crate::host;
 use crate::host::Environment;
+use crate::{host, sys};
 use anyhow::{Context, Result};
-use catchment_netns::VethPair;
+use catchment_netns::{Namespace, VethPair};
 use job::{Job, MESSAGE_BYTES, Op, SMALL_BYTES, Side, What};
 use row::{Cell, Row, Sample};
 use std::path::PathBuf;
 use std::time::Duration;
-
-pub(crate) use job::role;
 
 /// MTU of the veth pair: what RoCE networks use, room for the path MTU of 4096.
 const INTERFACE_MTU: u32 = 9000;
@@ -217,9 +215,26 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let rows = tasks.iter().zip(samples);
     let rows: Vec<Row> = rows.map(|(task, s)| Row::of(task.cell(), s)).collect();
     let goals = goals::judge(&rows);
-    row::print(&environment, &rows, &goals, options.json)?;
+    page::print(&environment, &rows, &goals, options.json)?;
     match &options.markdown {
         Some(path) => page::write(path, &environment, &rows, &goals),
         None => Ok(()),
+    }
+}
+
+/// Runs one side: what a child process does.
+///
+/// # Errors
+/// Whatever stops it.
+pub(crate) fn role(job: &Job) -> Result<()> {
+    sys::settle(match job.side {
+        Side::Sender => job.sender_core,
+        Side::Receiver => job.receiver_core,
+    })?;
+    Namespace::open(&job.netns)?.enter()?;
+    match job.what {
+        What::BareStream | What::BarePingPong { .. } => bare_udp::role(job),
+        What::Tcp => tcp::role(job),
+        What::Ours(op) => ours::role(job, op),
     }
 }

@@ -1,8 +1,9 @@
-//! The page with the results.
+//! How the results are shown: lines, and a page.
 use super::goals::Goal;
 use super::row;
-use super::row::Row;
+use super::row::{HEAD as COLUMNS, Row};
 use crate::host::Environment;
+use crate::output;
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
@@ -39,7 +40,29 @@ How it is measured:
 
 ";
 
-/// Writes it.
+/// Prints all, as tables or as lines of JSON with the machine first.
+pub(crate) fn print(
+    environment: &Environment,
+    rows: &[Row],
+    goals: &[Goal],
+    json: bool,
+) -> Result<()> {
+    if json {
+        output::json(&serde_json::json!({ "environment": environment }))?;
+    } else {
+        output::line(&environment.line())?;
+        output::line(&row::columns(&COLUMNS.map(str::to_owned)))?;
+    }
+    for row in rows {
+        output::either(json, row, |row| row::columns(&row.cells()))?;
+    }
+    for goal in goals {
+        output::either(json, goal, Goal::line)?;
+    }
+    Ok(())
+}
+
+/// Writes the page.
 pub(crate) fn write(
     path: &Path,
     environment: &Environment,

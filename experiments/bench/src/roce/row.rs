@@ -1,9 +1,5 @@
 //! One line of the output.
-use super::goals::Goal;
-use crate::host::Environment;
-use crate::output;
 use crate::stats::Spread;
-use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 /// What one measurement found.
@@ -88,7 +84,7 @@ impl Row {
     }
 
     /// What a person reads, in the order of [`HEAD`].
-    fn cells(&self) -> [String; 12] {
+    pub(crate) fn cells(&self) -> [String; 12] {
         let number = |value: Option<f64>, unit: f64| {
             value.map_or_else(|| "-".to_owned(), |v| format!("{:.2}", v / unit))
         };
@@ -144,29 +140,7 @@ fn spread(samples: &[Sample], field: impl Fn(&Sample) -> Option<f64>) -> Option<
     (!values.is_empty()).then(|| Spread::of(&values))
 }
 
-/// Prints all, as tables or as lines of JSON with the machine first.
-pub(crate) fn print(
-    environment: &Environment,
-    rows: &[Row],
-    goals: &[Goal],
-    json: bool,
-) -> Result<()> {
-    if json {
-        output::json(&serde_json::json!({ "environment": environment }))?;
-    } else {
-        output::line(&environment.line())?;
-        output::line(&columns(&HEAD.map(str::to_owned)))?;
-    }
-    for row in rows {
-        output::either(json, row, |row| columns(&row.cells()))?;
-    }
-    for goal in goals {
-        output::either(json, goal, Goal::line)?;
-    }
-    Ok(())
-}
-
-fn columns(cells: &[String; 12]) -> String {
+pub(crate) fn columns(cells: &[String; 12]) -> String {
     const WIDTHS: [usize; 12] = [9, 25, 8, 8, 21, 10, 7, 11, 11, 9, 9, 5];
     let padded = cells.iter().zip(WIDTHS);
     let padded: Vec<String> = padded

@@ -1,21 +1,11 @@
 //! The collector's role: it obeys.
-use super::programs::Programs;
-use super::{LOOK_AGAIN, ONLY_WAITS, Order, Report, Urgent, pace_of, spent};
-use crate::control::Control;
+use super::{Collector, LOOK_AGAIN, ONLY_WAITS, Order, Report, Urgent, pace_of, spent};
 use crate::job::{Job, Needs};
-use crate::link::{CacheLine, Link, Pace, pattern};
+use crate::link::{Link, Pace, pattern};
 use crate::sys;
 use anyhow::{Context as _, Result};
 use catchment_perf::Meter;
 use std::collections::HashMap;
-
-pub(super) struct Collector<'a, L> {
-    pub(super) job: &'a Job,
-    pub(super) peer: Control,
-    pub(super) link: L,
-    pub(super) floor: CacheLine,
-    pub(super) programs: Programs<L>,
-}
 
 impl<L: Link> Collector<'_, L> {
     /// Obeys until the measurement is over.

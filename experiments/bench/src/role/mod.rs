@@ -4,20 +4,20 @@
 //! before each step, so that nothing else is measured meanwhile. One clock serves both: a throughput
 //! batch lasts from the source's first send to the collector's last receive. A batch in which a
 //! polling role did not have its core is repeated, because it would measure the scheduler.
+mod cameras;
 mod collector;
 mod programs;
 mod source;
+mod start;
 
 use crate::control::Control;
 use crate::job::{Hold, Job, Role, Workers};
-use crate::link::{CacheLine, Link, NonBlocking, Pace};
+use crate::link::cache_line::CacheLine;
+use crate::link::{Link, NonBlocking, Pace};
 use crate::sys;
 use anyhow::{Context as _, Result};
 use catchment_perf::Meter;
-use collector::Collector;
-use programs::Programs;
 use serde::{Deserialize, Serialize};
-use source::Source;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -64,6 +64,45 @@ struct Report {
     noted: Vec<u64>,
 }
 
+/// The source: it decides, and measures.
+struct Source<'a, L> {
+    job: &'a Job,
+    starter: Control,
+    peer: Control,
+    link: L,
+    floor: CacheLine,
+    ticks: sys::Ticks,
+    programs: Programs<L>,
+}
+
+/// The collector: it obeys.
+struct Collector<'a, L> {
+    job: &'a Job,
+    peer: Control,
+    link: L,
+    floor: CacheLine,
+    programs: Programs<L>,
+}
+
+/// What the source found in one batch: single times, and blocks in bins.
+type Found = Option<(Vec<f64>, Option<Vec<u64>>)>;
+type Collect<L> = fn(&mut Collector<'_, L>, Order, &mut Vec<u64>) -> Result<()>;
+type Measure<L> = fn(&mut Source<'_, L>, u64) -> Result<Found>;
+
+/// What the two roles do in these programs; nothing for a mechanism that only waits.
+struct Programs<L> {
+    collect: Option<Collect<L>>,
+    measure: Option<Measure<L>>,
+}
+
+impl<L> Programs<L> {
+    /// For a mechanism that only waits.
+    const NONE: Programs<L> = Programs {
+        collect: None,
+        measure: None,
+    };
+}
+
 /// Runs a role process: the job came as an argument, the other role is on standard input.
 pub(crate) fn main(role: Role, job: &Job) -> Result<()> {
     sys::settle(match role {
@@ -71,18 +110,18 @@ pub(crate) fn main(role: Role, job: &Job) -> Result<()> {
         Role::Collector => job.collector_core,
     })?;
     let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-    crate::link::run(job, role, Control::new(UnixStream::from(socket)))
+    start::run(job, role, Control::new(UnixStream::from(socket)))
 }
 
 /// Measures a mechanism that is set up. The source tells the [`Outcome`] over the socket that is its
 /// standard output.
-pub(crate) fn run<L: Link>(job: &Job, role: Role, control: Control, link: L) -> Result<()> {
+fn measure<L: Link>(job: &Job, role: Role, control: Control, link: L) -> Result<()> {
     run_with(job, role, control, (link, Programs::NONE))
 }
 
 /// Measures a mechanism that claims and takes without waiting, also by other programs than throughput and
 /// round trips.
-pub(crate) fn run_programs<L: NonBlocking>(
+fn measure_programs<L: NonBlocking>(
     job: &Job,
     role: Role,
     control: Control,

@@ -1,31 +1,10 @@
 //! The programs other than throughput and round trips: for mechanisms that claim and take without waiting.
-use super::Order;
-use super::collector::Collector;
-use super::source::Source;
+use super::{Collector, Found, Order, Programs, Source};
 use crate::job::{Hold, Program, Workers};
 use crate::link::NonBlocking;
 use crate::{programs, sys};
 use anyhow::Result;
 use std::time::Duration;
-
-/// What the source found in one batch: single times, and blocks in bins.
-type Found = Option<(Vec<f64>, Option<Vec<u64>>)>;
-type Collect<L> = fn(&mut Collector<'_, L>, Order, &mut Vec<u64>) -> Result<()>;
-type Measure<L> = fn(&mut Source<'_, L>, u64) -> Result<Found>;
-
-/// What the two roles do in these programs; nothing for a mechanism that only waits.
-pub(super) struct Programs<L> {
-    pub(super) collect: Option<Collect<L>>,
-    pub(super) measure: Option<Measure<L>>,
-}
-
-impl<L> Programs<L> {
-    /// For a mechanism that only waits.
-    pub(super) const NONE: Programs<L> = Programs {
-        collect: None,
-        measure: None,
-    };
-}
 
 impl<L: NonBlocking> Programs<L> {
     /// For one that does not.

@@ -1,10 +1,8 @@
 //! The source's role: it decides, and measures.
 use super::collector::needs;
-use super::programs::Programs;
-use super::{LOOK_AGAIN, ONLY_WAITS, Order, Report, Urgent, pace_of, spent};
-use crate::control::Control;
-use crate::job::{Job, Outcome, PingPong, Program, Said, StatusRead, Stream};
-use crate::link::{CacheLine, Link, Pace, pattern};
+use super::{LOOK_AGAIN, ONLY_WAITS, Order, Report, Source, Urgent, pace_of, spent};
+use crate::job::{Outcome, PingPong, Program, Said, StatusRead, Stream};
+use crate::link::{Link, Pace, pattern};
 use crate::{stats, sys};
 use anyhow::{Context as _, Result, bail};
 use catchment_perf::Meter;
@@ -19,17 +17,6 @@ const VERIFY_BYTES: usize = 96 << 20;
 const STATUS_READS: u64 = 300;
 /// Hand-overs that say where the floor is.
 const FLOOR_ROUND_TRIPS: u64 = 300;
-
-/// See the module.
-pub(super) struct Source<'a, L> {
-    pub(super) job: &'a Job,
-    pub(super) starter: Control,
-    pub(super) peer: Control,
-    pub(super) link: L,
-    pub(super) floor: CacheLine,
-    pub(super) ticks: sys::Ticks,
-    pub(super) programs: Programs<L>,
-}
 
 impl<L: Link> Source<'_, L> {
     /// Measures, and tells what it found.

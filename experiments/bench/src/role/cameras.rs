@@ -1,10 +1,12 @@
 //! Cameras: frames that are due at a fixed rate, all at the same time, from one process to another.
 //! One thread sends for all cameras of a process, one takes; both wait as the job says.
-use super::device::Device;
-use super::through::HelperThread;
-use super::{Pace, device};
 use crate::control::Control;
-use crate::job::{Cameras, Frames, Job, Needs, Outcome, Queues, Role, Said};
+use crate::job::{
+    BEGIN_EVERY_NS, Cameras, Frames, Job, Needs, Outcome, Queues, Role, SET_UP_NS, Said,
+};
+use crate::link::device::Device;
+use crate::link::helper::HelperThread;
+use crate::link::{Pace, device};
 use crate::mechanism::{Mechanism, Provider, Visit};
 use crate::sys;
 use anyhow::{Context as _, Result, bail};
@@ -15,10 +17,6 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// All begin at a multiple of this, by the clock that they share.
-pub(crate) const BEGIN_EVERY_NS: u64 = 2_000_000_000;
-/// From being asked to the beginning at least.
-pub(crate) const SET_UP_NS: u64 = 300_000_000;
 /// Frames that are late by this much do not come any more.
 const PATIENCE_NS: u64 = 5_000_000_000;
 /// Who has sent all looks after its requests so often.
