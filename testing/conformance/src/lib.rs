@@ -20,16 +20,11 @@
 //! cases that repeat (1 by default; 0.1 for a machine that is emulated).
 #![allow(clippy::unwrap_used, reason = "a panic is how a case reports")]
 #![forbid(unsafe_code)]
-use catchment_verbs::{
-    Access, Caps, Completion, CompletionChannel, Context, Cq, Failure, Mr, Payload, Pd, Provider,
-    Qp, QpInit, QpTransition, RecvWr, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
-    Success, WcStatus,
-};
-use std::io::Write as _;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod side;
+mod tools;
 
 pub mod caps;
+pub mod child;
 pub mod datagrams;
 pub mod events;
 pub mod invalidation;
@@ -44,11 +39,15 @@ pub mod resources;
 pub mod states;
 pub mod unreliable;
 
-/// How long something may take that must happen.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub use side::{Options, Side, connect, watches_afar};
+pub use tools::{
+    ALL, PATIENCE, Random, assert_empty, eventually, pattern, rounds, rounds_while_quick, wait_one,
+    wait_some,
+};
 
-/// All rights.
-pub const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
+use catchment_verbs::{Caps, Context, Provider, Service, WcStatus};
+use std::io::Write as _;
+use std::sync::Arc;
 
 /// Expands to one test for each case. The argument makes a [`Bench`].
 #[macro_export]
@@ -207,70 +206,6 @@ pub enum Deviation {
     InvalidationIsAcknowledgedFirst,
 }
 
-/// What a [`Side`] is made with.
-#[derive(Clone)]
-pub struct Options {
-    /// As in [`QpInit`].
-    pub service: Service,
-    /// What datagrams must carry, on UD.
-    pub qkey: u32,
-    /// As in [`QpInit`].
-    pub max_send_wr: u32,
-    /// As in [`QpInit`].
-    pub max_recv_wr: u32,
-    /// Entries of the completion queue of sends.
-    pub send_cqe: u32,
-    /// Entries of the completion queue of receives.
-    pub recv_cqe: u32,
-    /// Rights of the registered memory.
-    pub access: Access,
-    /// Rights of the peer on the queue pair.
-    pub qp_access: Access,
-    /// Bytes of the registered memory.
-    pub bytes: usize,
-    /// Attributes of RTS.
-    pub rts: RtsAttr,
-    /// What the peer shall wait without a receive.
-    pub min_rnr_timer: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            service: Service::Rc,
-            qkey: 0x1234_5678,
-            max_send_wr: 64,
-            max_recv_wr: 64,
-            send_cqe: 256,
-            recv_cqe: 256,
-            access: ALL,
-            qp_access: Access::REMOTE,
-            bytes: 1 << 20,
-            rts: RtsAttr::default(),
-            min_rnr_timer: Duration::from_millis(1),
-        }
-    }
-}
-
-/// One side of a connection: a queue pair with all that it needs. Fields drop in the order that
-/// verbs ask for.
-pub struct Side {
-    /// The queue pair.
-    pub qp: Box<dyn Qp>,
-    /// Registered memory.
-    pub mr: Arc<dyn Mr>,
-    /// Where sends complete.
-    pub send_cq: Arc<dyn Cq>,
-    /// Where receives complete.
-    pub recv_cq: Arc<dyn Cq>,
-    /// Both queues notify here.
-    pub channel: Arc<dyn CompletionChannel>,
-    /// The protection domain.
-    pub pd: Arc<dyn Pd>,
-    /// The device.
-    pub context: Arc<dyn Context>,
-}
-
 impl Bench {
     /// A bench for this provider and device.
     pub fn new(provider: Arc<dyn Provider>, device: &str) -> Bench {
@@ -340,221 +275,4 @@ impl Bench {
         connect((&mut a, ours), (&mut b, theirs));
         (a, b)
     }
-}
-
-/// Connects two sides.
-pub fn connect((a, ours): (&mut Side, &Options), (b, theirs): (&mut Side, &Options)) {
-    let (ea, eb) = (a.qp.endpoint(), b.qp.endpoint());
-    a.connect(eb, ours);
-    b.connect(ea, theirs);
-}
-
-impl Side {
-    /// A side on this device, not connected.
-    pub fn new(context: Arc<dyn Context>, options: &Options) -> Side {
-        let pd = context.alloc_pd().unwrap();
-        let channel = context.create_channel().unwrap();
-        let cq = |entries| context.create_cq(entries, Some(channel.clone())).unwrap();
-        let (send_cq, recv_cq) = (cq(options.send_cqe), cq(options.recv_cqe));
-        let caps = context.caps();
-        let qp = pd.create_qp(QpInit {
-            service: options.service,
-            send_cq: send_cq.clone(),
-            recv_cq: recv_cq.clone(),
-            max_send_wr: options.max_send_wr,
-            max_recv_wr: options.max_recv_wr,
-            max_sge: caps.max_sge.min(4),
-            max_inline_bytes: caps.max_inline_bytes.min(256),
-            strict: caps.strict_capacity,
-        });
-        Side {
-            qp: qp.unwrap(),
-            mr: pd.alloc_mr(options.bytes, options.access).unwrap(),
-            send_cq,
-            recv_cq,
-            channel,
-            pd,
-            context,
-        }
-    }
-
-    /// From RESET to RTS.
-    pub fn connect(&mut self, peer: catchment_verbs::Endpoint, options: &Options) {
-        self.init(options);
-        let rtr = RtrAttr {
-            min_rnr_timer: options.min_rnr_timer,
-            ..RtrAttr::new(peer)
-        };
-        let (rtr, rts) = match options.service {
-            Service::Rc => (QpTransition::ToRtr(rtr), QpTransition::ToRts(options.rts)),
-            Service::Uc => (QpTransition::ToRtrUc(peer), QpTransition::ToRtsUnreliable),
-            Service::Ud => (QpTransition::ToRtrUd, QpTransition::ToRtsUnreliable),
-        };
-        self.qp.modify(rtr).unwrap();
-        self.qp.modify(rts).unwrap();
-    }
-
-    /// From RESET to INIT.
-    pub fn init(&mut self, options: &Options) {
-        let (access, qkey) = (options.qp_access, options.qkey);
-        let init = match options.service {
-            Service::Rc | Service::Uc => QpTransition::ToInit { access },
-            Service::Ud => QpTransition::ToInitUd { qkey },
-        };
-        self.qp.modify(init).unwrap();
-    }
-
-    /// A piece of the registered memory, for a local element.
-    pub fn sge(&self, offset: usize, bytes: usize) -> Sge {
-        Sge {
-            addr: self.mr.addr() + offset as u64,
-            bytes: bytes as u32,
-            lkey: self.mr.lkey(),
-        }
-    }
-
-    /// A place in the registered memory, for the peer.
-    pub fn remote(&self, offset: usize) -> RemoteAddr {
-        RemoteAddr {
-            addr: self.mr.addr() + offset as u64,
-            rkey: self.mr.rkey(),
-        }
-    }
-
-    /// Writes to the registered memory.
-    pub fn put(&self, offset: usize, data: &[u8]) {
-        self.mr.region().whole().write_at(offset, data).unwrap();
-    }
-
-    /// Reads the registered memory.
-    pub fn get(&self, offset: usize, bytes: usize) -> Vec<u8> {
-        self.mr.region().slice(offset, bytes).unwrap().to_vec()
-    }
-
-    /// Posts one request, which must be taken.
-    pub fn post(&mut self, wr: SendWr<'_>) {
-        self.qp.post_send(&[wr]).unwrap();
-    }
-
-    /// Posts one receive, which must be taken.
-    pub fn post_recv(&mut self, wr_id: u64, sges: &[Sge]) {
-        self.qp.post_recv(&[RecvWr { wr_id, sges }]).unwrap();
-    }
-
-    /// Posts a request and waits for its completion, which must be the next.
-    pub fn run(&mut self, wr: SendWr<'_>) -> Result<Success, Failure> {
-        self.post(wr);
-        let done = wait_one(&*self.send_cq);
-        assert_eq!((done.wr_id, done.qpn), (wr.wr_id, self.qp.qpn()));
-        done.result
-    }
-
-    /// As [`Side::run`] with registered memory, for an expected success.
-    pub fn run_ok(&mut self, op: SendOp, sges: &[Sge]) -> Success {
-        self.run(SendWr::new(77, op, Payload::Sges(sges))).unwrap()
-    }
-
-    /// As [`Side::run`] with registered memory, for an expected failure.
-    pub fn run_failing(&mut self, op: SendOp, sges: &[Sge]) -> WcStatus {
-        let result = self.run(SendWr::new(78, op, Payload::Sges(sges)));
-        result.expect_err("the request must fail").status
-    }
-}
-
-/// Whether [`Qp::watch_remote`] works.
-pub fn watches_afar(caps: &Caps) -> bool {
-    caps.doorbell && caps.direct
-}
-
-/// Waits for one completion.
-pub fn wait_one(cq: &dyn Cq) -> Completion {
-    wait_some(cq, 1)[0]
-}
-
-/// Waits for `n` completions and takes no more.
-pub fn wait_some(cq: &dyn Cq, n: usize) -> Vec<Completion> {
-    let mut out = vec![Completion::EMPTY; n];
-    let mut seen = 0;
-    eventually(&format!("{n} completions"), || {
-        seen += cq.poll(&mut out[seen..]).unwrap();
-        seen == n
-    });
-    out
-}
-
-/// Repeats until it is true.
-pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    let mut rounds = 0u32;
-    while !done() {
-        assert!(Instant::now() < deadline, "waited too long for {what}");
-        rounds += 1;
-        if rounds < 100 {
-            std::thread::yield_now();
-        } else {
-            // What is waited for differs; not every provider has an event for it.
-            std::thread::sleep(Duration::from_micros(50));
-        }
-    }
-}
-
-/// No completion is there now.
-pub fn assert_empty(cq: &dyn Cq) {
-    let mut out = [Completion::EMPTY];
-    assert_eq!(cq.poll(&mut out).unwrap(), 0, "unexpected: {:?}", out[0]);
-}
-
-/// `bytes` bytes that depend on `seed`.
-pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut random = Random(seed);
-    (0..bytes).map(|_| random.next() as u8).collect()
-}
-
-/// A small generator of reproducible numbers (splitmix64).
-#[derive(Debug, Clone)]
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next number.
-    #[allow(
-        clippy::should_implement_trait,
-        reason = "an endless generator is no iterator"
-    )]
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
-/// How often a repeating case repeats.
-pub fn rounds(short: u64) -> u64 {
-    ((short as f64 * factor()) as u64).max(1)
-}
-
-/// Numbers of rounds from 1 to `rounds(short)`. A machine that has much else to do does fewer after
-/// a few seconds, but a twentieth at least, unless the environment asks for long cases.
-pub fn rounds_while_quick(short: u64) -> impl Iterator<Item = u64> {
-    let start = Instant::now();
-    let least = if factor() > 1.0 {
-        rounds(short)
-    } else {
-        short / 20
-    };
-    (1..=rounds(short)).take_while(move |&n| n <= least || start.elapsed() < LONG_CASE)
-}
-
-/// After this time a case that repeats has repeated enough.
-const LONG_CASE: Duration = Duration::from_secs(4);
-
-fn factor() -> f64 {
-    let factor = std::env::var("CATCHMENT_CONFORMANCE_ROUNDS").ok();
-    factor.and_then(|text| text.parse().ok()).unwrap_or(1.0)
 }

@@ -1,7 +1,7 @@
 //! Nothing leaks, whatever the order of destruction and wherever creation fails.
 //!
 //! Descriptors, mappings and threads are counted in a process of its own, where no other test runs.
-use crate::processes::{Child, say};
+use crate::child::{Child, say};
 use crate::{ALL, Bench, Options, Random, Side, eventually, wait_one};
 use catchment_verbs::{
     Endpoint, Payload, QpInit, QpTransition, RecvWr, RtrAttr, SendOp, SendWr, Service,

@@ -60,102 +60,78 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
 }
 
 fn add_refusals(cases: &mut Collector<'_>) {
-    use NakCode::{InvalidRequest, RemoteAccess};
-    use Opcode::{
-        RcCompareSwap, RcFetchAdd, RcReadRequest, RcSendLast, RcWriteFirst, RcWriteMiddle,
-        RcWriteOnly,
-    };
-    let mut add = |name, options, code, packets: Packets| {
+    for (name, options, code, packets) in REFUSALS {
         let name = format!("responder/refuses: {name}");
         cases.by_hand(&name, options, move |rig| refuse(rig, packets, code));
-    };
-    let memory = |memory_access| Options {
+    }
+}
+
+const fn memory(memory_access: u32) -> Options {
+    Options {
         memory_access,
         ..ANY
-    };
-    let queue_pair = |access| Options { access, ..ANY };
-    let write: Packets = |rig| vec![(rig.request(RcWriteOnly, 0, 16), 16)];
-    let read: Packets = |rig| vec![(rig.request(RcReadRequest, 0, 16), 0)];
-    let fetch_add: Packets = |rig| vec![(atomic(rig, RcFetchAdd, 0, 1, 0), 0)];
-    add("unknown key", ANY, RemoteAccess, |rig| {
-        let mut headers = rig.request(RcWriteOnly, 0, 16);
-        set_rkey(&mut headers, 0x00ba_d000);
-        vec![(headers, 16)]
-    });
-    add("beyond the end", ANY, RemoteAccess, |rig| {
-        vec![(rig.request(RcWriteOnly, END - 8, 16), 16)]
-    });
-    add("before the start", ANY, RemoteAccess, |rig| {
-        vec![(rig.request(RcWriteOnly, 8u64.wrapping_neg(), 16), 16)]
-    });
-    add("READ beyond the end", ANY, RemoteAccess, |rig| {
-        vec![(rig.request(RcReadRequest, END - 8, 16), 0)]
-    });
-    add(
-        "memory that may not be written",
-        memory(READ_ONLY),
-        RemoteAccess,
-        write,
-    );
-    add(
-        "memory that may not be read",
-        memory(WRITE_ONLY),
-        RemoteAccess,
-        read,
-    );
-    add(
-        "memory without atomics",
-        memory(WRITE_ONLY),
-        RemoteAccess,
-        fetch_add,
-    );
-    add(
-        "queue pair that may not be written",
-        queue_pair(READ_ONLY),
-        InvalidRequest,
-        write,
-    );
-    add(
-        "queue pair that may not be read",
-        queue_pair(WRITE_ONLY),
-        InvalidRequest,
-        read,
-    );
-    add(
-        "queue pair without atomics",
-        queue_pair(WRITE_ONLY),
-        InvalidRequest,
-        |rig| vec![(atomic(rig, RcCompareSwap, 0, 1, 0), 0)],
-    );
-    add("misaligned atomic", ANY, InvalidRequest, |rig| {
-        vec![(atomic(rig, RcFetchAdd, 4, 1, 0), 0)]
-    });
-    add("MIDDLE without FIRST", ANY, InvalidRequest, |rig| {
-        vec![(rig.headers(RcWriteMiddle), MTU)]
-    });
-    add("LAST without FIRST", ANY, InvalidRequest, |rig| {
-        vec![(rig.headers(RcSendLast), 8)]
-    });
-    add("message within a message", ANY, InvalidRequest, |rig| {
-        let first = rig.request(RcWriteFirst, 0, 2 * MTU as u32);
-        vec![(first, MTU), (rig.request(RcWriteOnly, 0, 8), 8)]
-    });
-    add("short FIRST", ANY, InvalidRequest, |rig| {
-        vec![(rig.request(RcWriteFirst, 0, 2 * MTU as u32), MTU - 4)]
-    });
-    add(
-        "ONLY longer than its RETH says",
-        ANY,
-        InvalidRequest,
-        |rig| vec![(rig.request(RcWriteOnly, 0, 8), 16)],
-    );
-    add(
-        "ONLY shorter than its RETH says",
-        ANY,
-        InvalidRequest,
-        |rig| vec![(rig.request(RcWriteOnly, 0, 16), 8)],
-    );
+    }
 }
+
+const fn queue_pair(access: u32) -> Options {
+    Options { access, ..ANY }
+}
+
+const WRITE: Packets = |rig| vec![(rig.request(Opcode::RcWriteOnly, 0, 16), 16)];
+const READ: Packets = |rig| vec![(rig.request(Opcode::RcReadRequest, 0, 16), 0)];
+const FETCH_ADD: Packets = |rig| vec![(atomic(rig, Opcode::RcFetchAdd, 0, 1, 0), 0)];
+const COMPARE_SWAP: Packets = |rig| vec![(atomic(rig, Opcode::RcCompareSwap, 0, 1, 0), 0)];
+
+/// What is refused, with what code, by a peer that was made with these options.
+#[rustfmt::skip]
+const REFUSALS: [(&str, Options, NakCode, Packets); 17] = {
+    use NakCode::{InvalidRequest, RemoteAccess};
+    use Opcode::{
+        RcFetchAdd, RcReadRequest, RcSendLast, RcWriteFirst, RcWriteMiddle, RcWriteOnly,
+    };
+    [
+        ("unknown key", ANY, RemoteAccess, |rig| {
+            let mut headers = rig.request(RcWriteOnly, 0, 16);
+            set_rkey(&mut headers, 0x00ba_d000);
+            vec![(headers, 16)]
+        }),
+        ("beyond the end", ANY, RemoteAccess, |rig| {
+            vec![(rig.request(RcWriteOnly, END - 8, 16), 16)]
+        }),
+        ("before the start", ANY, RemoteAccess, |rig| {
+            vec![(rig.request(RcWriteOnly, 8u64.wrapping_neg(), 16), 16)]
+        }),
+        ("READ beyond the end", ANY, RemoteAccess, |rig| {
+            vec![(rig.request(RcReadRequest, END - 8, 16), 0)]
+        }),
+        ("memory that may not be written", memory(READ_ONLY), RemoteAccess, WRITE),
+        ("memory that may not be read", memory(WRITE_ONLY), RemoteAccess, READ),
+        ("memory without atomics", memory(WRITE_ONLY), RemoteAccess, FETCH_ADD),
+        ("queue pair that may not be written", queue_pair(READ_ONLY), InvalidRequest, WRITE),
+        ("queue pair that may not be read", queue_pair(WRITE_ONLY), InvalidRequest, READ),
+        ("queue pair without atomics", queue_pair(WRITE_ONLY), InvalidRequest, COMPARE_SWAP),
+        ("misaligned atomic", ANY, InvalidRequest, |rig| {
+            vec![(atomic(rig, RcFetchAdd, 4, 1, 0), 0)]
+        }),
+        ("MIDDLE without FIRST", ANY, InvalidRequest, |rig| {
+            vec![(rig.headers(RcWriteMiddle), MTU)]
+        }),
+        ("LAST without FIRST", ANY, InvalidRequest, |rig| vec![(rig.headers(RcSendLast), 8)]),
+        ("message within a message", ANY, InvalidRequest, |rig| {
+            let first = rig.request(RcWriteFirst, 0, 2 * MTU as u32);
+            vec![(first, MTU), (rig.request(RcWriteOnly, 0, 8), 8)]
+        }),
+        ("short FIRST", ANY, InvalidRequest, |rig| {
+            vec![(rig.request(RcWriteFirst, 0, 2 * MTU as u32), MTU - 4)]
+        }),
+        ("ONLY longer than its RETH says", ANY, InvalidRequest, |rig| {
+            vec![(rig.request(RcWriteOnly, 0, 8), 16)]
+        }),
+        ("ONLY shorter than its RETH says", ANY, InvalidRequest, |rig| {
+            vec![(rig.request(RcWriteOnly, 0, 16), 8)]
+        }),
+    ]
+};
 
 fn set_rkey(headers: &mut Headers, rkey: u32) {
     if let Some(reth) = &mut headers.reth {

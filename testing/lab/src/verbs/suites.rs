@@ -146,7 +146,9 @@ fn verdict(stdout: &str, test: &str) -> Option<String> {
     let mut lines = stdout.split_inclusive('\n');
     lines.find_map(|line| {
         let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
-        let is_whole = name.trim() == test && verdict.ends_with('\n');
+        // The test that has to panic says so behind its name.
+        let name = name.trim().trim_end_matches(" - should panic");
+        let is_whole = name == test && verdict.ends_with('\n');
         is_whole.then(|| verdict.trim().to_owned())
     })
 }
@@ -169,9 +171,10 @@ mod tests {
     use super::*;
 
     const OUTPUT: &str = "\
-running 3 tests
+running 4 tests
 test a        ... ok
 test ab::long ... FAILED
+test ab::panics - should panic ... ok
 test b        ... ";
 
     #[test]
@@ -179,6 +182,7 @@ test b        ... ";
         let of = |test| verdict(OUTPUT, test);
         assert_eq!(of("a").as_deref(), Some("ok"));
         assert_eq!(of("ab::long").as_deref(), Some("FAILED"));
+        assert_eq!(of("ab::panics").as_deref(), Some("ok"));
         assert_eq!(of("b"), None);
         assert_eq!(of("long"), None);
     }

@@ -8,6 +8,8 @@ mod forge;
 mod options;
 mod plan;
 mod scenario;
+mod setup;
+mod summary;
 mod trial;
 mod worker;
 

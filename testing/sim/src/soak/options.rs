@@ -2,7 +2,8 @@
 
 use super::check::Fault;
 use super::scenario::Scenario;
-use super::trial::{self, Summary};
+use super::summary::Summary;
+use super::trial;
 use crate::roce::Capture;
 use crate::{Observer, parallel};
 use std::cell::RefCell;

@@ -1,73 +1,17 @@
 //! One run: builds the hosts of a scenario, lets them work, strikes, and asks the oracle.
 
-use super::check::{self, Allowed, FarKeys, Fault, NearKeys, Seen, UNTOUCHED, demand};
+use super::check::{self, Allowed, Fault, Seen, demand};
 use super::forge::{Victim, forge};
-use super::plan::Plan;
-use super::scenario::{EndScenario, MAX_INLINE, PairScenario, Scenario, Strike, TIME_MOST};
-use super::worker::{Remote, Worker, Workers};
-use crate::roce::{Host, HostConfig, Rights, Space};
+use super::scenario::{Scenario, Strike, TIME_MOST};
+use super::setup::{Memory, address, qpn, queue_pair, register, worker};
+use super::summary::Summary;
+use super::worker::Workers;
+use crate::roce::{Host, HostConfig, Space};
 use crate::{
     Chance, LinkConfig, LinkId, Loss, Node as _, NodeId, Observer, Random, Simulation, Stop,
 };
 use catchment_roce::wire::DropReason;
-use catchment_roce::{Config, InitAttr, Qp, QpState, RtrAttr, RtsAttr, Service};
-use std::fmt;
-use std::net::Ipv6Addr;
-use std::ops::AddAssign;
-use std::rc::Rc;
 use std::time::Duration;
-
-/// What happened in runs that ended well.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Summary {
-    pub(crate) runs: u64,
-    pub(crate) requests: u64,
-    pub(crate) succeeded: u64,
-    /// Queue pairs that ended in the error state.
-    pub(crate) broken: u64,
-    pub(crate) frames: u64,
-    pub(crate) lost: u64,
-    pub(crate) corrupted: u64,
-    /// Frames that no queue pair saw: damaged, or not for the host.
-    pub(crate) dropped: u64,
-    pub(crate) retransmitted: u64,
-    pub(crate) rnr_naks: u64,
-    /// Congestion notifications that arrived.
-    pub(crate) cnps: u64,
-}
-
-impl AddAssign for Summary {
-    fn add_assign(&mut self, other: Self) {
-        self.runs += other.runs;
-        self.requests += other.requests;
-        self.succeeded += other.succeeded;
-        self.broken += other.broken;
-        self.frames += other.frames;
-        self.lost += other.lost;
-        self.corrupted += other.corrupted;
-        self.dropped += other.dropped;
-        self.retransmitted += other.retransmitted;
-        self.rnr_naks += other.rnr_naks;
-        self.cnps += other.cnps;
-    }
-}
-
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} runs, {} requests", self.runs, self.requests)?;
-        write!(f, ", {} succeeded", self.succeeded)?;
-        write!(f, ", {} queue pairs in error", self.broken)?;
-        write!(f, "; {} frames, {} lost", self.frames, self.lost)?;
-        write!(f, ", {} corrupted", self.corrupted)?;
-        write!(
-            f,
-            " ({} dropped before a queue pair saw them)",
-            self.dropped
-        )?;
-        write!(f, ", {} sent again", self.retransmitted)?;
-        write!(f, ", {} RNR NAKs, {} CNPs", self.rnr_naks, self.cnps)
-    }
-}
 
 /// Runs a scenario to its end.
 ///
@@ -97,9 +41,6 @@ struct Run {
     links: [LinkId; 2],
     memory: Vec<Memory>,
 }
-
-/// Memory at both ends of a pair.
-type Memory = [(NearKeys, FarKeys); 2];
 
 impl Run {
     fn new(scenario: Scenario) -> Self {
@@ -395,112 +336,4 @@ impl Run {
 fn is_done(host: &Host<Workers>) -> bool {
     let mut ends = host.program.workers.iter().zip(host.qps.iter());
     host.is_dead() || ends.all(|(worker, qp)| worker.is_done(qp))
-}
-
-fn address(number: usize) -> Ipv6Addr {
-    Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1 + number as u16)
-}
-
-fn qpn(pair: usize, number: usize) -> u32 {
-    0x11 + 0x100 * pair as u32 + 0x7000 * number as u32
-}
-
-/// Registers the memory of both ends of a pair.
-fn register(pair: &PairScenario, spaces: &mut [Space; 2]) -> Memory {
-    [0, 1].map(|number| {
-        let (own, peer) = (&pair.ends[number].plan, &pair.ends[1 - number].plan);
-        let space = &mut spaces[number];
-        let near = NearKeys {
-            source: space.register(own.source.clone(), Rights::LOCAL),
-            landing: space.register(vec![UNTOUCHED; own.landing_bytes], Rights::LOCAL),
-        };
-        let target = space.register(peer.target.clone(), Rights::ALL);
-        space.keep_log(target);
-        let slot_bytes = peer.longest_message();
-        let slots = receives(peer, &pair.ends[number]);
-        let spare = (0..peer.spare_regions).map(|_| space.register(vec![0; 8], Rights::ALL));
-        let spare = spare.collect();
-        let far = FarKeys {
-            target,
-            forbidden: space.register(vec![UNTOUCHED; peer.longest()], Rights::LOCAL),
-            spare,
-            receive: space.register(vec![UNTOUCHED; slots * slot_bytes], Rights::LOCAL),
-            slot_bytes,
-        };
-        (near, far)
-    })
-}
-
-/// Receives that an end posts for the plan of its peer.
-fn receives(peer: &Plan, own: &EndScenario) -> usize {
-    let messages = peer.ops.iter().filter(|op| op.what.takes_receive());
-    messages.count() + own.receives_spare
-}
-
-fn worker(
-    scenario: &Scenario,
-    memory: &[Memory],
-    spaces: &[Space; 2],
-    pair: usize,
-    number: usize,
-) -> Worker {
-    let ends = &scenario.pairs[pair].ends;
-    let (near, own) = &memory[pair][number];
-    let (_, peer) = &memory[pair][1 - number];
-    let addr = |key| {
-        spaces[1 - number]
-            .region(key)
-            .map_or(0, |region| region.addr)
-    };
-    let remote = Remote {
-        target_addr: addr(peer.target),
-        forbidden_addr: addr(peer.forbidden),
-        keys: peer.clone(),
-    };
-    let most = receives(&ends[1 - number].plan, &ends[number]);
-    Worker::new(Rc::clone(&ends[number]), *near, own, most, remote)
-}
-
-/// A queue pair, connected.
-fn queue_pair(scenario: &Scenario, pair: usize, number: usize) -> Qp {
-    let (own, peer) = (
-        &scenario.pairs[pair].ends[number],
-        &scenario.pairs[pair].ends[1 - number],
-    );
-    let mut config = Config::new(qpn(pair, number), Service::Rc);
-    config.write_layout = own.write_layout;
-    config.window_packets = own.window_packets;
-    config.window_bytes = own.window_bytes;
-    config.ack_interval = own.ack_interval;
-    config.read_chunk_bytes = own.read_chunk_bytes;
-    config.max_send_wr = own.max_send_wr;
-    config.max_inline_bytes = MAX_INLINE;
-    config.adaptive_timeout = own.adaptive_timeout;
-    let mut qp = Qp::new(config);
-    let rtr = RtrAttr {
-        max_dest_rd_atomic: peer.max_rd_atomic,
-        min_rnr_timer: own.min_rnr_timer,
-        recovery: scenario.recovery,
-        ..RtrAttr::new(qpn(pair, 1 - number), scenario.path_mtu, peer.first_psn)
-    };
-    let rts = RtsAttr {
-        max_rd_atomic: own.max_rd_atomic,
-        timeout: Some(own.timeout),
-        retry_cnt: own.retry_cnt,
-        rnr_retry: own.rnr_retry,
-        ..RtsAttr::new(own.first_psn)
-    };
-    let init = InitAttr {
-        remote_write: true,
-        remote_read: true,
-        remote_atomic: true,
-        qkey: 0,
-    };
-    let connected = qp
-        .init(init)
-        .and_then(|()| qp.rtr(rtr))
-        .and_then(|()| qp.rts(rts));
-    debug_assert_eq!(connected, Ok(()));
-    debug_assert_eq!(qp.state(), QpState::Rts);
-    qp
 }

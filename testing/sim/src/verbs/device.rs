@@ -1,45 +1,20 @@
 //! The provider, its devices and protection domains.
 use super::Fabric;
+use super::caps::CAPS;
+use super::connection::QpData;
 use super::memory::{Registered, SimMr};
 use super::qp::SimQp;
 use super::queue::{CqData, SimChannel, SimCq};
-use super::way::QpData;
 use catchment_verbs::mem::Region;
 use catchment_verbs::provider::{CompletionQueue, check_cq, check_mr, check_qp, foreign};
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, DeviceInfo, Gid, Mr, Pd,
-    PortAddr, Provider, Qp, QpInit, RateRange, Service, Services, VerbsError,
+    PortAddr, Provider, Qp, QpInit, Service, VerbsError,
 };
 use std::sync::Arc;
 
 /// The name of the only device; each time it is opened it is another one.
 const DEVICE: &str = "sim0";
-
-pub(super) const CAPS: Caps = Caps {
-    services: Services::RC,
-    max_send_wr: 1 << 16,
-    max_recv_wr: 1 << 16,
-    max_sge: 16,
-    max_inline_bytes: 512,
-    max_cqe: 1 << 20,
-    max_message_bytes: 1 << 31,
-    max_rd_atomic: 255,
-    path_mtu: None,
-    atomics: true,
-    send_invalidate: true,
-    remote_invalidate: true,
-    data_in_order: true,
-    writes_in_order: true,
-    direct: false,
-    doorbell: false,
-    rate: Some(RateRange {
-        min_bps: 1000,
-        max_bps: 1_000_000_000_000,
-        step_bps: 1,
-        packet_overhead_bytes: 0,
-    }),
-    strict_capacity: true,
-};
 
 /// A provider of devices on a [`Fabric`].
 #[derive(Clone)]

@@ -1,8 +1,7 @@
 //! Registered memory and its keys.
 use super::Fabric;
-use super::world::World;
 use catchment_verbs::mem::{Region, VolatileSlice};
-use catchment_verbs::{Access, Mr, Sge, Watch};
+use catchment_verbs::{Access, Mr, Watch};
 use std::sync::Arc;
 
 /// What the fabric knows of a region.
@@ -63,18 +62,6 @@ pub(super) fn scatter(pieces: &[Piece], data: &[u8]) {
 pub(super) fn gather(pieces: &[Piece]) -> Vec<u8> {
     let all = pieces.iter().map(|piece| piece.memory().to_vec());
     all.collect::<Vec<_>>().concat()
-}
-
-impl World {
-    /// The pieces that elements name, if all keys, bounds and rights are right.
-    pub(super) fn pieces(&self, sges: &[Sge], pd: u32, needed: Access) -> Option<Vec<Piece>> {
-        let piece = |sge: &Sge| {
-            let registered = self.regions.get(&sge.lkey)?;
-            let may = registered.pd == pd && registered.access.contains(needed);
-            may.then(|| registered.piece(sge.addr, u64::from(sge.bytes)))?
-        };
-        sges.iter().map(piece).collect()
-    }
 }
 
 /// A registered region of a device.

@@ -9,6 +9,8 @@
 //! that are written as [`Thread`]s), or, for programs that know nothing of virtual time, whenever
 //! somebody polls and finds nothing ([`Pace::WhenPolled`]). By the caller's pace and from one
 //! thread, a run is the same run everywhere.
+mod caps;
+mod connection;
 mod device;
 mod memory;
 mod qp;

@@ -1,5 +1,5 @@
 //! Queue pairs, as programs have them.
-use super::device::CAPS;
+use super::caps::CAPS;
 use super::work::{Data, Receive, Request, time_of};
 use super::world::World;
 use super::{Fabric, OpTime};

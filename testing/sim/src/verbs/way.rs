@@ -1,138 +1,31 @@
 //! The way of a request: through the pipe, to the peer, and back.
+use super::connection::QpData;
 use super::memory::{gather, scatter};
 use super::responder::{Message, Taken};
-use super::work::{Data, Flight, Receive, Request, fetches};
+use super::work::{Data, Flight, fetches};
 use super::world::{Event, World};
-use catchment_verbs::provider::Account;
-use catchment_verbs::{Access, Flow, QpState, RtrAttr, RtsAttr, TokenBucket, WcStatus};
-use std::collections::VecDeque;
-use std::sync::Arc;
+use catchment_verbs::{QpState, WcStatus};
 use std::time::Duration;
 
 /// An `rnr_retry` that means: for ever.
 const FOR_EVER: u8 = 7;
 
-/// A queue pair, as the fabric knows it.
-pub(super) struct QpData {
-    pub(super) device: u32,
-    pub(super) send_cq: u32,
-    pub(super) recv_cq: u32,
-    pub(super) state: QpState,
-    /// Resets so far: what was planned in another life does not happen.
-    pub(super) life: u64,
-    pub(super) pd: u32,
-    pub(super) access: Access,
-    pub(super) peer: Option<RtrAttr>,
-    pub(super) rts: RtsAttr,
-    /// Not in the pipe yet.
-    pub(super) sends: VecDeque<Request>,
-    /// Requests from this number on wait until the queue leaves SQD.
-    pub(super) hold_from: u64,
-    /// In the pipe or behind it, not returned, in order.
-    flights: VecDeque<Flight>,
-    /// Reached the peer, which has not taken them yet, in order.
-    arrived: VecDeque<u64>,
-    /// An event for the next request is in the agenda.
-    serving: bool,
-    /// The peer is asked again later.
-    retrying: bool,
-    retries: u8,
-    pipe_free: Duration,
-    last_reach: Duration,
-    /// The rate limit, and what it is owed.
-    pub(super) pace: Option<(Flow, TokenBucket)>,
-    pub(super) recvs: VecDeque<Receive>,
-    pub(super) posted: Places,
-    pub(super) recv_posted: Places,
-}
-
-/// Places of a work queue: the number of requests ever posted, and those that polling freed.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Places {
-    pub(super) posted: u64,
-    pub(super) account: Arc<Account>,
-}
-
-impl Places {
-    pub(super) fn outstanding(&self) -> u64 {
-        self.account.outstanding(self.posted)
-    }
-
-    pub(super) fn take(&mut self) -> u64 {
-        self.posted += 1;
-        self.posted - 1
-    }
-}
-
-impl QpData {
-    pub(super) fn new(device: u32, pd: u32, (send_cq, recv_cq): (u32, u32)) -> QpData {
-        QpData {
-            device,
-            send_cq,
-            recv_cq,
-            state: QpState::Reset,
-            life: 0,
-            pd,
-            access: Access::empty(),
-            peer: None,
-            rts: RtsAttr::default(),
-            sends: VecDeque::new(),
-            hold_from: u64::MAX,
-            flights: VecDeque::new(),
-            arrived: VecDeque::new(),
-            serving: false,
-            retrying: false,
-            retries: 0,
-            pipe_free: Duration::ZERO,
-            last_reach: Duration::ZERO,
-            pace: None,
-            recvs: VecDeque::new(),
-            posted: Places::default(),
-            recv_posted: Places::default(),
-        }
-    }
-
-    pub(super) fn reset(&mut self) {
-        let fresh = QpData::new(self.device, self.pd, (self.send_cq, self.recv_cq));
-        for places in [&self.posted, &self.recv_posted] {
-            places.account.free_before(places.posted);
-        }
-        *self = QpData {
-            life: self.life + 1,
-            pace: self.pace.take(),
-            posted: self.posted.clone(),
-            recv_posted: self.recv_posted.clone(),
-            ..fresh
-        };
-    }
-
-    /// Until when the rate limit keeps the next request back; if it does not, the request counts.
-    fn closed_until(&mut self, now: Duration) -> Option<Duration> {
-        let request = self.sends.front().filter(|request| !fetches(request.op))?;
-        let (flow, bucket) = self.pace.as_mut()?;
-        let now_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
-        if bucket.may_send(now_ns, *flow) {
-            bucket.take(now_ns, request.bytes, *flow);
-            return None;
-        }
-        Some(Duration::from_nanos(bucket.opens_ns(*flow)))
-    }
-
-    fn may_serve(&self) -> bool {
-        let waiting = self.sends.front();
-        let held = |request: &Request| self.state == QpState::Sqd && request.seq >= self.hold_from;
-        matches!(self.state, QpState::Rts | QpState::Sqd)
-            && !self.serving
-            && waiting.is_some_and(|request| !held(request))
-    }
-
-    fn flight(&mut self, seq: u64) -> Option<&mut Flight> {
-        let mut flights = self.flights.iter_mut();
-        flights.find(|flight| flight.request.seq == seq)
-    }
-}
-
 impl World {
+    pub(super) fn advance_to(&mut self, time: Duration) {
+        while let Some((qpn, event)) = self.due(time) {
+            self.happen(qpn, event);
+        }
+    }
+
+    fn happen(&mut self, qpn: u32, event: Event) {
+        match event {
+            Event::Serve => self.serve(qpn),
+            Event::Reach(seq) => self.reach(qpn, seq),
+            Event::Retry => self.retry(qpn),
+            Event::Return(seq) => self.come_back(qpn, seq),
+        }
+    }
+
     /// Lets the pipe take the next request, if there is one and it is free.
     pub(super) fn pump(&mut self, qpn: u32) {
         let Some(qp) = self.qps.get_mut(&qpn) else {
@@ -321,37 +214,6 @@ impl World {
                 self.enter_error(qpn);
             }
             Some(Ok(())) | None => self.complete_send(qpn, place, Ok(request.success())),
-        }
-    }
-
-    /// Everything outstanding is flushed.
-    pub(super) fn enter_error(&mut self, qpn: u32) {
-        let Some(qp) = self.qps.get_mut(&qpn) else {
-            return;
-        };
-        qp.state = QpState::Err;
-        qp.life += 1;
-        qp.arrived.clear();
-        (qp.serving, qp.retrying) = (false, false);
-        let flights: Vec<Flight> = qp.flights.drain(..).collect();
-        let waiting: Vec<Request> = qp.sends.drain(..).collect();
-        let recvs: Vec<Receive> = qp.recvs.drain(..).collect();
-        for flight in flights {
-            // It has failed already; its completion was on the way.
-            let status = flight
-                .done
-                .and_then(Result::err)
-                .unwrap_or(WcStatus::Flushed);
-            let place = (flight.request.wr_id, flight.request.seq, true);
-            self.complete_send(qpn, place, Err(status));
-        }
-        for request in waiting {
-            let place = (request.wr_id, request.seq, true);
-            self.complete_send(qpn, place, Err(WcStatus::Flushed));
-        }
-        for receive in recvs {
-            let place = (receive.wr_id, receive.seq);
-            self.complete_recv(qpn, place, Err(WcStatus::Flushed), false);
         }
     }
 }

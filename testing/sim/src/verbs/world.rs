@@ -1,10 +1,11 @@
-//! The state of a fabric: its clock, its agenda, and what happens when an entry's time has come.
-use super::memory::Registered;
+//! The state of a fabric: its clock, its agenda, its objects, and the completions that it writes.
+use super::connection::QpData;
+use super::memory::{Piece, Registered};
 use super::queue::CqData;
 use super::times::Times;
-use super::way::QpData;
+use super::work::{Flight, Receive, Request};
 use catchment_verbs::provider::{Account, Entry};
-use catchment_verbs::{AsyncEvent, Completion, Failure, QpState, Success, WcStatus};
+use catchment_verbs::{Access, AsyncEvent, Completion, Failure, QpState, Sge, Success, WcStatus};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,18 +75,18 @@ impl World {
         self.agenda.first_key_value().map(|(&(at, _), _)| at)
     }
 
-    pub(super) fn advance_to(&mut self, time: Duration) {
+    /// Takes the next event until then from the agenda, and makes it its time; without one, makes it
+    /// that time.
+    pub(super) fn due(&mut self, time: Duration) -> Option<(u32, Event)> {
         while self.next_event().is_some_and(|at| at <= time) {
-            let Some(((at, _), planned)) = self.agenda.pop_first() else {
-                break;
-            };
+            let ((at, _), planned) = self.agenda.pop_first()?;
             self.now = self.now.max(at);
-            let lives = self.qps.get(&planned.qpn).map(|qp| qp.life);
-            if lives == Some(planned.life) {
-                self.happen(planned.qpn, planned.event);
+            if self.qps.get(&planned.qpn).map(|qp| qp.life) == Some(planned.life) {
+                return Some((planned.qpn, planned.event));
             }
         }
         self.now = self.now.max(time);
+        None
     }
 
     /// Puts an event of a queue pair into the agenda.
@@ -101,15 +102,6 @@ impl World {
         self.decided += 1;
         self.agenda
             .insert((at.max(self.now), self.decided), planned);
-    }
-
-    fn happen(&mut self, qpn: u32, event: Event) {
-        match event {
-            Event::Serve => self.serve(qpn),
-            Event::Reach(seq) => self.reach(qpn, seq),
-            Event::Retry => self.retry(qpn),
-            Event::Return(seq) => self.come_back(qpn, seq),
-        }
     }
 
     /// Completes a send request: always if it failed, only if signaled if not.
@@ -185,6 +177,47 @@ impl World {
         let reason = reason.to_owned();
         self.tell(device, AsyncEvent::QpFatal { qpn, reason });
         self.enter_error(qpn);
+    }
+
+    /// Everything outstanding is flushed.
+    pub(super) fn enter_error(&mut self, qpn: u32) {
+        let Some(qp) = self.qps.get_mut(&qpn) else {
+            return;
+        };
+        qp.state = QpState::Err;
+        qp.life += 1;
+        qp.arrived.clear();
+        (qp.serving, qp.retrying) = (false, false);
+        let flights: Vec<Flight> = qp.flights.drain(..).collect();
+        let waiting: Vec<Request> = qp.sends.drain(..).collect();
+        let recvs: Vec<Receive> = qp.recvs.drain(..).collect();
+        for flight in flights {
+            // It has failed already; its completion was on the way.
+            let status = flight
+                .done
+                .and_then(Result::err)
+                .unwrap_or(WcStatus::Flushed);
+            let place = (flight.request.wr_id, flight.request.seq, true);
+            self.complete_send(qpn, place, Err(status));
+        }
+        for request in waiting {
+            let place = (request.wr_id, request.seq, true);
+            self.complete_send(qpn, place, Err(WcStatus::Flushed));
+        }
+        for receive in recvs {
+            let place = (receive.wr_id, receive.seq);
+            self.complete_recv(qpn, place, Err(WcStatus::Flushed), false);
+        }
+    }
+
+    /// The pieces that elements name, if all keys, bounds and rights are right.
+    pub(super) fn pieces(&self, sges: &[Sge], pd: u32, needed: Access) -> Option<Vec<Piece>> {
+        let piece = |sge: &Sge| {
+            let registered = self.regions.get(&sge.lkey)?;
+            let may = registered.pd == pd && registered.access.contains(needed);
+            may.then(|| registered.piece(sge.addr, u64::from(sge.bytes)))?
+        };
+        sges.iter().map(piece).collect()
     }
 
     fn tell(&mut self, device: u32, event: AsyncEvent) {

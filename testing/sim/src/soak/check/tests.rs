@@ -4,7 +4,7 @@ use super::super::plan::{Mix, PlanConfig};
 use super::*;
 use crate::Random;
 use crate::roce::Rights;
-use catchment_roce::{Memory, Queue};
+use catchment_roce::{AtomicOp, Memory, Queue};
 
 /// What a run leaves behind, owned.
 struct Left {

@@ -1,0 +1,102 @@
+//! What cases have in common: waiting, patterns, and how often to repeat.
+use catchment_verbs::{Access, Completion, Cq};
+use std::time::{Duration, Instant};
+
+/// How long something may take that must happen.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// All rights.
+pub const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
+
+/// Waits for one completion.
+pub fn wait_one(cq: &dyn Cq) -> Completion {
+    wait_some(cq, 1)[0]
+}
+
+/// Waits for `n` completions and takes no more.
+pub fn wait_some(cq: &dyn Cq, n: usize) -> Vec<Completion> {
+    let mut out = vec![Completion::EMPTY; n];
+    let mut seen = 0;
+    eventually(&format!("{n} completions"), || {
+        seen += cq.poll(&mut out[seen..]).unwrap();
+        seen == n
+    });
+    out
+}
+
+/// Repeats until it is true.
+pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut rounds = 0u32;
+    while !done() {
+        assert!(Instant::now() < deadline, "waited too long for {what}");
+        rounds += 1;
+        if rounds < 100 {
+            std::thread::yield_now();
+        } else {
+            // What is waited for differs; not every provider has an event for it.
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// No completion is there now.
+pub fn assert_empty(cq: &dyn Cq) {
+    let mut out = [Completion::EMPTY];
+    assert_eq!(cq.poll(&mut out).unwrap(), 0, "unexpected: {:?}", out[0]);
+}
+
+/// `bytes` bytes that depend on `seed`.
+pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut random = Random(seed);
+    (0..bytes).map(|_| random.next() as u8).collect()
+}
+
+/// A small generator of reproducible numbers (splitmix64).
+#[derive(Debug, Clone)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next number.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "an endless generator is no iterator"
+    )]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// How often a repeating case repeats.
+pub fn rounds(short: u64) -> u64 {
+    ((short as f64 * factor()) as u64).max(1)
+}
+
+/// Numbers of rounds from 1 to `rounds(short)`. A machine that has much else to do does fewer after
+/// a few seconds, but a twentieth at least, unless the environment asks for long cases.
+pub fn rounds_while_quick(short: u64) -> impl Iterator<Item = u64> {
+    let start = Instant::now();
+    let least = if factor() > 1.0 {
+        rounds(short)
+    } else {
+        short / 20
+    };
+    (1..=rounds(short)).take_while(move |&n| n <= least || start.elapsed() < LONG_CASE)
+}
+
+/// After this time a case that repeats has repeated enough.
+const LONG_CASE: Duration = Duration::from_secs(4);
+
+fn factor() -> f64 {
+    let factor = std::env::var("CATCHMENT_CONFORMANCE_ROUNDS").ok();
+    factor.and_then(|text| text.parse().ok()).unwrap_or(1.0)
+}

@@ -1,0 +1,235 @@
+//! The oracle: given a plan and what was seen, says what is wrong.
+//!
+//! It holds for every run, whatever the network did: requests complete in order; what completed was
+//! done, once, in the order of posting; what did not complete was done in part or not at all, and
+//! nothing after it; no byte changed that nobody asked to change.
+
+mod memory;
+mod receives;
+
+pub(super) use memory::bounds_offset;
+
+use super::plan::{Op, Plan, What, Wrong};
+use crate::roce::Space;
+use catchment_roce::{Completion, PostFailure, Success, WcOpcode, WcStatus};
+use std::ops::Range;
+
+/// What landing memory and receives hold before anything arrives.
+pub(crate) const UNTOUCHED: u8 = 0x5c;
+/// What a program writes over bytes that were sent.
+pub(crate) const SCRIBBLE: u8 = 0xee;
+
+/// Something that must not be.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Fault(pub(crate) String);
+
+macro_rules! demand {
+    ($condition:expr, $($message:tt)+) => {
+        if !$condition {
+            return Err(Fault(format!($($message)+)));
+        }
+    };
+}
+pub(crate) use demand;
+
+/// One direction, after the run.
+pub(crate) struct Seen<'a> {
+    pub(crate) plan: &'a Plan,
+    /// Requests that were posted; the others never began.
+    pub(crate) posted: usize,
+    /// A request that could not be posted: none ever is.
+    pub(crate) refused: Option<PostFailure>,
+    /// Completions of the send queue.
+    pub(crate) sends: &'a [Completion],
+    /// Completions of the peer's receive queue.
+    pub(crate) receives: &'a [Completion],
+    pub(crate) receives_posted: usize,
+    /// Memory of this side.
+    pub(crate) near: &'a Space,
+    pub(crate) near_keys: NearKeys,
+    /// Memory of the peer.
+    pub(crate) far: &'a Space,
+    pub(crate) far_keys: &'a FarKeys,
+    /// What else than a wrong request may end the connection.
+    pub(crate) allowed: Allowed,
+    /// This side is dead: it got no completions after that.
+    pub(crate) near_is_dead: bool,
+    /// The peer is dead.
+    pub(crate) far_is_dead: bool,
+}
+
+/// Memory of the side that asks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NearKeys {
+    pub(crate) source: u32,
+    pub(crate) landing: u32,
+}
+
+/// Memory of the side that serves.
+#[derive(Debug, Clone)]
+pub(crate) struct FarKeys {
+    pub(crate) target: u32,
+    /// A region without rights for peers.
+    pub(crate) forbidden: u32,
+    pub(crate) spare: Vec<u32>,
+    pub(crate) receive: u32,
+    /// Bytes of one receive.
+    pub(crate) slot_bytes: usize,
+}
+
+/// Failures that a scenario makes possible, for requests with which nothing is wrong.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Allowed {
+    pub(crate) timeout: bool,
+    pub(crate) rnr: bool,
+    pub(crate) flush: bool,
+}
+
+impl Allowed {
+    fn permits(self, status: WcStatus) -> bool {
+        (self.timeout && status == WcStatus::TransportRetryExceeded)
+            || (self.rnr && status == WcStatus::RnrRetryExceeded)
+    }
+}
+
+/// Checks one direction and says how many requests succeeded.
+pub(crate) fn check(seen: &Seen<'_>) -> Result<usize, Fault> {
+    demand!(
+        seen.refused.is_none(),
+        "a request was refused: {:?}",
+        seen.refused
+    );
+    let done = sends(seen)?;
+    memory::target(seen, done)?;
+    memory::landing(seen, done)?;
+    memory::source(seen)?;
+    receives::check(seen, done)?;
+    Ok(done)
+}
+
+/// The send queue: in order, successes before the first failure, then only failures.
+fn sends(seen: &Seen<'_>) -> Result<usize, Fault> {
+    let ops = &seen.plan.ops[..seen.posted];
+    let mut next = 0;
+    let mut failed_at = None;
+    for completion in seen.sends {
+        let id = completion.wr_id as usize;
+        demand!(
+            id < ops.len(),
+            "request {id} completed without being posted"
+        );
+        demand!(id >= next, "request {id} completed where {next} was next");
+        if let Some(missing) = owed(&ops[next..id], failed_at) {
+            let missing = next + missing;
+            return Err(Fault(format!(
+                "request {id} completed before {missing} did"
+            )));
+        }
+        match (completion.result, failed_at) {
+            (Ok(success), None) => succeeded(id, &ops[id], success)?,
+            (Ok(_), Some(failed)) => {
+                return Err(Fault(format!(
+                    "request {id} succeeded after {failed} failed"
+                )));
+            }
+            (Err(_), _) => failed_at = failed_at.or(Some(id)),
+        }
+        next = id + 1;
+    }
+    if failed_at.is_some() {
+        blame(seen)?;
+    }
+    let silent = owed(&ops[next..], failed_at).filter(|_| !seen.near_is_dead);
+    if let Some(silent) = silent {
+        return Err(Fault(format!("request {} never completed", next + silent)));
+    }
+    let most = if seen.near_is_dead { next } else { ops.len() };
+    Ok(failed_at.unwrap_or(most))
+}
+
+/// The first of these requests that must complete: after a failure all must.
+fn owed(ops: &[Op], failed_at: Option<usize>) -> Option<usize> {
+    ops.iter().position(|op| op.signaled || failed_at.is_some())
+}
+
+/// Of the requests that failed, one is the reason and has a status of its own. It need not be the
+/// first: those before it may wait for data that was lost. Where the reason lies elsewhere, all are
+/// flushed.
+fn blame(seen: &Seen<'_>) -> Result<(), Fault> {
+    let failed = seen.sends.iter().filter_map(|completion| {
+        let status = completion.result.err()?;
+        (status != WcStatus::Flushed).then_some((completion.wr_id as usize, status))
+    });
+    let failed: Vec<_> = failed.collect();
+    let allowed = seen.allowed;
+    match failed[..] {
+        [] => demand!(
+            allowed.flush,
+            "requests were flushed for nothing, {allowed:?}"
+        ),
+        [(id, status)] => {
+            let wrong = seen.plan.ops[id].wrong;
+            let refused = refuses(wrong, status);
+            demand!(
+                refused || allowed.permits(status),
+                "request {id} failed with {status:?}, with {wrong:?} wrong and {allowed:?}"
+            );
+        }
+        _ => demand!(false, "more than one request is to blame: {failed:?}"),
+    }
+    Ok(())
+}
+
+fn succeeded(id: usize, op: &Op, success: Success) -> Result<(), Fault> {
+    demand!(
+        op.wrong.is_none(),
+        "request {id} succeeded although {:?} is wrong",
+        op.wrong
+    );
+    let opcode = match op.what {
+        What::Write { .. } | What::WriteImm { .. } => WcOpcode::Write,
+        What::Send | What::SendImm(_) | What::SendInvalidate(_) => WcOpcode::Send,
+        What::Read { .. } => WcOpcode::Read,
+        What::FetchAdd { .. } => WcOpcode::FetchAdd,
+        What::CompareSwap { .. } => WcOpcode::CompareSwap,
+    };
+    let bytes = op.local.len() as u64;
+    demand!(
+        success.opcode == opcode && success.bytes == bytes,
+        "request {id}, {opcode:?} of {bytes} bytes, completed as {success:?}"
+    );
+    Ok(())
+}
+
+/// Whether this is how a peer refuses such a request.
+fn refuses(wrong: Option<Wrong>, status: WcStatus) -> bool {
+    match wrong {
+        Some(Wrong::Key | Wrong::Bounds | Wrong::Rights) => status == WcStatus::RemoteAccess,
+        Some(Wrong::TooLong) => status == WcStatus::RemoteInvalidRequest,
+        None => false,
+    }
+}
+
+fn same(what: &str, seen: &[u8], expected: &[u8]) -> Result<(), Fault> {
+    let differs = seen.iter().zip(expected).position(|(a, b)| a != b);
+    demand!(
+        differs.is_none() && seen.len() == expected.len(),
+        "{what} differs at byte {differs:?}"
+    );
+    Ok(())
+}
+
+fn untouched(what: &str, bytes: &[u8], range: Range<usize>) -> Result<(), Fault> {
+    let start = range.start;
+    let changed = bytes[range].iter().position(|byte| *byte != UNTOUCHED);
+    demand!(
+        changed.is_none(),
+        "{what} changed at byte {} where nothing is",
+        start + changed.unwrap_or(0)
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! What happened in runs, counted.
+
+use std::fmt;
+use std::ops::AddAssign;
+
+/// What happened in runs that ended well.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Summary {
+    pub(crate) runs: u64,
+    pub(crate) requests: u64,
+    pub(crate) succeeded: u64,
+    /// Queue pairs that ended in the error state.
+    pub(crate) broken: u64,
+    pub(crate) frames: u64,
+    pub(crate) lost: u64,
+    pub(crate) corrupted: u64,
+    /// Frames that no queue pair saw: damaged, or not for the host.
+    pub(crate) dropped: u64,
+    pub(crate) retransmitted: u64,
+    pub(crate) rnr_naks: u64,
+    /// Congestion notifications that arrived.
+    pub(crate) cnps: u64,
+}
+
+impl AddAssign for Summary {
+    fn add_assign(&mut self, other: Self) {
+        self.runs += other.runs;
+        self.requests += other.requests;
+        self.succeeded += other.succeeded;
+        self.broken += other.broken;
+        self.frames += other.frames;
+        self.lost += other.lost;
+        self.corrupted += other.corrupted;
+        self.dropped += other.dropped;
+        self.retransmitted += other.retransmitted;
+        self.rnr_naks += other.rnr_naks;
+        self.cnps += other.cnps;
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} runs, {} requests", self.runs, self.requests)?;
+        write!(f, ", {} succeeded", self.succeeded)?;
+        write!(f, ", {} queue pairs in error", self.broken)?;
+        write!(f, "; {} frames, {} lost", self.frames, self.lost)?;
+        write!(f, ", {} corrupted", self.corrupted)?;
+        write!(
+            f,
+            " ({} dropped before a queue pair saw them)",
+            self.dropped
+        )?;
+        write!(f, ", {} sent again", self.retransmitted)?;
+        write!(f, ", {} RNR NAKs, {} CNPs", self.rnr_naks, self.cnps)
+    }
+}
