@@ -10,7 +10,6 @@ use anyhow::Result;
 use clap::Parser;
 use std::process::ExitCode;
 
-mod address;
 mod compare;
 mod control;
 mod csv;

@@ -1,5 +1,4 @@
 //! A device of a provider, and ports of two roles that find each other.
-use crate::address::patient;
 use crate::control::Control;
 use crate::job::{Job, Network, Queues, Role};
 use crate::mechanism::Provider;
@@ -8,8 +7,17 @@ use catchment_mechanisms::{Offer, Port};
 use catchment_netns::Namespace;
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
-use catchment_verbs::{Context, Provider as _};
+use catchment_verbs::{Context, Provider as _, RtsAttr};
 use std::sync::Arc;
+
+/// Returns the patience of a queue pair on a busy machine, where the peer may not run for half a second and is
+/// not dead.
+pub(crate) fn patient() -> RtsAttr {
+    RtsAttr {
+        timeout: 4 * RtsAttr::default().timeout,
+        ..RtsAttr::default()
+    }
+}
 
 /// An open device.
 pub(crate) struct Device {

@@ -12,9 +12,6 @@ pub(crate) mod helper;
 #[cfg(feature = "iceoryx2")]
 pub(crate) mod iceoryx;
 pub(crate) mod memcpy;
-pub(crate) mod ours;
-pub(crate) mod paper;
-mod queue_pair;
 pub(crate) mod through;
 #[cfg(feature = "zenoh")]
 pub(crate) mod zenoh;
@@ -48,9 +45,13 @@ pub(crate) trait Link {
     fn give_back(&mut self) -> Result<()> {
         Ok(())
     }
-    /// Returns its status bytes, where the mechanism has any.
-    fn status_bytes(&mut self) -> Option<&mut dyn StatusBytes> {
+    /// Returns how often its status bytes were looked at so far, where the mechanism has any.
+    fn status_reads(&self) -> Option<u64> {
         None
+    }
+    /// Looks at all status bytes once, done when this returns.
+    fn read_status(&mut self) -> Result<()> {
+        Ok(())
     }
     /// What the device keeps for the way from the source to the collector, at this role.
     fn queues(&self) -> Option<Queues> {
@@ -73,14 +74,6 @@ pub(crate) trait Link {
     fn attend(&mut self) -> Result<bool> {
         Ok(false)
     }
-}
-
-/// Status bytes that tell a source which blocks are free.
-pub(crate) trait StatusBytes {
-    /// Returns how often they were looked at so far.
-    fn reads(&self) -> u64;
-    /// Looks at all of them once, done when this returns.
-    fn read(&mut self) -> Result<()>;
 }
 
 /// One end of a mechanism that claims and takes without waiting.

@@ -15,6 +15,10 @@ const PROGRESS_EVERY: u32 = 64;
 /// A peer that is silent for so long is asked again.
 const NAP: Duration = Duration::from_millis(100);
 
+/// The status bytes of a sending end: how often it looked at them, and a look that is done when it
+/// says so.
+pub(crate) type StatusBytes<S> = (fn(&S) -> u64, fn(&mut S) -> Result<bool>);
+
 /// A sending end one way and a receiving end the other way.
 pub(crate) struct Through<S: SendEnd, R: ReceiveEnd> {
     sender: S,
@@ -25,8 +29,9 @@ pub(crate) struct Through<S: SendEnd, R: ReceiveEnd> {
     claimed: Option<S::Claim>,
     waiter: Waiter,
     wait: Wait,
-    /// What is copied into the block, whosever memory it is in.
-    prepared: Prepared,
+    /// What is copied into a block; nothing where the mechanism's own copy is the only one.
+    prepared: Option<Prepared>,
+    status: Option<StatusBytes<S>>,
     bytes: usize,
     packet: u64,
     queues: Option<Queues>,
@@ -36,7 +41,14 @@ pub(crate) struct Through<S: SendEnd, R: ReceiveEnd> {
 }
 
 impl<S: SendEnd, R: ReceiveEnd> Through<S, R> {
-    pub(crate) fn new(job: &Job, wait: Wait, sender: S, receiver: R) -> Through<S, R> {
+    /// Over two connected ends. `copied` blocks of prepared data are copied into blocks; none where
+    /// the mechanism's own copy is the only one.
+    pub(crate) fn new(
+        job: &Job,
+        wait: Wait,
+        (sender, receiver): (S, R),
+        copied: Option<usize>,
+    ) -> Through<S, R> {
         Through {
             sender,
             receiver,
@@ -45,7 +57,8 @@ impl<S: SendEnd, R: ReceiveEnd> Through<S, R> {
             claimed: None,
             waiter: Waiter::new(wait.policy(), crate::host::cores()),
             wait,
-            prepared: Prepared::new(job.bytes, job.blocks),
+            prepared: copied.map(|blocks| Prepared::new(job.bytes, blocks)),
+            status: None,
             bytes: job.bytes,
             packet: 0,
             queues: None,
@@ -60,8 +73,10 @@ impl<S: SendEnd, R: ReceiveEnd> Through<S, R> {
         device: Device,
         queues: Queues,
         helper: Option<HelperThread>,
+        status: Option<StatusBytes<S>>,
     ) -> Through<S, R> {
         Through {
+            status,
             device: Some(device),
             queues: Some(queues),
             helper,
@@ -133,11 +148,14 @@ impl<S: SendEnd, R: ReceiveEnd> Link for Through<S, R> {
     #[inline]
     fn send(&mut self, content: Option<&[u8]>) -> Result<()> {
         let claim = self.claim()?;
-        let content = match content {
-            Some(content) => content,
-            None => self.prepared.take(),
-        };
-        self.sender.memory(&claim).write_at(0, content)?;
+        match (content, &mut self.prepared) {
+            (Some(content), _) => self.sender.memory(&claim).write_at(0, content)?,
+            (None, Some(prepared)) => {
+                let content = prepared.take();
+                self.sender.memory(&claim).write_at(0, content)?;
+            }
+            (None, None) => {}
+        }
         self.sender.commit(claim, self.packet)?;
         // The paper's formats have 16 bits for it.
         self.packet = (self.packet + 1) % (1 << 16);
@@ -155,6 +173,19 @@ impl<S: SendEnd, R: ReceiveEnd> Link for Through<S, R> {
     #[inline]
     fn give_back(&mut self) -> Result<()> {
         self.received = None;
+        Ok(())
+    }
+
+    fn status_reads(&self) -> Option<u64> {
+        self.status.map(|(reads, _)| reads(&self.sender))
+    }
+
+    fn read_status(&mut self) -> Result<()> {
+        while let Some((_, look)) = self.status
+            && !look(&mut self.sender)?
+        {
+            self.wait.pause();
+        }
         Ok(())
     }
 

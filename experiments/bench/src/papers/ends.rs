@@ -1,7 +1,6 @@
 //! Both ends of a mechanism in one process, for what is counted and not timed.
-use crate::address::patient;
 use crate::job::Network;
-use crate::link::device::Device;
+use crate::link::device::{Device, patient};
 use crate::mechanism::Provider;
 use crate::times::Constants;
 use anyhow::{Context as _, Result};

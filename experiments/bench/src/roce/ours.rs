@@ -7,7 +7,8 @@ use super::iperf3::CHUNK_BYTES;
 use super::job;
 use super::job::{Job, MESSAGE_BYTES, Op, READY, REGION_BYTES, SMALL_BYTES, Side, WARM_UP_TRIPS};
 use super::row::Sample;
-use crate::{address, output};
+use crate::link::device::patient;
+use crate::output;
 use anyhow::{Context as _, Result};
 use catchment_netns::VethPair;
 use catchment_perf::{
@@ -84,7 +85,7 @@ fn open(job: &Job, op: Op) -> Result<LocalDevice> {
     let context = provider.open_device(&job.own().to_string())?;
     let counted = context.clone();
     Ok(LocalDevice {
-        rts: address::patient(),
+        rts: patient(),
         counters: Box::new(move || {
             let counters = counted.counters();
             let (sent, received) = (counters.sent, counters.received);

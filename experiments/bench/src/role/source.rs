@@ -84,7 +84,7 @@ impl<L: Link> Source<'_, L> {
 
     /// Looks at the status bytes just after the collector has changed one of them.
     fn status_read(&mut self) -> Result<Option<StatusRead>> {
-        if self.link.status_bytes().is_none() {
+        if self.link.status_reads().is_none() {
             return Ok(None);
         }
         let count = STATUS_READS;
@@ -95,9 +95,7 @@ impl<L: Link> Source<'_, L> {
             self.link.send(None)?;
             self.link.recv(None)?;
             let start = sys::Ticks::now();
-            if let Some(status) = self.link.status_bytes() {
-                status.read()?;
-            }
+            self.link.read_status()?;
             samples.push(self.ticks.ns(start, sys::Ticks::now()));
             self.link.give_back()?;
         }
@@ -203,7 +201,7 @@ impl<L: Link> Source<'_, L> {
     pub(super) fn stream(&mut self, count: u64) -> Result<Stream> {
         self.begin(Order::Stream { count })?;
         let urgent = self.hurry()?;
-        let status_reads_before = self.status_reads();
+        let status_reads_before = self.link.status_reads();
         let meter = Meter::start();
         let start_ns = sys::monotonic_ns();
         for _ in 0..count {
@@ -226,14 +224,11 @@ impl<L: Link> Source<'_, L> {
             collector_cpu_ns,
             core_share: source_share.min(report.core_share),
             status_reads: self
+                .link
                 .status_reads()
                 .zip(status_reads_before)
                 .map(|(after, before)| after - before),
         })
-    }
-
-    fn status_reads(&mut self) -> Option<u64> {
-        self.link.status_bytes().map(|status| status.reads())
     }
 
     /// One-way hand-over of a cache line between these two processes, now.

@@ -4,12 +4,14 @@ use crate::control::Control;
 use crate::job::{Job, Program, Role, Wait};
 use crate::link::device::{self, Device};
 use crate::link::helper::HelperThread;
-use crate::link::through::Through;
-use crate::link::{cache_line, memcpy, ours, paper};
+use crate::link::through::{StatusBytes, Through};
+use crate::link::{cache_line, memcpy};
 use crate::mechanism::{Mechanism, Provider, Visit, What};
 use anyhow::Result;
+use catchment_mechanisms::paper::{PaperSendEnd, PaperStatusByte};
 use catchment_mechanisms::tcp::{Socket, StreamReceiver, StreamSender};
-use catchment_mechanisms::{Port, SendEnd, Shape};
+use catchment_mechanisms::{Port, SendEnd, Shape, StatusByte, StatusByteSender, Way};
+use catchment_transfer::Refill;
 use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -32,13 +34,15 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
         What::OursCopy
         | What::OursInPlace
         | What::StatusReadPrefetched
-        | What::StatusReadWhenEmpty => {
-            let link = ours::Ours::new(job, role, &mut control)?;
-            measure(job, role, control, link)
-        }
+        | What::StatusReadWhenEmpty => run_ours(job, role, control),
         What::Paper => {
-            let link = paper::Paper::new(job, role, &mut control)?;
-            measure(job, role, control, link)
+            let set_up = SetUp::new(job, Provider::Shm, role, control);
+            let ways = set_up.ways(PaperStatusByte::new)?;
+            let status: StatusBytes<PaperSendEnd> = (
+                |end| end.stats().status_reads,
+                |end| Ok(end.look()? == Some(true)),
+            );
+            set_up.measure(ways, Some(status), None)
         }
         What::Mechanism(mechanism, provider) => match job.program {
             Program::Cameras(cameras) => {
@@ -85,65 +89,125 @@ fn run_library(job: &Job, role: Role, control: Control) -> Result<()> {
     }
 }
 
-/// As [`run`], with a mechanism over verbs.
+/// Runs the product's mechanism. Nothing but what the two rows about reads are named for has a
+/// refill policy of its own.
+fn run_ours(job: &Job, role: Role, control: Control) -> Result<()> {
+    let in_place = job.what == What::OursInPlace;
+    let way = if in_place { Way::InPlace } else { Way::Copy };
+    let threshold = job.blocks as u32 / 2;
+    let refill = match job.what {
+        What::StatusReadPrefetched => Some(Refill::Ahead { threshold }),
+        What::StatusReadWhenEmpty => Some(Refill::WhenEmpty),
+        _ => None,
+    };
+    let set_up = SetUp::new(job, Provider::Shm, role, control);
+    let ways = set_up.ways(|shape| {
+        let mut mechanism = StatusByte::new(shape, way);
+        mechanism.send_cqe = mechanism.max_send_wr;
+        mechanism.options.refill = refill;
+        mechanism
+    })?;
+    let blocks = ways[0].shape.blocks as usize;
+    let status: StatusBytes<StatusByteSender> = (
+        |end| end.inner().stats().status_reads,
+        // The provider has done a READ when it is posted, and the sender takes its completion.
+        |end| Ok(end.inner().refresh().map(|()| true)?),
+    );
+    set_up.measure(ways, Some(status), in_place.then_some(blocks))
+}
+
+/// Runs any mechanism over verbs, by name.
 fn run_mechanism(
     job: &Job,
     (name, provider): (Mechanism, Provider),
     role: Role,
     control: Control,
 ) -> Result<()> {
-    let shape = Shape {
-        blocks: u32::try_from(job.blocks)?,
-        payload_bytes: u32::try_from(job.bytes)?,
-    };
     let set_up = SetUp {
-        job,
-        name,
-        provider,
-        role,
-        control,
+        has_helper: name.has_helper(),
+        ..SetUp::new(job, provider, role, control)
     };
-    name.with(shape, set_up)
+    name.with(shape(job, job.blocks)?, set_up)
 }
 
+fn shape(job: &Job, blocks: usize) -> Result<Shape> {
+    Ok(Shape {
+        blocks: u32::try_from(blocks)?,
+        payload_bytes: u32::try_from(job.bytes)?,
+    })
+}
+
+/// A mechanism over verbs is set up in three steps: ports of both ways, connected, ends of them.
 struct SetUp<'a> {
     job: &'a Job,
-    name: Mechanism,
     provider: Provider,
+    has_helper: bool,
     role: Role,
     control: Control,
 }
 
-impl Visit for SetUp<'_> {
-    type Out = Result<()>;
+impl<'a> SetUp<'a> {
+    fn new(job: &'a Job, provider: Provider, role: Role, control: Control) -> SetUp<'a> {
+        SetUp {
+            job,
+            provider,
+            has_helper: false,
+            role,
+            control,
+        }
+    }
 
-    fn visit<M>(mut self, mechanism: M) -> Result<()>
-    where
-        M: catchment_mechanisms::Mechanism + Copy + Send + 'static,
-        M::Sender: 'static,
-        M::Receiver: 'static,
-    {
+    /// Returns the mechanism of the way out and that of the way back, which has fewer blocks where
+    /// they are large.
+    fn ways<M>(&self, make: impl Fn(Shape) -> M) -> Result<[M; 2]> {
+        let there = make(shape(self.job, self.job.blocks)?);
+        let back = make(shape(self.job, self.job.back_blocks())?);
+        Ok(match self.role {
+            Role::Source => [there, back],
+            Role::Collector => [back, there],
+        })
+    }
+
+    fn measure<M: catchment_mechanisms::Mechanism>(
+        mut self,
+        [out, back]: [M; 2],
+        status: Option<StatusBytes<M::Sender>>,
+        copied: Option<usize>,
+    ) -> Result<()> {
         let device = Device::open(self.provider, self.job, self.role)?;
         let pd = device.context.alloc_pd()?;
         let port = |needs| Port::open(&*device.context, &*pd, &needs);
-        let (sends, takes) = (mechanism.sender_needs()?, mechanism.receiver_needs()?);
-        let mut ports = [port(sends)?, port(takes)?];
+        let mut ports = [port(out.sender_needs()?)?, port(back.receiver_needs()?)?];
         let queues = match self.role {
             Role::Source => device::queues(&ports[0]),
             Role::Collector => device::queues(&ports[1]),
         };
         let offers = device::connect(&mut self.control, &mut ports)?;
-        let [out, back] = ports;
-        let mut sender = mechanism.sender(out, &offers[0])?;
-        let receiver = mechanism.receiver(back, &offers[1])?;
+        let [sends, takes] = ports;
+        let mut sender = out.sender(sends, &offers[0])?;
+        let receiver = back.receiver(takes, &offers[1])?;
         self.control.meet()?;
         // What is taken out of the sender, the sender does no more.
-        let helper = self.name.has_helper().then(|| sender.helper()).flatten();
+        let helper = self.has_helper.then(|| sender.helper()).flatten();
         let helper = helper.map(|helper| HelperThread::start(helper, self.job.wait));
         let helper = helper.transpose()?;
-        let link = Through::new(self.job, self.job.wait, sender, receiver);
-        let link = link.over(device, queues, helper);
+        let link = Through::new(self.job, self.job.wait, (sender, receiver), copied);
+        let link = link.over(device, queues, helper, status);
         measure_programs(self.job, self.role, self.control, link)
+    }
+}
+
+impl Visit for SetUp<'_> {
+    type Out = Result<()>;
+
+    fn visit<M>(self, mechanism: M) -> Result<()>
+    where
+        M: catchment_mechanisms::Mechanism + Copy + Send + 'static,
+        M::Sender: 'static,
+        M::Receiver: 'static,
+    {
+        let copied = Some(self.job.blocks);
+        self.measure([mechanism; 2], None, copied)
     }
 }
 
@@ -154,10 +218,7 @@ fn run_stream(job: &Job, role: Role, mut control: Control) -> Result<()> {
     } else {
         Socket::tcp(tcp(role, &mut control)?)?
     };
-    let shape = Shape {
-        blocks: u32::try_from(job.blocks)?,
-        payload_bytes: u32::try_from(job.bytes)?,
-    };
+    let shape = shape(job, job.blocks)?;
     let sender = StreamSender::new(stream.try_clone()?, shape)?;
     let receiver = StreamReceiver::new(stream, shape)?;
     // Polling a full unix socket costs more than it brings.
@@ -166,7 +227,7 @@ fn run_stream(job: &Job, role: Role, mut control: Control) -> Result<()> {
     } else {
         job.wait
     };
-    let link = Through::new(job, wait, sender, receiver);
+    let link = Through::new(job, wait, (sender, receiver), Some(job.blocks));
     measure_programs(job, role, control, link)
 }
 

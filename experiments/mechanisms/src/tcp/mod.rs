@@ -29,6 +29,8 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// A connection cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +49,11 @@ pub enum StreamError {
 
 /// A connected socket of this host's kernel.
 #[derive(Debug)]
-pub struct Socket(OwnedFd);
+pub struct Socket {
+    fd: OwnedFd,
+    /// Whether the sending end has bytes that the kernel did not take yet.
+    has_unsent: Arc<AtomicBool>,
+}
 
 impl Socket {
     /// A TCP connection. It sends at once what is written (`TCP_NODELAY`) and blocks no more.
@@ -57,7 +63,7 @@ impl Socket {
     pub fn tcp(stream: TcpStream) -> io::Result<Socket> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Socket(stream.into()))
+        Ok(Socket::new(stream.into()))
     }
 
     /// A unix stream socket. It blocks no more.
@@ -66,15 +72,24 @@ impl Socket {
     /// What the system says to this option.
     pub fn unix(stream: UnixStream) -> io::Result<Socket> {
         stream.set_nonblocking(true)?;
-        Ok(Socket(stream.into()))
+        Ok(Socket::new(stream.into()))
     }
 
-    /// Another handle to the same connection: one end sends, the other receives.
+    fn new(fd: OwnedFd) -> Socket {
+        let has_unsent = Arc::default();
+        Socket { fd, has_unsent }
+    }
+
+    /// Another handle to the same connection: one end sends, the other receives. A program that
+    /// sleeps until something comes also wakes when there is room for what it has not sent yet.
     ///
     /// # Errors
     /// When no descriptor is left.
     pub fn try_clone(&self) -> io::Result<Socket> {
-        Ok(Socket(self.0.try_clone()?))
+        Ok(Socket {
+            fd: self.fd.try_clone()?,
+            has_unsent: Arc::clone(&self.has_unsent),
+        })
     }
 }
 

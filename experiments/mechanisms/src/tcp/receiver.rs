@@ -65,9 +65,10 @@ impl StreamReceiver {
             // There is room for all.
             let _ = free.push(block);
         }
-        let socket = Arc::new(socket.0);
+        let Socket { fd, has_unsent } = socket;
+        let socket = Arc::new(fd);
         Ok(StreamReceiver {
-            watch: SocketWatch::readable(Arc::clone(&socket))?,
+            watch: SocketWatch::readable(Arc::clone(&socket), has_unsent)?,
             socket,
             pool: Arc::new(Pool {
                 memory: Region::alloc(blocks.total_bytes(), RegionOptions::default())?,

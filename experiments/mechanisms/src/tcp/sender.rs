@@ -9,10 +9,13 @@ use catchment_verbs::Watch;
 use catchment_verbs::mem::{Region, RegionOptions, VolatileSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Sends blocks through a socket. One thread at a time uses it.
 pub struct StreamSender {
     socket: Arc<OwnedFd>,
+    /// Told to the receiving end of the same socket.
+    has_unsent: Arc<AtomicBool>,
     watch: Arc<SocketWatch>,
     blocks: Blocks,
     memory: Arc<Region>,
@@ -48,10 +51,12 @@ impl StreamSender {
     /// When the sizes are not possible, or the system has no memory or descriptor left.
     pub fn new(socket: Socket, shape: Shape) -> Result<StreamSender, StreamError> {
         let blocks = Blocks::new(shape)?;
-        let socket = Arc::new(socket.0);
+        let Socket { fd, has_unsent } = socket;
+        let socket = Arc::new(fd);
         Ok(StreamSender {
             watch: SocketWatch::writable(Arc::clone(&socket))?,
             socket,
+            has_unsent,
             memory: Region::alloc(blocks.total_bytes(), RegionOptions::default())?,
             lengths: vec![0; shape.blocks as usize].into(),
             blocks,
@@ -85,6 +90,7 @@ impl StreamSender {
             return Err(error);
         }
         let result = self.write_waiting();
+        self.has_unsent.store(self.waiting > 0, Ordering::Relaxed);
         result.map_err(|error| *self.broken.insert(error))
     }
 

@@ -5,38 +5,54 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A socket, and a counter to wake the sleeper by.
 pub(super) struct SocketWatch {
     socket: Arc<OwnedFd>,
     awaited: PollFlags,
+    /// While this is set, room to write is awaited too.
+    has_unsent: Arc<AtomicBool>,
     wake: OwnedFd,
 }
 
 impl SocketWatch {
-    /// Until there is something to read.
-    pub(super) fn readable(socket: Arc<OwnedFd>) -> io::Result<Arc<SocketWatch>> {
-        SocketWatch::new(socket, PollFlags::IN)
+    /// Until there is something to read, or room to write where the sending end `has_unsent` bytes:
+    /// a peer that answers only a whole block would otherwise leave both sides asleep.
+    pub(super) fn readable(
+        socket: Arc<OwnedFd>,
+        has_unsent: Arc<AtomicBool>,
+    ) -> io::Result<Arc<SocketWatch>> {
+        SocketWatch::new(socket, PollFlags::IN, has_unsent)
     }
 
     /// Until there is room to write.
     pub(super) fn writable(socket: Arc<OwnedFd>) -> io::Result<Arc<SocketWatch>> {
-        SocketWatch::new(socket, PollFlags::OUT)
+        SocketWatch::new(socket, PollFlags::OUT, Arc::default())
     }
 
-    fn new(socket: Arc<OwnedFd>, awaited: PollFlags) -> io::Result<Arc<SocketWatch>> {
+    fn new(
+        socket: Arc<OwnedFd>,
+        awaited: PollFlags,
+        has_unsent: Arc<AtomicBool>,
+    ) -> io::Result<Arc<SocketWatch>> {
         let wake = event::event_fd()?;
         Ok(Arc::new(SocketWatch {
             socket,
             awaited,
+            has_unsent,
             wake,
         }))
     }
 
     fn poll(&self, left: Duration) -> rustix::io::Result<bool> {
+        let mut awaited = self.awaited;
+        if self.has_unsent.load(Ordering::Relaxed) {
+            awaited |= PollFlags::OUT;
+        }
         let mut fds = [
-            PollFd::from_borrowed_fd(self.socket.as_fd(), self.awaited),
+            PollFd::from_borrowed_fd(self.socket.as_fd(), awaited),
             PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
         ];
         Ok(rustix::event::poll(&mut fds, Some(&event::timespec(left)))? > 0)

@@ -5,6 +5,7 @@ use catchment_channel::{ClaimError, EndError, PeerFault};
 use catchment_mechanisms::tcp::*;
 use catchment_mechanisms::{ReceiveEnd, SendEnd, Shape, TakenBlock};
 use catchment_transfer::{HeaderError, WaitPolicy};
+use catchment_verbs::Wake;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -115,6 +116,29 @@ fn checksums_are_checked_by_the_receiver() {
     };
     assert_eq!(announced, 0xe306_9283);
     assert_ne!(computed, announced);
+}
+
+/// The other side answers a whole block only, and the kernel takes a part of it at a time: who waits
+/// for the answer must wake to send the rest.
+#[test]
+fn who_waits_for_an_answer_wakes_when_there_is_room_for_the_rest_of_the_question() {
+    let shape = Shape {
+        blocks: 1,
+        payload_bytes: 1 << 20,
+    };
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let ours = Socket::unix(ours).unwrap();
+    let mut sender = StreamSender::new(ours.try_clone().unwrap(), shape).unwrap();
+    let mut answers = StreamReceiver::new(ours, shape).unwrap();
+    let mut questions = StreamReceiver::new(Socket::unix(theirs).unwrap(), shape).unwrap();
+    let claim = sender.claim(0, shape.payload_bytes).unwrap();
+    sender.commit(claim, 0).unwrap();
+    let watch = answers.watch().unwrap();
+    while questions.take().unwrap().is_none() {
+        assert!(answers.take().unwrap().is_none());
+        assert_eq!(watch.wait(Duration::from_secs(60)).unwrap(), Wake::Rung);
+        sender.progress().unwrap();
+    }
 }
 
 /// What waits while the kernel takes no more goes out whole and in order, however much of it the
