@@ -10,16 +10,13 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One end of the channel.
 pub(crate) struct Control(catchment_perf::Control<UnixStream>);
 
 impl Control {
-    /// Wraps a connected socket.
     pub(crate) fn new(socket: UnixStream) -> Control {
         Control(catchment_perf::Control::with_limit(socket, usize::MAX))
     }
 
-    /// Sends a message.
     pub(crate) fn send<T: Serialize>(&mut self, message: &T) -> Result<()> {
         self.0.send(message).context("the other process is gone")
     }
@@ -29,13 +26,11 @@ impl Control {
         Ok(self.0.has_more(patience)?)
     }
 
-    /// Waits for a message.
     pub(crate) fn recv<T: DeserializeOwned>(&mut self) -> Result<T> {
         let message = self.0.recv("a message of the other process", Duration::MAX);
         Ok(message?)
     }
 
-    /// Waits until both processes are here.
     pub(crate) fn meet(&mut self) -> Result<()> {
         Ok(self.0.meet(Duration::MAX)?)
     }

@@ -8,9 +8,6 @@ use serde_json::Value;
 use std::fmt;
 
 /// The rows with a first line of column names. All rows have the same fields.
-///
-/// # Errors
-/// When a value is not an object of plain values.
 pub(crate) fn table<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Result<String> {
     let mut text = String::new();
     for row in rows {

@@ -57,7 +57,6 @@ fn runs(program: &str, argument: &str) -> bool {
     quiet.status().is_ok()
 }
 
-/// One measurement.
 pub(crate) fn run(program: External, job: &Job) -> Result<Outcome> {
     match program {
         External::Iperf3 => stream(job),
@@ -71,7 +70,6 @@ pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// A program on one core.
 fn on_core(core: usize, program: &str) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", &core.to_string(), program]);
@@ -115,7 +113,6 @@ fn stream(job: &Job) -> Result<Outcome> {
     })
 }
 
-/// A message there and one back.
 fn ping_pong(job: &Job, provider: &str) -> Result<Outcome> {
     let port = free_port()?;
     let (bytes, count) = (job.bytes.to_string(), ROUND_TRIPS.to_string());

@@ -9,17 +9,12 @@ use serde::Serialize;
 pub(crate) struct Goal {
     /// Always `goal`, so that a reader of the lines can tell.
     pub(crate) what: &'static str,
-    /// What is compared, in words.
     pub(crate) goal: String,
-    /// Payload bytes of a block.
     pub(crate) bytes: usize,
-    /// Blocks.
     pub(crate) blocks: usize,
-    /// The ratio that was measured.
     pub(crate) ratio: f64,
     /// What the ratio must be, at least or at most.
     pub(crate) limit: f64,
-    /// Whether it is as it must be.
     pub(crate) held: bool,
     /// A row that it rests on was disturbed by other programs.
     pub(crate) disturbed: bool,

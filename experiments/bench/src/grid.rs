@@ -157,10 +157,6 @@ impl Options {
         }
     }
 
-    /// What to measure, in order.
-    ///
-    /// # Errors
-    /// If the filters leave nothing.
     pub(crate) fn cells(&self) -> Result<Vec<Cell>> {
         let mut cells = Vec::new();
         for &bytes in if self.quick { &QUICK_BYTES[..] } else { &BYTES } {

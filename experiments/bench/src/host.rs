@@ -7,25 +7,18 @@ use std::process::Command;
 /// What a reader must know about the machine and the run.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Environment {
-    /// Processor, as /proc/cpuinfo calls it.
     pub(crate) cpu: String,
-    /// Cores that this process may use.
     pub(crate) cores: usize,
-    /// Linux release.
     pub(crate) kernel: String,
-    /// Whether a hypervisor is below.
     pub(crate) virtual_machine: bool,
     /// Processes that wanted to run when the measurement began, one-minute mean.
     pub(crate) load_before: f64,
-    /// Memory in bytes.
     pub(crate) memory_bytes: u64,
     /// Huge pages for shared memory, as the kernel is set.
     pub(crate) shmem_huge_pages: String,
     /// How the kernel chooses the processor's frequency; `unknown` where it does not.
     pub(crate) frequency_governor: String,
-    /// Core that all sources are bound to.
     pub(crate) source_core: usize,
-    /// Core that all collectors are bound to.
     pub(crate) collector_core: usize,
     /// `release`, or `debug`, which nobody should quote.
     pub(crate) build: &'static str,
@@ -33,12 +26,10 @@ pub(crate) struct Environment {
     pub(crate) rustc: String,
     /// The commit, if this is a checkout.
     pub(crate) commit: String,
-    /// Day of the run, UTC.
     pub(crate) date: String,
 }
 
 impl Environment {
-    /// Looks at this machine.
     pub(crate) fn detect() -> Environment {
         let cpuinfo = read("/proc/cpuinfo");
         Environment {
@@ -65,7 +56,6 @@ impl Environment {
         }
     }
 
-    /// One line for a person.
     pub(crate) fn line(&self) -> String {
         let vm = if self.virtual_machine {
             " (virtual machine)"
@@ -84,7 +74,6 @@ impl Environment {
     }
 }
 
-/// Cores that this process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -92,7 +81,6 @@ pub(crate) fn cores() -> usize {
 /// Core that sources are bound to.
 pub(crate) const SOURCE_CORE: usize = 0;
 
-/// Core that collectors are bound to.
 pub(crate) fn collector_core() -> usize {
     usize::from(cores() >= 2)
 }
@@ -101,7 +89,6 @@ pub(crate) fn collector_core() -> usize {
 pub(crate) struct Steal(Option<(u64, u64)>);
 
 impl Steal {
-    /// Starts counting.
     pub(crate) fn start() -> Steal {
         Steal(sys::stolen_and_all_jiffies())
     }

@@ -24,7 +24,6 @@ pub(crate) enum Wait {
 const SLEEP: Duration = Duration::from_micros(50);
 
 impl Wait {
-    /// One step of waiting.
     #[inline]
     pub(crate) fn pause(self) {
         match self {
@@ -51,16 +50,12 @@ impl Wait {
     }
 }
 
-/// Which of the two processes this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
-    /// Has the data.
     Source,
-    /// Wants the data.
     Collector,
 }
 
-/// What a pair of processes measures.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) enum Program {
     /// Blocks as fast as they go, then to and fro.
@@ -68,36 +63,29 @@ pub(crate) enum Program {
     Stream,
     /// From giving a block back until the next one is there, with a full ring.
     Sync {
-        /// Samples in a batch.
         count: u64,
     },
     /// A look at the status bytes from posting to completion; or from one acknowledgement that a
     /// thread found to the next.
     Look {
-        /// Samples in a batch.
         count: u64,
     },
-    /// Frames at a fixed rate.
     Cameras(Cameras),
     /// From posting a block until the collector sees it, the ring being empty.
     OneWay {
-        /// Samples in a batch.
         count: u64,
     },
     /// Blocks as fast as they go, while the collector keeps one of them for a time.
     Hold(Hold),
-    /// Blocks as fast as workers process them.
     Workers(Workers),
 }
 
 /// Blocks that take their time at the source and at one of several workers of the collector.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Workers {
-    /// Blocks of a batch.
     pub(crate) count: u64,
     /// How many process a block each at a time.
     pub(crate) workers: usize,
-    /// How long that takes.
     pub(crate) law: Law,
     /// How long the source takes to make a block.
     pub(crate) block_ns: u64,
@@ -113,17 +101,13 @@ pub(crate) const SET_UP_NS: u64 = 300_000_000;
 pub(crate) struct Cameras {
     /// Number of the first camera of this pair of processes.
     pub(crate) first: usize,
-    /// How many it has.
     pub(crate) cameras: usize,
     /// Whether each has a window of its own on the one queue pair.
     pub(crate) windows: bool,
-    /// Frames of each.
     pub(crate) frames: u64,
-    /// From one frame to the next.
     pub(crate) period_ns: u64,
 }
 
-/// What came of them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Frames {
     /// When the first frames were due, by the clock that all processes share.
@@ -132,18 +116,14 @@ pub(crate) struct Frames {
     pub(crate) arrivals: Vec<[u64; 3]>,
     /// CPU time from there to the end: of the source and of the collector.
     pub(crate) cpu_ns: [u64; 2],
-    /// Registered memory of both.
     pub(crate) registered_bytes: [u64; 2],
 }
 
 /// Times of [`Program::Hold`], in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hold {
-    /// A block is kept from here on.
     pub(crate) from: u64,
-    /// Until here.
     pub(crate) to: u64,
-    /// The end.
     pub(crate) end: u64,
     /// Blocks are counted in bins of this length.
     pub(crate) bin: u64,
@@ -152,39 +132,27 @@ pub(crate) struct Hold {
 /// One measurement of one mechanism by a fresh pair of processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// The mechanism.
     pub(crate) what: What,
-    /// Payload bytes of a block.
     pub(crate) bytes: usize,
     /// Blocks on their way at most.
     pub(crate) blocks: usize,
-    /// Core of the source.
     pub(crate) source_core: usize,
-    /// Core of the collector.
     pub(crate) collector_core: usize,
-    /// How both wait.
     pub(crate) wait: Wait,
-    /// Run the timed parts at real-time priority.
     pub(crate) realtime: bool,
     /// How long a batch shall take, in milliseconds.
     pub(crate) batch_ms: u64,
-    /// Batches of each kind that count.
     pub(crate) batches: usize,
-    /// A name that no other run has.
     pub(crate) unique: String,
-    /// What is measured.
     #[serde(default)]
     pub(crate) program: Program,
     /// Where source and collector are, for a network.
     pub(crate) network: Option<[NetworkEnd; 2]>,
 }
 
-/// Where a role is in a network.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct NetworkEnd {
-    /// Path of its network namespace.
     pub(crate) netns: String,
-    /// Its address there.
     pub(crate) address: IpAddr,
 }
 
@@ -199,14 +167,11 @@ impl Job {
     }
 }
 
-/// As many blocks as possible, one way.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Stream {
-    /// Blocks moved.
     pub(crate) count: u64,
     /// From the first send to the last receive.
     pub(crate) wall_ns: u64,
-    /// CPU time of the source process.
     pub(crate) source_cpu_ns: u64,
     /// CPU time of the collector process; 0 if there is none.
     pub(crate) collector_cpu_ns: u64,
@@ -216,7 +181,6 @@ pub(crate) struct Stream {
     pub(crate) status_reads: Option<u64>,
 }
 
-/// What a role needs beside time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Needs {
     /// Most memory that the process had in use, shared pages included.
@@ -230,9 +194,7 @@ pub(crate) struct Needs {
 /// Packets of a device since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Network {
-    /// Found lost by later ones that arrived.
     pub(crate) lost: u64,
-    /// Sent again.
     pub(crate) sent_again: u64,
 }
 
@@ -250,13 +212,10 @@ impl std::ops::Add for Network {
 /// Queues of a device, as they were asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Queues {
-    /// Queue pairs.
     pub(crate) queue_pairs: u32,
-    /// Completion queues.
     pub(crate) completion_queues: u32,
     /// Send requests that the queue pair has room for.
     pub(crate) send_queue_depth: u32,
-    /// Receive requests that it has room for.
     pub(crate) receive_queue_depth: u32,
     /// Completions that the completion queue has room for.
     pub(crate) completion_queue_depth: u32,
@@ -274,7 +233,6 @@ pub(crate) struct StatusRead {
 /// One block to the collector and one back, again and again: half of the round trip.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct PingPong {
-    /// Round trips.
     pub(crate) count: u64,
     /// Median one-way latency.
     pub(crate) p50_ns: f64,
@@ -288,21 +246,16 @@ pub(crate) struct PingPong {
     pub(crate) core_share: f64,
 }
 
-/// What the source tells whoever started it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Said {
     /// The next step would take time: may it begin? The answer is an empty message.
     Ready,
-    /// All is measured.
     Found(Box<Outcome>),
 }
 
-/// What a pair of processes measured.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// Throughput batches that count.
     pub(crate) streams: Vec<Stream>,
-    /// Latency batches that count.
     pub(crate) ping_pongs: Vec<PingPong>,
     /// Single times of [`Program::Sync`] or [`Program::OneWay`] in nanoseconds, batch by batch; the one
     /// time of each batch of [`Program::Workers`].
@@ -313,9 +266,7 @@ pub(crate) struct Outcome {
     pub(crate) frames: Option<Frames>,
     /// Looks at the status bytes, where the mechanism has any.
     pub(crate) status_read: Option<StatusRead>,
-    /// What the source needs.
     pub(crate) source: Needs,
-    /// What the collector needs.
     pub(crate) collector: Needs,
     /// Blocks whose every byte was compared in the untimed twin run.
     pub(crate) verified_blocks: u64,

@@ -1,15 +1,13 @@
 //! What is measured, by name: mechanisms over verbs, the floors, and other projects.
-use anyhow::{Context as _, Result};
+use anyhow::{Result, bail};
 pub(crate) use catchment_mechanisms::Visit;
 use catchment_mechanisms::{Protocol, Shape};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A protocol that moves blocks over verbs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mechanism {
-    /// Status bytes as in the paper.
     SbPaper,
     /// Status bytes as this library has them, data written from the source's own memory.
     Sb,
@@ -29,104 +27,113 @@ pub(crate) enum Mechanism {
     SwFairTailInPlace,
     /// Address, data, completion: three messages for each block.
     Rendezvous,
-    /// TCP, busy polling, without Nagle's delay.
     Tcp,
-    /// TCP, blocking calls, without Nagle's delay.
     TcpBlocking,
     /// iceoryx2, a queue that is full waits.
     Iceoryx2,
-    /// Zenoh over TCP.
     ZenohTcp,
-    /// Zenoh by its shared memory.
     ZenohShm,
-    /// Aeron over its shared log buffers.
     Aeron,
-    /// UCX, its own program.
     Ucx,
     /// iperf3, its own program.
     Iperf3,
-    /// libfabric over TCP, its own program.
     LibfabricTcp,
-    /// libfabric over shared memory, its own program.
     LibfabricShm,
 }
 
+/// What a mechanism is: one of `catchment-mechanisms`, or of another project.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Verbs(Protocol),
+    Peer(What),
+}
+
+/// Name in a scenario, text of a legend, and kind, in the order of [`Mechanism`].
+const MECHANISMS: [(&str, &str, Kind); 20] = [
+    (
+        "sb-paper",
+        "status byte, paper",
+        Kind::Verbs(Protocol::SbPaper),
+    ),
+    ("sb", "status byte, product", Kind::Verbs(Protocol::Sb)),
+    (
+        "sb-in-place",
+        "status byte, in place",
+        Kind::Verbs(Protocol::SbInPlace),
+    ),
+    ("sw-paper", "window, paper", Kind::Verbs(Protocol::SwPaper)),
+    (
+        "sw-paper-inline",
+        "window, paper, no ACK thread",
+        Kind::Verbs(Protocol::SwPaper),
+    ),
+    ("sw-fair", "window, fair", Kind::Verbs(Protocol::SwFair)),
+    (
+        "sw-sack",
+        "window, fair, SACK",
+        Kind::Verbs(Protocol::SwSack),
+    ),
+    (
+        "sw-fair-tail",
+        "window, fair, tail",
+        Kind::Verbs(Protocol::SwFairTail),
+    ),
+    (
+        "sw-fair-tail-in-place",
+        "window, fair, in place",
+        Kind::Verbs(Protocol::SwFairTailInPlace),
+    ),
+    (
+        "rendezvous",
+        "rendezvous",
+        Kind::Verbs(Protocol::Rendezvous),
+    ),
+    ("tcp", "TCP, polling", Kind::Peer(What::Tcp)),
+    (
+        "tcp-blocking",
+        "TCP, blocking",
+        Kind::Peer(What::TcpBlocking),
+    ),
+    ("iceoryx2", "iceoryx2", Kind::Peer(What::Iceoryx2Credit)),
+    ("zenoh-tcp", "Zenoh, TCP", Kind::Peer(What::ZenohTcp)),
+    ("zenoh-shm", "Zenoh, shm", Kind::Peer(What::ZenohShm)),
+    ("aeron", "Aeron, IPC", Kind::Peer(What::Aeron)),
+    ("ucx", "UCX, put", Kind::Peer(What::Ucx)),
+    (
+        "iperf3",
+        "iperf3",
+        Kind::Peer(What::Program(External::Iperf3)),
+    ),
+    (
+        "libfabric-tcp",
+        "libfabric, TCP",
+        Kind::Peer(What::Program(External::LibfabricTcp)),
+    ),
+    (
+        "libfabric-shm",
+        "libfabric, shm",
+        Kind::Peer(What::Program(External::LibfabricShm)),
+    ),
+];
+
 impl Mechanism {
-    /// As in a scenario.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Mechanism::SbPaper => "sb-paper",
-            Mechanism::Sb => "sb",
-            Mechanism::SbInPlace => "sb-in-place",
-            Mechanism::SwPaper => "sw-paper",
-            Mechanism::SwPaperInline => "sw-paper-inline",
-            Mechanism::SwFair => "sw-fair",
-            Mechanism::SwSack => "sw-sack",
-            Mechanism::SwFairTail => "sw-fair-tail",
-            Mechanism::SwFairTailInPlace => "sw-fair-tail-in-place",
-            Mechanism::Rendezvous => "rendezvous",
-            Mechanism::Tcp => "tcp",
-            Mechanism::TcpBlocking => "tcp-blocking",
-            Mechanism::Iceoryx2 => "iceoryx2",
-            Mechanism::ZenohTcp => "zenoh-tcp",
-            Mechanism::ZenohShm => "zenoh-shm",
-            Mechanism::Aeron => "aeron",
-            Mechanism::Ucx => "ucx",
-            Mechanism::Iperf3 => "iperf3",
-            Mechanism::LibfabricTcp => "libfabric-tcp",
-            Mechanism::LibfabricShm => "libfabric-shm",
-        }
+    fn entry(self) -> (&'static str, &'static str, Kind) {
+        MECHANISMS[self as usize]
     }
 
-    /// For a legend.
+    pub(crate) fn name(self) -> &'static str {
+        self.entry().0
+    }
+
     pub(crate) fn label(self) -> &'static str {
-        match self {
-            Mechanism::SbPaper => "status byte, paper",
-            Mechanism::Sb => "status byte, product",
-            Mechanism::SbInPlace => "status byte, in place",
-            Mechanism::SwPaper => "window, paper",
-            Mechanism::SwPaperInline => "window, paper, no ACK thread",
-            Mechanism::SwFair => "window, fair",
-            Mechanism::SwSack => "window, fair, SACK",
-            Mechanism::SwFairTail => "window, fair, tail",
-            Mechanism::SwFairTailInPlace => "window, fair, in place",
-            Mechanism::Rendezvous => "rendezvous",
-            Mechanism::Tcp => "TCP, polling",
-            Mechanism::TcpBlocking => "TCP, blocking",
-            Mechanism::Iceoryx2 => "iceoryx2",
-            Mechanism::ZenohTcp => "Zenoh, TCP",
-            Mechanism::ZenohShm => "Zenoh, shm",
-            Mechanism::Aeron => "Aeron, IPC",
-            Mechanism::Ucx => "UCX, put",
-            Mechanism::Iperf3 => "iperf3",
-            Mechanism::LibfabricTcp => "libfabric, TCP",
-            Mechanism::LibfabricShm => "libfabric, shm",
-        }
+        self.entry().1
     }
 
     /// What it is where it is no mechanism of the transfer crate.
     pub(crate) fn peer(self) -> Option<What> {
-        match self {
-            Mechanism::Tcp => Some(What::Tcp),
-            Mechanism::TcpBlocking => Some(What::TcpBlocking),
-            Mechanism::Iceoryx2 => Some(What::Iceoryx2Credit),
-            Mechanism::ZenohTcp => Some(What::ZenohTcp),
-            Mechanism::ZenohShm => Some(What::ZenohShm),
-            Mechanism::Aeron => Some(What::Aeron),
-            Mechanism::Ucx => Some(What::Ucx),
-            Mechanism::Iperf3 => Some(What::Program(External::Iperf3)),
-            Mechanism::LibfabricTcp => Some(What::Program(External::LibfabricTcp)),
-            Mechanism::LibfabricShm => Some(What::Program(External::LibfabricShm)),
-            Mechanism::SbPaper
-            | Mechanism::Sb
-            | Mechanism::SbInPlace
-            | Mechanism::SwPaper
-            | Mechanism::SwPaperInline
-            | Mechanism::SwFair
-            | Mechanism::SwSack
-            | Mechanism::SwFairTail
-            | Mechanism::SwFairTailInPlace
-            | Mechanism::Rendezvous => None,
+        match self.entry().2 {
+            Kind::Peer(what) => Some(what),
+            Kind::Verbs(_) => None,
         }
     }
 
@@ -135,43 +142,27 @@ impl Mechanism {
         self == Mechanism::SwPaper
     }
 
-    /// What it is in the transfer crate's catalog.
-    fn protocol(self) -> Option<Protocol> {
-        match self {
-            Mechanism::SbPaper => Some(Protocol::SbPaper),
-            Mechanism::Sb => Some(Protocol::Sb),
-            Mechanism::SbInPlace => Some(Protocol::SbInPlace),
-            Mechanism::SwPaper | Mechanism::SwPaperInline => Some(Protocol::SwPaper),
-            Mechanism::SwFair => Some(Protocol::SwFair),
-            Mechanism::SwSack => Some(Protocol::SwSack),
-            Mechanism::SwFairTail => Some(Protocol::SwFairTail),
-            Mechanism::SwFairTailInPlace => Some(Protocol::SwFairTailInPlace),
-            Mechanism::Rendezvous => Some(Protocol::Rendezvous),
-            Mechanism::Tcp
-            | Mechanism::TcpBlocking
-            | Mechanism::Iceoryx2
-            | Mechanism::ZenohTcp
-            | Mechanism::ZenohShm
-            | Mechanism::Aeron
-            | Mechanism::Ucx
-            | Mechanism::LibfabricTcp
-            | Mechanism::LibfabricShm
-            | Mechanism::Iperf3 => None,
-        }
+    /// Whether a block that is kept keeps those after it.
+    pub(crate) fn gives_back_in_order(self) -> bool {
+        let any_order = [
+            Mechanism::SbPaper,
+            Mechanism::Sb,
+            Mechanism::SbInPlace,
+            Mechanism::SwSack,
+            Mechanism::Rendezvous,
+        ];
+        !any_order.contains(&self)
     }
 
     /// Does something with the mechanism in this shape.
-    ///
-    /// # Errors
-    /// For one that is no mechanism of the transfer crate; whatever is done with it.
     pub(crate) fn with<T, V: Visit<Out = Result<T>>>(self, shape: Shape, visit: V) -> Result<T> {
-        let protocol = self.protocol();
-        let protocol = protocol.with_context(|| format!("{self} does not move blocks over verbs"));
-        protocol?.with(shape, visit)
+        match self.entry().2 {
+            Kind::Verbs(protocol) => protocol.with(shape, visit),
+            Kind::Peer(_) => bail!("{self} does not move blocks over verbs"),
+        }
     }
 }
 
-/// What moves the bytes.
 #[derive(
     Debug,
     Clone,
@@ -196,7 +187,6 @@ pub(crate) enum Provider {
 }
 
 impl Provider {
-    /// As in a scenario.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Provider::Shm => "shm",
@@ -251,7 +241,6 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// The name in the output.
     pub(crate) fn name(self) -> String {
         match (self, serde_json::to_value(self)) {
             (What::Mechanism(mechanism, _), _) => mechanism.name().to_owned(),
@@ -279,7 +268,6 @@ impl What {
         }
     }
 
-    /// Whether there is a collector process.
     pub(crate) fn has_collector(self) -> bool {
         self != What::Memcpy
     }
@@ -314,7 +302,6 @@ pub(crate) enum External {
     Iperf3,
     /// `fi_pingpong` of libfabric over TCP.
     LibfabricTcp,
-    /// The same over shared memory.
     LibfabricShm,
 }
 
@@ -327,5 +314,18 @@ impl fmt::Display for Provider {
 impl fmt::Display for Mechanism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mechanism_has_the_entry_of_its_name() {
+        for (place, (name, ..)) in MECHANISMS.into_iter().enumerate() {
+            let mechanism: Mechanism = serde_json::from_value(name.into()).unwrap();
+            assert_eq!((mechanism as usize, mechanism.name()), (place, name));
+        }
     }
 }

@@ -3,7 +3,6 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::io::Write;
 
-/// Prints a line.
 pub(crate) fn line(text: &str) -> Result<()> {
     writeln!(std::io::stdout().lock(), "{text}").context("standard output")
 }

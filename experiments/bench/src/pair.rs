@@ -17,10 +17,6 @@ const PATIENCE_SECONDS: u32 = 120;
 /// A role that outlives the other one by this much hangs.
 const GRACE_SECONDS: u32 = 5;
 
-/// Measures once, in two fresh processes.
-///
-/// # Errors
-/// If a role failed (its message went to standard error) or hung.
 pub(crate) fn run(job: &Job) -> Result<Outcome> {
     let mut pair = Pair::start(job)?;
     loop {
@@ -81,11 +77,9 @@ pub(crate) fn run_together(jobs: &[Job]) -> Result<Vec<Outcome>> {
     Ok(outcomes)
 }
 
-/// Two live role processes.
 struct Pair {
     source: RoleProcess,
     collector: RoleProcess,
-    /// To the source.
     control: Control,
 }
 

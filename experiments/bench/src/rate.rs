@@ -47,7 +47,6 @@ pub(crate) struct Options {
     only: Option<String>,
 }
 
-/// One rate over one provider.
 #[derive(Debug, Serialize)]
 struct Row {
     /// Always `rate`.
@@ -55,9 +54,7 @@ struct Row {
     provider: &'static str,
     /// Bits a second asked for; none is the rate without a limit.
     asked_bps: Option<u64>,
-    /// Bits a second measured, headers included.
     measured_bps: f64,
-    /// Bits of payload a second.
     payload_bps: f64,
     /// By how much the measured rate is above the one asked for.
     error_percent: Option<f64>,
@@ -70,10 +67,6 @@ struct Row {
 const TABLE_HEAD: &str =
     "provider      asked Mbit/s   measured Mbit/s    payload Mbit/s   error %  seconds  packets";
 
-/// Measures and prints all rates.
-///
-/// # Errors
-/// When a rate is not kept, or a provider does not work.
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(
         options.seconds >= 1.0,
@@ -134,7 +127,6 @@ fn mega(bps: f64) -> String {
     format!("{:.2}", bps / 1e6)
 }
 
-/// The devices of the two processes.
 fn open(provider: &str, is_target: bool) -> Result<Arc<dyn Context>> {
     let name = match (provider, is_target) {
         ("shm", _) => "shm0",
@@ -194,9 +186,6 @@ impl End {
 }
 
 /// The second process: owns the memory until its standard input ends.
-///
-/// # Errors
-/// When its peer says nothing, or the provider does not work.
 pub(crate) fn target(provider: &str) -> Result<()> {
     let mut end = End::new(provider, true)?;
     let (endpoint, mr) = (end.qp.endpoint(), &end.mr);
@@ -312,7 +301,6 @@ impl Pair {
         }
     }
 
-    /// Waits for what is outstanding.
     fn drain(&mut self) -> Result<()> {
         while self.done < self.posted {
             self.poll()?;

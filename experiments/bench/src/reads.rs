@@ -28,7 +28,6 @@ pub(crate) struct Options {
     blocks: usize,
 }
 
-/// One policy under one load.
 #[derive(Debug, Serialize)]
 struct Row {
     /// Always `reads`.
@@ -39,19 +38,15 @@ struct Row {
     times: &'static str,
     t_write_ns: u64,
     t_read_ns: u64,
-    /// Shape of the load.
     load: &'static str,
-    /// Slots of the ring.
     slots: u32,
     blocks: usize,
     seed: u64,
     reads: u64,
     reads_oracle: u64,
-    /// READs by the oracle's.
     reads_ratio: f64,
     /// Time with a block ready and no slot known to be free.
     stall_ns: u64,
-    /// What of it nobody could avoid.
     stall_ns_oracle: u64,
     /// The rest, as a part of the run.
     stall_share: f64,
@@ -73,9 +68,6 @@ struct Goal {
 }
 
 /// Simulates and prints; a missed goal is printed, not an error.
-///
-/// # Errors
-/// Without anybody to print to.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if !options.json {
         output::line(

@@ -14,9 +14,7 @@ use std::time::Duration;
 /// A mechanism that could not be measured, and how to get it.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Missing {
-    /// The mechanism.
     pub(crate) what: What,
-    /// What to do.
     pub(crate) missing: &'static str,
 }
 
@@ -44,7 +42,6 @@ const TABLE_HEAD: &str = "what                     bytes blocks      GB/s    blo
                           CPU s/GB source, collector";
 
 impl Report {
-    /// Nothing yet.
     pub(crate) fn new(json: bool, environment: Environment) -> Report {
         Report {
             json,
@@ -58,12 +55,10 @@ impl Report {
         }
     }
 
-    /// What came so far, without the floor.
     pub(crate) fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// Prints the floor and the machine.
     pub(crate) fn cache_line(&mut self, row: Row) -> Result<()> {
         if self.json {
             output::json(&CacheLineLine {
@@ -79,21 +74,18 @@ impl Report {
         Ok(())
     }
 
-    /// Prints that something is not there.
     pub(crate) fn missing(&mut self, missing: Missing) -> Result<()> {
         output::either(self.json, &missing, missing_line)?;
         self.missing.push(missing);
         Ok(())
     }
 
-    /// Prints a result.
     pub(crate) fn row(&mut self, row: Row) -> Result<()> {
         output::either(self.json, &row, table_line)?;
         self.rows.push(row);
         Ok(())
     }
 
-    /// Prints which goals hold.
     pub(crate) fn finish(
         &mut self,
         goals: Vec<Goal>,
@@ -107,7 +99,6 @@ impl Report {
         Ok(())
     }
 
-    /// Writes the page.
     pub(crate) fn write_markdown(&self, path: &Path) -> Result<()> {
         fs::write(path, self.markdown()?).with_context(|| format!("writing {}", path.display()))
     }

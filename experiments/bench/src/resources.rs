@@ -5,7 +5,6 @@ use crate::mechanism::What;
 use crate::stats::{Spread, decimals, tenths};
 use serde::Serialize;
 
-/// What both roles need beside time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Resources {
     /// Most memory of the source process in use, shared pages included: the largest of all runs.
@@ -14,23 +13,17 @@ pub(crate) struct Resources {
     pub(crate) rss_bytes_peak_collector: Option<u64>,
     /// Queue pairs that the way from source to collector has at the source.
     pub(crate) queue_pairs_source: Option<u32>,
-    /// The same at the collector.
     pub(crate) queue_pairs_collector: Option<u32>,
-    /// Completion queues of it at the source.
     pub(crate) completion_queues_source: Option<u32>,
-    /// The same at the collector.
     pub(crate) completion_queues_collector: Option<u32>,
     /// Send requests that the source's queue pair was made for.
     pub(crate) send_queue_depth_source: Option<u32>,
-    /// The same at the collector.
     pub(crate) send_queue_depth_collector: Option<u32>,
     /// Receive requests that the source's queue pair was made for.
     pub(crate) receive_queue_depth_source: Option<u32>,
-    /// The same at the collector.
     pub(crate) receive_queue_depth_collector: Option<u32>,
     /// Completions that the source's completion queue was made for.
     pub(crate) completion_queue_depth_source: Option<u32>,
-    /// The same at the collector.
     pub(crate) completion_queue_depth_collector: Option<u32>,
     /// Looks at the status bytes for each block of the throughput batches.
     pub(crate) status_reads_per_block: Option<f64>,

@@ -51,15 +51,12 @@ pub(crate) struct Options {
 struct Row {
     /// Always `scan`.
     what: &'static str,
-    /// Slots of the ring.
     slots: u32,
     /// Slots that were released since the last look.
     released: u32,
     /// Nanoseconds to find them by the scan: median over rounds.
     find_ns_scan: f64,
-    /// The same by the loop.
     find_ns_loop: f64,
-    /// Scan by loop, round by round: median.
     find_ratio: f64,
     /// 5th percentile of it.
     find_ratio_p5: f64,
@@ -67,14 +64,11 @@ struct Row {
     find_ratio_p95: f64,
     /// Nanoseconds to find and claim them by the scan: median over rounds.
     look_ns_scan: f64,
-    /// The same by the loop.
     look_ns_loop: f64,
-    /// Scan by loop, round by round: median.
     look_ratio: f64,
     rounds: u32,
 }
 
-/// Whether the goal holds in one row.
 #[derive(Debug, Serialize)]
 struct Goal {
     /// Always `goal`.
@@ -88,9 +82,6 @@ struct Goal {
 }
 
 /// Measures and prints; a missed goal is printed, not an error.
-///
-/// # Errors
-/// Without memory, or without anybody to print to.
 pub(crate) fn run(options: &Options) -> Result<()> {
     sys::settle(host::cores() - 1)?;
     let ticks = sys::Ticks::calibrate();
@@ -213,7 +204,6 @@ fn rings_of<L>(count: u32, ring: impl Fn() -> Result<Ring<L>>) -> Result<Vec<Rin
     (0..count).map(|_| ring()).collect()
 }
 
-/// Releases the picked slots of every ring.
 fn release<L: Look>(rings: &[Ring<L>], picked: &[Vec<u32>]) -> Result<()> {
     rings
         .iter()
@@ -239,7 +229,6 @@ fn timed<L>(
     Ok(ns / rings.len() as f64)
 }
 
-/// A way to find releases.
 trait Look {
     /// Names every released slot, and says how many there were.
     fn find(&mut self, free: &VolatileSlice<'_>) -> u32;
@@ -285,7 +274,6 @@ impl<L: Look> Ring<L> {
     }
 }
 
-/// The scan, as the sender does it.
 struct Scan(ByteMirror);
 
 impl Scan {
@@ -319,7 +307,6 @@ impl Look for Scan {
     }
 }
 
-/// The loop over the bytes.
 struct Bytes(Vec<u8>);
 
 impl Bytes {
@@ -376,7 +363,6 @@ impl Chance {
         (((self.0 >> 32) * u64::from(limit)) >> 32) as u32
     }
 
-    /// Different slots, in any order.
     fn pick(&mut self, slots: u32, count: u32) -> Vec<u32> {
         let mut all: Vec<u32> = (0..slots).collect();
         for i in 0..count {

@@ -37,7 +37,6 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of these values.
     pub(crate) fn of(values: &[f64]) -> Spread {
         Spread {
             p5: percentile(values, 0.05),
@@ -47,10 +46,8 @@ impl Spread {
     }
 }
 
-/// What is told of repeated measurements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
-    /// How many there were.
     pub(crate) samples: usize,
     /// Median.
     pub(crate) median: f64,
@@ -64,9 +61,7 @@ pub(crate) struct Summary {
     pub(crate) p95: f64,
     /// 99th percentile.
     pub(crate) p99: f64,
-    /// Largest.
     pub(crate) max: f64,
-    /// Mean, as papers show it.
     pub(crate) mean: f64,
 }
 

@@ -45,10 +45,8 @@ pub(crate) fn rss_bytes_peak() -> Result<u64> {
     Ok(kib * 1024)
 }
 
-/// What a program used that has ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Used {
-    /// CPU time, user and system.
     pub(crate) cpu_ns: u64,
     /// Most memory, or what this process had when it started the program, if that was more.
     pub(crate) rss_bytes_peak: u64,
@@ -60,9 +58,6 @@ fn rusage_ns(usage: &libc::rusage) -> u64 {
 }
 
 /// Waits for a child process and says what it used.
-///
-/// # Errors
-/// If it did not end with success.
 pub(crate) fn wait_with_usage(child: &Child) -> Result<Used> {
     let mut status = 0;
     // SAFETY: all-zero is a valid rusage; both pointers are valid during the call. The child has
@@ -85,18 +80,12 @@ pub(crate) fn wait_with_usage(child: &Child) -> Result<Used> {
 }
 
 /// Sets or ends real-time priority (SCHED_FIFO, lowest level) of the calling thread.
-///
-/// # Errors
-/// Without the privilege (`CAP_SYS_NICE`).
 pub(crate) fn set_realtime(on: bool) -> io::Result<()> {
     set_realtime_of(0, on)
 }
 
 /// The same of another thread of this process. A thread on the same core cannot do it by itself once
 /// the caller has real-time priority: it does not run any more.
-///
-/// # Errors
-/// As for [`set_realtime`].
 pub(crate) fn set_realtime_of(thread: i32, on: bool) -> io::Result<()> {
     let policy = if on {
         libc::SCHED_FIFO
@@ -133,7 +122,6 @@ impl Ticks {
         }
     }
 
-    /// The counter.
     #[inline]
     pub(crate) fn now() -> u64 {
         #[cfg(target_arch = "x86_64")]
@@ -150,9 +138,6 @@ impl Ticks {
 }
 
 /// memcpy(3) of one block onto another: what every mechanism is compared with.
-///
-/// # Panics
-/// If the two differ in length.
 #[inline]
 pub(crate) fn plain_memcpy(to: VolatileSlice<'_>, from: VolatileSlice<'_>) {
     assert_eq!(to.bytes(), from.bytes());

@@ -34,7 +34,6 @@ impl Constants {
     }
 }
 
-/// How long the receiver has a block.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Law {
     /// It is given back as soon as it is taken.
@@ -43,7 +42,6 @@ pub(crate) enum Law {
     Constant(f64),
     /// From nothing to twice this, each equally likely.
     Uniform(f64),
-    /// Exponential with this mean.
     Exponential(f64),
     /// Pareto with shape 1.5 and this mean.
     Pareto(f64),

@@ -11,9 +11,6 @@ use std::io::IsTerminal;
 use std::time::Instant;
 
 /// Measures what the options ask for and prints it.
-///
-/// # Errors
-/// If a measurement failed; the others are made and printed all the same.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let cells = options.cells()?;
     let mut session = Session {
@@ -54,7 +51,6 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// The floor, before everything else.
     fn cache_line(&mut self) -> Result<()> {
         let mut outcomes = Vec::new();
         for _ in 0..self.options.runs(64, 1) {
@@ -120,7 +116,6 @@ impl Session<'_> {
         pair::run(&job)
     }
 
-    /// Shows a person what is being done.
     fn progress(&self, text: &str) {
         if self.interactive {
             eprint!("\r{text:<60}\r");

@@ -124,7 +124,6 @@ impl Running {
         Ok(Running(Some(child)))
     }
 
-    /// What it printed, and what it used.
     pub(crate) fn finish(mut self) -> Result<(String, Used)> {
         let mut text = String::new();
         if let Some(out) = self.0.as_mut().and_then(|child| child.stdout.as_mut()) {

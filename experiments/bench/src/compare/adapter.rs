@@ -80,7 +80,6 @@ impl Visit for Open<'_> {
     }
 }
 
-/// The two ports of a side.
 struct TwoPorts<M> {
     mechanism: M,
     sends: Port,

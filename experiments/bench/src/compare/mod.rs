@@ -84,11 +84,6 @@ struct Line<'a> {
     row: Row,
 }
 
-/// Serves, or measures.
-///
-/// # Errors
-/// When a measurement cannot be carried out. One that `all` names and the path does not allow is left
-/// out, and named.
 pub(crate) fn run(options: &Options) -> Result<()> {
     match options.listen {
         Some(address) => serve(options, address),

@@ -44,7 +44,6 @@ pub(crate) struct Aeron {
     wait: Wait,
 }
 
-/// What moves the protocol on.
 struct Engine {
     client: Client,
     driver: Option<AeronDriver>,
@@ -59,7 +58,6 @@ impl Engine {
         Ok(())
     }
 
-    /// Works until something is there.
     fn until<T>(&self, mut attempt: impl FnMut() -> Result<Option<T>>) -> Result<T> {
         let began = Instant::now();
         loop {

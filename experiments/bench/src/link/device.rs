@@ -19,7 +19,6 @@ pub(crate) fn patient() -> RtsAttr {
     }
 }
 
-/// An open device.
 pub(crate) struct Device {
     pub(crate) context: Arc<dyn Context>,
     /// The same, where packets are counted.
@@ -46,7 +45,6 @@ impl Device {
         Device::roce(options, &end.address.to_string())
     }
 
-    /// Memory of this host.
     pub(crate) fn without_network(provider: Provider) -> Result<Device> {
         ensure!(provider == Provider::Shm, "{provider} has no such device");
         Ok(Device {

@@ -16,12 +16,9 @@ pub(crate) mod through;
 #[cfg(feature = "zenoh")]
 pub(crate) mod zenoh;
 
-/// How a mechanism's own threads behave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// They sleep: something else is measured.
     Parked,
-    /// They work.
     Working,
     /// They work with the same real-time priority as their role.
     Urgent,
@@ -80,7 +77,6 @@ pub(crate) trait Link {
 pub(crate) trait NonBlocking: Link {
     /// Gets a block to send if one is free; the content stays what it is.
     fn try_claim(&mut self) -> Result<bool>;
-    /// Sends the block that was claimed.
     fn commit(&mut self) -> Result<()>;
     /// Takes a block if one is there, and keeps it.
     fn try_recv(&mut self) -> Result<bool>;
@@ -128,7 +124,6 @@ impl Prepared {
         }
     }
 
-    /// The next block.
     #[inline]
     pub(crate) fn take(&mut self) -> &[u8] {
         let at = self.next;

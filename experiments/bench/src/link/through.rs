@@ -36,7 +36,6 @@ pub(crate) struct Through<S: SendEnd, R: ReceiveEnd> {
     packet: u64,
     queues: Option<Queues>,
     helper: Option<HelperThread>,
-    /// Outlives the ends.
     device: Option<Device>,
 }
 

@@ -28,7 +28,6 @@ pub(crate) struct Zenoh {
     publisher: Publisher<'static>,
     subscriber: Subscriber<FifoChannelHandler<Sample>>,
     received: Option<Sample>,
-    /// A frame that came in pieces.
     frame: Vec<u8>,
     prepared: Prepared,
     /// Where frames are filled that go by shared memory.
@@ -171,7 +170,6 @@ impl Link for Zenoh {
     }
 }
 
-/// All buffers are on their way.
 fn is_full(error: &zenoh::shm::ZLayoutAllocError) -> bool {
     use zenoh::shm::ZLayoutAllocError::Alloc;
     matches!(

@@ -1,14 +1,13 @@
 //! What all experiments of a run have in common: options, priorities, the network, and turns.
-use super::scenario::Scenario;
+use super::scenario::{Measure, Scenario};
 use super::{Options, Realtime};
-use crate::job::{Job, NetworkEnd, Outcome, Wait};
+use crate::job::{Job, NetworkEnd, Outcome, Program, Wait};
 use crate::mechanism::{Mechanism, Provider, What};
-use crate::{external, pair, sys, ucx};
+use crate::{external, host, pair, sys, ucx};
 use anyhow::{Context, Result};
 use catchment_netns::{Namespace, VethPair};
 use std::io::IsTerminal;
 
-/// What a run has in common.
 pub(crate) struct Bench {
     pub(super) options: Options,
     pub(super) realtime: bool,
@@ -53,29 +52,52 @@ impl Bench {
         self.realtime && provider == Provider::Shm && wait.polls()
     }
 
-    /// Where source and collector are: in two network namespaces that live as long as the run.
-    pub(super) fn network(&mut self, provider: Provider) -> Result<Option<[NetworkEnd; 2]>> {
-        if provider != Provider::Roce {
-            return Ok(None);
+    /// Makes two network namespaces that live as long as the run, where the provider needs them.
+    pub(super) fn make_network(&mut self, provider: Provider) -> Result<()> {
+        if provider == Provider::Roce && self.veth.is_none() {
+            self.veth = Some(VethPair::new(INTERFACE_MTU)?);
         }
-        let pair = match &self.veth {
-            Some(pair) => pair,
-            None => self.veth.insert(VethPair::new(INTERFACE_MTU)?),
-        };
+        Ok(())
+    }
+
+    fn network(&self, provider: Provider) -> Option<[NetworkEnd; 2]> {
+        let pair = self.veth.as_ref().filter(|_| provider == Provider::Roce)?;
         let end = |namespace: &Namespace, address| NetworkEnd {
             netns: namespace.path(),
             address,
         };
-        Ok(Some([
+        Some([
             end(&pair.left, VethPair::LEFT_V4),
             end(&pair.right, VethPair::RIGHT_V4),
-        ]))
+        ])
     }
 
-    /// A name that no other measurement has.
-    pub(super) fn unique(&mut self) -> String {
+    /// Returns the measurement of one mechanism in a cell, as the part's effort says.
+    pub(super) fn job(
+        &mut self,
+        part: &Measure,
+        (mechanism, provider): (Mechanism, Provider),
+        (bytes, blocks): (usize, usize),
+        program: Program,
+    ) -> Job {
+        let effort = part.effort(self.quick());
+        let what = mechanism.peer();
+        let what = what.unwrap_or(What::Mechanism(mechanism, provider));
         self.jobs += 1;
-        format!("{}-{}", std::process::id(), self.jobs)
+        Job {
+            what,
+            bytes,
+            blocks,
+            source_core: host::SOURCE_CORE,
+            collector_core: host::collector_core(),
+            wait: part.wait,
+            realtime: self.realtime(provider, part.wait) && !what.has_threads(),
+            batch_ms: effort.milliseconds,
+            batches: effort.repetitions,
+            unique: format!("{}-{}", std::process::id(), self.jobs),
+            program,
+            network: self.network(provider),
+        }
     }
 
     /// Measures the mechanisms of a cell in turn, so often. One that fails is noted and measured once
@@ -129,7 +151,6 @@ impl Bench {
         present
     }
 
-    /// Shows a person what is being done.
     pub(super) fn progress(&self, text: &str) {
         if self.interactive {
             eprint!("\r{text:<70}\r");

@@ -3,9 +3,9 @@ use super::bench::Bench;
 use super::record::{Cell, Conditions, Row};
 use super::scenario::{Measure, Scenario};
 use crate::job::{Cameras, Frames, Job, Outcome, Program};
-use crate::mechanism::{Mechanism, Provider, What};
+use crate::mechanism::{Mechanism, Provider};
+use crate::pair;
 use crate::stats::percentile;
-use crate::{host, pair};
 use anyhow::{Context as _, Result};
 
 /// 25 frames a second.
@@ -60,7 +60,6 @@ struct SetUp {
     mechanism: Mechanism,
     provider: Provider,
     bytes: usize,
-    /// For each camera.
     blocks: usize,
     streams: usize,
     programs: bool,
@@ -80,32 +79,26 @@ impl SetUp {
     }
 
     fn run(&self, bench: &mut Bench, part: &Measure, frames: u64) -> Result<Vec<Outcome>> {
-        let network = bench.network(self.provider)?;
+        bench.make_network(self.provider)?;
         let pairs = if self.programs { self.streams } else { 1 };
         let cameras = self.streams / pairs;
-        let jobs: Vec<Job> = (0..pairs)
-            .map(|first| Job {
-                what: What::Mechanism(self.mechanism, self.provider),
-                bytes: self.bytes,
-                // Windows have their own; a ring is for all.
-                blocks: self.blocks * if self.has_windows() { 1 } else { cameras },
-                source_core: host::SOURCE_CORE,
-                collector_core: host::collector_core(),
-                wait: part.wait,
+        // Windows have their own; a ring is for all.
+        let blocks = self.blocks * if self.has_windows() { 1 } else { cameras };
+        let job = |first| {
+            let program = Program::Cameras(Cameras {
+                first,
+                cameras,
+                windows: self.has_windows(),
+                frames,
+                period_ns: PERIOD_NS,
+            });
+            let of = (self.mechanism, self.provider);
+            Job {
                 realtime: false,
-                batch_ms: 0,
-                batches: 1,
-                unique: bench.unique(),
-                program: Program::Cameras(Cameras {
-                    first,
-                    cameras,
-                    windows: self.has_windows(),
-                    frames,
-                    period_ns: PERIOD_NS,
-                }),
-                network: network.clone(),
-            })
-            .collect();
+                ..bench.job(part, of, (self.bytes, blocks), program)
+            }
+        };
+        let jobs: Vec<Job> = (0..pairs).map(job).collect();
         pair::run_together(&jobs)
     }
 
@@ -132,13 +125,11 @@ impl SetUp {
         let bytes = self.bytes as f64;
         let achieved = arrivals.len() as f64 * bytes * 1e9 / wall_ns;
         let conditions = Conditions {
-            wait: format!("{:?}", part.wait).to_lowercase(),
-            caches: "the same blocks again and again",
             offered_bytes_per_s: Some(self.streams as f64 * bytes * 1e9 / PERIOD_NS as f64),
             achieved_bytes_per_s: Some(achieved),
             verified_blocks: arrivals.len() as u64,
             restarts: 1,
-            ..Conditions::of(outcomes)
+            ..Conditions::of(part.wait, false, outcomes)
         };
         let of = Measured {
             arrivals: &arrivals,
@@ -198,7 +189,6 @@ fn used(all: &[&Frames], outcomes: &[Outcome], wall_ns: f64) -> [(Metric, f64); 
     ]
 }
 
-/// A frame that was seen.
 #[derive(Clone, Copy)]
 struct Arrival {
     camera: usize,
@@ -287,7 +277,6 @@ impl Measured<'_> {
     }
 }
 
-/// Standard deviation by mean.
 fn variation(values: &[f64]) -> f64 {
     let count = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -299,7 +288,6 @@ fn variation(values: &[f64]) -> f64 {
     square.sqrt() / mean.max(f64::MIN_POSITIVE)
 }
 
-/// A number of each second's bursts.
 fn by_second(bursts: &[f64], of: fn(&[f64]) -> f64) -> Vec<f64> {
     bursts
         .chunks((SECOND_NS / PERIOD_NS) as usize)

@@ -13,17 +13,13 @@ use catchment_sim::verbs::{Fabric, Pace};
 use catchment_verbs::{Context, Provider as _};
 use std::sync::Arc;
 
-/// Two connected ends.
 pub(super) struct Ends<M: Mechanism> {
     pub(super) sender: M::Sender,
     pub(super) receiver: M::Receiver,
-    /// What each end posted.
     pub(super) traces: [Arc<Trace>; 2],
-    /// Queues of each end.
     pub(super) queues: [QueueNeeds; 2],
     fabric: Option<Fabric>,
     packet: u64,
-    /// Where packets may be counted.
     counted: Option<[Device; 2]>,
     _devices: [Arc<dyn Context>; 2],
 }
@@ -58,7 +54,6 @@ impl<M: Mechanism> Ends<M> {
         Ends::on([open()?, open()?], Some(&fabric), mechanism, changes)
     }
 
-    /// On devices in virtual time.
     pub(super) fn on_fabric(fabric: &Fabric, mechanism: &M) -> Result<Ends<M>> {
         let open = || fabric.provider().open("sim0");
         Ends::on([open()?, open()?], Some(fabric), mechanism, [&|_| {}; 2])

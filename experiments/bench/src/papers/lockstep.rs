@@ -128,13 +128,11 @@ impl Visit for Counting {
     }
 }
 
-/// What both ends did so far.
 struct Totals {
     interactions: u64,
     messages: u64,
     reads: u64,
     source_messages: u64,
-    /// Requests and receives that the collector posted.
     collector: u64,
 }
 
@@ -214,7 +212,6 @@ pub(super) fn queues(
     Ok(rows)
 }
 
-/// A queue with one place less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Less {
     SourceSend,

@@ -74,12 +74,9 @@ enum Realtime {
     Off,
 }
 
-/// Which page is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Page {
-    /// The experiments of the papers.
     Papers,
-    /// Other projects beside ours.
     Peers,
 }
 
@@ -100,10 +97,6 @@ impl Page {
 }
 
 /// Runs the experiments that the options ask for.
-///
-/// # Errors
-/// When a scenario is wrong, none is left, or results cannot be written. A measurement that fails is
-/// shown among the results.
 pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     let mut bench = Bench::new(options)?;
     let mut scenarios = match options.scenario.as_slice() {

@@ -9,7 +9,6 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-/// The table of a terminal.
 pub(super) fn table(done: &[Done]) -> String {
     let mut lines = vec![
         [
@@ -104,7 +103,6 @@ Ratios are of measurements that ran in turn on one provider; single figures of a
 little. All rows with all their columns are in [rows.csv](NAME/rows.csv).
 ";
 
-/// The page.
 pub(super) fn page(run: &Run<'_>, done: &[Done]) -> Result<String> {
     let mut page = String::from(match run.which {
         Page::Papers => PAPERS,
@@ -189,7 +187,6 @@ fn command(run: &Run<'_>) -> String {
     command
 }
 
-/// How to have this experiment alone.
 fn command_of(run: &Run<'_>, one: &Scenario) -> String {
     let effort = if run.options.full { "full" } else { "quick" };
     let name = run.which.name();
@@ -326,9 +323,6 @@ struct Line<'a> {
 }
 
 /// Says what held, for a person or as JSON lines.
-///
-/// # Errors
-/// When nobody reads it.
 pub(super) fn print(done: &[Done], json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     for one in done {

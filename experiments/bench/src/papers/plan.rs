@@ -21,10 +21,6 @@ const STEP_S: f64 = 0.5e-6;
 /// Processes that begin together wait for the moment that they agreed on.
 const TOGETHER_S: f64 = 3.0;
 
-/// Says on standard error what comes.
-///
-/// # Errors
-/// When standard error is gone.
 pub(super) fn say(bench: &Bench, scenarios: &[Scenario]) -> Result<()> {
     let mut out = std::io::stderr().lock();
     let mut all = 0.0;
@@ -69,7 +65,6 @@ fn seconds(bench: &Bench, scenario: &Scenario) -> f64 {
     cells.sum()
 }
 
-/// Seconds of one mechanism in one cell.
 fn cell(
     workload: Workload,
     provider: Provider,

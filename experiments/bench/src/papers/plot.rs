@@ -97,9 +97,6 @@ struct Series {
 impl Plot {
     /// Draws it from the rows of one provider into `folder`, as SVG and as PNG; says the files' stem,
     /// or nothing where no row fits.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
     pub(crate) fn draw(
         &self,
         id: &str,

@@ -1,6 +1,6 @@
 //! One schema for everything that is measured: a row is one metric of one mechanism in one cell.
 use crate::host::Environment;
-use crate::job::{Network, Outcome};
+use crate::job::{Network, Outcome, Wait};
 use crate::mechanism::{Mechanism, Provider};
 use crate::stats::Summary;
 use serde::{Deserialize, Serialize};
@@ -128,8 +128,11 @@ pub(crate) struct Conditions {
 
 impl Conditions {
     /// What the processes of a cell say of it.
-    pub(crate) fn of(outcomes: &[Outcome]) -> Conditions {
+    pub(crate) fn of(wait: Wait, realtime: bool, outcomes: &[Outcome]) -> Conditions {
         Conditions {
+            wait: format!("{wait:?}").to_lowercase(),
+            caches: "the same blocks again and again",
+            realtime,
             restarts: outcomes.len(),
             repeated: outcomes.iter().map(|one| one.repeated).sum(),
             disturbed: outcomes.iter().any(|one| one.disturbed),

@@ -5,9 +5,8 @@ use super::record::{Cell, Conditions, Row};
 use super::scenario::{Measure, Scenario};
 use super::simulated::{Expected, Simulated};
 use super::virtual_stream::{conditions, shape};
-use crate::host;
-use crate::job::{Job, Outcome, Program, Workers};
-use crate::mechanism::{Mechanism, Provider, What};
+use crate::job::{Outcome, Program, Workers};
+use crate::mechanism::{Mechanism, Provider};
 use crate::stats::percentile;
 use crate::times::{Constants, Law};
 use anyhow::{Context as _, Result};
@@ -67,7 +66,6 @@ fn laws(mean: f64) -> [(&'static str, Law); 4] {
     ]
 }
 
-/// One cell, for all mechanisms.
 struct Setting {
     provider: Provider,
     constants: Constants,
@@ -78,11 +76,9 @@ struct Setting {
     count: u64,
 }
 
-/// What came of one mechanism.
 struct Came {
     mechanism: Mechanism,
     blocks_per_s: Vec<f64>,
-    /// The seed of each of them.
     seeds: Vec<u64>,
     conditions: Conditions,
 }
@@ -120,27 +116,18 @@ impl Setting {
 
     fn measure(&self, bench: &mut Bench, part: &Measure) -> Result<Vec<Came>> {
         let effort = part.effort(bench.quick());
-        let network = bench.network(self.provider)?;
+        bench.make_network(self.provider)?;
         let realtime = bench.realtime(self.provider, part.wait);
         let name = format!("{}, {} blocks", self.provider, self.blocks);
-        let job = |bench: &mut Bench, mechanism: Mechanism| Job {
-            what: What::Mechanism(mechanism, self.provider),
-            bytes: self.bytes,
-            blocks: self.blocks,
-            source_core: host::SOURCE_CORE,
-            collector_core: host::collector_core(),
-            wait: part.wait,
-            realtime,
-            batch_ms: 0,
-            batches: effort.repetitions,
-            unique: bench.unique(),
-            program: Program::Workers(Workers {
-                count: self.count,
-                workers: self.workers,
-                law: self.law,
-                block_ns: (self.constants.t_write_us * 1000.0) as u64,
-            }),
-            network: network.clone(),
+        let program = Program::Workers(Workers {
+            count: self.count,
+            workers: self.workers,
+            law: self.law,
+            block_ns: (self.constants.t_write_us * 1000.0) as u64,
+        });
+        let cell = (self.bytes, self.blocks);
+        let job = |bench: &mut Bench, mechanism: Mechanism| {
+            bench.job(part, (mechanism, self.provider), cell, program)
         };
         let found = bench.in_turn(effort.restarts, &name, &part.mechanisms, job);
         let came = found.into_iter().map(|(mechanism, outcomes)| {
@@ -153,12 +140,9 @@ impl Setting {
                 mechanism,
                 seeds: outcomes.iter().flat_map(seeds).collect(),
                 conditions: Conditions {
-                    wait: format!("{:?}", part.wait).to_lowercase(),
-                    realtime,
-                    caches: "the same blocks again and again",
                     achieved_bytes_per_s: Some(speed * self.bytes as f64),
                     seed: Some(1),
-                    ..Conditions::of(&outcomes)
+                    ..Conditions::of(part.wait, realtime, &outcomes)
                 },
                 blocks_per_s,
             }
@@ -176,7 +160,7 @@ impl Setting {
                 law: self.law,
                 count: self.count,
                 seed,
-                in_order: gives_back_in_order(came.mechanism),
+                in_order: came.mechanism.gives_back_in_order(),
             };
             model.blocks_per_s()
         };
@@ -192,31 +176,5 @@ impl Setting {
         ];
         let row = |(metric, values)| Row::new(id, &cell, metric, values, &came.conditions);
         Ok(rows.into_iter().map(row).collect())
-    }
-}
-
-/// Whether a block that is kept keeps those after it.
-fn gives_back_in_order(mechanism: Mechanism) -> bool {
-    match mechanism {
-        Mechanism::SbPaper
-        | Mechanism::Sb
-        | Mechanism::SbInPlace
-        | Mechanism::SwSack
-        | Mechanism::Rendezvous => false,
-        Mechanism::SwPaper
-        | Mechanism::SwPaperInline
-        | Mechanism::SwFair
-        | Mechanism::SwFairTail
-        | Mechanism::SwFairTailInPlace
-        | Mechanism::Tcp
-        | Mechanism::TcpBlocking
-        | Mechanism::Iceoryx2
-        | Mechanism::ZenohTcp
-        | Mechanism::ZenohShm
-        | Mechanism::Aeron
-        | Mechanism::Ucx
-        | Mechanism::Iperf3
-        | Mechanism::LibfabricTcp
-        | Mechanism::LibfabricShm => true,
     }
 }

@@ -11,16 +11,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// An experiment that was run.
 pub(super) struct Done {
     pub(super) scenario: Scenario,
     pub(super) rows: Vec<Row>,
-    /// What the experiment shows as a table.
     pub(super) table: Option<String>,
-    /// What could not be measured, and why.
     pub(super) failures: Vec<String>,
     pub(super) verdicts: Vec<Judged>,
-    /// Stems of the pictures' files.
     pub(super) pictures: Vec<String>,
     pub(super) took: Duration,
 }
@@ -33,24 +29,18 @@ pub(super) struct Judged {
     pub(super) verdict: Verdict,
 }
 
-/// What the page says about the run.
 pub(super) struct Run<'a> {
     pub(super) which: Page,
     pub(super) options: &'a Options,
-    /// Where the page goes.
     pub(super) out: &'a Path,
     pub(super) environment: &'a Environment,
     pub(super) realtime: bool,
     pub(super) took: Duration,
     pub(super) steal: Option<f64>,
-    /// Experiments that were not run yet.
     pub(super) left: Vec<String>,
 }
 
 /// Writes rows and page of what was run so far; rows of the repository in one form only.
-///
-/// # Errors
-/// When a file cannot be written.
 pub(super) fn write(run: &Run<'_>, done: &[Done], page: String) -> Result<()> {
     let folder = run.out.join(run.which.name());
     let rows = || {

@@ -202,26 +202,17 @@ impl Scenario {
 }
 
 /// Those of this repository.
-///
-/// # Errors
-/// If one of them is wrong, with its name and line.
 pub(crate) fn ours() -> Result<Vec<Scenario>> {
     OURS.iter().map(|(name, text)| parse(name, text)).collect()
 }
 
 /// Other projects beside ours.
-///
-/// # Errors
-/// If it is wrong, with its name and line.
 pub(crate) fn peers() -> Result<Vec<Scenario>> {
     let (name, text) = PEERS;
     Ok(vec![parse(name, text)?])
 }
 
 /// One of a user's own.
-///
-/// # Errors
-/// If the file cannot be read or is wrong.
 pub(crate) fn load(path: &Path) -> Result<Scenario> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;

@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What is simulated.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Simulated {
     pub(crate) constants: Constants,
@@ -27,7 +26,6 @@ pub(crate) struct Simulated {
     pub(crate) helper: bool,
 }
 
-/// What came out.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Came {
     pub(crate) blocks_per_s: f64,
@@ -91,7 +89,6 @@ impl Visit for Simulated {
     }
 }
 
-/// What ends a simulation.
 struct Failed(anyhow::Error);
 
 impl From<Stuck> for Failed {
@@ -106,7 +103,6 @@ impl From<EndError> for Failed {
     }
 }
 
-/// Sends as fast as it can.
 struct Source<S> {
     end: S,
     bytes: u32,
@@ -181,7 +177,6 @@ impl<R: ReceiveEnd> Thread<Failed> for Collector<R> {
     }
 }
 
-/// Processes one block after the other.
 struct Worker<M: Mechanism> {
     queue: Queue<<M::Receiver as ReceiveEnd>::Block>,
     law: Law,
@@ -218,9 +213,6 @@ pub(crate) struct Expected {
 
 impl Expected {
     /// Blocks per second.
-    ///
-    /// # Errors
-    /// Without blocks or workers.
     pub(crate) fn blocks_per_s(&self) -> Result<f64> {
         let mut random = Random::new(self.seed);
         let mut workers = vec![0.0; self.workers];
@@ -239,7 +231,6 @@ impl Expected {
     }
 }
 
-/// Index of the smallest.
 fn earliest(times: &[f64]) -> Option<usize> {
     (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b]))
 }

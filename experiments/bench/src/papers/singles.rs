@@ -2,9 +2,8 @@
 use super::bench::Bench;
 use super::record::{Cell, Conditions, Row};
 use super::scenario::{Measure, Scenario, Workload};
-use crate::host;
 use crate::job::{Hold, Job, Outcome, Program};
-use crate::mechanism::{Mechanism, Provider, What};
+use crate::mechanism::{Mechanism, Provider};
 use crate::stats::percentile;
 use anyhow::Result;
 
@@ -34,7 +33,7 @@ pub(super) fn measure(
     provider: Provider,
 ) -> Result<Vec<Row>> {
     let effort = part.effort(bench.quick()).clone();
-    let network = bench.network(provider)?;
+    bench.make_network(provider)?;
     let program = program(part.workload.unwrap_or(scenario.workload), effort.count);
     let realtime = bench.realtime(provider, part.wait);
     let mut rows = Vec::new();
@@ -42,19 +41,8 @@ pub(super) fn measure(
         for &blocks in part.blocks(bench.quick()) {
             let name = format!("{provider}, {bytes} B, {blocks} blocks");
             bench.progress(&format!("{}, {name}", scenario.id));
-            let job = |bench: &mut Bench, mechanism: Mechanism| Job {
-                what: What::Mechanism(mechanism, provider),
-                bytes,
-                blocks,
-                source_core: host::SOURCE_CORE,
-                collector_core: host::collector_core(),
-                wait: part.wait,
-                realtime,
-                batch_ms: 0,
-                batches: effort.repetitions,
-                unique: bench.unique(),
-                program,
-                network: network.clone(),
+            let job = |bench: &mut Bench, mechanism: Mechanism| {
+                bench.job(part, (mechanism, provider), (bytes, blocks), program)
             };
             let found = bench.in_turn(effort.restarts, &name, &part.mechanisms, job);
             let reads = if matches!(program, Program::Hold(_)) {
@@ -67,12 +55,7 @@ pub(super) fn measure(
             };
             for (mechanism, outcomes) in &found {
                 let cell = Cell::new(provider, *mechanism, bytes, blocks);
-                let conditions = Conditions {
-                    wait: format!("{:?}", part.wait).to_lowercase(),
-                    realtime,
-                    caches: "the same blocks again and again",
-                    ..Conditions::of(outcomes)
-                };
+                let conditions = Conditions::of(part.wait, realtime, outcomes);
                 let of = RowsOf {
                     id: &scenario.id,
                     cell: &cell,

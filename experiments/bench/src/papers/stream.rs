@@ -3,13 +3,9 @@
 use super::bench::Bench;
 use super::record::{Cell, Conditions, Row};
 use super::scenario::{Measure, Scenario};
-use crate::host;
-use crate::job::{Job, Outcome, PingPong, Program, Stream};
+use crate::job::{Outcome, PingPong, Program, Stream};
 use crate::mechanism::{Mechanism, Provider, What};
 use anyhow::Result;
-
-/// What all mechanisms have in common here.
-const CACHES: &str = "the same blocks again and again";
 
 /// Measures the cells of one part of a scenario on one provider.
 pub(super) fn measure(
@@ -19,7 +15,7 @@ pub(super) fn measure(
     provider: Provider,
 ) -> Result<Vec<Row>> {
     let effort = part.effort(bench.quick()).clone();
-    let network = bench.network(provider)?;
+    bench.make_network(provider)?;
     let mut rows = Vec::new();
     for &bytes in &effort.bytes {
         for &blocks in part.blocks(bench.quick()) {
@@ -29,41 +25,21 @@ pub(super) fn measure(
             ));
             let name = format!("{provider}, {bytes} B, {blocks} blocks");
             let realtime = bench.realtime(provider, part.wait);
-            let job = |bench: &mut Bench, mechanism: Mechanism| Job {
-                what: mechanism
-                    .peer()
-                    .unwrap_or(What::Mechanism(mechanism, provider)),
-                bytes,
-                blocks,
-                source_core: host::SOURCE_CORE,
-                collector_core: host::collector_core(),
-                wait: part.wait,
-                realtime: realtime && !threads(mechanism),
-                batch_ms: effort.milliseconds,
-                batches: effort.repetitions,
-                unique: bench.unique(),
-                program: Program::Stream,
-                network: network.clone(),
+            let job = |bench: &mut Bench, mechanism: Mechanism| {
+                let program = Program::Stream;
+                bench.job(part, (mechanism, provider), (bytes, blocks), program)
             };
             let mechanisms = bench.present(&part.mechanisms);
             let found = bench.in_turn(effort.restarts, &name, &mechanisms, job);
             for (mechanism, outcomes) in &found {
                 let cell = Cell::new(provider, *mechanism, bytes, blocks);
-                let conditions = Conditions {
-                    wait: format!("{:?}", part.wait).to_lowercase(),
-                    realtime: realtime && !threads(*mechanism),
-                    caches: CACHES,
-                    ..Conditions::of(outcomes)
-                };
+                let realtime = realtime && !mechanism.peer().is_some_and(What::has_threads);
+                let conditions = Conditions::of(part.wait, realtime, outcomes);
                 rows.extend(rows_of(&scenario.id, &cell, &conditions, outcomes));
             }
         }
     }
     Ok(rows)
-}
-
-fn threads(mechanism: Mechanism) -> bool {
-    mechanism.peer().is_some_and(What::has_threads)
 }
 
 type Metrics = Vec<((&'static str, &'static str), Vec<f64>)>;

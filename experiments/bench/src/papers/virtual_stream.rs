@@ -18,7 +18,6 @@ pub(super) fn count(bytes: usize) -> u64 {
 
 const SEED: u64 = 1;
 
-/// Throughput with the constants of a scenario.
 pub(super) fn measure(bench: &mut Bench, scenario: &Scenario, part: &Measure) -> Result<Vec<Row>> {
     let constants = part
         .constants

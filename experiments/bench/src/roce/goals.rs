@@ -3,7 +3,6 @@ use super::row::{Cell, Row, Sample};
 use crate::stats;
 use serde::Serialize;
 
-/// A goal, and what was reached.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Goal {
     /// Always `goal`, so that a reader of the lines can tell.
@@ -17,20 +16,17 @@ pub(crate) struct Goal {
 }
 
 impl Goal {
-    /// For a person.
     pub(crate) fn line(&self) -> String {
         let held = if self.held { "held  " } else { "MISSED" };
         format!("{held} {}: {:.2}", self.goal, self.ratio)
     }
 
-    /// For a page.
     pub(crate) fn markdown(&self) -> String {
         let held = if self.held { "held" } else { "**missed**" };
         format!("| {} | {:.2} | {held} |\n", self.goal, self.ratio)
     }
 }
 
-/// One comparison.
 struct Rule {
     name: &'static str,
     ours: fn(&Cell) -> bool,

@@ -19,21 +19,20 @@ pub(crate) const WARM_UP_TRIPS: u64 = 1000;
 /// What a side prints when its peer may come.
 pub(crate) const READY: &str = "ready";
 
-/// What is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum What {
     /// Packets without a protocol, as fast as they go, one way.
     BareStream,
     /// Packets without a protocol, to and fro; `threads`: one thread of a side receives, as the
     /// engine's does, and the program looks at its memory.
-    BarePingPong { threads: bool },
+    BarePingPong {
+        threads: bool,
+    },
     /// TCP from and to memory as large as that of the others.
     Tcp,
-    /// Our provider.
     Ours(Op),
 }
 
-/// What our provider does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Op {
     /// WRITEs of 1 MiB.
@@ -51,16 +50,13 @@ pub(crate) enum Op {
     PingPong { inline: bool },
 }
 
-/// Which of the two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Side {
     /// Sends the data, or first.
     Sender,
-    /// Receives the data, or answers.
     Receiver,
 }
 
-/// What a role process needs to know.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) side: Side,
@@ -75,12 +71,10 @@ pub(crate) struct Job {
     pub(crate) receiver: IpAddr,
     pub(crate) sender_core: usize,
     pub(crate) receiver_core: usize,
-    /// Path of the namespace to work in.
     pub(crate) netns: String,
 }
 
 impl Job {
-    /// The address of this side.
     pub(crate) fn own(&self) -> IpAddr {
         match self.side {
             Side::Sender => self.sender,
@@ -88,7 +82,6 @@ impl Job {
         }
     }
 
-    /// The address of the other side.
     pub(crate) fn peer(&self) -> IpAddr {
         match self.side {
             Side::Sender => self.receiver,
@@ -97,9 +90,6 @@ impl Job {
     }
 
     /// Runs both sides, in two fresh processes, and gives what the sender and the receiver printed.
-    ///
-    /// # Errors
-    /// If one of them fails.
     pub(crate) fn run(&self, pair: &VethPair) -> Result<(String, String)> {
         let mut receiver = self.start(Side::Receiver, &pair.right)?;
         receiver.wait_for(|line| line == READY)?;
@@ -107,7 +97,6 @@ impl Job {
         Ok((sender.finish()?, receiver.finish()?))
     }
 
-    /// Starts the process of one side.
     fn start(&self, side: Side, at: &Namespace) -> Result<ChildProcess> {
         let job = Job {
             side,

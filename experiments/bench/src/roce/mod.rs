@@ -71,7 +71,6 @@ impl Options {
         self.seconds.unwrap_or(if self.quick { 0.5 } else { 3.0 })
     }
 
-    /// Cores of the two sides.
     fn cores(&self) -> (usize, usize) {
         (host::SOURCE_CORE, host::collector_core())
     }
@@ -99,7 +98,6 @@ impl Options {
     }
 }
 
-/// What is measured in each round.
 #[derive(Clone, Copy)]
 enum Task {
     Iperf3,
@@ -192,10 +190,6 @@ impl Task {
     }
 }
 
-/// Measures all and prints it.
-///
-/// # Errors
-/// Without the right to make namespaces; if a side fails.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let environment = Environment::detect();
     let mut tasks = Task::all();
@@ -223,9 +217,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Runs one side: what a child process does.
-///
-/// # Errors
-/// Whatever stops it.
 pub(crate) fn role(job: &Job) -> Result<()> {
     sys::settle(match job.side {
         Side::Sender => job.sender_core,

@@ -32,10 +32,6 @@ const SMALL_BATCH: u32 = 32;
 /// Receives posted: the region, in messages.
 const RECEIVES: u32 = (REGION_BYTES / MESSAGE_BYTES) as u32;
 
-/// Measures once, in two fresh processes.
-///
-/// # Errors
-/// If one of them fails.
 pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
     let (sender, receiver) = job.run(pair)?;
     // The active side printed something.
@@ -43,9 +39,6 @@ pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
 }
 
 /// Runs one side.
-///
-/// # Errors
-/// Whatever stops it.
 pub(crate) fn role(job: &Job, op: Op) -> Result<()> {
     let (mut control, device) = (connect(job)?, open(job, op)?);
     if (job.side == Side::Sender) != (op == Op::Read) {
@@ -57,7 +50,6 @@ pub(crate) fn role(job: &Job, op: Op) -> Result<()> {
     }
 }
 
-/// Connects to the other side over TCP.
 fn connect(job: &Job) -> Result<Control> {
     let stream = match job.side {
         Side::Receiver => {

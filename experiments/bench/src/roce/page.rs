@@ -62,7 +62,6 @@ pub(crate) fn print(
     Ok(())
 }
 
-/// Writes the page.
 pub(crate) fn write(
     path: &Path,
     environment: &Environment,

@@ -18,7 +18,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Seconds that do not count: the window grows, pages are touched.
 const WARM_UP_S: f64 = 0.2;
 
-/// What a side did and used.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Used {
     bytes: u64,
@@ -26,10 +25,6 @@ struct Used {
     cpu_ns: u64,
 }
 
-/// Measures once, in two fresh processes.
-///
-/// # Errors
-/// If one of them fails.
 pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
     let (said, answer) = job.run(pair)?;
     let (sent, received): (Used, Used) = (job::parse(&said)?, job::parse(&answer)?);
@@ -44,9 +39,6 @@ pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
 }
 
 /// Runs one side.
-///
-/// # Errors
-/// Whatever stops it.
 pub(crate) fn role(job: &Job) -> Result<()> {
     output::json(&match job.side {
         Side::Sender => send(job),

@@ -242,13 +242,11 @@ impl Run<'_> {
     }
 }
 
-/// Camera and number of a frame.
 fn stamp_of(bytes: [u8; 16]) -> [u64; 2] {
     let both = u128::from_le_bytes(bytes);
     [both as u64, (both >> 64) as u64]
 }
 
-/// What a role has beside its end.
 struct Has {
     registered_bytes: u64,
     queues: Queues,

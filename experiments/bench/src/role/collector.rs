@@ -8,7 +8,6 @@ use catchment_perf::Meter;
 use std::collections::HashMap;
 
 impl<L: Link> Collector<'_, L> {
-    /// Obeys until the measurement is over.
     pub(super) fn obey(&mut self) -> Result<()> {
         loop {
             let order: Order = self.peer.recv()?;

@@ -27,33 +27,43 @@ const ONLY_WAITS: &str = "this mechanism only waits";
 /// While the other role works, the source looks after its requests so often.
 const LOOK_AGAIN: Duration = Duration::from_micros(20);
 
-/// What the source asks of the collector.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Order {
     /// Receive and compare blocks `0..count`, filled with [`pattern`].
-    Verify { count: u64 },
+    Verify {
+        count: u64,
+    },
     /// Send back one block for each that comes, not timed: what a mechanism sets up when it is first
     /// used in this direction may need a thread that a real-time role would keep from running.
-    Acquaint { count: u64 },
-    /// Receive as fast as possible.
-    Stream { count: u64 },
+    Acquaint {
+        count: u64,
+    },
+    Stream {
+        count: u64,
+    },
     /// Send back one block for each that comes.
-    PingPong { count: u64 },
+    PingPong {
+        count: u64,
+    },
     /// The same with a cache line, to know the floor at this moment.
-    Floor { count: u64 },
+    Floor {
+        count: u64,
+    },
     /// Keep all blocks that come, and give them back one by one, a while apart.
-    Sync { count: u64, blocks: usize },
-    /// Say when each block is seen.
-    OneWay { count: u64 },
+    Sync {
+        count: u64,
+        blocks: usize,
+    },
+    OneWay {
+        count: u64,
+    },
     /// Receive as fast as possible, and keep one block for a time.
     Hold(Hold),
     /// Keep each block as long as its worker needs for it, by chance from this seed.
     Process(Workers, u64),
-    /// The measurement is over.
     Done,
 }
 
-/// What the collector answers after an order.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Report {
     end_ns: u64,
@@ -64,7 +74,6 @@ struct Report {
     noted: Vec<u64>,
 }
 
-/// The source: it decides, and measures.
 struct Source<'a, L> {
     job: &'a Job,
     starter: Control,
@@ -75,7 +84,6 @@ struct Source<'a, L> {
     programs: Programs<L>,
 }
 
-/// The collector: it obeys.
 struct Collector<'a, L> {
     job: &'a Job,
     peer: Control,
@@ -181,7 +189,6 @@ fn pace_of(urgent: &Urgent) -> Pace {
     }
 }
 
-/// Real-time priority while it lives.
 struct Urgent(bool);
 
 impl Urgent {

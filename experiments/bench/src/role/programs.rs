@@ -14,7 +14,6 @@ impl<L: NonBlocking> Programs<L> {
     };
 }
 
-/// Carries out an order as the collector.
 fn collect<L: NonBlocking>(
     role: &mut Collector<'_, L>,
     order: Order,
@@ -40,7 +39,6 @@ fn collect<L: NonBlocking>(
     Ok(())
 }
 
-/// Measures one batch as the source.
 fn measure<L: NonBlocking>(role: &mut Source<'_, L>, batch: u64) -> Result<Found> {
     Ok(Some(match role.job.program {
         // Cameras have a program of their own.
@@ -66,7 +64,6 @@ impl<L: NonBlocking> Source<'_, L> {
         Ok(report.noted.iter().map(|ns| *ns as f64).collect())
     }
 
-    /// The paper's synchronisation.
     fn look(&mut self, count: u64) -> Result<Vec<f64>> {
         let is_done = |link: &mut L| Ok(link.look()? == Some(true));
         match self.link.look()? {
@@ -108,7 +105,6 @@ impl<L: NonBlocking> Source<'_, L> {
         Ok(differences(&posted, &self.end()?.noted))
     }
 
-    /// Blocks of each bin.
     fn hold(&mut self, hold: Hold) -> Result<Vec<u64>> {
         // Linux gives real-time threads 95 % of a second: leave room for the runs before.
         std::thread::sleep(Duration::from_millis(hold.end + hold.end / 2));

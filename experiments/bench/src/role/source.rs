@@ -19,13 +19,11 @@ const STATUS_READS: u64 = 300;
 const FLOOR_ROUND_TRIPS: u64 = 300;
 
 impl<L: Link> Source<'_, L> {
-    /// Measures, and tells what it found.
     pub(super) fn report(&mut self) -> Result<()> {
         let outcome = Box::new(self.measure()?);
         self.starter.send(&Said::Found(outcome))
     }
 
-    /// Waits until nothing else is measured.
     pub(super) fn await_turn(&mut self) -> Result<()> {
         self.starter.send(&Said::Ready)?;
         self.starter.recv()
@@ -291,7 +289,6 @@ fn round_trips<L: Link>(
     Ok(times.windows(2).map(|t| ticks.ns(t[0], t[1])).collect())
 }
 
-/// The batches of one kind that count.
 struct Batches<T> {
     kept: Vec<T>,
     repeated: usize,

@@ -95,10 +95,10 @@ fn run_ours(job: &Job, role: Role, control: Control) -> Result<()> {
     let in_place = job.what == What::OursInPlace;
     let way = if in_place { Way::InPlace } else { Way::Copy };
     let threshold = job.blocks as u32 / 2;
-    let refill = match job.what {
-        What::StatusReadPrefetched => Some(Refill::Ahead { threshold }),
-        What::StatusReadWhenEmpty => Some(Refill::WhenEmpty),
-        _ => None,
+    let refill = if job.what == What::StatusReadPrefetched {
+        Some(Refill::Ahead { threshold })
+    } else {
+        (job.what == What::StatusReadWhenEmpty).then_some(Refill::WhenEmpty)
     };
     let set_up = SetUp::new(job, Provider::Shm, role, control);
     let ways = set_up.ways(|shape| {

@@ -16,17 +16,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const BUCKETS_PER_OCTAVE: f64 = 8.0;
 const BUCKETS: usize = 40 * 8;
 
-/// What a process has done so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Counts {
     frames: u64,
     locks: u64,
     waits: u64,
-    /// Frames by how long they took.
     times: Vec<u64>,
 }
 
-/// A process of the measurement.
 pub(super) struct Child {
     process: std::process::Child,
     commands: ChildStdin,
@@ -34,7 +31,6 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts this program again, in a role.
     pub(super) fn start(args: &[&str]) -> Result<Child> {
         let program = std::env::current_exe().context("the path of this program")?;
         let mut process = Command::new(program)
@@ -78,7 +74,6 @@ impl Child {
         Ok(serde_json::from_str(&self.answer()?)?)
     }
 
-    /// Lets the process end.
     pub(super) fn end(mut self) -> Result<()> {
         drop(self.commands);
         let status = self.process.wait()?;
@@ -117,17 +112,14 @@ impl Window {
         self.span.as_secs_f64()
     }
 
-    /// Frames that reached the sink.
     pub(super) fn frames(&self) -> f64 {
         difference(&self.collector, |c| c.frames)
     }
 
-    /// Locks that both took.
     pub(super) fn locks(&self) -> f64 {
         difference(&self.source, |c| c.locks) + difference(&self.collector, |c| c.locks)
     }
 
-    /// Times that a filling thread slept.
     pub(super) fn waits(&self) -> f64 {
         difference(&self.source, |c| c.waits)
     }
@@ -151,7 +143,6 @@ fn difference(counts: &[Counts; 2], of: impl Fn(&Counts) -> u64) -> f64 {
     (of(&counts[1]) - of(&counts[0])) as f64
 }
 
-/// Collects until standard input ends.
 pub(super) fn collect() -> Result<()> {
     let collector = Collector::builder("127.0.0.1:0").start()?;
     output::line(&collector.local_addr().to_string())?;
@@ -174,7 +165,6 @@ struct Filled {
     times: Box<[AtomicU64]>,
 }
 
-/// What filling threads are told.
 #[derive(Default)]
 struct Orders {
     /// Look again instead of sleeping while no block is free.

@@ -52,12 +52,9 @@ pub(crate) struct Role {
     bytes: usize,
 }
 
-/// The result.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Filling threads.
     threads: usize,
-    /// Bytes of a frame.
     frame_bytes: usize,
     /// Frames that reached the sink in a second.
     frames_per_s: f64,
@@ -76,7 +73,6 @@ struct Report {
     waits_per_frame: f64,
 }
 
-/// Measures and prints.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let mut collector = Child::start(&[])?;
     let at = collector.address()?;

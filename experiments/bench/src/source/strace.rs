@@ -7,9 +7,6 @@ use std::process::{Command, Stdio};
 
 /// Runs `during` while the system calls of these processes are counted, by name; not counted
 /// where there is no strace.
-///
-/// # Errors
-/// strace may not trace, or `during` fails.
 pub(super) fn count<T>(
     processes: &[u32],
     during: impl FnOnce() -> Result<T>,

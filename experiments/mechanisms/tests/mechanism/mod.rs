@@ -14,14 +14,6 @@ use catchment_mechanisms::*;
 use catchment_transfer::WaitPolicy;
 use suite::*;
 
-fn status_byte(blocks: u32, payload_bytes: u32, way: Way) -> StatusByte {
-    let shape = Shape {
-        blocks,
-        payload_bytes,
-    };
-    StatusByte::new(shape, way)
-}
-
 /// The ways that the provider has.
 fn ways() -> Vec<Way> {
     if crate::context().caps().direct {
@@ -31,41 +23,6 @@ fn ways() -> Vec<Way> {
     }
 }
 
-#[test]
-fn status_byte_moves_random_blocks() {
-    for way in ways() {
-        random_blocks(&status_byte(32, 3000, way), scaled(100_000));
-    }
-}
-
-#[test]
-fn status_byte_releases_in_any_order() {
-    for way in ways() {
-        any_order(&status_byte(16, 64, way), scaled(20_000));
-        kept_block(&status_byte(4, 64, way));
-    }
-}
-
-#[test]
-fn status_byte_waits_for_a_slow_receiver() {
-    for way in ways() {
-        slow_receiver(&status_byte(3, 64, way));
-    }
-}
-
-fn sw_fair(blocks: u32, payload_bytes: u32, form: Form) -> SwFair {
-    let shape = Shape {
-        blocks,
-        payload_bytes,
-    };
-    SwFair::new(shape, form)
-}
-
-/// Blocks enough for a ring of so many to go round twice.
-fn some_turns(blocks: u32) -> u64 {
-    scaled(3_000).max(2 * u64::from(blocks))
-}
-
 /// The forms that the provider has.
 fn forms() -> Vec<Form> {
     let mut forms = vec![Form::WriteImm, Form::Selective, Form::Tail];
@@ -73,117 +30,93 @@ fn forms() -> Vec<Form> {
     forms
 }
 
-#[test]
-fn sw_fair_moves_random_blocks() {
-    for form in forms() {
-        random_blocks(&sw_fair(32, 3000, form), scaled(100_000));
+fn shape(blocks: u32, payload_bytes: u32) -> Shape {
+    Shape {
+        blocks,
+        payload_bytes,
     }
 }
 
-#[test]
-fn sw_fair_with_any_number_of_slots() {
-    for form in forms() {
-        for blocks in [1, 2, 3, 5, 64, 65, 600] {
-            random_blocks(&sw_fair(blocks, 100, form), some_turns(blocks));
-        }
-    }
-}
-
-#[test]
-fn sw_fair_releases_in_any_order() {
-    for form in forms() {
-        any_order(&sw_fair(16, 64, form), scaled(20_000));
-        kept_block(&sw_fair(4, 64, form));
-    }
-}
-
-#[test]
-fn sw_fair_waits_for_a_slow_receiver() {
-    for form in forms() {
-        slow_receiver(&sw_fair(3, 64, form));
-    }
+fn sw_fair(blocks: u32, payload_bytes: u32, form: Form) -> SwFair {
+    SwFair::new(shape(blocks, payload_bytes), form)
 }
 
 fn sw_paper(blocks: u32, payload_bytes: u32) -> SwPaper {
-    SwPaper::new(Shape {
-        blocks,
-        payload_bytes,
-    })
+    SwPaper::new(shape(blocks, payload_bytes))
 }
 
+/// What every mechanism must do. `$all` makes all its variants in a shape; `$random` has the payload
+/// bytes and the number of random blocks; `$sizes` are rings that go round twice.
+macro_rules! suite {
+    ($mechanism:ident, $all:expr, random: $random:expr, sizes: $sizes:expr) => {
+        mod $mechanism {
+            use super::*;
+
+            #[test]
+            fn moves_random_blocks() {
+                let (bytes, count) = $random;
+                let all = $all(shape(32, bytes)).into_iter();
+                all.for_each(|one| random_blocks(&one, scaled(count)));
+            }
+
+            #[test]
+            fn works_with_any_number_of_blocks() {
+                for blocks in $sizes {
+                    let turns = scaled(3_000).max(2 * u64::from(blocks));
+                    let all = $all(shape(blocks, 100)).into_iter();
+                    all.for_each(|one| random_blocks(&one, turns));
+                }
+            }
+
+            #[test]
+            fn releases_in_any_order() {
+                let all = $all(shape(16, 64)).into_iter();
+                all.for_each(|one| any_order(&one, scaled(20_000)));
+                let all = $all(shape(4, 64)).into_iter();
+                all.for_each(|one| kept_block(&one));
+            }
+
+            #[test]
+            fn waits_for_a_slow_receiver() {
+                let all = $all(shape(3, 64)).into_iter();
+                all.for_each(|one| slow_receiver(&one));
+            }
+        }
+    };
+}
+
+suite!(
+    status_byte,
+    |shape| ways().into_iter().map(move |way| StatusByte::new(shape, way)),
+    random: (3000, 100_000),
+    sizes: [1, 3, 65]
+);
+suite!(
+    sw_fair,
+    |shape| forms().into_iter().map(move |form| SwFair::new(shape, form)),
+    random: (3000, 100_000),
+    sizes: [1, 2, 3, 5, 64, 65, 600]
+);
+suite!(
+    sw_paper,
+    |shape| [SwPaper::new(shape)],
+    random: (3000, 100_000),
+    sizes: [1, 2, 3, 5, 64, 600]
+);
+suite!(
+    papers_status_byte,
+    |shape| [PaperStatusByte::new(shape)],
+    random: (1000, 20_000),
+    sizes: [1, 3, 65]
+);
+suite!(
+    rendezvous,
+    |shape| [Rendezvous::new(shape)],
+    random: (3000, 100_000),
+    sizes: [1, 2, 3, 5, 64, 600]
+);
+
 #[test]
-fn s1_4_sw_paper_moves_random_blocks() {
-    random_blocks(&sw_paper(32, 3000), scaled(100_000));
+fn s1_4_sw_paper_moves_random_blocks_with_a_thread_for_acknowledgements() {
     with_helper(&sw_paper(3, 3000), scaled(5_000), WaitPolicy::Yield);
-}
-
-#[test]
-fn sw_paper_with_any_number_of_blocks() {
-    for blocks in [1, 2, 3, 5, 64, 600] {
-        random_blocks(&sw_paper(blocks, 100), some_turns(blocks));
-    }
-}
-
-#[test]
-fn sw_paper_releases_in_any_order() {
-    any_order(&sw_paper(16, 64), scaled(20_000));
-    kept_block(&sw_paper(4, 64));
-}
-
-#[test]
-fn sw_paper_waits_for_a_slow_receiver() {
-    slow_receiver(&sw_paper(3, 64));
-}
-
-fn paper_status_byte(blocks: u32, payload_bytes: u32) -> PaperStatusByte {
-    PaperStatusByte::new(Shape {
-        blocks,
-        payload_bytes,
-    })
-}
-
-#[test]
-fn papers_status_byte_moves_random_blocks() {
-    random_blocks(&paper_status_byte(32, 1000), scaled(20_000));
-}
-
-#[test]
-fn papers_status_byte_releases_in_any_order() {
-    any_order(&paper_status_byte(16, 64), scaled(20_000));
-    kept_block(&paper_status_byte(4, 64));
-}
-
-#[test]
-fn papers_status_byte_waits_for_a_slow_receiver() {
-    slow_receiver(&paper_status_byte(3, 64));
-}
-
-fn rendezvous(blocks: u32, payload_bytes: u32) -> Rendezvous {
-    Rendezvous::new(Shape {
-        blocks,
-        payload_bytes,
-    })
-}
-
-#[test]
-fn rendezvous_moves_random_blocks() {
-    random_blocks(&rendezvous(32, 3000), scaled(100_000));
-}
-
-#[test]
-fn rendezvous_with_any_number_of_slots() {
-    for blocks in [1, 2, 3, 5, 64, 600] {
-        random_blocks(&rendezvous(blocks, 100), some_turns(blocks));
-    }
-}
-
-#[test]
-fn rendezvous_releases_in_any_order() {
-    any_order(&rendezvous(16, 64), scaled(20_000));
-    kept_block(&rendezvous(4, 64));
-}
-
-#[test]
-fn rendezvous_waits_for_a_slow_receiver() {
-    slow_receiver(&rendezvous(3, 64));
 }

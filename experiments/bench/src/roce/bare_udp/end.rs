@@ -30,7 +30,6 @@ pub(super) struct End {
     pub(super) receiving: Receiving,
 }
 
-/// What sends.
 pub(super) struct Sending {
     socket: Arc<UdpSocket>,
     batch: SendBatch,
@@ -39,7 +38,6 @@ pub(super) struct Sending {
     route: Route,
 }
 
-/// What receives.
 pub(super) struct Receiving {
     socket: Arc<UdpSocket>,
     ring: RecvRing,
@@ -124,7 +122,6 @@ impl Sending {
         Ok(self.batch.push(&self.route, &head[..head_bytes], &[])?)
     }
 
-    /// Sends all that was added.
     pub(super) fn flush(&mut self) -> Result<()> {
         loop {
             let done = self.batch.flush(&*self.socket);

@@ -29,10 +29,6 @@ struct Received {
     cpu_ns: u64,
 }
 
-/// Measures once, in two fresh processes.
-///
-/// # Errors
-/// If one of them fails.
 pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
     let (said, answer) = job.run(pair)?;
     if matches!(job.what, What::BarePingPong { .. }) {
@@ -56,9 +52,6 @@ fn stream(sent: Sent, received: Received) -> Sample {
 }
 
 /// Runs one side.
-///
-/// # Errors
-/// Whatever stops it.
 pub(crate) fn role(job: &Job) -> Result<()> {
     match (job.what, job.side) {
         (What::BarePingPong { threads: false }, Side::Sender) => {

@@ -13,7 +13,6 @@ const LOST_AFTER: Duration = Duration::from_millis(50);
 /// How often the receiver is told something before it counts as gone.
 const ATTEMPTS_MAX: usize = 100;
 
-/// Sends for the time of the job.
 pub(super) fn run(job: &Job) -> Result<Sent> {
     let mut end = End::open(job)?;
     let mut flow = Flow::new(job);
