@@ -3,7 +3,7 @@
 //! The queue pair first: nothing moves any more and nothing completes. Then the memory that it could
 //! reach, the completion queue, the channel that it woke, the protection domain, and the device. The
 //! same order serves the orderly end, a failure at any step of the way up, and a peer that died.
-use super::ChannelError;
+use super::error::{ChannelError, StillUsed};
 use super::operations::Operations;
 use super::qp::ManagedQp;
 use catchment_verbs::{CompletionChannel, Context, Cq, Mr, Pd};
@@ -45,22 +45,6 @@ impl Held {
             }
         }
     }
-}
-
-/// Something else of the program still has an object. It lives until that one drops it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("still in use: {}", list(.objects))]
-pub struct StillUsed {
-    /// What, and by how many.
-    pub objects: Vec<(&'static str, usize)>,
-}
-
-fn list(objects: &[(&'static str, usize)]) -> String {
-    let each = objects.iter();
-    let each: Vec<_> = each
-        .map(|(what, users)| format!("{what} (by {users})"))
-        .collect();
-    each.join(", ")
 }
 
 /// Gives everything back. The device is shared: others may use it.

@@ -1,6 +1,5 @@
 //! What can go wrong before and after the work of a channel.
 use super::card::CardError;
-use super::cleanup::StillUsed;
 use crate::EndError;
 use catchment_transfer::LayoutError;
 use catchment_verbs::{ModifyError, VerbsError};
@@ -68,4 +67,20 @@ pub enum OperationError {
     /// The session is over.
     #[error("{0}")]
     End(#[from] EndError),
+}
+
+/// Something else of the program still has an object. It lives until that one drops it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("still in use: {}", list(.objects))]
+pub struct StillUsed {
+    /// What, and by how many.
+    pub objects: Vec<(&'static str, usize)>,
+}
+
+fn list(objects: &[(&'static str, usize)]) -> String {
+    let each = objects.iter();
+    let each: Vec<_> = each
+        .map(|(what, users)| format!("{what} (by {users})"))
+        .collect();
+    each.join(", ")
 }

@@ -6,6 +6,11 @@ use catchment_transfer::protocol::HEADER_WORDS;
 use catchment_transfer::{BlockHeader, HeaderError, LayoutError, RingLayout};
 use catchment_verbs::mem::VolatileSlice;
 
+/// Numbers of the memories of an end: what the peer reaches, what goes out, what is READ into.
+pub(crate) const EXPOSED: usize = 0;
+pub(crate) const OUTGOING: usize = 1;
+pub(crate) const SCRATCH: usize = 2;
+
 /// All accesses stay inside of memory whose size was checked when the end was made.
 pub const INSIDE: &str = "a block inside of the checked memory";
 

@@ -44,9 +44,9 @@ mod resources;
 
 pub use card::Card;
 pub use channel::{Channel, MessageClaim, Parts};
-pub use cleanup::{Held, StillUsed};
+pub use cleanup::Held;
 pub use end::{ClaimError, Counts, EndError, PeerFault, RemoteMemory, Tag};
-pub use error::{ChannelError, OperationError};
+pub use error::{ChannelError, OperationError, StillUsed};
 pub use inbound::{Arrival, Inbound, Message, Slots, Wake};
 pub use operations::{Event, Operations, Ticket};
 pub use outbound::{Credit, Filled, Filler, Outbound};

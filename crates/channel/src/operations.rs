@@ -3,7 +3,7 @@
 //! Any thread may post: queue pairs of verbs have a lock inside, and this one gets it here.
 use super::error::OperationError;
 use super::qp::ManagedQp;
-use super::resources::{EXPOSED, OUTGOING, SCRATCH};
+use crate::geometry::{EXPOSED, OUTGOING, SCRATCH};
 use crate::{EndError, PeerFault, RemoteMemory};
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::sync::Mutex;

@@ -3,7 +3,7 @@ use super::cleanup::Held;
 use super::qp::ManagedQp;
 use super::{Card, ChannelError, cleanup};
 use crate::RemoteMemory;
-use crate::geometry::Geometry;
+use crate::geometry::{EXPOSED, Geometry};
 use catchment_transfer::layout::LINE_BYTES;
 use catchment_verbs::{Access, CompletionChannel, Context, QpInit, Service, VerbsError};
 use std::sync::{Arc, Weak};
@@ -62,11 +62,6 @@ impl ChannelShape {
         2 * self.blocks + self.receive_list()
     }
 }
-
-/// Numbers of the memories in [`Held::memory`].
-pub(super) const EXPOSED: usize = 0;
-pub(super) const OUTGOING: usize = 1;
-pub(super) const SCRATCH: usize = 2;
 
 /// Everything that an end needs, acquired.
 pub struct Resources {
