@@ -59,32 +59,6 @@ impl Data {
         }))
     }
 
-    pub(super) fn copying(
-        memory: CopyMemory,
-        remote: RemoteRing,
-        piece_bytes: u32,
-    ) -> Result<Data, SenderError> {
-        let layout = remote.layout;
-        let blocks_bytes = layout.blocks() as usize * layout.block_bytes() as usize;
-        check(&memory.blocks, blocks_bytes, "the memory for send blocks")?;
-        check(
-            &memory.status,
-            layout.status_bytes(),
-            "the memory for status bytes",
-        )?;
-        Ok(Data::Copy(Box::new(Copying {
-            layout,
-            blocks: memory.blocks,
-            status: memory.status,
-            remote,
-            piece_bytes,
-            ready: ArrayQueue::new(layout.blocks() as usize),
-            posted: AtomicU64::new(0),
-            read_wanted: AtomicBool::new(false),
-            reads_in_flight: AtomicU32::new(0),
-        })))
-    }
-
     /// Whether a block that begins `room_bytes` before its trailer goes in several WRITEs.
     pub(super) fn cuts(&self, room_bytes: u32) -> bool {
         match self {
@@ -162,6 +136,32 @@ impl InPlace {
 }
 
 impl Copying {
+    pub(super) fn new(
+        memory: CopyMemory,
+        remote: RemoteRing,
+        piece_bytes: u32,
+    ) -> Result<Box<Copying>, SenderError> {
+        let layout = remote.layout;
+        let blocks_bytes = layout.blocks() as usize * layout.block_bytes() as usize;
+        check(&memory.blocks, blocks_bytes, "the memory for send blocks")?;
+        check(
+            &memory.status,
+            layout.status_bytes(),
+            "the memory for status bytes",
+        )?;
+        Ok(Box::new(Copying {
+            layout,
+            blocks: memory.blocks,
+            status: memory.status,
+            remote,
+            piece_bytes,
+            ready: ArrayQueue::new(layout.blocks() as usize),
+            posted: AtomicU64::new(0),
+            read_wanted: AtomicBool::new(false),
+            reads_in_flight: AtomicU32::new(0),
+        }))
+    }
+
     /// Offset of a block's trailer in the memory for send blocks.
     #[inline]
     pub(super) fn trailer_offset(&self, slot: u32) -> usize {

@@ -5,6 +5,7 @@
 //! whichever thread gets the queue pair posts for all. Nothing here waits: when no slot is free
 //! the caller decides what to do, and may sleep on [`Sender::free_watch`].
 mod block;
+mod combine;
 mod data;
 mod error;
 mod free;
@@ -13,10 +14,9 @@ mod quota;
 mod retained;
 
 use crate::counters::Counter;
-use crate::header::BlockHeader;
 use crate::layout::{LINE_BYTES, RingLayout};
 use crate::permit::{Decision, Permit, PermitRequest};
-use crate::refill::{Moment, Pace, Refill};
+use crate::refill::{Pace, Refill};
 pub use block::{BlockMeta, CommitError, WriteBlock};
 use catchment_verbs::{Cq, Mr, Qp, RemoteMapError, Watch};
 use crossbeam_utils::atomic::AtomicCell;
@@ -27,7 +27,6 @@ pub use link::QueueLimits;
 use link::{LEAST_BLOCK_WRS, Link};
 use quota::Streams;
 pub use retained::RetainedBlock;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// The ring of a collector, as its session handshake names it.
@@ -177,7 +176,7 @@ impl Sender {
         let block_wrs = pieces + 1;
         check_queue("max_send_wr", limits.max_send_wr, block_wrs)?;
         check_queue("max_inline_bytes", limits.max_inline_bytes, 1)?;
-        let data = Data::copying(memory, remote, piece_bytes)?;
+        let data = Data::Copy(Copying::new(memory, remote, piece_bytes)?);
         Sender::new(
             Link::new(qp, send_cq, limits, block_wrs),
             data,
@@ -412,213 +411,4 @@ fn check_queue(what: &'static str, given: u32, needed: u32) -> Result<(), Sender
         given,
         needed,
     })
-}
-
-impl Shared {
-    #[inline]
-    fn alive(&self) -> Result<(), Broken> {
-        if let Data::InPlace(place) = &self.data
-            && !place.bell.is_valid()
-        {
-            let _ = self.broken.set(Broken::PeerGone);
-        }
-        match self.broken.get() {
-            None => Ok(()),
-            Some(broken) => Err(*broken),
-        }
-    }
-
-    fn check(&self) -> Result<(), Broken> {
-        self.alive()?;
-        if let Some(mut link) = self.link.take() {
-            let result = link.check();
-            self.put_back(link);
-            if let Err(broken) = result {
-                let _ = self.broken.set(broken);
-            }
-            self.combine();
-        }
-        self.alive()
-    }
-
-    #[inline]
-    fn enter(&self, stream: u32) -> Result<(), ReserveError> {
-        let result = self.streams.enter(stream);
-        if let Err(ReserveError::Quota { .. }) = result {
-            self.counters.quota_refusals.add(1);
-            // The stream's blocks may have been released meanwhile.
-            self.refill();
-            return self.streams.enter(stream);
-        }
-        result
-    }
-
-    #[inline]
-    fn take_slot(&self) -> Option<u32> {
-        if self.slots.uses_few() {
-            // One line to look at, for a block of a thousand: worth it to use a slot again that is
-            // still in the cache.
-            self.refill();
-        }
-        if let Data::Copy(copying) = &self.data
-            && copying.reads_in_flight.load(Ordering::Relaxed) > 0
-        {
-            // To know soon that a READ came back is to know how long it took.
-            self.combine();
-        }
-        let slot = self.slots.take().or_else(|| {
-            self.refill();
-            self.slots.take()
-        });
-        if slot.is_some() {
-            self.look_ahead();
-        }
-        slot
-    }
-
-    /// Looks for more free slots before the known ones are used up (I1).
-    #[inline]
-    fn look_ahead(&self) {
-        if !self.pace.may_read_ahead() {
-            return;
-        }
-        match &self.data {
-            Data::InPlace(place) => self.slots.prefetch_at_half(&place.free()),
-            Data::Copy(copying) => {
-                let known = self.slots.known();
-                let in_flight = copying.reads_in_flight.load(Ordering::Acquire);
-                if self
-                    .pace
-                    .reads_ahead(known, in_flight, self.moment(copying))
-                {
-                    // The commit that follows posts it, behind its block.
-                    copying.want_read();
-                }
-            }
-        }
-    }
-
-    /// Looks at `free[]` because slots are missing: at once where it is mapped, by a READ elsewhere,
-    /// unless one is on its way.
-    fn refill(&self) {
-        match &self.data {
-            Data::InPlace(_) => {
-                self.look_at_free();
-            }
-            Data::Copy(copying) => {
-                let in_flight = copying.reads_in_flight.load(Ordering::Acquire);
-                if self.pace.reads_when_empty(in_flight) {
-                    copying.want_read();
-                }
-                self.combine();
-            }
-        }
-    }
-
-    /// Looks at `free[]`, whether or not a READ is on its way.
-    fn read_now(&self) {
-        if let Data::Copy(copying) = &self.data {
-            copying.want_read();
-        }
-        self.refill();
-    }
-
-    fn moment(&self, copying: &Copying) -> Moment {
-        Moment {
-            commits: copying.posted.load(Ordering::Relaxed),
-            refused: self.counters.would_blocks.get() + self.counters.quota_refusals.get(),
-        }
-    }
-
-    /// Says how many releases were found; 0 where `free[]` is not mapped.
-    fn look_at_free(&self) -> u32 {
-        let Data::InPlace(place) = &self.data else {
-            return 0;
-        };
-        self.counters.status_reads.add(1);
-        self.slots.scan(&place.free(), &self.streams)
-    }
-
-    #[inline]
-    fn room_bytes(&self, slot: u32) -> u32 {
-        let info = &self.slots.info[slot as usize];
-        info.room_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Sends a filled block whose header was checked. The caller owns the slot until here.
-    #[inline]
-    fn commit(self: &Arc<Shared>, slot: u32, header: &BlockHeader) {
-        let info = &self.slots.info[slot as usize];
-        info.stream.store(header.stream, Ordering::Relaxed);
-        info.room_bytes.store(header.room_bytes, Ordering::Relaxed);
-        let bytes = info.payload_bytes.load(Ordering::Relaxed) + u64::from(header.payload_bytes);
-        info.payload_bytes.store(bytes, Ordering::Relaxed);
-        let words = header.to_words();
-        let generation = self.slots.generations.next_generation(slot);
-        match &self.data {
-            Data::InPlace(place) => {
-                self.slots.generations.launch(slot, generation);
-                place.publish(self.epoch, slot, generation, &words);
-            }
-            Data::Copy(copying) => {
-                copying.seal(self.epoch, slot, generation, &words);
-                self.slots.generations.launch(slot, generation);
-                self.send(copying, slot);
-            }
-        }
-    }
-
-    /// Posts a sealed block, or leaves it to the thread that drives the queue pair.
-    #[inline]
-    fn send(&self, copying: &Copying, slot: u32) {
-        let Some(mut link) = self.link.take() else {
-            copying.leave(slot);
-            return self.combine();
-        };
-        // Alone here, as is usual: the block need not go through the queue.
-        if self.broken.get().is_some() || !link.post_first(self, copying, slot) {
-            copying.leave(slot);
-        }
-        let waits = self.drive(&mut link, copying);
-        self.put_back(link);
-        if !waits && copying.has_work() {
-            self.combine();
-        }
-    }
-
-    /// Drives the queue pair, unless another thread does: that one will see our work before it
-    /// stops, because it looks once more after it has put the link back.
-    ///
-    /// To take the link and to put it back are both exchanges of the same atomic value, with
-    /// acquire and release. Who comes in vain therefore comes before the exchange that puts it
-    /// back, and that one has seen all that was left before: no fence is needed between them.
-    fn combine(&self) {
-        let Data::Copy(copying) = &self.data else {
-            return;
-        };
-        while let Some(mut link) = self.link.take() {
-            let waits = self.drive(&mut link, copying);
-            self.put_back(link);
-            if waits || !copying.has_work() {
-                return;
-            }
-        }
-    }
-
-    /// An exchange, not a store: see [`Shared::combine`].
-    fn put_back(&self, link: Box<Link>) {
-        let before = self.link.swap(Some(link));
-        debug_assert!(before.is_none(), "two threads drive one queue pair");
-    }
-
-    /// True if the rest must wait.
-    fn drive(&self, link: &mut Link, copying: &Copying) -> bool {
-        if self.broken.get().is_some() {
-            return true;
-        }
-        link.progress(self, copying).unwrap_or_else(|broken| {
-            let _ = self.broken.set(broken);
-            true
-        })
-    }
 }

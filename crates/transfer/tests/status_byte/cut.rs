@@ -1,6 +1,6 @@
 //! Blocks that are longer than a message of the device may be.
 use super::super::common::*;
-use super::{good, hostile};
+use super::hostile::{good, hostile};
 use catchment_probe::trace::{Kind, Trace};
 use catchment_transfer::header::{FLAG_CRC, FLAG_CUT};
 use catchment_transfer::*;

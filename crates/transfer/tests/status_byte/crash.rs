@@ -1,0 +1,159 @@
+//! Connections that end: a collector that is killed, a key that it does not have.
+use super::super::common::*;
+use super::{is_direct, modes, remote};
+use catchment_transfer::*;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Not a test by itself: the collector of the test below, in a process that gets killed. It takes
+/// two blocks and releases one.
+#[test]
+fn collector_process() {
+    if std::env::var_os("CATCHMENT_TEST_CHILD").is_none() {
+        return;
+    }
+    let layout = RingLayout::new(4, 128).unwrap();
+    let [_, ours] = crate::two_devices();
+    let mut collector = side_at(ours, [1, 0, 1]);
+    let mr = ring_mr(&collector.pd, layout.total_bytes());
+    let end = collector.qp.endpoint();
+    println!("ring {end} {} {}", mr.addr(), mr.rkey());
+    let receiver = Receiver::new(mr, layout, EPOCH, ReceiverOptions::default()).unwrap();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    collector.go_up(line.trim().parse().unwrap());
+    println!("connected");
+    drop(receive(&receiver));
+    let _kept = receive(&receiver);
+    println!("holding");
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A collector in another process, and a sender to its ring.
+fn sender_to_child(mode: Mode) -> (Sender, Child, impl FnMut(&str) -> String) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "--nocapture",
+            "status_byte::crash::collector_process",
+        ])
+        .env("CATCHMENT_TEST_CHILD", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut expect = move |start: &str| {
+        let line = lines.by_ref().map(|line| line.unwrap());
+        // The test harness prints lines of its own, also in front of ours.
+        let mut ours = line.filter_map(|line| Some(line[line.find(start)?..].to_owned()));
+        ours.next().expect("the child says it")
+    };
+    let line = expect("ring ");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [ours, _] = crate::two_devices();
+    let mut source = side_at(ours, [64, 0, 16]);
+    let mut stdin = child.stdin.take().unwrap();
+    writeln!(stdin, "{}", source.qp.endpoint()).unwrap();
+    expect("connected");
+    source.go_up(words[1].parse().unwrap());
+    let remote = RemoteRing {
+        addr: words[2].parse().unwrap(),
+        rkey: words[3].parse().unwrap(),
+        layout: RingLayout::new(4, 128).unwrap(),
+    };
+    let sender = make_sender(source, remote, mode, SenderOptions::default()).unwrap();
+    (sender, child, expect)
+}
+
+/// Three blocks are sent. The collector releases the first, keeps the second, has not seen the
+/// third, and is killed.
+#[test]
+fn what_was_not_released_is_sent_again_after_the_collector_was_killed() {
+    for mode in modes() {
+        let (sender, mut child, mut expect) = sender_to_child(mode);
+        for number in 0..2u64 {
+            let mut block = sender.reserve(0, 64).unwrap();
+            block.write_at(0, &[number as u8; 64]).unwrap();
+            block.commit(&whole(number, 64), true).unwrap();
+        }
+        expect("holding");
+        while sender.outstanding(0).unwrap() > 1 {
+            sender.refresh().unwrap();
+            std::thread::yield_now();
+        }
+        let mut block = sender.reserve(0, 64).unwrap();
+        block.write_at(0, &[2; 64]).unwrap();
+        block.commit(&whole(2, 64), true).unwrap();
+        sender.refresh().unwrap();
+        let mut unfinished = sender.reserve(0, 64).unwrap();
+        unfinished.write_at(0, b"half a frame").unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while sender.check().is_ok() {
+            assert!(
+                Instant::now() < deadline,
+                "{mode:?}: the death was not seen"
+            );
+            // Over a network only an unanswered request shows it; it fails in its time.
+            let _ = sender.refresh();
+            std::thread::yield_now();
+        }
+        assert!(matches!(
+            sender.reserve(0, 64),
+            Err(ReserveError::Broken(_))
+        ));
+        let error = unfinished.commit(&whole(3, 64), false).unwrap_err();
+        assert!(matches!(error.reason, CommitFailure::Broken(_)));
+        assert_eq!(&error.block.memory().to_vec()[..12], b"half a frame");
+
+        let again = pair(mode, 4, 64);
+        for old in sender.unreleased() {
+            let header = old.header();
+            let block = again.sender.reserve(0, header.payload_bytes).unwrap();
+            block.memory().copy_from(0, old.payload()).unwrap();
+            let meta = whole(header.packet_number, header.payload_bytes);
+            block.commit(&meta, true).unwrap();
+        }
+        for number in 1..3 {
+            let block = receive(&again.receiver);
+            assert_eq!(block.header().packet_number, number, "{mode:?}");
+            assert_eq!(block.payload().to_vec(), [number as u8; 64]);
+        }
+        assert!(again.receiver.poll().unwrap().is_none());
+    }
+}
+
+#[test]
+fn s1_1_a_wrong_key_is_an_error_and_writes_nothing() {
+    let layout = RingLayout::new(3, 128).unwrap();
+    for mode in modes() {
+        let (mut source, mut collector) = (side(64, 0, 16), side(1, 0, 1));
+        connect(&mut source, &mut collector);
+        let mr = ring_mr(&collector.pd, layout.total_bytes());
+        let wrong = RemoteRing {
+            rkey: mr.rkey().wrapping_add(1),
+            ..remote(&mr, layout)
+        };
+        match make_sender(source, wrong, mode, SenderOptions::default()) {
+            Err(error) => assert!(matches!(error, SenderError::Remote(_)), "{error:?}"),
+            // Where the key is only seen by the peer, the first request tells.
+            Ok(sender) => {
+                assert!(!is_direct());
+                let block = sender.reserve(0, 64).unwrap();
+                block.commit(&whole(0, 64), false).unwrap();
+                let deadline = Instant::now() + Duration::from_secs(20);
+                while sender.refresh().is_ok() {
+                    assert!(Instant::now() < deadline, "the wrong key was not seen");
+                    std::thread::yield_now();
+                }
+            }
+        }
+        assert!(mr.region().whole().to_vec().iter().all(|byte| *byte == 0));
+    }
+}

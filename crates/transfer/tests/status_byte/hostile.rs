@@ -1,0 +1,154 @@
+//! What no correct source writes, and blocks that are not whole.
+use super::super::common::*;
+use catchment_transfer::header::FLAG_CRC;
+use catchment_transfer::*;
+use catchment_verbs::mem::Region;
+use std::sync::Arc;
+
+/// What a hostile source can put into the ring, next to a correct one.
+pub(super) struct Hostile {
+    pub(super) receiver: Receiver,
+    pub(super) ring: Arc<Region>,
+    pub(super) layout: RingLayout,
+}
+
+pub(super) fn hostile(options: ReceiverOptions) -> Hostile {
+    let layout = RingLayout::new(4, 256).unwrap();
+    let collector = side(1, 0, 1);
+    let mr = ring_mr(&collector.pd, layout.total_bytes());
+    Hostile {
+        ring: Arc::clone(mr.region()),
+        receiver: Receiver::new(mr, layout, EPOCH, options).unwrap(),
+        layout,
+    }
+}
+
+impl Hostile {
+    pub(super) fn put(&self, slot: u32, epoch: u64, generation: u64, header: &BlockHeader) {
+        let words = header.to_words();
+        let commit = protocol::commit_word(epoch, slot, generation, &words);
+        let trailer = header::encode_trailer(&words, commit);
+        let offset = self.layout.trailer_offset(slot);
+        self.ring.whole().write_at(offset, &trailer).unwrap();
+    }
+
+    pub(super) fn hint(&self, slot: usize, value: u8) {
+        self.ring.whole().write_at(slot, &[value]).unwrap();
+    }
+}
+
+pub(super) fn good() -> BlockHeader {
+    BlockHeader {
+        payload_bytes: 10,
+        frame_bytes: 10,
+        room_bytes: 64,
+        ..BlockHeader::default()
+    }
+}
+
+#[test]
+fn a_wrong_header_with_the_right_commit_word_is_the_peers_fault() {
+    let hostile = hostile(ReceiverOptions::default());
+    let wrong = BlockHeader {
+        room_bytes: 1 << 20,
+        ..good()
+    };
+    hostile.put(0, EPOCH, 1, &wrong);
+    hostile.put(1, EPOCH, 1, &good());
+    hostile.hint(1, 1);
+    let error = hostile.receiver.poll().unwrap_err();
+    assert!(matches!(
+        error,
+        PeerMisbehaved::Header {
+            slot: 0,
+            generation: 1,
+            reason: HeaderError::Room { .. }
+        }
+    ));
+    assert!(hostile.receiver.poll().unwrap().is_some(), "others go on");
+}
+
+#[test]
+fn a_hint_without_a_block_and_a_block_without_a_hint() {
+    let hostile = hostile(ReceiverOptions::default());
+    hostile.hint(2, 1);
+    hostile.hint(3, 77);
+    assert!(hostile.receiver.poll().unwrap().is_none());
+    let stats = hostile.receiver.stats();
+    assert_eq!((stats.hints_early, stats.hints_wrong), (1, 1));
+    hostile.put(2, EPOCH, 1, &good());
+    assert_eq!(hostile.receiver.poll().unwrap().unwrap().slot(), 2);
+    hostile.put(1, EPOCH, 1, &good());
+    assert!(hostile.receiver.poll().unwrap().is_none());
+    assert_eq!(hostile.receiver.drain().unwrap().unwrap().slot(), 1);
+    assert!(hostile.receiver.drain().unwrap().is_none());
+}
+
+#[test]
+fn blocks_of_another_session_slot_or_time_are_none() {
+    let hostile = hostile(ReceiverOptions::default());
+    hostile.put(0, EPOCH + 1, 1, &good());
+    hostile.put(1, EPOCH, 2, &good());
+    assert!(hostile.receiver.drain().unwrap().is_none());
+    hostile.put(0, EPOCH, 1, &good());
+    let offset = hostile.layout.trailer_offset(0);
+    let mut trailer = [0; 64];
+    hostile.ring.whole().read_at(offset, &mut trailer).unwrap();
+    let elsewhere = hostile.layout.trailer_offset(3);
+    hostile.ring.whole().write_at(elsewhere, &trailer).unwrap();
+    assert_eq!(hostile.receiver.drain().unwrap().unwrap().slot(), 0);
+    assert!(
+        hostile.receiver.drain().unwrap().is_none(),
+        "not twice, not in slot 3"
+    );
+}
+
+/// I10: the device may place the bytes of one WRITE in any order.
+#[test]
+fn where_the_checksum_decides_a_torn_payload_is_not_taken() {
+    let hostile = hostile(ReceiverOptions { crc_decides: true });
+    let header = BlockHeader {
+        flags: FLAG_CRC,
+        crc32c: crc32c::crc32c(b"0123456789"),
+        ..good()
+    };
+    hostile.put(0, EPOCH, 1, &header);
+    hostile.hint(0, 1);
+    assert!(hostile.receiver.poll().unwrap().is_none());
+    let payload = hostile.layout.trailer_offset(0) - 64;
+    hostile
+        .ring
+        .whole()
+        .write_at(payload, b"0123456789")
+        .unwrap();
+    assert!(hostile.receiver.poll().unwrap().is_some());
+    hostile.put(1, EPOCH, 1, &good());
+    let error = hostile.receiver.drain().unwrap_err();
+    assert!(matches!(error, PeerMisbehaved::NoCrc { slot: 1, .. }));
+}
+
+#[test]
+fn a_changed_payload_does_not_match_its_checksum() {
+    let hostile = hostile(ReceiverOptions::default());
+    let header = BlockHeader {
+        flags: FLAG_CRC,
+        crc32c: 1,
+        ..good()
+    };
+    hostile.put(0, EPOCH, 1, &header);
+    let block = hostile.receiver.poll().unwrap().unwrap();
+    assert!(block.check_crc().is_err());
+    assert!(block.copy_out(&mut [0; 10]).is_err());
+}
+
+#[test]
+fn the_ring_can_be_used_again_once_all_blocks_are_back() {
+    let hostile = hostile(ReceiverOptions::default());
+    hostile.put(0, EPOCH, 1, &good());
+    let block = hostile.receiver.poll().unwrap().unwrap();
+    let receiver = hostile.receiver.into_mr().err().expect("a block is out");
+    drop(block);
+    let mr = receiver.into_mr().ok().expect("all are back");
+    let again = Receiver::new(mr, hostile.layout, 9, ReceiverOptions::default()).unwrap();
+    assert!(again.drain().unwrap().is_none());
+}
