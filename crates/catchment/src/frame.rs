@@ -1,5 +1,6 @@
 //! A frame as a collector hands it out.
-use crate::collector::{HeldBlock, Staged};
+use crate::collector::block::HeldBlock;
+use crate::collector::staging::Staged;
 use catchment_verbs::mem::VolatileSlice;
 use std::os::fd::AsFd;
 use std::sync::Arc;

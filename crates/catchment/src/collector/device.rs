@@ -1,12 +1,11 @@
 //! A device as the collector knows it, across all sessions of its source.
 use crate::Frame;
 use crate::observe::preview::PixelSource;
-use crate::observe::{CollectorMetrics, DeviceMetrics, FrameObservation};
-use crate::sink::{DeviceSink, NullSink, Rejected, Sink, SinkError};
+use crate::observe::{DeviceMetrics, FrameObservation};
+use crate::sink::{DeviceSink, NullSink, Rejected};
 use catchment_transfer::ReceivedBlock;
 use catchment_transfer::order::Tally;
 use catchment_verbs::sync::Mutex;
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,10 +22,22 @@ pub(super) struct Device {
 
 /// No packet number.
 const UNKNOWN: u64 = u64::MAX;
-/// Devices that a collector knows at most: peers choose the names, and each costs memory for ever.
-pub(super) const KNOWN_MAX: usize = 65_536;
 
 impl Device {
+    /// Creates a device that no session has.
+    pub(super) fn new(
+        name: &str,
+        metrics: Arc<DeviceMetrics>,
+        sink: Box<dyn DeviceSink>,
+    ) -> Device {
+        Device {
+            name: name.into(),
+            metrics,
+            next_packet: AtomicU64::new(sink.next_packet().unwrap_or(UNKNOWN)),
+            sink: Mutex::new(Some(sink)),
+        }
+    }
+
     pub(super) fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -71,7 +82,7 @@ impl Device {
     }
 
     /// Whether a frame was ever delivered.
-    fn was_used(&self) -> bool {
+    pub(super) fn was_used(&self) -> bool {
         self.next_packet().is_some()
     }
 }
@@ -137,76 +148,5 @@ struct Pixels<'a>(&'a Frame);
 impl PixelSource for Pixels<'_> {
     fn read(&self, offset: usize, out: &mut [u8]) {
         self.0.read_at(offset, out);
-    }
-}
-
-/// A device cannot be received.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum OpenError {
-    #[error(transparent)]
-    Sink(#[from] SinkError),
-    #[error("the collector knows {KNOWN_MAX} devices, as many as it can")]
-    TooMany,
-}
-
-/// All devices that a collector has met.
-pub(super) struct Devices {
-    sink: Box<dyn Sink>,
-    metrics: Arc<CollectorMetrics>,
-    known: Mutex<HashMap<String, Arc<Device>>>,
-}
-
-impl Devices {
-    pub(super) fn new(sink: Box<dyn Sink>, metrics: Arc<CollectorMetrics>) -> Devices {
-        Devices {
-            sink,
-            metrics,
-            known: Mutex::default(),
-        }
-    }
-
-    /// The device of this name; its sink is opened when it is met for the first time. It counts as
-    /// connected once its session is ready.
-    pub(super) fn open(&self, name: &str, format: &str) -> Result<Arc<Device>, OpenError> {
-        let mut known = self.known.lock();
-        if let Some(device) = known.get(name) {
-            self.add_metrics(name, format);
-            return Ok(device.clone());
-        }
-        self.make_room(&mut known)?;
-        let sink = self.sink.open(name)?;
-        let metrics = self.add_metrics(name, format);
-        let device = Arc::new(Device {
-            name: name.into(),
-            metrics,
-            next_packet: AtomicU64::new(sink.next_packet().unwrap_or(UNKNOWN)),
-            sink: Mutex::new(Some(sink)),
-        });
-        known.insert(name.to_owned(), device.clone());
-        Ok(device)
-    }
-
-    fn add_metrics(&self, name: &str, format: &str) -> Arc<DeviceMetrics> {
-        let metrics = self.metrics.add_device(name, format);
-        metrics.set_connected(false);
-        metrics
-    }
-
-    /// Forgets devices that no session has and that never sent a frame, once there are too many.
-    fn make_room(&self, known: &mut HashMap<String, Arc<Device>>) -> Result<(), OpenError> {
-        if known.len() < KNOWN_MAX {
-            return Ok(());
-        }
-        known.retain(|name, device| {
-            let stays = Arc::strong_count(device) > 1 || device.was_used();
-            if !stays {
-                self.metrics.remove_device(name);
-            }
-            stays
-        });
-        if known.len() < KNOWN_MAX {
-            return Ok(());
-        }
-        Err(OpenError::TooMany)
     }
 }

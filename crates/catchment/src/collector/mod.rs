@@ -19,11 +19,12 @@
 //! | `ring`, `limits` | registered memory and queue pair of a session; what they may take |
 //! | `receive` | takes blocks out of all rings, puts them in order |
 //! | `stream`, `growing`, `handover` | one device in one session: how its blocks get to a worker |
-//! | `ready`, `workers` | streams that wait for a worker, and the threads that call the sinks |
-//! | `device`, `block`, `staging` | a device across sessions; its blocks; memory for large frames |
+//! | `ready`, `workers`, `resting` | streams that wait for a worker, the threads that call the sinks, streams whose sink refused |
+//! | `devices`, `device`, `block`, `staging` | devices across sessions; their blocks; memory for large frames |
 //! | `page` | the live page |
-mod block;
+pub(crate) mod block;
 mod device;
+mod devices;
 mod growing;
 #[cfg(test)]
 mod growing_test;
@@ -35,9 +36,10 @@ mod page;
 mod primitives;
 mod ready;
 mod receive;
+mod resting;
 mod ring;
 mod session;
-mod staging;
+pub(crate) mod staging;
 mod state;
 mod stream;
 mod vitals;
@@ -53,15 +55,13 @@ use crate::session::path::{PathError, PathRules};
 use crate::session::refusal::{Refusal, RefusalCode};
 use crate::session::tls::{TlsError, TlsFiles, server_config};
 use crate::sink::{CallbackSink, NullSink, Sink};
-pub(crate) use block::HeldBlock;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::BackoffPolicy;
 use catchment_verbs::{ModifyError, VerbsError};
-use device::Devices;
+use devices::Devices;
 use page::{Page, PageOptions};
 use receive::ReceiveThreads;
 use ring::RingBudget;
-pub(crate) use staging::Staged;
 use state::{CollectorState, Sessions};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -230,7 +230,7 @@ impl CollectorBuilder {
         let local = listener.local().clone();
         limits::raise_descriptor_limit();
         let page = self.page.start(&metrics)?;
-        let workers = Workers::start(self.workers, device::KNOWN_MAX)
+        let workers = Workers::start(self.workers, devices::KNOWN_MAX)
             .map_err(|e| CollectorError::Os("start a worker thread", e))?;
         let (receive, receiving) = ReceiveThreads::start(
             self.receive_threads,

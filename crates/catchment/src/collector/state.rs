@@ -1,6 +1,7 @@
 //! What all sessions of a collector share.
 use super::CollectorError;
-use super::device::{Device, Devices};
+use super::device::Device;
+use super::devices::Devices;
 use super::receive::ReceiveThreads;
 use super::ring::{Ring, RingBudget};
 use super::staging::Staging;

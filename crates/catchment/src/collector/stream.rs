@@ -8,7 +8,6 @@ use super::device::{Device, LentSink};
 use super::growing::{Consumer, Producer, growing_queue};
 use super::handover::Parked;
 use super::staging::{Staged, Staging};
-use super::workers::Job;
 use crate::Frame;
 use crate::frame::{FrameBytes, now_unix_ns};
 use crate::sink::{Rejected, SinkError};
@@ -56,6 +55,12 @@ pub(super) struct Delivery {
     /// The first block of a frame for which there is no memory yet.
     held: Option<HeldBlock>,
     rejected: Option<Frame>,
+}
+
+/// A stream that has blocks, and the worker's half of it.
+pub(super) struct Job {
+    pub(super) stream: Arc<Stream>,
+    pub(super) delivery: Box<Delivery>,
 }
 
 /// A frame of several blocks of which the last is not here yet.

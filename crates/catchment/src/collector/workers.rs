@@ -5,18 +5,14 @@
 //! finds nothing looks a little longer, then sleeps; it holds no lock while it works.
 use super::primitives::search_polls;
 use super::ready::ReadyQueue;
-use super::stream::{Delivery, Stream, Turn};
-use catchment_verbs::sync::Mutex;
-use std::collections::VecDeque;
+use super::resting::Resting;
+use super::stream::{Job, Turn};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long a stream rests after its sink refused a frame.
-const REST: Duration = Duration::from_millis(100);
 /// How often an ending pool checks whether its threads have ended.
 const CHECK_ENDED: Duration = Duration::from_millis(2);
 
@@ -26,27 +22,13 @@ pub(super) struct Workers {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A stream that has blocks, and the worker's half of it.
-pub(super) struct Job {
-    pub(super) stream: Arc<Stream>,
-    pub(super) delivery: Box<Delivery>,
-}
-
 /// The streams that wait for a worker. A stream is in it at most once.
 pub(super) struct WorkQueue {
     ready: ReadyQueue<Job>,
-    resting: Resting,
+    resting: Resting<Job>,
     ending: AtomicBool,
     /// No more frames go to the sinks.
     over: AtomicBool,
-}
-
-/// Streams whose sink refused a frame, and until when they rest: the first is due first.
-#[derive(Default)]
-struct Resting {
-    jobs: Mutex<VecDeque<(Instant, Job)>>,
-    /// How many there are. While there are none, nobody takes the lock.
-    count: AtomicUsize,
 }
 
 impl Workers {
@@ -54,7 +36,7 @@ impl Workers {
     pub(super) fn start(threads: usize, streams: usize) -> io::Result<Workers> {
         let queue = Arc::new(WorkQueue {
             ready: ReadyQueue::new(streams, search_polls()),
-            resting: Resting::default(),
+            resting: Resting::new(),
             ending: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });
@@ -142,52 +124,6 @@ impl WorkQueue {
         } else {
             self.schedule(job);
         }
-    }
-}
-
-impl Resting {
-    fn add(&self, job: Job) {
-        let mut jobs = self.jobs.lock();
-        jobs.push_back((Instant::now() + REST, job));
-        self.count.store(jobs.len(), Ordering::SeqCst);
-    }
-
-    fn is_empty(&self) -> bool {
-        self.count.load(Ordering::SeqCst) == 0
-    }
-
-    fn first_due(&self) -> Option<Instant> {
-        if self.is_empty() {
-            return None;
-        }
-        self.jobs.lock().front().map(|(due, _)| *due)
-    }
-
-    /// Gives back what has rested long enough.
-    fn wake_due(&self, mut schedule: impl FnMut(Job)) {
-        if self.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        while let Some(job) = self.take_due(now) {
-            schedule(job);
-        }
-    }
-
-    fn take_due(&self, now: Instant) -> Option<Job> {
-        let mut jobs = self.jobs.lock();
-        if jobs.front()?.0 > now {
-            return None;
-        }
-        let (_, job) = jobs.pop_front()?;
-        self.count.store(jobs.len(), Ordering::SeqCst);
-        Some(job)
-    }
-
-    fn drain(&self) -> Vec<Job> {
-        let mut jobs = self.jobs.lock();
-        self.count.store(0, Ordering::SeqCst);
-        jobs.drain(..).map(|(_, job)| job).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Describes a source, then connects it.
 use super::device::Device;
+use super::lifecycle::Lifecycle;
 use super::prepared::SEND_WRS;
 use super::shared::{DeviceState, Shared};
 use super::{FRAME_BYTES_MAX, Source, SourceError, control, pump};
@@ -242,7 +243,12 @@ impl SourceBuilder {
         self.check()?;
         let metrics = SourceMetrics::new();
         let devices = self.device_states(&metrics)?;
-        let shared = Arc::new(Shared::new(devices, metrics, self.checksum));
+        let shared = Arc::new(Shared {
+            devices,
+            metrics,
+            checksum: self.checksum,
+            life: Lifecycle::default(),
+        });
         let mut threads = vec![pump::start(shared.clone())?];
         let control = control::start(&self, shared.clone());
         let free = shared
@@ -259,6 +265,7 @@ impl SourceBuilder {
         source.threads = threads;
         source
             .shared
+            .life
             .wait_connected(&self.collector, self.patience)?;
         Ok(source)
     }

@@ -163,7 +163,7 @@ impl Device {
             return Ok(None);
         };
         if bytes > link.payload_bytes_max() {
-            return Ok(Some(Target::Staged(Vec::with_capacity(bytes))));
+            return Ok(Some(Target::staged(bytes)));
         }
         Ok(match link.reserve(self.state.stream(), bytes) {
             Reserve::Block(block) => Some(Target::Block(block, link)),
@@ -175,14 +175,14 @@ impl Device {
         Ok(match self.try_target(bytes)? {
             Some(target) => target,
             None if self.state.policy == Policy::DropNewest => Target::Dropped,
-            None => Target::Staged(Vec::with_capacity(bytes)),
+            None => Target::staged(bytes),
         })
     }
 
     /// The open link, if there is one.
     fn link(&mut self) -> Option<Arc<Link>> {
         if self.link.as_ref().is_none_or(|link| link.is_closed()) {
-            self.link = self.shared.link();
+            self.link = self.shared.life.link();
         }
         self.link.clone()
     }
@@ -194,7 +194,7 @@ impl Device {
         } else if let Some(link) = self.link() {
             link.wait_for_room(self.state.stream(), timeout);
         } else {
-            self.shared.wait_for_link(timeout);
+            self.shared.life.wait_for_link(timeout);
         }
     }
 

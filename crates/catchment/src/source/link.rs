@@ -1,19 +1,14 @@
 //! The connection to a collector that filling threads use: a sender, and how to wait for it.
 use super::gate::Gate;
+use super::room::{Look, WaitingRoom};
 use catchment_transfer::{ReserveError, Sender, WriteBlock};
-use catchment_verbs::sync::{Condvar, Mutex};
-use catchment_verbs::wait::{Backoff, BackoffPolicy};
-use catchment_verbs::{CompletionChannel, Watch};
+use catchment_verbs::CompletionChannel;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
-
-/// How long a thread that finds the link dead waits for the control thread to notice.
-const A_MOMENT: Duration = Duration::from_millis(1);
 
 pub(super) struct Link {
     sender: Sender,
-    watch: Option<Arc<dyn Watch>>,
     pub(super) gate: Gate,
     /// Where the thread of [`driver`](super::driver) sleeps, if there is one.
     completions: Option<Arc<dyn CompletionChannel>>,
@@ -22,19 +17,7 @@ pub(super) struct Link {
     payload_bytes_max: usize,
     quota: usize,
     checksum: bool,
-    /// Whether a thread sleeps on the watch, or is about to. A ring wakes one thread only, so the
-    /// others wait for that one.
-    on_watch: Mutex<bool>,
-    woken: Condvar,
-    /// How long the next thread sleeps that waits for room without a doorbell.
-    backoff: Mutex<Backoff>,
-}
-
-/// What a thread that waits for room sees.
-enum Look {
-    Room,
-    Full,
-    Dead,
+    waiting: WaitingRoom,
 }
 
 /// What became of a claim.
@@ -56,17 +39,14 @@ impl Link {
         completions: Option<Arc<dyn CompletionChannel>>,
     ) -> Link {
         Link {
-            watch: sender.free_watch(),
+            waiting: WaitingRoom::new(sender.free_watch()),
             payload_bytes_max: sender.layout().max_payload_bytes() as usize,
-            sender,
             gate: Gate::default(),
             completions,
             over: AtomicBool::new(false),
             quota,
             checksum,
-            on_watch: Mutex::new(false),
-            woken: Condvar::new(),
-            backoff: Mutex::new(Backoff::new(BackoffPolicy::default())),
+            sender,
         }
     }
 
@@ -120,69 +100,14 @@ impl Link {
 
     /// Sleeps until a block may be free for the stream, the session is over, or the time is.
     pub(super) fn wait_for_room(&self, stream: u32, timeout: Duration) {
-        let Some(watch) = &self.watch else {
-            return self.nap(stream, timeout);
-        };
-        let mut on_watch = self.on_watch();
-        let follows = std::mem::replace(&mut *on_watch, true);
-        if !follows {
-            watch.arm();
-        }
-        // The watch is armed: a release that this look misses will ring.
-        match self.look(stream) {
-            Look::Full if follows => {
-                drop(self.woken.wait_timeout(on_watch, timeout));
-                return;
-            }
-            Look::Full => {
-                drop(on_watch);
-                if watch.wait(timeout).is_err() {
-                    // The doorbell fails: only time tells.
-                    std::thread::sleep(A_MOMENT);
-                }
-            }
-            Look::Room => {
-                drop(on_watch);
-                std::thread::yield_now();
-            }
-            Look::Dead => {
-                drop(on_watch);
-                // Until the control thread notices and takes the link away.
-                std::thread::sleep(A_MOMENT);
-            }
-        }
-        if !follows {
-            *self.on_watch() = false;
-            self.woken.notify_all();
-        }
-    }
-
-    /// Without a doorbell only time tells. One thread looks again and again, at growing intervals
-    /// while there is nothing; the others wait for it.
-    fn nap(&self, stream: u32, timeout: Duration) {
-        let mut on_watch = self.on_watch();
-        if std::mem::replace(&mut *on_watch, true) {
-            drop(self.woken.wait_timeout(on_watch, timeout));
-            return;
-        }
-        drop(on_watch);
-        let nap = self.backoff().next_sleep();
-        // Waits for the collector to release a block; without a doorbell nothing tells it.
-        std::thread::sleep(timeout.min(nap));
-        if matches!(self.look(stream), Look::Room) {
-            self.backoff().reset();
-        }
-        *self.on_watch() = false;
-        self.woken.notify_all();
+        self.waiting.wait(timeout, || self.look(stream));
     }
 
     /// Nothing goes through it any more: ends the sleep of all who wait for room, and of the thread
     /// that keeps it going.
     pub(super) fn end(&self) {
         self.over.store(true, Ordering::Release);
-        if let Some(watch) = &self.watch {
-            watch.wake();
-        }
+        self.waiting.wake();
         self.wake_driver();
     }
 
@@ -195,14 +120,6 @@ impl Link {
         if let Some(completions) = &self.completions {
             completions.wake();
         }
-    }
-
-    fn backoff(&self) -> MutexGuard<'_, Backoff> {
-        self.backoff.lock()
-    }
-
-    fn on_watch(&self) -> MutexGuard<'_, bool> {
-        self.on_watch.lock()
     }
 
     fn look(&self, stream: u32) -> Look {

@@ -20,10 +20,10 @@
 //! | `control` | finds the collector, speaks with it, begins again when the connection breaks |
 //! | `prepared` | the queue pair before its peer is known |
 //! | `connecting`, `proof` | the queue pair on its way to its peer, and the proof that packets pass |
-//! | `link` | the connection that filling threads use, and how they wait for room |
+//! | `link`, `room` | the connection that filling threads use, and how they wait for room |
 //! | `driver` | keeps a link going whose requests take time |
 //! | `gate` | closes a link: tells apart what was committed before and after |
-//! | `shared` | what all threads of a source share: the link of the moment, each device's numbers |
+//! | `shared`, `lifecycle` | what all threads of a source share: each device's numbers; the link of the moment, and the end |
 mod backlog;
 mod builder;
 mod connecting;
@@ -32,11 +32,13 @@ mod device;
 mod driver;
 mod fill;
 mod gate;
+mod lifecycle;
 mod link;
 mod prepared;
 pub mod probe;
 mod proof;
 mod pump;
+mod room;
 mod shared;
 mod welcome;
 mod writer;
@@ -89,7 +91,7 @@ impl Source {
     /// Tells devices that wait for room to ask the permit again
     /// ([`SourceBuilder::permit`]). From any thread; does nothing while not connected.
     pub fn wake(&self) {
-        if let Some(link) = self.shared.link() {
+        if let Some(link) = self.shared.life.link() {
             link.sender().wake();
         }
     }
@@ -117,7 +119,7 @@ impl Source {
 
     /// Why the source takes no more frames, if so.
     pub fn ended(&self) -> Option<Arc<SourceError>> {
-        self.shared.ended()
+        self.shared.life.ended()
     }
 
     /// Waits until the collector has delivered every accepted frame to its sink, says goodbye, and
@@ -127,10 +129,10 @@ impl Source {
     /// [`SourceError::Undelivered`] if that takes longer than `timeout`;
     /// [`SourceError::Ended`] if the collector refused the source for good.
     pub fn close(mut self, timeout: Duration) -> Result<SourceSnapshot, SourceError> {
-        self.shared.begin_closing();
+        self.shared.life.begin_closing();
         let deadline = Instant::now() + timeout;
-        let finished = self.shared.wait_finished(deadline);
-        let ended = self.shared.ended();
+        let finished = self.shared.life.wait_finished(deadline);
+        let ended = self.shared.life.ended();
         self.stop();
         // Also after a goodbye: another thread may have sent a frame in that moment.
         let frames = self.shared.undelivered_frames();
@@ -142,7 +144,7 @@ impl Source {
     }
 
     fn stop(&mut self) {
-        self.shared.stop();
+        self.shared.life.stop();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the source panicked");

@@ -29,13 +29,13 @@ pub(super) fn start(shared: Arc<Shared>) -> Result<JoinHandle<()>, SourceError> 
 
 fn run(shared: &Shared) {
     let mut rung = 0;
-    while !shared.is_stopped() {
-        let Some(link) = shared.link().filter(|link| !link.is_closed()) else {
-            rung = shared.wait_for_pump(rung);
+    while !shared.life.is_stopped() {
+        let Some(link) = shared.life.link().filter(|link| !link.is_closed()) else {
+            rung = shared.life.wait_for_pump(rung);
             continue;
         };
         match round(shared, &link) {
-            Round::Idle => rung = shared.wait_for_pump(rung),
+            Round::Idle => rung = shared.life.wait_for_pump(rung),
             Round::Waiting(stream) => link.wait_for_room(stream, LOOK_AGAIN),
             Round::Moved => {}
         }

@@ -24,6 +24,13 @@ pub(super) enum Target {
     Dropped,
 }
 
+impl Target {
+    /// Memory for a frame that cannot go straight into a block.
+    pub(super) fn staged(bytes: usize) -> Target {
+        Target::Staged(Vec::with_capacity(bytes))
+    }
+}
+
 /// The bytes of a frame that is being filled, through [`io::Write`] or in place.
 ///
 /// Dropping them unsent gives the block back; no packet number is used up.

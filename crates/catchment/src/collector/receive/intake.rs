@@ -4,8 +4,8 @@
 use super::{Ended, WorkQueue};
 use crate::collector::block::HeldBlock;
 use crate::collector::stream::Inlet;
+use crate::format::FRAME_BYTES_MAX;
 use crate::session::check::NUMBER_MAX;
-use crate::source::FRAME_BYTES_MAX;
 use catchment_transfer::order::InOrder;
 use catchment_transfer::{BlockHeader, PeerMisbehaved, ReceivedBlock, Receiver};
 use catchment_verbs::Watch;

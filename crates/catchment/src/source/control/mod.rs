@@ -165,15 +165,15 @@ impl Control {
         let mut said = None;
         let mut failed = Failed::default();
         let mut had_session = false;
-        while !self.shared.is_stopped() {
+        while !self.shared.life.is_stopped() {
             let attempt = Box::pin(self.attempt(&failed, had_session)).await;
             had_session |= attempt.was_ready;
-            if self.shared.is_finished() {
+            if self.shared.life.is_finished() {
                 return;
             }
             let retry_after = match attempt.retry {
                 Ok(retry_after) => retry_after,
-                Err(error) => return self.shared.end(error),
+                Err(error) => return self.shared.life.end(error),
             };
             if attempt.was_ready {
                 failures = 0;
@@ -185,7 +185,7 @@ impl Control {
                 }
                 said = Some(attempt.reason.clone());
             }
-            self.shared.connect_failed(attempt.reason);
+            self.shared.life.connect_failed(attempt.reason);
             if failed.learn(attempt.was_ready, attempt.lesson) {
                 continue;
             }
@@ -198,10 +198,10 @@ impl Control {
     /// Sleeps, unless the source is stopped.
     async fn pause(&self, delay: Duration) {
         let until = tokio::time::Instant::now() + delay;
-        while !self.shared.is_stopped() {
+        while !self.shared.life.is_stopped() {
             tokio::select! {
                 () = tokio::time::sleep_until(until) => return,
-                () = self.shared.control.notified() => {}
+                () = self.shared.life.control.notified() => {}
             }
         }
     }
@@ -250,8 +250,8 @@ impl Control {
 
     /// Returns when the source shall end.
     async fn stopped(&self) {
-        while !self.shared.is_stopped() {
-            self.shared.control.notified().await;
+        while !self.shared.life.is_stopped() {
+            self.shared.life.control.notified().await;
         }
     }
 

@@ -164,7 +164,7 @@ impl Session<'_> {
 
     async fn wait(&mut self, deadline: Option<Instant>) {
         let shared = &self.control.shared;
-        let look = if shared.is_closing() && self.link.is_some() {
+        let look = if shared.life.is_closing() && self.link.is_some() {
             LOOK_CLOSING
         } else {
             LOOK
@@ -184,7 +184,7 @@ impl Session<'_> {
                 Err(error) => self.lost(&error.to_string()),
             },
             connected = Connecting::done(&mut self.connecting) => self.on_connected(connected),
-            () = shared.control.notified() => self.look(),
+            () = shared.life.control.notified() => self.look(),
             () = tokio::time::sleep_until(until.into()) => self.input(Input::Timeout),
         }
     }
@@ -198,7 +198,7 @@ impl Session<'_> {
             SourceEvent::Welcomed(welcome) => self.on_welcome(welcome),
             SourceEvent::Ready => self.on_ready(),
             SourceEvent::Delivered(_) => {
-                self.control.shared.set_finished();
+                self.control.shared.life.set_finished();
                 Ok(())
             }
             SourceEvent::Ended(_) => Ok(()),
@@ -273,7 +273,7 @@ impl Session<'_> {
         self.control.shared.metrics.session_is(Some(session));
         self.was_ready = true;
         self.link = Some(link.clone());
-        self.control.shared.set_link(Some(link));
+        self.control.shared.life.set_link(Some(link));
     }
 
     /// The connection broke.
@@ -302,7 +302,7 @@ impl Session<'_> {
         self.control.providers.log_events();
         let shared = &self.control.shared;
         let Some(link) = &self.link else {
-            if shared.is_stopped() {
+            if shared.life.is_stopped() {
                 self.input(Input::Disconnected);
             }
             return;
@@ -310,9 +310,9 @@ impl Session<'_> {
         // After Goodbye the collector may close its queue pair before its GoodbyeAck is read here;
         // if it dies instead, the control connection tells.
         let broken = !self.said_goodbye && link.sender().check().is_err();
-        if shared.is_stopped() || broken {
+        if shared.life.is_stopped() || broken {
             self.input(Input::Disconnected);
-        } else if shared.is_closing() && !self.said_goodbye {
+        } else if shared.life.is_closing() && !self.said_goodbye {
             self.try_goodbye();
         } else if Instant::now() >= self.report_at {
             self.report_changes();
@@ -395,10 +395,10 @@ impl Session<'_> {
             return;
         };
         link.gate.close();
-        shared.set_link(None);
+        shared.life.set_link(None);
         shared.metrics.session_is(None);
         link.end();
-        let unreleased = if shared.is_finished() {
+        let unreleased = if shared.life.is_finished() {
             Vec::new()
         } else {
             link.sender().unreleased()
