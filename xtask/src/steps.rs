@@ -158,7 +158,7 @@ const DEMO_LIMIT: Duration = Duration::from_secs(60);
 /// The packages with model-checked tests, and where these are.
 const LOOM_TARGETS: &[(&str, &str)] = &[
     ("catchment-verbs", "crates/verbs/tests/loom/main.rs"),
-    ("catchment-transfer", "crates/transfer/tests/loom.rs"),
+    ("catchment-transfer", "crates/transfer/tests/loom/main.rs"),
     (
         "catchment-provider-shm",
         "crates/provider-shm/tests/loom.rs",

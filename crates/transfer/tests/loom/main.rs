@@ -14,7 +14,6 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "loom/hints.rs"]
 mod hints;
 
 use catchment_transfer::protocol::{
