@@ -1,7 +1,7 @@
 //! Child processes that end with this one's interest in them.
 
 use crate::PerfError;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// A child process whose output is read, killed when the value is dropped.
@@ -38,6 +38,22 @@ impl ChildProcess {
         }
     }
 
+    /// Returns its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Writes a line to its input, which `command` has piped.
+    ///
+    /// # Errors
+    /// [`PerfError::Process`] if it takes no input, or no more.
+    pub fn say(&mut self, line: &str) -> Result<(), PerfError> {
+        let input = self.child.stdin.as_mut();
+        let said = input.map(|input| writeln!(input, "{line}"));
+        let said = said.ok_or_else(|| self.failed("takes no input".to_owned()))?;
+        said.map_err(|error| self.failed(format!("writing to its input: {error}")))
+    }
+
     /// Waits for a line of its output that `is_wanted`, and returns it.
     ///
     /// # Errors
@@ -61,11 +77,12 @@ impl ChildProcess {
         }
     }
 
-    /// Waits until it ends, and returns the rest of its output.
+    /// Ends its input, waits until it ends, and returns the rest of its output.
     ///
     /// # Errors
     /// [`PerfError::Process`] if it did not end with success.
     pub fn finish(mut self) -> Result<String, PerfError> {
+        drop(self.child.stdin.take());
         let mut text = String::new();
         let read = self.output.read_to_string(&mut text);
         read.map_err(|error| self.failed(format!("reading its output: {error}")))?;
@@ -99,6 +116,20 @@ mod tests {
         let line = child.wait_for(|line| line.contains("ready"));
         assert_eq!(line.unwrap(), "ready 7\n");
         assert_eq!(child.finish().unwrap(), "three\n");
+    }
+
+    #[test]
+    fn a_child_hears_what_it_is_told_until_its_input_ends() {
+        let mut command = Command::new("cat");
+        let mut child = ChildProcess::start("cat", command.stdin(Stdio::piped())).unwrap();
+        child.say("one").unwrap();
+        assert_eq!(child.wait_for(|_| true).unwrap(), "one\n");
+        child.say("two").unwrap();
+        assert_eq!(child.finish().unwrap(), "two\n");
+        let mut command = Command::new("true");
+        let mut child = ChildProcess::start("deaf", command.stdin(Stdio::null())).unwrap();
+        let error = child.say("one").unwrap_err().to_string();
+        assert!(error.contains("no input"), "{error}");
     }
 
     #[test]

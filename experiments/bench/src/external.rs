@@ -96,7 +96,7 @@ fn stream(job: &Job) -> Result<Outcome> {
     let (report, _) = client.finish().context("the iperf3 client")?;
     server.finish().context("the iperf3 server")?;
     let sample = iperf3::read(&report).with_context(|| format!("iperf3 printed {report}"))?;
-    let rate = sample.bytes_per_s.context("iperf3 says no rate")?;
+    let rate = sample.bytes_per_s.context("iperf3 reported no rate")?;
     let bytes = rate * f64::from(STREAM_SECONDS);
     let cpu_ns = |s_per_gb: Option<f64>| (s_per_gb.unwrap_or(0.0) * bytes) as u64;
     let stream = Stream {

@@ -178,7 +178,7 @@ impl Options {
         }
         if cells.is_empty() {
             let which = if self.quick { " with --quick" } else { "" };
-            bail!("--only leaves nothing{which}; sizes are {BYTES:?}, blocks {BLOCKS:?}");
+            bail!("--only matches nothing{which}; sizes are {BYTES:?}, blocks {BLOCKS:?}");
         }
         Ok(cells)
     }

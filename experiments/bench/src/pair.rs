@@ -55,7 +55,7 @@ pub(crate) fn run_together(jobs: &[Job]) -> Result<Vec<Outcome>> {
     let outcomes: Vec<Result<Outcome>> = std::thread::scope(|scope| {
         let turn = |pair: &mut Pair| {
             let outcome = pair.take_turn()?;
-            outcome.context("there is only one turn")
+            outcome.context("cameras take one turn")
         };
         let running: Vec<_> = pairs
             .iter_mut()
@@ -72,7 +72,9 @@ pub(crate) fn run_together(jobs: &[Job]) -> Result<Vec<Outcome>> {
         .iter()
         .any(|one| begin_ns(one) != begin_ns(&outcomes[0]))
     {
-        bail!("some began later than others: the machine is too busy");
+        bail!(
+            "the pairs did not start together: the machine is too busy, try again when it is idle"
+        );
     }
     Ok(outcomes)
 }
@@ -128,10 +130,12 @@ impl Pair {
             }
             sleeps_left -= 1;
             if sleeps_left == 0 {
-                bail!("a role hangs");
+                bail!("a role stopped responding");
             }
         }
-        self.control.recv().context("a role failed")
+        self.control
+            .recv()
+            .context("a role process failed; its message is above")
     }
 }
 
@@ -147,7 +151,7 @@ impl RoleProcess {
             .stdin(Stdio::from(OwnedFd::from(peer)))
             .stdout(output)
             .spawn()
-            .context("starting a role process")?;
+            .context("cannot start a role process")?;
         Ok(RoleProcess(child))
     }
 

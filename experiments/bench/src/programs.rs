@@ -32,7 +32,7 @@ pub(crate) fn until<L: NonBlocking>(
                 began_ns = now_ns;
             }
             if now_ns - began_ns > PATIENCE_NS {
-                bail!("the other role does nothing any more");
+                bail!("the other role made no progress for 20 s");
             }
         }
     }

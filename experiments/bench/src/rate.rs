@@ -5,6 +5,7 @@
 //! there are packets. The burst that a fresh limit allows goes before.
 use crate::output;
 use anyhow::{Context as _, Result, ensure};
+use catchment_perf::ChildProcess;
 use catchment_provider_roce::{RoceOptions, RoceProvider};
 use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{
@@ -12,8 +13,7 @@ use catchment_verbs::{
     QpTransition, RemoteAddr, RtrAttr, RtsAttr, SendOp, SendWr, Service, Sge,
 };
 use serde::Serialize;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -203,46 +203,37 @@ struct Pair {
     provider: &'static str,
     end: End,
     target: RemoteAddr,
-    child: Child,
+    _process: ChildProcess,
     posted: u64,
     done: u64,
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        let _ended = self.child.wait();
-    }
 }
 
 impl Pair {
     fn connect(provider: &'static str) -> Result<Pair> {
         let mut end = End::new(provider, false)?;
-        let mut child = Command::new(std::env::current_exe()?)
-            .args(["rate-target", provider])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut input = child.stdin.take().context("no standard input")?;
-        let output = child.stdout.take().context("no standard output")?;
-        let mut lines = BufReader::new(output).lines();
-        let card = lines.next().context("the target ended")??;
-        let mut words = card.split(' ');
-        let mut word = || words.next().context("the target said too little");
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["rate-target", provider]);
+        let mut process = ChildProcess::start("the target", command.stdin(Stdio::piped()))?;
+        let card = process.wait_for(|_| true)?;
+        let mut words = card.trim().split(' ');
+        let mut word = || {
+            words
+                .next()
+                .context("the first line of the target is incomplete")
+        };
         let peer: Endpoint = word()?.parse()?;
         let target = RemoteAddr {
             addr: word()?.parse()?,
             rkey: word()?.parse()?,
         };
-        writeln!(input, "{}", end.qp.endpoint())?;
+        process.say(&end.qp.endpoint().to_string())?;
         end.connect(peer)?;
-        lines.next().context("the target did not connect")??;
-        child.stdin = Some(input);
+        process.wait_for(|line| line == "connected")?;
         Ok(Pair {
             provider,
             end,
             target,
-            child,
+            _process: process,
             posted: 0,
             done: 0,
         })

@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     match session.failures {
         0 => Ok(()),
-        n => bail!("{n} measurements failed, see above"),
+        n => bail!("{n} measurements failed; their errors are above"),
     }
 }
 

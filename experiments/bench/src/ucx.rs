@@ -167,7 +167,7 @@ pub(crate) fn wait_until_listening(port: u16) -> Result<()> {
         // A program of others tells nobody when it listens: look again.
         std::thread::sleep(Duration::from_millis(5));
     }
-    bail!("nobody listens on port {port} after 10 s")
+    bail!("no server listens on port {port} after 10 s")
 }
 
 /// Percentile latency in microseconds and overall messages per second of the last line.

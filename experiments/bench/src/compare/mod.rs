@@ -166,7 +166,9 @@ fn measure(options: &Options) -> Result<()> {
     let address = options.connect.clone();
     let address = address.or_else(|| own.as_ref().map(|own| own.address.clone()));
     let address = address.context("no server")?;
-    let (host, port) = address.rsplit_once(':').context("write HOST:PORT")?;
+    let (host, port) = address
+        .rsplit_once(':')
+        .context("--connect needs HOST:PORT")?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut client = Client::connect((host, port.parse()?), &options.setup())?;
     for plan in plans {

@@ -185,7 +185,7 @@ impl Link for Aeron {
                     self.engine.step()?;
                     self.wait.pause();
                 }
-                Err(error) => bail!("Aeron took no message: {error}"),
+                Err(error) => bail!("Aeron refused a message: {error}"),
             }
         }
     }

@@ -31,7 +31,10 @@ impl Device {
         if provider != Provider::Roce {
             return Device::without_network(provider);
         }
-        let ends = job.network.as_ref().context("a network needs addresses")?;
+        let ends = job
+            .network
+            .as_ref()
+            .context("the job has no addresses for its network")?;
         let end = match role {
             Role::Source => &ends[0],
             Role::Collector => &ends[1],

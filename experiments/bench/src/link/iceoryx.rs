@@ -131,7 +131,7 @@ impl Link for Iceoryx {
         });
         match filled.send()? {
             1 => Ok(()),
-            n => bail!("iceoryx2 delivered a sample to {n} subscribers, not to 1"),
+            n => bail!("iceoryx2 delivered a sample to {n} subscribers, expected 1"),
         }
     }
 

@@ -55,7 +55,7 @@ impl Link for Memcpy {
         if let Some(content) = content
             && to.to_vec() != content
         {
-            bail!("memcpy made a wrong copy");
+            bail!("memcpy produced a wrong copy");
         }
         self.offset += self.bytes;
         if self.offset == self.from.bytes() {

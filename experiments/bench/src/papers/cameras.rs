@@ -110,7 +110,7 @@ impl SetUp {
         outcomes: &[Outcome],
     ) -> Result<Vec<Row>> {
         let all: Option<Vec<&Frames>> = outcomes.iter().map(|one| one.frames.as_ref()).collect();
-        let all = all.context("a pair of processes said nothing of frames")?;
+        let all = all.context("a pair of processes reported no frames")?;
         let mut arrivals: Vec<Arrival> = all
             .iter()
             .flat_map(|frames| frames.arrivals.iter().copied().map(Arrival::new))

@@ -45,11 +45,11 @@ pub(super) fn interactions(
         let cell = Cell::new(provider, mechanism, bytes, blocks);
         let conditions = in_turn(network);
         for (metric, value) in counted {
-            rows.push(Row::new(
+            rows.push(Row::one(
                 &scenario.id,
                 &cell,
                 (metric, "1"),
-                vec![value],
+                value,
                 &conditions,
             ));
         }
@@ -101,7 +101,7 @@ impl Visit for Counting {
                     ends.idle()?;
                 }
             }
-            bail!("nothing happens any more")
+            bail!("no progress after {LOOKS_MOST} looks")
         };
         // What is learnt at the beginning does not count.
         for _ in 0..self.rounds.div_ceil(10) {
@@ -175,11 +175,11 @@ pub(super) fn queues(
             sizes.with_context(|| format!("{mechanism} with the queues it asks for"))?;
         let conditions = in_turn(network);
         for (metric, value) in sizes {
-            rows.push(Row::new(
+            rows.push(Row::one(
                 &scenario.id,
                 &cell,
                 (metric, "1"),
-                vec![value],
+                value,
                 &conditions,
             ));
         }
@@ -200,13 +200,7 @@ pub(super) fn queues(
             let mut cell = cell.clone();
             cell.variant = Some(format!("{}: {said}", less.name()));
             let metric = ("one_less_fails", "1");
-            rows.push(Row::new(
-                &scenario.id,
-                &cell,
-                metric,
-                vec![fails],
-                &conditions,
-            ));
+            rows.push(Row::one(&scenario.id, &cell, metric, fails, &conditions));
         }
     }
     Ok(rows)
@@ -364,7 +358,7 @@ impl Moving {
             if before == (sent, taken) {
                 looks += 1;
                 if looks > LOOKS_MOST {
-                    bail!("nothing happens any more");
+                    bail!("no progress after {LOOKS_MOST} looks");
                 }
                 ends.idle()?;
             }

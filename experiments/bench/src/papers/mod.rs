@@ -111,7 +111,7 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     scenarios.retain(|scenario| bench.wants(scenario));
     if scenarios.is_empty() {
         let known: Vec<String> = known.into_iter().collect();
-        bail!("--only leaves nothing; there are {}", known.join(", "));
+        bail!("--only matches nothing; there are {}", known.join(", "));
     }
     // A table is of what the others measured.
     scenarios.sort_by_key(|scenario| scenario.workload == Workload::Table);
@@ -239,8 +239,10 @@ fn measure(
         (
             Workload::Sync | Workload::Look | Workload::OneWay | Workload::Hold | Workload::Cameras,
             Provider::Sim,
-        ) => bail!("single times are measured in real time"),
-        (Workload::Table, _) => bail!("a table is of what other experiments measured"),
+        ) => bail!("this workload is measured in real time: use shm or roce, not sim"),
+        (Workload::Table, _) => {
+            bail!("a table shows what other experiments measured and measures nothing")
+        }
         (Workload::Interactions, _) => lockstep::interactions(bench, scenario, part, provider),
         (Workload::Queues, _) => lockstep::queues(bench, scenario, part, provider),
         (Workload::ReleaseOrder, _) => release_order::measure(bench, scenario, part, provider),

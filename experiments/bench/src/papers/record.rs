@@ -171,6 +171,17 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// A row of a single value.
+    pub(crate) fn one(
+        experiment: &str,
+        cell: &Cell,
+        metric: (&'static str, &'static str),
+        value: f64,
+        conditions: &Conditions,
+    ) -> Row {
+        Row::new(experiment, cell, metric, vec![value], conditions)
+    }
+
     /// A row of these values.
     pub(crate) fn new(
         experiment: &str,

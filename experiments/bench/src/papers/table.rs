@@ -45,13 +45,8 @@ pub(super) fn table(scenario: &Scenario, done: &[Done]) -> (Option<String>, Vec<
     }
     let nothing = Cell::new(Provider::Shm, Mechanism::Sb, 0, 0);
     let counted = |metric: &'static str, count: f64| {
-        Row::new(
-            &scenario.id,
-            &nothing,
-            (metric, "1"),
-            vec![count],
-            &Conditions::default(),
-        )
+        let conditions = Conditions::default();
+        Row::one(&scenario.id, &nothing, (metric, "1"), count, &conditions)
     };
     let rows = vec![
         counted("lines", scenario.lines.len() as f64),

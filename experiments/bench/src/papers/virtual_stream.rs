@@ -51,13 +51,7 @@ pub(super) fn measure(bench: &mut Bench, scenario: &Scenario, part: &Measure) ->
                     (("block_ns", "ns"), 1e9 / speed),
                     (("interactions_per_block", "1"), came.interactions_per_block),
                 ] {
-                    rows.push(Row::new(
-                        &scenario.id,
-                        &cell,
-                        metric,
-                        vec![value],
-                        &conditions,
-                    ));
+                    rows.push(Row::one(&scenario.id, &cell, metric, value, &conditions));
                 }
             }
         }

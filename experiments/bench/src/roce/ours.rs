@@ -67,7 +67,7 @@ fn connect(job: &Job) -> Result<Control> {
 
 /// Opens the device, with the counters that [`sample`] reads.
 fn open(job: &Job, op: Op) -> Result<LocalDevice> {
-    let path_mtu = PathMtu::from_bytes(job.path_mtu).context("no path MTU")?;
+    let path_mtu = PathMtu::from_bytes(job.path_mtu).context("not a RoCE path MTU")?;
     let provider = RoceProvider::new(RoceOptions {
         path_mtu: Some(path_mtu),
         inline_polling: op == Op::PingPong { inline: true },

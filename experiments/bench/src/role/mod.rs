@@ -194,7 +194,8 @@ struct Urgent(bool);
 impl Urgent {
     fn begin(wanted: bool) -> Result<Urgent> {
         if wanted {
-            sys::set_realtime(true).context("real-time priority (leave out --realtime)")?;
+            sys::set_realtime(true)
+                .context("real-time priority needs CAP_SYS_NICE; leave out --realtime")?;
         }
         Ok(Urgent(wanted))
     }

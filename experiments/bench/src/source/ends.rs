@@ -1,11 +1,11 @@
 //! The two processes, and how they are asked what they have done.
 use crate::output;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use catchment::collector::Collector;
 use catchment::source::{Device, DeviceSpec, Source};
+use catchment_perf::ChildProcess;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,62 +24,16 @@ struct Counts {
     times: Vec<u64>,
 }
 
-pub(super) struct Child {
-    process: std::process::Child,
-    commands: ChildStdin,
-    answers: BufReader<ChildStdout>,
+/// Starts this program again, in a role.
+pub(super) fn start(name: &'static str, args: &[&str]) -> Result<ChildProcess> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg("source-role").args(args).stdin(Stdio::piped());
+    Ok(ChildProcess::start(name, &mut command)?)
 }
 
-impl Child {
-    pub(super) fn start(args: &[&str]) -> Result<Child> {
-        let program = std::env::current_exe().context("the path of this program")?;
-        let mut process = Command::new(program)
-            .arg("source-role")
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start this program again")?;
-        let commands = process.stdin.take().context("no standard input")?;
-        let answers = BufReader::new(process.stdout.take().context("no standard output")?);
-        Ok(Child {
-            process,
-            commands,
-            answers,
-        })
-    }
-
-    pub(super) fn id(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// Returns where the collector listens: the first line that it writes.
-    pub(super) fn address(&mut self) -> Result<String> {
-        Ok(self.answer()?.trim().to_owned())
-    }
-
-    pub(super) fn command(&mut self, command: &str) -> Result<()> {
-        writeln!(self.commands, "{command}").context("the process has ended")
-    }
-
-    fn answer(&mut self) -> Result<String> {
-        let mut line = String::new();
-        let bytes = self.answers.read_line(&mut line)?;
-        ensure!(bytes > 0, "the process has ended");
-        Ok(line)
-    }
-
-    fn counts(&mut self) -> Result<Counts> {
-        self.command("count")?;
-        Ok(serde_json::from_str(&self.answer()?)?)
-    }
-
-    pub(super) fn end(mut self) -> Result<()> {
-        drop(self.commands);
-        let status = self.process.wait()?;
-        ensure!(status.success(), "a process of the measurement failed");
-        Ok(())
-    }
+fn counts(child: &mut ChildProcess) -> Result<Counts> {
+    child.say("count")?;
+    Ok(serde_json::from_str(&child.wait_for(|_| true)?)?)
 }
 
 /// What both processes did in a span of time.
@@ -92,15 +46,15 @@ pub(super) struct Window {
 impl Window {
     /// Counts what happens in this time.
     pub(super) fn measure(
-        source: &mut Child,
-        collector: &mut Child,
+        source: &mut ChildProcess,
+        collector: &mut ChildProcess,
         span: Duration,
     ) -> Result<Window> {
         let begin = Instant::now();
-        let before = (source.counts()?, collector.counts()?);
+        let before = (counts(source)?, counts(collector)?);
         // The length of the measurement.
         std::thread::sleep(span);
-        let after = (source.counts()?, collector.counts()?);
+        let after = (counts(source)?, counts(collector)?);
         Ok(Window {
             span: begin.elapsed(),
             source: [before.0, after.0],

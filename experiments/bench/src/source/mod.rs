@@ -15,7 +15,7 @@ mod strace;
 
 use crate::output;
 use anyhow::{Context as _, Result, ensure};
-use ends::{Child, Window};
+use ends::Window;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,18 +74,19 @@ struct Report {
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut collector = Child::start(&[])?;
-    let at = collector.address()?;
+    let mut collector = ends::start("the collector", &[])?;
+    let at = collector.wait_for(|_| true)?;
+    let at = at.trim();
     let threads = options.threads.to_string();
     let bytes = options.bytes.to_string();
-    let args = ["--collector", &at, "--threads", &threads, "--bytes", &bytes];
-    let mut source = Child::start(&args)?;
+    let args = ["--collector", at, "--threads", &threads, "--bytes", &bytes];
+    let mut source = ends::start("the source", &args)?;
     // Lets all threads get going.
     std::thread::sleep(WARM_UP);
     let window = Duration::from_secs_f64(options.seconds);
     let full_speed = Window::measure(&mut source, &mut collector, window)?;
     ensure!(full_speed.frames() > 0.0, "no frame reached the sink");
-    source.command("awake")?;
+    source.say("awake")?;
     // Lets all threads see it.
     std::thread::sleep(WARM_UP);
     let processes = [source.id(), collector.id()];
@@ -97,8 +98,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "no frame reached the sink under strace"
     );
     let report = report(options, &full_speed, &awake, calls)?;
-    source.end()?;
-    collector.end()?;
+    source.finish()?;
+    collector.finish()?;
     output::either(options.json, &report, text)
 }
 

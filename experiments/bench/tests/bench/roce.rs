@@ -1,28 +1,20 @@
 //! The measurement of packets as its users run it, shortened.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+use super::{Folder, bench, errors, lines};
 use catchment_netns::with_privilege;
 use serde_json::Value;
-use std::process::Command;
 
 #[test]
 fn ours_and_bare_udp_are_measured_between_two_namespaces() {
     with_privilege(
-        "ours_and_bare_udp_are_measured_between_two_namespaces",
+        "roce::ours_and_bare_udp_are_measured_between_two_namespaces",
         || {
             for family in [&[][..], &["--ipv4"]] {
-                let output = Command::new(env!("CARGO_BIN_EXE_catchment-bench"))
-                    .args(["roce", "--json", "--no-iperf3", "--rounds", "1"])
+                let output = bench(&["roce", "--json", "--no-iperf3", "--rounds", "1"])
                     .args(["--seconds", "0.2"])
                     .args(family)
                     .output()
                     .unwrap();
-                let errors = String::from_utf8_lossy(&output.stderr);
-                assert!(output.status.success(), "{errors}");
-                let text = String::from_utf8(output.stdout).unwrap();
-                let lines: Vec<Value> = text
-                    .lines()
-                    .map(|line| serde_json::from_str(line).unwrap())
-                    .collect();
+                let lines = lines(&output);
                 assert!(lines[0]["environment"]["cores"].as_u64().unwrap() > 0);
                 let row = |what: &str, op: &str, path_mtu: u64, polling: Option<&str>| {
                     let path_mtu = (path_mtu > 0).then_some(path_mtu);
@@ -34,7 +26,7 @@ fn ours_and_bare_udp_are_measured_between_two_namespaces() {
                     };
                     let found = lines.iter().find(is_it);
                     found.unwrap_or_else(|| {
-                        panic!("no {what} {op} {path_mtu:?} {polling:?}: {text}")
+                        panic!("no {what} {op} {path_mtu:?} {polling:?}: {lines:?}")
                     })
                 };
                 let streams = [
@@ -72,6 +64,28 @@ fn ours_and_bare_udp_are_measured_between_two_namespaces() {
                 // Those that need no iperf3.
                 assert_eq!(goals.count(), 7);
             }
+        },
+    );
+}
+
+#[test]
+fn without_iperf3_its_row_is_left_out_with_a_note() {
+    with_privilege(
+        "roce::without_iperf3_its_row_is_left_out_with_a_note",
+        || {
+            // Namespaces need `ip`, and nothing else is there.
+            let tools = Folder::new("tools");
+            let path = std::env::var_os("PATH").unwrap();
+            let mut ip = std::env::split_paths(&path).map(|folder| folder.join("ip"));
+            let ip = ip.find(|ip| ip.exists()).unwrap();
+            std::os::unix::fs::symlink(ip, tools.0.join("ip")).unwrap();
+            let output = bench(&["roce", "--json", "--only", "iperf3"])
+                .env("PATH", &tools.0)
+                .output()
+                .unwrap();
+            let (lines, errors) = (lines(&output), errors(&output));
+            assert!(errors.contains("apt-get install iperf3"), "{errors}");
+            assert_eq!(lines.len(), 1, "the machine alone: {lines:?}");
         },
     );
 }

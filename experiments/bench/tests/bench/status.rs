@@ -1,20 +1,6 @@
 //! The measurements of the status bytes as their users run them.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+use super::{lines, run};
 use serde_json::Value;
-use std::process::Command;
-
-fn lines(arguments: &[&str]) -> Vec<Value> {
-    let output = Command::new(env!("CARGO_BIN_EXE_catchment-bench"))
-        .args(arguments)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
 
 fn goals(lines: &[Value]) -> Vec<&Value> {
     lines.iter().filter(|line| line["what"] == "goal").collect()
@@ -23,7 +9,7 @@ fn goals(lines: &[Value]) -> Vec<&Value> {
 /// No clock is in it: what it prints is what holds.
 #[test]
 fn s1_33_reads_holds_its_goal_in_every_line_and_says_the_same_again() {
-    let lines_once = lines(&["reads", "--json", "--seed", "2"]);
+    let lines_once = lines(&run(&["reads", "--json", "--seed", "2"]));
     let goals = goals(&lines_once);
     assert_eq!(goals.len(), 9, "three loads, three rings");
     assert!(goals.iter().all(|goal| goal["held"] == true), "{goals:?}");
@@ -31,14 +17,14 @@ fn s1_33_reads_holds_its_goal_in_every_line_and_says_the_same_again() {
         .iter()
         .filter(|line| line["policy"] == "adaptive");
     assert_eq!(shipped.count(), 18);
-    assert_eq!(lines_once, lines(&["reads", "--json", "--seed", "2"]));
+    assert_eq!(lines_once, lines(&run(&["reads", "--json", "--seed", "2"])));
 }
 
 /// Times of a test that shares its cores say nothing: only that both ways find what was released
 /// (the program fails otherwise), and that the goal is held against the right rows.
 #[test]
 fn s1_32_scan_measures_both_ways_and_judges_one_ring_size() {
-    let lines = lines(&["scan", "--json", "--rounds", "3"]);
+    let lines = lines(&run(&["scan", "--json", "--rounds", "3"]));
     let rows: Vec<_> = lines.iter().filter(|line| line["what"] == "scan").collect();
     assert_eq!(rows.len(), 16);
     for row in rows {

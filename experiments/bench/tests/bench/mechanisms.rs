@@ -1,15 +1,6 @@
 //! `mechanisms`: every mechanism by name, over shared memory and software RoCE.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+use super::{errors, lines, run};
 use serde_json::Value;
-use std::process::{Command, Output};
-
-fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_catchment-bench"))
-        .arg("mechanisms")
-        .args(arguments)
-        .output()
-        .unwrap()
-}
 
 fn is_sound(row: &Value) {
     assert_eq!(row["test"], "transfer", "{row}");
@@ -38,15 +29,9 @@ fn every_mechanism_moves_blocks_over_shm_and_roce() {
         for latency in [&[][..], &["--latency"]] {
             let words = ["--json", "-m", "all", "-n", "100", "-b", "4", "-s", "3000"];
             let words: Vec<&str> = words.into_iter().chain(["--provider", provider]).collect();
-            let output = run(&[&words, latency].concat());
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{errors}");
-            let text = String::from_utf8(output.stdout.clone()).unwrap();
-            let rows: Vec<Value> = text
-                .lines()
-                .map(|line| serde_json::from_str(line).unwrap())
-                .collect();
-            assert_eq!(rows.len(), most, "{text}{errors}");
+            let output = run(&[&["mechanisms"], &words[..], latency].concat());
+            let (rows, errors) = (lines(&output), errors(&output));
+            assert_eq!(rows.len(), most, "{rows:?}{errors}");
             for row in &rows {
                 assert_eq!(row["blocks"], 4, "{row}");
                 assert!(row["mechanism"].is_string(), "{row}");
@@ -63,16 +48,22 @@ fn every_mechanism_moves_blocks_over_shm_and_roce() {
 
 #[test]
 fn an_unknown_mechanism_and_one_that_the_path_lacks_are_named() {
-    let output = run(&["-m", "tape"]);
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let output = run(&["mechanisms", "-m", "tape"]);
+    let seen = errors(&output);
     assert!(
-        !output.status.success() && errors.contains("rendezvous"),
-        "{errors}"
+        !output.status.success() && seen.contains("rendezvous"),
+        "{seen}"
     );
-    let output = run(&["-m", "sw-fair-tail-in-place", "--provider", "roce"]);
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let output = run(&[
+        "mechanisms",
+        "-m",
+        "sw-fair-tail-in-place",
+        "--provider",
+        "roce",
+    ]);
+    let seen = errors(&output);
     assert!(
-        !output.status.success() && errors.contains("use sw-fair-tail"),
-        "{errors}"
+        !output.status.success() && seen.contains("use sw-fair-tail"),
+        "{seen}"
     );
 }

@@ -1,27 +1,12 @@
 //! The program as its users run it, on the smallest cells.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+use super::{Folder, errors, lines, run};
 use serde_json::Value;
-use std::process::{Command, Output};
-
-fn run(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_catchment-bench"))
-        .arg("transfer")
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn lines(output: &Output) -> Vec<Value> {
-    let text = String::from_utf8(output.stdout.clone()).unwrap();
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
 
 #[test]
 fn mechanisms_are_verified_and_measured_side_by_side() {
     // Yielding, since a test shares its cores with other tests.
     let output = run(&[
+        "transfer",
         "--json",
         "--quick",
         "--wait",
@@ -35,8 +20,6 @@ fn mechanisms_are_verified_and_measured_side_by_side() {
         "--only",
         "tcp,4096,3",
     ]);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
     let lines = lines(&output);
     assert_eq!(lines[0]["what"], "cache-line");
     assert!(lines[0]["environment"]["cores"].as_u64().unwrap() > 0);
@@ -94,25 +77,21 @@ fn value(cell: &str) -> Value {
 
 #[test]
 fn s1_35_the_csv_file_has_the_same_rows_as_the_json_lines() {
-    let folder = std::env::temp_dir().join(format!("catchment-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("transfer.csv");
-    let mut arguments = vec!["--json", "--quick", "--wait", "yield"];
+    let folder = Folder::new("csv");
+    let file = folder.0.join("transfer.csv");
+    let mut arguments = vec!["transfer", "--json", "--quick", "--wait", "yield"];
     arguments.extend(["--csv", file.to_str().unwrap()]);
     let cells_measured = ["ours-copy,64,3", "paper,64,3", "memcpy,64,3", "unix,64,3"];
     for only in &cells_measured {
         arguments.extend(["--only", only]);
     }
     let output = run(&arguments);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
+    let mut json = lines(&output);
     let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
 
     let mut csv = text.lines();
     let names = cells(csv.next().unwrap());
     assert_eq!(&names[..4], ["what", "provider", "bytes", "blocks"]);
-    let mut json = lines(&output);
     json.retain(|line| line["what"] != "goal");
     // The first JSON line also has the machine, which is no column.
     json[0].as_object_mut().unwrap().remove("environment");
@@ -143,9 +122,9 @@ fn s1_35_the_csv_file_has_the_same_rows_as_the_json_lines() {
 
 #[test]
 fn a_filter_that_leaves_nothing_is_named() {
-    let output = run(&["--only", "memcpy,65,3"]);
+    let output = run(&["transfer", "--only", "memcpy,65,3"]);
     assert!(!output.status.success());
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let errors = errors(&output);
     assert!(
         errors.contains("--only") && errors.contains("65536"),
         "{errors}"

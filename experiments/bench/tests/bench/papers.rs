@@ -1,38 +1,16 @@
 //! The papers' experiments as their users run them, those without a clock.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
+use super::{Folder, bench, errors};
 use serde_json::Value;
 use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A folder that is gone with the value.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let name = format!("catchment-papers-{name}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn run(folder: &Folder, arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_catchment-bench"))
-        .args(["papers", "--quick", "--realtime", "off", "--out"])
+    let output = bench(&["papers", "--quick", "--realtime", "off", "--out"])
         .arg(&folder.0)
         .args(arguments)
         .output()
         .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
+    assert!(output.status.success(), "{}", errors(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -87,12 +65,11 @@ fn e1_1_interactions_are_those_of_the_paper_and_the_page_says_so() {
 #[test]
 fn a_plan_names_every_experiment_and_its_time() {
     let folder = Folder::new("plan");
-    let output = Command::new(env!("CARGO_BIN_EXE_catchment-bench"))
-        .args(["papers", "--full", "--plan", "--out"])
+    let output = bench(&["papers", "--full", "--plan", "--out"])
         .arg(&folder.0)
         .output()
         .unwrap();
-    let plan = String::from_utf8_lossy(&output.stderr);
+    let plan = errors(&output);
     assert!(output.status.success(), "{plan}");
     for id in ["E1.1 ", "E1.13", "E1.22", "E3.5"] {
         assert!(plan.lines().any(|line| line.starts_with(id)), "{plan}");
@@ -105,8 +82,7 @@ fn a_plan_names_every_experiment_and_its_time() {
 #[test]
 fn a_run_that_is_killed_leaves_its_first_experiments() {
     let folder = Folder::new("killed");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_catchment-bench"))
-        .args(["papers", "--full", "--realtime", "off", "--provider", "sim"])
+    let mut child = bench(&["papers", "--full", "--realtime", "off", "--provider", "sim"])
         .args(["--only", "E1.1", "--only", "E1.22", "--out"])
         .arg(&folder.0)
         .spawn()
@@ -177,4 +153,45 @@ fn e1_13_a_claim_that_fails_is_published_as_failed() {
     assert!(svg.contains("<svg") && svg.contains("GB/s"));
     let png = fs::read(folder.0.join("papers/e9.1-speed-sim.png")).unwrap();
     assert_eq!(png[..4], [0x89, b'P', b'N', b'G']);
+}
+
+/// Programs of other projects that are not installed are named, with how to get them.
+#[test]
+fn what_is_not_installed_is_left_out_with_a_note() {
+    let folder = Folder::new("missing");
+    let file = folder.0.join("missing.toml");
+    let scenario = r#"
+        id = "E9.2"
+        title = "Others"
+        source = "nowhere"
+        method = "As it comes."
+        workload = "stream"
+        [[measure]]
+        providers = ["shm"]
+        mechanisms = ["iperf3", "libfabric-tcp", "ucx"]
+        blocks = [3]
+        quick = { bytes = [4096] }
+        full = { bytes = [4096] }
+        [[claim]]
+        claim = "Throughput"
+        providers = ["shm"]
+        metric = "bytes_per_s"
+        mechanism = "iperf3"
+        report = true
+    "#;
+    fs::write(&file, scenario).unwrap();
+    let output = bench(&["peers", "--json", "--scenario"])
+        .arg(&file)
+        .arg("--out")
+        .arg(&folder.0)
+        .env("PATH", "/nowhere")
+        .output()
+        .unwrap();
+    let errors = errors(&output);
+    assert!(output.status.success(), "{errors}");
+    let page = fs::read_to_string(folder.0.join("peers.md")).unwrap();
+    for remedy in ["iperf3", "libfabric-bin", "ucx-utils"] {
+        let remedy = format!("is not on this machine: apt-get install {remedy}");
+        assert!(errors.contains(&remedy) && page.contains(&remedy), "{page}");
+    }
 }

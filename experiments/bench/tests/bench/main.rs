@@ -1,0 +1,52 @@
+//! The measurements as their users run them, on the smallest cells.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+mod mechanisms;
+mod papers;
+mod roce;
+mod status;
+mod transfer;
+
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_catchment-bench"));
+    command.args(arguments);
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    bench(arguments).output().unwrap()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The lines of JSON that a measurement printed, which must have ended well.
+fn lines(output: &Output) -> Vec<Value> {
+    assert!(output.status.success(), "{}", errors(output));
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let line = |line| serde_json::from_str(line).unwrap();
+    text.lines().map(line).collect()
+}
+
+/// A folder that is gone with the value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let name = format!("catchment-bench-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
