@@ -1,8 +1,6 @@
 //! How a command ends when it does not succeed: what it says, and with which exit code.
 
-use crate::output::say;
 use std::fmt::{self, Write as _};
-use std::process::ExitCode;
 
 /// Exit codes. They are part of the interface: docs/reference/cli.md lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,18 +56,6 @@ impl Failure {
             Failure::Silent(_) | Failure::OutputClosed => self,
         }
     }
-
-    /// Tells the user, and gives the code to exit with.
-    pub(crate) fn report(self) -> ExitCode {
-        match self {
-            Failure::OutputClosed => ExitCode::SUCCESS,
-            Failure::Silent(code) => ExitCode::from(code),
-            Failure::Told { code, error, hint } => {
-                say!("{}", told(&error, hint.as_deref()));
-                ExitCode::from(code as u8)
-            }
-        }
-    }
 }
 
 impl fmt::Display for Failure {
@@ -82,8 +68,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// The error, then its causes as far as they say something new, then the advice.
-fn told(error: &anyhow::Error, hint: Option<&str>) -> String {
+/// Returns the error, then its causes as far as they say something new, then the advice.
+pub(crate) fn told(error: &anyhow::Error, hint: Option<&str>) -> String {
     let mut text = format!("error: {error}");
     for cause in error.chain().skip(1).map(ToString::to_string) {
         if !text.contains(&cause) {

@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     output::log::begin(arguments.verbose);
     match run(arguments.command) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => output::report(failure),
     }
 }
 

@@ -43,18 +43,21 @@
 pub mod cpu;
 #[cfg(feature = "live-page")]
 mod dashboard;
+mod histogram;
 mod metrics;
 mod network;
 pub mod preview;
 pub mod prometheus;
 mod sampler;
 mod snapshot;
+mod sync;
 
 #[cfg(feature = "live-page")]
 pub use dashboard::{Dashboard, DashboardConfig, DashboardError};
+pub use histogram::{Histogram, HistogramSnapshot};
 pub use metrics::{
-    CollectorMetrics, DeviceMetrics, DropCause, FrameObservation, Histogram, HistogramSnapshot,
-    SessionGuard, SourceDeviceMetrics, SourceMetrics, SourceTotals,
+    CollectorMetrics, DeviceMetrics, DropCause, FrameObservation, SessionGuard,
+    SourceDeviceMetrics, SourceMetrics, SourceTotals,
 };
 pub use network::{QueueSizes, RoceSnapshot, SessionSnapshot};
 pub use sampler::{Sampler, SourceSampler};

@@ -3,7 +3,7 @@
 //! One definition for `/api/status`, the page, the terminal, the final report and Prometheus.
 //! Names end in their unit. Counters only grow while the process lives.
 
-use super::metrics::HistogramSnapshot;
+use super::histogram::HistogramSnapshot;
 use super::network::{RoceSnapshot, SessionSnapshot};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -14,8 +14,6 @@ use serde::de::{
 };
 use serde::{Deserialize, Deserializer};
 
-use crate::message::ProtocolRange;
-
 /// The tag of a message, whatever else it holds.
 pub(crate) fn tag_of(text: &str) -> Result<Cow<'_, str>, serde_json::Error> {
     #[derive(Deserialize)]
@@ -24,22 +22,6 @@ pub(crate) fn tag_of(text: &str) -> Result<Cow<'_, str>, serde_json::Error> {
         tag: Cow<'a, str>,
     }
     serde_json::from_str::<Tag<'_>>(text).map(|tag| tag.tag)
-}
-
-/// The versions that a Hello offers, whatever else it holds: a Hello of another version may have
-/// fields that this one does not know.
-pub(crate) fn protocol_of(text: &str) -> Result<ProtocolRange, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Versions {
-        protocol: Range,
-    }
-    #[derive(Deserialize)]
-    struct Range {
-        min: u16,
-        max: u16,
-    }
-    let Range { min, max } = serde_json::from_str::<Versions>(text)?.protocol;
-    Ok(ProtocolRange { min, max })
 }
 
 /// Reads `text` into `T`, passing over the member `type`.

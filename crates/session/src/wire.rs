@@ -266,9 +266,8 @@ pub fn parse(json: &[u8]) -> Result<Message, DecodeError> {
 }
 
 fn kind_of(tag: &str) -> Result<MessageKind, DecodeError> {
-    let known = MessageKind::ALL
-        .into_iter()
-        .find(|kind| kind.as_str() == tag);
+    let mut kinds = MessageKind::ALL.iter().copied();
+    let known = kinds.find(|kind| kind.as_str() == tag);
     known.ok_or_else(|| DecodeError::UnknownType {
         seen: printable(tag, 32),
     })
@@ -281,7 +280,7 @@ fn parse_kind(kind: MessageKind, text: &str) -> Result<Message, DecodeError> {
     };
     match kind {
         MessageKind::Hello => {
-            let theirs = json::protocol_of(text).map_err(malformed)?;
+            let theirs = crate::message::protocol_of(text).map_err(malformed)?;
             if ProtocolRange::OURS.common(theirs).is_none() {
                 return Err(DecodeError::Protocol { theirs });
             }

@@ -109,7 +109,7 @@ impl LentSink {
         let number = frame.packet_number();
         let observation = FrameObservation {
             bytes: frame.bytes() as u64,
-            verified: frame.verified,
+            verified: frame.is_verified(),
             captured_unix_ns: frame.capture_time_ns,
             delivered_unix_ns: now_ns,
         };

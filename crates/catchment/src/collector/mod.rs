@@ -21,7 +21,6 @@
 //! | `stream`, `growing`, `handover` | one device in one session: how its blocks get to a worker |
 //! | `ready`, `workers`, `resting` | streams that wait for a worker, the threads that call the sinks, streams whose sink refused |
 //! | `devices`, `device`, `block`, `staging` | devices across sessions; their blocks; memory for large frames |
-//! | `page` | the live page |
 pub(crate) mod block;
 mod device;
 mod devices;
@@ -32,7 +31,6 @@ mod handover;
 #[cfg(test)]
 mod handover_test;
 mod limits;
-mod page;
 mod primitives;
 mod ready;
 mod receive;
@@ -59,7 +57,6 @@ use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::BackoffPolicy;
 use catchment_verbs::{ModifyError, VerbsError};
 use devices::Devices;
-use page::{Page, PageOptions};
 use receive::ReceiveThreads;
 use ring::RingBudget;
 use state::{CollectorState, Sessions};
@@ -84,7 +81,6 @@ pub struct CollectorBuilder {
     sink: Box<dyn Sink>,
     tls: Option<TlsFiles>,
     insecure: bool,
-    page: PageOptions,
     workers: usize,
     receive_threads: usize,
     lease: Duration,
@@ -126,14 +122,6 @@ impl CollectorBuilder {
     #[must_use]
     pub fn insecure(self, insecure: bool) -> CollectorBuilder {
         CollectorBuilder { insecure, ..self }
-    }
-
-    /// Serves the live page and the metrics there. Off by default.
-    #[cfg(feature = "live-page")]
-    #[must_use]
-    pub fn dashboard(mut self, listen: std::net::SocketAddr) -> CollectorBuilder {
-        self.page.listen = Some(listen);
-        self
     }
 
     /// Threads that carry frames to the sink, at least 1. By default one for each processor, at
@@ -229,7 +217,6 @@ impl CollectorBuilder {
         let listener = runtime.block_on(bind)?;
         let local = listener.local().clone();
         limits::raise_descriptor_limit();
-        let page = self.page.start(&metrics)?;
         let workers = Workers::start(self.workers, devices::KNOWN_MAX)
             .map_err(|e| CollectorError::Os("start a worker thread", e))?;
         let (receive, receiving) = ReceiveThreads::start(
@@ -264,7 +251,6 @@ impl CollectorBuilder {
             state,
             receiving: Some(receiving),
             workers: Some(workers),
-            page,
             local,
             runtime: Some(runtime),
         })
@@ -307,13 +293,16 @@ async fn watch_sessions(state: Arc<CollectorState>) {
 /// A running collector.
 ///
 /// ```no_run
-/// use catchment::{collector::Collector, sink::DirectorySink};
+/// use catchment::collector::Collector;
+/// use catchment::observe::{Dashboard, DashboardConfig};
+/// use catchment::sink::DirectorySink;
 ///
 /// let collector = Collector::builder("127.0.0.1:7117")
 ///     .sink(DirectorySink::new("out"))
-///     .dashboard("127.0.0.1:7118".parse()?)
 ///     .start()?;
 /// println!("sources connect to {}", collector.local_addr());
+/// let page = Dashboard::start(DashboardConfig::default(), collector.metrics().clone())?;
+/// println!("live page: {}", page.url());
 /// std::thread::sleep(std::time::Duration::from_secs(60));
 /// let report = collector.stop();
 /// println!("{} frames, {} lost", report.totals.frames_received, report.totals.frames_lost);
@@ -323,7 +312,6 @@ pub struct Collector {
     state: Arc<CollectorState>,
     receiving: Option<receive::Running>,
     workers: Option<Workers>,
-    page: Page,
     local: Address,
     runtime: Option<tokio::runtime::Runtime>,
 }
@@ -338,7 +326,6 @@ impl Collector {
             sink: Box::new(NullSink),
             tls: None,
             insecure: false,
-            page: PageOptions::default(),
             workers: cores.min(THREADS_MOST),
             receive_threads: (cores / 2).clamp(1, THREADS_MOST),
             lease: Duration::from_secs(5),
@@ -354,13 +341,7 @@ impl Collector {
         &self.local
     }
 
-    /// Address of the live page, if there is one.
-    #[cfg(feature = "live-page")]
-    pub fn dashboard_url(&self) -> Option<String> {
-        self.page.url()
-    }
-
-    /// Live counters.
+    /// Returns the live counters, for a page or a log.
     pub fn metrics(&self) -> &Arc<CollectorMetrics> {
         &self.state.metrics
     }
@@ -393,7 +374,6 @@ impl Collector {
             // Sessions end on the control thread, which rings nobody: look again.
             std::thread::sleep(Duration::from_millis(5));
         }
-        std::mem::take(&mut self.page).stop();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_millis(200));
         }
@@ -427,10 +407,6 @@ pub enum CollectorError {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The live page cannot be served.
-    #[cfg(feature = "live-page")]
-    #[error(transparent)]
-    Dashboard(#[from] crate::observe::DashboardError),
     /// A rule names a provider that does not exist.
     #[error(transparent)]
     Path(#[from] PathError),

@@ -3,7 +3,7 @@ use super::SourceError;
 use super::backlog::Waiting;
 use super::link::{Link, Reserve};
 use super::shared::{DeviceState, Shared};
-use super::writer::{FrameContents, FrameWriter, OwnedFrameWriter, Target};
+use super::writer::{FrameContents, OwnedFrameWriter, Target, writes_contents};
 use crate::observe::DropCause;
 use crate::session::message::Policy;
 use catchment_transfer::{BlockMeta, CommitError, WriteBlock};
@@ -68,7 +68,10 @@ impl Device {
     /// [`SourceError::FrameSize`] for 0 bytes or more than 1 GiB.
     pub fn frame(&mut self, bytes: usize) -> Result<FrameWriter<'_>, SourceError> {
         let contents = self.wait_for_contents(bytes)?;
-        Ok(FrameWriter::new(self, contents))
+        Ok(FrameWriter {
+            device: self,
+            contents,
+        })
     }
 
     /// Begins a frame as [`Device::frame`] does, or gives `None` where that would wait. For one
@@ -78,7 +81,10 @@ impl Device {
     /// As [`Device::frame`].
     pub fn try_frame(&mut self, bytes: usize) -> Result<Option<FrameWriter<'_>>, SourceError> {
         let contents = self.begin(bytes)?;
-        Ok(contents.map(|contents| FrameWriter::new(self, contents)))
+        Ok(contents.map(|contents| FrameWriter {
+            device: self,
+            contents,
+        }))
     }
 
     /// Begins a frame as [`Device::frame`] does, to be filled anywhere: by another thread, or behind
@@ -256,3 +262,31 @@ impl Device {
         Ok(Sent::Accepted { packet_number })
     }
 }
+
+/// A frame being filled. Write exactly its bytes, through [`io::Write`] or in place, then
+/// [`FrameWriter::send`] it. Dropping it unsent gives the block back; the packet number is not used.
+pub struct FrameWriter<'a> {
+    device: &'a mut Device,
+    contents: FrameContents,
+}
+
+impl FrameWriter<'_> {
+    /// Sends the frame.
+    ///
+    /// # Errors
+    /// [`SourceError::Incomplete`] if it is not filled; nothing is sent then.
+    pub fn send(self) -> Result<Sent, SourceError> {
+        self.device.send_contents(self.contents)
+    }
+
+    /// Writes the whole frame and sends it.
+    ///
+    /// # Errors
+    /// As for [`FrameWriter::send`]; [`SourceError::Incomplete`] if `frame` has another length.
+    pub fn send_bytes(mut self, frame: &[u8]) -> Result<Sent, SourceError> {
+        self.contents.put_rest(frame)?;
+        self.send()
+    }
+}
+
+writes_contents!(FrameWriter<'_>);

@@ -47,8 +47,8 @@ pub use crate::format::FRAME_BYTES_MAX;
 pub use crate::session::message::Policy;
 pub use builder::{DeviceSpec, SourceBuilder};
 pub use catchment_transfer::{Decision, Permit, PermitRequest};
-pub use device::{Device, Sent};
-pub use writer::{FrameContents, FrameWriter, OwnedFrameWriter};
+pub use device::{Device, FrameWriter, Sent};
+pub use writer::{FrameContents, OwnedFrameWriter};
 
 use crate::observe::{SourceMetrics, SourceSnapshot};
 use crate::session::refusal::Refusal;

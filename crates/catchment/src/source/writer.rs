@@ -1,16 +1,15 @@
 //! Frames that are being filled.
 //!
-//! [`FrameContents`] is where the bytes go and how many there are. A [`FrameWriter`] borrows the
-//! device that it will be sent through; an [`OwnedFrameWriter`] does not, so it can go anywhere.
+//! [`FrameContents`] is where the bytes go and how many there are. A
+//! [`FrameWriter`](super::FrameWriter) borrows the device that it will be sent through; an
+//! [`OwnedFrameWriter`] does not, so it can go anywhere.
 use super::SourceError;
-use super::device::{Device, Sent};
 use super::link::Link;
 use super::shared::DeviceState;
 use crate::frame::{now_unix_ns, unix_ns};
 use catchment_transfer::WriteBlock;
 use catchment_verbs::mem::VolatileSlice;
 use std::io;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -69,7 +68,7 @@ impl FrameContents {
     }
 
     /// The memory that is not filled yet, to fill it in place; then say how much with
-    /// [`FrameWriter::advance`]. `None` where the frame is not in registered memory: use
+    /// [`FrameContents::advance`]. `None` where the frame is not in registered memory: use
     /// [`io::Write`] then.
     pub fn memory(&self) -> Option<VolatileSlice<'_>> {
         match &self.target {
@@ -81,7 +80,7 @@ impl FrameContents {
         }
     }
 
-    /// Counts bytes that were written through [`FrameWriter::memory`].
+    /// Counts bytes that were written through [`FrameContents::memory`].
     ///
     /// # Panics
     /// If that is more than the frame has left.
@@ -107,7 +106,7 @@ impl FrameContents {
     }
 
     /// Writes all bytes that are missing.
-    fn put_rest(&mut self, rest: &[u8]) -> Result<(), SourceError> {
+    pub(super) fn put_rest(&mut self, rest: &[u8]) -> Result<(), SourceError> {
         if rest.len() != self.bytes_left() {
             return Err(SourceError::Incomplete {
                 filled: self.filled + rest.len(),
@@ -155,38 +154,8 @@ impl io::Write for FrameContents {
     }
 }
 
-/// A frame being filled. Write exactly its bytes, through [`io::Write`] or in place, then
-/// [`FrameWriter::send`] it. Dropping it unsent gives the block back; the packet number is not used.
-pub struct FrameWriter<'a> {
-    device: &'a mut Device,
-    contents: FrameContents,
-}
-
-impl FrameWriter<'_> {
-    pub(super) fn new(device: &mut Device, contents: FrameContents) -> FrameWriter<'_> {
-        FrameWriter { device, contents }
-    }
-
-    /// Sends the frame.
-    ///
-    /// # Errors
-    /// [`SourceError::Incomplete`] if it is not filled; nothing is sent then.
-    pub fn send(self) -> Result<Sent, SourceError> {
-        self.device.send_contents(self.contents)
-    }
-
-    /// Writes the whole frame and sends it.
-    ///
-    /// # Errors
-    /// As for [`FrameWriter::send`]; [`SourceError::Incomplete`] if `frame` has another length.
-    pub fn send_bytes(mut self, frame: &[u8]) -> Result<Sent, SourceError> {
-        self.contents.put_rest(frame)?;
-        self.send()
-    }
-}
-
 /// A frame being filled that borrows nothing: it can be filled by another thread, or behind a
-/// language border. [`Device::send`] of its device sends it. Dropping it unsent gives the block
+/// language border. [`Device::send`](super::Device::send) of its device sends it. Dropping it unsent gives the block
 /// back; no packet number is used up.
 ///
 /// ```no_run
@@ -233,7 +202,7 @@ impl OwnedFrameWriter {
 /// Both writers are their contents, and what sends them.
 macro_rules! writes_contents {
     ($writer:ty) => {
-        impl Deref for $writer {
+        impl std::ops::Deref for $writer {
             type Target = FrameContents;
 
             fn deref(&self) -> &FrameContents {
@@ -241,23 +210,23 @@ macro_rules! writes_contents {
             }
         }
 
-        impl DerefMut for $writer {
+        impl std::ops::DerefMut for $writer {
             fn deref_mut(&mut self) -> &mut FrameContents {
                 &mut self.contents
             }
         }
 
-        impl io::Write for $writer {
-            fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        impl std::io::Write for $writer {
+            fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
                 self.contents.write(data)
             }
 
-            fn flush(&mut self) -> io::Result<()> {
+            fn flush(&mut self) -> std::io::Result<()> {
                 Ok(())
             }
         }
     };
 }
 
-writes_contents!(FrameWriter<'_>);
+pub(super) use writes_contents;
 writes_contents!(OwnedFrameWriter);

@@ -6,9 +6,10 @@ pub(crate) mod progress;
 pub(crate) mod table;
 pub(crate) mod units;
 
-use crate::failure::{Code, Failure};
+use crate::failure::{Code, Failure, told};
 use serde::Serialize;
 use std::io::{self, Write as _};
+use std::process::ExitCode;
 
 /// Writes a line to stderr, above the progress if there is one. Nobody need read it.
 macro_rules! say {
@@ -24,6 +25,18 @@ pub(crate) fn message(text: &str) {
         // A closed stderr is the user's choice.
         let _ = writeln!(io::stderr().lock(), "{text}");
     });
+}
+
+/// Tells the user why a command did not succeed, and returns the code to exit with.
+pub(crate) fn report(failure: Failure) -> ExitCode {
+    match failure {
+        Failure::OutputClosed => ExitCode::SUCCESS,
+        Failure::Silent(code) => ExitCode::from(code),
+        Failure::Told { code, error, hint } => {
+            say!("{}", told(&error, hint.as_deref()));
+            ExitCode::from(code as u8)
+        }
+    }
 }
 
 /// Writes text to stdout.

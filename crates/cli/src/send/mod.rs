@@ -455,7 +455,7 @@ impl Failures {
             None => self.of_inputs.pop(),
         };
         for failure in self.of_inputs {
-            failure.report();
+            crate::output::report(failure);
         }
         worst.map_or(Ok(()), Err)
     }

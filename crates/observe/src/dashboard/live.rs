@@ -1,7 +1,8 @@
 //! What viewers see, sampled once for all of them and only when one asks.
 
-use crate::metrics::{CollectorMetrics, lock};
+use crate::metrics::CollectorMetrics;
 use crate::sampler::Sampler;
+use crate::sync::lock;
 use axum::body::Bytes;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;

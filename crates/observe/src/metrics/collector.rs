@@ -1,8 +1,10 @@
 //! What the collector counts for all: sessions, refusals, paths, and the registry of devices.
 
-use super::{Counter, DeviceMetrics, HistogramSnapshot, lock, read, unix_ms, write};
+use super::{Counter, DeviceMetrics, unix_ms};
+use crate::histogram::HistogramSnapshot;
 use crate::network::{Devices, RoceSnapshot, SessionSnapshot};
 use crate::snapshot::{CollectorSnapshot, DeviceCounters, LatencySummary, PathSnapshot};
+use crate::sync::{lock, read, write};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Instant;

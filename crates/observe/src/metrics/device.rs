@@ -1,8 +1,10 @@
 //! What the collector counts for one device.
 
-use super::{Counter, Histogram, InFlight, lock, read, write};
+use super::{Counter, InFlight};
+use crate::histogram::Histogram;
 use crate::preview::Preview;
 use crate::snapshot::{DeviceCounters, DeviceSnapshot, LatencySummary};
+use crate::sync::{lock, read, write};
 use crossbeam_utils::CachePadded;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};

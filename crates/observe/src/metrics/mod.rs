@@ -7,17 +7,14 @@
 
 mod collector;
 mod device;
-mod histogram;
 mod source;
 
 pub use collector::{CollectorMetrics, SessionGuard};
 pub use device::{DeviceMetrics, FrameObservation, SourceTotals};
-pub use histogram::{Histogram, HistogramSnapshot};
 pub use source::{DropCause, SourceDeviceMetrics, SourceMetrics};
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A monotonic counter that any thread may add to.
@@ -57,17 +54,4 @@ pub(crate) fn unix_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |t| u64::try_from(t.as_millis()).unwrap_or(u64::MAX))
-}
-
-// A panic in one thread must not take the numbers of all others: they are plain data, always whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
 }

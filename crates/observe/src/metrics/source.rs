@@ -1,8 +1,9 @@
 //! What a source counts.
 
-use super::{Counter, InFlight, lock, read, unix_ms, write};
+use super::{Counter, InFlight, unix_ms};
 use crate::network::{Devices, RoceSnapshot, SessionSnapshot};
 use crate::snapshot::{SourceCounters, SourceDeviceSnapshot, SourceSnapshot};
+use crate::sync::{lock, read, write};
 use crossbeam_utils::CachePadded;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, RwLock};

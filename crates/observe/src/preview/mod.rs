@@ -9,7 +9,7 @@ mod sample;
 
 pub use sample::picture_of;
 
-use crate::metrics::lock;
+use crate::sync::lock;
 use catchment_media::format::FrameFormat;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

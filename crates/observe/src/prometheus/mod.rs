@@ -5,11 +5,11 @@
 
 mod network;
 
-use super::metrics::HistogramSnapshot;
 use super::snapshot::{
     CollectorSnapshot, CpuSnapshot, DeviceCounters, DeviceSnapshot, SourceDeviceSnapshot,
     SourceSnapshot,
 };
+use crate::histogram::HistogramSnapshot;
 use std::fmt::{self, Write};
 
 /// The `Content-Type` of these texts.

@@ -1,22 +1,16 @@
 //! Whole messages over a byte stream.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
-
-use super::address::{Address, Peer};
+use super::address::Peer;
+use super::reason::reason;
 use crate::message::Message;
 use crate::refusal::Refusal;
-use crate::tls::{Protection, ProtectionError, Reach, protection};
+use crate::tls::Protection;
 use crate::wire::{DecodeError, Decoder, EncodeError, LONG_BYTES_MAX, encode};
+use std::io;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::time::timeout;
 
 /// Bytes read from the socket at once.
 const CHUNK_BYTES: usize = 8 << 10;
@@ -29,76 +23,6 @@ const LINGER_BYTES: usize = 64 << 10;
 
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
-
-/// How a source protects its connections.
-#[derive(Debug, Clone, Default)]
-pub struct ClientSecurity {
-    /// TLS, from [`crate::tls::client_config`].
-    pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// Go without TLS even to another host.
-    pub insecure: bool,
-}
-
-/// No connection to a collector.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The name has no address.
-    #[error("cannot find the address of {address}: {source}")]
-    Resolve {
-        /// What was dialled.
-        address: Address,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The connection would be open to others.
-    #[error(transparent)]
-    Protection(#[from] ProtectionError),
-    /// Nobody answers there.
-    #[error("cannot connect to {address}: {source}; is a collector listening there?")]
-    Connect {
-        /// What was dialled.
-        address: Address,
-        /// What the system said about the last address tried.
-        source: io::Error,
-    },
-    /// The host cannot stand in a certificate.
-    #[error("TLS needs a host name or IP address, \"{host}\" is neither")]
-    ServerName {
-        /// The host as dialled.
-        host: String,
-    },
-    /// The TLS handshake failed.
-    #[error("TLS with {address} failed: {reason}")]
-    Tls {
-        /// What was dialled.
-        address: Address,
-        /// Why.
-        reason: String,
-    },
-    /// Nothing happened for too long.
-    #[error("no connection to {address} within {limit:?}")]
-    Timeout {
-        /// What was dialled.
-        address: Address,
-        /// The time that was allowed.
-        limit: Duration,
-    },
-}
-
-impl ConnectError {
-    /// Whether the same call may succeed later without any change of settings.
-    pub fn is_transient(&self) -> bool {
-        match self {
-            ConnectError::Resolve { .. }
-            | ConnectError::Connect { .. }
-            | ConnectError::Timeout { .. } => true,
-            // A collector that is busy closes in the middle of the TLS handshake.
-            ConnectError::Tls { reason, .. } => reason == CLOSED_IN_TLS,
-            ConnectError::Protection(_) | ConnectError::ServerName { .. } => false,
-        }
-    }
-}
 
 /// A message was not sent.
 #[derive(Debug, thiserror::Error)]
@@ -146,31 +70,6 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// Connects to the collector at `address` within `limit`.
-    ///
-    /// # Errors
-    /// The address cannot be found or reached, needs protection that `security` does not give,
-    /// or the TLS handshake fails.
-    ///
-    /// # Cancellation
-    /// Cancelling closes the connection.
-    pub async fn connect(
-        address: &Address,
-        security: &ClientSecurity,
-        limit: Duration,
-    ) -> Result<Connection, ConnectError> {
-        let attempt = async {
-            match address {
-                Address::Unix(path) => connect_unix(address, path.clone()).await,
-                Address::Tcp { host, port } => connect_tcp(address, host, *port, security).await,
-            }
-        };
-        let address = address.clone();
-        timeout(limit, Box::pin(attempt))
-            .await
-            .unwrap_or(Err(ConnectError::Timeout { address, limit }))
-    }
-
     pub(super) fn new(
         stream: impl Stream + 'static,
         peer: Peer,
@@ -273,130 +172,6 @@ impl Connection {
         self.writer.close().await;
         let _ = timeout(LINGER, self.reader.skip(LINGER_BYTES)).await;
     }
-}
-
-async fn connect_unix(address: &Address, path: PathBuf) -> Result<Connection, ConnectError> {
-    let connected = async {
-        let stream = UnixStream::connect(&path).await?;
-        let peer = unix_peer(&stream)?;
-        Ok((stream, peer))
-    };
-    let (stream, peer) = connected.await.map_err(|source| ConnectError::Connect {
-        address: address.clone(),
-        source,
-    })?;
-    Ok(Connection::new(stream, peer, None, Protection::PlainLocal))
-}
-
-pub(super) fn unix_peer(stream: &UnixStream) -> io::Result<Peer> {
-    let credentials = stream.peer_cred()?;
-    Ok(Peer::Unix {
-        pid: credentials.pid(),
-        uid: credentials.uid(),
-    })
-}
-
-async fn connect_tcp(
-    address: &Address,
-    host: &str,
-    port: u16,
-    security: &ClientSecurity,
-) -> Result<Connection, ConnectError> {
-    let resolved = tokio::net::lookup_host((host, port)).await;
-    let addrs = resolved.map_err(|source| ConnectError::Resolve {
-        address: address.clone(),
-        source,
-    })?;
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for addr in addrs {
-        let protection = protection(Reach::Ip(addr), security.tls.is_some(), security.insecure)?;
-        match TcpStream::connect(addr).await {
-            Ok(stream) => return secure(address, host, addr, stream, protection, security).await,
-            Err(source) => last = source,
-        }
-    }
-    Err(ConnectError::Connect {
-        address: address.clone(),
-        source: last,
-    })
-}
-
-async fn secure(
-    address: &Address,
-    host: &str,
-    addr: SocketAddr,
-    stream: TcpStream,
-    protection: Protection,
-    security: &ClientSecurity,
-) -> Result<Connection, ConnectError> {
-    let (peer, local) = (Peer::Tcp(addr), local_ip(&stream));
-    // Small messages must not wait for the answer to the ones before.
-    let _ = stream.set_nodelay(true);
-    let (Protection::Tls, Some(config)) = (protection, &security.tls) else {
-        return Ok(Connection::new(stream, peer, local, protection));
-    };
-    let name = ServerName::try_from(host.to_owned()).map_err(|_| ConnectError::ServerName {
-        host: crate::names::printable(host, 128),
-    })?;
-    let connector = TlsConnector::from(config.clone());
-    let stream = connector
-        .connect(name, stream)
-        .await
-        .map_err(|error| ConnectError::Tls {
-            address: address.clone(),
-            reason: handshake_reason(&error),
-        })?;
-    Ok(Connection::new(stream, peer, local, protection))
-}
-
-/// The address of this end. IPv4 in an IPv6 socket is IPv4.
-pub(super) fn local_ip(stream: &TcpStream) -> Option<IpAddr> {
-    Some(stream.local_addr().ok()?.ip().to_canonical())
-}
-
-pub(super) const CLOSED_IN_TLS: &str =
-    "the peer closed the connection during the TLS handshake; it may be busy, or speak without TLS";
-
-/// Why a connection failed, in words of ours where rustls is terse.
-fn reason(error: &io::Error) -> String {
-    use rustls::{AlertDescription as Alert, CertificateError, Error};
-    let inner = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<Error>());
-    match inner {
-        Some(Error::AlertReceived(Alert::UnknownCA)) => {
-            "the peer does not take our certificate: it comes from another certificate authority \
-             than the peer's --ca"
-                .to_owned()
-        }
-        Some(Error::AlertReceived(Alert::CertificateExpired)) => {
-            "the peer does not take our certificate: it has expired".to_owned()
-        }
-        Some(Error::AlertReceived(Alert::CertificateRequired)) => {
-            "the peer wants a certificate of ours: pass --cert and --key".to_owned()
-        }
-        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "the peer's certificate comes from another certificate authority than our --ca"
-                .to_owned()
-        }
-        Some(Error::NoCertificatesPresented) => "the peer shows no certificate".to_owned(),
-        Some(Error::InvalidMessage(_)) => "the peer does not speak TLS".to_owned(),
-        Some(other) => other.to_string(),
-        None => error.to_string(),
-    }
-}
-
-/// The reason of a failed TLS handshake.
-pub(super) fn handshake_reason(error: &io::Error) -> String {
-    let cut = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
-    if error
-        .get_ref()
-        .is_none_or(|inner| !inner.is::<rustls::Error>())
-        && cut.contains(&error.kind())
-    {
-        return CLOSED_IN_TLS.to_owned();
-    }
-    reason(error)
 }
 
 /// The receiving direction of a [`Connection`].

@@ -5,19 +5,19 @@
 //! so peers that never finish cost little and stop nobody.
 
 mod address;
+mod connect;
 mod connection;
 mod listener;
+mod reason;
 mod slots;
+mod socket;
 
 pub use address::{Address, AddressError, Peer};
-pub use connection::{
-    ClientSecurity, ConnectError, Connection, MessageReader, MessageWriter, RecvError, SendError,
-};
-pub use listener::{
-    Accepted, BindError, Listener, ListenerConfig, OnRejected, RejectReason, Rejected,
-    ServerSecurity,
-};
+pub use connect::{ClientSecurity, ConnectError};
+pub use connection::{Connection, MessageReader, MessageWriter, RecvError, SendError};
+pub use listener::{Accepted, Listener, ListenerConfig, OnRejected, RejectReason, Rejected};
 pub use slots::Slot;
+pub use socket::{BindError, ServerSecurity};
 
 #[cfg(test)]
 mod flood_test;

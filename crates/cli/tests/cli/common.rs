@@ -1,27 +1,22 @@
 //! The real command, its processes and what they write.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    reason = "every test program uses another part; what fails here fails the test"
-)]
 
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 /// Longer than anything takes on a machine that does other work too.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// How often a state is looked at that gives no event.
-pub(crate) const POLL: Duration = Duration::from_millis(10);
+pub(super) const POLL: Duration = Duration::from_millis(10);
 
 /// The command that is tested.
-pub(crate) fn catchment() -> Command {
+pub(super) fn catchment() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_catchment"));
     command.env_remove("RUST_LOG").stdin(Stdio::null());
     command
@@ -29,38 +24,38 @@ pub(crate) fn catchment() -> Command {
 
 /// A process that has ended.
 #[derive(Debug)]
-pub(crate) struct Finished {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
+pub(super) struct Finished {
+    pub(super) code: Option<i32>,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
 }
 
 impl Finished {
     /// Fails the test unless the exit code is this one.
     #[track_caller]
-    pub(crate) fn expect(self, code: i32) -> Finished {
+    pub(super) fn expect(self, code: i32) -> Finished {
         assert_eq!(self.code, Some(code), "{self:#?}");
         self
     }
 
     /// The last line of stdout, which must be JSON.
     #[track_caller]
-    pub(crate) fn last_json(&self) -> Value {
+    pub(super) fn last_json(&self) -> Value {
         let line = self.stdout.lines().last().unwrap_or_default();
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
 }
 
 /// Runs the command with these words to its end.
-pub(crate) fn run<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Finished {
+pub(super) fn run<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Finished {
     finish(catchment().args(words))
 }
 
 /// A small synthetic input.
-pub(crate) const INPUT: &str = "synthetic:64x48:rgb24";
+pub(super) const INPUT: &str = "synthetic:64x48:rgb24";
 
 /// `send` of one input as this device to this collector, with these words more.
-pub(crate) fn send(input: &str, device: &str, collector: &str, words: &[&str]) -> Command {
+pub(super) fn send(input: &str, device: &str, collector: &str, words: &[&str]) -> Command {
     let mut command = catchment();
     command.args(["send", "--input", input, "--device", device]);
     command.args(words).arg(collector);
@@ -68,50 +63,63 @@ pub(crate) fn send(input: &str, device: &str, collector: &str, words: &[&str]) -
 }
 
 /// Runs a command to its end. One that takes too long is killed.
-pub(crate) fn finish(command: &mut Command) -> Finished {
+pub(super) fn finish(command: &mut Command) -> Finished {
     Running::start(command).finish()
 }
 
 /// A process whose output is collected. Dropping it kills it.
-pub(crate) struct Running {
+pub(super) struct Running {
     child: Child,
     stdout: Option<thread::JoinHandle<String>>,
     stderr: Option<thread::JoinHandle<String>>,
+    first_line: Receiver<String>,
 }
 
 impl Running {
-    pub(crate) fn start(command: &mut Command) -> Running {
+    pub(super) fn start(command: &mut Command) -> Running {
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let stdout = child.stdout.take().map(collect_text);
-        let stderr = child.stderr.take().map(collect_text);
+        let (tell, first_line) = channel();
+        let stdout = child.stdout.take().map(|from| collect_text(from, tell));
+        let stderr = child
+            .stderr
+            .take()
+            .map(|from| collect_text(from, channel().0));
         Running {
             child,
             stdout,
             stderr,
+            first_line,
         }
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Waits for the first line of its stdout, which it writes when it begins its work.
+    #[track_caller]
+    pub(super) fn first_line(&mut self) -> String {
+        let line = self.first_line.recv_timeout(LIMIT);
+        line.expect("a process that writes a line")
+    }
+
+    pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Its stdin, if it was piped.
-    pub(crate) fn stdin(&mut self) -> Option<std::process::ChildStdin> {
+    pub(super) fn stdin(&mut self) -> Option<std::process::ChildStdin> {
         self.child.stdin.take()
     }
 
-    pub(crate) fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Waits for its end.
     #[track_caller]
-    pub(crate) fn finish(mut self) -> Finished {
+    pub(super) fn finish(mut self) -> Finished {
         let status = wait(&mut self.child);
         let text = |reader: Option<thread::JoinHandle<String>>| reader.unwrap().join().unwrap();
         Finished {
@@ -129,9 +137,16 @@ impl Drop for Running {
     }
 }
 
-fn collect_text(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<String> {
+/// Collects all that comes, and sends the first line as soon as it is there.
+fn collect_text(
+    from: impl std::io::Read + Send + 'static,
+    first_line: Sender<String>,
+) -> thread::JoinHandle<String> {
     thread::spawn(move || {
+        let mut from = BufReader::new(from);
         let mut bytes = Vec::new();
+        let _ = from.read_until(b'\n', &mut bytes);
+        let _ = first_line.send(String::from_utf8_lossy(&bytes).into_owned());
         let _ = from.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
@@ -154,26 +169,26 @@ fn wait(child: &mut Child) -> ExitStatus {
 }
 
 /// Sends a signal.
-pub(crate) fn signal(id: u32, signal: rustix::process::Signal) {
+pub(super) fn signal(id: u32, signal: rustix::process::Signal) {
     let id = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
     rustix::process::kill_process(id, signal).unwrap();
 }
 
 /// A `catchment collect --json` that works.
-pub(crate) struct Collector {
+pub(super) struct Collector {
     child: Child,
-    pub(crate) address: String,
+    pub(super) address: String,
     lines: Receiver<Value>,
 }
 
 impl Collector {
     /// Starts one that writes below `out`.
-    pub(crate) fn start(out: &Path) -> Collector {
+    pub(super) fn start(out: &Path) -> Collector {
         Collector::start_with("127.0.0.1:0", &["--out", out.to_str().unwrap()])
     }
 
     /// Starts one with these words more.
-    pub(crate) fn start_with(listen: &str, words: &[&str]) -> Collector {
+    pub(super) fn start_with(listen: &str, words: &[&str]) -> Collector {
         let mut child = catchment()
             .args(["collect", "--json", "--no-dashboard", "--listen", listen])
             .args(words)
@@ -198,13 +213,13 @@ impl Collector {
         collector
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// The next event of this kind.
     #[track_caller]
-    pub(crate) fn event(&self, kind: &str) -> Value {
+    pub(super) fn event(&self, kind: &str) -> Value {
         loop {
             let line = self.lines.recv_timeout(LIMIT);
             let line = line.unwrap_or_else(|_| panic!("no event {kind} of the collector"));
@@ -215,14 +230,14 @@ impl Collector {
     }
 
     /// As an out-of-memory killer would.
-    pub(crate) fn kill(mut self) {
+    pub(super) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Asks it to end; its summary.
     #[track_caller]
-    pub(crate) fn end(mut self) -> Value {
+    pub(super) fn end(mut self) -> Value {
         signal(self.id(), rustix::process::Signal::TERM);
         let summary = self.event("summary");
         assert_eq!(wait(&mut self.child).code(), Some(0));
@@ -238,7 +253,7 @@ impl Drop for Collector {
 }
 
 /// Names of the frames in a device's directory, in order.
-pub(crate) fn frames(dir: &Path) -> Vec<String> {
+pub(super) fn frames(dir: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(dir) else {
         return Vec::new();
     };
@@ -251,7 +266,7 @@ pub(crate) fn frames(dir: &Path) -> Vec<String> {
 }
 
 /// All bytes of a device, as `cat OUT/DEVICE/*` gives them.
-pub(crate) fn stream(out: &Path, device: &str) -> Vec<u8> {
+pub(super) fn stream(out: &Path, device: &str) -> Vec<u8> {
     let dir = out.join(device);
     let read = |name: &String| fs::read(dir.join(name)).unwrap();
     frames(&dir).iter().flat_map(read).collect()
@@ -259,7 +274,7 @@ pub(crate) fn stream(out: &Path, device: &str) -> Vec<u8> {
 
 /// Waits until a device has at least so many frames.
 #[track_caller]
-pub(crate) fn wait_for_frames(out: &Path, device: &str, least: usize) {
+pub(super) fn wait_for_frames(out: &Path, device: &str, least: usize) {
     let start = Instant::now();
     while frames(&out.join(device)).len() < least {
         assert!(start.elapsed() < LIMIT, "{device} has no {least} frames");
@@ -270,7 +285,7 @@ pub(crate) fn wait_for_frames(out: &Path, device: &str, least: usize) {
 
 /// Fails unless the device has exactly the frames `0..count` of its synthetic input.
 #[track_caller]
-pub(crate) fn check_synthetic(out: &Path, device: &str, index: usize, input: &str, count: usize) {
+pub(super) fn check_synthetic(out: &Path, device: &str, index: usize, input: &str, count: usize) {
     let dir = out.join(device);
     let names = frames(&dir);
     let expected: Vec<String> = (0..count).map(|n| format!("{n:012}")).collect();
@@ -297,7 +312,7 @@ pub(crate) fn check_synthetic(out: &Path, device: &str, index: usize, input: &st
 
 /// Runs ffmpeg with these words; its stdout.
 #[track_caller]
-pub(crate) fn ffmpeg(words: &[&str]) -> Vec<u8> {
+pub(super) fn ffmpeg(words: &[&str]) -> Vec<u8> {
     let output = Command::new("ffmpeg")
         .args(["-v", "error", "-nostdin", "-y"])
         .args(words)
@@ -309,7 +324,7 @@ pub(crate) fn ffmpeg(words: &[&str]) -> Vec<u8> {
 }
 
 /// A compressed clip with much detail, different for each `seed`.
-pub(crate) fn clip(dir: &Path, name: &str, seed: u32, frames: u32) -> PathBuf {
+pub(super) fn clip(dir: &Path, name: &str, seed: u32, frames: u32) -> PathBuf {
     let path = dir.join(name);
     let source = format!("mandelbrot=s=192x144:r=25:start_scale={}", 3 + seed);
     let noise = format!("noise=alls=20:allf=t:all_seed={seed}");
@@ -335,13 +350,13 @@ pub(crate) fn clip(dir: &Path, name: &str, seed: u32, frames: u32) -> PathBuf {
 }
 
 /// What ffmpeg makes of a clip.
-pub(crate) fn decoded(path: &Path) -> Vec<u8> {
+pub(super) fn decoded(path: &Path) -> Vec<u8> {
     ffmpeg(&["-i", path.to_str().unwrap(), "-f", "rawvideo", "-"])
 }
 
 /// Fails with lengths and place, not with megabytes of numbers.
 #[track_caller]
-pub(crate) fn assert_same(seen: &[u8], expected: &[u8]) {
+pub(super) fn assert_same(seen: &[u8], expected: &[u8]) {
     assert_eq!(seen.len(), expected.len(), "number of bytes");
     let differs = seen.iter().zip(expected).position(|(a, b)| a != b);
     assert_eq!(differs, None, "first byte that differs");

@@ -1,9 +1,6 @@
 //! Certificates: made by the command, demanded off loopback, checked on both sides.
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-mod common;
-
-use common::{Collector, INPUT, check_synthetic, run};
+use crate::common::{Collector, INPUT, check_synthetic, run};
 use std::path::Path;
 
 /// The options for the certificate of `name` in `dir`.
@@ -40,10 +37,10 @@ fn start(out: &Path, words: &[String]) -> Collector {
     Collector::start_with("127.0.0.1:0", &all)
 }
 
-fn send(collector: &Collector, words: &[String]) -> common::Finished {
+fn send(collector: &Collector, words: &[String]) -> crate::common::Finished {
     let usual = ["--wait", "3", "--frames", "20", "--rate", "max"];
-    let mut command = common::send(INPUT, "cam", &collector.address, &usual);
-    common::finish(command.args(words))
+    let mut command = crate::common::send(INPUT, "cam", &collector.address, &usual);
+    crate::common::finish(command.args(words))
 }
 
 #[test]

@@ -1,9 +1,6 @@
 //! `catchment demo`: what a stranger runs first.
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-mod common;
-
-use common::{Finished, LIMIT, POLL, Running, catchment, finish, frames, signal};
+use crate::common::{Finished, LIMIT, POLL, Running, catchment, finish, frames, signal};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;

@@ -1,10 +1,7 @@
 //! Closed outputs, processes with nothing to do, and the live page beside them.
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-mod common;
-
+use crate::common::{Collector, INPUT, Running, catchment, send, wait_for_frames};
 use catchment::observe::cpu::usage_of;
-use common::{Collector, INPUT, Running, catchment, send, wait_for_frames};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};

@@ -1,14 +1,13 @@
 //! The examples work together, the README shows them, and a program without the default features
 //! builds no web server, no picture codec and no maker of certificates.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::process::Command;
 
-#[path = "../examples/collect.rs"]
+#[path = "../../examples/collect.rs"]
 #[allow(dead_code, reason = "its main is for people")]
 mod collect;
-#[path = "../examples/send.rs"]
+#[path = "../../examples/send.rs"]
 #[allow(dead_code, reason = "its main is for people")]
 mod send;
 
@@ -31,11 +30,11 @@ fn what_one_example_sends_the_other_collects() {
 #[test]
 fn the_readme_shows_the_examples() {
     let examples = [
-        include_str!("../examples/collect.rs"),
-        include_str!("../examples/send.rs"),
+        include_str!("../../examples/collect.rs"),
+        include_str!("../../examples/send.rs"),
     ]
     .map(squeezed);
-    let readme = include_str!("../../../README.md");
+    let readme = include_str!("../../../../README.md");
     let mut snippets = readme.split("```rust\n").skip(1);
     let mut shown = 0;
     for snippet in snippets.by_ref() {

@@ -1,6 +1,5 @@
 //! A source whose collector does anything: it says why it cannot go on, or tries again. It never
 //! panics, hangs, or writes where it should not.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use catchment::session::message::Message;
 use catchment::source::{DeviceSpec, Source, SourceError};
 use catchment_provider_shm::ShmProvider;

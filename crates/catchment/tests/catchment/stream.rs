@@ -1,5 +1,5 @@
 //! Frames from a source to a collector: what a program that uses the library relies on.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use crate::{PATIENCE, wait_until};
 use catchment::Frame;
 use catchment::collector::{Collector, CollectorBuilder};
 use catchment::sink::DirectorySink;
@@ -9,9 +9,7 @@ use catchment::source::{
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(30);
+use std::time::Duration;
 
 /// What arrived: device, packet number, bytes.
 type Log = Arc<Mutex<Vec<(String, u64, Vec<u8>)>>>;
@@ -50,14 +48,6 @@ fn numbers(log: &Log, device: &str) -> Vec<u64> {
         .filter(|(d, ..)| d == device)
         .map(|(_, n, _)| *n)
         .collect()
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
-        std::thread::yield_now();
-    }
 }
 
 fn send(frame: FrameWriter<'_>, bytes: &[u8]) -> Sent {

@@ -3,7 +3,6 @@
 //! One process, seeded, bounded by numbers of frames. Collectors stop and start again over the same
 //! directory; sinks are slow at random; rings are small; some frames need several blocks. Afterwards
 //! every byte on disk is compared with what was sent.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 use catchment::Frame;
 use catchment::collector::Collector;
 use catchment::observe::SourceSnapshot;

@@ -1,9 +1,6 @@
 //! What arrives is byte for byte what the input holds.
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-mod common;
-
-use common::{
+use crate::common::{
     Collector, Finished, Running, assert_same, catchment, clip, decoded, ffmpeg, finish, frames,
     run, send, stream,
 };

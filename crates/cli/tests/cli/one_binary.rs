@@ -1,11 +1,8 @@
 //! One program for every machine: it needs no RDMA library to start, says what is missing when it is
 //! asked for RDMA hardware, and does its work over the other providers. (The lab runs the same program
 //! over `ibverbs`.)
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-mod common;
-
-use common::{Finished, run};
+use crate::common::{Finished, run};
 use std::path::Path;
 use std::process::Command;
 

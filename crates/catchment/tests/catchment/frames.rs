@@ -1,5 +1,5 @@
 //! Frames one by one: who fills them, when they were captured.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+use crate::PATIENCE;
 use catchment::Frame;
 use catchment::collector::{Collector, CollectorBuilder};
 use catchment::sink::{DeviceSink, DirectorySink, Rejected, Sink, SinkError};
@@ -9,8 +9,6 @@ use catchment::source::{
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What arrived: packet number, bytes, and when it was captured.
 type Log = Arc<Mutex<Vec<(u64, Vec<u8>, SystemTime)>>>;

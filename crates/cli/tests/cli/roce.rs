@@ -1,14 +1,11 @@
 //! Frames over RoCEv2 without an RNIC: between two network namespaces, which stand for two hosts,
 //! and on one host when a rule asks for it.
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-mod common;
-
-use catchment_netns::{VethPair, with_privilege};
-use common::{
+use crate::common::{
     Collector, Finished, Running, assert_same, catchment, check_synthetic, clip, decoded, finish,
     run, send, stream, wait_for_frames,
 };
+use catchment_netns::{VethPair, with_privilege};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -49,7 +46,7 @@ fn summary_over_roce(collector: Collector) -> Value {
 #[test]
 fn a_clip_arrives_on_another_host_as_ffmpeg_decodes_it() {
     with_privilege(
-        "a_clip_arrives_on_another_host_as_ffmpeg_decodes_it",
+        "roce::a_clip_arrives_on_another_host_as_ffmpeg_decodes_it",
         || {
             let hosts = VethPair::new(MTU).unwrap();
             let dir = tempfile::tempdir().unwrap();
@@ -85,28 +82,31 @@ fn a_clip_arrives_on_another_host_as_ffmpeg_decodes_it() {
 
 #[test]
 fn many_devices_share_one_queue_pair_over_the_network() {
-    with_privilege("many_devices_share_one_queue_pair_over_the_network", || {
-        let hosts = VethPair::new(9000).unwrap();
-        let dir = tempfile::tempdir().unwrap();
-        let collector = collector(&hosts, &addresses()[0], dir.path());
-        let devices: Vec<String> = (0..12).map(|i| format!("cam{i:02}")).collect();
-        let mut words = vec!["--rate", "max", "--frames", "50"];
-        for device in &devices {
-            words.extend(["--input", INPUT, "--device", device]);
-        }
-        let sent = source(&hosts, &words, &collector.address);
-        sent.finish().expect(0);
-        for (i, device) in devices.iter().enumerate() {
-            check_synthetic(dir.path(), device, i, INPUT, 50);
-        }
-        assert_eq!(summary_over_roce(collector)["queue_pairs"], 1);
-    });
+    with_privilege(
+        "roce::many_devices_share_one_queue_pair_over_the_network",
+        || {
+            let hosts = VethPair::new(9000).unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            let collector = collector(&hosts, &addresses()[0], dir.path());
+            let devices: Vec<String> = (0..12).map(|i| format!("cam{i:02}")).collect();
+            let mut words = vec!["--rate", "max", "--frames", "50"];
+            for device in &devices {
+                words.extend(["--input", INPUT, "--device", device]);
+            }
+            let sent = source(&hosts, &words, &collector.address);
+            sent.finish().expect(0);
+            for (i, device) in devices.iter().enumerate() {
+                check_synthetic(dir.path(), device, i, INPUT, 50);
+            }
+            assert_eq!(summary_over_roce(collector)["queue_pairs"], 1);
+        },
+    );
 }
 
 #[test]
 fn a_collector_killed_in_mid_stream_leaves_no_gap_over_the_network() {
     with_privilege(
-        "a_collector_killed_in_mid_stream_leaves_no_gap_over_the_network",
+        "roce::a_collector_killed_in_mid_stream_leaves_no_gap_over_the_network",
         || {
             const FRAMES: usize = 400;
             let hosts = VethPair::new(MTU).unwrap();

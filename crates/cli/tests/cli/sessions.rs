@@ -1,9 +1,6 @@
 //! Sources and collectors that come, go and come back.
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-mod common;
-
-use common::{
+use crate::common::{
     Collector, INPUT, Running, check_synthetic, finish, frames, send, signal, wait_for_frames,
 };
 use rustix::process::Signal;

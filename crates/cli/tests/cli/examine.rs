@@ -1,11 +1,8 @@
 //! `doctor`, `devices` and `explain` on real situations: network namespaces without a route, a port
 //! that is taken, limits, packets that do not pass.
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-mod common;
-
+use crate::common::{Collector, Finished, finish, run};
 use catchment_netns::{Namespace, VethPair, with_privilege};
-use common::{Collector, Finished, finish, run};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
@@ -78,7 +75,7 @@ fn a_doctor_tells_what_works_and_exits_by_what_does_not() {
 
 #[test]
 fn a_taken_port_is_noticed_with_its_owner() {
-    with_privilege("a_taken_port_is_noticed_with_its_owner", || {
+    with_privilege("examine::a_taken_port_is_noticed_with_its_owner", || {
         let namespace = Namespace::new().unwrap();
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 4791));
         let free = inside(&namespace, &["doctor"]);
@@ -95,7 +92,7 @@ fn a_taken_port_is_noticed_with_its_owner() {
 
 #[test]
 fn a_host_without_a_network_is_told_so() {
-    with_privilege("a_host_without_a_network_is_told_so", || {
+    with_privilege("examine::a_host_without_a_network_is_told_so", || {
         let namespace = Namespace::new().unwrap();
         let doctor = inside(&namespace, &["doctor"]);
         contains(&doctor, &["no interface but loopback is up", "ip link"]);
@@ -126,7 +123,7 @@ fn the_limit_of_locked_memory_is_read_where_the_program_runs() {
 #[test]
 fn interfaces_are_measured_against_the_packets_that_fit() {
     with_privilege(
-        "interfaces_are_measured_against_the_packets_that_fit",
+        "examine::interfaces_are_measured_against_the_packets_that_fit",
         || {
             for (mtu, level, path_mtu) in [(1500, "note", 1024), (JUMBO, "ok", 4096)] {
                 let hosts = VethPair::new(mtu).unwrap();
@@ -178,7 +175,7 @@ fn collector_at(hosts: &VethPair, address: &str) -> Collector {
 #[test]
 fn a_collector_on_another_host_explains_and_packets_prove_it() {
     with_privilege(
-        "a_collector_on_another_host_explains_and_packets_prove_it",
+        "examine::a_collector_on_another_host_explains_and_packets_prove_it",
         || {
             let hosts = VethPair::new(JUMBO).unwrap();
             for ip in [VethPair::LEFT_V4, VethPair::LEFT_V6] {
@@ -207,7 +204,7 @@ fn a_collector_on_another_host_explains_and_packets_prove_it() {
 #[test]
 fn packets_that_do_not_pass_are_told_soon_and_with_what_to_do() {
     with_privilege(
-        "packets_that_do_not_pass_are_told_soon_and_with_what_to_do",
+        "examine::packets_that_do_not_pass_are_told_soon_and_with_what_to_do",
         || {
             let hosts = VethPair::new(1500).unwrap();
             let address = SocketAddr::new(VethPair::LEFT_V4, 0).to_string();

@@ -1,9 +1,6 @@
 //! Every error names the thing, the value seen and what to do, and has its exit code.
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-mod common;
-
-use common::{Collector, Finished, INPUT, catchment, finish, run, send};
+use crate::common::{Collector, Finished, INPUT, catchment, finish, run, send};
 use std::net::TcpListener;
 
 /// Words of a command, its exit code, and what stderr must contain.

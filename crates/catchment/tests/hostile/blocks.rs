@@ -1,0 +1,310 @@
+//! What a source writes into its ring although no correct one does.
+use super::bad::{Bad, Ringed, header};
+use super::world::{World, eventually};
+use catchment::session::check::NUMBER_MAX;
+use catchment::session::message::Message;
+use catchment_transfer::BlockHeader;
+use catchment_transfer::header::{FLAG_CRC, FLAG_CUT};
+use std::time::Duration;
+
+/// Changes the length of the payload, and the room that the header says it has.
+fn resize(header: &mut BlockHeader, bytes: u32, room_bytes: u32) {
+    header.payload_bytes = bytes;
+    header.frame_bytes = bytes.into();
+    header.room_bytes = room_bytes;
+}
+
+/// What a source writes into its ring although no correct one does: the session ends, and says
+/// what was wrong.
+#[test]
+fn blocks_that_no_source_writes_end_the_session_with_a_reason() {
+    let world = World::start(|c| c.lease(Duration::from_millis(1000)));
+    type Change = fn(&mut BlockHeader);
+    let cases: [(&str, Change, &str); 13] = [
+        (
+            "more payload than the slot",
+            |h| resize(h, 5000, 5056),
+            "5000 bytes of payload",
+        ),
+        (
+            "more payload than its room",
+            |h| resize(h, 900, h.room_bytes),
+            "900 bytes of payload",
+        ),
+        (
+            "outside of the frame",
+            |h| h.frame_offset = 11,
+            "outside of a frame",
+        ),
+        (
+            "an offset that overflows",
+            |h| (h.frame_offset, h.frame_bytes) = (u64::MAX - 3, u64::MAX),
+            "outside of a frame",
+        ),
+        ("stream 1 of one", |h| h.stream = 1, "stream 1"),
+        (
+            "the last stream number",
+            |h| h.stream = u32::MAX,
+            "stream 4294967295",
+        ),
+        (
+            "the last packet number",
+            |h| h.packet_number = u64::MAX,
+            "18446744073709551615",
+        ),
+        (
+            "the last but one",
+            |h| h.packet_number = u64::MAX - 1,
+            "18446744073709551614",
+        ),
+        (
+            "more skipped than there are",
+            |h| (h.packet_number, h.skipped) = (8, 9),
+            "skipped",
+        ),
+        (
+            "a frame of 2^60 bytes",
+            |h| h.frame_bytes = 1 << 60,
+            "1152921504606846976",
+        ),
+        ("a checksum without its flag", |h| h.crc32c = 7, "checksum"),
+        ("an unknown flag", |h| h.flags = 4, "reserved"),
+        (
+            "several WRITEs without a checksum",
+            |h| h.flags = FLAG_CUT,
+            "several WRITEs without a checksum",
+        ),
+    ];
+    let ends_with = |case, attack: &dyn Fn(&Ringed), wanted| {
+        let mut ringed = Bad::new(&world).ringed("bad", 8, 0);
+        attack(&ringed);
+        let refusal = ringed.refusal_while_alive();
+        assert_eq!(refusal.code.as_str(), "bad_message", "{case}: {refusal}");
+        assert!(refusal.reason.contains(wanted), "{case}: {refusal}");
+        drop(ringed);
+        world.settle(case);
+        assert!(world.frames("bad").is_empty(), "{case}");
+    };
+    for (case, change, wanted) in cases {
+        let mut wrong = header(0, 10);
+        change(&mut wrong);
+        ends_with(case, &|ringed| ringed.commit(0, 1, &wrong), wanted);
+    }
+    let leave_a_gap = |ringed: &Ringed| {
+        for slot in 0..ringed.layout.blocks() {
+            ringed.commit(slot, 1, &header(100 + u64::from(slot) * 1_000_000_007, 10));
+        }
+    };
+    ends_with(
+        "a gap that is never filled",
+        &leave_a_gap,
+        "packet 0 of device bad",
+    );
+    assert_eq!(world.refused("bad_message"), cases.len() as u64 + 1);
+    world.finish();
+}
+
+/// What is simply not there: nothing is delivered, and the session goes on.
+#[test]
+fn blocks_that_are_not_valid_are_never_delivered() {
+    let world = World::start(|c| c);
+    type Attack = fn(&Ringed);
+    let cases: [(&str, Attack); 7] = [
+        ("another epoch", |r| {
+            r.commit_as(r.epoch() ^ 1, 0, 1, 1, &header(0, 10))
+        }),
+        ("epoch 0", |r| r.commit_as(0, 0, 1, 1, &header(0, 10))),
+        ("generation 0", |r| {
+            r.commit_as(r.epoch(), 0, 0, 1, &header(0, 10))
+        }),
+        ("generation 2 of a fresh slot", |r| {
+            r.commit_as(r.epoch(), 0, 2, 1, &header(0, 10))
+        }),
+        ("the last generation", |r| {
+            r.commit_as(r.epoch(), 0, u64::MAX, 1, &header(0, 10))
+        }),
+        ("a commit word of another slot", |r| {
+            r.commit_silently(r.epoch(), 3, 1, &header(0, 10));
+            let from = r.layout.trailer_offset(3);
+            let mut trailer = [0; 64];
+            r.read(from, &mut trailer);
+            r.write(r.layout.trailer_offset(4), &trailer);
+            r.write(from, &[0; 64]);
+            r.write(r.layout.full_offset() + 4, &[1]);
+            r.ring();
+        }),
+        ("a wrong checksum", |r| {
+            let wrong = BlockHeader {
+                flags: FLAG_CRC,
+                crc32c: 0xdead_beef,
+                ..header(0, 10)
+            };
+            r.commit(0, 1, &wrong);
+        }),
+    ];
+    for (i, (case, attack)) in cases.into_iter().enumerate() {
+        let device = format!("bad{i}");
+        let mut ringed = Bad::new(&world).ringed(&device, 8, 0);
+        attack(&ringed);
+        ringed.assert_alive();
+        // Nothing shall happen in this time.
+        std::thread::sleep(Duration::from_millis(30));
+        ringed.assert_alive();
+        // A correct block comes through all the same.
+        ringed.payload(6, &header(1, 10), 0x5a);
+        ringed.commit(
+            6,
+            1,
+            &BlockHeader {
+                skipped: 1,
+                ..header(1, 10)
+            },
+        );
+        eventually(case, || !world.frames(&device).is_empty());
+        assert_eq!(world.frames(&device), [(1, vec![0x5a; 10])], "{case}");
+        drop(ringed);
+        world.settle(case);
+    }
+    assert_eq!(
+        world
+            .collector()
+            .metrics()
+            .snapshot()
+            .totals
+            .checksum_errors,
+        1
+    );
+    world.finish();
+}
+
+#[test]
+fn noise_over_the_whole_ring_does_no_harm() {
+    let world = World::start(|c| c);
+    let mut ringed = Bad::new(&world).ringed("bad", 64, 0);
+    let mut state = 0x1234_5678_9abc_def0u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for round in 0..200 {
+        let bytes: Vec<u8> = (0..ringed.layout.total_bytes() / 8)
+            .flat_map(|_| next().to_le_bytes())
+            .collect();
+        ringed.write(0, &bytes);
+        ringed.ring();
+        if round % 50 == 0 {
+            ringed.assert_alive();
+        }
+    }
+    assert!(world.frames("bad").is_empty());
+    ringed.payload(9, &header(0, 10), 7);
+    ringed.commit(9, 1, &header(0, 10));
+    eventually("a correct block after the noise", || {
+        world.frames("bad") == [(0, vec![7; 10])]
+    });
+    drop(ringed);
+    world.settle("noise");
+    world.finish();
+}
+
+#[test]
+fn numbers_that_go_back_are_discarded_and_numbers_end_before_they_overflow() {
+    let world = World::start(|c| c);
+    let ringed = Bad::new(&world).ringed("back", 8, 5);
+    for (slot, number) in [(0, 5), (1, 4), (2, 5), (3, 0), (4, 6)] {
+        ringed.commit(slot, 1, &header(number, 10));
+    }
+    eventually("two frames", || world.frames("back").len() == 2);
+    let numbers: Vec<u64> = world.frames("back").iter().map(|(n, _)| *n).collect();
+    assert_eq!(numbers, [5, 6]);
+    let duplicates = || {
+        world
+            .collector()
+            .metrics()
+            .snapshot()
+            .totals
+            .frames_duplicate
+    };
+    eventually("three discarded", || duplicates() == 3);
+    drop(ringed);
+    world.settle("backwards");
+
+    let last = NUMBER_MAX - 1;
+    let mut ringed = Bad::new(&world).ringed("end", 8, last);
+    ringed.commit(0, 1, &header(last, 10));
+    eventually("the last frame there can be", || {
+        world.frames("end").len() == 1
+    });
+    ringed.commit(1, 1, &header(last + 1, 10));
+    let refusal = ringed.bad.refusal();
+    assert!(refusal.reason.contains("numbers end"), "{refusal}");
+    drop(ringed);
+    world.settle("the end of numbers");
+    // The collector can still say where that device is.
+    let mut bad = Bad::new(&world);
+    let welcome = bad.welcome(&["end"], 8).unwrap();
+    assert_eq!(welcome.streams[0].next_packet, Some(NUMBER_MAX));
+    drop(bad);
+    world.settle("asking again");
+    world.finish();
+}
+
+/// Sums of what peers say must not overflow, at the metrics page least of all.
+#[test]
+fn gaps_of_any_size_do_not_upset_the_counters() {
+    // It sends no pings, and takes its time.
+    let world = World::start(|c| c.lease(Duration::from_secs(600)));
+    let names: Vec<String> = (0..2100).map(|i| format!("gap{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for first in [0, NUMBER_MAX - 2] {
+        let mut bad = Bad::new(&world);
+        let welcome = bad.welcome(&names, 8).unwrap();
+        let connect = bad.connect(&welcome, first);
+        bad.send(&Message::Connect(connect));
+        assert!(matches!(bad.recv(), Some(Message::Ready(_))));
+        let ringed = bad.into_ringed(welcome);
+        // Each device gets one frame, so that the collector knows where it is.
+        for (i, _) in names.iter().enumerate() {
+            let (slot, generation) = (i as u32 % 8, i as u64 / 8 + 1);
+            let frame = BlockHeader {
+                stream: i as u32,
+                ..header(first, 10)
+            };
+            ringed.commit(slot, generation, &frame);
+            eventually("the release", || ringed.is_released(slot, generation));
+        }
+        drop(ringed);
+        world.settle("a gap");
+    }
+    let snapshot = world.collector().metrics().snapshot();
+    assert_eq!(
+        snapshot.totals.frames_lost,
+        u64::MAX,
+        "2,100 times 2^53 is more"
+    );
+    world.finish();
+}
+
+#[test]
+fn frames_that_are_never_complete_are_not_delivered_and_hold_nothing() {
+    let world = World::start(|c| c);
+    for round in 0..10u64 {
+        let ringed = Bad::new(&world).ringed("bad", 8, round);
+        let part = |offset| BlockHeader {
+            frame_bytes: 1 << 29,
+            frame_offset: offset,
+            ..header(round, 500)
+        };
+        ringed.commit(0, 1, &part(0));
+        ringed.commit(1, 1, &part(500));
+        ringed.commit(2, 1, &part(9000));
+        // The collector may take the blocks before the source is gone, or after.
+        std::thread::sleep(Duration::from_millis(5));
+        drop(ringed);
+    }
+    world.settle("partial frames");
+    assert!(world.frames("bad").is_empty());
+    world.finish();
+}

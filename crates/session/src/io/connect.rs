@@ -1,0 +1,191 @@
+//! From an address to a connection: name, socket, TLS.
+
+use super::address::{Address, Peer};
+use super::connection::Connection;
+use super::reason::{CLOSED_IN_TLS, handshake_reason};
+use crate::tls::{Protection, ProtectionError, Reach, protection};
+use rustls::pki_types::ServerName;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// How a source protects its connections.
+#[derive(Debug, Clone, Default)]
+pub struct ClientSecurity {
+    /// TLS, from [`crate::tls::client_config`].
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// Go without TLS even to another host.
+    pub insecure: bool,
+}
+
+/// No connection to a collector.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The name has no address.
+    #[error("cannot find the address of {address}: {source}")]
+    Resolve {
+        /// What was dialled.
+        address: Address,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The connection would be open to others.
+    #[error(transparent)]
+    Protection(#[from] ProtectionError),
+    /// Nobody answers there.
+    #[error("cannot connect to {address}: {source}; is a collector listening there?")]
+    Connect {
+        /// What was dialled.
+        address: Address,
+        /// What the system said about the last address tried.
+        source: io::Error,
+    },
+    /// The host cannot stand in a certificate.
+    #[error("TLS needs a host name or IP address, \"{host}\" is neither")]
+    ServerName {
+        /// The host as dialled.
+        host: String,
+    },
+    /// The TLS handshake failed.
+    #[error("TLS with {address} failed: {reason}")]
+    Tls {
+        /// What was dialled.
+        address: Address,
+        /// Why.
+        reason: String,
+    },
+    /// Nothing happened for too long.
+    #[error("no connection to {address} within {limit:?}")]
+    Timeout {
+        /// What was dialled.
+        address: Address,
+        /// The time that was allowed.
+        limit: Duration,
+    },
+}
+
+impl ConnectError {
+    /// Whether the same call may succeed later without any change of settings.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            ConnectError::Resolve { .. }
+            | ConnectError::Connect { .. }
+            | ConnectError::Timeout { .. } => true,
+            // A collector that is busy closes in the middle of the TLS handshake.
+            ConnectError::Tls { reason, .. } => reason == CLOSED_IN_TLS,
+            ConnectError::Protection(_) | ConnectError::ServerName { .. } => false,
+        }
+    }
+}
+
+impl Connection {
+    /// Connects to the collector at `address` within `limit`.
+    ///
+    /// # Errors
+    /// The address cannot be found or reached, needs protection that `security` does not give,
+    /// or the TLS handshake fails.
+    ///
+    /// # Cancellation
+    /// Cancelling closes the connection.
+    pub async fn connect(
+        address: &Address,
+        security: &ClientSecurity,
+        limit: Duration,
+    ) -> Result<Connection, ConnectError> {
+        let attempt = async {
+            match address {
+                Address::Unix(path) => connect_unix(address, path.clone()).await,
+                Address::Tcp { host, port } => connect_tcp(address, host, *port, security).await,
+            }
+        };
+        let address = address.clone();
+        timeout(limit, Box::pin(attempt))
+            .await
+            .unwrap_or(Err(ConnectError::Timeout { address, limit }))
+    }
+}
+
+async fn connect_unix(address: &Address, path: PathBuf) -> Result<Connection, ConnectError> {
+    let connected = async {
+        let stream = UnixStream::connect(&path).await?;
+        let peer = unix_peer(&stream)?;
+        Ok((stream, peer))
+    };
+    let (stream, peer) = connected.await.map_err(|source| ConnectError::Connect {
+        address: address.clone(),
+        source,
+    })?;
+    Ok(Connection::new(stream, peer, None, Protection::PlainLocal))
+}
+
+pub(super) fn unix_peer(stream: &UnixStream) -> io::Result<Peer> {
+    let credentials = stream.peer_cred()?;
+    Ok(Peer::Unix {
+        pid: credentials.pid(),
+        uid: credentials.uid(),
+    })
+}
+
+async fn connect_tcp(
+    address: &Address,
+    host: &str,
+    port: u16,
+    security: &ClientSecurity,
+) -> Result<Connection, ConnectError> {
+    let resolved = tokio::net::lookup_host((host, port)).await;
+    let addrs = resolved.map_err(|source| ConnectError::Resolve {
+        address: address.clone(),
+        source,
+    })?;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for addr in addrs {
+        let protection = protection(Reach::Ip(addr), security.tls.is_some(), security.insecure)?;
+        match TcpStream::connect(addr).await {
+            Ok(stream) => return secure(address, host, addr, stream, protection, security).await,
+            Err(source) => last = source,
+        }
+    }
+    Err(ConnectError::Connect {
+        address: address.clone(),
+        source: last,
+    })
+}
+
+async fn secure(
+    address: &Address,
+    host: &str,
+    addr: SocketAddr,
+    stream: TcpStream,
+    protection: Protection,
+    security: &ClientSecurity,
+) -> Result<Connection, ConnectError> {
+    let (peer, local) = (Peer::Tcp(addr), local_ip(&stream));
+    // Small messages must not wait for the answer to the ones before.
+    let _ = stream.set_nodelay(true);
+    let (Protection::Tls, Some(config)) = (protection, &security.tls) else {
+        return Ok(Connection::new(stream, peer, local, protection));
+    };
+    let name = ServerName::try_from(host.to_owned()).map_err(|_| ConnectError::ServerName {
+        host: crate::names::printable(host, 128),
+    })?;
+    let connector = TlsConnector::from(config.clone());
+    let stream = connector
+        .connect(name, stream)
+        .await
+        .map_err(|error| ConnectError::Tls {
+            address: address.clone(),
+            reason: handshake_reason(&error),
+        })?;
+    Ok(Connection::new(stream, peer, local, protection))
+}
+
+/// The address of this end. IPv4 in an IPv6 socket is IPv4.
+pub(super) fn local_ip(stream: &TcpStream) -> Option<IpAddr> {
+    Some(stream.local_addr().ok()?.ip().to_canonical())
+}

@@ -1,0 +1,164 @@
+//! The sockets that a collector listens on, and what comes out of them.
+
+use super::address::{Address, Peer};
+use super::connect::unix_peer;
+use crate::tls::{Protection, ProtectionError, Reach, protection};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// How a collector protects its connections.
+#[derive(Debug, Clone, Default)]
+pub struct ServerSecurity {
+    /// TLS, from [`crate::tls::server_config`].
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Listen without TLS even where other hosts can reach.
+    pub insecure: bool,
+}
+
+/// A collector cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// The address would be open to others.
+    #[error(transparent)]
+    Protection(#[from] ProtectionError),
+    /// The system refuses.
+    #[error("cannot listen on {address}: {source}; is the address of this host and free?")]
+    Bind {
+        /// The address.
+        address: Address,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process listens there.
+    #[error("another process listens on {address}; stop it or use another path")]
+    InUse {
+        /// The address.
+        address: Address,
+    },
+}
+
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+pub(super) enum Raw {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    pub(super) async fn bind(
+        address: &Address,
+        security: &ServerSecurity,
+    ) -> Result<(Socket, Protection), BindError> {
+        let failed = |source| BindError::Bind {
+            address: address.clone(),
+            source,
+        };
+        let (host, port) = match address {
+            Address::Unix(path) => {
+                let socket = bind_unix(address, path)?;
+                return Ok((socket, Protection::PlainLocal));
+            }
+            Address::Tcp { host, port } => (host.as_str(), *port),
+        };
+        let addrs = tokio::net::lookup_host((host, port))
+            .await
+            .map_err(failed)?;
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for addr in addrs {
+            let protection =
+                protection(Reach::Ip(addr), security.tls.is_some(), security.insecure)?;
+            match TcpListener::bind(addr).await {
+                Ok(listener) => return Ok((Socket::Tcp(listener), protection)),
+                Err(source) => last = source,
+            }
+        }
+        Err(failed(last))
+    }
+
+    pub(super) fn local(&self, asked: &Address) -> Address {
+        match self {
+            Socket::Tcp(listener) => listener
+                .local_addr()
+                .map_or_else(|_| asked.clone(), |addr: SocketAddr| addr.into()),
+            Socket::Unix(_) => asked.clone(),
+        }
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<(Raw, Peer)> {
+        match self {
+            Socket::Tcp(listener) => {
+                let (stream, addr) = listener.accept().await?;
+                Ok((Raw::Tcp(stream), Peer::Tcp(addr)))
+            }
+            Socket::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = unix_peer(&stream)?;
+                Ok((Raw::Unix(stream), peer))
+            }
+        }
+    }
+}
+
+/// Binds beside the path and renames: nobody can connect before the rights are set.
+fn bind_unix(address: &Address, path: &Path) -> Result<Socket, BindError> {
+    let address = address.clone();
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(BindError::InUse { address });
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let bound = (|| {
+        let is_other = fs::symlink_metadata(path).is_ok_and(|found| !is_socket(&found));
+        if is_other {
+            return Err(io::Error::from(io::ErrorKind::AlreadyExists));
+        }
+        let _ = fs::remove_file(&beside);
+        let listener = UnixListener::bind(&beside)?;
+        fs::set_permissions(&beside, fs::Permissions::from_mode(0o600))?;
+        fs::rename(&beside, path)?;
+        Ok(Socket::Unix(listener))
+    })();
+    bound.map_err(|source| {
+        let _ = fs::remove_file(&beside);
+        BindError::Bind { address, source }
+    })
+}
+
+fn is_socket(metadata: &fs::Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    metadata.file_type().is_socket()
+}
+
+/// Closes a connection at once, telling why where that is one system call.
+pub(super) fn dismiss(raw: Raw, refusal: Option<&Vec<u8>>) {
+    let Some(refusal) = refusal else { return };
+    let mut unread = [0; 4096];
+    // The sockets do not block, and nothing is lost when they cannot take the bytes.
+    match raw {
+        Raw::Tcp(stream) => {
+            if let Ok(mut stream) = stream.into_std() {
+                let _ = stream.write(refusal);
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = stream.read(&mut unread);
+            }
+        }
+        Raw::Unix(stream) => {
+            if let Ok(mut stream) = stream.into_std() {
+                let _ = stream.write(refusal);
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = stream.read(&mut unread);
+            }
+        }
+    }
+}

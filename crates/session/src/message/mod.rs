@@ -1,0 +1,111 @@
+//! The messages of a session as types. Field by field in `docs/spec/session.md`.
+//!
+//! A value of these types is not yet checked; [`crate::wire`] checks every message that it reads
+//! or writes with [`Message::check`], so a message from a peer that reaches the engine is within
+//! all limits.
+
+mod hello;
+mod running;
+mod welcome;
+
+pub(crate) use hello::protocol_of;
+pub use hello::{
+    Device, FailedPath, Hello, Policy, ProtocolRange, ProviderOffer, RingWish, SessionPath, WhyNot,
+};
+pub use running::{
+    Goodbye, GoodbyeAck, Ping, Pong, Revoke, SourceStats, StreamDelivered, StreamEnd, StreamStats,
+};
+pub use welcome::{Connect, Ready, Ring, StreamGrant, StreamStart, Welcome};
+
+use crate::refusal::Refusal;
+use serde::Serialize;
+
+/// The protocol version that this library speaks.
+pub const PROTOCOL_VERSION: u16 = 2;
+/// Most devices of one source, and so most streams of one session.
+pub const DEVICES_MAX: usize = 65_536;
+/// Most offers of a source.
+pub const PROVIDERS_MAX: usize = 16;
+/// Most paths that a source may say have failed.
+pub const FAILED_MAX: usize = 16;
+/// Most streams in one [`SourceStats`]; a source with more sends several.
+pub const STATS_STREAMS_MAX: usize = 256;
+
+/// Defines the messages: their types, and their names on the wire.
+macro_rules! messages {
+    ($($kind:ident($message:ty) = $name:literal,)*) => {
+        /// One message of the control connection.
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+        #[serde(tag = "type")]
+        #[allow(missing_docs, reason = "each variant is described at its type")]
+        pub enum Message {
+            $(#[serde(rename = $name)] $kind($message),)*
+        }
+
+        /// The type of a [`Message`].
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "the same names as in Message")]
+        pub enum MessageKind {
+            $($kind,)*
+        }
+
+        impl MessageKind {
+            /// All kinds.
+            pub const ALL: &[MessageKind] = &[$(MessageKind::$kind,)*];
+
+            /// Returns the value of `type` on the wire.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(MessageKind::$kind => $name,)*
+                }
+            }
+        }
+
+        impl Message {
+            /// Returns the type of this message.
+            pub fn kind(&self) -> MessageKind {
+                match self {
+                    $(Message::$kind(_) => MessageKind::$kind,)*
+                }
+            }
+        }
+    };
+}
+
+messages! {
+    Hello(Hello) = "hello",
+    Welcome(Welcome) = "welcome",
+    Refused(Refusal) = "refused",
+    Connect(Connect) = "connect",
+    Ready(Ready) = "ready",
+    Ping(Ping) = "ping",
+    Pong(Pong) = "pong",
+    SourceStats(SourceStats) = "source_stats",
+    Revoke(Revoke) = "revoke",
+    Goodbye(Goodbye) = "goodbye",
+    GoodbyeAck(GoodbyeAck) = "goodbye_ack",
+}
+
+impl std::fmt::Display for MessageKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Message {
+    /// The epoch that the message names; `None` for Hello and Refused, which name none.
+    pub fn epoch(&self) -> Option<u32> {
+        match self {
+            Message::Hello(_) | Message::Refused(_) => None,
+            Message::Welcome(message) => Some(message.epoch),
+            Message::Connect(message) => Some(message.epoch),
+            Message::Ready(message) => Some(message.epoch),
+            Message::Ping(message) => Some(message.epoch),
+            Message::Pong(message) => Some(message.epoch),
+            Message::SourceStats(message) => Some(message.epoch),
+            Message::Revoke(message) => Some(message.epoch),
+            Message::Goodbye(message) => Some(message.epoch),
+            Message::GoodbyeAck(message) => Some(message.epoch),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What is said while a session runs, and how it ends.
+
+use super::{DEVICES_MAX, STATS_STREAMS_MAX};
+use crate::json::list;
+use crate::refusal::{Refusal, RefusalCode};
+use serde::{Deserialize, Serialize};
+
+/// The source is alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ping {
+    /// The session.
+    pub epoch: u32,
+    /// Number of the ping, from 0.
+    pub seq: u32,
+}
+
+/// Answer to a [`Ping`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pong {
+    /// The session.
+    pub epoch: u32,
+    /// Number of the ping that this answers.
+    pub seq: u32,
+}
+
+/// What the source has done so far. Counters never fall while its `instance` stays the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceStats {
+    /// The session.
+    pub epoch: u32,
+    /// CPU time of the source process, user and system, in microseconds.
+    pub cpu_us: u64,
+    /// Some or all streams of the session, none twice. At most 256 in one message.
+    #[serde(deserialize_with = "list::<_, _, STATS_STREAMS_MAX>")]
+    pub streams: Vec<StreamStats>,
+}
+
+/// Counters of one stream at the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamStats {
+    /// The stream.
+    pub stream: u32,
+    /// Frames handed to the provider.
+    pub sent_frames: u64,
+    /// Their payload in bytes.
+    pub sent_bytes: u64,
+    /// Frames that gave way to newer ones (policy `drop_oldest`).
+    pub dropped_oldest: u64,
+    /// Frames dropped on arrival (policy `drop_newest`).
+    pub dropped_newest: u64,
+    /// Frames that could not be sent again after a reconnect.
+    pub dropped_reconnect: u64,
+    /// Time that filling threads waited for a free block, in microseconds (policy `block`).
+    pub blocked_us: u64,
+}
+
+/// The session ends at once, without a Goodbye. Either side may send it after Ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Revoke {
+    /// The session.
+    pub epoch: u32,
+    /// The kind, for programs.
+    pub code: RefusalCode,
+    /// What happened. At most 1,024 characters.
+    pub reason: String,
+    /// What can be done. At most 1,024 characters.
+    pub remedy: String,
+    /// Least wait before a new session, in milliseconds; `None`: do not try again.
+    pub retry_after_ms: Option<u32>,
+}
+
+impl Revoke {
+    /// The revocation of session `epoch` for the cause `refusal`.
+    pub fn new(epoch: u32, refusal: Refusal) -> Revoke {
+        Revoke {
+            epoch,
+            code: refusal.code,
+            reason: refusal.reason,
+            remedy: refusal.remedy,
+            retry_after_ms: refusal.retry_after_ms,
+        }
+    }
+
+    /// The cause.
+    pub fn into_refusal(self) -> Refusal {
+        Refusal {
+            code: self.code,
+            reason: self.reason,
+            remedy: self.remedy,
+            retry_after_ms: self.retry_after_ms,
+        }
+    }
+}
+
+/// The source has sent all that it will send.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Goodbye {
+    /// The session.
+    pub epoch: u32,
+    /// Where each stream ends. Every stream of the session once.
+    #[serde(deserialize_with = "list::<_, _, DEVICES_MAX>")]
+    pub streams: Vec<StreamEnd>,
+}
+
+/// Where a stream ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamEnd {
+    /// The stream.
+    pub stream: u32,
+    /// The packet number after the last frame's.
+    pub end_packet: u64,
+}
+
+/// The collector has delivered all that came, and ends the session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GoodbyeAck {
+    /// The session.
+    pub epoch: u32,
+    /// What was delivered. Every stream of the session once.
+    #[serde(deserialize_with = "list::<_, _, DEVICES_MAX>")]
+    pub delivered: Vec<StreamDelivered>,
+}
+
+/// What the collector did with one stream in this session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamDelivered {
+    /// The stream.
+    pub stream: u32,
+    /// The first packet number that the collector lacks.
+    pub next_packet: u64,
+    /// Frames delivered to the sinks in this session.
+    pub frames: u64,
+    /// Packet numbers that never came and were not announced as skipped.
+    pub lost: u64,
+}
