@@ -2,7 +2,7 @@
 
 use crate::args::{CollectArgs, SinkKind};
 use crate::cert::CERT_HINT;
-use crate::failure::{Code, Failure, OrFail as _};
+use crate::failure::{Code, Failure};
 use crate::output::events::{
     CollectEvent, CollectProgress, CollectSummary, CollectedDevice, Listening,
 };
@@ -95,15 +95,12 @@ fn start_failure(error: CollectorError) -> Failure {
 }
 
 fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
-    args.providers.check().or_fail(Code::Usage)?;
     let mut builder = Collector::builder(args.listen.to_string())
         .insecure(args.security.insecure)
         .lease(args.lease)
         .ring_bytes_max(args.ring_bytes)
         .look_every(Duration::from_micros(args.look_every_us))
-        .path_rules(args.providers.rules())
-        .provider(args.providers.roce())
-        .provider(args.providers.devices.ibverbs());
+        .providers(args.providers.set()?);
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }

@@ -2,7 +2,7 @@
 
 use crate::args::{ExplainArgs, There};
 use crate::cert::CERT_HINT;
-use crate::failure::{Code, Failure, OrFail as _};
+use crate::failure::{Code, Failure};
 use crate::output::{self, table};
 use anyhow::anyhow;
 use catchment::observe::SessionSnapshot;
@@ -51,7 +51,6 @@ struct MissingJson {
 
 /// Explains, and fails where there is no way.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
-    args.providers.check().or_fail(Code::Usage)?;
     let asking = asking(args)?;
     let (name, collector) = match &args.host {
         There::Host(host) => (Some(host.clone()), None),
@@ -82,9 +81,7 @@ fn asking(args: &ExplainArgs) -> Result<Asking, Failure> {
         .transpose()
         .map_err(|error| Failure::new(Code::Local, error).hint(CERT_HINT))?;
     Ok(Asking {
-        rules: args.providers.rules(),
-        roce: args.providers.roce(),
-        ibverbs: args.providers.devices.ibverbs(),
+        providers: args.providers.set()?,
         security: ClientSecurity {
             tls,
             insecure: args.security.insecure,

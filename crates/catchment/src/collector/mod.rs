@@ -183,6 +183,13 @@ impl CollectorBuilder {
         }
     }
 
+    /// Which providers this side may use, with which settings and under which rules. By default
+    /// all, with their usual settings.
+    #[must_use]
+    pub fn providers(self, providers: ProviderSet) -> CollectorBuilder {
+        CollectorBuilder { providers, ..self }
+    }
+
     /// Which providers this side may use.
     #[must_use]
     pub fn path_rules(mut self, rules: PathRules) -> CollectorBuilder {

@@ -1,5 +1,4 @@
-//! One session: drives the handshake's state machine, sets up the ring and its intake, tears them
-//! down.
+//! One session: sets up the ring and its intake as the handshake goes on, and tears them down.
 use super::device::Device;
 use super::receive::{Intake, IntakeError, SharedProgress, StreamIntake};
 use super::ring::Ring;
@@ -9,12 +8,12 @@ use super::vitals::{StreamProgress, Vitals};
 use crate::observe::{SessionGuard, SessionSnapshot, SourceTotals};
 use crate::providers::{Ends, describe};
 use crate::session::collector_side::{
-    CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input, Output,
+    CollectorEvent, CollectorSide, CollectorSideConfig, Ended, Input,
 };
-use crate::session::io::{Accepted, Connection, RecvError, Slot};
+use crate::session::io::{Accepted, Connection, Handler, Slot, drive};
 use crate::session::message::{
-    Connect, Goodbye, Hello, Message, SessionPath, SourceStats, StreamDelivered, StreamStart,
-    Welcome,
+    Connect, Goodbye, Hello, Message, PROTOCOL_VERSION, ProtocolRange, SessionPath, SourceStats,
+    StreamDelivered, StreamStart, Welcome,
 };
 use crate::session::refusal::{Refusal, RefusalCode};
 use catchment_transfer::order::InOrder;
@@ -30,22 +29,27 @@ const CONNECT_AGAIN_MS: u32 = 1_000;
 
 /// Runs a session from its Hello to its end.
 pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
-    let registration = state.register();
-    let peer = accepted.connection.peer().to_string();
+    let Accepted {
+        mut connection,
+        hello,
+        slot,
+    } = accepted;
+    let peer = connection.peer().to_string();
     let mut session = Session {
-        machine: CollectorSide::new(Instant::now(), CollectorSideConfig::default()),
-        connection: accepted.connection,
-        slot: Some(accepted.slot),
+        registration: state.register(),
+        state,
+        ends: Ends::of(&connection),
+        peer: peer.clone(),
+        slot: Some(slot),
         hello: None,
         setup: None,
         running: None,
         goodbye: None,
         looked_at: Instant::now(),
-        registration,
-        state,
     };
-    session.machine_input(Input::Message(Message::Hello(accepted.hello)));
-    let ended = Box::pin(session.drive()).await;
+    let mut side = CollectorSide::new(Instant::now(), CollectorSideConfig::default());
+    side.handle(Instant::now(), Input::Message(Message::Hello(hello)));
+    let ended = Box::pin(drive(&mut side, &mut connection, &mut session)).await;
     if let Some(label) = refused_for(&ended) {
         session.state.metrics.session_refused(label);
     }
@@ -55,9 +59,9 @@ pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
         tracing::warn!(%peer, reason = %ended, "session ended");
     }
     if is_path_failure(&ended) {
-        session.tell_where(&peer);
+        session.tell_where();
     }
-    session.finish().await;
+    session.finish(connection).await;
 }
 
 /// The label under which an end counts as a refusal; `None` for ends that blame nobody.
@@ -85,8 +89,9 @@ fn is_path_failure(ended: &Ended) -> bool {
 
 struct Session {
     state: Arc<CollectorState>,
-    machine: CollectorSide,
-    connection: Connection,
+    registration: Registration,
+    ends: Ends,
+    peer: String,
     /// Place among the unfinished handshakes, until Ready.
     slot: Option<Slot>,
     hello: Option<Hello>,
@@ -94,7 +99,14 @@ struct Session {
     running: Option<Running>,
     goodbye: Option<Goodbye>,
     looked_at: Instant,
-    registration: Registration,
+}
+
+/// What a session waits for beside messages.
+enum Wake {
+    /// The session must end.
+    End(Refusal),
+    /// A check of all sessions has found something here.
+    Check,
 }
 
 /// What Welcome promised.
@@ -115,105 +127,72 @@ struct Running {
     _open: SessionGuard,
 }
 
-impl Session {
-    async fn drive(&mut self) -> Ended {
-        loop {
-            let mut broken = false;
-            let deadline = loop {
-                match self.machine.poll() {
-                    Output::Transmit(message) => {
-                        broken |= self.connection.send(&message).await.is_err();
-                    }
-                    Output::Event(CollectorEvent::Ended(ended)) => return ended,
-                    Output::Event(event) => self.on_event(event).await,
-                    Output::Timeout(deadline) => break deadline,
-                }
-            };
-            if broken {
-                self.machine_input(Input::Disconnected);
-                continue;
-            }
-            self.wait(deadline).await;
+impl Handler for Session {
+    type Side = CollectorSide;
+    type Wake = Wake;
+
+    async fn on_event(
+        &mut self,
+        side: &mut CollectorSide,
+        event: CollectorEvent,
+    ) -> Result<(), Refusal> {
+        match event {
+            CollectorEvent::Hello(hello) => return self.on_hello(side, hello).await,
+            CollectorEvent::Connect(connect) => return self.on_connect(side, connect).await,
+            CollectorEvent::Stats(stats) => self.on_stats(&stats),
+            CollectorEvent::Goodbye(goodbye) => self.goodbye = Some(goodbye),
+            CollectorEvent::Ended(_) => {}
         }
+        Ok(())
     }
 
-    /// Waits for the next thing to happen and gives it to the machine.
-    async fn wait(&mut self, deadline: Option<Instant>) {
-        // From the last look on: messages that keep coming do not put it off.
-        let look_at = self.goodbye.as_ref().map(|_| self.looked_at + LOOK_CLOSING);
-        if look_at.is_some_and(|at| at <= Instant::now()) {
-            return self.look();
-        }
-        let until = deadline.into_iter().chain(look_at).min();
+    async fn woken(&mut self) -> Wake {
         let (intake, vitals) = match &mut self.running {
             Some(running) => (running.intake.as_mut(), Some(&*running.vitals)),
             None => (None, None),
         };
-        // A message that is there counts before a deadline: this process may have been stopped.
         tokio::select! {
             biased;
-            refusal = self.registration.told_to_end() => self.machine.refuse(refusal),
-            refusal = evicted(self.slot.as_ref()) => self.machine.refuse(refusal),
-            error = misbehaviour(intake) => {
-                self.machine.refuse(misbehaved(&error));
-            }
-            () = attention(vitals) => self.look(),
-            message = self.connection.recv() => match message {
-                Ok(message) => self.machine_input(Input::Message(message)),
-                Err(RecvError::Decode(error)) => self.machine.refuse(error.refusal()),
-                Err(error) => {
-                    tracing::debug!(%error, "control connection lost");
-                    self.machine_input(Input::Disconnected);
-                }
-            },
-            () = passed(until) => self.machine_input(Input::Timeout),
+            refusal = self.registration.told_to_end() => Wake::End(refusal),
+            refusal = evicted(self.slot.as_ref()) => Wake::End(refusal),
+            error = misbehaviour(intake) => Wake::End(misbehaved(&error)),
+            () = attention(vitals) => Wake::Check,
         }
     }
 
-    fn look(&mut self) {
+    fn on_wake(&mut self, side: &mut CollectorSide, wake: Wake) {
+        match wake {
+            Wake::End(refusal) => side.refuse(refusal),
+            Wake::Check => self.check(side),
+        }
+    }
+
+    /// Sinks tell nobody when they have the last frames.
+    fn check_at(&self) -> Option<Instant> {
+        let goodbye = self.goodbye.as_ref();
+        goodbye.map(|_| self.looked_at + LOOK_CLOSING)
+    }
+
+    fn check(&mut self, side: &mut CollectorSide) {
         self.looked_at = Instant::now();
         let Some(running) = &mut self.running else {
             return;
         };
         if running.vitals.is_broken() {
-            self.machine_input(Input::Disconnected);
+            side.handle(Instant::now(), Input::Disconnected);
         } else if let Some(refusal) = running.gap(self.state.lease) {
-            self.machine.refuse(refusal);
+            side.refuse(refusal);
         } else if let Some(delivered) = self.delivered()
-            && let Err(error) = self.machine.goodbye_ack(delivered)
+            && let Err(error) = side.goodbye_ack(delivered)
         {
             tracing::error!(%error, "fault of this program");
         }
     }
+}
 
-    fn machine_input(&mut self, input: Input) {
-        self.machine.handle(Instant::now(), input);
-    }
-
-    async fn on_event(&mut self, event: CollectorEvent) {
-        let result = match event {
-            CollectorEvent::Hello(hello) => self.on_hello(hello).await,
-            CollectorEvent::Connect(connect) => self.on_connect(connect).await,
-            CollectorEvent::Stats(stats) => {
-                self.on_stats(&stats);
-                Ok(())
-            }
-            CollectorEvent::Goodbye(goodbye) => {
-                self.goodbye = Some(goodbye);
-                Ok(())
-            }
-            CollectorEvent::Ended(_) => Ok(()),
-        };
-        if let Err(refusal) = result {
-            self.machine.refuse(refusal);
-        }
-    }
-
-    async fn on_hello(&mut self, hello: Hello) -> Result<(), Refusal> {
-        let ends = Ends {
-            local: self.connection.local_ip(),
-            peer: self.connection.peer().ip(),
-        };
+impl Session {
+    async fn on_hello(&mut self, side: &mut CollectorSide, hello: Hello) -> Result<(), Refusal> {
+        let ends = self.ends;
         let chosen = self.state.choose_path(&hello, &hello.failed, ends)?;
         self.state.claim(&self.registration, &hello).await?;
         let devices = self.state.open_devices(&hello).await?;
@@ -227,8 +206,8 @@ impl Session {
         let welcome = Welcome {
             protocol: hello
                 .protocol
-                .common(crate::session::message::ProtocolRange::OURS)
-                .unwrap_or(crate::session::message::PROTOCOL_VERSION),
+                .common(ProtocolRange::OURS)
+                .unwrap_or(PROTOCOL_VERSION),
             epoch,
             path: choice.path.clone(),
             reason: choice.reason.clone(),
@@ -246,8 +225,7 @@ impl Session {
             devices,
         });
         self.hello = Some(hello);
-        self.machine
-            .welcome(Instant::now(), welcome)
+        side.welcome(Instant::now(), welcome)
             .map_err(|e| fault(&e))?;
         if let Some(slot) = &self.slot {
             slot.peer_turn(Instant::now());
@@ -255,7 +233,11 @@ impl Session {
         Ok(())
     }
 
-    async fn on_connect(&mut self, connect: Connect) -> Result<(), Refusal> {
+    async fn on_connect(
+        &mut self,
+        side: &mut CollectorSide,
+        connect: Connect,
+    ) -> Result<(), Refusal> {
         let setup = self
             .setup
             .take()
@@ -283,9 +265,9 @@ impl Session {
             .devices
             .iter()
             .for_each(|device| device.metrics().set_connected(true));
-        let peer = self.connection.peer();
+        let peer = &self.peer;
         let session = SessionSnapshot {
-            peer: peer.to_string(),
+            peer: peer.clone(),
             devices: setup.devices.len() as u64,
             queues,
             ..describe(&setup.path, ends, &setup.reason)
@@ -299,7 +281,7 @@ impl Session {
             _open: self.state.metrics.session_opened(session),
         });
         self.slot = None;
-        self.machine.ready(Instant::now()).map_err(|e| fault(&e))
+        side.ready(Instant::now()).map_err(|e| fault(&e))
     }
 
     /// Opens the streams, each from where the source says that it begins. Numbers between what the
@@ -357,10 +339,11 @@ impl Session {
     }
 
     /// Says where packets get lost, as far as this side can see.
-    fn tell_where(&self, peer: &str) {
+    fn tell_where(&self) {
         let Some(running) = &self.running else {
             return;
         };
+        let peer = &self.peer;
         if running.vitals.was_reached() {
             tracing::warn!(%peer, "packets from the source arrive, but the return path is blocked or has a smaller MTU");
         } else {
@@ -389,9 +372,9 @@ impl Session {
 
     /// Takes what is still in the ring, waits until it is with the sinks, frees the devices. The
     /// connection is closed at once, so that the source reads why and can come back.
-    async fn finish(mut self) {
+    async fn finish(mut self, connection: Connection) {
         self.slot = None;
-        tokio::spawn(self.connection.close());
+        tokio::spawn(connection.close());
         if let Some(running) = &mut self.running {
             if let Some(intake) = running.intake.take()
                 && let Err(error) = intake.end().await
@@ -445,14 +428,6 @@ async fn misbehaviour(intake: Option<&mut Intake>) -> IntakeError {
 async fn attention(vitals: Option<&Vitals>) {
     match vitals {
         Some(vitals) => vitals.attention().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Returns when this time has passed; never without one.
-async fn passed(until: Option<Instant>) {
-    match until {
-        Some(until) => tokio::time::sleep_until(until.into()).await,
         None => std::future::pending().await,
     }
 }

@@ -22,12 +22,9 @@ pub use catchment_perf::{
 pub use client::{Client, PathTaken};
 pub use server::{PORT, Served, Server};
 
-use crate::ibverbs::IbverbsOptions;
-use crate::providers::Providers;
-use crate::roce::RoceOptions;
+use crate::providers::{ProviderSet, Providers};
 use crate::session::host::Host;
 use crate::session::message::SessionPath;
-use crate::session::path::PathRules;
 use catchment_perf::{Control, LocalDevice, PATIENCE};
 use catchment_verbs::Context;
 use std::sync::Arc;
@@ -44,15 +41,11 @@ fn host() -> Result<Host, PerfError> {
     Host::read().map_err(|error| PerfError::Host(error.to_string()))
 }
 
-/// Which providers may be used, and how.
+/// What to measure with.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// Rules of this side.
-    pub rules: PathRules,
-    /// Settings of RoCEv2 devices.
-    pub roce: RoceOptions,
-    /// Settings of RDMA devices.
-    pub ibverbs: IbverbsOptions,
+    /// Which providers may be used, and with which settings.
+    pub providers: ProviderSet,
     /// What can move blocks, by name.
     pub mechanisms: &'static [&'static dyn BlockMechanism],
 }
@@ -60,9 +53,7 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Setup {
         Setup {
-            rules: PathRules::default(),
-            roce: RoceOptions::default(),
-            ibverbs: IbverbsOptions::default(),
+            providers: ProviderSet::default(),
             mechanisms: STATUS_BYTE,
         }
     }
@@ -70,6 +61,6 @@ impl Default for Setup {
 
 impl Setup {
     fn providers(&self) -> Providers {
-        Providers::of(&self.rules, &self.roce, &self.ibverbs)
+        Providers::new(&self.providers)
     }
 }

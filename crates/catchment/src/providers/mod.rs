@@ -20,14 +20,13 @@ mod stand_in;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use catchment_provider_ibverbs::IbverbsOptions;
-use catchment_provider_roce::RoceOptions;
 use catchment_provider_roce::io::{Path, PathProbe};
 use catchment_verbs::{Context, NetEnd, Wire};
 
 use crate::observe::RoceSnapshot;
 use crate::session::check::WHY_CHARS_MAX;
 use crate::session::host::Host;
+use crate::session::io::Connection;
 use crate::session::message::{ProviderOffer, SessionPath, WhyNot};
 use crate::session::names::fit;
 use crate::session::path::{
@@ -56,6 +55,16 @@ pub struct Ends {
 }
 
 impl Ends {
+    /// Returns those of a connection.
+    pub fn of(connection: &Connection) -> Ends {
+        Ends {
+            local: connection.local_ip(),
+            peer: connection.peer().ip(),
+        }
+    }
+}
+
+impl Ends {
     fn are_on_one_host(self) -> bool {
         self.local.is_none_or(|ip| ip.is_loopback())
     }
@@ -77,12 +86,6 @@ pub struct Offers {
 }
 
 impl Providers {
-    /// Returns all providers with these settings.
-    pub fn of(rules: &PathRules, roce: &RoceOptions, ibverbs: &IbverbsOptions) -> Providers {
-        let set = ProviderSet::default().rules(rules.clone());
-        Providers::new(&set.with(roce.clone()).with(ibverbs.clone()))
-    }
-
     /// Makes the providers of a set.
     pub fn new(set: &ProviderSet) -> Providers {
         Providers {

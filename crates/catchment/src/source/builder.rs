@@ -206,6 +206,13 @@ impl SourceBuilder {
         SourceBuilder { insecure, ..self }
     }
 
+    /// Which providers this side may use, with which settings and under which rules. By default
+    /// all, with their usual settings.
+    #[must_use]
+    pub fn providers(self, providers: ProviderSet) -> SourceBuilder {
+        SourceBuilder { providers, ..self }
+    }
+
     /// Which providers this side may use, and which to offer first. The collector chooses by its
     /// own rules among those.
     #[must_use]

@@ -1,9 +1,10 @@
 //! Which providers may be used, and with which settings: the same for every command.
 
+use crate::failure::{Code, Failure, OrFail as _};
 use catchment::ibverbs::IbverbsOptions;
 use catchment::providers::ProviderSet;
 use catchment::roce::{Faults, PathMtu, RoceOptions};
-use catchment::session::path::{PathError, PathRules};
+use catchment::session::path::PathRules;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -48,7 +49,7 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// Settings of RoCEv2 devices.
+    /// Returns the settings of RoCEv2 devices.
     pub(crate) fn roce(&self) -> RoceOptions {
         let usual = RoceOptions::default();
         RoceOptions {
@@ -58,7 +59,7 @@ impl DeviceArgs {
         }
     }
 
-    /// Settings of RDMA devices.
+    /// Returns the settings of RDMA devices.
     pub(crate) fn ibverbs(&self) -> IbverbsOptions {
         let usual = IbverbsOptions::default();
         IbverbsOptions {
@@ -75,21 +76,25 @@ fn path_mtu(text: &str) -> Result<PathMtu, String> {
 }
 
 impl ProviderArgs {
-    /// Checks the names in the rules.
-    pub(crate) fn check(&self) -> Result<(), PathError> {
-        self.rules().check(&ProviderSet::default().known())
-    }
-
-    /// As the library takes it.
-    pub(crate) fn rules(&self) -> PathRules {
-        PathRules {
+    /// Returns the providers as the library takes them. A provider that has options is one line more
+    /// here, others none.
+    ///
+    /// # Errors
+    /// A rule names a provider that does not exist.
+    pub(crate) fn set(&self) -> Result<ProviderSet, Failure> {
+        let rules = PathRules {
             require: self.require.clone(),
             prefer: self.prefer.clone(),
             forbid: self.forbid.clone(),
-        }
+        };
+        let set = ProviderSet::default()
+            .with(self.roce())
+            .with(self.devices.ibverbs());
+        rules.check(&set.known()).or_fail(Code::Usage)?;
+        Ok(set.rules(rules))
     }
 
-    /// Settings of the RoCEv2 devices.
+    /// Returns the settings of the RoCEv2 devices.
     pub(crate) fn roce(&self) -> RoceOptions {
         RoceOptions {
             fault: self.fault,
@@ -97,7 +102,7 @@ impl ProviderArgs {
         }
     }
 
-    /// The same as arguments for another process of this program.
+    /// Returns the same as arguments for another process of this program.
     pub(crate) fn words(&self) -> impl Iterator<Item = OsString> {
         let lists = [
             ("--require", &self.require),

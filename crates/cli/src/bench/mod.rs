@@ -6,7 +6,7 @@ mod rows;
 use crate::args::{
     Bench, BenchArgs, Measuring, ProviderArgs, ServerArgs, ServerAt, TestArgs, TransferArgs,
 };
-use crate::failure::{Code, Failure, OrFail as _};
+use crate::failure::{Code, Failure};
 use crate::output::{self, say};
 use crate::stop;
 use catchment::perf::{
@@ -59,15 +59,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
 }
 
 fn setup(providers: &ProviderArgs, waiting: Waiting) -> Result<Setup, Failure> {
-    providers.check().or_fail(Code::Usage)?;
+    let roce = RoceOptions {
+        // Who polls all the time does the work itself, as the perftest programs do.
+        inline_polling: waiting == Waiting::Yield,
+        ..providers.roce()
+    };
     Ok(Setup {
-        rules: providers.rules(),
-        roce: RoceOptions {
-            // Who polls all the time does the work itself, as the perftest programs do.
-            inline_polling: waiting == Waiting::Yield,
-            ..providers.roce()
-        },
-        ibverbs: providers.devices.ibverbs(),
+        providers: providers.set()?.with(roce),
         ..Setup::default()
     })
 }

@@ -36,7 +36,7 @@ enum Store {
 
 impl Plan {
     pub(super) fn new(args: &DemoArgs) -> Result<Plan, Failure> {
-        args.providers.check().or_fail(Code::Usage)?;
+        args.providers.set()?;
         let clips = !args.input.is_empty();
         let inputs = if clips {
             args.input.clone()

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
         let _ = asked.send(Event::AskedToEnd);
     })?;
     let inputs = open_all(&args.each)?;
-    let source = connect(args, builder(args, &inputs), &tell, &events)?;
+    let source = connect(args, builder(args, &inputs)?, &tell, &events)?;
     let sending = Sending {
         args,
         stop,
@@ -115,14 +115,12 @@ fn is_synthetic(input: &OsStr) -> bool {
     text == "synthetic" || text.starts_with("synthetic:")
 }
 
-fn builder(args: &SendArgs, inputs: &Inputs) -> SourceBuilder {
+fn builder(args: &SendArgs, inputs: &Inputs) -> Result<SourceBuilder, Failure> {
     let mut builder = Source::builder(args.collector.to_string())
         .checksum(!args.no_checksum)
         .in_place(!args.no_in_place)
         .insecure(args.security.insecure)
-        .path_rules(args.providers.rules())
-        .provider(args.providers.roce())
-        .provider(args.providers.devices.ibverbs());
+        .providers(args.providers.set()?);
     if let Some(files) = args.security.files() {
         builder = builder.tls(files);
     }
@@ -138,7 +136,7 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> SourceBuilder {
             .policy(args.policy.into());
         builder = builder.device(spec);
     }
-    builder
+    Ok(builder)
 }
 
 /// Connects on a thread of its own, so that a signal can end the waiting.

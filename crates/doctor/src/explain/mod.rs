@@ -7,17 +7,14 @@
 
 mod visit;
 
-use catchment::ibverbs::IbverbsOptions;
 use catchment::observe::SessionSnapshot;
-use catchment::providers::{self, Ends, Providers};
-use catchment::roce::RoceOptions;
+use catchment::providers::{self, Ends, ProviderSet, Providers};
 use catchment::session::host::{Host, HostError};
 use catchment::session::io::{Address, ClientSecurity, ConnectError, Connection};
 use catchment::session::message::{
     FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, SessionPath,
 };
 pub use catchment::session::message::{ProviderOffer, WhyNot};
-use catchment::session::path::PathRules;
 use catchment::session::refusal::Refusal;
 use catchment_provider_roce::io::local_addresses;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -99,12 +96,8 @@ pub enum ExplainError {
 /// How to ask.
 #[derive(Debug, Clone, Default)]
 pub struct Asking {
-    /// Which providers this side may use.
-    pub rules: PathRules,
-    /// Settings of RoCEv2 devices.
-    pub roce: RoceOptions,
-    /// Settings of RDMA devices.
-    pub ibverbs: IbverbsOptions,
+    /// Which providers this side may use, and with which settings.
+    pub providers: ProviderSet,
     /// Protection of the control connection.
     pub security: ClientSecurity,
     /// Limit for the connection.
@@ -113,7 +106,7 @@ pub struct Asking {
 
 impl Asking {
     fn providers(&self) -> Providers {
-        Providers::of(&self.rules, &self.roce, &self.ibverbs)
+        Providers::new(&self.providers)
     }
 
     /// What this side knows of the way to `remote`. Opens the devices that it would offer, and sends
@@ -181,10 +174,7 @@ impl Asking {
     ) -> Result<Attempt, ExplainError> {
         let limit = self.limit.unwrap_or(Duration::from_secs(5));
         let connection = Connection::connect(address, &self.security, limit).await?;
-        let offers = providers.for_source(Ends {
-            local: connection.local_ip(),
-            peer: connection.peer().ip(),
-        });
+        let offers = providers.for_source(Ends::of(&connection));
         let list = offers.list();
         if list.is_empty() {
             let whys: Vec<String> = offers.missing.iter().map(WhyNot::to_string).collect();
@@ -204,9 +194,7 @@ impl Asking {
             failed: failed.to_vec(),
             wish: RING,
         };
-        let mut visit = Visit::new(connection, offers, providers.known().clone(), hello);
-        let ended = visit.drive().await?;
-        visit.judge(&ended)
+        Visit::make(connection, offers, providers.known().clone(), hello).await
     }
 }
 

@@ -3,13 +3,11 @@
 use super::ExplainError;
 use catchment::observe::SessionSnapshot;
 use catchment::providers::Offers;
-use catchment::session::io::{Connection, RecvError, SendError};
+use catchment::session::io::{Connection, Handler, Lost, drive};
 use catchment::session::message::{FailedPath, Hello, SessionPath, Welcome};
 use catchment::session::path::KnownProviders;
 use catchment::session::refusal::{Refusal, RefusalCode};
-use catchment::session::source_side::{
-    Ended, Input, Output, SourceEvent, SourceSide, SourceSideConfig,
-};
+use catchment::session::source_side::{Ended, SourceEvent, SourceSide, SourceSideConfig};
 use catchment::source::probe::{
     Connecting, LinkError, Prepared, SEND_WRS, check_welcome, unusable,
 };
@@ -39,83 +37,86 @@ pub(super) enum Attempt {
 
 /// One session without devices.
 pub(super) struct Visit {
-    connection: Connection,
     offers: Offers,
-    side: SourceSide,
+    peer: String,
     prepared: Option<(Prepared, Welcome)>,
     /// The proof that is under way; it gives the time that it took.
     proving: Option<Connecting<Duration>>,
     path: Option<SessionPath>,
     /// What the proof showed: the session and how long it took, or why not.
     outcome: Option<Result<Proven, Refuted>>,
+    /// Why a message could not be sent.
+    not_sent: Option<String>,
 }
 
-impl Visit {
-    /// Begins with `hello`, which has no devices.
-    pub(super) fn new(
-        connection: Connection,
-        offers: Offers,
-        known: KnownProviders,
-        hello: Hello,
-    ) -> Visit {
-        let config = SourceSideConfig::new(known);
-        Visit {
-            connection,
-            offers,
-            side: SourceSide::new(Instant::now(), config, hello),
-            prepared: None,
-            proving: None,
-            path: None,
-            outcome: None,
-        }
-    }
+impl Handler for Visit {
+    type Side = SourceSide;
+    type Wake = Result<Duration, LinkError>;
 
-    pub(super) async fn drive(&mut self) -> Result<Ended, ExplainError> {
-        loop {
-            let deadline = loop {
-                match self.side.poll() {
-                    Output::Transmit(message) => {
-                        let sent = self.connection.send(&message).await;
-                        sent.map_err(|error: SendError| ExplainError::Broken(error.to_string()))?;
-                    }
-                    Output::Event(SourceEvent::Ended(ended)) => return Ok(ended),
-                    Output::Event(event) => {
-                        if let Err(refusal) = self.on_event(event) {
-                            self.side.refuse(refusal);
-                        }
-                    }
-                    Output::Timeout(deadline) => break deadline,
-                }
-            };
-            self.wait(deadline).await;
-        }
-    }
-
-    async fn wait(&mut self, deadline: Option<Instant>) {
-        let until = deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(1));
-        tokio::select! {
-            biased;
-            message = self.connection.recv() => match message {
-                Ok(message) => self.side.handle(Instant::now(), Input::Message(message)),
-                Err(RecvError::Decode(error)) => self.side.refuse(error.refusal()),
-                Err(_) => self.side.handle(Instant::now(), Input::Disconnected),
-            },
-            proven = Connecting::done(&mut self.proving) => self.on_proven(proven),
-            () = tokio::time::sleep_until(until.into()) => {
-                self.side.handle(Instant::now(), Input::Timeout);
-            }
-        }
-    }
-
-    fn on_event(&mut self, event: SourceEvent) -> Result<(), Refusal> {
+    async fn on_event(&mut self, side: &mut SourceSide, event: SourceEvent) -> Result<(), Refusal> {
         match event {
-            SourceEvent::Welcomed(welcome) => self.on_welcome(welcome),
+            SourceEvent::Welcomed(welcome) => self.on_welcome(side, welcome),
             SourceEvent::Ready => self.on_ready(),
             SourceEvent::Delivered(_) | SourceEvent::Ended(_) => Ok(()),
         }
     }
 
-    fn on_welcome(&mut self, welcome: Welcome) -> Result<(), Refusal> {
+    async fn woken(&mut self) -> Result<Duration, LinkError> {
+        Connecting::done(&mut self.proving).await
+    }
+
+    fn on_wake(&mut self, side: &mut SourceSide, proven: Result<Duration, LinkError>) {
+        let Some(proving) = self.proving.take() else {
+            return;
+        };
+        match proven {
+            Ok(took) => {
+                let session = proving.session.clone();
+                self.outcome = Some(Ok(Proven { session, took }));
+                if let Err(error) = side.goodbye(Vec::new()) {
+                    tracing::debug!(%error, "no goodbye");
+                }
+            }
+            Err(error) => {
+                let refusal = self.fail(&error);
+                side.refuse(refusal);
+            }
+        }
+    }
+
+    fn lost(&mut self, lost: Lost) {
+        if let Lost::Send(error) = lost {
+            self.not_sent = Some(error.to_string());
+        }
+    }
+}
+
+impl Visit {
+    /// Holds the session that begins with `hello`, which has no devices, and returns what it showed.
+    pub(super) async fn make(
+        mut connection: Connection,
+        offers: Offers,
+        known: KnownProviders,
+        hello: Hello,
+    ) -> Result<Attempt, ExplainError> {
+        let mut side = SourceSide::new(Instant::now(), SourceSideConfig::new(known), hello);
+        let mut visit = Visit {
+            offers,
+            peer: connection.peer().to_string(),
+            prepared: None,
+            proving: None,
+            path: None,
+            outcome: None,
+            not_sent: None,
+        };
+        let ended = drive(&mut side, &mut connection, &mut visit).await;
+        match visit.not_sent.take() {
+            Some(reason) => Err(ExplainError::Broken(reason)),
+            None => visit.judge(&ended),
+        }
+    }
+
+    fn on_welcome(&mut self, side: &mut SourceSide, welcome: Welcome) -> Result<(), Refusal> {
         check_welcome(&welcome)?;
         self.path = Some(welcome.path.clone());
         let Some(context) = self.offers.context(&welcome.path) else {
@@ -125,9 +126,7 @@ impl Visit {
             Ok(prepared) => prepared,
             Err(error) => return Err(self.fail(&error)),
         };
-        let connect = self
-            .side
-            .connect(Instant::now(), prepared.endpoint(), Vec::new());
+        let connect = side.connect(Instant::now(), prepared.endpoint(), Vec::new());
         self.prepared = Some((prepared, welcome));
         connect.map_err(|error| unusable(&error))
     }
@@ -136,32 +135,13 @@ impl Visit {
         let Some((prepared, welcome)) = self.prepared.take() else {
             return Err(unusable(&"Ready without a queue pair"));
         };
-        let peer = self.connection.peer().to_string();
+        let peer = self.peer.clone();
         let prove = |mut prepared: Prepared, target| {
             let begun = Instant::now();
             prepared.reach(&target).map(|()| begun.elapsed())
         };
         self.proving = Some(Connecting::begin(prepared, &welcome, peer, prove)?);
         Ok(())
-    }
-
-    fn on_proven(&mut self, proven: Result<Duration, LinkError>) {
-        let Some(proving) = self.proving.take() else {
-            return;
-        };
-        match proven {
-            Ok(took) => {
-                let session = proving.session.clone();
-                self.outcome = Some(Ok(Proven { session, took }));
-                if let Err(error) = self.side.goodbye(Vec::new()) {
-                    tracing::debug!(%error, "no goodbye");
-                }
-            }
-            Err(error) => {
-                let refusal = self.fail(&error);
-                self.side.refuse(refusal);
-            }
-        }
     }
 
     fn fail(&mut self, error: &LinkError) -> Refusal {
@@ -172,8 +152,8 @@ impl Visit {
         error.refusal()
     }
 
-    /// What the whole session showed.
-    pub(super) fn judge(&self, ended: &Ended) -> Result<Attempt, ExplainError> {
+    /// Returns what the whole session showed.
+    fn judge(&self, ended: &Ended) -> Result<Attempt, ExplainError> {
         let failed = |path_mtu, reason: &str| {
             let path = self.path.as_ref()?;
             Some(Attempt::Failed(path.failed(path_mtu, reason)))

@@ -2,11 +2,12 @@
 //!
 //! [`Connection`] sends and receives whole messages. [`Listener`] accepts connections and hands
 //! out only those that have sent a good Hello; how many may be on their way to that is bounded,
-//! so peers that never finish cost little and stop nobody.
+//! so peers that never finish cost little and stop nobody. [`drive`] runs a session over a connection.
 
 mod address;
 mod connect;
 mod connection;
+mod driver;
 mod listener;
 mod reason;
 mod slots;
@@ -15,6 +16,7 @@ mod socket;
 pub use address::{Address, AddressError, Peer};
 pub use connect::{ClientSecurity, ConnectError};
 pub use connection::{Connection, MessageReader, MessageWriter, RecvError, SendError};
+pub use driver::{Handler, Lost, Side, drive};
 pub use listener::{Accepted, Listener, ListenerConfig, OnRejected, RejectReason, Rejected};
 pub use slots::Slot;
 pub use socket::{BindError, ServerSecurity};

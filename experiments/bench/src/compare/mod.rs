@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use catchment::perf::{
     Amount, BlockPlan, ChildProcess, Client, Figure, PerfError, Row, Server, Setup, Waiting,
 };
+use catchment::providers::ProviderSet;
 use catchment::roce::RoceOptions;
 use catchment::session::path::PathRules;
 use serde::Serialize;
@@ -93,17 +94,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 impl Options {
     fn setup(&self) -> Setup {
+        let rules = PathRules {
+            require: self.provider.iter().cloned().collect(),
+            ..PathRules::default()
+        };
+        let roce = RoceOptions {
+            inline_polling: self.listen.is_some() || self.latency,
+            ..RoceOptions::default()
+        };
         Setup {
-            rules: PathRules {
-                require: self.provider.iter().cloned().collect(),
-                ..PathRules::default()
-            },
-            roce: RoceOptions {
-                inline_polling: self.listen.is_some() || self.latency,
-                ..RoceOptions::default()
-            },
+            providers: ProviderSet::default().rules(rules).with(roce),
             mechanisms: adapter::all(),
-            ..Setup::default()
         }
     }
 

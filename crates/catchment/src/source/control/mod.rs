@@ -6,18 +6,18 @@ use super::{SourceBuilder, SourceError};
 use crate::providers::{Ends, Offers, Providers};
 use crate::session::backoff::Backoff;
 use crate::session::host::Host;
-use crate::session::io::{Address, ClientSecurity, ConnectError, Connection};
+use crate::session::io::{Address, ClientSecurity, ConnectError, Connection, drive};
 use crate::session::message::{
     Device, FAILED_MAX, FailedPath, Hello, ProtocolRange, RingWish, WhyNot,
 };
 use crate::session::refusal::RefusalCode;
-use crate::session::source_side::{Ended, Retry};
+use crate::session::source_side::{Ended, Retry, SourceSide, SourceSideConfig};
 use crate::session::tls::client_config;
 use catchment_transfer::Permit;
 use session::{Session, Setback};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A collector's time to take a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -212,14 +212,11 @@ impl Control {
             connected = connecting => connected,
             () = self.stopped() => return Attempt::closed(),
         };
-        let connection = match connected {
+        let mut connection = match connected {
             Ok(connection) => connection,
             Err(error) => return self.not_connected(&error),
         };
-        let ends = Ends {
-            local: connection.local_ip(),
-            peer: connection.peer().ip(),
-        };
+        let ends = Ends::of(&connection);
         let offers = self.providers.for_source(ends);
         let hello = match self.hello(&offers, failed) {
             Ok(hello) => hello,
@@ -229,8 +226,10 @@ impl Control {
             }
             Err(error) => return Attempt::failed(error),
         };
-        let mut session = Session::new(self, connection, offers, hello);
-        let ended = session.drive().await;
+        let config = SourceSideConfig::new(self.providers.known().clone());
+        let mut side = SourceSide::new(Instant::now(), config, hello);
+        let mut session = Session::new(self, offers);
+        let ended = drive(&mut side, &mut connection, &mut session).await;
         let was_ready = session.was_ready();
         session.close_link();
         let (setback, lost_because) = session.end(&ended);

@@ -3,14 +3,12 @@
 use super::Control;
 use crate::observe::cpu::cpu_time_of_self;
 use crate::providers::Offers;
-use crate::session::io::{Connection, RecvError};
+use crate::session::io::{Handler, Lost};
 use crate::session::message::{
-    FailedPath, Hello, SessionPath, StreamEnd, StreamStart, StreamStats, Welcome,
+    FailedPath, SessionPath, StreamEnd, StreamStart, StreamStats, Welcome,
 };
 use crate::session::refusal::{Refusal, RefusalCode};
-use crate::session::source_side::{
-    Ended, Input, Output, SourceEvent, SourceSide, SourceSideConfig,
-};
+use crate::session::source_side::{Ended, Input, SourceEvent, SourceSide};
 use crate::source::backlog::Waiting;
 use crate::source::connecting::Connecting;
 use crate::source::link::Link;
@@ -60,10 +58,8 @@ impl Setback {
 /// One connection.
 pub(super) struct Session<'a> {
     control: &'a Control,
-    connection: Connection,
     /// What the collector can choose from.
     offers: Offers,
-    side: SourceSide,
     prepared: Option<(Prepared, Welcome)>,
     connecting: Option<Connecting<Arc<Link>>>,
     link: Option<Arc<Link>>,
@@ -84,19 +80,11 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(
-        control: &'a Control,
-        connection: Connection,
-        offers: Offers,
-        hello: Hello,
-    ) -> Session<'a> {
+    pub(super) fn new(control: &'a Control, offers: Offers) -> Session<'a> {
         let now = Instant::now();
-        let config = SourceSideConfig::new(control.providers.known().clone());
         Session {
             control,
-            connection,
             offers,
-            side: SourceSide::new(now, config, hello),
             prepared: None,
             connecting: None,
             link: None,
@@ -136,79 +124,79 @@ impl<'a> Session<'a> {
     }
 }
 
-impl Session<'_> {
-    pub(super) async fn drive(&mut self) -> Ended {
-        loop {
-            let mut broken = false;
-            let deadline = loop {
-                match self.side.poll() {
-                    Output::Transmit(message) => match self.connection.send(&message).await {
-                        Ok(()) => {}
-                        Err(error) => {
-                            self.lost_because = Some(error.to_string());
-                            broken = true;
-                        }
-                    },
-                    Output::Event(SourceEvent::Ended(ended)) => return ended,
-                    Output::Event(event) => self.on_event(event),
-                    Output::Timeout(deadline) => break deadline,
-                }
-            };
-            if broken {
-                self.input(Input::Disconnected);
-            } else {
-                self.wait(deadline).await;
-            }
+/// What a session waits for beside messages.
+pub(super) enum Wake {
+    /// The queue pair is connected, or cannot be.
+    Connected(Result<Arc<Link>, LinkError>),
+    /// Something about the source has changed.
+    Notified,
+}
+
+impl Handler for Session<'_> {
+    type Side = SourceSide;
+    type Wake = Wake;
+
+    async fn on_event(&mut self, side: &mut SourceSide, event: SourceEvent) -> Result<(), Refusal> {
+        match event {
+            SourceEvent::Welcomed(welcome) => return self.on_welcome(side, welcome),
+            SourceEvent::Ready => return self.on_ready(),
+            SourceEvent::Delivered(_) => self.control.shared.life.set_finished(),
+            SourceEvent::Ended(_) => {}
         }
+        Ok(())
     }
 
-    async fn wait(&mut self, deadline: Option<Instant>) {
-        let shared = &self.control.shared;
-        let look = if shared.life.is_closing() && self.link.is_some() {
-            LOOK_CLOSING
-        } else {
-            LOOK
-        };
-        // From the last look on: messages that keep coming do not put it off.
-        let look_at = self.looked_at + look;
-        if look_at <= Instant::now() {
-            return self.look();
-        }
-        let until = deadline.map_or(look_at, |d| d.min(look_at));
-        // A message that is there counts before a deadline: this process may have been stopped.
+    async fn woken(&mut self) -> Wake {
         tokio::select! {
             biased;
-            message = self.connection.recv() => match message {
-                Ok(message) => self.input(Input::Message(message)),
-                Err(RecvError::Decode(error)) => self.side.refuse(error.refusal()),
-                Err(error) => self.lost(&error.to_string()),
-            },
-            connected = Connecting::done(&mut self.connecting) => self.on_connected(connected),
-            () = shared.life.control.notified() => self.look(),
-            () = tokio::time::sleep_until(until.into()) => self.input(Input::Timeout),
+            connected = Connecting::done(&mut self.connecting) => Wake::Connected(connected),
+            () = self.control.shared.life.control.notified() => Wake::Notified,
         }
     }
 
-    fn input(&mut self, input: Input) {
-        self.side.handle(Instant::now(), input);
+    fn on_wake(&mut self, side: &mut SourceSide, wake: Wake) {
+        match wake {
+            Wake::Connected(connected) => self.on_connected(side, connected),
+            Wake::Notified => self.check(side),
+        }
     }
 
-    fn on_event(&mut self, event: SourceEvent) {
-        let result = match event {
-            SourceEvent::Welcomed(welcome) => self.on_welcome(welcome),
-            SourceEvent::Ready => self.on_ready(),
-            SourceEvent::Delivered(_) => {
-                self.control.shared.life.set_finished();
-                Ok(())
+    fn check_at(&self) -> Option<Instant> {
+        let closing = self.control.shared.life.is_closing() && self.link.is_some();
+        let pause = if closing { LOOK_CLOSING } else { LOOK };
+        Some(self.looked_at + pause)
+    }
+
+    /// Checks whether the link lives, whether it is time to report, whether all is sent.
+    fn check(&mut self, side: &mut SourceSide) {
+        self.looked_at = Instant::now();
+        self.control.providers.log_events();
+        let shared = &self.control.shared;
+        let Some(link) = &self.link else {
+            if shared.life.is_stopped() {
+                side.handle(Instant::now(), Input::Disconnected);
             }
-            SourceEvent::Ended(_) => Ok(()),
+            return;
         };
-        if let Err(refusal) = result {
-            self.side.refuse(refusal);
+        // After Goodbye the collector may close its queue pair before its GoodbyeAck is read here;
+        // if it dies instead, the control connection tells.
+        let broken = !self.said_goodbye && link.sender().check().is_err();
+        if shared.life.is_stopped() || broken {
+            side.handle(Instant::now(), Input::Disconnected);
+        } else if shared.life.is_closing() && !self.said_goodbye {
+            self.try_goodbye(side);
+        } else if Instant::now() >= self.report_at {
+            self.report_changes(side);
         }
     }
 
-    fn on_welcome(&mut self, welcome: Welcome) -> Result<(), Refusal> {
+    fn lost(&mut self, lost: Lost) {
+        self.lost_because = Some(lost.to_string());
+    }
+}
+
+impl Session<'_> {
+    fn on_welcome(&mut self, side: &mut SourceSide, welcome: Welcome) -> Result<(), Refusal> {
         check_welcome(&welcome)?;
         self.path = Some(welcome.path.clone());
         // The state machine has checked that it was offered.
@@ -231,9 +219,7 @@ impl Session<'_> {
                 });
             }
         }
-        let connect = self
-            .side
-            .connect(Instant::now(), prepared.endpoint(), starts);
+        let connect = side.connect(Instant::now(), prepared.endpoint(), starts);
         self.prepared = Some((prepared, welcome));
         connect.map_err(|e| unusable(&e))
     }
@@ -256,7 +242,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn on_connected(&mut self, connected: Result<Arc<Link>, LinkError>) {
+    fn on_connected(&mut self, side: &mut SourceSide, connected: Result<Arc<Link>, LinkError>) {
         let Some(connecting) = self.connecting.take() else {
             return;
         };
@@ -264,7 +250,7 @@ impl Session<'_> {
             Ok(link) => link,
             Err(error) => {
                 let refusal = self.unreachable(&error);
-                return self.side.refuse(refusal);
+                return side.refuse(refusal);
             }
         };
         let session = connecting.session.clone();
@@ -274,12 +260,6 @@ impl Session<'_> {
         self.was_ready = true;
         self.link = Some(link.clone());
         self.control.shared.life.set_link(Some(link));
-    }
-
-    /// The connection broke.
-    fn lost(&mut self, reason: &str) {
-        self.lost_because = Some(reason.to_owned());
-        self.input(Input::Disconnected);
     }
 
     /// Notes that another try may help, and gives what to tell the collector.
@@ -296,38 +276,15 @@ impl Session<'_> {
         Refusal::new(RefusalCode::NoResource, reason, remedy)
     }
 
-    /// Looks whether the link lives, whether it is time to report, whether all is sent.
-    fn look(&mut self) {
-        self.looked_at = Instant::now();
-        self.control.providers.log_events();
-        let shared = &self.control.shared;
-        let Some(link) = &self.link else {
-            if shared.life.is_stopped() {
-                self.input(Input::Disconnected);
-            }
-            return;
-        };
-        // After Goodbye the collector may close its queue pair before its GoodbyeAck is read here;
-        // if it dies instead, the control connection tells.
-        let broken = !self.said_goodbye && link.sender().check().is_err();
-        if shared.life.is_stopped() || broken {
-            self.input(Input::Disconnected);
-        } else if shared.life.is_closing() && !self.said_goodbye {
-            self.try_goodbye();
-        } else if Instant::now() >= self.report_at {
-            self.report_changes();
-        }
-    }
-
     /// Reports, unless nothing has changed for a while: a thousand idle sources would keep a
     /// collector busy with reading what it knows.
-    fn report_changes(&mut self) {
+    fn report_changes(&mut self, side: &mut SourceSide) {
         self.count();
         let now = Instant::now();
         if self.stats() == self.reported && now < self.reported_at + REPORT_IDLE {
             self.report_at = now + REPORT;
         } else {
-            self.report();
+            self.report(side);
         }
     }
 
@@ -336,13 +293,13 @@ impl Session<'_> {
         devices.iter().map(|device| device.stats()).collect()
     }
 
-    fn report(&mut self) {
+    fn report(&mut self, side: &mut SourceSide) {
         self.reported_at = Instant::now();
         self.report_at = self.reported_at + REPORT;
         self.count();
         let stats = self.stats();
         let cpu_us = cpu_time_of_self(REPORT / 2).as_micros() as u64;
-        if let Err(error) = self.side.stats(cpu_us, &stats) {
+        if let Err(error) = side.stats(cpu_us, &stats) {
             tracing::debug!(%error, "no report");
         }
         self.reported = stats;
@@ -361,7 +318,7 @@ impl Session<'_> {
     }
 
     /// Says goodbye once nothing waits any more.
-    fn try_goodbye(&mut self) {
+    fn try_goodbye(&mut self, side: &mut SourceSide) {
         let shared = &self.control.shared;
         let Some(link) = &self.link else {
             return;
@@ -375,14 +332,14 @@ impl Session<'_> {
             tracing::debug!(%error, "the link broke before goodbye");
             return;
         }
-        self.report();
+        self.report(side);
         let end = |device: &Arc<DeviceState>| StreamEnd {
             stream: device.stream(),
             end_packet: device.first_packet(),
         };
         let ends = self.control.shared.devices.iter().map(end).collect();
         self.said_goodbye = true;
-        if let Err(error) = self.side.goodbye(ends) {
+        if let Err(error) = side.goodbye(ends) {
             tracing::debug!(%error, "no goodbye");
         }
     }

@@ -1,0 +1,186 @@
+//! Drives the state machine of one side over its connection: the loop that every session runs.
+//!
+//! - In: messages of the peer, the machine's deadlines, and what a [`Handler`] waits for beside them.
+//! - Out: the machine's messages go to the peer, its events to the handler.
+//! - Promises: outputs are drained before the next input; what the handler waits for comes before a
+//!   message, and a message that has come before a deadline, since this process may have been stopped;
+//!   messages that keep coming do not put off [`Handler::check`].
+
+use super::connection::{Connection, RecvError, SendError};
+use crate::collector_side::{CollectorEvent, CollectorSide};
+use crate::machine::{Ended, Input, Output};
+use crate::refusal::Refusal;
+use crate::source_side::{SourceEvent, SourceSide};
+use std::future::Future;
+use std::time::Instant;
+
+/// The state machine of one side.
+pub trait Side: Send {
+    /// What it tells its handler.
+    type Event: Send;
+
+    /// Takes what happened.
+    fn handle(&mut self, now: Instant, input: Input);
+
+    /// Returns what to do next.
+    fn poll(&mut self) -> Output<Self::Event>;
+
+    /// Ends the session for this reason.
+    fn refuse(&mut self, refusal: Refusal);
+
+    /// Returns the end that an event tells of, or the event.
+    ///
+    /// # Errors
+    /// The event, if the session goes on.
+    fn ended(event: Self::Event) -> Result<Ended, Self::Event>;
+}
+
+/// Implements [`Side`] by the functions of the same names.
+macro_rules! side {
+    ($side:ty, $event:ident) => {
+        impl Side for $side {
+            type Event = $event;
+
+            fn handle(&mut self, now: Instant, input: Input) {
+                self.handle(now, input);
+            }
+
+            fn poll(&mut self) -> Output<$event> {
+                self.poll()
+            }
+
+            fn refuse(&mut self, refusal: Refusal) {
+                self.refuse(refusal);
+            }
+
+            fn ended(event: $event) -> Result<Ended, $event> {
+                match event {
+                    $event::Ended(ended) => Ok(ended),
+                    other => Err(other),
+                }
+            }
+        }
+    };
+}
+
+side!(SourceSide, SourceEvent);
+side!(CollectorSide, CollectorEvent);
+
+/// Why the control connection can carry no more.
+#[derive(Debug, thiserror::Error)]
+pub enum Lost {
+    /// A message was not sent.
+    #[error(transparent)]
+    Send(SendError),
+    /// No message was received.
+    #[error(transparent)]
+    Recv(RecvError),
+}
+
+/// What a session does about its machine's events, and what it waits for beside messages.
+pub trait Handler: Send {
+    /// The machine that it works with.
+    type Side: Side;
+    /// What [`Handler::woken`] returns.
+    type Wake: Send;
+
+    /// Does what an event asks for.
+    ///
+    /// # Errors
+    /// The session ends for this reason.
+    fn on_event(
+        &mut self,
+        side: &mut Self::Side,
+        event: <Self::Side as Side>::Event,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send;
+
+    /// Waits for something else than a message.
+    ///
+    /// # Cancellation
+    /// Must be cancel safe: what is waited for is waited for again.
+    fn woken(&mut self) -> impl Future<Output = Self::Wake> + Send;
+
+    /// Does what [`Handler::woken`] asks for.
+    fn on_wake(&mut self, side: &mut Self::Side, wake: Self::Wake);
+
+    /// Returns when to call [`Handler::check`] next.
+    fn check_at(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Looks at what nothing tells of.
+    fn check(&mut self, _side: &mut Self::Side) {}
+
+    /// Learns why the connection is gone; the machine then says that it is.
+    fn lost(&mut self, _lost: Lost) {}
+}
+
+/// Runs a session to its end.
+pub async fn drive<H: Handler>(
+    side: &mut H::Side,
+    connection: &mut Connection,
+    handler: &mut H,
+) -> Ended {
+    loop {
+        let mut lost = None;
+        let deadline = loop {
+            match side.poll() {
+                Output::Transmit(message) => {
+                    lost = connection.send(&message).await.err().or(lost);
+                }
+                Output::Event(event) => match H::Side::ended(event) {
+                    Ok(ended) => return ended,
+                    Err(event) => {
+                        if let Err(refusal) = handler.on_event(side, event).await {
+                            side.refuse(refusal);
+                        }
+                    }
+                },
+                Output::Timeout(deadline) => break deadline,
+            }
+        };
+        match lost {
+            Some(error) => disconnect(side, handler, Lost::Send(error)),
+            None => wait(side, connection, handler, deadline).await,
+        }
+    }
+}
+
+/// Waits for the next thing to happen and tells the machine or the handler.
+async fn wait<H: Handler>(
+    side: &mut H::Side,
+    connection: &mut Connection,
+    handler: &mut H,
+    deadline: Option<Instant>,
+) {
+    let check_at = handler.check_at();
+    if check_at.is_some_and(|at| at <= Instant::now()) {
+        return handler.check(side);
+    }
+    tokio::select! {
+        biased;
+        wake = handler.woken() => handler.on_wake(side, wake),
+        message = connection.recv() => match message {
+            Ok(message) => side.handle(Instant::now(), Input::Message(message)),
+            Err(RecvError::Decode(error)) => side.refuse(error.refusal()),
+            Err(error) => disconnect(side, handler, Lost::Recv(error)),
+        },
+        () = passed(deadline.into_iter().chain(check_at).min()) => {
+            side.handle(Instant::now(), Input::Timeout);
+        }
+    }
+}
+
+fn disconnect<H: Handler>(side: &mut H::Side, handler: &mut H, lost: Lost) {
+    tracing::debug!(error = %lost, "control connection lost");
+    handler.lost(lost);
+    side.handle(Instant::now(), Input::Disconnected);
+}
+
+/// Returns when this time has passed; never without one.
+async fn passed(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until.into()).await,
+        None => std::future::pending().await,
+    }
+}
