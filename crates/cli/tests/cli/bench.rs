@@ -1,12 +1,14 @@
 //! `catchment bench`: all tests over the providers that every machine has, on one host and between
 //! two, and what it says when something is wrong or somebody is gone.
 
-use crate::common::{Running, catchment, finish, run};
+use crate::common::{LIMIT, POLL, Running, catchment, finish, run};
+use catchment::observe::cpu::usage_of;
 use catchment_netns::{VethPair, with_privilege};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 const TESTS: [&str; 6] = [
     "write_bw",
@@ -168,6 +170,17 @@ fn two_hosts_are_measured_over_packets() {
     });
 }
 
+/// Waits until the client has computed for longer than it takes to begin: a measurement of latency
+/// polls all the time.
+fn wait_until_it_measures(client: &Running) {
+    let begun = Instant::now();
+    while usage_of(client.id()).unwrap().cpu_s < 0.3 {
+        assert!(begun.elapsed() < LIMIT, "it does not measure");
+        // A process gives no event for what it has computed.
+        std::thread::sleep(POLL);
+    }
+}
+
 #[test]
 fn who_talks_nonsense_or_is_killed_is_told_of_and_the_next_one_is_served() {
     let mut server = Server::start(&mut catchment(), "127.0.0.1:0");
@@ -186,7 +199,7 @@ fn who_talks_nonsense_or_is_killed_is_told_of_and_the_next_one_is_served() {
     }
     let words = ["bench", "send_lat", "-D", "60", "--json", "-c", &at];
     let mut client = Running::start(catchment().args(words));
-    client.first_line();
+    wait_until_it_measures(&client);
     client.kill();
     server.event("failed");
     let words = ["bench", "write_bw", "-n", "10", "-c", &at];
@@ -207,8 +220,8 @@ fn a_killed_server_ends_a_measurement() {
             provider,
             "-c",
         ];
-        let mut client = Running::start(catchment().args(words).arg(&server.address));
-        client.first_line();
+        let client = Running::start(catchment().args(words).arg(&server.address));
+        wait_until_it_measures(&client);
         server.child.kill().unwrap();
         // A client that went on would not end within the limit of a process.
         let finished = client.finish().expect(1);

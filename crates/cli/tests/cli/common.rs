@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -72,7 +72,6 @@ pub(super) struct Running {
     child: Child,
     stdout: Option<thread::JoinHandle<String>>,
     stderr: Option<thread::JoinHandle<String>>,
-    first_line: Receiver<String>,
 }
 
 impl Running {
@@ -82,25 +81,13 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let (tell, first_line) = channel();
-        let stdout = child.stdout.take().map(|from| collect_text(from, tell));
-        let stderr = child
-            .stderr
-            .take()
-            .map(|from| collect_text(from, channel().0));
+        let stdout = child.stdout.take().map(collect_text);
+        let stderr = child.stderr.take().map(collect_text);
         Running {
             child,
             stdout,
             stderr,
-            first_line,
         }
-    }
-
-    /// Waits for the first line of its stdout, which it writes when it begins its work.
-    #[track_caller]
-    pub(super) fn first_line(&mut self) -> String {
-        let line = self.first_line.recv_timeout(LIMIT);
-        line.expect("a process that writes a line")
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -137,16 +124,9 @@ impl Drop for Running {
     }
 }
 
-/// Collects all that comes, and sends the first line as soon as it is there.
-fn collect_text(
-    from: impl std::io::Read + Send + 'static,
-    first_line: Sender<String>,
-) -> thread::JoinHandle<String> {
+fn collect_text(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHandle<String> {
     thread::spawn(move || {
-        let mut from = BufReader::new(from);
         let mut bytes = Vec::new();
-        let _ = from.read_until(b'\n', &mut bytes);
-        let _ = first_line.send(String::from_utf8_lossy(&bytes).into_owned());
         let _ = from.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
