@@ -73,10 +73,7 @@ const MODULES: &[(&str, &str)] = &[
         "crates/catchment/src/collector/device.rs",
         "a frame goes to the sink of its device",
     ),
-    (
-        "crates/observe/src/metrics/histogram.rs",
-        "latencies are counted",
-    ),
+    ("crates/observe/src/histogram.rs", "latencies are counted"),
     ("crates/transfer/src/sender/", "claim, fill, commit, post"),
     ("crates/transfer/src/receiver/", "look, take, release"),
     (
