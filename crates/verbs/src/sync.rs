@@ -7,20 +7,50 @@
 use std::sync::{self, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use std::time::Duration;
 
+/// Counts of acquisitions, one for each thread.
 #[cfg(feature = "count-locks")]
-static ACQUISITIONS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+mod counting {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex, PoisonError};
 
-/// Returns how many times any lock of this module was acquired in this process.
-#[cfg(feature = "count-locks")]
-pub fn acquisitions() -> u64 {
-    ACQUISITIONS.load(std::sync::atomic::Ordering::Relaxed)
+    type Counts = Vec<(String, Arc<AtomicU64>)>;
+
+    static COUNTS: Mutex<Counts> = Mutex::new(Vec::new());
+
+    thread_local! {
+        static COUNT: Arc<AtomicU64> = {
+            let count = Arc::<AtomicU64>::default();
+            let name = std::thread::current().name().unwrap_or_default().to_owned();
+            let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+            counts.push((name, Arc::clone(&count)));
+            count
+        };
+    }
+
+    /// Counts an acquisition by this thread.
+    pub(super) fn count() {
+        // A thread that ends has no count any more.
+        let _ = COUNT.try_with(|count| count.fetch_add(1, Ordering::Relaxed));
+    }
+
+    /// Returns the names of the threads of this process that acquired a lock of this module, and how
+    /// often each did.
+    pub fn acquisitions() -> Vec<(String, u64)> {
+        let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let each = counts.iter();
+        each.map(|(name, count)| (name.clone(), count.load(Ordering::Relaxed)))
+            .collect()
+    }
 }
+
+#[cfg(feature = "count-locks")]
+pub use counting::acquisitions;
 
 /// Counts an acquisition in a build that counts them.
 #[inline]
 fn count() {
     #[cfg(feature = "count-locks")]
-    ACQUISITIONS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    counting::count();
 }
 
 /// A mutual exclusion lock ([`std::sync::Mutex`]) without poisoning.

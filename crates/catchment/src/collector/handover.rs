@@ -9,7 +9,7 @@
 //! receive thread: count a block,  exchange the cell: got it? give it to a worker
 //! worker:         exchange the cell (park),  count again: a block? take it back
 //! ```
-//! `tests/loom.rs` runs this file, [`growing`](super::growing) and [`ready`](super::ready) through
+//! `tests/loom` runs this file, [`growing`](super::growing) and [`ready`](super::ready) through
 //! every interleaving.
 use super::primitives::AtomicCell;
 

@@ -19,7 +19,10 @@ const BUCKETS: usize = 40 * 8;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Counts {
     frames: u64,
+    /// Locks taken by the threads that frames go through.
     locks: u64,
+    /// Locks taken by the others.
+    background_locks: u64,
     waits: u64,
     times: Vec<u64>,
 }
@@ -70,8 +73,15 @@ impl Window {
         difference(&self.collector, |c| c.frames)
     }
 
+    /// Locks that the threads which frames go through took.
     pub(super) fn locks(&self) -> f64 {
         difference(&self.source, |c| c.locks) + difference(&self.collector, |c| c.locks)
+    }
+
+    /// Locks that all others took.
+    pub(super) fn background_locks(&self) -> f64 {
+        difference(&self.source, |c| c.background_locks)
+            + difference(&self.collector, |c| c.background_locks)
     }
 
     pub(super) fn waits(&self) -> f64 {
@@ -144,13 +154,15 @@ pub(super) fn fill(at: &str, threads: usize, bytes: usize) -> Result<()> {
         });
         let (ours, orders) = (filled.clone(), orders.clone());
         all.push(filled);
-        running.push(std::thread::spawn(move || {
+        let thread = std::thread::Builder::new().name(format!("fill{i}"));
+        let thread = thread.spawn(move || {
             let frame = vec![i as u8; bytes];
             while !orders.end.load(Ordering::Relaxed) {
                 send(&mut device, &frame, &ours, &orders)?;
             }
             anyhow::Ok(())
-        }));
+        });
+        running.push(thread.context("cannot start a filling thread")?);
     }
     let command = |command: &str| {
         let awake = command == "awake";
@@ -197,16 +209,32 @@ fn counts_of(all: &[Arc<Filled>]) -> Counts {
         times: (0..BUCKETS)
             .map(|i| sum(&|f| f.times[i].load(Ordering::Relaxed)))
             .collect(),
-        locks: 0,
+        ..Counts::default()
     }
 }
 
-/// Returns how many locks this process has taken, in a build that counts them.
-fn locks() -> u64 {
+/// Whether frames go through a thread of this name: filling, receive, worker and provider threads,
+/// but not those that connect, speak with the peer and look after sessions.
+pub(super) fn carries_frames(thread: &str) -> bool {
+    let in_background = ["main", "catchment-ctl", "catchment-shm"];
+    !in_background.contains(&thread) && !thread.starts_with("tokio")
+}
+
+/// Returns how many locks this process has taken for frames and otherwise, in a build that counts
+/// them.
+fn locks() -> (u64, u64) {
     #[cfg(feature = "count-locks")]
-    return catchment_verbs::sync::acquisitions();
+    let all = catchment_verbs::sync::acquisitions();
     #[cfg(not(feature = "count-locks"))]
-    0
+    let all: Vec<(String, u64)> = Vec::new();
+    all.iter()
+        .fold((0, 0), |(frames, background), (thread, locks)| {
+            if carries_frames(thread) {
+                (frames + locks, background)
+            } else {
+                (frames, background + locks)
+            }
+        })
 }
 
 /// Answers `count` and obeys other lines, until standard input ends.
@@ -215,8 +243,12 @@ fn serve(obey: impl Fn(&str), count: impl Fn() -> Counts) -> Result<()> {
         let line = line?;
         if line == "count" {
             // First the locks: what counting takes is not the frames'.
-            let locks = locks();
-            output::json(&Counts { locks, ..count() })?;
+            let (locks, background_locks) = locks();
+            output::json(&Counts {
+                locks,
+                background_locks,
+                ..count()
+            })?;
         } else {
             obey(&line);
         }

@@ -6,8 +6,10 @@
 //! - *full speed*: each thread sends as fast as blocks come free, and sleeps while none is. Rates,
 //!   times and waits are of this one.
 //! - *awake*: a thread that finds no free block looks again at once, so that both sides stay awake.
-//!   Here locks and system calls are counted, of all threads of both processes: the calls from
-//!   outside, by strace. What a thread calls while it looks for work (`sched_yield`) counts too.
+//!   Here locks and system calls are counted, of the threads of both processes that frames go
+//!   through: the calls from outside, by strace. What a thread calls because it has nothing to do
+//!   (`sched_yield`, `epoll_wait`), and what wakes a thread that had nothing to do, are told apart
+//!   from what a frame needs that found a free block and an awake receiver.
 //!
 //! Locks are counted by the project's own lock types, in a build with the feature `count-locks`.
 mod ends;
@@ -19,6 +21,7 @@ use ends::Window;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use strace::Calls;
 
 /// How long frames run before anything is measured.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -65,9 +68,15 @@ struct Report {
     /// Locks taken in both processes while both sides are awake; nothing in a build that does not
     /// count them.
     locks_per_frame: Option<f64>,
-    /// System calls in both processes while both sides are awake; nothing without strace.
+    /// Locks a second in threads that frames do not go through.
+    background_locks_per_s: Option<f64>,
+    /// System calls for frames that found a free block and an awake receiver; nothing without strace.
     syscalls_per_frame: Option<f64>,
-    /// The same, by name, where there are any.
+    /// System calls that wake a receiver or a worker without work.
+    wake_syscalls_per_frame: Option<f64>,
+    /// System calls of threads without work.
+    idle_syscalls_per_frame: Option<f64>,
+    /// All of them, by name.
     syscalls_by_name: BTreeMap<String, f64>,
     /// Times that a filling thread had to sleep until a block came free.
     waits_per_frame: f64,
@@ -107,10 +116,14 @@ fn report(
     options: &Options,
     full_speed: &Window,
     awake: &Window,
-    calls: Option<BTreeMap<String, u64>>,
+    calls: Option<Calls>,
 ) -> Result<Report> {
     let frames = full_speed.frames();
     let each = |n: u64| n as f64 / awake.frames();
+    let sum = |of: fn(&Calls) -> &BTreeMap<String, u64>| {
+        let calls = calls.as_ref();
+        calls.map(|calls| each(of(calls).values().sum()))
+    };
     Ok(Report {
         threads: options.threads,
         frame_bytes: options.bytes,
@@ -120,20 +133,24 @@ fn report(
             .ns_per_frame(0.99)
             .context("no frame was timed")?,
         locks_per_frame: cfg!(feature = "count-locks").then(|| awake.locks() / awake.frames()),
-        syscalls_per_frame: calls.as_ref().map(|calls| each(calls.values().sum())),
+        background_locks_per_s: cfg!(feature = "count-locks")
+            .then(|| awake.background_locks() / awake.seconds()),
+        syscalls_per_frame: sum(|calls| &calls.frames),
+        wake_syscalls_per_frame: sum(|calls| &calls.wakes),
+        idle_syscalls_per_frame: sum(|calls| &calls.idle),
         syscalls_by_name: calls
-            .into_iter()
-            .flatten()
-            .map(|(name, n)| (name, each(n)))
+            .iter()
+            .flat_map(|calls| calls.frames.iter().chain(&calls.idle).chain(&calls.wakes))
+            .map(|(name, n)| (name.clone(), each(*n)))
             .collect(),
         waits_per_frame: full_speed.waits() / frames,
     })
 }
 
 fn text(report: &Report) -> String {
-    let calls = match report.syscalls_per_frame {
-        Some(calls) => format!("{calls:.6}"),
-        None => "not counted: strace is not installed (apt-get install strace)".to_owned(),
+    let calls = match (report.syscalls_per_frame, report.wake_syscalls_per_frame) {
+        (Some(calls), Some(wakes)) => format!("{calls:.6} (to wake a sleeper: {wakes:.6})"),
+        _ => "not counted: strace is not installed (apt-get install strace)".to_owned(),
     };
     let locks = match report.locks_per_frame {
         Some(locks) => format!("{locks:.6} locks"),
