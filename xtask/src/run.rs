@@ -3,7 +3,6 @@
 use crate::proc;
 use anyhow::{Context as _, Result, bail};
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read};
-use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -20,19 +19,13 @@ const OUTPUT_LIMIT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Test cases by outcome, from the `test result:` lines of test programs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.ignored += other.ignored;
-    }
+    /// Names of those that failed.
+    pub(crate) failures: Vec<String>,
 }
 
 /// A finished command: how it ended, which test cases it reported, what it wrote on stdout.
@@ -243,20 +236,27 @@ fn stopped_tree(pid: u32) -> Vec<u32> {
     }
 }
 
-/// Sums the `test result:` lines in `output`.
+/// Sums the `test result:` lines in `output`, and collects the names of the cases that failed.
 pub(crate) fn count_cases(output: &str) -> Tally {
     let mut sum = Tally::default();
-    for line in output
-        .lines()
-        .filter_map(|line| line.split("test result: ").nth(1))
-    {
-        sum += Tally {
-            passed: number_before(line, " passed"),
-            failed: number_before(line, " failed"),
-            ignored: number_before(line, " ignored"),
-        };
+    for line in output.lines() {
+        sum.failures.extend(failed_case(line).map(str::to_owned));
+        if let Some(counts) = line.split("test result: ").nth(1) {
+            sum.passed += number_before(counts, " passed");
+            sum.failed += number_before(counts, " failed");
+            sum.ignored += number_before(counts, " ignored");
+        }
     }
     sum
+}
+
+/// The name in a line of a test program, or of the lab, about a case that failed.
+fn failed_case(line: &str) -> Option<&str> {
+    if let Some(of_lab) = line.strip_prefix("FAIL ") {
+        return of_lab.trim_start().split("  ").nth(1);
+    }
+    let (name, verdict) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    verdict.contains("FAILED").then_some(name)
 }
 
 fn number_before(line: &str, word: &str) -> u64 {
@@ -277,13 +277,16 @@ mod tests {
         let output = "running 3 tests\n\
             test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; in 0.00s\n\
             noise: 7 passed\n\
+            test a::b ... FAILED\n\
+            FAIL    0.250 s  operations/gap/v4  no answer\n\
             test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
         assert_eq!(
             count_cases(output),
             Tally {
                 passed: 13,
                 failed: 2,
-                ignored: 1
+                ignored: 1,
+                failures: vec!["a::b".to_owned(), "operations/gap/v4".to_owned()],
             }
         );
     }

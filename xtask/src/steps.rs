@@ -19,6 +19,8 @@ pub(crate) struct Context<'a> {
     pub(crate) full: bool,
     /// Whether other processes take most of the machine.
     pub(crate) stress: bool,
+    /// The packages whose tests run; all if there is none.
+    pub(crate) packages: &'a [String],
 }
 
 /// A part of `cargo xtask test`.
@@ -30,93 +32,67 @@ pub(crate) struct Step {
     pub(crate) run: fn(&Context<'_>) -> Result<Tally>,
 }
 
-/// All steps.
+/// All steps: name, what holds after it, whether `--quick` runs it too, and the function.
 pub(crate) const STEPS: &[Step] = &[
-    Step {
-        name: "tools",
-        about: "what the tests call is installed",
-        quick: true,
-        run: tools,
-    },
-    Step {
-        name: "fmt",
-        about: "the code is formatted",
-        quick: true,
-        run: fmt,
-    },
-    Step {
-        name: "tidy",
-        about: "the rules of cargo xtask tidy",
-        quick: true,
-        run: tidy_rules,
-    },
-    Step {
-        name: "clippy",
-        about: "no warning in any target",
-        quick: true,
-        run: clippy,
-    },
-    Step {
-        name: "build",
-        about: "everything builds, tests too",
-        quick: true,
-        run: build,
-    },
-    Step {
-        name: "test",
-        about: "unit and integration tests",
-        quick: true,
-        run: tests,
-    },
-    Step {
-        name: "doctest",
-        about: "the examples in the documentation",
-        quick: false,
-        run: doctests,
-    },
-    Step {
-        name: "loom",
-        about: "the lock-free protocols under every interleaving",
-        quick: false,
-        run: loom,
-    },
-    Step {
-        name: "docs",
-        about: "documentation without warnings, links",
-        quick: false,
-        run: documents,
-    },
-    Step {
-        name: "release",
-        about: "the programs, as users build them",
-        quick: false,
-        run: release,
-    },
-    Step {
-        name: "demo",
-        about: "a short demo, its summary checked",
-        quick: false,
-        run: demo,
-    },
-    Step {
-        name: "soak",
-        about: "a few rounds of kill -9, duplex clients that come and go",
-        quick: false,
-        run: short_soak,
-    },
-    Step {
-        name: "lab",
-        about: "the kernel's RDMA devices, in virtual machines",
-        quick: false,
-        run: lab_cases,
-    },
-    Step {
-        name: "sim",
-        about: "RoCE on a bad network, new seeds",
-        quick: false,
-        run: simulate,
-    },
+    step("tools", "what the tests call is installed", true, tools),
+    step("fmt", "the code is formatted", true, fmt),
+    step("tidy", "the rules of cargo xtask tidy", true, tidy_rules),
+    step("clippy", "no warning in any target", true, clippy),
+    step("build", "everything builds, tests too", true, build),
+    step("test", "unit and integration tests", true, tests),
+    step(
+        "doctest",
+        "the examples in the documentation",
+        false,
+        doctests,
+    ),
+    step(
+        "loom",
+        "the lock-free protocols under every interleaving",
+        false,
+        loom,
+    ),
+    step(
+        "docs",
+        "documentation without warnings, links",
+        false,
+        documents,
+    ),
+    step(
+        "release",
+        "the programs, as users build them",
+        false,
+        release,
+    ),
+    step("demo", "a short demo, its summary checked", false, demo),
+    step(
+        "soak",
+        "a few rounds of kill -9, duplex clients that come and go",
+        false,
+        short_soak,
+    ),
+    step(
+        "lab",
+        "the kernel's RDMA devices, in virtual machines",
+        false,
+        lab_cases,
+    ),
+    step("sim", "RoCE on a bad network, new seeds", false, simulate),
 ];
+
+const fn step(
+    name: &'static str,
+    about: &'static str,
+    quick: bool,
+    run: fn(&Context<'_>) -> Result<Tally>,
+) -> Step {
+    Step {
+        name,
+        about,
+        quick,
+        run,
+    }
+}
 
 /// How much of what takes long a run has.
 struct Amount {
@@ -146,8 +122,31 @@ impl Context<'_> {
 
     /// Time after which one test program is taken for hanging. The longest takes a minute.
     fn program_limit(&self) -> Duration {
-        let minutes = if self.stress { 20 } else { 5 };
-        Duration::from_secs(minutes * 60)
+        self.stretched(Duration::from_secs(5 * 60))
+    }
+
+    /// A limit for what hangs, on this machine.
+    fn stretched(&self, limit: Duration) -> Duration {
+        limit * if self.stress { 4 } else { 1 }
+    }
+
+    /// `cargo test` for the chosen packages, with `more` words.
+    fn cargo_test(&self, more: &[&str]) -> Command {
+        let mut command = run::cargo(self.repo.root(), &["test"]);
+        if self.packages.is_empty() {
+            command.arg("--workspace");
+        }
+        for package in self.packages {
+            command.args(["--package", package]);
+        }
+        command.args(more);
+        command
+    }
+
+    /// Runs tests and counts them. Failed ones are counted, not an error: the caller reports them.
+    fn cases(&self, command: &mut Command) -> Result<Tally> {
+        let finished = run::finish(command, self.stretched(run::LIMIT), Show::All)?;
+        counted(command, finished)
     }
 }
 
@@ -173,6 +172,7 @@ const NO_CASES: Tally = Tally {
     passed: 0,
     failed: 0,
     ignored: 0,
+    failures: Vec::new(),
 };
 
 fn tools(context: &Context<'_>) -> Result<Tally> {
@@ -209,29 +209,16 @@ fn clippy(context: &Context<'_>) -> Result<Tally> {
     Ok(NO_CASES)
 }
 
-fn build(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
-    run::succeed(&mut run::cargo(
-        repo.root(),
-        &["test", "--workspace", "--no-run", "--quiet"],
-    ))?;
+pub(crate) fn build(context: &Context<'_>) -> Result<Tally> {
+    run::succeed(&mut context.cargo_test(&["--no-run", "--quiet"]))?;
     Ok(NO_CASES)
 }
 
 fn tests(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
-    let args = [
-        "test",
-        "--workspace",
-        "--lib",
-        "--bins",
-        "--tests",
-        "--no-fail-fast",
-    ];
-    let mut command = run::cargo(repo.root(), &args);
+    let mut command = context.cargo_test(&["--lib", "--bins", "--tests", "--no-fail-fast"]);
     command.args(limited::for_cargo(context.program_limit())?);
     command.env("RUST_TEST_THREADS", test_threads());
-    let tally = cases(&mut command)?;
+    let tally = context.cases(&mut command)?;
     ensure!(tally.passed > 0, "not one test ran");
     Ok(tally)
 }
@@ -245,11 +232,7 @@ fn test_threads() -> String {
 const TEST_THREADS_AT_LEAST: usize = 4;
 
 fn doctests(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
-    cases(&mut run::cargo(
-        repo.root(),
-        &["test", "--workspace", "--doc", "--no-fail-fast"],
-    ))
+    context.cases(&mut context.cargo_test(&["--doc", "--no-fail-fast"]))
 }
 
 /// All in one build, so that what they share is built once.
@@ -269,13 +252,13 @@ fn loom(context: &Context<'_>) -> Result<Tally> {
         "CARGO_TARGET_DIR",
         metadata::target_folder(repo)?.join("loom"),
     );
-    let finished = run::finish(&mut command, run::LIMIT, Show::All)?;
+    let finished = run::finish(&mut command, context.stretched(run::LIMIT), Show::All)?;
     let empty = finished
         .stdout
         .lines()
         .any(|line| line == "running 0 tests");
     ensure!(!empty, "a program holds no test under --cfg loom");
-    counted(&command, &finished)
+    counted(&command, finished)
 }
 
 fn lab_cases(context: &Context<'_>) -> Result<Tally> {
@@ -308,13 +291,7 @@ fn simulate(context: &Context<'_>) -> Result<Tally> {
     Ok(NO_CASES)
 }
 
-/// Runs tests and counts them. Failed ones are counted, not an error: the caller reports them.
-fn cases(command: &mut Command) -> Result<Tally> {
-    let finished = run::finish(command, run::LIMIT, Show::All)?;
-    counted(command, &finished)
-}
-
-fn counted(command: &Command, finished: &Finished) -> Result<Tally> {
+fn counted(command: &Command, finished: Finished) -> Result<Tally> {
     ensure!(
         finished.tally.ignored == 0,
         "{} tests did not run",

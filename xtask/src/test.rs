@@ -2,9 +2,9 @@
 
 use crate::repo::Repo;
 use crate::run::Tally;
-use crate::steps::{Context, STEPS, Step};
+use crate::steps::{self, Context, STEPS, Step};
 use crate::stress::BusyLoops;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// Run beside four busy loops: a test that asserts a time shows
     #[arg(long)]
     stress: bool,
+    /// Test this package alone; may be given several times
+    #[arg(long, value_name = "PACKAGE")]
+    package: Vec<String>,
 }
 
 /// How a step ended.
@@ -42,6 +45,10 @@ struct Row {
 impl Row {
     fn passed(&self) -> bool {
         self.error.is_none() && self.tally.failed == 0
+    }
+
+    fn cases(&self) -> u64 {
+        self.tally.passed + self.tally.failed
     }
 }
 
@@ -58,10 +65,12 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         repo,
         full: args.full,
         stress: args.stress,
+        packages: &args.package,
     };
-    let _loops = args.stress.then(BusyLoops::start).transpose()?;
+    let steps = chosen(args)?;
+    let _loops = args.stress.then(|| load(&context)).transpose()?;
     let mut rows = Vec::new();
-    for step in chosen(args)? {
+    for step in steps {
         let row = perform(&context, step);
         let stop = args.fail_fast && !row.passed();
         rows.push(row);
@@ -69,7 +78,12 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
             break;
         }
     }
-    println!("\n{}", summary(&rows, args.only.is_empty() && !args.quick));
+    let all = args.only.is_empty() && !args.quick && args.package.is_empty();
+    println!("\n{}", summary(&rows, all));
+    ensure!(
+        !args.stress || rows.iter().any(|row| row.cases() > 0),
+        "no test ran beside the busy loops: add --only test"
+    );
     let failed: Vec<_> = rows
         .iter()
         .filter(|row| !row.passed())
@@ -83,6 +97,13 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         failed.join(", "),
         failed.join(" --only ")
     )
+}
+
+/// Starts the busy loops, when the tests are built: a build says nothing about them.
+fn load(context: &Context<'_>) -> Result<BusyLoops> {
+    println!("\nbuilding the tests, then starting the busy loops");
+    steps::build(context)?;
+    BusyLoops::start()
 }
 
 fn listing() -> String {
@@ -132,63 +153,58 @@ fn perform(context: &Context<'_>, step: &'static Step) -> Row {
 fn outcome(row: &Row) -> String {
     match &row.error {
         Some(error) => format!("FAILED: {error:#}"),
-        None if row.tally.failed > 0 => format!("FAILED: {} test cases", row.tally.failed),
+        None if row.tally.failed > 0 => format!(
+            "FAILED: {} test cases: {}",
+            row.tally.failed,
+            row.tally.failures.join(", ")
+        ),
         None => "passed".to_owned(),
     }
 }
 
 /// Test cases by step before tests were merged and matrices cut. docs/reference/tests.md says which
 /// test covers each that went.
-const CASES_BEFORE: &[(&str, u64)] = &[("test", 1540), ("lab", 751)];
+const CASES_BEFORE: &[(&str, u64)] = &[("test", 1540), ("doctest", 10), ("loom", 27), ("lab", 751)];
 
 fn before_and_now(rows: &[Row]) -> String {
     let mut text = String::new();
-    for (step, before) in CASES_BEFORE {
-        let mut mine = rows.iter().filter(|row| row.name == *step);
-        if let Some(Row { tally, .. }) = mine.next() {
-            let now = tally.passed + tally.failed;
-            let _ = writeln!(text, "cases of {step}: {before} before, {now} now");
+    let (mut before, mut now) = (0, 0);
+    for (step, cases_before) in CASES_BEFORE {
+        if let Some(row) = rows.iter().find(|row| row.name == *step) {
+            let cases = row.cases();
+            let _ = writeln!(text, "cases of {step}: {cases_before} before, {cases} now");
+            (before, now) = (before + cases_before, now + cases);
         }
     }
+    let _ = writeln!(text, "cases in all: {before} before, {now} now");
     text + "docs/reference/tests.md says which test covers each that went\n"
 }
 
-/// A table of the steps, how many cases there were before when all ran, then one line that counts
-/// test cases and steps.
+/// A table of the steps, the cases that failed, how many cases there were before when all ran, then
+/// one line that counts test cases and steps.
 fn summary(rows: &[Row], all: bool) -> String {
     let mut table = format!("{:<10}{:>9}{:>8}  result\n", "step", "seconds", "cases");
+    let mut failures = String::new();
     for row in rows {
-        let cases = row.tally.passed + row.tally.failed;
-        let seconds = row.took.as_secs_f64();
+        let (name, cases, seconds) = (row.name, row.cases(), row.took.as_secs_f64());
         let outcome = outcome(row);
         let first = outcome.lines().next().unwrap_or_default();
-        let _ = writeln!(
-            table,
-            "{:<10}{seconds:>9.1}{cases:>8}  {first:.100}",
-            row.name
-        );
+        let _ = writeln!(table, "{name:<10}{seconds:>9.1}{cases:>8}  {first:.100}");
+        for failure in &row.tally.failures {
+            let _ = writeln!(failures, "failed in {name}: {failure}");
+        }
     }
     let total: Duration = rows.iter().map(|row| row.took).sum();
-    let (passed, failed) = count(rows);
     let _ = writeln!(table, "{:<10}{:>9.1}", "all", total.as_secs_f64());
+    table += &failures;
     if all {
         table += &before_and_now(rows);
     }
-    let _ = write!(table, "{passed} passed, {failed} failed");
+    let passed = |row: &Row| row.tally.passed + u64::from(row.passed());
+    let failed = |row: &Row| row.tally.failed + u64::from(!row.passed());
+    let sum = |of: &dyn Fn(&Row) -> u64| rows.iter().map(of).sum::<u64>();
+    let _ = write!(table, "{} passed, {} failed", sum(&passed), sum(&failed));
     table
-}
-
-fn count(rows: &[Row]) -> (u64, u64) {
-    let mut sum = Tally::default();
-    for row in rows {
-        sum += row.tally;
-        sum += Tally {
-            passed: row.passed().into(),
-            failed: (!row.passed()).into(),
-            ignored: 0,
-        };
-    }
-    (sum.passed, sum.failed)
 }
 
 #[cfg(test)]
@@ -204,6 +220,7 @@ mod tests {
             fail_fast: false,
             full: false,
             stress: false,
+            package: Vec::new(),
         }
     }
 
@@ -213,6 +230,7 @@ mod tests {
             passed,
             failed,
             ignored: 0,
+            failures: (0..failed).map(|n| format!("case_{n}")).collect(),
         };
         Row {
             name,
@@ -255,6 +273,8 @@ mod tests {
         );
         assert_eq!(text.lines().last(), Some("41 passed, 4 failed"));
         assert!(text.contains("FAILED: 2 test cases"), "{text}");
+        assert!(text.contains("failed in test: case_1\n"), "{text}");
+        assert!(text.contains("in all: 1540 before, 42 now"), "{text}");
         assert!(text.contains("FAILED: 3 links are broken"), "{text}");
         assert!(text.contains("all             4.5"), "{text}");
     }

@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 /// Time for an asynchronous event: longer than a device tries to reach a peer that is gone.
 const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
+/// Time without an acknowledgement until a request is sent again, eight times in all: an emulated
+/// guest on a busy machine may stand still for longer than the usual 67 ms.
+const ACK_TIMEOUT: Duration = Duration::from_millis(537);
+
 /// How often to look for what nothing wakes for.
 const POLL: Duration = Duration::from_micros(200);
 
@@ -196,6 +200,7 @@ impl Made {
     fn connect(&mut self, endpoint: &str, retry_cnt: u8, rnr_retry: u8) -> Result<()> {
         let endpoint = endpoint.parse()?;
         let rts = RtsAttr {
+            timeout: ACK_TIMEOUT,
             retry_cnt,
             rnr_retry,
             ..RtsAttr::default()
