@@ -1,8 +1,10 @@
 //! Ways to peers, and address handles: ways that datagrams name.
-use crate::context::IbPd;
-use crate::device::{Device, mtu_bytes, mtu_code};
+use crate::cores::AhCore;
+use crate::device::Device;
+use crate::handles::IbPd;
+use crate::mtu::{mtu_bytes, mtu_code};
 use crate::path;
-use crate::sys::{AddressHandle, Domain};
+use crate::sys::AddressHandle;
 use catchment_verbs::provider::Handle;
 use catchment_verbs::{Ah, Gid, NetEnd, PortAddr, VerbsError};
 use std::sync::Arc;
@@ -56,15 +58,6 @@ pub(crate) fn route(device: &Device, remote: Gid) -> Result<path::Route, String>
         traffic_class: device.options.traffic_class,
         service_level: device.options.service_level,
     })
-}
-
-/// What queue pairs need of an address handle. It lives until the requests that name it are done.
-pub(crate) struct AhCore {
-    pub(crate) domain: Arc<Domain>,
-    pub(crate) native: AddressHandle,
-    /// Largest datagram.
-    pub(crate) path_mtu: u32,
-    to: PortAddr,
 }
 
 /// An address handle, as the application holds it.

@@ -1,9 +1,10 @@
-//! An open device as the application holds it, and protection domains.
+//! What open devices and protection domains make.
 use crate::NAME;
 use crate::ah::IbAh;
-use crate::cq::{CqCore, IbChannel, IbCq};
-use crate::device::{Device, memory_error};
-use crate::events::EventThread;
+use crate::cores::CqCore;
+use crate::cq::{IbChannel, IbCq};
+use crate::device::memory_error;
+use crate::handles::{IbPd, IbverbsContext};
 use crate::mr::IbMr;
 use crate::path::access_bits;
 use crate::qp::IbQp;
@@ -15,66 +16,26 @@ use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
     QpInit, Service, VerbsError,
 };
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// Keys in a row that a device may have given before. One that gives more has no others.
 const MOST_KNOWN_KEYS: usize = 64;
 /// Bytes that a queue entry takes at most, to say how much memory a queue needs.
 const ENTRY_BYTES: u64 = 1024;
 
-/// An open RDMA device with one of its ports and GIDs.
-pub struct IbverbsContext {
-    /// Ends before the device does.
-    _events: EventThread,
-    device: Arc<Device>,
-    myself: Weak<IbverbsContext>,
-}
-
-impl IbverbsContext {
-    pub(crate) fn new(device: Arc<Device>) -> Result<Arc<IbverbsContext>, VerbsError> {
-        let events = EventThread::start(Arc::clone(&device))
-            .map_err(|error| VerbsError::os("starting the thread for device events", error))?;
-        Ok(Arc::new_cyclic(|myself| IbverbsContext {
-            _events: events,
-            device,
-            myself: Weak::clone(myself),
-        }))
-    }
-
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
-    /// The device, port and index of the GID that were chosen, as [`crate::IbverbsProvider`] opens
-    /// them.
-    pub fn place(&self) -> String {
-        self.device.place.to_string()
-    }
-
-    fn strong(&self) -> Arc<IbverbsContext> {
-        self.myself
-            .upgrade()
-            .expect("a context that is used is alive")
-    }
-}
-
 impl Context for IbverbsContext {
     fn caps(&self) -> &Caps {
-        &self.device.caps
+        &self.device().caps
     }
 
     fn gid(&self) -> Gid {
-        self.device.place.gid
+        self.device().place.gid
     }
 
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
-        let domain = Domain::new(Arc::clone(&self.device.handle))
+        let domain = Domain::new(Arc::clone(&self.device().handle))
             .map_err(|error| VerbsError::os("a protection domain", error))?;
-        Ok(Arc::new_cyclic(|myself| IbPd {
-            domain: Arc::new(domain),
-            context: self.strong(),
-            myself: Weak::clone(myself),
-        }))
+        Ok(IbPd::new(Arc::new(domain), self.strong()))
     }
 
     fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
@@ -88,11 +49,11 @@ impl Context for IbverbsContext {
         capacity: u32,
         channel: Option<Arc<dyn CompletionChannel>>,
     ) -> Result<Arc<dyn Cq>, VerbsError> {
-        check_cq(&self.device.caps, capacity)?;
+        check_cq(&self.device().caps, capacity)?;
         let channel = match &channel {
             None => None,
             Some(channel) => match channel.as_any().downcast_ref::<IbChannel>() {
-                Some(ours) if ours.is_of(&self.device) => Some(Arc::clone(&ours.channel)),
+                Some(ours) if ours.is_of(self.device()) => Some(Arc::clone(&ours.channel)),
                 _ => return Err(foreign("completion channel")),
             },
         };
@@ -103,32 +64,11 @@ impl Context for IbverbsContext {
     }
 
     fn async_event(&self) -> Option<AsyncEvent> {
-        self.device.events.take()
+        self.device().events.take()
     }
-}
-
-/// A protection domain.
-pub(crate) struct IbPd {
-    domain: Arc<Domain>,
-    context: Arc<IbverbsContext>,
-    myself: Weak<IbPd>,
 }
 
 impl IbPd {
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.context.device
-    }
-
-    pub(crate) fn domain(&self) -> &Arc<Domain> {
-        &self.domain
-    }
-
-    fn strong(&self) -> Arc<IbPd> {
-        self.myself
-            .upgrade()
-            .expect("a protection domain that is used is alive")
-    }
-
     /// Registers a region under a key that no peer has seen.
     fn register(&self, region: &Arc<Region>, access: Access) -> Result<Registration, VerbsError> {
         let retired = &self.device().retired_keys;
@@ -153,7 +93,7 @@ impl IbPd {
             0
         };
         let (rights, bytes) = (access_bits(access), region.bytes() as u64);
-        let domain = Arc::clone(&self.domain);
+        let domain = Arc::clone(self.domain());
         let made = Registration::new(domain, Arc::clone(region), rights, optional);
         made.map_err(|error| match error.raw_os_error() {
             Some(libc::EFAULT) if !region.is_writable() => VerbsError::Unsupported {
@@ -203,7 +143,7 @@ impl Pd for IbPd {
             max_inline_data: init.max_inline_bytes,
         };
         let made = QueuePair::new(
-            Arc::clone(&self.domain),
+            Arc::clone(self.domain()),
             QueuePairInit {
                 send_cq: Arc::clone(&cqs.0.queue),
                 recv_cq: Arc::clone(&cqs.1.queue),

@@ -1,6 +1,7 @@
 //! Completion queues, and the channels to sleep on for them.
-use crate::context::IbverbsContext;
+use crate::cores::CqCore;
 use crate::device::Device;
+use crate::handles::IbverbsContext;
 use crate::slots::RequestId;
 use crate::sys::types::{
     IBV_WC_BAD_RESP_ERR, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GENERAL_ERR,
@@ -11,7 +12,6 @@ use crate::sys::types::{
 };
 use crate::sys::{self, CompletionQueue};
 use catchment_verbs::event::{self, deadline, wait_readable};
-use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
     Completion, CompletionChannel, Cq, CqError, Failure, Success, WcOpcode, WcStatus,
 };
@@ -21,52 +21,11 @@ use std::ffi::c_uint;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Completions that one call takes from the device.
 const BATCH: usize = 32;
-
-/// A completion queue, as queue pairs and events know it.
-pub(crate) struct CqCore {
-    pub(crate) queue: Arc<CompletionQueue>,
-    tag: usize,
-    overrun: AtomicBool,
-    /// Slots of its queue pairs; one that uses it for both directions is there twice.
-    queue_pairs: Mutex<Vec<u32>>,
-}
-
-impl CqCore {
-    /// The number by which events know it.
-    pub(crate) fn tag(&self) -> usize {
-        self.tag
-    }
-
-    /// Completions were lost; true if that is new.
-    pub(crate) fn set_overrun(&self) -> bool {
-        !self.overrun.swap(true, Ordering::AcqRel)
-    }
-
-    /// The slots of its queue pairs.
-    pub(crate) fn queue_pairs(&self) -> Vec<u32> {
-        self.users().clone()
-    }
-
-    /// A queue pair uses it for one direction.
-    pub(crate) fn add_user(&self, slot: u32) {
-        self.users().push(slot);
-    }
-
-    /// A queue pair is going.
-    pub(crate) fn remove_user(&self, slot: u32) {
-        self.users().retain(|user| *user != slot);
-    }
-
-    fn users(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.queue_pairs.lock()
-    }
-}
 
 /// A completion queue, as the application holds it.
 pub(crate) struct IbCq {
@@ -85,12 +44,7 @@ impl IbCq {
         let (tag, vector) = (device.next_cq(), device.next_vector());
         let handle = Arc::clone(&device.handle);
         let queue = CompletionQueue::new(handle, channel, (capacity, vector, tag))?;
-        let core = Arc::new(CqCore {
-            queue: Arc::new(queue),
-            tag,
-            overrun: AtomicBool::new(false),
-            queue_pairs: Mutex::default(),
-        });
+        let core = CqCore::new(queue, tag);
         device.register_cq(&core);
         Ok(IbCq { core, context })
     }
@@ -127,15 +81,14 @@ impl IbCq {
     fn flush(&self, out: &mut [Completion]) -> usize {
         let device = self.device();
         let mut taken = 0;
-        for slot in self
-            .core
-            .users()
-            .iter()
-            .filter_map(|at| device.slots.get(*at))
+        let queue_pairs = self.core.queue_pairs();
+        for slot in queue_pairs
+            .into_iter()
+            .filter_map(|at| device.slots.get(at))
         {
             let cqs = slot.control().cqs;
             for is_recv in [false, true] {
-                if cqs[usize::from(is_recv)] != self.core.tag {
+                if cqs[usize::from(is_recv)] != self.core.tag() {
                     continue;
                 }
                 while taken < out.len()
@@ -159,13 +112,13 @@ impl IbCq {
 
 impl Drop for IbCq {
     fn drop(&mut self) {
-        self.device().forget_cq(self.core.tag);
+        self.device().forget_cq(self.core.tag());
     }
 }
 
 impl Cq for IbCq {
     fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
-        if self.core.overrun.load(Ordering::Acquire) {
+        if self.core.is_overrun() {
             return Err(CqError::Overrun {
                 capacity: self.capacity(),
             });
@@ -179,7 +132,7 @@ impl Cq for IbCq {
             let asked = (out.len() - taken).min(BATCH);
             let polled = self.core.queue.poll(&mut batch[..asked]);
             let Ok(polled) = polled else {
-                self.device().overrun(self.core.tag);
+                self.device().overrun(self.core.tag());
                 return Err(CqError::Broken);
             };
             for completion in polled.iter().filter_map(|wc| self.translate(wc)) {

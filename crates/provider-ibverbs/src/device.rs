@@ -1,14 +1,14 @@
 //! What all objects of an open device share.
-use crate::ah::AhCore;
-use crate::cq::CqCore;
+use crate::cores::{AhCore, CqCore};
 use crate::keys::RetiredKeys;
+use crate::mtu::{mtu_bytes, mtu_code};
 use crate::name::Place;
 use crate::probe::{self, Probed};
 use crate::slots::{Slot, SlotTable};
 use crate::sys::types::{
     IBV_ATOMIC_NONE, IBV_DEVICE_MEM_MGT_EXTENSIONS, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ACTIVE,
     IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
-    IBV_MTU_256, IBV_MTU_4096, IBV_QPS_ERR, ibv_device_attr, ibv_port_attr,
+    IBV_QPS_ERR, ibv_device_attr, ibv_port_attr,
 };
 use crate::sys::{self};
 use crate::sysfs::{self, Roots};
@@ -317,18 +317,6 @@ fn path_mtu(options: &IbverbsOptions, port: &ibv_port_attr) -> Result<u32, Verbs
     }
 }
 
-/// Bytes of an `ibv_mtu`.
-pub(crate) fn mtu_bytes(code: c_uint) -> Option<u32> {
-    (IBV_MTU_256..=IBV_MTU_4096)
-        .contains(&code)
-        .then(|| 128 << code)
-}
-
-/// The `ibv_mtu` of so many bytes.
-pub(crate) fn mtu_code(bytes: u32) -> Option<c_uint> {
-    (IBV_MTU_256..=IBV_MTU_4096).find(|code| mtu_bytes(*code) == Some(bytes))
-}
-
 /// A limit that the library gives as a signed number.
 fn positive(limit: c_int) -> u32 {
     u32::try_from(limit).unwrap_or(0)
@@ -375,23 +363,4 @@ pub(crate) fn memory_error(what: &str, bytes: u64, error: io::Error) -> VerbsErr
         };
     }
     VerbsError::os(format!("{what} of {bytes} bytes"), error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn path_mtus_have_codes() {
-        for (bytes, code) in [(256, 1), (512, 2), (1024, 3), (2048, 4), (4096, 5)] {
-            assert_eq!(mtu_code(bytes), Some(code));
-            assert_eq!(mtu_bytes(code), Some(bytes));
-        }
-        for wrong in [0, 128, 1000, 8192] {
-            assert_eq!(mtu_code(wrong), None);
-        }
-        for wrong in [0, 6] {
-            assert_eq!(mtu_bytes(wrong), None);
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! The devices of this machine, as the kernel shows them and as libibverbs opens them.
 use crate::Unavailable;
-use crate::device::{mtu_bytes, software_driver};
+use crate::device::software_driver;
 use crate::host::{self, HostAddress};
+use crate::mtu::mtu_bytes;
 use crate::report::{DeviceReport, GidKind, GidReport, LinkLayer, PortReport};
 use crate::sys::types::{
     IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, ibv_gid_entry,

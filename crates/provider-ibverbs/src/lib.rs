@@ -11,15 +11,18 @@
 mod ah;
 mod choose;
 mod context;
+mod cores;
 mod cq;
 mod device;
 mod error;
 mod events;
+mod handles;
 mod host;
 mod inventory;
 mod keys;
 mod memlock;
 mod mr;
+mod mtu;
 mod name;
 mod options;
 mod path;
@@ -35,8 +38,8 @@ mod sys;
 mod sysfs;
 mod timer;
 
-pub use context::IbverbsContext;
 pub use error::{NoDevice, Unavailable};
+pub use handles::IbverbsContext;
 pub use options::IbverbsOptions;
 pub use report::{
     DeviceReport, GidKind, GidReport, LinkLayer, NodeKind, PortReport, PortState, Report,

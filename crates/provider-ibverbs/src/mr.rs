@@ -1,5 +1,5 @@
 //! Registered regions.
-use crate::context::IbPd;
+use crate::handles::IbPd;
 use crate::sys::Registration;
 use catchment_verbs::mem::Region;
 use catchment_verbs::{Access, Mr, Watch};

@@ -1,5 +1,5 @@
 //! What no query tells: a queue pair is made, and connected to itself, to find out.
-use crate::device::mtu_code;
+use crate::mtu::mtu_code;
 use crate::name::Place;
 use crate::path;
 use crate::sys::types::{IBV_WR_RDMA_WRITE, ibv_qp_cap};

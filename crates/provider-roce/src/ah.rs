@@ -1,27 +1,17 @@
 //! Paths to peers, and address handles: paths that datagrams name.
-use crate::context::RocePd;
-use crate::device::Device;
+use crate::address_vector::{AddressVector, AhCore};
+use crate::device_core::DeviceCore;
+use crate::handles::RocePd;
 use crate::io::Route;
 use catchment_roce::wire::{PathMtu, ROCE_PORT};
-use catchment_verbs::provider::{Handle, HandleTable};
+use catchment_verbs::provider::Handle;
 use catchment_verbs::{Ah, PortAddr, VerbsError};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Address handles of one context.
-const MOST: usize = 1 << 16;
-
-/// Where packets to a port go, and how large they may be.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct AddressVector {
-    pub(crate) route: Route,
-    /// What both ends and the route take.
-    pub(crate) path_mtu: PathMtu,
-}
-
 impl AddressVector {
     /// Returns the vector from this device to a port; else why there is none, and what to do.
-    pub(crate) fn to(device: &Device, to: &PortAddr) -> Result<AddressVector, String> {
+    pub(crate) fn to(device: &DeviceCore, to: &PortAddr) -> Result<AddressVector, String> {
         let address = to.gid.ip();
         if address.is_ipv4() != device.local.is_ipv4() {
             return Err(format!(
@@ -56,18 +46,6 @@ impl AddressVector {
         };
         Ok(AddressVector { route, path_mtu })
     }
-}
-
-/// What queue pairs and the engine need of an address handle.
-pub(crate) struct AhCore {
-    pub(crate) pd: u64,
-    pub(crate) vector: AddressVector,
-    to: PortAddr,
-}
-
-/// Returns the address handles of a device.
-pub(crate) fn table() -> HandleTable<AhCore> {
-    HandleTable::new("address handles of a context", MOST)
 }
 
 /// An address handle, as the application holds it.

@@ -1,12 +1,15 @@
-//! An open device as the application holds it, and protection domains.
+//! Opening a device, and what devices and protection domains make.
 use crate::ah::RoceAh;
 use crate::cq::RoceCq;
-use crate::device::{Device, random};
+use crate::device::Device;
+use crate::device_core::random;
 use crate::engine::{Parts, QpShared, thread};
+use crate::handles::{RoceContext, RocePd};
 use crate::io::{BindError, Datagrams, UdpSocket, Waiter};
-use crate::mr::{MrCore, RoceMr};
+use crate::mr::RoceMr;
 use crate::qp::RoceQp;
-use crate::{DeviceCounters, RoceOptions, name};
+use crate::region::MrCore;
+use crate::{RoceOptions, name};
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{self as roce};
 use catchment_verbs::mem::Region;
@@ -18,8 +21,7 @@ use catchment_verbs::{
     Qp, QpInit, RateRange, Services, VerbsError,
 };
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest inline payload: what fits into the send batch beside the headers for every packet.
@@ -82,14 +84,6 @@ fn bind(address: SocketAddr, options: &RoceOptions) -> Result<UdpSocket, BindErr
     }
 }
 
-/// An open RoCE device: one UDP port. The last handle, or object of it, closes the port and ends
-/// the engine's thread.
-pub struct RoceContext {
-    device: Arc<Device>,
-    thread: Option<JoinHandle<()>>,
-    myself: Weak<RoceContext>,
-}
-
 impl RoceContext {
     pub(crate) fn open(name: &str, options: &RoceOptions) -> Result<Arc<RoceContext>, VerbsError> {
         let address = name::resolve(name, options.port)?;
@@ -117,32 +111,7 @@ impl RoceContext {
         let device = Arc::new(device);
         let thread = thread::start(Arc::clone(&device), waiter)
             .map_err(os("starting the engine's thread"))?;
-        Ok(Arc::new_cyclic(|myself| RoceContext {
-            device,
-            thread: Some(thread),
-            myself: Weak::clone(myself),
-        }))
-    }
-
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
-    }
-
-    fn strong(&self) -> Arc<RoceContext> {
-        self.myself
-            .upgrade()
-            .expect("a context that is used is alive")
-    }
-
-    /// Returns where the device listens.
-    pub fn local_address(&self) -> SocketAddr {
-        self.device.local
-    }
-
-    /// What the device has counted. Takes the engine for a moment and looks at every queue pair:
-    /// not for every packet.
-    pub fn counters(&self) -> DeviceCounters {
-        self.device.engine().counters(&self.device)
+        Ok(RoceContext::of(device, thread))
     }
 }
 
@@ -160,36 +129,21 @@ fn path_mtu(datagrams: &dyn Datagrams, options: &RoceOptions) -> Result<PathMtu,
     Ok(options.path_mtu.map_or(largest, |most| most.min(largest)))
 }
 
-impl Drop for RoceContext {
-    fn drop(&mut self) {
-        self.device.stop();
-        if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            let _ = thread.join();
-        }
-    }
-}
-
 impl Context for RoceContext {
     fn caps(&self) -> &Caps {
-        &self.device.caps
+        &self.device().caps
     }
 
     fn gid(&self) -> Gid {
-        self.device.gid
+        self.device().gid
     }
 
     fn net(&self) -> Option<NetEnd> {
-        Some(self.device.net())
+        Some(self.device().net())
     }
 
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
-        Ok(Arc::new_cyclic(|myself| RocePd {
-            id: self.device.next_id(),
-            context: self.strong(),
-            myself: Weak::clone(myself),
-        }))
+        Ok(RocePd::new(self.device().next_id(), self.strong()))
     }
 
     fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
@@ -203,7 +157,7 @@ impl Context for RoceContext {
         capacity: u32,
         channel: Option<Arc<dyn CompletionChannel>>,
     ) -> Result<Arc<dyn Cq>, VerbsError> {
-        check_cq(&self.device.caps, capacity)?;
+        check_cq(&self.device().caps, capacity)?;
         let channel = match channel {
             None => None,
             Some(channel) => match channel.as_any().downcast_ref::<EventChannel>() {
@@ -218,32 +172,11 @@ impl Context for RoceContext {
     }
 
     fn async_event(&self) -> Option<AsyncEvent> {
-        self.device.events.take()
+        self.device().events.take()
     }
-}
-
-/// A protection domain.
-pub(crate) struct RocePd {
-    id: u64,
-    context: Arc<RoceContext>,
-    myself: Weak<RocePd>,
 }
 
 impl RocePd {
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.context.device
-    }
-
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    fn strong(&self) -> Arc<RocePd> {
-        self.myself
-            .upgrade()
-            .expect("a protection domain that is used is alive")
-    }
-
     fn cq(&self, cq: &Arc<dyn Cq>) -> Result<Arc<CompletionQueue>, VerbsError> {
         match cq.as_any().downcast_ref::<RoceCq>() {
             Some(ours) if ours.is_of(self.device()) => Ok(Arc::clone(&ours.core)),
@@ -286,7 +219,7 @@ impl Pd for RocePd {
     fn reg_mr(&self, region: Arc<Region>, access: Access) -> Result<Arc<dyn Mr>, VerbsError> {
         check_mr(&self.device().caps, &region, access)?;
         let mut keys = self.device().keys_mut();
-        let core = keys.insert(|key| MrCore::new(key, self.id, access, region))?;
+        let core = keys.insert(|key| MrCore::new(key, self.id(), access, region))?;
         drop(keys);
         Ok(Arc::new(RoceMr::new(core, self.strong())))
     }
@@ -298,7 +231,7 @@ impl Pd for RocePd {
         let parts = Parts {
             shared: Arc::clone(&shared),
             config: self.config(&init),
-            pd: self.id,
+            pd: self.id(),
             send_cq: self.cq(&init.send_cq)?,
             recv_cq: self.cq(&init.recv_cq)?,
         };

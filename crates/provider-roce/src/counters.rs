@@ -43,11 +43,6 @@ impl DeviceCounters {
     pub fn gso_ratio(&self) -> f64 {
         self.sent.packets as f64 / self.sent.messages.max(1) as f64
     }
-
-    /// Packets in one message from the kernel, on average.
-    pub fn gro_ratio(&self) -> f64 {
-        self.received.packets as f64 / self.received.messages.max(1) as f64
-    }
 }
 
 /// Adds what a queue pair counted.

@@ -1,7 +1,7 @@
 //! Completion queues that do the engine's work while they are polled.
-use crate::context::RoceContext;
 use crate::device::Device;
 use crate::engine::Look;
+use crate::handles::RoceContext;
 use catchment_verbs::provider::CompletionQueue;
 use catchment_verbs::{Completion, Cq, CqError};
 use std::any::Any;

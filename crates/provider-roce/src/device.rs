@@ -1,44 +1,22 @@
-//! An open device: what its objects, its engine and the threads of the application share.
+//! An open device: its engine, and who does the engine's work.
 use crate::RoceOptions;
-use crate::ah::{self, AhCore};
-use crate::dirty::DirtySet;
+use crate::device_core::{DeviceCore, random};
 use crate::engine::tuning::SINGLE_AFTER_NS;
 use crate::engine::{Engine, Look};
 use crate::io::{Datagrams, Waiter, Waker};
-use crate::keys::KeyTable;
 use crate::sleep::Sleep;
 use catchment_roce::wire::PathMtu;
-use catchment_verbs::provider::{EventQueue, HandleTable};
-use catchment_verbs::sync::{Mutex, RwLock};
-use catchment_verbs::{Caps, Gid, NetEnd, VerbsError};
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
-
-/// Events kept for an application that does not ask for them; the oldest go first.
-const MAX_EVENTS: usize = 1024;
+use catchment_verbs::sync::Mutex;
+use catchment_verbs::{Caps, VerbsError};
+use std::ops::Deref;
+use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// See the module. Locks are taken in this order: engine, keys, events.
 pub(crate) struct Device {
-    pub(crate) gid: Gid,
-    pub(crate) local: SocketAddr,
-    pub(crate) path_mtu: PathMtu,
-    pub(crate) caps: Caps,
-    pub(crate) options: RoceOptions,
-    /// What carries the packets.
-    pub(crate) datagrams: Box<dyn Datagrams>,
-    /// Queue pairs with posted requests that the engine has not taken.
-    pub(crate) dirty: DirtySet,
+    core: DeviceCore,
     engine: Mutex<Engine>,
-    /// Threads that want the engine for something rare; its thread lets them in.
-    contenders: AtomicU32,
-    keys: RwLock<KeyTable>,
-    /// Address handles; looked up when a datagram names another one than that before.
-    pub(crate) ahs: HandleTable<AhCore>,
-    /// For the application.
-    pub(crate) events: EventQueue,
-    ids: AtomicU64,
     /// The engine thread's.
     sleep: Sleep,
     waker: Waker,
@@ -47,7 +25,15 @@ pub(crate) struct Device {
     helped_ns: AtomicU64,
     /// When a short request was last posted.
     short_ns: AtomicU64,
-    origin: Instant,
+}
+
+impl Deref for Device {
+    type Target = DeviceCore;
+
+    #[inline]
+    fn deref(&self) -> &DeviceCore {
+        &self.core
+    }
 }
 
 impl Device {
@@ -58,64 +44,16 @@ impl Device {
         options: RoceOptions,
         waiter: &Waiter,
     ) -> Result<Device, VerbsError> {
-        let secret = [random()?, random()?, random()?, random()?];
+        let engine = Engine::new(&*datagrams, &options, random()?);
         Ok(Device {
-            gid: Gid::from_ip(datagrams.local().ip()),
-            local: datagrams.local(),
-            path_mtu,
-            caps,
-            engine: Mutex::new(Engine::new(&*datagrams, &options, random()?)),
-            options,
-            datagrams,
-            dirty: DirtySet::new(),
-            contenders: AtomicU32::new(0),
-            keys: RwLock::new(KeyTable::new(secret)),
-            ahs: ah::table(),
-            events: EventQueue::new(MAX_EVENTS),
-            ids: AtomicU64::new(1),
+            core: DeviceCore::new(datagrams, path_mtu, caps, options)?,
+            engine: Mutex::new(engine),
             sleep: Sleep::new(),
             waker: waiter.waker(),
             stop: AtomicBool::new(false),
             helped_ns: AtomicU64::new(0),
             short_ns: AtomicU64::new(0),
-            origin: Instant::now(),
         })
-    }
-
-    /// What peers must know of the network side.
-    pub(crate) fn net(&self) -> NetEnd {
-        let selective = self.options.selective_repeat;
-        NetEnd {
-            udp_port: self.local.port(),
-            path_mtu: self.path_mtu.bytes() as u32,
-            extensions: u32::from(selective) * NetEnd::SELECTIVE_REPEAT,
-        }
-    }
-
-    /// A number that this device never gave before.
-    pub(crate) fn next_id(&self) -> u64 {
-        self.ids.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Nanoseconds since the device was opened: the clock of the protocol.
-    #[inline]
-    pub(crate) fn now_ns(&self) -> u64 {
-        self.origin.elapsed().as_nanos() as u64
-    }
-
-    /// Returns the keys, to look something up.
-    #[inline]
-    pub(crate) fn keys(&self) -> RwLockReadGuard<'_, KeyTable> {
-        self.keys.read()
-    }
-
-    /// Returns the keys, to change them. The engine's turn that sees the old ones is over when this
-    /// returns.
-    pub(crate) fn keys_mut(&self) -> RwLockWriteGuard<'_, KeyTable> {
-        self.contenders.fetch_add(1, Ordering::Relaxed);
-        let keys = self.keys.write();
-        self.contenders.fetch_sub(1, Ordering::Relaxed);
-        keys
     }
 
     /// Returns the engine, for something rare. What it has to send goes with its next turn.
@@ -198,7 +136,7 @@ impl Device {
         let Some(mut engine) = self.try_engine() else {
             return false;
         };
-        let turn = engine.turn(self, now_ns, look);
+        let turn = engine.turn(&self.core, now_ns, look);
         drop(engine);
         // The thread may have to do what this one began.
         let due_ns = if turn.is_unfinished() {
@@ -239,12 +177,4 @@ impl Device {
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
-}
-
-/// A random number from the system.
-pub(crate) fn random() -> Result<u32, VerbsError> {
-    let mut bytes = [0u8; 4];
-    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())
-        .map_err(|e| VerbsError::os("getrandom", e))?;
-    Ok(u32::from_ne_bytes(bytes))
 }

@@ -3,7 +3,7 @@
 //! Inside, a key is `generation << 16 | slot`: a table lookup, and never the same twice. A peer must
 //! not guess the key of a region from that of another one, so what leaves is that number sent
 //! through a secret permutation of 32 bits, drawn when the device is opened.
-use crate::mr::MrCore;
+use crate::region::MrCore;
 use catchment_verbs::VerbsError;
 use catchment_verbs::provider::KeySlots;
 use std::sync::Arc;

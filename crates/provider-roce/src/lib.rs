@@ -13,16 +13,19 @@
 //! only receives cannot tell a dead peer from one with nothing to say; that is for leases of the
 //! layer above.
 #![deny(unsafe_code)]
+mod address_vector;
 mod ah;
 mod context;
 mod counters;
 mod cq;
 mod device;
+mod device_core;
 mod dirty;
 #[cfg(test)]
 mod dirty_tests;
 mod engine;
 mod fault;
+mod handles;
 #[allow(
     unsafe_code,
     reason = "system calls that no crate wraps; the only module with any"
@@ -34,13 +37,14 @@ mod mr;
 mod name;
 mod options;
 mod qp;
+mod region;
 mod request;
 mod sleep;
 mod sync;
 
-pub use context::RoceContext;
 pub use counters::DeviceCounters;
 pub use fault::{FaultCounters, FaultParseError, Faults};
+pub use handles::RoceContext;
 pub use options::RoceOptions;
 
 pub use catchment_roce::wire::{DropReason, PathMtu};

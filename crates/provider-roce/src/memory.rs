@@ -1,6 +1,6 @@
 //! The regions of one protection domain, as the protocol sees them.
 use crate::keys::KeyTable;
-use crate::mr::MrCore;
+use crate::region::MrCore;
 use crate::request::InFlightQueue;
 use catchment_roce::{AccessError, AtomicOp, Memory, RemoteAccess};
 use catchment_verbs::Access;

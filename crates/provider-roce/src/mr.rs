@@ -1,103 +1,10 @@
-//! Registered regions, and sleeping until a peer has written to one.
-use crate::context::RocePd;
+//! Registered regions, as the application holds them.
+use crate::handles::RocePd;
+use crate::region::MrCore;
 use catchment_verbs::mem::Region;
-use catchment_verbs::provider::RegionWatch;
 use catchment_verbs::{Access, Mr, Watch};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
-
-/// What may still be done with a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum KeyState {
-    /// Nothing: the region was deregistered.
-    Deregistered,
-    /// Local access only: a peer invalidated the key.
-    Invalidated,
-    /// Everything that the region's rights allow.
-    Valid,
-}
-
-/// What the engine and the queue pairs need of a region.
-pub(crate) struct MrCore {
-    key: u32,
-    pd: u64,
-    access: Access,
-    region: Arc<Region>,
-    /// A [`KeyState`].
-    state: AtomicU8,
-    watch: RegionWatch,
-}
-
-impl MrCore {
-    /// A region under `key`.
-    pub(crate) fn new(key: u32, pd: u64, access: Access, region: Arc<Region>) -> MrCore {
-        MrCore {
-            key,
-            pd,
-            access,
-            region,
-            state: AtomicU8::new(KeyState::Valid as u8),
-            watch: RegionWatch::default(),
-        }
-    }
-
-    pub(crate) fn key(&self) -> u32 {
-        self.key
-    }
-
-    pub(crate) fn pd(&self) -> u64 {
-        self.pd
-    }
-
-    pub(crate) fn region(&self) -> &Arc<Region> {
-        &self.region
-    }
-
-    /// False once it was deregistered, although a request may still hold it.
-    #[inline]
-    pub(crate) fn is_valid(&self) -> bool {
-        self.state.load(Ordering::Acquire) != KeyState::Deregistered as u8
-    }
-
-    /// False once it was deregistered, or a peer has invalidated its key.
-    #[inline]
-    pub(crate) fn is_reachable(&self) -> bool {
-        self.state.load(Ordering::Acquire) == KeyState::Valid as u8
-    }
-
-    /// Invalidates the key on behalf of a peer, if the peer may; returns whether it did.
-    pub(crate) fn invalidate(&self, pd: u64) -> bool {
-        let may = self.pd == pd && self.access.contains(Access::REMOTE_INVALIDATE);
-        let (from, to) = (KeyState::Valid as u8, KeyState::Invalidated as u8);
-        let order = (Ordering::AcqRel, Ordering::Acquire);
-        let changed = || self.state.compare_exchange(from, to, order.0, order.1);
-        may && changed().is_ok()
-    }
-
-    /// Returns the offset of `addr`, if all of the range is inside and these rights are there.
-    #[inline]
-    pub(crate) fn range(&self, pd: u64, rights: Access, addr: u64, bytes: u64) -> Option<usize> {
-        if self.pd != pd || !self.access.contains(rights) {
-            return None;
-        }
-        let offset = addr.checked_sub(self.region.addr())?;
-        let end = offset.checked_add(bytes)?;
-        (end <= self.region.bytes() as u64).then_some(offset as usize)
-    }
-
-    /// Returns whether a thread has ever asked to sleep on it.
-    #[inline]
-    pub(crate) fn has_watch(&self) -> bool {
-        self.watch.exists()
-    }
-
-    /// Wakes the sleeper that has armed. The caller has made a fence after the data.
-    #[inline]
-    pub(crate) fn ring_fenced(&self) {
-        self.watch.ring_fenced();
-    }
-}
+use std::sync::atomic::{Ordering, fence};
 
 /// A registered region, as the application holds it.
 pub(crate) struct RoceMr {
@@ -114,9 +21,8 @@ impl RoceMr {
 impl Drop for RoceMr {
     /// Waits for the engine's present turn: afterwards no peer reaches the memory.
     fn drop(&mut self) {
-        let gone = KeyState::Deregistered as u8;
-        self.core.state.store(gone, Ordering::Release);
-        self.pd.device().keys_mut().remove(self.core.key);
+        self.core.deregister();
+        self.pd.device().keys_mut().remove(self.core.key());
         fence(Ordering::SeqCst);
         self.core.ring_fenced();
     }
@@ -124,26 +30,26 @@ impl Drop for RoceMr {
 
 impl Mr for RoceMr {
     fn region(&self) -> &Arc<Region> {
-        &self.core.region
+        self.core.region()
     }
 
     fn lkey(&self) -> u32 {
-        self.core.key
+        self.core.key()
     }
 
     fn rkey(&self) -> u32 {
-        self.core.key
+        self.core.key()
     }
 
     fn access(&self) -> Access {
-        self.core.access
+        self.core.access()
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {
         if !self.pd.device().options.doorbell {
             return None;
         }
-        let watch = self.core.watch.get_or_create(AtomicU32::default);
+        let watch = self.core.watch();
         let watch = watch
             .inspect_err(|error| tracing::warn!(%error, "cannot create an eventfd for a watch"))
             .ok()?;

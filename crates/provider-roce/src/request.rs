@@ -3,8 +3,8 @@
 //! The poster makes the work queue element that the protocol keeps. The request holds its regions,
 //! so they stay mapped until it has completed, even when the application drops them. One element,
 //! or a few inline bytes, need no allocation.
-use crate::ah::AhCore;
-use crate::mr::MrCore;
+use crate::address_vector::AhCore;
+use crate::region::MrCore;
 use catchment_roce::{RecvWqe, SendWqe};
 use catchment_verbs::WcStatus;
 use catchment_verbs::provider::Handle;

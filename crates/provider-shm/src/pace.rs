@@ -27,8 +27,13 @@ impl Pace {
 
     /// Changes the rate; what is owed stays owed.
     pub(crate) fn set_rate(&mut self, rate_bps: u64) {
-        self.bucket.may_send(self.now_ns(), self.flow);
         self.flow = Flow::of_rate(rate_bps);
+        self.bucket.restart();
+    }
+
+    /// A request waits, and none did before.
+    pub(crate) fn resume(&mut self) {
+        self.bucket.resume();
     }
 
     /// Lets a request of this length leave now.

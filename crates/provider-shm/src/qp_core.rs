@@ -6,12 +6,13 @@
 use crate::connection::Connection;
 use crate::context::State;
 use crate::cq::CqCore;
-use crate::inbox::Inbox;
+use crate::inbox::{BAD_RECEIVE, Inbox};
 use crate::link::PeerLink;
 use crate::pace::Pace;
 use crate::payload::Piece;
 use crate::proto::QpFacts;
 use crate::remote::{RemoteCache, RemoteMr};
+use crate::ring::Count;
 use crate::send::{Step, Waiting};
 use catchment_verbs::provider::{Account, Entry, Limits, StateCell};
 use catchment_verbs::sync::Mutex;
@@ -221,6 +222,9 @@ impl QpCore {
 
     /// Puts a request behind those that wait.
     pub(crate) fn push_waiting(&self, inner: &mut Inner, waiting: Waiting) {
+        if let Some(pace) = inner.pace.as_mut().filter(|_| inner.sends.is_empty()) {
+            pace.resume();
+        }
         inner.sends.push_back(waiting);
         let before = self.waiting.swap(inner.sends.len(), Ordering::AcqRel);
         // After the count is there: the service thread forgets who has nothing that waits.
@@ -386,6 +390,52 @@ impl QpCore {
         }
         inner.connection = Some(Arc::new(connection));
         true
+    }
+
+    pub(crate) fn add_recv(&self, recv: PostedRecv) {
+        let mut inner = self.lock();
+        if self.state() == QpState::Err {
+            self.complete_recv(&recv, Err(WcStatus::Flushed));
+            inner.pushed_recv = Some(true);
+        } else {
+            let room = inner.inbox.receive(inner.posted);
+            room.store(recv.room.unwrap_or(BAD_RECEIVE), Ordering::Relaxed);
+            inner.posted += 1;
+            inner.inbox.posted().publish(inner.posted);
+            inner.recvs.push_back(recv);
+            inner.taken = true;
+        }
+        self.announce(inner);
+    }
+
+    /// To the error state if one of its completion queues lost something.
+    pub(crate) fn fail_if_overrun(&self) {
+        if self.send_cq.is_overrun() || self.recv_cq.is_overrun() {
+            self.fail(Some("its completion queue overran"));
+        }
+    }
+
+    /// To the error state if its peer was reached through this link.
+    pub(crate) fn fail_if_linked(&self, link: u64) {
+        let mut inner = self.lock();
+        if inner.peer.as_ref().is_some_and(|p| p.link.id() == link) {
+            self.receive_all(&mut inner);
+            self.fail_locked(&mut inner, Some("the peer's process is gone"));
+        }
+        self.announce(inner);
+    }
+
+    /// To the error state because of what the peer did; its messages before that are delivered.
+    pub(crate) fn fail_by_peer(&self, reason: &str) {
+        let mut inner = self.lock();
+        self.receive_all(&mut inner);
+        self.fail_locked(&mut inner, Some(reason));
+        self.announce(inner);
+    }
+
+    /// The peer has connected: what waited for that can go on.
+    pub(crate) fn go_on(&self) {
+        self.progress(true, false);
     }
 }
 

@@ -42,6 +42,7 @@
 mod completion;
 mod config;
 mod counters;
+mod input;
 mod memory;
 mod pacing;
 pub mod pcap;
@@ -63,10 +64,11 @@ pub use catchment_verbs_types::{
 pub use completion::{Completion, Queue};
 pub use config::{Config, InitAttr, Recovery, RtrAttr, RtsAttr, WriteLayout};
 pub use counters::Counters;
+pub use input::{Arrival, Input};
 pub use memory::{AccessError, AtomicOp, Memory, RemoteAccess};
 pub use pacing::PacingConfig;
 pub use psn::Psn;
-pub use qp::{Arrival, Input, Qp};
+pub use qp::Qp;
 pub use timers::ack_timeout;
 pub use transmit::{OutPacket, Piece, TransmitBatch};
 pub use wqe::{RecvWqe, SendWqe};

@@ -154,21 +154,6 @@ impl TransmitBatch {
         self.packets.len() >= self.max_packets
     }
 
-    /// How many packets from `first` on may go out as one UDP GSO send: all of one size but the
-    /// last, which may be shorter; at most `max_segments` and `max_bytes` together. At least 1.
-    #[must_use]
-    pub fn gso_run(&self, first: usize, max_segments: usize, max_bytes: usize) -> usize {
-        let size = self.packets[first].udp_bytes();
-        let limit = max_segments.min(max_bytes / size.max(1)).max(1);
-        let rest = self.packets[first..].iter().take(limit);
-        let equal = rest.take_while(|packet| packet.udp_bytes() == size).count();
-        let tail = self.packets.get(first + equal);
-        match tail {
-            Some(last) if equal < limit && last.udp_bytes() < size => equal + 1,
-            _ => equal,
-        }
-    }
-
     /// Adds a packet whose payload is put together by `pieces`.
     pub(crate) fn push(
         &mut self,

@@ -4,8 +4,8 @@ use crate::pair::{BOTH, MS, Node, Pair, Setup, To, US, remote, sge, timeout};
 use catchment_roce::wire::aeth::rnr_timer;
 use catchment_roce::wire::{Aeth, Bth, Headers, NakCode, Opcode, Operation, Syndrome};
 use catchment_roce::{
-    Arrival, Config, Input, ModifyError, Payload, PostFailure, Psn, Qp, QpState, Recovery, RecvWr,
-    RemoteAccess, RtsAttr, SendOp, SendWr, Service, TransmitBatch, WcStatus,
+    Arrival, Input, Payload, Psn, QpState, Recovery, RemoteAccess, RtsAttr, SendOp, SendWr,
+    TransmitBatch, WcStatus,
 };
 
 fn no_answer(setup: Setup) -> (Pair, u64) {
@@ -251,7 +251,7 @@ fn acknowledge(node: &mut Node, now_ns: u64, psn: u32, syndrome: Syndrome) {
 }
 
 /// PSNs that `node` sends now.
-fn sends(node: &mut Node, now_ns: u64) -> Vec<u32> {
+pub(crate) fn sends(node: &mut Node, now_ns: u64) -> Vec<u32> {
     let mut batch = TransmitBatch::new(256);
     node.qp.poll_transmit(now_ns, &node.memory, &mut batch);
     let packets = crate::pair::gather(&batch, &node.memory);
@@ -388,132 +388,4 @@ fn selective_repeat_asks_only_for_the_answers_that_are_missing() {
         pair.b.memory.bytes[..256_000]
     );
     assert_eq!(pair.b.qp.counters().packets_sent, 1000 + lost);
-}
-
-#[test]
-fn limits_and_states_are_checked_when_posting() {
-    let config = Config {
-        max_send_wr: 2,
-        max_recv_wr: 1,
-        max_sge: 1,
-        max_inline_bytes: 8,
-        ..Config::new(1, Service::Rc)
-    };
-    let setup = Setup {
-        config,
-        ..Setup::default()
-    };
-    let mut fresh = Qp::new(config);
-    let write = SendWr::new(1, SendOp::Write(remote(0)), Payload::Sges(&[]));
-    let receive = RecvWr {
-        wr_id: 1,
-        sges: &[],
-    };
-    assert_eq!(
-        fresh.post_send(&write),
-        Err(PostFailure::State(QpState::Reset))
-    );
-    assert_eq!(
-        fresh.post_recv(&receive),
-        Err(PostFailure::State(QpState::Reset))
-    );
-    let mut node = setup.node(1, 0, 2, 0);
-    let post = |node: &mut Node, op, payload| node.qp.post_send(&SendWr::new(1, op, payload));
-    let write = SendOp::Write(remote(0));
-    let two = [sge(0, 1), sge(1, 1)];
-    let limit = PostFailure::TooManySges { asked: 2, limit: 1 };
-    assert_eq!(post(&mut node, write, Payload::Sges(&two)), Err(limit));
-    let limit = PostFailure::InlineTooLong { asked: 9, limit: 8 };
-    assert_eq!(post(&mut node, write, Payload::Inline(&[0; 9])), Err(limit));
-    let read = SendOp::Read(remote(0));
-    let refused = post(&mut node, read, Payload::Inline(&[0; 1]));
-    assert!(matches!(refused, Err(PostFailure::Payload(_))));
-    let add = SendOp::FetchAdd {
-        remote: remote(4),
-        add: 1,
-    };
-    let eight = [sge(0, 8)];
-    let refused = post(&mut node, add, Payload::Sges(&eight));
-    assert!(matches!(refused, Err(PostFailure::Payload(_))));
-    node.post(1, write, &[]);
-    node.post(2, write, &[]);
-    assert_eq!(
-        post(&mut node, write, Payload::Sges(&[])),
-        Err(PostFailure::QueueFull { capacity: 2 })
-    );
-    node.receive(1, &[]);
-    assert_eq!(
-        node.qp.post_recv(&receive),
-        Err(PostFailure::QueueFull { capacity: 1 })
-    );
-    let wrong = node.qp.init(Default::default());
-    let want = ModifyError::Illegal {
-        qpn: 1,
-        from: QpState::Rts,
-        to: QpState::Init,
-    };
-    assert_eq!(wrong, Err(want));
-}
-
-#[test]
-fn a_drained_queue_pair_finishes_what_it_began_and_goes_on_later() {
-    let mut pair = Pair::new(&Setup::default());
-    pair.a.post(1, SendOp::Write(remote(0)), &[sge(0, 1000)]);
-    sends(&mut pair.a, 1);
-    pair.a.qp.sqd().unwrap();
-    pair.a.post(2, SendOp::Write(remote(0)), &[sge(0, 1000)]);
-    assert!(!pair.a.qp.is_drained());
-    // What was sent above went nowhere: it is sent again.
-    pair.run();
-    assert_eq!(pair.a.succeeded(), [1]);
-    assert!(pair.a.qp.is_drained());
-    pair.a.qp.resume().unwrap();
-    pair.run();
-    assert_eq!(pair.a.succeeded(), [1, 2]);
-}
-
-#[test]
-fn errors_flush_and_reset_forgets() {
-    let mut pair = Pair::new(&Setup::default());
-    pair.a.post(1, SendOp::Write(remote(0)), &[sge(0, 1000)]);
-    pair.a.qp.set_error();
-    pair.a.post(2, SendOp::Write(remote(0)), &[sge(0, 1000)]);
-    pair.a.receive(3, &[]);
-    pair.run();
-    let flushed = Some(WcStatus::Flushed);
-    assert_eq!(
-        pair.a.statuses(),
-        [(1, flushed), (2, flushed), (3, flushed)]
-    );
-    assert_eq!(pair.log.len(), 0);
-    pair.a.qp.reset();
-    assert_eq!(pair.a.qp.state(), QpState::Reset);
-    assert_eq!(pair.a.qp.send_queue_len(), 0);
-}
-
-#[test]
-fn an_idle_queue_pair_is_small() {
-    let mut pair = Pair::new(&Setup {
-        region_bytes: 8 << 20,
-        ..Setup::recovering(Recovery::SelectiveRepeat)
-    });
-    let fresh = size_of::<Qp>() + pair.a.qp.heap_bytes();
-    assert!(fresh < 4096, "{fresh}");
-    pair.a.post(1, SendOp::Write(remote(0)), &[sge(0, 8 << 20)]);
-    let latency = pair.latency_ns;
-    let mut count = 0;
-    pair.run_with(|_, _| {
-        count += 1;
-        if count % 50 == 7 {
-            vec![]
-        } else {
-            vec![latency]
-        }
-    });
-    assert_eq!(pair.a.succeeded(), [1]);
-    for node in [&pair.a, &pair.b] {
-        let bytes = size_of::<Qp>() + node.qp.heap_bytes();
-        println!("idle: {bytes} bytes");
-        assert!(bytes < 10 << 10, "{bytes}");
-    }
 }

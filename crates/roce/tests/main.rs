@@ -11,5 +11,6 @@ mod operations;
 mod pair;
 mod responder;
 mod round_trip;
+mod states;
 mod unreliable;
 mod wireshark;

@@ -1,16 +1,24 @@
 //! Rate limits of queue pairs, and the token bucket that keeps them.
 //!
-//! The bucket counts a debt: what was sent and not yet earned back. The debt is kept in bits times
-//! 10^9, so that a rate in bits a second times nanoseconds is earned without rounding and nothing
-//! drifts. It is not a time: the rate may change while there is a debt, and the rest of it is then
-//! earned at the new rate.
+//! The bucket counts a credit in bits times 10^9, so that a rate in bits a second times nanoseconds
+//! is earned without rounding and nothing drifts. It is not a time: the rate may change while
+//! something is owed, and the rest of it is then earned at the new rate.
+//!
+//! A thread that is late must not cost the queue pair its rate, and a pause must not be followed by
+//! a flood. So the credit has two bounds: a small one after a pause, and a large one while there was
+//! always something to send.
 
 /// Bits are counted in parts of this.
-const SCALE: u64 = 1_000_000_000;
+const SCALE: i128 = 1_000_000_000;
 /// Bytes that may leave at once after a pause, at any rate: a batch for segmentation offload.
-const LEAST_BURST_BYTES: u64 = 64 << 10;
-/// Fast rates may catch up this much time after a pause, as a thread that sleeps wakes late.
+const MIN_BURST_BYTES: u64 = 64 << 10;
+/// What fast rates give in this time may leave at once after a pause.
 const BURST_MS: u64 = 1;
+/// What a rate gives in this time may be caught up by a queue that was not empty: a busy machine
+/// lets a thread wait that long.
+const BACKLOG_MS: u64 = 50;
+/// A queue that was empty for a shorter time did not pause: its thread was late.
+const PAUSE_NS: u64 = 10_000_000;
 
 /// Rates that a device can keep ([`RateRange::check`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,70 +80,116 @@ pub enum RateError {
     },
 }
 
-/// A token bucket. A fresh one has no debt.
-#[derive(Debug, Default)]
+/// A token bucket. A fresh one allows one burst.
+#[derive(Debug)]
 pub struct TokenBucket {
-    debt: u64,
-    /// Up to when the debt was earned.
+    /// Negative: what is owed.
+    credit: i128,
+    /// Up to when the credit was earned.
     at_ns: u64,
+    since: Since,
 }
 
-/// How fast a debt is earned, and how much may be owed when a packet leaves.
+/// What happened since the credit was earned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Since {
+    /// There was always something to send.
+    Backlog,
+    /// The queue was empty.
+    Empty,
+    /// The limit was set.
+    Set,
+}
+
+impl Default for TokenBucket {
+    fn default() -> TokenBucket {
+        TokenBucket {
+            credit: i128::MAX,
+            at_ns: 0,
+            since: Since::Set,
+        }
+    }
+}
+
+/// How fast a credit is earned, and how much of it is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Bits a second.
     pub rate_bps: u64,
     /// Bytes that may leave at once after a pause.
     pub burst_bytes: u64,
+    /// Bytes that may leave at once when the queue was not empty all the time; at least a burst.
+    pub backlog_bytes: u64,
 }
 
 impl Flow {
-    /// Returns the flow of a rate limit that an application sets: a pause lets at most 64 KiB leave
-    /// at once, or what the rate gives in a millisecond.
+    /// Returns the flow of a rate limit that an application sets: after a pause at most 64 KiB leave
+    /// at once, or what the rate gives in a millisecond; of a queue that was not empty, at most what
+    /// the rate gives in 50 milliseconds.
     #[must_use]
     pub fn of_rate(rate_bps: u64) -> Flow {
+        let bytes_per_ms = rate_bps / 8 / 1000;
         Flow {
             rate_bps,
-            burst_bytes: (rate_bps / 8 / 1000 * BURST_MS).max(LEAST_BURST_BYTES),
+            burst_bytes: (bytes_per_ms * BURST_MS).max(MIN_BURST_BYTES),
+            backlog_bytes: (bytes_per_ms * BACKLOG_MS).max(MIN_BURST_BYTES),
         }
-    }
-
-    /// The largest debt with which a packet may leave: the last one of a burst may begin with a
-    /// single byte left.
-    fn most(self) -> u64 {
-        let bits = self.burst_bytes.saturating_mul(8);
-        bits.saturating_mul(SCALE).saturating_sub(1)
     }
 }
 
 impl TokenBucket {
-    /// Whether a packet may leave now.
+    /// Returns whether a packet may leave now: the last one of a burst may begin with a single bit
+    /// left.
     pub fn may_send(&mut self, now_ns: u64, flow: Flow) -> bool {
         self.earn(now_ns, flow);
-        self.debt <= flow.most()
+        self.credit > 0
     }
 
     /// Returns the time from which a packet may leave, if the rate stays the same.
     #[must_use]
     pub fn opens_ns(&self, flow: Flow) -> u64 {
-        let too_much = self.debt.saturating_sub(flow.most());
-        let wait_ns = too_much.div_ceil(flow.rate_bps.max(1));
+        let missing = u128::try_from(1 - self.credit).unwrap_or(0);
+        let wait_ns = missing.div_ceil(flow.rate_bps.max(1).into());
+        let wait_ns = u64::try_from(wait_ns).unwrap_or(u64::MAX);
         self.at_ns.saturating_add(wait_ns)
     }
 
-    /// Adds the bytes of a packet that leaves to the debt.
+    /// Takes the bytes of a packet that leaves.
     pub fn take(&mut self, now_ns: u64, bytes: u64, flow: Flow) {
         self.earn(now_ns, flow);
-        let bits = bytes.saturating_mul(8);
-        self.debt = self.debt.saturating_add(bits.saturating_mul(SCALE));
+        self.credit = self.credit.saturating_sub(scaled_bits(bytes));
+    }
+
+    /// The queue was empty and is no more. If it was so for a while, what was earned beyond a burst
+    /// is lost.
+    pub fn resume(&mut self) {
+        if self.since == Since::Backlog {
+            self.since = Since::Empty;
+        }
+    }
+
+    /// The limit was set anew: what was earned beyond a burst is lost.
+    pub fn restart(&mut self) {
+        self.since = Since::Set;
     }
 
     fn earn(&mut self, now_ns: u64, flow: Flow) {
         let elapsed_ns = now_ns.saturating_sub(self.at_ns);
+        let most = match self.since {
+            Since::Backlog => flow.backlog_bytes,
+            Since::Empty if elapsed_ns <= PAUSE_NS => flow.backlog_bytes,
+            Since::Empty | Since::Set => flow.burst_bytes,
+        };
         let earned = elapsed_ns.saturating_mul(flow.rate_bps);
-        self.debt = self.debt.saturating_sub(earned);
+        let credit = self.credit.saturating_add(earned.into());
+        self.credit = credit.min(scaled_bits(most));
         self.at_ns = self.at_ns.max(now_ns);
+        self.since = Since::Backlog;
     }
+}
+
+fn scaled_bits(bytes: u64) -> i128 {
+    i128::from(bytes) * 8 * SCALE
 }
 
 #[cfg(test)]
@@ -146,6 +200,7 @@ mod tests {
         Flow {
             rate_bps,
             burst_bytes: 10_000,
+            backlog_bytes: 10_000,
         }
     }
 
@@ -195,16 +250,94 @@ mod tests {
         let huge = Flow {
             rate_bps: u64::MAX,
             burst_bytes: u64::MAX,
+            backlog_bytes: u64::MAX,
         };
         bucket.take(u64::MAX, u64::MAX, huge);
         assert!(bucket.opens_ns(huge) >= bucket.at_ns);
         let nothing = Flow {
             rate_bps: 0,
             burst_bytes: 0,
+            backlog_bytes: 0,
         };
         bucket.take(u64::MAX, u64::MAX, nothing);
         assert_eq!(bucket.opens_ns(nothing), u64::MAX);
         assert!(!bucket.may_send(u64::MAX, nothing));
+    }
+
+    /// Bytes that leave within a second when the thread comes `late_ns` after the bucket opened.
+    fn sent_by_a_late_thread(flow: Flow, late_ns: u64) -> u64 {
+        let mut bucket = filled(0, flow);
+        let (mut now_ns, mut bytes) = (0, 0);
+        while now_ns < 1_000_000_000 {
+            now_ns = bucket.opens_ns(flow) + late_ns;
+            while bucket.may_send(now_ns, flow) {
+                bucket.take(now_ns, 1500, flow);
+                bytes += 1500;
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_late_thread_costs_a_queue_that_is_never_empty_nothing() {
+        for rate_bps in [1_000_000, 1_000_000_000, 100_000_000_000] {
+            for late_ns in [60_000, 1_000_000, 40_000_000] {
+                let flow = Flow::of_rate(rate_bps);
+                let sent = sent_by_a_late_thread(flow, late_ns);
+                let (want, last) = (
+                    rate_bps / 8,
+                    rate_bps / 8 * (late_ns + 12_000_000) / 1_000_000_000,
+                );
+                assert!(
+                    sent + 1500 >= want && sent <= want + last + 1500,
+                    "{rate_bps} bit/s, {late_ns} ns late: {sent} of {want} bytes"
+                );
+            }
+        }
+        let flow = Flow::of_rate(1_000_000_000);
+        let sent = sent_by_a_late_thread(flow, 100_000_000);
+        assert!(sent < 80_000_000, "50 of each 100 ms: {sent}");
+    }
+
+    /// Bytes that leave at once at `now_ns`.
+    fn at_once(bucket: &mut TokenBucket, now_ns: u64, flow: Flow) -> u64 {
+        let mut bytes = 0;
+        while bucket.may_send(now_ns, flow) {
+            bucket.take(now_ns, 1000, flow);
+            bytes += 1000;
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_pause_and_another_rate_give_a_burst_and_no_more() {
+        let flow = Flow::of_rate(8_000_000_000);
+        let mut bucket = TokenBucket::default();
+        assert_eq!(at_once(&mut bucket, 7, flow), 1_000_000, "fresh");
+        bucket.resume();
+        assert_eq!(at_once(&mut bucket, 5_000_007, flow), 5_000_000, "late");
+        bucket.resume();
+        assert_eq!(
+            at_once(&mut bucket, 1_000_000_007, flow),
+            1_000_000,
+            "paused"
+        );
+        assert_eq!(
+            at_once(&mut bucket, 2_000_000_007, flow),
+            50_000_000,
+            "backlog"
+        );
+        bucket.restart();
+        assert_eq!(
+            at_once(&mut bucket, 3_000_000_007, flow),
+            1_000_000,
+            "new rate"
+        );
+        let slow = Flow::of_rate(8_000_000);
+        assert!(
+            bucket.opens_ns(slow) <= 3_000_000_008,
+            "nothing fast is owed"
+        );
     }
 
     #[test]

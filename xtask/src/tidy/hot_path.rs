@@ -113,7 +113,10 @@ const MODULES: &[(&str, &str)] = &[
         "crates/provider-shm/src/one_sided.rs",
         "WRITE and READ of a block",
     ),
-    ("crates/provider-shm/src/qp.rs", "a work request is posted"),
+    (
+        "crates/provider-shm/src/qp/mod.rs",
+        "a work request is posted",
+    ),
     (
         "crates/provider-shm/src/keys.rs",
         "memory of a block is found by its key",

@@ -1,6 +1,6 @@
 //! Posting datagrams.
 use super::IbQp;
-use crate::ah::AhCore;
+use crate::cores::AhCore;
 use catchment_verbs::provider::Handle;
 use catchment_verbs::{PostError, PostFailure, SendWr, Service};
 use std::sync::Arc;

@@ -2,10 +2,9 @@
 mod change;
 mod datagrams;
 
-use crate::ah::AhCore;
-use crate::context::IbPd;
-use crate::cq::CqCore;
+use crate::cores::{AhCore, CqCore};
 use crate::device::Device;
+use crate::handles::IbPd;
 use crate::slots::{Control, RequestId, Slot};
 use crate::sys::types::{IBV_QPS_ERR, IBV_QPS_SQE};
 use crate::sys::{QueuePair, Refused};

@@ -2,7 +2,7 @@
 use super::Engine;
 use super::entry::QpEntry;
 use super::posting::accept;
-use crate::device::Device;
+use crate::device_core::DeviceCore;
 use crate::keys::KeyTable;
 use crate::request::{Held, InFlight, WrongSend};
 use catchment_roce::{self as roce, Input, Queue};
@@ -13,7 +13,7 @@ use std::sync::atomic::{Ordering, fence};
 
 impl Engine {
     /// Looks after all queue pairs to which something happened.
-    pub(super) fn settle(&mut self, device: &Device, now_ns: u64, keys: &KeyTable) {
+    pub(super) fn settle(&mut self, device: &DeviceCore, now_ns: u64, keys: &KeyTable) {
         self.ring_watches();
         if self.batch.waiting_packets() > 0 {
             self.hold_back_unreliable();
@@ -65,7 +65,7 @@ impl Engine {
 
     /// A completion queue lost a completion: its queue pairs fail.
     #[cold]
-    fn break_queue(&mut self, device: &Device, cq: &Arc<CompletionQueue>) {
+    fn break_queue(&mut self, device: &DeviceCore, cq: &Arc<CompletionQueue>) {
         device.events.add(AsyncEvent::CqOverrun);
         let mut broken = Vec::new();
         for (index, entry) in self.qps.iter() {
@@ -86,7 +86,7 @@ impl Engine {
 /// Publishes state and completions of a queue pair; a completion queue that has just overrun.
 fn settle_one(
     entry: &mut QpEntry,
-    device: &Device,
+    device: &DeviceCore,
     keys: &KeyTable,
 ) -> Option<Arc<CompletionQueue>> {
     let mut delivery = Delivery::default();
@@ -114,7 +114,7 @@ struct Delivery {
 }
 
 /// Moves completions from the protocol to their queues.
-fn deliver(entry: &mut QpEntry, device: &Device, keys: &KeyTable, delivery: &mut Delivery) {
+fn deliver(entry: &mut QpEntry, device: &DeviceCore, keys: &KeyTable, delivery: &mut Delivery) {
     publish_failure(entry, device, keys);
     while let Some(done) = entry.qp.poll_completion() {
         complete(entry, &done, delivery);
@@ -131,7 +131,7 @@ fn take_oldest_wrong(entry: &mut QpEntry) -> Option<WrongSend> {
 fn fail_wrong(
     entry: &mut QpEntry,
     wrong: WrongSend,
-    device: &Device,
+    device: &DeviceCore,
     keys: &KeyTable,
     delivery: &mut Delivery,
 ) {
@@ -159,7 +159,7 @@ fn fail_wrong(
 }
 
 /// The program sees a failure before the completions that it causes.
-fn publish_failure(entry: &mut QpEntry, device: &Device, keys: &KeyTable) {
+fn publish_failure(entry: &mut QpEntry, device: &DeviceCore, keys: &KeyTable) {
     if entry.qp.state() != QpState::Err || entry.shared.state() == QpState::Err {
         return;
     }

@@ -3,7 +3,7 @@ use super::tuning;
 use crate::io::Route;
 use crate::keys::KeyTable;
 use crate::memory::PdMemory;
-use crate::mr::MrCore;
+use crate::region::MrCore;
 use crate::request::{InFlightQueue, PostedRecv, PostedSend, WrongSend};
 use catchment_roce as roce;
 use catchment_verbs::provider::{Account, CompletionQueue, Limits, StateCell};

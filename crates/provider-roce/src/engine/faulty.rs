@@ -1,7 +1,7 @@
 //! Sending with injected faults: packet by packet, each put together in memory of its own.
 use super::Engine;
 use super::transmit::resolve;
-use crate::device::Device;
+use crate::device_core::DeviceCore;
 use crate::fault::{Datagram, FaultInjector, Kind};
 use crate::keys::KeyTable;
 use catchment_roce::wire::{NetHeader, Opcode, icrc};
@@ -17,7 +17,7 @@ const NAK_PSN_SEQUENCE: u8 = 0x60;
 
 impl Engine {
     /// Sends what may be sent, with faults; whether something was.
-    pub(super) fn transmit_with_faults(&mut self, device: &Device, keys: &KeyTable) -> bool {
+    pub(super) fn transmit_with_faults(&mut self, device: &DeviceCore, keys: &KeyTable) -> bool {
         if let Some(faults) = &mut self.faults {
             faults.due(device.now_ns(), |datagram| send(device, datagram));
         }
@@ -30,7 +30,7 @@ impl Engine {
         packets > 0
     }
 
-    fn send_faulty(&mut self, index: usize, device: &Device, keys: &KeyTable) {
+    fn send_faulty(&mut self, index: usize, device: &DeviceCore, keys: &KeyTable) {
         let Engine {
             qps,
             faults: Some(faults),
@@ -79,7 +79,7 @@ fn gather(
     bytes
 }
 
-fn pass(faults: &mut FaultInjector, device: &Device, to: SocketAddr, transport: Vec<u8>) {
+fn pass(faults: &mut FaultInjector, device: &DeviceCore, to: SocketAddr, transport: Vec<u8>) {
     let opcode = transport.first().and_then(|byte| Opcode::from_u8(*byte));
     let kind = match opcode {
         Some(Opcode::RcAcknowledge | Opcode::Sack) => Kind::Ack,
@@ -115,7 +115,7 @@ fn sealed(from: SocketAddr, to: SocketAddr, mut transport: Vec<u8>) -> Datagram 
     }
 }
 
-fn send(device: &Device, datagram: &Datagram) {
+fn send(device: &DeviceCore, datagram: &Datagram) {
     let sent = device.datagrams.send_one(datagram.to, &datagram.bytes);
     if let Err(error) = sent {
         tracing::debug!(%error, to = %datagram.to, "packet not sent");

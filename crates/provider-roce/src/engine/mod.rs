@@ -51,10 +51,10 @@ pub(crate) mod tuning;
 
 pub(crate) use entry::{Parts, Peer, QpShared};
 
-use crate::device::Device;
+use crate::device_core::DeviceCore;
 use crate::fault::FaultInjector;
 use crate::io::{Datagrams, IcrcCheck, RecvRing, SendBatch};
-use crate::mr::MrCore;
+use crate::region::MrCore;
 use crate::{DeviceCounters, RoceOptions};
 use catchment_roce::wire::DropReason;
 use catchment_roce::{self as roce};
@@ -148,7 +148,7 @@ impl Engine {
     ///
     /// When a few packets came and there is nothing else to do, their acknowledgements wait for one
     /// turn: a program that answers what it was sent has them leave together with its answer.
-    pub(crate) fn turn(&mut self, device: &Device, now_ns: u64, look: Look) -> Turn {
+    pub(crate) fn turn(&mut self, device: &DeviceCore, now_ns: u64, look: Look) -> Turn {
         let keys = device.keys();
         // First what has come, then what was posted, then the former is looked at: a receive that
         // was posted before its message was sent is there when the message is.
@@ -216,7 +216,7 @@ impl Engine {
     }
 
     /// What the device has counted.
-    pub(crate) fn counters(&self, device: &Device) -> DeviceCounters {
+    pub(crate) fn counters(&self, device: &DeviceCore) -> DeviceCounters {
         let capabilities = device.datagrams.capabilities();
         let mut protocol = self.retired;
         let mut queue_pairs = 0;

@@ -1,10 +1,10 @@
 //! What comes in: fetched, checked, given to its queue pair.
 use super::Engine;
 use super::entry::QpEntry;
-use crate::device::Device;
+use crate::device_core::DeviceCore;
 use crate::io;
 use crate::keys::KeyTable;
-use crate::mr::MrCore;
+use crate::region::MrCore;
 use catchment_roce::wire::{self, DropReason, NetHeader};
 use catchment_roce::{Arrival, Input, QpState, Service};
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +15,7 @@ const CONGESTION_EXPERIENCED: u8 = 3;
 
 impl Engine {
     /// Fetches what has come; how many packets.
-    pub(super) fn fetch(&mut self, device: &Device) -> usize {
+    pub(super) fn fetch(&mut self, device: &DeviceCore) -> usize {
         self.ring
             .receive(&*device.datagrams)
             .unwrap_or_else(|error| {

@@ -1,7 +1,7 @@
 //! What goes out: some packets of each queue pair in turn, gathered from registered memory.
 use super::entry::QpEntry;
 use super::{Engine, tuning};
-use crate::device::Device;
+use crate::device_core::DeviceCore;
 use crate::io::{self, Full, Route, SendBatch};
 use crate::keys::KeyTable;
 use crate::memory::{PdMemory, local};
@@ -13,7 +13,7 @@ const COMPLAINTS: u64 = 8;
 
 impl Engine {
     /// Sends what may be sent; whether something was, and whether the socket is full.
-    pub(super) fn transmit(&mut self, device: &Device, keys: &KeyTable) -> (bool, bool) {
+    pub(super) fn transmit(&mut self, device: &DeviceCore, keys: &KeyTable) -> (bool, bool) {
         if self.faults.is_some() {
             let sent = self.transmit_with_faults(device, keys);
             self.complete_sent();
@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// Puts the packets of a queue pair into the send batch.
-    fn gather(&mut self, index: usize, device: &Device, keys: &KeyTable) {
+    fn gather(&mut self, index: usize, device: &DeviceCore, keys: &KeyTable) {
         let route = self.qps.get(index).and_then(|qp| qp.route(&self.packets));
         let Some(route) = route else {
             return;
@@ -102,7 +102,7 @@ impl Engine {
         to: (usize, &Route),
         packets: &TransmitBatch,
         packet: &OutPacket,
-        device: &Device,
+        device: &DeviceCore,
         keys: &KeyTable,
     ) {
         let mut pushed = self.push(to, packets, packet, keys);
@@ -164,7 +164,7 @@ impl Engine {
     }
 
     /// Hands packets to the kernel; true if some must wait.
-    fn flush(&mut self, device: &Device) -> bool {
+    fn flush(&mut self, device: &DeviceCore) -> bool {
         let done = self.batch.flush(&*device.datagrams);
         for fault in self.batch.take_faults() {
             tracing::debug!(%fault, "packets not sent");

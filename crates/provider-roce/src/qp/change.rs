@@ -1,7 +1,7 @@
 //! From one state to another.
 use super::RoceQp;
-use crate::ah::AddressVector;
-use crate::device::random;
+use crate::address_vector::AddressVector;
+use crate::device_core::random;
 use crate::engine::{Engine, Peer};
 use catchment_roce::wire::aeth;
 use catchment_roce::{self as roce, Psn, Recovery};

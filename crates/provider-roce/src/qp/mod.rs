@@ -1,12 +1,12 @@
 //! A queue pair, as its owner holds it: posting, and the states.
 mod change;
 
-use crate::ah::AhCore;
-use crate::context::RocePd;
+use crate::address_vector::AhCore;
 use crate::device::Device;
 use crate::engine::QpShared;
 use crate::engine::tuning::SHORT_BYTES;
-use crate::mr::MrCore;
+use crate::handles::RocePd;
+use crate::region::MrCore;
 use crate::request::{Held, PostedRecv, PostedSend};
 use catchment_roce::{RecvWqe, SendWqe};
 use catchment_verbs::provider::{Handle, MAX_24_BITS, check_rate, check_transition, local_rights};

@@ -23,6 +23,9 @@ pub struct PacingConfig {
     /// Bytes that may leave at once after a pause. At least a GSO batch, or the driver sends small
     /// ones.
     pub burst_bytes: u32,
+    /// Bytes that may leave at once when there was always something to send: what a late driver may
+    /// catch up. At least a burst.
+    pub backlog_bytes: u64,
     /// What a packet costs on the wire beside its UDP payload: 14 Ethernet, 20 IPv4 (40 IPv6),
     /// 8 UDP, 4 frame check.
     pub overhead_bytes: u32,
@@ -40,6 +43,7 @@ impl Default for PacingConfig {
         PacingConfig {
             rate_bps: None,
             burst_bytes: 64 << 10,
+            backlog_bytes: 64 << 10,
             overhead_bytes: 46,
             react_to_cnp: true,
             line_rate_bps: 10_000_000_000,
@@ -69,11 +73,16 @@ impl Pacer {
         }
     }
 
-    /// Sets another rate limit; what congestion took away is forgotten.
-    pub(crate) fn set_rate(&mut self, rate_bps: Option<u64>, burst_bytes: u32) {
-        self.config.rate_bps = rate_bps;
-        self.config.burst_bytes = burst_bytes;
-        self.rate = RateControl::new(rate_bps.unwrap_or(self.config.line_rate_bps));
+    /// Takes another rate limit; what congestion took away is forgotten.
+    pub(crate) fn configure(&mut self, config: PacingConfig) {
+        self.config = config;
+        self.rate = RateControl::new(config.rate_bps.unwrap_or(config.line_rate_bps));
+        self.bucket.restart();
+    }
+
+    /// There is something to send, and was nothing before.
+    pub(crate) fn resume(&mut self) {
+        self.bucket.resume();
     }
 
     /// Bits a second now; none is unpaced.
@@ -115,9 +124,11 @@ impl Pacer {
 
     fn flow(&mut self, now_ns: u64) -> Option<Flow> {
         let rate_bps = self.rate_bps(now_ns)?;
+        let burst_bytes = self.config.burst_bytes.into();
         Some(Flow {
             rate_bps,
-            burst_bytes: self.config.burst_bytes.into(),
+            burst_bytes,
+            backlog_bytes: self.config.backlog_bytes.max(burst_bytes),
         })
     }
 }

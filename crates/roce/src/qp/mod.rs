@@ -9,6 +9,7 @@
 //! gets packets that are its own. Times are nanoseconds since an origin that the caller chooses and
 //! never go back.
 
+mod halves;
 mod modify;
 mod post;
 
@@ -16,84 +17,15 @@ use crate::Psn;
 use crate::completion::Completion;
 use crate::config::{Config, InitAttr};
 use crate::counters::Counters;
+use crate::input::{Arrival, Env, Input};
 use crate::memory::Memory;
 use crate::pacing::{Notifier, Pacer, PacingConfig};
-use crate::requester::Requester;
-use crate::responder::Responder;
 use crate::timers::{earliest, nanos};
 use crate::transmit::TransmitBatch;
-use crate::unreliable::{DatagramReceiver, UnreliableReceiver, UnreliableSender};
 use crate::wire::{Bth, Headers, Opcode, Transport, pkey_matches};
-use catchment_verbs_types::{Flow, GRH_BYTES, Limits, QpState, Service, WcStatus};
+use catchment_verbs_types::{Flow, Limits, QpState, Service, WcStatus};
+use halves::Halves;
 use std::collections::VecDeque;
-
-/// A received packet that the driver has checked: checksum, peer address, queue pair number.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival<'a> {
-    /// Its headers.
-    pub headers: &'a Headers,
-    /// Its payload, without pad.
-    pub payload: &'a [u8],
-    /// The IP header says "congestion experienced".
-    pub ecn_marked: bool,
-    /// The 40 bytes that UD receives begin with: the IPv6 header, or 20 bytes of nothing and the
-    /// IPv4 header. Without it they are left as they are.
-    pub grh: Option<&'a [u8; GRH_BYTES]>,
-}
-
-impl<'a> Arrival<'a> {
-    /// A packet without marks, from a connected peer.
-    #[must_use]
-    pub fn new(headers: &'a Headers, payload: &'a [u8]) -> Arrival<'a> {
-        Arrival {
-            headers,
-            payload,
-            ecn_marked: false,
-            grh: None,
-        }
-    }
-}
-
-/// What can happen to a queue pair.
-#[derive(Clone, Copy, Debug)]
-pub enum Input<'a> {
-    /// A packet came.
-    Packet(Arrival<'a>),
-    /// The driver has handed over all packets that it had received together. Acknowledgements wait
-    /// for this, so that one answers them all; it must come soon after the last packet.
-    EndOfBatch,
-    /// The time that [`Qp::next_timeout`] named has come.
-    Timeout,
-}
-
-/// What a handler works with.
-pub(crate) struct Env<'a> {
-    pub(crate) now_ns: u64,
-    pub(crate) memory: &'a mut dyn Memory,
-    pub(crate) completions: &'a mut VecDeque<Completion>,
-    pub(crate) counters: &'a mut Counters,
-}
-
-/// The halves that a service type has.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "nearly all queue pairs are RC, and a box would cost each packet a cache miss"
-)]
-#[derive(Debug)]
-enum Halves {
-    Rc {
-        requester: Requester,
-        responder: Responder,
-    },
-    Uc {
-        sender: UnreliableSender,
-        receiver: UnreliableReceiver,
-    },
-    Ud {
-        sender: UnreliableSender,
-        receiver: DatagramReceiver,
-    },
-}
 
 /// A queue pair: requester, responder, their queues and timers. See the module.
 #[derive(Debug)]
@@ -179,13 +111,19 @@ impl Qp {
     /// Sets the rate limit, bits a second on the wire; none sends as fast as the driver takes packets.
     /// It holds through all states, until the next call.
     pub fn set_rate_bps(&mut self, rate_bps: Option<u64>) {
-        let burst = rate_bps.map(|rate| Flow::of_rate(rate).burst_bytes);
-        let burst = burst.map_or(PacingConfig::default().burst_bytes, |bytes| {
-            u32::try_from(bytes).unwrap_or(u32::MAX)
-        });
-        self.config.pacing.rate_bps = rate_bps;
-        self.config.pacing.burst_bytes = burst;
-        self.pacer.set_rate(rate_bps, burst);
+        let fresh = PacingConfig::default();
+        let (burst, backlog) =
+            rate_bps
+                .map(Flow::of_rate)
+                .map_or((fresh.burst_bytes, fresh.backlog_bytes), |flow| {
+                    let burst = u32::try_from(flow.burst_bytes).unwrap_or(u32::MAX);
+                    (burst, flow.backlog_bytes)
+                });
+        let pacing = &mut self.config.pacing;
+        pacing.rate_bps = rate_bps;
+        pacing.burst_bytes = burst;
+        pacing.backlog_bytes = backlog;
+        self.pacer.configure(*pacing);
     }
 
     /// The rate now, after congestion took its part; none is unpaced.
@@ -455,53 +393,4 @@ impl Qp {
 enum Failed {
     Request(WcStatus),
     Response(WcStatus),
-}
-
-impl Halves {
-    fn new(config: &Config) -> Halves {
-        match config.service {
-            Service::Rc => Halves::Rc {
-                requester: Requester::new(config),
-                responder: Responder::new(config),
-            },
-            Service::Uc => Halves::Uc {
-                sender: UnreliableSender::new(config),
-                receiver: UnreliableReceiver::default(),
-            },
-            Service::Ud => Halves::Ud {
-                sender: UnreliableSender::new(config),
-                receiver: DatagramReceiver::default(),
-            },
-        }
-    }
-
-    fn stop_waiting_for_pacer(&mut self) {
-        match self {
-            Halves::Rc {
-                requester,
-                responder,
-            } => {
-                requester.stop_waiting_for_pacer();
-                responder.stop_waiting_for_pacer();
-            }
-            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => {
-                sender.stop_waiting_for_pacer();
-            }
-        }
-    }
-
-    fn heap_bytes(&self) -> usize {
-        match self {
-            Halves::Rc {
-                requester,
-                responder,
-            } => requester.heap_bytes() + responder.heap_bytes(),
-            Halves::Uc { sender, receiver } => {
-                sender.heap_bytes() + receiver.receives().heap_bytes()
-            }
-            Halves::Ud { sender, receiver } => {
-                sender.heap_bytes() + receiver.receives().heap_bytes()
-            }
-        }
-    }
 }

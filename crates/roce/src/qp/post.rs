@@ -81,6 +81,9 @@ impl Qp {
             self.completions.push_back(flushed);
             return;
         }
+        if self.send_queue_len() == 0 {
+            self.pacer.resume();
+        }
         match &mut self.halves {
             Halves::Rc { requester, .. } => requester.post(wqe),
             Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => sender.post(wqe),

@@ -2,7 +2,7 @@
 
 use super::{Requester, RnrWait};
 use crate::Psn;
-use crate::qp::{Arrival, Env};
+use crate::input::{Arrival, Env};
 use crate::recovery::Clock;
 use crate::recovery::sack::Sack;
 use crate::timers::nanos;

@@ -19,7 +19,7 @@ pub(crate) mod wqe;
 
 use crate::Psn;
 use crate::config::{Config, Recovery, RtrAttr, RtsAttr};
-use crate::qp::{Arrival, Env};
+use crate::input::{Arrival, Env};
 use crate::recovery::Engine;
 use crate::recovery::rto::Rto;
 use crate::timers::{earliest, nanos};

@@ -7,7 +7,7 @@
 
 use super::Requester;
 use crate::Psn;
-use crate::qp::{Arrival, Env};
+use crate::input::{Arrival, Env};
 use crate::recovery::rto::Rto;
 use crate::wire::Headers;
 use catchment_verbs_types::{SendOp, WcStatus};

@@ -2,8 +2,8 @@
 
 use super::message::NO_ACCESS;
 use super::{Answer, Executed, Outcome, Responder};
+use crate::input::Env;
 use crate::memory::{AtomicOp, RemoteAccess};
-use crate::qp::Env;
 use crate::wire::{Headers, NakCode, Operation};
 use catchment_verbs_types::WcStatus;
 

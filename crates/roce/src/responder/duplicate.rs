@@ -3,7 +3,7 @@
 use super::reply::ReadJob;
 use super::{Answer, Executed, Responder};
 use crate::Psn;
-use crate::qp::Env;
+use crate::input::Env;
 use crate::wire::{Headers, Operation, Reth, Syndrome};
 
 impl Responder {

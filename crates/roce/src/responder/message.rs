@@ -2,8 +2,8 @@
 
 use super::receives::ReceiveError;
 use super::{Outcome, Responder};
+use crate::input::Env;
 use crate::memory::RemoteAccess;
-use crate::qp::Env;
 use crate::wire::{Headers, NakCode, Opcode, Operation, Reth};
 use catchment_verbs_types::{Success, WcOpcode, WcStatus};
 

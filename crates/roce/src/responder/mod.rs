@@ -20,7 +20,7 @@ mod transmit;
 use crate::Psn;
 use crate::completion::Completion;
 use crate::config::{Config, InitAttr, Recovery, RtrAttr};
-use crate::qp::Env;
+use crate::input::Env;
 use crate::recovery::reorder::Reorder;
 use crate::wire::{NakCode, PathMtu, Syndrome};
 use crate::wqe::RecvWqe;

@@ -1,7 +1,7 @@
 //! Is a request expected, early, or a duplicate (IBTA volume 1, 9.7.4.1.1)?
 
 use super::{Outcome, Responder};
-use crate::qp::{Arrival, Env};
+use crate::input::{Arrival, Env};
 use crate::recovery::reorder::Reorder;
 use crate::wire::{Headers, NakCode, Syndrome};
 use catchment_verbs_types::WcStatus;

@@ -4,8 +4,8 @@
 use super::message::NO_ACCESS;
 use super::reply::ReadJob;
 use super::{Answer, Executed, Outcome, Responder};
+use crate::input::Env;
 use crate::memory::RemoteAccess;
-use crate::qp::Env;
 use crate::wire::{Headers, NakCode};
 use catchment_verbs_types::WcStatus;
 

@@ -1,7 +1,7 @@
 //! The receiving half of UD (IBTA volume 1, 9.8.3): each packet is a message from anybody.
 
 use crate::config::{InitAttr, RtrAttr};
-use crate::qp::{Arrival, Env};
+use crate::input::{Arrival, Env};
 use crate::responder::receives::{ReceiveError, Receives};
 use crate::wire::Deth;
 use catchment_verbs_types::{GRH_BYTES, Success, WcOpcode, WcStatus};

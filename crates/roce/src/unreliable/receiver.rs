@@ -2,8 +2,8 @@
 
 use crate::Psn;
 use crate::config::{InitAttr, RtrAttr};
+use crate::input::{Arrival, Env};
 use crate::memory::RemoteAccess;
-use crate::qp::{Arrival, Env};
 use crate::responder::message::{Message, Write, length_fits};
 use crate::responder::receives::{ReceiveError, Receives};
 use crate::wire::{Headers, PathMtu};

@@ -1,7 +1,7 @@
 //! Base transport header: 12 bytes that begin every packet (IBTA volume 1, 9.2).
 
 use super::Opcode;
-use super::packet::DecodeError;
+use super::decode_error::DecodeError;
 use crate::Psn;
 
 /// Length of the header.

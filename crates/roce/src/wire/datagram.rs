@@ -3,10 +3,11 @@
 //! [`open`] does the checks that need no queue pair, cheapest first. [`seal`] writes a packet in
 //! one piece; a driver that gathers from registered memory uses [`Headers::encode`] and [`Icrc`].
 
+use super::decode_error::DecodeError;
 use super::icrc::{self, ICRC_BYTES, Icrc, IcrcMismatch};
 use super::ip_id::Solver;
 use super::net::NetHeader;
-use super::packet::{DecodeError, Headers, MAX_HEADER_BYTES, Packet};
+use super::packet::{Headers, MAX_HEADER_BYTES, Packet};
 use super::{DropReason, bth, pad_bytes, pkey_matches};
 use thiserror::Error;
 

@@ -1,80 +1,16 @@
 //! Headers and whole packets: decode, encode.
 
 use super::atomic::AtomicEth;
+use super::decode_error::DecodeError;
 use super::opcode::HeaderSet;
-use super::{
-    Aeth, Bth, Deth, DropReason, Opcode, Reth, aeth, atomic, bth, deth, ieth, immdt, reth,
-};
+use super::{Aeth, Bth, Deth, Opcode, Reth, aeth, atomic, bth, deth, ieth, immdt, reth};
 use crate::Psn;
-use thiserror::Error;
 
 /// Length of the longest headers: those of an atomic operation.
 pub const MAX_HEADER_BYTES: usize = bth::BYTES + atomic::BYTES;
 
 /// Reserved bytes of a congestion notification.
 const CNP_BYTES: usize = 16;
-
-/// Why bytes are no packet that is spoken here. Such packets are dropped without an answer.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DecodeError {
-    /// Shorter than its headers.
-    #[error("the packet has {bytes} bytes; its headers need {needed}: it was cut or is no RoCEv2")]
-    TooShort {
-        /// Bytes that there are.
-        bytes: usize,
-        /// Bytes that the headers need.
-        needed: usize,
-    },
-    /// Another version of the transport.
-    #[error("the packet has transport version {version}; only 0 is defined: it is no RoCEv2")]
-    TransportVersion {
-        /// The version seen.
-        version: u8,
-    },
-    /// No opcode that is spoken here.
-    #[error("opcode {opcode:#04x} is not spoken here: only RC, UC, UD, CNP and our extension are")]
-    UnknownOpcode {
-        /// The opcode seen.
-        opcode: u8,
-    },
-    /// A length that padding does not give.
-    #[error("{bytes} transport bytes are no multiple of 4: the peer pads wrongly")]
-    Misaligned {
-        /// Bytes from the BTH to the pad.
-        bytes: usize,
-    },
-    /// More pad than there is after the headers.
-    #[error("{pad} pad bytes, but only {bytes} bytes after the headers: the peer pads wrongly")]
-    PadTooLong {
-        /// Pad bytes that the BTH says.
-        pad: u8,
-        /// Bytes after the headers.
-        bytes: usize,
-    },
-    /// A payload where its opcode has none.
-    #[error("{opcode:?} carries {bytes} bytes of payload, but has none by the standard")]
-    UnexpectedPayload {
-        /// The opcode.
-        opcode: Opcode,
-        /// Bytes after the headers.
-        bytes: usize,
-    },
-}
-
-impl DecodeError {
-    /// The counter for it.
-    #[must_use]
-    pub const fn reason(self) -> DropReason {
-        match self {
-            Self::TooShort { .. } => DropReason::TooShort,
-            Self::TransportVersion { .. } => DropReason::TransportVersion,
-            Self::UnknownOpcode { .. } => DropReason::UnknownOpcode,
-            Self::Misaligned { .. } | Self::PadTooLong { .. } => DropReason::Misaligned,
-            Self::UnexpectedPayload { .. } => DropReason::UnexpectedPayload,
-        }
-    }
-}
 
 /// All headers of a packet.
 ///

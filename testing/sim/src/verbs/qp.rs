@@ -8,7 +8,8 @@ use catchment_verbs::provider::{
 };
 use catchment_verbs::{
     Access, Endpoint, Flow, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpState,
-    QpTransition, RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, Watch, WcStatus,
+    QpTransition, RateError, RecvWr, RemoteMapError, RemoteWindow, SendWr, TokenBucket, Watch,
+    WcStatus,
 };
 use std::sync::Arc;
 
@@ -73,6 +74,9 @@ impl SimQp {
             let place = (wr.wr_id, seq, true);
             world.complete_send(self.qpn, place, Err(WcStatus::Flushed));
             return Ok(());
+        }
+        if let Some((_, bucket)) = qp.pace.as_mut().filter(|_| qp.sends.is_empty()) {
+            bucket.resume();
         }
         qp.sends.push_back(Request {
             seq,
@@ -190,9 +194,10 @@ impl Qp for SimQp {
     fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
         check_rate(&CAPS, "this device", rate_bps)?;
         if let Some(qp) = self.fabric.world().qps.get_mut(&self.qpn) {
-            let flow = rate_bps.map(Flow::of_rate);
-            let owed = qp.pace.take().map(|(_, bucket)| bucket);
-            qp.pace = flow.map(|flow| (flow, owed.unwrap_or_default()));
+            let owed = qp.pace.take();
+            let mut bucket = owed.map_or_else(TokenBucket::default, |(_, bucket)| bucket);
+            bucket.restart();
+            qp.pace = rate_bps.map(|rate_bps| (Flow::of_rate(rate_bps), bucket));
         }
         Ok(())
     }

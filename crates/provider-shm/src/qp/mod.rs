@@ -1,22 +1,19 @@
 //! A queue pair, as its owner holds it: posting, and the states.
+mod change;
+
 use crate::connection::Connection;
 use crate::context::ShmPd;
-use crate::inbox::{BAD_RECEIVE, Inbox};
-use crate::link::CallError;
 use crate::local::LocalCache;
 use crate::pace::Pace;
 use crate::payload::{Piece, Source};
-use crate::proto::{Refusal, Reply, Request};
-use crate::qp_core::{Peer, PostedRecv, QpCore};
+use crate::qp_core::{PostedRecv, QpCore};
 use crate::remote::{RemoteCache, RemoteMr, ShmBell};
-use crate::ring::Count;
 use crate::send::{self, Front, Kept, Outcome, Progress, Waiting};
 use catchment_verbs::mem::RegionSlice;
-use catchment_verbs::provider::{check_rate, check_rtr, check_rts, check_transition, local_rights};
+use catchment_verbs::provider::{check_rate, check_transition, local_rights};
 use catchment_verbs::{
-    Access, Endpoint, Gid, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
-    RateError, RecvWr, RemoteMapError, RemoteWindow, RtrAttr, RtsAttr, SendOp, SendWr, Watch,
-    WcStatus,
+    Access, Endpoint, ModifyError, Payload, PostError, PostFailure, Qp, QpState, QpTransition,
+    RateError, RecvWr, RemoteMapError, RemoteWindow, SendOp, SendWr, Watch, WcStatus,
 };
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -241,100 +238,6 @@ impl ShmQp {
         Ok(())
     }
 
-    fn modify_error(&self, peer: Gid, error: &CallError) -> ModifyError {
-        ModifyError::Peer {
-            qpn: self.core.qpn,
-            peer: peer.to_string(),
-            reason: error.to_string(),
-        }
-    }
-
-    fn enter_reset(&mut self) -> Result<(), ModifyError> {
-        let resources = |error: catchment_verbs::mem::MemError| ModifyError::Resources {
-            qpn: self.core.qpn,
-            what: "a new inbox",
-            reason: error.to_string(),
-        };
-        let inbox = Inbox::alloc(self.core.limits.max_recv_wr).map_err(resources)?;
-        self.core.reset(&mut self.core.lock(), inbox);
-        self.connection = None;
-        self.remotes.get_mut().clear();
-        self.core.sq.free_before(self.posted);
-        self.core.rq.free_before(self.recv_posted);
-        Ok(())
-    }
-
-    fn enter_rtr(&mut self, attr: &RtrAttr) -> Result<(), ModifyError> {
-        check_rtr(self.core.qpn, attr)?;
-        let gid = attr.remote.gid;
-        let core = &self.core;
-        let link = core
-            .context
-            .link(gid)
-            .map_err(|error| self.modify_error(gid, &error))?;
-        let (facts, inbox) = {
-            let mut inner = core.lock();
-            // The peer's process may have failed us before this.
-            if core.state() != QpState::Init {
-                return Err(self.illegal(QpState::Rtr));
-            }
-            inner.peer = Some(Peer {
-                endpoint: attr.remote,
-                link: Arc::clone(&link),
-            });
-            inner.rnr_timer = attr.min_rnr_timer;
-            core.set_state(QpState::Rtr, &inner);
-            (core.facts(&inner), inner.inbox.clone())
-        };
-        let request = Request::OpenQp {
-            target: attr.remote.qpn,
-            caller: facts,
-        };
-        let answer = link.call(&request, &core.descriptors(&inbox));
-        let result = match answer {
-            Ok((Reply::Qp(theirs), descriptors)) => Connection::new(link, theirs, descriptors),
-            Ok(_) => Err(CallError::Protocol),
-            // The peer comes to us when it gets there.
-            Err(CallError::Refused(Refusal::NotReady)) => return Ok(()),
-            Err(error) => Err(error),
-        };
-        let mut inner = core.lock();
-        match result {
-            Ok(connection) => {
-                core.connect(&mut inner, connection);
-                Ok(())
-            }
-            Err(error) => {
-                core.set_state(QpState::Init, &inner);
-                inner.peer = None;
-                Err(self.modify_error(gid, &error))
-            }
-        }
-    }
-
-    fn enter_rts(&mut self, attr: RtsAttr) -> Result<(), ModifyError> {
-        check_rts(self.core.qpn, &attr)?;
-        let mut inner = self.core.lock();
-        if !self.core.state().may_become(QpState::Rts) {
-            drop(inner);
-            return Err(self.illegal(QpState::Rts));
-        }
-        inner.attributes = attr;
-        inner.hold_from = u64::MAX;
-        self.core.set_state(QpState::Rts, &inner);
-        drop(inner);
-        self.core.progress(true, true);
-        Ok(())
-    }
-
-    fn illegal(&self, to: QpState) -> ModifyError {
-        ModifyError::Illegal {
-            qpn: self.core.qpn,
-            from: self.core.state(),
-            to,
-        }
-    }
-
     fn remote(&self, addr: u64, len: u64, rkey: u32) -> Result<Arc<RemoteMr>, RemoteMapError> {
         let state = self.core.state();
         let connected = matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd);
@@ -369,54 +272,6 @@ impl ShmQp {
     }
 }
 
-impl QpCore {
-    fn add_recv(&self, recv: PostedRecv) {
-        let mut inner = self.lock();
-        if self.state() == QpState::Err {
-            self.complete_recv(&recv, Err(WcStatus::Flushed));
-            inner.pushed_recv = Some(true);
-        } else {
-            let room = inner.inbox.receive(inner.posted);
-            room.store(recv.room.unwrap_or(BAD_RECEIVE), Ordering::Relaxed);
-            inner.posted += 1;
-            inner.inbox.posted().publish(inner.posted);
-            inner.recvs.push_back(recv);
-            inner.taken = true;
-        }
-        self.announce(inner);
-    }
-
-    /// To the error state if one of its completion queues lost something.
-    pub(crate) fn fail_if_overrun(&self) {
-        if self.send_cq.is_overrun() || self.recv_cq.is_overrun() {
-            self.fail(Some("its completion queue overran"));
-        }
-    }
-
-    /// To the error state if its peer was reached through this link.
-    pub(crate) fn fail_if_linked(&self, link: u64) {
-        let mut inner = self.lock();
-        if inner.peer.as_ref().is_some_and(|p| p.link.id() == link) {
-            self.receive_all(&mut inner);
-            self.fail_locked(&mut inner, Some("the peer's process is gone"));
-        }
-        self.announce(inner);
-    }
-
-    /// To the error state because of what the peer did; its messages before that are delivered.
-    pub(crate) fn fail_by_peer(&self, reason: &str) {
-        let mut inner = self.lock();
-        self.receive_all(&mut inner);
-        self.fail_locked(&mut inner, Some(reason));
-        self.announce(inner);
-    }
-
-    /// The peer has connected: what waited for that can go on.
-    pub(crate) fn go_on(&self) {
-        self.progress(true, false);
-    }
-}
-
 impl Qp for ShmQp {
     fn qpn(&self) -> u32 {
         self.core.qpn
@@ -441,34 +296,7 @@ impl Qp for ShmQp {
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
         let core = &self.core;
         check_transition((core.qpn, core.limits.service), core.state(), &transition)?;
-        match transition {
-            QpTransition::ToReset => self.enter_reset()?,
-            QpTransition::ToInit { access } => {
-                let mut inner = self.core.lock();
-                inner.access = access;
-                self.core.set_state(QpState::Init, &inner);
-            }
-            QpTransition::ToRtr(attr) => self.enter_rtr(&attr)?,
-            QpTransition::ToRts(attr) => self.enter_rts(attr)?,
-            QpTransition::ToInitUd { .. }
-            | QpTransition::ToRtrUc(_)
-            | QpTransition::ToRtrUd
-            | QpTransition::ToRtsUnreliable => {
-                // Of services that are not offered: refused above.
-            }
-            QpTransition::ToSqd => {
-                let mut inner = self.core.lock();
-                inner.hold_from = self.posted;
-                self.core.set_state(QpState::Sqd, &inner);
-            }
-            QpTransition::ToErr => {
-                let mut inner = self.core.lock();
-                self.core.set_state(QpState::Err, &inner);
-                self.core.flush(&mut inner);
-                self.core.announce(inner);
-            }
-        }
-        Ok(())
+        self.change(transition)
     }
 
     fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {

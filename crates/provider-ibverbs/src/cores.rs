@@ -1,0 +1,71 @@
+//! What a device and its queue pairs keep of completion queues and address handles. The objects that
+//! the application holds are in `cq` and `ah`.
+use crate::sys::{AddressHandle, CompletionQueue, Domain};
+use catchment_verbs::PortAddr;
+use catchment_verbs::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
+
+/// A completion queue, as queue pairs and events know it.
+pub(crate) struct CqCore {
+    pub(crate) queue: Arc<CompletionQueue>,
+    tag: usize,
+    overrun: AtomicBool,
+    /// Slots of its queue pairs; one that uses it for both directions is there twice.
+    queue_pairs: Mutex<Vec<u32>>,
+}
+
+impl CqCore {
+    pub(crate) fn new(queue: CompletionQueue, tag: usize) -> Arc<CqCore> {
+        Arc::new(CqCore {
+            queue: Arc::new(queue),
+            tag,
+            overrun: AtomicBool::new(false),
+            queue_pairs: Mutex::default(),
+        })
+    }
+
+    /// The number by which events know it.
+    pub(crate) fn tag(&self) -> usize {
+        self.tag
+    }
+
+    /// Returns whether completions were lost.
+    #[inline]
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.overrun.load(Ordering::Acquire)
+    }
+
+    /// Completions were lost; true if that is new.
+    pub(crate) fn set_overrun(&self) -> bool {
+        !self.overrun.swap(true, Ordering::AcqRel)
+    }
+
+    /// The slots of its queue pairs.
+    pub(crate) fn queue_pairs(&self) -> Vec<u32> {
+        self.users().clone()
+    }
+
+    /// A queue pair uses it for one direction.
+    pub(crate) fn add_user(&self, slot: u32) {
+        self.users().push(slot);
+    }
+
+    /// A queue pair is going.
+    pub(crate) fn remove_user(&self, slot: u32) {
+        self.users().retain(|user| *user != slot);
+    }
+
+    fn users(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.queue_pairs.lock()
+    }
+}
+
+/// What queue pairs need of an address handle. It lives until the requests that name it are done.
+pub(crate) struct AhCore {
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) native: AddressHandle,
+    /// Largest datagram.
+    pub(crate) path_mtu: u32,
+    pub(crate) to: PortAddr,
+}

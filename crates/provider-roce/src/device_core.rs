@@ -1,0 +1,110 @@
+//! What the objects of a device and its engine share: addresses, limits, keys, events, and what
+//! carries the packets.
+use crate::RoceOptions;
+use crate::address_vector::{self, AhCore};
+use crate::dirty::DirtySet;
+use crate::io::Datagrams;
+use crate::keys::KeyTable;
+use catchment_roce::wire::PathMtu;
+use catchment_verbs::provider::{EventQueue, HandleTable};
+use catchment_verbs::sync::RwLock;
+use catchment_verbs::{Caps, Gid, NetEnd, VerbsError};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
+
+/// Events kept for an application that does not ask for them; the oldest go first.
+const MAX_EVENTS: usize = 1024;
+
+/// See the module.
+pub(crate) struct DeviceCore {
+    pub(crate) gid: Gid,
+    pub(crate) local: SocketAddr,
+    pub(crate) path_mtu: PathMtu,
+    pub(crate) caps: Caps,
+    pub(crate) options: RoceOptions,
+    /// What carries the packets.
+    pub(crate) datagrams: Box<dyn Datagrams>,
+    /// Queue pairs with posted requests that the engine has not taken.
+    pub(crate) dirty: DirtySet,
+    /// Threads that want the engine or the keys for something rare; the engine's thread lets them in.
+    pub(crate) contenders: AtomicU32,
+    keys: RwLock<KeyTable>,
+    /// Address handles; looked up when a datagram names another one than that before.
+    pub(crate) ahs: HandleTable<AhCore>,
+    /// For the application.
+    pub(crate) events: EventQueue,
+    ids: AtomicU64,
+    origin: Instant,
+}
+
+impl DeviceCore {
+    pub(crate) fn new(
+        datagrams: Box<dyn Datagrams>,
+        path_mtu: PathMtu,
+        caps: Caps,
+        options: RoceOptions,
+    ) -> Result<DeviceCore, VerbsError> {
+        let secret = [random()?, random()?, random()?, random()?];
+        Ok(DeviceCore {
+            gid: Gid::from_ip(datagrams.local().ip()),
+            local: datagrams.local(),
+            path_mtu,
+            caps,
+            options,
+            datagrams,
+            dirty: DirtySet::new(),
+            contenders: AtomicU32::new(0),
+            keys: RwLock::new(KeyTable::new(secret)),
+            ahs: address_vector::table(),
+            events: EventQueue::new(MAX_EVENTS),
+            ids: AtomicU64::new(1),
+            origin: Instant::now(),
+        })
+    }
+
+    /// What peers must know of the network side.
+    pub(crate) fn net(&self) -> NetEnd {
+        let selective = self.options.selective_repeat;
+        NetEnd {
+            udp_port: self.local.port(),
+            path_mtu: self.path_mtu.bytes() as u32,
+            extensions: u32::from(selective) * NetEnd::SELECTIVE_REPEAT,
+        }
+    }
+
+    /// A number that this device never gave before.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Nanoseconds since the device was opened: the clock of the protocol.
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+
+    /// Returns the keys, to look something up.
+    #[inline]
+    pub(crate) fn keys(&self) -> RwLockReadGuard<'_, KeyTable> {
+        self.keys.read()
+    }
+
+    /// Returns the keys, to change them. The engine's turn that sees the old ones is over when this
+    /// returns.
+    pub(crate) fn keys_mut(&self) -> RwLockWriteGuard<'_, KeyTable> {
+        self.contenders.fetch_add(1, Ordering::Relaxed);
+        let keys = self.keys.write();
+        self.contenders.fetch_sub(1, Ordering::Relaxed);
+        keys
+    }
+}
+
+/// A random number from the system.
+pub(crate) fn random() -> Result<u32, VerbsError> {
+    let mut bytes = [0u8; 4];
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| VerbsError::os("getrandom", e))?;
+    Ok(u32::from_ne_bytes(bytes))
+}

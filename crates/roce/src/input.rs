@@ -1,0 +1,55 @@
+//! What a queue pair is told, and what its handlers work with.
+
+use crate::completion::Completion;
+use crate::counters::Counters;
+use crate::memory::Memory;
+use crate::wire::Headers;
+use catchment_verbs_types::GRH_BYTES;
+use std::collections::VecDeque;
+
+/// A received packet that the driver has checked: checksum, peer address, queue pair number.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// Its headers.
+    pub headers: &'a Headers,
+    /// Its payload, without pad.
+    pub payload: &'a [u8],
+    /// The IP header says "congestion experienced".
+    pub ecn_marked: bool,
+    /// The 40 bytes that UD receives begin with: the IPv6 header, or 20 bytes of nothing and the
+    /// IPv4 header. Without it they are left as they are.
+    pub grh: Option<&'a [u8; GRH_BYTES]>,
+}
+
+impl<'a> Arrival<'a> {
+    /// A packet without marks, from a connected peer.
+    #[must_use]
+    pub fn new(headers: &'a Headers, payload: &'a [u8]) -> Arrival<'a> {
+        Arrival {
+            headers,
+            payload,
+            ecn_marked: false,
+            grh: None,
+        }
+    }
+}
+
+/// What can happen to a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A packet came.
+    Packet(Arrival<'a>),
+    /// The driver has handed over all packets that it had received together. Acknowledgements wait
+    /// for this, so that one answers them all; it must come soon after the last packet.
+    EndOfBatch,
+    /// The time that [`crate::Qp::next_timeout`] named has come.
+    Timeout,
+}
+
+/// What a handler works with.
+pub(crate) struct Env<'a> {
+    pub(crate) now_ns: u64,
+    pub(crate) memory: &'a mut dyn Memory,
+    pub(crate) completions: &'a mut VecDeque<Completion>,
+    pub(crate) counters: &'a mut Counters,
+}

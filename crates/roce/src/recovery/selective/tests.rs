@@ -1,0 +1,180 @@
+use super::super::rto::Rto;
+use super::*;
+use crate::counters::Counters;
+
+/// Payload of every packet here.
+const BYTES: u16 = 1024;
+const RTT: u64 = 1_000_000;
+
+struct Bench {
+    rto: Rto,
+    counters: Counters,
+    engine: Selective,
+}
+
+impl Bench {
+    /// An engine that has sent PSNs 100 to 119, one each microsecond.
+    fn new() -> Bench {
+        let mut bench = Bench {
+            rto: Rto::default(),
+            counters: Counters::default(),
+            engine: Selective::new(Psn::new(100)),
+        };
+        (0..20).for_each(|i| {
+            bench
+                .engine
+                .on_sent(Psn::new(100 + i), 1, BYTES, u64::from(i) * 1000)
+        });
+        bench
+    }
+
+    fn with(&mut self, now_ns: u64, act: impl FnOnce(&mut Selective, &mut Clock<'_>)) {
+        let mut clock = Clock {
+            now_ns,
+            rto: &mut self.rto,
+            counters: &mut self.counters,
+        };
+        act(&mut self.engine, &mut clock);
+    }
+
+    /// A SACK that says: in order up to `cumulative`, and these are kept.
+    fn sack(&mut self, now_ns: u64, cumulative: u32, kept: &[u32]) {
+        let mut payload = vec![0; 12];
+        for psn in kept {
+            let bit = (psn - cumulative - 2) as usize;
+            payload[4 + bit / 8] |= 1 << (bit % 8);
+        }
+        let cumulative = Psn::new(cumulative);
+        let sack = Sack::decode(cumulative, &payload).unwrap();
+        self.with(now_ns, |engine, clock| {
+            if cumulative.distance_from(engine.una()) >= 0 {
+                engine.on_ack(cumulative, clock);
+            }
+            engine.on_sack(&sack, clock);
+        });
+    }
+
+    /// Sends what is lost again and gives the PSNs.
+    fn resend(&mut self, now_ns: u64) -> Vec<u32> {
+        let mut sent = Vec::new();
+        while let Some(psn) = self.engine.next_lost() {
+            self.engine.on_sent(psn, 1, BYTES, now_ns);
+            sent.push(psn.value());
+        }
+        sent
+    }
+}
+
+#[test]
+fn what_arrived_or_is_lost_is_no_longer_on_its_way() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.engine.settled_bytes(), 0);
+    bench.sack(RTT, 101, &[103, 104, 105, 108]);
+    // 102 is lost, 103, 104, 105 and 108 are kept.
+    assert_eq!(bench.engine.settled_bytes(), 5 * u64::from(BYTES));
+    assert_eq!(bench.resend(RTT), [102]);
+    assert_eq!(bench.engine.settled_bytes(), 4 * u64::from(BYTES));
+    bench.sack(2 * RTT, 119, &[]);
+    assert_eq!(bench.engine.settled_bytes(), 0);
+}
+
+#[test]
+fn a_packet_is_lost_when_three_later_ones_arrived() {
+    let mut bench = Bench::new();
+    bench.sack(RTT, 101, &[103]);
+    assert_eq!(bench.resend(RTT), []);
+    bench.sack(RTT, 101, &[103, 104]);
+    assert_eq!(bench.resend(RTT), []);
+    bench.sack(RTT, 101, &[103, 104, 105, 108]);
+    assert_eq!(bench.resend(RTT), [102]);
+    bench.sack(RTT, 101, &[103, 104, 105, 108, 109]);
+    assert_eq!(bench.resend(RTT), [106]);
+    assert_eq!(bench.engine.una(), Psn::new(102));
+}
+
+#[test]
+fn a_packet_is_lost_when_one_later_arrived_and_time_went_by() {
+    let mut bench = Bench::new();
+    bench.sack(RTT, 117, &[119]);
+    assert_eq!(bench.resend(RTT), []);
+    let loss_ns = bench.engine.loss_time_ns().unwrap();
+    assert!((RTT..RTT * 5 / 4).contains(&loss_ns), "{loss_ns}");
+    bench.with(loss_ns, |engine, clock| engine.detect(clock));
+    assert_eq!(bench.resend(loss_ns), [118]);
+    assert_eq!(bench.engine.loss_time_ns(), None);
+}
+
+#[test]
+fn a_lost_retransmission_is_found_by_what_was_sent_after_it() {
+    let mut bench = Bench::new();
+    bench.sack(RTT, 99, &[101, 102, 103]);
+    assert_eq!(bench.resend(RTT), [100]);
+    bench.sack(RTT + 1, 99, &[101, 102, 103, 104, 105, 106, 107, 108]);
+    assert_eq!(
+        bench.resend(RTT + 1),
+        [],
+        "all of these were sent before it"
+    );
+    (120..124).for_each(|psn| bench.engine.on_sent(Psn::new(psn), 1, BYTES, RTT + 2));
+    let kept: Vec<u32> = (101..123).collect();
+    bench.sack(2 * RTT, 99, &kept);
+    assert_eq!(bench.resend(2 * RTT), [100]);
+    bench.with(3 * RTT, |engine, clock| engine.on_ack(Psn::new(123), clock));
+    assert_eq!(bench.engine.next(), Psn::new(124));
+    assert_eq!(bench.counters.spurious, 0);
+}
+
+#[test]
+fn a_loss_that_was_none_makes_it_more_patient() {
+    let mut bench = Bench::new();
+    bench.sack(RTT, 99, &[101, 102, 103]);
+    assert_eq!(bench.resend(RTT), [100]);
+    bench.sack(RTT + 1000, 107, &[]);
+    assert_eq!(bench.counters.spurious, 1);
+    bench.sack(RTT + 2000, 107, &[109, 110, 111, 112, 113]);
+    assert_eq!(bench.resend(RTT + 2000), []);
+    bench.sack(RTT + 2000, 107, &[109, 110, 111, 112, 113, 114]);
+    assert_eq!(bench.resend(RTT + 2000), [108]);
+}
+
+#[test]
+fn what_follows_the_cumulative_psn_is_missing_whatever_was_said_before() {
+    let mut bench = Bench::new();
+    bench.sack(RTT, 99, &[101, 102]);
+    bench.sack(RTT, 100, &[102]);
+    assert_eq!(bench.resend(RTT), [101]);
+}
+
+#[test]
+fn a_probe_is_the_last_packet_and_a_timeout_all_that_is_not_kept() {
+    let mut bench = Bench::new();
+    bench.sack(RTT, 116, &[118]);
+    assert_eq!(bench.resend(RTT), []);
+    assert!(bench.engine.probe());
+    assert_eq!(bench.resend(RTT), [119]);
+    bench.engine.on_timeout();
+    assert_eq!(bench.resend(RTT), [117, 119]);
+}
+
+#[test]
+fn answers_of_reads_are_no_packets() {
+    let mut bench = Bench::new();
+    bench.engine.on_sent(Psn::new(120), 50, BYTES, 1);
+    assert_eq!(bench.engine.next(), Psn::new(170));
+    bench.engine.on_timeout();
+    assert_eq!(bench.resend(RTT).last(), Some(&120));
+    bench.with(RTT, |engine, clock| engine.on_ack(Psn::new(169), clock));
+    assert_eq!(bench.engine.una(), bench.engine.next());
+}
+
+#[test]
+fn acknowledged_packets_leave_nothing_behind() {
+    let mut bench = Bench::new();
+    for round in 0..1000u32 {
+        let base = 120 + round * 100;
+        (0..100).for_each(|i| bench.engine.on_sent(Psn::new(base + i), 1, BYTES, 1));
+        bench.with(2, |engine, clock| engine.on_ack(Psn::new(base + 99), clock));
+    }
+    assert!(bench.engine.log.is_empty() && bench.engine.slots.is_empty());
+    assert!(bench.engine.heap_bytes() < 16 << 10);
+}

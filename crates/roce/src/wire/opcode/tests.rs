@@ -1,0 +1,81 @@
+use super::*;
+
+#[test]
+fn numbers_and_opcodes_are_the_same_both_ways() {
+    let known: Vec<_> = (0..=u8::MAX).filter_map(Opcode::from_u8).collect();
+    assert_eq!(known, Opcode::ALL);
+    for opcode in Opcode::ALL {
+        assert_eq!(Opcode::from_u8(opcode as u8), Some(opcode));
+    }
+}
+
+/// The name, which is that of IBTA volume 1, 9.2, says all that the table of shapes says.
+#[test]
+fn an_opcode_is_what_its_name_says() {
+    for opcode in Opcode::ALL {
+        let name = format!("{opcode:?}");
+        let says = |word: &str| name.contains(word);
+        let transports = [
+            ("Rc", Transport::Rc),
+            ("Uc", Transport::Uc),
+            ("Ud", Transport::Ud),
+            ("Cnp", Transport::Cnp),
+            ("Sack", Transport::Extension),
+        ];
+        let of_name = transports
+            .into_iter()
+            .find(|(start, _)| name.starts_with(start));
+        assert_eq!(
+            of_name.map(|(_, transport)| transport),
+            Some(opcode.transport())
+        );
+        assert_eq!(opcode.is_first(), says("First"), "{name}");
+        assert_eq!(opcode.is_middle(), says("Middle"), "{name}");
+        assert_eq!(opcode.is_last(), says("Last"), "{name}");
+        assert_eq!(opcode.is_send(), says("Send"), "{name}");
+        assert_eq!(opcode.is_write(), says("Write"), "{name}");
+        assert_eq!(opcode.is_read_response(), says("ReadResponse"), "{name}");
+        assert_eq!(
+            opcode.is_atomic(),
+            says("Swap") || says("FetchAdd"),
+            "{name}"
+        );
+        assert_eq!(opcode.has_imm(), says("WithImm"), "{name}");
+        assert_eq!(
+            opcode.headers().has(HeaderSet::IETH),
+            says("WithInvalidate"),
+            "{name}"
+        );
+        let response = says("Response") || says("Acknowledge") || says("Sack");
+        assert_eq!(opcode.is_response(), response, "{name}");
+        assert_eq!(opcode.is_request(), !response && !says("Cnp"), "{name}");
+        let data = says("Send") || says("Write") || says("Response") || says("Sack");
+        assert_eq!(opcode.has_payload(), data, "{name}");
+        assert_eq!(
+            opcode.ends_message(),
+            !says("First") && !says("Middle"),
+            "{name}"
+        );
+        assert_eq!(
+            opcode.starts_message(),
+            !says("Last") && !says("Middle"),
+            "{name}"
+        );
+    }
+}
+
+/// The packet formats of IBTA volume 1, 9.2: bytes from the BTH to the payload.
+#[test]
+fn headers_are_as_long_as_the_standard_says() {
+    let lengths = |transport: u8| -> Vec<usize> {
+        let numbers = (0..32).filter_map(|low| Opcode::from_u8(transport << 5 | low));
+        numbers.map(Opcode::header_bytes).collect()
+    };
+    let send_and_write = [12, 12, 12, 16, 12, 16, 28, 12, 12, 16, 28, 32];
+    let read_and_atomic = [28, 16, 12, 16, 16, 16, 24, 40, 40, 16, 16];
+    assert_eq!(lengths(0), [&send_and_write[..], &read_and_atomic].concat());
+    assert_eq!(lengths(1), send_and_write);
+    assert_eq!(lengths(3), [20, 24]);
+    assert_eq!(lengths(4), [28]);
+    assert_eq!(lengths(6), [16]);
+}
