@@ -1,8 +1,8 @@
 //! What a queue pair knows of the one it is connected with.
 use crate::inbox::Inbox;
-use crate::keys::SharedWord;
 use crate::link::{CallError, PeerLink};
 use crate::proto::QpFacts;
+use crate::tables::SharedWord;
 use catchment_verbs::{Access, event};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

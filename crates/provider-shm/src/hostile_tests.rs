@@ -1,5 +1,5 @@
 //! A peer that writes anything into the memory that it shares with us.
-use crate::context::ShmContext;
+use crate::handles::ShmContext;
 use crate::inbox::{Inbox, Kind, RECORD_HEADER_BYTES, Record};
 use crate::ring::Count;
 use catchment_verbs::{

@@ -15,7 +15,7 @@
 //!
 //! The owner never reads back what it wrote there. A sender starts message `n` only when `posted`
 //! is above `n`: that is RNR without a message to and fro.
-use crate::keys::SharedWord;
+use crate::tables::SharedWord;
 use catchment_verbs::mem::{MemError, Region, RegionOptions, VolatileSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

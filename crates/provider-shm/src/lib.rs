@@ -16,7 +16,9 @@
 mod connection;
 mod context;
 mod cq;
-#[doc(hidden)]
+mod cq_core;
+mod device_core;
+mod handles;
 #[cfg(test)]
 mod hostile_tests;
 mod inbox;
@@ -31,12 +33,16 @@ mod proto;
 mod qp;
 mod qp_core;
 mod recv;
+mod region;
 mod remote;
+mod request;
 #[doc(hidden)]
 pub mod ring;
 mod send;
 mod service;
 mod socket;
+mod state;
+mod tables;
 
 use catchment_verbs::{Context, DeviceInfo, Provider, ProviderInfo, VerbsError, Wire};
 use std::sync::Arc;
@@ -82,6 +88,6 @@ impl Provider for ShmProvider {
                 known: vec![DEVICE.into()],
             });
         }
-        Ok(context::ShmContext::open()?)
+        Ok(handles::ShmContext::open()?)
     }
 }

@@ -1,11 +1,12 @@
 //! The connection to another context: asks its service thread, and notices its death.
-use crate::keys::{BELLS_BYTES, VALID_BYTES};
+
 use crate::proto::{MESSAGE_BYTES, Refusal, Reply, Request};
-use crate::remote::RemoteWatch;
 use crate::socket;
+use crate::tables::{BELLS_BYTES, VALID_BYTES};
 use catchment_verbs::mem::{MemError, Region};
 use catchment_verbs::sync::Mutex;
-use catchment_verbs::{Gid, event};
+use catchment_verbs::{Gid, Watch, event};
+use rustix::event::epoll;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,9 @@ use std::time::{Duration, Instant};
 /// How long an answer may take. A service thread never waits for anybody, but on a machine with much
 /// to do it may not get a processor for more than a second; a process that is gone is noticed at once.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Set in the epoll data of connections to peers.
+pub(crate) const LINK: u64 = 1 << 63;
 
 /// A peer did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +52,7 @@ pub(crate) struct PeerLink {
     calls: Mutex<()>,
     valid: Arc<Region>,
     bells: Arc<Region>,
-    watches: Mutex<Vec<Weak<RemoteWatch>>>,
+    watches: Mutex<Vec<Weak<dyn Watch>>>,
 }
 
 impl PeerLink {
@@ -110,15 +114,22 @@ impl PeerLink {
         // The other side and our own service thread see a hang-up.
         let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
         for watch in self.watches.lock().drain(..).filter_map(|w| w.upgrade()) {
-            watch.wake_up();
+            watch.wake();
         }
     }
 
+    /// Lets the service thread notice when this peer is gone.
+    pub(crate) fn watch_hang_up(&self, epoll_fd: &OwnedFd) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(LINK | self.id);
+        epoll::add(epoll_fd, &self.fd, data, epoll::EventFlags::RDHUP)?;
+        Ok(())
+    }
+
     /// Remembers a watch to wake when the peer dies.
-    pub(crate) fn add_watch(&self, watch: &Arc<RemoteWatch>) {
+    pub(crate) fn add_watch(&self, watch: Weak<dyn Watch>) {
         let mut watches = self.watches.lock();
         watches.retain(|w| w.strong_count() > 0);
-        watches.push(Arc::downgrade(watch));
+        watches.push(watch);
     }
 
     /// Asks, and waits for the answer for at most a second. Never called with a lock held that a

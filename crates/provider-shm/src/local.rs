@@ -1,7 +1,7 @@
 //! The local regions that a queue pair used lately.
 use crate::keys::KeyTable;
-use crate::mr::MrCore;
 use crate::payload::Piece;
+use crate::region::MrCore;
 use catchment_verbs::{Access, Sge, WcStatus};
 use std::sync::{Arc, Weak};
 

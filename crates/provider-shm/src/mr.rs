@@ -1,153 +1,9 @@
-//! Registered regions, and sleeping until a peer has written to one.
-use crate::context::ShmPd;
-use crate::keys::{KeyTable, SharedWord, owner_bell_offset, peers_bell_offset};
-use catchment_verbs::mem::{MemError, Region, VolatileSlice};
-use catchment_verbs::provider::RegionWatch;
-use catchment_verbs::sync::Mutex;
-use catchment_verbs::wait::{Doorbell, arm};
-use catchment_verbs::{Access, Mr, Watch, event};
-use std::io;
-use std::os::fd::OwnedFd;
+//! Registered regions, as the application holds them.
+use crate::handles::ShmPd;
+use crate::region::MrCore;
+use catchment_verbs::mem::Region;
+use catchment_verbs::{Access, Mr, Watch};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Peers beyond this number share one flag, which none of them may clear.
-const SHARED_BIT: u32 = 1 << 31;
-
-/// A peer that wants to know when the owner changed the region.
-struct Watcher {
-    connection: u64,
-    bit: u32,
-    event: OwnedFd,
-}
-
-/// What the service thread and the queue pairs need of a region.
-pub(crate) struct MrCore {
-    key: u32,
-    pd: u64,
-    access: Access,
-    region: Arc<Region>,
-    valid: AtomicBool,
-    owner_flag: SharedWord,
-    peer_flags: SharedWord,
-    watch: RegionWatch<SharedWord>,
-    watchers: Mutex<Vec<Watcher>>,
-}
-
-impl MrCore {
-    /// A region under `key`.
-    pub(crate) fn new(
-        key: u32,
-        pd: u64,
-        access: Access,
-        region: Arc<Region>,
-        bells: &Arc<Region>,
-    ) -> Result<MrCore, MemError> {
-        Ok(MrCore {
-            key,
-            pd,
-            access,
-            region,
-            valid: AtomicBool::new(true),
-            owner_flag: SharedWord::new(bells, owner_bell_offset(key))?,
-            peer_flags: SharedWord::new(bells, peers_bell_offset(key))?,
-            watch: RegionWatch::default(),
-            watchers: Mutex::new(Vec::new()),
-        })
-    }
-
-    pub(crate) fn key(&self) -> u32 {
-        self.key
-    }
-
-    pub(crate) fn pd(&self) -> u64 {
-        self.pd
-    }
-
-    pub(crate) fn access(&self) -> Access {
-        self.access
-    }
-
-    pub(crate) fn region(&self) -> &Arc<Region> {
-        &self.region
-    }
-
-    /// False once it was deregistered, although a request may still hold it.
-    #[inline]
-    pub(crate) fn is_valid(&self) -> bool {
-        self.valid.load(Ordering::Acquire)
-    }
-
-    /// Returns the bytes at `addr`, if all of them are inside.
-    #[inline]
-    pub(crate) fn at(&self, addr: u64, bytes: usize) -> Option<VolatileSlice<'_>> {
-        let offset = addr.checked_sub(self.region.addr())?;
-        self.region.slice(usize::try_from(offset).ok()?, bytes).ok()
-    }
-
-    /// Returns the descriptor that lets a peer do what the rights allow, and no more.
-    pub(crate) fn export(&self) -> Result<OwnedFd, MemError> {
-        if self
-            .access
-            .intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
-        {
-            self.region
-                .fd()
-                .try_clone_to_owned()
-                .map_err(|source| MemError::Os {
-                    call: "dup",
-                    bytes: self.region.bytes(),
-                    source,
-                })
-        } else {
-            self.region.read_only_fd()
-        }
-    }
-
-    /// A peer watches from now on; says which bit it has to arm.
-    pub(crate) fn add_watcher(&self, connection: u64, event: OwnedFd) -> u32 {
-        let mut watchers = self.watchers.lock();
-        let taken = watchers.iter().fold(0, |bits, w| bits | w.bit);
-        let free = !taken & !SHARED_BIT;
-        let bit = if free == 0 {
-            SHARED_BIT
-        } else {
-            1 << free.trailing_zeros()
-        };
-        watchers.push(Watcher {
-            connection,
-            bit,
-            event,
-        });
-        bit
-    }
-
-    /// Forgets the watchers of a connection that is gone.
-    pub(crate) fn drop_watchers(&self, connection: u64) {
-        self.watchers.lock().retain(|w| w.connection != connection);
-    }
-
-    fn ring_watchers(&self, bits: u32) {
-        for watcher in self.watchers.lock().iter().filter(|w| w.bit & bits != 0) {
-            event::ring(&watcher.event);
-        }
-    }
-
-    /// Returns the owner's watch, created at first use: when the owner asks for it or a peer maps the region.
-    pub(crate) fn watch(&self) -> io::Result<&Arc<Doorbell<SharedWord>>> {
-        self.watch.get_or_create(|| self.owner_flag.clone())
-    }
-
-    /// Wakes the thread of this process that sleeps on the region.
-    pub(crate) fn wake_owner(&self) {
-        self.watch.wake();
-    }
-}
-
-/// Returns whether a watch may take its arming back.
-pub(crate) fn may_disarm(bit: u32) -> bool {
-    bit != SHARED_BIT
-}
 
 /// A registered region, as the application holds it.
 pub(crate) struct ShmMr {
@@ -159,36 +15,31 @@ impl ShmMr {
     pub(crate) fn new(core: Arc<MrCore>, pd: Arc<ShmPd>) -> ShmMr {
         ShmMr { core, pd }
     }
-
-    fn keys(&self) -> &KeyTable {
-        &self.pd.state().keys
-    }
 }
 
 impl Drop for ShmMr {
     fn drop(&mut self) {
-        self.core.valid.store(false, Ordering::Release);
-        self.keys().remove(self.core.key);
-        self.core.ring_watchers(u32::MAX);
-        self.core.wake_owner();
+        self.core.revoke();
+        self.pd.state().keys.remove(self.core.key());
+        self.core.wake_all();
     }
 }
 
 impl Mr for ShmMr {
     fn region(&self) -> &Arc<Region> {
-        &self.core.region
+        self.core.region()
     }
 
     fn lkey(&self) -> u32 {
-        self.core.key
+        self.core.key()
     }
 
     fn rkey(&self) -> u32 {
-        self.core.key
+        self.core.key()
     }
 
     fn access(&self) -> Access {
-        self.core.access
+        self.core.access()
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {
@@ -201,9 +52,6 @@ impl Mr for ShmMr {
     }
 
     fn notify(&self) {
-        let bits = arm::take_armed(&self.core.peer_flags);
-        if bits != 0 {
-            self.core.ring_watchers(bits);
-        }
+        self.core.notify();
     }
 }

@@ -1,5 +1,5 @@
 //! The local side of a request: which bytes, and copying them.
-use crate::mr::MrCore;
+use crate::region::MrCore;
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -4,16 +4,16 @@
 //! The owner's thread executes one-sided requests without coming here for more than an atomic
 //! load. Everything else happens under one lock that is never held while a peer is asked.
 use crate::connection::Connection;
-use crate::context::State;
-use crate::cq::CqCore;
+use crate::cq_core::{Attached, CqCore};
+use crate::device_core::DeviceCore;
 use crate::inbox::{BAD_RECEIVE, Inbox};
 use crate::link::PeerLink;
 use crate::pace::Pace;
 use crate::payload::Piece;
 use crate::proto::QpFacts;
 use crate::remote::{RemoteCache, RemoteMr};
+use crate::request::{Step, Waiting};
 use crate::ring::Count;
-use crate::send::{Step, Waiting};
 use catchment_verbs::provider::{Account, Entry, Limits, StateCell};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::arm;
@@ -86,7 +86,7 @@ pub(crate) struct QpCore {
     pub(crate) psn: u32,
     pub(crate) pd: u64,
     pub(crate) limits: Limits,
-    pub(crate) context: Arc<State>,
+    pub(crate) context: Arc<DeviceCore>,
     pub(crate) send_cq: Arc<CqCore>,
     pub(crate) recv_cq: Arc<CqCore>,
     pub(crate) sq: Arc<Account>,
@@ -99,7 +99,7 @@ pub(crate) struct QpCore {
 
 impl QpCore {
     pub(crate) fn new(
-        context: Arc<State>,
+        context: Arc<DeviceCore>,
         pd: u64,
         (qpn, psn): (u32, u32),
         init: &QpInit,
@@ -330,22 +330,6 @@ impl QpCore {
         }
     }
 
-    /// The peer rings from now on when it puts something for us, or takes something of ours.
-    pub(crate) fn arm(&self) {
-        let inner = self.lock();
-        arm::arm(inner.inbox.owner_flag(), 1);
-        if let Some(connection) = &inner.connection
-            && !inner.sends.is_empty()
-        {
-            arm::arm(connection.inbox().sender_flag(), 1);
-        }
-    }
-
-    /// Returns whether [`QpCore::progress`] has something to do. A guess without the lock.
-    pub(crate) fn has_work(&self) -> bool {
-        self.is_waiting() || self.limits.max_recv_wr > 0
-    }
-
     /// Takes what the peer sent and sends what waits. If another thread is doing that, a
     /// `thorough` caller waits for it; others leave it to that thread. `may_ask`: the caller may
     /// wait for an answer of the peer (a service thread may not).
@@ -443,6 +427,26 @@ fn failure(status: WcStatus) -> Failure {
     Failure {
         status,
         vendor_err: 0,
+    }
+}
+
+impl Attached for QpCore {
+    fn arm(&self) {
+        let inner = self.lock();
+        arm::arm(inner.inbox.owner_flag(), 1);
+        if let Some(connection) = &inner.connection
+            && !inner.sends.is_empty()
+        {
+            arm::arm(connection.inbox().sender_flag(), 1);
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        self.is_waiting() || self.limits.max_recv_wr > 0
+    }
+
+    fn progress(&self, thorough: bool) {
+        QpCore::progress(self, thorough, true);
     }
 }
 

@@ -1,9 +1,9 @@
 //! A peer's registered regions, as they are known and mapped here.
 use crate::connection::Connection;
-use crate::keys::{SharedWord, owner_bell_offset, peers_bell_offset, valid_offset};
 use crate::link::{CallError, PeerLink};
-use crate::mr::may_disarm;
 use crate::proto::{Reply, Request};
+use crate::region::may_disarm;
+use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset, valid_offset};
 use catchment_verbs::mem::{Region, VolatileSlice};
 use catchment_verbs::wait::arm::{self, Flags as _};
 use catchment_verbs::{Access, RemoteBell, Wake, Watch, WcStatus, event};
@@ -116,7 +116,8 @@ impl RemoteMr {
     pub(crate) fn watch(&self) -> Result<Arc<RemoteWatch>, WcStatus> {
         if self.watch.get().is_none() {
             let watch = self.ask_watch().map_err(|error| status_of(&error))?;
-            self.link.add_watch(&watch);
+            let woken: Arc<dyn Watch> = Arc::clone(&watch) as _;
+            self.link.add_watch(Arc::downgrade(&woken));
             let _ = self.watch.set(watch);
         }
         self.watch.get().cloned().ok_or(WcStatus::General)
@@ -178,7 +179,7 @@ pub(crate) struct RemoteWatch {
 
 impl RemoteWatch {
     /// Wakes the waiting thread.
-    pub(crate) fn wake_up(&self) {
+    fn wake_up(&self) {
         event::ring(&self.event);
     }
 

@@ -2,92 +2,16 @@
 use crate::connection::Connection;
 use crate::inbox::{BAD_RECEIVE, Kind, MAX_FRAGMENT_BYTES, RECORD_HEADER_BYTES, Record};
 use crate::one_sided::{self, Obstacle};
-use crate::payload::{Part, Piece, Source};
+use crate::payload::{Part, Source};
 use crate::proto::Request;
 use crate::qp_core::{Inner, QpCore};
 use crate::remote::RemoteCache;
+use crate::request::{Front, Outcome, Progress, Step, Waiting};
 use crate::ring::{self, Count};
 use catchment_verbs::{QpState, SendOp, WcStatus};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// The bytes of a request that waits.
-pub(crate) enum Kept {
-    /// A copy of inline data.
-    Inline(Box<[u8]>),
-    /// Registered memory, kept mapped.
-    Pieces(Vec<Piece>),
-    /// The elements are wrong: the request fails when its turn comes.
-    Wrong,
-}
-
-impl Kept {
-    /// A copy that outlives the call.
-    pub(crate) fn new(source: Source<'_>) -> Kept {
-        match source {
-            Source::Inline(data) => Kept::Inline(data.into()),
-            Source::Pieces(pieces) => Kept::Pieces(pieces.to_vec()),
-        }
-    }
-
-    fn source(&self) -> Result<Source<'_>, WcStatus> {
-        match self {
-            Kept::Inline(data) => Ok(Source::Inline(data)),
-            Kept::Pieces(pieces) => Ok(Source::Pieces(pieces)),
-            Kept::Wrong => Err(WcStatus::LocalProtection),
-        }
-    }
-}
-
-/// How far a request is.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Progress {
-    /// The rate limit let it through.
-    paid: bool,
-    /// The message has its receive.
-    begun: bool,
-    /// Payload bytes put into the ring.
-    sent: u64,
-    /// Since when there is no receive, or no peer.
-    since: Option<Instant>,
-}
-
-/// A request that could not be done when it was posted.
-pub(crate) struct Waiting {
-    pub(crate) wr_id: u64,
-    pub(crate) seq: u64,
-    pub(crate) op: SendOp,
-    pub(crate) signaled: bool,
-    pub(crate) solicited: bool,
-    pub(crate) kept: Kept,
-    pub(crate) progress: Progress,
-}
-
-/// What became of an attempt to do a request.
-pub(crate) enum Outcome {
-    /// It is done, or failed.
-    Done(Result<u64, WcStatus>),
-    /// It must wait.
-    Wait,
-    /// The peer must be asked for a key.
-    Ask(Arc<Connection>, u32),
-}
-
-/// What [`QpCore::send_waiting`] needs to go on.
-pub(crate) enum Step {
-    /// Time, or the peer.
-    Rest,
-    /// An answer of the peer.
-    Ask(Arc<Connection>, u32),
-}
-
-/// A request that is at the front of the queue.
-pub(crate) struct Front<'a> {
-    pub(crate) op: &'a SendOp,
-    pub(crate) source: Source<'a>,
-    pub(crate) solicited: bool,
-}
 
 impl QpCore {
     /// Does the requests that wait, as far as possible.

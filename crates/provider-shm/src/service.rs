@@ -1,11 +1,11 @@
 //! The service thread of a context: answers peers, notices their death, looks after requests that
 //! wait. It never waits for a peer itself.
 use crate::connection::Connection;
-use crate::context::State;
-use crate::link::PeerLink;
+use crate::link::LINK;
 use crate::proto::{MESSAGE_BYTES, QpFacts, Refusal, Reply, Request};
 use crate::qp_core::QpCore;
 use crate::socket;
+use crate::state::State;
 use catchment_verbs::{Gid, QpState, Watch as _, event};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -21,8 +21,6 @@ use std::time::{Duration, Instant};
 
 const LISTENER: u64 = 0;
 const WAKE: u64 = 1;
-/// Set in the epoll data of our own connections to peers.
-const LINK: u64 = 1 << 63;
 
 /// How long a new connection may take to say who it is.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -42,13 +40,6 @@ pub(crate) fn start(state: Arc<State>, listener: OwnedFd) -> io::Result<JoinHand
     std::thread::Builder::new()
         .name("catchment-shm".into())
         .spawn(move || Service::new(state, listener).run())
-}
-
-/// Lets the service thread notice when this peer is gone.
-pub(crate) fn watch_link(epoll_fd: &OwnedFd, link: &PeerLink) -> io::Result<()> {
-    let data = epoll::EventData::new_u64(LINK | link.id());
-    epoll::add(epoll_fd, link.fd(), data, epoll::EventFlags::RDHUP)?;
-    Ok(())
 }
 
 /// A peer that connected to us.

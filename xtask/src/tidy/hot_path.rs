@@ -165,7 +165,7 @@ const HOT_PATH_EXCEPTIONS: &[(&str, &str, &str)] = &[
         "a region is handed to a peer once, before its first block",
     ),
     (
-        "crates/provider-shm/src/qp.rs",
+        "crates/provider-shm/src/qp/mod.rs",
         "Vec::with_capacity(wr.sges.len())",
         "a block is a WRITE, which takes no receive",
     ),

@@ -2,13 +2,15 @@
 mod change;
 
 use crate::connection::Connection;
-use crate::context::ShmPd;
+use crate::cq_core::Attached;
+use crate::handles::ShmPd;
 use crate::local::LocalCache;
 use crate::pace::Pace;
 use crate::payload::{Piece, Source};
 use crate::qp_core::{PostedRecv, QpCore};
 use crate::remote::{RemoteCache, RemoteMr, ShmBell};
-use crate::send::{self, Front, Kept, Outcome, Progress, Waiting};
+use crate::request::{Front, Kept, Outcome, Progress, Waiting};
+use crate::send;
 use catchment_verbs::mem::RegionSlice;
 use catchment_verbs::provider::{check_rate, check_transition, local_rights};
 use catchment_verbs::{
@@ -46,9 +48,10 @@ pub(crate) struct ShmQp {
 
 impl ShmQp {
     pub(crate) fn new(core: Arc<QpCore>, pd: Arc<ShmPd>) -> ShmQp {
-        core.send_cq.attach(&core);
+        let attached: Arc<dyn Attached> = Arc::clone(&core) as _;
+        core.send_cq.attach(Arc::downgrade(&attached));
         if !Arc::ptr_eq(&core.send_cq, &core.recv_cq) {
-            core.recv_cq.attach(&core);
+            core.recv_cq.attach(Arc::downgrade(&attached));
         }
         if core.limits.max_recv_wr > 0 {
             core.recv_cq.activate();
@@ -386,7 +389,9 @@ impl Drop for ShmQp {
         if core.limits.max_recv_wr > 0 {
             core.recv_cq.deactivate();
         }
-        core.send_cq.detach(core);
-        core.recv_cq.detach(core);
+        let attached: Arc<dyn Attached> = Arc::clone(core) as _;
+        let attached = Arc::downgrade(&attached);
+        core.send_cq.detach(&attached);
+        core.recv_cq.detach(&attached);
     }
 }

@@ -1,0 +1,123 @@
+//! What the objects of a context share: its name, limits, keys, connections to other contexts.
+use crate::keys::KeyTable;
+use crate::link::{CallError, PeerLink};
+use catchment_verbs::provider::EventQueue;
+use catchment_verbs::sync::Mutex;
+use catchment_verbs::{Caps, Gid, VerbsError, event};
+use rustix::event::epoll;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard, Weak};
+
+/// Events kept for an application that does not ask for them; the oldest go first.
+const MAX_EVENTS: usize = 1024;
+
+/// See the module.
+pub(crate) struct DeviceCore {
+    pub(crate) gid: Gid,
+    pub(crate) caps: Caps,
+    pub(crate) keys: KeyTable,
+    pub(crate) epoll: OwnedFd,
+    pub(crate) wake: OwnedFd,
+    ids: AtomicU64,
+    links: Mutex<HashMap<u64, Weak<PeerLink>>>,
+    /// For the application.
+    pub(crate) events: EventQueue,
+    /// Queue pairs with requests that wait; the service thread looks after them.
+    waiting: Mutex<Vec<u32>>,
+    overrun: AtomicBool,
+}
+
+impl DeviceCore {
+    pub(crate) fn new(caps: Caps) -> Result<DeviceCore, VerbsError> {
+        let mut gid = [0; 16];
+        for part in gid.chunks_exact_mut(4) {
+            part.copy_from_slice(&random()?.to_ne_bytes());
+        }
+        let os = |what: &'static str| move |e: rustix::io::Errno| VerbsError::os(what, e);
+        Ok(DeviceCore {
+            gid: Gid(gid),
+            caps,
+            keys: KeyTable::new(random()? as u16)?,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
+                .map_err(os("epoll_create for a service thread"))?,
+            wake: event::event_fd().map_err(|e| VerbsError::os("eventfd", e))?,
+            ids: AtomicU64::new(1),
+            links: Mutex::default(),
+            events: EventQueue::new(MAX_EVENTS),
+            waiting: Mutex::default(),
+            overrun: AtomicBool::new(false),
+        })
+    }
+
+    /// A number that this context never gave before.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the connection to another context; made if there is none.
+    pub(crate) fn link(&self, peer: Gid) -> Result<Arc<PeerLink>, CallError> {
+        if let Some(link) = self.known_link(peer) {
+            return Ok(link);
+        }
+        // Not under the lock: this waits for the peer, and the service thread needs the lock.
+        let link = Arc::new(PeerLink::connect(self.gid, peer, self.next_id())?);
+        if let Some(other) = self.known_link(peer) {
+            return Ok(other);
+        }
+        let mut links = self.links.lock();
+        links.retain(|_, known| known.strong_count() > 0);
+        links.insert(link.id(), Arc::downgrade(&link));
+        link.watch_hang_up(&self.epoll)?;
+        Ok(link)
+    }
+
+    fn known_link(&self, peer: Gid) -> Option<Arc<PeerLink>> {
+        let links = self.links.lock();
+        links
+            .values()
+            .filter_map(Weak::upgrade)
+            .find(|link| link.gid() == peer && !link.is_dead())
+    }
+
+    pub(crate) fn link_of_id(&self, id: u64) -> Option<Arc<PeerLink>> {
+        self.links.lock().get(&id)?.upgrade()
+    }
+
+    /// The service thread looks after the requests that wait on this queue pair.
+    pub(crate) fn watch_waiting(&self, qpn: u32) {
+        let mut waiting = self.waiting.lock();
+        if waiting.contains(&qpn) {
+            return;
+        }
+        waiting.push(qpn);
+        if waiting.len() == 1 {
+            event::ring(&self.wake);
+        }
+    }
+
+    /// Returns the numbers of the queue pairs on which requests wait.
+    pub(crate) fn waiting_numbers(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.waiting.lock()
+    }
+
+    /// A completion queue lost completions: the service thread breaks what completes there. Not
+    /// here, because the caller may hold the lock of a queue pair.
+    pub(crate) fn break_queue_pairs_of_overrun_queues(&self) {
+        self.overrun.store(true, Ordering::Release);
+        event::ring(&self.wake);
+    }
+
+    pub(crate) fn take_overrun(&self) -> bool {
+        self.overrun.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// Returns a random number from the system.
+pub(crate) fn random() -> Result<u32, VerbsError> {
+    let mut bytes = [0u8; 4];
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| VerbsError::os("getrandom", e))?;
+    Ok(u32::from_ne_bytes(bytes))
+}

@@ -1,0 +1,83 @@
+//! Send requests that are being done or wait, and how far they are.
+use crate::connection::Connection;
+use crate::payload::{Piece, Source};
+use catchment_verbs::{SendOp, WcStatus};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The bytes of a request that waits.
+pub(crate) enum Kept {
+    /// A copy of inline data.
+    Inline(Box<[u8]>),
+    /// Registered memory, kept mapped.
+    Pieces(Vec<Piece>),
+    /// The elements are wrong: the request fails when its turn comes.
+    Wrong,
+}
+
+impl Kept {
+    /// A copy that outlives the call.
+    pub(crate) fn new(source: Source<'_>) -> Kept {
+        match source {
+            Source::Inline(data) => Kept::Inline(data.into()),
+            Source::Pieces(pieces) => Kept::Pieces(pieces.to_vec()),
+        }
+    }
+
+    pub(crate) fn source(&self) -> Result<Source<'_>, WcStatus> {
+        match self {
+            Kept::Inline(data) => Ok(Source::Inline(data)),
+            Kept::Pieces(pieces) => Ok(Source::Pieces(pieces)),
+            Kept::Wrong => Err(WcStatus::LocalProtection),
+        }
+    }
+}
+
+/// How far a request is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Progress {
+    /// The rate limit let it through.
+    pub(crate) paid: bool,
+    /// The message has its receive.
+    pub(crate) begun: bool,
+    /// Payload bytes put into the ring.
+    pub(crate) sent: u64,
+    /// Since when there is no receive, or no peer.
+    pub(crate) since: Option<Instant>,
+}
+
+/// A request that could not be done when it was posted.
+pub(crate) struct Waiting {
+    pub(crate) wr_id: u64,
+    pub(crate) seq: u64,
+    pub(crate) op: SendOp,
+    pub(crate) signaled: bool,
+    pub(crate) solicited: bool,
+    pub(crate) kept: Kept,
+    pub(crate) progress: Progress,
+}
+
+/// What became of an attempt to do a request.
+pub(crate) enum Outcome {
+    /// It is done, or failed.
+    Done(Result<u64, WcStatus>),
+    /// It must wait.
+    Wait,
+    /// The peer must be asked for a key.
+    Ask(Arc<Connection>, u32),
+}
+
+/// What `QpCore::send_waiting` needs to go on.
+pub(crate) enum Step {
+    /// Time, or the peer.
+    Rest,
+    /// An answer of the peer.
+    Ask(Arc<Connection>, u32),
+}
+
+/// A request that is at the front of the queue.
+pub(crate) struct Front<'a> {
+    pub(crate) op: &'a SendOp,
+    pub(crate) source: Source<'a>,
+    pub(crate) solicited: bool,
+}

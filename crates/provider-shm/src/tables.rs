@@ -1,0 +1,93 @@
+//! Where the words of a key stand in the two tables that peers map, and words in shared memory.
+use catchment_verbs::mem::{MemError, Region};
+use catchment_verbs::provider::KeySlots;
+use catchment_verbs::wait::arm::Flags;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+/// Regions registered at once in one context. Fixed, so that peers map the tables once.
+const SLOTS: usize = KeySlots::<()>::MAX;
+/// Bytes of the valid table.
+pub(crate) const VALID_BYTES: usize = SLOTS * 8;
+/// Bytes of the bells table.
+pub(crate) const BELLS_BYTES: usize = SLOTS * BELL_STRIDE;
+
+const BELL_STRIDE: usize = 16;
+
+/// Returns the slot of a key.
+#[inline]
+pub(crate) fn slot_of(key: u32) -> usize {
+    KeySlots::<()>::slot_of(key)
+}
+
+/// Returns where the word of a slot is in the valid table.
+#[inline]
+pub(crate) fn valid_offset(key: u32) -> usize {
+    slot_of(key) * 8
+}
+
+/// Returns where the flag of the sleeping owner is in the bells table.
+#[inline]
+pub(crate) fn owner_bell_offset(key: u32) -> usize {
+    slot_of(key) * BELL_STRIDE
+}
+
+/// Returns where the flags of the sleeping peers are.
+#[inline]
+pub(crate) fn peers_bell_offset(key: u32) -> usize {
+    owner_bell_offset(key) + 4
+}
+
+/// An aligned word inside of a region, checked once.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedWord {
+    region: Arc<Region>,
+    offset: usize,
+}
+
+impl SharedWord {
+    /// Returns the word at `offset`.
+    pub(crate) fn new(region: &Arc<Region>, offset: usize) -> Result<SharedWord, MemError> {
+        region.whole().atomic_u32(offset)?;
+        Ok(SharedWord {
+            region: Arc::clone(region),
+            offset,
+        })
+    }
+
+    /// Returns the word.
+    #[inline]
+    pub(crate) fn get(&self) -> &AtomicU32 {
+        self.region
+            .whole()
+            .atomic_u32(self.offset)
+            .expect("the offset was checked when the word was made")
+    }
+}
+
+impl Flags for SharedWord {
+    #[inline]
+    fn set(&self, bits: u32) {
+        self.get().set(bits);
+    }
+
+    #[inline]
+    fn clear(&self, bits: u32) {
+        self.get().clear(bits);
+    }
+
+    #[inline]
+    fn peek(&self) -> u32 {
+        self.get().peek()
+    }
+
+    #[inline]
+    fn take(&self) -> u32 {
+        self.get().take()
+    }
+
+    #[inline]
+    fn fence() {
+        AtomicU32::fence();
+    }
+}
