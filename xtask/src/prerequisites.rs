@@ -6,39 +6,13 @@ use std::env;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A program that tests call, and the Debian package that has it.
-struct Program {
-    name: &'static str,
-    package: &'static str,
-    used_for: &'static str,
-}
-
-const PROGRAMS: &[Program] = &[
-    Program {
-        name: "cc",
-        package: "gcc",
-        used_for: "headers of C libraries",
-    },
-    Program {
-        name: "ffmpeg",
-        package: "ffmpeg",
-        used_for: "compressed clips as input",
-    },
-    Program {
-        name: "ip",
-        package: "iproute2",
-        used_for: "network namespaces",
-    },
-    Program {
-        name: "nft",
-        package: "nftables",
-        used_for: "a host that drops some packets",
-    },
-    Program {
-        name: "tshark",
-        package: "tshark",
-        used_for: "a second reader of our packets",
-    },
+/// Programs that tests call, the Debian packages that have them, and what they are used for.
+const PROGRAMS: &[(&str, &str, &str)] = &[
+    ("cc", "gcc", "headers of C libraries"),
+    ("ffmpeg", "ffmpeg", "compressed clips as input"),
+    ("ip", "iproute2", "network namespaces"),
+    ("nft", "nftables", "a host that drops some packets"),
+    ("tshark", "tshark", "a second reader of our packets"),
 ];
 
 /// Files that tests read, and the Debian packages that have them.
@@ -58,19 +32,15 @@ pub(crate) fn provide(folder: &Path) -> Result<()> {
     for (subcommand, component) in COMPONENTS {
         ensure_component(folder, subcommand, component)?;
     }
-    let missing: Vec<_> = PROGRAMS
-        .iter()
-        .filter(|program| !on_path(program.name))
-        .collect();
-    if missing.is_empty() {
-        return provide_packages(FILES);
-    }
-    for Program { name, used_for, .. } in &missing {
+    let missing = || PROGRAMS.iter().filter(|(name, ..)| !on_path(name));
+    for (name, _, used_for) in missing() {
         println!("{name} is missing: the tests use it for {used_for}");
     }
-    let packages: Vec<_> = missing.iter().map(|program| program.package).collect();
-    install(&packages)?;
-    let still: Vec<_> = self::missing().iter().map(|program| program.name).collect();
+    let packages: Vec<_> = missing().map(|(_, package, _)| *package).collect();
+    if !packages.is_empty() {
+        install(&packages)?;
+    }
+    let still: Vec<_> = missing().map(|(name, ..)| *name).collect();
     ensure!(
         still.is_empty(),
         "{still:?} not found, although installed: look at PATH"
@@ -96,13 +66,6 @@ pub(crate) fn provide_packages(files: &[(&str, &str)]) -> Result<()> {
         "{still:?} not found, although installed: the recipe knows Debian 12 on x86-64"
     );
     Ok(())
-}
-
-fn missing() -> Vec<&'static Program> {
-    PROGRAMS
-        .iter()
-        .filter(|program| !on_path(program.name))
-        .collect()
 }
 
 fn ensure_component(folder: &Path, subcommand: &str, component: &str) -> Result<()> {

@@ -121,86 +121,88 @@ pub(crate) struct Surroundings<'a> {
 struct Rule {
     name: &'static str,
     about: &'static str,
-    check: fn(&SourceFile<'_>, &Surroundings<'_>) -> Vec<Finding>,
+    check: Check,
+}
+
+type Check = fn(&SourceFile<'_>, &Surroundings<'_>) -> Vec<Finding>;
+
+const fn rule(name: &'static str, about: &'static str, check: Check) -> Rule {
+    Rule { name, about, check }
 }
 
 /// Rules that look at one file at a time.
 const FILE_RULES: &[Rule] = &[
-    Rule {
-        name: pure::RULE,
-        about: "no clock, sleep, chance or order by hash in pure crates",
-        check: pure::check,
-    },
-    Rule {
-        name: unsafe_code::COMMENT_RULE,
-        about: "unsafe code says why it is sound",
-        check: unsafe_code::check_comments,
-    },
-    Rule {
-        name: unsafe_code::FORBID_RULE,
-        about: "crates that need no unsafe code forbid it",
-        check: unsafe_code::check_forbid,
-    },
-    Rule {
-        name: leftovers::RULE,
-        about: "nothing unfinished, no test that does not run or cannot fail",
-        check: leftovers::check,
-    },
-    Rule {
-        name: leftovers::ALLOW_RULE,
-        about: "a lint is switched off with a reason",
-        check: leftovers::check_allow,
-    },
-    Rule {
-        name: leftovers::SLEEP_RULE,
-        about: "a sleep says what it waits for",
-        check: leftovers::check_sleep,
-    },
-    Rule {
-        name: paths::MACHINE_RULE,
-        about: "no path of one machine",
-        check: paths::check_machine,
-    },
-    Rule {
-        name: paths::DOCUMENT_RULE,
-        about: "documents that are named exist here",
-        check: paths::check_documents,
-    },
-    Rule {
-        name: paths::PHRASE_RULE,
-        about: "text is about the thing, not about how it came to be",
-        check: paths::check_phrases,
-    },
-    Rule {
-        name: paths::REGISTRY_RULE,
-        about: "packages come from crates.io",
-        check: paths::check_registry,
-    },
-    Rule {
-        name: text::RULE,
-        about: "no tabs, no space at line ends, a newline at the end",
-        check: text::check,
-    },
-    Rule {
-        name: text::LOOK_ALIKE_RULE,
-        about: "no characters that look like ASCII in Rust files",
-        check: text::check_look_alikes,
-    },
-    Rule {
-        name: workspace::CHANGELOG_RULE,
-        about: "CHANGELOG.md has a place for the next change",
-        check: workspace::check_changelog,
-    },
-    Rule {
-        name: imports::RULE,
-        about: "one `use` for each module",
-        check: imports::check,
-    },
-    Rule {
-        name: imports::LAYOUT_RULE,
-        about: "a module with a folder is its mod.rs",
-        check: imports::check_layout,
-    },
+    rule(
+        pure::RULE,
+        "no clock, sleep, chance or order by hash in pure crates",
+        pure::check,
+    ),
+    rule(
+        unsafe_code::COMMENT_RULE,
+        "unsafe code says why it is sound",
+        unsafe_code::check_comments,
+    ),
+    rule(
+        unsafe_code::FORBID_RULE,
+        "crates that need no unsafe code forbid it",
+        unsafe_code::check_forbid,
+    ),
+    rule(
+        leftovers::RULE,
+        "nothing unfinished, no test that does not run or cannot fail",
+        leftovers::check,
+    ),
+    rule(
+        leftovers::ALLOW_RULE,
+        "a lint is switched off with a reason",
+        leftovers::check_allow,
+    ),
+    rule(
+        leftovers::SLEEP_RULE,
+        "a sleep says what it waits for",
+        leftovers::check_sleep,
+    ),
+    rule(
+        paths::MACHINE_RULE,
+        "no path of one machine",
+        paths::check_machine,
+    ),
+    rule(
+        paths::DOCUMENT_RULE,
+        "documents that are named exist here",
+        paths::check_documents,
+    ),
+    rule(
+        paths::PHRASE_RULE,
+        "text is about the thing, not about how it came to be",
+        paths::check_phrases,
+    ),
+    rule(
+        paths::REGISTRY_RULE,
+        "packages come from crates.io",
+        paths::check_registry,
+    ),
+    rule(
+        text::RULE,
+        "no tabs, no space at line ends, a newline at the end",
+        text::check,
+    ),
+    rule(
+        text::LOOK_ALIKE_RULE,
+        "no characters that look like ASCII in Rust files",
+        text::check_look_alikes,
+    ),
+    rule(
+        workspace::CHANGELOG_RULE,
+        "CHANGELOG.md has a place for the next change",
+        workspace::check_changelog,
+    ),
+    rule(imports::RULE, "one `use` for each module", imports::check),
+    rule(
+        imports::LAYOUT_RULE,
+        "a module with a folder is its mod.rs",
+        imports::check_layout,
+    ),
 ];
 
 /// Rules that look at the repository as a whole, with what they are about.
