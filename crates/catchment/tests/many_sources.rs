@@ -29,6 +29,8 @@ const WAKES_MAX: f64 = 20.0;
 const THREADS_MORE: usize = 8;
 /// Descriptors of everything that sessions share.
 const DESCRIPTORS_MORE: usize = 64;
+/// Memory of the collector's own that a session may take, beside its ring.
+const SESSION_KIB: u64 = 64;
 /// For a process of sources: `PROVIDER NUMBER COLLECTOR`.
 const ROLE: &str = "CATCHMENT_TEST_SOURCES";
 
@@ -42,6 +44,16 @@ fn open_files_to_the_limit() {
 /// The threads or descriptors of this process.
 fn count(what: &str) -> usize {
     fs::read_dir(format!("/proc/self/{what}")).unwrap().count()
+}
+
+/// The memory of its own that this process has touched, in KiB: rings are shared memory, and the
+/// buffers of sockets are the kernel's.
+fn own_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let mut lines = status.lines();
+    let line = lines.find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line.unwrap().trim().strip_suffix(" kB").unwrap();
+    kib.parse().unwrap()
 }
 
 /// The processor time of this process.
@@ -144,6 +156,7 @@ fn a_thousand_sources_over(provider: &str, descriptors: usize) {
     let at = collector.local_addr().to_string();
     let most = count("fd") + SOURCES * descriptors + DESCRIPTORS_MORE;
     let threads = count("task");
+    let memory = own_kib();
     let begin = Instant::now();
     let mut processes: Vec<_> = (0..PROCESSES)
         .map(|number| start(provider, number, &at))
@@ -164,6 +177,9 @@ fn a_thousand_sources_over(provider: &str, descriptors: usize) {
         std::thread::sleep(Duration::from_millis(100));
     }
     assert!(count("fd") <= most, "{} descriptors", count("fd"));
+    let kib = own_kib().saturating_sub(memory) / SOURCES as u64;
+    println!("a session over {provider} takes {kib} KiB of the collector's own memory");
+    assert!(kib <= SESSION_KIB, "{kib} KiB");
     let slept = || -> HashMap<_, _> {
         processes
             .iter()

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Devices that a collector knows at most: peers choose the names, and each costs memory for ever.
-pub(super) const KNOWN_MAX: usize = 65_536;
+const KNOWN_MAX: usize = 65_536;
 
 /// A device cannot be received.
 #[derive(Debug, thiserror::Error)]

@@ -224,7 +224,7 @@ impl CollectorBuilder {
         let listener = runtime.block_on(bind)?;
         let local = listener.local().clone();
         limits::raise_descriptor_limit();
-        let workers = Workers::start(self.workers, devices::KNOWN_MAX)
+        let workers = Workers::start(self.workers)
             .map_err(|e| CollectorError::Os("start a worker thread", e))?;
         let (receive, receiving) = ReceiveThreads::start(
             self.receive_threads,

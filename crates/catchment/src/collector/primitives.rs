@@ -1,6 +1,6 @@
 //! What the concurrent parts of the collector are built of; the model checker replaces it.
 pub(super) use catchment_verbs::wait::EventCount;
-pub(super) use crossbeam_queue::ArrayQueue;
+pub(super) use crossbeam_queue::{ArrayQueue, SegQueue};
 pub(super) use crossbeam_utils::atomic::AtomicCell;
 pub(super) use std::sync::OnceLock;
 pub(super) use std::sync::atomic::{AtomicUsize, Ordering, fence};

@@ -3,12 +3,14 @@
 //! A push wakes a sleeping worker only if no worker is searching. A worker that stops searching
 //! looks at the queue once more, whether it found something or gives up, because a push may have
 //! counted on it.
-use super::primitives::{ArrayQueue, AtomicUsize, EventCount, Ordering, fence, relax};
+use super::primitives::{ArrayQueue, AtomicUsize, EventCount, Ordering, SegQueue, fence, relax};
 use std::time::Instant;
 
-/// Work for a pool of workers, oldest first.
+/// Work for a pool of workers, about oldest first.
 pub(super) struct ReadyQueue<T> {
     entries: ArrayQueue<T>,
+    /// What finds `entries` full.
+    overflow: SegQueue<T>,
     /// Workers that look for entries right now.
     searching: AtomicUsize,
     /// Rises when a sleeping worker is needed.
@@ -18,40 +20,43 @@ pub(super) struct ReadyQueue<T> {
 }
 
 impl<T> ReadyQueue<T> {
-    /// Creates a queue for at most `capacity` entries. An idle worker looks `polls` times before it
-    /// sleeps.
+    /// Creates a queue that allocates nothing for up to `capacity` entries. An idle worker looks
+    /// `polls` times before it sleeps.
     pub(super) fn new(capacity: usize, polls: u32) -> ReadyQueue<T> {
         ReadyQueue {
             entries: ArrayQueue::new(capacity),
+            overflow: SegQueue::new(),
             searching: AtomicUsize::new(0),
             needed: EventCount::new(),
             polls,
         }
     }
 
-    /// Adds an entry, and wakes a worker if none is searching. Waits while the queue is full.
+    /// Adds an entry, and wakes a worker if none is searching.
     pub(super) fn push(&self, entry: T) {
-        let mut entry = entry;
-        while let Err(back) = self.entries.push(entry) {
-            entry = back;
-            std::thread::yield_now();
+        if let Err(entry) = self.entries.push(entry) {
+            self.overflow.push(entry);
         }
         self.wake_if_nobody_searches();
     }
 
     /// Takes the oldest entry, if there is one.
     pub(super) fn try_pop(&self) -> Option<T> {
-        self.entries.pop()
+        self.entries.pop().or_else(|| self.overflow.pop())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.overflow.is_empty()
     }
 
     /// Takes the oldest entry. Waits for one until a deadline, which is asked for last of all, or
     /// until [`ReadyQueue::wake_all`].
     pub(super) fn pop(&self, deadline: impl FnOnce() -> Option<Instant>) -> Option<T> {
-        if let Some(entry) = self.entries.pop() {
+        if let Some(entry) = self.try_pop() {
             return Some(entry);
         }
         let found = self.search().or_else(|| self.look_and_sleep(deadline));
-        if found.is_some() && !self.entries.is_empty() {
+        if found.is_some() && !self.is_empty() {
             // What is left may have been pushed while this worker was searching, and woken nobody.
             self.wake_if_nobody_searches();
         }
@@ -63,7 +68,7 @@ impl<T> ReadyQueue<T> {
         self.searching.fetch_add(1, Ordering::Relaxed);
         let mut found = None;
         for poll in 0..self.polls {
-            found = self.entries.pop();
+            found = self.try_pop();
             if found.is_some() {
                 break;
             }
@@ -79,11 +84,11 @@ impl<T> ReadyQueue<T> {
     /// Looks once more, then sleeps until a worker is needed.
     fn look_and_sleep(&self, deadline: impl FnOnce() -> Option<Instant>) -> Option<T> {
         let seen = self.needed.current();
-        if let Some(entry) = self.entries.pop() {
+        if let Some(entry) = self.try_pop() {
             return Some(entry);
         }
         self.needed.wait(seen, deadline());
-        self.entries.pop()
+        self.try_pop()
     }
 
     /// Ends the sleep of all workers, also of those that are about to sleep.

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// Streams that may be ready at once without an allocation.
+const READY: usize = 1024;
 /// How often an ending pool checks whether its threads have ended.
 const CHECK_ENDED: Duration = Duration::from_millis(2);
 
@@ -32,10 +34,10 @@ pub(super) struct WorkQueue {
 }
 
 impl Workers {
-    /// Starts `threads` workers, for at most `streams` streams.
-    pub(super) fn start(threads: usize, streams: usize) -> io::Result<Workers> {
+    /// Starts `threads` workers.
+    pub(super) fn start(threads: usize) -> io::Result<Workers> {
         let queue = Arc::new(WorkQueue {
-            ready: ReadyQueue::new(streams, search_polls()),
+            ready: ReadyQueue::new(READY, search_polls()),
             resting: Resting::new(),
             ending: AtomicBool::new(false),
             over: AtomicBool::new(false),

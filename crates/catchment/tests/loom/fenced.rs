@@ -1,7 +1,7 @@
 //! The shipped files.
 
 mod primitives {
-    pub(super) use crate::stand_ins::{ArrayQueue, AtomicCell, EventCount, OnceLock};
+    pub(super) use crate::stand_ins::{ArrayQueue, AtomicCell, EventCount, OnceLock, SegQueue};
     pub(super) use loom::sync::atomic::{AtomicUsize, Ordering, fence};
 
     pub(super) fn relax(_: u32) {}

@@ -80,6 +80,27 @@ impl<T> ArrayQueue<T> {
     }
 }
 
+/// `crossbeam_queue::SegQueue`: the same without an end.
+pub(crate) struct SegQueue<T>(ArrayQueue<T>);
+
+impl<T> SegQueue<T> {
+    pub(crate) fn new() -> SegQueue<T> {
+        SegQueue(ArrayQueue::new(usize::MAX))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn push(&self, entry: T) {
+        assert!(self.0.push(entry).is_ok());
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        self.0.pop()
+    }
+}
+
 /// `std::sync::OnceLock`, set by one thread.
 pub(crate) struct OnceLock<T>(AtomicBool, std::sync::OnceLock<T>);
 

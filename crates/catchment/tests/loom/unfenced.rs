@@ -1,7 +1,7 @@
 //! The shipped files without their fences.
 
 mod primitives {
-    pub(super) use crate::stand_ins::{ArrayQueue, AtomicCell, EventCount, OnceLock};
+    pub(super) use crate::stand_ins::{ArrayQueue, AtomicCell, EventCount, OnceLock, SegQueue};
     pub(super) use loom::sync::atomic::{AtomicUsize, Ordering};
     pub(super) fn fence(_: Ordering) {}
 
