@@ -2,7 +2,6 @@
 use crate::ah::RoceAh;
 use crate::cq::RoceCq;
 use crate::device::Device;
-use crate::device_core::random;
 use crate::engine::{Parts, QpShared, thread};
 use crate::handles::{RoceContext, RocePd};
 use crate::io::{BindError, Datagrams, UdpSocket, Waiter};
@@ -14,7 +13,7 @@ use catchment_roce::wire::PathMtu;
 use catchment_roce::{self as roce};
 use catchment_verbs::mem::Region;
 use catchment_verbs::provider::{
-    CompletionQueue, EventChannel, check_cq, check_mr, check_qp, foreign,
+    CompletionQueue, EventChannel, check_cq, check_mr, check_qp, foreign, random,
 };
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, NetEnd, Pd, PortAddr,

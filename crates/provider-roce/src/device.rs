@@ -1,11 +1,12 @@
 //! An open device: its engine, and who does the engine's work.
 use crate::RoceOptions;
-use crate::device_core::{DeviceCore, random};
+use crate::device_core::DeviceCore;
 use crate::engine::tuning::SINGLE_AFTER_NS;
 use crate::engine::{Engine, Look};
 use crate::io::{Datagrams, Waiter, Waker};
 use crate::sleep::Sleep;
 use catchment_roce::wire::PathMtu;
+use catchment_verbs::provider::random;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Caps, VerbsError};
 use std::ops::Deref;

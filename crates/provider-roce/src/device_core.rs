@@ -6,7 +6,7 @@ use crate::dirty::DirtySet;
 use crate::io::Datagrams;
 use crate::keys::KeyTable;
 use catchment_roce::wire::PathMtu;
-use catchment_verbs::provider::{EventQueue, HandleTable};
+use catchment_verbs::provider::{EventQueue, HandleTable, random};
 use catchment_verbs::sync::RwLock;
 use catchment_verbs::{Caps, Gid, NetEnd, VerbsError};
 use std::net::SocketAddr;
@@ -99,12 +99,4 @@ impl DeviceCore {
         self.contenders.fetch_sub(1, Ordering::Relaxed);
         keys
     }
-}
-
-/// A random number from the system.
-pub(crate) fn random() -> Result<u32, VerbsError> {
-    let mut bytes = [0u8; 4];
-    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())
-        .map_err(|e| VerbsError::os("getrandom", e))?;
-    Ok(u32::from_ne_bytes(bytes))
 }

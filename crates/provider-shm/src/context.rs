@@ -1,7 +1,6 @@
 //! Opening a device, and what devices and protection domains make.
 use crate::cq::{ShmChannel, ShmCq};
 use crate::cq_core::CqCore;
-use crate::device_core::random;
 use crate::handles::{ShmContext, ShmPd};
 use crate::mr::ShmMr;
 use crate::qp::ShmQp;
@@ -10,7 +9,7 @@ use crate::region::MrCore;
 use crate::state::State;
 use crate::{service, socket};
 use catchment_verbs::mem::Region;
-use catchment_verbs::provider::{MAX_24_BITS, check_cq, check_mr, check_qp, foreign};
+use catchment_verbs::provider::{MAX_24_BITS, check_cq, check_mr, check_qp, foreign, random};
 use catchment_verbs::{
     Access, Ah, AsyncEvent, Caps, CompletionChannel, Context, Cq, Gid, Mr, Pd, PortAddr, Qp,
     QpInit, Service, VerbsError,

@@ -1,7 +1,7 @@
 //! What the objects of a context share: its name, limits, keys, connections to other contexts.
 use crate::keys::KeyTable;
 use crate::link::{CallError, PeerLink};
-use catchment_verbs::provider::EventQueue;
+use catchment_verbs::provider::{EventQueue, random};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Caps, Gid, VerbsError, event};
 use rustix::event::epoll;
@@ -112,12 +112,4 @@ impl DeviceCore {
     pub(crate) fn take_overrun(&self) -> bool {
         self.overrun.swap(false, Ordering::AcqRel)
     }
-}
-
-/// Returns a random number from the system.
-pub(crate) fn random() -> Result<u32, VerbsError> {
-    let mut bytes = [0u8; 4];
-    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())
-        .map_err(|e| VerbsError::os("getrandom", e))?;
-    Ok(u32::from_ne_bytes(bytes))
 }

@@ -1,8 +1,8 @@
 //! What a context and its service thread share: all queue pairs beside what its objects share.
-use crate::device_core::{DeviceCore, random};
+use crate::device_core::DeviceCore;
 use crate::inbox::MAX_RECV_SLOTS;
 use crate::qp_core::QpCore;
-use catchment_verbs::provider::MAX_24_BITS;
+use catchment_verbs::provider::{MAX_24_BITS, random};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Caps, RateRange, Services, VerbsError};
 use std::collections::HashMap;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 use catchment_conformance::{Bench, Options, connect};
 use catchment_provider_shm::ShmProvider;
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Gid, SendOp};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -10,8 +11,7 @@ use rustix::net::{
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 /// The tests count the descriptors of the process, so they take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -65,7 +65,7 @@ fn message(kind: u16, rest: &[u8]) -> Vec<u8> {
 
 #[test]
 fn any_bytes_and_descriptors_are_survived() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     let bench = bench();
     let context = bench.open();
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -95,17 +95,7 @@ fn any_bytes_and_descriptors_are_survived() {
     }
     assert_serves(&bench, &context);
     // What came with the messages is closed.
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while count() > before + 2 {
-        assert!(
-            Instant::now() < deadline,
-            "{} before, {} now",
-            before,
-            count()
-        );
-        // Until the service thread has closed them, which it tells nobody.
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    catchment_conformance::eventually("closing what came", || count() <= before + 2);
 }
 
 #[test]
@@ -113,7 +103,7 @@ fn a_thousand_silent_connections_stop_nobody() {
     // Two descriptors for each: ours and that of the service thread.
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let silent = most.current.map_or(1000, |n| (n / 2).min(1000)) as usize;
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.lock();
     let bench = bench();
     let context = bench.open();
     let mut held = Vec::new();
@@ -125,13 +115,11 @@ fn a_thousand_silent_connections_stop_nobody() {
     }
     assert_serves(&bench, &context);
     // They are hung up on, and do not count for ever.
-    let deadline = Instant::now() + Duration::from_secs(10);
     for fd in held {
         catchment_conformance::eventually("the hang-up", || {
             let flags = rustix::net::RecvFlags::DONTWAIT;
             let seen = rustix::net::recv(&fd, &mut [0u8; 8][..], flags);
-            matches!(seen, Ok((0, _))) || Instant::now() > deadline
+            matches!(seen, Ok((0, _)))
         });
     }
-    assert!(Instant::now() < deadline);
 }

@@ -12,7 +12,18 @@
 //! - [`TransmitBatch`]: packets to send, their payload by reference.
 //! - [`pcap`]: captures for Wireshark.
 //!
-//! A driver does this for each queue pair that something happened to:
+//! # The contract
+//!
+//! | | |
+//! |---|---|
+//! | inputs | [`Qp::handle`]: a packet, the end of a batch, a timeout; `post_*`, `modify_*`, [`Qp::set_rate_bps`] |
+//! | outputs | [`Qp::poll_transmit`], [`Qp::poll_completion`], [`Qp::next_timeout`]: all three after every input, until nothing is left |
+//! | time | nanoseconds from an origin of the driver's; never goes back; only `now_ns` arguments carry it |
+//! | memory | reached through [`Memory`] only, and only during a call |
+//! | who may call | one thread at a time; nothing blocks, and the work of a call is bounded |
+//!
+//! A completion counts when the packets that were polled before it are sent. A driver does this for
+//! each queue pair that something happened to:
 //!
 //! ```
 //! use catchment_roce::{Input, Memory, Qp, TransmitBatch};

@@ -4,11 +4,12 @@ use crate::slots::Control;
 use crate::sys::types::{IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD};
 use crate::{ah, path, timer};
 use catchment_verbs::provider::{
-    MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts, check_transition,
+    MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts, check_transition, random,
 };
 use catchment_verbs::{
     Access, Endpoint, ModifyError, Qp as _, QpState, QpTransition, RtrAttr, RtsAttr, Service,
 };
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
@@ -18,7 +19,7 @@ const DRAINED_WITHIN: Duration = Duration::from_secs(1);
 const DRAINED_POLL: Duration = Duration::from_micros(200);
 
 impl IbQp {
-    fn resources(&self, what: &'static str, error: &io::Error) -> ModifyError {
+    fn resources(&self, what: &'static str, error: &dyn Display) -> ModifyError {
         ModifyError::Resources {
             qpn: self.qpn(),
             what,
@@ -43,7 +44,8 @@ impl IbQp {
 
     fn enter_reset(&mut self, control: &mut Control) -> Result<(), ModifyError> {
         // Another start, so that late packets of before do not fit.
-        self.psn = random_psn().map_err(|error| self.resources("a new PSN", &error))?;
+        let random = random().map_err(|error| self.resources("a new PSN", &error))?;
+        self.psn = random & MAX_24_BITS;
         if self.reaches_device() {
             if self.device().quirks.is_rxe && self.slot.state.get() == QpState::Sqd {
                 // While it drains, rdma_rxe refuses every state but this. What is flushed is of an
@@ -287,11 +289,4 @@ impl IbQp {
         self.slot.state.set(to);
         Ok(())
     }
-}
-
-/// A first packet number.
-pub(super) fn random_psn() -> io::Result<u32> {
-    let mut bytes = [0u8; 4];
-    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
-    Ok(u32::from_ne_bytes(bytes) & MAX_24_BITS)
 }

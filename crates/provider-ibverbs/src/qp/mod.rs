@@ -8,7 +8,7 @@ use crate::handles::IbPd;
 use crate::slots::{Control, RequestId, Slot};
 use crate::sys::types::{IBV_QPS_ERR, IBV_QPS_SQE};
 use crate::sys::{QueuePair, Refused};
-use catchment_verbs::provider::{Handle, Limits, check_rate};
+use catchment_verbs::provider::{Handle, Limits, MAX_24_BITS, check_rate, random};
 use catchment_verbs::{
     Endpoint, ModifyError, NetEnd, PostError, PostFailure, Qp, QpState, QpTransition, RateError,
     RecvWr, RemoteMapError, RemoteWindow, RtsAttr, SendOp, SendWr, Service, VerbsError, Watch,
@@ -56,7 +56,7 @@ impl IbQp {
             sending: None,
             ways: VecDeque::new(),
         };
-        qp.psn = change::random_psn().map_err(|error| VerbsError::os("getrandom", error))?;
+        qp.psn = random()? & MAX_24_BITS;
         Ok(qp)
     }
 

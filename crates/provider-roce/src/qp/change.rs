@@ -1,11 +1,12 @@
 //! From one state to another.
 use super::RoceQp;
 use crate::address_vector::AddressVector;
-use crate::device_core::random;
 use crate::engine::{Engine, Peer};
 use catchment_roce::wire::aeth;
 use catchment_roce::{self as roce, Psn, Recovery};
-use catchment_verbs::provider::{MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts};
+use catchment_verbs::provider::{
+    MAX_24_BITS, check_qkey, check_remote, check_rtr, check_rts, random,
+};
 use catchment_verbs::{
     Access, Endpoint, ModifyError, NetEnd, QpState, QpTransition, RtrAttr, RtsAttr,
 };

@@ -11,7 +11,8 @@
 //! - while requests are posted and polled: [`Limits`], [`Account`], [`Entry`], [`local_rights`],
 //!   [`HandleTable`];
 //! - where software makes the completions: [`CompletionQueue`], [`EventChannel`];
-//! - where software looks up keys: [`KeySlots`], [`RegionWatch`].
+//! - where software looks up keys: [`KeySlots`], [`RegionWatch`];
+//! - for packet numbers and secrets: [`random`].
 //!
 //! Posting is the hot path: nothing there allocates, locks or calls the system.
 mod completion_queue;
@@ -22,6 +23,7 @@ mod handles;
 mod key_slots;
 mod modify;
 mod post;
+mod random;
 mod region_watch;
 
 pub use catchment_verbs_types::{Limits, MAX_24_BITS};
@@ -33,4 +35,5 @@ pub use handles::{Handle, HandleTable};
 pub use key_slots::KeySlots;
 pub use modify::{StateCell, check_qkey, check_remote, check_rtr, check_rts, check_transition};
 pub use post::{Account, Entry, local_rights};
+pub use random::random;
 pub use region_watch::RegionWatch;

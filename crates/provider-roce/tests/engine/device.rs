@@ -1,6 +1,5 @@
 //! What a device is beyond verbs: ports, counters, faults.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-mod common;
+use crate::common;
 
 use catchment_conformance::{Options, Random, Side, connect, pattern, wait_one};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};

@@ -1,6 +1,5 @@
 //! What UC and UD do beyond the conformance suite: losses, and what is counted.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-mod common;
+use crate::common;
 
 use catchment_conformance::{Options, Side, assert_empty, connect, eventually, pattern, wait_one};
 use catchment_provider_roce::{RoceContext, RoceOptions, RoceProvider};

@@ -1,5 +1,4 @@
 //! The engine over datagrams that no socket carries: a switch in memory, which can lose and reorder.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 use catchment_conformance::{Options, Side, connect, wait_one};
 use catchment_provider_roce::io::{Capabilities, Datagrams, Incoming, Outgoing, Path, PathError};
 use catchment_provider_roce::{PathMtu, RoceContext, RoceOptions, RoceProvider};

@@ -1,5 +1,5 @@
 //! A peer that is gone.
-mod common;
+use crate::common;
 
 use catchment_conformance::{Options, PATIENCE, Random, Side, connect};
 use catchment_provider_roce::RoceProvider;
