@@ -11,16 +11,14 @@ const CHUNK_BYTES: usize = 4096;
 
 /// A borrowed piece of registered memory that others may change at any time.
 ///
-/// Copies out of it may be torn when somebody writes meanwhile; the transfer protocols decide when
-/// that can be. Nothing here can touch memory outside of the slice.
+/// Copies may be torn when somebody writes meanwhile. Nothing here reaches memory outside of the slice.
 ///
 /// # What Rust promises, and what not
 /// The atomics of this type are sound under Rust's memory model, whoever writes. The copies are plain
 /// ones: neither volatile nor atomic, because such copies go word by word. Rust's model calls a plain
-/// copy that races with another thread's write undefined, and says nothing of writes by a
-/// device or another process. We rely on what compilers do: a call of `memcpy` on memory that they
-/// cannot see stays one, and yields some bytes. No reference to such bytes exists, their values are
-/// never trusted, and protocols that must not see torn bytes order them by the atomics.
+/// copy that races with another thread's write undefined, and says nothing of writes by a device or
+/// another process. We rely on what compilers do: a `memcpy` of memory that they cannot see yields
+/// some bytes. No reference to them exists, nobody trusts them, and the protocols order by atomics.
 #[derive(Debug, Clone, Copy)]
 pub struct VolatileSlice<'a> {
     ptr: NonNull<u8>,
