@@ -5,6 +5,17 @@
 //! before it does anything; mechanisms take turns; warm-up does not count; a batch in which a
 //! polling role had less than 97 % of its core is repeated; the payload is verified by a twin run
 //! in the same processes; medians are shown with the range from the 5th to the 95th percentile.
+//!
+//! Data in: options, scenarios (`scenarios/*.toml`). Data out: a table, lines of JSON, CSV, a page.
+//!
+//! | | |
+//! |---|---|
+//! | `job`, `pair`, `role` | what one measurement is, who starts its two processes, what these do |
+//! | `link` | one end of a mechanism, as a role sees it |
+//! | `mechanism`, `stats`, `host`, `output`, `csv` | names, medians, the machine, standard output |
+//! | `transfer` (`grid`, `row`, `resources`, `goals`, `report`) | all mechanisms in cells of bytes and blocks |
+//! | `papers` (and `peers`) | scenarios with claims, pictures, pages |
+//! | `compare`, `roce`, `source`, `rate`, `scan`, `reads` | one question each; the first two by the engine of `catchment-perf` |
 #![deny(unsafe_code)]
 use anyhow::Result;
 use clap::Parser;

@@ -4,8 +4,6 @@ use crate::paper::PaperStatusByte;
 use crate::rendezvous::Rendezvous;
 use crate::window::fair::{Form, SwFair};
 use crate::window::paper::SwPaper;
-use std::fmt;
-use std::str::FromStr;
 
 /// A mechanism without its sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,17 +38,6 @@ pub trait Visit {
         M: Mechanism + Copy + Send + 'static,
         M::Sender: 'static,
         M::Receiver: 'static;
-}
-
-/// No mechanism has this name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no mechanism \"{seen}\"; there are: {}", names())]
-pub struct ProtocolParseError {
-    seen: String,
-}
-
-fn names() -> String {
-    Protocol::ALL.map(Protocol::name).join(", ")
 }
 
 impl Protocol {
@@ -98,23 +85,6 @@ impl Protocol {
     }
 }
 
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Protocol {
-    type Err = ProtocolParseError;
-
-    fn from_str(text: &str) -> Result<Protocol, ProtocolParseError> {
-        let found = Protocol::ALL.into_iter().find(|one| one.name() == text);
-        found.ok_or_else(|| ProtocolParseError {
-            seen: text.chars().take(32).collect(),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,19 +100,17 @@ mod tests {
     }
 
     #[test]
-    fn every_name_leads_to_a_mechanism_of_its_own_in_the_shape_asked_for() {
+    fn every_protocol_has_a_name_of_its_own_and_the_shape_asked_for() {
         let shape = Shape {
             blocks: 3,
             payload_bytes: 256,
         };
         for protocol in Protocol::ALL {
-            assert_eq!(protocol.name().parse(), Ok(protocol));
+            let same = Protocol::ALL
+                .into_iter()
+                .filter(|one| one.name() == protocol.name());
+            assert_eq!(same.count(), 1, "{protocol:?}");
             assert_eq!(protocol.with(shape, Features).1, shape);
         }
-        let wrong = "sw".parse::<Protocol>().unwrap_err().to_string();
-        assert!(
-            wrong.contains("sw-fair") && wrong.contains("\"sw\""),
-            "{wrong}"
-        );
     }
 }

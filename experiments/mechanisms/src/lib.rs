@@ -34,7 +34,7 @@ mod status_byte;
 pub mod tcp;
 pub mod window;
 
-pub use catalog::{Protocol, ProtocolParseError, Visit};
+pub use catalog::{Protocol, Visit};
 pub use error::SetupError;
 pub use port::{EndNeeds, MemoryNeed, Offer, OfferParseError, Port, QueueNeeds};
 pub(crate) use send_queue::SendQueue;

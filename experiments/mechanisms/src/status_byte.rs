@@ -5,7 +5,7 @@ use super::{
 };
 use catchment_transfer::{
     BlockMeta, Broken, CommitFailure, CopyMemory, LayoutError, PeerMisbehaved, QueueLimits,
-    ReceivedBlock, Receiver, ReceiverOptions, Refill, RemoteRing, ReserveError, RingLayout, Sender,
+    ReceivedBlock, Receiver, ReceiverOptions, RemoteRing, ReserveError, RingLayout, Sender,
     SenderOptions, WriteBlock,
 };
 use catchment_verbs::mem::VolatileSlice;
@@ -49,13 +49,6 @@ impl StatusByte {
             options: SenderOptions::default(),
             epoch: 1,
         }
-    }
-
-    /// The same with this rule for looking at status bytes.
-    #[must_use]
-    pub fn with_refill(mut self, refill: Refill) -> StatusByte {
-        self.options.refill = Some(refill);
-        self
     }
 
     fn layout(&self) -> Result<RingLayout, LayoutError> {

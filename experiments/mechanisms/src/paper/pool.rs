@@ -86,20 +86,8 @@ impl PaperPool {
                 wanted: self.layout.payload_bytes(),
             });
         }
-        self.fill_with(header, |memory| memory.write_at(0, payload).expect(INSIDE))
-    }
-
-    /// The same, with a payload that `fill` writes in place. What it leaves out stays as it was.
-    ///
-    /// # Errors
-    /// [`FillError::WouldBlock`]; `fill` was not called then.
-    pub fn fill_with(
-        &self,
-        header: PaperHeader,
-        fill: impl FnOnce(VolatileSlice<'_>),
-    ) -> Result<u32, FillError> {
         let block = self.claim().ok_or(FillError::WouldBlock)?;
-        fill(self.payload(block));
+        self.payload(block).write_at(0, payload).expect(INSIDE);
         self.publish(block, header);
         Ok(block)
     }
