@@ -124,7 +124,7 @@ fn out(args: &CollectArgs) -> Result<Option<&Path>, Failure> {
         (SinkKind::Null, _) => Ok(None),
         (SinkKind::Dir, Some(out)) => Ok(Some(out)),
         (SinkKind::Dir, None) => {
-            let error = anyhow!("no --out: where shall the frames go?");
+            let error = anyhow!("no --out: where should the frames go?");
             Err(Failure::new(Code::Usage, error)
                 .hint("give a directory with --out DIR, or --sink null to store nothing"))
         }

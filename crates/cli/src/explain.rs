@@ -97,7 +97,7 @@ fn resolve(host: &str) -> Result<IpAddr, Failure> {
     let found = (host, 0).to_socket_addrs();
     let found = found.map_err(|error| {
         let error = anyhow!("cannot find the address of {host}: {error}");
-        Failure::new(Code::Unreachable, error).hint("give an address, or mend DNS or /etc/hosts")
+        Failure::new(Code::Unreachable, error).hint("give an address, or fix DNS or /etc/hosts")
     })?;
     let ip = found.map(|address| address.ip()).next();
     ip.ok_or_else(|| Failure::new(Code::Unreachable, anyhow!("{host} has no address")))

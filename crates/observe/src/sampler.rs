@@ -153,7 +153,7 @@ fn sample_cpu(meter: &mut CpuMeter) -> Option<CpuSnapshot> {
         Ok(sample) => return Some(sample),
         Err(error) => error,
     };
-    tracing::debug!(%error, "no CPU numbers");
+    tracing::debug!(%error, "cannot read CPU usage");
     None
 }
 

@@ -36,7 +36,7 @@ pub enum TlsError {
         source: io::Error,
     },
     /// A file is no PEM.
-    #[error("{} is no PEM file: {detail}", path.display())]
+    #[error("{} is not a PEM file: {detail}", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
@@ -60,7 +60,7 @@ pub enum TlsError {
         detail: String,
     },
     /// Certificate and key do not belong together, or their kind is not supported.
-    #[error("{} and {} do not fit: {detail}", cert.display(), key.display())]
+    #[error("{} and {} do not belong together: {detail}", cert.display(), key.display())]
     Pair {
         /// The certificate's file.
         cert: PathBuf,

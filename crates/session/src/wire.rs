@@ -116,7 +116,9 @@ fn fill_length(out: &mut [u8], start: usize, kind: MessageKind) -> Result<(), En
 #[non_exhaustive]
 pub enum DecodeError {
     /// The length is 0 or more than allowed.
-    #[error("a message of {announced} bytes is announced, 2 to {limit} are allowed here{hint}")]
+    #[error(
+        "the peer announces a message of {announced} bytes; 2 to {limit} are allowed here{hint}"
+    )]
     Length {
         /// The length as announced.
         announced: u32,
@@ -134,13 +136,13 @@ pub enum DecodeError {
         expected: usize,
     },
     /// The text is no UTF-8.
-    #[error("a message is no UTF-8 from byte {offset} on")]
+    #[error("the message is not UTF-8 from byte {offset} on")]
     Utf8 {
         /// The first wrong byte.
         offset: usize,
     },
     /// The text is no JSON object with a `type`.
-    #[error("a message is no JSON object with a \"type\": {detail}")]
+    #[error("the message is not a JSON object with a \"type\": {detail}")]
     Json {
         /// What the JSON reader said, escaped and cut.
         detail: String,

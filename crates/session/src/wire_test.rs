@@ -99,8 +99,8 @@ fn members_may_come_in_any_order_and_type_need_not_be_first() {
 #[test]
 fn malformed_messages_say_what_was_wrong() {
     for (json, expected) in [
-        ("[1]", "no JSON object"),
-        ("\"x\"", "no JSON object"),
+        ("[1]", "not a JSON object"),
+        ("\"x\"", "not a JSON object"),
         ("{}", "missing field `type`"),
         (r#"{"type":5}"#, "invalid type"),
         (

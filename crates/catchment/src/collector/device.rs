@@ -128,7 +128,7 @@ impl LentSink {
             device.metrics.frame_received(&observation);
         } else {
             device.metrics.sink_error();
-            tracing::error!(device = %device.name, packet = number, "the sink panicked; the frame is gone");
+            tracing::error!(device = %device.name, packet = number, "the sink panicked; the frame is lost");
         }
         Ok(())
     }

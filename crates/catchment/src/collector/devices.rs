@@ -14,7 +14,7 @@ const KNOWN_MAX: usize = 65_536;
 pub(super) enum OpenError {
     #[error(transparent)]
     Sink(#[from] SinkError),
-    #[error("the collector knows {KNOWN_MAX} devices, as many as it can")]
+    #[error("the collector already knows {KNOWN_MAX} devices, its limit")]
     TooMany,
 }
 

@@ -93,11 +93,9 @@ pub struct CollectorBuilder {
 impl CollectorBuilder {
     /// Where the frames go. By default nowhere: they are verified and counted.
     #[must_use]
-    pub fn sink(self, sink: impl Sink) -> CollectorBuilder {
-        CollectorBuilder {
-            sink: Box::new(sink),
-            ..self
-        }
+    pub fn sink(mut self, sink: impl Sink) -> CollectorBuilder {
+        self.sink = Box::new(sink);
+        self
     }
 
     /// Calls `function` with every frame; see [`CallbackSink`].
@@ -111,11 +109,9 @@ impl CollectorBuilder {
 
     /// Certificates for control connections; needed to listen off loopback.
     #[must_use]
-    pub fn tls(self, files: TlsFiles) -> CollectorBuilder {
-        CollectorBuilder {
-            tls: Some(files),
-            ..self
-        }
+    pub fn tls(mut self, files: TlsFiles) -> CollectorBuilder {
+        self.tls = Some(files);
+        self
     }
 
     /// Allows to listen off loopback without TLS: everybody who reaches the address can send.
@@ -127,21 +123,17 @@ impl CollectorBuilder {
     /// Threads that carry frames to the sink, at least 1. By default one for each processor, at
     /// most 4.
     #[must_use]
-    pub fn workers(self, workers: usize) -> CollectorBuilder {
-        CollectorBuilder {
-            workers: workers.max(1),
-            ..self
-        }
+    pub fn workers(mut self, workers: usize) -> CollectorBuilder {
+        self.workers = workers.max(1);
+        self
     }
 
     /// Threads that take blocks out of the rings of all sources, at least 1. By default one for two
     /// processors, at most 4.
     #[must_use]
-    pub fn receive_threads(self, threads: usize) -> CollectorBuilder {
-        CollectorBuilder {
-            receive_threads: threads.max(1),
-            ..self
-        }
+    pub fn receive_threads(mut self, threads: usize) -> CollectorBuilder {
+        self.receive_threads = threads.max(1);
+        self
     }
 
     /// How long a source may be silent before it counts as dead, 100 ms to 10 min. By default 5 s.
@@ -156,31 +148,25 @@ impl CollectorBuilder {
     /// processor for each source and half of it in latency. Zero: its receive threads look all the
     /// time, which takes a processor for each of them.
     #[must_use]
-    pub fn look_every(self, pause: Duration) -> CollectorBuilder {
-        CollectorBuilder {
-            look_every: pause.min(Duration::from_secs(1)),
-            ..self
-        }
+    pub fn look_every(mut self, pause: Duration) -> CollectorBuilder {
+        self.look_every = pause.min(Duration::from_secs(1));
+        self
     }
 
     /// Most memory for the ring of one source. By default 1 GiB.
     #[must_use]
-    pub fn ring_bytes_max(self, bytes: u64) -> CollectorBuilder {
-        CollectorBuilder {
-            ring_bytes_max: bytes,
-            ..self
-        }
+    pub fn ring_bytes_max(mut self, bytes: u64) -> CollectorBuilder {
+        self.ring_bytes_max = bytes;
+        self
     }
 
     /// Most memory for the rings of all sources together; a source that would need more is refused
     /// and tries again. As much again for frames that go over several blocks; a device that would
     /// need more waits. By default half of the host's memory.
     #[must_use]
-    pub fn ring_bytes_total(self, bytes: u64) -> CollectorBuilder {
-        CollectorBuilder {
-            ring_bytes_total: bytes,
-            ..self
-        }
+    pub fn ring_bytes_total(mut self, bytes: u64) -> CollectorBuilder {
+        self.ring_bytes_total = bytes;
+        self
     }
 
     /// Which providers this side may use, with which settings and under which rules. By default
@@ -372,8 +358,8 @@ impl Collector {
     fn end(&mut self, limit: Duration) {
         let refusal = Refusal::new(
             RefusalCode::ShuttingDown,
-            "the collector ends",
-            "start it again; the source finds it by itself",
+            "the collector is shutting down",
+            "restart it; the source reconnects automatically",
         );
         let deadline = Instant::now() + limit;
         while self.state.running() > 0 && Instant::now() < deadline {

@@ -130,7 +130,7 @@ pub(super) struct Reserved<'a> {
 /// No room for another ring.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a ring of {asked} bytes does not fit: the rings of all sources have {used} of {most} bytes"
+    "a ring of {asked} bytes does not fit: the rings of all sources take {used} of {most} bytes"
 )]
 pub(super) struct OutOfMemory {
     asked: u64,

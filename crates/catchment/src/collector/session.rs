@@ -185,7 +185,7 @@ impl Handler for Session {
         } else if let Some(delivered) = self.delivered()
             && let Err(error) = side.goodbye_ack(delivered)
         {
-            tracing::error!(%error, "fault of this program");
+            tracing::error!(%error, "internal error");
         }
     }
 }

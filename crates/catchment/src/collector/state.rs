@@ -95,7 +95,7 @@ impl Sessions {
     /// still be on their way to the sinks.
     fn try_claim(&mut self, id: u64, hello: &Hello) -> Result<(), Refusal> {
         if self.running.len() > SESSIONS_MAX {
-            let reason = format!("{SESSIONS_MAX} sessions are open, as many as can be");
+            let reason = format!("{SESSIONS_MAX} sessions are open, which is the limit");
             return Err(Refusal::new(RefusalCode::Busy, reason, "try again later"));
         }
         let older = self.registry.in_the_way(id, hello)?;

@@ -237,7 +237,7 @@ fn route_mtu(ends: Ends) -> u32 {
         Ok(path) => path.path_mtu.bytes() as u32,
         // A link-local address without its interface; the devices' own limits remain.
         Err(error) => {
-            tracing::debug!(%error, "no MTU of the route");
+            tracing::debug!(%error, "cannot read the MTU of the route");
             u32::MAX
         }
     }

@@ -163,11 +163,11 @@ fn log_event(device: &str, event: &AsyncEvent) {
         AsyncEvent::PortDown => {
             tracing::warn!(
                 device,
-                "the port of an RDMA device is down: look at the cable and at `ip link`"
+                "the port of an RDMA device is down: check the cable and `ip link`"
             );
         }
-        AsyncEvent::DeviceFatal => tracing::warn!(device, "an RDMA device is gone"),
+        AsyncEvent::DeviceFatal => tracing::warn!(device, "an RDMA device was removed"),
         AsyncEvent::PortActive => tracing::info!(device, "the port of an RDMA device is up again"),
-        event => tracing::info!(device, ?event, "an RDMA device"),
+        event => tracing::info!(device, ?event, "event of an RDMA device"),
     }
 }

@@ -69,11 +69,9 @@ impl DeviceSpec {
 
     /// Largest frame in bytes, where there is no format.
     #[must_use]
-    pub fn frame_bytes(self, bytes: usize) -> DeviceSpec {
-        DeviceSpec {
-            frame_bytes: Some(bytes),
-            ..self
-        }
+    pub fn frame_bytes(mut self, bytes: usize) -> DeviceSpec {
+        self.frame_bytes = Some(bytes);
+        self
     }
 
     /// What to do with a frame when the collector has no room.
@@ -84,11 +82,9 @@ impl DeviceSpec {
 
     /// Frames that [`Policy::DropOldest`] keeps in the source's memory while there is no room.
     #[must_use]
-    pub fn backlog_frames(self, frames: usize) -> DeviceSpec {
-        DeviceSpec {
-            backlog_frames: frames.max(1),
-            ..self
-        }
+    pub fn backlog_frames(mut self, frames: usize) -> DeviceSpec {
+        self.backlog_frames = frames.max(1);
+        self
     }
 }
 
@@ -137,21 +133,17 @@ impl SourceBuilder {
     /// Number of blocks to ask the collector for, 1 to 65,536. By default four a device, as far as
     /// 256 MiB reach.
     #[must_use]
-    pub fn blocks(self, blocks: u32) -> SourceBuilder {
-        SourceBuilder {
-            blocks: Some(blocks),
-            ..self
-        }
+    pub fn blocks(mut self, blocks: u32) -> SourceBuilder {
+        self.blocks = Some(blocks);
+        self
     }
 
     /// Size of a block to ask for, trailer included: a multiple of 64 up to 64 MiB. By default the
     /// largest frame of the devices fits.
     #[must_use]
-    pub fn block_bytes(self, bytes: u32) -> SourceBuilder {
-        SourceBuilder {
-            block_bytes: Some(bytes),
-            ..self
-        }
+    pub fn block_bytes(mut self, bytes: u32) -> SourceBuilder {
+        self.block_bytes = Some(bytes);
+        self
     }
 
     /// Whether blocks carry a CRC32C that the collector verifies. On by default.
@@ -172,31 +164,25 @@ impl SourceBuilder {
     /// room, so its [`Policy`] decides about the frame. After a change of mind the controller calls
     /// [`Source::wake`](super::Source::wake). Without a permit nothing is asked.
     #[must_use]
-    pub fn permit(self, permit: Arc<dyn Permit>) -> SourceBuilder {
-        SourceBuilder {
-            permit: Some(permit),
-            ..self
-        }
+    pub fn permit(mut self, permit: Arc<dyn Permit>) -> SourceBuilder {
+        self.permit = Some(permit);
+        self
     }
 
     /// How many requests may be outstanding on the queue pair, from 2 to what the device has; 256
     /// by default. The completion queue has a place for every four of them. With 2 they are the
     /// smallest there can be, and each block waits until the one before has arrived.
     #[must_use]
-    pub fn send_queue(self, requests: u32) -> SourceBuilder {
-        SourceBuilder {
-            send_queue: requests,
-            ..self
-        }
+    pub fn send_queue(mut self, requests: u32) -> SourceBuilder {
+        self.send_queue = requests;
+        self
     }
 
     /// Certificates for the control connection; needed for a collector that is not on loopback.
     #[must_use]
-    pub fn tls(self, files: TlsFiles) -> SourceBuilder {
-        SourceBuilder {
-            tls: Some(files),
-            ..self
-        }
+    pub fn tls(mut self, files: TlsFiles) -> SourceBuilder {
+        self.tls = Some(files);
+        self
     }
 
     /// Allows a control connection without TLS off loopback. Anybody on the way can then read and
@@ -232,11 +218,9 @@ impl SourceBuilder {
     /// How long [`SourceBuilder::connect`] waits for a collector that is not there yet. By default
     /// for ever.
     #[must_use]
-    pub fn patience(self, patience: Duration) -> SourceBuilder {
-        SourceBuilder {
-            patience: Some(patience),
-            ..self
-        }
+    pub fn patience(mut self, patience: Duration) -> SourceBuilder {
+        self.patience = Some(patience);
+        self
     }
 
     /// Connects, and returns when both sides are ready. Later breaks of the connection are mended
@@ -309,10 +293,7 @@ impl SourceBuilder {
         let mut names = BTreeSet::new();
         for device in &self.devices {
             if !names.insert(&device.name) {
-                return wrong(format!(
-                    "device {:?} stands twice in the source",
-                    device.name
-                ));
+                return wrong(format!("device {:?} is listed twice", device.name));
             }
             if let Some(bytes) = device
                 .frame_bytes
@@ -326,19 +307,19 @@ impl SourceBuilder {
         }
         if let Some(blocks) = self.blocks.filter(|n| *n == 0 || *n > BLOCKS_MAX) {
             return wrong(format!(
-                "{blocks} blocks asked for; 1 to {BLOCKS_MAX} are possible"
+                "{blocks} blocks requested; 1 to {BLOCKS_MAX} are allowed"
             ));
         }
         if self.send_queue < SEND_QUEUE_LEAST {
             return wrong(format!(
-                "a send queue of {} requests asked for; a block takes {SEND_QUEUE_LEAST}",
+                "a send queue of {} requests; a block takes {SEND_QUEUE_LEAST}",
                 self.send_queue
             ));
         }
         let possible = BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX;
         match self.block_bytes {
             Some(bytes) if !possible.contains(&bytes) || bytes % 64 != 0 => wrong(format!(
-                "blocks of {bytes} bytes asked for; possible are multiples of 64 from \
+                "blocks of {bytes} bytes requested; allowed are multiples of 64 from \
                  {BLOCK_BYTES_MIN} to {BLOCK_BYTES_MAX}"
             )),
             _ => Ok(()),

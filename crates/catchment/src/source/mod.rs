@@ -200,7 +200,7 @@ pub enum SourceError {
         refusal: Refusal,
     },
     /// There is no such device, or its handle was taken before.
-    #[error("no device {name:?} to take; there are: {}", .free.join(", "))]
+    #[error("no device {name:?} to take; available: {}", .free.join(", "))]
     NoDevice {
         /// The name asked for.
         name: String,
@@ -208,7 +208,7 @@ pub enum SourceError {
         free: Vec<String>,
     },
     /// A frame of a size that cannot be sent.
-    #[error("a frame of {bytes} bytes cannot be sent; 1 to {limit} can")]
+    #[error("cannot send a frame of {bytes} bytes; 1 to {limit} are allowed")]
     FrameSize {
         /// Its size.
         bytes: usize,
@@ -238,7 +238,7 @@ pub enum SourceError {
     #[error("the source is closed")]
     Closed,
     /// Some accepted frames did not get to the collector in time.
-    #[error("{frames} accepted frames are not with the collector after {timeout:?}")]
+    #[error("{frames} accepted frames were not delivered within {timeout:?}")]
     Undelivered {
         /// How many.
         frames: usize,

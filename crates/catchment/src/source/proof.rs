@@ -63,7 +63,7 @@ pub enum ProofError {
         path_mtu: u32,
     },
     /// The collector's side refused the requests.
-    #[error("{} refuses to be written or read: {status}", at(*.peer))]
+    #[error("{} refuses WRITE or READ: {status}", at(*.peer))]
     Refused {
         /// The collector's queue pair.
         peer: Endpoint,
@@ -71,7 +71,7 @@ pub enum ProofError {
         status: WcStatus,
     },
     /// It was given up.
-    #[error("nobody waits for the proof any more")]
+    #[error("the proof was cancelled")]
     Cancelled,
 }
 

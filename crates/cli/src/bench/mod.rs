@@ -99,7 +99,7 @@ fn tell(args: &ServerArgs, event: &ServerEvent) -> Result<(), Failure> {
         return output::print_json(event);
     }
     output::print(&match event {
-        ServerEvent::Listening { address } => format!("waits to be measured at {address}\n"),
+        ServerEvent::Listening { address } => format!("waiting for a client at {address}\n"),
         ServerEvent::Served { client, plans } => format!("{client}: {plans} measurements\n"),
         ServerEvent::Failed { error } => format!("a client failed: {error}\n"),
     })

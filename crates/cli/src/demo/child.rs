@@ -129,7 +129,7 @@ fn parse<E: DeserializeOwned>(line: &str, wrap: impl Fn(E) -> Told) -> Option<To
     match serde_json::from_str(line) {
         Ok(event) => Some(wrap(event)),
         Err(error) => {
-            tracing::warn!(%error, line, "a line of a process of the demo makes no sense");
+            tracing::warn!(%error, line, "cannot parse a line that a demo process wrote");
             None
         }
     }

@@ -1,21 +1,25 @@
 //! Every error names the thing, the value seen and what to do, and has its exit code.
 
-use crate::common::{Collector, Finished, INPUT, catchment, finish, run, send};
+use crate::common::{Collector, INPUT, catchment, finish, run, send};
 use std::net::TcpListener;
 
-/// Words of a command, its exit code, and what stderr must contain.
-type Case<'a> = (&'a [&'a str], i32, &'a [&'a str]);
-
+/// Checks a table: the exit code, the words of the command, and what stderr must contain.
 #[track_caller]
-fn check(cases: &[Case<'_>], dir: &std::path::Path) {
-    for (words, code, contains) in cases {
-        let finished = finish(catchment().args(*words).current_dir(dir));
-        check_one(words, *code, contains, &finished);
+fn check(cases: &str, dir: &std::path::Path) {
+    for row in cases.trim().lines() {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let [code, words, contains] = cells[..] else {
+            panic!("three cells: {row}");
+        };
+        let words: Vec<&str> = words.split(' ').collect();
+        let contains: Vec<&str> = contains.split(" & ").collect();
+        check_one(&words, code.parse().unwrap(), &contains, dir);
     }
 }
 
 #[track_caller]
-fn check_one(words: &[&str], code: i32, contains: &[&str], finished: &Finished) {
+fn check_one(words: &[&str], code: i32, contains: &[&str], dir: &std::path::Path) {
+    let finished = finish(catchment().args(words).current_dir(dir));
     assert_eq!(finished.code, Some(code), "{words:?}: {finished:#?}");
     let tells = |line: &str| line.starts_with("error: ");
     assert!(
@@ -38,130 +42,34 @@ fn check_one(words: &[&str], code: i32, contains: &[&str], finished: &Finished) 
 #[test]
 fn wrong_arguments() {
     let dir = tempfile::tempdir().unwrap();
-    let at = "127.0.0.1:1";
-    let cases: &[Case<'_>] = &[
-        (
-            &["send", "--input", "synthetic", "nowhere"],
-            2,
-            &["\"nowhere\" has no port", "HOST:PORT"],
-        ),
-        (
-            &["send", "--input", "synthetic", "--rate", "fast", at],
-            2,
-            &["\"fast\"", "--rate", "30000/1001", "`max`"],
-        ),
-        (
-            &["send", "--input", "synthetic", "--format", "big", at],
-            2,
-            &["\"big\"", "640x480:rgb24"],
-        ),
-        (
-            &["send", "--input", "synthetic", "--device", "../x", at],
-            2,
-            &["../x", "A-Z"],
-        ),
-        (
-            &[
-                "send",
-                "--input",
-                "synthetic",
-                "--input",
-                "synthetic",
-                "--device",
-                "x",
-                at,
-            ],
-            2,
-            &["2 --input and 1 --device", "give each"],
-        ),
-        (
-            &["send", "--input", "a/x.mp4", "--input", "b/x.mp4", at],
-            2,
-            &["\"x\"", "--device"],
-        ),
-        (
-            &["send", "--input", "-", "--input", "-", at],
-            2,
-            &["2 inputs are `-`", "named pipes"],
-        ),
-        (
-            &["send", "--input", "synthetic", "--wait", "long", at],
-            2,
-            &["'long'", "0.5"],
-        ),
-        (
-            &["send", "--input", "synthetic", "--cert", "c.pem", at],
-            2,
-            &["--key", "--ca"],
-        ),
-        (
-            &["collect", "--listen", "127.0.0.1:0"],
-            2,
-            &["--out", "--sink null"],
-        ),
-        (
-            &[
-                "collect",
-                "--listen",
-                "127.0.0.1:0",
-                "--sink",
-                "null",
-                "--ring-bytes",
-                "huge",
-            ],
-            2,
-            &["'huge'", "256MiB"],
-        ),
-        (
-            &[
-                "collect",
-                "--listen",
-                "127.0.0.1:0",
-                "--sink",
-                "null",
-                "--require",
-                "rocket",
-            ],
-            2,
-            &["\"rocket\"", "shm"],
-        ),
-        (&["demo", "--devices", "0"], 2, &["'0'", "1..=4096"]),
-        (
-            &["cert", "--out", "certs", "--name", "two words"],
-            2,
-            &["two words", "A-Z"],
-        ),
-    ];
+    let cases = r#"
+2 | send --input synthetic nowhere | "nowhere" has no port & HOST:PORT
+2 | send --input synthetic --rate fast 127.0.0.1:1 | "fast" & --rate & 30000/1001 & `max`
+2 | send --input synthetic --format big 127.0.0.1:1 | "big" & 640x480:rgb24
+2 | send --input synthetic --device ../x 127.0.0.1:1 | ../x & A-Z
+2 | send --input synthetic --input synthetic --device x 127.0.0.1:1 | 2 --input and 1 --device & give each
+2 | send --input a/x.mp4 --input b/x.mp4 127.0.0.1:1 | "x" & --device
+2 | send --input - --input - 127.0.0.1:1 | 2 inputs are `-` & named pipes
+2 | send --input synthetic --wait long 127.0.0.1:1 | 'long' & 0.5
+2 | send --input synthetic --cert c.pem 127.0.0.1:1 | --key & --ca
+2 | collect --listen 127.0.0.1:0 | --out & --sink null
+2 | collect --listen 127.0.0.1:0 --sink null --ring-bytes huge | 'huge' & 256MiB
+2 | collect --listen 127.0.0.1:0 --sink null --require rocket | "rocket" & shm
+2 | demo --devices 0 | '0' & 1..=4096
+"#;
     check(cases, dir.path());
+    let words = ["cert", "--out", "certs", "--name", "two words"];
+    check_one(&words, 2, &["two words", "A-Z"], dir.path());
 }
 
 #[test]
 fn no_collector() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: &[Case<'_>] = &[
-        (
-            &["send", "--input", "synthetic", "--wait", "0", "127.0.0.1:1"],
-            3,
-            &["127.0.0.1:1", "refused", "catchment collect"],
-        ),
-        (
-            &[
-                "send",
-                "--input",
-                "synthetic",
-                "--wait",
-                "0",
-                "unix:nothing.sock",
-            ],
-            3,
-            &["nothing.sock", "catchment collect"],
-        ),
-        (
-            &["send", "--input", "synthetic", "192.0.2.7:7"],
-            3,
-            &["192.0.2.7:7", "catchment cert", "--insecure"],
-        ),
-    ];
+    let cases = r#"
+3 | send --input synthetic --wait 0 127.0.0.1:1 | 127.0.0.1:1 & refused & catchment collect
+3 | send --input synthetic --wait 0 unix:nothing.sock | nothing.sock & catchment collect
+3 | send --input synthetic 192.0.2.7:7 | 192.0.2.7:7 & catchment cert & --insecure
+"#;
     check(cases, dir.path());
 }
 
@@ -171,26 +79,13 @@ fn bad_inputs() {
     std::fs::create_dir(dir.path().join("empty")).unwrap();
     std::fs::write(dir.path().join("junk.mp4"), "no video").unwrap();
     std::fs::write(dir.path().join("some.raw"), "1234").unwrap();
-    let at = "127.0.0.1:1";
-    let cases: &[Case<'_>] = &[
-        (
-            &["send", "--input", "missing.mp4", at],
-            4,
-            &["missing.mp4", "no such file", "synthetic"],
-        ),
-        (
-            &["send", "--input", "empty", at],
-            4,
-            &["empty", "no .png", "convert"],
-        ),
-        (&["send", "--input", "junk.mp4", at], 4, &["junk.mp4", "ff"]),
-        (
-            &["send", "--input", "some.raw", at],
-            4,
-            &["some.raw", "--format 640x480:rgb24"],
-        ),
-        (&["send", "--input", "-", at], 4, &["YUV4MPEG2", "--format"]),
-    ];
+    let cases = r#"
+4 | send --input missing.mp4 127.0.0.1:1 | missing.mp4 & no such file & synthetic
+4 | send --input empty 127.0.0.1:1 | empty & no .png & convert
+4 | send --input junk.mp4 127.0.0.1:1 | junk.mp4 & ff
+4 | send --input some.raw 127.0.0.1:1 | some.raw & --format 640x480:rgb24
+4 | send --input - 127.0.0.1:1 | YUV4MPEG2 & --format
+"#;
     check(cases, dir.path());
 }
 
@@ -201,75 +96,16 @@ fn things_of_this_host() {
     std::fs::write(dir.path().join("junk.pem"), "no certificate").unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    let any = "127.0.0.1:0";
-    let cases: &[Case<'_>] = &[
-        (
-            &["collect", "--listen", any, "--out", "file/sub"],
-            5,
-            &["file/sub", "Not a directory", "--out"],
-        ),
-        (
-            &["collect", "--listen", &taken, "--sink", "null"],
-            5,
-            &[&taken, "in use", "free?"],
-        ),
-        (
-            &["collect", "--listen", "0.0.0.0:0", "--sink", "null"],
-            5,
-            &["0.0.0.0:0", "catchment cert", "--insecure"],
-        ),
-        (
-            &[
-                "collect",
-                "--listen",
-                any,
-                "--sink",
-                "null",
-                "--dashboard",
-                &taken,
-            ],
-            5,
-            &[&taken, "in use", "port 0"],
-        ),
-        (
-            &[
-                "collect",
-                "--listen",
-                any,
-                "--sink",
-                "null",
-                "--dashboard",
-                "0.0.0.0:0",
-            ],
-            5,
-            &["0.0.0.0:0", "127.0.0.1"],
-        ),
-        (
-            &[
-                "collect", "--listen", any, "--sink", "null", "--cert", "no.pem", "--key",
-                "no.key", "--ca", "no.ca",
-            ],
-            5,
-            &["no.", "No such file", "catchment cert"],
-        ),
-        (
-            &[
-                "send",
-                "--input",
-                "synthetic",
-                "--cert",
-                "junk.pem",
-                "--key",
-                "junk.pem",
-                "--ca",
-                "junk.pem",
-                any,
-            ],
-            5,
-            &["junk.pem", "certificate", "catchment cert"],
-        ),
-    ];
-    check(cases, dir.path());
+    let cases = r#"
+5 | collect --listen 127.0.0.1:0 --out file/sub | file/sub & Not a directory & --out
+5 | collect --listen TAKEN --sink null | TAKEN & in use & free?
+5 | collect --listen 0.0.0.0:0 --sink null | 0.0.0.0:0 & catchment cert & --insecure
+5 | collect --listen 127.0.0.1:0 --sink null --dashboard TAKEN | TAKEN & in use & port 0
+5 | collect --listen 127.0.0.1:0 --sink null --dashboard 0.0.0.0:0 | 0.0.0.0:0 & 127.0.0.1
+5 | collect --listen 127.0.0.1:0 --sink null --cert no.pem --key no.key --ca no.ca | no. & No such file & catchment cert
+5 | send --input synthetic --cert junk.pem --key junk.pem --ca junk.pem 127.0.0.1:0 | junk.pem & certificate & catchment cert
+"#;
+    check(&cases.replace("TAKEN", &taken), dir.path());
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl Handler for Visit {
                 let session = proving.session.clone();
                 self.outcome = Some(Ok(Proven { session, took }));
                 if let Err(error) = side.goodbye(Vec::new()) {
-                    tracing::debug!(%error, "no goodbye");
+                    tracing::debug!(%error, "cannot say goodbye");
                 }
             }
             Err(error) => {

@@ -82,7 +82,7 @@ pub enum InputError {
         format: FrameFormat,
     },
     /// The bytes are not Y4M as it should be.
-    #[error("input {input} is no readable Y4M: {source}")]
+    #[error("input {input} is not readable Y4M: {source}")]
     Y4m {
         /// The input as given.
         input: String,

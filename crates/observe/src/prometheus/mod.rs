@@ -27,170 +27,82 @@ struct Metric<T> {
     value: fn(&T) -> f64,
 }
 
-const fn counter<T>(name: &'static str, help: &'static str, value: fn(&T) -> f64) -> Metric<T> {
-    Metric {
-        name,
-        kind: "counter",
-        help,
-        value,
-    }
+/// Defines a table of metrics: kind, name, value and help of each.
+macro_rules! metrics {
+    ($table:ident of |$of:ident: &$type:ty| $($kind:ident $name:literal = $value:expr => $help:literal;)*) => {
+        const $table: &[Metric<$type>] = &[$(Metric {
+            name: $name,
+            kind: stringify!($kind),
+            help: $help,
+            value: |$of: &$type| $value,
+        },)*];
+    };
+}
+use metrics;
+
+metrics! { COLLECTOR of |s: &CollectorSnapshot|
+    gauge "catchment_uptime_seconds" = s.uptime_s => "Time since the collector started.";
+    gauge "catchment_devices" = s.devices.len() as f64 => "Devices the collector knows.";
+    gauge "catchment_sessions_open" = s.sessions_open as f64 => "Sessions open now.";
+    counter "catchment_sessions_total" = s.sessions_total as f64 => "Sessions opened.";
 }
 
-const fn gauge<T>(name: &'static str, help: &'static str, value: fn(&T) -> f64) -> Metric<T> {
-    Metric {
-        name,
-        kind: "gauge",
-        help,
-        value,
-    }
+metrics! { DEVICE of |d: &DeviceSnapshot|
+    counter "catchment_frames_received_total" = d.counters.frames_received as f64 =>
+        "Frames given to the sinks.";
+    counter "catchment_received_bytes_total" = d.counters.bytes_received as f64 =>
+        "Payload bytes of the frames received.";
+    counter "catchment_frames_verified_total" = d.counters.frames_verified as f64 =>
+        "Frames whose checksum was right.";
+    counter "catchment_checksum_errors_total" = d.counters.checksum_errors as f64 =>
+        "Blocks with a wrong checksum or commit word.";
+    counter "catchment_frames_lost_total" = d.counters.frames_lost as f64 =>
+        "Frames that never came and nobody dropped.";
+    counter "catchment_frames_skipped_total" = d.counters.frames_skipped as f64 =>
+        "Frames the source dropped, seen by numbers.";
+    counter "catchment_frames_duplicate_total" = d.counters.frames_duplicate as f64 =>
+        "Frames that came twice.";
+    counter "catchment_frames_reordered_total" = d.counters.frames_reordered as f64 =>
+        "Frames that came before an older one.";
+    counter "catchment_sink_errors_total" = d.counters.sink_errors as f64 =>
+        "Frames that a sink refused.";
+    counter "catchment_frames_capture_ahead_total" = d.counters.frames_capture_ahead as f64 =>
+        "Frames captured in the future.";
+    counter "catchment_reported_frames_sent_total" = d.counters.source_frames_sent as f64 =>
+        "Frames sent, as the source reported.";
+    gauge "catchment_blocks_in_flight" = d.blocks_in_flight as f64 =>
+        "Blocks that hold frames of the device.";
+    gauge "catchment_device_connected" = f64::from(u8::from(d.connected)) =>
+        "1 while a source for the device is there.";
+    gauge "catchment_last_frame_timestamp_seconds" = d.last_frame_unix_ms as f64 / 1e3 =>
+        "When the last frame was delivered.";
 }
 
-const COLLECTOR: &[Metric<CollectorSnapshot>] = &[
-    gauge(
-        "catchment_uptime_seconds",
-        "Time since the collector started.",
-        |s| s.uptime_s,
-    ),
-    gauge("catchment_devices", "Devices the collector knows.", |s| {
-        s.devices.len() as f64
-    }),
-    gauge("catchment_sessions_open", "Sessions open now.", |s| {
-        s.sessions_open as f64
-    }),
-    counter("catchment_sessions_total", "Sessions opened.", |s| {
-        s.sessions_total as f64
-    }),
-];
+metrics! { PROCESS of |c: &CpuSnapshot|
+    counter "process_cpu_seconds_total" = c.cpu_s => "Processor time of the process.";
+    gauge "process_resident_memory_bytes" = c.rss_bytes as f64 => "Resident memory.";
+}
 
-const DEVICE: &[Metric<DeviceSnapshot>] = &[
-    counter(
-        "catchment_frames_received_total",
-        "Frames given to the sinks.",
-        |d| d.counters.frames_received as f64,
-    ),
-    counter(
-        "catchment_received_bytes_total",
-        "Payload bytes of the frames received.",
-        |d| d.counters.bytes_received as f64,
-    ),
-    counter(
-        "catchment_frames_verified_total",
-        "Frames whose checksum was right.",
-        |d| d.counters.frames_verified as f64,
-    ),
-    counter(
-        "catchment_checksum_errors_total",
-        "Blocks with a wrong checksum or commit word.",
-        |d| d.counters.checksum_errors as f64,
-    ),
-    counter(
-        "catchment_frames_lost_total",
-        "Frames that never came and nobody dropped.",
-        |d| d.counters.frames_lost as f64,
-    ),
-    counter(
-        "catchment_frames_skipped_total",
-        "Frames the source dropped, seen by numbers.",
-        |d| d.counters.frames_skipped as f64,
-    ),
-    counter(
-        "catchment_frames_duplicate_total",
-        "Frames that came twice.",
-        |d| d.counters.frames_duplicate as f64,
-    ),
-    counter(
-        "catchment_frames_reordered_total",
-        "Frames that came before an older one.",
-        |d| d.counters.frames_reordered as f64,
-    ),
-    counter(
-        "catchment_sink_errors_total",
-        "Frames that a sink refused.",
-        |d| d.counters.sink_errors as f64,
-    ),
-    counter(
-        "catchment_frames_capture_ahead_total",
-        "Frames captured in the future.",
-        |d| d.counters.frames_capture_ahead as f64,
-    ),
-    counter(
-        "catchment_reported_frames_sent_total",
-        "Frames sent, as the source reported.",
-        |d| d.counters.source_frames_sent as f64,
-    ),
-    gauge(
-        "catchment_blocks_in_flight",
-        "Blocks that hold frames of the device.",
-        |d| d.blocks_in_flight as f64,
-    ),
-    gauge(
-        "catchment_device_connected",
-        "1 while a source for the device is there.",
-        |d| f64::from(u8::from(d.connected)),
-    ),
-    gauge(
-        "catchment_last_frame_timestamp_seconds",
-        "When the last frame was delivered.",
-        |d| d.last_frame_unix_ms as f64 / 1e3,
-    ),
-];
+metrics! { SOURCE of |s: &SourceSnapshot|
+    gauge "catchment_source_uptime_seconds" = s.uptime_s => "Time since the source started.";
+    counter "catchment_source_status_reads_total" = s.status_reads as f64 =>
+        "READs of status bytes.";
+    counter "catchment_source_reconnects_total" = s.reconnects as f64 =>
+        "Sessions opened after one broke.";
+}
 
-const PROCESS: &[Metric<CpuSnapshot>] = &[
-    counter(
-        "process_cpu_seconds_total",
-        "Processor time of the process.",
-        |c| c.cpu_s,
-    ),
-    gauge("process_resident_memory_bytes", "Resident memory.", |c| {
-        c.rss_bytes as f64
-    }),
-];
-
-const SOURCE: &[Metric<SourceSnapshot>] = &[
-    gauge(
-        "catchment_source_uptime_seconds",
-        "Time since the source started.",
-        |s| s.uptime_s,
-    ),
-    counter(
-        "catchment_source_status_reads_total",
-        "READs of status bytes.",
-        |s| s.status_reads as f64,
-    ),
-    counter(
-        "catchment_source_reconnects_total",
-        "Sessions opened after one broke.",
-        |s| s.reconnects as f64,
-    ),
-];
-
-const SOURCE_DEVICE: &[Metric<SourceDeviceSnapshot>] = &[
-    counter(
-        "catchment_source_frames_sent_total",
-        "Frames handed to the queue pair.",
-        |d| d.counters.frames_sent as f64,
-    ),
-    counter(
-        "catchment_source_sent_bytes_total",
-        "Payload bytes of the frames sent.",
-        |d| d.counters.bytes_sent as f64,
-    ),
-    counter(
-        "catchment_source_block_waits_total",
-        "Times a frame waited for a block.",
-        |d| d.counters.block_waits as f64,
-    ),
-    counter(
-        "catchment_source_block_wait_seconds_total",
-        "Time frames waited for blocks.",
-        |d| d.counters.block_wait_ns as f64 / 1e9,
-    ),
-    gauge(
-        "catchment_source_blocks_in_flight",
-        "Blocks written, not yet free again.",
-        |d| d.blocks_in_flight as f64,
-    ),
-];
+metrics! { SOURCE_DEVICE of |d: &SourceDeviceSnapshot|
+    counter "catchment_source_frames_sent_total" = d.counters.frames_sent as f64 =>
+        "Frames handed to the queue pair.";
+    counter "catchment_source_sent_bytes_total" = d.counters.bytes_sent as f64 =>
+        "Payload bytes of the frames sent.";
+    counter "catchment_source_block_waits_total" = d.counters.block_waits as f64 =>
+        "Times a frame waited for a block.";
+    counter "catchment_source_block_wait_seconds_total" = d.counters.block_wait_ns as f64 / 1e9 =>
+        "Time frames waited for blocks.";
+    gauge "catchment_source_blocks_in_flight" = d.blocks_in_flight as f64 =>
+        "Blocks written, not yet free again.";
+}
 
 /// The metrics of a collector.
 #[must_use]

@@ -1,84 +1,38 @@
 //! The metrics of the ways that bytes take: paths, sessions, RoCEv2 devices.
 
-use super::{Labels, Metric, Text, counter, gauge};
+use super::{Labels, Metric, Text, metrics};
 use crate::network::{RoceSnapshot, SessionSnapshot};
 use crate::snapshot::PathSnapshot;
 
-const ROCE: &[Metric<RoceSnapshot>] = &[
-    gauge("catchment_roce_queue_pairs", "Queue pairs now.", |d| {
-        d.queue_pairs as f64
-    }),
-    counter(
-        "catchment_roce_packets_sent_total",
-        "Packets sent, acknowledgements and those sent again too.",
-        |d| d.packets_sent as f64,
-    ),
-    counter(
-        "catchment_roce_sent_bytes_total",
-        "Bytes of the packets sent.",
-        |d| d.bytes_sent as f64,
-    ),
-    counter(
-        "catchment_roce_packets_received_total",
-        "Packets received.",
-        |d| d.packets_received as f64,
-    ),
-    counter(
-        "catchment_roce_received_bytes_total",
-        "Bytes of the packets received.",
-        |d| d.bytes_received as f64,
-    ),
-    counter(
-        "catchment_roce_packets_retransmitted_total",
-        "Request packets sent again.",
-        |d| d.retransmitted as f64,
-    ),
-    counter(
-        "catchment_roce_packets_lost_total",
-        "Packets found lost by later ones that arrived.",
-        |d| d.lost as f64,
-    ),
-    counter(
-        "catchment_roce_packets_spurious_total",
-        "Packets sent again that had arrived.",
-        |d| d.spurious as f64,
-    ),
-    counter(
-        "catchment_roce_timeouts_total",
-        "Retransmission timeouts.",
-        |d| d.timeouts as f64,
-    ),
-    counter(
-        "catchment_roce_sequence_naks_sent_total",
-        "NAKs sent for a gap in the sequence.",
-        |d| d.sequence_naks_sent as f64,
-    ),
-    counter(
-        "catchment_roce_sequence_naks_received_total",
-        "NAKs received for a gap in the sequence.",
-        |d| d.sequence_naks_received as f64,
-    ),
-    counter(
-        "catchment_roce_packets_duplicate_total",
-        "Packets received twice.",
-        |d| d.duplicates as f64,
-    ),
-    counter(
-        "catchment_roce_packets_out_of_order_total",
-        "Packets received before an earlier one.",
-        |d| d.out_of_order as f64,
-    ),
-    counter(
-        "catchment_roce_cnps_received_total",
-        "Congestion notifications received.",
-        |d| d.cnps_received as f64,
-    ),
-    counter(
-        "catchment_roce_packets_refused_total",
-        "Packets that the kernel refused to send.",
-        |d| d.refused_packets as f64,
-    ),
-];
+metrics! { ROCE of |d: &RoceSnapshot|
+    gauge "catchment_roce_queue_pairs" = d.queue_pairs as f64 => "Queue pairs now.";
+    counter "catchment_roce_packets_sent_total" = d.packets_sent as f64 =>
+        "Packets sent, acknowledgements and those sent again too.";
+    counter "catchment_roce_sent_bytes_total" = d.bytes_sent as f64 => "Bytes of the packets sent.";
+    counter "catchment_roce_packets_received_total" = d.packets_received as f64 =>
+        "Packets received.";
+    counter "catchment_roce_received_bytes_total" = d.bytes_received as f64 =>
+        "Bytes of the packets received.";
+    counter "catchment_roce_packets_retransmitted_total" = d.retransmitted as f64 =>
+        "Request packets sent again.";
+    counter "catchment_roce_packets_lost_total" = d.lost as f64 =>
+        "Packets found lost by later ones that arrived.";
+    counter "catchment_roce_packets_spurious_total" = d.spurious as f64 =>
+        "Packets sent again that had arrived.";
+    counter "catchment_roce_timeouts_total" = d.timeouts as f64 => "Retransmission timeouts.";
+    counter "catchment_roce_sequence_naks_sent_total" = d.sequence_naks_sent as f64 =>
+        "NAKs sent for a gap in the sequence.";
+    counter "catchment_roce_sequence_naks_received_total" = d.sequence_naks_received as f64 =>
+        "NAKs received for a gap in the sequence.";
+    counter "catchment_roce_packets_duplicate_total" = d.duplicates as f64 =>
+        "Packets received twice.";
+    counter "catchment_roce_packets_out_of_order_total" = d.out_of_order as f64 =>
+        "Packets received before an earlier one.";
+    counter "catchment_roce_cnps_received_total" = d.cnps_received as f64 =>
+        "Congestion notifications received.";
+    counter "catchment_roce_packets_refused_total" = d.refused_packets as f64 =>
+        "Packets that the kernel refused to send.";
+}
 
 impl Text {
     pub(super) fn paths(&mut self, paths: &[PathSnapshot]) {

@@ -35,7 +35,7 @@ pub enum SendError {
     #[error("cannot send: {0}")]
     Io(String),
     /// The peer reads nothing.
-    #[error("the peer has read nothing for {0:?}")]
+    #[error("the peer has not read anything for {0:?}")]
     Timeout(Duration),
 }
 

@@ -275,7 +275,7 @@ fn busy_bytes() -> Vec<u8> {
     let mut bytes = Vec::new();
     let refused = Message::Refused(RejectReason::Busy.refusal());
     if let Err(error) = encode(&refused, &mut bytes) {
-        tracing::error!(%error, "the busy refusal cannot be written");
+        tracing::error!(%error, "cannot encode the busy refusal");
     }
     bytes
 }

@@ -113,7 +113,7 @@ impl Slot {
     pub async fn evicted(&self) -> Refusal {
         self.evicted.notified().await;
         let grace = self.slots.grace;
-        let reason = format!("the collector waited {grace:?} for this source while others wait");
+        let reason = format!("this source took longer than {grace:?} while others wait");
         Refusal::new(RefusalCode::Timeout, reason, "answer at once, or try again")
     }
 }

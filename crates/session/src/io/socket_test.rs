@@ -275,7 +275,7 @@ async fn strangers_are_told_why_and_reported() {
             b"\0\0\0\x05hello",
             false,
             "bad_message",
-            "no JSON object",
+            "not a JSON object",
             RefusalCode::BadMessage,
         ),
         (

@@ -272,7 +272,7 @@ impl Session<'_> {
         }
         let told = format!("the collector's memory cannot be reached: {reason}");
         self.setback = Some(Setback::Memory(told));
-        let remedy = "nothing: the source tries again";
+        let remedy = "none needed; the source retries automatically";
         Refusal::new(RefusalCode::NoResource, reason, remedy)
     }
 
@@ -300,7 +300,7 @@ impl Session<'_> {
         let stats = self.stats();
         let cpu_us = cpu_time_of_self(REPORT / 2).as_micros() as u64;
         if let Err(error) = side.stats(cpu_us, &stats) {
-            tracing::debug!(%error, "no report");
+            tracing::debug!(%error, "cannot report");
         }
         self.reported = stats;
     }
@@ -340,7 +340,7 @@ impl Session<'_> {
         let ends = self.control.shared.devices.iter().map(end).collect();
         self.said_goodbye = true;
         if let Err(error) = side.goodbye(ends) {
-            tracing::debug!(%error, "no goodbye");
+            tracing::debug!(%error, "cannot say goodbye");
         }
     }
 
