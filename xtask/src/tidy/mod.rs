@@ -311,9 +311,7 @@ fn all_findings(repo: &Repo, tree: &Tree) -> Result<Vec<Finding>> {
     findings.extend(workspace::check_empty(&tree.packages, &tree.texts));
     findings.extend(workspace::check_architecture(&tree.packages, &tree.texts));
     findings.extend(commits::check(repo));
-    if hot_path::REFUSED {
-        findings.extend(hot_path::findings(&tree.code, &tree.texts));
-    }
+    findings.extend(hot_path::findings(&tree.code, &tree.texts));
     findings.extend(links::check(repo, &files)?);
     findings.sort();
     Ok(findings)
