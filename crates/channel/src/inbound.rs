@@ -36,7 +36,7 @@ pub struct Slots {
     geometry: Geometry,
     memory: Arc<dyn Mr>,
     state: Box<[AtomicU8]>,
-    /// Messages given back that the peer was not told of.
+    /// Messages released but not announced to the peer.
     pending: AtomicU32,
     /// Wants to be woken when one is given back.
     idle: AtomicBool,

@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const INTERRUPTED_TWICE: i32 = 130;
 const ORPHAN_LOOK: Duration = Duration::from_millis(50);
 
-/// Set once, when the command shall end.
+/// Set once, when the command must end.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
     asked: Mutex<bool>,
@@ -26,7 +26,7 @@ impl Stop {
         self.changed.notify_all();
     }
 
-    /// Whether the command shall end.
+    /// Returns whether the command must end.
     pub(crate) fn is_set(&self) -> bool {
         *self.lock()
     }

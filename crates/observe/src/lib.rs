@@ -7,7 +7,7 @@
 //! - Out: one snapshot of all numbers ([`CollectorSnapshot`], [`SourceSnapshot`]), which the page, the
 //!   terminal, the final report and Prometheus ([`prometheus`]) all show.
 //! - Promises: recording takes no lock and no memory, and counting a frame costs some tens of
-//!   nanoseconds; counters only grow; nothing runs while nobody looks, pictures included.
+//!   nanoseconds; counters only grow; nothing runs while nobody is watching, pictures included.
 //!
 //! The snapshots are plain data: this crate knows neither sessions nor providers, and those who do
 //! fill them in. The web server and the picture codec come with the feature `live-page`.

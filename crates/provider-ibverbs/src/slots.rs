@@ -204,7 +204,7 @@ impl Slot {
         if is_recv { &self.recvs } else { &self.sends }
     }
 
-    /// What the device shall carry for request number `seq`.
+    /// Returns what the device carries for request number `seq`.
     #[inline]
     pub(crate) fn request_id(&self, is_recv: bool, seq: u64) -> RequestId {
         RequestId::new(self.index, self.epoch.load(Ordering::Relaxed), is_recv, seq)

@@ -127,7 +127,7 @@ pub struct RtrAttr {
     pub rq_psn: Psn,
     /// READs and atomics of the peer to serve at once, 0 to 255.
     pub max_dest_rd_atomic: u8,
-    /// What a sender that found no receive shall wait: an RNR timer code, 0 to 31
+    /// How long a sender that found no receive waits: an RNR timer code, 0 to 31
     /// ([`crate::wire::aeth::rnr_timer`]).
     pub min_rnr_timer: u8,
     /// How losses are recovered.

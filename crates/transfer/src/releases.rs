@@ -20,7 +20,7 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, between_seq_cst};
 /// Most slots of a line that are noted before they are told.
 const MOST: u32 = 16;
 
-/// The slots that were given back and that the sender was not told of.
+/// The slots that were released but not yet published to the sender.
 #[derive(Debug)]
 pub struct Releases {
     /// A bit for each slot; a word is a line of `free[]`.
@@ -52,7 +52,7 @@ impl Releases {
     }
 
     /// Gives back the block of this generation, once, by whoever took it. `next` is the slot that the
-    /// receiver looks at next. Says whether the sender was told of anything: ring then.
+    /// receiver looks at next. Returns whether anything was published: ring then.
     #[inline]
     pub fn give_back(
         &self,
@@ -94,7 +94,7 @@ impl Releases {
     }
 
     /// A look found nothing: what is noted is told now, and what is given back from now on at once.
-    /// Says whether the sender was told of anything: ring then.
+    /// Returns whether anything was published: ring then.
     #[inline]
     pub fn note_idle(&self, memory: &impl SlotMemory, slots: &ReceiverSlots, next: u32) -> bool {
         if self.idle.load(Ordering::Relaxed) {

@@ -131,7 +131,7 @@ pub struct RtrAttr {
     pub remote: Endpoint,
     /// READs and atomics of the peer to serve at once.
     pub max_dest_rd_atomic: u32,
-    /// What a sender without a posted receive shall wait before it tries again.
+    /// How long a sender waits before it retries when no receive was posted.
     pub min_rnr_timer: Duration,
 }
 

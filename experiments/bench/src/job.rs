@@ -140,7 +140,7 @@ pub(crate) struct Job {
     pub(crate) collector_core: usize,
     pub(crate) wait: Wait,
     pub(crate) realtime: bool,
-    /// How long a batch shall take, in milliseconds.
+    /// Target length of a batch, in milliseconds.
     pub(crate) batch_ms: u64,
     pub(crate) batches: usize,
     pub(crate) unique: String,

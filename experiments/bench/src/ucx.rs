@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// What is run.
 pub(crate) const PROGRAM: &str = "ucx_perftest";
-/// How long one test shall take, roughly.
+/// Approximate length of one test.
 const TEST_NS: f64 = 60e6;
 
 /// Bandwidth and latency of puts of one size, each by a fresh pair of processes.

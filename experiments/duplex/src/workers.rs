@@ -63,7 +63,7 @@ pub(super) struct SendWorker {
     pub(super) shared: Arc<Shared>,
     /// Messages of the peer that were taken off the account of those given back.
     told: u64,
-    /// Of these, those that the peer was not told of yet: the queue was full.
+    /// Of these, those not announced to the peer yet: the queue was full.
     owed: u32,
 }
 

@@ -134,7 +134,7 @@ pub fn a_datagram_fits_one_packet(bench: &Bench) {
     assert_eq!(a.qp.state(), QpState::Rts);
 }
 
-/// Nobody is told of a datagram without a receive; the next one is taken.
+/// A datagram without a receive is dropped silently; the next one is taken.
 pub fn a_datagram_without_a_receive_is_dropped(bench: &Bench) {
     if !bench.offers_service(Service::Ud) {
         return;

@@ -191,7 +191,7 @@ pub struct Bench {
     pub deviations: Vec<Deviation>,
 }
 
-/// What a device does otherwise than the standard says, so that no provider can mend it. A case
+/// Where a device departs from the standard in a way that no provider can repair. A case
 /// accepts it only where the bench names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deviation {

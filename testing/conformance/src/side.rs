@@ -31,7 +31,7 @@ pub struct Options {
     pub bytes: usize,
     /// Attributes of RTS.
     pub rts: RtsAttr,
-    /// What the peer shall wait without a receive.
+    /// How long the peer waits when no receive is posted.
     pub min_rnr_timer: Duration,
 }
 

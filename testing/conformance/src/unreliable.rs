@@ -74,7 +74,7 @@ pub fn a_connection_writes_and_sends(bench: &Bench) {
     }
 }
 
-/// Nobody is told of a message without a receive; the next one is taken.
+/// A message without a receive is dropped silently; the next one is taken.
 pub fn a_message_without_a_receive_is_dropped(bench: &Bench) {
     let Some((mut a, mut b)) = pair(bench) else {
         return;

@@ -15,7 +15,7 @@ const IN_CODE: &[(&str, &str)] = &[
     ("dbg!", "remove it"),
     (
         "#[ignore",
-        "a test that does not run proves nothing: mend or delete it",
+        "a test that does not run proves nothing: fix or delete it",
     ),
     ("assert!(true", "this cannot fail: assert what must hold"),
     (

@@ -280,7 +280,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         );
         return Ok(());
     }
-    bail!("tidy found {} places to mend", findings.len())
+    bail!("tidy found {} places to fix", findings.len())
 }
 
 fn listing() -> String {

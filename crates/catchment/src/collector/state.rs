@@ -64,7 +64,7 @@ pub(super) struct Registration {
 }
 
 impl Registration {
-    /// Waits until the session shall end, and says why.
+    /// Waits until the session must end, and returns why.
     pub(super) async fn told_to_end(&mut self) -> Refusal {
         loop {
             if let Some(refusal) = self.end.borrow_and_update().clone() {

@@ -70,9 +70,9 @@ impl Ends {
     }
 }
 
-/// A provider's device that a peer can be told of.
+/// A provider's device that can be offered to a peer.
 pub struct Opened {
-    /// What the peer is told of it.
+    /// What the peer learns about it.
     pub offer: ProviderOffer,
     /// The open device.
     pub context: Arc<dyn Context>,

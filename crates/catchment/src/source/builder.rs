@@ -223,7 +223,7 @@ impl SourceBuilder {
         self
     }
 
-    /// Connects, and returns when both sides are ready. Later breaks of the connection are mended
+    /// Connects, and returns when both sides are ready. Later breaks of the connection are repaired
     /// in the background.
     ///
     /// # Errors

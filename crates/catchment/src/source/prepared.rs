@@ -23,7 +23,7 @@ const RECEIVES: u32 = 0;
 /// Inline bytes of a request: status bytes of neighbouring blocks.
 const INLINE_BYTES: u32 = 64;
 
-/// A queue pair that the collector may be told of.
+/// A queue pair that may be offered to the collector.
 pub struct Prepared {
     pd: Arc<dyn Pd>,
     cq: Arc<dyn Cq>,
@@ -32,11 +32,11 @@ pub struct Prepared {
     max_send_wr: u32,
     max_message_bytes: u64,
     max_inline_bytes: u32,
-    /// Where completions are told of, if requests take time.
+    /// Where completions are announced, if requests take time.
     channel: Option<Arc<dyn CompletionChannel>>,
 }
 
-/// What a queue pair shall be connected to.
+/// What a queue pair is to be connected to.
 pub struct Target {
     /// The collector's queue pair, with what the session has agreed on.
     pub endpoint: Endpoint,
@@ -48,7 +48,7 @@ pub struct Target {
     pub cancelled: Arc<AtomicBool>,
 }
 
-/// How frames shall go through a link.
+/// How frames travel over a link.
 pub(super) struct LinkOptions {
     pub(super) epoch: u64,
     pub(super) streams: u32,

@@ -93,7 +93,7 @@ fn ports(local: Endpoint, peer: Endpoint) -> String {
     }
 }
 
-/// What shall be proven.
+/// What has to be proven.
 pub(super) struct Way<'a> {
     pub(super) cq: &'a dyn Cq,
     /// Connected, state RTS, nothing posted.

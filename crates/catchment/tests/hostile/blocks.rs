@@ -147,7 +147,7 @@ fn blocks_that_are_not_valid_are_never_delivered() {
         let mut ringed = Bad::new(&world).ringed(&device, 8, 0);
         attack(&ringed);
         ringed.assert_alive();
-        // Nothing shall happen in this time.
+        // Nothing may happen during this time.
         std::thread::sleep(Duration::from_millis(30));
         ringed.assert_alive();
         // A correct block comes through all the same.

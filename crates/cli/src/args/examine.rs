@@ -11,9 +11,9 @@ const DOCTOR_HELP: &str = "\
 Nothing is changed, and nothing is sent to another host. Run it where the program will run: in the
 container, as the user.
 
-Exit codes: 0 nothing to mend (notes are no problem), 1 a problem, 2 wrong arguments.";
+Exit codes: 0 nothing to fix (notes are no problem), 1 a problem, 2 wrong arguments.";
 
-/// Tell what works on this machine, and what to mend
+/// Show what works on this machine, and what to fix
 #[derive(Debug, Clone, Args)]
 #[command(after_help = DOCTOR_HELP)]
 pub(crate) struct DoctorArgs {

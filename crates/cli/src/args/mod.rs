@@ -59,7 +59,7 @@ pub(crate) enum Command {
     Collect(CollectArgs),
     /// Send frames of one or more devices to a collector
     Send(SendArgs),
-    /// Tell what works on this machine, and what to mend
+    /// Show what works on this machine, and what to fix
     Doctor(DoctorArgs),
     /// List the devices of all providers
     Devices(DevicesArgs),

@@ -53,7 +53,7 @@ pub(crate) struct SendArgs {
     /// file without its ending, else camN]
     #[arg(long, value_name = "NAME", action = ArgAction::Append)]
     pub(crate) device: Vec<String>,
-    /// What the frames shall be, such as 640x480:rgb24, 640x480 or gray; raw input needs it
+    /// Format of the frames, such as 640x480:rgb24, 640x480 or gray; raw input needs it
     #[arg(long, value_name = "FORMAT", action = ArgAction::Append)]
     pub(crate) format: Vec<FormatWish>,
     /// Frames a second, such as 25 or 30000/1001; `native`: as the input says; `max`: as fast as

@@ -61,7 +61,7 @@ impl Plan {
         })
     }
 
-    /// Frames a second that each device shall send, if that is a number.
+    /// Frames a second that each device sends, if that is a number.
     pub(super) fn rate_asked(&self) -> Option<f64> {
         match self.rate {
             Rate::Fps(rate) => Some(rate.as_f64()),

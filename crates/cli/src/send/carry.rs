@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-/// Longest sleep while the collector has no room: how late a thread may see that it shall end.
+/// Longest sleep while the collector has no room: how late a thread may notice that it must end.
 const ROOM_WAIT: Duration = Duration::from_millis(20);
 
 /// How a device ended.

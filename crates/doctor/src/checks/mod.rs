@@ -1,4 +1,4 @@
-//! What this machine can do, and what to mend: the checks behind `catchment doctor`.
+//! What this machine can do, and what to fix: the checks behind `catchment doctor`.
 //!
 //! Nothing is changed and nothing is sent to another host. The checks look where the kernel shows
 //! things, and try what a source or collector would do: open sockets, make shared memory, load

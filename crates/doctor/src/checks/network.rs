@@ -123,7 +123,7 @@ pub(super) fn port(options: &RoceOptions, rdma: &Rdma) -> Check {
         name,
         seen,
         format!(
-            "roce uses another port then, which other roce devices are told of; an RNIC at the other \
+            "roce then uses another port, which other roce devices learn in the session; an RNIC at the other \
              end knows only {}",
             NetEnd::RNIC_UDP_PORT
         ),

@@ -149,7 +149,7 @@ impl Preview {
         self.wanted_until_ns.fetch_max(until, Relaxed);
     }
 
-    /// Whether a picture of the next frame would be made. One load while nobody looks.
+    /// Whether a picture of the next frame would be made. One load while nobody is watching.
     #[must_use]
     pub fn is_due(&self) -> bool {
         let until = self.wanted_until_ns.load(Relaxed);
@@ -158,7 +158,7 @@ impl Preview {
         }
         let now = now_ns();
         if now > until {
-            // Nobody looks any more. A viewer who comes back right now has written a later time.
+            // Nobody is watching any more. A viewer who comes back right now has written a later time.
             let _ = self
                 .wanted_until_ns
                 .compare_exchange(until, 0, Relaxed, Relaxed);

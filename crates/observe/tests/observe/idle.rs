@@ -1,4 +1,4 @@
-//! What the live page costs while nobody looks. In a process of its own, to find its one thread.
+//! What the live page costs while nobody is watching. In a process of its own, to find its one thread.
 
 use catchment_netns::in_own_process;
 use catchment_observe::{CollectorMetrics, Dashboard, DashboardConfig};
@@ -63,7 +63,7 @@ fn the_thread_sleeps_while_nobody_looks() {
     // The connection's last steps; then nothing may happen any more.
     std::thread::sleep(Duration::from_millis(200));
     let left = wakeups(&thread);
-    // Nothing shall happen in this time.
+    // Nothing may happen during this time.
     std::thread::sleep(Duration::from_millis(1_500));
     assert_eq!(wakeups(&thread), left, "it woke up although nobody looked");
 }

@@ -26,7 +26,7 @@ const ACK_REQ: u32 = 1 << 31;
 pub struct Bth {
     /// What the packet is.
     pub opcode: Opcode,
-    /// The receiver's completion shall wake who waits for solicited events.
+    /// The receiver's completion wakes those that wait for solicited events.
     pub solicited: bool,
     /// State of path migration. Adapters send 1; ignored when received.
     pub mig_req: bool,
@@ -40,7 +40,7 @@ pub struct Bth {
     pub becn: bool,
     /// Queue pair at the receiver, 24 bits.
     pub dest_qpn: u32,
-    /// The responder shall acknowledge this packet.
+    /// The responder must acknowledge this packet.
     pub ack_req: bool,
     /// Sequence number.
     pub psn: Psn,

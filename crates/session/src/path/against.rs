@@ -152,7 +152,7 @@ pub(super) fn path_mtu(
 fn tried(failed: &FailedPath) -> Because {
     Because {
         reason: failed.reason.clone(),
-        remedy: "mend the way between the two; the reason says where to look".to_owned(),
+        remedy: "fix the network between the two; the reason says where to look".to_owned(),
         may_pass: true,
     }
 }

@@ -12,7 +12,7 @@ impl SessionPath {
         self.path_mtu.is_some()
     }
 
-    /// A peer's queue pair as this side shall connect to it: with the path MTU of the session, which
+    /// A peer's queue pair as this side must connect to it: with the path MTU of the session, which
     /// must be the same at both ends.
     pub fn agreed(&self, peer: Endpoint) -> Endpoint {
         let net = match (peer.net, self.path_mtu) {

@@ -26,7 +26,7 @@ use crate::refusal::{Refusal, RefusalCode};
 use catchment_verbs::NetEnd;
 pub use catchment_verbs::Wire;
 
-/// When a source may try again whose candidates have all failed: somebody may have mended one.
+/// When a source may try again whose candidates have all failed: somebody may have repaired one.
 const TRY_AGAIN_MS: u32 = 2_000;
 
 /// How lost packets are repaired.

@@ -316,10 +316,10 @@ fn what_was_tried_without_success_is_not_tried_again() {
     case.failed.push(failed(&fourth, None, "no answer"));
     let fifth = case.takes("roce", "roce");
     case.failed.push(failed(&fifth, None, "firewall"));
-    // Somebody may open the firewall: the source shall come back.
+    // Somebody may open the firewall: the source must come back.
     let refusal = case.fails("roce: firewall");
     assert_eq!(refusal.retry_after_ms, Some(2_000));
-    assert!(refusal.remedy.contains("mend the way"), "{refusal}");
+    assert!(refusal.remedy.contains("fix the network"), "{refusal}");
 }
 
 #[test]

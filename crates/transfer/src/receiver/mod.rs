@@ -322,7 +322,7 @@ impl Receiver {
     }
 }
 
-/// Nobody looks any more: blocks that are still out are told of one by one.
+/// Polling has stopped, so later releases are published immediately.
 impl Drop for Receiver {
     fn drop(&mut self) {
         self.shared.found_nothing();

@@ -426,7 +426,7 @@ fn i2_stale_reads_overwrite_blocks_without_epochs() {
 }
 
 /// Two blocks, of these slots of a ring, are given back by two threads, while the receiver's look
-/// finds nothing. Both must be told of in the end.
+/// finds nothing. Both must be published in the end.
 fn releases_model(blocks: u32, given_back: [u32; 2], looks: bool) {
     let ring = Arc::new(Ring::new(blocks as usize));
     let slots = Arc::new(ReceiverSlots::new(blocks));

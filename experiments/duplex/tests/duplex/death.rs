@@ -5,7 +5,7 @@ use std::env;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What the child shall be: `server PROVIDER`, or `client PROVIDER ADDRESS`.
+/// What the child is: `server PROVIDER`, or `client PROVIDER ADDRESS`.
 const ROLE: &str = "CATCHMENT_TEST_DUPLEX_CHILD";
 
 fn opener(provider: &str) -> Opener {

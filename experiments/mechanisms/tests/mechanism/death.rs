@@ -9,7 +9,7 @@ const SHAPE: Shape = Shape {
     blocks: 4,
     payload_bytes: 64,
 };
-/// What the child shall be: `sender` or `receiver`, and the name of a mechanism.
+/// What the child is: `sender` or `receiver`, and the name of a mechanism.
 const ROLE: &str = "CATCHMENT_TEST_MECHANISM_CHILD";
 
 /// Something to do with every mechanism that the provider can.

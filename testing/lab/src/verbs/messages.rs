@@ -7,7 +7,7 @@ use crate::remote::{Ended, Start};
 use crate::vm::network::IpVersion;
 use anyhow::{Result, ensure};
 
-/// A script for the first guest, which spoils something, asks, and mends it; then words that must
+/// A script for the first guest, which breaks something, asks, and repairs it; then words that must
 /// be in what it writes. `$LAB end` opens a device as all programs do and obeys orders, of which
 /// `$MAKE` is one; `$CATCHMENT` is the command.
 struct Message {

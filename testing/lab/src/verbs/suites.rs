@@ -70,7 +70,7 @@ pub(crate) fn add(
 }
 
 /// The names of a program's tests, in the order in which it runs them. This host has no RDMA device,
-/// so the program is told of one: naming tests opens none.
+/// so the program is given one: naming tests opens none.
 fn tests(program: &Path) -> Result<Vec<String>> {
     let output = Command::new(program)
         .args(["--list", "--format", "terse"])

@@ -101,7 +101,7 @@ enum Lesson {
 }
 
 impl Attempt {
-    /// Nothing that waiting would mend.
+    /// Nothing that waiting would cure.
     fn failed(error: SourceError) -> Attempt {
         Attempt {
             was_ready: false,
@@ -247,7 +247,7 @@ impl Control {
         }
     }
 
-    /// Returns when the source shall end.
+    /// Returns once the source must end.
     async fn stopped(&self) {
         while !self.shared.life.is_stopped() {
             self.shared.life.control.notified().await;

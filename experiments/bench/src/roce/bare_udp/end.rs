@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The queue pair number of all packets: nobody looks.
+/// The queue pair number of all packets: nobody checks it.
 const QPN: u32 = 1;
 /// Buffers of the ring: 512 KiB, which stays in the second-level cache.
 const BUFFERS: usize = 8;

@@ -106,7 +106,7 @@ impl Returns {
         *self.broken.get_or_init(|| error)
     }
 
-    /// Whether blocks were given back that the sender was not told of, and nothing will ring when
+    /// Whether blocks were released but not announced to the sender, and nothing will ring when
     /// that is possible.
     pub(super) fn owes(&self) -> bool {
         let waits = |pending: &CachePadded<AtomicU32>| pending.load(Ordering::Relaxed) > 0;
