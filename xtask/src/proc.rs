@@ -263,19 +263,20 @@ mod tests {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
+        // A process that is about to run another program shows no environment for a moment.
         let start = Instant::now();
-        while descendants(child.id()).is_empty() {
-            assert!(start.elapsed() < Duration::from_secs(10));
-        }
-        let below = descendants(child.id());
-        let marked: Vec<_> = with_environment("CATCHMENT_PROC_TEST", &value)
-            .into_iter()
-            .map(|(pid, _)| pid)
-            .collect();
-        assert!(
-            marked.contains(&child.id()) && marked.contains(&below[0]),
-            "{marked:?}"
-        );
+        let (below, marked) = loop {
+            let below = descendants(child.id());
+            let marked: Vec<_> = with_environment("CATCHMENT_PROC_TEST", &value)
+                .into_iter()
+                .map(|(pid, _)| pid)
+                .collect();
+            if below.first().is_some_and(|pid| marked.contains(pid)) {
+                break (below, marked);
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "{marked:?}");
+        };
+        assert!(marked.contains(&child.id()), "{marked:?}");
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!alive(child.id()));

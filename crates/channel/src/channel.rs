@@ -83,7 +83,8 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Ends the connection and gives everything back, in the order of [`cleanup`].
+    /// Ends the connection and gives everything back in the order of dependencies: queue pair,
+    /// memory, completion queue, device.
     ///
     /// # Errors
     /// [`ChannelError::StillUsed`] with what the program still has.
@@ -290,7 +291,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Gives everything back, in the order of [`cleanup`].
+    /// Gives everything back in the order of dependencies: queue pair, memory, completion queue,
+    /// device.
     ///
     /// # Errors
     /// [`ChannelError::StillUsed`] with what the program still has: messages that were taken.

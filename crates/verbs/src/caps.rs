@@ -28,8 +28,9 @@ pub struct Caps {
     pub atomics: bool,
     /// [`crate::SendOp::SendInvalidate`] can be posted on RC queue pairs.
     pub send_invalidate: bool,
-    /// Regions can be registered with [`Access::REMOTE_INVALIDATE`]. Devices behind libibverbs let
-    /// peers invalidate memory windows only, never a region that `ibv_reg_mr` made.
+    /// Regions can be registered with [`REMOTE_INVALIDATE`](crate::Access::REMOTE_INVALIDATE).
+    /// Devices behind libibverbs let peers invalidate memory windows only, never a region that
+    /// `ibv_reg_mr` made.
     pub remote_invalidate: bool,
     /// The last eight bytes of one WRITE become visible after all the others, when the WRITE is a
     /// multiple of eight bytes and ends on an eight-byte boundary.

@@ -1,9 +1,9 @@
 //! A network in virtual time, from a seed.
 //!
 //! The state machines under test are the ones that ship; only clock, wire and chance are replaced.
-//! A [`Simulation`] has nodes and one-way [`Link`]s between them. A link has a rate, a delay, a
+//! A `Simulation` has nodes and one-way `Link`s between them. A link has a rate, a delay, a
 //! drop-tail queue and an MTU, and it can lose, hold back, double and corrupt frames. Frames are
-//! whole IP packets, so that a run can be written as a capture ([`Observer`]) and opened in any
+//! whole IP packets, so that a run can be written as a capture (`Observer`) and opened in any
 //! analyser.
 //!
 //! A run is the same run on every machine: time is a number that events advance, events of one

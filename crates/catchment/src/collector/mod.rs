@@ -1,7 +1,7 @@
 //! A collector: takes frames from any number of sources.
 //!
 //! In come connections of sources, at a listener, and blocks, in rings that the sources write; out
-//! go frames, to a [`Sink`](crate::sink::Sink). Frames of a device reach its sink in order and once.
+//! go frames, to a [`Sink`]. Frames of a device reach its sink in order and once.
 //! A source that dies, lies or stalls, and a sink that refuses or does not return, stop nobody else.
 //! The number of threads does not depend on the number of sources, and a block takes no lock.
 //!

@@ -263,7 +263,7 @@ impl Device {
     }
 }
 
-/// A frame being filled. Write exactly its bytes, through [`io::Write`] or in place, then
+/// A frame being filled. Write exactly its bytes, through [`std::io::Write`] or in place, then
 /// [`FrameWriter::send`] it. Dropping it unsent gives the block back; the packet number is not used.
 pub struct FrameWriter<'a> {
     device: &'a mut Device,

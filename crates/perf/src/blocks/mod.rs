@@ -1,7 +1,7 @@
 //! Blocks through a mechanism: as many as go, or one to and fro.
 //!
-//! What moves the blocks is given by the front end ([`BlockMechanism`], in
-//! [`Setup::mechanisms`](super::Setup::mechanisms)); the product's own is [`STATUS_BYTE`].
+//! What moves the blocks is given by the front end ([`BlockMechanism`]); the product's own is
+//! [`STATUS_BYTE`].
 
 pub(crate) mod mechanism;
 pub(crate) mod plan;
