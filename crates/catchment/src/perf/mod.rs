@@ -13,7 +13,7 @@ mod greeting;
 mod server;
 
 pub use catchment_perf::blocks::{
-    BlockEnds, BlockMechanism, BlockPlan, BlockPort, BlockShape, Ports, STATUS_BYTE,
+    BlockEnds, BlockMechanism, BlockPlan, BlockPort, BlockShape, Ports, STATUS_BYTE, read_block,
 };
 pub use catchment_perf::{
     Amount, Bandwidth, ChildProcess, Figure, Latency, Operation, PerfError, Plan, Row, Test,

@@ -1,10 +1,12 @@
 //! What a mechanism must offer so that its blocks can be measured.
 
 use crate::PerfError;
+use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::{Context, Endpoint, Watch};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Sizes of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,4 +105,17 @@ pub trait BlockEnds {
 
     /// Returns what to sleep on until a block has come. Asked before each sleep.
     fn take_watch(&self) -> Option<Arc<dyn Watch>>;
+}
+
+/// Reads the first and the last byte of a block, as little as shows that all of it is here, and
+/// returns the first.
+///
+/// # Errors
+/// [`PerfError::Failed`] for a block without bytes.
+pub fn read_block(payload: VolatileSlice<'_>) -> Result<u8, PerfError> {
+    let byte = |at| payload.load_u8(at, Ordering::Relaxed);
+    let last = payload.bytes().checked_sub(1);
+    let last = last.ok_or_else(|| PerfError::failed("a block without bytes"))?;
+    std::hint::black_box(byte(last).map_err(PerfError::failed)?);
+    byte(0).map_err(PerfError::failed)
 }

@@ -7,7 +7,7 @@ pub(crate) mod mechanism;
 pub(crate) mod plan;
 mod status_byte;
 
-pub use mechanism::{BlockEnds, BlockMechanism, BlockPort, BlockShape, Ports};
+pub use mechanism::{BlockEnds, BlockMechanism, BlockPort, BlockShape, Ports, read_block};
 pub use plan::BlockPlan;
 pub use status_byte::STATUS_BYTE;
 

@@ -1,6 +1,6 @@
 //! The product's mechanism: status bytes, with blocks that are copied or filled in place.
 
-use super::mechanism::{BlockEnds, BlockMechanism, BlockPort, BlockShape, Ports};
+use super::mechanism::{BlockEnds, BlockMechanism, BlockPort, BlockShape, Ports, read_block};
 use crate::PerfError;
 use catchment_transfer::{
     BlockMeta, CopyMemory, QueueLimits, Receiver, ReceiverOptions, RemoteRing, ReserveError,
@@ -10,10 +10,8 @@ use catchment_verbs::{
     Access, Context, Cq, Endpoint, Mr, Pd, Qp, QpInit, QpTransition, RtrAttr, RtsAttr, Service,
     Watch,
 };
-use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The product's mechanism, both forms of it.
 pub static STATUS_BYTE: &[&'static dyn BlockMechanism] = &[
@@ -32,10 +30,6 @@ struct StatusByte {
     in_place: bool,
 }
 
-fn failed(error: impl Display) -> PerfError {
-    PerfError::Failed(error.to_string())
-}
-
 impl BlockMechanism for StatusByte {
     fn name(&self) -> &'static str {
         if self.in_place { "sb-in-place" } else { "sb" }
@@ -50,15 +44,17 @@ impl BlockMechanism for StatusByte {
         context: &dyn Context,
         shape: BlockShape,
     ) -> Result<Box<dyn BlockPort>, PerfError> {
-        let block_bytes = RingLayout::block_bytes_for(shape.bytes).map_err(failed)?;
-        let layout = RingLayout::new(shape.blocks, block_bytes).map_err(failed)?;
-        let pd = context.alloc_pd().map_err(failed)?;
+        let block_bytes = RingLayout::block_bytes_for(shape.bytes).map_err(PerfError::failed)?;
+        let layout = RingLayout::new(shape.blocks, block_bytes).map_err(PerfError::failed)?;
+        let pd = context.alloc_pd().map_err(PerfError::failed)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let memory = (!self.in_place).then(|| copy_memory(&*pd, &layout));
         Ok(Box::new(Port {
             sends: queue_pair(context, &*pd, MAX_SEND_WR, SEND_CQE)?,
             takes: queue_pair(context, &*pd, 1, 1)?,
-            ring: pd.alloc_mr(layout.total_bytes(), access).map_err(failed)?,
+            ring: pd
+                .alloc_mr(layout.total_bytes(), access)
+                .map_err(PerfError::failed)?,
             memory: memory.transpose()?,
             limits: QueueLimits {
                 max_send_wr: MAX_SEND_WR,
@@ -76,8 +72,8 @@ fn copy_memory(pd: &dyn Pd, layout: &RingLayout) -> Result<CopyMemory, PerfError
     let blocks = pd.alloc_mr(blocks_bytes, Access::empty());
     let status = pd.alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE);
     Ok(CopyMemory {
-        blocks: blocks.map_err(failed)?,
-        status: status.map_err(failed)?,
+        blocks: blocks.map_err(PerfError::failed)?,
+        status: status.map_err(PerfError::failed)?,
     })
 }
 
@@ -89,8 +85,10 @@ fn queue_pair(
     max_send_wr: u32,
     cqe: u32,
 ) -> Result<QueuePair, PerfError> {
-    let channel = context.create_channel().map_err(failed)?;
-    let cq = context.create_cq(cqe, Some(channel)).map_err(failed)?;
+    let channel = context.create_channel().map_err(PerfError::failed)?;
+    let cq = context
+        .create_cq(cqe, Some(channel))
+        .map_err(PerfError::failed)?;
     let init = QpInit {
         service: Service::Rc,
         send_cq: Arc::clone(&cq),
@@ -101,7 +99,7 @@ fn queue_pair(
         max_inline_bytes: MAX_INLINE_BYTES,
         strict: context.caps().strict_capacity,
     };
-    Ok((pd.create_qp(init).map_err(failed)?, cq))
+    Ok((pd.create_qp(init).map_err(PerfError::failed)?, cq))
 }
 
 /// Queues and memory of a side.
@@ -133,8 +131,8 @@ impl BlockPort for Port {
         agreed: &dyn Fn(Endpoint) -> Endpoint,
     ) -> Result<(), PerfError> {
         let (endpoint, addr, rkey) = ring_of(&peer.takes)
-            .ok_or_else(|| failed(format!("{:?} describes no ring", peer.takes)))?;
-        let sender = peer.sends.parse().map_err(failed)?;
+            .ok_or_else(|| PerfError::failed(format!("{:?} describes no ring", peer.takes)))?;
+        let sender = peer.sends.parse().map_err(PerfError::failed)?;
         bring_up(&mut *self.sends.0, agreed(endpoint))?;
         bring_up(&mut *self.takes.0, agreed(sender))?;
         let layout = self.layout;
@@ -143,7 +141,9 @@ impl BlockPort for Port {
     }
 
     fn ends(self: Box<Self>) -> Result<Box<dyn BlockEnds>, PerfError> {
-        let remote = self.remote.ok_or_else(|| failed("not connected"))?;
+        let remote = self
+            .remote
+            .ok_or_else(|| PerfError::failed("not connected"))?;
         let ((qp, cq), options) = (self.sends, SenderOptions::default());
         let sender = match self.memory {
             None => Sender::in_place(qp, cq, remote, EPOCH, options),
@@ -152,8 +152,8 @@ impl BlockPort for Port {
         let options = ReceiverOptions::default();
         let receiver = Receiver::new(self.ring, self.layout, EPOCH, options);
         Ok(Box::new(Ends {
-            sender: sender.map_err(failed)?,
-            receiver: receiver.map_err(failed)?,
+            sender: sender.map_err(PerfError::failed)?,
+            receiver: receiver.map_err(PerfError::failed)?,
             _connection: self.takes.0,
         }))
     }
@@ -173,7 +173,7 @@ fn bring_up(qp: &mut dyn Qp, peer: Endpoint) -> Result<(), PerfError> {
         QpTransition::ToRtr(RtrAttr::new(peer)),
         QpTransition::ToRts(RtsAttr::default()),
     ] {
-        qp.modify(transition).map_err(failed)?;
+        qp.modify(transition).map_err(PerfError::failed)?;
     }
     Ok(())
 }
@@ -194,31 +194,30 @@ impl BlockEnds for Ends {
                 self.progress()?;
                 return Ok(false);
             }
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(PerfError::failed(error)),
         };
-        block.memory().write_at(0, content).map_err(failed)?;
+        block
+            .memory()
+            .write_at(0, content)
+            .map_err(PerfError::failed)?;
         let meta = BlockMeta {
             packet_number: packet,
             frame_bytes: u64::from(bytes),
             ..BlockMeta::default()
         };
-        block.commit(&meta, false).map_err(failed)?;
+        block.commit(&meta, false).map_err(PerfError::failed)?;
         Ok(true)
     }
 
     fn try_take(&mut self) -> Result<Option<u8>, PerfError> {
-        let Some(block) = self.receiver.poll().map_err(failed)? else {
+        let Some(block) = self.receiver.poll().map_err(PerfError::failed)? else {
             return Ok(None);
         };
-        let payload = block.payload();
-        let last = payload.load_u8(payload.bytes() - 1, Ordering::Relaxed);
-        std::hint::black_box(last.map_err(failed)?);
-        let first = payload.load_u8(0, Ordering::Relaxed).map_err(failed)?;
-        Ok(Some(first))
+        read_block(block.payload()).map(Some)
     }
 
     fn progress(&mut self) -> Result<(), PerfError> {
-        self.sender.progress().map_err(failed)
+        self.sender.progress().map_err(PerfError::failed)
     }
 
     fn send_watch(&self) -> Option<Arc<dyn Watch>> {

@@ -1,14 +1,12 @@
 //! Every mechanism of `catchment-mechanisms`, as the product's block test wants it.
 
 use catchment::perf::{
-    BlockEnds, BlockMechanism, BlockPort, BlockShape, PerfError, Ports, STATUS_BYTE,
+    BlockEnds, BlockMechanism, BlockPort, BlockShape, PerfError, Ports, STATUS_BYTE, read_block,
 };
 use catchment_mechanisms::{
     ClaimError, Mechanism, Offer, Port, Protocol, ReceiveEnd, SendEnd, Shape, TakenBlock, Visit,
 };
 use catchment_verbs::{Context, Endpoint, Pd, Watch};
-use std::fmt::Display;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 /// All there are: the product's own, as its command measures them, then what they are compared with.
@@ -29,10 +27,6 @@ pub(super) fn all() -> &'static [&'static dyn BlockMechanism] {
 
 struct Compared(Protocol);
 
-fn failed(error: impl Display) -> PerfError {
-    PerfError::Failed(error.to_string())
-}
-
 impl BlockMechanism for Compared {
     fn name(&self) -> &'static str {
         self.0.name()
@@ -47,7 +41,7 @@ impl BlockMechanism for Compared {
         context: &dyn Context,
         shape: BlockShape,
     ) -> Result<Box<dyn BlockPort>, PerfError> {
-        let pd = context.alloc_pd().map_err(failed)?;
+        let pd = context.alloc_pd().map_err(PerfError::failed)?;
         let shape = Shape {
             blocks: shape.blocks,
             payload_bytes: shape.bytes,
@@ -70,10 +64,10 @@ impl Visit for Open<'_> {
         M::Sender: 'static,
         M::Receiver: 'static,
     {
-        let port = |needs| Port::open(self.context, self.pd, &needs).map_err(failed);
+        let port = |needs| Port::open(self.context, self.pd, &needs).map_err(PerfError::failed);
         Ok(Box::new(TwoPorts {
-            sends: port(mechanism.sender_needs().map_err(failed)?)?,
-            takes: port(mechanism.receiver_needs().map_err(failed)?)?,
+            sends: port(mechanism.sender_needs().map_err(PerfError::failed)?)?,
+            takes: port(mechanism.receiver_needs().map_err(PerfError::failed)?)?,
             mechanism,
             peer: None,
         }))
@@ -107,24 +101,26 @@ where
         agreed: &dyn Fn(Endpoint) -> Endpoint,
     ) -> Result<(), PerfError> {
         let offer = |text: &str| {
-            let offer: Offer = text.parse().map_err(failed)?;
+            let offer: Offer = text.parse().map_err(PerfError::failed)?;
             let endpoint = agreed(offer.endpoint);
             Ok::<_, PerfError>(Offer { endpoint, ..offer })
         };
         let (to, from) = (offer(&peer.takes)?, offer(&peer.sends)?);
-        self.sends.connect(&to).map_err(failed)?;
-        self.takes.connect(&from).map_err(failed)?;
+        self.sends.connect(&to).map_err(PerfError::failed)?;
+        self.takes.connect(&from).map_err(PerfError::failed)?;
         self.peer = Some((to, from));
         Ok(())
     }
 
     fn ends(self: Box<Self>) -> Result<Box<dyn BlockEnds>, PerfError> {
-        let (to, from) = self.peer.ok_or_else(|| failed("not connected"))?;
+        let (to, from) = self
+            .peer
+            .ok_or_else(|| PerfError::failed("not connected"))?;
         let sender = self.mechanism.sender(self.sends, &to);
         let receiver = self.mechanism.receiver(self.takes, &from);
         Ok(Box::new(Ends::<M> {
-            sender: sender.map_err(failed)?,
-            receiver: receiver.map_err(failed)?,
+            sender: sender.map_err(PerfError::failed)?,
+            receiver: receiver.map_err(PerfError::failed)?,
         }))
     }
 }
@@ -142,27 +138,25 @@ impl<M: Mechanism> BlockEnds for Ends<M> {
                 self.progress()?;
                 return Ok(false);
             }
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(PerfError::failed(error)),
         };
         let memory = self.sender.memory(&claim);
-        memory.write_at(0, content).map_err(failed)?;
-        self.sender.commit(claim, packet).map_err(failed)?;
+        memory.write_at(0, content).map_err(PerfError::failed)?;
+        self.sender
+            .commit(claim, packet)
+            .map_err(PerfError::failed)?;
         Ok(true)
     }
 
     fn try_take(&mut self) -> Result<Option<u8>, PerfError> {
-        let Some(block) = self.receiver.take().map_err(failed)? else {
+        let Some(block) = self.receiver.take().map_err(PerfError::failed)? else {
             return Ok(None);
         };
-        let payload = block.payload();
-        let last = payload.load_u8(payload.bytes() - 1, Ordering::Relaxed);
-        std::hint::black_box(last.map_err(failed)?);
-        let first = payload.load_u8(0, Ordering::Relaxed).map_err(failed)?;
-        Ok(Some(first))
+        read_block(block.payload()).map(Some)
     }
 
     fn progress(&mut self) -> Result<(), PerfError> {
-        self.sender.progress().map_err(failed)
+        self.sender.progress().map_err(PerfError::failed)
     }
 
     fn send_watch(&self) -> Option<Arc<dyn Watch>> {
