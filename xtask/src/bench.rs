@@ -104,10 +104,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         return Ok(());
     };
     let Some(measurement) = MEASUREMENTS.iter().find(|known| known.name == what) else {
-        bail!(
-            "nothing to measure is called {what:?}; there is\n{}",
-            listing()
-        );
+        bail!("nothing to measure is called {what:?}; there is\n{}", listing());
     };
     let features = buildable(measurement.features);
     let mut words = vec!["run", "--release", "--quiet", "--package"];
@@ -162,9 +159,7 @@ fn has_libclang(folder: &Path) -> bool {
 
 fn listing() -> String {
     let lines = MEASUREMENTS.iter();
-    lines
-        .map(|one| format!("cargo xtask bench {:<10} {}\n", one.name, one.about))
-        .collect()
+    lines.map(|one| format!("cargo xtask bench {:<10} {}\n", one.name, one.about)).collect()
 }
 
 #[cfg(test)]
@@ -190,14 +185,8 @@ mod tests {
 
     #[test]
     fn an_unknown_measurement_is_refused_with_the_known_ones() {
-        let args = Args {
-            what: Some("speed".into()),
-            options: Vec::new(),
-        };
+        let args = Args { what: Some("speed".into()), options: Vec::new() };
         let error = run(&Repo::find().unwrap(), &args).unwrap_err().to_string();
-        assert!(
-            error.contains("\"speed\"") && error.contains("bench transfer"),
-            "{error}"
-        );
+        assert!(error.contains("\"speed\"") && error.contains("bench transfer"), "{error}");
     }
 }

@@ -13,10 +13,7 @@ pub(crate) fn run(repo: &Repo) -> Result<()> {
     check_links(repo)?;
     let args = ["doc", "--workspace", "--lib", "--no-deps", "--quiet"];
     run::succeed(run::cargo(repo.root(), &args).env("RUSTDOCFLAGS", "-D warnings"))?;
-    println!(
-        "API documentation: {}",
-        repo.path("target/doc/catchment/index.html").display()
-    );
+    println!("API documentation: {}", repo.path("target/doc/catchment/index.html").display());
     Ok(())
 }
 

@@ -74,16 +74,10 @@ const PACKAGES: &[(&str, &str)] = &[
     ("/sbin/ip", "iproute2"),
     ("/usr/bin/ffmpeg", "ffmpeg"),
     ("/usr/sbin/nft", "nftables"),
-    (
-        "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so",
-        "ibverbs-providers",
-    ),
+    ("/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so", "ibverbs-providers"),
     ("/usr/bin/ibv_devinfo", "ibverbs-utils"),
     ("/usr/bin/ib_write_bw", "perftest"),
-    (
-        "/usr/lib/python3/dist-packages/pyverbs/__init__.py",
-        "python3-pyverbs",
-    ),
+    ("/usr/lib/python3/dist-packages/pyverbs/__init__.py", "python3-pyverbs"),
 ];
 
 /// Time after which a part is taken for hanging. On a quiet machine with two cores all cases take 10
@@ -140,10 +134,7 @@ pub(crate) fn provide() -> Result<()> {
 /// # Errors
 /// When they did not run. A failed case is counted only.
 pub(crate) fn all(repo: &Repo, full: bool) -> Result<Tally> {
-    let choice = Choice {
-        full,
-        ..Choice::default()
-    };
+    let choice = Choice { full, ..Choice::default() };
     let (command, finished) = verbs_cases(repo, "all", &choice)?;
     if finished.tally.failed == 0 {
         run::demand_success(&command, finished.status)?;
@@ -207,11 +198,7 @@ fn cases(mut command: Command, choice: &Choice) -> Result<(Command, Finished)> {
     for text in &choice.only {
         command.arg("--only").arg(text);
     }
-    let flags = [
-        ("--full", choice.full),
-        ("--list", choice.list),
-        ("--json", choice.json),
-    ];
+    let flags = [("--full", choice.full), ("--list", choice.list), ("--json", choice.json)];
     command.args(flags.iter().filter(|(_, set)| *set).map(|(flag, _)| flag));
     let finished = run::finish(&mut command, LIMIT, Show::All)?;
     Ok((command, finished))
@@ -236,9 +223,7 @@ fn suites(repo: &Repo) -> Result<Vec<(&'static str, PathBuf)>> {
 
 /// Where cargo, by its messages, has put a test program.
 fn executable(messages: &str, package: &str, test: &str) -> Option<PathBuf> {
-    let messages = messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut wanted = messages.filter(|message| {
         let id = message["package_id"].as_str().unwrap_or_default();
         message["target"]["name"] == test && id.contains(&format!("#{package}@"))

@@ -61,10 +61,7 @@ mod tests {
     use super::*;
 
     fn args(seconds: u64, script: &str) -> Args {
-        Args {
-            seconds,
-            command: ["sh", "-c", script].map(OsString::from).into(),
-        }
+        Args { seconds, command: ["sh", "-c", script].map(OsString::from).into() }
     }
 
     #[test]
@@ -87,10 +84,7 @@ mod tests {
     fn cargo_gets_a_list_that_toml_understands() {
         let [flag, value] = for_cargo(Duration::from_secs(9)).unwrap();
         assert_eq!(flag, "--config");
-        assert!(
-            value.starts_with("target.'cfg(all())'.runner=[\"/"),
-            "{value}"
-        );
+        assert!(value.starts_with("target.'cfg(all())'.runner=[\"/"), "{value}");
         assert!(value.ends_with("\",\"limited\",\"9\"]"), "{value}");
     }
 }

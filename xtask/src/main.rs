@@ -91,16 +91,10 @@ fn report(error: &anyhow::Error) {
 /// One line for each recipe.
 fn listing() -> String {
     let command = Cli::command();
-    let shown = command
-        .get_subcommands()
-        .filter(|recipe| !recipe.is_hide_set());
+    let shown = command.get_subcommands().filter(|recipe| !recipe.is_hide_set());
     let lines = shown.map(|recipe| {
         let about = recipe.get_about().map(ToString::to_string);
-        format!(
-            "cargo xtask {:<6} {}\n",
-            recipe.get_name(),
-            about.unwrap_or_default()
-        )
+        format!("cargo xtask {:<6} {}\n", recipe.get_name(), about.unwrap_or_default())
     });
     lines.collect()
 }
@@ -112,15 +106,10 @@ mod tests {
     #[test]
     fn every_recipe_is_listed_with_one_line() {
         let text = listing();
-        let names: Vec<_> = text
-            .lines()
-            .map(|line| line.split_whitespace().nth(2).unwrap())
-            .collect();
+        let names: Vec<_> =
+            text.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
         assert_eq!(names, ["test", "bench", "tidy", "docs", "lab", "soak"]);
-        assert!(
-            text.lines().all(|line| line.split_whitespace().count() > 4),
-            "{text}"
-        );
+        assert!(text.lines().all(|line| line.split_whitespace().count() > 4), "{text}");
     }
 
     #[test]

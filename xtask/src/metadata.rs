@@ -50,10 +50,7 @@ pub(crate) struct Dependency {
 pub(crate) fn packages(repo: &Repo) -> Result<Vec<Package>> {
     let value = read(repo)?;
     let top = format!("{}/", repo.root().canonicalize()?.display());
-    Ok(list(&value["packages"])
-        .iter()
-        .map(|package| parse(package, &top))
-        .collect())
+    Ok(list(&value["packages"]).iter().map(|package| parse(package, &top)).collect())
 }
 
 /// The folder that Cargo builds into.
@@ -65,13 +62,7 @@ pub(crate) fn target_folder(repo: &Repo) -> Result<PathBuf> {
 }
 
 fn read(repo: &Repo) -> Result<Value> {
-    let args = [
-        "metadata",
-        "--no-deps",
-        "--format-version",
-        "1",
-        "--offline",
-    ];
+    let args = ["metadata", "--no-deps", "--format-version", "1", "--offline"];
     let mut command = run::cargo(repo.root(), &args);
     let finished = run::finish(&mut command, run::LIMIT, Show::Nothing)?;
     run::demand_success(&command, finished.status)?;
@@ -90,23 +81,14 @@ fn parse(package: &Value, top: &str) -> Package {
     };
     Package {
         name: text(&package["name"]),
-        folder: manifest
-            .trim_end_matches("Cargo.toml")
-            .trim_end_matches('/')
-            .to_owned(),
+        folder: manifest.trim_end_matches("Cargo.toml").trim_end_matches('/').to_owned(),
         targets: list(&package["targets"]).iter().map(target).collect(),
-        dependencies: list(&package["dependencies"])
-            .iter()
-            .map(dependency)
-            .collect(),
+        dependencies: list(&package["dependencies"]).iter().map(dependency).collect(),
     }
 }
 
 fn dependency(value: &Value) -> Dependency {
-    Dependency {
-        name: text(&value["name"]),
-        dev: value["kind"] == "dev",
-    }
+    Dependency { name: text(&value["name"]), dev: value["kind"] == "dev" }
 }
 
 fn list(value: &Value) -> &[Value] {
@@ -124,23 +106,12 @@ mod tests {
     #[test]
     fn this_workspace_is_read_with_its_edges() {
         let packages = packages(&Repo::find().unwrap()).unwrap();
-        let transfer = packages
-            .iter()
-            .find(|p| p.name == "catchment-transfer")
-            .unwrap();
+        let transfer = packages.iter().find(|p| p.name == "catchment-transfer").unwrap();
         assert_eq!(transfer.folder, "crates/transfer");
         let roots: Vec<_> = transfer.roots().collect();
         assert_eq!(roots, ["crates/transfer/src/lib.rs"]);
-        let verbs = Dependency {
-            name: "catchment-verbs".into(),
-            dev: false,
-        };
+        let verbs = Dependency { name: "catchment-verbs".into(), dev: false };
         assert!(transfer.dependencies.contains(&verbs), "{transfer:?}");
-        assert!(
-            transfer
-                .dependencies
-                .iter()
-                .any(|d| d.name == "catchment-provider-shm" && d.dev)
-        );
+        assert!(transfer.dependencies.iter().any(|d| d.name == "catchment-provider-shm" && d.dev));
     }
 }

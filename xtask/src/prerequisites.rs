@@ -41,10 +41,7 @@ pub(crate) fn provide(folder: &Path) -> Result<()> {
         install(&packages)?;
     }
     let still: Vec<_> = missing().map(|(name, ..)| *name).collect();
-    ensure!(
-        still.is_empty(),
-        "{still:?} not found, although installed: look at PATH"
-    );
+    ensure!(still.is_empty(), "{still:?} not found, although installed: look at PATH");
     provide_packages(FILES)
 }
 
@@ -70,19 +67,13 @@ pub(crate) fn provide_packages(files: &[(&str, &str)]) -> Result<()> {
 
 fn ensure_component(folder: &Path, subcommand: &str, component: &str) -> Result<()> {
     let mut probe = run::cargo(folder, &[subcommand, "--version"]);
-    let found = probe
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()?
-        .success();
+    let found = probe.stdout(Stdio::null()).stderr(Stdio::null()).status()?.success();
     if found {
         return Ok(());
     }
     println!("{component} is missing");
     let mut rustup = Command::new("rustup");
-    rustup
-        .args(["component", "add", component])
-        .current_dir(folder);
+    rustup.args(["component", "add", component]).current_dir(folder);
     run::succeed(&mut rustup)
         .with_context(|| format!("type: rustup component add {component} (or install it)"))
 }
@@ -95,9 +86,7 @@ fn on_path(program: &str) -> bool {
 /// Installs Debian packages when we are root, or may be without a password.
 fn install(packages: &[&str]) -> Result<()> {
     let by_hand = format!("type: sudo apt-get install {}", packages.join(" "));
-    let Some(prefix) = root_prefix().filter(|_| on_path("apt-get")) else {
-        bail!(by_hand)
-    };
+    let Some(prefix) = root_prefix().filter(|_| on_path("apt-get")) else { bail!(by_hand) };
     // The lists of a fresh container are empty; those of a laptop are often old.
     run::succeed(&mut apt(&prefix, &["update", "-qq"])).context(by_hand.clone())?;
     let mut words = vec!["install", "-y", "-qq", "--no-install-recommends"];
@@ -106,9 +95,7 @@ fn install(packages: &[&str]) -> Result<()> {
 }
 
 fn apt(prefix: &[&str], words: &[&str]) -> Command {
-    let all = prefix
-        .iter()
-        .chain(&["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+    let all = prefix.iter().chain(&["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
     let mut all = all.chain(words);
     let mut command = Command::new(all.next().copied().unwrap_or("env"));
     command.args(all);
@@ -125,11 +112,7 @@ fn root_prefix() -> Option<Vec<&'static str>> {
 
 fn succeeds(program: &str, words: &[&str]) -> bool {
     let mut command = Command::new(program);
-    command
-        .args(words)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
@@ -148,9 +131,6 @@ mod tests {
         let words = ["install", "-y", "ffmpeg"];
         let ours = "env DEBIAN_FRONTEND=noninteractive apt-get install -y ffmpeg";
         assert_eq!(run::shown(&apt(&[], &words)), ours);
-        assert_eq!(
-            run::shown(&apt(&["sudo", "-n"], &words)),
-            format!("sudo -n {ours}")
-        );
+        assert_eq!(run::shown(&apt(&["sudo", "-n"], &words)), format!("sudo -n {ours}"));
     }
 }

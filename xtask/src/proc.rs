@@ -29,10 +29,7 @@ impl Footprint {
                 *descriptors.entry(kind(&target)).or_insert(0) += 1;
             }
         }
-        Self {
-            descriptors,
-            memfd_mappings: memfd_mappings(pid),
-        }
+        Self { descriptors, memfd_mappings: memfd_mappings(pid) }
     }
 
     /// The larger of both in every kind.
@@ -51,9 +48,7 @@ impl Footprint {
         for (kind, count) in &self.descriptors {
             let before = baseline.descriptors.get(kind).copied().unwrap_or(0);
             if *count > before {
-                more.push(format!(
-                    "{count} descriptors of kind {kind} (before: {before})"
-                ));
+                more.push(format!("{count} descriptors of kind {kind} (before: {before})"));
             }
         }
         if self.memfd_mappings > baseline.memfd_mappings {
@@ -65,21 +60,14 @@ impl Footprint {
 }
 
 fn descriptor_targets(pid: u32) -> Vec<String> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten()
-        .flatten();
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let targets = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
-    targets
-        .map(|target| target.to_string_lossy().into_owned())
-        .collect()
+    targets.map(|target| target.to_string_lossy().into_owned()).collect()
 }
 
 /// `socket:[123]` and `pipe:[9]` lose their number; memfds and files keep their name.
 fn kind(target: &str) -> String {
-    let name = target
-        .strip_prefix('/')
-        .filter(|name| name.starts_with("memfd:"));
+    let name = target.strip_prefix('/').filter(|name| name.starts_with("memfd:"));
     match (name, target.split_once(":[")) {
         (Some(memfd), _) => memfd.trim_end_matches(" (deleted)").to_owned(),
         (None, Some((class, rest))) if rest.starts_with(|c: char| c.is_ascii_digit()) => {
@@ -123,26 +111,17 @@ fn stat(pid: u32) -> Option<(char, u32)> {
 
 fn all() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// All processes that `pid` started, and those that they started.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
-    let parents: BTreeMap<u32, u32> = all()
-        .into_iter()
-        .filter_map(|pid| Some((pid, stat(pid)?.1)))
-        .collect();
+    let parents: BTreeMap<u32, u32> =
+        all().into_iter().filter_map(|pid| Some((pid, stat(pid)?.1))).collect();
     let mut found = vec![pid];
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
-        found.extend(
-            parents
-                .iter()
-                .filter(|(_, p)| **p == parent)
-                .map(|(pid, _)| *pid),
-        );
+        found.extend(parents.iter().filter(|(_, p)| **p == parent).map(|(pid, _)| *pid));
         next += 1;
     }
     found.split_off(1)
@@ -152,25 +131,18 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
 /// lines. Children inherit it, so that it finds orphans too.
 pub(crate) fn with_environment(variable: &str, value: &str) -> Vec<(u32, String)> {
     let wanted = format!("{variable}={value}");
-    let marked = all()
-        .into_iter()
-        .filter(|pid| alive(*pid) && has_entry(*pid, &wanted));
+    let marked = all().into_iter().filter(|pid| alive(*pid) && has_entry(*pid, &wanted));
     marked.map(|pid| (pid, command_line(pid))).collect()
 }
 
 fn has_entry(pid: u32, wanted: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environment
-        .split(|byte| *byte == 0)
-        .any(|entry| entry == wanted.as_bytes())
+    environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes())
 }
 
 fn command_line(pid: u32) -> String {
     let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&text)
-        .replace('\0', " ")
-        .trim_end()
-        .to_owned()
+    String::from_utf8_lossy(&text).replace('\0', " ").trim_end().to_owned()
 }
 
 /// The threads of `pid` and of all that it started, a line each: name (that of a test, where a
@@ -201,11 +173,7 @@ pub(crate) fn signal(pid: u32, name: &str) -> Result<()> {
         .output()
         .context("cannot run sh")?;
     let message = String::from_utf8_lossy(&output.stderr);
-    ensure!(
-        output.status.success(),
-        "cannot signal process {pid}: {}",
-        message.trim()
-    );
+    ensure!(output.status.success(), "cannot signal process {pid}: {}", message.trim());
     Ok(())
 }
 
@@ -232,23 +200,15 @@ mod tests {
         let file = File::open(&name).unwrap();
         let more = Footprint::of(pid, none).beyond(&before).join("; ");
         assert!(more.contains(&*name.to_string_lossy()), "{more}");
-        let excepted = Footprint::of(pid, name.parent().unwrap())
-            .beyond(&before)
-            .join("; ");
+        let excepted = Footprint::of(pid, name.parent().unwrap()).beyond(&before).join("; ");
         assert!(!excepted.contains(&*name.to_string_lossy()), "{excepted}");
         drop(file);
     }
 
     #[test]
     fn more_mappings_are_beyond_and_max_covers_them() {
-        let few = Footprint {
-            memfd_mappings: 1,
-            ..Footprint::default()
-        };
-        let many = Footprint {
-            memfd_mappings: 2,
-            ..Footprint::default()
-        };
+        let few = Footprint { memfd_mappings: 1, ..Footprint::default() };
+        let many = Footprint { memfd_mappings: 2, ..Footprint::default() };
         assert_eq!(many.beyond(&few), ["2 mappings of memfds (before: 1)"]);
         assert_eq!(many.beyond(&few.clone().max(&many)), Vec::<String>::new());
         assert_eq!(few.beyond(&many), Vec::<String>::new());

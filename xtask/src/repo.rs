@@ -52,32 +52,20 @@ impl Repo {
     /// When git is missing or the folder is no checkout.
     pub(crate) fn files(&self) -> Result<Vec<String>> {
         let output = Command::new("git")
-            .args([
-                "ls-files",
-                "-z",
-                "--cached",
-                "--others",
-                "--exclude-standard",
-            ])
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .current_dir(&self.root)
             .output()
             .context("cannot run git: install it, the list of files comes from it")?;
         let message = String::from_utf8_lossy(&output.stderr);
-        ensure!(
-            output.status.success(),
-            "git ls-files failed: {}",
-            message.trim()
-        );
+        ensure!(output.status.success(), "git ls-files failed: {}", message.trim());
         let listed = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
         Ok(self.existing(&listed))
     }
 
     fn existing(&self, listed: &str) -> Vec<String> {
         let names = listed.split('\0').filter(|name| !name.is_empty());
-        let mut names: Vec<_> = names
-            .filter(|name| self.path(name).is_file())
-            .map(str::to_owned)
-            .collect();
+        let mut names: Vec<_> =
+            names.filter(|name| self.path(name).is_file()).map(str::to_owned).collect();
         names.sort();
         names.dedup();
         names

@@ -68,25 +68,15 @@ fn is_built_again(folder: &Path) -> bool {
 }
 
 fn set_by_cargo_run(name: &str) -> bool {
-    let prefixes = [
-        "CARGO_PKG_",
-        "CARGO_MANIFEST_",
-        "CARGO_BIN_",
-        "CARGO_CRATE_",
-    ];
+    let prefixes = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"];
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The command as one would type it.
 pub(crate) fn shown(command: &Command) -> String {
-    let program = Path::new(command.get_program())
-        .file_name()
-        .unwrap_or_default();
+    let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args());
-    words
-        .map(|word| quoted(&word.to_string_lossy()))
-        .collect::<Vec<_>>()
-        .join(" ")
+    words.map(|word| quoted(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
 }
 
 fn quoted(word: &str) -> String {
@@ -143,26 +133,16 @@ pub(crate) fn finish(command: &mut Command, limit: Duration, show: Show) -> Resu
     let status = wait(&mut child, limit).with_context(|| shown(command));
     let status = status?;
     let Ok(stdout) = receiver.recv_timeout(OUTPUT_LIMIT) else {
-        bail!(
-            "`{}` ended, but a process that it started still holds its output",
-            shown(command)
-        );
+        bail!("`{}` ended, but a process that it started still holds its output", shown(command));
     };
-    Ok(Finished {
-        status,
-        tally: count_cases(&stdout),
-        stdout,
-    })
+    Ok(Finished { status, tally: count_cases(&stdout), stdout })
 }
 
 fn collect(stdout: impl Read, show: Show) -> String {
     let mut reader = BufReader::new(stdout);
     let mut all = String::new();
     let mut line = Vec::new();
-    while reader
-        .read_until(b'\n', &mut line)
-        .is_ok_and(|bytes| bytes > 0)
-    {
+    while reader.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
         let text = String::from_utf8_lossy(&line);
         if show == Show::All {
             print!("{text}");
@@ -222,10 +202,8 @@ fn stopped_tree(pid: u32) -> Vec<u32> {
     let mut stopped = vec![pid];
     let _ = proc::signal(pid, "STOP");
     loop {
-        let new: Vec<_> = proc::descendants(pid)
-            .into_iter()
-            .filter(|below| !stopped.contains(below))
-            .collect();
+        let new: Vec<_> =
+            proc::descendants(pid).into_iter().filter(|below| !stopped.contains(below)).collect();
         if new.is_empty() {
             return stopped.split_off(1);
         }
@@ -260,10 +238,7 @@ fn failed_case(line: &str) -> Option<&str> {
 }
 
 fn number_before(line: &str, word: &str) -> u64 {
-    let before = line
-        .split(word)
-        .next()
-        .filter(|before| before.len() < line.len());
+    let before = line.split(word).next().filter(|before| before.len() < line.len());
     let digits = before.and_then(|before| before.rsplit(' ').next());
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
@@ -304,13 +279,8 @@ mod tests {
         let finished = finish(&mut command, LIMIT, Show::Nothing).unwrap();
         assert_eq!(finished.stdout, "one\ntwo\n");
         assert_eq!(finished.status.code(), Some(3));
-        let error = demand_success(&command, finished.status)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("sh -c 'echo one; echo two; exit 3'"),
-            "{error}"
-        );
+        let error = demand_success(&command, finished.status).unwrap_err().to_string();
+        assert!(error.contains("sh -c 'echo one; echo two; exit 3'"), "{error}");
     }
 
     #[test]
@@ -323,10 +293,7 @@ mod tests {
         for (pid, _) in proc::with_environment("CATCHMENT_RUN_TEST", &mark) {
             proc::signal(pid, "KILL").unwrap();
         }
-        assert!(
-            error.to_string().contains("still holds its output"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("still holds its output"), "{error}");
     }
 
     #[test]
@@ -335,14 +302,10 @@ mod tests {
         command.args(["-c", "sleep 4321 & echo $!; wait"]);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let below: u32 = line.trim().parse().unwrap();
         assert!(proc::alive(below));
-        let error = wait(&mut child, Duration::from_millis(10))
-            .unwrap_err()
-            .to_string();
+        let error = wait(&mut child, Duration::from_millis(10)).unwrap_err().to_string();
         assert!(error.contains("still running"), "{error}");
         assert!(proc::gone_within(below, Duration::from_secs(5)));
     }

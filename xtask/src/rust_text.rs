@@ -16,11 +16,7 @@ pub(crate) struct Line {
 
 /// Splits the file that `tokens` were read from into lines.
 pub(crate) fn lines(source: &str, tokens: TokenStream) -> Vec<Line> {
-    let mut scanner = Scanner {
-        source,
-        at: 0,
-        lines: vec![Line::default()],
-    };
+    let mut scanner = Scanner { source, at: 0, lines: vec![Line::default()] };
     scanner.tokens(tokens);
     scanner.gap(source.len());
     scanner.lines
@@ -136,14 +132,11 @@ pub(crate) fn is_word(c: char) -> bool {
 /// Where `word` itself begins or ends with another character, such as `todo!`, that end needs no
 /// border.
 pub(crate) fn find_word<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
-    text.match_indices(word)
-        .map(|(at, _)| at)
-        .filter(move |at| {
-            let glued_before = word.starts_with(is_word) && text[..*at].ends_with(is_word);
-            let glued_after =
-                word.ends_with(is_word) && text[at + word.len()..].starts_with(is_word);
-            !glued_before && !glued_after
-        })
+    text.match_indices(word).map(|(at, _)| at).filter(move |at| {
+        let glued_before = word.starts_with(is_word) && text[..*at].ends_with(is_word);
+        let glued_after = word.ends_with(is_word) && text[at + word.len()..].starts_with(is_word);
+        !glued_before && !glued_after
+    })
 }
 
 /// Whether `word` stands in `text` as a word of its own.

@@ -40,43 +40,13 @@ pub(crate) const STEPS: &[Step] = &[
     step("clippy", "no warning in any target", true, clippy),
     step("build", "everything builds, tests too", true, build),
     step("test", "unit and integration tests", true, tests),
-    step(
-        "doctest",
-        "the examples in the documentation",
-        false,
-        doctests,
-    ),
-    step(
-        "loom",
-        "the lock-free protocols under every interleaving",
-        false,
-        loom,
-    ),
-    step(
-        "docs",
-        "documentation without warnings, links",
-        false,
-        documents,
-    ),
-    step(
-        "release",
-        "the programs, as users build them",
-        false,
-        release,
-    ),
+    step("doctest", "the examples in the documentation", false, doctests),
+    step("loom", "the lock-free protocols under every interleaving", false, loom),
+    step("docs", "documentation without warnings, links", false, documents),
+    step("release", "the programs, as users build them", false, release),
     step("demo", "a short demo, its summary checked", false, demo),
-    step(
-        "soak",
-        "a few rounds of kill -9, duplex clients that come and go",
-        false,
-        short_soak,
-    ),
-    step(
-        "lab",
-        "the kernel's RDMA devices, in virtual machines",
-        false,
-        lab_cases,
-    ),
+    step("soak", "a few rounds of kill -9, duplex clients that come and go", false, short_soak),
+    step("lab", "the kernel's RDMA devices, in virtual machines", false, lab_cases),
     step("sim", "RoCE on a bad network, new seeds", false, simulate),
 ];
 
@@ -86,12 +56,7 @@ const fn step(
     quick: bool,
     run: fn(&Context<'_>) -> Result<Tally>,
 ) -> Step {
-    Step {
-        name,
-        about,
-        quick,
-        run,
-    }
+    Step { name, about, quick, run }
 }
 
 /// How much of what takes long a run has.
@@ -104,16 +69,8 @@ struct Amount {
     roce_seeds: u64,
 }
 
-const SHORT: Amount = Amount {
-    soak_rounds: 5,
-    duplex_seconds: 6.0,
-    roce_seeds: 300,
-};
-const FULL: Amount = Amount {
-    soak_rounds: 50,
-    duplex_seconds: 120.0,
-    roce_seeds: 10_000,
-};
+const SHORT: Amount = Amount { soak_rounds: 5, duplex_seconds: 6.0, roce_seeds: 300 };
+const FULL: Amount = Amount { soak_rounds: 50, duplex_seconds: 120.0, roce_seeds: 10_000 };
 
 impl Context<'_> {
     fn amount(&self) -> &'static Amount {
@@ -158,22 +115,11 @@ const DEMO_LIMIT: Duration = Duration::from_secs(60);
 const LOOM_TARGETS: &[(&str, &str)] = &[
     ("catchment-verbs", "crates/verbs/tests/loom/main.rs"),
     ("catchment-transfer", "crates/transfer/tests/loom/main.rs"),
-    (
-        "catchment-provider-shm",
-        "crates/provider-shm/tests/loom.rs",
-    ),
-    (
-        "catchment-provider-roce",
-        "crates/provider-roce/tests/loom/main.rs",
-    ),
+    ("catchment-provider-shm", "crates/provider-shm/tests/loom.rs"),
+    ("catchment-provider-roce", "crates/provider-roce/tests/loom/main.rs"),
 ];
 
-const NO_CASES: Tally = Tally {
-    passed: 0,
-    failed: 0,
-    ignored: 0,
-    failures: Vec::new(),
-};
+const NO_CASES: Tally = Tally { passed: 0, failed: 0, ignored: 0, failures: Vec::new() };
 
 fn tools(context: &Context<'_>) -> Result<Tally> {
     let repo = context.repo;
@@ -196,15 +142,7 @@ fn tidy_rules(context: &Context<'_>) -> Result<Tally> {
 
 fn clippy(context: &Context<'_>) -> Result<Tally> {
     let repo = context.repo;
-    let args = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ];
+    let args = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     run::succeed(&mut run::cargo(repo.root(), &args))?;
     Ok(NO_CASES)
 }
@@ -240,23 +178,14 @@ fn loom(context: &Context<'_>) -> Result<Tally> {
     let repo = context.repo;
     let mut words = vec!["test", "--release", "--no-fail-fast", "--test", "loom"];
     for (package, target) in LOOM_TARGETS {
-        ensure!(
-            repo.path(target).is_file(),
-            "{target} is missing: nothing was checked"
-        );
+        ensure!(repo.path(target).is_file(), "{target} is missing: nothing was checked");
         words.extend(["--package", package]);
     }
     let mut command = run::cargo(repo.root(), &words);
     command.env("RUSTFLAGS", "--cfg loom");
-    command.env(
-        "CARGO_TARGET_DIR",
-        metadata::target_folder(repo)?.join("loom"),
-    );
+    command.env("CARGO_TARGET_DIR", metadata::target_folder(repo)?.join("loom"));
     let finished = run::finish(&mut command, context.stretched(run::LIMIT), Show::All)?;
-    let empty = finished
-        .stdout
-        .lines()
-        .any(|line| line == "running 0 tests");
+    let empty = finished.stdout.lines().any(|line| line == "running 0 tests");
     ensure!(!empty, "a program holds no test under --cfg loom");
     counted(&command, finished)
 }
@@ -292,11 +221,7 @@ fn simulate(context: &Context<'_>) -> Result<Tally> {
 }
 
 fn counted(command: &Command, finished: Finished) -> Result<Tally> {
-    ensure!(
-        finished.tally.ignored == 0,
-        "{} tests did not run",
-        finished.tally.ignored
-    );
+    ensure!(finished.tally.ignored == 0, "{} tests did not run", finished.tally.ignored);
     if finished.tally.failed == 0 {
         run::demand_success(command, finished.status)?;
     }
@@ -306,9 +231,7 @@ fn counted(command: &Command, finished: Finished) -> Result<Tally> {
 fn demo(context: &Context<'_>) -> Result<Tally> {
     let repo = context.repo;
     let mut command = Command::new(programs::catchment(repo)?);
-    command
-        .args(["demo", "--json", "--seconds", DEMO_SECONDS])
-        .current_dir(repo.root());
+    command.args(["demo", "--json", "--seconds", DEMO_SECONDS]).current_dir(repo.root());
     let finished = run::finish(&mut command, DEMO_LIMIT, Show::All)?;
     run::demand_success(&command, finished.status)?;
     check_demo(&finished.stdout)?;
@@ -322,11 +245,8 @@ fn check_demo(stdout: &str) -> Result<()> {
     let line = stdout[start..].trim();
     let summary: Value = serde_json::from_str(line)
         .with_context(|| format!("the demo wrote no JSON summary at its end: {line:?}"))?;
-    let number = |key: &str| {
-        summary[key]
-            .as_f64()
-            .with_context(|| format!("{key} is no number in {line}"))
-    };
+    let number =
+        |key: &str| summary[key].as_f64().with_context(|| format!("{key} is no number in {line}"));
     let sent = number("frames_sent")?;
     // 12 devices at 25 frames/s; half of that leaves room for a machine at work.
     let least = 12.0 * 25.0 * DEMO_SECONDS.parse::<f64>()? / 2.0;
@@ -342,10 +262,7 @@ fn check_demo(stdout: &str) -> Result<()> {
     ];
     for (key, expected) in exact {
         let seen = number(key)?;
-        ensure!(
-            seen == expected,
-            "{key} is {seen}, expected {expected}: {line}"
-        );
+        ensure!(seen == expected, "{key} is {seen}, expected {expected}: {line}");
     }
     for key in MEASURED {
         ensure!(number(key)? >= 0.0, "{key} is negative: {line}");
@@ -413,19 +330,9 @@ mod tests {
         for key in ["frames_sent", "frames_received", "frames_verified"] {
             few[key] = json!(10);
         }
-        assert!(
-            check_demo(&few.to_string())
-                .unwrap_err()
-                .to_string()
-                .contains("10 frames")
-        );
+        assert!(check_demo(&few.to_string()).unwrap_err().to_string().contains("10 frames"));
         assert!(check_demo("").is_err());
-        assert!(
-            check_demo("done\n")
-                .unwrap_err()
-                .to_string()
-                .contains("no JSON summary")
-        );
+        assert!(check_demo("done\n").unwrap_err().to_string().contains("no JSON summary"));
     }
 
     #[test]

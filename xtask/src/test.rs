@@ -61,12 +61,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         print!("{}", listing());
         return Ok(());
     }
-    let context = Context {
-        repo,
-        full: args.full,
-        stress: args.stress,
-        packages: &args.package,
-    };
+    let context = Context { repo, full: args.full, stress: args.stress, packages: &args.package };
     let steps = chosen(args)?;
     let _loops = args.stress.then(|| load(&context)).transpose()?;
     let mut rows = Vec::new();
@@ -84,11 +79,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
         !args.stress || rows.iter().any(|row| row.cases() > 0),
         "no test ran beside the busy loops: add --only test"
     );
-    let failed: Vec<_> = rows
-        .iter()
-        .filter(|row| !row.passed())
-        .map(|row| row.name)
-        .collect();
+    let failed: Vec<_> = rows.iter().filter(|row| !row.passed()).map(|row| row.name).collect();
     if failed.is_empty() {
         return Ok(());
     }
@@ -107,18 +98,13 @@ fn load(context: &Context<'_>) -> Result<BusyLoops> {
 }
 
 fn listing() -> String {
-    let lines = STEPS
-        .iter()
-        .map(|step| format!("{:<8} {}\n", step.name, step.about));
+    let lines = STEPS.iter().map(|step| format!("{:<8} {}\n", step.name, step.about));
     lines.collect()
 }
 
 fn chosen(args: &Args) -> Result<Vec<&'static Step>> {
     if args.only.is_empty() {
-        return Ok(STEPS
-            .iter()
-            .filter(|step| step.quick || !args.quick)
-            .collect());
+        return Ok(STEPS.iter().filter(|step| step.quick || !args.quick).collect());
     }
     args.only.iter().map(|name| by_name(name)).collect()
 }
@@ -135,29 +121,17 @@ fn perform(context: &Context<'_>, step: &'static Step) -> Row {
         Ok(tally) => (tally, None),
         Err(error) => (Tally::default(), Some(error)),
     };
-    let row = Row {
-        name: step.name,
-        took: start.elapsed(),
-        tally,
-        error,
-    };
-    println!(
-        "=== {}: {} in {:.1} s",
-        row.name,
-        outcome(&row),
-        row.took.as_secs_f64()
-    );
+    let row = Row { name: step.name, took: start.elapsed(), tally, error };
+    println!("=== {}: {} in {:.1} s", row.name, outcome(&row), row.took.as_secs_f64());
     row
 }
 
 fn outcome(row: &Row) -> String {
     match &row.error {
         Some(error) => format!("FAILED: {error:#}"),
-        None if row.tally.failed > 0 => format!(
-            "FAILED: {} test cases: {}",
-            row.tally.failed,
-            row.tally.failures.join(", ")
-        ),
+        None if row.tally.failed > 0 => {
+            format!("FAILED: {} test cases: {}", row.tally.failed, row.tally.failures.join(", "))
+        }
         None => "passed".to_owned(),
     }
 }
@@ -232,31 +206,17 @@ mod tests {
             ignored: 0,
             failures: (0..failed).map(|n| format!("case_{n}")).collect(),
         };
-        Row {
-            name,
-            took: Duration::from_millis(1500),
-            tally,
-            error,
-        }
+        Row { name, took: Duration::from_millis(1500), tally, error }
     }
 
     #[test]
     fn steps_are_chosen_by_name_or_by_length() {
-        let names = |args: &Args| {
-            chosen(args)
-                .unwrap()
-                .iter()
-                .map(|s| s.name)
-                .collect::<Vec<_>>()
-        };
+        let names = |args: &Args| chosen(args).unwrap().iter().map(|s| s.name).collect::<Vec<_>>();
         assert_eq!(names(&args(&["docs", "fmt"], false)), ["docs", "fmt"]);
         assert_eq!(names(&args(&[], false)).len(), STEPS.len());
         assert!(!names(&args(&[], true)).contains(&"soak"));
         let error = chosen(&args(&["speed"], false)).err().unwrap().to_string();
-        assert!(
-            error.contains("\"speed\"") && error.contains("doctest"),
-            "{error}"
-        );
+        assert!(error.contains("\"speed\"") && error.contains("doctest"), "{error}");
     }
 
     #[test]
@@ -267,10 +227,7 @@ mod tests {
             row("docs", 0, 0, Some("3 links are broken")),
         ];
         let text = summary(&rows, true);
-        assert!(
-            text.contains("cases of test: 1540 before, 42 now"),
-            "{text}"
-        );
+        assert!(text.contains("cases of test: 1540 before, 42 now"), "{text}");
         assert_eq!(text.lines().last(), Some("41 passed, 4 failed"));
         assert!(text.contains("FAILED: 2 test cases"), "{text}");
         assert!(text.contains("failed in test: case_1\n"), "{text}");

@@ -7,10 +7,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("sources connect to {}; Enter ends", collector.local_addr());
     std::io::stdin().read_line(&mut String::new())?;
     let report = collector.stop();
-    println!(
-        "{} frames, {} lost",
-        report.totals.frames_received, report.totals.frames_lost
-    );
+    println!("{} frames, {} lost", report.totals.frames_received, report.totals.frames_lost);
     Ok(())
 }
 
@@ -18,12 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 pub(crate) fn collect(listen: &str) -> Result<Collector, Box<dyn std::error::Error>> {
     let collector = Collector::builder(listen)
         .on_frame(|frame| {
-            println!(
-                "{} {}: {} bytes",
-                frame.device(),
-                frame.packet_number(),
-                frame.bytes()
-            )
+            println!("{} {}: {} bytes", frame.device(), frame.packet_number(), frame.bytes())
         })
         .start()?;
     Ok(collector)

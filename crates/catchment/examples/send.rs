@@ -4,10 +4,7 @@ use catchment::source::{DeviceSpec, Source};
 use std::time::Duration;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    send(
-        "127.0.0.1:7117",
-        (0..100).map(|grey| vec![grey; 640 * 480 * 3]),
-    )
+    send("127.0.0.1:7117", (0..100).map(|grey| vec![grey; 640 * 480 * 3]))
 }
 
 /// Sends the pictures of a camera to the collector there.

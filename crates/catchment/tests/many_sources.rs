@@ -63,15 +63,9 @@ fn cpu_time() -> Duration {
 }
 
 fn source(provider: &str, number: usize, collector: &str) -> Source {
-    let rules = PathRules {
-        require: vec![provider.to_owned()],
-        ..PathRules::default()
-    };
+    let rules = PathRules { require: vec![provider.to_owned()], ..PathRules::default() };
     // Each has a port of its own, as if each were on a host of its own.
-    let roce = RoceOptions {
-        port: 0,
-        ..RoceOptions::default()
-    };
+    let roce = RoceOptions { port: 0, ..RoceOptions::default() };
     Source::builder(collector)
         .device(DeviceSpec::new(format!("cam{number:03}")).frame_bytes(200))
         .blocks(4)
@@ -135,9 +129,7 @@ fn sleeps(process: &Child) -> impl Iterator<Item = (OsString, u64)> {
     let threads = fs::read_dir(format!("/proc/{}/task", process.id())).unwrap();
     threads.map_while(Result::ok).filter_map(|thread| {
         let status = fs::read_to_string(thread.path().join("status")).ok()?;
-        let slept = status
-            .lines()
-            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        let slept = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         Some((thread.file_name(), slept?.trim().parse().unwrap()))
     })
 }
@@ -158,17 +150,12 @@ fn a_thousand_sources_over(provider: &str, descriptors: usize) {
     let threads = count("task");
     let memory = own_kib();
     let begin = Instant::now();
-    let mut processes: Vec<_> = (0..PROCESSES)
-        .map(|number| start(provider, number, &at))
-        .collect();
+    let mut processes: Vec<_> = (0..PROCESSES).map(|number| start(provider, number, &at)).collect();
     for (_, output) in &mut processes {
         let mut lines = output.lines().map_while(Result::ok);
         assert!(lines.any(|line| line == "connected"), "sources failed");
     }
-    println!(
-        "{SOURCES} sources over {provider} connected in {:?}",
-        begin.elapsed()
-    );
+    println!("{SOURCES} sources over {provider} connected in {:?}", begin.elapsed());
     // Threads for what blocks while sources connect end by themselves.
     let in_time = Instant::now() + PATIENCE;
     while count("task") > threads + THREADS_MORE {
@@ -180,25 +167,16 @@ fn a_thousand_sources_over(provider: &str, descriptors: usize) {
     let kib = own_kib().saturating_sub(memory) / SOURCES as u64;
     println!("a session over {provider} takes {kib} KiB of the collector's own memory");
     assert!(kib <= SESSION_KIB, "{kib} KiB");
-    let slept = || -> HashMap<_, _> {
-        processes
-            .iter()
-            .flat_map(|(child, _)| sleeps(child))
-            .collect()
-    };
+    let slept =
+        || -> HashMap<_, _> { processes.iter().flat_map(|(child, _)| sleeps(child)).collect() };
     let before = slept();
     let cpu = cpu_time();
     // Nothing is sent: what wakes now does so for nothing.
     std::thread::sleep(IDLE);
     let cpu = (cpu_time() - cpu).as_secs_f64() / IDLE.as_secs_f64();
-    println!(
-        "an idle collector takes {:.2} % of a processor",
-        cpu * 100.0
-    );
-    let wakes: u64 = slept()
-        .iter()
-        .filter_map(|(thread, slept)| slept.checked_sub(*before.get(thread)?))
-        .sum();
+    println!("an idle collector takes {:.2} % of a processor", cpu * 100.0);
+    let wakes: u64 =
+        slept().iter().filter_map(|(thread, slept)| slept.checked_sub(*before.get(thread)?)).sum();
     let wakes = wakes as f64 / IDLE.as_secs_f64() / SOURCES as f64;
     println!("an idle source over {provider} wakes {wakes:.1} times a second");
     assert!(wakes <= WAKES_MAX, "{wakes} times a second");

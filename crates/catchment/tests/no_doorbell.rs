@@ -17,17 +17,11 @@ const FRAME_BYTES: usize = 20_000;
 const TICKS: f64 = 100.0;
 
 fn rules() -> PathRules {
-    PathRules {
-        require: vec!["roce".to_owned()],
-        ..PathRules::default()
-    }
+    PathRules { require: vec!["roce".to_owned()], ..PathRules::default() }
 }
 
 fn collector(doorbell: bool, look_every: Duration) -> Collector {
-    let roce = RoceOptions {
-        doorbell,
-        ..RoceOptions::default()
-    };
+    let roce = RoceOptions { doorbell, ..RoceOptions::default() };
     let builder = Collector::builder("127.0.0.1:0").look_every(look_every);
     builder.path_rules(rules()).provider(roce).start().unwrap()
 }
@@ -43,9 +37,8 @@ fn source(collector: &Collector) -> Source {
 
 /// The directory under /proc of the thread that receives.
 fn receiving_thread() -> PathBuf {
-    let mut threads = std::fs::read_dir("/proc/self/task")
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let mut threads =
+        std::fs::read_dir("/proc/self/task").unwrap().map(|entry| entry.unwrap().path());
     let receives =
         |dir: &PathBuf| std::fs::read_to_string(dir.join("comm")).unwrap() == "catchment-recv0\n";
     threads.find(receives).expect("a thread that receives")
@@ -89,12 +82,7 @@ fn check(collector: Collector, source: Source) -> String {
 #[test]
 fn frames_arrive_without_a_doorbell_and_waiting_costs_little() {
     const MS: Duration = Duration::from_millis(1);
-    let cases = [
-        (true, MS),
-        (false, MS),
-        (false, MS / 10),
-        (false, Duration::ZERO),
-    ];
+    let cases = [(true, MS), (false, MS), (false, MS / 10), (false, Duration::ZERO)];
     for (doorbell, look_every) in cases {
         let collector = collector(doorbell, look_every);
         let source = source(&collector);
@@ -113,9 +101,6 @@ fn frames_arrive_without_a_doorbell_and_waiting_costs_little() {
         );
         // A thread that looks all the time takes all of it.
         let spins = look_every.is_zero();
-        assert!(
-            spins || idle < 0.5,
-            "{idle} s of processor time in a second of nothing"
-        );
+        assert!(spins || idle < 0.5, "{idle} s of processor time in a second of nothing");
     }
 }

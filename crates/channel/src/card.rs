@@ -172,10 +172,7 @@ fn check_frame(bytes: &[u8; CARD_BYTES]) -> Result<(), CardError> {
     let announced = u32_at(bytes, CARD_BYTES - 4);
     let computed = crc32c::crc32c(&bytes[..CARD_BYTES - 4]);
     if announced != computed {
-        return Err(CardError::Checksum {
-            announced,
-            computed,
-        });
+        return Err(CardError::Checksum { announced, computed });
     }
     Ok(())
 }
@@ -187,11 +184,9 @@ fn net(bytes: &[u8; CARD_BYTES]) -> Result<Option<NetEnd>, CardError> {
     match (udp_port, path_mtu) {
         (0, 0) if extensions == 0 => Ok(None),
         (0, _) => range("UDP port", 0),
-        (_, 256 | 512 | 1024 | 2048 | 4096) => Ok(Some(NetEnd {
-            udp_port,
-            path_mtu: path_mtu.into(),
-            extensions,
-        })),
+        (_, 256 | 512 | 1024 | 2048 | 4096) => {
+            Ok(Some(NetEnd { udp_port, path_mtu: path_mtu.into(), extensions }))
+        }
         (_, other) => range("path MTU", other.into()),
     }
 }
@@ -233,11 +228,7 @@ mod tests {
                 gid: Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 2]),
                 qpn: 0x00ab_cdef,
                 psn: 0x0012_3456,
-                net: Some(NetEnd {
-                    udp_port: 4791,
-                    path_mtu: 4096,
-                    extensions: 1,
-                }),
+                net: Some(NetEnd { udp_port: 4791, path_mtu: 4096, extensions: 1 }),
             },
             memory: RemoteMemory {
                 addr: 0x7f01_0203_0405_0000,
@@ -296,10 +287,7 @@ mod tests {
         }
         let mut torn = good;
         torn[33] ^= 1;
-        assert!(matches!(
-            Card::decode(&torn),
-            Err(CardError::Checksum { .. })
-        ));
+        assert!(matches!(Card::decode(&torn), Err(CardError::Checksum { .. })));
     }
 
     #[test]

@@ -89,15 +89,7 @@ impl Parts {
     /// # Errors
     /// [`ChannelError::StillUsed`] with what the program still has.
     pub fn close(self) -> Result<(), ChannelError> {
-        let Parts {
-            shape: _,
-            operations,
-            outbound,
-            inbound,
-            cq,
-            channel,
-            held,
-        } = self;
+        let Parts { shape: _, operations, outbound, inbound, cq, channel, held } = self;
         drop((outbound, inbound, cq, channel));
         held.close(operations)
     }
@@ -297,13 +289,7 @@ impl Channel {
     /// # Errors
     /// [`ChannelError::StillUsed`] with what the program still has: messages that were taken.
     pub fn close(self) -> Result<(), ChannelError> {
-        let Channel {
-            parts,
-            slots,
-            ready,
-            watch,
-            ..
-        } = self;
+        let Channel { parts, slots, ready, watch, .. } = self;
         drop((ready, slots, watch));
         parts.close()
     }
@@ -356,11 +342,7 @@ impl Channel {
     pub fn claim(&mut self, stream: u32, bytes: u32) -> Result<MessageClaim, ClaimError> {
         let limit = self.parts.shape.payload_bytes;
         if bytes > limit {
-            return Err(ClaimError::Length {
-                asked: bytes,
-                limit,
-                exactly: false,
-            });
+            return Err(ClaimError::Length { asked: bytes, limit, exactly: false });
         }
         self.parts.operations.alive()?;
         let free = |channel: &Channel| {
@@ -381,21 +363,14 @@ impl Channel {
             return Err(ClaimError::WouldBlock);
         };
         self.claims += 1;
-        Ok(MessageClaim {
-            number: self.claims,
-            slot,
-            stream,
-            bytes,
-        })
+        Ok(MessageClaim { number: self.claims, slot, stream, bytes })
     }
 
     /// Returns the memory of a claimed message: exactly the bytes that a commit sends.
     pub fn memory<'a>(&'a self, claim: &'a MessageClaim) -> VolatileSlice<'a> {
         let parts = &self.parts;
         let room_bytes = padded(claim.bytes);
-        parts
-            .outbound
-            .memory(&parts.operations, claim.slot, room_bytes, claim.bytes)
+        parts.outbound.memory(&parts.operations, claim.slot, room_bytes, claim.bytes)
     }
 
     /// Sends a claimed message under this number.
@@ -441,9 +416,6 @@ impl Channel {
 
     /// Returns what was sent. One interaction a message.
     pub fn sent(&self) -> Counts {
-        Counts {
-            interactions: self.sent.blocks,
-            ..self.sent
-        }
+        Counts { interactions: self.sent.blocks, ..self.sent }
     }
 }

@@ -41,10 +41,7 @@ impl Arrived {
     /// What the block says about itself.
     #[inline]
     pub fn tag(&self) -> Tag {
-        Tag {
-            stream: self.stream,
-            packet: self.packet,
-        }
+        Tag { stream: self.stream, packet: self.packet }
     }
 }
 
@@ -56,19 +53,13 @@ impl Geometry {
     pub fn new(blocks: u32, payload_bytes: u32, windows: u32) -> Result<Geometry, LayoutError> {
         let block_bytes = RingLayout::block_bytes_for(payload_bytes)?;
         let layout = RingLayout::new(blocks, block_bytes)?;
-        let error = LayoutError::TooLarge {
-            blocks,
-            block_bytes,
-        };
+        let error = LayoutError::TooLarge { blocks, block_bytes };
         let places = u64::from(blocks) * u64::from(windows.max(1));
         let bytes = places.checked_mul(u64::from(block_bytes));
         if u32::try_from(places).is_err() || bytes.is_none_or(|bytes| bytes > isize::MAX as u64) {
             return Err(error);
         }
-        Ok(Geometry {
-            layout,
-            windows: windows.max(1),
-        })
+        Ok(Geometry { layout, windows: windows.max(1) })
     }
 
     /// Returns the number of windows.
@@ -108,11 +99,7 @@ impl Geometry {
         if asked <= limit {
             return Ok(());
         }
-        Err(ClaimError::Length {
-            asked,
-            limit,
-            exactly: false,
-        })
+        Err(ClaimError::Length { asked, limit, exactly: false })
     }
 
     /// Bytes of all slots.
@@ -221,27 +208,14 @@ mod tests {
         let region = Region::alloc(geometry.total_bytes(), RegionOptions::default()).unwrap();
         let memory = region.whole();
         assert!(geometry.header(&memory, 0).is_err(), "zeros are none");
-        let arrived = Arrived {
-            stream: 7,
-            packet: 9,
-            bytes: 100,
-            room_bytes: 128,
-        };
+        let arrived = Arrived { stream: 7, packet: 9, bytes: 100, room_bytes: 128 };
         let write = |arrived: &Arrived| {
             let trailer = catchment_transfer::header::encode_trailer(&header_words(arrived), 0);
-            memory
-                .write_at(geometry.trailer_offset(1), &trailer)
-                .unwrap();
+            memory.write_at(geometry.trailer_offset(1), &trailer).unwrap();
         };
         write(&arrived);
         assert_eq!(geometry.header(&memory, 1), Ok(arrived));
-        write(&Arrived {
-            room_bytes: 192,
-            ..arrived
-        });
-        assert!(matches!(
-            geometry.header(&memory, 1),
-            Err(HeaderError::Room { .. })
-        ));
+        write(&Arrived { room_bytes: 192, ..arrived });
+        assert!(matches!(geometry.header(&memory, 1), Err(HeaderError::Room { .. })));
     }
 }

@@ -82,10 +82,7 @@ impl Inbound {
         let (slot, given_back) = split(imm);
         self.credit.add(given_back)?;
         let Some(slot) = slot else {
-            return Ok(Arrival {
-                block: None,
-                given_back,
-            });
+            return Ok(Arrival { block: None, given_back });
         };
         let geometry = &self.slots.geometry;
         let next = (self.came % u64::from(geometry.blocks())) as u32;
@@ -97,21 +94,14 @@ impl Inbound {
             return Err(PeerFault::Overwritten { position: slot }.into());
         }
         let arrived = geometry.header(&self.slots.memory.region().whole(), slot);
-        let arrived = arrived.map_err(|reason| PeerFault::Header {
-            position: slot,
-            reason,
-        })?;
+        let arrived = arrived.map_err(|reason| PeerFault::Header { position: slot, reason })?;
         if bytes != u64::from(arrived.room_bytes) + u64::from(TRAILER_BYTES) {
             return Err(PeerFault::Message { bytes }.into());
         }
         state.store(TAKEN, Ordering::Relaxed);
         self.came += 1;
         Ok(Arrival {
-            block: Some(Message {
-                slots: Arc::clone(&self.slots),
-                slot,
-                arrived,
-            }),
+            block: Some(Message { slots: Arc::clone(&self.slots), slot, arrived }),
             given_back,
         })
     }

@@ -58,10 +58,7 @@ const NOTICE: u64 = 2;
 const MESSAGE: u64 = 1;
 
 /// Immediates need no memory.
-const RECEIVE: RecvWr<'static> = RecvWr {
-    wr_id: 0,
-    sges: &[],
-};
+const RECEIVE: RecvWr<'static> = RecvWr { wr_id: 0, sges: &[] };
 const INSIDE: &str = "inside of the checked memory";
 
 impl Operations {
@@ -73,11 +70,7 @@ impl Operations {
         max_send_wr: u32,
     ) -> Operations {
         Operations {
-            posting: Mutex::new(Posting {
-                qp,
-                posted: 0,
-                unsignaled: 0,
-            }),
+            posting: Mutex::new(Posting { qp, posted: 0, unsignaled: 0 }),
             memory,
             remote,
             shared_offset: shared_offset as u64,
@@ -95,9 +88,7 @@ impl Operations {
     pub fn shared(&self) -> VolatileSlice<'_> {
         let whole = self.memory[EXPOSED].region().whole();
         let offset = self.shared_offset as usize;
-        whole
-            .subslice(offset, whole.bytes() - offset)
-            .expect(INSIDE)
+        whole.subslice(offset, whole.bytes() - offset).expect(INSIDE)
     }
 
     /// The memory of this end that READs go to and WRITEs come from.
@@ -137,11 +128,7 @@ impl Operations {
         let available = self.remote.bytes.saturating_sub(self.shared_offset);
         let end = offset.checked_add(bytes.into());
         if end.is_none_or(|end| end > available) {
-            return Err(OperationError::Remote {
-                offset,
-                bytes: bytes.into(),
-                available,
-            });
+            return Err(OperationError::Remote { offset, bytes: bytes.into(), available });
         }
         Ok(RemoteAddr {
             addr: self.remote.addr + self.shared_offset + offset,
@@ -152,17 +139,9 @@ impl Operations {
     fn one_sided(&self, op: SendOp, local: usize, bytes: u32) -> Result<Ticket, OperationError> {
         let scratch = &self.memory[SCRATCH];
         if scratch.region().slice(local, bytes as usize).is_err() {
-            return Err(OperationError::Local {
-                offset: local,
-                bytes,
-                available: scratch.bytes(),
-            });
+            return Err(OperationError::Local { offset: local, bytes, available: scratch.bytes() });
         }
-        let sge = [Sge {
-            addr: scratch.addr() + local as u64,
-            bytes,
-            lkey: scratch.lkey(),
-        }];
+        let sge = [Sge { addr: scratch.addr() + local as u64, bytes, lkey: scratch.lkey() }];
         let ticket = self.post(op, Payload::Sges(&sge), true, ONE_SIDED)?;
         ticket.ok_or(OperationError::QueueFull)
     }
@@ -215,11 +194,7 @@ impl Operations {
         let posted = posting.qp.post_send(&[request]);
         posted.map_err(|error| self.fail(error.into()))?;
         posting.posted += 1;
-        posting.unsignaled = if request.signaled {
-            0
-        } else {
-            posting.unsignaled + 1
-        };
+        posting.unsignaled = if request.signaled { 0 } else { posting.unsignaled + 1 };
         Ok(Some(Ticket(posting.posted)))
     }
 
@@ -232,15 +207,8 @@ impl Operations {
         signaled: bool,
     ) -> Result<Option<Ticket>, EndError> {
         let outgoing = &self.memory[OUTGOING];
-        let sge = [Sge {
-            addr: outgoing.addr() + offset as u64,
-            bytes,
-            lkey: outgoing.lkey(),
-        }];
-        let to = RemoteAddr {
-            addr: self.remote.addr + offset as u64,
-            rkey: self.remote.rkey,
-        };
+        let sge = [Sge { addr: outgoing.addr() + offset as u64, bytes, lkey: outgoing.lkey() }];
+        let to = RemoteAddr { addr: self.remote.addr + offset as u64, rkey: self.remote.rkey };
         let op = SendOp::WriteImm(to, imm);
         self.post(op, Payload::Sges(&sge), signaled, MESSAGE)
     }
@@ -280,9 +248,7 @@ impl Operations {
             Ok(success) => success,
             Err(failure) => return Err(self.fail(failure.into())),
         };
-        let message = PeerFault::Message {
-            bytes: success.bytes,
-        };
+        let message = PeerFault::Message { bytes: success.bytes };
         let message = || self.fail(message.into());
         match success.opcode {
             WcOpcode::Write | WcOpcode::Read | WcOpcode::Send => {

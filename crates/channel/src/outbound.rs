@@ -53,16 +53,8 @@ pub struct Outbound {
 impl Outbound {
     pub(super) fn new(geometry: Geometry, credit: Arc<Credit>) -> Outbound {
         let request_of = (0..geometry.blocks()).map(|_| AtomicU64::new(0));
-        let posted = Posted {
-            request_of: request_of.collect(),
-            count: AtomicU64::new(0),
-        };
-        Outbound {
-            credit,
-            sent: 0,
-            posted: Arc::new(posted),
-            geometry,
-        }
+        let posted = Posted { request_of: request_of.collect(), count: AtomicU64::new(0) };
+        Outbound { credit, sent: 0, posted: Arc::new(posted), geometry }
     }
 
     /// Fills messages that this one sends, from another thread. To be made before anything was sent.
@@ -209,9 +201,7 @@ impl Filler {
         }
         let (outgoing, room_bytes) = (operations.outgoing(), padded(bytes));
         let slot = self.slot();
-        Ok(Some(
-            self.geometry.payload(outgoing, slot, room_bytes, bytes),
-        ))
+        Ok(Some(self.geometry.payload(outgoing, slot, room_bytes, bytes)))
     }
 
     fn slot(&self) -> u32 {
@@ -236,12 +226,8 @@ impl Filler {
         if tag.packet == u64::MAX {
             return Err(EndError::Packet(HeaderError::PacketNumber(tag.packet)));
         }
-        let header = Arrived {
-            stream: tag.stream,
-            packet: tag.packet,
-            bytes,
-            room_bytes: padded(bytes),
-        };
+        let header =
+            Arrived { stream: tag.stream, packet: tag.packet, bytes, room_bytes: padded(bytes) };
         let slot = self.slot();
         self.filled += 1;
         Ok(Filled { slot, header })
@@ -281,11 +267,7 @@ mod tests {
         let credit = Credit::default();
         credit.sent.store(5, Ordering::Relaxed);
         credit.add(3).unwrap();
-        let fault = PeerFault::Credit {
-            count: 6,
-            known: 3,
-            sent: 5,
-        };
+        let fault = PeerFault::Credit { count: 6, known: 3, sent: 5 };
         assert_eq!(credit.add(3), Err(fault));
         credit.add(2).unwrap();
     }

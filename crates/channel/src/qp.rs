@@ -19,9 +19,7 @@ impl ManagedQp {
     /// # Errors
     /// What the device refuses.
     pub fn create(pd: &dyn Pd, init: QpInit) -> Result<ManagedQp, VerbsError> {
-        Ok(ManagedQp {
-            qp: pd.create_qp(init)?,
-        })
+        Ok(ManagedQp { qp: pd.create_qp(init)? })
     }
 
     /// What a peer needs to reach it.

@@ -27,21 +27,13 @@ pub struct ChannelShape {
 impl ChannelShape {
     /// Without shared memory, and with a send queue of 128 requests.
     pub fn new(blocks: u32, payload_bytes: u32) -> ChannelShape {
-        ChannelShape {
-            blocks,
-            payload_bytes,
-            shared_bytes: 0,
-            max_send_wr: 128,
-        }
+        ChannelShape { blocks, payload_bytes, shared_bytes: 0, max_send_wr: 128 }
     }
 
     /// The same with so much shared memory.
     #[must_use]
     pub fn with_shared(self, shared_bytes: u32) -> ChannelShape {
-        ChannelShape {
-            shared_bytes,
-            ..self
-        }
+        ChannelShape { shared_bytes, ..self }
     }
 
     pub(crate) fn geometry(&self) -> Result<Geometry, ChannelError> {
@@ -82,17 +74,9 @@ impl Resources {
         shape: ChannelShape,
     ) -> Result<Resources, ChannelError> {
         let geometry = shape.geometry()?;
-        let mut held = Held {
-            context: Some(Arc::clone(&context)),
-            ..Held::default()
-        };
+        let mut held = Held { context: Some(Arc::clone(&context)), ..Held::default() };
         match fill(&mut held, &*context, &shape, &geometry) {
-            Ok(card) => Ok(Resources {
-                shape,
-                geometry,
-                card,
-                held,
-            }),
+            Ok(card) => Ok(Resources { shape, geometry, card, held }),
             Err(error) => {
                 // Nobody else has seen any of it.
                 let _ = cleanup::release(held);
@@ -152,11 +136,7 @@ fn fill(
     for (what, bytes, access) in [
         ("memory for the peer", exposed_bytes, reachable),
         ("send blocks", geometry.total_bytes(), Access::empty()),
-        (
-            "memory to READ into",
-            shared_bytes.max(1),
-            Access::LOCAL_WRITE,
-        ),
+        ("memory to READ into", shared_bytes.max(1), Access::LOCAL_WRITE),
     ] {
         let mr = pd.alloc_mr(bytes, access).map_err(refused(what))?;
         held.memory.push(mr);

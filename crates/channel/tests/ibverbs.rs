@@ -24,7 +24,5 @@ fn device(number: usize) -> Arc<dyn Context> {
     let names = std::env::var("CATCHMENT_IBVERBS_DEVICE");
     let names = names.expect("CATCHMENT_IBVERBS_DEVICE names one RDMA device or two");
     let names: Vec<&str> = names.split(',').collect();
-    IbverbsProvider::new(IbverbsOptions::default())
-        .open(names[number % names.len()])
-        .unwrap()
+    IbverbsProvider::new(IbverbsOptions::default()).open(names[number % names.len()]).unwrap()
 }

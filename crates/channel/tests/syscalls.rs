@@ -34,11 +34,7 @@ fn pair() -> [Channel; 2] {
 /// A message one way and one the other way, until both are there; false if that fails.
 fn exchange([a, b]: &mut [Channel; 2], packet: u64) -> bool {
     for turn in 0..2 {
-        let (from, to) = if turn == 0 {
-            (&mut *a, &mut *b)
-        } else {
-            (&mut *b, &mut *a)
-        };
+        let (from, to) = if turn == 0 { (&mut *a, &mut *b) } else { (&mut *b, &mut *a) };
         let Ok(claim) = from.claim(0, 4096) else {
             return false;
         };

@@ -20,9 +20,7 @@ pub(crate) fn run(args: &CertArgs) -> Result<(), Failure> {
     for names in &args.name {
         let subjects: Vec<&str> = names.split(',').map(str::trim).collect();
         let file_name = file_name(subjects[0]);
-        let issued = authority
-            .issue(&file_name, &subjects, now, validity)
-            .map_err(failure)?;
+        let issued = authority.issue(&file_name, &subjects, now, validity).map_err(failure)?;
         tell(args, &subjects, &issued)?;
     }
     Ok(())
@@ -33,10 +31,7 @@ fn authority(args: &CertArgs, now: SystemTime) -> Result<Authority, Failure> {
         return Authority::open(&args.out).map_err(failure);
     }
     let authority = Authority::create(&args.out, now).map_err(failure)?;
-    say!(
-        "made a certificate authority: {}",
-        authority.certificate().display()
-    );
+    say!("made a certificate authority: {}", authority.certificate().display());
     Ok(authority)
 }
 
@@ -54,14 +49,7 @@ fn failure(error: CertError) -> Failure {
             | CertError::NoSubject
             | CertError::Validity { .. }
     );
-    Failure::new(
-        if wrong_words {
-            Code::Usage
-        } else {
-            Code::Local
-        },
-        error,
-    )
+    Failure::new(if wrong_words { Code::Usage } else { Code::Local }, error)
 }
 
 fn tell(args: &CertArgs, subjects: &[&str], issued: &Issued) -> Result<(), Failure> {

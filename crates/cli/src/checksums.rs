@@ -11,10 +11,7 @@ use std::fmt::Write as _;
 pub(crate) fn run(args: &ChecksumsArgs) -> Result<(), Failure> {
     let number = args.device_index;
     let options = InputOptions {
-        device: args
-            .device
-            .clone()
-            .unwrap_or_else(|| format!("cam{number}")),
+        device: args.device.clone().unwrap_or_else(|| format!("cam{number}")),
         device_index: number,
         ..InputOptions::default()
     };

@@ -32,11 +32,7 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     let collector = builder(args)?.start().map_err(start_failure)?;
     let dashboard = dashboard(args, &collector)?;
     tell_start(args, &collector, dashboard.as_ref())?;
-    let progress = if args.until_stdin_closes {
-        Progress::none()
-    } else {
-        Progress::text()
-    };
+    let progress = if args.until_stdin_closes { Progress::none() } else { Progress::text() };
     let mut sampler = Sampler::new(collector.metrics().clone());
     let mut sessions = Sessions::default();
     while !stop.wait(TICK) {
@@ -87,11 +83,7 @@ impl Sessions {
 fn start_failure(error: CollectorError) -> Failure {
     let about_tls = matches!(error, CollectorError::Tls(_));
     let failure = Failure::new(Code::Local, error);
-    if about_tls {
-        failure.hint(CERT_HINT)
-    } else {
-        failure
-    }
+    if about_tls { failure.hint(CERT_HINT) } else { failure }
 }
 
 fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
@@ -112,9 +104,7 @@ fn builder(args: &CollectArgs) -> Result<CollectorBuilder, Failure> {
         .map_err(|e| {
             Failure::new(Code::Local, e).hint("give a directory you may write to with --out")
         })?;
-    let limit = args
-        .keep_frames
-        .map_or(DiskLimit::KeepAll, DiskLimit::KeepNewest);
+    let limit = args.keep_frames.map_or(DiskLimit::KeepAll, DiskLimit::KeepNewest);
     Ok(builder.sink(DirectorySink::new(out).limit(limit)))
 }
 
@@ -137,9 +127,7 @@ fn dashboard(args: &CollectArgs, collector: &Collector) -> Result<Option<Dashboa
         return Ok(None);
     }
     let config = DashboardConfig {
-        listen: args
-            .dashboard
-            .unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        listen: args.dashboard.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
         insecure_remote: args.security.insecure,
         ..DashboardConfig::default()
     };
@@ -270,9 +258,8 @@ fn summary_text(summary: &CollectSummary) -> String {
     if summary.devices.is_empty() {
         return "no source came\n".to_owned();
     }
-    let heading = [
-        "device", "format", "frames", "verified", "lost", "dropped", "bytes", "p50", "p99",
-    ];
+    let heading =
+        ["device", "format", "frames", "verified", "lost", "dropped", "bytes", "p50", "p99"];
     let mut table = table::Table::new(&heading, 2);
     let all = summary.devices.len() <= DEVICES_LISTED;
     for device in &summary.devices {

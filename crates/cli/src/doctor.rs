@@ -18,10 +18,7 @@ struct DoctorJson<'a> {
 
 /// Examines, tells, and fails if there is a problem.
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let doctor = Doctor {
-        roce: args.devices.roce(),
-        ibverbs: args.devices.ibverbs(),
-    };
+    let doctor = Doctor { roce: args.devices.roce(), ibverbs: args.devices.ibverbs() };
     let examined = doctor.examine();
     if args.json {
         output::print_json(&DoctorJson {
@@ -83,11 +80,7 @@ mod tests {
                 check(Level::Ok, None),
                 check(Level::Problem, Some("ulimit -l unlimited")),
             ],
-            works: vec![Works {
-                name: "shm",
-                works: true,
-                how: "it does".to_owned(),
-            }],
+            works: vec![Works { name: "shm", works: true, how: "it does".to_owned() }],
         };
         assert_eq!(
             text(&examined),

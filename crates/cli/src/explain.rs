@@ -77,15 +77,10 @@ fn collector(args: &ExplainArgs) -> Option<Address> {
 
 fn asking(args: &ExplainArgs) -> Result<Asking, Failure> {
     let tls = args.security.files().map(|files| client_config(&files));
-    let tls = tls
-        .transpose()
-        .map_err(|error| Failure::new(Code::Local, error).hint(CERT_HINT))?;
+    let tls = tls.transpose().map_err(|error| Failure::new(Code::Local, error).hint(CERT_HINT))?;
     Ok(Asking {
         providers: args.providers.set()?,
-        security: ClientSecurity {
-            tls,
-            insecure: args.security.insecure,
-        },
+        security: ClientSecurity { tls, insecure: args.security.insecure },
         limit: Some(args.wait),
     })
 }

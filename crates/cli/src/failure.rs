@@ -38,21 +38,15 @@ pub(crate) enum Failure {
 impl Failure {
     /// A failure with this code.
     pub(crate) fn new(code: Code, error: impl Into<anyhow::Error>) -> Failure {
-        Failure::Told {
-            code,
-            error: error.into(),
-            hint: None,
-        }
+        Failure::Told { code, error: error.into(), hint: None }
     }
 
     /// The same with advice.
     pub(crate) fn hint(self, advice: impl Into<String>) -> Failure {
         match self {
-            Failure::Told { code, error, .. } => Failure::Told {
-                code,
-                error,
-                hint: Some(advice.into()),
-            },
+            Failure::Told { code, error, .. } => {
+                Failure::Told { code, error, hint: Some(advice.into()) }
+            }
             Failure::Silent(_) | Failure::OutputClosed => self,
         }
     }
@@ -102,17 +96,13 @@ mod tests {
     #[test]
     fn causes_are_told_once() {
         let inner = std::io::Error::other("disk on fire");
-        let outer = Err::<(), _>(inner)
-            .context("cannot write /out")
-            .unwrap_err();
+        let outer = Err::<(), _>(inner).context("cannot write /out").unwrap_err();
         let text = told(&outer, Some("use another disk"));
         assert_eq!(
             text,
             "error: cannot write /out\n  because: disk on fire\nhint: use another disk"
         );
-        let repeated = Err::<(), _>(anyhow!("no"))
-            .context("it said: no")
-            .unwrap_err();
+        let repeated = Err::<(), _>(anyhow!("no")).context("it said: no").unwrap_err();
         assert_eq!(told(&repeated, None), "error: it said: no");
     }
 }

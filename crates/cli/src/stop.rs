@@ -94,9 +94,7 @@ fn end_when_orphaned(parent: u32) {
 }
 
 fn watch_signals(asked: Arc<impl Fn() + Send + Sync + 'static>) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let mut signals = {
         let _inside = runtime.enter();
         Signals {
@@ -131,8 +129,5 @@ impl Signals {
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(run)
-        .map(drop)
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
 }

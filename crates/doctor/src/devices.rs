@@ -72,10 +72,7 @@ fn shm() -> Device {
 }
 
 fn missing(provider: &'static str, why: String) -> Device {
-    Device {
-        note: why,
-        ..empty(provider, "-", "missing")
-    }
+    Device { note: why, ..empty(provider, "-", "missing") }
 }
 
 fn rdma(options: &IbverbsOptions) -> Vec<Device> {
@@ -105,10 +102,7 @@ fn rdma_port(device: &DeviceReport, port: &PortReport, no_library: Option<&str>)
     } else {
         port.state.to_string().to_lowercase()
     };
-    let usable = port
-        .gids
-        .iter()
-        .filter(|gid| gid.here && gid.kind == GidKind::RoceV2);
+    let usable = port.gids.iter().filter(|gid| gid.here && gid.kind == GidKind::RoceV2);
     let addresses: Vec<String> = usable.map(|gid| gid.gid.ip().to_string()).collect();
     let note = if let Some(why) = no_library {
         why.to_owned()
@@ -141,20 +135,13 @@ fn software(options: &RoceOptions) -> Vec<Device> {
     for at in &all {
         let best = all.iter().filter(|other| other.interface == at.interface);
         let scope = best.map(|other| other.scope).min().unwrap_or(at.scope);
-        interfaces
-            .entry((scope, &at.interface))
-            .or_default()
-            .push(at);
+        interfaces.entry((scope, &at.interface)).or_default().push(at);
     }
     if interfaces.is_empty() {
-        return vec![missing(
-            ROCE.name,
-            "no interface is up and has an address".to_owned(),
-        )];
+        return vec![missing(ROCE.name, "no interface is up and has an address".to_owned())];
     }
     let rows = interfaces.into_iter();
-    rows.map(|((_, name), at)| software_on(name, &at, options))
-        .collect()
+    rows.map(|((_, name), at)| software_on(name, &at, options)).collect()
 }
 
 fn software_on(name: &str, addresses: &[&LocalAddress], options: &RoceOptions) -> Device {

@@ -126,10 +126,9 @@ fn queue_facts() -> Vec<Fact> {
 }
 
 fn facts() -> Vec<Fact> {
-    let numbers = NUMBERS.iter().map(|(name, ours)| Fact {
-        expression: (*name).to_owned(),
-        ours: u64::from(*ours),
-    });
+    let numbers = NUMBERS
+        .iter()
+        .map(|(name, ours)| Fact { expression: (*name).to_owned(), ours: u64::from(*ours) });
     let structures = device_facts().into_iter().chain(queue_facts());
     structures.chain(numbers).collect()
 }

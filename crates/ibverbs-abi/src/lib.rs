@@ -359,12 +359,7 @@ impl ibv_send_wr {
         send_flags: 0,
         imm_data: 0,
         wr: send_wr_op {
-            atomic: send_wr_atomic {
-                remote_addr: 0,
-                compare_add: 0,
-                swap: 0,
-                rkey: 0,
-            },
+            atomic: send_wr_atomic { remote_addr: 0, compare_add: 0, swap: 0, rkey: 0 },
         },
         _unused: [0; 7],
     };

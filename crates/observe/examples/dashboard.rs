@@ -15,26 +15,15 @@ const FRAMES_PER_S: u64 = 25;
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let devices: u64 = arguments.next().map_or(Ok(12), |n| n.parse())?;
-    let listen = arguments
-        .next()
-        .map_or(Ok(DashboardConfig::default().listen), |a| a.parse())?;
+    let listen = arguments.next().map_or(Ok(DashboardConfig::default().listen), |a| a.parse())?;
     let seconds: u64 = arguments.next().map_or(Ok(u64::MAX), |n| n.parse())?;
 
     let metrics = CollectorMetrics::new();
-    let page = Dashboard::start(
-        DashboardConfig {
-            listen,
-            ..Default::default()
-        },
-        metrics.clone(),
-    )?;
+    let page = Dashboard::start(DashboardConfig { listen, ..Default::default() }, metrics.clone())?;
     println!("{}", page.url());
 
-    let _session = metrics.session_opened(SessionSnapshot::new(
-        "memory",
-        "memory",
-        "invented for this page",
-    ));
+    let _session =
+        metrics.session_opened(SessionSnapshot::new("memory", "memory", "invented for this page"));
     let cameras: Vec<_> = (0..devices).map(|i| Camera::new(&metrics, i)).collect();
     let start = Instant::now();
     for number in 0..seconds.saturating_mul(FRAMES_PER_S) {
@@ -66,12 +55,7 @@ impl Camera {
             _ => ("640x480:gray8", 1, |_, [r, g, b]| r / 4 + g / 2 + b / 4),
         };
         let metrics = metrics.add_device(&format!("cam{index}"), format);
-        Self {
-            index,
-            metrics,
-            frame_bytes: 640 * 480 * bytes_per_pixel,
-            pixel,
-        }
+        Self { index, metrics, frame_bytes: 640 * 480 * bytes_per_pixel, pixel }
     }
 
     /// What the collector does for each frame. Three cameras are troubled, to show how it looks.
@@ -82,14 +66,10 @@ impl Camera {
             (10, n) if n > 100 => return,
             _ => {}
         }
-        self.metrics
-            .preview()
-            .offer(self.frame_bytes, &|offset: usize, out: &mut [u8]| {
-                self.draw(number, offset, out);
-            });
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |t| t.as_nanos() as u64);
+        self.metrics.preview().offer(self.frame_bytes, &|offset: usize, out: &mut [u8]| {
+            self.draw(number, offset, out);
+        });
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64);
         let jitter = (number * 2_654_435_761 + self.index * 40_503) % 97;
         self.metrics.frame_received(&FrameObservation {
             bytes: self.frame_bytes as u64,
@@ -105,10 +85,7 @@ impl Camera {
         for (i, out) in out.iter_mut().enumerate() {
             let (pixel, byte) = ((offset + i) / bytes, (offset + i) % bytes);
             let (x, y) = ((pixel % 640) as f32, (pixel / 640) as f32);
-            *out = (self.pixel)(
-                byte,
-                scene(self.index, number as f32 / FRAMES_PER_S as f32, x, y),
-            );
+            *out = (self.pixel)(byte, scene(self.index, number as f32 / FRAMES_PER_S as f32, x, y));
         }
     }
 }

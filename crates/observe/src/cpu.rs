@@ -85,13 +85,7 @@ fn cpu_time() -> Duration {
 /// [`CpuError::Gone`] when there is no such process, else as [`usage_of_self`].
 pub fn usage_of(pid: u32) -> Result<ProcessUsage, CpuError> {
     let usage = read_stat(PathBuf::from(format!("/proc/{pid}/stat")));
-    usage.map_err(|error| {
-        if error.is_no_process() {
-            CpuError::Gone { pid }
-        } else {
-            error
-        }
-    })
+    usage.map_err(|error| if error.is_no_process() { CpuError::Gone { pid } } else { error })
 }
 
 impl CpuError {
@@ -150,11 +144,7 @@ impl CpuMeter {
     }
 
     fn starting(pid: Option<u32>, usage: Option<ProcessUsage>) -> Self {
-        Self {
-            pid,
-            last: usage.map(|usage| (Instant::now(), usage)),
-            percent: 0.0,
-        }
+        Self { pid, last: usage.map(|usage| (Instant::now(), usage)), percent: 0.0 }
     }
 
     /// The use since the last look, at least 50 ms ago; looks that follow closer repeat the last

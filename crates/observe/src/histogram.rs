@@ -57,12 +57,7 @@ impl Histogram {
             (count > 0).then_some((i, count))
         };
         HistogramSnapshot {
-            buckets: self
-                .buckets
-                .iter()
-                .enumerate()
-                .filter_map(counted)
-                .collect(),
+            buckets: self.buckets.iter().enumerate().filter_map(counted).collect(),
             sum_ns: self.sum_ns.load(Relaxed),
             max_ns: self.max_ns.load(Relaxed),
         }
@@ -153,11 +148,7 @@ impl HistogramSnapshot {
             .collect();
         let top = buckets.last().map_or(0, |&(i, _)| upper_of(i));
         Self {
-            max_ns: if top > 1 << (MAX_BITS - 1) {
-                self.max_ns
-            } else {
-                top.min(self.max_ns)
-            },
+            max_ns: if top > 1 << (MAX_BITS - 1) { self.max_ns } else { top.min(self.max_ns) },
             sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns),
             buckets,
         }
@@ -200,11 +191,7 @@ mod tests {
     fn every_bucket_ends_where_the_next_begins() {
         for i in 0..BUCKETS - 1 {
             assert_eq!(index_of(upper_of(i)), i, "upper bound of bucket {i}");
-            assert_eq!(
-                index_of(upper_of(i) + 1),
-                i + 1,
-                "first value after bucket {i}"
-            );
+            assert_eq!(index_of(upper_of(i) + 1), i + 1, "first value after bucket {i}");
         }
     }
 

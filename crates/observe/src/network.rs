@@ -69,18 +69,10 @@ impl std::fmt::Display for SessionSnapshot {
             let at = address.as_deref().unwrap_or(gid);
             format!("{provider} at {at} (QPN {qpn})")
         };
-        let source = end(
-            &self.source_provider,
-            &self.source_address,
-            &self.source_gid,
-            self.source_qpn,
-        );
-        let collector = end(
-            &self.provider,
-            &self.collector_address,
-            &self.collector_gid,
-            self.collector_qpn,
-        );
+        let source =
+            end(&self.source_provider, &self.source_address, &self.source_gid, self.source_qpn);
+        let collector =
+            end(&self.provider, &self.collector_address, &self.collector_gid, self.collector_qpn);
         write!(f, "{source} to {collector}")?;
         if let Some(path_mtu) = self.path_mtu {
             write!(f, ", path MTU {path_mtu}")?;

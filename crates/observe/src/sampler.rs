@@ -37,19 +37,13 @@ impl Sampler {
     /// A sampler that has not looked yet.
     #[must_use]
     pub fn new(metrics: Arc<CollectorMetrics>) -> Self {
-        Self {
-            metrics,
-            looks: VecDeque::new(),
-            cpu: CpuMeter::this_process(),
-        }
+        Self { metrics, looks: VecDeque::new(), cpu: CpuMeter::this_process() }
     }
 
     /// Whether the next [`sample`](Self::sample) will know rates: somebody looked in the last 5 s.
     #[must_use]
     pub fn is_warm(&self) -> bool {
-        self.looks
-            .back()
-            .is_some_and(|last| last.at.elapsed() < PAUSE)
+        self.looks.back().is_some_and(|last| last.at.elapsed() < PAUSE)
     }
 
     /// Looks: all numbers, with rates since the looks of the last seconds.
@@ -60,10 +54,7 @@ impl Sampler {
         snapshot.cpu = sample_cpu(&mut self.cpu);
         self.fill_recent(&mut snapshot, at);
         let snapshot = Arc::new(snapshot);
-        self.looks.push_back(Look {
-            at,
-            snapshot: snapshot.clone(),
-        });
+        self.looks.push_back(Look { at, snapshot: snapshot.clone() });
         snapshot
     }
 
@@ -72,11 +63,7 @@ impl Sampler {
             self.looks.clear();
         }
         // The oldest look kept is the last one outside the window, so that the window is covered.
-        while self
-            .looks
-            .get(1)
-            .is_some_and(|second| now - second.at >= LATENCY_WINDOW)
-        {
+        while self.looks.get(1).is_some_and(|second| now - second.at >= LATENCY_WINDOW) {
             self.looks.pop_front();
         }
     }
@@ -93,10 +80,7 @@ impl Sampler {
             let first = find(&oldest.snapshot, device);
             device.recent = Some(recent(
                 Now(&device.counters, &device.histogram),
-                Then(
-                    before.map(|d| &d.counters),
-                    first.map(|d| (&d.counters, &d.histogram)),
-                ),
+                Then(before.map(|d| &d.counters), first.map(|d| (&d.counters, &d.histogram))),
                 seconds,
             ));
         }
@@ -114,10 +98,7 @@ impl Sampler {
 struct Now<'a>(&'a DeviceCounters, &'a HistogramSnapshot);
 
 /// Counters at the start of the rate window; counters and latencies at the start of the long one.
-struct Then<'a>(
-    Option<&'a DeviceCounters>,
-    Option<(&'a DeviceCounters, &'a HistogramSnapshot)>,
-);
+struct Then<'a>(Option<&'a DeviceCounters>, Option<(&'a DeviceCounters, &'a HistogramSnapshot)>);
 
 /// What happened in between. A device that was not there before began at zero.
 fn recent(now: Now<'_>, then: Then<'_>, seconds: f64) -> Recent {
@@ -141,10 +122,7 @@ fn find<'a>(
     snapshot: &'a CollectorSnapshot,
     device: &DeviceSnapshot,
 ) -> Option<&'a DeviceSnapshot> {
-    let at = snapshot
-        .devices
-        .binary_search_by(|d| d.name.cmp(&device.name))
-        .ok()?;
+    let at = snapshot.devices.binary_search_by(|d| d.name.cmp(&device.name)).ok()?;
     Some(&snapshot.devices[at]).filter(|d| d.id == device.id)
 }
 
@@ -168,17 +146,11 @@ impl SourceSampler {
     /// A sampler that has not looked yet.
     #[must_use]
     pub fn new(metrics: Arc<SourceMetrics>) -> Self {
-        Self {
-            metrics,
-            cpu: CpuMeter::this_process(),
-        }
+        Self { metrics, cpu: CpuMeter::this_process() }
     }
 
     /// Looks: all numbers, with the CPU use since the last look.
     pub fn sample(&mut self) -> SourceSnapshot {
-        SourceSnapshot {
-            cpu: sample_cpu(&mut self.cpu),
-            ..self.metrics.snapshot()
-        }
+        SourceSnapshot { cpu: sample_cpu(&mut self.cpu), ..self.metrics.snapshot() }
     }
 }

@@ -37,9 +37,7 @@ impl Control {
     pub fn over_tcp(stream: TcpStream) -> Result<Control, PerfError> {
         stream.set_nodelay(true).map_err(PerfError::Control)?;
         let patience = Some(PATIENCE);
-        stream
-            .set_write_timeout(patience)
-            .map_err(PerfError::Control)?;
+        stream.set_write_timeout(patience).map_err(PerfError::Control)?;
         Ok(Control::new(stream))
     }
 }
@@ -52,12 +50,7 @@ impl<S: Read + Write + AsFd> Control<S> {
 
     /// Wraps a connected socket; no line that comes may be longer than this.
     pub fn with_limit(stream: S, line_bytes_max: usize) -> Control<S> {
-        Control {
-            stream,
-            buffer: Vec::new(),
-            scanned: 0,
-            line_bytes_max,
-        }
+        Control { stream, buffer: Vec::new(), scanned: 0, line_bytes_max }
     }
 
     /// Sends a message.
@@ -187,10 +180,7 @@ fn gone() -> PerfError {
 fn unexpected(line: &[u8], expected: &str) -> PerfError {
     let text = String::from_utf8_lossy(line);
     let shown: String = text.trim_end().chars().take(SHOWN_CHARS).collect();
-    PerfError::Protocol {
-        seen: format!("{shown:?}"),
-        expected: expected.to_owned(),
-    }
+    PerfError::Protocol { seen: format!("{shown:?}"), expected: expected.to_owned() }
 }
 
 #[cfg(test)]
@@ -231,9 +221,7 @@ mod tests {
     #[test]
     fn silence_ends() {
         let (_ours, mut control) = pair();
-        let error = control
-            .next::<u32>("a number", Duration::from_millis(10))
-            .unwrap_err();
+        let error = control.next::<u32>("a number", Duration::from_millis(10)).unwrap_err();
         assert!(error.to_string().contains("nothing came"), "{error}");
     }
 

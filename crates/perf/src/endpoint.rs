@@ -59,9 +59,8 @@ impl Queue {
     }
 
     fn create(context: &dyn Context, capacity: u32) -> Result<Queue, PerfError> {
-        let channel = context
-            .create_channel()
-            .map_err(PerfError::verbs("creating a completion channel"))?;
+        let channel =
+            context.create_channel().map_err(PerfError::verbs("creating a completion channel"))?;
         let cq = context
             .create_cq(capacity, Some(Arc::clone(&channel)))
             .map_err(PerfError::verbs("creating a completion queue"))?;
@@ -114,17 +113,13 @@ impl Endpoint {
             Figure::Bandwidth => (plan.depth, plan.receives, plan.places),
             Figure::Latency => (LATENCY_DEPTH, LATENCY_DEPTH, 2),
         };
-        let pd = context
-            .alloc_pd()
-            .map_err(PerfError::verbs("allocating a protection domain"))?;
+        let pd = context.alloc_pd().map_err(PerfError::verbs("allocating a protection domain"))?;
         let bytes = places * Plan::place_bytes(plan.bytes);
         let mr = pd
             .alloc_mr(bytes as usize, Access::LOCAL_WRITE | Access::REMOTE)
             .map_err(PerfError::verbs("registering memory"))?;
-        let (send_queue, receive_queue) = (
-            Queue::create(&**context, sends)?,
-            Queue::create(&**context, receives)?,
-        );
+        let (send_queue, receive_queue) =
+            (Queue::create(&**context, sends)?, Queue::create(&**context, receives)?);
         let inline = context.caps().max_inline_bytes.min(INLINE_BYTES);
         let qp = pd.create_qp(QpInit {
             service: Service::Rc,
@@ -150,10 +145,7 @@ impl Endpoint {
 
     /// Returns what the peer must know.
     pub(crate) fn place(&self) -> Place {
-        let memory = RemoteAddr {
-            addr: self.mr.addr(),
-            rkey: self.mr.rkey(),
-        };
+        let memory = RemoteAddr { addr: self.mr.addr(), rkey: self.mr.rkey() };
         Place::new(self.qp.endpoint(), memory)
     }
 
@@ -161,9 +153,7 @@ impl Endpoint {
     pub(crate) fn connect(&mut self, peer: &Place, device: &LocalDevice) -> Result<(), PerfError> {
         let remote = (device.agree)(peer.endpoint()?);
         for step in [
-            QpTransition::ToInit {
-                access: Access::REMOTE,
-            },
+            QpTransition::ToInit { access: Access::REMOTE },
             QpTransition::ToRtr(RtrAttr::new(remote)),
             QpTransition::ToRts(device.rts),
         ] {
@@ -241,10 +231,7 @@ impl Connection<'_> {
 
     /// Returns the same offset of the peer's memory.
     pub(crate) fn remote(&self, offset: u64) -> RemoteAddr {
-        RemoteAddr {
-            addr: self.peer.addr + offset,
-            ..self.peer
-        }
+        RemoteAddr { addr: self.peer.addr + offset, ..self.peer }
     }
 
     /// Posts request `n` from the outbox, with `mark` as its last byte.
@@ -265,10 +252,7 @@ impl Connection<'_> {
             written.map_err(PerfError::failed)?;
             Payload::Sges(&sges)
         };
-        let request = SendWr {
-            signaled,
-            ..SendWr::new(n, op, payload)
-        };
+        let request = SendWr { signaled, ..SendWr::new(n, op, payload) };
         Ok(self.qp.post_send(&[request])?)
     }
 
@@ -285,9 +269,7 @@ impl Connection<'_> {
             return Ok(());
         }
         let event = self.context.async_event();
-        let why = event.map_or("is the other side gone?".to_owned(), |event| {
-            format!("{event:?}")
-        });
+        let why = event.map_or("is the other side gone?".to_owned(), |event| format!("{event:?}"));
         Err(PerfError::Failed(format!("the queue pair failed: {why}")))
     }
 

@@ -77,14 +77,7 @@ impl<'a> Flow<'a> {
         if !fits || !batch || until_signal > u64::from(what.outstanding) {
             return Err(PerfError::Plan(format!("{what:?} cannot be posted")));
         }
-        Ok(Flow {
-            end,
-            what,
-            posted: 0,
-            done: 0,
-            signaled: 0,
-            batches: 0,
-        })
+        Ok(Flow { end, what, posted: 0, done: 0, signaled: 0, batches: 0 })
     }
 
     /// Returns how many requests were posted so far.
@@ -114,11 +107,7 @@ impl<'a> Flow<'a> {
         }
         let time = start.elapsed();
         let requests = self.done - first;
-        Ok(Sent {
-            requests,
-            time,
-            peak_per_s: peak.best.max(requests as f64 / time.as_secs_f64()),
-        })
+        Ok(Sent { requests, time, peak_per_s: peak.best.max(requests as f64 / time.as_secs_f64()) })
     }
 
     fn has_room(&self) -> bool {
@@ -176,11 +165,7 @@ struct Peak {
 
 impl Peak {
     fn since(since: Instant) -> Peak {
-        Peak {
-            since,
-            requests: 0,
-            best: 0.0,
-        }
+        Peak { since, requests: 0, best: 0.0 }
     }
 
     fn count(&mut self, requests: u64) {
@@ -188,10 +173,7 @@ impl Peak {
         let time = self.since.elapsed();
         if time >= INTERVAL {
             self.best = self.best.max(self.requests as f64 / time.as_secs_f64());
-            *self = Peak {
-                best: self.best,
-                ..Peak::since(self.since + time)
-            };
+            *self = Peak { best: self.best, ..Peak::since(self.since + time) };
         }
     }
 }

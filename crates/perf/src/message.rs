@@ -91,10 +91,7 @@ impl Request {
             Request::Here => "here",
             Request::Over { .. } => "over",
         };
-        PerfError::Protocol {
-            seen: seen.to_owned(),
-            expected: expected.to_owned(),
-        }
+        PerfError::Protocol { seen: seen.to_owned(), expected: expected.to_owned() }
     }
 }
 
@@ -114,10 +111,7 @@ impl Reply {
             Reply::Here => "here",
             Reply::Used { .. } => "used",
         };
-        PerfError::Protocol {
-            seen: seen.to_owned(),
-            expected: expected.to_owned(),
-        }
+        PerfError::Protocol { seen: seen.to_owned(), expected: expected.to_owned() }
     }
 }
 
@@ -132,11 +126,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(endpoint: Endpoint, memory: RemoteAddr) -> Place {
-        Place {
-            endpoint: endpoint.to_string(),
-            addr: memory.addr,
-            rkey: memory.rkey,
-        }
+        Place { endpoint: endpoint.to_string(), addr: memory.addr, rkey: memory.rkey }
     }
 
     pub(crate) fn endpoint(&self) -> Result<Endpoint, PerfError> {
@@ -146,9 +136,6 @@ impl Place {
     }
 
     pub(crate) fn memory(&self) -> RemoteAddr {
-        RemoteAddr {
-            addr: self.addr,
-            rkey: self.rkey,
-        }
+        RemoteAddr { addr: self.addr, rkey: self.rkey }
     }
 }

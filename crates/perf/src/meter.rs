@@ -19,10 +19,7 @@ pub struct Meter {
 impl Meter {
     /// Starts now.
     pub fn start() -> Meter {
-        Meter {
-            cpu: process_cpu_time(),
-            start: Instant::now(),
-        }
+        Meter { cpu: process_cpu_time(), start: Instant::now() }
     }
 
     /// Returns the time since the start, and the processor time of this process in it.
@@ -44,10 +41,7 @@ pub struct Usage {
 impl Usage {
     /// Reads the meters of this process and its device.
     pub(crate) fn now(counters: &dyn Fn() -> Vec<u64>) -> Usage {
-        Usage {
-            cpu_s: process_cpu_time().as_secs_f64(),
-            counters: counters(),
-        }
+        Usage { cpu_s: process_cpu_time().as_secs_f64(), counters: counters() }
     }
 
     /// Returns what was used since `before`.

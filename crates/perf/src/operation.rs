@@ -54,8 +54,7 @@ impl Test {
     /// Returns its name: `write_bw` and so on.
     pub fn name(self) -> &'static str {
         let mut all = Test::ALL.into_iter();
-        all.find(|(_, test)| *test == self)
-            .map_or("", |(name, _)| name)
+        all.find(|(_, test)| *test == self).map_or("", |(name, _)| name)
     }
 }
 
@@ -82,9 +81,9 @@ impl FromStr for Test {
     fn from_str(text: &str) -> Result<Test, TestParseError> {
         let mut all = Test::ALL.into_iter();
         let found = all.find(|(name, _)| *name == text);
-        found.map(|(_, test)| test).ok_or_else(|| TestParseError {
-            seen: text.chars().take(32).collect(),
-        })
+        found
+            .map(|(_, test)| test)
+            .ok_or_else(|| TestParseError { seen: text.chars().take(32).collect() })
     }
 }
 
@@ -99,9 +98,6 @@ mod tests {
             assert_eq!(test.to_string(), name);
         }
         let wrong = "write_bww".parse::<Test>().unwrap_err().to_string();
-        assert!(
-            wrong.contains("write_bww") && wrong.contains("send_lat"),
-            "{wrong}"
-        );
+        assert!(wrong.contains("write_bww") && wrong.contains("send_lat"), "{wrong}");
     }
 }

@@ -67,11 +67,7 @@ pub struct PingPong<'a> {
 impl<'a> PingPong<'a> {
     /// Prepares one side. The last byte of its memory's first place must be 0.
     pub fn new(end: Connection<'a>, operation: Operation) -> PingPong<'a> {
-        PingPong {
-            end,
-            operation,
-            last: OVER,
-        }
+        PingPong { end, operation, last: OVER }
     }
 
     /// Posts the receives that SENDs need.
@@ -117,8 +113,7 @@ impl<'a> PingPong<'a> {
         let end = &mut self.end;
         let sges = [end.sge(end.outbox())];
         let op = SendOp::Read(end.remote(0));
-        end.qp
-            .post_send(&[SendWr::new(n, op, Payload::Sges(&sges))])?;
+        end.qp.post_send(&[SendWr::new(n, op, Payload::Sges(&sges))])?;
         let queue = end.sends;
         end.demand(queue, || Ok((queue.poll::<1>(|_| ())? > 0).then_some(())))
     }
@@ -173,9 +168,8 @@ impl<'a> PingPong<'a> {
         };
         loop {
             let watch = |(): &()| Some(end.receives.watch());
-            let seen = wait_for(&mut (), end.waiting, watch, &mut idle, |()| {
-                look(end, operation, last)
-            })?;
+            let seen =
+                wait_for(&mut (), end.waiting, watch, &mut idle, |()| look(end, operation, last))?;
             if let Some(seen) = seen {
                 return Ok(seen);
             }

@@ -139,8 +139,7 @@ impl Plan {
     /// [`PerfError::Plan`] with the limit that it does not keep.
     pub fn check(&self) -> Result<(), PerfError> {
         self.amount.check()?;
-        self.fault()
-            .map_or(Ok(()), |fault| Err(PerfError::Plan(fault)))?;
+        self.fault().map_or(Ok(()), |fault| Err(PerfError::Plan(fault)))?;
         self.warm_up.check()
     }
 
@@ -153,9 +152,7 @@ impl Plan {
         for (count, what) in [(depth, "requests"), (self.receives, "receives")] {
             if !(1..=Plan::DEPTH_MAX).contains(&count) {
                 let most = Plan::DEPTH_MAX;
-                return Some(format!(
-                    "1 to {most} {what} can be outstanding, not {count}"
-                ));
+                return Some(format!("1 to {most} {what} can be outstanding, not {count}"));
             }
         }
         if !(1..=Plan::BATCH_MAX.min(depth)).contains(&self.batch) {
@@ -193,37 +190,13 @@ mod tests {
         let amount = |amount| Plan { amount, ..good };
         for (wrong, why) in [
             (Plan { bytes: 0, ..good }, "1 to"),
-            (
-                Plan {
-                    bytes: 1 << 40,
-                    ..good
-                },
-                "1 to",
-            ),
+            (Plan { bytes: 1 << 40, ..good }, "1 to"),
             (Plan { depth: 0, ..good }, "outstanding"),
-            (
-                Plan {
-                    receives: 1 << 20,
-                    ..good
-                },
-                "receives",
-            ),
+            (Plan { receives: 1 << 20, ..good }, "receives"),
             (Plan { batch: 2, ..good }, "together"),
             (Plan { places: 0, ..good }, "places"),
-            (
-                Plan {
-                    places: u64::MAX,
-                    ..good
-                },
-                "places",
-            ),
-            (
-                Plan {
-                    waiting: Waiting::Sleep,
-                    ..good
-                },
-                "send_lat",
-            ),
+            (Plan { places: u64::MAX, ..good }, "places"),
+            (Plan { waiting: Waiting::Sleep, ..good }, "send_lat"),
             (amount(Amount::Iterations(0)), "at least 1"),
             (amount(Amount::Seconds(-1.0)), "above 0"),
             (amount(Amount::Seconds(f64::NAN)), "above 0"),
@@ -241,10 +214,7 @@ mod tests {
         assert_eq!(plan(64, 128).places, 128);
         assert_eq!(plan(1 << 20, 128).places, 16);
         assert_eq!(plan(Plan::BYTES_MAX, 128).places, 2);
-        assert_eq!(
-            (plan(64, 128).batch, plan(64, 8).batch, plan(64, 1).batch),
-            (16, 2, 1)
-        );
+        assert_eq!((plan(64, 128).batch, plan(64, 8).batch, plan(64, 1).batch), (16, 2, 1));
         plan(Plan::BYTES_MAX, 1).check().unwrap();
     }
 }

@@ -24,18 +24,11 @@ impl ChildProcess {
             .map_err(|error| failed(format!("cannot be started: {error}")))?;
         let output = child.stdout.take();
         let output = output.ok_or_else(|| failed("has no output".to_owned()))?;
-        Ok(ChildProcess {
-            child,
-            output: BufReader::new(output),
-            name,
-        })
+        Ok(ChildProcess { child, output: BufReader::new(output), name })
     }
 
     fn failed(&self, what: String) -> PerfError {
-        PerfError::Process {
-            name: self.name,
-            what,
-        }
+        PerfError::Process { name: self.name, what }
     }
 
     /// Returns its number.
@@ -134,15 +127,8 @@ mod tests {
 
     #[test]
     fn a_child_that_fails_or_is_never_ready_is_an_error_with_its_name() {
-        let error = shell("echo why; exit 3")
-            .finish()
-            .err()
-            .unwrap()
-            .to_string();
-        assert!(
-            error.contains("a shell") && error.contains("why"),
-            "{error}"
-        );
+        let error = shell("echo why; exit 3").finish().err().unwrap().to_string();
+        assert!(error.contains("a shell") && error.contains("why"), "{error}");
         let error = shell("true").wait_for(|_| true).unwrap_err().to_string();
         assert!(error.contains("ready"), "{error}");
     }

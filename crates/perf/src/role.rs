@@ -31,10 +31,7 @@ pub fn measure(
 ) -> Result<Measured, PerfError> {
     plan.check()?;
     let mut end = Endpoint::open(&device.context, plan)?;
-    control.send(&Request::Run {
-        plan: *plan,
-        place: end.place(),
-    })?;
+    control.send(&Request::Run { plan: *plan, place: end.place() })?;
     let reply: Reply = control.recv("ready", PATIENCE)?;
     let Reply::Ready { place } = reply else {
         return Err(reply.unexpected("ready"));
@@ -98,10 +95,8 @@ fn run(
             let (limit, most) = plan.amount.limits();
             let sent = flow.run(limit, most)?;
             span.stop(device);
-            let (per_s, bytes) = (
-                sent.requests as f64 / sent.time.as_secs_f64(),
-                plan.bytes as f64,
-            );
+            let (per_s, bytes) =
+                (sent.requests as f64 / sent.time.as_secs_f64(), plan.bytes as f64);
             let row = Row::Bandwidth(Bandwidth {
                 bytes: plan.bytes,
                 iterations: sent.requests,
@@ -129,9 +124,7 @@ pub fn serve(
     let served = serve_all(control, device, mechanisms);
     if let Err(error) = &served {
         // It may be gone, or know already.
-        let _ = control.send(&Reply::Failed {
-            error: error.to_string(),
-        });
+        let _ = control.send(&Reply::Failed { error: error.to_string() });
     }
     served
 }
@@ -221,10 +214,7 @@ fn answer(
             control.send(&ready)?;
             // The device does it all.
             let before = begin(control, device, PATIENCE + plan.warm_up.longest())?;
-            over(
-                control,
-                PATIENCE + plan.amount.longest() + plan.warm_up.longest(),
-            )?;
+            over(control, PATIENCE + plan.amount.longest() + plan.warm_up.longest())?;
             before
         }
     };

@@ -25,12 +25,7 @@ impl Measured {
     fn new(mut row: Row, time: Duration, active: Usage, passive: Usage) -> Measured {
         let percent = |usage: &Usage| usage.cpu_s / time.as_secs_f64() * 100.0;
         row.set_cpu(percent(&active), percent(&passive));
-        Measured {
-            row,
-            time,
-            active,
-            passive,
-        }
+        Measured { row, time, active, passive }
     }
 }
 
@@ -56,11 +51,7 @@ impl Span {
     /// Begins at this side.
     pub(crate) fn start(device: &LocalDevice) -> Span {
         let before = Usage::now(&*device.counters);
-        Span {
-            before,
-            start: Instant::now(),
-            spent: (Duration::ZERO, Usage::default()),
-        }
+        Span { before, start: Instant::now(), spent: (Duration::ZERO, Usage::default()) }
     }
 
     /// Ends at this side.

@@ -47,10 +47,7 @@ fn is_sound(measured: &Measured, figure: Figure, bytes: u64, iterations: u64) {
             assert_eq!((row.bytes, row.iterations), (bytes, iterations));
             assert!(row.average_bytes_per_s > 0.0, "{row:?}");
             let peak = row.peak_bytes_per_s;
-            assert!(
-                peak.is_none_or(|peak| peak >= row.average_bytes_per_s),
-                "{row:?}"
-            );
+            assert!(peak.is_none_or(|peak| peak >= row.average_bytes_per_s), "{row:?}");
         }
         Row::Latency(row) => {
             assert_eq!(figure, Figure::Latency);
@@ -116,10 +113,8 @@ fn a_passive_side_checks_plans_itself_and_serves_on() {
         serve(&mut control, &device(), STATUS_BYTE)
     });
     let test = "write_bw".parse().unwrap();
-    let plan = Plan {
-        places: 1 << 60,
-        ..Plan::new(test, 64, Amount::Iterations(1), 1, Waiting::Yield)
-    };
+    let plan =
+        Plan { places: 1 << 60, ..Plan::new(test, 64, Amount::Iterations(1), 1, Waiting::Yield) };
     let plan = serde_json::to_string(&plan).unwrap();
     let place = r#"{"endpoint":"","addr":0,"rkey":0}"#;
     for _ in 0..2 {
@@ -131,10 +126,7 @@ fn a_passive_side_checks_plans_itself_and_serves_on() {
     assert_eq!(said.matches("refused").count(), 2, "{said}");
     assert!(said.contains("places") && said.contains("failed"), "{said}");
     let error = passive.join().unwrap().unwrap_err().to_string();
-    assert!(
-        error.contains("here") && error.contains("a plan"),
-        "{error}"
-    );
+    assert!(error.contains("here") && error.contains("a plan"), "{error}");
 }
 
 #[test]

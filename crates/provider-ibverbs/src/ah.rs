@@ -27,14 +27,9 @@ pub(crate) fn check_port(device: &Device, to: &PortAddr) -> Result<u32, String> 
             NetEnd::RNIC_UDP_PORT
         ));
     }
-    mtu_code(net.path_mtu)
-        .and_then(|_| mtu_code(net.path_mtu.min(device.path_mtu)))
-        .ok_or_else(|| {
-            format!(
-                "its path MTU is {}: 256, 512, 1024, 2048 or 4096 is needed",
-                net.path_mtu
-            )
-        })
+    mtu_code(net.path_mtu).and_then(|_| mtu_code(net.path_mtu.min(device.path_mtu))).ok_or_else(
+        || format!("its path MTU is {}: 256, 512, 1024, 2048 or 4096 is needed", net.path_mtu),
+    )
 }
 
 /// How packets get there. Our GID is looked up in the table anew: addresses that come and go move

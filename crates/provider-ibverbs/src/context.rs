@@ -87,11 +87,8 @@ impl IbPd {
         region: &Arc<Region>,
         access: Access,
     ) -> Result<Registration, VerbsError> {
-        let optional = if access.contains(Access::RELAXED_ORDERING) {
-            IBV_ACCESS_RELAXED_ORDERING
-        } else {
-            0
-        };
+        let optional =
+            if access.contains(Access::RELAXED_ORDERING) { IBV_ACCESS_RELAXED_ORDERING } else { 0 };
         let (rights, bytes) = (access_bits(access), region.bytes() as u64);
         let domain = Arc::clone(self.domain());
         let made = Registration::new(domain, Arc::clone(region), rights, optional);
@@ -161,12 +158,7 @@ impl Pd for IbPd {
             }
         };
         let limits = init.limits(&device.caps);
-        Ok(Box::new(IbQp::new(
-            made,
-            slot,
-            (self.strong(), cqs),
-            limits,
-        )?))
+        Ok(Box::new(IbQp::new(made, slot, (self.strong(), cqs), limits)?))
     }
 
     fn create_ah(&self, to: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {

@@ -62,18 +62,11 @@ impl IbCq {
         let result = if wc.status == IBV_WC_SUCCESS {
             Ok(success(wc, (id.is_recv(), slot.is_datagram()), bytes))
         } else {
-            let failure = Failure {
-                status: status(wc.status),
-                vendor_err: wc.vendor_err,
-            };
+            let failure = Failure { status: status(wc.status), vendor_err: wc.vendor_err };
             self.device().request_failed(slot, &failure, id.is_recv());
             Err(failure)
         };
-        Some(Completion {
-            wr_id,
-            qpn: wc.qp_num,
-            result,
-        })
+        Some(Completion { wr_id, qpn: wc.qp_num, result })
     }
 
     /// Once the device is gone: what is outstanding, as flushed.
@@ -82,10 +75,7 @@ impl IbCq {
         let device = self.device();
         let mut taken = 0;
         let queue_pairs = self.core.queue_pairs();
-        for slot in queue_pairs
-            .into_iter()
-            .filter_map(|at| device.slots.get(at))
-        {
+        for slot in queue_pairs.into_iter().filter_map(|at| device.slots.get(at)) {
             let cqs = slot.control().cqs;
             for is_recv in [false, true] {
                 if cqs[usize::from(is_recv)] != self.core.tag() {
@@ -97,10 +87,7 @@ impl IbCq {
                     out[taken] = Completion {
                         wr_id,
                         qpn: slot.qpn(),
-                        result: Err(Failure {
-                            status: WcStatus::Flushed,
-                            vendor_err: 0,
-                        }),
+                        result: Err(Failure { status: WcStatus::Flushed, vendor_err: 0 }),
                     };
                     taken += 1;
                 }
@@ -119,9 +106,7 @@ impl Drop for IbCq {
 impl Cq for IbCq {
     fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
         if self.core.is_overrun() {
-            return Err(CqError::Overrun {
-                capacity: self.capacity(),
-            });
+            return Err(CqError::Overrun { capacity: self.capacity() });
         }
         if self.device().is_gone() {
             return Ok(self.flush(out));
@@ -170,11 +155,7 @@ fn success(wc: &ibv_wc, (is_recv, is_datagram): (bool, bool), sent: u64) -> Succ
             WcOpcode::Recv
         };
         let plain = Success::plain(opcode, wc.byte_len.into());
-        return if wc.wc_flags == 0 {
-            plain
-        } else {
-            with_flags(plain, wc, is_datagram)
-        };
+        return if wc.wc_flags == 0 { plain } else { with_flags(plain, wc, is_datagram) };
     }
     let opcode = match wc.opcode {
         IBV_WC_RDMA_WRITE => WcOpcode::Write,
@@ -236,19 +217,10 @@ impl IbChannel {
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let woken = event::event_fd()?;
         let (any, readable) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
-        for fd in [
-            channel.fd().as_fd(),
-            device.gone_bell().as_fd(),
-            woken.as_fd(),
-        ] {
+        for fd in [channel.fd().as_fd(), device.gone_bell().as_fd(), woken.as_fd()] {
             epoll::add(&all, fd, any, readable)?;
         }
-        Ok(IbChannel {
-            channel,
-            all,
-            woken,
-            context,
-        })
+        Ok(IbChannel { channel, all, woken, context })
     }
 
     /// Whether it belongs to this device.
@@ -267,9 +239,7 @@ impl IbChannel {
                 Ok(true) => any = true,
                 Ok(false) => return Ok(any),
                 Err(error) => {
-                    self.context
-                        .device()
-                        .lose(&format!("its completion channel says: {error}"));
+                    self.context.device().lose(&format!("its completion channel says: {error}"));
                     return Ok(true);
                 }
             }

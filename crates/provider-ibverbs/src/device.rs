@@ -55,9 +55,7 @@ pub(crate) struct Quirks {
 
 impl Quirks {
     fn of(attr: &ibv_device_attr) -> Quirks {
-        Quirks {
-            is_rxe: attr.vendor_id == RXE_VENDOR,
-        }
+        Quirks { is_rxe: attr.vendor_id == RXE_VENDOR }
     }
 }
 
@@ -129,10 +127,7 @@ impl Device {
             options,
             slots: SlotTable::default(),
             retired_keys: RetiredKeys::default(),
-            ahs: HandleTable::new(
-                "address handles of a context",
-                positive(attr.max_ah) as usize,
-            ),
+            ahs: HandleTable::new("address handles of a context", positive(attr.max_ah) as usize),
             cqs: Mutex::default(),
             next_cq: AtomicUsize::new(0),
             events: EventQueue::new(MAX_EVENTS),
@@ -145,9 +140,7 @@ impl Device {
 
     /// The index that our GID has now; none if the table has it no more.
     pub(crate) fn gid_index(&self) -> Option<u32> {
-        let Place {
-            index, gid, kind, ..
-        } = self.place;
+        let Place { index, gid, kind, .. } = self.place;
         sysfs::gid_index(&self.port_path, index, gid, kind)
     }
 
@@ -220,10 +213,7 @@ impl Device {
         slot.state.set(QpState::Err);
         let reason = explain_queue_pair(slot.qpn(), control.peer.as_ref(), reason);
         tracing::info!(device = self.place.device, %reason, "queue pair failed");
-        self.events.add(AsyncEvent::QpFatal {
-            qpn: slot.qpn(),
-            reason,
-        });
+        self.events.add(AsyncEvent::QpFatal { qpn: slot.qpn(), reason });
         // It may be there already; if not, its requests would wait for ever.
         if !self.is_gone()
             && let Err(error) = qp.set_state(IBV_QPS_ERR)
@@ -303,10 +293,7 @@ fn qp_event(kind: c_uint) -> Option<&'static str> {
 /// Bytes of packets: the port's present MTU, or less if the options say so.
 fn path_mtu(options: &IbverbsOptions, port: &ibv_port_attr) -> Result<u32, VerbsError> {
     let active = mtu_bytes(port.active_mtu).ok_or_else(|| {
-        VerbsError::Invalid(format!(
-            "the port's MTU has the unknown code {}",
-            port.active_mtu
-        ))
+        VerbsError::Invalid(format!("the port's MTU has the unknown code {}", port.active_mtu))
     })?;
     match options.path_mtu {
         None => Ok(active),

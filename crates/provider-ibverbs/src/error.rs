@@ -95,10 +95,7 @@ pub enum Unavailable {
 
 impl From<Unavailable> for VerbsError {
     fn from(why: Unavailable) -> VerbsError {
-        VerbsError::Unavailable {
-            provider: crate::NAME,
-            reason: why.to_string(),
-        }
+        VerbsError::Unavailable { provider: crate::NAME, reason: why.to_string() }
     }
 }
 

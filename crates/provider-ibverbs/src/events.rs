@@ -24,13 +24,8 @@ impl EventThread {
         let stop = Arc::new(event_fd()?);
         let stopped = Arc::clone(&stop);
         let name = format!("ibv-{}", device.place.device);
-        let thread = thread::Builder::new()
-            .name(name)
-            .spawn(move || run(&device, &stopped))?;
-        Ok(EventThread {
-            stop,
-            thread: Some(thread),
-        })
+        let thread = thread::Builder::new().name(name).spawn(move || run(&device, &stopped))?;
+        Ok(EventThread { stop, thread: Some(thread) })
     }
 }
 

@@ -36,9 +36,7 @@ impl IbverbsContext {
     }
 
     pub(crate) fn strong(&self) -> Arc<IbverbsContext> {
-        self.myself
-            .upgrade()
-            .expect("a context that is used is alive")
+        self.myself.upgrade().expect("a context that is used is alive")
     }
 }
 
@@ -51,11 +49,7 @@ pub(crate) struct IbPd {
 
 impl IbPd {
     pub(crate) fn new(domain: Arc<Domain>, context: Arc<IbverbsContext>) -> Arc<IbPd> {
-        Arc::new_cyclic(|myself| IbPd {
-            domain,
-            context,
-            myself: Weak::clone(myself),
-        })
+        Arc::new_cyclic(|myself| IbPd { domain, context, myself: Weak::clone(myself) })
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
@@ -67,8 +61,6 @@ impl IbPd {
     }
 
     pub(crate) fn strong(&self) -> Arc<IbPd> {
-        self.myself
-            .upgrade()
-            .expect("a protection domain that is used is alive")
+        self.myself.upgrade().expect("a protection domain that is used is alive")
     }
 }

@@ -26,9 +26,6 @@ pub(crate) fn addresses() -> io::Result<Vec<HostAddress>> {
     let all = if_addrs::get_if_addrs()?;
     Ok(all
         .into_iter()
-        .map(|interface| HostAddress {
-            ip: interface.ip(),
-            netdev: interface.name,
-        })
+        .map(|interface| HostAddress { ip: interface.ip(), netdev: interface.name })
         .collect())
 }

@@ -27,11 +27,7 @@ impl Inventory {
             what: "the addresses of this host".to_owned(),
             reason: error.to_string(),
         })?;
-        Ok(Inventory {
-            devices: sysfs::devices(roots)?,
-            addresses,
-            opened: BTreeMap::new(),
-        })
+        Ok(Inventory { devices: sysfs::devices(roots)?, addresses, opened: BTreeMap::new() })
     }
 
     /// Looks into the devices that `wanted` names: what only an open one tells, and the GIDs.
@@ -41,15 +37,10 @@ impl Inventory {
         library: Option<&Arc<Library>>,
         wanted: impl Fn(&str) -> bool,
     ) {
-        let chosen = self
-            .devices
-            .iter_mut()
-            .filter(|device| wanted(&device.name));
+        let chosen = self.devices.iter_mut().filter(|device| wanted(&device.name));
         for report in chosen {
             let opened = library.and_then(|library| open(library, report));
-            let told = opened
-                .as_ref()
-                .is_some_and(|device| ask(device, report, &self.addresses));
+            let told = opened.as_ref().is_some_and(|device| ask(device, report, &self.addresses));
             if !told {
                 sysfs::add_gids(roots, report, &self.addresses);
             }
@@ -101,9 +92,7 @@ fn ask(device: &Device, report: &mut DeviceReport, addresses: &[HostAddress]) ->
         return false;
     };
     for port in &mut report.ports {
-        let ours = table
-            .iter()
-            .filter(|entry| entry.port_num == u32::from(port.number));
+        let ours = table.iter().filter(|entry| entry.port_num == u32::from(port.number));
         let gids = ours.map(|entry| gid(entry, port, addresses)).collect();
         port.set_gids(gids);
     }

@@ -30,10 +30,7 @@ mod probe;
 mod qp;
 mod report;
 mod slots;
-#[allow(
-    unsafe_code,
-    reason = "the functions of a C library; the only module with any"
-)]
+#[allow(unsafe_code, reason = "the functions of a C library; the only module with any")]
 mod sys;
 mod sysfs;
 mod timer;
@@ -69,10 +66,7 @@ pub struct IbverbsProvider {
 impl IbverbsProvider {
     /// A provider with these options. Nothing is loaded or opened yet.
     pub fn new(options: IbverbsOptions) -> IbverbsProvider {
-        IbverbsProvider {
-            options,
-            ..IbverbsProvider::default()
-        }
+        IbverbsProvider { options, ..IbverbsProvider::default() }
     }
 
     /// As [`Provider::open`], with access to what only these devices have.
@@ -87,9 +81,8 @@ impl IbverbsProvider {
         inventory.look_into(&self.roots, Some(&library), |at| name.may_be(at));
         let place = choose::resolve(device, &name, &inventory.devices, &inventory.addresses)?;
         let handle = inventory.opened(&place.device);
-        let handle = handle.ok_or_else(|| Unavailable::NoDriver {
-            device: place.device.clone(),
-        })?;
+        let handle =
+            handle.ok_or_else(|| Unavailable::NoDriver { device: place.device.clone() })?;
         let options = self.options.clone();
         IbverbsContext::new(Device::new(handle, place, (options, &self.roots))?)
     }
@@ -132,12 +125,8 @@ impl IbverbsProvider {
 }
 
 /// The provider as a registry knows it.
-pub const INFO: ProviderInfo = ProviderInfo {
-    name: NAME,
-    rank: 100,
-    wire: Wire::RoceV2,
-    is_hardware: true,
-};
+pub const INFO: ProviderInfo =
+    ProviderInfo { name: NAME, rank: 100, wire: Wire::RoceV2, is_hardware: true };
 
 impl Provider for IbverbsProvider {
     fn name(&self) -> &'static str {
@@ -169,8 +158,5 @@ fn describe(device: &DeviceReport, port: &PortReport) -> String {
     let netdevs = port.netdevs.join(", ");
     let problem = device.problem.as_ref();
     let problem = problem.map_or(String::new(), |problem| format!("; {problem}"));
-    format!(
-        "{driver}, port {} {} on {netdevs}, {}{problem}",
-        port.number, port.state, port.rate
-    )
+    format!("{driver}, port {} {} on {netdevs}, {}{problem}", port.number, port.state, port.rate)
 }

@@ -15,10 +15,7 @@ pub(crate) fn locked_bytes() -> u64 {
 fn pinned_bytes(status: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
     let number = line.and_then(|line| line.split_whitespace().next());
-    number
-        .and_then(|number| number.parse::<u64>().ok())
-        .unwrap_or(0)
-        * 1024
+    number.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 #[cfg(test)]

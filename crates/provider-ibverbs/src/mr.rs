@@ -16,11 +16,7 @@ pub(crate) struct IbMr {
 
 impl IbMr {
     pub(crate) fn new(registration: Registration, access: Access, pd: Arc<IbPd>) -> IbMr {
-        IbMr {
-            registration,
-            access,
-            pd,
-        }
+        IbMr { registration, access, pd }
     }
 }
 

@@ -4,9 +4,7 @@ use std::ffi::c_uint;
 
 /// Bytes of an `ibv_mtu`.
 pub(crate) fn mtu_bytes(code: c_uint) -> Option<u32> {
-    (IBV_MTU_256..=IBV_MTU_4096)
-        .contains(&code)
-        .then(|| 128 << code)
+    (IBV_MTU_256..=IBV_MTU_4096).contains(&code).then(|| 128 << code)
 }
 
 /// The `ibv_mtu` of so many bytes.

@@ -60,9 +60,7 @@ pub(crate) fn access_bits(access: Access) -> c_uint {
 pub(crate) fn address(route: &Route) -> io::Result<ibv_ah_attr> {
     Ok(ibv_ah_attr {
         grh: ibv_global_route {
-            dgid: ibv_gid {
-                raw: route.remote.0,
-            },
+            dgid: ibv_gid { raw: route.remote.0 },
             flow_label: 0,
             sgid_index: u8::try_from(route.index).map_err(|_| io::ErrorKind::InvalidInput)?,
             hop_limit: HOP_LIMIT,
@@ -77,12 +75,8 @@ pub(crate) fn address(route: &Route) -> io::Result<ibv_ah_attr> {
 
 /// RESET or INIT to INIT (UD).
 pub(crate) fn init_ud(qp: &QueuePair, port: u8, qkey: u32) -> io::Result<()> {
-    let attr = ibv_qp_attr {
-        qp_state: IBV_QPS_INIT,
-        port_num: port,
-        qkey,
-        ..QueuePair::no_attributes()
-    };
+    let attr =
+        ibv_qp_attr { qp_state: IBV_QPS_INIT, port_num: port, qkey, ..QueuePair::no_attributes() };
     let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
     qp.modify(attr, mask)
 }
@@ -138,31 +132,20 @@ fn sending(attr: &RtsAttr) -> (ibv_qp_attr, c_uint) {
 
 /// RTR to RTS (UC, UD).
 pub(crate) fn ready_to_send_unreliably(qp: &QueuePair, psn: u32) -> io::Result<()> {
-    let attr = ibv_qp_attr {
-        qp_state: IBV_QPS_RTS,
-        sq_psn: psn,
-        ..QueuePair::no_attributes()
-    };
+    let attr = ibv_qp_attr { qp_state: IBV_QPS_RTS, sq_psn: psn, ..QueuePair::no_attributes() };
     qp.modify(attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
 }
 
 /// RTR to RTS (RC).
 pub(crate) fn ready_to_send(qp: &QueuePair, psn: u32, attr: &RtsAttr) -> io::Result<()> {
     let (attr, mask) = sending(attr);
-    let attr = ibv_qp_attr {
-        qp_state: IBV_QPS_RTS,
-        sq_psn: psn,
-        ..attr
-    };
+    let attr = ibv_qp_attr { qp_state: IBV_QPS_RTS, sq_psn: psn, ..attr };
     qp.modify(attr, mask | IBV_QP_STATE | IBV_QP_SQ_PSN)
 }
 
 /// Other attributes of RTS, in SQD.
 pub(crate) fn change_sending(qp: &QueuePair, attr: &RtsAttr) -> io::Result<()> {
     let (attr, mask) = sending(attr);
-    let attr = ibv_qp_attr {
-        qp_state: IBV_QPS_SQD,
-        ..attr
-    };
+    let attr = ibv_qp_attr { qp_state: IBV_QPS_SQD, ..attr };
     qp.modify(attr, mask | IBV_QP_STATE)
 }

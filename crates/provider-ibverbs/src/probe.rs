@@ -48,13 +48,7 @@ pub(crate) fn probe(device: &Arc<Device>, place: &Place, path_mtu: u32) -> io::R
 }
 
 fn least(max_inline_data: u32) -> ibv_qp_cap {
-    ibv_qp_cap {
-        max_send_wr: 1,
-        max_recv_wr: 1,
-        max_send_sge: 1,
-        max_recv_sge: 1,
-        max_inline_data,
-    }
+    ibv_qp_cap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data }
 }
 
 /// The services of which a queue pair can be made and initialised, RC among them.
@@ -101,17 +95,9 @@ fn connect_to_itself(qp: &QueuePair, place: &Place, path_mtu: u32) -> io::Result
     };
     let mtu = mtu_code(path_mtu).ok_or(io::ErrorKind::InvalidInput)?;
     path::init(qp, place.port, Access::REMOTE_WRITE)?;
-    let connection = path::Connection {
-        qpn: qp.qpn(),
-        psn: 0,
-        mtu,
-        max_dest_rd_atomic: 1,
-        rnr_timer: 1,
-    };
+    let connection =
+        path::Connection { qpn: qp.qpn(), psn: 0, mtu, max_dest_rd_atomic: 1, rnr_timer: 1 };
     path::ready_to_receive((qp, Service::Rc), &route, &connection)?;
-    let attr = RtsAttr {
-        max_rd_atomic: 1,
-        ..RtsAttr::default()
-    };
+    let attr = RtsAttr { max_rd_atomic: 1, ..RtsAttr::default() };
     path::ready_to_send(qp, 0, &attr)
 }

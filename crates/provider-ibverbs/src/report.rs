@@ -161,16 +161,9 @@ impl GidReport {
         netdev: Option<String>,
         addresses: &[HostAddress],
     ) -> GidReport {
-        let here = addresses
-            .iter()
-            .any(|at| at.ip == gid.ip() && Some(&at.netdev) == netdev.as_ref());
-        GidReport {
-            index,
-            gid,
-            kind,
-            netdev,
-            here,
-        }
+        let here =
+            addresses.iter().any(|at| at.ip == gid.ip() && Some(&at.netdev) == netdev.as_ref());
+        GidReport { index, gid, kind, netdev, here }
     }
 }
 

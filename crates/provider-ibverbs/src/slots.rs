@@ -258,10 +258,7 @@ impl SlotTable {
     /// # Errors
     /// When there are as many queue pairs as identifiers can name.
     pub(crate) fn take(&self, sends: u32, recvs: u32) -> Result<Arc<Slot>, VerbsError> {
-        let size = (
-            sends.max(1).next_power_of_two(),
-            recvs.max(1).next_power_of_two(),
-        );
+        let size = (sends.max(1).next_power_of_two(), recvs.max(1).next_power_of_two());
         let mut free = self.free.lock();
         if let Some(slot) = free.by_size.get_mut(&size).and_then(Vec::pop) {
             return Ok(slot);
@@ -280,9 +277,7 @@ impl SlotTable {
             (0..bytes).map(|_| OnceLock::new()).collect()
         });
         free.made += 1;
-        Ok(Arc::clone(
-            entries[at].get_or_init(|| Arc::new(Slot::new(index, size))),
-        ))
+        Ok(Arc::clone(entries[at].get_or_init(|| Arc::new(Slot::new(index, size)))))
     }
 
     /// Takes a slot back whose queue pair is gone.
@@ -321,11 +316,7 @@ impl Slot {
         let is_datagram = service == Service::Ud;
         self.is_datagram.store(is_datagram, Ordering::Relaxed);
         self.qpn.store(qp.qpn(), Ordering::Relaxed);
-        *self.control() = Control {
-            qp: Some(Arc::clone(qp)),
-            peer: None,
-            cqs,
-        };
+        *self.control() = Control { qp: Some(Arc::clone(qp)), peer: None, cqs };
         self.state.set(catchment_verbs::QpState::Reset);
     }
 }
@@ -352,10 +343,7 @@ mod tests {
             (3, 9, true, 1 << SEQ_BITS),
         ] {
             let id = RequestId::new(slot, epoch, is_recv, seq);
-            assert_eq!(
-                (id.slot(), id.epoch(), id.is_recv()),
-                (slot, epoch, is_recv)
-            );
+            assert_eq!((id.slot(), id.epoch(), id.is_recv()), (slot, epoch, is_recv));
             for near in [seq, seq.saturating_sub(16_000), seq + 16_000] {
                 assert_eq!(id.seq(near), seq);
             }

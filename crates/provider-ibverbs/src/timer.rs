@@ -47,11 +47,7 @@ mod tests {
     #[test]
     fn timeouts_are_rounded_up() {
         for (micros, code) in [(0, 0), (1, 1), (8, 1), (9, 2), (67_000, 14), (67_109, 15)] {
-            assert_eq!(
-                timeout_code(Duration::from_micros(micros)),
-                code,
-                "{micros} µs"
-            );
+            assert_eq!(timeout_code(Duration::from_micros(micros)), code, "{micros} µs");
         }
         assert_eq!(timeout_code(Duration::from_secs(100_000)), 31);
     }

@@ -14,35 +14,16 @@ fn provider(library: &str) -> IbverbsProvider {
 #[test]
 fn a_missing_library_is_an_error_that_says_how_to_install_it() {
     let provider = provider("libibverbs-that-nobody-has.so.1");
-    for error in [
-        provider.devices().unwrap_err(),
-        provider.open("mlx5_0").err().unwrap(),
-    ] {
-        assert!(matches!(
-            error,
-            VerbsError::Unavailable {
-                provider: "ibverbs",
-                ..
-            }
-        ));
+    for error in [provider.devices().unwrap_err(), provider.open("mlx5_0").err().unwrap()] {
+        assert!(matches!(error, VerbsError::Unavailable { provider: "ibverbs", .. }));
         let text = error.to_string();
-        for part in [
-            "libibverbs-that-nobody-has.so.1",
-            "apt install",
-            "dnf install",
-        ] {
+        for part in ["libibverbs-that-nobody-has.so.1", "apt install", "dnf install"] {
             assert!(text.contains(part), "{part:?} is not in {text:?}");
         }
     }
     let reason = provider.device_for("127.0.0.1".parse().unwrap());
-    assert!(matches!(
-        reason,
-        Err(NoDevice::Unavailable(Unavailable::NoLibrary { .. }))
-    ));
-    assert!(matches!(
-        provider.report().library,
-        Err(Unavailable::NoLibrary { .. })
-    ));
+    assert!(matches!(reason, Err(NoDevice::Unavailable(Unavailable::NoLibrary { .. }))));
+    assert!(matches!(provider.report().library, Err(Unavailable::NoLibrary { .. })));
 }
 
 #[test]

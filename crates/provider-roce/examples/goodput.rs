@@ -39,9 +39,7 @@ fn end(provider: &RoceProvider, device: &str) -> End {
     };
     End {
         qp: pd.create_qp(init).unwrap(),
-        mr: pd
-            .alloc_mr(BYTES, Access::LOCAL_WRITE | Access::REMOTE)
-            .unwrap(),
+        mr: pd.alloc_mr(BYTES, Access::LOCAL_WRITE | Access::REMOTE).unwrap(),
         context,
         cq,
         _pd: pd,
@@ -68,20 +66,14 @@ impl End {
     }
 
     fn post(&mut self, from: usize, bytes: usize, to: RemoteAddr) {
-        let sge = [Sge {
-            addr: self.mr.addr() + from as u64,
-            bytes: bytes as u32,
-            lkey: self.mr.lkey(),
-        }];
+        let sge =
+            [Sge { addr: self.mr.addr() + from as u64, bytes: bytes as u32, lkey: self.mr.lkey() }];
         let wr = SendWr::new(0, SendOp::Write(to), Payload::Sges(&sge));
         self.qp.post_send(&[wr]).unwrap();
     }
 
     fn at(&self, offset: usize) -> RemoteAddr {
-        RemoteAddr {
-            addr: self.mr.addr() + offset as u64,
-            rkey: self.mr.rkey(),
-        }
+        RemoteAddr { addr: self.mr.addr() + offset as u64, rkey: self.mr.rkey() }
     }
 }
 

@@ -22,10 +22,7 @@ impl AddressVector {
         let theirs = match to.net {
             None => PathMtu::Mtu4096,
             Some(net) => PathMtu::from_bytes(net.path_mtu as usize).ok_or_else(|| {
-                format!(
-                    "its path MTU is {}: 256, 512, 1024, 2048 or 4096 is needed",
-                    net.path_mtu
-                )
+                format!("its path MTU is {}: 256, 512, 1024, 2048 or 4096 is needed", net.path_mtu)
             })?,
         };
         let port = to.net.map_or(ROCE_PORT, |net| net.udp_port);
@@ -33,17 +30,11 @@ impl AddressVector {
         if let (SocketAddr::V6(remote), SocketAddr::V6(from)) = (&mut remote, device.local) {
             remote.set_scope_id(from.scope_id());
         }
-        let path = device
-            .datagrams
-            .path_to(remote)
-            .map_err(|error| error.to_string())?;
+        let path = device.datagrams.path_to(remote).map_err(|error| error.to_string())?;
         let path_mtu = theirs.min(device.path_mtu).min(path.path_mtu);
         tracing::info!(%path, agreed = path_mtu.bytes(), "path to a peer");
-        let route = Route {
-            local: device.local.ip(),
-            remote,
-            ecn: if device.options.ecn { 2 } else { 0 },
-        };
+        let route =
+            Route { local: device.local.ip(), remote, ecn: if device.options.ecn { 2 } else { 0 } };
         Ok(AddressVector { route, path_mtu })
     }
 }
@@ -60,11 +51,7 @@ impl RoceAh {
         let vector = AddressVector::to(device, to).map_err(|reason| {
             VerbsError::Invalid(format!("no path to {}: {reason}", to.gid.ip()))
         })?;
-        let core = AhCore {
-            pd: pd.id(),
-            vector,
-            to: *to,
-        };
+        let core = AhCore { pd: pd.id(), vector, to: *to };
         let core = device.ahs.add(core)?;
         Ok(RoceAh { core, pd })
     }

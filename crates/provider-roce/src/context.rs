@@ -207,11 +207,7 @@ impl RocePd {
 /// not known, so our own stands for it.
 fn window_bytes(device: &Device) -> u64 {
     let buffer = device.datagrams.capabilities().receive_buffer_bytes as u64;
-    device
-        .options
-        .window_bytes
-        .min(buffer / 4)
-        .max(LEAST_WINDOW_BYTES)
+    device.options.window_bytes.min(buffer / 4).max(LEAST_WINDOW_BYTES)
 }
 
 impl Pd for RocePd {

@@ -140,11 +140,7 @@ impl Device {
         let turn = engine.turn(&self.core, now_ns, look);
         drop(engine);
         // The thread may have to do what this one began.
-        let due_ns = if turn.is_unfinished() {
-            Some(now_ns)
-        } else {
-            turn.next_ns
-        };
+        let due_ns = if turn.is_unfinished() { Some(now_ns) } else { turn.next_ns };
         if self.sleep.after_turn(now_ns, due_ns) {
             self.waker.wake();
         }

@@ -33,9 +33,7 @@ impl<const N: usize> DirtySet<N> {
     /// Returns whether there is any.
     #[inline]
     pub(crate) fn any(&self) -> bool {
-        self.summary
-            .iter()
-            .any(|bits| bits.load(Ordering::Relaxed) != 0)
+        self.summary.iter().any(|bits| bits.load(Ordering::Relaxed) != 0)
     }
 
     /// Takes all numbers out.

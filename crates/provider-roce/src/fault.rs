@@ -120,10 +120,7 @@ fn share(name: &'static str, value: Option<&str>) -> Result<f64, FaultParseError
     let text = value.ok_or(FaultParseError::NoValue(name))?;
     let share = text.parse::<f64>().ok();
     let share = share.filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| FaultParseError::Share {
-        name,
-        value: text.into(),
-    })
+    share.ok_or_else(|| FaultParseError::Share { name, value: text.into() })
 }
 
 fn time(text: &str) -> Result<Duration, FaultParseError> {
@@ -360,10 +357,7 @@ mod tests {
             let mut injector = FaultInjector::new(&faults);
             let mut sent = 0;
             for _ in 0..10_000 {
-                let datagram = Datagram {
-                    to: ([127, 0, 0, 1], 4791).into(),
-                    bytes: vec![0; 16],
-                };
+                let datagram = Datagram { to: ([127, 0, 0, 1], 4791).into(), bytes: vec![0; 16] };
                 injector.pass(0, Kind::Other, datagram, |_| sent += 1);
             }
             (injector.counters(), sent)

@@ -28,9 +28,7 @@ impl RoceContext {
     }
 
     pub(crate) fn strong(&self) -> Arc<RoceContext> {
-        self.myself
-            .upgrade()
-            .expect("a context that is used is alive")
+        self.myself.upgrade().expect("a context that is used is alive")
     }
 
     /// Returns where the device listens.
@@ -65,11 +63,7 @@ pub(crate) struct RocePd {
 
 impl RocePd {
     pub(crate) fn new(id: u64, context: Arc<RoceContext>) -> Arc<RocePd> {
-        Arc::new_cyclic(|myself| RocePd {
-            id,
-            context,
-            myself: Weak::clone(myself),
-        })
+        Arc::new_cyclic(|myself| RocePd { id, context, myself: Weak::clone(myself) })
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {
@@ -81,8 +75,6 @@ impl RocePd {
     }
 
     pub(crate) fn strong(&self) -> Arc<RocePd> {
-        self.myself
-            .upgrade()
-            .expect("a protection domain that is used is alive")
+        self.myself.upgrade().expect("a protection domain that is used is alive")
     }
 }

@@ -33,9 +33,10 @@ impl Permutation {
 
     fn backward(&self, value: u32) -> u32 {
         let start = ((value >> 16) as u16, value as u16);
-        let (left, right) = self.0.iter().rev().fold(start, |(left, right), secret| {
-            (right ^ Permutation::round(*secret, left), left)
-        });
+        let (left, right) =
+            self.0.iter().rev().fold(start, |(left, right), secret| {
+                (right ^ Permutation::round(*secret, left), left)
+            });
         u32::from(left) << 16 | u32::from(right)
     }
 }

@@ -26,10 +26,7 @@ mod dirty_tests;
 mod engine;
 mod fault;
 mod handles;
-#[allow(
-    unsafe_code,
-    reason = "system calls that no crate wraps; the only module with any"
-)]
+#[allow(unsafe_code, reason = "system calls that no crate wraps; the only module with any")]
 pub mod io;
 mod keys;
 mod memory;
@@ -89,16 +86,14 @@ impl RoceProvider {
         let (address, interface, mtu) = (at.address, &at.interface, at.mtu);
         let path_mtu = PathMtu::for_interface_mtu(mtu as usize, address.is_ipv6());
         let path_mtu = path_mtu.map_or("too small for RoCE".into(), |path_mtu| {
-            let path_mtu = self
-                .options
-                .path_mtu
-                .map_or(path_mtu, |most| most.min(path_mtu));
+            let path_mtu = self.options.path_mtu.map_or(path_mtu, |most| most.min(path_mtu));
             format!("path MTU {}", path_mtu.bytes())
         });
         let gid = Gid::from_ip(address);
-        let faults = self.options.fault.map_or(String::new(), |faults| {
-            format!(", INJECTS FAULTS ({faults})")
-        });
+        let faults = self
+            .options
+            .fault
+            .map_or(String::new(), |faults| format!(", INJECTS FAULTS ({faults})"));
         DeviceInfo {
             name: address.to_string(),
             description: format!(
@@ -109,12 +104,8 @@ impl RoceProvider {
 }
 
 /// The provider as a registry knows it.
-pub const INFO: ProviderInfo = ProviderInfo {
-    name: "roce",
-    rank: 200,
-    wire: Wire::RoceV2,
-    is_hardware: false,
-};
+pub const INFO: ProviderInfo =
+    ProviderInfo { name: "roce", rank: 200, wire: Wire::RoceV2, is_hardware: false };
 
 impl Provider for RoceProvider {
     fn name(&self) -> &'static str {

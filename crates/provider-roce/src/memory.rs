@@ -33,11 +33,7 @@ impl PdMemory<'_> {
         };
         let mr = self.keys.lookup(rkey).ok_or(AccessError)?;
         let offset = mr.range(self.pd, rights, va, bytes).ok_or(AccessError)?;
-        if mr.is_reachable() {
-            Ok((mr, offset))
-        } else {
-            Err(AccessError)
-        }
+        if mr.is_reachable() { Ok((mr, offset)) } else { Err(AccessError) }
     }
 
     fn local(&self, lkey: u32) -> Option<&Arc<MrCore>> {
@@ -70,12 +66,7 @@ impl Memory for PdMemory<'_> {
     fn write_remote(&mut self, rkey: u32, va: u64, data: &[u8]) -> Result<(), AccessError> {
         let (mr, offset) = self.remote(RemoteAccess::Write, rkey, va, data.len() as u64)?;
         place(mr, offset, data)?;
-        if mr.has_watch()
-            && !self
-                .written
-                .last()
-                .is_some_and(|last| Arc::ptr_eq(last, mr))
-        {
+        if mr.has_watch() && !self.written.last().is_some_and(|last| Arc::ptr_eq(last, mr)) {
             let mr = Arc::clone(mr);
             self.written.push(mr);
         }
@@ -103,11 +94,7 @@ impl Memory for PdMemory<'_> {
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), AccessError> {
         let mr = self.keys.lookup(rkey).ok_or(AccessError)?;
-        if mr.invalidate(self.pd) {
-            Ok(())
-        } else {
-            Err(AccessError)
-        }
+        if mr.invalidate(self.pd) { Ok(()) } else { Err(AccessError) }
     }
 
     fn write_local(&mut self, lkey: u32, addr: u64, data: &[u8]) -> Result<(), AccessError> {
@@ -123,9 +110,7 @@ fn place(mr: &MrCore, offset: usize, data: &[u8]) -> Result<(), AccessError> {
     let memory = mr.region().whole();
     let end = offset + data.len();
     let done = match data.len() {
-        1 => memory
-            .atomic_u8(offset)
-            .map(|byte| byte.store(data[0], Ordering::Release)),
+        1 => memory.atomic_u8(offset).map(|byte| byte.store(data[0], Ordering::Release)),
         8.. if end.is_multiple_of(8) => {
             let (rest, last) = data.split_at(data.len() - 8);
             let mut word = [0; 8];

@@ -28,10 +28,9 @@ pub(crate) fn resolve(name: &str, default_port: u16) -> Result<SocketAddr, Verbs
     let found = all.iter().find(|at| at.interface == interface);
     match found {
         Some(found) => Ok(found.with_port(port)),
-        None => Err(VerbsError::NoDevice {
-            name: name.chars().take(64).collect(),
-            known: known(&all),
-        }),
+        None => {
+            Err(VerbsError::NoDevice { name: name.chars().take(64).collect(), known: known(&all) })
+        }
     }
 }
 
@@ -83,9 +82,6 @@ mod tests {
         assert!(resolve("lo", 4791).unwrap().ip().is_loopback());
         assert_eq!(resolve("lo:5", 4791).unwrap().port(), 5);
         let error = resolve("eth77", 4791).unwrap_err().to_string();
-        assert!(
-            error.contains("eth77") && error.contains("127.0.0.1"),
-            "{error}"
-        );
+        assert!(error.contains("eth77") && error.contains("127.0.0.1"), "{error}");
     }
 }

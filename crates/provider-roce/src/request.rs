@@ -130,16 +130,12 @@ impl InFlightQueue {
 
     /// A region that was deregistered after a request that names it was posted.
     pub(crate) fn find(&self, key: u32) -> Option<&Arc<MrCore>> {
-        self.requests
-            .iter()
-            .find_map(|request| request.held.find(key))
+        self.requests.iter().find_map(|request| request.held.find(key))
     }
 
     /// Returns the address handle of this number, if a request names it.
     pub(crate) fn address_handle(&self, number: u32) -> Option<&AhCore> {
-        self.requests
-            .iter()
-            .find_map(|request| request.held.address_handle(number))
+        self.requests.iter().find_map(|request| request.held.address_handle(number))
     }
 
     /// Bytes of heap.

@@ -68,14 +68,10 @@ fn a_thousand_queue_pairs_on_one_device() {
     assert_eq!(counters.queue_pairs, MANY as u64);
     assert!(bytes_each < 16 << 10, "{bytes_each}");
 
-    let memory = right_pd
-        .alloc_mr(8 * MANY, Access::LOCAL_WRITE | Access::REMOTE_WRITE)
-        .unwrap();
+    let memory = right_pd.alloc_mr(8 * MANY, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
     for (n, qp) in sources.iter_mut().enumerate() {
-        let remote = catchment_verbs::RemoteAddr {
-            addr: memory.addr() + 8 * n as u64,
-            rkey: memory.rkey(),
-        };
+        let remote =
+            catchment_verbs::RemoteAddr { addr: memory.addr() + 8 * n as u64, rkey: memory.rkey() };
         let value = (n as u64 + 1).to_ne_bytes();
         let wr = SendWr::new(n as u64, SendOp::Write(remote), Payload::Inline(&value));
         qp.post_send(&[wr]).unwrap();
@@ -88,10 +84,7 @@ fn a_thousand_queue_pairs_on_one_device() {
         })
     });
     let after = right.counters();
-    println!(
-        "memory of one that was used: {} bytes",
-        after.queue_pair_bytes / after.queue_pairs
-    );
+    println!("memory of one that was used: {} bytes", after.queue_pair_bytes / after.queue_pairs);
     assert!(after.queue_pair_bytes / after.queue_pairs < 16 << 10);
     // Until acknowledgements and timers are over; nothing tells of that.
     std::thread::sleep(Duration::from_millis(300));

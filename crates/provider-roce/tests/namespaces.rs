@@ -37,17 +37,13 @@ impl Provider for Ends {
 
     fn open(&self, device: &str) -> Result<Arc<dyn Context>, VerbsError> {
         if device != DEVICE {
-            return Err(VerbsError::NoDevice {
-                name: device.into(),
-                known: vec![DEVICE.into()],
-            });
+            return Err(VerbsError::NoDevice { name: device.into(), known: vec![DEVICE.into()] });
         }
         let at = self.opened.fetch_add(1, Ordering::Relaxed) % 2;
         let (namespace, address) = &self.ends[at];
         let open = || self.roce.open_device(&address.to_string());
-        let context: Result<Arc<RoceContext>, _> = namespace
-            .run(open)
-            .map_err(|error| VerbsError::Invalid(error.to_string()))?;
+        let context: Result<Arc<RoceContext>, _> =
+            namespace.run(open).map_err(|error| VerbsError::Invalid(error.to_string()))?;
         Ok(context?)
     }
 }
@@ -108,14 +104,10 @@ fn every_case(version: &str) {
 
 #[test]
 fn the_suite_passes_between_two_namespaces_over_ipv4() {
-    with_privilege("the_suite_passes_between_two_namespaces_over_ipv4", || {
-        every_case("4")
-    });
+    with_privilege("the_suite_passes_between_two_namespaces_over_ipv4", || every_case("4"));
 }
 
 #[test]
 fn the_suite_passes_between_two_namespaces_over_ipv6() {
-    with_privilege("the_suite_passes_between_two_namespaces_over_ipv6", || {
-        every_case("6")
-    });
+    with_privilege("the_suite_passes_between_two_namespaces_over_ipv6", || every_case("6"));
 }

@@ -27,10 +27,7 @@ const STRICT: &str = "table ip strict {
 
 fn rnic_like(at: &Namespace, address: IpAddr) -> Arc<RoceContext> {
     // Without selective repeat it is treated like an RNIC.
-    let options = RoceOptions {
-        selective_repeat: false,
-        ..RoceOptions::default()
-    };
+    let options = RoceOptions { selective_repeat: false, ..RoceOptions::default() };
     let open = || RoceProvider::new(options).open_device(&address.to_string());
     at.run(open).unwrap().unwrap()
 }
@@ -67,23 +64,20 @@ fn a_peer_that_drops_trains_gets_packets_one_by_one() {
 
 #[test]
 fn a_peer_that_reads_and_drops_trains_gets_answers_one_by_one() {
-    with_privilege(
-        "a_peer_that_reads_and_drops_trains_gets_answers_one_by_one",
-        || {
-            for bytes in [LONG, SHORT] {
-                let mut way = StrictWay::new(bytes);
-                way.a.put(0, &pattern(6, bytes));
-                for _ in 0..4 {
-                    let (from, to) = (way.a.remote(0), way.b.sge(0, bytes));
-                    way.b.run_ok(SendOp::Read(from), &[to]);
-                }
-                assert!(way.b.get(0, bytes) == pattern(6, bytes));
-                let counters = way.left.counters();
-                assert!(counters.protocol.responses_repeated > 0, "{counters:?}");
-                assert_eq!(counters.gso_refused_peers, 1, "{counters:?}");
+    with_privilege("a_peer_that_reads_and_drops_trains_gets_answers_one_by_one", || {
+        for bytes in [LONG, SHORT] {
+            let mut way = StrictWay::new(bytes);
+            way.a.put(0, &pattern(6, bytes));
+            for _ in 0..4 {
+                let (from, to) = (way.a.remote(0), way.b.sge(0, bytes));
+                way.b.run_ok(SendOp::Read(from), &[to]);
             }
-        },
-    );
+            assert!(way.b.get(0, bytes) == pattern(6, bytes));
+            let counters = way.left.counters();
+            assert!(counters.protocol.responses_repeated > 0, "{counters:?}");
+            assert_eq!(counters.gso_refused_peers, 1, "{counters:?}");
+        }
+    });
 }
 
 /// From `a` to `b`, the packets of a train do not get through, except its first.
@@ -103,18 +97,10 @@ impl StrictWay {
         drop_numbered_packets(&hosts.right);
         let left = rnic_like(&hosts.left, VethPair::LEFT_V4);
         let right = rnic_like(&hosts.right, VethPair::RIGHT_V4);
-        let options = Options {
-            bytes,
-            ..Options::default()
-        };
+        let options = Options { bytes, ..Options::default() };
         let mut a = Side::new(left.clone(), &options);
         let mut b = Side::new(right, &options);
         connect((&mut a, &options), (&mut b, &options));
-        StrictWay {
-            a,
-            b,
-            left,
-            _hosts: hosts,
-        }
+        StrictWay { a, b, left, _hosts: hosts }
     }
 }

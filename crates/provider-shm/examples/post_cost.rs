@@ -36,13 +36,7 @@ fn side(with_channel: bool) -> Side {
         max_inline_bytes: 8,
         strict: true,
     });
-    Side {
-        mr: pd.alloc_mr(1 << 20, ALL).unwrap(),
-        qp: qp.unwrap(),
-        cq,
-        _pd: pd,
-        _context: context,
-    }
+    Side { mr: pd.alloc_mr(1 << 20, ALL).unwrap(), qp: qp.unwrap(), cq, _pd: pd, _context: context }
 }
 
 fn connect(side: &mut Side, peer: catchment_verbs::Endpoint) {
@@ -64,24 +58,13 @@ fn main() {
     for bytes in [8, 64, 256, 1024, 4096, 65_536] {
         let mut runs: Vec<Duration> = (0..21).map(|_| run(&mut a, &b, bytes) / BATCH).collect();
         runs.sort();
-        println!(
-            "{bytes:5}  {:11}  {:11}",
-            runs[10].as_nanos(),
-            runs[0].as_nanos()
-        );
+        println!("{bytes:5}  {:11}  {:11}", runs[10].as_nanos(), runs[0].as_nanos());
     }
 }
 
 fn run(a: &mut Side, b: &Side, bytes: u32) -> Duration {
-    let sges = [Sge {
-        addr: a.mr.addr(),
-        bytes,
-        lkey: a.mr.lkey(),
-    }];
-    let at = |offset| RemoteAddr {
-        addr: b.mr.addr() + offset,
-        rkey: b.mr.rkey(),
-    };
+    let sges = [Sge { addr: a.mr.addr(), bytes, lkey: a.mr.lkey() }];
+    let at = |offset| RemoteAddr { addr: b.mr.addr() + offset, rkey: b.mr.rkey() };
     let mut out = [Completion::EMPTY; 2];
     let start = Instant::now();
     for n in 0..BATCH {

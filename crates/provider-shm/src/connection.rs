@@ -31,11 +31,7 @@ impl Connection {
         let fd = descriptors.next().ok_or(CallError::Protocol)?;
         let inbox = Inbox::from_peer(fd, facts.ring_bytes, facts.recv_slots)
             .ok_or(CallError::Protocol)??;
-        let mut channel = |bit| {
-            (facts.channels & bit != 0)
-                .then(|| descriptors.next())
-                .flatten()
-        };
+        let mut channel = |bit| (facts.channels & bit != 0).then(|| descriptors.next()).flatten();
         Ok(Connection {
             link,
             facts,

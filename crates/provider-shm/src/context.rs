@@ -60,10 +60,7 @@ impl Context for ShmContext {
             },
         };
         let core = CqCore::new(capacity, channel, Arc::clone(self.state().core()));
-        Ok(Arc::new(ShmCq {
-            core,
-            _context: self.strong(),
-        }))
+        Ok(Arc::new(ShmCq { core, _context: self.strong() }))
     }
 
     fn async_event(&self) -> Option<AsyncEvent> {
@@ -102,9 +99,6 @@ impl Pd for ShmPd {
 
     /// Always refused: there are no datagrams here.
     fn create_ah(&self, _: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
-        Err(VerbsError::Service {
-            asked: Service::Ud,
-            offered: self.state().caps.services,
-        })
+        Err(VerbsError::Service { asked: Service::Ud, offered: self.state().caps.services })
     }
 }

@@ -101,9 +101,7 @@ impl CqCore {
 
     #[cold]
     fn report_overrun(&self) {
-        self.context
-            .events
-            .add(catchment_verbs::AsyncEvent::CqOverrun);
+        self.context.events.add(catchment_verbs::AsyncEvent::CqOverrun);
         self.context.break_queue_pairs_of_overrun_queues();
     }
 
@@ -175,10 +173,7 @@ pub(crate) struct ChannelCore {
 
 impl ChannelCore {
     pub(crate) fn new() -> io::Result<ChannelCore> {
-        Ok(ChannelCore {
-            events: EventChannel::new()?,
-            cqs: Mutex::default(),
-        })
+        Ok(ChannelCore { events: EventChannel::new()?, cqs: Mutex::default() })
     }
 
     /// Returns what wakes a thread that sleeps on it.

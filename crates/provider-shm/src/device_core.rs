@@ -75,10 +75,7 @@ impl DeviceCore {
 
     fn known_link(&self, peer: Gid) -> Option<Arc<PeerLink>> {
         let links = self.links.lock();
-        links
-            .values()
-            .filter_map(Weak::upgrade)
-            .find(|link| link.gid() == peer && !link.is_dead())
+        links.values().filter_map(Weak::upgrade).find(|link| link.gid() == peer && !link.is_dead())
     }
 
     pub(crate) fn link_of_id(&self, id: u64) -> Option<Arc<PeerLink>> {

@@ -28,9 +28,7 @@ impl ShmContext {
     }
 
     pub(crate) fn strong(&self) -> Arc<ShmContext> {
-        self.myself
-            .upgrade()
-            .expect("a context that is used is alive")
+        self.myself.upgrade().expect("a context that is used is alive")
     }
 }
 
@@ -55,11 +53,7 @@ pub(crate) struct ShmPd {
 
 impl ShmPd {
     pub(crate) fn new(id: u64, context: Arc<ShmContext>) -> Arc<ShmPd> {
-        Arc::new_cyclic(|myself| ShmPd {
-            id,
-            context,
-            myself: Weak::clone(myself),
-        })
+        Arc::new_cyclic(|myself| ShmPd { id, context, myself: Weak::clone(myself) })
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -71,8 +65,6 @@ impl ShmPd {
     }
 
     pub(crate) fn strong(&self) -> Arc<ShmPd> {
-        self.myself
-            .upgrade()
-            .expect("a protection domain that is used is alive")
+        self.myself.upgrade().expect("a protection domain that is used is alive")
     }
 }

@@ -33,13 +33,7 @@ fn side() -> Side {
         max_inline_bytes: 64,
         strict: true,
     });
-    Side {
-        qp: qp.unwrap(),
-        mr: pd.alloc_mr(1 << 16, ALL).unwrap(),
-        cq,
-        _pd: pd,
-        context,
-    }
+    Side { qp: qp.unwrap(), mr: pd.alloc_mr(1 << 16, ALL).unwrap(), cq, _pd: pd, context }
 }
 
 fn pair() -> (Side, Side) {
@@ -65,17 +59,8 @@ impl Side {
     }
 
     fn receive(&mut self, bytes: u32) {
-        let sges = [Sge {
-            addr: self.mr.addr(),
-            bytes,
-            lkey: self.mr.lkey(),
-        }];
-        self.qp
-            .post_recv(&[RecvWr {
-                wr_id: 1,
-                sges: &sges,
-            }])
-            .unwrap();
+        let sges = [Sge { addr: self.mr.addr(), bytes, lkey: self.mr.lkey() }];
+        self.qp.post_recv(&[RecvWr { wr_id: 1, sges: &sges }]).unwrap();
     }
 
     /// Polls until nothing comes.
@@ -162,10 +147,7 @@ fn a_receiver_that_lies_breaks_the_sender_only() {
     type Lie = fn(&Inbox);
     let lies: [(Lie, Option<WcStatus>); 3] = [
         // More taken than was sent.
-        (
-            |inbox| inbox.head().publish(99),
-            Some(WcStatus::RemoteOperation),
-        ),
+        (|inbox| inbox.head().publish(99), Some(WcStatus::RemoteOperation)),
         // More posted than can be: the message goes, and nobody takes it.
         (|inbox| inbox.posted().publish(u64::MAX >> 1), None),
         // A receive of any length.
@@ -178,11 +160,7 @@ fn a_receiver_that_lies_breaks_the_sender_only() {
         let (mut a, mut b) = pair();
         b.receive(64);
         lie(&b.inbox());
-        let sges = [Sge {
-            addr: a.mr.addr(),
-            bytes: 8,
-            lkey: a.mr.lkey(),
-        }];
+        let sges = [Sge { addr: a.mr.addr(), bytes: 8, lkey: a.mr.lkey() }];
         let wr = SendWr::new(1, SendOp::Send, Payload::Sges(&sges));
         a.qp.post_send(&[wr]).unwrap();
         let done = a.poll();

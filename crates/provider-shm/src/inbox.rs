@@ -134,12 +134,7 @@ impl Inbox {
         let ring_bytes = if recv_slots == 0 { 0 } else { RING_BYTES };
         let (ring_at, bytes) = layout(ring_bytes, recv_slots);
         let region = Region::alloc(bytes, RegionOptions { populate: false })?;
-        Ok(Inbox {
-            region,
-            ring_bytes,
-            recv_slots,
-            ring_at,
-        })
+        Ok(Inbox { region, ring_bytes, recv_slots, ring_at })
     }
 
     /// A peer's, whose descriptor and sizes came over the socket. `None` for sizes that no honest
@@ -281,10 +276,7 @@ impl Inbox {
 /// Returns where the ring begins, and the bytes of all.
 fn layout(ring_bytes: u32, recv_slots: u32) -> (usize, usize) {
     let ring_at = (RECEIVES + recv_slots as usize * 8).next_multiple_of(64);
-    (
-        ring_at,
-        (ring_at + ring_bytes as usize).next_multiple_of(4096),
-    )
+    (ring_at, (ring_at + ring_bytes as usize).next_multiple_of(4096))
 }
 
 #[cfg(test)]
@@ -342,10 +334,7 @@ mod tests {
             (RING_BYTES, u32::MAX),
             (64, 1),
         ] {
-            assert!(
-                Inbox::from_peer(fd(), ring, slots).is_none(),
-                "{ring} {slots}"
-            );
+            assert!(Inbox::from_peer(fd(), ring, slots).is_none(), "{ring} {slots}");
         }
         assert!(Inbox::from_peer(fd(), 2 * RING_BYTES, 4).unwrap().is_err());
     }

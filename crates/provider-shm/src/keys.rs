@@ -84,10 +84,7 @@ impl KeyTable {
     }
 
     fn valid_word(&self, key: u32) -> &AtomicU64 {
-        self.valid
-            .whole()
-            .atomic_u64(valid_offset(key))
-            .expect("a slot lies in the table")
+        self.valid.whole().atomic_u64(valid_offset(key)).expect("a slot lies in the table")
     }
 
     fn clear_flags(&self, key: u32) {

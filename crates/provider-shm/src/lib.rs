@@ -62,12 +62,8 @@ impl ShmProvider {
 }
 
 /// The provider as a registry knows it.
-pub const INFO: ProviderInfo = ProviderInfo {
-    name: "shm",
-    rank: 0,
-    wire: Wire::Memory,
-    is_hardware: false,
-};
+pub const INFO: ProviderInfo =
+    ProviderInfo { name: "shm", rank: 0, wire: Wire::Memory, is_hardware: false };
 
 impl Provider for ShmProvider {
     fn name(&self) -> &'static str {
@@ -83,10 +79,7 @@ impl Provider for ShmProvider {
 
     fn open(&self, device: &str) -> Result<Arc<dyn Context>, VerbsError> {
         if device != DEVICE {
-            return Err(VerbsError::NoDevice {
-                name: device.into(),
-                known: vec![DEVICE.into()],
-            });
+            return Err(VerbsError::NoDevice { name: device.into(), known: vec![DEVICE.into()] });
         }
         Ok(handles::ShmContext::open()?)
     }

@@ -32,11 +32,7 @@ impl LocalCache {
             if !inside || mr.pd() != pd || !mr.access().contains(rights) {
                 return Err(WcStatus::LocalProtection);
             }
-            pieces.push(Piece {
-                mr,
-                addr: sge.addr,
-                bytes: sge.bytes,
-            });
+            pieces.push(Piece { mr, addr: sge.addr, bytes: sge.bytes });
         }
         Ok(())
     }

@@ -62,9 +62,7 @@ pub(crate) fn execute(
         // IBTA 9.7.4.1.3: the key of a request without bytes is not looked at.
         return Ok(0);
     }
-    let at = cache
-        .find(remote.rkey)
-        .ok_or(Obstacle::Unknown(remote.rkey))?;
+    let at = cache.find(remote.rkey).ok_or(Obstacle::Unknown(remote.rkey))?;
     let mr = cache.get(at);
     let offset = mr.offset(remote.addr, bytes, rights)?;
     let memory = mr.memory();

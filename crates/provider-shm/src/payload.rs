@@ -79,9 +79,7 @@ impl Source<'_> {
             Part::Plain(data) => word[at..at + data.len()].copy_from_slice(data),
             Part::Memory(memory) => {
                 let to = at + memory.bytes();
-                memory
-                    .read_at(0, &mut word[at..to])
-                    .expect("the part is as long as it says");
+                memory.read_at(0, &mut word[at..to]).expect("the part is as long as it says");
             }
         });
         word

@@ -112,10 +112,7 @@ struct Writer {
 
 impl Writer {
     fn new(kind: u16) -> Writer {
-        let mut writer = Writer {
-            bytes: [0; MESSAGE_BYTES],
-            at: 0,
-        };
+        let mut writer = Writer { bytes: [0; MESSAGE_BYTES], at: 0 };
         writer.put(&MAGIC.to_le_bytes());
         writer.put(&VERSION.to_le_bytes());
         writer.put(&kind.to_le_bytes());
@@ -212,28 +209,14 @@ impl Request {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Request> {
         let (kind, mut reader) = Reader::new(bytes)?;
         if kind == 1 {
-            return Some(Request::Hello {
-                gid: Gid(reader.take()),
-            });
+            return Some(Request::Hello { gid: Gid(reader.take()) });
         }
         let target = reader.u32();
         Some(match kind {
-            2 => Request::OpenQp {
-                target,
-                caller: reader.facts()?,
-            },
-            3 => Request::Resolve {
-                target,
-                rkey: reader.u32(),
-            },
-            4 => Request::Watch {
-                target,
-                rkey: reader.u32(),
-            },
-            5 => Request::Fault {
-                target,
-                status: reader.u32(),
-            },
+            2 => Request::OpenQp { target, caller: reader.facts()? },
+            3 => Request::Resolve { target, rkey: reader.u32() },
+            4 => Request::Watch { target, rkey: reader.u32() },
+            5 => Request::Fault { target, status: reader.u32() },
             _ => return None,
         })
     }
@@ -254,11 +237,9 @@ impl Reply {
         match self {
             Reply::Hello => Writer::new(101).bytes,
             Reply::Qp(facts) => Writer::new(102).facts(facts).bytes,
-            Reply::Region {
-                addr,
-                bytes,
-                access,
-            } => Writer::new(103).u64(*addr).u64(*bytes).u32(*access).bytes,
+            Reply::Region { addr, bytes, access } => {
+                Writer::new(103).u64(*addr).u64(*bytes).u32(*access).bytes
+            }
             Reply::Watch { bit } => Writer::new(104).u32(*bit).bytes,
             Reply::Refused(reason) => {
                 let code = REFUSALS.iter().position(|r| r == reason).unwrap_or(0);
@@ -273,11 +254,7 @@ impl Reply {
         Some(match kind {
             101 => Reply::Hello,
             102 => Reply::Qp(reader.facts()?),
-            103 => Reply::Region {
-                addr: reader.u64(),
-                bytes: reader.u64(),
-                access: reader.u32(),
-            },
+            103 => Reply::Region { addr: reader.u64(), bytes: reader.u64(), access: reader.u32() },
             104 => Reply::Watch { bit: reader.u32() },
             105 => Reply::Refused(*REFUSALS.get(reader.u32() as usize)?),
             _ => return None,
@@ -312,27 +289,17 @@ mod tests {
     fn every_message_reads_back_what_was_written() {
         for request in [
             Request::Hello { gid: Gid([9; 16]) },
-            Request::OpenQp {
-                target: 5,
-                caller: FACTS,
-            },
+            Request::OpenQp { target: 5, caller: FACTS },
             Request::Resolve { target: 6, rkey: 7 },
             Request::Watch { target: 8, rkey: 9 },
-            Request::Fault {
-                target: 8,
-                status: 2,
-            },
+            Request::Fault { target: 8, status: 2 },
         ] {
             assert_eq!(Request::decode(&request.encode()), Some(request));
         }
         let mut replies = vec![
             Reply::Hello,
             Reply::Qp(FACTS),
-            Reply::Region {
-                addr: 1 << 40,
-                bytes: 3,
-                access: 15,
-            },
+            Reply::Region { addr: 1 << 40, bytes: 3, access: 15 },
             Reply::Watch { bit: 4 },
         ];
         replies.extend(REFUSALS.map(Reply::Refused));

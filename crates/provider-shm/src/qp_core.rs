@@ -117,10 +117,7 @@ impl QpCore {
             rq: Arc::default(),
             state: StateCell::default(),
             waiting: AtomicUsize::new(0),
-            inner: Mutex::new(Inner::new(
-                Inbox::alloc(init.max_recv_wr)?,
-                context.next_id(),
-            )),
+            inner: Mutex::new(Inner::new(Inbox::alloc(init.max_recv_wr)?, context.next_id())),
             context,
         })
     }
@@ -197,11 +194,7 @@ impl QpCore {
             Err(status) => Err(failure(status)),
         };
         self.send_cq.push(Entry {
-            completion: Completion {
-                wr_id,
-                qpn: self.qpn,
-                result,
-            },
+            completion: Completion { wr_id, qpn: self.qpn, result },
             account: Arc::clone(&self.sq),
             seq,
         });
@@ -260,10 +253,9 @@ impl QpCore {
         self.set_state(QpState::Err, inner);
         if let Some(reason) = reason {
             tracing::debug!(qpn = self.qpn, reason, "queue pair failed");
-            self.context.events.add(AsyncEvent::QpFatal {
-                qpn: self.qpn,
-                reason: reason.to_owned(),
-            });
+            self.context
+                .events
+                .add(AsyncEvent::QpFatal { qpn: self.qpn, reason: reason.to_owned() });
         }
         self.flush(inner);
     }
@@ -424,10 +416,7 @@ impl QpCore {
 }
 
 fn failure(status: WcStatus) -> Failure {
-    Failure {
-        status,
-        vendor_err: 0,
-    }
+    Failure { status, vendor_err: 0 }
 }
 
 impl Attached for QpCore {

@@ -86,18 +86,12 @@ impl MrCore {
 
     /// Returns the descriptor that lets a peer do what the rights allow, and no more.
     pub(crate) fn export(&self) -> Result<OwnedFd, MemError> {
-        if self
-            .access
-            .intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
-        {
-            self.region
-                .fd()
-                .try_clone_to_owned()
-                .map_err(|source| MemError::Os {
-                    call: "dup",
-                    bytes: self.region.bytes(),
-                    source,
-                })
+        if self.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
+            self.region.fd().try_clone_to_owned().map_err(|source| MemError::Os {
+                call: "dup",
+                bytes: self.region.bytes(),
+                source,
+            })
         } else {
             self.region.read_only_fd()
         }
@@ -108,16 +102,8 @@ impl MrCore {
         let mut watchers = self.watchers.lock();
         let taken = watchers.iter().fold(0, |bits, w| bits | w.bit);
         let free = !taken & !SHARED_BIT;
-        let bit = if free == 0 {
-            SHARED_BIT
-        } else {
-            1 << free.trailing_zeros()
-        };
-        watchers.push(Watcher {
-            connection,
-            bit,
-            event,
-        });
+        let bit = if free == 0 { SHARED_BIT } else { 1 << free.trailing_zeros() };
+        watchers.push(Watcher { connection, bit, event });
         bit
     }
 

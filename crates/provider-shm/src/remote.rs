@@ -40,12 +40,7 @@ impl RemoteMr {
         let link = connection.link();
         let target = connection.remote_qpn();
         let (reply, descriptors) = link.call(&Request::Resolve { target, rkey }, &[])?;
-        let Reply::Region {
-            addr,
-            bytes,
-            access,
-        } = reply
-        else {
+        let Reply::Region { addr, bytes, access } = reply else {
             return Err(CallError::Protocol);
         };
         let [fd, bell]: [OwnedFd; 2] = descriptors.try_into().map_err(|_| CallError::Protocol)?;
@@ -77,11 +72,7 @@ impl RemoteMr {
     /// False once the owner deregistered it.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
-        let word = self
-            .link
-            .valid()
-            .whole()
-            .load_u64(valid_offset(self.key), Ordering::Acquire);
+        let word = self.link.valid().whole().load_u64(valid_offset(self.key), Ordering::Acquire);
         matches!(word, Ok(key) if key == u64::from(self.key))
     }
 
@@ -125,10 +116,7 @@ impl RemoteMr {
 
     fn ask_watch(&self) -> Result<Arc<RemoteWatch>, CallError> {
         let event = event::event_fd()?;
-        let request = Request::Watch {
-            target: self.target,
-            rkey: self.key,
-        };
+        let request = Request::Watch { target: self.target, rkey: self.key };
         let (reply, _) = self.link.call(&request, &[event.as_fd()])?;
         let Reply::Watch { bit } = reply else {
             return Err(CallError::Protocol);
@@ -184,11 +172,7 @@ impl RemoteWatch {
     }
 
     fn is_gone(&self) -> bool {
-        let word = self
-            .link
-            .valid()
-            .whole()
-            .load_u64(valid_offset(self.key), Ordering::Acquire);
+        let word = self.link.valid().whole().load_u64(valid_offset(self.key), Ordering::Acquire);
         self.link.is_dead() || !matches!(word, Ok(key) if key == u64::from(self.key))
     }
 }
@@ -281,10 +265,7 @@ impl RemoteCache {
     pub(crate) fn take_touched(&mut self) -> Vec<Arc<RemoteMr>> {
         let touched = std::mem::take(&mut self.touched);
         let entries = self.entries.iter().enumerate();
-        entries
-            .filter(|(at, _)| touched >> at & 1 != 0)
-            .map(|(_, mr)| Arc::clone(mr))
-            .collect()
+        entries.filter(|(at, _)| touched >> at & 1 != 0).map(|(_, mr)| Arc::clone(mr)).collect()
     }
 
     /// Remembers a region; forgets those that are deregistered.
@@ -293,8 +274,7 @@ impl RemoteCache {
             fence(Ordering::SeqCst);
             self.ring_fenced();
         }
-        self.entries
-            .retain(|known| known.is_valid() && known.key() != mr.key());
+        self.entries.retain(|known| known.is_valid() && known.key() != mr.key());
         if self.entries.len() < CACHED {
             self.entries.push(mr);
             self.last = self.entries.len() - 1;

@@ -46,11 +46,7 @@ pub struct BadIndex {
 pub fn free_bytes<C: Count>(head: &C, tail: u64, bytes: u64) -> Result<u64, BadIndex> {
     let seen = head.observe();
     let used = tail.wrapping_sub(seen);
-    bytes.checked_sub(used).ok_or(BadIndex {
-        seen,
-        ours: tail,
-        bytes,
-    })
+    bytes.checked_sub(used).ok_or(BadIndex { seen, ours: tail, bytes })
 }
 
 /// Bytes to read for a consumer that read `head` bytes in all.
@@ -61,15 +57,7 @@ pub fn free_bytes<C: Count>(head: &C, tail: u64, bytes: u64) -> Result<u64, BadI
 pub fn ready_bytes<C: Count>(tail: &C, head: u64, bytes: u64) -> Result<u64, BadIndex> {
     let seen = tail.observe();
     let ready = seen.wrapping_sub(head);
-    if ready <= bytes {
-        Ok(ready)
-    } else {
-        Err(BadIndex {
-            seen,
-            ours: head,
-            bytes,
-        })
-    }
+    if ready <= bytes { Ok(ready) } else { Err(BadIndex { seen, ours: head, bytes }) }
 }
 
 #[cfg(test)]

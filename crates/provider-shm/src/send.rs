@@ -32,11 +32,7 @@ impl QpCore {
             }
             let outcome = match waiting.kept.source() {
                 Ok(source) => {
-                    let front = Front {
-                        op: &waiting.op,
-                        source,
-                        solicited: waiting.solicited,
-                    };
+                    let front = Front { op: &waiting.op, source, solicited: waiting.solicited };
                     self.attempt(inner, &front, &mut waiting.progress)
                 }
                 Err(status) => Outcome::Done(Err(status)),
@@ -96,10 +92,9 @@ impl QpCore {
             return;
         };
         if let Some(connection) = connection {
-            connection.link().tell(&Request::Fault {
-                target: connection.remote_qpn(),
-                status: code,
-            });
+            connection
+                .link()
+                .tell(&Request::Fault { target: connection.remote_qpn(), status: code });
         }
     }
 
@@ -241,11 +236,8 @@ fn write_imm(
         Err(Obstacle::Unknown(rkey)) => Begin::Unknown(rkey),
         Err(Obstacle::Failed(status)) => Begin::Done(Err(status)),
         Ok(written) => {
-            let note = Record {
-                imm: Some(imm),
-                message_bytes: written,
-                ..record(Kind::WriteImm, front)
-            };
+            let note =
+                Record { imm: Some(imm), message_bytes: written, ..record(Kind::WriteImm, front) };
             inner.begun += 1;
             put_record(inner, connection, &note, |_| {});
             Begin::Done(Ok(written))
@@ -300,11 +292,7 @@ fn put_fragments(
     progress: &mut Progress,
 ) -> Outcome {
     let total = front.source.bytes();
-    let imm = if let SendOp::SendImm(imm) = front.op {
-        Some(*imm)
-    } else {
-        None
-    };
+    let imm = if let SendOp::SendImm(imm) = front.op { Some(*imm) } else { None };
     loop {
         let left = total - progress.sent;
         let bytes = left.min(MAX_FRAGMENT_BYTES as u64) as usize;

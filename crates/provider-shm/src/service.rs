@@ -62,12 +62,7 @@ type Answer = Result<(Reply, Vec<OwnedFd>), Refusal>;
 
 impl Service {
     fn new(state: Arc<State>, listener: OwnedFd) -> Service {
-        Service {
-            state,
-            listener,
-            askers: BTreeMap::new(),
-            next: WAKE + 1,
-        }
+        Service { state, listener, askers: BTreeMap::new(), next: WAKE + 1 }
     }
 
     fn run(&mut self) {
@@ -311,11 +306,8 @@ fn open_qp(
         return Err(Refusal::NotReady);
     }
     let facts = qp.facts(&inner);
-    let descriptors = qp
-        .descriptors(&inner.inbox)
-        .into_iter()
-        .map(dup)
-        .collect::<Result<_, _>>()?;
+    let descriptors =
+        qp.descriptors(&inner.inbox).into_iter().map(dup).collect::<Result<_, _>>()?;
     drop(inner);
     qp.go_on();
     Ok((Reply::Qp(facts), descriptors))

@@ -21,9 +21,7 @@ const BACKLOG: i32 = 1024;
 
 /// Returns the abstract address of a context: it has no place in the file system and goes with its owner.
 fn address(gid: Gid) -> io::Result<SocketAddrUnix> {
-    Ok(SocketAddrUnix::new_abstract_name(
-        format!("catchment-shm-{gid}").as_bytes(),
-    )?)
+    Ok(SocketAddrUnix::new_abstract_name(format!("catchment-shm-{gid}").as_bytes())?)
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -92,11 +90,7 @@ pub(crate) fn send(
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     let sent = rustix::net::sendmsg(fd, &[IoSlice::new(bytes)], &mut control, flags)?;
-    if sent == bytes.len() {
-        Ok(())
-    } else {
-        Err(io::ErrorKind::WriteZero.into())
-    }
+    if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 /// Takes one message; `None` when the peer is gone. Never blocks. Descriptors that did not fit or
@@ -115,10 +109,7 @@ pub(crate) fn recv(
             descriptors.extend(received);
         }
     }
-    if seen
-        .flags
-        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
-    {
+    if seen.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             "a message or its descriptors are longer than any of this protocol",

@@ -49,10 +49,7 @@ impl SharedWord {
     /// Returns the word at `offset`.
     pub(crate) fn new(region: &Arc<Region>, offset: usize) -> Result<SharedWord, MemError> {
         region.whole().atomic_u32(offset)?;
-        Ok(SharedWord {
-            region: Arc::clone(region),
-            offset,
-        })
+        Ok(SharedWord { region: Arc::clone(region), offset })
     }
 
     /// Returns the word.

@@ -37,12 +37,7 @@ fn send(fd: &OwnedFd, bytes: &[u8], descriptors: usize) {
         assert!(control.push(SendAncillaryMessage::ScmRights(&all)));
     }
     // The other side may have hung up already.
-    let _ = rustix::net::sendmsg(
-        fd,
-        &[IoSlice::new(bytes)],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    );
+    let _ = rustix::net::sendmsg(fd, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL);
 }
 
 /// A good pair that uses the context connects and works.
@@ -79,11 +74,7 @@ fn any_bytes_and_descriptors_are_survived() {
         }
         match round % 5 {
             0 => send(&fd, &noise, 0),
-            1 => send(
-                &fd,
-                &message((round % 9) as u16, &noise[..noise.len().min(56)]),
-                0,
-            ),
+            1 => send(&fd, &message((round % 9) as u16, &noise[..noise.len().min(56)]), 0),
             // More descriptors than any message has, or some that do not belong there.
             2 => send(&fd, &message(1, &noise[..noise.len().min(16)]), 16),
             3 => send(&fd, &message(3, &[0; 8]), 2),

@@ -25,12 +25,7 @@ impl<'a> Arrival<'a> {
     /// A packet without marks, from a connected peer.
     #[must_use]
     pub fn new(headers: &'a Headers, payload: &'a [u8]) -> Arrival<'a> {
-        Arrival {
-            headers,
-            payload,
-            ecn_marked: false,
-            grh: None,
-        }
+        Arrival { headers, payload, ecn_marked: false, grh: None }
     }
 }
 

@@ -31,12 +31,7 @@ pub fn append(out: &mut Vec<u8>, at: Duration, net: &NetHeader, datagram: &[u8])
     let mut headers = [0; MAX_NET_BYTES];
     let net_bytes = net.encode(datagram.len(), &mut headers);
     let packet_bytes = (net_bytes + datagram.len()) as u32;
-    let record = [
-        at.as_secs() as u32,
-        at.subsec_nanos(),
-        packet_bytes,
-        packet_bytes,
-    ];
+    let record = [at.as_secs() as u32, at.subsec_nanos(), packet_bytes, packet_bytes];
     out.extend_from_slice(record.map(u32::to_le_bytes).as_flattened());
     out.extend_from_slice(&headers[..net_bytes]);
     out.extend_from_slice(datagram);

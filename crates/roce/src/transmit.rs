@@ -197,9 +197,6 @@ impl PieceWriter<'_> {
     pub(crate) fn copy(&mut self, data: &[u8]) {
         let start = self.batch.bytes.len() as u32;
         self.batch.bytes.extend_from_slice(data);
-        self.piece(Piece::Batch {
-            start,
-            bytes: data.len() as u32,
-        });
+        self.piece(Piece::Batch { start, bytes: data.len() as u32 });
     }
 }

@@ -58,10 +58,7 @@ impl RecvWqe {
     #[inline]
     #[must_use]
     pub fn new(wr: &RecvWr<'_>) -> RecvWqe {
-        RecvWqe {
-            wr_id: wr.wr_id,
-            payload: StoredPayload::from_sges(wr.sges),
-        }
+        RecvWqe { wr_id: wr.wr_id, payload: StoredPayload::from_sges(wr.sges) }
     }
 }
 
@@ -89,10 +86,7 @@ impl StoredPayload {
             Payload::Inline(data) if data.len() <= SHORT_INLINE => {
                 let mut short = [0; SHORT_INLINE];
                 short[..data.len()].copy_from_slice(data);
-                StoredPayload(Stored::Short {
-                    bytes: data.len() as u8,
-                    data: short,
-                })
+                StoredPayload(Stored::Short { bytes: data.len() as u8, data: short })
             }
             Payload::Inline(data) => StoredPayload(Stored::Long(data.into())),
         }
@@ -157,15 +151,10 @@ impl StoredPayload {
         data: &[u8],
         memory: &mut dyn Memory,
     ) -> Result<(), AccessError> {
-        for_each_part(
-            self.sges(),
-            offset,
-            data.len() as u64,
-            |sge, skip, part, at| {
-                let piece = &data[at as usize..(at + part) as usize];
-                memory.write_local(sge.lkey, sge.addr.wrapping_add(skip), piece)
-            },
-        )
+        for_each_part(self.sges(), offset, data.len() as u64, |sge, skip, part, at| {
+            let piece = &data[at as usize..(at + part) as usize];
+            memory.write_local(sge.lkey, sge.addr.wrapping_add(skip), piece)
+        })
     }
 }
 
@@ -210,11 +199,7 @@ mod tests {
 
     #[test]
     fn a_range_is_found_across_elements_and_empty_ones() {
-        let sge = |lkey, bytes| Sge {
-            addr: 0,
-            bytes,
-            lkey,
-        };
+        let sge = |lkey, bytes| Sge { addr: 0, bytes, lkey };
         let sges = [sge(1, 10), sge(2, 0), sge(3, 5), sge(4, 100)];
         assert_eq!(parts(&sges, 0, 10), [(1, 0, 10, 0)]);
         assert_eq!(parts(&sges, 9, 3), [(1, 9, 1, 0), (3, 0, 2, 1)]);

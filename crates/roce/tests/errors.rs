@@ -23,11 +23,7 @@ fn no_answer(setup: Setup) -> (Pair, u64) {
 fn a_silent_peer_is_given_up_after_the_tries_and_everything_is_flushed() {
     for recovery in BOTH {
         let setup = Setup {
-            rts: RtsAttr {
-                timeout: timeout(10),
-                retry_cnt: 7,
-                ..RtsAttr::new(Psn::default())
-            },
+            rts: RtsAttr { timeout: timeout(10), retry_cnt: 7, ..RtsAttr::new(Psn::default()) },
             ..Setup::recovering(recovery)
         };
         let (pair, took_ns) = no_answer(setup);
@@ -38,10 +34,7 @@ fn a_silent_peer_is_given_up_after_the_tries_and_everything_is_flushed() {
         ];
         assert_eq!(pair.a.statuses(), want);
         assert_eq!(pair.a.qp.state(), QpState::Err);
-        assert_eq!(
-            pair.a.qp.error_cause(),
-            Some(WcStatus::TransportRetryExceeded)
-        );
+        assert_eq!(pair.a.qp.error_cause(), Some(WcStatus::TransportRetryExceeded));
         // The first sending and seven tries, 10 ms each.
         assert_eq!(took_ns / MS, 80);
         assert_eq!(pair.a.qp.next_timeout(), None);
@@ -52,11 +45,7 @@ fn a_silent_peer_is_given_up_after_the_tries_and_everything_is_flushed() {
 fn a_short_measured_timeout_does_not_shorten_the_life_of_a_connection() {
     for recovery in BOTH {
         let setup = Setup {
-            rts: RtsAttr {
-                timeout: timeout(100),
-                retry_cnt: 2,
-                ..RtsAttr::new(Psn::default())
-            },
+            rts: RtsAttr { timeout: timeout(100), retry_cnt: 2, ..RtsAttr::new(Psn::default()) },
             ..Setup::recovering(recovery)
         };
         let mut pair = Pair::new(&setup);
@@ -79,10 +68,7 @@ fn a_short_measured_timeout_does_not_shorten_the_life_of_a_connection() {
 #[test]
 fn without_a_timeout_a_request_waits_for_ever() {
     let setup = Setup {
-        rts: RtsAttr {
-            timeout: None,
-            ..RtsAttr::new(Psn::default())
-        },
+        rts: RtsAttr { timeout: None, ..RtsAttr::new(Psn::default()) },
         ..Setup::default()
     };
     let (pair, _) = no_answer(setup);
@@ -113,10 +99,7 @@ fn fails_with(status: WcStatus, bad: impl Fn(&mut Pair)) {
 
 #[test]
 fn wrong_keys_ranges_and_rights_are_remote_access_errors() {
-    let wrong_key = catchment_roce::RemoteAddr {
-        rkey: 1,
-        ..remote(0)
-    };
+    let wrong_key = catchment_roce::RemoteAddr { rkey: 1, ..remote(0) };
     fails_with(WcStatus::RemoteAccess, |pair| {
         pair.a.post(2, SendOp::Write(wrong_key), &[sge(0, 10)]);
     });
@@ -124,15 +107,11 @@ fn wrong_keys_ranges_and_rights_are_remote_access_errors() {
         pair.a.post(2, SendOp::Read(wrong_key), &[sge(0, 10)]);
     });
     fails_with(WcStatus::RemoteAccess, |pair| {
-        pair.a
-            .post(2, SendOp::Write(remote((1 << 20) - 100)), &[sge(0, 300)]);
+        pair.a.post(2, SendOp::Write(remote((1 << 20) - 100)), &[sge(0, 300)]);
     });
     fails_with(WcStatus::RemoteAccess, |pair| {
         pair.b.memory.deny = Some(RemoteAccess::Atomic);
-        let add = SendOp::FetchAdd {
-            remote: remote(0),
-            add: 1,
-        };
+        let add = SendOp::FetchAdd { remote: remote(0), add: 1 };
         pair.a.post(2, add, &[sge(0, 8)]);
     });
 }
@@ -144,14 +123,8 @@ fn a_message_too_long_for_its_receive_fails_at_both_ends() {
             pair.b.receive(8, &[sge(0, 500)]);
             pair.a.post(2, SendOp::Send, &[sge(0, 501)]);
         });
-        assert_eq!(
-            pair.a.statuses()[1],
-            (2, Some(WcStatus::RemoteInvalidRequest))
-        );
-        let want = [
-            (8, Some(WcStatus::LocalLength)),
-            (9, Some(WcStatus::Flushed)),
-        ];
+        assert_eq!(pair.a.statuses()[1], (2, Some(WcStatus::RemoteInvalidRequest)));
+        let want = [(8, Some(WcStatus::LocalLength)), (9, Some(WcStatus::Flushed))];
         assert_eq!(pair.b.statuses(), want);
     }
 }
@@ -178,18 +151,14 @@ fn memory_that_goes_while_it_is_read_is_an_access_error() {
 fn a_send_waits_until_a_receive_is_posted() {
     for recovery in BOTH {
         let setup = Setup {
-            rts: RtsAttr {
-                rnr_retry: 7,
-                ..RtsAttr::new(Psn::default())
-            },
+            rts: RtsAttr { rnr_retry: 7, ..RtsAttr::new(Psn::default()) },
             ..Setup::recovering(recovery)
         };
         let mut pair = Pair::new(&setup);
         pair.a.fill(5);
         for wr_id in 1..=5 {
             pair.a.post(wr_id, SendOp::Send, &[sge(0, 600)]);
-            pair.a
-                .post(wr_id + 10, SendOp::Write(remote(0)), &[sge(0, 600)]);
+            pair.a.post(wr_id + 10, SendOp::Write(remote(0)), &[sge(0, 600)]);
         }
         let latency = pair.latency_ns;
         let mut naks = 0;
@@ -199,9 +168,8 @@ fn a_send_waits_until_a_receive_is_posted() {
         let _ = a;
         for round in 0..5u64 {
             pair.run_with_limit(20 * MS, |to, headers| {
-                let is_rnr = headers
-                    .aeth
-                    .is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Rnr { .. }));
+                let is_rnr =
+                    headers.aeth.is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Rnr { .. }));
                 naks += u64::from(to == To::A && is_rnr);
                 vec![latency]
             });
@@ -220,10 +188,7 @@ fn a_send_waits_until_a_receive_is_posted() {
 fn rnr_tries_are_counted_and_timed() {
     for recovery in BOTH {
         let setup = Setup {
-            rts: RtsAttr {
-                rnr_retry: 3,
-                ..RtsAttr::new(Psn::default())
-            },
+            rts: RtsAttr { rnr_retry: 3, ..RtsAttr::new(Psn::default()) },
             ..Setup::recovering(recovery)
         };
         let mut pair = Pair::new(&setup);
@@ -260,10 +225,7 @@ pub(crate) fn sends(node: &mut Node, now_ns: u64) -> Vec<u32> {
 }
 
 fn sender_of_ten(recovery: Recovery) -> Node {
-    let setup = Setup {
-        psn: 100,
-        ..Setup::recovering(recovery)
-    };
+    let setup = Setup { psn: 100, ..Setup::recovering(recovery) };
     let mut node = setup.node(0x11, 100, 0x22, 500);
     for wr_id in 0..10 {
         node.post(wr_id, SendOp::Write(remote(0)), &[sge(0, 10)]);
@@ -284,16 +246,8 @@ fn a_requester_walks_stale_expected_duplicate_and_future_acknowledgements() {
         acknowledge(&mut node, 2, 99, Syndrome::ACK);
         acknowledge(&mut node, 2, 50, Syndrome::ACK);
         acknowledge(&mut node, 2, 110, Syndrome::ACK);
-        acknowledge(
-            &mut node,
-            2,
-            110 + (1 << 22),
-            Syndrome::Nak(NakCode::RemoteAccess),
-        );
-        assert!(
-            done(&mut node).is_empty(),
-            "stale and future ones say nothing"
-        );
+        acknowledge(&mut node, 2, 110 + (1 << 22), Syndrome::Nak(NakCode::RemoteAccess));
+        assert!(done(&mut node).is_empty(), "stale and future ones say nothing");
         acknowledge(&mut node, 3, 100, Syndrome::ACK);
         assert_eq!(done(&mut node), [0]);
         acknowledge(&mut node, 4, 104, Syndrome::Ack { credits: 3 });
@@ -346,11 +300,7 @@ fn a_read_asks_once_for_a_gap_in_its_answers() {
     let mut count = 0;
     pair.run_with(|to, _| {
         count += u64::from(to == To::A);
-        if to == To::A && count == 10 {
-            vec![]
-        } else {
-            vec![latency]
-        }
+        if to == To::A && count == 10 { vec![] } else { vec![latency] }
     });
     assert_eq!(pair.a.succeeded(), [1]);
     assert_eq!(pair.a.memory.bytes[..10240], pair.b.memory.bytes[..10240]);
@@ -359,18 +309,14 @@ fn a_read_asks_once_for_a_gap_in_its_answers() {
     let again = pair.log.iter().rfind(|(to, ..)| *to == To::B).unwrap().2;
     assert_eq!(again.bth.psn, Psn::new(0xff_fff0).add(9));
     let reth = again.reth.unwrap();
-    assert_eq!(
-        (reth.va, reth.dma_bytes),
-        (crate::pair::BASE + 9 * 256, 31 * 256)
-    );
+    assert_eq!((reth.va, reth.dma_bytes), (crate::pair::BASE + 9 * 256, 31 * 256));
 }
 
 #[test]
 fn selective_repeat_asks_only_for_the_answers_that_are_missing() {
     let mut pair = Pair::new(&Setup::recovering(Recovery::SelectiveRepeat));
     pair.b.fill(1);
-    pair.a
-        .post(1, SendOp::Read(remote(0)), &[sge(0, 256 * 1000)]);
+    pair.a.post(1, SendOp::Read(remote(0)), &[sge(0, 256 * 1000)]);
     let latency = pair.latency_ns;
     let (mut count, mut lost) = (0u64, 0u64);
     pair.run_with(|to, headers| {
@@ -383,9 +329,6 @@ fn selective_repeat_asks_only_for_the_answers_that_are_missing() {
         vec![latency]
     });
     assert_eq!(pair.a.succeeded(), [1]);
-    assert_eq!(
-        pair.a.memory.bytes[..256_000],
-        pair.b.memory.bytes[..256_000]
-    );
+    assert_eq!(pair.a.memory.bytes[..256_000], pair.b.memory.bytes[..256_000]);
     assert_eq!(pair.b.qp.counters().packets_sent, 1000 + lost);
 }

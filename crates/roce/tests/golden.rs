@@ -12,10 +12,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 fn all() -> Vec<Vector> {
-    vectors(CAPTURED)
-        .into_iter()
-        .chain(vectors(COMPUTED))
-        .collect()
+    vectors(CAPTURED).into_iter().chain(vectors(COMPUTED)).collect()
 }
 
 fn valid() -> impl Iterator<Item = Vector> {
@@ -45,16 +42,11 @@ fn fields(headers: &Headers) -> Vec<(&'static str, Value)> {
         }),
     )];
     fields.extend(
-        headers
-            .deth
-            .map(|deth| ("deth", json!({"qkey": deth.qkey, "src_qpn": deth.src_qpn}))),
+        headers.deth.map(|deth| ("deth", json!({"qkey": deth.qkey, "src_qpn": deth.src_qpn}))),
     );
     fields.extend(headers.reth.map(|reth| {
         let va = hex(reth.va);
-        (
-            "reth",
-            json!({"va": va, "rkey": reth.rkey, "dma_len": reth.dma_bytes}),
-        )
+        ("reth", json!({"va": va, "rkey": reth.rkey, "dma_len": reth.dma_bytes}))
     }));
     fields.extend(headers.atomic.map(|atomic| {
         let (swap_or_add, compare) = (hex(atomic.swap_or_add), hex(atomic.compare));
@@ -66,22 +58,13 @@ fn fields(headers: &Headers) -> Vec<(&'static str, Value)> {
             }),
         )
     }));
-    fields.extend(headers.aeth.map(|aeth| {
-        (
-            "aeth",
-            json!({"syndrome": aeth.syndrome.to_u8(), "msn": aeth.msn}),
-        )
-    }));
     fields.extend(
         headers
-            .atomic_ack
-            .map(|orig| ("atomicacketh", json!({"orig": hex(orig)}))),
+            .aeth
+            .map(|aeth| ("aeth", json!({"syndrome": aeth.syndrome.to_u8(), "msn": aeth.msn}))),
     );
-    fields.extend(
-        headers
-            .imm
-            .map(|imm| ("immdt", json!({"imm": hex(imm.into())}))),
-    );
+    fields.extend(headers.atomic_ack.map(|orig| ("atomicacketh", json!({"orig": hex(orig)}))));
+    fields.extend(headers.imm.map(|imm| ("immdt", json!({"imm": hex(imm.into())}))));
     fields.extend(headers.ieth.map(|rkey| ("ieth", json!({"rkey": rkey}))));
     fields
 }
@@ -108,12 +91,7 @@ fn every_field_is_what_an_independent_decoder_saw() {
         let ours: BTreeSet<_> = seen.iter().map(|(header, _)| *header).collect();
         assert_eq!(ours, headers, "{}", vector.label);
         let payload_bytes = number(&vector.fields["payload_len"]);
-        assert_eq!(
-            payload_bytes,
-            Some(packet.payload.len() as u64),
-            "{}",
-            vector.label
-        );
+        assert_eq!(payload_bytes, Some(packet.payload.len() as u64), "{}", vector.label);
     }
 }
 
@@ -122,12 +100,7 @@ fn the_payload_lies_where_an_independent_decoder_saw_it() {
     for vector in valid() {
         let from = number(&vector.fields["payload_offset"]).unwrap() as usize;
         let payload = packet(&vector).payload;
-        assert_eq!(
-            payload,
-            &vector.packet[from..from + payload.len()],
-            "{}",
-            vector.label
-        );
+        assert_eq!(payload, &vector.packet[from..from + payload.len()], "{}", vector.label);
     }
 }
 
@@ -164,12 +137,7 @@ fn a_wrong_icrc_is_refused_with_both_numbers() {
         let (transport, received) = icrc::split(datagram).unwrap();
         let computed = icrc::compute(&net, transport);
         let mismatch = icrc::verify(&net, transport, received);
-        assert_eq!(
-            mismatch,
-            Err(IcrcMismatch { received, computed }),
-            "{}",
-            vector.label
-        );
+        assert_eq!(mismatch, Err(IcrcMismatch { received, computed }), "{}", vector.label);
         count += 1;
     }
     assert!(count > 10, "{count} packets");
@@ -196,10 +164,7 @@ fn variant_bits(ipv4: bool) -> Vec<(usize, u8)> {
     let (ip, udp) = if ipv4 {
         (vec![(1, 0xff), (8, 0xff), (10, 0xff), (11, 0xff)], 20)
     } else {
-        (
-            vec![(0, 0x0f), (1, 0xff), (2, 0xff), (3, 0xff), (7, 0xff)],
-            40,
-        )
+        (vec![(0, 0x0f), (1, 0xff), (2, 0xff), (3, 0xff), (7, 0xff)], 40)
     };
     // UDP checksum; the byte of the BTH with FECN and BECN.
     let rest = [(udp + 6, 0xff), (udp + 7, 0xff), (udp + 8 + 4, 0xff)];
@@ -224,9 +189,7 @@ fn every_bit_is_covered_but_those_that_routers_change() {
                 let (byte, mask) = (bit / 8, 1 << (bit % 8));
                 let mut changed = vector.packet.clone();
                 changed[byte] ^= mask;
-                let free = variant
-                    .iter()
-                    .any(|(at, bits)| *at == byte && bits & mask != 0);
+                let free = variant.iter().any(|(at, bits)| *at == byte && bits & mask != 0);
                 assert_eq!(arrives(&changed), free, "{}: bit {bit}", vector.label);
             }
         }
@@ -239,12 +202,7 @@ fn a_congestion_notification_is_that_of_the_standard() {
     for vector in valid() {
         let headers = packet(&vector).headers;
         if headers.bth.opcode == Opcode::Cnp {
-            assert_eq!(
-                headers,
-                Headers::cnp(headers.bth.dest_qpn),
-                "{}",
-                vector.label
-            );
+            assert_eq!(headers, Headers::cnp(headers.bth.dest_qpn), "{}", vector.label);
             count += 1;
         }
     }
@@ -258,27 +216,12 @@ fn the_ipv4_identification_comes_out_of_the_icrc() {
     for vector in valid().filter(Vector::is_ipv4) {
         let (net, datagram) = vector.datagram();
         let (transport, received) = icrc::split(datagram).unwrap();
-        let Ip::V4 { id, .. } = net.ip else {
-            unreachable!()
-        };
-        assert_eq!(
-            solver.verify(&net, transport, received),
-            Ok(Some(id)),
-            "{}",
-            vector.label
-        );
-        assert_eq!(
-            number(&vector.fields["ip"]["id"]),
-            Some(id.id.into()),
-            "{}",
-            vector.label
-        );
+        let Ip::V4 { id, .. } = net.ip else { unreachable!() };
+        assert_eq!(solver.verify(&net, transport, received), Ok(Some(id)), "{}", vector.label);
+        assert_eq!(number(&vector.fields["ip"]["id"]), Some(id.id.into()), "{}", vector.label);
         distinct.insert(id.id);
     }
-    assert!(
-        distinct.len() > 20,
-        "the kernel's identifications differ: {distinct:?}"
-    );
+    assert!(distinct.len() > 20, "the kernel's identifications differ: {distinct:?}");
 }
 
 #[test]
@@ -330,11 +273,7 @@ fn drop_reason(vector: &Vector) -> Option<DropReason> {
 fn what_the_kernel_drops_is_dropped_for_the_same_reason() {
     let mut seen = BTreeSet::new();
     for vector in vectors(CAPTURED) {
-        let expected = if vector.valid {
-            None
-        } else {
-            Some(kernel_reason(&vector.note))
-        };
+        let expected = if vector.valid { None } else { Some(kernel_reason(&vector.note)) };
         assert_eq!(drop_reason(&vector), expected, "{}", vector.label);
         seen.extend(expected);
     }
@@ -390,15 +329,10 @@ fn every_opcode_has_golden_packets_over_both_versions_of_ip() {
 fn the_golden_packets_are_in_the_fuzz_corpus() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/fuzz/corpus/roce");
     let files = std::fs::read_dir(&folder).unwrap();
-    let there: BTreeSet<Vec<u8>> = files
-        .map(|file| std::fs::read(file.unwrap().path()).unwrap())
-        .collect();
+    let there: BTreeSet<Vec<u8>> =
+        files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
     // Long payloads teach a fuzzer nothing.
     for vector in all().iter().filter(|vector| vector.packet.len() <= 400) {
-        assert!(
-            there.contains(&vector.packet),
-            "{} is missing",
-            vector.label
-        );
+        assert!(there.contains(&vector.packet), "{} is missing", vector.label);
     }
 }

@@ -15,26 +15,11 @@ fn post_everything(a: &mut Node, b: &mut Node) {
     b.receive(103, &[sge(904_000, 256)]);
     a.post(1, SendOp::Write(remote(0)), &[sge(0, 3000)]);
     a.post(2, SendOp::Send, &[sge(3000, 700), sge(5000, 1)]);
-    a.post(
-        3,
-        SendOp::WriteImm(remote(10_000), 0xdead_beef),
-        &[sge(10_000, 1000)],
-    );
-    a.post(
-        4,
-        SendOp::Read(remote(50_000)),
-        &[sge(50_000, 999), sge(60_000, 2000)],
-    );
-    let fetch = SendOp::FetchAdd {
-        remote: remote(8000),
-        add: 7,
-    };
+    a.post(3, SendOp::WriteImm(remote(10_000), 0xdead_beef), &[sge(10_000, 1000)]);
+    a.post(4, SendOp::Read(remote(50_000)), &[sge(50_000, 999), sge(60_000, 2000)]);
+    let fetch = SendOp::FetchAdd { remote: remote(8000), add: 7 };
     a.post(5, fetch, &[sge(70_000, 8)]);
-    let swap = SendOp::CompareSwap {
-        remote: remote(8000),
-        compare: 12,
-        swap: 99,
-    };
+    let swap = SendOp::CompareSwap { remote: remote(8000), compare: 12, swap: 99 };
     a.post(6, swap, &[sge(70_008, 8)]);
     a.post(7, SendOp::SendImm(42), &[sge(0, 10)]);
     a.post(8, SendOp::SendInvalidate(0x5555), &[sge(0, 256)]);
@@ -73,14 +58,8 @@ fn check_everything(pair: &Pair, why: &str) {
     assert_eq!(bm[40_000..40_008], bm[50_000..50_008], "{why}");
     assert_eq!(b.memory.invalidated, [0x5555], "{why}");
     let received: Vec<_> = b.completions.iter().map(|c| c.result.unwrap()).collect();
-    assert_eq!(
-        (received[0].opcode, received[0].bytes),
-        (WcOpcode::Recv, 701)
-    );
-    assert_eq!(
-        (received[1].opcode, received[1].bytes),
-        (WcOpcode::RecvWriteImm, 1000)
-    );
+    assert_eq!((received[0].opcode, received[0].bytes), (WcOpcode::Recv, 701));
+    assert_eq!((received[1].opcode, received[1].bytes), (WcOpcode::RecvWriteImm, 1000));
     assert_eq!(received[1].imm, Some(0xdead_beef));
     assert_eq!((received[2].imm, received[2].bytes), (Some(42), 10));
     assert_eq!(received[3].invalidated_rkey(), Some(0x5555));
@@ -90,10 +69,7 @@ fn setups() -> impl Iterator<Item = Setup> {
     let layouts = [WriteLayout::Train, WriteLayout::Classic];
     BOTH.into_iter().flat_map(move |recovery| {
         layouts.into_iter().map(move |write_layout| Setup {
-            config: Config {
-                write_layout,
-                ..Config::new(0, Service::Rc)
-            },
+            config: Config { write_layout, ..Config::new(0, Service::Rc) },
             ..Setup::recovering(recovery)
         })
     })
@@ -129,17 +105,10 @@ fn everything_works_whichever_packet_is_lost() {
             let mut count = 0;
             pair.run_with(|_, _| {
                 count += 1;
-                if count == lost + 1 {
-                    vec![]
-                } else {
-                    vec![latency]
-                }
+                if count == lost + 1 { vec![] } else { vec![latency] }
             });
             let (to, _, headers, _) = whole.log[lost];
-            let why = format!(
-                "{:?}: packet {lost} lost: {to:?} {:?}",
-                setup.recovery, headers.bth
-            );
+            let why = format!("{:?}: packet {lost} lost: {to:?} {:?}", setup.recovery, headers.bth);
             check_everything(&pair, &why);
         }
     }
@@ -205,30 +174,15 @@ fn a_long_write_is_a_train_of_equal_packets_or_a_classic_message() {
 fn a_train_asks_for_acknowledgements_now_and_then_and_at_its_end() {
     let unlimited = Config::new(0, Service::Rc);
     for config in [
-        Config {
-            ack_interval: 32,
-            ..unlimited
-        },
-        Config {
-            ack_bytes: 32 * 256,
-            ..unlimited
-        },
-        Config {
-            window_packets: 64,
-            ..unlimited
-        },
+        Config { ack_interval: 32, ..unlimited },
+        Config { ack_bytes: 32 * 256, ..unlimited },
+        Config { window_packets: 64, ..unlimited },
     ] {
-        let mut pair = Pair::new(&Setup {
-            config,
-            ..Setup::default()
-        });
-        pair.a
-            .post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 65)]);
+        let mut pair = Pair::new(&Setup { config, ..Setup::default() });
+        pair.a.post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 65)]);
         pair.run();
         let asked = pair.log.iter().filter(|(to, ..)| *to == To::B);
-        let asked: Vec<bool> = asked
-            .map(|(_, _, headers, _)| headers.bth.ack_req)
-            .collect();
+        let asked: Vec<bool> = asked.map(|(_, _, headers, _)| headers.bth.ack_req).collect();
         assert_eq!(asked.len(), 65);
         assert!(asked[64]);
         let longest = asked.split(|&asks| asks).map(<[bool]>::len).max();
@@ -252,8 +206,7 @@ fn packets_that_arrive_together_are_acknowledged_once() {
 fn the_peer_sees_no_selective_acknowledgement_unless_it_agreed() {
     for recovery in BOTH {
         let mut pair = Pair::new(&Setup::recovering(recovery));
-        pair.a
-            .post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 100)]);
+        pair.a.post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 100)]);
         let latency = pair.latency_ns;
         let mut count = 0;
         pair.run_with(|to, _| {
@@ -262,11 +215,7 @@ fn the_peer_sees_no_selective_acknowledgement_unless_it_agreed() {
             if lost { vec![] } else { vec![latency] }
         });
         assert_eq!(pair.a.succeeded(), [1]);
-        let sacks = pair
-            .opcodes(To::A)
-            .iter()
-            .filter(|o| o.operation() == Operation::Sack)
-            .count();
+        let sacks = pair.opcodes(To::A).iter().filter(|o| o.operation() == Operation::Sack).count();
         assert_eq!(sacks > 0, recovery == Recovery::SelectiveRepeat);
     }
 }
@@ -275,8 +224,7 @@ fn the_peer_sees_no_selective_acknowledgement_unless_it_agreed() {
 fn selective_repeat_sends_again_only_what_was_lost() {
     let mut pair = Pair::new(&Setup::recovering(Recovery::SelectiveRepeat));
     pair.a.fill(9);
-    pair.a
-        .post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 1000)]);
+    pair.a.post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 1000)]);
     let latency = pair.latency_ns;
     let (mut count, mut lost) = (0, 0);
     pair.run_with(|to, _| {
@@ -287,10 +235,7 @@ fn selective_repeat_sends_again_only_what_was_lost() {
         }
         vec![latency]
     });
-    assert_eq!(
-        pair.b.memory.bytes[..256_000],
-        pair.a.memory.bytes[..256_000]
-    );
+    assert_eq!(pair.b.memory.bytes[..256_000], pair.a.memory.bytes[..256_000]);
     assert_eq!(pair.a.qp.counters().retransmitted, lost);
     assert_eq!(pair.a.qp.counters().timeouts, 0);
     assert_eq!(pair.b.qp.counters().duplicates, 0);

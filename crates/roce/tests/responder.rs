@@ -21,22 +21,13 @@ fn request(opcode: Opcode, psn: u32) -> Headers {
 
 fn write(opcode: Opcode, psn: u32, offset: u64, bytes: u32) -> Headers {
     let mut headers = request(opcode, psn);
-    headers.reth = Some(Reth {
-        va: BASE + offset,
-        rkey: KEY,
-        dma_bytes: bytes,
-    });
+    headers.reth = Some(Reth { va: BASE + offset, rkey: KEY, dma_bytes: bytes });
     headers
 }
 
 fn atomic(opcode: Opcode, psn: u32, va: u64, add: u64) -> Headers {
     let mut headers = request(opcode, psn);
-    headers.atomic = Some(AtomicEth {
-        va,
-        rkey: KEY,
-        swap_or_add: add,
-        compare: 0,
-    });
+    headers.atomic = Some(AtomicEth { va, rkey: KEY, swap_or_add: add, compare: 0 });
     headers
 }
 
@@ -53,9 +44,8 @@ fn answers(node: &mut Node) -> Vec<(Opcode, u32, Syndrome, u32, Vec<u8>)> {
     let packets = crate::pair::gather(&batch, &node.memory);
     let decoded = packets.iter().map(|bytes| {
         let Packet { headers, payload } = Packet::decode(bytes).unwrap();
-        let (syndrome, msn) = headers
-            .aeth
-            .map_or((Syndrome::ACK, 0), |aeth| (aeth.syndrome, aeth.msn));
+        let (syndrome, msn) =
+            headers.aeth.map_or((Syndrome::ACK, 0), |aeth| (aeth.syndrome, aeth.msn));
         let psn = headers.bth.psn.value();
         (headers.bth.opcode, psn, syndrome, msn, payload.to_vec())
     });
@@ -65,8 +55,7 @@ fn answers(node: &mut Node) -> Vec<(Opcode, u32, Syndrome, u32, Vec<u8>)> {
 /// Answers without payloads.
 fn says(node: &mut Node) -> Vec<(u32, Syndrome, u32)> {
     let all = answers(node).into_iter();
-    all.map(|(_, psn, syndrome, msn, _)| (psn, syndrome, msn))
-        .collect()
+    all.map(|(_, psn, syndrome, msn, _)| (psn, syndrome, msn)).collect()
 }
 
 const SEQUENCE: Syndrome = Syndrome::Nak(NakCode::PsnSequence);
@@ -133,19 +122,11 @@ fn a_duplicate_atomic_gets_the_saved_result() {
     for recovery in BOTH {
         let mut node = responder(recovery);
         for index in 0..16 {
-            give(
-                &mut node,
-                &atomic(Opcode::RcFetchAdd, 500 + index, BASE, 1),
-                &[],
-            );
+            give(&mut node, &atomic(Opcode::RcFetchAdd, 500 + index, BASE, 1), &[]);
         }
         assert_eq!(answers(&mut node).len(), 16);
         for index in [0, 7, 15] {
-            give(
-                &mut node,
-                &atomic(Opcode::RcFetchAdd, 500 + index, BASE, 1),
-                &[],
-            );
+            give(&mut node, &atomic(Opcode::RcFetchAdd, 500 + index, BASE, 1), &[]);
         }
         let repeated = answers(&mut node);
         assert_eq!(repeated.len(), 3);
@@ -166,10 +147,7 @@ fn a_duplicate_read_is_executed_again_if_it_lies_in_the_old_one() {
         give(&mut node, &read(502, 512, 488), &[]);
         let again = answers(&mut node);
         let opcodes: Vec<Opcode> = again.iter().map(|answer| answer.0).collect();
-        assert_eq!(
-            opcodes,
-            [Opcode::RcReadResponseFirst, Opcode::RcReadResponseLast]
-        );
+        assert_eq!(opcodes, [Opcode::RcReadResponseFirst, Opcode::RcReadResponseLast]);
         assert_eq!(again[0].1, 502);
         assert_eq!(again[0].4, node.memory.bytes[512..768]);
         let counters = node.qp.counters();
@@ -180,11 +158,7 @@ fn a_duplicate_read_is_executed_again_if_it_lies_in_the_old_one() {
             read(500, 0, 1001),
             read(499, 0, 100),
             Headers {
-                reth: Some(Reth {
-                    va: BASE + 512,
-                    rkey: KEY + 1,
-                    dma_bytes: 10,
-                }),
+                reth: Some(Reth { va: BASE + 512, rkey: KEY + 1, dma_bytes: 10 }),
                 ..read(502, 512, 10)
             },
         ];
@@ -203,11 +177,7 @@ fn answers_come_in_the_order_of_requests() {
         give(&mut node, &write(Opcode::RcWriteOnly, 500, 0, 4), b"abcd");
         give(&mut node, &write(Opcode::RcReadRequest, 501, 0, 600), &[]);
         give(&mut node, &write(Opcode::RcWriteOnly, 504, 0, 4), b"efgh");
-        give(
-            &mut node,
-            &atomic(Opcode::RcFetchAdd, 505, BASE + 64, 1),
-            &[],
-        );
+        give(&mut node, &atomic(Opcode::RcFetchAdd, 505, BASE + 64, 1), &[]);
         give(&mut node, &write(Opcode::RcWriteOnly, 506, 0, 4), b"ijkl");
         let order: Vec<_> = answers(&mut node)
             .into_iter()
@@ -238,11 +208,7 @@ fn early_packets_are_kept_and_reported_under_selective_repeat_only() {
     assert_eq!((sack[0].0, sack[0].1), (Opcode::Sack, 499));
     // 501, 503, 504: bits 0, 2 and 3 after the missing 500.
     assert_eq!(sack[0].4, [0, 0, 0, 0, 0b1101, 0, 0, 0]);
-    assert_eq!(
-        node.memory.bytes[4..8],
-        [0; 4],
-        "nothing is visible before its turn"
-    );
+    assert_eq!(node.memory.bytes[4..8], [0; 4], "nothing is visible before its turn");
     give(&mut node, &write(Opcode::RcWriteOnly, 500, 0, 4), b"miss");
     assert_eq!(&node.memory.bytes[..8], b"misskept");
     assert_eq!(node.memory.bytes[8..20], [0; 12]);
@@ -261,11 +227,7 @@ fn the_reorder_buffer_is_bounded() {
     assert_eq!(answers(&mut node), []);
     assert_eq!(node.qp.counters().dropped, 1);
     for psn in (501..far).step_by(37) {
-        give(
-            &mut node,
-            &write(Opcode::RcWriteOnly, psn, 0, 256),
-            &[1; 256],
-        );
+        give(&mut node, &write(Opcode::RcWriteOnly, psn, 0, 256), &[1; 256]);
     }
     let bytes = node.qp.heap_bytes();
     assert!(bytes < 8 << 20, "{bytes}");
@@ -300,22 +262,10 @@ fn what_the_standard_forbids_is_refused() {
     // Keys, ranges, alignment.
     refuses(&write(only, 500, (1 << 20) - 2, 4), b"1234", ACCESS);
     refuses(&write(only, 500, u64::MAX - BASE - 1, 4), b"1234", ACCESS);
-    refuses(
-        &write(Opcode::RcWriteFirst, 500, (1 << 20) - 256, 300),
-        &full,
-        ACCESS,
-    );
+    refuses(&write(Opcode::RcWriteFirst, 500, (1 << 20) - 256, 300), &full, ACCESS);
     refuses(&write(Opcode::RcReadRequest, 500, 1 << 20, 1), &[], ACCESS);
-    refuses(
-        &write(Opcode::RcReadRequest, 500, 0, u32::MAX),
-        &[],
-        INVALID,
-    );
-    refuses(
-        &atomic(Opcode::RcCompareSwap, 500, BASE + 4, 1),
-        &[],
-        INVALID,
-    );
+    refuses(&write(Opcode::RcReadRequest, 500, 0, u32::MAX), &[], INVALID);
+    refuses(&atomic(Opcode::RcCompareSwap, 500, BASE + 4, 1), &[], INVALID);
     refuses(&atomic(Opcode::RcFetchAdd, 500, 8, 1), &[], ACCESS);
 }
 
@@ -333,15 +283,7 @@ fn messages_do_not_interleave() {
         let mut first = request(Opcode::RcSendFirst, 500);
         first.bth.ack_req = false;
         give(&mut node, &first, &[1; 256]);
-        give(
-            &mut node,
-            &next,
-            &[1; 256][..if next.bth.opcode.has_payload() {
-                256
-            } else {
-                0
-            }],
-        );
+        give(&mut node, &next, &[1; 256][..if next.bth.opcode.has_payload() { 256 } else { 0 }]);
         assert_eq!(says(&mut node), [(501, INVALID, 0)], "{next:?}");
     }
 }
@@ -351,11 +293,7 @@ fn empty_requests_need_no_key() {
     for recovery in BOTH {
         let mut node = responder(recovery);
         let nowhere = |opcode, psn| Headers {
-            reth: Some(Reth {
-                va: u64::MAX,
-                rkey: 0,
-                dma_bytes: 0,
-            }),
+            reth: Some(Reth { va: u64::MAX, rkey: 0, dma_bytes: 0 }),
             ..request(opcode, psn)
         };
         give(&mut node, &nowhere(Opcode::RcWriteOnly, 500), &[]);
@@ -370,11 +308,7 @@ fn empty_requests_need_no_key() {
 fn more_reads_at_once_than_agreed_are_refused() {
     let mut node = responder(Recovery::GoBackN);
     for index in 0..17 {
-        give(
-            &mut node,
-            &write(Opcode::RcReadRequest, 500 + index, 0, 4),
-            &[],
-        );
+        give(&mut node, &write(Opcode::RcReadRequest, 500 + index, 0, 4), &[]);
     }
     let said = says(&mut node);
     assert_eq!(said.last(), Some(&(516, INVALID, 16)));

@@ -61,10 +61,8 @@ fn net() -> impl Strategy<Value = NetHeader> {
         dst: dst.into(),
         id,
     });
-    let v6 = (any::<[u8; 16]>(), any::<[u8; 16]>()).prop_map(|(src, dst)| Ip::V6 {
-        src: src.into(),
-        dst: dst.into(),
-    });
+    let v6 = (any::<[u8; 16]>(), any::<[u8; 16]>())
+        .prop_map(|(src, dst)| Ip::V6 { src: src.into(), dst: dst.into() });
     (prop_oneof![v4, v6], ports).prop_map(|(ip, (src_port, dst_port))| NetHeader {
         ip,
         src_port,
@@ -220,17 +218,10 @@ fn a_damaged_ipv4_packet_passes_once_in_thirty_thousand() {
     let mut solver = ip_id::Solver::new();
     let rounds = 1_u32 << 21;
     let passed = (1..=rounds)
-        .filter(|round| {
-            solver
-                .solve(round.wrapping_mul(0x9e37_79b1), 1052)
-                .is_some()
-        })
+        .filter(|round| solver.solve(round.wrapping_mul(0x9e37_79b1), 1052).is_some())
         .count();
     let expected = (rounds >> 15) as usize;
-    assert!(
-        (expected / 2..expected * 2).contains(&passed),
-        "{passed}, about {expected} expected"
-    );
+    assert!((expected / 2..expected * 2).contains(&passed), "{passed}, about {expected} expected");
 }
 
 #[test]
@@ -240,17 +231,10 @@ fn only_the_default_partition_is_taken() {
         let mut bth = Bth::new(Opcode::RcSendOnly, 17, Psn::new(3));
         bth.pkey = pkey;
         let datagram = sealed(&net, &Headers::new(bth), b"");
-        assert_eq!(
-            datagram.len(),
-            Opcode::RcSendOnly.header_bytes() + ICRC_BYTES
-        );
+        assert_eq!(datagram.len(), Opcode::RcSendOnly.header_bytes() + ICRC_BYTES);
         let opened = datagram::open(&net, &datagram, &mut ip_id::Solver::new()).map(|_| ());
         let full_or_limited = [PKEY_DEFAULT, 0x7fff].contains(&pkey);
-        let expected = if full_or_limited {
-            Ok(())
-        } else {
-            Err(OpenError::PartitionKey { pkey })
-        };
+        let expected = if full_or_limited { Ok(()) } else { Err(OpenError::PartitionKey { pkey }) };
         assert_eq!(opened, expected);
     }
 }

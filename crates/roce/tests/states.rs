@@ -16,24 +16,12 @@ fn limits_and_states_are_checked_when_posting() {
         max_inline_bytes: 8,
         ..Config::new(1, Service::Rc)
     };
-    let setup = Setup {
-        config,
-        ..Setup::default()
-    };
+    let setup = Setup { config, ..Setup::default() };
     let mut fresh = Qp::new(config);
     let write = SendWr::new(1, SendOp::Write(remote(0)), Payload::Sges(&[]));
-    let receive = RecvWr {
-        wr_id: 1,
-        sges: &[],
-    };
-    assert_eq!(
-        fresh.post_send(&write),
-        Err(PostFailure::State(QpState::Reset))
-    );
-    assert_eq!(
-        fresh.post_recv(&receive),
-        Err(PostFailure::State(QpState::Reset))
-    );
+    let receive = RecvWr { wr_id: 1, sges: &[] };
+    assert_eq!(fresh.post_send(&write), Err(PostFailure::State(QpState::Reset)));
+    assert_eq!(fresh.post_recv(&receive), Err(PostFailure::State(QpState::Reset)));
     let mut node = setup.node(1, 0, 2, 0);
     let post = |node: &mut Node, op, payload| node.qp.post_send(&SendWr::new(1, op, payload));
     let write = SendOp::Write(remote(0));
@@ -45,10 +33,7 @@ fn limits_and_states_are_checked_when_posting() {
     let read = SendOp::Read(remote(0));
     let refused = post(&mut node, read, Payload::Inline(&[0; 1]));
     assert!(matches!(refused, Err(PostFailure::Payload(_))));
-    let add = SendOp::FetchAdd {
-        remote: remote(4),
-        add: 1,
-    };
+    let add = SendOp::FetchAdd { remote: remote(4), add: 1 };
     let eight = [sge(0, 8)];
     let refused = post(&mut node, add, Payload::Sges(&eight));
     assert!(matches!(refused, Err(PostFailure::Payload(_))));
@@ -59,16 +44,9 @@ fn limits_and_states_are_checked_when_posting() {
         Err(PostFailure::QueueFull { capacity: 2 })
     );
     node.receive(1, &[]);
-    assert_eq!(
-        node.qp.post_recv(&receive),
-        Err(PostFailure::QueueFull { capacity: 1 })
-    );
+    assert_eq!(node.qp.post_recv(&receive), Err(PostFailure::QueueFull { capacity: 1 }));
     let wrong = node.qp.init(Default::default());
-    let want = ModifyError::Illegal {
-        qpn: 1,
-        from: QpState::Rts,
-        to: QpState::Init,
-    };
+    let want = ModifyError::Illegal { qpn: 1, from: QpState::Rts, to: QpState::Init };
     assert_eq!(wrong, Err(want));
 }
 
@@ -98,10 +76,7 @@ fn errors_flush_and_reset_forgets() {
     pair.a.receive(3, &[]);
     pair.run();
     let flushed = Some(WcStatus::Flushed);
-    assert_eq!(
-        pair.a.statuses(),
-        [(1, flushed), (2, flushed), (3, flushed)]
-    );
+    assert_eq!(pair.a.statuses(), [(1, flushed), (2, flushed), (3, flushed)]);
     assert_eq!(pair.log.len(), 0);
     pair.a.qp.reset();
     assert_eq!(pair.a.qp.state(), QpState::Reset);
@@ -110,10 +85,8 @@ fn errors_flush_and_reset_forgets() {
 
 #[test]
 fn an_idle_queue_pair_is_small() {
-    let mut pair = Pair::new(&Setup {
-        region_bytes: 8 << 20,
-        ..Setup::recovering(Recovery::SelectiveRepeat)
-    });
+    let mut pair =
+        Pair::new(&Setup { region_bytes: 8 << 20, ..Setup::recovering(Recovery::SelectiveRepeat) });
     let fresh = size_of::<Qp>() + pair.a.qp.heap_bytes();
     assert!(fresh < 4096, "{fresh}");
     pair.a.post(1, SendOp::Write(remote(0)), &[sge(0, 8 << 20)]);
@@ -121,11 +94,7 @@ fn an_idle_queue_pair_is_small() {
     let mut count = 0;
     pair.run_with(|_, _| {
         count += 1;
-        if count % 50 == 7 {
-            vec![]
-        } else {
-            vec![latency]
-        }
+        if count % 50 == 7 { vec![] } else { vec![latency] }
     });
     assert_eq!(pair.a.succeeded(), [1]);
     for node in [&pair.a, &pair.b] {

@@ -8,10 +8,7 @@ use catchment_roce::{
 };
 
 fn setup(service: Service) -> Setup {
-    Setup {
-        config: Config::new(0, service),
-        ..Setup::default()
-    }
+    Setup { config: Config::new(0, service), ..Setup::default() }
 }
 
 #[test]
@@ -20,36 +17,20 @@ fn uc_delivers_messages_that_arrive_whole_and_drops_the_others() {
     pair.a.fill(1);
     for index in 0..5 {
         pair.b.receive(index, &[sge(10_000 + 1000 * index, 1000)]);
-        pair.a.post(
-            index,
-            SendOp::SendImm(index as u32),
-            &[sge(1000 * index, 1000)],
-        );
+        pair.a.post(index, SendOp::SendImm(index as u32), &[sge(1000 * index, 1000)]);
     }
     let latency = pair.latency_ns;
     // Four packets a message: the second of message 1 is lost, and the last of message 3.
     let mut count = 0;
     pair.run_with(|_, _| {
         count += 1;
-        if count == 6 || count == 16 {
-            vec![]
-        } else {
-            vec![latency]
-        }
+        if count == 6 || count == 16 { vec![] } else { vec![latency] }
     });
     assert_eq!(pair.a.succeeded(), [0, 1, 2, 3, 4]);
     assert_eq!(pair.b.succeeded(), [0, 1, 2]);
-    let imms: Vec<_> = pair
-        .b
-        .completions
-        .iter()
-        .map(|c| c.result.unwrap().imm)
-        .collect();
+    let imms: Vec<_> = pair.b.completions.iter().map(|c| c.result.unwrap().imm).collect();
     assert_eq!(imms, [Some(0), Some(2), Some(4)]);
-    assert_eq!(
-        pair.b.memory.bytes[11_000..12_000],
-        pair.a.memory.bytes[2000..3000]
-    );
+    assert_eq!(pair.b.memory.bytes[11_000..12_000], pair.a.memory.bytes[2000..3000]);
     assert_eq!(pair.b.qp.counters().messages_dropped, 2);
     assert_eq!(pair.opcodes(To::A), []);
 }
@@ -60,24 +41,16 @@ fn uc_writes_and_refuses_what_is_not_allowed_without_a_word() {
     pair.a.fill(1);
     pair.b.receive(7, &[]);
     pair.a.post(1, SendOp::Write(remote(0)), &[sge(0, 1000)]);
-    pair.a
-        .post(2, SendOp::Write(remote(1 << 20)), &[sge(0, 1000)]);
-    pair.a
-        .post(3, SendOp::WriteImm(remote(2000), 9), &[sge(0, 1000)]);
+    pair.a.post(2, SendOp::Write(remote(1 << 20)), &[sge(0, 1000)]);
+    pair.a.post(3, SendOp::WriteImm(remote(2000), 9), &[sge(0, 1000)]);
     let read = SendWr::new(4, SendOp::Read(remote(0)), Payload::Sges(&[]));
-    assert!(matches!(
-        pair.a.qp.post_send(&read),
-        Err(PostFailure::Service { .. })
-    ));
+    assert!(matches!(pair.a.qp.post_send(&read), Err(PostFailure::Service { .. })));
     pair.run();
     assert_eq!(pair.a.succeeded(), [1, 2, 3]);
     assert_eq!(pair.b.memory.bytes[..1000], pair.a.memory.bytes[..1000]);
     assert_eq!(pair.b.memory.bytes[2000..3000], pair.a.memory.bytes[..1000]);
     let done = pair.b.completions[0].result.unwrap();
-    assert_eq!(
-        (done.opcode, done.bytes, done.imm),
-        (WcOpcode::RecvWriteImm, 1000, Some(9))
-    );
+    assert_eq!((done.opcode, done.bytes, done.imm), (WcOpcode::RecvWriteImm, 1000, Some(9)));
 }
 
 fn datagram(payload: &[u8], ah: u32, qkey: u32) -> SendWr<'_> {
@@ -94,15 +67,9 @@ fn ud_carries_messages_with_their_sender_and_a_place_for_the_header() {
     pair.a.qp.post_send(&datagram(b"hello", 0, 77)).unwrap();
     pair.a.qp.post_send(&datagram(b"wrong", 0, 78)).unwrap();
     let long = datagram(&[0; 257], 0, 77);
-    assert!(matches!(
-        pair.a.qp.post_send(&long),
-        Err(PostFailure::InlineTooLong { .. })
-    ));
+    assert!(matches!(pair.a.qp.post_send(&long), Err(PostFailure::InlineTooLong { .. })));
     let nobody = SendWr::new(1, SendOp::Send, Payload::Sges(&[]));
-    assert!(matches!(
-        pair.a.qp.post_send(&nobody),
-        Err(PostFailure::Service { .. })
-    ));
+    assert!(matches!(pair.a.qp.post_send(&nobody), Err(PostFailure::Service { .. })));
     pair.run();
     assert_eq!(pair.b.succeeded(), [7]);
     let done = pair.b.completions[0].result.unwrap();
@@ -116,10 +83,7 @@ fn ud_carries_messages_with_their_sender_and_a_place_for_the_header() {
 fn datagrams_for_two_destinations_go_in_two_batches() {
     let mut pair = Pair::new(&setup(Service::Ud));
     for address in [5, 5, 6] {
-        pair.a
-            .qp
-            .post_send(&datagram(b"hello", address, 77))
-            .unwrap();
+        pair.a.qp.post_send(&datagram(b"hello", address, 77)).unwrap();
     }
     let mut batch = TransmitBatch::new(16);
     let mut seen = Vec::new();
@@ -140,16 +104,10 @@ fn a_datagram_too_long_for_its_receive_fails_that_receive_only() {
     node.receive(1, &[sge(0, 44)]);
     node.receive(2, &[sge(100, 45)]);
     let mut headers = Headers::new(Bth::new(Opcode::UdSendOnly, 0x22, Psn::new(9)));
-    headers.deth = Some(Deth {
-        qkey: 77,
-        src_qpn: 3,
-    });
+    headers.deth = Some(Deth { qkey: 77, src_qpn: 3 });
     for _ in 0..2 {
         let grh = [0xab; 40];
-        let arrival = Arrival {
-            grh: Some(&grh),
-            ..Arrival::new(&headers, b"hello")
-        };
+        let arrival = Arrival { grh: Some(&grh), ..Arrival::new(&headers, b"hello") };
         node.qp.handle(1, Input::Packet(arrival), &mut node.memory);
     }
     let first = node.qp.poll_completion().unwrap();
@@ -164,20 +122,13 @@ fn marked_packets_slow_the_sender_down() {
     let mut pair = Pair::new(&setup(Service::Rc));
     let mut headers = Headers::new(Bth::new(Opcode::RcWriteOnly, 0x22, Psn::new(0xff_fff0)));
     headers.reth = Some(Default::default());
-    let arrival = Arrival {
-        ecn_marked: true,
-        ..Arrival::new(&headers, &[])
-    };
+    let arrival = Arrival { ecn_marked: true, ..Arrival::new(&headers, &[]) };
     for _ in 0..10 {
         let input = Input::Packet(arrival);
         pair.b.qp.handle(1, input, &mut pair.b.memory);
     }
     pair.run();
-    let notified = pair
-        .opcodes(To::A)
-        .iter()
-        .filter(|&&o| o == Opcode::Cnp)
-        .count();
+    let notified = pair.opcodes(To::A).iter().filter(|&&o| o == Opcode::Cnp).count();
     assert_eq!(notified, 1);
     assert_eq!(pair.a.qp.counters().cnps_received, 1);
     let now_ns = pair.now_ns;
@@ -193,11 +144,7 @@ fn a_paced_queue_pair_says_when_it_goes_on() {
     assert_eq!(pair.a.succeeded(), [1]);
     let bytes = (1u64 << 20) + 4096 * (28 + 4 + 46);
     let least_ns = (bytes - (65 << 10)) * 100;
-    assert!(
-        (least_ns..least_ns + least_ns / 50).contains(&pair.now_ns),
-        "{}",
-        pair.now_ns
-    );
+    assert!((least_ns..least_ns + least_ns / 50).contains(&pair.now_ns), "{}", pair.now_ns);
     assert_eq!(pair.a.qp.counters().retransmitted, 0);
 }
 
@@ -213,8 +160,7 @@ fn who_waits_for_the_pacer_is_woken_once() {
         assert!((1..1000).contains(&burst), "{burst} packets at once");
         let opens_ns = node.qp.next_timeout().unwrap();
         // Too early it changes nothing.
-        node.qp
-            .handle(opens_ns - 1, Input::Timeout, &mut node.memory);
+        node.qp.handle(opens_ns - 1, Input::Timeout, &mut node.memory);
         assert_eq!(node.qp.next_timeout(), Some(opens_ns));
         node.qp.handle(opens_ns, Input::Timeout, &mut node.memory);
         assert!(node.qp.next_timeout().is_none_or(|next| next > opens_ns));

@@ -87,29 +87,15 @@ fn cases() -> Vec<Case> {
             let payload = vec![0x5a; payload_bytes];
             let mut datagram = Vec::new();
             datagram::seal(&net, &headers, &payload, &mut datagram);
-            cases.push(Case {
-                net,
-                headers,
-                payload,
-                datagram,
-            });
+            cases.push(Case { net, headers, payload, datagram });
         }
     }
     cases
 }
 
 fn headers(opcode: Opcode, syndrome: Syndrome, psn: u32) -> Headers {
-    let reth = Reth {
-        va: 0x7f00_0000_1000,
-        rkey: 0x1234,
-        dma_bytes: DMA_BYTES,
-    };
-    let atomic = AtomicEth {
-        va: 0x7f00_0000_1000,
-        rkey: 0x1234,
-        swap_or_add: 5,
-        compare: COMPARE,
-    };
+    let reth = Reth { va: 0x7f00_0000_1000, rkey: 0x1234, dma_bytes: DMA_BYTES };
+    let atomic = AtomicEth { va: 0x7f00_0000_1000, rkey: 0x1234, swap_or_add: 5, compare: COMPARE };
     Headers {
         reth: Some(reth),
         atomic: Some(atomic),
@@ -117,10 +103,7 @@ fn headers(opcode: Opcode, syndrome: Syndrome, psn: u32) -> Headers {
         atomic_ack: Some(3),
         imm: Some(IMM),
         ieth: Some(0x4321),
-        deth: Some(Deth {
-            qkey: 0x8001_0000,
-            src_qpn: SRC_QPN,
-        }),
+        deth: Some(Deth { qkey: 0x8001_0000, src_qpn: SRC_QPN }),
         ..Headers::new(Bth::new(opcode, 0x22, Psn::new(psn)))
     }
 }
@@ -129,12 +112,7 @@ fn tshark(capture: &[u8], words: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("capture.pcap");
     std::fs::write(&path, capture).unwrap();
-    let output = Command::new("tshark")
-        .arg("-n")
-        .arg("-r")
-        .arg(&path)
-        .args(words)
-        .output();
+    let output = Command::new("tshark").arg("-n").arg("-r").arg(&path).args(words).output();
     let output = output.expect("tshark runs: `cargo xtask test --only tools` installs it");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{}: {errors}", output.status);
@@ -192,12 +170,7 @@ fn wireshark_reads_in_every_packet_what_was_written() {
     for (line, case) in output.lines().zip(&cases) {
         let columns = FIELDS.iter().zip(line.split('\t'));
         let seen: Vec<_> = columns.map(|(field, shown)| number(field, shown)).collect();
-        assert_eq!(
-            seen,
-            expected(case),
-            "{:?} {FIELDS:?} {line}",
-            case.headers.bth
-        );
+        assert_eq!(seen, expected(case), "{:?} {FIELDS:?} {line}", case.headers.bth);
     }
 }
 

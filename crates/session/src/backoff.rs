@@ -20,27 +20,17 @@ pub struct Backoff {
 impl Backoff {
     /// 50 ms, doubled up to 2 s.
     pub fn new(seed: u64) -> Backoff {
-        Backoff {
-            base: Duration::from_millis(50),
-            cap: Duration::from_secs(2),
-            seed,
-        }
+        Backoff { base: Duration::from_millis(50), cap: Duration::from_secs(2), seed }
     }
 
     /// The wait before try `attempt` (0 after the first failure; begin again at 0 once a session
     /// was Ready). Never shorter than `retry_after`, the peer's own demand; the jitter is added
     /// to it.
     pub fn delay(&self, attempt: u32, retry_after: Duration) -> Duration {
-        let doubled = self
-            .base
-            .saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX));
+        let doubled = self.base.saturating_mul(1_u32.checked_shl(attempt).unwrap_or(u32::MAX));
         let half = doubled.min(self.cap) / 2;
         let jitter = half.mul_f64(unit(self.seed ^ u64::from(attempt)));
-        if retry_after.is_zero() {
-            half + jitter
-        } else {
-            retry_after + jitter
-        }
+        if retry_after.is_zero() { half + jitter } else { retry_after + jitter }
     }
 }
 
@@ -79,14 +69,10 @@ mod tests {
 
     #[test]
     fn a_thousand_sources_spread_out() {
-        let mut waits: Vec<Duration> = (0..1_000)
-            .map(|seed| Backoff::new(seed).delay(10, Duration::ZERO))
-            .collect();
+        let mut waits: Vec<Duration> =
+            (0..1_000).map(|seed| Backoff::new(seed).delay(10, Duration::ZERO)).collect();
         waits.sort();
         let crowd = waits.windows(20).map(|w| w[19] - w[0]).min().unwrap();
-        assert!(
-            crowd > Duration::from_millis(2),
-            "20 sources within {crowd:?}"
-        );
+        assert!(crowd > Duration::from_millis(2), "20 sources within {crowd:?}");
     }
 }

@@ -126,10 +126,7 @@ impl Authority {
         // The key first: whoever creates it owns the directory.
         write_new(&dir.join("ca.key"), &key.serialize_pem(), 0o600)?;
         write_new(&dir.join("ca.pem"), &certificate.pem(), 0o644)?;
-        Ok(Authority {
-            dir: dir.to_owned(),
-            issuer: Issuer::new(params, key),
-        })
+        Ok(Authority { dir: dir.to_owned(), issuer: Issuer::new(params, key) })
     }
 
     /// Opens the authority in `dir`.
@@ -179,11 +176,7 @@ impl Authority {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         let file = |ending: &str| self.dir.join(format!("{name}.{ending}"));
-        let files = TlsFiles {
-            cert: file("pem"),
-            key: file("key"),
-            ca: self.certificate(),
-        };
+        let files = TlsFiles { cert: file("pem"), key: file("key"), ca: self.certificate() };
         if files.cert.exists() {
             let path = files.cert;
             return Err(CertError::Exists { path });
@@ -197,10 +190,7 @@ impl Authority {
 fn authority_params(key: &KeyPair, now: SystemTime) -> CertificateParams {
     let mut params = CertificateParams::default();
     // Part of the key in the name: certificates of two authorities can be told apart.
-    let id: String = key.public_key_raw()[1..5]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let id: String = key.public_key_raw()[1..5].iter().map(|byte| format!("{byte:02x}")).collect();
     let name = format!("Catchment CA {id}");
     params.distinguished_name.remove(DnType::CommonName);
     params.distinguished_name.push(DnType::CommonName, name);
@@ -227,10 +217,8 @@ fn leaf_params(
         params.subject_alt_names.push(subject_alt_name(subject)?);
     }
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![
-        ExtendedKeyUsagePurpose::ServerAuth,
-        ExtendedKeyUsagePurpose::ClientAuth,
-    ];
+    params.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;
     params.not_before = (now - BACKDATE).into();
     params.not_after = not_after.into();
@@ -241,15 +229,11 @@ fn subject_alt_name(subject: &str) -> Result<SanType, CertError> {
     if let Ok(ip) = subject.parse::<IpAddr>() {
         return Ok(SanType::IpAddress(ip));
     }
-    let wrong = |detail: String| CertError::Subject {
-        seen: crate::names::printable(subject, 64),
-        detail,
-    };
+    let wrong =
+        |detail: String| CertError::Subject { seen: crate::names::printable(subject, 64), detail };
     // What a client can dial is what a certificate can be for.
     rustls::pki_types::DnsName::try_from(subject).map_err(|error| wrong(error.to_string()))?;
-    let name = subject
-        .try_into()
-        .map_err(|error: rcgen::Error| wrong(error.to_string()))?;
+    let name = subject.try_into().map_err(|error: rcgen::Error| wrong(error.to_string()))?;
     Ok(SanType::DnsName(name))
 }
 
@@ -266,16 +250,10 @@ fn read(dir: &Path, name: &'static str) -> Result<String, CertError> {
 }
 
 fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), CertError> {
-    let opened = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path);
+    let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
     let mut file = opened.map_err(|source| {
         if source.kind() == io::ErrorKind::AlreadyExists {
-            CertError::Exists {
-                path: path.to_owned(),
-            }
+            CertError::Exists { path: path.to_owned() }
         } else {
             file_error("create", path, source)
         }

@@ -51,11 +51,7 @@ fn ensure(
     if ok {
         return Ok(());
     }
-    Err(Invalid {
-        field: field(),
-        seen: printable(&seen.to_string(), 64),
-        allowed,
-    })
+    Err(Invalid { field: field(), seen: printable(&seen.to_string(), 64), allowed })
 }
 
 fn named(field: &'static str) -> impl FnOnce() -> String {
@@ -101,20 +97,10 @@ fn provider(name: &str, field: impl FnOnce() -> String) -> Checked {
 
 fn ring_size(blocks: u32, block_bytes: u32, prefix: &'static str) -> Checked {
     let field = |name| move || format!("{prefix}.{name}");
-    ensure(
-        (1..=BLOCKS_MAX).contains(&blocks),
-        field("blocks"),
-        blocks,
-        "1 to 65536",
-    )?;
+    ensure((1..=BLOCKS_MAX).contains(&blocks), field("blocks"), blocks, "1 to 65536")?;
     let size_ok = (BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&block_bytes)
         && block_bytes.is_multiple_of(64);
-    ensure(
-        size_ok,
-        field("block_bytes"),
-        block_bytes,
-        "a multiple of 64 from 128 to 67108864",
-    )
+    ensure(size_ok, field("block_bytes"), block_bytes, "a multiple of 64 from 128 to 67108864")
 }
 
 fn endpoint(value: &Endpoint) -> Checked {
@@ -154,14 +140,8 @@ impl Message {
             Message::Refused(message) => message.check(),
             Message::Connect(message) => message.check(),
             Message::Ready(Ready { epoch: value })
-            | Message::Ping(Ping {
-                epoch: value,
-                seq: _,
-            })
-            | Message::Pong(Pong {
-                epoch: value,
-                seq: _,
-            }) => epoch(*value),
+            | Message::Ping(Ping { epoch: value, seq: _ })
+            | Message::Pong(Pong { epoch: value, seq: _ }) => epoch(*value),
             Message::SourceStats(message) => message.check(),
             Message::Revoke(message) => message.check(),
             Message::Goodbye(message) => message.check(),
@@ -196,10 +176,7 @@ impl Hello {
         for (i, failed) in self.failed.iter().enumerate() {
             failed.check(|| format!("failed[{i}]"))?;
         }
-        let RingWish {
-            blocks,
-            block_bytes,
-        } = self.wish;
+        let RingWish { blocks, block_bytes } = self.wish;
         ring_size(blocks, block_bytes, "wish")
     }
 }
@@ -238,12 +215,7 @@ impl FailedPath {
 }
 
 fn why(reason: &str, field: impl FnOnce() -> String) -> Checked {
-    text(
-        reason,
-        WHY_CHARS_MAX,
-        field,
-        "1 to 512 printable characters",
-    )
+    text(reason, WHY_CHARS_MAX, field, "1 to 512 printable characters")
 }
 
 impl Host {
@@ -274,14 +246,7 @@ impl Welcome {
         self.path.check(|| "path".to_owned())?;
         let allowed = "1 to 1024 printable characters";
         text(&self.reason, REASON_CHARS_MAX, named("reason"), allowed)?;
-        let Ring {
-            addr: _,
-            rkey: _,
-            blocks,
-            block_bytes,
-            layout_hash: _,
-            checksum: _,
-        } = self.ring;
+        let Ring { addr: _, rkey: _, blocks, block_bytes, layout_hash: _, checksum: _ } = self.ring;
         ring_size(blocks, block_bytes, "ring")?;
         endpoint(&self.endpoint)?;
         ensure(

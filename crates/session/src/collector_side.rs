@@ -33,9 +33,7 @@ pub struct CollectorSideConfig {
 
 impl Default for CollectorSideConfig {
     fn default() -> CollectorSideConfig {
-        CollectorSideConfig {
-            handshake: Duration::from_secs(5),
-        }
+        CollectorSideConfig { handshake: Duration::from_secs(5) }
     }
 }
 
@@ -150,8 +148,7 @@ impl CollectorSide {
             self.numbers = streams.iter().map(|&(number, _)| number).collect();
             self.streams = streams.iter().map(|&(_, from)| Stream { from }).collect();
             let path = &welcome.path;
-            self.offers
-                .retain(|offer| offer.name == path.source && offer.gid == path.source_gid);
+            self.offers.retain(|offer| offer.name == path.source && offer.gid == path.source_gid);
             self.core.epoch = welcome.epoch;
             self.core.lease = Duration::from_millis(welcome.lease_ms.into());
             self.core.handshake_until = now + self.core.handshake;
@@ -189,8 +186,7 @@ impl CollectorSide {
         self.expect("goodbye_ack", State::Closing)?;
         if self.state == State::Closing {
             let epoch = self.core.epoch;
-            self.core
-                .transmit(Message::GoodbyeAck(GoodbyeAck { epoch, delivered }));
+            self.core.transmit(Message::GoodbyeAck(GoodbyeAck { epoch, delivered }));
             self.end(Ended::Finished);
         }
         Ok(())
@@ -232,10 +228,7 @@ impl CollectorSide {
                 self.end(Ended::Revoked(revoke.into_refusal()));
             }
             (Message::Ping(ping), State::Streaming | State::Closing) => {
-                let pong = Pong {
-                    epoch: ping.epoch,
-                    seq: ping.seq,
-                };
+                let pong = Pong { epoch: ping.epoch, seq: ping.seq };
                 self.core.transmit(Message::Pong(pong));
             }
             (Message::SourceStats(stats), State::Streaming | State::Closing) => {
@@ -285,10 +278,8 @@ impl CollectorSide {
         let Some(offer) = self.offers.iter().find(|offer| offer.gid != seen) else {
             return Ok(());
         };
-        let reason = format!(
-            "Connect names GID {seen}, Hello offered {} at GID {}",
-            offer.name, offer.gid
-        );
+        let reason =
+            format!("Connect names GID {seen}, Hello offered {} at GID {}", offer.name, offer.gid);
         let remedy = "connect from the device that Hello offered";
         Err(Refusal::new(RefusalCode::BadMessage, reason, remedy))
     }
@@ -298,11 +289,7 @@ impl CollectorSide {
         for stream in stats.streams.iter().map(|stats| stats.stream) {
             let known = self.numbers.binary_search(&stream).is_ok();
             if !known || !seen.insert(stream) {
-                let what = if known {
-                    "twice"
-                } else {
-                    "not of this session"
-                };
+                let what = if known { "twice" } else { "not of this session" };
                 let problem = format_args!("stream {stream} is {what}");
                 return Err(unknown_stream(MessageKind::SourceStats, problem));
             }
@@ -387,10 +374,7 @@ fn check_hello(hello: &Hello) -> Result<(), Refusal> {
     let mut places = BTreeSet::new();
     let mut offers = hello.providers.iter();
     if let Some(offer) = offers.find(|offer| !places.insert((&offer.name, offer.gid.0))) {
-        let reason = format!(
-            "Hello offers provider {} twice at GID {}",
-            offer.name, offer.gid
-        );
+        let reason = format!("Hello offers provider {} twice at GID {}", offer.name, offer.gid);
         let remedy = "offer every provider once at each address";
         return Err(Refusal::new(RefusalCode::BadMessage, reason, remedy));
     }

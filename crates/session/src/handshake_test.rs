@@ -54,17 +54,12 @@ fn streaming_collector(now: Instant) -> CollectorSide {
 }
 
 fn streaming_source(now: Instant) -> SourceSide {
-    let mut side = SourceSide::new(
-        now,
-        SourceSideConfig::new(samples::known()),
-        samples::hello(),
-    );
+    let mut side = SourceSide::new(now, SourceSideConfig::new(samples::known()), samples::hello());
     drain_source(&mut side);
     side.handle(now, Input::Message(Message::Welcome(samples::welcome())));
     drain_source(&mut side);
     let connect = samples::connect();
-    side.connect(now, connect.endpoint, connect.streams)
-        .unwrap();
+    side.connect(now, connect.endpoint, connect.streams).unwrap();
     drain_source(&mut side);
     side.handle(now, Input::Message(Message::Ready(Ready { epoch: 7 })));
     drain_source(&mut side);
@@ -94,10 +89,7 @@ fn source_refusal(mut side: SourceSide, now: Instant, message: Message) -> Refus
         [Message::Revoke(revoke)] => revoke.clone().into_refusal(),
         other => panic!("not a refusal: {other:?}"),
     };
-    assert_eq!(
-        events,
-        vec![SourceEvent::Ended(Ended::Misbehaved(told.clone()))]
-    );
+    assert_eq!(events, vec![SourceEvent::Ended(Ended::Misbehaved(told.clone()))]);
     told
 }
 
@@ -146,16 +138,10 @@ fn a_pong_without_ping_ends_the_session() {
 #[test]
 fn another_epoch_is_refused_with_both_numbers() {
     let now = Instant::now();
-    let connect = Connect {
-        epoch: 6,
-        ..samples::connect()
-    };
+    let connect = Connect { epoch: 6, ..samples::connect() };
     let refusal = collector_refusal(welcomed(now), now, Message::Connect(connect));
     assert_eq!(refusal.code, RefusalCode::WrongEpoch);
-    assert!(
-        refusal.reason.contains("epoch 6, this session is 7"),
-        "{refusal}"
-    );
+    assert!(refusal.reason.contains("epoch 6, this session is 7"), "{refusal}");
     let ping = Message::Ping(Ping { epoch: 8, seq: 0 });
     let refusal = collector_refusal(streaming_collector(now), now, ping);
     assert_eq!(refusal.code, RefusalCode::WrongEpoch);
@@ -171,10 +157,7 @@ fn a_queue_pair_must_be_at_the_gid_that_was_offered() {
     connect.endpoint = samples::welcome().endpoint;
     let refusal = collector_refusal(welcomed(now), now, Message::Connect(connect));
     assert_eq!(refusal.code, RefusalCode::BadMessage);
-    let (seen, offered) = (
-        samples::welcome().endpoint.gid,
-        samples::connect().endpoint.gid,
-    );
+    let (seen, offered) = (samples::welcome().endpoint.gid, samples::connect().endpoint.gid);
     let words = format!("Connect names GID {seen}, Hello offered shm at GID {offered}");
     assert!(refusal.reason.contains(&words), "{refusal}");
 }
@@ -182,36 +165,22 @@ fn a_queue_pair_must_be_at_the_gid_that_was_offered() {
 #[test]
 fn streams_must_be_those_of_the_welcome() {
     let now = Instant::now();
-    let start = |stream, first_packet| StreamStart {
-        stream,
-        first_packet,
-    };
+    let start = |stream, first_packet| StreamStart { stream, first_packet };
     for (streams, code, words) in [
-        (
-            vec![start(0, 0)],
-            RefusalCode::UnknownStream,
-            "stream 1 is missing",
-        ),
+        (vec![start(0, 0)], RefusalCode::UnknownStream, "stream 1 is missing"),
         (
             vec![start(0, 0), start(1, 240), start(2, 0)],
             RefusalCode::UnknownStream,
             "stream 2 is not of this session",
         ),
-        (
-            vec![start(0, 0), start(0, 0)],
-            RefusalCode::UnknownStream,
-            "stream 0 twice",
-        ),
+        (vec![start(0, 0), start(0, 0)], RefusalCode::UnknownStream, "stream 0 twice"),
         (
             vec![start(0, 0), start(1, 239)],
             RefusalCode::BadResume,
             "stream 1 goes back from packet 240 to 239",
         ),
     ] {
-        let connect = Connect {
-            streams,
-            ..samples::connect()
-        };
+        let connect = Connect { streams, ..samples::connect() };
         let refusal = collector_refusal(welcomed(now), now, Message::Connect(connect));
         assert_eq!(refusal.code, code);
         assert!(refusal.reason.contains(words), "{refusal}");
@@ -249,11 +218,8 @@ fn a_hello_that_names_something_twice_is_refused() {
 fn a_source_checks_what_it_is_granted() {
     let now = Instant::now();
     let fresh = || {
-        let mut side = SourceSide::new(
-            now,
-            SourceSideConfig::new(samples::known()),
-            samples::hello(),
-        );
+        let mut side =
+            SourceSide::new(now, SourceSideConfig::new(samples::known()), samples::hello());
         drain_source(&mut side);
         side
     };
@@ -262,15 +228,9 @@ fn a_source_checks_what_it_is_granted() {
         ("version 3", |w| w.protocol = 3),
         ("provider efa", |w| w.path.source = "efa".to_owned()),
         ("not offered", |w| w.path.source_gid.0[0] ^= 1),
-        ("do not understand each other", |w| {
-            w.path.collector = "roce".to_owned()
-        }),
-        ("do not understand each other", |w| {
-            w.path.collector = "efa".to_owned()
-        }),
-        ("path MTU 1024, offered was none", |w| {
-            w.path.path_mtu = Some(1024)
-        }),
+        ("do not understand each other", |w| w.path.collector = "roce".to_owned()),
+        ("do not understand each other", |w| w.path.collector = "efa".to_owned()),
+        ("path MTU 1024, offered was none", |w| w.path.path_mtu = Some(1024)),
         ("path MTU none, offered was 4096", |w| {
             let offer = &samples::hello().providers[1];
             w.path.source.clone_from(&offer.name);
@@ -278,9 +238,7 @@ fn a_source_checks_what_it_is_granted() {
             w.path.collector = "ibverbs".to_owned();
         }),
         ("devices of Hello", |w| w.streams.truncate(1)),
-        ("devices of Hello", |w| {
-            w.streams[1].device = "x".parse().unwrap()
-        }),
+        ("devices of Hello", |w| w.streams[1].device = "x".parse().unwrap()),
         ("stream 0 twice", |w| w.streams[1].stream = 0),
     ];
     for (words, change) in changes {
@@ -295,11 +253,8 @@ fn a_source_checks_what_it_is_granted() {
 fn refusals_end_the_source_and_say_whether_to_try_again() {
     let now = Instant::now();
     for code in RefusalCode::known() {
-        let mut side = SourceSide::new(
-            now,
-            SourceSideConfig::new(samples::known()),
-            samples::hello(),
-        );
+        let mut side =
+            SourceSide::new(now, SourceSideConfig::new(samples::known()), samples::hello());
         drain_source(&mut side);
         let refusal = Refusal::new(code.clone(), "because", "do this");
         side.handle(now, Input::Message(Message::Refused(refusal.clone())));
@@ -330,21 +285,13 @@ fn a_silent_peer_ends_the_handshake_on_both_sides() {
     assert!(waiting(&events, MessageKind::Hello));
     let mut collector = welcomed(now);
     collector.handle(late, Input::Timeout);
-    assert!(waiting(
-        &drain_collector(&mut collector).1,
-        MessageKind::Connect
-    ));
-    let mut source = SourceSide::new(
-        now,
-        SourceSideConfig::new(samples::known()),
-        samples::hello(),
-    );
+    assert!(waiting(&drain_collector(&mut collector).1, MessageKind::Connect));
+    let mut source =
+        SourceSide::new(now, SourceSideConfig::new(samples::known()), samples::hello());
     assert_eq!(drain_source(&mut source).2, Some(late));
     source.handle(late, Input::Timeout);
     let (_, events, _) = drain_source(&mut source);
-    let [SourceEvent::Ended(ended)] = &events[..] else {
-        panic!("{events:?}")
-    };
+    let [SourceEvent::Ended(ended)] = &events[..] else { panic!("{events:?}") };
     assert_eq!(ended.retry(), Retry::After(Duration::ZERO));
 }
 
@@ -377,10 +324,7 @@ fn pings_keep_the_lease_and_silence_ends_it_on_both_sides() {
     collector.handle(until, Input::Timeout);
     let (messages, events, _) = drain_collector(&mut collector);
     assert!(matches!(&messages[..], [Message::Revoke(_)]));
-    assert!(matches!(
-        &events[..],
-        [CollectorEvent::Ended(Ended::LeaseExpired { .. })]
-    ));
+    assert!(matches!(&events[..], [CollectorEvent::Ended(Ended::LeaseExpired { .. })]));
     // The source pings on without an answer until its lease ends too.
     let mut events = Vec::new();
     while events.is_empty() {
@@ -389,26 +333,17 @@ fn pings_keep_the_lease_and_silence_ends_it_on_both_sides() {
         source.handle(at, Input::Timeout);
         events = drain_source(&mut source).1;
     }
-    assert!(matches!(
-        &events[..],
-        [SourceEvent::Ended(Ended::LeaseExpired { .. })]
-    ));
+    assert!(matches!(&events[..], [SourceEvent::Ended(Ended::LeaseExpired { .. })]));
 }
 
 #[test]
 fn a_command_in_the_wrong_state_is_an_error_of_ours_and_after_the_end_nothing() {
     let now = Instant::now();
-    let mut source = SourceSide::new(
-        now,
-        SourceSideConfig::new(samples::known()),
-        samples::hello(),
-    );
+    let mut source =
+        SourceSide::new(now, SourceSideConfig::new(samples::known()), samples::hello());
     drain_source(&mut source);
     let misuse = source.goodbye(vec![]).unwrap_err();
-    assert_eq!(
-        misuse.to_string(),
-        "goodbye called while the source waits for Welcome"
-    );
+    assert_eq!(misuse.to_string(), "goodbye called while the source waits for Welcome");
     source.handle(now, Input::Disconnected);
     drain_source(&mut source);
     source.goodbye(vec![]).unwrap();

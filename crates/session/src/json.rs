@@ -92,9 +92,7 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Bounded<T, MAX
         let mut elements = Vec::new();
         while let Some(element) = seq.next_element()? {
             if elements.len() == MAX {
-                return Err(A::Error::custom(format_args!(
-                    "a list has more than {MAX} elements"
-                )));
+                return Err(A::Error::custom(format_args!("a list has more than {MAX} elements")));
             }
             elements.push(element);
         }
@@ -189,11 +187,7 @@ pub(crate) mod endpoint_json {
         gid: Gid,
         qpn: u32,
         psn: u32,
-        #[serde(
-            with = "super::net_json",
-            default,
-            skip_serializing_if = "Option::is_none"
-        )]
+        #[serde(with = "super::net_json", default, skip_serializing_if = "Option::is_none")]
         net: Option<NetEnd>,
     }
 

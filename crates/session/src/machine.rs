@@ -8,10 +8,7 @@ use crate::refusal::{Refusal, RefusalCode};
 
 /// What happened outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "made and taken at once, never stored"
-)]
+#[allow(clippy::large_enum_variant, reason = "made and taken at once, never stored")]
 pub enum Input {
     /// The peer sent a message.
     Message(Message),
@@ -179,10 +176,8 @@ impl<E> Core<E> {
     }
 
     pub(crate) fn lease_expired(&self, now: Instant) -> Option<Ended> {
-        (now >= self.lease_until()).then(|| Ended::LeaseExpired {
-            silent: now - self.last_heard,
-            lease: self.lease,
-        })
+        (now >= self.lease_until())
+            .then(|| Ended::LeaseExpired { silent: now - self.last_heard, lease: self.lease })
     }
 
     pub(crate) fn handshake_expired(
@@ -190,10 +185,8 @@ impl<E> Core<E> {
         now: Instant,
         waiting_for: MessageKind,
     ) -> Option<Ended> {
-        (now >= self.handshake_until).then_some(Ended::HandshakeTimeout {
-            waiting_for,
-            limit: self.handshake,
-        })
+        (now >= self.handshake_until)
+            .then_some(Ended::HandshakeTimeout { waiting_for, limit: self.handshake })
     }
 
     /// A refusal when `epoch` is not this session's.

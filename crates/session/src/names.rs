@@ -65,10 +65,7 @@ impl FromStr for DeviceName {
         }
         let seen = || printable(text, DEVICE_NAME_CHARS_MAX);
         if let Some(character) = text.chars().find(|&c| !is_allowed(c)) {
-            return Err(DeviceNameError::Character {
-                seen: seen(),
-                character,
-            });
+            return Err(DeviceNameError::Character { seen: seen(), character });
         }
         if text.starts_with('.') {
             return Err(DeviceNameError::Dot { seen: seen() });
@@ -125,10 +122,7 @@ pub fn printable(text: &str, chars_max: usize) -> String {
 
 /// The same, and never longer than `chars_max`: what is escaped, and the sign of a cut, count too.
 pub fn fit(text: &str, chars_max: usize) -> String {
-    printable(text, chars_max - 1)
-        .chars()
-        .take(chars_max)
-        .collect()
+    printable(text, chars_max - 1).chars().take(chars_max).collect()
 }
 
 /// Whether `character` may stand in a text from a peer: no control character, and none that

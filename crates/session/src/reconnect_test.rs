@@ -42,10 +42,7 @@ struct Pipe {
 
 impl Pipe {
     fn new() -> Pipe {
-        Pipe {
-            messages: VecDeque::new(),
-            decoder: Decoder::new(LONG_BYTES_MAX),
-        }
+        Pipe { messages: VecDeque::new(), decoder: Decoder::new(LONG_BYTES_MAX) }
     }
 
     fn push(&mut self, message: &Message) {
@@ -99,12 +96,7 @@ impl World {
             registry: Registry::new(),
             sessions: BTreeMap::new(),
             delivered: Vec::new(),
-            source: Source {
-                instance: seed,
-                oldest: 0,
-                next_new: 0,
-                next_send: 0,
-            },
+            source: Source { instance: seed, oldest: 0, next_new: 0, next_send: 0 },
             connections: 0,
         }
     }
@@ -214,11 +206,7 @@ impl World {
         self.sessions.insert(id, session);
         let mut link = Link {
             id,
-            side: SourceSide::new(
-                self.now,
-                SourceSideConfig::new(samples::known()),
-                self.hello(),
-            ),
+            side: SourceSide::new(self.now, SourceSideConfig::new(samples::known()), self.hello()),
             to_collector: Pipe::new(),
             to_source: Pipe::new(),
             streaming: false,
@@ -301,13 +289,8 @@ impl Link {
         source.oldest = first;
         source.next_send = first;
         source.next_new = source.next_new.max(first);
-        let start = StreamStart {
-            stream: welcome.streams[0].stream,
-            first_packet: first,
-        };
-        self.side
-            .connect(world.now, samples::connect().endpoint, vec![start])
-            .unwrap();
+        let start = StreamStart { stream: welcome.streams[0].stream, first_packet: first };
+        self.side.connect(world.now, samples::connect().endpoint, vec![start]).unwrap();
     }
 
     /// No message is under way: frames move, counters are sent, time passes.
@@ -348,19 +331,11 @@ impl Link {
         if session.end.is_some() {
             world.deliver(self.id, usize::MAX);
             let next_packet = world.delivered.last().map_or(0, |last| last + 1);
-            let done = StreamDelivered {
-                stream: 0,
-                next_packet,
-                frames: 0,
-                lost: 0,
-            };
+            let done = StreamDelivered { stream: 0, next_packet, frames: 0, lost: 0 };
             let session = world.sessions.get_mut(&self.id).unwrap();
             session.side.goodbye_ack(vec![done]).unwrap();
         } else if self.streaming && sent_all {
-            let end = StreamEnd {
-                stream: 0,
-                end_packet: source.next_new,
-            };
+            let end = StreamEnd { stream: 0, end_packet: source.next_new };
             self.streaming = false;
             self.side.goodbye(vec![end]).unwrap();
         }

@@ -188,9 +188,7 @@ mod tests {
     fn the_specification_lists_every_code_with_its_wait() {
         let spec = include_str!("../../../docs/spec/session.md");
         for code in RefusalCode::known() {
-            let wait = code
-                .retry_after_ms()
-                .map_or("null".to_owned(), |ms| ms.to_string());
+            let wait = code.retry_after_ms().map_or("null".to_owned(), |ms| ms.to_string());
             let row = format!("| `{code}` | {wait}");
             let ends = [" |", ", or "];
             let is_there = ends.iter().any(|end| spec.contains(&format!("{row}{end}")));

@@ -36,10 +36,7 @@ impl Registry {
     /// one's source has given it up already. Nothing has changed then.
     pub fn claim(&mut self, session: u64, hello: &Hello) -> Result<Vec<u64>, Refusal> {
         let superseded = self.in_the_way(session, hello)?;
-        let owner = Owner {
-            session,
-            instance: hello.instance,
-        };
+        let owner = Owner { session, instance: hello.instance };
         for device in &hello.devices {
             self.owners.insert(device.name.clone(), owner);
         }
@@ -109,11 +106,7 @@ mod tests {
             name: name.parse().unwrap(),
             ..template.devices[0].clone()
         };
-        Hello {
-            instance,
-            devices: names.iter().map(device).collect(),
-            ..template.clone()
-        }
+        Hello { instance, devices: names.iter().map(device).collect(), ..template.clone() }
     }
 
     #[test]

@@ -10,22 +10,12 @@ use crate::refusal::{Refusal, RefusalCode};
 fn endpoint(last: u8) -> Endpoint {
     let mut gid = [0xab; 16];
     gid[15] = last;
-    Endpoint {
-        gid: Gid(gid),
-        qpn: 17,
-        psn: 0x00ff_ffff,
-        net: None,
-    }
+    Endpoint { gid: Gid(gid), qpn: 17, psn: 0x00ff_ffff, net: None }
 }
 
 /// The providers of both sides.
 pub(crate) fn known() -> KnownProviders {
-    let provider = |name, rank, wire, is_hardware| ProviderInfo {
-        name,
-        rank,
-        wire,
-        is_hardware,
-    };
+    let provider = |name, rank, wire, is_hardware| ProviderInfo { name, rank, wire, is_hardware };
     KnownProviders::new([
         provider("roce", 2, Wire::RoceV2, false),
         provider("ibverbs", 1, Wire::RoceV2, true),
@@ -69,11 +59,7 @@ pub(crate) fn hello() -> Hello {
                 name: "roce".to_owned(),
                 gid: endpoint(3).gid,
                 device: None,
-                net: Some(NetEnd {
-                    udp_port: 4791,
-                    path_mtu: 4096,
-                    extensions: 1,
-                }),
+                net: Some(NetEnd { udp_port: 4791, path_mtu: 4096, extensions: 1 }),
             },
         ],
         missing: vec![WhyNot {
@@ -89,10 +75,7 @@ pub(crate) fn hello() -> Hello {
             },
             reason: "packets of 4096 bytes did not pass".to_owned(),
         }],
-        wish: RingWish {
-            blocks: 64,
-            block_bytes: 1_048_576,
-        },
+        wish: RingWish { blocks: 64, block_bytes: 1_048_576 },
     }
 }
 
@@ -118,16 +101,8 @@ pub(crate) fn welcome() -> Welcome {
         endpoint: endpoint(2),
         lease_ms: 3_000,
         streams: vec![
-            StreamGrant {
-                device: "cam0".parse().unwrap(),
-                stream: 0,
-                next_packet: None,
-            },
-            StreamGrant {
-                device: "cam1".parse().unwrap(),
-                stream: 1,
-                next_packet: Some(240),
-            },
+            StreamGrant { device: "cam0".parse().unwrap(), stream: 0, next_packet: None },
+            StreamGrant { device: "cam1".parse().unwrap(), stream: 1, next_packet: Some(240) },
         ],
     }
 }
@@ -141,15 +116,8 @@ pub(crate) fn refusal() -> Refusal {
 }
 
 pub(crate) fn connect() -> Connect {
-    let start = |stream, first_packet| StreamStart {
-        stream,
-        first_packet,
-    };
-    Connect {
-        epoch: 7,
-        endpoint: endpoint(1),
-        streams: vec![start(0, 0), start(1, 245)],
-    }
+    let start = |stream, first_packet| StreamStart { stream, first_packet };
+    Connect { epoch: 7, endpoint: endpoint(1), streams: vec![start(0, 0), start(1, 245)] }
 }
 
 pub(crate) fn stats() -> SourceStats {
@@ -170,23 +138,12 @@ pub(crate) fn stats() -> SourceStats {
 
 pub(crate) fn goodbye() -> Goodbye {
     let end = |stream, end_packet| StreamEnd { stream, end_packet };
-    Goodbye {
-        epoch: 7,
-        streams: vec![end(0, 300), end(1, 300)],
-    }
+    Goodbye { epoch: 7, streams: vec![end(0, 300), end(1, 300)] }
 }
 
 pub(crate) fn goodbye_ack() -> GoodbyeAck {
-    let done = |stream, frames, lost| StreamDelivered {
-        stream,
-        next_packet: 300,
-        frames,
-        lost,
-    };
-    GoodbyeAck {
-        epoch: 7,
-        delivered: vec![done(0, 300, 0), done(1, 53, 5)],
-    }
+    let done = |stream, frames, lost| StreamDelivered { stream, next_packet: 300, frames, lost };
+    GoodbyeAck { epoch: 7, delivered: vec![done(0, 300, 0), done(1, 53, 5)] }
 }
 
 /// Every kind of message with the JSON that [`crate::wire::encode`] makes of it. The same lines
@@ -209,18 +166,9 @@ pub(crate) fn golden() -> Vec<(Message, &'static str)> {
             Message::Connect(connect()),
             r#"{"type":"connect","epoch":7,"endpoint":{"gid":"ababababababababababababababab01","qpn":17,"psn":16777215},"streams":[{"stream":0,"first_packet":0},{"stream":1,"first_packet":245}]}"#,
         ),
-        (
-            Message::Ready(Ready { epoch: 7 }),
-            r#"{"type":"ready","epoch":7}"#,
-        ),
-        (
-            Message::Ping(Ping { epoch: 7, seq: 0 }),
-            r#"{"type":"ping","epoch":7,"seq":0}"#,
-        ),
-        (
-            Message::Pong(Pong { epoch: 7, seq: 0 }),
-            r#"{"type":"pong","epoch":7,"seq":0}"#,
-        ),
+        (Message::Ready(Ready { epoch: 7 }), r#"{"type":"ready","epoch":7}"#),
+        (Message::Ping(Ping { epoch: 7, seq: 0 }), r#"{"type":"ping","epoch":7,"seq":0}"#),
+        (Message::Pong(Pong { epoch: 7, seq: 0 }), r#"{"type":"pong","epoch":7,"seq":0}"#),
         (
             Message::SourceStats(stats()),
             r#"{"type":"source_stats","epoch":7,"cpu_us":1250000,"streams":[{"stream":1,"sent_frames":5,"sent_bytes":4608000,"dropped_oldest":2,"dropped_newest":0,"dropped_reconnect":5,"blocked_us":0}]}"#,

@@ -34,10 +34,7 @@ pub struct SourceSideConfig {
 impl SourceSideConfig {
     /// Returns the usual settings for a program with these providers.
     pub fn new(known: KnownProviders) -> SourceSideConfig {
-        SourceSideConfig {
-            known,
-            handshake: Duration::from_secs(5),
-        }
+        SourceSideConfig { known, handshake: Duration::from_secs(5) }
     }
 }
 
@@ -146,11 +143,7 @@ impl SourceSide {
         self.expect("connect", &[State::Deciding])?;
         if self.state == State::Deciding {
             let epoch = self.core.epoch;
-            self.core.transmit(Message::Connect(Connect {
-                epoch,
-                endpoint,
-                streams,
-            }));
+            self.core.transmit(Message::Connect(Connect { epoch, endpoint, streams }));
             self.core.handshake_until = now + self.core.handshake;
             self.state = State::WaitReady;
         }
@@ -190,8 +183,7 @@ impl SourceSide {
         self.expect("goodbye", &[State::Streaming])?;
         if self.state == State::Streaming {
             let epoch = self.core.epoch;
-            self.core
-                .transmit(Message::Goodbye(Goodbye { epoch, streams }));
+            self.core.transmit(Message::Goodbye(Goodbye { epoch, streams }));
             self.state = State::Leaving;
         }
         Ok(())
@@ -378,10 +370,7 @@ fn check_welcome(
     };
     if welcome.protocol < hello.protocol.min || welcome.protocol > hello.protocol.max {
         let ProtocolRange { min, max } = hello.protocol;
-        let reason = format!(
-            "Welcome chose version {}, not in {min} to {max}",
-            welcome.protocol
-        );
+        let reason = format!("Welcome chose version {}, not in {min} to {max}", welcome.protocol);
         return Err(bad(reason));
     }
     check_path(hello, &welcome.path, known).map_err(bad)?;
@@ -403,17 +392,10 @@ fn check_welcome(
 
 /// Fails unless the path begins at an offer of `hello` and both of its providers speak one wire.
 fn check_path(hello: &Hello, path: &SessionPath, known: &KnownProviders) -> Result<(), String> {
-    let SessionPath {
-        source,
-        source_gid,
-        collector,
-        path_mtu,
-    } = path;
+    let SessionPath { source, source_gid, collector, path_mtu } = path;
     let mut offers = hello.providers.iter();
     let Some(offer) = offers.find(|o| o.name == *source && o.gid == *source_gid) else {
-        return Err(format!(
-            "Welcome chose provider {source} at GID {source_gid}, not offered"
-        ));
+        return Err(format!("Welcome chose provider {source} at GID {source_gid}, not offered"));
     };
     let wire = known.wire(source);
     if wire.is_none() || wire != known.wire(collector) {

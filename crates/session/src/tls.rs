@@ -85,12 +85,9 @@ fn provider() -> Arc<CryptoProvider> {
 /// A file is missing, is wrong, or does not fit the others.
 pub fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let roots = Arc::new(authorities(&files.ca)?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
-        .build()
-        .map_err(|error| TlsError::Authority {
-            path: files.ca.clone(),
-            detail: error.to_string(),
-        })?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build().map_err(
+        |error| TlsError::Authority { path: files.ca.clone(), detail: error.to_string() },
+    )?;
     let (chain, key) = identity(files)?;
     let config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -119,22 +116,16 @@ pub fn client_config(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
 }
 
 fn pair(files: &TlsFiles, error: &rustls::Error) -> TlsError {
-    TlsError::Pair {
-        cert: files.cert.clone(),
-        key: files.key.clone(),
-        detail: error.to_string(),
-    }
+    TlsError::Pair { cert: files.cert.clone(), key: files.key.clone(), detail: error.to_string() }
 }
 
 fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
-        roots
-            .add(certificate)
-            .map_err(|error| TlsError::Authority {
-                path: path.to_owned(),
-                detail: error.to_string(),
-            })?;
+        roots.add(certificate).map_err(|error| TlsError::Authority {
+            path: path.to_owned(),
+            detail: error.to_string(),
+        })?;
     }
     Ok(roots)
 }
@@ -159,9 +150,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 }
 
 fn open(path: &Path) -> Result<BufReader<File>, TlsError> {
-    File::open(path)
-        .map(BufReader::new)
-        .map_err(|source| read_error(path, source))
+    File::open(path).map(BufReader::new).map_err(|source| read_error(path, source))
 }
 
 fn read_error(path: &Path, source: io::Error) -> TlsError {
@@ -254,45 +243,20 @@ mod tests {
 
     #[test]
     fn local_addresses_need_nothing() {
-        for addr in [
-            "127.0.0.1:1",
-            "127.9.8.7:1",
-            "[::1]:1",
-            "[::ffff:127.0.0.1]:1",
-        ] {
-            assert_eq!(
-                rule(addr, false, false),
-                Ok(Protection::PlainLocal),
-                "{addr}"
-            );
+        for addr in ["127.0.0.1:1", "127.9.8.7:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(rule(addr, false, false), Ok(Protection::PlainLocal), "{addr}");
             assert_eq!(rule(addr, true, false), Ok(Protection::Tls), "{addr}");
         }
-        assert_eq!(
-            protection(Reach::Unix, false, false),
-            Ok(Protection::PlainLocal)
-        );
+        assert_eq!(protection(Reach::Unix, false, false), Ok(Protection::PlainLocal));
     }
 
     #[test]
     fn other_addresses_need_certificates_or_an_explicit_word() {
-        for addr in [
-            "0.0.0.0:1",
-            "[::]:1",
-            "10.0.0.1:1",
-            "[fe80::1]:1",
-            "[::ffff:10.0.0.1]:1",
-        ] {
+        for addr in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "[fe80::1]:1", "[::ffff:10.0.0.1]:1"] {
             let error = rule(addr, false, false).unwrap_err().to_string();
-            assert!(
-                error.contains("--insecure") && error.contains("catchment cert"),
-                "{error}"
-            );
+            assert!(error.contains("--insecure") && error.contains("catchment cert"), "{error}");
             assert_eq!(rule(addr, true, false), Ok(Protection::Tls), "{addr}");
-            assert_eq!(
-                rule(addr, false, true),
-                Ok(Protection::PlainInsecure),
-                "{addr}"
-            );
+            assert_eq!(rule(addr, false, true), Ok(Protection::PlainInsecure), "{addr}");
             assert_eq!(rule(addr, true, true), Err(ProtectionError::Contradiction));
         }
     }

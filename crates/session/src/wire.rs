@@ -83,9 +83,7 @@ pub enum EncodeError {
 /// The message is invalid or too long; `out` is then as it was.
 pub fn encode(message: &Message, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let kind = message.kind();
-    message
-        .check()
-        .map_err(|invalid| EncodeError::Invalid { kind, invalid })?;
+    message.check().map_err(|invalid| EncodeError::Invalid { kind, invalid })?;
     let start = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);
     let result = serde_json::to_writer(&mut *out, message)
@@ -232,11 +230,7 @@ impl DecodeError {
     pub fn refusal(&self) -> Refusal {
         if let DecodeError::Protocol { theirs } = self {
             let older = theirs.max < ProtocolRange::OURS.min;
-            let remedy = if older {
-                "update the source"
-            } else {
-                "update the collector"
-            };
+            let remedy = if older { "update the source" } else { "update the collector" };
             return Refusal::new(RefusalCode::ProtocolVersion, self.to_string(), remedy);
         }
         let remedy = "send what docs/spec/session.md describes";
@@ -249,37 +243,28 @@ impl DecodeError {
 /// # Errors
 /// The bytes are no message, or a field is outside of its range.
 pub fn parse(json: &[u8]) -> Result<Message, DecodeError> {
-    let text = std::str::from_utf8(json).map_err(|error| DecodeError::Utf8 {
-        offset: error.valid_up_to(),
-    })?;
-    let tag = json::tag_of(text).map_err(|error| DecodeError::Json {
-        detail: detail(&error),
-    })?;
+    let text = std::str::from_utf8(json)
+        .map_err(|error| DecodeError::Utf8 { offset: error.valid_up_to() })?;
+    let tag = json::tag_of(text).map_err(|error| DecodeError::Json { detail: detail(&error) })?;
     let kind = kind_of(&tag)?;
     let (bytes, limit) = (text.len(), kind.bytes_max());
     if bytes > limit as usize {
         return Err(DecodeError::TooLong { kind, bytes, limit });
     }
     let message = parse_kind(kind, text)?;
-    message
-        .check()
-        .map_err(|invalid| DecodeError::Invalid { kind, invalid })?;
+    message.check().map_err(|invalid| DecodeError::Invalid { kind, invalid })?;
     Ok(message)
 }
 
 fn kind_of(tag: &str) -> Result<MessageKind, DecodeError> {
     let mut kinds = MessageKind::ALL.iter().copied();
     let known = kinds.find(|kind| kind.as_str() == tag);
-    known.ok_or_else(|| DecodeError::UnknownType {
-        seen: printable(tag, 32),
-    })
+    known.ok_or_else(|| DecodeError::UnknownType { seen: printable(tag, 32) })
 }
 
 fn parse_kind(kind: MessageKind, text: &str) -> Result<Message, DecodeError> {
-    let malformed = |error: serde_json::Error| DecodeError::Malformed {
-        kind,
-        detail: detail(&error),
-    };
+    let malformed =
+        |error: serde_json::Error| DecodeError::Malformed { kind, detail: detail(&error) };
     match kind {
         MessageKind::Hello => {
             let theirs = crate::message::protocol_of(text).map_err(malformed)?;
@@ -321,13 +306,7 @@ pub struct Decoder {
 impl Decoder {
     /// A decoder that takes messages of at most `limit` bytes of JSON.
     pub fn new(limit: u32) -> Decoder {
-        Decoder {
-            limit,
-            header: [0; HEADER_BYTES],
-            header_len: 0,
-            body: Vec::new(),
-            failed: None,
-        }
+        Decoder { limit, header: [0; HEADER_BYTES], header_len: 0, body: Vec::new(), failed: None }
     }
 
     /// Changes the limit. A message that was refused for its length is taken after all when it
@@ -397,11 +376,7 @@ impl Decoder {
         if (2..=self.limit).contains(&announced) {
             return Ok(announced as usize);
         }
-        Err(DecodeError::Length {
-            announced,
-            limit: self.limit,
-            hint: Hint::of(self.header),
-        })
+        Err(DecodeError::Length { announced, limit: self.limit, hint: Hint::of(self.header) })
     }
 
     fn take_body(&mut self, input: &mut &[u8], announced: usize) -> bool {
@@ -410,8 +385,7 @@ impl Decoder {
         let needed = self.body.len() + now.len();
         if needed > self.body.capacity() {
             let grown = needed.max(2 * self.body.capacity()).max(CHUNK_BYTES);
-            self.body
-                .reserve_exact(grown.min(announced) - self.body.len());
+            self.body.reserve_exact(grown.min(announced) - self.body.len());
         }
         self.body.extend_from_slice(now);
         *input = rest;

@@ -41,11 +41,8 @@ fn an_endpoint_on_a_network_says_what_it_takes() {
     let net = r#""psn":16777215,"net":{"udp_port":4791,"path_mtu":4096,"extensions":1}}"#;
     let text = altered(MessageKind::Connect, "\"psn\":16777215}", net);
     let mut expected = samples::connect();
-    expected.endpoint.net = Some(catchment_verbs::NetEnd {
-        udp_port: 4791,
-        path_mtu: 4096,
-        extensions: 1,
-    });
+    expected.endpoint.net =
+        Some(catchment_verbs::NetEnd { udp_port: 4791, path_mtu: 4096, extensions: 1 });
     assert_eq!(parse(text.as_bytes()), Ok(Message::Connect(expected)));
     for (from, to, field) in [
         ("4096", "1500", "endpoint.net.path_mtu is 1500"),
@@ -103,34 +100,16 @@ fn malformed_messages_say_what_was_wrong() {
         ("\"x\"", "not a JSON object"),
         ("{}", "missing field `type`"),
         (r#"{"type":5}"#, "invalid type"),
-        (
-            r#"{"type":"ping","type":"ping","epoch":1,"seq":1}"#,
-            "duplicate field",
-        ),
+        (r#"{"type":"ping","type":"ping","epoch":1,"seq":1}"#, "duplicate field"),
         (r#"{"type":"dance"}"#, "message type \"dance\" is unknown"),
         (r#"{"type":"ping","epoch":1}"#, "missing field `seq`"),
-        (
-            r#"{"type":"ping","epoch":1,"seq":1,"x":2}"#,
-            "unknown field `x`",
-        ),
-        (
-            r#"{"type":"ping","epoch":1,"seq":1,"seq":2}"#,
-            "duplicate field `seq`",
-        ),
-        (
-            r#"{"type":"ping","epoch":0,"seq":1}"#,
-            "epoch is 0; 1 to 4294967295",
-        ),
+        (r#"{"type":"ping","epoch":1,"seq":1,"x":2}"#, "unknown field `x`"),
+        (r#"{"type":"ping","epoch":1,"seq":1,"seq":2}"#, "duplicate field `seq`"),
+        (r#"{"type":"ping","epoch":0,"seq":1}"#, "epoch is 0; 1 to 4294967295"),
         (r#"{"type":"ping","epoch":-1,"seq":1}"#, "invalid value"),
         (r#"{"type":"ping","epoch":1.5,"seq":1}"#, "invalid type"),
-        (
-            r#"{"type":"ping","epoch":4294967296,"seq":1}"#,
-            "invalid value",
-        ),
-        (
-            r#"{"type":"ping","epoch":1,"seq":1}x"#,
-            "trailing characters",
-        ),
+        (r#"{"type":"ping","epoch":4294967296,"seq":1}"#, "invalid value"),
+        (r#"{"type":"ping","epoch":1,"seq":1}x"#, "trailing characters"),
         ("{\"type\":\"\u{1b}[2J\"}", "control character"),
         ("{\"type\":\"\\u001b[2J\"}", "\\u{1b}[2J"),
     ] {
@@ -275,9 +254,7 @@ fn a_short_kind_may_not_be_long() {
 #[test]
 fn a_length_beyond_the_limit_is_refused_before_any_byte_is_held() {
     let mut decoder = Decoder::new(SHORT_BYTES_MAX);
-    let error = decoder
-        .decode(&mut &u32::MAX.to_be_bytes()[..])
-        .unwrap_err();
+    let error = decoder.decode(&mut &u32::MAX.to_be_bytes()[..]).unwrap_err();
     assert!(error.to_string().contains("4294967295 bytes"), "{error}");
     assert_eq!(decoder.held_bytes(), 0);
     let mut decoder = Decoder::new(SHORT_BYTES_MAX);
@@ -298,15 +275,9 @@ fn a_raised_limit_takes_what_was_too_long() {
     let bytes = framed(json.as_bytes());
     let mut decoder = Decoder::new(50);
     let mut input = &bytes[..];
-    assert!(matches!(
-        decoder.decode(&mut input),
-        Err(DecodeError::Length { .. })
-    ));
+    assert!(matches!(decoder.decode(&mut input), Err(DecodeError::Length { .. })));
     decoder.set_limit(SHORT_BYTES_MAX);
-    assert!(matches!(
-        decoder.decode(&mut input),
-        Ok(Some(Message::Ready(_)))
-    ));
+    assert!(matches!(decoder.decode(&mut input), Ok(Some(Message::Ready(_)))));
 }
 
 #[test]
@@ -345,26 +316,15 @@ fn a_truncated_message_says_how_much_came() {
 
 #[test]
 fn versions_are_negotiated_before_unknown_members_matter() {
-    let newer = altered(
-        MessageKind::Hello,
-        r#"{"min":2,"max":2}"#,
-        r#"{"min":3,"max":4,"x":0}"#,
-    )
-    .replace("\"wish\"", "\"colour\":\"red\",\"wish\"");
+    let newer = altered(MessageKind::Hello, r#"{"min":2,"max":2}"#, r#"{"min":3,"max":4,"x":0}"#)
+        .replace("\"wish\"", "\"colour\":\"red\",\"wish\"");
     let error = parse(newer.as_bytes()).unwrap_err();
     let refusal = error.refusal();
     assert_eq!(refusal.code, RefusalCode::ProtocolVersion);
     assert!(refusal.is_permanent());
     assert_eq!(refusal.remedy, "update the collector");
-    assert!(
-        refusal.reason.contains("3 to 4, this side 2 to 2"),
-        "{refusal}"
-    );
-    let both = altered(
-        MessageKind::Hello,
-        r#"{"min":2,"max":2}"#,
-        r#"{"min":1,"max":9}"#,
-    );
+    assert!(refusal.reason.contains("3 to 4, this side 2 to 2"), "{refusal}");
+    let both = altered(MessageKind::Hello, r#"{"min":2,"max":2}"#, r#"{"min":1,"max":9}"#);
     assert!(parse(both.as_bytes()).is_ok());
 }
 

@@ -66,13 +66,7 @@ mod tests {
         for (epoch, slot, generation, header, word) in [
             (0, 0, 0, [0; 7], 0x5ae4_5f97_6265_8ece),
             (1, 0, 1, [0; 7], 0xd71c_25e4_4134_3573),
-            (
-                0x0123_4567_89ab_cdef,
-                65_535,
-                u64::MAX,
-                [u64::MAX; 7],
-                0x0bf5_9cc2_b95e_9587,
-            ),
+            (0x0123_4567_89ab_cdef, 65_535, u64::MAX, [u64::MAX; 7], 0x0bf5_9cc2_b95e_9587),
             (42, 7, 3, counting, 0xe73b_1d23_3d43_bfb1),
         ] {
             assert_eq!(
@@ -96,9 +90,8 @@ mod tests {
         for word in [0, 0, 0] {
             a = step(a, word);
         }
-        let inverse = (0..5).fold(FACTOR, |x, _| {
-            x.wrapping_mul(2u64.wrapping_sub(FACTOR.wrapping_mul(x)))
-        });
+        let inverse =
+            (0..5).fold(FACTOR, |x, _| x.wrapping_mul(2u64.wrapping_sub(FACTOR.wrapping_mul(x))));
         let w6 = wanted.rotate_right(29).wrapping_mul(inverse) ^ a;
         assert_eq!(mix_seeded(SEED_A, SEED_B, &[0, 0, 0, 0, 0, 0, w6, 0]), 0);
         assert_eq!(commit_word(0, 0, 0, &[0, 0, 0, 0, 0, 0, w6]), 1);

@@ -108,10 +108,7 @@ impl BlockHeader {
             self.frame_offset,
             self.capture_time_ns,
             join(self.crc32c, self.skipped),
-            join(
-                u32::from(self.flags) | u32::from(HEADER_VERSION) << 16,
-                self.room_bytes,
-            ),
+            join(u32::from(self.flags) | u32::from(HEADER_VERSION) << 16, self.room_bytes),
         ]
     }
 
@@ -304,20 +301,11 @@ mod tests {
         assert!(matches!(refused(|h| h.room_bytes = 1000), Room { .. }));
         assert!(matches!(refused(|h| h.room_bytes = 960), Room { .. }));
         assert!(matches!(refused(|h| h.room_bytes = 4096), Room { .. }));
-        assert!(matches!(
-            refused(|h| h.frame_bytes = 2999),
-            OutsideFrame { .. }
-        ));
-        assert!(matches!(
-            refused(|h| h.frame_offset = u64::MAX),
-            OutsideFrame { .. }
-        ));
+        assert!(matches!(refused(|h| h.frame_bytes = 2999), OutsideFrame { .. }));
+        assert!(matches!(refused(|h| h.frame_offset = u64::MAX), OutsideFrame { .. }));
         assert!(matches!(refused(|h| h.payload_bytes = 0), EmptyPart(3000)));
         assert!(matches!(refused(|h| h.packet_number = 4), Skipped { .. }));
-        assert!(matches!(
-            refused(|h| h.packet_number = u64::MAX),
-            PacketNumber(_)
-        ));
+        assert!(matches!(refused(|h| h.packet_number = u64::MAX), PacketNumber(_)));
         assert!(matches!(refused(|h| h.flags = 0), CrcWithoutFlag(_)));
         let mut words = sample().to_words();
         words[6] ^= 3 << 16;
@@ -327,10 +315,7 @@ mod tests {
 
     #[test]
     fn an_empty_frame_is_a_frame() {
-        let header = BlockHeader {
-            packet_number: 1,
-            ..BlockHeader::default()
-        };
+        let header = BlockHeader { packet_number: 1, ..BlockHeader::default() };
         let read = BlockHeader::from_words(&header.to_words(), &layout()).unwrap();
         assert_eq!((read.payload_bytes, read.frame_bytes), (0, 0));
     }

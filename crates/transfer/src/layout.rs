@@ -88,17 +88,8 @@ impl RingLayout {
         let total_bytes = (blocks as usize)
             .checked_mul(block_bytes as usize)
             .and_then(|bytes| bytes.checked_add(blocks_offset))
-            .ok_or(LayoutError::TooLarge {
-                blocks,
-                block_bytes,
-            })?;
-        Ok(RingLayout {
-            blocks,
-            block_bytes,
-            status_bytes,
-            blocks_offset,
-            total_bytes,
-        })
+            .ok_or(LayoutError::TooLarge { blocks, block_bytes })?;
+        Ok(RingLayout { blocks, block_bytes, status_bytes, blocks_offset, total_bytes })
     }
 
     /// The smallest block size whose payload holds `payload_bytes`.
@@ -209,15 +200,9 @@ mod tests {
     #[test]
     fn impossible_shapes_are_refused() {
         assert_eq!(RingLayout::new(0, 128), Err(LayoutError::Blocks(0)));
-        assert_eq!(
-            RingLayout::new(65_537, 128),
-            Err(LayoutError::Blocks(65_537))
-        );
+        assert_eq!(RingLayout::new(65_537, 128), Err(LayoutError::Blocks(65_537)));
         for bytes in [0, 64, 127, 129, MAX_BLOCK_BYTES + 64] {
-            assert_eq!(
-                RingLayout::new(1, bytes),
-                Err(LayoutError::BlockBytes(bytes))
-            );
+            assert_eq!(RingLayout::new(1, bytes), Err(LayoutError::BlockBytes(bytes)));
         }
         assert!(RingLayout::new(MAX_BLOCKS, MAX_BLOCK_BYTES).is_ok());
         assert!(RingLayout::block_bytes_for(MAX_BLOCK_BYTES - 63).is_err());

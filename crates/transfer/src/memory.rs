@@ -22,10 +22,7 @@ impl RingMemory {
     pub(crate) fn new(bytes: RegionSlice, layout: RingLayout) -> Result<RingMemory, MemError> {
         let memory = bytes.memory();
         memory.subslice(0, layout.total_bytes())?;
-        if !memory
-            .addr()
-            .is_multiple_of(u64::from(crate::layout::LINE_BYTES))
-        {
+        if !memory.addr().is_multiple_of(u64::from(crate::layout::LINE_BYTES)) {
             return Err(MemError::Misaligned {
                 addr: memory.addr(),
                 align: crate::layout::LINE_BYTES as usize,

@@ -24,10 +24,7 @@ impl ByteMirror {
     /// A picture of this many bytes, one for each slot, all zero.
     pub fn new(slots: u32) -> ByteMirror {
         let words = slots.div_ceil(LINE_BYTES) as usize * WORDS_PER_LINE;
-        ByteMirror {
-            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            slots,
-        }
+        ByteMirror { words: (0..words).map(|_| AtomicU64::new(0)).collect(), slots }
     }
 
     /// Lines of 64 slots.
@@ -68,9 +65,7 @@ impl ByteMirror {
         let line = first / LINE_BYTES;
         slots_of(line, self.differing(line, array), first).try_for_each(&mut found)?;
         let others = [line + 1..self.lines(), 0..line];
-        others
-            .into_iter()
-            .try_for_each(|lines| self.look_at_lines(array, lines, &mut found))
+        others.into_iter().try_for_each(|lines| self.look_at_lines(array, lines, &mut found))
     }
 
     fn look_at_lines<B>(
@@ -126,11 +121,7 @@ impl ByteMirror {
 #[inline]
 pub(crate) fn slots_of(line: u32, bits: u64, first: u32) -> impl Iterator<Item = u32> {
     let base = line * LINE_BYTES;
-    let start = if first / LINE_BYTES == line {
-        first % LINE_BYTES
-    } else {
-        0
-    };
+    let start = if first / LINE_BYTES == line { first % LINE_BYTES } else { 0 };
     let mut rest = bits.rotate_right(start);
     std::iter::from_fn(move || {
         if rest == 0 {

@@ -29,11 +29,7 @@ pub struct Tally {
 impl<B> InOrder<B> {
     /// Order of a stream whose first frame is `first_packet`.
     pub fn new(first_packet: u64) -> InOrder<B> {
-        InOrder {
-            next: first_packet,
-            progress: 0,
-            early: BTreeMap::new(),
-        }
+        InOrder { next: first_packet, progress: 0, early: BTreeMap::new() }
     }
 
     /// Number of the first frame that was not handed on whole.

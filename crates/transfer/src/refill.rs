@@ -201,10 +201,7 @@ mod tests {
     use super::*;
 
     fn at(commits: u64) -> Moment {
-        Moment {
-            commits,
-            refused: 0,
-        }
+        Moment { commits, refused: 0 }
     }
 
     /// READs during each of which so many blocks are committed.
@@ -219,10 +216,7 @@ mod tests {
     #[test]
     fn as_many_are_left_as_are_used_during_a_read() {
         let pace = Pace::new(Refill::Adaptive, 64);
-        assert!(
-            pace.reads_ahead(31, 0, at(0)),
-            "at half before anything is known"
-        );
+        assert!(pace.reads_ahead(31, 0, at(0)), "at half before anything is known");
         after_reads(&pace, 5, 40);
         assert!(pace.reads_ahead(5, 0, at(0)));
         assert!(!pace.reads_ahead(6, 0, at(0)));

@@ -41,11 +41,7 @@ impl Releases {
         let words = blocks.div_ceil(LINE_BYTES);
         Releases {
             due: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            every: if at_once {
-                1
-            } else {
-                blocks.div_ceil(4).min(MOST)
-            },
+            every: if at_once { 1 } else { blocks.div_ceil(4).min(MOST) },
             line: AtomicU32::new(0),
             idle: AtomicBool::new(false),
         }

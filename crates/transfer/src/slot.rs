@@ -68,9 +68,7 @@ pub struct SenderSlots {
 impl SenderSlots {
     /// For a fresh ring: nothing written.
     pub fn new(blocks: u32) -> SenderSlots {
-        SenderSlots {
-            state: zeros(blocks),
-        }
+        SenderSlots { state: zeros(blocks) }
     }
 
     /// The generation that the next block of this slot will have. The caller owns the slot.
@@ -163,9 +161,7 @@ pub struct ReceiverSlots {
 impl ReceiverSlots {
     /// For a fresh ring: nothing taken.
     pub fn new(blocks: u32) -> ReceiverSlots {
-        ReceiverSlots {
-            state: zeros(blocks),
-        }
+        ReceiverSlots { state: zeros(blocks) }
     }
 
     /// The generation that was taken last; 0 for none.
@@ -204,11 +200,7 @@ impl ReceiverSlots {
         );
         match ours {
             Ok(before) if before & 1 == 1 => Taken::Overwritten { generation, word },
-            Ok(_) => Taken::Block {
-                generation,
-                header,
-                word,
-            },
+            Ok(_) => Taken::Block { generation, header, word },
             Err(_) => Taken::Raced,
         }
     }

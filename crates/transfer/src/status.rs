@@ -61,10 +61,9 @@ mod tests {
     fn may_change(actor: Actor, from: SlotState, to: SlotState) -> bool {
         match actor {
             Actor::Sender => (from, to) == (Free, Full),
-            Actor::Receiver => matches!(
-                (from, to),
-                (Full, Free) | (Full, Unavailable) | (Unavailable, Free)
-            ),
+            Actor::Receiver => {
+                matches!((from, to), (Full, Free) | (Full, Unavailable) | (Unavailable, Free))
+            }
         }
     }
 

@@ -41,11 +41,9 @@ fn s1_33_reading_when_empty_or_at_half_does_not_reach_it() {
 #[test]
 fn s1_33_other_times_and_loads() {
     for slots in [16, 64] {
-        for (times, shape) in [
-            (SHORT_READ, Shape::Steady),
-            (LONG_READ, Shape::Steady),
-            (PAPER, Shape::Paced),
-        ] {
+        for (times, shape) in
+            [(SHORT_READ, Shape::Steady), (LONG_READ, Shape::Steady), (PAPER, Shape::Paced)]
+        {
             let reached = with(Refill::Adaptive, times, shape, slots, 1);
             assert!(reached.stall_share() <= 0.05, "{reached:?}");
             assert!(reached.reads_ratio() <= 1.2, "{reached:?}");
@@ -54,15 +52,9 @@ fn s1_33_other_times_and_loads() {
     // Three slots: no stall, but a READ for each block, where one for two would do; and with a READ
     // that is longer than the ring, stalls that only many READs at once would avoid.
     let short = with(Refill::Adaptive, SHORT_READ, Shape::Steady, 3, 1);
-    assert!(
-        short.stall_share() <= 0.01 && short.reads_ratio() <= 2.01,
-        "{short:?}"
-    );
+    assert!(short.stall_share() <= 0.01 && short.reads_ratio() <= 2.01, "{short:?}");
     let long = with(Refill::Adaptive, LONG_READ, Shape::Steady, 3, 1);
-    assert!(
-        long.stall_share() <= 0.4 && long.reads_ratio() <= 1.1,
-        "{long:?}"
-    );
+    assert!(long.stall_share() <= 0.4 && long.reads_ratio() <= 1.1, "{long:?}");
 }
 
 #[test]

@@ -25,9 +25,8 @@ bitflags! {
 
 impl Access {
     /// The rights that let a peer reach the region's bytes.
-    pub const REMOTE: Access = Access::REMOTE_WRITE
-        .union(Access::REMOTE_READ)
-        .union(Access::REMOTE_ATOMIC);
+    pub const REMOTE: Access =
+        Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 
     /// Whether a peer may reach the region at all.
     pub fn is_remote(self) -> bool {

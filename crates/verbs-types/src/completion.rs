@@ -19,10 +19,7 @@ impl Completion {
     pub const EMPTY: Completion = Completion {
         wr_id: 0,
         qpn: 0,
-        result: Err(Failure {
-            status: WcStatus::General,
-            vendor_err: 0,
-        }),
+        result: Err(Failure { status: WcStatus::General, vendor_err: 0 }),
     };
 }
 
@@ -53,13 +50,7 @@ impl Success {
     /// Makes a success without immediate data, invalidated key or source.
     #[inline]
     pub fn plain(opcode: WcOpcode, bytes: u64) -> Success {
-        Success {
-            opcode,
-            bytes,
-            imm: None,
-            rare: Rare::Nothing,
-            number: 0,
-        }
+        Success { opcode, bytes, imm: None, rare: Rare::Nothing, number: 0 }
     }
 
     /// Adds immediate data, if there is any.
@@ -72,21 +63,13 @@ impl Success {
     /// Adds the rkey that the message invalidated.
     #[must_use]
     pub fn invalidating(self, rkey: u32) -> Success {
-        Success {
-            rare: Rare::InvalidatedRkey,
-            number: rkey,
-            ..self
-        }
+        Success { rare: Rare::InvalidatedRkey, number: rkey, ..self }
     }
 
     /// Adds the queue pair that sent the datagram.
     #[must_use]
     pub fn from_qpn(self, qpn: u32) -> Success {
-        Success {
-            rare: Rare::SourceQpn,
-            number: qpn,
-            ..self
-        }
+        Success { rare: Rare::SourceQpn, number: qpn, ..self }
     }
 
     /// Returns the rkey of the receiving side that the received message invalidated. No peer can use
@@ -131,10 +114,7 @@ pub struct Failure {
 
 impl From<WcStatus> for Failure {
     fn from(status: WcStatus) -> Failure {
-        Failure {
-            status,
-            vendor_err: 0,
-        }
+        Failure { status, vendor_err: 0 }
     }
 }
 

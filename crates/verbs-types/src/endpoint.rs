@@ -85,11 +85,7 @@ impl NetEnd {
 
     /// That of an RNIC with this path MTU in bytes.
     pub fn of_rnic(path_mtu: u32) -> NetEnd {
-        NetEnd {
-            udp_port: NetEnd::RNIC_UDP_PORT,
-            path_mtu,
-            extensions: 0,
-        }
+        NetEnd { udp_port: NetEnd::RNIC_UDP_PORT, path_mtu, extensions: 0 }
     }
 }
 
@@ -144,26 +140,16 @@ mod tests {
     fn gid_reads_back_what_it_prints() {
         let gid = Gid([0xfe, 0x80, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
         assert_eq!(gid.to_string().parse(), Ok(gid));
-        for bad in [
-            "",
-            "fe80",
-            "+e800001020304050607080910111213",
-            "zz800001020304050607080910111213",
-        ] {
+        for bad in
+            ["", "fe80", "+e800001020304050607080910111213", "zz800001020304050607080910111213"]
+        {
             assert!(bad.parse::<Gid>().is_err(), "{bad}");
         }
     }
 
     #[test]
     fn a_gid_is_the_address_of_its_port() {
-        for text in [
-            "10.77.0.2",
-            "10.99.0.1",
-            "fd00::2",
-            "2001:db8::2",
-            "::1",
-            "127.0.0.1",
-        ] {
+        for text in ["10.77.0.2", "10.99.0.1", "fd00::2", "2001:db8::2", "::1", "127.0.0.1"] {
             let ip: IpAddr = text.parse().unwrap();
             assert_eq!(Gid::from_ip(ip).ip(), ip);
         }
@@ -178,23 +164,13 @@ mod tests {
     #[test]
     fn an_endpoint_reads_back_what_it_prints() {
         let gid = Gid([7; 16]);
-        let net = NetEnd {
-            udp_port: 4791,
-            path_mtu: 4096,
-            extensions: 1,
-        };
+        let net = NetEnd { udp_port: 4791, path_mtu: 4096, extensions: 1 };
         for net in [None, Some(net)] {
             let (qpn, psn) = (17, 0x00ff_ffff);
             let end = Endpoint { gid, qpn, psn, net };
             assert_eq!(end.to_string().parse(), Ok(end));
         }
-        for bad in [
-            "",
-            "1/2",
-            "07070707070707070707070707070707/1",
-            "a/1/2/3",
-            "////",
-        ] {
+        for bad in ["", "1/2", "07070707070707070707070707070707/1", "a/1/2/3", "////"] {
             assert!(bad.parse::<Endpoint>().is_err(), "{bad}");
         }
     }

@@ -195,10 +195,7 @@ impl Limits {
         if asked <= self.max_sge as usize {
             return Ok(());
         }
-        Err(PostFailure::TooManySges {
-            asked,
-            limit: self.max_sge,
-        })
+        Err(PostFailure::TooManySges { asked, limit: self.max_sge })
     }
 
     #[inline]
@@ -206,10 +203,7 @@ impl Limits {
         if asked <= self.max_inline_bytes as usize {
             return Ok(());
         }
-        Err(PostFailure::InlineTooLong {
-            asked,
-            limit: self.max_inline_bytes,
-        })
+        Err(PostFailure::InlineTooLong { asked, limit: self.max_inline_bytes })
     }
 
     #[inline]
@@ -217,10 +211,7 @@ impl Limits {
         if asked <= self.max_message_bytes {
             return Ok(());
         }
-        Err(PostFailure::MessageTooLong {
-            asked,
-            limit: self.max_message_bytes,
-        })
+        Err(PostFailure::MessageTooLong { asked, limit: self.max_message_bytes })
     }
 }
 
@@ -236,9 +227,9 @@ fn check_room(outstanding: u64, capacity: u32) -> Result<(), PostFailure> {
 fn check_special(wr: &SendWr<'_>) -> Result<(), PostFailure> {
     match wr.op.destination() {
         Some(to) => check_destination(to),
-        None if wr.payload.bytes() != 8 => Err(PostFailure::Payload(
-            "an atomic needs exactly eight local bytes",
-        )),
+        None if wr.payload.bytes() != 8 => {
+            Err(PostFailure::Payload("an atomic needs exactly eight local bytes"))
+        }
         None => Ok(()),
     }
 }
@@ -262,11 +253,7 @@ mod tests {
     #[test]
     fn every_operation_has_a_bit_of_its_own() {
         let remote = RemoteAddr::default();
-        let to = Destination {
-            ah: 0,
-            qpn: MAX_24_BITS,
-            qkey: MAX_QKEY,
-        };
+        let to = Destination { ah: 0, qpn: MAX_24_BITS, qkey: MAX_QKEY };
         let bits = [
             SendOp::Write(remote),
             SendOp::WriteImm(remote, 1),
@@ -276,11 +263,7 @@ mod tests {
             SendOp::SendInvalidate(1),
             SendOp::SendTo(to),
             SendOp::SendImmTo(to, 1),
-            SendOp::CompareSwap {
-                remote,
-                compare: 1,
-                swap: 2,
-            },
+            SendOp::CompareSwap { remote, compare: 1, swap: 2 },
             SendOp::FetchAdd { remote, add: 1 },
         ]
         .map(|op| bit(&op));

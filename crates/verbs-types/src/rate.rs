@@ -42,11 +42,7 @@ impl RateRange {
         if (self.min_bps..=self.max_bps).contains(&asked_bps) {
             return Ok(());
         }
-        Err(RateError::OutOfRange {
-            asked_bps,
-            min_bps: self.min_bps,
-            max_bps: self.max_bps,
-        })
+        Err(RateError::OutOfRange { asked_bps, min_bps: self.min_bps, max_bps: self.max_bps })
     }
 }
 
@@ -103,11 +99,7 @@ enum Since {
 
 impl Default for TokenBucket {
     fn default() -> TokenBucket {
-        TokenBucket {
-            credit: i128::MAX,
-            at_ns: 0,
-            since: Since::Set,
-        }
+        TokenBucket { credit: i128::MAX, at_ns: 0, since: Since::Set }
     }
 }
 
@@ -197,11 +189,7 @@ mod tests {
     use super::*;
 
     const fn flow(rate_bps: u64) -> Flow {
-        Flow {
-            rate_bps,
-            burst_bytes: 10_000,
-            backlog_bytes: 10_000,
-        }
+        Flow { rate_bps, burst_bytes: 10_000, backlog_bytes: 10_000 }
     }
 
     /// Fills the burst at `now_ns` and one packet more.
@@ -247,18 +235,10 @@ mod tests {
     #[test]
     fn no_value_overflows() {
         let mut bucket = TokenBucket::default();
-        let huge = Flow {
-            rate_bps: u64::MAX,
-            burst_bytes: u64::MAX,
-            backlog_bytes: u64::MAX,
-        };
+        let huge = Flow { rate_bps: u64::MAX, burst_bytes: u64::MAX, backlog_bytes: u64::MAX };
         bucket.take(u64::MAX, u64::MAX, huge);
         assert!(bucket.opens_ns(huge) >= bucket.at_ns);
-        let nothing = Flow {
-            rate_bps: 0,
-            burst_bytes: 0,
-            backlog_bytes: 0,
-        };
+        let nothing = Flow { rate_bps: 0, burst_bytes: 0, backlog_bytes: 0 };
         bucket.take(u64::MAX, u64::MAX, nothing);
         assert_eq!(bucket.opens_ns(nothing), u64::MAX);
         assert!(!bucket.may_send(u64::MAX, nothing));
@@ -284,10 +264,8 @@ mod tests {
             for late_ns in [60_000, 1_000_000, 40_000_000] {
                 let flow = Flow::of_rate(rate_bps);
                 let sent = sent_by_a_late_thread(flow, late_ns);
-                let (want, last) = (
-                    rate_bps / 8,
-                    rate_bps / 8 * (late_ns + 12_000_000) / 1_000_000_000,
-                );
+                let (want, last) =
+                    (rate_bps / 8, rate_bps / 8 * (late_ns + 12_000_000) / 1_000_000_000);
                 assert!(
                     sent + 1500 >= want && sent <= want + last + 1500,
                     "{rate_bps} bit/s, {late_ns} ns late: {sent} of {want} bytes"
@@ -317,27 +295,12 @@ mod tests {
         bucket.resume();
         assert_eq!(at_once(&mut bucket, 5_000_007, flow), 5_000_000, "late");
         bucket.resume();
-        assert_eq!(
-            at_once(&mut bucket, 1_000_000_007, flow),
-            1_000_000,
-            "paused"
-        );
-        assert_eq!(
-            at_once(&mut bucket, 2_000_000_007, flow),
-            50_000_000,
-            "backlog"
-        );
+        assert_eq!(at_once(&mut bucket, 1_000_000_007, flow), 1_000_000, "paused");
+        assert_eq!(at_once(&mut bucket, 2_000_000_007, flow), 50_000_000, "backlog");
         bucket.restart();
-        assert_eq!(
-            at_once(&mut bucket, 3_000_000_007, flow),
-            1_000_000,
-            "new rate"
-        );
+        assert_eq!(at_once(&mut bucket, 3_000_000_007, flow), 1_000_000, "new rate");
         let slow = Flow::of_rate(8_000_000);
-        assert!(
-            bucket.opens_ns(slow) <= 3_000_000_008,
-            "nothing fast is owed"
-        );
+        assert!(bucket.opens_ns(slow) <= 3_000_000_008, "nothing fast is owed");
     }
 
     #[test]
@@ -348,12 +311,8 @@ mod tests {
 
     #[test]
     fn a_rate_out_of_range_is_refused_with_the_range() {
-        let range = RateRange {
-            min_bps: 1000,
-            max_bps: 9000,
-            step_bps: 1,
-            packet_overhead_bytes: 0,
-        };
+        let range =
+            RateRange { min_bps: 1000, max_bps: 9000, step_bps: 1, packet_overhead_bytes: 0 };
         assert_eq!(range.check(1000), Ok(()));
         assert_eq!(range.check(9000), Ok(()));
         for asked in [0, 999, 9001] {

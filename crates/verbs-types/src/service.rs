@@ -92,10 +92,7 @@ pub struct PortAddr {
 
 impl From<&Endpoint> for PortAddr {
     fn from(end: &Endpoint) -> PortAddr {
-        PortAddr {
-            gid: end.gid,
-            net: end.net,
-        }
+        PortAddr { gid: end.gid, net: end.net }
     }
 }
 

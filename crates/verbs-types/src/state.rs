@@ -21,14 +21,8 @@ pub enum QpState {
 
 impl QpState {
     /// All states; each is at the place of its number.
-    pub const ALL: [QpState; 6] = [
-        QpState::Reset,
-        QpState::Init,
-        QpState::Rtr,
-        QpState::Rts,
-        QpState::Sqd,
-        QpState::Err,
-    ];
+    pub const ALL: [QpState; 6] =
+        [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Err];
 
     /// Whether an application may ask for this transition (IBTA figure 124, without the
     /// transitions that only an error causes).
@@ -138,11 +132,7 @@ pub struct RtrAttr {
 impl RtrAttr {
     /// Usual attributes for this peer.
     pub fn new(remote: Endpoint) -> RtrAttr {
-        RtrAttr {
-            remote,
-            max_dest_rd_atomic: 16,
-            min_rnr_timer: Duration::from_micros(640),
-        }
+        RtrAttr { remote, max_dest_rd_atomic: 16, min_rnr_timer: Duration::from_micros(640) }
     }
 }
 
@@ -177,23 +167,12 @@ mod tests {
 
     #[test]
     fn the_way_up_is_legal_and_shortcuts_are_not() {
-        for (from, to) in [
-            (Reset, Init),
-            (Init, Rtr),
-            (Rtr, Rts),
-            (Rts, Sqd),
-            (Sqd, Rts),
-        ] {
+        for (from, to) in [(Reset, Init), (Init, Rtr), (Rtr, Rts), (Rts, Sqd), (Sqd, Rts)] {
             assert!(from.may_become(to), "{from:?} to {to:?}");
         }
-        for (from, to) in [
-            (Reset, Rtr),
-            (Reset, Rts),
-            (Init, Rts),
-            (Rts, Rtr),
-            (Err, Rts),
-            (Rtr, Sqd),
-        ] {
+        for (from, to) in
+            [(Reset, Rtr), (Reset, Rts), (Init, Rts), (Rts, Rtr), (Err, Rts), (Rtr, Sqd)]
+        {
             assert!(!from.may_become(to), "{from:?} to {to:?}");
         }
     }

@@ -182,23 +182,13 @@ pub struct SendWr<'a> {
 impl<'a> SendWr<'a> {
     /// Makes a signaled request without fence.
     pub fn new(wr_id: u64, op: SendOp, payload: Payload<'a>) -> SendWr<'a> {
-        SendWr {
-            wr_id,
-            op,
-            payload,
-            signaled: true,
-            fence: false,
-            solicited: false,
-        }
+        SendWr { wr_id, op, payload, signaled: true, fence: false, solicited: false }
     }
 
     /// Suppresses the completion on success.
     #[must_use]
     pub fn unsignaled(self) -> SendWr<'a> {
-        SendWr {
-            signaled: false,
-            ..self
-        }
+        SendWr { signaled: false, ..self }
     }
 }
 

@@ -82,10 +82,7 @@ pub enum VerbsError {
 impl VerbsError {
     /// An operating system error with the call that met it.
     pub fn os(what: impl Into<String>, source: impl Into<std::io::Error>) -> VerbsError {
-        VerbsError::Os {
-            what: what.into(),
-            source: source.into(),
-        }
+        VerbsError::Os { what: what.into(), source: source.into() }
     }
 }
 

@@ -38,8 +38,7 @@ mod counting {
     pub fn acquisitions() -> Vec<(String, u64)> {
         let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
         let each = counts.iter();
-        each.map(|(name, count)| (name.clone(), count.load(Ordering::Relaxed)))
-            .collect()
+        each.map(|(name, count)| (name.clone(), count.load(Ordering::Relaxed))).collect()
     }
 }
 

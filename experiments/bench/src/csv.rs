@@ -82,11 +82,7 @@ mod tests {
 
     #[test]
     fn columns_keep_their_order_and_texts_are_quoted_where_needed() {
-        let line = |alpha, text| Line {
-            zulu: 1,
-            alpha,
-            text,
-        };
+        let line = |alpha, text| Line { zulu: 1, alpha, text };
         let text = table([line(Some(0.25), "a,\"b\""), line(None, "c")]).unwrap();
         let expected = "zulu,alpha,text\r\n1,0.25,\"a,\"\"b\"\"\"\r\n1,,c\r\n";
         assert_eq!(text, expected);

@@ -17,10 +17,9 @@ const ROUND_TRIPS: u64 = 400;
 /// What to do to have it, if this program was built without it or this machine lacks it.
 pub(crate) fn missing(what: What) -> Option<&'static str> {
     let (is_here, remedy) = match what {
-        What::Iceoryx2 | What::Iceoryx2Credit => (
-            cfg!(feature = "iceoryx2"),
-            "cargo build --features iceoryx2",
-        ),
+        What::Iceoryx2 | What::Iceoryx2Credit => {
+            (cfg!(feature = "iceoryx2"), "cargo build --features iceoryx2")
+        }
         What::ZenohTcp | What::ZenohShm => {
             (cfg!(feature = "zenoh"), "cargo build --features zenoh")
         }
@@ -50,10 +49,7 @@ pub(crate) fn missing(what: What) -> Option<&'static str> {
 
 fn runs(program: &str, argument: &str) -> bool {
     let mut quiet = Command::new(program);
-    quiet
-        .arg(argument)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    quiet.arg(argument).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().is_ok()
 }
 
@@ -86,12 +82,7 @@ fn stream(job: &Job) -> Result<Outcome> {
     wait_until_listening(port.parse()?)?;
     let mut client = on_core(job.source_core, "iperf3");
     client.args(["-c", "127.0.0.1", "-p", &port, "-J"]);
-    client.args([
-        "-t",
-        &STREAM_SECONDS.to_string(),
-        "-l",
-        &job.bytes.to_string(),
-    ]);
+    client.args(["-t", &STREAM_SECONDS.to_string(), "-l", &job.bytes.to_string()]);
     let client = Running::start(client.stdout(Stdio::piped()))?;
     let (report, _) = client.finish().context("the iperf3 client")?;
     server.finish().context("the iperf3 server")?;
@@ -107,10 +98,7 @@ fn stream(job: &Job) -> Result<Outcome> {
         core_share: 1.0,
         status_reads: None,
     };
-    Ok(Outcome {
-        streams: vec![stream],
-        ..Outcome::default()
-    })
+    Ok(Outcome { streams: vec![stream], ..Outcome::default() })
 }
 
 fn ping_pong(job: &Job, provider: &str) -> Result<Outcome> {
@@ -122,9 +110,7 @@ fn ping_pong(job: &Job, provider: &str) -> Result<Outcome> {
     let server = Running::start(server.stdout(Stdio::null()))?;
     wait_until_listening(port)?;
     let mut client = on_core(job.source_core, "fi_pingpong");
-    client
-        .args(words)
-        .args(["-P", &port.to_string(), "127.0.0.1"]);
+    client.args(words).args(["-P", &port.to_string(), "127.0.0.1"]);
     let client = Running::start(client.stdout(Stdio::piped()))?;
     let (text, _) = client.finish().context("the fi_pingpong client")?;
     server.finish().context("the fi_pingpong server")?;
@@ -137,10 +123,7 @@ fn ping_pong(job: &Job, provider: &str) -> Result<Outcome> {
         floor_ns: 0.0,
         core_share: 1.0,
     };
-    Ok(Outcome {
-        ping_pongs: vec![ping_pong],
-        ..Outcome::default()
-    })
+    Ok(Outcome { ping_pongs: vec![ping_pong], ..Outcome::default() })
 }
 
 /// The mean one-way time in nanoseconds: the column `usec/xfer` of the last line.
@@ -152,9 +135,7 @@ fn parse(text: &str) -> Result<f64> {
     let at = names.take_while(|name| *name != "usec/xfer").count();
     let line = lines.next_back().context("no values")?;
     let value = line.split_whitespace().nth(at).context("too few values")?;
-    let us: f64 = value
-        .parse()
-        .with_context(|| format!("{value:?} is not a number"))?;
+    let us: f64 = value.parse().with_context(|| format!("{value:?} is not a number"))?;
     Ok(us * 1000.0)
 }
 

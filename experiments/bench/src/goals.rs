@@ -32,9 +32,7 @@ const PICTURE_BYTES: usize = 921_600;
 /// Compares the rows as far as both sides of a comparison are there.
 pub(crate) fn judge(rows: &[Row]) -> Vec<Goal> {
     let copies = rows.iter().filter(|r| r.what == What::OursCopy);
-    let in_place = rows
-        .iter()
-        .filter(|r| r.what == What::OursInPlace && r.bytes == PICTURE_BYTES);
+    let in_place = rows.iter().filter(|r| r.what == What::OursInPlace && r.bytes == PICTURE_BYTES);
     let prefetched = rows
         .iter()
         .filter(|r| r.what == What::StatusReadPrefetched)
@@ -50,17 +48,9 @@ fn judge_copy(rows: &[Row], ours: &Row) -> Vec<Goal> {
     let mut goals = Vec::new();
     if let Some(memcpy) = beside(rows, ours, What::Memcpy).filter(|_| ours.bytes >= LARGE_BYTES) {
         let name = "throughput with copy / memcpy, at least";
-        goals.push(at_least(
-            name,
-            [ours, memcpy],
-            speed_ratio(ours, memcpy),
-            0.9,
-        ));
+        goals.push(at_least(name, [ours, memcpy], speed_ratio(ours, memcpy), 0.9));
     }
-    if let Some(over) = ours
-        .latency_over_cache_line
-        .filter(|_| ours.bytes == SMALL_BYTES)
-    {
+    if let Some(over) = ours.latency_over_cache_line.filter(|_| ours.bytes == SMALL_BYTES) {
         let name = "latency with copy / cache-line hand-over, at most";
         goals.push(at_most(name, [ours, ours], over, 1.3));
     }
@@ -71,9 +61,8 @@ fn judge_in_place(rows: &[Row], ours: &Row) -> Vec<Goal> {
     // Against the better one of the two ways to wait for room.
     let peers = [What::Iceoryx2, What::Iceoryx2Credit].map(|what| beside(rows, ours, what));
     let peers = peers.into_iter().flatten();
-    let fastest = peers
-        .clone()
-        .min_by(|a, b| speed_ratio(ours, a).total_cmp(&speed_ratio(ours, b)));
+    let fastest =
+        peers.clone().min_by(|a, b| speed_ratio(ours, a).total_cmp(&speed_ratio(ours, b)));
     let quickest = peers.max_by(|a, b| latency_ratio(ours, a).total_cmp(&latency_ratio(ours, b)));
     let mut goals = Vec::new();
     if let Some(peer) = fastest {
@@ -119,8 +108,7 @@ fn median_of_ratios(ours: &Row, other: &Row, value: fn(&RunMedians) -> f64) -> f
 }
 
 fn beside<'a>(rows: &'a [Row], row: &Row, what: What) -> Option<&'a Row> {
-    rows.iter()
-        .find(|r| r.what == what && (r.bytes, r.blocks) == (row.bytes, row.blocks))
+    rows.iter().find(|r| r.what == what && (r.bytes, r.blocks) == (row.bytes, row.blocks))
 }
 
 fn at_least(name: &str, rows: [&Row; 2], ratio: f64, limit: f64) -> Goal {

@@ -26,11 +26,8 @@ const MECHANISMS: [What; 9] = [
     What::Ucx,
 ];
 /// Ways to learn of free blocks, compared at [`STATUS_READ_CELLS`] only.
-const STATUS_READS: [What; 3] = [
-    What::StatusReadPrefetched,
-    What::StatusReadWhenEmpty,
-    What::Paper,
-];
+const STATUS_READS: [What; 3] =
+    [What::StatusReadPrefetched, What::StatusReadWhenEmpty, What::Paper];
 /// Bytes and blocks at which they are compared.
 const STATUS_READ_CELLS: [(usize, usize); 5] = [(64, 3), (256, 3), (256, 16), (256, 64), (1024, 3)];
 /// Cells that move more memory than this get fewer runs.
@@ -88,9 +85,7 @@ impl FromStr for Only {
             field(i).map(parse).transpose()
         };
         Ok(Only {
-            what: field(0)
-                .map(|name| clap::ValueEnum::from_str(name, false))
-                .transpose()?,
+            what: field(0).map(|name| clap::ValueEnum::from_str(name, false)).transpose()?,
             bytes: number(1)?,
             blocks: number(2)?,
         })
@@ -121,11 +116,7 @@ pub(crate) struct Cell {
 impl Options {
     /// How both sides wait.
     pub(crate) fn wait(&self) -> Wait {
-        let default = if host::cores() >= 2 {
-            Wait::Spin
-        } else {
-            Wait::Yield
-        };
+        let default = if host::cores() >= 2 { Wait::Spin } else { Wait::Yield };
         self.wait.unwrap_or(default)
     }
 
@@ -160,19 +151,11 @@ impl Options {
     pub(crate) fn cells(&self) -> Result<Vec<Cell>> {
         let mut cells = Vec::new();
         for &bytes in if self.quick { &QUICK_BYTES[..] } else { &BYTES } {
-            for &blocks in if self.quick {
-                &QUICK_BLOCKS[..]
-            } else {
-                &BLOCKS
-            } {
+            for &blocks in if self.quick { &QUICK_BLOCKS[..] } else { &BLOCKS } {
                 let first = blocks == BLOCKS[0];
                 let mechanisms = self.mechanisms(bytes, blocks, first);
                 if !mechanisms.is_empty() {
-                    cells.push(Cell {
-                        bytes,
-                        blocks,
-                        mechanisms,
-                    });
+                    cells.push(Cell { bytes, blocks, mechanisms });
                 }
             }
         }
@@ -184,9 +167,8 @@ impl Options {
     }
 
     fn mechanisms(&self, bytes: usize, blocks: usize, first: bool) -> Vec<What> {
-        let status_reads = STATUS_READS
-            .iter()
-            .filter(|_| STATUS_READ_CELLS.contains(&(bytes, blocks)));
+        let status_reads =
+            STATUS_READS.iter().filter(|_| STATUS_READ_CELLS.contains(&(bytes, blocks)));
         MECHANISMS
             .iter()
             .chain(status_reads)
@@ -225,14 +207,8 @@ mod tests {
 
     #[test]
     fn filters_leave_what_they_name() {
-        let cells = options(&["--only", "tcp,64,3", "--only", ",4096,16"])
-            .cells()
-            .unwrap();
-        let tcp = Cell {
-            bytes: 64,
-            blocks: 3,
-            mechanisms: vec![What::Tcp],
-        };
+        let cells = options(&["--only", "tcp,64,3", "--only", ",4096,16"]).cells().unwrap();
+        let tcp = Cell { bytes: 64, blocks: 3, mechanisms: vec![What::Tcp] };
         assert_eq!(cells[0], tcp);
         assert_eq!((cells[1].bytes, cells[1].blocks), (4096, 16));
         assert!(cells[1].mechanisms.contains(&What::OursCopy));

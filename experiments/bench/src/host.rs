@@ -45,11 +45,7 @@ impl Environment {
             )),
             source_core: SOURCE_CORE,
             collector_core: collector_core(),
-            build: if cfg!(debug_assertions) {
-                "debug"
-            } else {
-                "release"
-            },
+            build: if cfg!(debug_assertions) { "debug" } else { "release" },
             rustc: output_of("rustc", &["--version"]),
             commit: output_of("git", &["rev-parse", "--short", "HEAD"]),
             date: output_of("date", &["-u", "+%Y-%m-%d"]),
@@ -57,11 +53,7 @@ impl Environment {
     }
 
     pub(crate) fn line(&self) -> String {
-        let vm = if self.virtual_machine {
-            " (virtual machine)"
-        } else {
-            ""
-        };
+        let vm = if self.virtual_machine { " (virtual machine)" } else { "" };
         format!(
             "{}, {} cores{vm}, Linux {}, {:.0} GiB, shared huge pages {}, load before {:.2}",
             self.cpu,
@@ -103,9 +95,7 @@ impl Steal {
 }
 
 fn read(path: &str) -> String {
-    fs::read_to_string(path)
-        .map(|text| text.trim().to_owned())
-        .unwrap_or_default()
+    fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
 fn or_unknown(text: String) -> String {
@@ -119,24 +109,16 @@ fn field(text: &str, name: &str) -> String {
     text.lines()
         .find(|line| line.starts_with(name))
         .and_then(|line| line.split_once(':'))
-        .map_or_else(
-            || "unknown".to_owned(),
-            |(_, value)| value.trim().to_owned(),
-        )
+        .map_or_else(|| "unknown".to_owned(), |(_, value)| value.trim().to_owned())
 }
 
 fn number(text: &str) -> f64 {
-    text.split_whitespace()
-        .next()
-        .and_then(|word| word.parse().ok())
-        .unwrap_or(0.0)
+    text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
 }
 
 /// The word in brackets of a kernel setting such as `always [never]`.
 fn chosen(text: &str) -> String {
-    let inner = text
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'));
+    let inner = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     inner.map_or_else(|| "unknown".to_owned(), |(word, _)| word.to_owned())
 }
 

@@ -159,11 +159,7 @@ pub(crate) struct NetworkEnd {
 impl Job {
     /// Blocks of the way back, which only answers use: as many, as long as they fit in 64 MiB.
     pub(crate) fn back_blocks(&self) -> usize {
-        if self.blocks * self.bytes <= 64 << 20 {
-            self.blocks
-        } else {
-            self.blocks.min(3)
-        }
+        if self.blocks * self.bytes <= 64 << 20 { self.blocks } else { self.blocks.min(3) }
     }
 }
 
@@ -202,10 +198,7 @@ impl std::ops::Add for Network {
     type Output = Network;
 
     fn add(self, other: Network) -> Network {
-        Network {
-            lost: self.lost + other.lost,
-            sent_again: self.sent_again + other.sent_again,
-        }
+        Network { lost: self.lost + other.lost, sent_again: self.sent_again + other.sent_again }
     }
 }
 

@@ -48,10 +48,7 @@ mod row;
 mod scan;
 mod source;
 mod stats;
-#[allow(
-    unsafe_code,
-    reason = "system calls that no crate wraps; the only module with any"
-)]
+#[allow(unsafe_code, reason = "system calls that no crate wraps; the only module with any")]
 mod sys;
 mod times;
 mod transfer;

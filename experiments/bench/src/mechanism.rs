@@ -50,70 +50,26 @@ enum Kind {
 
 /// Name in a scenario, text of a legend, and kind, in the order of [`Mechanism`].
 const MECHANISMS: [(&str, &str, Kind); 20] = [
-    (
-        "sb-paper",
-        "status byte, paper",
-        Kind::Verbs(Protocol::SbPaper),
-    ),
+    ("sb-paper", "status byte, paper", Kind::Verbs(Protocol::SbPaper)),
     ("sb", "status byte, product", Kind::Verbs(Protocol::Sb)),
-    (
-        "sb-in-place",
-        "status byte, in place",
-        Kind::Verbs(Protocol::SbInPlace),
-    ),
+    ("sb-in-place", "status byte, in place", Kind::Verbs(Protocol::SbInPlace)),
     ("sw-paper", "window, paper", Kind::Verbs(Protocol::SwPaper)),
-    (
-        "sw-paper-inline",
-        "window, paper, no ACK thread",
-        Kind::Verbs(Protocol::SwPaper),
-    ),
+    ("sw-paper-inline", "window, paper, no ACK thread", Kind::Verbs(Protocol::SwPaper)),
     ("sw-fair", "window, fair", Kind::Verbs(Protocol::SwFair)),
-    (
-        "sw-sack",
-        "window, fair, SACK",
-        Kind::Verbs(Protocol::SwSack),
-    ),
-    (
-        "sw-fair-tail",
-        "window, fair, tail",
-        Kind::Verbs(Protocol::SwFairTail),
-    ),
-    (
-        "sw-fair-tail-in-place",
-        "window, fair, in place",
-        Kind::Verbs(Protocol::SwFairTailInPlace),
-    ),
-    (
-        "rendezvous",
-        "rendezvous",
-        Kind::Verbs(Protocol::Rendezvous),
-    ),
+    ("sw-sack", "window, fair, SACK", Kind::Verbs(Protocol::SwSack)),
+    ("sw-fair-tail", "window, fair, tail", Kind::Verbs(Protocol::SwFairTail)),
+    ("sw-fair-tail-in-place", "window, fair, in place", Kind::Verbs(Protocol::SwFairTailInPlace)),
+    ("rendezvous", "rendezvous", Kind::Verbs(Protocol::Rendezvous)),
     ("tcp", "TCP, polling", Kind::Peer(What::Tcp)),
-    (
-        "tcp-blocking",
-        "TCP, blocking",
-        Kind::Peer(What::TcpBlocking),
-    ),
+    ("tcp-blocking", "TCP, blocking", Kind::Peer(What::TcpBlocking)),
     ("iceoryx2", "iceoryx2", Kind::Peer(What::Iceoryx2Credit)),
     ("zenoh-tcp", "Zenoh, TCP", Kind::Peer(What::ZenohTcp)),
     ("zenoh-shm", "Zenoh, shm", Kind::Peer(What::ZenohShm)),
     ("aeron", "Aeron, IPC", Kind::Peer(What::Aeron)),
     ("ucx", "UCX, put", Kind::Peer(What::Ucx)),
-    (
-        "iperf3",
-        "iperf3",
-        Kind::Peer(What::Program(External::Iperf3)),
-    ),
-    (
-        "libfabric-tcp",
-        "libfabric, TCP",
-        Kind::Peer(What::Program(External::LibfabricTcp)),
-    ),
-    (
-        "libfabric-shm",
-        "libfabric, shm",
-        Kind::Peer(What::Program(External::LibfabricShm)),
-    ),
+    ("iperf3", "iperf3", Kind::Peer(What::Program(External::Iperf3))),
+    ("libfabric-tcp", "libfabric, TCP", Kind::Peer(What::Program(External::LibfabricTcp))),
+    ("libfabric-shm", "libfabric, shm", Kind::Peer(What::Program(External::LibfabricShm))),
 ];
 
 impl Mechanism {

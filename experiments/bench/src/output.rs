@@ -18,9 +18,5 @@ pub(crate) fn either<T: Serialize>(
     value: &T,
     text: impl FnOnce(&T) -> String,
 ) -> Result<()> {
-    if as_json {
-        json(value)
-    } else {
-        line(&text(value))
-    }
+    if as_json { json(value) } else { line(&text(value)) }
 }

@@ -57,21 +57,14 @@ pub(crate) fn run_together(jobs: &[Job]) -> Result<Vec<Outcome>> {
             let outcome = pair.take_turn()?;
             outcome.context("cameras take one turn")
         };
-        let running: Vec<_> = pairs
-            .iter_mut()
-            .map(|pair| scope.spawn(move || turn(pair)))
-            .collect();
+        let running: Vec<_> =
+            pairs.iter_mut().map(|pair| scope.spawn(move || turn(pair))).collect();
         let ended = running.into_iter().map(|thread| thread.join());
-        ended
-            .map(|end| end.unwrap_or_else(|_| bail!("a thread panicked")))
-            .collect()
+        ended.map(|end| end.unwrap_or_else(|_| bail!("a thread panicked"))).collect()
     });
     let outcomes: Vec<Outcome> = outcomes.into_iter().collect::<Result<_>>()?;
     let begin_ns = |outcome: &Outcome| outcome.frames.as_ref().map(|frames| frames.begin_ns);
-    if outcomes
-        .iter()
-        .any(|one| begin_ns(one) != begin_ns(&outcomes[0]))
-    {
+    if outcomes.iter().any(|one| begin_ns(one) != begin_ns(&outcomes[0])) {
         bail!(
             "the pairs did not start together: the machine is too busy, try again when it is idle"
         );
@@ -133,9 +126,7 @@ impl Pair {
                 bail!("a role stopped responding");
             }
         }
-        self.control
-            .recv()
-            .context("a role process failed; its message is above")
+        self.control.recv().context("a role process failed; its message is above")
     }
 }
 
@@ -167,11 +158,7 @@ impl RoleProcess {
 
     fn finish(&mut self, name: &str) -> Result<()> {
         let status = self.0.wait()?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(anyhow!("the {name} process failed: {status}"))
-        }
+        if status.success() { Ok(()) } else { Err(anyhow!("the {name} process failed: {status}")) }
     }
 }
 

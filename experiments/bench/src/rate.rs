@@ -68,10 +68,7 @@ const TABLE_HEAD: &str =
     "provider      asked Mbit/s   measured Mbit/s    payload Mbit/s   error %  seconds  packets";
 
 pub(crate) fn run(options: &Options) -> Result<()> {
-    ensure!(
-        options.seconds >= 1.0,
-        "a measurement takes at least 1 second"
-    );
+    ensure!(options.seconds >= 1.0, "a measurement takes at least 1 second");
     if !options.json {
         output::line(TABLE_HEAD)?;
     }
@@ -81,10 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             missed += measure_provider(provider, options)?;
         }
     }
-    ensure!(
-        missed == 0,
-        "{missed} rates differ by more than {LIMIT_PERCENT} %"
-    );
+    ensure!(missed == 0, "{missed} rates differ by more than {LIMIT_PERCENT} %");
     Ok(())
 }
 
@@ -106,12 +100,8 @@ fn measure_provider(provider: &'static str, options: &Options) -> Result<usize> 
 
 impl Row {
     fn line(&self) -> String {
-        let asked = self
-            .asked_bps
-            .map_or("-".to_owned(), |bps| mega(bps as f64));
-        let error = self
-            .error_percent
-            .map_or("-".to_owned(), |e| format!("{e:+.2}"));
+        let asked = self.asked_bps.map_or("-".to_owned(), |bps| mega(bps as f64));
+        let error = self.error_percent.map_or("-".to_owned(), |e| format!("{e:+.2}"));
         format!(
             "{:<8} {asked:>17} {:>17} {:>17} {error:>9} {:>8.2} {:>8}",
             self.provider,
@@ -167,13 +157,7 @@ impl End {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let mr = pd.alloc_mr(LONG_BYTES as usize, access)?;
         let _pd = pd;
-        Ok(End {
-            qp,
-            cq,
-            mr,
-            context,
-            _pd,
-        })
+        Ok(End { qp, cq, mr, context, _pd })
     }
 
     fn connect(&mut self, peer: Endpoint) -> Result<()> {
@@ -216,27 +200,13 @@ impl Pair {
         let mut process = ChildProcess::start("the target", command.stdin(Stdio::piped()))?;
         let card = process.wait_for(|_| true)?;
         let mut words = card.trim().split(' ');
-        let mut word = || {
-            words
-                .next()
-                .context("the first line of the target is incomplete")
-        };
+        let mut word = || words.next().context("the first line of the target is incomplete");
         let peer: Endpoint = word()?.parse()?;
-        let target = RemoteAddr {
-            addr: word()?.parse()?,
-            rkey: word()?.parse()?,
-        };
+        let target = RemoteAddr { addr: word()?.parse()?, rkey: word()?.parse()? };
         process.say(&end.qp.endpoint().to_string())?;
         end.connect(peer)?;
         process.wait_for(|line| line == "connected")?;
-        Ok(Pair {
-            provider,
-            end,
-            target,
-            _process: process,
-            posted: 0,
-            done: 0,
-        })
+        Ok(Pair { provider, end, target, _process: process, posted: 0, done: 0 })
     }
 
     fn measure(&mut self, asked_bps: Option<u64>, seconds: f64) -> Result<Row> {
@@ -314,11 +284,7 @@ impl Pair {
     }
 
     fn post(&mut self, bytes: u32) -> Result<()> {
-        let sges = [Sge {
-            addr: self.end.mr.addr(),
-            bytes,
-            lkey: self.end.mr.lkey(),
-        }];
+        let sges = [Sge { addr: self.end.mr.addr(), bytes, lkey: self.end.mr.lkey() }];
         let op = SendOp::Write(self.target);
         let wr = SendWr::new(self.posted, op, Payload::Sges(&sges));
         self.end.qp.post_send(&[wr])?;

@@ -90,11 +90,7 @@ type Case = (Times, Shape, u32, (&'static str, Refill));
 
 fn cases() -> impl Iterator<Item = Case> {
     let goal = SHAPES.map(|shape| (PAPER, shape));
-    let others = [
-        (PAPER, Shape::Paced),
-        (SHORT_READ, Shape::Steady),
-        (LONG_READ, Shape::Steady),
-    ];
+    let others = [(PAPER, Shape::Paced), (SHORT_READ, Shape::Steady), (LONG_READ, Shape::Steady)];
     goal.into_iter().chain(others).flat_map(|(times, shape)| {
         SLOTS.into_iter().flat_map(move |slots| {
             let threshold = slots / 2;
@@ -117,10 +113,7 @@ fn row(
 ) -> Row {
     let load = shape.load(options.blocks, options.seed);
     let reached = compare(refill, times, &load, slots);
-    let Comparison {
-        policy: ours,
-        oracle,
-    } = reached;
+    let Comparison { policy: ours, oracle } = reached;
     let (stall_share, reads_ratio) = (reached.stall_share(), reached.reads_ratio());
     Row {
         what: "reads",

@@ -61,10 +61,7 @@ impl Report {
 
     pub(crate) fn cache_line(&mut self, row: Row) -> Result<()> {
         if self.json {
-            output::json(&CacheLineLine {
-                row: &row,
-                environment: &self.environment,
-            })?;
+            output::json(&CacheLineLine { row: &row, environment: &self.environment })?;
         } else {
             output::line(&self.environment.line())?;
             output::line(&floor_line(&row))?;
@@ -119,10 +116,7 @@ impl Report {
         writeln!(page, "- The run took {} s.", self.took.as_secs())?;
         if let Some(steal) = self.steal {
             let percent = steal * 100.0;
-            writeln!(
-                page,
-                "- Time that the hypervisor gave to others: {percent:.1} %."
-            )?;
+            writeln!(page, "- Time that the hypervisor gave to others: {percent:.1} %.")?;
         }
         if let Some(floor) = &self.cache_line {
             writeln!(page, "- {}", floor_line(floor))?;
@@ -144,17 +138,8 @@ impl Report {
                 (true, true) => "held, but disturbed",
                 (false, true) => "**missed**, but disturbed",
             };
-            let Goal {
-                goal,
-                bytes,
-                blocks,
-                ratio,
-                ..
-            } = goal;
-            writeln!(
-                page,
-                "| {goal} | {bytes} | {blocks} | {ratio:.2} | {verdict} |"
-            )?;
+            let Goal { goal, bytes, blocks, ratio, .. } = goal;
+            writeln!(page, "| {goal} | {bytes} | {blocks} | {ratio:.2} | {verdict} |")?;
         }
         Ok(())
     }
@@ -184,11 +169,7 @@ fn floor_line(row: &Row) -> String {
 }
 
 fn missing_line(missing: &Missing) -> String {
-    format!(
-        "Not measured: {}; to have it: {}",
-        missing.what.name(),
-        missing.missing
-    )
+    format!("Not measured: {}; to have it: {}", missing.what.name(), missing.missing)
 }
 
 fn table_line(row: &Row) -> String {

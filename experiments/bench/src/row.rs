@@ -77,10 +77,7 @@ impl RunMedians {
     fn of(outcome: &Outcome) -> RunMedians {
         let rates: Vec<f64> = outcome.streams.iter().map(blocks_per_s).collect();
         let latencies: Vec<f64> = outcome.ping_pongs.iter().map(|p| p.middle_ns).collect();
-        RunMedians {
-            blocks_per_s: Spread::of(&rates).p50,
-            latency_ns: Spread::of(&latencies).p50,
-        }
+        RunMedians { blocks_per_s: Spread::of(&rates).p50, latency_ns: Spread::of(&latencies).p50 }
     }
 }
 

@@ -205,10 +205,7 @@ fn rings_of<L>(count: u32, ring: impl Fn() -> Result<Ring<L>>) -> Result<Vec<Rin
 }
 
 fn release<L: Look>(rings: &[Ring<L>], picked: &[Vec<u32>]) -> Result<()> {
-    rings
-        .iter()
-        .zip(picked)
-        .try_for_each(|(ring, slots)| ring.release(slots))
+    rings.iter().zip(picked).try_for_each(|(ring, slots)| ring.release(slots))
 }
 
 /// Looks at all rings. Nanoseconds for one of them.
@@ -222,10 +219,7 @@ fn timed<L>(
     let found: u32 = rings.iter_mut().map(look).sum();
     let ns = ticks.ns(start, sys::Ticks::now());
     let wanted = released * rings.len() as u32;
-    ensure!(
-        found == wanted,
-        "a look found {found} of {wanted} released slots"
-    );
+    ensure!(found == wanted, "a look found {found} of {wanted} released slots");
     Ok(ns / rings.len() as f64)
 }
 

@@ -140,11 +140,7 @@ mod tests {
     #[test]
     fn percentiles_of_a_row_of_numbers_are_those_numbers() {
         let values: Vec<f64> = (0..=100).rev().map(f64::from).collect();
-        let expected = Spread {
-            p5: 5.0,
-            p50: 50.0,
-            p95: 95.0,
-        };
+        let expected = Spread { p5: 5.0, p50: 50.0, p95: 95.0 };
         assert_eq!(Spread::of(&values), expected);
         assert_eq!(percentile(&values, 0.99), 99.0);
         assert_eq!(percentile(&[], 0.5), 0.0);

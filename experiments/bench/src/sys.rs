@@ -39,9 +39,8 @@ pub(crate) fn rss_bytes_peak() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = value.and_then(|value| value.split_whitespace().next());
-    let kib: u64 = kib
-        .and_then(|kib| kib.parse().ok())
-        .context("/proc/self/status has no VmHWM")?;
+    let kib: u64 =
+        kib.and_then(|kib| kib.parse().ok()).context("/proc/self/status has no VmHWM")?;
     Ok(kib * 1024)
 }
 
@@ -73,10 +72,7 @@ pub(crate) fn wait_with_usage(child: &Child) -> Result<Used> {
     if status != 0 {
         bail!("process {pid} ended with wait status {status:#x}");
     }
-    Ok(Used {
-        cpu_ns: rusage_ns(&usage),
-        rss_bytes_peak: usage.ru_maxrss as u64 * 1024,
-    })
+    Ok(Used { cpu_ns: rusage_ns(&usage), rss_bytes_peak: usage.ru_maxrss as u64 * 1024 })
 }
 
 /// Sets or ends real-time priority (SCHED_FIFO, lowest level) of the calling thread.
@@ -87,14 +83,8 @@ pub(crate) fn set_realtime(on: bool) -> io::Result<()> {
 /// The same of another thread of this process. A thread on the same core cannot do it by itself once
 /// the caller has real-time priority: it does not run any more.
 pub(crate) fn set_realtime_of(thread: i32, on: bool) -> io::Result<()> {
-    let policy = if on {
-        libc::SCHED_FIFO
-    } else {
-        libc::SCHED_OTHER
-    };
-    let param = libc::sched_param {
-        sched_priority: i32::from(on),
-    };
+    let policy = if on { libc::SCHED_FIFO } else { libc::SCHED_OTHER };
+    let param = libc::sched_param { sched_priority: i32::from(on) };
     // SAFETY: the pointer is valid during the call; 0 means the calling thread.
     match unsafe { libc::sched_setscheduler(thread, policy, &raw const param) } {
         0 => Ok(()),
@@ -117,9 +107,7 @@ impl Ticks {
         // The time over which two clocks are compared.
         std::thread::sleep(Duration::from_millis(5));
         let (t1, n1) = (Ticks::now(), monotonic_ns());
-        Ticks {
-            ns_per_tick: (n1 - n0) as f64 / (t1 - t0) as f64,
-        }
+        Ticks { ns_per_tick: (n1 - n0) as f64 / (t1 - t0) as f64 }
     }
 
     #[inline]
@@ -148,12 +136,7 @@ pub(crate) fn plain_memcpy(to: VolatileSlice<'_>, from: VolatileSlice<'_>) {
 /// Jiffies that the hypervisor gave to others, and all jiffies, since boot.
 pub(crate) fn stolen_and_all_jiffies() -> Option<(u64, u64)> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    let values: Vec<u64> = stat
-        .lines()
-        .next()?
-        .split_whitespace()
-        .skip(1)
-        .filter_map(|v| v.parse().ok())
-        .collect();
+    let values: Vec<u64> =
+        stat.lines().next()?.split_whitespace().skip(1).filter_map(|v| v.parse().ok()).collect();
     Some((*values.get(7)?, values.iter().take(8).sum()))
 }

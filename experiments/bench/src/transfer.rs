@@ -27,9 +27,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         session.measure(cell)?;
     }
     let goals = goals::judge(session.report.rows());
-    session
-        .report
-        .finish(goals, began.elapsed(), steal.part())?;
+    session.report.finish(goals, began.elapsed(), steal.part())?;
     if let Some(path) = &options.markdown {
         session.report.write_markdown(path)?;
     }
@@ -98,9 +96,7 @@ impl Session<'_> {
             if outcomes.is_empty() {
                 continue;
             }
-            let job = self
-                .options
-                .job(*what, cell.bytes, cell.blocks, String::new());
+            let job = self.options.job(*what, cell.bytes, cell.blocks, String::new());
             self.report.row(Row::new(&job, outcomes))?;
         }
         Ok(())
@@ -125,18 +121,11 @@ impl Session<'_> {
     fn failed(&mut self, cell: &Cell, what: What, error: &anyhow::Error) {
         self.failures += 1;
         let name = what.name();
-        eprintln!(
-            "\r{name}, {} bytes, {} blocks: {error:#}",
-            cell.bytes, cell.blocks
-        );
+        eprintln!("\r{name}, {} bytes, {} blocks: {error:#}", cell.bytes, cell.blocks);
     }
 }
 
 fn progress(cell: &Cell, what: What, run: usize) -> String {
     let Cell { bytes, blocks, .. } = cell;
-    format!(
-        "{bytes} bytes, {blocks} blocks, run {}: {}",
-        run + 1,
-        what.name()
-    )
+    format!("{bytes} bytes, {blocks} blocks, run {}: {}", run + 1, what.name())
 }

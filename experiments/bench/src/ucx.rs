@@ -60,11 +60,7 @@ pub(crate) fn run(job: &Job) -> Result<Outcome> {
 /// What the larger one of two tests needed; its queues are inside of it.
 fn needs(tests: &[&Used]) -> Needs {
     let most = tests.iter().map(|used| used.rss_bytes_peak).max();
-    Needs {
-        rss_bytes_peak: most.unwrap_or(0),
-        queues: None,
-        network: None,
-    }
+    Needs { rss_bytes_peak: most.unwrap_or(0), queues: None, network: None }
 }
 
 struct Test {
@@ -95,20 +91,17 @@ fn test(job: &Job, name: &str, percentile: u32, count: u64) -> Result<Test> {
     let (_, collector) = server.finish().context("the ucx server")?;
     let (latency_us, messages_per_s) =
         parse(&text).with_context(|| format!("{PROGRAM} printed {text:?}"))?;
-    Ok(Test {
-        latency_us,
-        messages_per_s,
-        source,
-        collector,
-    })
+    Ok(Test { latency_us, messages_per_s, source, collector })
 }
 
 fn command(core: usize, port: u16) -> Command {
     let mut command = Command::new(PROGRAM);
-    command
-        .env("UCX_TLS", "posix,self")
-        .env("UCX_LOG_LEVEL", "error")
-        .args(["-c", &core.to_string(), "-p", &port.to_string()]);
+    command.env("UCX_TLS", "posix,self").env("UCX_LOG_LEVEL", "error").args([
+        "-c",
+        &core.to_string(),
+        "-p",
+        &port.to_string(),
+    ]);
     command
 }
 
@@ -118,9 +111,7 @@ pub(crate) struct Running(Option<Child>);
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Result<Running> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let child = command
-            .spawn()
-            .with_context(|| format!("starting {name}"))?;
+        let child = command.spawn().with_context(|| format!("starting {name}"))?;
         Ok(Running(Some(child)))
     }
 
@@ -150,17 +141,11 @@ pub(crate) fn wait_until_listening(port: u16) -> Result<()> {
     let wanted = format!(":{port:04X} ");
     while Instant::now() < deadline {
         let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
-        let listening = tables
-            .iter()
-            .flatten()
-            .flat_map(|table| table.lines())
-            .any(|line| {
-                let mut words = line.split_whitespace().skip(1);
-                let local = words
-                    .next()
-                    .is_some_and(|l| format!("{l} ").ends_with(&wanted));
-                local && words.nth(1) == Some("0A")
-            });
+        let listening = tables.iter().flatten().flat_map(|table| table.lines()).any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let local = words.next().is_some_and(|l| format!("{l} ").ends_with(&wanted));
+            local && words.nth(1) == Some("0A")
+        });
         if listening {
             return Ok(());
         }
@@ -181,9 +166,7 @@ fn parse(text: &str) -> Result<(f64, f64)> {
             .position(|name| name.ends_with(wanted))
             .with_context(|| format!("no column {wanted}"))?;
         let value = values.split(',').nth(at).context("too few values")?;
-        value
-            .parse()
-            .with_context(|| format!("{value:?} is not a number"))
+        value.parse().with_context(|| format!("{value:?} is not a number"))
     };
     Ok((column("percentile_lat")?, column("overall_mr")?))
 }

@@ -7,11 +7,7 @@
 //! ```
 //!
 //! Both end well when their standard input does, and write what they did as lines of JSON.
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a program that is looked at"
-)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that is looked at")]
 use catchment_channel::{ChannelShape, ClaimError, EndError, Message, Tag};
 use catchment_duplex::*;
 use catchment_probe::census::Census;
@@ -62,10 +58,7 @@ fn device(provider: &str) -> Result<Arc<dyn Context>, Box<dyn Error>> {
     match provider {
         "shm" => Ok(ShmProvider::new().open("shm0")?),
         "roce" => {
-            let options = RoceOptions {
-                port: 0,
-                ..RoceOptions::default()
-            };
+            let options = RoceOptions { port: 0, ..RoceOptions::default() };
             Ok(RoceProvider::new(options).open("127.0.0.1")?)
         }
         other => Err(format!("no provider is called {other}: take shm or roce").into()),
@@ -127,10 +120,7 @@ impl From<EndError> for Trouble {
 
 impl Speaker {
     fn new() -> Speaker {
-        Speaker {
-            made: Box::new([0; PAYLOAD_BYTES]),
-            seen: Box::new([0; PAYLOAD_BYTES]),
-        }
+        Speaker { made: Box::new([0; PAYLOAD_BYTES]), seen: Box::new([0; PAYLOAD_BYTES]) }
     }
 
     fn say(&mut self, link: &mut Link, tag: Tag) -> Result<usize, Trouble> {
@@ -183,10 +173,7 @@ fn server(provider: &str) -> Result<(), Box<dyn Error>> {
     };
     // Who reads the address may count threads from then on: all that there are without clients are here.
     let ended = end_of_input();
-    println!(
-        "{}",
-        json!({"address": server.address().map(|a| a.to_string())})
-    );
+    println!("{}", json!({"address": server.address().map(|a| a.to_string())}));
     while !ended.load(Relaxed) {
         // Who reads the lines wants one now and then; nothing that happens here is waited for.
         std::thread::sleep(REPORT_EVERY);
@@ -265,10 +252,7 @@ fn converse(link: &mut Link, stream: u32, ended: &AtomicBool) -> Result<(), Trou
     let (mut said, mut heard) = (0, 0);
     while !ended.load(Relaxed) || heard < said {
         if !ended.load(Relaxed) && said - heard < u64::from(BLOCKS) {
-            let tag = Tag {
-                stream,
-                packet: said,
-            };
+            let tag = Tag { stream, packet: said };
             speaker.say(link, tag)?;
             said += 1;
             if said.is_multiple_of(ONE_SIDED_EVERY) {
@@ -279,10 +263,7 @@ fn converse(link: &mut Link, stream: u32, ended: &AtomicBool) -> Result<(), Trou
         let Some(block) = link.receive(PATIENCE)? else {
             return Err(EndError::PeerGone.into());
         };
-        let tag = Tag {
-            stream: stream | OF_SERVER,
-            packet: heard,
-        };
+        let tag = Tag { stream: stream | OF_SERVER, packet: heard };
         speaker.check(&block, tag)?;
         heard += 1;
     }
@@ -292,10 +273,7 @@ fn converse(link: &mut Link, stream: u32, ended: &AtomicBool) -> Result<(), Trou
 /// The first half of what is local goes to the server's memory and comes back into the second.
 fn write_and_read_back(link: &mut Link, stream: u32, round: u64) -> Result<(), Trouble> {
     const HALF: usize = SHARED_BYTES / 2;
-    let wrong = Trouble::Wrong(Tag {
-        stream,
-        packet: round,
-    });
+    let wrong = Trouble::Wrong(Tag { stream, packet: round });
     let data = [round as u8 ^ stream as u8; HALF];
     let mut seen = [0; HALF];
     let moved = |link: &Link, ticket| match ticket {

@@ -154,12 +154,12 @@ impl Control {
     fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         let timeout = Some(timeout.max(Duration::from_millis(1)));
         match &self.0 {
-            Kind::Tcp(stream) => stream
-                .set_read_timeout(timeout)
-                .and(stream.set_write_timeout(timeout)),
-            Kind::Unix(stream) => stream
-                .set_read_timeout(timeout)
-                .and(stream.set_write_timeout(timeout)),
+            Kind::Tcp(stream) => {
+                stream.set_read_timeout(timeout).and(stream.set_write_timeout(timeout))
+            }
+            Kind::Unix(stream) => {
+                stream.set_read_timeout(timeout).and(stream.set_write_timeout(timeout))
+            }
         }
     }
 
@@ -212,11 +212,7 @@ impl Control {
         bytes[..CARD_BYTES].copy_from_slice(begin);
         for place in CARD_BYTES..REFUSAL_BYTES {
             let is_over = bytes[place - 1] == 0;
-            if is_over
-                || self
-                    .read_exact(&mut bytes[place..=place], deadline)
-                    .is_err()
-            {
+            if is_over || self.read_exact(&mut bytes[place..=place], deadline).is_err() {
                 break;
             }
         }

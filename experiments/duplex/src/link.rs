@@ -230,9 +230,7 @@ impl Link {
         // When one is refused, dropping the link ends the others.
         link.spawn(format!("{name}-rq"), "what is received", || receive.run())?;
         link.spawn(format!("{name}-sq"), "the send queue", || send.run())?;
-        link.spawn(format!("{name}-cq"), "the completion queue", || {
-            complete.run()
-        })?;
+        link.spawn(format!("{name}-cq"), "the completion queue", || complete.run())?;
         Ok(link)
     }
 
@@ -416,13 +414,7 @@ impl Link {
     /// # Errors
     /// [`LinkError`] when something is still in use: messages that were taken.
     pub fn close(self) -> Result<(), LinkError> {
-        let Link {
-            filler,
-            operations,
-            inbox,
-            mut ending,
-            ..
-        } = self;
+        let Link { filler, operations, inbox, mut ending, .. } = self;
         // Messages that nobody took go with the inbox, and so does who waits for room in it.
         drop((filler, operations, inbox));
         ending.end()

@@ -48,10 +48,7 @@ pub struct ServerOptions {
 impl ServerOptions {
     /// With 256 clients at most.
     pub fn new(link: LinkOptions) -> ServerOptions {
-        ServerOptions {
-            link,
-            max_clients: 256,
-        }
+        ServerOptions { link, max_clients: 256 }
     }
 }
 
@@ -120,15 +117,9 @@ impl Server {
         let acceptor = Arc::clone(&shared);
         let thread = thread::Builder::new().name("duplex-accept".into());
         let thread = thread.spawn(move || acceptor.take_clients(&listener));
-        let thread = thread.map_err(|source| LinkError::Thread {
-            what: "taking clients",
-            source,
-        })?;
-        Ok(Server {
-            shared,
-            address,
-            acceptor: Some(thread),
-        })
+        let thread =
+            thread.map_err(|source| LinkError::Thread { what: "taking clients", source })?;
+        Ok(Server { shared, address, acceptor: Some(thread) })
     }
 
     /// Where clients come to, if that is an address of a network.
@@ -235,10 +226,7 @@ impl Shared {
         let thread = thread::Builder::new().name(format!("duplex-{number}"));
         let thread = thread.spawn(move || {
             // Says that it has ended also when the service panics.
-            let _ended = Ended {
-                shared: &shared,
-                number,
-            };
+            let _ended = Ended { shared: &shared, number };
             shared.serve(number, control);
         });
         match thread {

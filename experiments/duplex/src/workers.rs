@@ -75,15 +75,7 @@ impl SendWorker {
         jobs: Receiver<Job>,
         shared: Arc<Shared>,
     ) -> SendWorker {
-        SendWorker {
-            outbound,
-            operations,
-            slots,
-            jobs,
-            shared,
-            told: 0,
-            owed: 0,
-        }
+        SendWorker { outbound, operations, slots, jobs, shared, told: 0, owed: 0 }
     }
 
     pub(super) fn run(mut self) {

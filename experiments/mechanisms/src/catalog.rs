@@ -101,14 +101,9 @@ mod tests {
 
     #[test]
     fn every_protocol_has_a_name_of_its_own_and_the_shape_asked_for() {
-        let shape = Shape {
-            blocks: 3,
-            payload_bytes: 256,
-        };
+        let shape = Shape { blocks: 3, payload_bytes: 256 };
         for protocol in Protocol::ALL {
-            let same = Protocol::ALL
-                .into_iter()
-                .filter(|one| one.name() == protocol.name());
+            let same = Protocol::ALL.into_iter().filter(|one| one.name() == protocol.name());
             assert_eq!(same.count(), 1, "{protocol:?}");
             assert_eq!(protocol.with(shape, Features).1, shape);
         }

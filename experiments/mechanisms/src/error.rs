@@ -72,9 +72,6 @@ impl From<PaperError> for EndError {
 
 impl From<PaperMemoryError> for SetupError {
     fn from(error: PaperMemoryError) -> SetupError {
-        SetupError::Memory {
-            what: error.what,
-            source: error.source,
-        }
+        SetupError::Memory { what: error.what, source: error.source }
     }
 }

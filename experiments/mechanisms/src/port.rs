@@ -110,9 +110,7 @@ impl Offer {
 impl fmt::Display for Offer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.endpoint)?;
-        self.memory
-            .iter()
-            .try_for_each(|m| write!(f, " {}:{}:{}", m.addr, m.rkey, m.bytes))
+        self.memory.iter().try_for_each(|m| write!(f, " {}:{}:{}", m.addr, m.rkey, m.bytes))
     }
 }
 
@@ -141,10 +139,7 @@ fn parse(text: &str) -> Option<Offer> {
         };
         numbers.next().is_none().then_some(memory)
     });
-    Some(Offer {
-        endpoint,
-        memory: memory.collect::<Option<_>>()?,
-    })
+    Some(Offer { endpoint, memory: memory.collect::<Option<_>>()? })
 }
 
 /// Queues and memory of an end.
@@ -279,53 +274,27 @@ mod tests {
 
     #[test]
     fn an_offer_reads_back_what_it_prints() {
-        let endpoint = Endpoint {
-            gid: Gid([3; 16]),
-            qpn: 5,
-            psn: 6,
-            net: None,
-        };
-        let memory = RemoteMemory {
-            addr: u64::MAX,
-            rkey: 7,
-            bytes: 4096,
-        };
+        let endpoint = Endpoint { gid: Gid([3; 16]), qpn: 5, psn: 6, net: None };
+        let memory = RemoteMemory { addr: u64::MAX, rkey: 7, bytes: 4096 };
         for memory in [vec![], vec![memory], vec![memory, memory]] {
             let offer = Offer { endpoint, memory };
             assert_eq!(offer.to_string().parse(), Ok(offer));
         }
         let good = endpoint.to_string();
         for bad in ["", "a", " ", " 1:2", " 1:2:3:4", " 1:2:x"] {
-            let text = if bad.is_empty() {
-                String::new()
-            } else {
-                format!("{good}{bad}")
-            };
+            let text = if bad.is_empty() { String::new() } else { format!("{good}{bad}") };
             assert!(text.parse::<Offer>().is_err(), "{text:?}");
         }
     }
 
     #[test]
     fn memory_that_is_missing_or_short_is_named() {
-        let endpoint = Endpoint {
-            gid: Gid([3; 16]),
-            qpn: 5,
-            psn: 6,
-            net: None,
-        };
-        let memory = vec![RemoteMemory {
-            addr: 0,
-            rkey: 1,
-            bytes: 10,
-        }];
+        let endpoint = Endpoint { gid: Gid([3; 16]), qpn: 5, psn: 6, net: None };
+        let memory = vec![RemoteMemory { addr: 0, rkey: 1, bytes: 10 }];
         let offer = Offer { endpoint, memory };
         assert!(offer.memory(0, "the ring", 10).is_ok());
         let short = offer.memory(0, "the ring", 11).unwrap_err();
-        assert!(
-            short
-                .to_string()
-                .contains("offers 10 bytes as the ring, 11")
-        );
+        assert!(short.to_string().contains("offers 10 bytes as the ring, 11"));
         assert!(offer.memory(1, "the credit", 1).is_err());
     }
 }

@@ -122,11 +122,7 @@ impl Mechanism for StatusByte {
     fn sender(&self, port: Port, peer: &Offer) -> Result<StatusByteSender, SetupError> {
         let layout = self.layout()?;
         let ring = peer.memory(0, "the ring", layout.total_bytes())?;
-        let remote = RemoteRing {
-            addr: ring.addr,
-            rkey: ring.rkey,
-            layout,
-        };
+        let remote = RemoteRing { addr: ring.addr, rkey: ring.rkey, layout };
         let (epoch, options) = (self.epoch, self.options);
         let sender = match self.way {
             Way::InPlace => Sender::in_place(port.qp, port.send_cq, remote, epoch, options)?,
@@ -249,21 +245,14 @@ impl ReceiveEnd for StatusByteReceiver {
     /// It starts no interaction.
     fn counts(&self) -> Counts {
         let stats = self.receiver.stats();
-        Counts {
-            blocks: stats.blocks,
-            payload_bytes: stats.payload_bytes,
-            ..Counts::default()
-        }
+        Counts { blocks: stats.blocks, payload_bytes: stats.payload_bytes, ..Counts::default() }
     }
 }
 
 impl TakenBlock for ReceivedBlock {
     #[inline]
     fn tag(&self) -> Tag {
-        Tag {
-            stream: self.header().stream,
-            packet: self.header().packet_number,
-        }
+        Tag { stream: self.header().stream, packet: self.header().packet_number }
     }
 
     #[inline]
@@ -296,11 +285,9 @@ fn not_claimed(error: ReserveError) -> ClaimError {
         ReserveError::WouldBlock | ReserveError::Quota { .. } | ReserveError::Paused => {
             ClaimError::WouldBlock
         }
-        ReserveError::TooLong { asked, limit } => ClaimError::Length {
-            asked,
-            limit,
-            exactly: false,
-        },
+        ReserveError::TooLong { asked, limit } => {
+            ClaimError::Length { asked, limit, exactly: false }
+        }
         ReserveError::Stream { stream, limit } => ClaimError::Stream { stream, limit },
         ReserveError::Broken(reason) => ClaimError::End(broken(reason)),
         ReserveError::Refused { .. } | _ => ClaimError::End(EndError::Closed),

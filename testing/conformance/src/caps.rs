@@ -32,10 +32,7 @@ pub fn limits_are_where_the_caps_say(bench: &Bench) {
     }
     assert!(a.context.create_cq(0, None).is_err());
     let refused = a.context.create_cq(caps.max_cqe + 1, None).err();
-    assert!(
-        matches!(refused, Some(VerbsError::Limit { .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Some(VerbsError::Limit { .. })), "{refused:?}");
     inline_of_the_largest_size_works(bench);
 }
 
@@ -43,11 +40,7 @@ fn inline_of_the_largest_size_works(bench: &Bench) {
     let options = Options::default();
     let (mut a, mut b) = (bench.side(&options), bench.side(&options));
     let largest = a.context.caps().max_inline_bytes;
-    let init = QpInit {
-        max_inline_bytes: largest,
-        max_send_wr: 4,
-        ..init_of(&a)
-    };
+    let init = QpInit { max_inline_bytes: largest, max_send_wr: 4, ..init_of(&a) };
     a.qp = a.pd.create_qp(init).unwrap();
     crate::connect((&mut a, &options), (&mut b, &options));
     let data = crate::pattern(3, largest as usize);
@@ -60,10 +53,7 @@ fn inline_of_the_largest_size_works(bench: &Bench) {
 
 /// Queues and channels of another device, and devices that do not exist.
 pub fn objects_of_other_devices_are_refused(bench: &Bench) {
-    let (a, b) = (
-        bench.side(&Options::default()),
-        bench.side(&Options::default()),
-    );
+    let (a, b) = (bench.side(&Options::default()), bench.side(&Options::default()));
     assert!(a.pd.create_qp(init_of(&b)).is_err());
     let unknown = bench.provider.open("no such device").err();
     assert!(
@@ -81,15 +71,11 @@ const SERVICES: [Service; 3] = [Service::Rc, Service::Uc, Service::Ud];
 pub fn services_have_their_own_operations(bench: &Bench) {
     let caps = bench.caps();
     for service in SERVICES.into_iter().filter(|at| caps.services.has(*at)) {
-        let options = Options {
-            service,
-            ..Options::default()
-        };
+        let options = Options { service, ..Options::default() };
         let (mut a, b) = (bench.side(&options), bench.side(&options));
         let peer = b.qp.endpoint();
-        let of_others = transitions(peer)
-            .into_iter()
-            .filter(|transition| !transition.exists_on(service));
+        let of_others =
+            transitions(peer).into_iter().filter(|transition| !transition.exists_on(service));
         for transition in of_others {
             let refused = a.qp.modify(transition).unwrap_err();
             assert!(
@@ -100,10 +86,7 @@ pub fn services_have_their_own_operations(bench: &Bench) {
         assert_eq!(a.qp.state(), QpState::Reset);
         a.connect(peer, &options);
         let at = b.remote(0);
-        for op in operations(at)
-            .into_iter()
-            .filter(|op| !op.exists_on(service))
-        {
+        for op in operations(at).into_iter().filter(|op| !op.exists_on(service)) {
             let sges = [a.sge(0, 8)];
             let wr = SendWr::new(1, op, Payload::Sges(&sges));
             let refused = a.qp.post_send(&[wr]).unwrap_err().reason;
@@ -115,9 +98,7 @@ pub fn services_have_their_own_operations(bench: &Bench) {
 
 fn transitions(peer: catchment_verbs::Endpoint) -> [QpTransition; 7] {
     [
-        QpTransition::ToInit {
-            access: Access::REMOTE,
-        },
+        QpTransition::ToInit { access: Access::REMOTE },
         QpTransition::ToInitUd { qkey: 1 },
         QpTransition::ToRtr(RtrAttr::new(peer)),
         QpTransition::ToRtrUc(peer),
@@ -128,11 +109,7 @@ fn transitions(peer: catchment_verbs::Endpoint) -> [QpTransition; 7] {
 }
 
 fn operations(at: catchment_verbs::RemoteAddr) -> [SendOp; 8] {
-    let to = Destination {
-        ah: 0,
-        qpn: 2,
-        qkey: 1,
-    };
+    let to = Destination { ah: 0, qpn: 2, qkey: 1 };
     [
         SendOp::Write(at),
         SendOp::WriteImm(at, 1),
@@ -155,10 +132,7 @@ pub fn what_is_not_offered_is_refused(bench: &Bench) {
         if bench.offers_service(service) {
             continue;
         }
-        let init = QpInit {
-            service,
-            ..init_of(&a)
-        };
+        let init = QpInit { service, ..init_of(&a) };
         let refused = a.pd.create_qp(init).err().unwrap();
         assert!(
             matches!(refused, VerbsError::Service { asked, offered }
@@ -168,10 +142,7 @@ pub fn what_is_not_offered_is_refused(bench: &Bench) {
     }
     if !caps.services.has(Service::Ud) {
         let port = PortAddr::from(&b.qp.endpoint());
-        assert!(matches!(
-            a.pd.create_ah(&port).err(),
-            Some(VerbsError::Service { .. })
-        ));
+        assert!(matches!(a.pd.create_ah(&port).err(), Some(VerbsError::Service { .. })));
     }
     let rights = crate::ALL | Access::REMOTE_INVALIDATE;
     assert_eq!(b.pd.alloc_mr(64, rights).is_ok(), caps.remote_invalidate);

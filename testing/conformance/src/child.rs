@@ -47,11 +47,7 @@ impl Child {
                 }
             }
         });
-        Child {
-            input: process.stdin.take().unwrap(),
-            process,
-            lines,
-        }
+        Child { input: process.stdin.take().unwrap(), process, lines }
     }
 
     /// The next thing that it says.
@@ -63,10 +59,7 @@ impl Child {
 
     /// Waits until it says this.
     pub fn wait_for(self, word: &str) {
-        let said = self
-            .lines
-            .recv_timeout(LONG)
-            .expect("the second process failed (see above)");
+        let said = self.lines.recv_timeout(LONG).expect("the second process failed (see above)");
         assert_eq!(said, word);
     }
 

@@ -8,11 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn options(qkey: u32) -> Options {
-    Options {
-        service: Service::Ud,
-        qkey,
-        ..Options::default()
-    }
+    Options { service: Service::Ud, qkey, ..Options::default() }
 }
 
 /// A side that is ready.
@@ -31,11 +27,7 @@ fn way(from: &Side, to: &Side, qkey: u32) -> (Arc<dyn Ah>, Destination) {
     let port = PortAddr::from(&to.qp.endpoint());
     let ah = from.pd.create_ah(&port).unwrap();
     assert_eq!(*ah.to(), port);
-    let destination = Destination {
-        ah: ah.handle(),
-        qpn: to.qp.qpn(),
-        qkey,
-    };
+    let destination = Destination { ah: ah.handle(), qpn: to.qp.qpn(), qkey };
     (ah, destination)
 }
 
@@ -51,9 +43,7 @@ fn send(a: &mut Side, op: SendOp, data: &[u8]) {
 fn expect(b: &mut Side, sender: &dyn Qp, data: &[u8], imm: Option<u32>) {
     let done = wait_one(&*b.recv_cq);
     let bytes = (GRH_BYTES + data.len()) as u64;
-    let expected = Success::plain(WcOpcode::Recv, bytes)
-        .with_imm(imm)
-        .from_qpn(sender.qpn());
+    let expected = Success::plain(WcOpcode::Recv, bytes).with_imm(imm).from_qpn(sender.qpn());
     assert_eq!(done.result, Ok(expected));
     assert_eq!(expected.source_qpn(), Some(sender.qpn()));
     assert!(b.get(GRH_BYTES, data.len()) == data);
@@ -125,10 +115,7 @@ pub fn a_datagram_fits_one_packet(bench: &Bench) {
     let sges = [a.sge(0, mtu as usize), a.sge(0, 1)];
     let wr = SendWr::new(1, SendOp::SendTo(to), Payload::Sges(&sges));
     let refused = a.qp.post_send(&[wr]).unwrap_err();
-    let too_long = PostFailure::MessageTooLong {
-        asked: u64::from(mtu) + 1,
-        limit: mtu.into(),
-    };
+    let too_long = PostFailure::MessageTooLong { asked: u64::from(mtu) + 1, limit: mtu.into() };
     assert_eq!((refused.index, refused.reason), (0, too_long));
     assert_empty(&*a.send_cq);
     assert_eq!(a.qp.state(), QpState::Rts);
@@ -168,25 +155,13 @@ pub fn destinations_are_checked(bench: &Bench) {
     drop(gone);
     for wrong in [
         gone_at,
-        Destination {
-            ah: foreign.handle(),
-            ..right
-        },
-        Destination {
-            qpn: 1 << 24,
-            ..right
-        },
-        Destination {
-            qkey: 1 << 31,
-            ..right
-        },
+        Destination { ah: foreign.handle(), ..right },
+        Destination { qpn: 1 << 24, ..right },
+        Destination { qkey: 1 << 31, ..right },
     ] {
         let wr = SendWr::new(1, SendOp::SendTo(wrong), Payload::Inline(b"x"));
         let refused = a.qp.post_send(&[wr]).unwrap_err().reason;
-        assert!(
-            matches!(refused, PostFailure::Destination(_)),
-            "{wrong:?}: {refused:?}"
-        );
+        assert!(matches!(refused, PostFailure::Destination(_)), "{wrong:?}: {refused:?}");
     }
     receive(&mut b);
     send(&mut a, SendOp::SendTo(right), b"right");

@@ -103,10 +103,7 @@ pub fn solicited_only_ignores_the_rest(bench: &Bench) {
     let wr = SendWr::new(1, SendOp::Send, Payload::Sges(std::slice::from_ref(&sge)));
     a.post(wr);
     assert!(!b.channel.wait(SHORT).unwrap(), "not solicited");
-    a.post(SendWr {
-        solicited: true,
-        ..wr
-    });
+    a.post(SendWr { solicited: true, ..wr });
     assert!(b.channel.wait(PATIENCE).unwrap());
     wait_one(&*b.recv_cq);
     wait_one(&*b.recv_cq);
@@ -153,10 +150,7 @@ pub fn a_sleeping_sender_wakes_when_a_receive_is_posted(bench: &Bench) {
 
 /// A message longer than any buffer between two sleepers.
 pub fn a_long_message_moves_while_both_sides_sleep(bench: &Bench) {
-    let options = Options {
-        bytes: 8 << 20,
-        ..Options::default()
-    };
+    let options = Options { bytes: 8 << 20, ..Options::default() };
     let (mut a, mut b) = bench.pair_with(&options, &options);
     let data = pattern(4, 5_000_001);
     a.put(0, &data);
@@ -250,10 +244,7 @@ pub fn the_owner_wakes_who_watches_from_afar(bench: &Bench) {
     let (a, b) = bench.pair();
     let key = b.mr.rkey();
     if !crate::watches_afar(a.context.caps()) {
-        assert!(matches!(
-            a.qp.watch_remote(key),
-            Err(RemoteMapError::Unsupported)
-        ));
+        assert!(matches!(a.qp.watch_remote(key), Err(RemoteMapError::Unsupported)));
         return;
     }
     let (c, d) = {
@@ -266,26 +257,17 @@ pub fn the_owner_wakes_who_watches_from_afar(bench: &Bench) {
     // `d` watches a region of the same context and another domain: refused.
     assert!(matches!(
         d.qp.watch_remote(key),
-        Err(RemoteMapError::Refused {
-            status: WcStatus::RemoteAccess,
-            ..
-        })
+        Err(RemoteMapError::Refused { status: WcStatus::RemoteAccess, .. })
     ));
-    let (first, second) = (
-        a.qp.watch_remote(key).unwrap(),
-        d.qp.watch_remote(c.mr.rkey()).unwrap(),
-    );
+    let (first, second) =
+        (a.qp.watch_remote(key).unwrap(), d.qp.watch_remote(c.mr.rkey()).unwrap());
     b.mr.notify();
     assert_eq!(first.wait(SHORT).unwrap(), Wake::TimedOut, "not armed");
     first.arm();
     second.arm();
     b.mr.notify();
     assert_eq!(first.wait(PATIENCE).unwrap(), Wake::Rung);
-    assert_eq!(
-        second.wait(SHORT).unwrap(),
-        Wake::TimedOut,
-        "another region"
-    );
+    assert_eq!(second.wait(SHORT).unwrap(), Wake::TimedOut, "another region");
     first.arm();
     drop(b);
     assert_eq!(first.wait(PATIENCE).unwrap(), Wake::Rung);
@@ -321,9 +303,7 @@ pub fn a_mapped_region_is_the_peers_memory(bench: &Bench) {
     let mut seen = [0; 8];
     memory.read_at(10, &mut seen).unwrap();
     assert_eq!(&seen, b"in place", "it stays mapped");
-    eventually("the queue pair to notice", || {
-        a.qp.map_remote(at.addr, 100, at.rkey).is_err()
-    });
+    eventually("the queue pair to notice", || a.qp.map_remote(at.addr, 100, at.rkey).is_err());
 }
 
 /// Bounds, keys and rights count for mapping as for WRITE and READ.
@@ -343,13 +323,7 @@ pub fn a_mapped_region_has_the_rights_of_its_key(bench: &Bench) {
     ] {
         let refused = a.qp.map_remote(addr, bytes, rkey).err();
         assert!(
-            matches!(
-                refused,
-                Some(RemoteMapError::Refused {
-                    status: WcStatus::RemoteAccess,
-                    ..
-                })
-            ),
+            matches!(refused, Some(RemoteMapError::Refused { status: WcStatus::RemoteAccess, .. })),
             "{refused:?}"
         );
     }

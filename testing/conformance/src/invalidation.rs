@@ -13,10 +13,7 @@ fn pair(bench: &Bench, rights: Access) -> Option<(Side, Side)> {
     let may = caps.remote_invalidate || !rights.contains(Access::REMOTE_INVALIDATE);
     let both = bench.offers("SEND with invalidate", caps.send_invalidate)
         && bench.offers("regions that peers may invalidate", may);
-    let theirs = Options {
-        access: rights,
-        ..Options::default()
-    };
+    let theirs = Options { access: rights, ..Options::default() };
     both.then(|| bench.pair_with(&Options::default(), &theirs))
 }
 
@@ -68,13 +65,8 @@ pub fn a_key_without_the_right_stays(bench: &Bench) {
     };
     let rkey = b.mr.rkey();
     let (sent, received) = invalidate(&mut a, &mut b, rkey);
-    let acknowledged = bench
-        .deviations
-        .contains(&Deviation::InvalidationIsAcknowledgedFirst);
-    assert!(
-        sent == Err(WcStatus::RemoteAccess) || (acknowledged && sent == Ok(())),
-        "{sent:?}"
-    );
+    let acknowledged = bench.deviations.contains(&Deviation::InvalidationIsAcknowledgedFirst);
+    assert!(sent == Err(WcStatus::RemoteAccess) || (acknowledged && sent == Ok(())), "{sent:?}");
     assert_eq!(received, None);
     eventually("the receiver in error", || b.qp.state() == QpState::Err);
 }

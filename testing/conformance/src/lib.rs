@@ -209,11 +209,7 @@ pub enum Deviation {
 impl Bench {
     /// A bench for this provider and device.
     pub fn new(provider: Arc<dyn Provider>, device: &str) -> Bench {
-        Bench {
-            provider,
-            device: device.to_owned(),
-            deviations: Vec::new(),
-        }
+        Bench { provider, device: device.to_owned(), deviations: Vec::new() }
     }
 
     /// Asserts the status that the standard has, or the one that the device is known to give in its
@@ -225,10 +221,7 @@ impl Bench {
             WcStatus::LocalQpOperation
         };
         let accepted = seen == instead && self.deviations.contains(&known);
-        assert!(
-            seen == standard || accepted,
-            "{seen:?} in place of {standard:?}"
-        );
+        assert!(seen == standard || accepted, "{seen:?} in place of {standard:?}");
     }
 
     /// Opens the device.

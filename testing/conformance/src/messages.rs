@@ -25,9 +25,7 @@ pub fn transfer(a: &mut Side, b: &mut Side, wr: SendWr<'_>) -> (Completion, Comp
 /// From empty ones to those longer than any internal buffer, into several elements.
 pub fn messages_of_all_lengths_arrive(bench: &Bench) {
     let (mut a, mut b) = bench.pair();
-    for bytes in [
-        0, 1, 31, 32, 33, 1000, 16_384, 16_385, 65_536, 200_001, 700_000,
-    ] {
+    for bytes in [0, 1, 31, 32, 33, 1000, 16_384, 16_385, 65_536, 200_001, 700_000] {
         let data = pattern(bytes as u64, bytes);
         a.put(1, &data);
         let places = [b.sge(3, 10), b.sge(100, 20_000), b.sge(30_000, 700_000)];
@@ -38,10 +36,7 @@ pub fn messages_of_all_lengths_arrive(bench: &Bench) {
         let expected = Success::plain(WcOpcode::Send, bytes as u64);
         assert_eq!((sent.wr_id, sent.result), (9, Ok(expected)));
         let expected = Success::plain(WcOpcode::Recv, bytes as u64);
-        assert_eq!(
-            (received.wr_id, received.result),
-            (bytes as u64, Ok(expected))
-        );
+        assert_eq!((received.wr_id, received.result), (bytes as u64, Ok(expected)));
         let mut seen = b.get(3, 10);
         seen.extend(b.get(100, 20_000));
         seen.extend(b.get(30_000, 700_000));
@@ -56,11 +51,8 @@ pub fn immediates_arrive(bench: &Bench) {
     let (sge, place) = (a.sge(0, 9), b.sge(0, 64));
     b.post_recv(1, &[place]);
     b.post_recv(2, &[]);
-    let wr = SendWr::new(
-        3,
-        SendOp::SendImm(0xdead_beef),
-        Payload::Sges(std::slice::from_ref(&sge)),
-    );
+    let wr =
+        SendWr::new(3, SendOp::SendImm(0xdead_beef), Payload::Sges(std::slice::from_ref(&sge)));
     let (_, received) = transfer(&mut a, &mut b, wr);
     let expected = Success::plain(WcOpcode::Recv, 9).with_imm(Some(0xdead_beef));
     assert_eq!((received.wr_id, received.result), (1, Ok(expected)));
@@ -121,24 +113,13 @@ pub fn a_message_waits_for_its_receive(bench: &Bench) {
 /// RNR without patience: the sender fails, and not before its time.
 pub fn a_sender_gives_up_without_a_receive(bench: &Bench) {
     let timer = Duration::from_millis(10);
-    let ours = Options {
-        rts: RtsAttr {
-            rnr_retry: 3,
-            ..RtsAttr::default()
-        },
-        ..Options::default()
-    };
-    let theirs = Options {
-        min_rnr_timer: timer,
-        ..Options::default()
-    };
+    let ours =
+        Options { rts: RtsAttr { rnr_retry: 3, ..RtsAttr::default() }, ..Options::default() };
+    let theirs = Options { min_rnr_timer: timer, ..Options::default() };
     let (mut a, _b) = bench.pair_with(&ours, &theirs);
     let start = Instant::now();
     let sge = a.sge(0, 8);
-    assert_eq!(
-        a.run_failing(SendOp::Send, &[sge]),
-        WcStatus::RnrRetryExceeded
-    );
+    assert_eq!(a.run_failing(SendOp::Send, &[sge]), WcStatus::RnrRetryExceeded);
     assert!(start.elapsed() >= timer * 2, "{:?}", start.elapsed());
     assert_eq!(a.qp.state(), QpState::Err);
 }
@@ -153,10 +134,9 @@ pub fn a_message_that_is_too_long_fails_both_sides(bench: &Bench) {
         let wr = SendWr::new(2, SendOp::Send, Payload::Sges(std::slice::from_ref(&sge)));
         let (sent, received) = transfer(&mut a, &mut b, wr);
         let known = Deviation::LongMessageBreaksTheQueuePair;
-        for (done, standard) in [
-            (sent, WcStatus::RemoteInvalidRequest),
-            (received, WcStatus::LocalLength),
-        ] {
+        for (done, standard) in
+            [(sent, WcStatus::RemoteInvalidRequest), (received, WcStatus::LocalLength)]
+        {
             bench.assert_status(done.result.unwrap_err().status, standard, known);
         }
         assert_eq!(b.get(64, 64), [0xee; 64]);

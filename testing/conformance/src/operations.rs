@@ -2,9 +2,8 @@
 use crate::{ALL, Bench, Options, Side, connect, pattern};
 use catchment_verbs::{Payload, PostFailure, SendOp, SendWr, WcOpcode, WcStatus};
 
-const LENGTHS: [usize; 16] = [
-    0, 1, 2, 7, 8, 9, 15, 16, 63, 64, 65, 4095, 4096, 4097, 70_000, 300_000,
-];
+const LENGTHS: [usize; 16] =
+    [0, 1, 2, 7, 8, 9, 15, 16, 63, 64, 65, 4095, 4096, 4097, 70_000, 300_000];
 const GUARD: usize = 64;
 
 /// WRITE, of many lengths and alignments.
@@ -50,12 +49,7 @@ fn assert_around(side: &Side, at: usize, data: &[u8]) {
 pub fn elements_are_gathered_and_scattered_in_order(bench: &Bench) {
     let (mut a, b) = bench.pair();
     a.put(0, &pattern(1, 5000));
-    let sges = [
-        a.sge(4000, 13),
-        a.sge(0, 0),
-        a.sge(7, 100),
-        a.sge(2000, 903),
-    ];
+    let sges = [a.sge(4000, 13), a.sge(0, 0), a.sge(7, 100), a.sge(2000, 903)];
     let mut expected = a.get(4000, 13);
     expected.extend(a.get(7, 100));
     expected.extend(a.get(2000, 903));
@@ -94,20 +88,13 @@ pub fn atomics_return_what_was_there(bench: &Bench) {
     let before = |a: &Side| u64::from_ne_bytes(a.get(16, 8).try_into().unwrap());
     let value = || u64::from_ne_bytes(b.get(64, 8).try_into().unwrap());
     b.put(64, &5u64.to_ne_bytes());
-    let cas = |compare, swap| SendOp::CompareSwap {
-        remote: b.remote(64),
-        compare,
-        swap,
-    };
+    let cas = |compare, swap| SendOp::CompareSwap { remote: b.remote(64), compare, swap };
     let done = a.run_ok(cas(5, 9), &[answer]);
     assert_eq!((done.opcode, done.bytes), (WcOpcode::CompareSwap, 8));
     assert_eq!((before(&a), value()), (5, 9));
     a.run_ok(cas(5, 11), &[answer]);
     assert_eq!((before(&a), value()), (9, 9));
-    let add = SendOp::FetchAdd {
-        remote: b.remote(64),
-        add: u64::MAX - 3,
-    };
+    let add = SendOp::FetchAdd { remote: b.remote(64), add: u64::MAX - 3 };
     let done = a.run_ok(add, &[answer]);
     assert_eq!(done.opcode, WcOpcode::FetchAdd);
     assert_eq!((before(&a), value()), (9, 5));
@@ -122,10 +109,7 @@ pub fn misaligned_atomics_are_refused(bench: &Bench) {
     let (mut a, b) = bench.pair();
     b.put(0, &[7; 32]);
     let answer = a.sge(0, 8);
-    let add = SendOp::FetchAdd {
-        remote: b.remote(12),
-        add: 1,
-    };
+    let add = SendOp::FetchAdd { remote: b.remote(12), add: 1 };
     let sges = [answer];
     match a.qp.post_send(&[SendWr::new(1, add, Payload::Sges(&sges))]) {
         Err(refused) => assert!(matches!(refused.reason, PostFailure::Payload(_))),
@@ -159,10 +143,7 @@ pub fn a_context_can_talk_to_itself(bench: &Bench) {
 /// Sixteen clients of one server, each with its own queue pair; one that fails harms no other.
 pub fn one_collector_serves_many_sources(bench: &Bench) {
     let server = bench.open();
-    let options = Options {
-        bytes: 4096,
-        ..Options::default()
-    };
+    let options = Options { bytes: 4096, ..Options::default() };
     let mut pairs: Vec<_> = (0..16)
         .map(|_| {
             let mut source = bench.side(&options);
@@ -175,10 +156,7 @@ pub fn one_collector_serves_many_sources(bench: &Bench) {
     let mut wrong = sink.remote(0);
     wrong.rkey ^= 1 << 17;
     let sge = source.sge(0, 8);
-    assert_eq!(
-        source.run_failing(SendOp::Write(wrong), &[sge]),
-        WcStatus::RemoteAccess
-    );
+    assert_eq!(source.run_failing(SendOp::Write(wrong), &[sge]), WcStatus::RemoteAccess);
     for (n, (source, sink)) in pairs.iter_mut().enumerate().filter(|(n, _)| *n != 7) {
         let data = pattern(n as u64, 1000);
         source.put(0, &data);

@@ -109,10 +109,8 @@ pub fn completions_come_in_the_order_of_posting(bench: &Bench) {
         SendOp::Read(b.remote(8)),
         SendOp::Send,
     ];
-    let requests: Vec<_> = (0..)
-        .zip(ops)
-        .map(|(n, op)| SendWr::new(n, op, Payload::Sges(&sges)))
-        .collect();
+    let requests: Vec<_> =
+        (0..).zip(ops).map(|(n, op)| SendWr::new(n, op, Payload::Sges(&sges))).collect();
     a.qp.post_send(&requests).unwrap();
     for n in 0..8 {
         let done = wait_one(&*a.send_cq);

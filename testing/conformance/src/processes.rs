@@ -49,10 +49,7 @@ impl Card {
     }
 
     fn at(&self, offset: u64) -> RemoteAddr {
-        RemoteAddr {
-            addr: self.memory.addr + offset,
-            ..self.memory
-        }
+        RemoteAddr { addr: self.memory.addr + offset, ..self.memory }
     }
 }
 
@@ -161,10 +158,7 @@ fn victim(bench: &Bench) {
     let mut out = [Completion::EMPTY; 16];
     for n in 0.. {
         let wr = |op| SendWr::new(n, op, Payload::Sges(std::slice::from_ref(&sge)));
-        let _ = side.qp.post_recv(&[catchment_verbs::RecvWr {
-            wr_id: n,
-            sges: &[place],
-        }]);
+        let _ = side.qp.post_recv(&[catchment_verbs::RecvWr { wr_id: n, sges: &[place] }]);
         let _ = side.qp.post_send(&[
             wr(SendOp::Write(card.at(0))).unsignaled(),
             wr(SendOp::Read(card.at(0))).unsignaled(),
@@ -196,11 +190,8 @@ fn survivor(bench: &Bench) {
     let mut random = Random(11);
     let mut before = None;
     // Over a network each round waits for half a second of silence.
-    let rounds = if bench.caps().path_mtu.is_some() {
-        crate::rounds(12)
-    } else {
-        crate::rounds(50)
-    };
+    let rounds =
+        if bench.caps().path_mtu.is_some() { crate::rounds(12) } else { crate::rounds(50) };
     for round in 0..rounds {
         if round == 5 {
             before = Some(Holdings::now());
@@ -223,11 +214,7 @@ fn survive_one(
     let mut child = Child::start("victim");
     let mut side = Side::new(context.clone(), &options);
     let theirs = join(&mut side, &mut child, &options);
-    let mut outstanding = work(
-        &mut side,
-        &theirs,
-        Duration::from_micros(random.below(20_000)),
-    );
+    let mut outstanding = work(&mut side, &theirs, Duration::from_micros(random.below(20_000)));
     let watch = side.mr.watch().filter(|_| bench.caps().doorbell);
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
@@ -283,10 +270,7 @@ fn work(side: &mut Side, theirs: &Card, time: Duration) -> Outstanding {
     for n in 0.. {
         let short = [Sge { bytes: 64, ..sge }];
         let (sges, places) = ([sge], [place]);
-        let receive = catchment_verbs::RecvWr {
-            wr_id: n,
-            sges: &places,
-        };
+        let receive = catchment_verbs::RecvWr { wr_id: n, sges: &places };
         // A full queue is no fault: the victim may be slow.
         outstanding.receives += usize::from(side.qp.post_recv(&[receive]).is_ok());
         let posted = side.qp.post_send(&[
@@ -306,10 +290,7 @@ fn work(side: &mut Side, theirs: &Card, time: Duration) -> Outstanding {
 /// Everything outstanding comes back exactly once; afterwards both queues take their full capacity
 /// again.
 fn assert_all_flushed(side: &mut Side, outstanding: &Outstanding) {
-    for (cq, count) in [
-        (&side.send_cq, outstanding.sends),
-        (&side.recv_cq, outstanding.receives),
-    ] {
+    for (cq, count) in [(&side.send_cq, outstanding.sends), (&side.recv_cq, outstanding.receives)] {
         for done in crate::wait_some(&**cq, count) {
             let status = done.result.err().map(|failure| failure.status);
             // Where a kernel clears up, the peer's memory may be gone before its queue pair.

@@ -21,24 +21,12 @@ pub fn wrong_local_keys_are_refused(bench: &Bench) {
         let read_only = a.pd.alloc_mr(4096, Access::empty()).unwrap();
         let write = SendOp::Write(b.remote(0));
         let (op, sge) = match case {
-            0 => (
-                write,
-                Sge {
-                    lkey: a.mr.lkey() ^ 1 << 19,
-                    ..a.sge(0, 8)
-                },
-            ),
+            0 => (write, Sge { lkey: a.mr.lkey() ^ 1 << 19, ..a.sge(0, 8) }),
             1 => (write, short(&a.mr, -1, 8)),
             2 => (write, short(&a.mr, end - 7, 8)),
             3 => (write, short(&other, 0, 8)),
             4 => (SendOp::Read(b.remote(0)), short(&read_only, 0, 8)),
-            5 => (
-                write,
-                Sge {
-                    addr: u64::MAX - 3,
-                    ..a.sge(0, 8)
-                },
-            ),
+            5 => (write, Sge { addr: u64::MAX - 3, ..a.sge(0, 8) }),
             _ => (SendOp::Read(b.remote(0)), short(&a.mr, end - 7, 8)),
         };
         let status = a.run_failing(op, &[sge]);
@@ -63,30 +51,14 @@ pub fn wrong_remote_keys_are_refused(bench: &Bench) {
             let end = b.mr.bytes();
             let good = b.remote(0);
             let at = match case {
-                0 => RemoteAddr {
-                    rkey: good.rkey ^ 1 << 19,
-                    ..good
-                },
-                1 => RemoteAddr {
-                    addr: good.addr - 1,
-                    ..good
-                },
+                0 => RemoteAddr { rkey: good.rkey ^ 1 << 19, ..good },
+                1 => RemoteAddr { addr: good.addr - 1, ..good },
                 2 => b.remote(end - 7),
-                3 => RemoteAddr {
-                    addr: other.addr(),
-                    rkey: other.rkey(),
-                },
-                4 => RemoteAddr {
-                    addr: u64::MAX - 3,
-                    ..good
-                },
+                3 => RemoteAddr { addr: other.addr(), rkey: other.rkey() },
+                4 => RemoteAddr { addr: u64::MAX - 3, ..good },
                 _ => RemoteAddr { rkey: 0, ..good },
             };
-            let op = if read {
-                SendOp::Read(at)
-            } else {
-                SendOp::Write(at)
-            };
+            let op = if read { SendOp::Read(at) } else { SendOp::Write(at) };
             let sge = a.sge(0, 8);
             let status = a.run_failing(op, &[sge]);
             assert_eq!(status, WcStatus::RemoteAccess, "case {case} read {read}");
@@ -99,26 +71,15 @@ pub fn wrong_remote_keys_are_refused(bench: &Bench) {
 
 /// Each operation needs its own right on the region.
 pub fn rights_of_the_region_are_enforced(bench: &Bench) {
-    let needs = [
-        Access::REMOTE_WRITE,
-        Access::REMOTE_READ,
-        Access::REMOTE_ATOMIC,
-    ];
+    let needs = [Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC];
     let atomics = bench.caps().atomics;
     for (n, right) in needs.into_iter().enumerate() {
         if n == 2 && !atomics {
             continue;
         }
         for allowed in [false, true] {
-            let access = if allowed {
-                right | Access::LOCAL_WRITE
-            } else {
-                ALL - right
-            };
-            let theirs = Options {
-                access,
-                ..Options::default()
-            };
+            let access = if allowed { right | Access::LOCAL_WRITE } else { ALL - right };
+            let theirs = Options { access, ..Options::default() };
             let (mut a, b) = bench.pair_with(&Options::default(), &theirs);
             let sge = a.sge(0, 8);
             let result = a.run(catchment_verbs::SendWr::new(
@@ -126,11 +87,7 @@ pub fn rights_of_the_region_are_enforced(bench: &Bench) {
                 operation(n, b.remote(0)),
                 catchment_verbs::Payload::Sges(&[sge]),
             ));
-            let expected = if allowed {
-                None
-            } else {
-                Some(WcStatus::RemoteAccess)
-            };
+            let expected = if allowed { None } else { Some(WcStatus::RemoteAccess) };
             assert_eq!(result.err().map(|f| f.status), expected, "{right:?}");
         }
     }
@@ -147,19 +104,13 @@ fn operation(n: usize, remote: RemoteAddr) -> SendOp {
 /// A queue pair that does not let the peer write refuses what its region would allow.
 pub fn rights_of_the_queue_pair_are_enforced(bench: &Bench) {
     for n in 0..2 {
-        let theirs = Options {
-            qp_access: Access::empty(),
-            ..Options::default()
-        };
+        let theirs = Options { qp_access: Access::empty(), ..Options::default() };
         let (mut a, b) = bench.pair_with(&Options::default(), &theirs);
         let sge = a.sge(0, 8);
         let status = a.run_failing(operation(n, b.remote(0)), &[sge]);
         // IBTA lets the responder choose between the two NAK codes.
         assert!(
-            matches!(
-                status,
-                WcStatus::RemoteInvalidRequest | WcStatus::RemoteAccess
-            ),
+            matches!(status, WcStatus::RemoteInvalidRequest | WcStatus::RemoteAccess),
             "{status:?}"
         );
     }
@@ -170,10 +121,7 @@ pub fn a_deregistered_region_is_out_of_reach(bench: &Bench) {
     let (mut a, b) = bench.pair();
     let region = Region::alloc(4096, Default::default()).unwrap();
     let mr = b.pd.reg_mr(region.clone(), ALL).unwrap();
-    let at = RemoteAddr {
-        addr: mr.addr(),
-        rkey: mr.rkey(),
-    };
+    let at = RemoteAddr { addr: mr.addr(), rkey: mr.rkey() };
     a.put(0, b"12345678");
     let sge = a.sge(0, 8);
     a.run_ok(SendOp::Write(at), &[sge]);
@@ -182,10 +130,7 @@ pub fn a_deregistered_region_is_out_of_reach(bench: &Bench) {
     let again = b.pd.reg_mr(region.clone(), ALL).unwrap();
     assert_ne!(again.rkey(), at.rkey);
     a.put(0, b"abcdefgh");
-    assert_eq!(
-        a.run_failing(SendOp::Write(at), &[sge]),
-        WcStatus::RemoteAccess
-    );
+    assert_eq!(a.run_failing(SendOp::Write(at), &[sge]), WcStatus::RemoteAccess);
     assert_eq!(&region.whole().to_vec()[..8], b"12345678");
 }
 
@@ -241,8 +186,5 @@ pub fn contradictory_rights_are_refused(bench: &Bench) {
     assert!(pd.reg_mr(read_only.clone(), ALL).is_err());
     // Linux before 6.2 lets a device reach only what it may write.
     let refused = pd.reg_mr(read_only, Access::REMOTE_READ).err();
-    assert!(
-        matches!(refused, None | Some(VerbsError::Unsupported { .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, None | Some(VerbsError::Unsupported { .. })), "{refused:?}");
 }

@@ -7,20 +7,12 @@ use catchment_verbs::{
 
 /// Capacity that a queue may have when this much was asked for.
 fn fits(capacity: usize, asked: usize, strict: bool) -> bool {
-    if strict {
-        capacity == asked
-    } else {
-        capacity >= asked
-    }
+    if strict { capacity == asked } else { capacity >= asked }
 }
 
 /// The send queue is full at its capacity, and one poll makes room for what it completed.
 pub fn a_full_queue_takes_more_after_polling(bench: &Bench) {
-    let options = Options {
-        max_send_wr: 8,
-        send_cqe: 8,
-        ..Options::default()
-    };
+    let options = Options { max_send_wr: 8, send_cqe: 8, ..Options::default() };
     let (mut a, b) = bench.pair_with(&options, &Options::default());
     let strict = a.context.caps().strict_capacity;
     let at = b.remote(0);
@@ -63,10 +55,7 @@ pub fn the_smallest_queues_of_the_paper_suffice(bench: &Bench) {
         recv_cqe: 1,
         ..Options::default()
     };
-    let receiver = Options {
-        max_send_wr: 1,
-        ..sender(1)
-    };
+    let receiver = Options { max_send_wr: 1, ..sender(1) };
     let (mut a, b) = bench.pair_with(&sender(2), &receiver);
     let sges = [a.sge(0, 64)];
     let (block, status) = (b.remote(0), b.remote(4096));
@@ -103,14 +92,7 @@ pub fn the_failed_index_is_exact(bench: &Bench) {
         SendWr::new(2, op, Payload::Sges(&many)),
         SendWr::new(2, op, Payload::Inline(&long)),
         SendWr::new(2, SendOp::Read(b.remote(0)), Payload::Inline(&[1])),
-        SendWr::new(
-            2,
-            SendOp::FetchAdd {
-                remote: b.remote(0),
-                add: 1,
-            },
-            Payload::Sges(&many[..2]),
-        ),
+        SendWr::new(2, SendOp::FetchAdd { remote: b.remote(0), add: 1 }, Payload::Sges(&many[..2])),
     ];
     for (case, wrong) in bad.into_iter().enumerate() {
         for index in 0..4 {
@@ -120,15 +102,9 @@ pub fn the_failed_index_is_exact(bench: &Bench) {
             let error = a.qp.post_send(&requests).unwrap_err();
             assert_eq!(error.index, index, "case {case}: {error}");
             let expected = match case {
-                0 => matches!(
-                    error.reason,
-                    PostFailure::TooManySges { asked: 5, limit: 4 }
-                ),
+                0 => matches!(error.reason, PostFailure::TooManySges { asked: 5, limit: 4 }),
                 1 => {
-                    let exact = PostFailure::InlineTooLong {
-                        asked: 257,
-                        limit: 256,
-                    };
+                    let exact = PostFailure::InlineTooLong { asked: 257, limit: 256 };
                     small || error.reason == exact
                 }
                 _ => matches!(error.reason, PostFailure::Payload(_)),
@@ -138,14 +114,8 @@ pub fn the_failed_index_is_exact(bench: &Bench) {
             assert!(done.iter().all(|c| c.wr_id == 1 && c.result.is_ok()));
         }
     }
-    let good = RecvWr {
-        wr_id: 1,
-        sges: &sges,
-    };
-    let wrong = RecvWr {
-        wr_id: 2,
-        sges: &many,
-    };
+    let good = RecvWr { wr_id: 1, sges: &sges };
+    let wrong = RecvWr { wr_id: 2, sges: &many };
     let error = a.qp.post_recv(&[good, good, wrong, good]).unwrap_err();
     assert_eq!(error.index, 2);
     assert_eq!(a.qp.state(), QpState::Rts);
@@ -154,17 +124,11 @@ pub fn the_failed_index_is_exact(bench: &Bench) {
 /// The receive queue is full at its capacity; 0 is a capacity.
 pub fn a_full_receive_queue_says_so(bench: &Bench) {
     for capacity in [0, 3] {
-        let options = Options {
-            max_recv_wr: capacity,
-            ..Options::default()
-        };
+        let options = Options { max_recv_wr: capacity, ..Options::default() };
         let (mut a, mut b) = bench.pair_with(&options, &Options::default());
         let strict = a.context.caps().strict_capacity;
         let sges = [a.sge(0, 8)];
-        let requests = [RecvWr {
-            wr_id: 1,
-            sges: &sges,
-        }; 100];
+        let requests = [RecvWr { wr_id: 1, sges: &sges }; 100];
         let full = a.qp.post_recv(&requests).unwrap_err();
         assert!(fits(full.index, capacity as usize, strict), "{full}");
         if capacity > 0 {
@@ -197,11 +161,7 @@ pub fn everything_outstanding_is_flushed_once_and_in_order(bench: &Bench) {
         assert_empty(&**cq);
     }
     // Later ones come back at once.
-    a.post(SendWr::new(
-        50,
-        SendOp::Write(b.remote(0)),
-        Payload::Sges(&sges),
-    ));
+    a.post(SendWr::new(50, SendOp::Write(b.remote(0)), Payload::Sges(&sges)));
     a.post_recv(51, &sges);
     assert_eq!(wait_one(&*a.send_cq).wr_id, 50);
     assert_eq!(wait_one(&*a.recv_cq).wr_id, 51);
@@ -212,18 +172,10 @@ pub fn everything_outstanding_is_flushed_once_and_in_order(bench: &Bench) {
 pub fn an_overrun_breaks_the_queue_pair(bench: &Bench) {
     // A completion queue may be longer than asked for.
     let entries = bench.open().create_cq(2, None).unwrap().capacity();
-    let options = Options {
-        max_send_wr: entries + 1,
-        send_cqe: 2,
-        ..Options::default()
-    };
+    let options = Options { max_send_wr: entries + 1, send_cqe: 2, ..Options::default() };
     let (mut a, b) = bench.pair_with(&options, &Options::default());
     for n in 0..=u64::from(entries) {
-        a.post(SendWr::new(
-            n,
-            SendOp::Write(b.remote(0)),
-            Payload::Inline(&[1]),
-        ));
+        a.post(SendWr::new(n, SendOp::Write(b.remote(0)), Payload::Inline(&[1])));
     }
     // Polling before would make room.
     eventually("the error state", || a.qp.state() == QpState::Err);

@@ -38,10 +38,7 @@ fn assert_in_order(done: &[Completion]) {
     for (n, done) in done.iter().enumerate() {
         assert_eq!(done.wr_id, n as u64);
         let success = done.result.unwrap();
-        assert_eq!(
-            (success.opcode, success.bytes),
-            (WcOpcode::Write, PIECE as u64)
-        );
+        assert_eq!((success.opcode, success.bytes), (WcOpcode::Write, PIECE as u64));
     }
 }
 
@@ -54,11 +51,7 @@ pub fn a_limited_queue_pair_moves_every_byte_in_order(bench: &Bench) {
         let data = pattern(round, ALL);
         a.put(0, &data);
         post_all(&mut a, &b);
-        let done = if round == 0 {
-            wait_some(&*a.send_cq, PIECES)
-        } else {
-            sleep_for(&a, PIECES)
-        };
+        let done = if round == 0 { wait_some(&*a.send_cq, PIECES) } else { sleep_for(&a, PIECES) };
         assert_in_order(&done);
         assert!(b.get(0, ALL) == data, "round {round}");
     }
@@ -152,10 +145,7 @@ pub fn rates_that_cannot_be_kept_are_refused(bench: &Bench) {
     let mut a = bench.side(&Options::default());
     let Some(range) = a.context.caps().rate else {
         let refused = a.qp.set_rate(Some(1_000_000));
-        assert!(
-            matches!(refused, Err(RateError::Unsupported { .. })),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(RateError::Unsupported { .. })), "{refused:?}");
         return;
     };
     for rate in [range.min_bps, range.max_bps] {

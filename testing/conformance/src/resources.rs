@@ -56,10 +56,7 @@ pub fn nothing_is_left_of_a_thousand_connections(_bench: &Bench) {
 
 /// The child of [`nothing_is_left_of_a_thousand_connections`].
 pub fn connections(bench: &Bench) {
-    let options = Options {
-        bytes: 64 << 10,
-        ..Options::default()
-    };
+    let options = Options { bytes: 64 << 10, ..Options::default() };
     let (left, right) = (bench.open(), bench.open());
     let round = |n: u64| {
         // Every tenth time the devices are opened anew too.
@@ -111,10 +108,7 @@ pub fn objects_may_be_dropped_in_any_order(_bench: &Bench) {
 pub fn drops(bench: &Bench) {
     let mut random = Random(7);
     let mut round = |_: u64| {
-        let options = Options {
-            bytes: 64 << 10,
-            ..Options::default()
-        };
+        let options = Options { bytes: 64 << 10, ..Options::default() };
         let (mut a, mut b) = bench.pair_with(&options, &options);
         use_everything(&mut a, &mut b);
         let mut parts: Vec<Box<dyn Any>> = Vec::new();
@@ -147,10 +141,7 @@ pub fn starving(bench: &Bench) {
     let old = getrlimit(Resource::Nofile);
     let (mut failures, mut successes) = (0, 0);
     for spare in 0..120 {
-        let limit = Rlimit {
-            current: Some(before.descriptors as u64 + spare),
-            ..old
-        };
+        let limit = Rlimit { current: Some(before.descriptors as u64 + spare), ..old };
         setrlimit(Resource::Nofile, limit).unwrap();
         match try_everything(bench) {
             Ok(()) => successes += 1,
@@ -193,19 +184,9 @@ fn try_everything(bench: &Bench) -> Result<(), Box<dyn Error>> {
     }
     let (first, second) = sides.split_at_mut(1);
     let ((a, amr, acq, ..), (b, bmr, ..)) = (&mut first[0], &mut second[0]);
-    let sges = [catchment_verbs::Sge {
-        addr: amr.addr(),
-        bytes: 8,
-        lkey: amr.lkey(),
-    }];
-    b.post_recv(&[RecvWr {
-        wr_id: 1,
-        sges: &[],
-    }])?;
-    let at = catchment_verbs::RemoteAddr {
-        addr: bmr.addr(),
-        rkey: bmr.rkey(),
-    };
+    let sges = [catchment_verbs::Sge { addr: amr.addr(), bytes: 8, lkey: amr.lkey() }];
+    b.post_recv(&[RecvWr { wr_id: 1, sges: &[] }])?;
+    let at = catchment_verbs::RemoteAddr { addr: bmr.addr(), rkey: bmr.rkey() };
     a.post_send(&[SendWr::new(1, SendOp::Write(at), Payload::Sges(&sges))])?;
     let mut out = [catchment_verbs::Completion::EMPTY];
     eventually("a completion", || acq.poll(&mut out).unwrap() == 1);
@@ -219,11 +200,7 @@ pub fn a_request_keeps_its_memory(bench: &Bench) {
     let data = crate::pattern(3, 3000);
     let mr = a.pd.alloc_mr(3000, ALL).unwrap();
     mr.region().whole().write_at(0, &data).unwrap();
-    let sge = catchment_verbs::Sge {
-        addr: mr.addr(),
-        bytes: 3000,
-        lkey: mr.lkey(),
-    };
+    let sge = catchment_verbs::Sge { addr: mr.addr(), bytes: 3000, lkey: mr.lkey() };
     let wr = SendWr::new(1, SendOp::Send, Payload::Sges(std::slice::from_ref(&sge)));
     a.post(wr);
     drop(mr);

@@ -111,10 +111,7 @@ impl Side {
     /// From RESET to RTS.
     pub fn connect(&mut self, peer: Endpoint, options: &Options) {
         self.init(options);
-        let rtr = RtrAttr {
-            min_rnr_timer: options.min_rnr_timer,
-            ..RtrAttr::new(peer)
-        };
+        let rtr = RtrAttr { min_rnr_timer: options.min_rnr_timer, ..RtrAttr::new(peer) };
         let (rtr, rts) = match options.service {
             Service::Rc => (QpTransition::ToRtr(rtr), QpTransition::ToRts(options.rts)),
             Service::Uc => (QpTransition::ToRtrUc(peer), QpTransition::ToRtsUnreliable),
@@ -136,19 +133,12 @@ impl Side {
 
     /// A piece of the registered memory, for a local element.
     pub fn sge(&self, offset: usize, bytes: usize) -> Sge {
-        Sge {
-            addr: self.mr.addr() + offset as u64,
-            bytes: bytes as u32,
-            lkey: self.mr.lkey(),
-        }
+        Sge { addr: self.mr.addr() + offset as u64, bytes: bytes as u32, lkey: self.mr.lkey() }
     }
 
     /// A place in the registered memory, for the peer.
     pub fn remote(&self, offset: usize) -> RemoteAddr {
-        RemoteAddr {
-            addr: self.mr.addr() + offset as u64,
-            rkey: self.mr.rkey(),
-        }
+        RemoteAddr { addr: self.mr.addr() + offset as u64, rkey: self.mr.rkey() }
     }
 
     /// Writes to the registered memory.

@@ -61,10 +61,7 @@ fn bring(side: &mut Side, to: QpState, peer: Endpoint) {
 
 /// All thirty-six pairs; an illegal one changes nothing.
 pub fn only_the_transitions_of_the_specification_exist(bench: &Bench) {
-    let options = Options {
-        bytes: 64,
-        ..Options::default()
-    };
+    let options = Options { bytes: 64, ..Options::default() };
     for from in STATES {
         for to in STATES {
             let (mut a, b) = (bench.side(&options), bench.side(&options));
@@ -105,10 +102,7 @@ pub fn wrong_states_take_no_requests(bench: &Bench) {
         } else {
             sent.unwrap();
         }
-        let received = a.qp.post_recv(&[RecvWr {
-            wr_id: 2,
-            sges: &sges,
-        }]);
+        let received = a.qp.post_recv(&[RecvWr { wr_id: 2, sges: &sges }]);
         if state == Reset {
             assert_eq!(received.unwrap_err().reason, PostFailure::State(state));
         } else {
@@ -129,40 +123,16 @@ pub fn attributes_out_of_range_are_refused(bench: &Bench) {
     let (mut a, b) = (bench.side(&options), bench.side(&options));
     let peer = b.qp.endpoint();
     bring(&mut a, Init, peer);
-    for bad in [
-        Endpoint {
-            qpn: 1 << 24,
-            ..peer
-        },
-        Endpoint {
-            psn: 1 << 24,
-            ..peer
-        },
-    ] {
+    for bad in [Endpoint { qpn: 1 << 24, ..peer }, Endpoint { psn: 1 << 24, ..peer }] {
         let result = a.qp.modify(transition(Rtr, bad));
-        assert!(
-            matches!(result, Err(ModifyError::Attribute { .. })),
-            "{result:?}"
-        );
+        assert!(matches!(result, Err(ModifyError::Attribute { .. })), "{result:?}");
         assert_eq!(a.qp.state(), Init);
     }
     a.qp.modify(transition(Rtr, peer)).unwrap();
     let good = RtsAttr::default();
-    for bad in [
-        RtsAttr {
-            retry_cnt: 8,
-            ..good
-        },
-        RtsAttr {
-            rnr_retry: 8,
-            ..good
-        },
-    ] {
+    for bad in [RtsAttr { retry_cnt: 8, ..good }, RtsAttr { rnr_retry: 8, ..good }] {
         let result = a.qp.modify(QpTransition::ToRts(bad));
-        assert!(
-            matches!(result, Err(ModifyError::Attribute { .. })),
-            "{result:?}"
-        );
+        assert!(matches!(result, Err(ModifyError::Attribute { .. })), "{result:?}");
         assert_eq!(a.qp.state(), Rtr);
     }
 }
@@ -182,8 +152,7 @@ pub fn a_drained_queue_holds_later_requests(bench: &Bench) {
         assert_empty(&*a.send_cq);
     }
     assert_eq!(b.get(64, 8), [0; 8]);
-    a.qp.modify(QpTransition::ToRts(RtsAttr::default()))
-        .unwrap();
+    a.qp.modify(QpTransition::ToRts(RtsAttr::default())).unwrap();
     let done = wait_some(&*a.send_cq, 2);
     assert_eq!([done[0].wr_id, done[1].wr_id], [2, 3]);
     assert!(done.iter().all(|c| c.result.is_ok()), "{done:?}");
@@ -196,11 +165,7 @@ pub fn after_a_reset_everything_works_again(bench: &Bench) {
     let (mut a, mut b) = bench.pair();
     for round in 0..10u64 {
         let (sge, place) = (a.sge(0, 8), b.sge(64, 8));
-        let wr = SendWr::new(
-            round,
-            SendOp::Send,
-            Payload::Sges(std::slice::from_ref(&sge)),
-        );
+        let wr = SendWr::new(round, SendOp::Send, Payload::Sges(std::slice::from_ref(&sge)));
         // These two find no receive, and vanish; so do the receives of the other side.
         a.post(wr);
         a.post(wr);

@@ -58,10 +58,7 @@ pub struct Random(pub u64);
 
 impl Random {
     /// The next number.
-    #[allow(
-        clippy::should_implement_trait,
-        reason = "an endless generator is no iterator"
-    )]
+    #[allow(clippy::should_implement_trait, reason = "an endless generator is no iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -85,11 +82,7 @@ pub fn rounds(short: u64) -> u64 {
 /// a few seconds, but a twentieth at least, unless the environment asks for long cases.
 pub fn rounds_while_quick(short: u64) -> impl Iterator<Item = u64> {
     let start = Instant::now();
-    let least = if factor() > 1.0 {
-        rounds(short)
-    } else {
-        short / 20
-    };
+    let least = if factor() > 1.0 { rounds(short) } else { short / 20 };
     (1..=rounds(short)).take_while(move |&n| n <= least || start.elapsed() < LONG_CASE)
 }
 

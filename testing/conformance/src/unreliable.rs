@@ -7,17 +7,12 @@ use std::time::{Duration, Instant};
 const BYTES: usize = 20_000;
 
 fn options() -> Options {
-    Options {
-        service: Service::Uc,
-        ..Options::default()
-    }
+    Options { service: Service::Uc, ..Options::default() }
 }
 
 fn pair(bench: &Bench) -> Option<(Side, Side)> {
     let options = options();
-    bench
-        .offers_service(Service::Uc)
-        .then(|| bench.pair_with(&options, &options))
+    bench.offers_service(Service::Uc).then(|| bench.pair_with(&options, &options))
 }
 
 /// Sends `bytes` with this operation, and waits until the sender is done with it.
@@ -37,9 +32,7 @@ fn pass(a: &mut Side, b: &Side, mark: u8) {
     let data = [mark; 8];
     let op = SendOp::Write(b.remote(900_000));
     a.run(SendWr::new(99, op, Payload::Inline(&data))).unwrap();
-    eventually("a WRITE behind a dropped message", || {
-        b.get(900_000, 8) == data
-    });
+    eventually("a WRITE behind a dropped message", || b.get(900_000, 8) == data);
 }
 
 /// WRITE and SEND, with and without immediate data, empty ones and those of many packets.
@@ -55,11 +48,7 @@ pub fn a_connection_writes_and_sends(bench: &Bench) {
         let requests = [
             (SendOp::Send, WcOpcode::Recv, None),
             (SendOp::SendImm(5), WcOpcode::Recv, Some(5)),
-            (
-                SendOp::WriteImm(b.remote(100_000), 6),
-                WcOpcode::RecvWriteImm,
-                Some(6),
-            ),
+            (SendOp::WriteImm(b.remote(100_000), 6), WcOpcode::RecvWriteImm, Some(6)),
         ];
         for (n, (op, opcode, imm)) in (1..).zip(requests) {
             let place = b.sge(100_000, BYTES);

@@ -55,11 +55,8 @@ impl Collector {
     fn on_event(&mut self, now: Instant, event: CollectorEvent) {
         match event {
             CollectorEvent::Hello(hello) => {
-                let grant = |(device, stream): (_, u32)| StreamGrant {
-                    device,
-                    stream,
-                    next_packet: None,
-                };
+                let grant =
+                    |(device, stream): (_, u32)| StreamGrant { device, stream, next_packet: None };
                 let names = hello.devices.into_iter().map(|device| device.name);
                 let mut welcome = welcome();
                 welcome.streams = names.zip(0..).map(grant).collect();
@@ -116,28 +113,16 @@ impl Source {
 
 /// The providers of the source.
 fn known() -> KnownProviders {
-    let provider = |name, rank, wire| ProviderInfo {
-        name,
-        rank,
-        wire,
-        is_hardware: false,
-    };
-    KnownProviders::new([
-        provider("shm", 0, Wire::Memory),
-        provider("roce", 1, Wire::RoceV2),
-    ])
+    let provider = |name, rank, wire| ProviderInfo { name, rank, wire, is_hardware: false };
+    KnownProviders::new([provider("shm", 0, Wire::Memory), provider("roce", 1, Wire::RoceV2)])
 }
 
 fuzz_target!(|bytes: &[u8]| {
     let mut now = Instant::now();
-    let mut collector = Collector {
-        side: CollectorSide::new(now, CollectorSideConfig::default()),
-        over: false,
-    };
-    let mut source = Source {
-        side: SourceSide::new(now, SourceSideConfig::new(known()), hello()),
-        over: false,
-    };
+    let mut collector =
+        Collector { side: CollectorSide::new(now, CollectorSideConfig::default()), over: false };
+    let mut source =
+        Source { side: SourceSide::new(now, SourceSideConfig::new(known()), hello()), over: false };
     source.drain(now);
     let mut decoder = Decoder::new(1 << 16);
     let mut input = bytes;

@@ -23,17 +23,13 @@ pub(crate) fn same_bytes(seen: &[u8], expected: &[u8]) -> Result<()> {
 pub(crate) fn to_hex(data: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |value: u8| char::from(DIGITS[usize::from(value)]);
-    data.iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
-        .collect()
+    data.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<_>> = text.chars().map(|c| c.to_digit(16)).collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
-    let bytes = digits
-        .chunks_exact(2)
-        .map(|pair| u8::try_from(pair[0] * 16 + pair[1]));
+    let bytes = digits.chunks_exact(2).map(|pair| u8::try_from(pair[0] * 16 + pair[1]));
     bytes.collect::<Result<_, _>>().ok()
 }
 

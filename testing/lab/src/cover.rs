@@ -78,9 +78,6 @@ mod tests {
     fn a_case_that_is_alone_in_something_is_kept() {
         let mut names = vec!["suite/conformance/one", "suite/conformance/two", "demo"];
         retain(&mut names, |name| name);
-        assert_eq!(
-            names,
-            ["suite/conformance/one", "suite/conformance/two", "demo"]
-        );
+        assert_eq!(names, ["suite/conformance/one", "suite/conformance/two", "demo"]);
     }
 }

@@ -188,9 +188,7 @@ impl Lab {
     pub(crate) fn run(&mut self, site: Site, words: &[&str], limit: Duration) -> Result<Finished> {
         let start = Start::like_here(words.iter().copied());
         let finished = self.start(site, &start)?.wait(limit)?;
-        finished
-            .success()
-            .with_context(|| format!("`{}` at {site:?}", words.join(" ")))
+        finished.success().with_context(|| format!("`{}` at {site:?}", words.join(" ")))
     }
 
     /// Starts an end over the provider of this site, at its address of this version.
@@ -259,10 +257,7 @@ impl Lab {
     fn guest(&mut self, seat: usize) -> Result<&mut Guest> {
         let place = self.guests.get_mut(seat).context("no such guest")?;
         if place.as_ref().is_none_or(Guest::has_ended) {
-            ensure!(
-                self.boots < BOOTS_MAX,
-                "the guests have booted {BOOTS_MAX} times"
-            );
+            ensure!(self.boots < BOOTS_MAX, "the guests have booted {BOOTS_MAX} times");
             self.boots += 1;
             // One that ended gives its network devices back before the next one takes them.
             *place = None;

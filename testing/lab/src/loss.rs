@@ -91,9 +91,7 @@ impl Impairment {
         let counters = counters["nftables"].as_array().into_iter().flatten();
         let queues = queues.as_array().into_iter().flatten();
         Ok(Lost {
-            chosen: counters
-                .filter_map(|entry| entry["counter"]["packets"].as_u64())
-                .sum(),
+            chosen: counters.filter_map(|entry| entry["counter"]["packets"].as_u64()).sum(),
             by_chance: queues
                 .filter(|queue| queue["kind"] == "netem")
                 .filter_map(|queue| queue["drops"].as_u64())
@@ -114,12 +112,7 @@ fn json(text: &str) -> Result<Value> {
 /// Rules in the language of nft. The PSN lies behind 8 bytes of UDP and 9 of BTH.
 fn rules(chosen: &[Chosen]) -> String {
     let mut lines = String::new();
-    for Chosen {
-        direction,
-        psn,
-        times,
-    } in chosen
-    {
+    for Chosen { direction, psn, times } in chosen {
         let port = direction.port();
         // Writing to a String cannot fail. A day is longer than any case.
         let _ = writeln!(
@@ -141,11 +134,7 @@ mod tests {
 
     #[test]
     fn a_chosen_packet_is_told_by_port_and_psn() {
-        let text = rules(&[Chosen {
-            direction: Direction::FromGuest,
-            psn: 0x1f,
-            times: 2,
-        }]);
+        let text = rules(&[Chosen { direction: Direction::FromGuest, psn: 0x1f, times: 2 }]);
         assert!(text.contains("iifname \"port0\" udp dport 4791 @th,136,24 0x00001f limit"));
         assert!(text.contains("burst 2 packets counter name lost drop"));
     }

@@ -117,10 +117,7 @@ mod tests {
         let table = outcome(false).line(Format::Table);
         assert_eq!(table, "FAIL    0.250 s  responder/gap/v4  no packet");
         let json = outcome(true).line(Format::Json);
-        assert_eq!(
-            json,
-            r#"{"case":"responder/gap/v4","passed":true,"seconds":0.25}"#
-        );
+        assert_eq!(json, r#"{"case":"responder/gap/v4","passed":true,"seconds":0.25}"#);
     }
 
     #[test]

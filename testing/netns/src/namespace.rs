@@ -41,10 +41,7 @@ pub enum NetnsError {
 }
 
 fn os(call: &'static str) -> impl Fn(rustix::io::Errno) -> NetnsError {
-    move |errno| NetnsError::Os {
-        call,
-        source: errno.into(),
-    }
+    move |errno| NetnsError::Os { call, source: errno.into() }
 }
 
 /// A network namespace without a name.
@@ -117,16 +114,11 @@ impl Namespace {
     /// # Errors
     /// [`NetnsError::Ip`] with what it printed.
     pub fn ip(&self, arguments: &[&str]) -> Result<(), NetnsError> {
-        let refused = |reason: String| NetnsError::Ip {
-            arguments: arguments.join(" "),
-            reason,
-        };
+        let refused = |reason: String| NetnsError::Ip { arguments: arguments.join(" "), reason };
         let output = self.run(|| Command::new("ip").args(arguments).output())?;
         match output {
             Ok(Output { status, .. }) if status.success() => Ok(()),
-            Ok(output) => Err(refused(
-                String::from_utf8_lossy(&output.stderr).trim().into(),
-            )),
+            Ok(output) => Err(refused(String::from_utf8_lossy(&output.stderr).trim().into())),
             Err(error) => Err(refused(error.to_string())),
         }
     }
@@ -185,18 +177,12 @@ impl VethPair {
     /// Waits until a packet crosses in each family. The kernel notices only once a second that the
     /// cable is plugged in, and IPv6 finds no neighbour before that.
     fn wait_until_ready(&self) -> Result<(), NetnsError> {
-        let ends = [
-            (Self::LEFT_V4, Self::RIGHT_V4),
-            (Self::LEFT_V6, Self::RIGHT_V6),
-        ];
+        let ends = [(Self::LEFT_V4, Self::RIGHT_V4), (Self::LEFT_V6, Self::RIGHT_V6)];
         for (from, to) in ends {
             let left = self.left.run(|| UdpSocket::bind((from, 0)))?;
             let right = self.right.run(|| UdpSocket::bind((to, 0)))?;
             let crossed = left.and_then(|left| crosses(&left, &right?));
-            crossed.map_err(|source| NetnsError::Os {
-                call: "the first packet",
-                source,
-            })?;
+            crossed.map_err(|source| NetnsError::Os { call: "the first packet", source })?;
         }
         Ok(())
     }
@@ -252,29 +238,17 @@ mod tests {
         let name = "namespace::tests::packets_cross_the_cable_in_both_families_at_once";
         with_privilege(name, || {
             let pair = VethPair::new(9000).unwrap();
-            for (from, to) in [
-                (VethPair::LEFT_V4, VethPair::RIGHT_V4),
-                (VethPair::LEFT_V6, VethPair::RIGHT_V6),
-            ] {
-                let left = pair
-                    .left
-                    .run(|| UdpSocket::bind((from, 0)))
-                    .unwrap()
-                    .unwrap();
-                let right = pair
-                    .right
-                    .run(|| UdpSocket::bind((to, 0)))
-                    .unwrap()
-                    .unwrap();
+            for (from, to) in
+                [(VethPair::LEFT_V4, VethPair::RIGHT_V4), (VethPair::LEFT_V6, VethPair::RIGHT_V6)]
+            {
+                let left = pair.left.run(|| UdpSocket::bind((from, 0))).unwrap().unwrap();
+                let right = pair.right.run(|| UdpSocket::bind((to, 0))).unwrap().unwrap();
                 let limit = Some(Duration::from_millis(500));
                 right.set_read_timeout(limit).unwrap();
                 left.send_to(b"hello", right.local_addr().unwrap()).unwrap();
                 let mut bytes = [0; 8];
                 let (count, peer) = right.recv_from(&mut bytes).unwrap();
-                assert_eq!(
-                    (&bytes[..count], peer),
-                    (&b"hello"[..], left.local_addr().unwrap())
-                );
+                assert_eq!((&bytes[..count], peer), (&b"hello"[..], left.local_addr().unwrap()));
             }
         });
     }
@@ -284,10 +258,7 @@ mod tests {
         let name = "namespace::tests::a_namespace_is_gone_with_its_last_descriptor_and_ip_says_what_is_wrong";
         with_privilege(name, || {
             let pair = VethPair::new(1500).unwrap();
-            let wrong = pair
-                .left
-                .ip(&["link", "set", "no-such-0", "up"])
-                .unwrap_err();
+            let wrong = pair.left.ip(&["link", "set", "no-such-0", "up"]).unwrap_err();
             assert!(wrong.to_string().contains("no-such-0"), "{wrong}");
             let path = pair.left.path();
             Namespace::open(&path).unwrap();

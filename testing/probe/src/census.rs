@@ -34,14 +34,8 @@ pub enum Object {
     Ah,
 }
 
-const OBJECTS: [Object; 6] = [
-    Object::Pd,
-    Object::Channel,
-    Object::Cq,
-    Object::Mr,
-    Object::Qp,
-    Object::Ah,
-];
+const OBJECTS: [Object; 6] =
+    [Object::Pd, Object::Channel, Object::Cq, Object::Mr, Object::Qp, Object::Ah];
 
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -67,10 +61,7 @@ impl Census {
     /// Counts what is made through the device that this returns.
     pub fn of(context: Arc<dyn Context>) -> (Arc<dyn Context>, Arc<Census>) {
         let census = Arc::new(Census::default());
-        let counted = CountedContext {
-            context,
-            census: Arc::clone(&census),
-        };
+        let counted = CountedContext { context, census: Arc::clone(&census) };
         (Arc::new(counted), census)
     }
 
@@ -127,10 +118,7 @@ impl Counted {
     fn new(object: Object, census: &Arc<Census>) -> Counted {
         census.alive[object as usize].fetch_add(1, Ordering::SeqCst);
         census.log().push(Change::Made(object));
-        Counted {
-            object,
-            census: Arc::clone(census),
-        }
+        Counted { object, census: Arc::clone(census) }
     }
 }
 

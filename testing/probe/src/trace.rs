@@ -91,10 +91,7 @@ impl Trace {
             first: Mutex::new(Vec::with_capacity(keep)),
             keep,
         });
-        let traced = TracedQp {
-            qp,
-            trace: Arc::clone(&trace),
-        };
+        let traced = TracedQp { qp, trace: Arc::clone(&trace) };
         (Box::new(traced), trace)
     }
 

@@ -92,9 +92,7 @@ impl Chance {
     pub fn of(probability: f64) -> Self {
         // A product with a power of two is exact, and the conversion saturates.
         let threshold = (probability * 18_446_744_073_709_551_616.0) as u128;
-        Self {
-            threshold: threshold.min(Self::ALWAYS.threshold),
-        }
+        Self { threshold: threshold.min(Self::ALWAYS.threshold) }
     }
 
     /// The probability as a number from 0 to 1.

@@ -34,10 +34,7 @@ fn bench() -> Bench {
 fn the_provider_in_virtual_time_does_what_verbs_say() {
     let mut left_out = 0;
     for (name, case) in CASES {
-        if NOT_HERE
-            .iter()
-            .any(|not_here| name.replace(' ', "") == *not_here)
-        {
+        if NOT_HERE.iter().any(|not_here| name.replace(' ', "") == *not_here) {
             left_out += 1;
             continue;
         }

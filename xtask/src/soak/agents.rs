@@ -71,9 +71,7 @@ impl Setting {
 
     /// Names of the devices, in the order of the source.
     pub(crate) fn devices(&self) -> Vec<String> {
-        (0..self.devices)
-            .map(|number| format!("cam{number}"))
-            .collect()
+        (0..self.devices).map(|number| format!("cam{number}")).collect()
     }
 
     /// Processes of this round that still run, with their command lines.
@@ -119,9 +117,7 @@ impl Setting {
     fn catchment(&self) -> Command {
         let mut command = Command::new(&self.binary);
         command.env(MARK, self.mark()).current_dir(&self.folder);
-        command
-            .env("TMPDIR", self.scratch())
-            .env("XDG_RUNTIME_DIR", self.scratch());
+        command.env("TMPDIR", self.scratch()).env("XDG_RUNTIME_DIR", self.scratch());
         command.stdin(Stdio::null());
         command
     }
@@ -132,29 +128,14 @@ impl Setting {
     /// When the command fails or prints something else.
     pub(crate) fn checksums(&self, device: usize, count: u64) -> Result<Vec<u32>> {
         let mut command = self.catchment();
-        command.args([
-            "checksums",
-            "--input",
-            INPUT,
-            "--device-index",
-            &device.to_string(),
-        ]);
+        command.args(["checksums", "--input", INPUT, "--device-index", &device.to_string()]);
         command.args(["--frames", &count.to_string()]);
         let finished = run::finish(&mut command, GOODBYE_LIMIT, run::Show::Nothing)?;
         run::demand_success(&command, finished.status)?;
-        let numbers = finished
-            .stdout
-            .lines()
-            .map(|line| u32::from_str_radix(line, 16));
-        let numbers: Vec<u32> = numbers
-            .collect::<Result<_, _>>()
-            .context(run::shown(&command))?;
+        let numbers = finished.stdout.lines().map(|line| u32::from_str_radix(line, 16));
+        let numbers: Vec<u32> = numbers.collect::<Result<_, _>>().context(run::shown(&command))?;
         let printed = numbers.len();
-        ensure!(
-            printed as u64 == count,
-            "`{}` printed {printed} lines",
-            run::shown(&command)
-        );
+        ensure!(printed as u64 == count, "`{}` printed {printed} lines", run::shown(&command));
         Ok(numbers)
     }
 }
@@ -183,15 +164,8 @@ impl Agent {
         let file = File::options().create(true).append(true).open(&log)?;
         let mut command = setting.command(role);
         command.stdout(file.try_clone()?).stderr(file);
-        let child = command
-            .spawn()
-            .with_context(|| format!("cannot start the {role}"))?;
-        Ok(Self {
-            role,
-            child,
-            log,
-            out: setting.out(),
-        })
+        let child = command.spawn().with_context(|| format!("cannot start the {role}"))?;
+        Ok(Self { role, child, log, out: setting.out() })
     }
 
     /// What the process holds, beside the files that it writes.
@@ -207,11 +181,7 @@ impl Agent {
         let Some(status) = self.child.try_wait()? else {
             return Ok(());
         };
-        bail!(
-            "the {} ended by itself ({status}); {}",
-            self.role,
-            self.last_words()
-        )
+        bail!("the {} ended by itself ({status}); {}", self.role, self.last_words())
     }
 
     /// Kills the process as an out-of-memory killer would.
@@ -235,12 +205,7 @@ impl Agent {
         let status = run::wait(&mut self.child, GOODBYE_LIMIT).with_context(|| {
             format!("the {} was asked to end; {}", self.role, self.last_words())
         })?;
-        ensure!(
-            status.success(),
-            "the {} ended with {status}; {}",
-            self.role,
-            self.last_words()
-        );
+        ensure!(status.success(), "the {} ended with {status}; {}", self.role, self.last_words());
         Ok(())
     }
 

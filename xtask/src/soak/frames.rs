@@ -16,9 +16,7 @@ struct Frame {
 /// Number of the newest frame in a device's folder; none while there is no frame.
 pub(crate) fn newest(folder: &Path) -> Option<u64> {
     let entries = fs::read_dir(folder).ok()?.flatten();
-    entries
-        .filter_map(|entry| number(entry.file_name().to_str()?))
-        .max()
+    entries.filter_map(|entry| number(entry.file_name().to_str()?)).max()
 }
 
 /// The packet number in the name of a frame's file, such as `000000000042.raw`.
@@ -34,20 +32,10 @@ fn number(name: &str) -> Option<u64> {
 /// The names that do not belong there, or are missing.
 pub(crate) fn check_folders(out: &Path, devices: &[String]) -> Result<()> {
     let names = names(out)?;
-    let strange: Vec<_> = names
-        .iter()
-        .filter(|name| !devices.contains(name))
-        .collect();
+    let strange: Vec<_> = names.iter().filter(|name| !devices.contains(name)).collect();
     ensure!(strange.is_empty(), "left in {}: {strange:?}", out.display());
-    let missing: Vec<_> = devices
-        .iter()
-        .filter(|device| !names.contains(device))
-        .collect();
-    ensure!(
-        missing.is_empty(),
-        "no folder for {missing:?} in {}",
-        out.display()
-    );
+    let missing: Vec<_> = devices.iter().filter(|device| !names.contains(device)).collect();
+    ensure!(missing.is_empty(), "no folder for {missing:?} in {}", out.display());
     Ok(())
 }
 
@@ -68,15 +56,9 @@ pub(crate) fn check_names(folder: &Path, frame_bytes: u64) -> Result<u64> {
         }
         let metadata = fs::metadata(&frame.path)?;
         let bytes = metadata.len();
-        ensure!(
-            bytes == frame_bytes,
-            "{name} has {bytes} bytes, expected {frame_bytes}"
-        );
+        ensure!(bytes == frame_bytes, "{name} has {bytes} bytes, expected {frame_bytes}");
         let written = metadata.modified()?;
-        ensure!(
-            written >= before,
-            "{name} was written before the frame that precedes it"
-        );
+        ensure!(written >= before, "{name} was written before the frame that precedes it");
         before = written;
     }
     Ok(frames.len() as u64)
@@ -91,10 +73,7 @@ pub(crate) fn check_bytes(folder: &Path, checksums: &[u32]) -> Result<()> {
         let bytes = fs::read(&frame.path)?;
         let seen = crc32c::crc32c(&bytes);
         let name = frame.path.display();
-        ensure!(
-            seen == *expected,
-            "{name} has checksum {seen:08x}, expected {expected:08x}"
-        );
+        ensure!(seen == *expected, "{name} has checksum {seen:08x}, expected {expected:08x}");
     }
     Ok(())
 }
@@ -162,9 +141,7 @@ mod tests {
     }
 
     fn checksums() -> Vec<u32> {
-        [b"aaaa", b"bbbb", b"cccc"]
-            .map(|bytes| crc32c::crc32c(bytes))
-            .to_vec()
+        [b"aaaa", b"bbbb", b"cccc"].map(|bytes| crc32c::crc32c(bytes)).to_vec()
     }
 
     #[test]
@@ -196,12 +173,8 @@ mod tests {
     }
 
     fn make_older(folder: &Folder) {
-        let file = fs::File::options()
-            .write(true)
-            .open(folder.0.join("002.raw"))
-            .unwrap();
-        file.set_modified(SystemTime::now() - Duration::from_secs(60))
-            .unwrap();
+        let file = fs::File::options().write(true).open(folder.0.join("002.raw")).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     }
 
     #[test]
@@ -211,9 +184,7 @@ mod tests {
             folder.write("001.raw", second);
             folder.write("002.raw", third);
             assert_eq!(check_names(&folder.0, 4).unwrap(), 3);
-            let error = check_bytes(&folder.0, &checksums())
-                .unwrap_err()
-                .to_string();
+            let error = check_bytes(&folder.0, &checksums()).unwrap_err().to_string();
             assert!(error.contains("001.raw has checksum"), "{error}");
         }
     }

@@ -90,10 +90,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
 fn listing() -> String {
     let command = Listing::command();
     let lines = command.get_subcommands().map(|hunt| {
-        let about = hunt
-            .get_about()
-            .map(ToString::to_string)
-            .unwrap_or_default();
+        let about = hunt.get_about().map(ToString::to_string).unwrap_or_default();
         format!("cargo xtask soak {:<6} {about}\n", hunt.get_name())
     });
     lines.collect()
@@ -125,9 +122,7 @@ fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {
         args.seconds_per_round
     );
     let binary = match &args.binary {
-        Some(binary) => binary
-            .canonicalize()
-            .with_context(|| binary.display().to_string())?,
+        Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
         None => programs::catchment(repo)?,
     };
     let seed = args.seed.unwrap_or_else(new_seed);
@@ -170,10 +165,7 @@ pub(crate) fn roce_seeds(repo: &Repo, seeds: u64) -> Result<()> {
 
 fn replay(seed: u64, round: u64, args: &KillArgs) -> String {
     let seconds = args.seconds_per_round;
-    let binary = args
-        .binary
-        .as_ref()
-        .map(|path| format!(" --binary {}", path.display()));
+    let binary = args.binary.as_ref().map(|path| format!(" --binary {}", path.display()));
     format!(
         "cargo xtask soak kill --provider {} --seed {seed} --round {round} \
          --seconds-per-round {seconds}{}",

@@ -60,13 +60,7 @@ impl Plan {
         let start = order(&mut random);
         let settle_first = random.chance(80);
         let strikes = strikes(&mut random, length, settle_first);
-        Self {
-            devices,
-            rate_fps,
-            start,
-            settle_first,
-            strikes,
-        }
+        Self { devices, rate_fps, start, settle_first, strikes }
     }
 }
 
@@ -98,17 +92,8 @@ fn strike(random: &mut Random, window: Duration, settle: bool) -> Strike {
         1 | 2 => vec![Role::Source],
         _ => vec![Role::Collector],
     };
-    let down = if random.chance(25) {
-        Duration::ZERO
-    } else {
-        random.time_below(DOWN_AT_MOST)
-    };
-    Strike {
-        victims,
-        after: random.time_below(window),
-        down,
-        settle,
-    }
+    let down = if random.chance(25) { Duration::ZERO } else { random.time_below(DOWN_AT_MOST) };
+    Strike { victims, after: random.time_below(window), down, settle }
 }
 
 impl fmt::Display for Plan {
@@ -159,10 +144,7 @@ mod tests {
     fn every_round_strikes_and_ends_settled_within_its_length() {
         for plan in plans() {
             assert!((1..=4).contains(&plan.devices));
-            assert!(
-                plan.strikes.last().is_some_and(|strike| strike.settle),
-                "{plan}"
-            );
+            assert!(plan.strikes.last().is_some_and(|strike| strike.settle), "{plan}");
             let total: Duration = plan.strikes.iter().map(|strike| strike.after).sum();
             assert!(total < LENGTH + HANDSHAKE * 3, "{plan}");
             assert!(plan.strikes.iter().all(|strike| !strike.victims.is_empty()));

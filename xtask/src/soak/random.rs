@@ -68,10 +68,7 @@ mod tests {
         for _ in 0..1000 {
             seen[usize::try_from(random.below(5)).unwrap()] += 1;
         }
-        assert!(
-            seen.iter().all(|count| (100..300).contains(count)),
-            "{seen:?}"
-        );
+        assert!(seen.iter().all(|count| (100..300).contains(count)), "{seen:?}");
         assert_eq!(random.below(0), 0);
         assert_eq!(random.pick::<u8>(&[]), None);
         assert!(random.time_below(Duration::from_millis(3)) < Duration::from_millis(3));

@@ -22,9 +22,7 @@ pub(crate) struct Residue {
 impl Residue {
     /// What there is before the round.
     pub(crate) fn before() -> Self {
-        Self {
-            shared_memory: shared_memory(),
-        }
+        Self { shared_memory: shared_memory() }
     }
 
     /// Checks that the round left nothing.
@@ -37,26 +35,17 @@ impl Residue {
         let scratch = frames::names(&setting.scratch())?;
         ensure!(scratch.is_empty(), "temporary files were left: {scratch:?}");
         let new = until_empty(|| self.new_shared_memory());
-        ensure!(
-            new.is_empty(),
-            "shared memory was left in {SHARED_MEMORY}: {new:?}"
-        );
+        ensure!(new.is_empty(), "shared memory was left in {SHARED_MEMORY}: {new:?}");
         Ok(())
     }
 
     fn new_shared_memory(&self) -> Vec<String> {
-        shared_memory()
-            .difference(&self.shared_memory)
-            .cloned()
-            .collect()
+        shared_memory().difference(&self.shared_memory).cloned().collect()
     }
 }
 
 fn shared_memory() -> BTreeSet<String> {
-    frames::names(Path::new(SHARED_MEMORY))
-        .unwrap_or_default()
-        .into_iter()
-        .collect()
+    frames::names(Path::new(SHARED_MEMORY)).unwrap_or_default().into_iter().collect()
 }
 
 /// What `list` returns: at once when empty, otherwise what is left after [`LIMIT`].
@@ -110,19 +99,11 @@ mod tests {
         let setting = setting();
         let mark = setting.folder().display().to_string();
         let mut command = Command::new("sleep");
-        let mut orphan = command
-            .arg("4321")
-            .env("CATCHMENT_SOAK_ROUND", mark)
-            .spawn()
-            .unwrap();
+        let mut orphan = command.arg("4321").env("CATCHMENT_SOAK_ROUND", mark).spawn().unwrap();
         let found = setting.processes();
         orphan.kill().unwrap();
         orphan.wait().unwrap();
-        assert!(
-            found
-                .iter()
-                .any(|(pid, line)| *pid == orphan.id() && line == "sleep 4321")
-        );
+        assert!(found.iter().any(|(pid, line)| *pid == orphan.id() && line == "sleep 4321"));
         fs::remove_dir_all(setting.folder()).unwrap();
     }
 }

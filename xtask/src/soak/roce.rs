@@ -25,12 +25,7 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn short(seeds: u64) -> Self {
-        Self {
-            seeds,
-            first: None,
-            seed: None,
-            pcap: None,
-        }
+        Self { seeds, first: None, seed: None, pcap: None }
     }
 }
 
@@ -51,10 +46,7 @@ fn words(args: &Args) -> Vec<String> {
         Some(seed) => vec![format!("--seed={seed}")],
         None => {
             let first = args.first.unwrap_or_else(first_seed);
-            vec![
-                format!("--first={first}"),
-                format!("--seeds={}", args.seeds),
-            ]
+            vec![format!("--first={first}"), format!("--seeds={}", args.seeds)]
         }
     };
     words.extend(args.pcap.as_ref().map(|path| format!("--pcap={path}")));

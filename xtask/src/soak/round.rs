@@ -64,27 +64,16 @@ impl fmt::Display for Report {
 /// The first thing that is not as it must be.
 pub(crate) fn run(setting: &Setting, plan: &Plan) -> Result<Report> {
     let before = Residue::before();
-    let mut pair = Pair {
-        setting,
-        agents: BTreeMap::new(),
-        baselines: BTreeMap::new(),
-    };
-    let mut report = Report {
-        rounds: 1,
-        ..Report::default()
-    };
+    let mut pair = Pair { setting, agents: BTreeMap::new(), baselines: BTreeMap::new() };
+    let mut report = Report { rounds: 1, ..Report::default() };
     for role in plan.start {
         pair.start(role)?;
     }
     if plan.settle_first {
-        report
-            .recoveries
-            .push(pair.settle().context("at the start")?);
+        report.recoveries.push(pair.settle().context("at the start")?);
     }
     for (number, strike) in (1..).zip(&plan.strikes) {
-        let recovery = pair
-            .suffer(strike)
-            .with_context(|| format!("strike {number}: {strike}"))?;
+        let recovery = pair.suffer(strike).with_context(|| format!("strike {number}: {strike}"))?;
         report.recoveries.extend(recovery);
         report.strikes += 1;
     }
@@ -138,10 +127,7 @@ impl Pair<'_> {
 
     fn wait_for_frames(&mut self) -> Result<Duration> {
         let first = self.newest();
-        let goal: Vec<_> = first
-            .iter()
-            .map(|newest| newest + PROGRESS_FRAMES)
-            .collect();
+        let goal: Vec<_> = first.iter().map(|newest| newest + PROGRESS_FRAMES).collect();
         let start = Instant::now();
         loop {
             self.demand_running()?;
@@ -163,10 +149,7 @@ impl Pair<'_> {
     fn newest(&self) -> Vec<u64> {
         let out = self.setting.out();
         let devices = self.setting.devices();
-        devices
-            .iter()
-            .map(|name| frames::newest(&out.join(name)).map_or(0, |n| n + 1))
-            .collect()
+        devices.iter().map(|name| frames::newest(&out.join(name)).map_or(0, |n| n + 1)).collect()
     }
 
     fn demand_running(&mut self) -> Result<()> {
@@ -185,10 +168,7 @@ impl Pair<'_> {
     }
 
     fn footprint(&self, role: Role) -> Footprint {
-        self.agents
-            .get(&role)
-            .map(Agent::footprint)
-            .unwrap_or_default()
+        self.agents.get(&role).map(Agent::footprint).unwrap_or_default()
     }
 
     fn wait_for_release(&mut self, role: Role, baseline: &Footprint) -> Result<()> {
@@ -200,10 +180,7 @@ impl Pair<'_> {
                 return Ok(());
             }
             if start.elapsed() > RELEASE_LIMIT {
-                bail!(
-                    "the {role}, which survived, still holds {}",
-                    more.join(", ")
-                );
+                bail!("the {role}, which survived, still holds {}", more.join(", "));
             }
             // Another process's descriptors give no event.
             thread::sleep(POLL);

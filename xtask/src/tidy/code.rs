@@ -35,10 +35,7 @@ impl File {
 
     /// Lines that are part of the program itself.
     pub(crate) fn product_lines(&self) -> usize {
-        self.test[..self.lines]
-            .iter()
-            .filter(|test| !**test)
-            .count()
+        self.test[..self.lines].iter().filter(|test| !**test).count()
     }
 }
 
@@ -68,10 +65,7 @@ impl Code {
     /// Parses the Rust files among `texts` and finds the modules of `packages`. The second part
     /// names what could not be parsed.
     pub(crate) fn read(texts: &[(String, String)], packages: &[Package]) -> (Self, Vec<String>) {
-        let mut code = Self {
-            files: BTreeMap::new(),
-            modules: Vec::new(),
-        };
+        let mut code = Self { files: BTreeMap::new(), modules: Vec::new() };
         let mut faults = Vec::new();
         for (path, text) in texts.iter().filter(|(path, _)| path.ends_with(".rs")) {
             match File::parse(text, package_of(path, packages)) {
@@ -105,9 +99,7 @@ impl Code {
 
 /// The package with the longest folder above `path`.
 fn package_of(path: &str, packages: &[Package]) -> String {
-    let above = packages
-        .iter()
-        .filter(|package| path.starts_with(&format!("{}/", package.folder)));
+    let above = packages.iter().filter(|package| path.starts_with(&format!("{}/", package.folder)));
     let nearest = above.max_by_key(|package| package.folder.len());
     nearest.map_or_else(String::new, |package| package.name.clone())
 }
@@ -118,20 +110,11 @@ impl File {
         let syntax = syn::parse2(tokens.clone()).map_err(|error| error.to_string())?;
         let lines = text.lines().count();
         let test = test_lines(&syntax, lines);
-        Ok(Self {
-            syntax,
-            tokens,
-            lines,
-            package,
-            test,
-        })
+        Ok(Self { syntax, tokens, lines, package, test })
     }
 
     pub(crate) fn functions(&self) -> Vec<Function> {
-        let mut found = Functions {
-            file: self,
-            found: Vec::new(),
-        };
+        let mut found = Functions { file: self, found: Vec::new() };
         found.visit_file(&self.syntax);
         found.found
     }
@@ -168,10 +151,7 @@ impl<'a> Visit<'a> for Marks {
 }
 
 /// The attributes of those items that tests consist of.
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "syntax of other kinds has none"
-)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "syntax of other kinds has none")]
 fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -198,9 +178,7 @@ pub(crate) fn is_for_tests(attribute: &Attribute) -> bool {
         return false;
     };
     let condition: String = list.tokens.to_string().split_whitespace().collect();
-    let all = condition
-        .strip_prefix("all(")
-        .map(|rest| &rest[..rest.len() - 1]);
+    let all = condition.strip_prefix("all(").map(|rest| &rest[..rest.len() - 1]);
     let mut needed = all.unwrap_or(&condition).split(',');
     list.path.is_ident("cfg") && needed.any(|word| word == "test")
 }
@@ -252,12 +230,7 @@ struct Walk<'a> {
 impl<'a> Walk<'a> {
     fn new(code: &'a mut Code, target: &'a Target) -> Self {
         let test = ["test", "bench"].contains(&target.kind.as_str());
-        Self {
-            code,
-            target,
-            path: Vec::new(),
-            test,
-        }
+        Self { code, target, path: Vec::new(), test }
     }
 
     fn file(&mut self, file: String) {
@@ -363,13 +336,9 @@ pub(crate) mod tests {
 
     /// The code of packages whose folders are `crates/NAME` and whose crates begin in `src/lib.rs`.
     pub(crate) fn code(files: &[(&str, &str)]) -> Code {
-        let texts: Vec<_> = files
-            .iter()
-            .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()))
-            .collect();
-        let roots = files
-            .iter()
-            .filter(|(path, _)| path.ends_with("src/lib.rs"));
+        let texts: Vec<_> =
+            files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+        let roots = files.iter().filter(|(path, _)| path.ends_with("src/lib.rs"));
         let packages: Vec<_> = roots.map(|(path, _)| package(path)).collect();
         let (code, faults) = Code::read(&texts, &packages);
         assert_eq!(faults, Vec::<String>::new());
@@ -381,10 +350,7 @@ pub(crate) mod tests {
         Package {
             name: format!("catchment-{}", folder.trim_start_matches("crates/")),
             folder: folder.to_owned(),
-            targets: vec![Target {
-                kind: "lib".to_owned(),
-                root: root.to_owned(),
-            }],
+            targets: vec![Target { kind: "lib".to_owned(), root: root.to_owned() }],
             ..Package::default()
         }
     }
@@ -411,10 +377,7 @@ pub(crate) mod tests {
     #[test]
     fn modules_are_found_in_both_layouts_and_by_their_path() {
         let code = code(&[
-            (
-                "crates/a/src/lib.rs",
-                "mod b;\nmod c;\n#[cfg(test)]\nmod d;\nmod i { mod j; }",
-            ),
+            ("crates/a/src/lib.rs", "mod b;\nmod c;\n#[cfg(test)]\nmod d;\nmod i { mod j; }"),
             ("crates/a/src/b.rs", "#[path = \"../other/e.rs\"]\nmod e;"),
             ("crates/a/src/c/mod.rs", "mod f;"),
             ("crates/a/src/c/f.rs", ""),
@@ -443,13 +406,8 @@ pub(crate) mod tests {
                       #[test]\nfn c() {}\n";
         let file = File::parse(source, String::new()).unwrap();
         let functions = file.functions();
-        let sizes: Vec<_> = functions
-            .iter()
-            .map(|f| (f.name.as_str(), f.start, f.lines, f.test))
-            .collect();
-        assert_eq!(
-            sizes,
-            [("b", 5, 4, false), ("i", 7, 1, false), ("c", 10, 1, true)]
-        );
+        let sizes: Vec<_> =
+            functions.iter().map(|f| (f.name.as_str(), f.start, f.lines, f.test)).collect();
+        assert_eq!(sizes, [("b", 5, 4, false), ("i", 7, 1, false), ("c", 10, 1, true)]);
     }
 }

@@ -13,10 +13,8 @@ pub(super) fn find(code: &Code) -> Vec<Vec<String>> {
     let mut groups = BTreeSet::new();
     for file in graph.keys() {
         let ahead = reachable(&graph, file);
-        let mut group: Vec<String> = ahead
-            .into_iter()
-            .filter(|other| reachable(&graph, other).contains(file))
-            .collect();
+        let mut group: Vec<String> =
+            ahead.into_iter().filter(|other| reachable(&graph, other).contains(file)).collect();
         group.sort();
         if group.len() > 1 {
             groups.insert(group);
@@ -55,21 +53,14 @@ struct Crates<'a> {
 
 impl<'a> Crates<'a> {
     fn new(code: &'a Code) -> Self {
-        let mut crates = Self {
-            modules: BTreeMap::new(),
-            imports: BTreeMap::new(),
-        };
+        let mut crates = Self { modules: BTreeMap::new(), imports: BTreeMap::new() };
         for module in code.modules.iter().filter(|module| !module.test) {
             let root = module.root.as_str();
             crates.modules.insert((root, module.path.clone()), module);
             if !module.inline {
                 for (inside, found) in imports(code, module) {
                     let path = [module.path.clone(), inside].concat();
-                    crates
-                        .imports
-                        .entry((root, path))
-                        .or_default()
-                        .extend(found);
+                    crates.imports.entry((root, path)).or_default().extend(found);
                 }
             }
         }
@@ -122,10 +113,7 @@ impl<'a> Crates<'a> {
 fn contains(file: &str, other: &str) -> bool {
     let stem = file.trim_end_matches(".rs");
     let ends = ["/mod", "/lib", "/main"];
-    let folder = ends
-        .iter()
-        .find_map(|end| stem.strip_suffix(end))
-        .unwrap_or(stem);
+    let folder = ends.iter().find_map(|end| stem.strip_suffix(end)).unwrap_or(stem);
     other.starts_with(&format!("{folder}/"))
 }
 
@@ -207,26 +195,12 @@ mod tests {
     fn a_part_may_import_from_the_whole_and_tests_do_not_count() {
         let files = [
             ("crates/a/src/lib.rs", "mod b; mod c; use b::B; struct A;"),
-            (
-                "crates/a/src/b/mod.rs",
-                "mod d; use super::A; use crate::c::C; use std::fmt;",
-            ),
-            (
-                "crates/a/src/b/d.rs",
-                "use super::B; use crate::A; use self::E as X;",
-            ),
-            (
-                "crates/a/src/c.rs",
-                "#[cfg(test)]\nmod tests { use super::super::b::B; }",
-            ),
+            ("crates/a/src/b/mod.rs", "mod d; use super::A; use crate::c::C; use std::fmt;"),
+            ("crates/a/src/b/d.rs", "use super::B; use crate::A; use self::E as X;"),
+            ("crates/a/src/c.rs", "#[cfg(test)]\nmod tests { use super::super::b::B; }"),
         ];
         assert_eq!(found(&files).len(), 0);
-        let files = [
-            files[0],
-            files[1],
-            files[2],
-            ("crates/a/src/c.rs", "use crate::b::B;"),
-        ];
+        let files = [files[0], files[1], files[2], ("crates/a/src/c.rs", "use crate::b::B;")];
         assert_eq!(found(&files).len(), 1);
     }
 }

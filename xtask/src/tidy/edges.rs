@@ -46,56 +46,20 @@ pub(super) fn may_use(package: &str, other: &str) -> bool {
 
 /// The whole graph. A new crate needs a row here and one in ARCHITECTURE.md.
 const GRAPH: &[Allowed] = &[
-    Allowed {
-        package: TYPES,
-        normal: &[],
-        dev: &[],
-    },
-    Allowed {
-        package: VERBS,
-        normal: &[TYPES],
-        dev: &[],
-    },
-    Allowed {
-        package: SHM,
-        normal: &[VERBS],
-        dev: &[CONFORMANCE],
-    },
-    Allowed {
-        package: ROCE,
-        normal: &[TYPES],
-        dev: &[],
-    },
-    Allowed {
-        package: ABI,
-        normal: &[],
-        dev: &[],
-    },
-    Allowed {
-        package: IBVERBS,
-        normal: &[ABI, VERBS],
-        dev: &[CONFORMANCE, NETNS],
-    },
-    Allowed {
-        package: PROVIDER_ROCE,
-        normal: &[ROCE, VERBS],
-        dev: &[CONFORMANCE, NETNS],
-    },
-    Allowed {
-        package: TRANSFER,
-        normal: &[VERBS],
-        dev: &[IBVERBS, PROBE, PROVIDER_ROCE, SHM],
-    },
+    Allowed { package: TYPES, normal: &[], dev: &[] },
+    Allowed { package: VERBS, normal: &[TYPES], dev: &[] },
+    Allowed { package: SHM, normal: &[VERBS], dev: &[CONFORMANCE] },
+    Allowed { package: ROCE, normal: &[TYPES], dev: &[] },
+    Allowed { package: ABI, normal: &[], dev: &[] },
+    Allowed { package: IBVERBS, normal: &[ABI, VERBS], dev: &[CONFORMANCE, NETNS] },
+    Allowed { package: PROVIDER_ROCE, normal: &[ROCE, VERBS], dev: &[CONFORMANCE, NETNS] },
+    Allowed { package: TRANSFER, normal: &[VERBS], dev: &[IBVERBS, PROBE, PROVIDER_ROCE, SHM] },
     Allowed {
         package: CHANNEL,
         normal: &[TRANSFER, VERBS],
         dev: &[IBVERBS, PROBE, PROVIDER_ROCE, SHM],
     },
-    Allowed {
-        package: PROBE,
-        normal: &[VERBS],
-        dev: &[],
-    },
+    Allowed { package: PROBE, normal: &[VERBS], dev: &[] },
     Allowed {
         package: MECHANISMS,
         normal: &[CHANNEL, PROBE, TRANSFER, VERBS],
@@ -106,76 +70,26 @@ const GRAPH: &[Allowed] = &[
         normal: &[CHANNEL, VERBS],
         dev: &[PROBE, PROVIDER_ROCE, SHM, SIM],
     },
-    Allowed {
-        package: MEDIA,
-        normal: &[],
-        dev: &[NETNS],
-    },
-    Allowed {
-        package: OBSERVE,
-        normal: &[MEDIA],
-        dev: &[NETNS],
-    },
-    Allowed {
-        package: PERF,
-        normal: &[TRANSFER, VERBS],
-        dev: &[SHM],
-    },
-    Allowed {
-        package: SESSION,
-        normal: &[VERBS],
-        dev: &[],
-    },
+    Allowed { package: MEDIA, normal: &[], dev: &[NETNS] },
+    Allowed { package: OBSERVE, normal: &[MEDIA], dev: &[NETNS] },
+    Allowed { package: PERF, normal: &[TRANSFER, VERBS], dev: &[SHM] },
+    Allowed { package: SESSION, normal: &[VERBS], dev: &[] },
     Allowed {
         package: LIBRARY,
-        normal: &[
-            MEDIA,
-            OBSERVE,
-            PERF,
-            SESSION,
-            TRANSFER,
-            SHM,
-            IBVERBS,
-            PROVIDER_ROCE,
-            VERBS,
-        ],
+        normal: &[MEDIA, OBSERVE, PERF, SESSION, TRANSFER, SHM, IBVERBS, PROVIDER_ROCE, VERBS],
         dev: &[NETNS, SIM],
     },
-    Allowed {
-        package: DOCTOR,
-        normal: &[LIBRARY, SHM, IBVERBS, PROVIDER_ROCE, VERBS],
-        dev: &[],
-    },
-    Allowed {
-        package: CONFORMANCE,
-        normal: &[VERBS],
-        dev: &[],
-    },
+    Allowed { package: DOCTOR, normal: &[LIBRARY, SHM, IBVERBS, PROVIDER_ROCE, VERBS], dev: &[] },
+    Allowed { package: CONFORMANCE, normal: &[VERBS], dev: &[] },
     Allowed {
         package: "catchment-lab",
         normal: &[CONFORMANCE, IBVERBS, PERF, PROVIDER_ROCE, ROCE, SIM, VERBS],
         dev: &[],
     },
-    Allowed {
-        package: SIM,
-        normal: &[ROCE, VERBS],
-        dev: &[CHANNEL, CONFORMANCE, PROBE, TRANSFER],
-    },
-    Allowed {
-        package: NETNS,
-        normal: &[],
-        dev: &[],
-    },
-    Allowed {
-        package: "catchment-cli",
-        normal: &[DOCTOR, LIBRARY],
-        dev: &[NETNS],
-    },
-    Allowed {
-        package: "catchment-fuzz",
-        normal: &[ROCE, SESSION, VERBS],
-        dev: &[],
-    },
+    Allowed { package: SIM, normal: &[ROCE, VERBS], dev: &[CHANNEL, CONFORMANCE, PROBE, TRANSFER] },
+    Allowed { package: NETNS, normal: &[], dev: &[] },
+    Allowed { package: "catchment-cli", normal: &[DOCTOR, LIBRARY], dev: &[NETNS] },
+    Allowed { package: "catchment-fuzz", normal: &[ROCE, SESSION, VERBS], dev: &[] },
     Allowed {
         package: "catchment-bench",
         normal: &[
@@ -193,19 +107,12 @@ const GRAPH: &[Allowed] = &[
         ],
         dev: &[],
     },
-    Allowed {
-        package: "xtask",
-        normal: &[],
-        dev: &[],
-    },
+    Allowed { package: "xtask", normal: &[], dev: &[] },
 ];
 
 /// Finds the edges that the graph does not have, and the crates that it does not know.
 pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
-    packages
-        .iter()
-        .flat_map(|package| check_package(package, packages))
-        .collect()
+    packages.iter().flat_map(|package| check_package(package, packages)).collect()
 }
 
 fn check_package(package: &Package, all: &[Package]) -> Vec<Finding> {
@@ -217,13 +124,8 @@ fn check_package(package: &Package, all: &[Package]) -> Vec<Finding> {
         return vec![finding(package, what)];
     };
     let ours = |name: &str| all.iter().any(|other| other.name == name);
-    let wrong = package
-        .dependencies
-        .iter()
-        .filter(|d| ours(&d.name) && !permits(allowed, d));
-    wrong
-        .map(|dependency| finding(package, describe(package, dependency)))
-        .collect()
+    let wrong = package.dependencies.iter().filter(|d| ours(&d.name) && !permits(allowed, d));
+    wrong.map(|dependency| finding(package, describe(package, dependency))).collect()
 }
 
 fn permits(allowed: &Allowed, dependency: &Dependency) -> bool {
@@ -232,24 +134,12 @@ fn permits(allowed: &Allowed, dependency: &Dependency) -> bool {
 }
 
 fn describe(package: &Package, dependency: &Dependency) -> String {
-    let kind = if dependency.dev {
-        "dev-dependency"
-    } else {
-        "dependency"
-    };
-    format!(
-        "{} may not have the {kind} {}",
-        package.name, dependency.name
-    )
+    let kind = if dependency.dev { "dev-dependency" } else { "dependency" };
+    format!("{} may not have the {kind} {}", package.name, dependency.name)
 }
 
 fn finding(package: &Package, what: String) -> Finding {
-    Finding {
-        path: format!("{}/Cargo.toml", package.folder),
-        line: 0,
-        rule: RULE,
-        what,
-    }
+    Finding { path: format!("{}/Cargo.toml", package.folder), line: 0, rule: RULE, what }
 }
 
 #[cfg(test)]
@@ -259,16 +149,9 @@ mod tests {
     fn package(name: &str, dependencies: &[(&str, bool)]) -> Package {
         let dependencies = dependencies
             .iter()
-            .map(|(name, dev)| Dependency {
-                name: (*name).to_owned(),
-                dev: *dev,
-            })
+            .map(|(name, dev)| Dependency { name: (*name).to_owned(), dev: *dev })
             .collect();
-        Package {
-            name: name.to_owned(),
-            dependencies,
-            ..Package::default()
-        }
+        Package { name: name.to_owned(), dependencies, ..Package::default() }
     }
 
     /// Findings for a package among all that the graph knows.
@@ -276,20 +159,14 @@ mod tests {
         let mut all: Vec<_> = GRAPH.iter().map(|row| package(row.package, &[])).collect();
         all.retain(|other| other.name != name);
         all.push(package(name, dependencies));
-        check(&all)
-            .into_iter()
-            .map(|finding| finding.what)
-            .collect()
+        check(&all).into_iter().map(|finding| finding.what).collect()
     }
 
     #[test]
     fn the_edges_of_the_design_are_accepted() {
         let good: &[(&str, &[(&str, bool)])] = &[
             ("catchment-cli", &[("catchment", false), ("clap", false)]),
-            (
-                "catchment",
-                &[(TRANSFER, false), (SHM, false), (VERBS, false)],
-            ),
+            ("catchment", &[(TRANSFER, false), (SHM, false), (VERBS, false)]),
             (TRANSFER, &[(VERBS, false), (SHM, true), ("loom", true)]),
             (SHM, &[(VERBS, false), (CONFORMANCE, true)]),
             ("catchment-sim", &[(ROCE, false)]),

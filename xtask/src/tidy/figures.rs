@@ -34,10 +34,7 @@ pub(super) struct Figures {
 impl Figures {
     pub(super) fn of(code: &Code, packages: &[Package], texts: &[(String, String)]) -> Self {
         let public = public::items(code);
-        let product = code
-            .files
-            .iter()
-            .filter(|(path, _)| path.starts_with("crates/"));
+        let product = code.files.iter().filter(|(path, _)| path.starts_with("crates/"));
         Self {
             lines_rust: code.files.values().map(|file| file.lines).sum(),
             lines_by_crate: lines_by_crate(code),
@@ -92,27 +89,13 @@ impl Figures {
         for (path, lines) in &self.long_files {
             let _ = writeln!(text, "long file: {path} has {lines} lines");
         }
-        for (
-            path,
-            Function {
-                name, start, lines, ..
-            },
-        ) in self.long_functions()
-        {
-            let _ = writeln!(
-                text,
-                "long function: {path}:{start} {name} has {lines} lines"
-            );
+        for (path, Function { name, start, lines, .. }) in self.long_functions() {
+            let _ = writeln!(text, "long function: {path}:{start} {name} has {lines} lines");
         }
         for cycle in &self.cycles {
             let _ = writeln!(text, "import cycle: {}", cycle.join(", "));
         }
-        for literals::Place {
-            file,
-            line,
-            text: name,
-        } in &self.provider_literals
-        {
+        for literals::Place { file, line, text: name } in &self.provider_literals {
             let _ = writeln!(text, "provider literal: {file}:{line} {name}");
         }
         for hot_path::Offence { file, line, what } in &self.offences {
@@ -124,10 +107,7 @@ impl Figures {
         for edge in &self.depends_on_proof {
             let _ = writeln!(text, "product on proof: {edge}");
         }
-        for public::PublicItem {
-            file, line, name, ..
-        } in &self.dead
-        {
+        for public::PublicItem { file, line, name, .. } in &self.dead {
             let _ = writeln!(text, "dead public item: {file}:{line} {name}");
         }
         text
@@ -170,17 +150,13 @@ fn lines_by_crate(code: &Code) -> BTreeMap<String, usize> {
 
 fn long_files(code: &Code) -> Vec<(String, usize)> {
     let long = code.files.iter().filter(|(_, file)| file.lines > LONG_FILE);
-    long.map(|(path, file)| (path.clone(), file.lines))
-        .collect()
+    long.map(|(path, file)| (path.clone(), file.lines)).collect()
 }
 
 fn functions(code: &Code) -> Vec<(String, Function)> {
     let mut functions = Vec::new();
     for (path, file) in &code.files {
-        let found = file
-            .functions()
-            .into_iter()
-            .filter(|function| !function.test);
+        let found = file.functions().into_iter().filter(|function| !function.test);
         functions.extend(found.map(|function| (path.clone(), function)));
     }
     functions
@@ -192,10 +168,7 @@ fn depends_on_proof(packages: &[Package]) -> Vec<String> {
         others.any(|other| PROOF.iter().any(|folder| other.folder.starts_with(folder)))
     };
     let mut edges = Vec::new();
-    for package in packages
-        .iter()
-        .filter(|package| package.folder.starts_with("crates/"))
-    {
+    for package in packages.iter().filter(|package| package.folder.starts_with("crates/")) {
         let normal = package.dependencies.iter().filter(|edge| !edge.dev);
         let wrong = normal.filter(|edge| is_proof(&edge.name));
         edges.extend(wrong.map(|edge| format!("{} uses {}", package.name, edge.name)));
@@ -244,15 +217,9 @@ mod tests {
             "pub_items_by_crate",
         ];
         assert_eq!(keys, expected);
-        assert_eq!(
-            (&value["lines_rust"], &value["lines_product"]),
-            (&json!(505), &json!(503))
-        );
+        assert_eq!((&value["lines_rust"], &value["lines_product"]), (&json!(505), &json!(503)));
         assert_eq!(value["lines_by_crate"], json!({"catchment-a": 503}));
-        assert_eq!(
-            (&value["functions"], &value["functions_over_70"]),
-            (&json!(2), &json!(1))
-        );
+        assert_eq!((&value["functions"], &value["functions_over_70"]), (&json!(2), &json!(1)));
         assert_eq!(
             (&value["files_over_500"], &value["median_function_lines"]),
             (&json!(1), &json!(1))
@@ -262,21 +229,12 @@ mod tests {
 
     #[test]
     fn long_things_are_named_and_short_ones_are_not() {
-        let root = format!(
-            "fn long() {{\n{}}}\nfn short() {{}}\n",
-            "f();\n".repeat(900)
-        );
+        let root = format!("fn long() {{\n{}}}\nfn short() {{}}\n", "f();\n".repeat(900));
         let files = [("crates/a/src/lib.rs", root.as_str())];
         let code = code(&files);
         let report = Figures::of(&code, &[], &[]).report(&code);
-        assert!(
-            report.contains("long file: crates/a/src/lib.rs has 903 lines"),
-            "{report}"
-        );
-        assert!(
-            report.contains("crates/a/src/lib.rs:1 long has 902 lines"),
-            "{report}"
-        );
+        assert!(report.contains("long file: crates/a/src/lib.rs has 903 lines"), "{report}");
+        assert!(report.contains("crates/a/src/lib.rs:1 long has 902 lines"), "{report}");
         assert!(!report.contains("short"), "{report}");
     }
 
@@ -288,10 +246,7 @@ mod tests {
             ..Package::default()
         };
         let mut product = package("a", "crates/a");
-        let edge = |dev| Dependency {
-            name: "b".into(),
-            dev,
-        };
+        let edge = |dev| Dependency { name: "b".into(), dev };
         product.dependencies = vec![edge(true)];
         let found = |product: &Package| {
             depends_on_proof(&[product.clone(), package("b", "experiments/b")]).len()

@@ -22,11 +22,7 @@ pub(crate) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding>
         file.finding(RULE, line, what)
     });
     let repeated = uses.repeated.into_iter().map(|(line, module)| {
-        file.finding(
-            RULE,
-            line,
-            format!("{module} is imported from twice: merge the two"),
-        )
+        file.finding(RULE, line, format!("{module} is imported from twice: merge the two"))
     });
     nested.chain(repeated).collect()
 }
@@ -71,10 +67,9 @@ impl<'a> Visit<'a> for Uses {
 fn names_several(tree: &UseTree) -> bool {
     match tree {
         UseTree::Path(path) => names_several(&path.tree),
-        UseTree::Group(group) => group
-            .items
-            .iter()
-            .any(|item| matches!(item, UseTree::Path(_) | UseTree::Group(_))),
+        UseTree::Group(group) => {
+            group.items.iter().any(|item| matches!(item, UseTree::Path(_) | UseTree::Group(_)))
+        }
         UseTree::Name(_) | UseTree::Rename(_) | UseTree::Glob(_) => false,
     }
 }

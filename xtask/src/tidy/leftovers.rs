@@ -13,39 +13,27 @@ const IN_CODE: &[(&str, &str)] = &[
     ("todo!", "finish it"),
     ("unimplemented!", "finish it"),
     ("dbg!", "remove it"),
-    (
-        "#[ignore",
-        "a test that does not run proves nothing: fix or delete it",
-    ),
+    ("#[ignore", "a test that does not run proves nothing: fix or delete it"),
     ("assert!(true", "this cannot fail: assert what must hold"),
-    (
-        ".is_ok() ||",
-        "an assertion on both outcomes cannot fail: decide which it is",
-    ),
+    (".is_ok() ||", "an assertion on both outcomes cannot fail: decide which it is"),
 ];
 
 /// Finds unfinished places.
 pub(crate) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     if file.is_rust() {
         let numbered = file.lines.iter().enumerate();
-        return numbered
-            .flat_map(|(at, line)| in_rust(file, at + 1, line))
-            .collect();
+        return numbered.flat_map(|(at, line)| in_rust(file, at + 1, line)).collect();
     }
     if !file.path.ends_with(".lock") {
         let numbered = file.text.lines().enumerate();
-        return numbered
-            .flat_map(|(at, line)| in_text(file, at + 1, line))
-            .collect();
+        return numbered.flat_map(|(at, line)| in_text(file, at + 1, line)).collect();
     }
     Vec::new()
 }
 
 fn in_rust(file: &SourceFile<'_>, number: usize, line: &Line) -> Vec<Finding> {
     let mut findings = in_text(file, number, &line.comment);
-    let found = IN_CODE
-        .iter()
-        .filter(|(word, _)| has_word(&line.code, word));
+    let found = IN_CODE.iter().filter(|(word, _)| has_word(&line.code, word));
     findings.extend(
         found.map(|(word, remedy)| file.finding(RULE, number, format!("{word}: {remedy}"))),
     );
@@ -55,9 +43,7 @@ fn in_rust(file: &SourceFile<'_>, number: usize, line: &Line) -> Vec<Finding> {
 fn in_text(file: &SourceFile<'_>, number: usize, text: &str) -> Vec<Finding> {
     let found = IN_COMMENTS.iter().filter(|word| has_word(text, word));
     let what = |word: &&str| format!("{word}: do it now, or open an issue and remove this");
-    found
-        .map(|word| file.finding(RULE, number, what(word)))
-        .collect()
+    found.map(|word| file.finding(RULE, number, what(word))).collect()
 }
 
 /// Finds lints switched off without a reason.
@@ -69,8 +55,7 @@ pub(crate) fn check_allow(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Fi
     let places = (0..file.lines.len()).filter(|at| silences(&file.lines[*at]));
     let bare = places.filter(|at| !attribute(&file.lines[*at..]).contains("reason ="));
     let what = "a lint is switched off without `reason = \"...\"`";
-    bare.map(|at| file.finding(ALLOW_RULE, at + 1, what))
-        .collect()
+    bare.map(|at| file.finding(ALLOW_RULE, at + 1, what)).collect()
 }
 
 /// The code of the attribute that begins on the first of `lines`.
@@ -94,12 +79,9 @@ pub(crate) fn check_sleep(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Fi
             above.is_some_and(|line| line.code.trim().is_empty() && has_comment(line));
         has_comment(&file.lines[at]) || comment_above
     };
-    let bare = (0..file.lines.len())
-        .filter(sleeps)
-        .filter(|at| !explained(*at));
+    let bare = (0..file.lines.len()).filter(sleeps).filter(|at| !explained(*at));
     let what = "say in a comment what this sleep waits for and why nothing better tells it";
-    bare.map(|at| file.finding(SLEEP_RULE, at + 1, what))
-        .collect()
+    bare.map(|at| file.finding(SLEEP_RULE, at + 1, what)).collect()
 }
 
 fn has_comment(line: &Line) -> bool {

@@ -68,8 +68,7 @@ fn fault(
     }
     let missing = |page: &&Page| !page.anchors.iter().any(|known| known == anchor);
     let page = pages.get(file.as_str()).filter(|_| !anchor.is_empty());
-    page.filter(missing)
-        .map(|_| format!("{file} has no heading for #{anchor}"))
+    page.filter(missing).map(|_| format!("{file} has no heading for #{anchor}"))
 }
 
 /// Whether the target has a scheme, such as `https:`.
@@ -101,10 +100,7 @@ fn resolve(from: &str, path: &str) -> Option<String> {
 /// Whether `name` is a file, or a folder with files.
 fn exists(name: &str, files: &[String]) -> bool {
     let folder = format!("{name}/");
-    name.is_empty()
-        || files
-            .iter()
-            .any(|file| file == name || file.starts_with(&folder))
+    name.is_empty() || files.iter().any(|file| file == name || file.starts_with(&folder))
 }
 
 fn parse(text: &str) -> Page {
@@ -112,9 +108,7 @@ fn parse(text: &str) -> Page {
     let mut fence: Option<&str> = None;
     for (at, line) in text.lines().enumerate() {
         let start = line.trim_start();
-        let mark = ["```", "~~~"]
-            .into_iter()
-            .find(|mark| start.starts_with(mark));
+        let mark = ["```", "~~~"].into_iter().find(|mark| start.starts_with(mark));
         match (fence, mark) {
             (None, None) => page.read_line(at + 1, line),
             (None, Some(mark)) => fence = Some(mark),
@@ -138,39 +132,27 @@ impl Page {
             .chain(definition_target(&prose))
             .chain(attributes(&prose, "href"))
             .chain(attributes(&prose, "src"));
-        self.links.extend(targets.map(|target| Link {
-            line: number,
-            target,
-        }));
+        self.links.extend(targets.map(|target| Link { line: number, target }));
     }
 
     /// A second heading of the same text gets `-1`, a third `-2`.
     fn add_anchor(&mut self, slug: &str) {
         let numbered = (1..).map(|number| format!("{slug}-{number}"));
         let mut names = std::iter::once(slug.to_owned()).chain(numbered);
-        self.anchors
-            .extend(names.find(|name| !self.anchors.contains(name)));
+        self.anchors.extend(names.find(|name| !self.anchors.contains(name)));
     }
 }
 
 fn heading(line: &str) -> Option<&str> {
     let text = line.trim_start_matches('#');
     let level = line.len() - text.len();
-    (1..=6)
-        .contains(&level)
-        .then_some(text)?
-        .strip_prefix(' ')
-        .map(str::trim)
+    (1..=6).contains(&level).then_some(text)?.strip_prefix(' ').map(str::trim)
 }
 
 /// The anchor of a heading, as GitHub and mdBook make it.
 fn slug(heading: &str) -> String {
-    let kept = heading
-        .chars()
-        .filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
-    kept.flat_map(char::to_lowercase)
-        .map(|c| if c == ' ' { '-' } else { c })
-        .collect()
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));
+    kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 /// The line with what stands between backticks left out.
@@ -178,10 +160,7 @@ fn without_code(line: &str) -> String {
     let parts: Vec<_> = line.split('`').collect();
     // An odd number of backticks leaves the last part outside of code.
     let last = parts.len() - 1;
-    let outside = parts
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| at % 2 == 0 || *at == last);
+    let outside = parts.iter().enumerate().filter(|(at, _)| at % 2 == 0 || *at == last);
     outside.map(|(_, part)| *part).collect::<Vec<_>>().join("`")
 }
 
@@ -198,25 +177,14 @@ fn inline_targets(prose: &str) -> impl Iterator<Item = String> {
 fn definition_target(prose: &str) -> Option<String> {
     let (name, target) = prose.trim_start().strip_prefix('[')?.split_once("]: ")?;
     let footnote = name.starts_with('^');
-    target
-        .split_whitespace()
-        .next()
-        .filter(|_| !footnote)
-        .map(str::to_owned)
+    target.split_whitespace().next().filter(|_| !footnote).map(str::to_owned)
 }
 
 /// Values of the HTML attribute `name`.
 fn attributes(prose: &str, name: &str) -> Vec<String> {
     let start = format!(" {name}=\"");
-    let values = prose
-        .split(start.as_str())
-        .skip(1)
-        .filter_map(|rest| rest.split('"').next());
-    if prose.contains('<') {
-        values.map(str::to_owned).collect()
-    } else {
-        Vec::new()
-    }
+    let values = prose.split(start.as_str()).skip(1).filter_map(|rest| rest.split('"').next());
+    if prose.contains('<') { values.map(str::to_owned).collect() } else { Vec::new() }
 }
 
 #[cfg(test)]
@@ -233,10 +201,7 @@ mod tests {
             parse("# Read me\n\n## How it works: 2 steps\n## Twice\n## Twice\n"),
         );
         pages.insert("docs/a.md", parse(text));
-        check_pages(&pages, &files)
-            .into_iter()
-            .map(|finding| finding.what)
-            .collect()
+        check_pages(&pages, &files).into_iter().map(|finding| finding.what).collect()
     }
 
     #[test]
@@ -282,10 +247,7 @@ mod tests {
     #[test]
     fn a_finding_names_page_and_line() {
         let page = parse("a\n\n[b](c.md) [d](e.md)");
-        let link = |target: &str| Link {
-            line: 3,
-            target: target.to_owned(),
-        };
+        let link = |target: &str| Link { line: 3, target: target.to_owned() };
         assert_eq!(page.links, [link("c.md"), link("e.md")]);
     }
 }

@@ -59,12 +59,7 @@ pub(crate) struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            path,
-            line,
-            rule,
-            what,
-        } = self;
+        let Self { path, line, rule, what } = self;
         match line {
             0 => write!(f, "{path}: [{rule}] {what}"),
             _ => write!(f, "{path}:{line}: [{rule}] {what}"),
@@ -90,12 +85,7 @@ impl<'a> SourceFile<'a> {
             None => None,
         };
         let lines = tokens.map(|tokens| rust_text::lines(text, tokens));
-        Self {
-            path,
-            text,
-            lines: lines.unwrap_or_default(),
-            code,
-        }
+        Self { path, text, lines: lines.unwrap_or_default(), code }
     }
 
     fn is_rust(&self) -> bool {
@@ -103,12 +93,7 @@ impl<'a> SourceFile<'a> {
     }
 
     fn finding(&self, rule: &'static str, line: usize, what: impl Into<String>) -> Finding {
-        Finding {
-            path: self.path.to_owned(),
-            line,
-            rule,
-            what: what.into(),
-        }
+        Finding { path: self.path.to_owned(), line, rule, what: what.into() }
     }
 }
 
@@ -132,11 +117,7 @@ const fn rule(name: &'static str, about: &'static str, check: Check) -> Rule {
 
 /// Rules that look at one file at a time.
 const FILE_RULES: &[Rule] = &[
-    rule(
-        pure::RULE,
-        "no clock, sleep, chance or order by hash in pure crates",
-        pure::check,
-    ),
+    rule(pure::RULE, "no clock, sleep, chance or order by hash in pure crates", pure::check),
     rule(
         unsafe_code::COMMENT_RULE,
         "unsafe code says why it is sound",
@@ -152,41 +133,17 @@ const FILE_RULES: &[Rule] = &[
         "nothing unfinished, no test that does not run or cannot fail",
         leftovers::check,
     ),
-    rule(
-        leftovers::ALLOW_RULE,
-        "a lint is switched off with a reason",
-        leftovers::check_allow,
-    ),
-    rule(
-        leftovers::SLEEP_RULE,
-        "a sleep says what it waits for",
-        leftovers::check_sleep,
-    ),
-    rule(
-        paths::MACHINE_RULE,
-        "no path of one machine",
-        paths::check_machine,
-    ),
-    rule(
-        paths::DOCUMENT_RULE,
-        "documents that are named exist here",
-        paths::check_documents,
-    ),
+    rule(leftovers::ALLOW_RULE, "a lint is switched off with a reason", leftovers::check_allow),
+    rule(leftovers::SLEEP_RULE, "a sleep says what it waits for", leftovers::check_sleep),
+    rule(paths::MACHINE_RULE, "no path of one machine", paths::check_machine),
+    rule(paths::DOCUMENT_RULE, "documents that are named exist here", paths::check_documents),
     rule(
         paths::PHRASE_RULE,
         "text is about the thing, not about how it came to be",
         paths::check_phrases,
     ),
-    rule(
-        paths::REGISTRY_RULE,
-        "packages come from crates.io",
-        paths::check_registry,
-    ),
-    rule(
-        text::RULE,
-        "no tabs, no space at line ends, a newline at the end",
-        text::check,
-    ),
+    rule(paths::REGISTRY_RULE, "packages come from crates.io", paths::check_registry),
+    rule(text::RULE, "no tabs, no space at line ends, a newline at the end", text::check),
     rule(
         text::LOOK_ALIKE_RULE,
         "no characters that look like ASCII in Rust files",
@@ -198,27 +155,17 @@ const FILE_RULES: &[Rule] = &[
         workspace::check_changelog,
     ),
     rule(imports::RULE, "one `use` for each module", imports::check),
-    rule(
-        imports::LAYOUT_RULE,
-        "a module with a folder is its mod.rs",
-        imports::check_layout,
-    ),
+    rule(imports::LAYOUT_RULE, "a module with a folder is its mod.rs", imports::check_layout),
 ];
 
 /// Rules that look at the repository as a whole, with what they are about.
 const WHOLE_RULES: &[(&str, &str)] = &[
-    (
-        hot_path::RULE,
-        "no lock and no allocation from claim to release of a block",
-    ),
+    (hot_path::RULE, "no lock and no allocation from claim to release of a block"),
     (PARSE_RULE, "every Rust file can be parsed"),
     (edges::RULE, "crates depend on each other as the graph says"),
     (workspace::EMPTY_RULE, "every crate holds something"),
     (workspace::MAP_RULE, "ARCHITECTURE.md names every crate"),
-    (
-        commits::RULE,
-        "the subject of a commit has at most 72 characters",
-    ),
+    (commits::RULE, "the subject of a commit has at most 72 characters"),
     (links::RULE, "links between pages lead somewhere"),
 ];
 
@@ -238,12 +185,7 @@ impl Tree {
         let texts = read_texts(repo)?;
         let packages = metadata::packages(repo)?;
         let (code, faults) = Code::read(&texts, &packages);
-        Ok(Self {
-            texts,
-            packages,
-            code,
-            faults,
-        })
+        Ok(Self { texts, packages, code, faults })
     }
 
     fn figures(&self) -> Figures {
@@ -274,10 +216,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     }
     if findings.is_empty() {
         let rules = FILE_RULES.len() + WHOLE_RULES.len();
-        println!(
-            "tidy: {} files, {rules} rules, nothing found",
-            tree.texts.len()
-        );
+        println!("tidy: {} files, {rules} rules, nothing found", tree.texts.len());
         return Ok(());
     }
     bail!("tidy found {} places to fix", findings.len())
@@ -319,12 +258,7 @@ fn all_findings(repo: &Repo, tree: &Tree) -> Result<Vec<Finding>> {
 
 fn unparsed(fault: &str) -> Finding {
     let (path, what) = fault.split_once(": ").unwrap_or(("", fault));
-    Finding {
-        path: path.to_owned(),
-        line: 0,
-        rule: PARSE_RULE,
-        what: what.to_owned(),
-    }
+    Finding { path: path.to_owned(), line: 0, rule: PARSE_RULE, what: what.to_owned() }
 }
 
 fn file_findings(tree: &Tree, around: &Surroundings<'_>) -> Vec<Finding> {

@@ -9,17 +9,8 @@ pub(crate) const PHRASE_RULE: &str = "workplace";
 pub(crate) const REGISTRY_RULE: &str = "registry";
 
 /// Folders, named without their first slash, that exist on some machines only.
-const MACHINE_FOLDERS: &[&str] = &[
-    "work",
-    "farm",
-    "builds",
-    "workspace",
-    "root",
-    "home",
-    "Users",
-    "tmp/wt",
-    "tmp/catchment",
-];
+const MACHINE_FOLDERS: &[&str] =
+    &["work", "farm", "builds", "workspace", "root", "home", "Users", "tmp/wt", "tmp/catchment"];
 
 /// Words that tell of the people and rooms behind a text instead of the thing.
 const PHRASES: &[&str] = &[
@@ -37,10 +28,7 @@ const PHRASES: &[&str] = &[
 pub(crate) fn check_machine(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in file.text.lines().enumerate() {
-        for folder in MACHINE_FOLDERS
-            .iter()
-            .filter(|folder| names_folder(line, folder))
-        {
+        for folder in MACHINE_FOLDERS.iter().filter(|folder| names_folder(line, folder)) {
             let what = format!("/{folder} exists on one machine only: use a relative path");
             findings.push(file.finding(MACHINE_RULE, at + 1, what));
         }
@@ -86,17 +74,8 @@ fn prose(file: &SourceFile<'_>) -> Vec<(usize, String)> {
             .map(numbered)
             .collect();
     }
-    if [".md", ".toml", ".sh", ".yml"]
-        .iter()
-        .any(|end| file.path.ends_with(end))
-    {
-        return file
-            .text
-            .lines()
-            .map(str::to_owned)
-            .enumerate()
-            .map(numbered)
-            .collect();
+    if [".md", ".toml", ".sh", ".yml"].iter().any(|end| file.path.ends_with(end)) {
+        return file.text.lines().map(str::to_owned).enumerate().map(numbered).collect();
     }
     Vec::new()
 }
@@ -106,10 +85,7 @@ fn without_targets(line: &str) -> String {
     let mut parts = line.split("](");
     let first = parts.next().unwrap_or_default().to_owned();
     let rest = parts.map(|part| part.split_once(')').map_or("", |(_, rest)| rest));
-    std::iter::once(first.as_str())
-        .chain(rest)
-        .collect::<Vec<_>>()
-        .join("] ")
+    std::iter::once(first.as_str()).chain(rest).collect::<Vec<_>>().join("] ")
 }
 
 fn document_names(line: &str) -> impl Iterator<Item = &str> {
@@ -121,9 +97,7 @@ fn document_names(line: &str) -> impl Iterator<Item = &str> {
 fn exists(name: &str, from: &str, files: &[String]) -> bool {
     let name = name.trim_start_matches("./").trim_start_matches("../");
     let here = from == name || from.ends_with(&format!("/{name}"));
-    here || files
-        .iter()
-        .any(|file| file == name || file.ends_with(&format!("/{name}")))
+    here || files.iter().any(|file| file == name || file.ends_with(&format!("/{name}")))
 }
 
 /// Finds phrases about how the text came to be.
@@ -151,13 +125,7 @@ pub(crate) fn check_registry(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec
         },
         _ => return Vec::new(),
     };
-    let numbered = file
-        .text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| wrong(line));
+    let numbered = file.text.lines().enumerate().filter(|(_, line)| wrong(line));
     let what = "packages come from crates.io, also on other machines";
-    numbered
-        .map(|(at, _)| file.finding(REGISTRY_RULE, at + 1, what))
-        .collect()
+    numbered.map(|(at, _)| file.finding(REGISTRY_RULE, at + 1, what)).collect()
 }

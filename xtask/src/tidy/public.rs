@@ -22,16 +22,9 @@ pub(super) fn items(code: &Code) -> BTreeMap<String, Vec<PublicItem>> {
     let mut items: BTreeMap<String, Vec<PublicItem>> = BTreeMap::new();
     for path in library_files(code) {
         let file = &code.files[path];
-        let mut found = Public {
-            path,
-            file,
-            found: Vec::new(),
-        };
+        let mut found = Public { path, file, found: Vec::new() };
         found.visit_file(&file.syntax);
-        items
-            .entry(file.package.clone())
-            .or_default()
-            .extend(found.found);
+        items.entry(file.package.clone()).or_default().extend(found.found);
     }
     items
 }
@@ -61,10 +54,7 @@ impl Public<'_> {
     }
 }
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "syntax of other kinds has none"
-)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "syntax of other kinds has none")]
 impl<'a> Visit<'a> for Public<'_> {
     fn visit_item(&mut self, item: &'a syn::Item) {
         match item {
@@ -184,29 +174,16 @@ mod tests {
         code(&[
             ("crates/a/src/lib.rs", LIBRARY),
             ("crates/a/src/m.rs", MODULE),
-            (
-                "crates/b/src/lib.rs",
-                "fn f(o: Own) { o.used(); let _: &dyn Shown; }",
-            ),
+            ("crates/b/src/lib.rs", "fn f(o: Own) { o.used(); let _: &dyn Shown; }"),
         ])
     }
 
     #[test]
     fn public_items_are_those_of_the_library_itself() {
         let items = items(&library());
-        let mut names: Vec<_> = items["catchment-a"]
-            .iter()
-            .map(|i| i.name.as_str())
-            .collect();
+        let mut names: Vec<_> = items["catchment-a"].iter().map(|i| i.name.as_str()).collect();
         names.sort_unstable();
-        let expected = [
-            "Shown",
-            "documented",
-            "forgotten",
-            "in_docs",
-            "m",
-            "told_of",
-        ];
+        let expected = ["Shown", "documented", "forgotten", "in_docs", "m", "told_of"];
         assert_eq!(names, [&expected[..], &["unused", "used"]].concat());
         assert!(items["catchment-b"].is_empty());
     }
@@ -217,9 +194,6 @@ mod tests {
         let dead = dead(&code, &items(&code));
         let names: Vec<_> = dead.iter().map(|item| item.name.as_str()).collect();
         assert_eq!(names, ["unused", "forgotten", "told_of"]);
-        assert_eq!(
-            (dead[0].file.as_str(), dead[0].line),
-            ("crates/a/src/lib.rs", 4)
-        );
+        assert_eq!((dead[0].file.as_str(), dead[0].line), ("crates/a/src/lib.rs", 4));
     }
 }

@@ -9,29 +9,16 @@ use crate::rust_text::has_word;
 pub(crate) const RULE: &str = "pure";
 
 /// Folders of the crates that are pure.
-const FOLDERS: &[&str] = &[
-    "crates/roce/src/",
-    "crates/transfer/src/",
-    "testing/sim/src/",
-];
+const FOLDERS: &[&str] = &["crates/roce/src/", "crates/transfer/src/", "testing/sim/src/"];
 
 /// Words that such a crate may not hold, and what to do instead.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("Instant::now", "take the time as an argument"),
     ("SystemTime", "take the time as an argument"),
-    (
-        "thread::sleep",
-        "return what to wait for and let the caller wait",
-    ),
+    ("thread::sleep", "return what to wait for and let the caller wait"),
     ("thread_rng", "take the random number as an argument"),
-    (
-        "HashMap",
-        "its order differs from run to run: use BTreeMap or an index",
-    ),
-    (
-        "HashSet",
-        "its order differs from run to run: use BTreeSet or an index",
-    ),
+    ("HashMap", "its order differs from run to run: use BTreeMap or an index"),
+    ("HashSet", "its order differs from run to run: use BTreeSet or an index"),
 ];
 
 /// Finds forbidden words in the pure crates; their tests may do as they like.
@@ -39,10 +26,7 @@ pub(crate) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding>
     if !FOLDERS.iter().any(|folder| file.path.starts_with(folder)) {
         return Vec::new();
     }
-    let is_test = |at: usize| {
-        file.code
-            .is_some_and(|code| code.test.get(at) == Some(&true))
-    };
+    let is_test = |at: usize| file.code.is_some_and(|code| code.test.get(at) == Some(&true));
     let numbered = file.lines.iter().enumerate();
     numbered
         .filter(|(at, _)| !is_test(*at))
@@ -53,7 +37,5 @@ pub(crate) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding>
 fn forbidden(file: &SourceFile<'_>, number: usize, code: &str) -> Vec<Finding> {
     let found = FORBIDDEN.iter().filter(|(word, _)| has_word(code, word));
     let what = |(word, remedy): &(&str, &str)| format!("{word} in a pure crate: {remedy}");
-    found
-        .map(|row| file.finding(RULE, number, what(row)))
-        .collect()
+    found.map(|row| file.finding(RULE, number, what(row))).collect()
 }

@@ -67,10 +67,7 @@ const SAMPLES: &[Sample] = &[
         rule: unsafe_code::FORBID_RULE,
         path: "crates/transfer/src/lib.rs",
         good: &["//! Words.\n#![forbid(unsafe_code)]\nmod a;"],
-        bad: &[
-            "//! #![forbid(unsafe_code)]\nmod a;",
-            "#![deny(unsafe_code)]\nmod a;",
-        ],
+        bad: &["//! #![forbid(unsafe_code)]\nmod a;", "#![deny(unsafe_code)]\nmod a;"],
     },
     Sample {
         rule: leftovers::RULE,
@@ -121,10 +118,7 @@ const SAMPLES: &[Sample] = &[
             "// The kernel gives no event for this.\nthread::sleep(STEP);",
             "thread::sleep(STEP); // as long as a frame takes",
         ],
-        bad: &[
-            "thread::sleep(STEP);",
-            "f(); // words\nstd::thread::sleep(STEP);",
-        ],
+        bad: &["thread::sleep(STEP);", "f(); // words\nstd::thread::sleep(STEP);"],
     },
     Sample {
         rule: paths::DOCUMENT_RULE,
@@ -135,18 +129,12 @@ const SAMPLES: &[Sample] = &[
             "// See https://example.org/other.md for more.",
             "const A: &str = \"other.md\";",
         ],
-        bad: &[
-            "// See DESIGN.md section 5.",
-            "/// As docs/spec/absent.md says",
-        ],
+        bad: &["// See DESIGN.md section 5.", "/// As docs/spec/absent.md says"],
     },
     Sample {
         rule: paths::PHRASE_RULE,
         path: ANY,
-        good: &[
-            "// The leading byte; a brief pause.",
-            "fn f() { g(\"the lead\"); }",
-        ],
+        good: &["// The leading byte; a brief pause.", "fn f() { g(\"the lead\"); }"],
         bad: &["// The lead decides.", "// As instructed, no copy."],
     },
     Sample {
@@ -162,11 +150,7 @@ const SAMPLES: &[Sample] = &[
         rule: paths::REGISTRY_RULE,
         path: ".cargo/config.toml",
         good: &["[alias]\nxtask = \"run\"\n"],
-        bad: &[
-            "[source.crates-io]\n",
-            "[registries.mirror]\n",
-            "[registry]\n",
-        ],
+        bad: &["[source.crates-io]\n", "[registries.mirror]\n", "[registry]\n"],
     },
     Sample {
         rule: text::RULE,
@@ -229,11 +213,7 @@ const SAMPLES: &[Sample] = &[
     },
 ];
 
-const FILES: &[&str] = &[
-    "CHANGELOG.md",
-    "crates/a/src/wide/part.rs",
-    "docs/spec/block.md",
-];
+const FILES: &[&str] = &["CHANGELOG.md", "crates/a/src/wide/part.rs", "docs/spec/block.md"];
 
 fn rules() -> impl Iterator<Item = &'static Rule> {
     FILE_RULES.iter()
@@ -243,15 +223,9 @@ fn found(rule: &str, path: &str, text: &str) -> usize {
     let rule = rules().find(|known| known.name == rule).unwrap();
     let files: Vec<_> = FILES.iter().map(|name| (*name).to_owned()).collect();
     let code = code::File::parse(text, String::new()).ok();
-    let findings = (rule.check)(
-        &SourceFile::new(path, text, code.as_ref()),
-        &Surroundings { files: &files },
-    );
-    assert!(
-        findings
-            .iter()
-            .all(|finding| finding.rule == rule.name && finding.path == path)
-    );
+    let findings =
+        (rule.check)(&SourceFile::new(path, text, code.as_ref()), &Surroundings { files: &files });
+    assert!(findings.iter().all(|finding| finding.rule == rule.name && finding.path == path));
     findings.len()
 }
 
@@ -259,12 +233,7 @@ fn found(rule: &str, path: &str, text: &str) -> usize {
 fn sound_text_is_accepted() {
     for sample in SAMPLES {
         for text in sample.good {
-            assert_eq!(
-                found(sample.rule, sample.path, text),
-                0,
-                "{}: {text}",
-                sample.rule
-            );
+            assert_eq!(found(sample.rule, sample.path, text), 0, "{}: {text}", sample.rule);
         }
     }
 }
@@ -273,12 +242,7 @@ fn sound_text_is_accepted() {
 fn unsound_text_is_refused_once() {
     for sample in SAMPLES {
         for text in sample.bad {
-            assert_eq!(
-                found(sample.rule, sample.path, text),
-                1,
-                "{}: {text}",
-                sample.rule
-            );
+            assert_eq!(found(sample.rule, sample.path, text), 1, "{}: {text}", sample.rule);
         }
     }
 }
@@ -303,14 +267,7 @@ fn paths_of_one_machine_are_refused() {
             let text = bad.replace("{}", folder);
             assert_eq!(found(paths::MACHINE_RULE, "README.md", &text), 1, "{text}");
         }
-        for good in [
-            "./{}/a",
-            "a/{}/b",
-            "https://x.org/{}/",
-            "/{}-2/a",
-            "$OUT/{}/a",
-            "{}/a",
-        ] {
+        for good in ["./{}/a", "a/{}/b", "https://x.org/{}/", "/{}-2/a", "$OUT/{}/a", "{}/a"] {
             let text = good.replace("{}", folder);
             assert_eq!(found(paths::MACHINE_RULE, "README.md", &text), 0, "{text}");
         }
@@ -322,9 +279,5 @@ fn lines_are_counted_from_one() {
     let file = SourceFile::new(ANY, "\n\n// TODO\n", None);
     let findings = leftovers::check(&file, &Surroundings { files: &[] });
     assert_eq!(findings[0].line, 3);
-    assert!(
-        findings[0]
-            .to_string()
-            .starts_with("crates/verbs/src/mem.rs:3: [leftover] ")
-    );
+    assert!(findings[0].to_string().starts_with("crates/verbs/src/mem.rs:3: [leftover] "));
 }

@@ -6,9 +6,8 @@ pub(crate) const RULE: &str = "text";
 pub(crate) const LOOK_ALIKE_RULE: &str = "look-alike";
 
 /// Files that these rules look at.
-const ENDINGS: &[&str] = &[
-    ".rs", ".md", ".toml", ".sh", ".yml", ".yaml", ".json", ".html", ".css", ".js", ".py",
-];
+const ENDINGS: &[&str] =
+    &[".rs", ".md", ".toml", ".sh", ".yml", ".yaml", ".json", ".html", ".css", ".js", ".py"];
 
 fn is_ours(path: &str) -> bool {
     ENDINGS.iter().any(|ending| path.ends_with(ending)) || path.starts_with(".ci/")
@@ -53,10 +52,8 @@ pub(crate) fn check_look_alikes(file: &SourceFile<'_>, _: &Surroundings<'_>) -> 
     let mut findings = Vec::new();
     for (at, line) in file.text.lines().enumerate() {
         if let Some(c) = line.chars().find(|c| is_look_alike(*c)) {
-            let what = format!(
-                "U+{:04X} looks like ASCII or like nothing: write ASCII",
-                u32::from(c)
-            );
+            let what =
+                format!("U+{:04X} looks like ASCII or like nothing: write ASCII", u32::from(c));
             findings.push(file.finding(LOOK_ALIKE_RULE, at + 1, what));
         }
     }

@@ -47,18 +47,9 @@ pub(crate) fn check_comments(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec
 /// What the word `unsafe` at this place opens; none for the type of a function pointer.
 fn kind(lines: &[Line], at: usize, column: usize) -> Option<&'static str> {
     let same_line = &lines[at].code[column + "unsafe".len()..];
-    let below = lines
-        .iter()
-        .skip(at + 1)
-        .take(2)
-        .map(|line| line.code.as_str());
-    let text: String = std::iter::once(same_line)
-        .chain(below)
-        .collect::<Vec<_>>()
-        .join(" ");
-    let mut words = text
-        .split_whitespace()
-        .filter(|word| *word != "extern" && *word != "\"\"");
+    let below = lines.iter().skip(at + 1).take(2).map(|line| line.code.as_str());
+    let text: String = std::iter::once(same_line).chain(below).collect::<Vec<_>>().join(" ");
+    let mut words = text.split_whitespace().filter(|word| *word != "extern" && *word != "\"\"");
     let word = words.next().unwrap_or_default();
     match word {
         "impl" => Some("unsafe impl"),

@@ -33,31 +33,19 @@ pub(crate) fn check_architecture(packages: &[Package], texts: &[(String, String)
     let Some(map) = text_of(texts, MAP) else {
         return vec![finding(MAP, MAP_RULE, "the file is missing")];
     };
-    let missing = packages
-        .iter()
-        .filter(|package| !map.contains(&package.folder));
+    let missing = packages.iter().filter(|package| !map.contains(&package.folder));
     let what =
         |package: &Package| format!("{} is not named here: say what it is for", package.folder);
-    missing
-        .map(|package| finding(MAP, MAP_RULE, &what(package)))
-        .collect()
+    missing.map(|package| finding(MAP, MAP_RULE, &what(package))).collect()
 }
 
 /// Finds a changelog without a place for the next change.
 pub(crate) fn check_changelog(file: &SourceFile<'_>, around: &Surroundings<'_>) -> Vec<Finding> {
     let missing = !around.files.iter().any(|name| name == "CHANGELOG.md");
     if missing && file.path == "Cargo.toml" {
-        return vec![finding(
-            "CHANGELOG.md",
-            CHANGELOG_RULE,
-            "the file is missing",
-        )];
+        return vec![finding("CHANGELOG.md", CHANGELOG_RULE, "the file is missing")];
     }
-    let has_section = || {
-        file.text
-            .lines()
-            .any(|line| line.trim_end() == "## [Unreleased]")
-    };
+    let has_section = || file.text.lines().any(|line| line.trim_end() == "## [Unreleased]");
     if file.path != "CHANGELOG.md" || has_section() {
         return Vec::new();
     }
@@ -65,19 +53,11 @@ pub(crate) fn check_changelog(file: &SourceFile<'_>, around: &Surroundings<'_>) 
 }
 
 fn text_of<'a>(texts: &'a [(String, String)], path: &str) -> Option<&'a str> {
-    texts
-        .iter()
-        .find(|(name, _)| name == path)
-        .map(|(_, text)| text.as_str())
+    texts.iter().find(|(name, _)| name == path).map(|(_, text)| text.as_str())
 }
 
 fn finding(path: &str, rule: &'static str, what: &str) -> Finding {
-    Finding {
-        path: path.to_owned(),
-        line: 0,
-        rule,
-        what: what.to_owned(),
-    }
+    Finding { path: path.to_owned(), line: 0, rule, what: what.to_owned() }
 }
 
 #[cfg(test)]
@@ -88,10 +68,7 @@ mod tests {
     fn named(folder: &str, root: &str) -> Package {
         Package {
             folder: folder.into(),
-            targets: vec![Target {
-                kind: "lib".into(),
-                root: root.into(),
-            }],
+            targets: vec![Target { kind: "lib".into(), root: root.into() }],
             ..Package::default()
         }
     }
@@ -102,16 +79,8 @@ mod tests {
 
     #[test]
     fn a_crate_with_an_item_is_not_empty() {
-        let bad = [
-            "",
-            "//! Words.\n",
-            "//! Words.\nfn main() {}\n",
-            "#![forbid(unsafe_code)]\n",
-        ];
-        let good = [
-            "pub mod a;",
-            "//! W.\n#![forbid(unsafe_code)]\n#![warn(x)]\nmod a;\n",
-        ];
+        let bad = ["", "//! Words.\n", "//! Words.\nfn main() {}\n", "#![forbid(unsafe_code)]\n"];
+        let good = ["pub mod a;", "//! W.\n#![forbid(unsafe_code)]\n#![warn(x)]\nmod a;\n"];
         for (sources, found) in [(&bad[..], 1), (&good[..], 0)] {
             for source in sources {
                 let findings = check_empty(&[named("a", "a/lib.rs")], &[text("a/lib.rs", source)]);
@@ -126,14 +95,7 @@ mod tests {
         let findings = check_architecture(&packages, &[text(MAP, "`crates/a` does it.")]);
         assert_eq!(findings.len(), 1);
         assert!(findings[0].what.contains("crates/b"), "{findings:?}");
-        assert_eq!(
-            check_architecture(&packages, &[text(MAP, "crates/a crates/b")]),
-            []
-        );
-        assert!(
-            check_architecture(&packages, &[])[0]
-                .what
-                .contains("missing")
-        );
+        assert_eq!(check_architecture(&packages, &[text(MAP, "crates/a crates/b")]), []);
+        assert!(check_architecture(&packages, &[])[0].what.contains("missing"));
     }
 }

@@ -17,10 +17,7 @@ impl HeldBlock {
     /// Counts the block as one of the device's.
     pub(super) fn new(block: ReceivedBlock, device: &Arc<DeviceMetrics>) -> HeldBlock {
         device.blocks_taken(1);
-        HeldBlock {
-            block,
-            _counted: Counted(device.clone()),
-        }
+        HeldBlock { block, _counted: Counted(device.clone()) }
     }
 
     /// Drops the block so that the source takes it for undelivered and sends it again.

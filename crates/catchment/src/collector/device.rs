@@ -75,10 +75,7 @@ impl Device {
     /// Lends the sink to a session; `None` while another one has it.
     pub(super) fn lend_sink(self: &Arc<Device>) -> Option<LentSink> {
         let sink = self.sink.lock().take()?;
-        Some(LentSink {
-            device: self.clone(),
-            sink,
-        })
+        Some(LentSink { device: self.clone(), sink })
     }
 
     /// Whether a frame was ever delivered.

@@ -27,11 +27,7 @@ pub(super) struct Devices {
 
 impl Devices {
     pub(super) fn new(sink: Box<dyn Sink>, metrics: Arc<CollectorMetrics>) -> Devices {
-        Devices {
-            sink,
-            metrics,
-            known: Mutex::default(),
-        }
+        Devices { sink, metrics, known: Mutex::default() }
     }
 
     /// The device of this name; its sink is opened when it is met for the first time. It counts as

@@ -20,10 +20,7 @@ pub(super) struct Consumer<T>(Arc<Piece<T>>);
 
 impl<T> Piece<T> {
     fn new(capacity: usize) -> Arc<Piece<T>> {
-        Arc::new(Piece {
-            entries: ArrayQueue::new(capacity),
-            next: OnceLock::new(),
-        })
+        Arc::new(Piece { entries: ArrayQueue::new(capacity), next: OnceLock::new() })
     }
 }
 

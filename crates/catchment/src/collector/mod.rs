@@ -199,10 +199,7 @@ impl CollectorBuilder {
         self.providers.rules.check(&self.providers.known())?;
         let address: Address = self.listen.parse()?;
         let tls = self.tls.as_ref().map(server_config).transpose()?;
-        let security = ServerSecurity {
-            tls,
-            insecure: self.insecure,
-        };
+        let security = ServerSecurity { tls, insecure: self.insecure };
         let metrics = CollectorMetrics::new();
         let runtime = runtime()?;
         let rejected = on_rejected(metrics.clone());
@@ -212,12 +209,9 @@ impl CollectorBuilder {
         limits::raise_descriptor_limit();
         let workers = Workers::start(self.workers)
             .map_err(|e| CollectorError::Os("start a worker thread", e))?;
-        let (receive, receiving) = ReceiveThreads::start(
-            self.receive_threads,
-            workers.queue().clone(),
-            self.look_every,
-        )
-        .map_err(|e| CollectorError::Os("start a receive thread", e))?;
+        let (receive, receiving) =
+            ReceiveThreads::start(self.receive_threads, workers.queue().clone(), self.look_every)
+                .map_err(|e| CollectorError::Os("start a receive thread", e))?;
         let state = Arc::new(CollectorState {
             providers: Providers::new(&self.providers),
             host: Host::read()?,
@@ -231,11 +225,7 @@ impl CollectorBuilder {
             sessions: Mutex::new(Sessions::default()),
         });
         let asked = Arc::downgrade(&state);
-        let network = move || {
-            asked
-                .upgrade()
-                .map_or(Vec::new(), |e| e.providers.counters())
-        };
+        let network = move || asked.upgrade().map_or(Vec::new(), |e| e.providers.counters());
         state.metrics.set_network(network);
         runtime.spawn(accept(listener, state.clone()));
         runtime.spawn(watch_devices(state.clone()));

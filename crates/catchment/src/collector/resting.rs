@@ -21,11 +21,7 @@ pub(super) struct Resting<T> {
 impl<T> Resting<T> {
     /// Creates a place where nothing rests.
     pub(super) fn new() -> Resting<T> {
-        Resting {
-            entries: Mutex::default(),
-            due: AtomicU64::new(NEVER),
-            begin: Instant::now(),
-        }
+        Resting { entries: Mutex::default(), due: AtomicU64::new(NEVER), begin: Instant::now() }
     }
 
     /// Lets an entry rest from now on.

@@ -36,11 +36,7 @@ impl Ring {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let mr = pd.alloc_mr(layout.total_bytes(), access)?;
         let cq = context.create_cq(COMPLETIONS, None)?;
-        let queues = QueueSizes {
-            send: SEND_WRS,
-            receive: RECEIVES,
-            completions: cq.capacity(),
-        };
+        let queues = QueueSizes { send: SEND_WRS, receive: RECEIVES, completions: cq.capacity() };
         let mut qp = pd.create_qp(QpInit {
             service: Service::Rc,
             send_cq: cq.clone(),
@@ -53,13 +49,7 @@ impl Ring {
         })?;
         let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
         qp.modify(QpTransition::ToInit { access })?;
-        Ok(Ring {
-            mr,
-            layout,
-            needs_checksum: !context.caps().data_in_order,
-            qp,
-            queues,
-        })
+        Ok(Ring { mr, layout, needs_checksum: !context.caps().data_in_order, qp, queues })
     }
 
     /// What the queues of the queue pair hold.
@@ -93,11 +83,7 @@ impl Ring {
     /// Whether the source's proof of the path came: it writes into the payload of the first slot.
     pub(super) fn was_reached(&self) -> bool {
         let mut first = [0];
-        let read = self
-            .mr
-            .region()
-            .whole()
-            .read_at(self.layout.slot_offset(0), &mut first);
+        let read = self.mr.region().whole().read_at(self.layout.slot_offset(0), &mut first);
         read.is_ok() && first != [0]
     }
 
@@ -140,10 +126,7 @@ pub(super) struct OutOfMemory {
 
 impl RingBudget {
     pub(super) fn new(most_bytes: u64) -> RingBudget {
-        RingBudget {
-            most_bytes,
-            used: Mutex::default(),
-        }
+        RingBudget { most_bytes, used: Mutex::default() }
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
@@ -155,17 +138,10 @@ impl RingBudget {
         let mut state = self.used();
         let used = state.bytes();
         if bytes > self.most_bytes.saturating_sub(used) {
-            return Err(OutOfMemory {
-                asked: bytes,
-                used,
-                most: self.most_bytes,
-            });
+            return Err(OutOfMemory { asked: bytes, used, most: self.most_bytes });
         }
         state.reserved += bytes;
-        Ok(Reserved {
-            budget: self,
-            bytes,
-        })
+        Ok(Reserved { budget: self, bytes })
     }
 }
 

@@ -29,11 +29,7 @@ const CONNECT_AGAIN_MS: u32 = 1_000;
 
 /// Runs a session from its Hello to its end.
 pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
-    let Accepted {
-        mut connection,
-        hello,
-        slot,
-    } = accepted;
+    let Accepted { mut connection, hello, slot } = accepted;
     let peer = connection.peer().to_string();
     let mut session = Session {
         registration: state.register(),
@@ -198,16 +194,11 @@ impl Session {
         let devices = self.state.open_devices(&hello).await?;
         let epoch = self.state.new_epoch()?;
         let (choice, ring) = self.state.make_ring(chosen, &hello, ends).await?;
-        let options = ReceiverOptions {
-            crc_decides: ring.needs_checksum,
-        };
+        let options = ReceiverOptions { crc_decides: ring.needs_checksum };
         let receiver = Receiver::new(ring.mr.clone(), ring.layout, u64::from(epoch), options)
             .map_err(|e| Refusal::new(RefusalCode::Internal, e.to_string(), "report this"))?;
         let welcome = Welcome {
-            protocol: hello
-                .protocol
-                .common(ProtocolRange::OURS)
-                .unwrap_or(PROTOCOL_VERSION),
+            protocol: hello.protocol.common(ProtocolRange::OURS).unwrap_or(PROTOCOL_VERSION),
             epoch,
             path: choice.path.clone(),
             reason: choice.reason.clone(),
@@ -225,8 +216,7 @@ impl Session {
             devices,
         });
         self.hello = Some(hello);
-        side.welcome(Instant::now(), welcome)
-            .map_err(|e| fault(&e))?;
+        side.welcome(Instant::now(), welcome).map_err(|e| fault(&e))?;
         if let Some(slot) = &self.slot {
             slot.peer_turn(Instant::now());
         }
@@ -238,10 +228,7 @@ impl Session {
         side: &mut CollectorSide,
         connect: Connect,
     ) -> Result<(), Refusal> {
-        let setup = self
-            .setup
-            .take()
-            .ok_or_else(|| fault(&"no ring at Connect"))?;
+        let setup = self.setup.take().ok_or_else(|| fault(&"no ring at Connect"))?;
         if let Some(slot) = &self.slot {
             slot.our_turn();
         }
@@ -261,10 +248,7 @@ impl Session {
         let vitals = Vitals::new(ring, &progress);
         self.state.watch(&self.registration, &vitals);
         let intake = self.state.receive.add(setup.receiver, intakes);
-        setup
-            .devices
-            .iter()
-            .for_each(|device| device.metrics().set_connected(true));
+        setup.devices.iter().for_each(|device| device.metrics().set_connected(true));
         let peer = &self.peer;
         let session = SessionSnapshot {
             peer: peer.clone(),
@@ -300,18 +284,12 @@ impl Session {
         }
         let open = |(device, first): (&Arc<Device>, u64)| {
             let sink = device.lend_sink().ok_or_else(|| sink_in_use(device))?;
-            let lost = device
-                .next_packet()
-                .map_or(0, |next| first.saturating_sub(next));
+            let lost = device.next_packet().map_or(0, |next| first.saturating_sub(next));
             device.metrics().frames_lost(lost);
             let inlet = Stream::open(sink, self.state.staging.clone(), blocks);
             let order = SharedProgress::new(first);
             let progress = StreamProgress::new(inlet.stream().clone(), order.clone(), lost);
-            let intake = StreamIntake {
-                order: InOrder::new(first),
-                inlet,
-                progress: order,
-            };
+            let intake = StreamIntake { order: InOrder::new(first), inlet, progress: order };
             Ok((intake, progress))
         };
         devices.iter().zip(first_packets).map(open).collect()
@@ -330,11 +308,7 @@ impl Session {
                 dropped_oldest: report.dropped_oldest,
                 dropped_newest: report.dropped_newest,
             };
-            progress
-                .stream
-                .device()
-                .metrics()
-                .source_reported(hello.instance, totals);
+            progress.stream.device().metrics().source_reported(hello.instance, totals);
         }
     }
 
@@ -455,9 +429,5 @@ fn misbehaved(error: &IntakeError) -> Refusal {
 }
 
 fn fault(what: &dyn std::fmt::Display) -> Refusal {
-    Refusal::new(
-        RefusalCode::Internal,
-        what.to_string(),
-        "report this with the collector's log",
-    )
+    Refusal::new(RefusalCode::Internal, what.to_string(), "report this with the collector's log")
 }

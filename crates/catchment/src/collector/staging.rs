@@ -21,10 +21,7 @@ pub(crate) struct Staged {
 
 impl Staging {
     pub(crate) fn new(most_bytes: u64) -> Arc<Staging> {
-        Arc::new(Staging {
-            most_bytes,
-            used_bytes: AtomicU64::new(0),
-        })
+        Arc::new(Staging { most_bytes, used_bytes: AtomicU64::new(0) })
     }
 
     /// Room for a whole frame of `bytes`, if there is any. One frame always fits: whoever has room
@@ -34,10 +31,7 @@ impl Staging {
             |used: u64| (used == 0 || used + bytes <= self.most_bytes).then(|| used + bytes);
         let order = Ordering::Relaxed;
         let reserved = self.used_bytes.fetch_update(order, order, grown);
-        reserved.is_ok().then(|| Staged {
-            staging: self.clone(),
-            bytes,
-        })
+        reserved.is_ok().then(|| Staged { staging: self.clone(), bytes })
     }
 }
 

@@ -129,11 +129,7 @@ impl CollectorState {
         sessions.begun += 1;
         let id = sessions.begun;
         sessions.running.insert(id, tell);
-        Registration {
-            state: self.clone(),
-            id,
-            end,
-        }
+        Registration { state: self.clone(), id, end }
     }
 
     /// Tells all sessions to end.
@@ -145,9 +141,7 @@ impl CollectorState {
 
     /// Checks this session now and then, until its registration is released.
     pub(super) fn watch(&self, registration: &Registration, vitals: &Arc<Vitals>) {
-        self.sessions()
-            .vitals
-            .insert(registration.id, vitals.clone());
+        self.sessions().vitals.insert(registration.id, vitals.clone());
     }
 
     /// Wakes the tasks of the sessions that need it.
@@ -249,11 +243,9 @@ impl CollectorState {
                 error.to_string(),
                 "fix this on the collector; the source retries automatically",
             )),
-            Err(error) => Err(Refusal::new(
-                RefusalCode::Internal,
-                error.to_string(),
-                "report this",
-            )),
+            Err(error) => {
+                Err(Refusal::new(RefusalCode::Internal, error.to_string(), "report this"))
+            }
         }
     }
 
@@ -266,10 +258,7 @@ impl CollectorState {
             stream,
             next_packet: device.next_packet(),
         };
-        (0..)
-            .zip(hello.devices.iter().zip(devices))
-            .map(grant)
-            .collect()
+        (0..).zip(hello.devices.iter().zip(devices)).map(grant).collect()
     }
 
     pub(super) fn new_epoch(&self) -> Result<u32, Refusal> {
@@ -305,10 +294,8 @@ impl CollectorState {
         })?;
         let allocated = tokio::task::spawn_blocking(move || Ring::allocate(&context, layout)).await;
         let failed = |error: &dyn std::fmt::Display| {
-            let reason = format!(
-                "cannot allocate a ring of {} bytes: {error}",
-                layout.total_bytes()
-            );
+            let reason =
+                format!("cannot allocate a ring of {} bytes: {error}", layout.total_bytes());
             let remedy = "ask for fewer or smaller blocks, or give the collector more memory";
             Refusal::new(RefusalCode::NoResource, reason, remedy)
         };

@@ -84,10 +84,7 @@ impl Inlet {
         let pushed = &self.stream.pushed;
         pushed.store(pushed.load(Ordering::Relaxed) + 1, Ordering::Release);
         let delivery = self.stream.parked.take()?;
-        Some(Job {
-            stream: self.stream.clone(),
-            delivery,
-        })
+        Some(Job { stream: self.stream.clone(), delivery })
     }
 }
 
@@ -110,10 +107,7 @@ impl Stream {
                 rejected: None,
             })),
         };
-        Inlet {
-            stream: Arc::new(stream),
-            blocks: producer,
-        }
+        Inlet { stream: Arc::new(stream), blocks: producer }
     }
 
     pub(super) fn device(&self) -> &Arc<Device> {
@@ -230,9 +224,7 @@ impl Stream {
             return Assembled::Nothing;
         }
         partial.verified &= checked;
-        block
-            .payload()
-            .for_each_chunk(|chunk| partial.bytes.extend_from_slice(chunk));
+        block.payload().for_each_chunk(|chunk| partial.bytes.extend_from_slice(chunk));
         if (partial.bytes.len() as u64) < header.frame_bytes {
             return Assembled::Nothing;
         }

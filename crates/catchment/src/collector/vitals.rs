@@ -67,12 +67,7 @@ impl Vitals {
 impl StreamProgress {
     /// Of a stream that begins `lost` numbers behind what the collector had.
     pub(super) fn new(stream: Arc<Stream>, order: Arc<SharedProgress>, lost: u64) -> Self {
-        StreamProgress {
-            stream,
-            order,
-            lost,
-            waits_for: None,
-        }
+        StreamProgress { stream, order, lost, waits_for: None }
     }
 
     /// Returns the packet number that did not come for longer than `limit`, although later ones

@@ -130,10 +130,7 @@ impl WorkQueue {
 }
 
 fn give_up(job: Job) {
-    let Job {
-        stream,
-        mut delivery,
-    } = job;
+    let Job { stream, mut delivery } = job;
     let blocks = delivery.give_up();
     if blocks > 0 {
         let device = stream.device().name();

@@ -40,10 +40,7 @@ impl Client {
         let ip = |address: std::io::Result<std::net::SocketAddr>| {
             address.ok().map(|at| at.ip().to_canonical())
         };
-        let ends = Ends {
-            local: ip(stream.local_addr()),
-            peer: ip(stream.peer_addr()),
-        };
+        let ends = Ends { local: ip(stream.local_addr()), peer: ip(stream.peer_addr()) };
         let providers = setup.providers();
         let offers = providers.for_source(ends);
         let mut control = Control::over_tcp(stream)?;
@@ -105,10 +102,7 @@ impl Client {
 }
 
 fn reach(host: &str, port: u16) -> Result<TcpStream, PerfError> {
-    let unreachable = |source| PerfError::Unreachable {
-        to: format!("{host}:{port}"),
-        source,
-    };
+    let unreachable = |source| PerfError::Unreachable { to: format!("{host}:{port}"), source };
     let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "it has no address");
     for address in (host, port).to_socket_addrs().map_err(unreachable)? {
         match TcpStream::connect_timeout(&address, PATIENCE) {

@@ -52,10 +52,7 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Setup {
-        Setup {
-            providers: ProviderSet::default(),
-            mechanisms: STATUS_BYTE,
-        }
+        Setup { providers: ProviderSet::default(), mechanisms: STATUS_BYTE }
     }
 }
 

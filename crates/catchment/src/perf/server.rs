@@ -38,11 +38,7 @@ impl Server {
     pub fn bind(address: SocketAddr, setup: Setup) -> Result<Server, PerfError> {
         let listener =
             TcpListener::bind(address).map_err(|source| PerfError::Listen { address, source })?;
-        Ok(Server {
-            listener,
-            setup,
-            host: super::host()?,
-        })
+        Ok(Server { listener, setup, host: super::host()? })
     }
 
     /// Returns where it listens.
@@ -73,15 +69,8 @@ impl Server {
     fn greet(&self, control: &mut Control, ends: Ends) -> Result<LocalDevice, PerfError> {
         let FromClient::Hello(hello) = control.recv("hello", PATIENCE)?;
         if hello.version != VERSION {
-            let reason = format!(
-                "the client speaks version {}, this is {VERSION}",
-                hello.version
-            );
-            return Err(refuse(
-                control,
-                reason,
-                "use the same release on both sides",
-            ));
+            let reason = format!("the client speaks version {}, this is {VERSION}", hello.version);
+            return Err(refuse(control, reason, "use the same release on both sides"));
         }
         let providers = self.setup.providers();
         match self.choose(&providers, &hello, ends) {
@@ -122,10 +111,7 @@ fn plain(ip: IpAddr) -> IpAddr {
 /// Refuses the client; returns the error of this side.
 fn refuse(control: &mut Control, reason: String, remedy: &str) -> PerfError {
     let remedy = remedy.to_owned();
-    let refused = FromServer::Refused {
-        reason: reason.clone(),
-        remedy: remedy.clone(),
-    };
+    let refused = FromServer::Refused { reason: reason.clone(), remedy: remedy.clone() };
     match control.send(&refused) {
         Ok(()) => PerfError::Refused { reason, remedy },
         Err(error) => error,

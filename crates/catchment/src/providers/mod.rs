@@ -57,10 +57,7 @@ pub struct Ends {
 impl Ends {
     /// Returns those of a connection.
     pub fn of(connection: &Connection) -> Ends {
-        Ends {
-            local: connection.local_ip(),
-            peer: connection.peer().ip(),
-        }
+        Ends { local: connection.local_ip(), peer: connection.peer().ip() }
     }
 }
 
@@ -88,11 +85,7 @@ pub struct Offers {
 impl Providers {
     /// Makes the providers of a set.
     pub fn new(set: &ProviderSet) -> Providers {
-        Providers {
-            rules: set.rules.clone(),
-            known: set.known(),
-            all: set.providers(),
-        }
+        Providers { rules: set.rules.clone(), known: set.known(), all: set.providers() }
     }
 
     /// Returns what the choice of a path knows of them.
@@ -101,9 +94,7 @@ impl Providers {
     }
 
     fn get(&self, name: &str) -> Option<&Arc<dyn PathProvider>> {
-        self.all
-            .iter()
-            .find(|provider| provider.info().name == name)
+        self.all.iter().find(|provider| provider.info().name == name)
     }
 
     /// Returns the provider that does everything between processes of one host, if it is allowed.
@@ -118,10 +109,7 @@ impl Providers {
     /// is opened for nothing.
     pub fn for_source(&self, ends: Ends) -> Offers {
         let order = self.rules.order(&self.known);
-        let mut offers = Offers {
-            opened: Vec::new(),
-            missing: Vec::new(),
-        };
+        let mut offers = Offers { opened: Vec::new(), missing: Vec::new() };
         let here = ends.are_on_one_host();
         let best = here.then(|| self.on_one_host(&order)).flatten();
         for name in &order {
@@ -160,16 +148,9 @@ impl Providers {
             return Err("this program does not have it".to_owned());
         };
         let Found { device, context } = known.open_for(ends)?;
-        let net = context.net().map(|net| NetEnd {
-            path_mtu: net.path_mtu.min(route_mtu(ends)),
-            ..net
-        });
-        let offer = ProviderOffer {
-            name: provider.to_owned(),
-            gid: context.gid(),
-            device,
-            net,
-        };
+        let net =
+            context.net().map(|net| NetEnd { path_mtu: net.path_mtu.min(route_mtu(ends)), ..net });
+        let offer = ProviderOffer { name: provider.to_owned(), gid: context.gid(), device, net };
         Ok(Opened { offer, context })
     }
 
@@ -190,12 +171,8 @@ impl Providers {
             contexts.push((provider.to_owned(), opened.context));
             Ok(opened.offer)
         };
-        let mut collector = CollectorFacts {
-            host,
-            known: &self.known,
-            rules: &self.rules,
-            offer: &mut offer,
-        };
+        let mut collector =
+            CollectorFacts { host, known: &self.known, rules: &self.rules, offer: &mut offer };
         let choice = choose(&mut collector, source).map_err(|error| error.refusal())?;
         let chosen = &choice.path.collector;
         let context = contexts.into_iter().find(|(name, _)| name == chosen);
@@ -245,10 +222,8 @@ fn route_mtu(ends: Ends) -> u32 {
 
 impl Offers {
     fn lack(&mut self, provider: &str, reason: &str) {
-        self.missing.push(WhyNot {
-            provider: provider.to_owned(),
-            reason: fit(reason, WHY_CHARS_MAX),
-        });
+        self.missing
+            .push(WhyNot { provider: provider.to_owned(), reason: fit(reason, WHY_CHARS_MAX) });
     }
 
     /// As they stand in a Hello.

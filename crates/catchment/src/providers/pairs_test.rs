@@ -139,34 +139,25 @@ fn a_source_without_rnic_writes_into_a_collector_that_has_one_and_the_other_way_
 
 #[test]
 fn a_path_that_does_not_carry_packets_gives_way_to_the_next_and_says_why() {
-    alone(
-        "a_path_that_does_not_carry_packets_gives_way_to_the_next_and_says_why",
-        || {
-            let network = || only(&["ibverbs", "roce"]);
-            // Nothing that the collector's RNIC sends arrives.
-            let seen = session((Broken::Nothing, network()), (Broken::Cable, network()));
-            assert_eq!(seen.provider, "roce", "{}", seen.reason);
-            let why = "not ibverbs: no answer from 127.0.0.2 UDP port 4791 within";
-            assert!(seen.reason.contains(why), "{}", seen.reason);
-            assert!(
-                seen.reason
-                    .contains("open UDP port 4791 in both directions")
-            );
-        },
-    );
+    alone("a_path_that_does_not_carry_packets_gives_way_to_the_next_and_says_why", || {
+        let network = || only(&["ibverbs", "roce"]);
+        // Nothing that the collector's RNIC sends arrives.
+        let seen = session((Broken::Nothing, network()), (Broken::Cable, network()));
+        assert_eq!(seen.provider, "roce", "{}", seen.reason);
+        let why = "not ibverbs: no answer from 127.0.0.2 UDP port 4791 within";
+        assert!(seen.reason.contains(why), "{}", seen.reason);
+        assert!(seen.reason.contains("open UDP port 4791 in both directions"));
+    });
 }
 
 #[test]
 fn a_way_that_takes_less_than_the_interfaces_say_gets_smaller_packets() {
-    alone(
-        "a_way_that_takes_less_than_the_interfaces_say_gets_smaller_packets",
-        || {
-            let rnic = || only(&["ibverbs"]);
-            let narrow = (Broken::LargePackets, rnic());
-            let seen = session(narrow, (Broken::Nothing, rnic()));
-            assert_eq!(seen.path_mtu, Some(1024), "{}", seen.reason);
-        },
-    );
+    alone("a_way_that_takes_less_than_the_interfaces_say_gets_smaller_packets", || {
+        let rnic = || only(&["ibverbs"]);
+        let narrow = (Broken::LargePackets, rnic());
+        let seen = session(narrow, (Broken::Nothing, rnic()));
+        assert_eq!(seen.path_mtu, Some(1024), "{}", seen.reason);
+    });
 }
 
 #[test]
@@ -187,21 +178,18 @@ fn an_rnic_that_cannot_register_memory_is_no_end() {
 
 #[test]
 fn where_no_way_is_left_the_source_says_so_and_comes_back() {
-    alone(
-        "where_no_way_is_left_the_source_says_so_and_comes_back",
-        || {
-            let rnic = || only(&["ibverbs"]);
-            let (builder, _) = collector(Broken::Cable, rnic());
-            let collector = builder.start().unwrap();
-            let source = source(&collector, Broken::Nothing, rnic());
-            let error = source.patience(Duration::from_secs(4)).connect().err();
-            let Some(SourceError::Unreachable { reason, .. }) = error else {
-                panic!("{error:?}");
-            };
-            assert!(reason.contains("no answer from 127.0.0.2"), "{reason}");
-            let refused = collector.stop().sessions_refused;
-            assert!(refused["path_failed"] > 0, "{refused:?}");
-            assert!(refused["no_path"] > 0, "{refused:?}");
-        },
-    );
+    alone("where_no_way_is_left_the_source_says_so_and_comes_back", || {
+        let rnic = || only(&["ibverbs"]);
+        let (builder, _) = collector(Broken::Cable, rnic());
+        let collector = builder.start().unwrap();
+        let source = source(&collector, Broken::Nothing, rnic());
+        let error = source.patience(Duration::from_secs(4)).connect().err();
+        let Some(SourceError::Unreachable { reason, .. }) = error else {
+            panic!("{error:?}");
+        };
+        assert!(reason.contains("no answer from 127.0.0.2"), "{reason}");
+        let refused = collector.stop().sessions_refused;
+        assert!(refused["path_failed"] > 0, "{refused:?}");
+        assert!(refused["no_path"] > 0, "{refused:?}");
+    });
 }

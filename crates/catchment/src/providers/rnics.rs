@@ -74,10 +74,7 @@ pub(super) struct OpenRnics {
 
 impl OpenRnics {
     pub(super) fn new(rnics: Arc<dyn Rnics>) -> OpenRnics {
-        OpenRnics {
-            rnics,
-            open: Mutex::default(),
-        }
+        OpenRnics { rnics, open: Mutex::default() }
     }
 
     fn open_any(&self) -> Result<(String, Arc<dyn Context>), String> {
@@ -106,10 +103,7 @@ impl OpenRnics {
             return Ok((known.name.clone(), known.context.clone()));
         }
         let context = self.rnics.open(name).map_err(|error| error.to_string())?;
-        let rnic = OpenRnic {
-            name: name.to_owned(),
-            context: context.clone(),
-        };
+        let rnic = OpenRnic { name: name.to_owned(), context: context.clone() };
         open.insert(context.gid().ip(), rnic);
         Ok((name.to_owned(), context))
     }
@@ -131,10 +125,7 @@ impl PathProvider for OpenRnics {
             Some(ip) => self.open_named(&self.rnics.device_for(ip)?, Some(ip))?,
             None => self.open_any()?,
         };
-        Ok(Found {
-            device: Some(name),
-            context,
-        })
+        Ok(Found { device: Some(name), context })
     }
 
     fn may_return(&self, ends: Ends) -> bool {

@@ -20,10 +20,7 @@ impl ProviderOptions for RoceOptions {
     fn provider(&self) -> Arc<dyn PathProvider> {
         Arc::new(Roce {
             // The offer tells the peer the port, and only hardware could not follow.
-            provider: RoceProvider::new(RoceOptions {
-                other_port: true,
-                ..self.clone()
-            }),
+            provider: RoceProvider::new(RoceOptions { other_port: true, ..self.clone() }),
             open: Mutex::default(),
         })
     }
@@ -63,10 +60,7 @@ impl PathProvider for Roce {
 
     fn open_for(&self, ends: Ends) -> Result<Found, String> {
         let context = self.device(ends.local).map_err(|error| error.to_string())?;
-        Ok(Found {
-            device: None,
-            context,
-        })
+        Ok(Found { device: None, context })
     }
 
     fn counters(&self) -> Vec<RoceSnapshot> {

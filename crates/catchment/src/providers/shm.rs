@@ -18,9 +18,7 @@ impl ProviderOptions for ShmOptions {
 
     fn provider(&self) -> Arc<dyn PathProvider> {
         let context = ShmProvider::new().open(catchment_provider_shm::DEVICE);
-        Arc::new(Shm {
-            context: context.map_err(|error| error.to_string()),
-        })
+        Arc::new(Shm { context: context.map_err(|error| error.to_string()) })
     }
 }
 
@@ -36,9 +34,6 @@ impl PathProvider for Shm {
 
     fn open_for(&self, _: Ends) -> Result<Found, String> {
         let context = self.context.clone()?;
-        Ok(Found {
-            device: None,
-            context,
-        })
+        Ok(Found { device: None, context })
     }
 }

@@ -36,10 +36,7 @@ pub(super) struct StandIn {
 
 impl StandIn {
     pub(super) fn at(last: u8, broken: Broken) -> StandIn {
-        StandIn {
-            address: IpAddr::from([127, 0, 0, last]),
-            broken,
-        }
+        StandIn { address: IpAddr::from([127, 0, 0, last]), broken }
     }
 }
 
@@ -78,11 +75,7 @@ impl Rnics for StandIn {
         let inner = provider.open(&self.address.to_string())?;
         let caps = inner.caps().clone();
         let broken = self.broken;
-        Ok(Arc::new(StandInContext {
-            inner,
-            caps,
-            broken,
-        }))
+        Ok(Arc::new(StandInContext { inner, caps, broken }))
     }
 }
 

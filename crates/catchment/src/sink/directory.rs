@@ -46,10 +46,7 @@ pub struct DirectorySink {
 impl DirectorySink {
     /// A sink that writes below `root`, which is made if it is not there.
     pub fn new(root: impl Into<PathBuf>) -> DirectorySink {
-        DirectorySink {
-            root: root.into(),
-            limit: DiskLimit::KeepAll,
-        }
+        DirectorySink { root: root.into(), limit: DiskLimit::KeepAll }
     }
 
     /// The same with a limit.
@@ -90,10 +87,7 @@ fn scan(path: &Path) -> Result<VecDeque<u64>, SinkError> {
             Some(name) if frame_number(name).is_some() => numbers.extend(frame_number(name)),
             Some(name) if name.starts_with('.') => {}
             _ => {
-                return Err(SinkError::ForeignFile {
-                    path: entry.path(),
-                    digits: NAME_DIGITS,
-                });
+                return Err(SinkError::ForeignFile { path: entry.path(), digits: NAME_DIGITS });
             }
         }
     }
@@ -110,11 +104,7 @@ fn frame_number(name: &str) -> Option<u64> {
 
 fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SinkError {
     let path = path.to_owned();
-    move |source| SinkError::Io {
-        action,
-        path,
-        source,
-    }
+    move |source| SinkError::Io { action, path, source }
 }
 
 struct DeviceDirectory {
@@ -180,9 +170,7 @@ impl DeviceDirectory {
     }
 
     fn write_renamed(&self, frame: &Frame, target: &Path) -> io::Result<()> {
-        let partial = self
-            .path
-            .join(format!("{PARTIAL_PREFIX}{}", frame.packet_number()));
+        let partial = self.path.join(format!("{PARTIAL_PREFIX}{}", frame.packet_number()));
         let written = File::create(&partial)
             .and_then(|file| write_with_time(frame, &file))
             .and_then(|()| std::fs::rename(&partial, target));
@@ -234,10 +222,7 @@ impl DeviceDirectory {
 /// Writes the frame, and its capture time as that of the file.
 fn write_with_time(frame: &Frame, file: impl AsFd) -> io::Result<()> {
     frame.write_to(&file)?;
-    let unchanged = Timespec {
-        tv_sec: 0,
-        tv_nsec: UTIME_OMIT,
-    };
+    let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let times = Timestamps {
         last_access: unchanged,
         last_modification: event::timespec(Duration::from_nanos(frame.capture_time_ns)),
@@ -255,9 +240,7 @@ fn cannot_be_unnamed(error: &io::Error) -> bool {
         rustix::io::Errno::INVAL,
         rustix::io::Errno::NOENT,
     ];
-    unsupported
-        .iter()
-        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    unsupported.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 #[cfg(test)]
@@ -271,11 +254,7 @@ mod tests {
             packet_number: number,
             capture_time_ns: 0,
             verified: false,
-            bytes: FrameBytes::Assembled {
-                bytes: bytes.to_vec(),
-                last: None,
-                _staged: None,
-            },
+            bytes: FrameBytes::Assembled { bytes: bytes.to_vec(), last: None, _staged: None },
         }
     }
 
@@ -321,17 +300,12 @@ mod tests {
     #[test]
     fn only_the_newest_frames_stay() {
         let root = tempfile::tempdir().unwrap();
-        let mut sink = DirectorySink::new(root.path())
-            .limit(DiskLimit::KeepNewest(3))
-            .open("cam0")
-            .unwrap();
+        let mut sink =
+            DirectorySink::new(root.path()).limit(DiskLimit::KeepNewest(3)).open("cam0").unwrap();
         (0..10).for_each(|n| sink.accept(frame(n, b"x")).unwrap());
         let kept = names(&root.path().join("cam0"));
         assert_eq!(kept, ["000000000007", "000000000008", "000000000009"]);
-        DirectorySink::new(root.path())
-            .limit(DiskLimit::KeepNewest(1))
-            .open("cam0")
-            .unwrap();
+        DirectorySink::new(root.path()).limit(DiskLimit::KeepNewest(1)).open("cam0").unwrap();
         assert_eq!(names(&root.path().join("cam0")), ["000000000009"]);
     }
 

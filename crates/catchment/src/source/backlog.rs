@@ -115,8 +115,7 @@ impl Backlog {
 
     /// Forgets kept frames before `packet_number`: they are with the sink. `None` for all.
     pub(super) fn forget_kept_before(&mut self, packet_number: Option<u64>) {
-        self.kept
-            .retain(|(number, _)| packet_number.is_some_and(|first| *number >= first));
+        self.kept.retain(|(number, _)| packet_number.is_some_and(|first| *number >= first));
     }
 
     /// Frames of several blocks that were sent and may have to be sent again.
@@ -157,12 +156,7 @@ mod tests {
     use super::*;
 
     fn frame(byte: u8) -> Waiting {
-        Waiting {
-            skipped: 0,
-            capture_time_ns: 0,
-            counted: false,
-            bytes: Arc::from([byte]),
-        }
+        Waiting { skipped: 0, capture_time_ns: 0, counted: false, bytes: Arc::from([byte]) }
     }
 
     #[test]
@@ -220,11 +214,7 @@ mod tests {
         assert!(backlog.is_empty());
         backlog.send_kept_again(2);
         let (number, again) = backlog.take_first().unwrap();
-        assert_eq!(
-            (number, again.counted),
-            (2, true),
-            "it was counted when it was sent"
-        );
+        assert_eq!((number, again.counted), (2, true), "it was counted when it was sent");
         assert_eq!(backlog.len(), 2);
     }
 
@@ -245,19 +235,10 @@ mod tests {
     /// A collector that has more than this process ever sent: another one wrote there.
     #[test]
     fn numbers_that_the_collector_has_are_not_announced_as_skipped() {
-        let mut backlog = Backlog {
-            skipped: 5,
-            ..Backlog::default()
-        };
+        let mut backlog = Backlog { skipped: 5, ..Backlog::default() };
         backlog.forget_before(100, 100);
         assert_eq!(backlog.first_packet(100), 100);
-        backlog.insert(
-            103,
-            Waiting {
-                skipped: 10,
-                ..frame(0)
-            },
-        );
+        backlog.insert(103, Waiting { skipped: 10, ..frame(0) });
         backlog.forget_before(100, 104);
         assert_eq!(backlog.first_packet(104), 100);
     }
@@ -267,13 +248,7 @@ mod tests {
         let mut backlog = Backlog::default();
         for n in 0..3 {
             let counted = true;
-            backlog.insert(
-                n,
-                Waiting {
-                    counted,
-                    ..frame(0)
-                },
-            );
+            backlog.insert(n, Waiting { counted, ..frame(0) });
         }
         backlog.insert(3, frame(1));
         assert_eq!(backlog.drop_oldest(1), 1);

@@ -60,11 +60,7 @@ impl DeviceSpec {
     /// What its frames hold: shown at the collector, and the size of a block.
     #[must_use]
     pub fn format(self, format: FrameFormat) -> DeviceSpec {
-        DeviceSpec {
-            frame_bytes: Some(format.frame_bytes()),
-            format: Some(format),
-            ..self
-        }
+        DeviceSpec { frame_bytes: Some(format.frame_bytes()), format: Some(format), ..self }
     }
 
     /// Largest frame in bytes, where there is no format.
@@ -242,22 +238,13 @@ impl SourceBuilder {
         });
         let mut threads = vec![pump::start(shared.clone())?];
         let control = control::start(&self, shared.clone());
-        let free = shared
-            .devices
-            .iter()
-            .map(|state| Device::new(shared.clone(), state.clone()))
-            .collect();
-        let mut source = Source {
-            shared,
-            free: catchment_verbs::sync::Mutex::new(free),
-            threads: Vec::new(),
-        };
+        let free =
+            shared.devices.iter().map(|state| Device::new(shared.clone(), state.clone())).collect();
+        let mut source =
+            Source { shared, free: catchment_verbs::sync::Mutex::new(free), threads: Vec::new() };
         threads.push(control?);
         source.threads = threads;
-        source
-            .shared
-            .life
-            .wait_connected(&self.collector, self.patience)?;
+        source.shared.life.wait_connected(&self.collector, self.patience)?;
         Ok(source)
     }
 
@@ -295,10 +282,7 @@ impl SourceBuilder {
             if !names.insert(&device.name) {
                 return wrong(format!("device {:?} is listed twice", device.name));
             }
-            if let Some(bytes) = device
-                .frame_bytes
-                .filter(|b| *b == 0 || *b > FRAME_BYTES_MAX)
-            {
+            if let Some(bytes) = device.frame_bytes.filter(|b| *b == 0 || *b > FRAME_BYTES_MAX) {
                 return wrong(format!(
                     "device {:?} has frames of {bytes} bytes; 1 to {FRAME_BYTES_MAX} are possible",
                     device.name
@@ -306,9 +290,7 @@ impl SourceBuilder {
             }
         }
         if let Some(blocks) = self.blocks.filter(|n| *n == 0 || *n > BLOCKS_MAX) {
-            return wrong(format!(
-                "{blocks} blocks requested; 1 to {BLOCKS_MAX} are allowed"
-            ));
+            return wrong(format!("{blocks} blocks requested; 1 to {BLOCKS_MAX} are allowed"));
         }
         if self.send_queue < SEND_QUEUE_LEAST {
             return wrong(format!(
@@ -331,15 +313,11 @@ impl SourceBuilder {
         let payload = self.devices.iter().filter_map(|d| d.frame_bytes).max();
         let fitting =
             payload.unwrap_or(PAYLOAD_BYTES).next_multiple_of(64) + TRAILER_BYTES as usize;
-        let block_bytes = self
-            .block_bytes
-            .unwrap_or(fitting.min(BLOCK_BYTES_MOST) as u32);
+        let block_bytes = self.block_bytes.unwrap_or(fitting.min(BLOCK_BYTES_MOST) as u32);
         let fit = RING_BYTES / u64::from(block_bytes);
         let wanted =
             (self.devices.len() as u64 * BLOCKS_PER_DEVICE).clamp(BLOCKS_LEAST, BLOCKS_MOST);
-        let blocks = self
-            .blocks
-            .unwrap_or(wanted.min(fit.max(BLOCKS_LEAST)) as u32);
+        let blocks = self.blocks.unwrap_or(wanted.min(fit.max(BLOCKS_LEAST)) as u32);
         (blocks, block_bytes)
     }
 }

@@ -45,11 +45,7 @@ impl<T: Send + 'static> Connecting<T> {
             ..describe(&welcome.path, ends, &welcome.reason)
         };
         let job = tokio::task::spawn_blocking(move || connect(prepared, target));
-        Ok(Connecting {
-            job,
-            cancelled,
-            session,
-        })
+        Ok(Connecting { job, cancelled, session })
     }
 
     /// Waits for the end; for ever while nothing is being connected.

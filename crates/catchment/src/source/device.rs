@@ -39,12 +39,7 @@ pub enum Sent {
 
 impl Device {
     pub(super) fn new(shared: Arc<Shared>, state: Arc<DeviceState>) -> Device {
-        Device {
-            shared,
-            state,
-            link: None,
-            blocked_since: None,
-        }
+        Device { shared, state, link: None, blocked_since: None }
     }
 
     /// Name of the device.
@@ -68,10 +63,7 @@ impl Device {
     /// [`SourceError::FrameSize`] for 0 bytes or more than 1 GiB.
     pub fn frame(&mut self, bytes: usize) -> Result<FrameWriter<'_>, SourceError> {
         let contents = self.wait_for_contents(bytes)?;
-        Ok(FrameWriter {
-            device: self,
-            contents,
-        })
+        Ok(FrameWriter { device: self, contents })
     }
 
     /// Begins a frame as [`Device::frame`] does, or gives `None` where that would wait. For one
@@ -81,10 +73,7 @@ impl Device {
     /// As [`Device::frame`].
     pub fn try_frame(&mut self, bytes: usize) -> Result<Option<FrameWriter<'_>>, SourceError> {
         let contents = self.begin(bytes)?;
-        Ok(contents.map(|contents| FrameWriter {
-            device: self,
-            contents,
-        }))
+        Ok(contents.map(|contents| FrameWriter { device: self, contents }))
     }
 
     /// Begins a frame as [`Device::frame`] does, to be filled anywhere: by another thread, or behind
@@ -138,10 +127,7 @@ impl Device {
 
     fn find_target(&mut self, bytes: usize) -> Result<Option<Target>, SourceError> {
         if bytes == 0 || bytes > super::FRAME_BYTES_MAX {
-            return Err(SourceError::FrameSize {
-                bytes,
-                limit: super::FRAME_BYTES_MAX,
-            });
+            return Err(SourceError::FrameSize { bytes, limit: super::FRAME_BYTES_MAX });
         }
         match self.state.policy {
             Policy::Block => self.try_target_timed(bytes),

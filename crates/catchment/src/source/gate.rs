@@ -18,11 +18,7 @@ impl Gate {
     /// Goes in, unless the gate is closed.
     pub(super) fn enter(&self) -> Option<Inside<'_>> {
         let inside = Inside(self);
-        if self.0.fetch_add(1, Ordering::Acquire) & CLOSED == 0 {
-            Some(inside)
-        } else {
-            None
-        }
+        if self.0.fetch_add(1, Ordering::Acquire) & CLOSED == 0 { Some(inside) } else { None }
     }
 
     /// Closes for good and waits until nobody is inside. Those inside only commit a block, so the

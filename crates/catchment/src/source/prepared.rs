@@ -114,9 +114,7 @@ impl Prepared {
             max_inline_bytes,
             strict: caps.strict_capacity,
         })?;
-        qp.modify(QpTransition::ToInit {
-            access: Access::empty(),
-        })?;
+        qp.modify(QpTransition::ToInit { access: Access::empty() })?;
         Ok(Prepared {
             pd,
             cq,
@@ -136,11 +134,7 @@ impl Prepared {
 
     /// What its queues hold.
     pub fn queues(&self) -> QueueSizes {
-        QueueSizes {
-            send: self.max_send_wr,
-            receive: RECEIVES,
-            completions: self.cq.capacity(),
-        }
+        QueueSizes { send: self.max_send_wr, receive: RECEIVES, completions: self.cq.capacity() }
     }
 
     /// Connects to the collector's queue pair, which is ready by now, and proves that packets pass.
@@ -178,10 +172,8 @@ impl Prepared {
             ..SenderOptions::default()
         };
         let quota = sending.quota as usize;
-        let completions = self.channel.take().map(|channel| Completions {
-            cq: self.cq.clone(),
-            channel,
-        });
+        let completions =
+            self.channel.take().map(|channel| Completions { cq: self.cq.clone(), channel });
         let sender = if options.in_place && self.direct {
             Sender::in_place(self.qp, self.cq, ring, options.epoch, sending)?
         } else {
@@ -209,18 +201,14 @@ impl Prepared {
         let bytes = layout.blocks() as usize * layout.block_bytes() as usize;
         let memory = CopyMemory {
             blocks: self.pd.alloc_mr(bytes, Access::LOCAL_WRITE)?,
-            status: self
-                .pd
-                .alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE)?,
+            status: self.pd.alloc_mr(layout.status_bytes(), Access::LOCAL_WRITE)?,
         };
         let limits = QueueLimits {
             max_send_wr: self.max_send_wr,
             max_inline_bytes: self.max_inline_bytes,
             max_message_bytes: self.max_message_bytes,
         };
-        Ok(Sender::copying(
-            self.qp, self.cq, limits, memory, ring, epoch, options,
-        )?)
+        Ok(Sender::copying(self.qp, self.cq, limits, memory, ring, epoch, options)?)
     }
 }
 

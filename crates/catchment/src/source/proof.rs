@@ -128,12 +128,7 @@ impl Way<'_> {
             Ok(()) => {}
             Err(Stuck::Error(error)) => return Err(error),
             Err(Stuck::Silent(cause)) => {
-                return Err(ProofError::Silent {
-                    local,
-                    peer,
-                    waited: begun.elapsed(),
-                    cause,
-                });
+                return Err(ProofError::Silent { local, peer, waited: begun.elapsed(), cause });
             }
         }
         match self.round(&memory, path_mtu, begun) {

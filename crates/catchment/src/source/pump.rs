@@ -91,11 +91,7 @@ fn send(device: &DeviceState, link: &Link, number: u64, frame: &Waiting) -> Try 
                 continue;
             }
         };
-        if block
-            .memory()
-            .write_at(0, &frame.bytes[offset..offset + bytes])
-            .is_err()
-        {
+        if block.memory().write_at(0, &frame.bytes[offset..offset + bytes]).is_err() {
             return Try::Dead;
         }
         let Some(_inside) = link.gate.enter() else {

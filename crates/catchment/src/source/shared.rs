@@ -189,10 +189,8 @@ impl DeviceState {
     /// Tells the counters how many blocks are in flight now. Only for the control thread.
     pub(super) fn count_in_flight(&self, blocks: u32) {
         let before = self.in_flight.swap(blocks, Ordering::Relaxed);
-        self.metrics
-            .blocks_taken(blocks.saturating_sub(before).into());
-        self.metrics
-            .blocks_released(before.saturating_sub(blocks).into());
+        self.metrics.blocks_taken(blocks.saturating_sub(before).into());
+        self.metrics.blocks_released(before.saturating_sub(blocks).into());
     }
 
     /// Puts back a frame that has its number already.

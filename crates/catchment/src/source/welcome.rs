@@ -19,10 +19,7 @@ pub fn check_welcome(welcome: &Welcome) -> Result<(), Refusal> {
     for grant in &welcome.streams {
         if grant.stream as usize >= DEVICES_MAX {
             let what = format!("device {} has stream {}", grant.device, grant.stream);
-            return Err(unusable(&format!(
-                "{what}; 0 to {} are possible",
-                DEVICES_MAX - 1
-            )));
+            return Err(unusable(&format!("{what}; 0 to {} are possible", DEVICES_MAX - 1)));
         }
         if grant.next_packet.is_some_and(|next| next >= NUMBER_MAX) {
             return Err(unusable(&format!(
@@ -36,11 +33,7 @@ pub fn check_welcome(welcome: &Welcome) -> Result<(), Refusal> {
 
 /// The ring that it grants.
 pub(super) fn ring_of(welcome: &Welcome) -> Result<RemoteRing, Refusal> {
-    Ok(RemoteRing {
-        addr: welcome.ring.addr,
-        rkey: welcome.ring.rkey,
-        layout: layout_of(welcome)?,
-    })
+    Ok(RemoteRing { addr: welcome.ring.addr, rkey: welcome.ring.rkey, layout: layout_of(welcome)? })
 }
 
 fn layout_of(welcome: &Welcome) -> Result<RingLayout, Refusal> {

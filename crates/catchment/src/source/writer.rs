@@ -43,12 +43,7 @@ pub struct FrameContents {
 
 impl FrameContents {
     pub(super) fn new(bytes: usize, target: Target) -> FrameContents {
-        FrameContents {
-            target,
-            bytes,
-            filled: 0,
-            capture_time_ns: None,
-        }
+        FrameContents { target, bytes, filled: 0, capture_time_ns: None }
     }
 
     /// Length of the frame in bytes.
@@ -72,10 +67,9 @@ impl FrameContents {
     /// [`io::Write`] then.
     pub fn memory(&self) -> Option<VolatileSlice<'_>> {
         match &self.target {
-            Target::Block(block, _) => block
-                .memory()
-                .subslice(self.filled, self.bytes - self.filled)
-                .ok(),
+            Target::Block(block, _) => {
+                block.memory().subslice(self.filled, self.bytes - self.filled).ok()
+            }
             Target::Staged(_) | Target::Dropped => None,
         }
     }
@@ -85,10 +79,7 @@ impl FrameContents {
     /// # Panics
     /// If that is more than the frame has left.
     pub fn advance(&mut self, bytes: usize) {
-        assert!(
-            bytes <= self.bytes - self.filled,
-            "advance beyond the frame's end"
-        );
+        assert!(bytes <= self.bytes - self.filled, "advance beyond the frame's end");
         self.stamp();
         self.filled += bytes;
     }
@@ -96,10 +87,7 @@ impl FrameContents {
     /// Returns what to send, and when it was captured.
     pub(super) fn into_target(self) -> Result<(Target, u64), SourceError> {
         if self.filled != self.bytes && !self.is_dropped() {
-            return Err(SourceError::Incomplete {
-                filled: self.filled,
-                bytes: self.bytes,
-            });
+            return Err(SourceError::Incomplete { filled: self.filled, bytes: self.bytes });
         }
         let captured_ns = self.capture_time_ns.unwrap_or_else(now_unix_ns);
         Ok((self.target, captured_ns))

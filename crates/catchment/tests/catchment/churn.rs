@@ -38,9 +38,7 @@ impl Random {
 
 /// The bytes of a frame follow from who sent it and which one it is.
 fn bytes_of(device: &str, serial: u64) -> Vec<u8> {
-    let seed = device
-        .bytes()
-        .fold(serial, |sum, b| sum.wrapping_mul(257) + u64::from(b));
+    let seed = device.bytes().fold(serial, |sum, b| sum.wrapping_mul(257) + u64::from(b));
     let mut random = Random(seed);
     // One in eight needs several blocks.
     let most = if random.below(8) == 0 { 9000 } else { 1900 };
@@ -109,33 +107,16 @@ struct Device {
 }
 
 fn devices(source: usize) -> Vec<Device> {
-    let policies = [
-        Policy::Block,
-        Policy::DropOldest,
-        Policy::DropNewest,
-        Policy::Block,
-    ];
-    let device = |(i, policy)| Device {
-        name: format!("s{source}d{i}"),
-        policy,
-    };
+    let policies = [Policy::Block, Policy::DropOldest, Policy::DropNewest, Policy::Block];
+    let device = |(i, policy)| Device { name: format!("s{source}d{i}"), policy };
     policies.into_iter().enumerate().map(device).collect()
 }
 
 fn connect(at: &str, source: usize, in_place: bool) -> Source {
-    let builder = devices(source)
-        .into_iter()
-        .fold(Source::builder(at), |builder, device| {
-            builder.device(
-                DeviceSpec::new(device.name)
-                    .policy(device.policy)
-                    .backlog_frames(3),
-            )
-        });
-    let builder = builder
-        .block_bytes(BLOCK_BYTES)
-        .blocks(8)
-        .in_place(in_place);
+    let builder = devices(source).into_iter().fold(Source::builder(at), |builder, device| {
+        builder.device(DeviceSpec::new(device.name).policy(device.policy).backlog_frames(3))
+    });
+    let builder = builder.block_bytes(BLOCK_BYTES).blocks(8).in_place(in_place);
     builder.patience(PATIENCE).connect().unwrap()
 }
 
@@ -188,19 +169,11 @@ fn run_source(at: &str, source: usize, seed: u64) -> (SourceSnapshot, Vec<Produc
 }
 
 fn start(at: &str, out: &Path, seed: u64) -> Collector {
-    let sink = Moody {
-        directory: DirectorySink::new(out),
-        seed,
-    };
+    let sink = Moody { directory: DirectorySink::new(out), seed };
     let deadline = std::time::Instant::now() + PATIENCE;
     loop {
-        let builder = Collector::builder(at)
-            .workers(2)
-            .lease(Duration::from_secs(2));
-        let moody = Moody {
-            directory: sink.directory.clone(),
-            seed,
-        };
+        let builder = Collector::builder(at).workers(2).lease(Duration::from_secs(2));
+        let moody = Moody { directory: sink.directory.clone(), seed };
         match builder.sink(moody).start() {
             Ok(collector) => return collector,
             Err(error) => assert!(std::time::Instant::now() < deadline, "{error}"),
@@ -224,27 +197,15 @@ fn stored(out: &Path, device: &str) -> BTreeMap<u64, Vec<u8>> {
 fn check(out: &Path, source: usize, report: &SourceSnapshot, produced: &[Produced]) {
     for (device, produced) in devices(source).iter().zip(produced) {
         let name = &device.name;
-        let counters = report
-            .devices
-            .iter()
-            .find(|d| &d.name == name)
-            .unwrap()
-            .counters;
+        let counters = report.devices.iter().find(|d| &d.name == name).unwrap().counters;
         let stored = stored(out, name);
         for (number, bytes) in &stored {
             let serial = produced.accepted.get(number);
             let serial = *serial.unwrap_or_else(|| panic!("{name}: nobody sent packet {number}"));
-            assert!(
-                *bytes == bytes_of(name, serial),
-                "{name}: bytes of packet {number}"
-            );
+            assert!(*bytes == bytes_of(name, serial), "{name}: bytes of packet {number}");
         }
         let dropped = counters.dropped_oldest + counters.dropped_newest;
-        assert_eq!(
-            counters.frames_sent + dropped,
-            FRAMES,
-            "{name}: {counters:?}"
-        );
+        assert_eq!(counters.frames_sent + dropped, FRAMES, "{name}: {counters:?}");
         assert_eq!(counters.dropped_newest, produced.dropped, "{name}");
         let delivered = counters.frames_sent - counters.dropped_reconnect;
         assert_eq!(stored.len() as u64, delivered, "{name}: {counters:?}");
@@ -299,9 +260,7 @@ fn churn(seed: u64) {
 #[test]
 fn no_frame_is_lost_or_doubled_whatever_comes_and_goes() {
     // Another seed, or one to look at again: CHURN_SEED=N.
-    let given = std::env::var("CHURN_SEED")
-        .ok()
-        .map(|seed| vec![seed.parse().unwrap()]);
+    let given = std::env::var("CHURN_SEED").ok().map(|seed| vec![seed.parse().unwrap()]);
     for seed in given.unwrap_or(vec![1, 20, 300]) {
         println!("seed {seed}");
         churn(seed);
@@ -320,23 +279,12 @@ fn sources_that_vanish_leave_whole_frames_and_free_devices() {
     let mut serial = 0;
     for round in 0..12 {
         let spec = DeviceSpec::new("cam");
-        let builder = Source::builder(&at)
-            .device(spec)
-            .block_bytes(BLOCK_BYTES)
-            .blocks(4);
-        let source = builder
-            .in_place(round % 2 == 0)
-            .patience(PATIENCE)
-            .connect()
-            .unwrap();
+        let builder = Source::builder(&at).device(spec).block_bytes(BLOCK_BYTES).blocks(4);
+        let source = builder.in_place(round % 2 == 0).patience(PATIENCE).connect().unwrap();
         let mut device = source.device("cam").unwrap();
         for _ in 0..random.below(40) {
             let bytes = bytes_of("cam", serial);
-            let sent = device
-                .frame(bytes.len())
-                .unwrap()
-                .send_bytes(&bytes)
-                .unwrap();
+            let sent = device.frame(bytes.len()).unwrap().send_bytes(&bytes).unwrap();
             let Sent::Accepted { packet_number } = sent else {
                 panic!("dropped");
             };
@@ -349,10 +297,7 @@ fn sources_that_vanish_leave_whole_frames_and_free_devices() {
         }
     }
     let report = collector.stop();
-    assert_eq!(
-        (report.totals.frames_lost, report.totals.checksum_errors),
-        (0, 0)
-    );
+    assert_eq!((report.totals.frames_lost, report.totals.checksum_errors), (0, 0));
     let log = log.lock().unwrap();
     let stored = stored(out.path(), "cam");
     assert!(!stored.is_empty());

@@ -82,17 +82,11 @@ fn a_collector_ends_although_its_sink_is_stuck_and_the_next_one_gets_the_frames(
     send(&source, "cam", 5);
     // The door is closed: to wait for the sink would be to wait for ever.
     first.stop_within(Duration::from_millis(500));
-    let second = Collector::builder(at)
-        .sink(DirectorySink::new(out.path()))
-        .start()
-        .unwrap();
+    let second = Collector::builder(at).sink(DirectorySink::new(out.path())).start().unwrap();
     source.close(PATIENCE).unwrap();
     assert_eq!(second.stop().totals.frames_lost, 0);
     let files = std::fs::read_dir(out.path().join("cam")).unwrap().count();
-    assert_eq!(
-        files, 5,
-        "what a sink did not take is sent to the next collector"
-    );
+    assert_eq!(files, 5, "what a sink did not take is sent to the next collector");
     drop(closed);
 }
 
@@ -130,17 +124,12 @@ fn frames_that_a_sink_refused_to_the_end_go_to_the_next_collector() {
     let at = first.local_addr().to_string();
     let source = source(&first, "cam");
     send(&source, "cam", 6);
-    wait_until("a refusal", || {
-        first.metrics().snapshot().totals.sink_errors > 0
-    });
+    wait_until("a refusal", || first.metrics().snapshot().totals.sink_errors > 0);
     first.stop_within(Duration::from_millis(300));
     let second = Collector::builder(at).sink(directory).start().unwrap();
     source.close(PATIENCE).unwrap();
     let report = second.stop();
-    assert_eq!(
-        (report.totals.frames_received, report.totals.frames_lost),
-        (6, 0)
-    );
+    assert_eq!((report.totals.frames_received, report.totals.frames_lost), (6, 0));
 }
 
 #[test]
@@ -306,9 +295,7 @@ fn every_thread_that_waits_for_room_wakes_at_once() {
         for _ in 0..ROUNDS {
             wait_until("a frame of each", || held.lock().unwrap().len() == DEVICES);
             // No block is left: every thread waits, or is done.
-            wait_until("all threads", || {
-                waiting.load(Ordering::Relaxed) == DEVICES as u64
-            });
+            wait_until("all threads", || waiting.load(Ordering::Relaxed) == DEVICES as u64);
             let frames = std::mem::take(&mut *held.lock().unwrap());
             drop(frames);
         }
@@ -338,10 +325,7 @@ fn a_directory_with_a_number_that_no_source_can_continue_is_refused() {
     let out = tempfile::tempdir().unwrap();
     std::fs::create_dir(out.path().join("cam")).unwrap();
     std::fs::write(out.path().join("cam").join(u64::MAX.to_string()), b"x").unwrap();
-    let collector = builder()
-        .sink(DirectorySink::new(out.path()))
-        .start()
-        .unwrap();
+    let collector = builder().sink(DirectorySink::new(out.path())).start().unwrap();
     let builder = cameras(collector.local_addr(), &["cam"]);
     let result = builder.patience(Duration::from_millis(500)).connect();
     let error = result.err().unwrap().to_string();
@@ -388,11 +372,7 @@ fn certificates_decide_who_may_send() {
         refused.values().sum::<u64>()
     };
     for (case, result, wanted) in [
-        (
-            "another authority",
-            source(Some(theirs.issue("source", now))),
-            "certificate authority",
-        ),
+        ("another authority", source(Some(theirs.issue("source", now))), "certificate authority"),
         ("expired", source(Some(ours.issue("old", old))), "expired"),
         ("none", source(None), "TLS"),
     ] {
@@ -408,13 +388,6 @@ fn certificates_decide_who_may_send() {
 
 #[test]
 fn listening_to_everybody_without_certificates_is_refused_with_the_remedy() {
-    let error = Collector::builder("0.0.0.0:0")
-        .start()
-        .err()
-        .unwrap()
-        .to_string();
-    assert!(
-        error.contains("--insecure") || error.contains("certificate"),
-        "{error}"
-    );
+    let error = Collector::builder("0.0.0.0:0").start().err().unwrap().to_string();
+    assert!(error.contains("--insecure") || error.contains("certificate"), "{error}");
 }

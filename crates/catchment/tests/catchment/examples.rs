@@ -29,11 +29,9 @@ fn what_one_example_sends_the_other_collects() {
 
 #[test]
 fn the_readme_shows_the_examples() {
-    let examples = [
-        include_str!("../../examples/collect.rs"),
-        include_str!("../../examples/send.rs"),
-    ]
-    .map(squeezed);
+    let examples =
+        [include_str!("../../examples/collect.rs"), include_str!("../../examples/send.rs")]
+            .map(squeezed);
     let readme = include_str!("../../../../README.md");
     let mut snippets = readme.split("```rust\n").skip(1);
     let mut shown = 0;
@@ -55,24 +53,14 @@ fn without_default_features_nothing_optional_is_built() {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let tree = Command::new(env!("CARGO"))
         .args(["tree", "--no-default-features", "--edges", "normal"])
-        .args([
-            "--prefix",
-            "none",
-            "--format",
-            "{p}",
-            "--offline",
-            "--locked",
-        ])
+        .args(["--prefix", "none", "--format", "{p}", "--offline", "--locked"])
         .arg("--manifest-path")
         .arg(manifest)
         .output()
         .unwrap();
     let text = String::from_utf8(tree.stdout).unwrap();
     let errors = String::from_utf8_lossy(&tree.stderr);
-    assert!(
-        tree.status.success() && text.contains("catchment-session"),
-        "{errors}"
-    );
+    assert!(tree.status.success() && text.contains("catchment-session"), "{errors}");
     for line in text.lines() {
         let package = line.split(' ').next().unwrap();
         let heavy = ["axum", "hyper", "image", "png", "rcgen"];

@@ -111,13 +111,10 @@ fn an_owned_frame_of_a_source_that_was_closed_meanwhile_is_refused() {
 fn an_owned_frame_is_sent_by_its_own_device_and_when_it_is_full() {
     let log = Log::default();
     let collector = logging(&log).start().unwrap();
-    let source = source(
-        collector.local_addr(),
-        DeviceSpec::new("cam0").frame_bytes(10),
-    )
-    .device(DeviceSpec::new("cam1").frame_bytes(10))
-    .connect()
-    .unwrap();
+    let source = source(collector.local_addr(), DeviceSpec::new("cam0").frame_bytes(10))
+        .device(DeviceSpec::new("cam1").frame_bytes(10))
+        .connect()
+        .unwrap();
     let mut cam0 = source.device("cam0").unwrap();
     let mut cam1 = source.device("cam1").unwrap();
     let frame = fill(cam0.frame_owned(10).unwrap(), 1);
@@ -185,10 +182,7 @@ impl DeviceSink for Full {
 #[test]
 fn a_frame_that_is_sent_again_keeps_its_capture_time() {
     let out = tempfile::tempdir().unwrap();
-    let first = Collector::builder("127.0.0.1:0")
-        .sink(Full)
-        .start()
-        .unwrap();
+    let first = Collector::builder("127.0.0.1:0").sink(Full).start().unwrap();
     let at = first.local_addr().to_string();
     let spec = DeviceSpec::new("cam0").frame_bytes(1000);
     let source = source(&at, spec.policy(Policy::Block));

@@ -48,13 +48,7 @@ impl Fake {
             })
             .unwrap();
         qp.modify(QpTransition::ToInit { access: rights }).unwrap();
-        Fake {
-            qp,
-            mr,
-            context,
-            layout,
-            source_gid: Gid::default(),
-        }
+        Fake { qp, mr, context, layout, source_gid: Gid::default() }
     }
 
     fn welcome(&self) -> String {
@@ -168,21 +162,9 @@ const WRONG_WELCOMES: [(&str, &str, &str); 14] = [
     (STREAM, "", "devices of Hello"),
     (r#""device":"cam""#, r#""device":"com""#, "devices of Hello"),
     (STREAM, STREAM_TWICE, "devices of Hello"),
-    (
-        r#""stream":0"#,
-        r#""stream":4294967295"#,
-        "stream 4294967295",
-    ),
-    (
-        NO_PACKET,
-        r#""next_packet":18446744073709551615"#,
-        "next_packet",
-    ),
-    (
-        NO_PACKET,
-        r#""next_packet":9007199254740991"#,
-        "packet number left",
-    ),
+    (r#""stream":0"#, r#""stream":4294967295"#, "stream 4294967295"),
+    (NO_PACKET, r#""next_packet":18446744073709551615"#, "next_packet"),
+    (NO_PACKET, r#""next_packet":9007199254740991"#, "packet number left"),
 ];
 const NO_PACKET: &str = r#""next_packet":null"#;
 const STREAM: &str = r#"{"device":"cam","stream":0,"next_packet":null}"#;
@@ -202,9 +184,7 @@ fn a_welcome_that_cannot_be_is_refused_with_a_reason() {
         let at = serve(|| Fake::new(RingLayout::total_bytes), lie);
         let begin = Instant::now();
         let case = format!("{instead:?} for {part:?}");
-        let error = try_source(&at, true)
-            .err()
-            .unwrap_or_else(|| panic!("{case}: connected"));
+        let error = try_source(&at, true).err().unwrap_or_else(|| panic!("{case}: connected"));
         assert!(error.to_string().contains(wanted), "{case}: {error}");
         did_not_hang(&case, begin);
     }
@@ -220,20 +200,16 @@ fn memory_that_cannot_be_reached_is_tried_again() {
     let small = || Fake::new(|layout| layout.total_bytes() / 2);
     let cases: [Case; 4] = [
         ("a key of nobody", whole, |f| {
-            f.welcome()
-                .replace(&format!(r#""rkey":{}"#, f.mr.rkey()), r#""rkey":12345"#)
+            f.welcome().replace(&format!(r#""rkey":{}"#, f.mr.rkey()), r#""rkey":12345"#)
         }),
         ("a ring smaller than announced", small, Fake::welcome),
         ("an address beside the ring", whole, |f| {
-            f.welcome().replace(
-                &format!("{:016x}", f.mr.addr()),
-                &format!("{:016x}", f.mr.addr() + 64),
-            )
+            f.welcome()
+                .replace(&format!("{:016x}", f.mr.addr()), &format!("{:016x}", f.mr.addr() + 64))
         }),
         ("a queue pair of nobody", whole, |f| {
             let qpn = f.qp.endpoint().qpn;
-            f.welcome()
-                .replace(&format!(r#""qpn":{qpn}"#), &format!(r#""qpn":{}"#, qpn ^ 1))
+            f.welcome().replace(&format!(r#""qpn":{qpn}"#), &format!(r#""qpn":{}"#, qpn ^ 1))
         }),
     ];
     for (case, fake, lie) in cases {
@@ -253,10 +229,7 @@ fn memory_that_cannot_be_reached_is_tried_again() {
         if let Ok(source) = try_source(&at, false) {
             let mut device = source.device("cam").unwrap();
             let sending = std::thread::spawn(move || {
-                device
-                    .frame(10)
-                    .and_then(|frame| frame.send_bytes(&[1; 10]))
-                    .is_ok()
+                device.frame(10).and_then(|frame| frame.send_bytes(&[1; 10])).is_ok()
             });
             let _ = source.close(Duration::from_millis(500));
             sending.join().unwrap();
@@ -279,9 +252,7 @@ fn status_bytes_that_mean_nothing_neither_hang_a_source_nor_make_it_panic() {
                 for round in 0..600u32 {
                     for slot in 0..layout.blocks() as usize {
                         let byte = (round.wrapping_mul(97) + slot as u32 * 31) as u8;
-                        memory
-                            .write_at(layout.free_offset() + slot, &[byte])
-                            .unwrap();
+                        memory.write_at(layout.free_offset() + slot, &[byte]).unwrap();
                     }
                     mr.notify();
                     // The pace of the attack.
@@ -307,11 +278,7 @@ fn status_bytes_that_mean_nothing_neither_hang_a_source_nor_make_it_panic() {
         std::thread::sleep(Duration::from_millis(500));
         let closed = source.close(Duration::from_millis(300));
         assert!(closed.is_err(), "nothing was acknowledged");
-        println!(
-            "{} frames on {} status bytes of noise",
-            sending.join().unwrap(),
-            600 * 8
-        );
+        println!("{} frames on {} status bytes of noise", sending.join().unwrap(), 600 * 8);
         serving.join().unwrap();
     }
 }

@@ -17,11 +17,7 @@ type Log = Arc<Mutex<Vec<(String, u64, Vec<u8>)>>>;
 fn logging(log: &Log) -> impl Fn(Frame) + Send + Sync + 'static {
     let log = log.clone();
     move |frame: Frame| {
-        let entry = (
-            frame.device().to_owned(),
-            frame.packet_number(),
-            frame.to_vec(),
-        );
+        let entry = (frame.device().to_owned(), frame.packet_number(), frame.to_vec());
         log.lock().unwrap().push(entry);
     }
 }
@@ -44,10 +40,7 @@ fn bytes_of(device: usize, number: u64, bytes: usize) -> Vec<u8> {
 
 fn numbers(log: &Log, device: &str) -> Vec<u64> {
     let log = log.lock().unwrap();
-    log.iter()
-        .filter(|(d, ..)| d == device)
-        .map(|(_, n, _)| *n)
-        .collect()
+    log.iter().filter(|(d, ..)| d == device).map(|(_, n, _)| *n).collect()
 }
 
 fn send(frame: FrameWriter<'_>, bytes: &[u8]) -> Sent {
@@ -75,10 +68,7 @@ impl Permit for Barrier {
 fn a_permit_holds_frames_back_until_the_source_is_woken() {
     for in_place in [true, false] {
         let log = Log::default();
-        let collector = collector("127.0.0.1:0")
-            .on_frame(logging(&log))
-            .start()
-            .unwrap();
+        let collector = collector("127.0.0.1:0").on_frame(logging(&log)).start().unwrap();
         let barrier = Arc::new(Barrier::default());
         let source = source(&collector)
             .device(DeviceSpec::new("cam0").frame_bytes(5000))
@@ -108,10 +98,7 @@ fn a_permit_holds_frames_back_until_the_source_is_woken() {
 fn many_devices_over_one_queue_pair_arrive_whole_and_in_order() {
     for in_place in [true, false] {
         let log = Log::default();
-        let collector = collector("127.0.0.1:0")
-            .on_frame(logging(&log))
-            .start()
-            .unwrap();
+        let collector = collector("127.0.0.1:0").on_frame(logging(&log)).start().unwrap();
         let builder = (0..12).fold(source(&collector), |builder, i| {
             builder.device(DeviceSpec::new(format!("cam{i}")).frame_bytes(5000))
         });
@@ -134,10 +121,7 @@ fn many_devices_over_one_queue_pair_arrive_whole_and_in_order() {
         assert_eq!(report.totals.frames_verified, 1200);
         assert_eq!(report.totals.frames_lost, 0);
         for i in 0..12 {
-            assert_eq!(
-                numbers(&log, &format!("cam{i}")),
-                (0..100).collect::<Vec<_>>()
-            );
+            assert_eq!(numbers(&log, &format!("cam{i}")), (0..100).collect::<Vec<_>>());
         }
         for (device, n, bytes) in log.lock().unwrap().iter() {
             let i = device[3..].parse().unwrap();
@@ -149,10 +133,7 @@ fn many_devices_over_one_queue_pair_arrive_whole_and_in_order() {
 #[test]
 fn a_frame_larger_than_a_block_goes_over_several() {
     let log = Log::default();
-    let collector = collector("127.0.0.1:0")
-        .on_frame(logging(&log))
-        .start()
-        .unwrap();
+    let collector = collector("127.0.0.1:0").on_frame(logging(&log)).start().unwrap();
     let source = source(&collector)
         .device(DeviceSpec::new("big"))
         .block_bytes(4096)
@@ -160,9 +141,7 @@ fn a_frame_larger_than_a_block_goes_over_several() {
         .connect()
         .unwrap();
     let mut device = source.device("big").unwrap();
-    let frames: Vec<_> = (0..20)
-        .map(|n| bytes_of(0, n, 100_000 + n as usize))
-        .collect();
+    let frames: Vec<_> = (0..20).map(|n| bytes_of(0, n, 100_000 + n as usize)).collect();
     for bytes in &frames {
         let mut frame = device.frame(bytes.len()).unwrap();
         frame.write_all(bytes).unwrap();
@@ -170,12 +149,7 @@ fn a_frame_larger_than_a_block_goes_over_several() {
     }
     source.close(PATIENCE).unwrap();
     collector.stop();
-    let seen: Vec<_> = log
-        .lock()
-        .unwrap()
-        .iter()
-        .map(|(_, _, b)| b.clone())
-        .collect();
+    let seen: Vec<_> = log.lock().unwrap().iter().map(|(_, _, b)| b.clone()).collect();
     assert!(seen == frames, "{} frames of {}", seen.len(), frames.len());
 }
 
@@ -212,10 +186,7 @@ fn large_frames_take_turns_when_there_is_memory_for_one() {
         assert_eq!(numbers(&log, name), (0..5).collect::<Vec<_>>());
         let log = log.lock().unwrap();
         for (_, number, bytes) in log.iter().filter(|(d, ..)| d == name) {
-            assert!(
-                *bytes == bytes_of(i, *number, FRAME_BYTES),
-                "{name} {number}"
-            );
+            assert!(*bytes == bytes_of(i, *number, FRAME_BYTES), "{name} {number}");
         }
     }
 }
@@ -223,18 +194,11 @@ fn large_frames_take_turns_when_there_is_memory_for_one() {
 #[test]
 fn a_collector_that_comes_back_gets_every_frame_once() {
     let out = tempfile::tempdir().unwrap();
-    let start = |at: &str| {
-        collector(at)
-            .sink(DirectorySink::new(out.path()))
-            .start()
-            .unwrap()
-    };
+    let start = |at: &str| collector(at).sink(DirectorySink::new(out.path())).start().unwrap();
     let first = start("127.0.0.1:0");
     let at = first.local_addr().to_string();
-    let source = source(&first)
-        .device(DeviceSpec::new("cam0").frame_bytes(3000))
-        .connect()
-        .unwrap();
+    let source =
+        source(&first).device(DeviceSpec::new("cam0").frame_bytes(3000)).connect().unwrap();
     let mut device = source.device("cam0").unwrap();
     let mut collector = Some(first);
     for n in 0..300 {
@@ -261,14 +225,8 @@ fn a_collector_that_comes_back_gets_every_frame_once() {
     files.sort();
     assert_eq!(files.len(), 300);
     for (n, file) in files.iter().enumerate() {
-        assert_eq!(
-            file.file_name().unwrap().to_str().unwrap(),
-            format!("{n:012}")
-        );
-        assert!(
-            std::fs::read(file).unwrap() == bytes_of(0, n as u64, 3000),
-            "frame {n}"
-        );
+        assert_eq!(file.file_name().unwrap().to_str().unwrap(), format!("{n:012}"));
+        assert!(std::fs::read(file).unwrap() == bytes_of(0, n as u64, 3000), "frame {n}");
     }
 }
 
@@ -278,10 +236,7 @@ fn a_source_that_starts_first_waits_for_its_collector() {
     let at = probe.local_addr().unwrap().to_string();
     drop(probe);
     let builder = Source::builder(&at).device(DeviceSpec::new("cam0").frame_bytes(100));
-    let early = builder
-        .clone()
-        .patience(Duration::from_millis(200))
-        .connect();
+    let early = builder.clone().patience(Duration::from_millis(200)).connect();
     let Err(error) = early else {
         panic!("connected to nobody");
     };
@@ -299,10 +254,7 @@ fn a_second_source_cannot_take_a_device_and_the_first_goes_on() {
     let collector = collector("127.0.0.1:0").start().unwrap();
     let spec = || DeviceSpec::new("cam0").frame_bytes(100);
     let first = source(&collector).device(spec()).connect().unwrap();
-    let second = source(&collector)
-        .device(spec())
-        .patience(Duration::from_secs(4))
-        .connect();
+    let second = source(&collector).device(spec()).patience(Duration::from_secs(4)).connect();
     let Err(error) = second else {
         panic!("two sources for one device");
     };
@@ -326,19 +278,12 @@ fn a_consumer_that_keeps_frames_of_one_device_does_not_stop_the_others() {
         .start()
         .unwrap();
     let source = source(&collector)
-        .device(
-            DeviceSpec::new("slow")
-                .frame_bytes(1000)
-                .policy(Policy::DropNewest),
-        )
+        .device(DeviceSpec::new("slow").frame_bytes(1000).policy(Policy::DropNewest))
         .device(DeviceSpec::new("fast").frame_bytes(1000))
         .blocks(8)
         .connect()
         .unwrap();
-    let (mut slow, mut fast) = (
-        source.device("slow").unwrap(),
-        source.device("fast").unwrap(),
-    );
+    let (mut slow, mut fast) = (source.device("slow").unwrap(), source.device("fast").unwrap());
     let mut dropped = 0;
     for n in 0..500 {
         let bytes = bytes_of(0, n, 1000);
@@ -347,10 +292,7 @@ fn a_consumer_that_keeps_frames_of_one_device_does_not_stop_the_others() {
     }
     wait_until("the fast device", || {
         let snapshot = collector.metrics().snapshot();
-        snapshot
-            .devices
-            .iter()
-            .any(|d| d.name == "fast" && d.counters.frames_received == 500)
+        snapshot.devices.iter().any(|d| d.name == "fast" && d.counters.frames_received == 500)
     });
     assert!(dropped > 400, "{dropped} dropped");
     kept.lock().unwrap().clear();
@@ -375,10 +317,7 @@ fn drop_oldest_delivers_the_newest_and_counts_the_rest() {
         .unwrap();
     let source = source(&collector)
         .device(
-            DeviceSpec::new("cam0")
-                .frame_bytes(100)
-                .policy(Policy::DropOldest)
-                .backlog_frames(3),
+            DeviceSpec::new("cam0").frame_bytes(100).policy(Policy::DropOldest).backlog_frames(3),
         )
         .blocks(4)
         .connect()

@@ -62,15 +62,11 @@ impl Bad {
 
     pub(crate) fn to(at: &str) -> Bad {
         static INSTANCE: AtomicU64 = AtomicU64::new(0xbad);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let address = at.parse().unwrap();
         let security = ClientSecurity::default();
-        let connection = runtime
-            .block_on(Connection::connect(&address, &security, PATIENCE))
-            .unwrap();
+        let connection =
+            runtime.block_on(Connection::connect(&address, &security, PATIENCE)).unwrap();
         let context = ShmProvider::new().open("shm0").unwrap();
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq(8, None).unwrap();
@@ -119,10 +115,7 @@ impl Bad {
             }],
             missing: Vec::new(),
             failed: Vec::new(),
-            wish: RingWish {
-                blocks,
-                block_bytes: BLOCK_BYTES,
-            },
+            wish: RingWish { blocks, block_bytes: BLOCK_BYTES },
         }
     }
 
@@ -134,10 +127,7 @@ impl Bad {
     pub(crate) fn recv(&mut self) -> Option<Message> {
         let connection = &mut self.connection;
         let receive = async { tokio::time::timeout(PATIENCE, connection.recv()).await };
-        self.runtime
-            .block_on(receive)
-            .expect("an answer in time")
-            .ok()
+        self.runtime.block_on(receive).expect("an answer in time").ok()
     }
 
     /// The refusal that ends the session; other messages are passed over.
@@ -172,10 +162,7 @@ impl Bad {
 
     /// Connect as it should be.
     pub(crate) fn connect(&self, welcome: &Welcome, first_packet: u64) -> Connect {
-        let start = |stream| StreamStart {
-            stream,
-            first_packet,
-        };
+        let start = |stream| StreamStart { stream, first_packet };
         Connect {
             epoch: welcome.epoch,
             endpoint: self.qp.endpoint(),
@@ -197,24 +184,12 @@ impl Bad {
 
     /// Goes on after Ready.
     pub(crate) fn into_ringed(mut self, welcome: Welcome) -> Ringed {
-        self.qp
-            .modify(QpTransition::ToRtr(RtrAttr::new(welcome.endpoint)))
-            .unwrap();
-        self.qp
-            .modify(QpTransition::ToRts(RtsAttr::default()))
-            .unwrap();
+        self.qp.modify(QpTransition::ToRtr(RtrAttr::new(welcome.endpoint))).unwrap();
+        self.qp.modify(QpTransition::ToRts(RtsAttr::default())).unwrap();
         let layout = RingLayout::new(welcome.ring.blocks, welcome.ring.block_bytes).unwrap();
         let bytes = layout.total_bytes() as u64;
-        let window = self
-            .qp
-            .map_remote(welcome.ring.addr, bytes, welcome.ring.rkey)
-            .unwrap();
-        Ringed {
-            bad: self,
-            welcome,
-            layout,
-            window,
-        }
+        let window = self.qp.map_remote(welcome.ring.addr, bytes, welcome.ring.rkey).unwrap();
+        Ringed { bad: self, welcome, layout, window }
     }
 }
 
@@ -248,10 +223,7 @@ impl Ringed {
         header: &BlockHeader,
     ) {
         self.commit_silently(epoch, slot, generation, header);
-        self.write(
-            self.layout.full_offset() + slot as usize,
-            &[full_byte(hint)],
-        );
+        self.write(self.layout.full_offset() + slot as usize, &[full_byte(hint)]);
         self.window.bell.ring();
     }
 

@@ -21,52 +21,20 @@ fn blocks_that_no_source_writes_end_the_session_with_a_reason() {
     let world = World::start(|c| c.lease(Duration::from_millis(1000)));
     type Change = fn(&mut BlockHeader);
     let cases: [(&str, Change, &str); 13] = [
-        (
-            "more payload than the slot",
-            |h| resize(h, 5000, 5056),
-            "5000 bytes of payload",
-        ),
-        (
-            "more payload than its room",
-            |h| resize(h, 900, h.room_bytes),
-            "900 bytes of payload",
-        ),
-        (
-            "outside of the frame",
-            |h| h.frame_offset = 11,
-            "outside of a frame",
-        ),
+        ("more payload than the slot", |h| resize(h, 5000, 5056), "5000 bytes of payload"),
+        ("more payload than its room", |h| resize(h, 900, h.room_bytes), "900 bytes of payload"),
+        ("outside of the frame", |h| h.frame_offset = 11, "outside of a frame"),
         (
             "an offset that overflows",
             |h| (h.frame_offset, h.frame_bytes) = (u64::MAX - 3, u64::MAX),
             "outside of a frame",
         ),
         ("stream 1 of one", |h| h.stream = 1, "stream 1"),
-        (
-            "the last stream number",
-            |h| h.stream = u32::MAX,
-            "stream 4294967295",
-        ),
-        (
-            "the last packet number",
-            |h| h.packet_number = u64::MAX,
-            "18446744073709551615",
-        ),
-        (
-            "the last but one",
-            |h| h.packet_number = u64::MAX - 1,
-            "18446744073709551614",
-        ),
-        (
-            "more skipped than there are",
-            |h| (h.packet_number, h.skipped) = (8, 9),
-            "skipped",
-        ),
-        (
-            "a frame of 2^60 bytes",
-            |h| h.frame_bytes = 1 << 60,
-            "1152921504606846976",
-        ),
+        ("the last stream number", |h| h.stream = u32::MAX, "stream 4294967295"),
+        ("the last packet number", |h| h.packet_number = u64::MAX, "18446744073709551615"),
+        ("the last but one", |h| h.packet_number = u64::MAX - 1, "18446744073709551614"),
+        ("more skipped than there are", |h| (h.packet_number, h.skipped) = (8, 9), "skipped"),
+        ("a frame of 2^60 bytes", |h| h.frame_bytes = 1 << 60, "1152921504606846976"),
         ("a checksum without its flag", |h| h.crc32c = 7, "checksum"),
         ("an unknown flag", |h| h.flags = 4, "reserved"),
         (
@@ -95,11 +63,7 @@ fn blocks_that_no_source_writes_end_the_session_with_a_reason() {
             ringed.commit(slot, 1, &header(100 + u64::from(slot) * 1_000_000_007, 10));
         }
     };
-    ends_with(
-        "a gap that is never filled",
-        &leave_a_gap,
-        "packet 0 of device bad",
-    );
+    ends_with("a gap that is never filled", &leave_a_gap, "packet 0 of device bad");
     assert_eq!(world.refused("bad_message"), cases.len() as u64 + 1);
     world.finish();
 }
@@ -110,19 +74,11 @@ fn blocks_that_are_not_valid_are_never_delivered() {
     let world = World::start(|c| c);
     type Attack = fn(&Ringed);
     let cases: [(&str, Attack); 7] = [
-        ("another epoch", |r| {
-            r.commit_as(r.epoch() ^ 1, 0, 1, 1, &header(0, 10))
-        }),
+        ("another epoch", |r| r.commit_as(r.epoch() ^ 1, 0, 1, 1, &header(0, 10))),
         ("epoch 0", |r| r.commit_as(0, 0, 1, 1, &header(0, 10))),
-        ("generation 0", |r| {
-            r.commit_as(r.epoch(), 0, 0, 1, &header(0, 10))
-        }),
-        ("generation 2 of a fresh slot", |r| {
-            r.commit_as(r.epoch(), 0, 2, 1, &header(0, 10))
-        }),
-        ("the last generation", |r| {
-            r.commit_as(r.epoch(), 0, u64::MAX, 1, &header(0, 10))
-        }),
+        ("generation 0", |r| r.commit_as(r.epoch(), 0, 0, 1, &header(0, 10))),
+        ("generation 2 of a fresh slot", |r| r.commit_as(r.epoch(), 0, 2, 1, &header(0, 10))),
+        ("the last generation", |r| r.commit_as(r.epoch(), 0, u64::MAX, 1, &header(0, 10))),
         ("a commit word of another slot", |r| {
             r.commit_silently(r.epoch(), 3, 1, &header(0, 10));
             let from = r.layout.trailer_offset(3);
@@ -134,11 +90,7 @@ fn blocks_that_are_not_valid_are_never_delivered() {
             r.ring();
         }),
         ("a wrong checksum", |r| {
-            let wrong = BlockHeader {
-                flags: FLAG_CRC,
-                crc32c: 0xdead_beef,
-                ..header(0, 10)
-            };
+            let wrong = BlockHeader { flags: FLAG_CRC, crc32c: 0xdead_beef, ..header(0, 10) };
             r.commit(0, 1, &wrong);
         }),
     ];
@@ -152,28 +104,13 @@ fn blocks_that_are_not_valid_are_never_delivered() {
         ringed.assert_alive();
         // A correct block comes through all the same.
         ringed.payload(6, &header(1, 10), 0x5a);
-        ringed.commit(
-            6,
-            1,
-            &BlockHeader {
-                skipped: 1,
-                ..header(1, 10)
-            },
-        );
+        ringed.commit(6, 1, &BlockHeader { skipped: 1, ..header(1, 10) });
         eventually(case, || !world.frames(&device).is_empty());
         assert_eq!(world.frames(&device), [(1, vec![0x5a; 10])], "{case}");
         drop(ringed);
         world.settle(case);
     }
-    assert_eq!(
-        world
-            .collector()
-            .metrics()
-            .snapshot()
-            .totals
-            .checksum_errors,
-        1
-    );
+    assert_eq!(world.collector().metrics().snapshot().totals.checksum_errors, 1);
     world.finish();
 }
 
@@ -189,9 +126,8 @@ fn noise_over_the_whole_ring_does_no_harm() {
         state
     };
     for round in 0..200 {
-        let bytes: Vec<u8> = (0..ringed.layout.total_bytes() / 8)
-            .flat_map(|_| next().to_le_bytes())
-            .collect();
+        let bytes: Vec<u8> =
+            (0..ringed.layout.total_bytes() / 8).flat_map(|_| next().to_le_bytes()).collect();
         ringed.write(0, &bytes);
         ringed.ring();
         if round % 50 == 0 {
@@ -201,9 +137,7 @@ fn noise_over_the_whole_ring_does_no_harm() {
     assert!(world.frames("bad").is_empty());
     ringed.payload(9, &header(0, 10), 7);
     ringed.commit(9, 1, &header(0, 10));
-    eventually("a correct block after the noise", || {
-        world.frames("bad") == [(0, vec![7; 10])]
-    });
+    eventually("a correct block after the noise", || world.frames("bad") == [(0, vec![7; 10])]);
     drop(ringed);
     world.settle("noise");
     world.finish();
@@ -219,14 +153,7 @@ fn numbers_that_go_back_are_discarded_and_numbers_end_before_they_overflow() {
     eventually("two frames", || world.frames("back").len() == 2);
     let numbers: Vec<u64> = world.frames("back").iter().map(|(n, _)| *n).collect();
     assert_eq!(numbers, [5, 6]);
-    let duplicates = || {
-        world
-            .collector()
-            .metrics()
-            .snapshot()
-            .totals
-            .frames_duplicate
-    };
+    let duplicates = || world.collector().metrics().snapshot().totals.frames_duplicate;
     eventually("three discarded", || duplicates() == 3);
     drop(ringed);
     world.settle("backwards");
@@ -234,9 +161,7 @@ fn numbers_that_go_back_are_discarded_and_numbers_end_before_they_overflow() {
     let last = NUMBER_MAX - 1;
     let mut ringed = Bad::new(&world).ringed("end", 8, last);
     ringed.commit(0, 1, &header(last, 10));
-    eventually("the last frame there can be", || {
-        world.frames("end").len() == 1
-    });
+    eventually("the last frame there can be", || world.frames("end").len() == 1);
     ringed.commit(1, 1, &header(last + 1, 10));
     let refusal = ringed.bad.refusal();
     assert!(refusal.reason.contains("numbers end"), "{refusal}");
@@ -268,10 +193,7 @@ fn gaps_of_any_size_do_not_upset_the_counters() {
         // Each device gets one frame, so that the collector knows where it is.
         for (i, _) in names.iter().enumerate() {
             let (slot, generation) = (i as u32 % 8, i as u64 / 8 + 1);
-            let frame = BlockHeader {
-                stream: i as u32,
-                ..header(first, 10)
-            };
+            let frame = BlockHeader { stream: i as u32, ..header(first, 10) };
             ringed.commit(slot, generation, &frame);
             eventually("the release", || ringed.is_released(slot, generation));
         }
@@ -279,11 +201,7 @@ fn gaps_of_any_size_do_not_upset_the_counters() {
         world.settle("a gap");
     }
     let snapshot = world.collector().metrics().snapshot();
-    assert_eq!(
-        snapshot.totals.frames_lost,
-        u64::MAX,
-        "2,100 times 2^53 is more"
-    );
+    assert_eq!(snapshot.totals.frames_lost, u64::MAX, "2,100 times 2^53 is more");
     world.finish();
 }
 

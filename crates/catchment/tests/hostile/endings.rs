@@ -16,15 +16,13 @@ fn blocks_written_over_unreleased_ones_end_the_session() {
     let good = Arc::new(Mutex::new(0u64));
     let count = good.clone();
     let world = World::start(move |c| {
-        c.workers(2)
-            .lease(Duration::from_secs(600))
-            .on_frame(move |frame| {
-                if frame.device() == "bad" {
-                    drop(wait.lock().unwrap_or_else(PoisonError::into_inner));
-                } else {
-                    *count.lock().unwrap() += 1;
-                }
-            })
+        c.workers(2).lease(Duration::from_secs(600)).on_frame(move |frame| {
+            if frame.device() == "bad" {
+                drop(wait.lock().unwrap_or_else(PoisonError::into_inner));
+            } else {
+                *count.lock().unwrap() += 1;
+            }
+        })
     });
     let mut ringed = Bad::new(&world).ringed("bad", 8, 0);
     let in_flight = |name: &str| {
@@ -47,11 +45,7 @@ fn blocks_written_over_unreleased_ones_end_the_session() {
     }
     let refusal = ringed.bad.refusal();
     assert!(refusal.reason.contains("unreleased"), "{refusal}");
-    assert!(
-        (1..=1040).contains(&in_flight("bad")),
-        "{} blocks held",
-        in_flight("bad")
-    );
+    assert!((1..=1040).contains(&in_flight("bad")), "{} blocks held", in_flight("bad"));
     // Nobody else may have the device while its frames are under way.
     let mut other = Bad::new(&world);
     let refusal = other.welcome(&["bad"], 8).unwrap_err();
@@ -71,9 +65,7 @@ fn a_silent_source_loses_its_device_after_the_lease() {
     let silent = Bad::new(&world).ringed("cam", 8, 0);
     silent.commit_silently(silent.epoch(), 0, 1, &header(0, 10));
     let mut other = Bad::new(&world);
-    let welcome = other
-        .welcome(&["cam"], 8)
-        .expect("the device is free after the lease");
+    let welcome = other.welcome(&["cam"], 8).expect("the device is free after the lease");
     // What the silent one had committed was delivered before.
     assert_eq!(world.frames("cam").len(), 1);
     assert_eq!(welcome.streams[0].next_packet, Some(1));
@@ -148,10 +140,7 @@ fn a_source_that_never_stops_committing_does_not_hold_its_session() {
         let next = welcome.streams[0].next_packet.unwrap();
         let frames = world.frames("cam");
         assert_eq!(frames.len() as u64, next);
-        assert!(
-            frames.iter().map(|(n, _)| *n).eq(0..next),
-            "in order, none twice"
-        );
+        assert!(frames.iter().map(|(n, _)| *n).eq(0..next), "in order, none twice");
         committing.join().unwrap()
     });
     drop(ringed);
@@ -164,13 +153,8 @@ fn a_goodbye_for_frames_that_never_came_is_not_acknowledged() {
     let world = World::start(|c| c.lease(Duration::from_millis(1000)));
     let mut ringed = Bad::new(&world).ringed("cam", 8, 0);
     let epoch = ringed.welcome.epoch;
-    let streams = vec![StreamEnd {
-        stream: 0,
-        end_packet: NUMBER_MAX,
-    }];
-    ringed
-        .bad
-        .send(&Message::Goodbye(Goodbye { epoch, streams }));
+    let streams = vec![StreamEnd { stream: 0, end_packet: NUMBER_MAX }];
+    ringed.bad.send(&Message::Goodbye(Goodbye { epoch, streams }));
     let refusal = ringed.bad.refusal();
     assert_eq!(refusal.code.as_str(), "timeout", "{refusal}");
     drop(ringed);

@@ -9,18 +9,13 @@ use std::time::{Duration, Instant};
 #[test]
 fn bytes_that_are_no_session_are_refused_with_a_reason() {
     let world = World::start(|c| c);
-    let noise: Vec<u8> = (0..20_000u32)
-        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
-        .collect();
+    let noise: Vec<u8> =
+        (0..20_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let mut short = framed(r#"{"type":"hello"}"#);
     short.truncate(10);
     for (case, bytes, wanted) in [
         ("noise", noise, "bad_message"),
-        (
-            "HTTP",
-            b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
-            "bad_message",
-        ),
+        ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), "bad_message"),
         ("4 GiB", [0xff; 64].to_vec(), "bad_message"),
         ("no JSON", framed("not json at all"), "bad_message"),
         (
@@ -28,11 +23,7 @@ fn bytes_that_are_no_session_are_refused_with_a_reason() {
             framed(r#"{"type":"ping","epoch":1,"seq":0}"#),
             "unexpected_message",
         ),
-        (
-            "invalid UTF-8",
-            b"\0\0\0\x04\xff\xfe\xfd\xfc".to_vec(),
-            "bad_message",
-        ),
+        ("invalid UTF-8", b"\0\0\0\x04\xff\xfe\xfd\xfc".to_vec(), "bad_message"),
     ] {
         let answer = world.raw(&bytes);
         assert!(answer.contains(wanted), "{case}: {answer}");
@@ -75,9 +66,7 @@ fn hellos_that_no_source_says_are_refused_with_a_reason() {
     );
     let many = {
         let one = r#"{"name":"dNNNNN","format":null,"policy":"block","next_packet":0}"#;
-        let all: Vec<_> = (0..65_537)
-            .map(|i| one.replace("NNNNN", &i.to_string()))
-            .collect();
+        let all: Vec<_> = (0..65_537).map(|i| one.replace("NNNNN", &i.to_string())).collect();
         let (head, tail) = good.split_once(r#""devices":["#).unwrap();
         let tail = tail.split_once(']').unwrap().1;
         format!(r#"{head}"devices":[{}]{tail}"#, all.join(","))
@@ -89,17 +78,11 @@ fn hellos_that_no_source_says_are_refused_with_a_reason() {
         };
         (case, good.replacen(from, to, 1), wanted)
     });
-    let made = [
-        ("a name twice", two, "duplicate_device"),
-        ("65,537 devices", many, "bad_message"),
-    ];
+    let made = [("a name twice", two, "duplicate_device"), ("65,537 devices", many, "bad_message")];
     for (case, text, wanted) in replaced.chain(made) {
         assert_ne!(text, good, "{case}");
         let answer = world.raw(&framed(&text));
-        assert!(
-            answer.contains(&format!(r#""code":"{wanted}""#)),
-            "{case}: {answer}"
-        );
+        assert!(answer.contains(&format!(r#""code":"{wanted}""#)), "{case}: {answer}");
         assert!(!answer.contains('\u{1b}'), "{case}");
         world.settle(case);
     }
@@ -113,27 +96,11 @@ fn connects_that_contradict_the_welcome_are_refused_with_a_reason() {
     type Change = fn(&mut Connect);
     let cases: [(&str, Change, &str); 6] = [
         ("wrong epoch", |c| c.epoch ^= 1, "wrong_epoch"),
-        (
-            "unknown stream",
-            |c| c.streams[0].stream = 77,
-            "unknown_stream",
-        ),
+        ("unknown stream", |c| c.streams[0].stream = 77, "unknown_stream"),
         ("no streams", |c| c.streams.clear(), "unknown_stream"),
-        (
-            "a stream twice",
-            |c| c.streams.push(c.streams[0]),
-            "unknown_stream",
-        ),
-        (
-            "nobody's queue pair",
-            |c| c.endpoint.qpn ^= 0x5555,
-            "no_path",
-        ),
-        (
-            "another address than the Hello's",
-            |c| c.endpoint.gid.0[3] ^= 0xff,
-            "bad_message",
-        ),
+        ("a stream twice", |c| c.streams.push(c.streams[0]), "unknown_stream"),
+        ("nobody's queue pair", |c| c.endpoint.qpn ^= 0x5555, "no_path"),
+        ("another address than the Hello's", |c| c.endpoint.gid.0[3] ^= 0xff, "bad_message"),
     ];
     for (case, change, wanted) in cases {
         let mut bad = Bad::new(&world);
@@ -179,14 +146,8 @@ fn connects_that_contradict_the_welcome_are_refused_with_a_reason() {
     let mut bad = Bad::new(&world);
     let welcome = bad.welcome(&["again"], 8).unwrap();
     assert_eq!(welcome.streams[0].next_packet, Some(3));
-    let back = StreamStart {
-        stream: 0,
-        first_packet: 2,
-    };
-    let connect = Connect {
-        streams: vec![back],
-        ..bad.connect(&welcome, 3)
-    };
+    let back = StreamStart { stream: 0, first_packet: 2 };
+    let connect = Connect { streams: vec![back], ..bad.connect(&welcome, 3) };
     bad.send(&Message::Connect(connect));
     let refusal = bad.refusal();
     assert_eq!(refusal.code.as_str(), "bad_resume", "{refusal}");
@@ -232,10 +193,7 @@ fn a_thousand_connections_that_stop_at_any_point_stop_nobody() {
         // Refused as busy: try again, as a source does.
         std::thread::sleep(Duration::from_millis(50));
     };
-    println!(
-        "{welcomed} of 4 had a ring; a newcomer got in after {:?}",
-        before.elapsed()
-    );
+    println!("{welcomed} of 4 had a ring; a newcomer got in after {:?}", before.elapsed());
     drop(ringed);
     drop(rings);
     idle.clear();
@@ -257,10 +215,7 @@ fn memory_for_rings_is_bounded_over_all_sources() {
     second.send(&Message::Hello(hello));
     let refusal = second.refusal();
     assert_eq!(refusal.code.as_str(), "no_resource", "{refusal}");
-    assert!(
-        refusal.retry_after_ms.is_some() && refusal.reason.contains("25165824"),
-        "{refusal}"
-    );
+    assert!(refusal.retry_after_ms.is_some() && refusal.reason.contains("25165824"), "{refusal}");
     drop((first, second));
     world.settle("large rings");
     world.finish();

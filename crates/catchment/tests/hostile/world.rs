@@ -46,9 +46,7 @@ fn held() -> (usize, usize) {
 
 fn good_bytes(number: u64) -> Vec<u8> {
     let bytes = 1 + (number as usize * 37) % 900;
-    (0..bytes)
-        .map(|i| (number as usize * 31 + i) as u8)
-        .collect()
+    (0..bytes).map(|i| (number as usize * 31 + i) as u8).collect()
 }
 
 impl World {
@@ -57,13 +55,11 @@ impl World {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let log = Log::default();
         let record = log.clone();
-        let builder = Collector::builder("127.0.0.1:0")
-            .workers(2)
-            .on_frame(move |frame| {
-                let mut log = record.lock().unwrap_or_else(PoisonError::into_inner);
-                let device = log.entry(frame.device().to_owned()).or_default();
-                device.push((frame.packet_number(), frame.to_vec()));
-            });
+        let builder = Collector::builder("127.0.0.1:0").workers(2).on_frame(move |frame| {
+            let mut log = record.lock().unwrap_or_else(PoisonError::into_inner);
+            let device = log.entry(frame.device().to_owned()).or_default();
+            device.push((frame.packet_number(), frame.to_vec()));
+        });
         let collector = change(builder).start().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let good_sent = Arc::new(AtomicU64::new(0));
@@ -119,11 +115,7 @@ impl World {
 
     pub(crate) fn refused(&self, label: &str) -> u64 {
         let refused = self.collector().metrics().snapshot().sessions_refused;
-        refused
-            .iter()
-            .filter(|(code, _)| code.as_str() == label)
-            .map(|(_, n)| *n)
-            .sum()
+        refused.iter().filter(|(code, _)| code.as_str() == label).map(|(_, n)| *n).sum()
     }
 
     /// The bad peers are gone: nothing of them stays, and the good source goes on.
@@ -150,12 +142,7 @@ impl World {
         self.stop.store(true, Ordering::Relaxed);
         let sent = self.good.take().unwrap().join().unwrap();
         let report = self.collector.take().unwrap().stop();
-        let good = report
-            .devices
-            .iter()
-            .find(|d| d.name == GOOD)
-            .unwrap()
-            .counters;
+        let good = report.devices.iter().find(|d| d.name == GOOD).unwrap().counters;
         assert_eq!((good.frames_received, good.frames_lost), (sent, 0));
     }
 
@@ -167,40 +154,20 @@ impl World {
         let seen = self.frames(GOOD);
         let wanted: Vec<_> = (0..sent).map(|n| (n, good_bytes(n))).collect();
         assert!(seen == wanted, "{} good frames of {sent}", seen.len());
-        let good = report
-            .devices
-            .iter()
-            .find(|d| d.name == GOOD)
-            .unwrap()
-            .counters;
-        assert_eq!(
-            (
-                good.frames_lost,
-                good.frames_duplicate,
-                good.checksum_errors
-            ),
-            (0, 0, 0)
-        );
+        let good = report.devices.iter().find(|d| d.name == GOOD).unwrap().counters;
+        assert_eq!((good.frames_lost, good.frames_duplicate, good.checksum_errors), (0, 0, 0));
     }
 }
 
 /// The good source.
 fn stream(at: &str, stop: &AtomicBool, sent: &AtomicU64) -> u64 {
     let spec = DeviceSpec::new(GOOD).frame_bytes(1000);
-    let source = Source::builder(at)
-        .device(spec)
-        .patience(PATIENCE)
-        .connect()
-        .unwrap();
+    let source = Source::builder(at).device(spec).patience(PATIENCE).connect().unwrap();
     let mut device = source.device(GOOD).unwrap();
     let mut number = 0;
     while !stop.load(Ordering::Relaxed) {
         let bytes = good_bytes(number);
-        device
-            .frame(bytes.len())
-            .unwrap()
-            .send_bytes(&bytes)
-            .unwrap();
+        device.frame(bytes.len()).unwrap().send_bytes(&bytes).unwrap();
         number += 1;
         sent.store(number, Ordering::Relaxed);
         // The rate of the good source.

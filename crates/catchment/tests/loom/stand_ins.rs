@@ -68,9 +68,7 @@ impl<T> ArrayQueue<T> {
         let mut popped = self.popped.load(Ordering::Acquire);
         while popped < self.pushed.load(Ordering::Acquire) {
             let (next, order) = (popped + 1, Ordering::AcqRel);
-            let taken = self
-                .popped
-                .compare_exchange(popped, next, order, Ordering::Acquire);
+            let taken = self.popped.compare_exchange(popped, next, order, Ordering::Acquire);
             match taken {
                 Ok(_) => return self.entries.lock().unwrap().pop_front(),
                 Err(now) => popped = now,
@@ -129,10 +127,7 @@ pub(crate) struct EventCount {
 
 impl EventCount {
     pub(crate) fn new() -> EventCount {
-        EventCount {
-            changes: loom::sync::Mutex::new(0),
-            changed: Condvar::new(),
-        }
+        EventCount { changes: loom::sync::Mutex::new(0), changed: Condvar::new() }
     }
 
     pub(crate) fn current(&self) -> u32 {

@@ -14,15 +14,8 @@ fn counted() -> ([Arc<dyn Context>; 2], [Arc<Census>; 2]) {
 }
 
 /// What depends on another object goes before it.
-const ORDER: [Object; 7] = [
-    Object::Qp,
-    Object::Mr,
-    Object::Mr,
-    Object::Mr,
-    Object::Cq,
-    Object::Channel,
-    Object::Pd,
-];
+const ORDER: [Object; 7] =
+    [Object::Qp, Object::Mr, Object::Mr, Object::Mr, Object::Cq, Object::Channel, Object::Pd];
 
 fn destroyed(census: &Census) -> Vec<Object> {
     let log = census.take_log().into_iter();
@@ -99,10 +92,7 @@ fn up(contexts: [Arc<dyn Context>; 2]) -> Result<(), ChannelError> {
         }
     };
     let (card_a, card_b) = (card(&a), card(&b));
-    match (
-        Channel::connect(a, &card_b, patient()),
-        Channel::connect(b, &card_a, patient()),
-    ) {
+    match (Channel::connect(a, &card_b, patient()), Channel::connect(b, &card_a, patient())) {
         (Ok(a), Ok(b)) => {
             a.close()?;
             b.close()

@@ -16,10 +16,7 @@ pub struct Patience {
 
 impl Patience {
     pub fn new(policy: WaitPolicy) -> Patience {
-        Patience {
-            waiter: Waiter::new(policy, 2),
-            since: Instant::now(),
-        }
+        Patience { waiter: Waiter::new(policy, 2), since: Instant::now() }
     }
 
     pub fn found(&mut self) {

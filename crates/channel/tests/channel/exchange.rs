@@ -45,13 +45,7 @@ fn one_way(shape: ChannelShape, count: u64) {
 
 #[test]
 fn messages_of_random_lengths_one_way() {
-    for (blocks, count) in [
-        (32, scaled(20_000)),
-        (1, 500),
-        (2, 500),
-        (3, 500),
-        (600, 3_000),
-    ] {
+    for (blocks, count) in [(32, scaled(20_000)), (1, 500), (2, 500), (3, 500), (600, 3_000)] {
         one_way(shape(blocks, 3000), count);
     }
 }
@@ -214,11 +208,7 @@ fn s3_13_both_directions_at_once() {
 
 #[test]
 fn s3_12_both_directions_by_events() {
-    both_ways(
-        shape(4, 2000),
-        scaled(2_000),
-        WaitPolicy::Doorbell { spin_polls: 2 },
-    );
+    both_ways(shape(4, 2000), scaled(2_000), WaitPolicy::Doorbell { spin_polls: 2 });
 }
 
 /// Answers carry the credit: a conversation has one interaction a message.

@@ -46,11 +46,7 @@ impl Raw {
             blocks: 4,
             payload_bytes: 64,
         };
-        let raw = Raw {
-            qp,
-            peer: card,
-            _slots: slots,
-        };
+        let raw = Raw { qp, peer: card, _slots: slots };
         (raw, card)
     }
 
@@ -64,10 +60,7 @@ impl Raw {
         ] {
             self.qp.modify(transition).unwrap();
         }
-        let receives = [RecvWr {
-            wr_id: 0,
-            sges: &[],
-        }; 16];
+        let receives = [RecvWr { wr_id: 0, sges: &[] }; 16];
         self.qp.post_recv(&receives).unwrap();
     }
 
@@ -78,10 +71,8 @@ impl Raw {
 
     /// A message in slot number `slot`, announced with `imm`.
     fn message(&mut self, slot: u64, imm: u32, bytes: &[u8]) {
-        let to = RemoteAddr {
-            addr: self.peer.memory.addr + slot * 128,
-            rkey: self.peer.memory.rkey,
-        };
+        let to =
+            RemoteAddr { addr: self.peer.memory.addr + slot * 128, rkey: self.peer.memory.rkey };
         self.post(SendOp::WriteImm(to, imm), bytes);
     }
 }
@@ -129,52 +120,14 @@ fn message(change: impl FnOnce(&mut BlockHeader)) -> [u8; 128] {
 fn what_no_channel_sends_is_the_peers_fault_and_stays_so() {
     let good = message(|_| {});
     let wrong = message(|header| header.room_bytes = 128);
-    let reason = HeaderError::Room {
-        payload_bytes: 64,
-        room_bytes: 128,
-        limit: 64,
-    };
+    let reason = HeaderError::Room { payload_bytes: 64, room_bytes: 128, limit: 64 };
     for (slot, imm, bytes, fault) in [
         (1, 2, &good[..], PeerFault::Immediate { value: 2 }),
         (0, 99, &good, PeerFault::Immediate { value: 99 }),
-        (
-            0,
-            1,
-            &good[..64],
-            PeerFault::Header {
-                position: 0,
-                reason: HeaderError::Version(0),
-            },
-        ),
-        (
-            0,
-            1,
-            &wrong,
-            PeerFault::Header {
-                position: 0,
-                reason,
-            },
-        ),
-        (
-            0,
-            0x0001_0001,
-            &good,
-            PeerFault::Credit {
-                count: 1,
-                known: 0,
-                sent: 0,
-            },
-        ),
-        (
-            0,
-            0x0001_0000,
-            &[],
-            PeerFault::Credit {
-                count: 1,
-                known: 0,
-                sent: 0,
-            },
-        ),
+        (0, 1, &good[..64], PeerFault::Header { position: 0, reason: HeaderError::Version(0) }),
+        (0, 1, &wrong, PeerFault::Header { position: 0, reason }),
+        (0, 0x0001_0001, &good, PeerFault::Credit { count: 1, known: 0, sent: 0 }),
+        (0, 0x0001_0000, &[], PeerFault::Credit { count: 1, known: 0, sent: 0 }),
     ] {
         let (mut channel, mut raw) = bad_peer();
         raw.message(slot, imm, bytes);
@@ -218,10 +171,7 @@ fn peers_of_other_sizes_are_refused_by_name() {
     let text = refused(|card| card.blocks = 5);
     assert!(text.contains("5 slots of 64 bytes, this end 4"), "{text}");
     let text = refused(|card| card.memory.bytes = 511);
-    assert!(
-        text.contains("offers 511 bytes, its slots need 512"),
-        "{text}"
-    );
+    assert!(text.contains("offers 511 bytes, its slots need 512"), "{text}");
     let [context, _] = crate::two_devices();
     let refused = Resources::acquire(context, shape(40_000, 64));
     assert!(matches!(refused.err(), Some(ChannelError::Blocks(40_000))));

@@ -19,10 +19,7 @@ use std::time::Duration;
 
 /// On a machine that does many other things an engine may not run for a second.
 pub fn patient() -> RtsAttr {
-    RtsAttr {
-        timeout: Duration::from_secs(1),
-        ..RtsAttr::default()
-    }
+    RtsAttr { timeout: Duration::from_secs(1), ..RtsAttr::default() }
 }
 
 fn shape(blocks: u32, payload_bytes: u32) -> ChannelShape {

@@ -53,14 +53,8 @@ fn bytes_outside_of_the_memory_are_refused_here() {
         other => panic!("{other:?}"),
     };
     assert!((1000..SHARED.into()).contains(&available), "{available}");
-    assert!(matches!(
-        a.read(u64::MAX, 0, 1),
-        Err(OperationError::Remote { .. })
-    ));
-    assert!(matches!(
-        a.read(0, SHARED as usize, 1),
-        Err(OperationError::Local { .. })
-    ));
+    assert!(matches!(a.read(u64::MAX, 0, 1), Err(OperationError::Remote { .. })));
+    assert!(matches!(a.read(0, SHARED as usize, 1), Err(OperationError::Local { .. })));
     let ticket = a.write(0, 0, 1000).unwrap();
     until_done(&mut a, ticket).unwrap();
 }

@@ -141,13 +141,7 @@ pub(crate) struct TransferArgs {
     )]
     mechanism: Vec<String>,
     /// Blocks that can be on their way
-    #[arg(
-        short,
-        long,
-        value_name = "N",
-        value_delimiter = ',',
-        default_value = "16"
-    )]
+    #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "16")]
     blocks: Vec<u32>,
     /// Bytes of a block [default: 64KiB, for latency 64]
     #[arg(short, long, value_name = "SIZE", value_parser = values::bytes, value_delimiter = ',')]
@@ -205,10 +199,9 @@ impl FromStr for ServerAt {
             (inside.unwrap_or(host), port.parse().ok())
         };
         match port {
-            Some(port) if !host.is_empty() && port > 0 => Ok(ServerAt {
-                host: host.to_owned(),
-                port,
-            }),
+            Some(port) if !host.is_empty() && port > 0 => {
+                Ok(ServerAt { host: host.to_owned(), port })
+            }
             _ => Err("write HOST or HOST:PORT, an IPv6 address with a port in brackets".to_owned()),
         }
     }
@@ -255,11 +248,7 @@ impl TestArgs {
 impl TransferArgs {
     /// What is asked.
     pub(crate) fn figure(&self) -> Figure {
-        if self.latency {
-            Figure::Latency
-        } else {
-            Figure::Bandwidth
-        }
+        if self.latency { Figure::Latency } else { Figure::Bandwidth }
     }
 
     /// Whether a mechanism that does not go over the way is no error.
@@ -311,14 +300,7 @@ impl Bench {
 
 /// The words that start a server of its own for one client.
 pub(crate) fn own_server(providers: &ProviderArgs) -> Vec<OsString> {
-    let fixed = [
-        "bench",
-        "server",
-        "--listen",
-        "127.0.0.1:0",
-        "--once",
-        "--json",
-    ];
+    let fixed = ["bench", "server", "--listen", "127.0.0.1:0", "--once", "--json"];
     let fixed = fixed.into_iter().chain(["--until-stdin-closes"]);
     fixed.map(OsString::from).chain(providers.words()).collect()
 }
@@ -329,11 +311,7 @@ mod tests {
     use super::*;
 
     fn bench(words: &[&str]) -> Bench {
-        let words: Vec<&str> = ["catchment", "bench"]
-            .iter()
-            .chain(words)
-            .copied()
-            .collect();
+        let words: Vec<&str> = ["catchment", "bench"].iter().chain(words).copied().collect();
         let command = Arguments::parse_words(&words).unwrap().command;
         let Command::Bench(args) = command else {
             panic!("{command:?}");
@@ -370,25 +348,10 @@ mod tests {
             args.plans()
         };
         let plan = plans(&["transfer"]).remove(0);
-        assert_eq!(
-            (plan.mechanism.as_str(), plan.blocks, plan.bytes),
-            ("sb", 16, 65536)
-        );
-        let all = plans(&[
-            "transfer",
-            "-m",
-            "all",
-            "-b",
-            "3,16",
-            "-s",
-            "64,1KiB",
-            "--latency",
-        ]);
+        assert_eq!((plan.mechanism.as_str(), plan.blocks, plan.bytes), ("sb", 16, 65536));
+        let all = plans(&["transfer", "-m", "all", "-b", "3,16", "-s", "64,1KiB", "--latency"]);
         assert_eq!(all.len(), 2 * 4);
-        assert_eq!(
-            (all[0].figure, all[0].waiting),
-            (Figure::Latency, Waiting::Yield)
-        );
+        assert_eq!((all[0].figure, all[0].waiting), (Figure::Latency, Waiting::Yield));
         assert_eq!(plans(&["transfer", "-s", "8GiB"])[0].bytes, u32::MAX);
     }
 
@@ -403,10 +366,7 @@ mod tests {
             ("[fd00::1]", "fd00::1", PORT),
             ("[fd00::1]:7", "fd00::1", 7),
         ] {
-            let expected = ServerAt {
-                host: host.to_owned(),
-                port,
-            };
+            let expected = ServerAt { host: host.to_owned(), port };
             assert_eq!(text.parse(), Ok(expected), "{text}");
         }
         for wrong in ["", ":7", "lab:", "lab:x", "lab:0", "lab:99999"] {

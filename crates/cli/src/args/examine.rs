@@ -83,9 +83,7 @@ impl FromStr for There {
             return Ok(There::Host(bare.to_owned()));
         }
         let address: Result<Address, _> = text.parse();
-        address
-            .map(There::Collector)
-            .map_err(|error| error.to_string())
+        address.map(There::Collector).map_err(|error| error.to_string())
     }
 }
 
@@ -104,12 +102,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<There>(), expected, "{text}");
         }
-        for text in [
-            "10.0.0.1:7117",
-            "[fd00::1]:7117",
-            "unix:/run/c.sock",
-            "lab:1",
-        ] {
+        for text in ["10.0.0.1:7117", "[fd00::1]:7117", "unix:/run/c.sock", "lab:1"] {
             let seen = text.parse::<There>().unwrap();
             assert_eq!(seen, There::Collector(text.parse().unwrap()));
         }

@@ -67,10 +67,7 @@ struct Grouped<T> {
 
 impl<T: Clone> Grouped<T> {
     fn new(values: impl Iterator<Item = (usize, T)>, starts: &[usize]) -> Grouped<T> {
-        let mut grouped = Grouped {
-            for_all: None,
-            for_one: BTreeMap::new(),
-        };
+        let mut grouped = Grouped { for_all: None, for_one: BTreeMap::new() };
         for (place, value) in values {
             match starts.partition_point(|start| *start < place) {
                 0 => grouped.for_all = Some(value),
@@ -122,9 +119,8 @@ fn default_name(number: usize, input: &OsStr) -> String {
     let text = input.to_string_lossy();
     let no_file = text == "-" || text.contains("://") || text.starts_with("synthetic");
     let stem = Path::new(input).file_stem().filter(|_| !no_file);
-    let name: String = stem
-        .map(|stem| stem.to_string_lossy().chars().map(allowed).collect())
-        .unwrap_or_default();
+    let name: String =
+        stem.map(|stem| stem.to_string_lossy().chars().map(allowed).collect()).unwrap_or_default();
     let name = name.trim_start_matches(['.', '-']);
     if name.is_empty() {
         return format!("cam{number}");
@@ -133,11 +129,7 @@ fn default_name(number: usize, input: &OsStr) -> String {
 }
 
 fn allowed(c: char) -> char {
-    if c.is_ascii_alphanumeric() || "._-".contains(c) {
-        c
-    } else {
-        '-'
-    }
+    if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' }
 }
 
 #[cfg(test)]
@@ -178,10 +170,7 @@ mod tests {
             let each = parse(words).unwrap();
             each.iter().map(|one| one.device.to_string()).collect()
         };
-        assert_eq!(
-            named("--device x --input a.mp4 --input b.mp4 --device y"),
-            ["x", "y"]
-        );
+        assert_eq!(named("--device x --input a.mp4 --input b.mp4 --device y"), ["x", "y"]);
         assert_eq!(
             named("--input /v/a.b.mp4 --input - --input rtsp://h/s --input synthetic:64x48"),
             ["a.b", "cam1", "cam2", "cam3"]

@@ -13,12 +13,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ProviderArgs {
     /// Use only these providers on this side: shm, ibverbs, roce
-    #[arg(
-        long,
-        visible_alias = "provider",
-        value_name = "PROVIDER",
-        value_delimiter = ','
-    )]
+    #[arg(long, visible_alias = "provider", value_name = "PROVIDER", value_delimiter = ',')]
     pub(crate) require: Vec<String>,
     /// Use these providers where they are possible, in this order
     #[arg(long, value_name = "PROVIDER", value_delimiter = ',')]
@@ -52,11 +47,7 @@ impl DeviceArgs {
     /// Returns the settings of RoCEv2 devices.
     pub(crate) fn roce(&self) -> RoceOptions {
         let usual = RoceOptions::default();
-        RoceOptions {
-            port: self.roce_port.unwrap_or(usual.port),
-            path_mtu: self.roce_mtu,
-            ..usual
-        }
+        RoceOptions { port: self.roce_port.unwrap_or(usual.port), path_mtu: self.roce_mtu, ..usual }
     }
 
     /// Returns the settings of RDMA devices.
@@ -87,37 +78,25 @@ impl ProviderArgs {
             prefer: self.prefer.clone(),
             forbid: self.forbid.clone(),
         };
-        let set = ProviderSet::default()
-            .with(self.roce())
-            .with(self.devices.ibverbs());
+        let set = ProviderSet::default().with(self.roce()).with(self.devices.ibverbs());
         rules.check(&set.known()).or_fail(Code::Usage)?;
         Ok(set.rules(rules))
     }
 
     /// Returns the settings of the RoCEv2 devices.
     pub(crate) fn roce(&self) -> RoceOptions {
-        RoceOptions {
-            fault: self.fault,
-            ..self.devices.roce()
-        }
+        RoceOptions { fault: self.fault, ..self.devices.roce() }
     }
 
     /// Returns the same as arguments for another process of this program.
     pub(crate) fn words(&self) -> impl Iterator<Item = OsString> {
-        let lists = [
-            ("--require", &self.require),
-            ("--prefer", &self.prefer),
-            ("--forbid", &self.forbid),
-        ];
+        let lists =
+            [("--require", &self.require), ("--prefer", &self.prefer), ("--forbid", &self.forbid)];
         let lists = lists.into_iter().filter(|(_, names)| !names.is_empty());
         let lists = lists.map(|(option, names)| (option, names.join(",")));
         let devices = &self.devices;
-        let port = devices
-            .roce_port
-            .map(|port| ("--roce-port", port.to_string()));
-        let mtu = devices
-            .roce_mtu
-            .map(|mtu| ("--roce-mtu", mtu.bytes().to_string()));
+        let port = devices.roce_port.map(|port| ("--roce-port", port.to_string()));
+        let mtu = devices.roce_mtu.map(|mtu| ("--roce-mtu", mtu.bytes().to_string()));
         let library = devices
             .ibverbs_library
             .iter()

@@ -23,12 +23,9 @@ impl FromStr for Rate {
             "max" => Ok(Rate::Max),
             "native" => Ok(Rate::Native),
             number => {
-                number
-                    .parse()
-                    .map(Rate::Fps)
-                    .map_err(|error: catchment::format::RateError| {
-                        format!("{error}, or `max`, or `native`")
-                    })
+                number.parse().map(Rate::Fps).map_err(|error: catchment::format::RateError| {
+                    format!("{error}, or `max`, or `native`")
+                })
             }
         }
     }

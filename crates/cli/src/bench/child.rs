@@ -30,10 +30,7 @@ impl OwnServer {
         let mut process = ChildProcess::start("the server", &mut command)?;
         let line = process.wait_for(|_| true)?;
         match serde_json::from_str(&line) {
-            Ok(ServerEvent::Listening { address }) => Ok(OwnServer {
-                _process: process,
-                address,
-            }),
+            Ok(ServerEvent::Listening { address }) => Ok(OwnServer { _process: process, address }),
             _ => bail!("it said {line:?} and not where it listens"),
         }
     }

@@ -64,10 +64,7 @@ fn setup(providers: &ProviderArgs, waiting: Waiting) -> Result<Setup, Failure> {
         inline_polling: waiting == Waiting::Yield,
         ..providers.roce()
     };
-    Ok(Setup {
-        providers: providers.set()?.with(roce),
-        ..Setup::default()
-    })
+    Ok(Setup { providers: providers.set()?.with(roce), ..Setup::default() })
 }
 
 fn serve(args: &ServerArgs) -> Result<(), Failure> {
@@ -79,13 +76,8 @@ fn serve(args: &ServerArgs) -> Result<(), Failure> {
     tell(args, &ServerEvent::Listening { address })?;
     loop {
         let event = match server.serve() {
-            Ok(served) => ServerEvent::Served {
-                client: served.client,
-                plans: served.plans,
-            },
-            Err(error) => ServerEvent::Failed {
-                error: error.to_string(),
-            },
+            Ok(served) => ServerEvent::Served { client: served.client, plans: served.plans },
+            Err(error) => ServerEvent::Failed { error: error.to_string() },
         };
         tell(args, &event)?;
         if args.once {
@@ -171,9 +163,7 @@ fn measure<W: Work>(
     plans: Vec<W>,
     leaves_out: bool,
 ) -> Result<(), Failure> {
-    plans
-        .iter()
-        .try_for_each(|plan| plan.check().map_err(failure))?;
+    plans.iter().try_for_each(|plan| plan.check().map_err(failure))?;
     let mut connected = Connected::to(common, common.waiting(figure))?;
     connected.begin(test, common)?;
     if !common.json {
@@ -189,12 +179,7 @@ fn measure<W: Work>(
         };
         if common.json {
             let (mechanism, blocks) = plan.blocks().unzip();
-            output::print_json(&RowJson {
-                test,
-                mechanism,
-                blocks,
-                row,
-            })?;
+            output::print_json(&RowJson { test, mechanism, blocks, row })?;
         } else {
             output::print(&plan.line(&row, common.report_gbits))?;
         }
@@ -216,10 +201,7 @@ impl Connected {
             Some(at) => (None, at.clone()),
             None => {
                 let own = OwnServer::start(&args.providers)?;
-                let at = ServerAt {
-                    host: own.address.ip().to_string(),
-                    port: own.address.port(),
-                };
+                let at = ServerAt { host: own.address.ip().to_string(), port: own.address.port() };
                 (Some(own), at)
             }
         };
@@ -261,10 +243,7 @@ impl Connected {
 fn failure(error: PerfError) -> Failure {
     let code = if matches!(error, PerfError::Plan(_)) {
         Code::Usage
-    } else if matches!(
-        error,
-        PerfError::Unreachable { .. } | PerfError::Refused { .. }
-    ) {
+    } else if matches!(error, PerfError::Unreachable { .. } | PerfError::Refused { .. }) {
         Code::Unreachable
     } else if matches!(error, PerfError::Listen { .. } | PerfError::Host(_)) {
         Code::Local

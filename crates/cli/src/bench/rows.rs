@@ -54,11 +54,7 @@ fn columns(figure: Figure, gbits: bool) -> Vec<String> {
 
 fn bandwidth(row: &Bandwidth, gbits: bool) -> Vec<String> {
     let rate = |bytes_per_s: f64| {
-        let value = if gbits {
-            bytes_per_s * 8.0 / 1e9
-        } else {
-            bytes_per_s / f64::from(1 << 20)
-        };
+        let value = if gbits { bytes_per_s * 8.0 / 1e9 } else { bytes_per_s / f64::from(1 << 20) };
         format!("{value:.2}")
     };
     vec![
@@ -120,10 +116,7 @@ mod tests {
         });
         let line = line(&row, false);
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(
-            words,
-            ["65536", "1000", "3.00", "2.00", "0.000032", "12.3", "0.0"]
-        );
+        assert_eq!(words, ["65536", "1000", "3.00", "2.00", "0.000032", "12.3", "0.0"]);
         let heading = heading(Figure::Bandwidth, false);
         assert_eq!(heading.len(), line.len());
         let gbits = super::line(&row, true);

@@ -98,9 +98,7 @@ impl Process {
             .wait()
             .with_context(|| format!("cannot wait for the {} process", self.role.name()))
             .or_fail(Code::Failed)?;
-        Ok(status
-            .code()
-            .map_or(1, |code| u8::try_from(code).unwrap_or(1)))
+        Ok(status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1)))
     }
 }
 

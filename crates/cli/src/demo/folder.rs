@@ -28,10 +28,7 @@ impl Folder {
             Ok(lock)
         };
         let lock = made().with_context(|| {
-            format!(
-                "cannot make {}; give another directory with --out",
-                path.display()
-            )
+            format!("cannot make {}; give another directory with --out", path.display())
         })?;
         Ok(Folder { path, _lock: lock })
     }

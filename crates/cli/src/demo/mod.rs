@@ -91,10 +91,7 @@ fn wait_listening(told: &Receiver<Told>, collector: &mut Process) -> Result<List
 fn ended_early(role: Role, process: &mut Process) -> Failure {
     match process.wait() {
         Ok(code) if code > 1 => Failure::Silent(code),
-        _ => Failure::new(
-            Code::Failed,
-            anyhow!("the {} process ended early", role.name()),
-        ),
+        _ => Failure::new(Code::Failed, anyhow!("the {} process ended early", role.name())),
     }
 }
 
@@ -120,10 +117,7 @@ impl Demo<'_> {
                     self.collector_cpu = CpuMeter::process(self.collector.id()).ok();
                 }
                 Ok(Told::Source(SendEvent::Summary(summary))) => {
-                    let sampled = self
-                        .collector_cpu
-                        .as_mut()
-                        .and_then(|cpu| cpu.sample().ok());
+                    let sampled = self.collector_cpu.as_mut().and_then(|cpu| cpu.sample().ok());
                     self.collector_cpu_percent = sampled.map_or(0.0, |cpu| cpu.cpu_percent);
                     return Ok(summary);
                 }

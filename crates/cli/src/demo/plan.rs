@@ -38,17 +38,9 @@ impl Plan {
     pub(super) fn new(args: &DemoArgs) -> Result<Plan, Failure> {
         args.providers.set()?;
         let clips = !args.input.is_empty();
-        let inputs = if clips {
-            args.input.clone()
-        } else {
-            vec![SYNTHETIC.into()]
-        };
+        let inputs = if clips { args.input.clone() } else { vec![SYNTHETIC.into()] };
         let usual = if clips { inputs.len() } else { DEVICES };
-        let native = if clips {
-            Rate::Native
-        } else {
-            Rate::Fps(super::RATE)
-        };
+        let native = if clips { Rate::Native } else { Rate::Fps(super::RATE) };
         let rate = args.rate.unwrap_or(native);
         let devices = args.devices.map_or(usual, |devices| devices as usize);
         let affordable = || keep_frames(args, devices);
@@ -80,9 +72,8 @@ impl Plan {
 
     /// Arguments of the collector process.
     pub(super) fn collector(&self, args: &DemoArgs) -> Vec<OsString> {
-        let mut words: Vec<OsString> = ["collect", "--listen", "127.0.0.1:0"]
-            .map(Into::into)
-            .into();
+        let mut words: Vec<OsString> =
+            ["collect", "--listen", "127.0.0.1:0"].map(Into::into).into();
         match self.out() {
             Some(out) => words.extend([
                 "--out".into(),
@@ -104,9 +95,8 @@ impl Plan {
 
     /// Arguments of the source process.
     pub(super) fn source(&self, args: &DemoArgs, collector: &str) -> Vec<OsString> {
-        let mut words: Vec<OsString> = ["send", "--loop", "--wait", WAIT_SECONDS]
-            .map(Into::into)
-            .into();
+        let mut words: Vec<OsString> =
+            ["send", "--loop", "--wait", WAIT_SECONDS].map(Into::into).into();
         let mut option = |name: &str, value: String| words.extend([name.into(), value.into()]);
         option("--seconds", args.seconds.as_secs_f64().to_string());
         option("--rate", rate_word(self.rate));
@@ -160,9 +150,7 @@ fn rate_word(rate: Rate) -> String {
 }
 
 fn format_word(format: catchment::format::FormatWish) -> String {
-    let size = format
-        .size
-        .map(|(width, height)| format!("{width}x{height}"));
+    let size = format.size.map(|(width, height)| format!("{width}x{height}"));
     let pixel = format.pixel.map(|pixel| pixel.to_string());
     let parts: Vec<String> = [size, pixel].into_iter().flatten().collect();
     parts.join(":")

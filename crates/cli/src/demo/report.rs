@@ -113,37 +113,22 @@ fn text(plan: &Plan, s: &DemoSummary) -> String {
         s.cpu_percent_source, s.cpu_percent_collector
     );
     let frames = match &s.out_dir {
-        Some(out) => format!(
-            "{out}/DEVICE/, the newest {} of each device",
-            plan.keep_frames
-        ),
+        Some(out) => format!("{out}/DEVICE/, the newest {} of each device", plan.keep_frames),
         None => "not stored; --out DIR stores them".to_owned(),
     };
     let mut rows = vec![
-        (
-            "devices",
-            format!("{} of {}, each {asked}", s.devices, s.format),
-        ),
+        ("devices", format!("{} of {}, each {asked}", s.devices, s.format)),
         ("queue pairs", path),
-        (
-            "frames sent",
-            format!("{} in {:.1} s", units::count(s.frames_sent), s.seconds),
-        ),
+        ("frames sent", format!("{} in {:.1} s", units::count(s.frames_sent), s.seconds)),
         ("frames received", units::count(s.frames_received)),
-        (
-            "frames verified",
-            format!("{} by checksum", units::count(s.frames_verified)),
-        ),
+        ("frames verified", format!("{} by checksum", units::count(s.frames_verified))),
         ("frames lost", units::count(s.frames_lost)),
     ];
     if s.frames_dropped > 0 {
         rows.push(("frames dropped", units::count(s.frames_dropped)));
     }
     rows.extend([
-        (
-            "throughput",
-            format!("{}/s", units::bytes(s.throughput_bytes_per_s)),
-        ),
+        ("throughput", format!("{}/s", units::bytes(s.throughput_bytes_per_s))),
         ("latency", latency),
         ("CPU", cpu),
         ("frames", frames),

@@ -13,10 +13,7 @@ impl Table {
     /// A table whose first `text_columns` columns hold text.
     pub(crate) fn new(heading: &[&str], text_columns: usize) -> Table {
         let heading = heading.iter().map(|cell| (*cell).to_owned()).collect();
-        Table {
-            rows: vec![heading],
-            text_columns,
-        }
+        Table { rows: vec![heading], text_columns }
     }
 
     /// Adds a row.

@@ -69,20 +69,11 @@ mod tests {
 
     #[test]
     fn numbers_are_readable() {
-        assert_eq!(
-            [0, 999, 1000, 1_234_567].map(count),
-            ["0", "999", "1,000", "1,234,567"]
-        );
+        assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         let sizes = [0.0, 64.0, 1500.0, 276_480_000.0, 12_340_000_000.0];
-        assert_eq!(
-            sizes.map(bytes),
-            ["0 B", "64 B", "1.50 kB", "276 MB", "12.3 GB"]
-        );
+        assert_eq!(sizes.map(bytes), ["0 B", "64 B", "1.50 kB", "276 MB", "12.3 GB"]);
         let times = [Some(4.25), Some(410.4), Some(1250.0), Some(2.4e6), None];
-        assert_eq!(
-            times.map(latency),
-            ["4.25 µs", "410 µs", "1.25 ms", "2.40 s", "-"]
-        );
+        assert_eq!(times.map(latency), ["4.25 µs", "410 µs", "1.25 ms", "2.40 s", "-"]);
         assert_eq!(tenths(12.345), 12.3);
     }
 }

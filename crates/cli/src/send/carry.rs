@@ -19,11 +19,7 @@ pub(super) struct Outcome {
 /// Carries the devices until all have ended or `stop` is set; tells `ended` of each.
 pub(super) fn carry(feeds: Vec<Feed>, stop: &Stop, ended: impl Fn(Outcome)) {
     let mut carrier = Carrier {
-        queue: feeds
-            .iter()
-            .enumerate()
-            .map(|(i, _)| Reverse((Instant::now(), i)))
-            .collect(),
+        queue: feeds.iter().enumerate().map(|(i, _)| Reverse((Instant::now(), i))).collect(),
         feeds,
         full_in_a_row: 0,
     };
@@ -77,15 +73,8 @@ impl Carrier {
         }
         self.full_in_a_row = 0;
         let now = Instant::now();
-        let next = self
-            .queue
-            .iter()
-            .map(|Reverse((due, _))| *due)
-            .filter(|due| *due > now)
-            .min();
+        let next = self.queue.iter().map(|Reverse((due, _))| *due).filter(|due| *due > now).min();
         let until_next = next.map_or(ROOM_WAIT, |due| due - now);
-        self.feeds[i]
-            .device
-            .wait_for_room(until_next.min(ROOM_WAIT));
+        self.feeds[i].device.wait_for_room(until_next.min(ROOM_WAIT));
     }
 }

@@ -57,11 +57,7 @@ impl Feed {
     pub(super) fn new(device: Device, input: Box<dyn FrameInput>, schedule: &Schedule) -> Feed {
         let late = LatePolicy::CatchUp { burst: BURST };
         let pacer = |rate| Pacer::new(rate, schedule.start, schedule.phase, late);
-        let grace = if schedule.rate.is_some() {
-            BURST
-        } else {
-            Duration::ZERO
-        };
+        let grace = if schedule.rate.is_some() { BURST } else { Duration::ZERO };
         Feed {
             frame_bytes: input.format().frame_bytes(),
             device,

@@ -57,14 +57,8 @@ pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
     })?;
     let inputs = open_all(&args.each)?;
     let source = connect(args, builder(args, &inputs)?, &tell, &events)?;
-    let sending = Sending {
-        args,
-        stop,
-        tell,
-        events,
-        start: Instant::now(),
-        failures: Failures::default(),
-    };
+    let sending =
+        Sending { args, stop, tell, events, start: Instant::now(), failures: Failures::default() };
     sending.run(source, inputs)
 }
 
@@ -131,9 +125,8 @@ fn builder(args: &SendArgs, inputs: &Inputs) -> Result<SourceBuilder, Failure> {
         builder = builder.patience(wait.max(WAIT_LEAST));
     }
     for (one, input) in args.each.iter().zip(inputs) {
-        let spec = DeviceSpec::new(one.device.as_str())
-            .format(*input.format())
-            .policy(args.policy.into());
+        let spec =
+            DeviceSpec::new(one.device.as_str()).format(*input.format()).policy(args.policy.into());
         builder = builder.device(spec);
     }
     Ok(builder)
@@ -335,11 +328,7 @@ impl Sending<'_> {
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(run)
-        .map(drop)
-        .or_fail(Code::Failed)
+    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).or_fail(Code::Failed)
 }
 
 /// Tells how things go, as long as somebody reads it.
@@ -354,18 +343,8 @@ struct Ticker<'a> {
 
 impl Ticker<'_> {
     fn new(args: &SendArgs, sampler: SourceSampler) -> Ticker<'_> {
-        let progress = if args.until_stdin_closes {
-            Progress::none()
-        } else {
-            Progress::text()
-        };
-        Ticker {
-            args,
-            progress,
-            sampler,
-            session: None,
-            output: Ok(()),
-        }
+        let progress = if args.until_stdin_closes { Progress::none() } else { Progress::text() };
+        Ticker { args, progress, sampler, session: None, output: Ok(()) }
     }
 
     /// Tells what is known before the first tick.
@@ -485,9 +464,5 @@ fn source_code(error: &SourceError) -> Code {
             | SourceError::Incompatible { .. }
             | SourceError::Config(_)
     );
-    if no_collector {
-        Code::Unreachable
-    } else {
-        Code::Failed
-    }
+    if no_collector { Code::Unreachable } else { Code::Failed }
 }

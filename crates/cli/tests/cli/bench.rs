@@ -10,14 +10,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-const TESTS: [&str; 6] = [
-    "write_bw",
-    "write_lat",
-    "read_bw",
-    "read_lat",
-    "send_bw",
-    "send_lat",
-];
+const TESTS: [&str; 6] = ["write_bw", "write_lat", "read_bw", "read_lat", "send_bw", "send_lat"];
 
 /// A server that listens, and ends with this.
 struct Server {
@@ -36,11 +29,7 @@ impl Server {
         let command = command.args(words).args(more);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
-        let mut server = Server {
-            child,
-            address: String::new(),
-            lines,
-        };
+        let mut server = Server { child, address: String::new(), lines };
         let address = server.event("listening")["address"].clone();
         server.address = address.as_str().unwrap().to_owned();
         server
@@ -67,8 +56,7 @@ impl Drop for Server {
 #[track_caller]
 fn lines(finished: &crate::common::Finished) -> Vec<Value> {
     let all = finished.stdout.lines();
-    all.map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    all.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[track_caller]
@@ -85,10 +73,7 @@ fn is_sound(test: &str, row: &Value, bytes: u64, iterations: u64) {
         let average = number("average_bytes_per_s");
         let peak = row["peak_bytes_per_s"].as_f64();
         assert_eq!(peak.is_none(), test == "transfer", "{row}");
-        assert!(
-            average > 0.0 && peak.is_none_or(|peak| peak >= average),
-            "{row}"
-        );
+        assert!(average > 0.0 && peak.is_none_or(|peak| peak >= average), "{row}");
         let product = number("messages_per_s") * bytes as f64;
         assert!((product / average - 1.0).abs() < 1e-6, "{row}");
     }
@@ -135,10 +120,7 @@ fn the_status_bytes_move_blocks_over_shm_and_roce() {
 
 #[test]
 fn both_ways_of_waiting_measure_and_the_table_has_perftests_columns() {
-    for (test, column) in [
-        ("send_bw", "BW average[MiB/sec]"),
-        ("send_lat", "t_typical[usec]"),
-    ] {
+    for (test, column) in [("send_bw", "BW average[MiB/sec]"), ("send_lat", "t_typical[usec]")] {
         for wait in ["yield", "sleep"] {
             let words = ["bench", test, "-D", "0.05", "--wait", wait];
             let finished = run(words.iter().chain(&["--provider", "roce"])).expect(0);
@@ -153,10 +135,7 @@ fn two_hosts_are_measured_over_packets() {
     with_privilege("bench::two_hosts_are_measured_over_packets", || {
         let pair = VethPair::new(9000).unwrap();
         let right = format!("{}:0", VethPair::RIGHT_V4);
-        let mut server = pair
-            .right
-            .run(move || Server::start(&mut catchment(), &right))
-            .unwrap();
+        let mut server = pair.right.run(move || Server::start(&mut catchment(), &right)).unwrap();
         let at = server.address.clone();
         for test in TESTS {
             let words = ["bench", test, "--json", "-n", "50", "--connect", &at];
@@ -185,10 +164,7 @@ fn wait_until_it_measures(client: &Running) {
 fn who_talks_nonsense_or_is_killed_is_told_of_and_the_next_one_is_served() {
     let mut server = Server::start(&mut catchment(), "127.0.0.1:0");
     let at = server.address.clone();
-    for nonsense in [
-        &b"GET / HTTP/1.1\r\n\r\n"[..],
-        b"{\"type\":\"over\",\"requests\":1}\n",
-    ] {
+    for nonsense in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"{\"type\":\"over\",\"requests\":1}\n"] {
         let mut stream = TcpStream::connect(&at).unwrap();
         stream.write_all(nonsense).unwrap();
         let mut said = Vec::new();
@@ -211,15 +187,7 @@ fn who_talks_nonsense_or_is_killed_is_told_of_and_the_next_one_is_served() {
 fn a_killed_server_ends_a_measurement() {
     for provider in ["shm", "roce"] {
         let mut server = Server::start(&mut catchment(), "127.0.0.1:0");
-        let words = [
-            "bench",
-            "send_lat",
-            "-D",
-            "3000",
-            "--provider",
-            provider,
-            "-c",
-        ];
+        let words = ["bench", "send_lat", "-D", "3000", "--provider", provider, "-c"];
         let client = Running::start(catchment().args(words).arg(&server.address));
         wait_until_it_measures(&client);
         server.child.kill().unwrap();
@@ -238,47 +206,21 @@ fn errors_say_what_was_wrong_and_exit_as_they_should() {
         (&["bench", "write_bw", "-t", "0"], 2, "--tx-depth"),
         (&["bench", "transfer", "-m", "tape"], 2, "rendezvous"),
         (&["bench", "transfer", "-b", "0"], 2, "1 to 4096"),
+        (&["bench", "transfer", "-b", "4096", "-s", "1MiB"], 2, "more than"),
         (
-            &["bench", "transfer", "-b", "4096", "-s", "1MiB"],
-            2,
-            "more than",
-        ),
-        (
-            &[
-                "bench",
-                "transfer",
-                "-m",
-                "sb-in-place",
-                "--provider",
-                "roce",
-            ],
+            &["bench", "transfer", "-m", "sb-in-place", "--provider", "roce"],
             2,
             "use sb over a network",
         ),
         (&["bench", "write_bw", "--provider", "tape"], 2, "tape"),
-        (
-            &["bench", "write_bw", "-c", "127.0.0.1:1"],
-            3,
-            "bench server",
-        ),
-        (
-            &["bench", "server", "--listen", "192.0.2.1:1"],
-            5,
-            "192.0.2.1:1",
-        ),
+        (&["bench", "write_bw", "-c", "127.0.0.1:1"], 3, "bench server"),
+        (&["bench", "server", "--listen", "192.0.2.1:1"], 5, "192.0.2.1:1"),
     ] {
         let finished = finish(catchment().args(words)).expect(code);
         assert!(finished.stderr.contains(text), "{finished:#?}");
     }
     let server = Server::start_with(&mut catchment(), "127.0.0.1:0", &["--forbid", "shm"]);
-    let words = [
-        "bench",
-        "write_bw",
-        "--provider",
-        "shm",
-        "-c",
-        &server.address,
-    ];
+    let words = ["bench", "write_bw", "--provider", "shm", "-c", &server.address];
     let finished = run(words).expect(3);
     assert!(finished.stderr.contains("forbidden"), "{finished:#?}");
 }

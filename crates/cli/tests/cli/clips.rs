@@ -43,9 +43,7 @@ fn a_compressed_clip_arrives_as_ffmpeg_decodes_it() {
 fn six_clips_are_six_devices_of_one_source() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
-    let clips: Vec<_> = (0..6)
-        .map(|i| clip(dir.path(), &format!("c{i}.mp4"), i, 12))
-        .collect();
+    let clips: Vec<_> = (0..6).map(|i| clip(dir.path(), &format!("c{i}.mp4"), i, 12)).collect();
     let collector = Collector::start(&out);
     let mut command = catchment();
     command.arg("send");
@@ -75,10 +73,7 @@ fn frames_that_are_copied_or_not_checked_are_the_same() {
     assert_same(&stream(&out, "plain"), &expected);
     let summary = collector.end();
     assert_eq!(summary["frames_received"], 20, "{summary:#}");
-    assert_eq!(
-        summary["frames_verified"], 10,
-        "without checksum none is verified: {summary:#}"
-    );
+    assert_eq!(summary["frames_verified"], 10, "without checksum none is verified: {summary:#}");
 }
 
 #[test]
@@ -90,15 +85,7 @@ fn y4m_and_raw_frames_come_through_stdin() {
     let y4m = ffmpeg(&["-i", text(&clip), "-f", "yuv4mpegpipe", "-"]);
     send_stdin(&collector, &y4m, &["--device", "y4m"]).expect(0);
     assert_same(&stream(&out, "y4m"), &decoded(&clip));
-    let raw = ffmpeg(&[
-        "-i",
-        text(&clip),
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        "rgb24",
-        "-",
-    ]);
+    let raw = ffmpeg(&["-i", text(&clip), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]);
     let words = ["--format", "192x144:rgb24", "--device", "raw"];
     send_stdin(&collector, &raw, &words).expect(0);
     assert_same(&stream(&out, "raw"), &raw);
@@ -111,10 +98,7 @@ fn an_input_that_is_cut_off_gives_its_whole_frames_and_an_error() {
     let collector = Collector::start(&out);
     let words = ["--format", "4x2:gray", "--device", "cut"];
     let finished = send_stdin(&collector, b"aaaaaaaabbbbbbbbccc", &words).expect(4);
-    assert!(
-        finished.stderr.contains("3 bytes seen, 8 needed"),
-        "{finished:#?}"
-    );
+    assert!(finished.stderr.contains("3 bytes seen, 8 needed"), "{finished:#?}");
     assert_eq!(stream(&out, "cut"), b"aaaaaaaabbbbbbbb");
 }
 
@@ -126,26 +110,10 @@ fn pictures_of_a_directory_are_frames_in_the_order_of_their_numbers() {
     fs::create_dir(&pictures).unwrap();
     let source = "mandelbrot=s=96x64:r=25";
     let pattern = pictures.join("shot%d.png");
-    ffmpeg(&[
-        "-f",
-        "lavfi",
-        "-i",
-        source,
-        "-frames:v",
-        "11",
-        text(&pattern),
-    ]);
+    ffmpeg(&["-f", "lavfi", "-i", source, "-frames:v", "11", text(&pattern)]);
     let collector = Collector::start(&out);
     finish(&mut send(text(&pictures), "shots", &collector.address, &[])).expect(0);
-    let expected = ffmpeg(&[
-        "-i",
-        text(&pattern),
-        "-f",
-        "rawvideo",
-        "-pix_fmt",
-        "rgb24",
-        "-",
-    ]);
+    let expected = ffmpeg(&["-i", text(&pattern), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]);
     assert_same(&stream(&out, "shots"), &expected);
 }
 
@@ -156,15 +124,7 @@ fn a_clip_can_be_cut_looped_and_kept_short() {
     let clip = clip(dir.path(), "clip.mp4", 4, 5);
     let keep = ["--out", text(&out), "--keep-frames", "3"];
     let collector = Collector::start_with("127.0.0.1:0", &keep);
-    let looped = [
-        "send",
-        "--input",
-        text(&clip),
-        "--loop",
-        "--frames",
-        "12",
-        &collector.address,
-    ];
+    let looped = ["send", "--input", text(&clip), "--loop", "--frames", "12", &collector.address];
     run(looped).expect(0);
     let last = ["000000000009", "000000000010", "000000000011"];
     assert_eq!(frames(&out.join("clip")), last);

@@ -76,18 +76,10 @@ pub(super) struct Running {
 
 impl Running {
     pub(super) fn start(command: &mut Command) -> Running {
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let stdout = child.stdout.take().map(collect_text);
         let stderr = child.stderr.take().map(collect_text);
-        Running {
-            child,
-            stdout,
-            stderr,
-        }
+        Running { child, stdout, stderr }
     }
 
     pub(super) fn id(&self) -> u32 {
@@ -183,11 +175,7 @@ impl Collector {
                 let _ = tell.send(line);
             }
         });
-        let mut collector = Collector {
-            child,
-            address: String::new(),
-            lines,
-        };
+        let mut collector = Collector { child, address: String::new(), lines };
         let first = collector.event("listening");
         collector.address = first["address"].as_str().unwrap().to_owned();
         collector
@@ -238,9 +226,7 @@ pub(super) fn frames(dir: &Path) -> Vec<String> {
         return Vec::new();
     };
     let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name();
-    let mut names: Vec<String> = entries
-        .map(|entry| name(entry).into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> = entries.map(|entry| name(entry).into_string().unwrap()).collect();
     names.sort();
     names
 }

@@ -16,9 +16,7 @@ fn demo(tmp: &Path, words: &[&str]) -> Command {
 
 #[track_caller]
 fn number(summary: &Value, key: &str) -> f64 {
-    summary[key]
-        .as_f64()
-        .unwrap_or_else(|| panic!("{key} is no number in {summary:#}"))
+    summary[key].as_f64().unwrap_or_else(|| panic!("{key} is no number in {summary:#}"))
 }
 
 #[test]
@@ -59,32 +57,17 @@ fn twelve_cameras_arrive_through_one_queue_pair() {
     assert!(out.starts_with(tmp.path()), "{}", out.display());
     for i in 0..12 {
         let kept = frames(&out.join(format!("cam{i:02}")));
-        assert!(
-            (1..=25).contains(&kept.len()),
-            "cam{i:02} has {} frames",
-            kept.len()
-        );
+        assert!((1..=25).contains(&kept.len()), "cam{i:02} has {} frames", kept.len());
     }
     let again = finish(&mut demo(tmp.path(), &["--json", "--seconds", "0.2"])).expect(0);
     assert_ne!(again.last_json()["out_dir"], summary["out_dir"]);
-    assert!(
-        !out.exists(),
-        "the next demo removes the frames of the one before"
-    );
+    assert!(!out.exists(), "the next demo removes the frames of the one before");
 }
 
 #[test]
 fn many_devices_share_few_threads() {
     let tmp = tempfile::tempdir().unwrap();
-    let words = [
-        "--json",
-        "--seconds",
-        "1",
-        "--devices",
-        "255",
-        "--format",
-        "64x48:gray",
-    ];
+    let words = ["--json", "--seconds", "1", "--devices", "255", "--format", "64x48:gray"];
     let finished = finish(demo(tmp.path(), &words).env("RUST_LOG", "info")).expect(0);
     let summary = finished.last_json();
     let sent = number(&summary, "frames_sent");
@@ -96,16 +79,8 @@ fn many_devices_share_few_threads() {
 #[test]
 fn the_smallest_queues_are_told_and_suffice() {
     let tmp = tempfile::tempdir().unwrap();
-    let words = [
-        "--json",
-        "--no-dashboard",
-        "--rate",
-        "max",
-        "--frames",
-        "10",
-        "--send-queue",
-        "2",
-    ];
+    let words =
+        ["--json", "--no-dashboard", "--rate", "max", "--frames", "10", "--send-queue", "2"];
     let summary = finish(&mut demo(tmp.path(), &words)).expect(0).last_json();
     for (end, queues) in [("source", [2, 0, 1]), ("collector", [1, 0, 1])] {
         let told = &summary[format!("queues_{end}")];
@@ -124,10 +99,7 @@ fn as_fast_as_possible_stores_nothing_unless_told() {
     let words = ["--rate", "max", "--seconds", "0.5", "--no-dashboard"];
     let finished = finish(&mut demo(tmp.path(), &words)).expect(0);
     assert!(finished.stderr.contains("not stored"), "{finished:#?}");
-    assert!(
-        finished.stdout.contains("frames lost      0"),
-        "{finished:#?}"
-    );
+    assert!(finished.stdout.contains("frames lost      0"), "{finished:#?}");
     assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 0);
 }
 
@@ -163,9 +135,7 @@ fn wait_for_any_frame(tmp: &Path) {
     let start = Instant::now();
     let has_frames = || {
         let demos = std::fs::read_dir(tmp).unwrap().flatten();
-        demos
-            .map(|demo| demo.path().join("cam00"))
-            .any(|dir| !frames(&dir).is_empty())
+        demos.map(|demo| demo.path().join("cam00")).any(|dir| !frames(&dir).is_empty())
     };
     while !has_frames() {
         assert!(start.elapsed() < LIMIT, "no frame");
@@ -191,8 +161,7 @@ fn wait_for_children(parent: u32, count: usize) -> Vec<u32> {
 fn children(parent: u32) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    ids.filter(|id| stat(*id).is_some_and(|(of, _)| of == parent))
-        .collect()
+    ids.filter(|id| stat(*id).is_some_and(|(of, _)| of == parent)).collect()
 }
 
 /// Parent and state of a process.

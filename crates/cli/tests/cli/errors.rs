@@ -22,20 +22,11 @@ fn check_one(words: &[&str], code: i32, contains: &[&str], dir: &std::path::Path
     let finished = finish(catchment().args(words).current_dir(dir));
     assert_eq!(finished.code, Some(code), "{words:?}: {finished:#?}");
     let tells = |line: &str| line.starts_with("error: ");
-    assert!(
-        finished.stderr.lines().any(tells),
-        "{words:?}: {finished:#?}"
-    );
+    assert!(finished.stderr.lines().any(tells), "{words:?}: {finished:#?}");
     for text in contains {
-        assert!(
-            finished.stderr.contains(text),
-            "{words:?} lacks {text:?}: {finished:#?}"
-        );
+        assert!(finished.stderr.contains(text), "{words:?} lacks {text:?}: {finished:#?}");
     }
-    assert!(
-        !finished.stderr.contains("panicked"),
-        "{words:?}: {finished:#?}"
-    );
+    assert!(!finished.stderr.contains("panicked"), "{words:?}: {finished:#?}");
     assert_eq!(finished.stdout, "", "{words:?}");
 }
 
@@ -117,28 +108,15 @@ fn a_foreign_file_among_the_frames_is_told_to_the_source() {
     let words = ["--wait", "3"];
     let finished = finish(&mut send(INPUT, "cam", &collector.address, &words)).expect(3);
     assert!(finished.stderr.contains("notes.txt"), "{finished:#?}");
-    assert_eq!(
-        std::fs::read(dir.path().join("cam/notes.txt")).unwrap(),
-        b"mine"
-    );
+    assert_eq!(std::fs::read(dir.path().join("cam/notes.txt")).unwrap(), b"mine");
 }
 
 #[test]
 fn help_lists_the_exit_codes_and_version_is_told() {
     let help = run(["--help"]).expect(0).stdout;
-    for line in [
-        "0  done",
-        "1  frames",
-        "2  the arg",
-        "3  the coll",
-        "4  an inp",
-        "5  a file",
-    ] {
+    for line in ["0  done", "1  frames", "2  the arg", "3  the coll", "4  an inp", "5  a file"] {
         assert!(help.contains(line), "{help}");
     }
     let version = run(["--version"]).expect(0).stdout;
-    assert_eq!(
-        version.trim(),
-        format!("catchment {}", env!("CARGO_PKG_VERSION"))
-    );
+    assert_eq!(version.trim(), format!("catchment {}", env!("CARGO_PKG_VERSION")));
 }

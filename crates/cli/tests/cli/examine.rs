@@ -51,20 +51,8 @@ fn a_doctor_tells_what_works_and_exits_by_what_does_not() {
     assert!(!works("ibverbs"), "there is no library: {report:#}");
     let library = check(&report, "libibverbs");
     let seen = library["seen"].as_str().unwrap();
-    assert!(
-        seen.contains("/nowhere/lib.so") && seen.contains("apt install"),
-        "{seen}"
-    );
-    for name in [
-        "kernel",
-        "cores",
-        "container",
-        "shm",
-        "udp",
-        "buffers",
-        "port",
-        "time",
-    ] {
+    assert!(seen.contains("/nowhere/lib.so") && seen.contains("apt install"), "{seen}");
+    for name in ["kernel", "cores", "container", "shm", "udp", "buffers", "port", "time"] {
         check(&report, name);
     }
     // The same in words, in one screen.
@@ -111,10 +99,7 @@ fn a_host_without_a_network_is_told_so() {
 fn the_limit_of_locked_memory_is_read_where_the_program_runs() {
     let program = env!("CARGO_BIN_EXE_catchment");
     let mut shell = Command::new("sh");
-    shell.args([
-        "-c",
-        &format!("ulimit -l 64 && exec {program} doctor --json"),
-    ]);
+    shell.args(["-c", &format!("ulimit -l 64 && exec {program} doctor --json")]);
     let report = json(&finish(&mut shell));
     let seen = check(&report, "memlock")["seen"].as_str().unwrap();
     assert!(seen.contains("may lock 64 KiB"), "{seen}");
@@ -122,26 +107,23 @@ fn the_limit_of_locked_memory_is_read_where_the_program_runs() {
 
 #[test]
 fn interfaces_are_measured_against_the_packets_that_fit() {
-    with_privilege(
-        "examine::interfaces_are_measured_against_the_packets_that_fit",
-        || {
-            for (mtu, level, path_mtu) in [(1500, "note", 1024), (JUMBO, "ok", 4096)] {
-                let hosts = VethPair::new(mtu).unwrap();
-                let report = json(&inside(&hosts.left, &["doctor", "--json"]));
-                let interface = check(&report, "interface");
-                assert_eq!(interface["level"], level, "{interface:#}");
-                let seen = interface["seen"].as_str().unwrap();
-                assert!(seen.contains(&format!("path MTU {path_mtu}")), "{seen}");
-                let devices = inside(&hosts.left, &["devices", "--json"]).expect(0);
-                let rows = devices.stdout.lines();
-                let rows: Vec<Value> = rows.map(|l| serde_json::from_str(l).unwrap()).collect();
-                assert_eq!(rows[0]["provider"], "shm");
-                let veth = rows.iter().find(|row| row["interface"] == "veth0").unwrap();
-                assert_eq!(veth["path_mtu"], path_mtu, "{veth:#}");
-                assert_eq!(veth["mtu_bytes"], mtu, "{veth:#}");
-            }
-        },
-    );
+    with_privilege("examine::interfaces_are_measured_against_the_packets_that_fit", || {
+        for (mtu, level, path_mtu) in [(1500, "note", 1024), (JUMBO, "ok", 4096)] {
+            let hosts = VethPair::new(mtu).unwrap();
+            let report = json(&inside(&hosts.left, &["doctor", "--json"]));
+            let interface = check(&report, "interface");
+            assert_eq!(interface["level"], level, "{interface:#}");
+            let seen = interface["seen"].as_str().unwrap();
+            assert!(seen.contains(&format!("path MTU {path_mtu}")), "{seen}");
+            let devices = inside(&hosts.left, &["devices", "--json"]).expect(0);
+            let rows = devices.stdout.lines();
+            let rows: Vec<Value> = rows.map(|l| serde_json::from_str(l).unwrap()).collect();
+            assert_eq!(rows[0]["provider"], "shm");
+            let veth = rows.iter().find(|row| row["interface"] == "veth0").unwrap();
+            assert_eq!(veth["path_mtu"], path_mtu, "{veth:#}");
+            assert_eq!(veth["mtu_bytes"], mtu, "{veth:#}");
+        }
+    });
 }
 
 #[test]
@@ -149,10 +131,7 @@ fn a_collector_on_this_host_explains_shared_memory() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(dir.path());
     let finished = run(["explain", &collector.address]).expect(0);
-    contains(
-        &finished,
-        &["shm at", "same host, network namespace and user"],
-    );
+    contains(&finished, &["shm at", "same host, network namespace and user"]);
     let explained = json(&run(["explain", "--json", &collector.address]).expect(0));
     let session = &explained["session"];
     assert_eq!(session["provider"], "shm", "{explained:#}");
@@ -166,87 +145,58 @@ fn a_collector_on_this_host_explains_shared_memory() {
 /// A collector of its own in the left namespace.
 fn collector_at(hosts: &VethPair, address: &str) -> Collector {
     let words = ["--insecure", "--sink", "null"];
-    hosts
-        .left
-        .run(|| Collector::start_with(address, &words))
-        .unwrap()
+    hosts.left.run(|| Collector::start_with(address, &words)).unwrap()
 }
 
 #[test]
 fn a_collector_on_another_host_explains_and_packets_prove_it() {
-    with_privilege(
-        "examine::a_collector_on_another_host_explains_and_packets_prove_it",
-        || {
-            let hosts = VethPair::new(JUMBO).unwrap();
-            for ip in [VethPair::LEFT_V4, VethPair::LEFT_V6] {
-                let collector = collector_at(&hosts, &SocketAddr::new(ip, 0).to_string());
-                let words = ["explain", "--insecure", &collector.address];
-                let finished = inside(&hosts.right, &words).expect(0);
-                let there = format!("to {ip} (roce), path MTU 4096, selective repeat");
-                contains(&finished, &["packets of 4096 bytes pass both ways", &there]);
-                contains(
-                    &finished,
-                    &["not shm: the source is in another network namespace"],
-                );
-                let words = ["explain", "--insecure", "--json", "--roce-mtu", "512"];
-                let words = [&words[..], &[&collector.address]].concat();
-                let explained = json(&inside(&hosts.right, &words).expect(0));
-                let session = &explained["session"];
-                assert_eq!(session["path_mtu"], 512, "{explained:#}");
-                assert_eq!(session["recovery"], "selective repeat");
-                assert!(session["source_qpn"].as_u64() > Some(0), "{explained:#}");
-                assert!(explained["proven_in_us"].as_f64() > Some(0.0));
-            }
-        },
-    );
+    with_privilege("examine::a_collector_on_another_host_explains_and_packets_prove_it", || {
+        let hosts = VethPair::new(JUMBO).unwrap();
+        for ip in [VethPair::LEFT_V4, VethPair::LEFT_V6] {
+            let collector = collector_at(&hosts, &SocketAddr::new(ip, 0).to_string());
+            let words = ["explain", "--insecure", &collector.address];
+            let finished = inside(&hosts.right, &words).expect(0);
+            let there = format!("to {ip} (roce), path MTU 4096, selective repeat");
+            contains(&finished, &["packets of 4096 bytes pass both ways", &there]);
+            contains(&finished, &["not shm: the source is in another network namespace"]);
+            let words = ["explain", "--insecure", "--json", "--roce-mtu", "512"];
+            let words = [&words[..], &[&collector.address]].concat();
+            let explained = json(&inside(&hosts.right, &words).expect(0));
+            let session = &explained["session"];
+            assert_eq!(session["path_mtu"], 512, "{explained:#}");
+            assert_eq!(session["recovery"], "selective repeat");
+            assert!(session["source_qpn"].as_u64() > Some(0), "{explained:#}");
+            assert!(explained["proven_in_us"].as_f64() > Some(0.0));
+        }
+    });
 }
 
 #[test]
 fn packets_that_do_not_pass_are_told_soon_and_with_what_to_do() {
-    with_privilege(
-        "examine::packets_that_do_not_pass_are_told_soon_and_with_what_to_do",
-        || {
-            let hosts = VethPair::new(1500).unwrap();
-            let address = SocketAddr::new(VethPair::LEFT_V4, 0).to_string();
-            let collector = collector_at(&hosts, &address);
-            let lost = ["--insecure", "--fault", "drop=1", &collector.address];
-            let why = format!("no answer from {} UDP port 4791", VethPair::LEFT_V4);
-            let firewall = "open UDP port 4791 in both directions";
-            let explain = [&["explain"][..], &lost].concat();
-            let finished = inside(&hosts.right, &explain).expect(3);
-            contains(&finished, &["tried", "roce to roce", &why, firewall]);
-            let source = [
-                "send",
-                "--wait",
-                "4",
-                "--input",
-                "synthetic",
-                "--device",
-                "cam",
-            ];
-            let finished = inside(&hosts.right, &[&source[..], &lost].concat()).expect(3);
-            contains(&finished, &[&why, firewall]);
-            let refused = collector.end()["sessions_refused"].as_u64();
-            assert!(
-                refused >= Some(4),
-                "a path and a choice, twice: {refused:?}"
-            );
-        },
-    );
+    with_privilege("examine::packets_that_do_not_pass_are_told_soon_and_with_what_to_do", || {
+        let hosts = VethPair::new(1500).unwrap();
+        let address = SocketAddr::new(VethPair::LEFT_V4, 0).to_string();
+        let collector = collector_at(&hosts, &address);
+        let lost = ["--insecure", "--fault", "drop=1", &collector.address];
+        let why = format!("no answer from {} UDP port 4791", VethPair::LEFT_V4);
+        let firewall = "open UDP port 4791 in both directions";
+        let explain = [&["explain"][..], &lost].concat();
+        let finished = inside(&hosts.right, &explain).expect(3);
+        contains(&finished, &["tried", "roce to roce", &why, firewall]);
+        let source = ["send", "--wait", "4", "--input", "synthetic", "--device", "cam"];
+        let finished = inside(&hosts.right, &[&source[..], &lost].concat()).expect(3);
+        contains(&finished, &[&why, firewall]);
+        let refused = collector.end()["sessions_refused"].as_u64();
+        assert!(refused >= Some(4), "a path and a choice, twice: {refused:?}");
+    });
 }
 
 #[test]
 fn nobody_there_is_told_with_what_this_side_knows() {
     let finished = run(["explain", "127.0.0.1:1"]).expect(3);
-    contains(
-        &finished,
-        &["route", "from 127.0.0.1", "is a collector listening there?"],
-    );
+    contains(&finished, &["route", "from 127.0.0.1", "is a collector listening there?"]);
     let finished = run(["explain", "no-such-host.invalid"]).expect(3);
-    contains(
-        &finished,
-        &["cannot find the address of no-such-host.invalid"],
-    );
+    contains(&finished, &["cannot find the address of no-such-host.invalid"]);
     let finished = run(["explain", "a:b:c"]).expect(2);
     contains(&finished, &["HOST:PORT"]);
     let finished = run(["explain", "--provider", "pigeon", "127.0.0.1"]).expect(2);

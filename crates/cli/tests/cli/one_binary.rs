@@ -19,10 +19,7 @@ fn frames_arrive_without_an_rdma_library() {
     for provider in ["shm", "roce"] {
         let summary = demo(provider).expect(0).last_json();
         assert_eq!(summary["provider"], provider, "{summary}");
-        assert_eq!(
-            summary["frames_verified"], summary["frames_sent"],
-            "{summary}"
-        );
+        assert_eq!(summary["frames_verified"], summary["frames_sent"], "{summary}");
         assert!(summary["frames_sent"].as_u64().unwrap() > 0, "{summary}");
     }
 }
@@ -32,10 +29,7 @@ fn what_is_missing_for_rdma_hardware_is_said() {
     let finished = demo("ibverbs");
     assert_ne!(finished.code, Some(0), "{finished:#?}");
     for words in ["/nowhere/libibverbs.so.1", "apt install"] {
-        assert!(
-            finished.stderr.contains(words),
-            "lacks {words}: {finished:#?}"
-        );
+        assert!(finished.stderr.contains(words), "lacks {words}: {finished:#?}");
     }
 }
 

@@ -8,22 +8,11 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A collector that says where it listens.
-const COLLECT: [&str; 6] = [
-    "collect",
-    "--listen",
-    "127.0.0.1:0",
-    "--sink",
-    "null",
-    "--json",
-];
+const COLLECT: [&str; 6] = ["collect", "--listen", "127.0.0.1:0", "--sink", "null", "--json"];
 
 /// As `catchment WORDS | head -1` does: reads a line, then closes the pipe.
 fn read_one_line(command: &mut Command) -> (String, i32, String) {
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     out.read_line(&mut line).unwrap();
@@ -59,11 +48,7 @@ fn a_source_goes_on_when_nobody_reads_its_progress() {
 #[test]
 fn the_live_page_is_on_by_default() {
     let mut command = catchment();
-    let mut child = command
-        .args(COLLECT)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command.args(COLLECT).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     out.read_line(&mut line).unwrap();
@@ -71,20 +56,13 @@ fn the_live_page_is_on_by_default() {
     let url = listening["dashboard"].as_str().unwrap();
     let address = url.trim_start_matches("http://").trim_end_matches('/');
     let mut page = TcpStream::connect(address).unwrap();
-    write!(
-        page,
-        "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
+    write!(page, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     page.read_to_string(&mut answer).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    assert!(
-        answer.to_lowercase().contains("<!doctype html>"),
-        "{answer}"
-    );
+    assert!(answer.to_lowercase().contains("<!doctype html>"), "{answer}");
 }
 
 /// How long an idle stream is watched.

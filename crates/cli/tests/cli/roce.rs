@@ -45,88 +45,77 @@ fn summary_over_roce(collector: Collector) -> Value {
 
 #[test]
 fn a_clip_arrives_on_another_host_as_ffmpeg_decodes_it() {
-    with_privilege(
-        "roce::a_clip_arrives_on_another_host_as_ffmpeg_decodes_it",
-        || {
-            let hosts = VethPair::new(MTU).unwrap();
-            let dir = tempfile::tempdir().unwrap();
-            let path = clip(dir.path(), "clip.mp4", 7, 40);
-            let expected = decoded(&path);
-            for (i, address) in addresses().iter().enumerate() {
-                let out = dir.path().join(i.to_string());
-                let collector = collector(&hosts, address, &out);
-                let words = [
-                    "--input",
-                    path.to_str().unwrap(),
-                    "--device",
-                    "cam0",
-                    "--rate",
-                    "max",
-                    "--verbose",
-                ];
-                let sent = source(&hosts, &words, &collector.address);
-                let said = sent.finish().expect(0).stderr;
-                assert!(said.contains("RoCE path MTU 1024"), "{said}");
-                assert_same(&stream(&out, "cam0"), &expected);
-                let summary = summary_over_roce(collector);
-                let reason = summary["provider_reason"].as_str().unwrap();
-                assert!(reason.starts_with("RoCEv2 from "), "{reason}");
-                let what = "(roce), path MTU 1024, selective repeat; not shm";
-                assert!(reason.contains(what), "{reason}");
-                let why = "not shm: the source is in another network namespace";
-                assert!(reason.contains(why), "{reason}");
-            }
-        },
-    );
+    with_privilege("roce::a_clip_arrives_on_another_host_as_ffmpeg_decodes_it", || {
+        let hosts = VethPair::new(MTU).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = clip(dir.path(), "clip.mp4", 7, 40);
+        let expected = decoded(&path);
+        for (i, address) in addresses().iter().enumerate() {
+            let out = dir.path().join(i.to_string());
+            let collector = collector(&hosts, address, &out);
+            let words = [
+                "--input",
+                path.to_str().unwrap(),
+                "--device",
+                "cam0",
+                "--rate",
+                "max",
+                "--verbose",
+            ];
+            let sent = source(&hosts, &words, &collector.address);
+            let said = sent.finish().expect(0).stderr;
+            assert!(said.contains("RoCE path MTU 1024"), "{said}");
+            assert_same(&stream(&out, "cam0"), &expected);
+            let summary = summary_over_roce(collector);
+            let reason = summary["provider_reason"].as_str().unwrap();
+            assert!(reason.starts_with("RoCEv2 from "), "{reason}");
+            let what = "(roce), path MTU 1024, selective repeat; not shm";
+            assert!(reason.contains(what), "{reason}");
+            let why = "not shm: the source is in another network namespace";
+            assert!(reason.contains(why), "{reason}");
+        }
+    });
 }
 
 #[test]
 fn many_devices_share_one_queue_pair_over_the_network() {
-    with_privilege(
-        "roce::many_devices_share_one_queue_pair_over_the_network",
-        || {
-            let hosts = VethPair::new(9000).unwrap();
-            let dir = tempfile::tempdir().unwrap();
-            let collector = collector(&hosts, &addresses()[0], dir.path());
-            let devices: Vec<String> = (0..12).map(|i| format!("cam{i:02}")).collect();
-            let mut words = vec!["--rate", "max", "--frames", "50"];
-            for device in &devices {
-                words.extend(["--input", INPUT, "--device", device]);
-            }
-            let sent = source(&hosts, &words, &collector.address);
-            sent.finish().expect(0);
-            for (i, device) in devices.iter().enumerate() {
-                check_synthetic(dir.path(), device, i, INPUT, 50);
-            }
-            assert_eq!(summary_over_roce(collector)["queue_pairs"], 1);
-        },
-    );
+    with_privilege("roce::many_devices_share_one_queue_pair_over_the_network", || {
+        let hosts = VethPair::new(9000).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let collector = collector(&hosts, &addresses()[0], dir.path());
+        let devices: Vec<String> = (0..12).map(|i| format!("cam{i:02}")).collect();
+        let mut words = vec!["--rate", "max", "--frames", "50"];
+        for device in &devices {
+            words.extend(["--input", INPUT, "--device", device]);
+        }
+        let sent = source(&hosts, &words, &collector.address);
+        sent.finish().expect(0);
+        for (i, device) in devices.iter().enumerate() {
+            check_synthetic(dir.path(), device, i, INPUT, 50);
+        }
+        assert_eq!(summary_over_roce(collector)["queue_pairs"], 1);
+    });
 }
 
 #[test]
 fn a_collector_killed_in_mid_stream_leaves_no_gap_over_the_network() {
-    with_privilege(
-        "roce::a_collector_killed_in_mid_stream_leaves_no_gap_over_the_network",
-        || {
-            const FRAMES: usize = 400;
-            let hosts = VethPair::new(MTU).unwrap();
-            let dir = tempfile::tempdir().unwrap();
-            let first = collector(&hosts, &addresses()[0], dir.path());
-            let address = first.address.clone();
-            let frames = FRAMES.to_string();
-            let words = [
-                "--input", INPUT, "--device", "cam", "--rate", "200", "--frames", &frames,
-            ];
-            let source = source(&hosts, &words, &address);
-            wait_for_frames(dir.path(), "cam", 60);
-            first.kill();
-            let second = collector(&hosts, &address, dir.path());
-            let sent = source.finish().expect(0).last_json();
-            assert!(sent["reconnects"].as_u64() >= Some(1), "{sent:#}");
-            check_synthetic(dir.path(), "cam", 0, INPUT, FRAMES);
-            summary_over_roce(second);
-        },
-    );
+    with_privilege("roce::a_collector_killed_in_mid_stream_leaves_no_gap_over_the_network", || {
+        const FRAMES: usize = 400;
+        let hosts = VethPair::new(MTU).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let first = collector(&hosts, &addresses()[0], dir.path());
+        let address = first.address.clone();
+        let frames = FRAMES.to_string();
+        let words = ["--input", INPUT, "--device", "cam", "--rate", "200", "--frames", &frames];
+        let source = source(&hosts, &words, &address);
+        wait_for_frames(dir.path(), "cam", 60);
+        first.kill();
+        let second = collector(&hosts, &address, dir.path());
+        let sent = source.finish().expect(0).last_json();
+        assert!(sent["reconnects"].as_u64() >= Some(1), "{sent:#}");
+        check_synthetic(dir.path(), "cam", 0, INPUT, FRAMES);
+        summary_over_roce(second);
+    });
 }
 
 #[test]
@@ -138,10 +127,7 @@ fn the_demo_runs_over_roce() {
     let summary = finished.last_json();
     assert_eq!(summary["provider"], "roce", "{summary:#}");
     assert_eq!(summary["queue_pairs"], 1, "{summary:#}");
-    assert_eq!(
-        summary["frames_verified"], summary["frames_sent"],
-        "{summary:#}"
-    );
+    assert_eq!(summary["frames_verified"], summary["frames_sent"], "{summary:#}");
     assert_eq!(summary["frames_lost"], 0, "{summary:#}");
 }
 
@@ -154,10 +140,7 @@ fn injected_faults_cost_no_frame() {
     command.args(["--provider", "roce", "--fault", faults]);
     let finished = finish(command.env("TMPDIR", tmp.path())).expect(0);
     let summary = finished.last_json();
-    assert_eq!(
-        summary["frames_verified"], summary["frames_sent"],
-        "{summary:#}"
-    );
+    assert_eq!(summary["frames_verified"], summary["frames_sent"], "{summary:#}");
     assert_eq!(summary["frames_lost"], 0, "{summary:#}");
     let wrong = run(["demo", "--provider", "roce", "--fault", "drop=2"]);
     refused(&wrong.expect(2), "a share is a number from 0 to 1");
@@ -178,16 +161,10 @@ fn rules_that_leave_nothing_are_refused_with_the_reasons() {
     };
     let finished = send(["--provider", "roce"]);
     assert_ne!(finished.code, Some(0));
-    refused(
-        &finished,
-        "roce at the collector: forbidden by the collector's rules",
-    );
+    refused(&finished, "roce at the collector: forbidden by the collector's rules");
     let finished = send(["--provider", "carrier-pigeon"]);
     assert_ne!(finished.code, Some(0));
-    refused(
-        &finished,
-        "require names provider \"carrier-pigeon\", known: shm, ibverbs, roce",
-    );
+    refused(&finished, "require names provider \"carrier-pigeon\", known: shm, ibverbs, roce");
     let finished = send(["--forbid", "shm,roce"]);
     assert_ne!(finished.code, Some(0));
     refused(&finished, "no provider can be used");

@@ -43,10 +43,7 @@ fn a_source_waits_for_its_collector() {
     std::thread::sleep(std::time::Duration::from_millis(1500));
     let _collector = Collector::start_with(&address, &["--out", dir.path().to_str().unwrap()]);
     let finished = source.finish().expect(0);
-    assert!(
-        finished.stderr.contains("waiting for a collector"),
-        "{finished:#?}"
-    );
+    assert!(finished.stderr.contains("waiting for a collector"), "{finished:#?}");
     check_synthetic(dir.path(), "early", 0, INPUT, 20);
 }
 
@@ -87,11 +84,7 @@ fn a_source_that_is_killed_goes_on_where_its_frames_ended() {
     let mut first = source(&collector.address, "cam", &["--rate", "200"]);
     wait_for_frames(dir.path(), "cam", 30);
     first.kill();
-    let second = source(
-        &collector.address,
-        "cam",
-        &["--rate", "200", "--frames", "50"],
-    );
+    let second = source(&collector.address, "cam", &["--rate", "200", "--frames", "50"]);
     second.finish().expect(0);
     let count = frames(&dir.path().join("cam")).len();
     assert!(count >= 80, "{count} frames");
@@ -135,25 +128,16 @@ fn drop_while_the_collector_stands(policy: &str, counter: &str) {
     assert!(dropped > 0, "{sent:#}");
     let summary = collector.end();
     assert_eq!(summary["frames_lost"], 0, "{summary:#}");
-    assert_eq!(
-        summary["frames_received"], sent["frames_sent"],
-        "{summary:#}"
-    );
+    assert_eq!(summary["frames_received"], sent["frames_sent"], "{summary:#}");
     let skipped = summary["frames_skipped"].as_u64().unwrap();
-    assert!(
-        (1..=dropped).contains(&skipped),
-        "{dropped} dropped, {summary:#}"
-    );
+    assert!((1..=dropped).contains(&skipped), "{dropped} dropped, {summary:#}");
     check_numbers_rise(dir.path());
 }
 
 fn check_numbers_rise(out: &Path) {
     let names = frames(&out.join("cam"));
     let last: usize = names.last().unwrap().parse().unwrap();
-    assert!(
-        last >= names.len(),
-        "dropped frames leave their numbers out"
-    );
+    assert!(last >= names.len(), "dropped frames leave their numbers out");
 }
 
 #[test]

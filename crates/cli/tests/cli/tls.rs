@@ -18,15 +18,7 @@ fn files(dir: &Path, name: &str) -> Vec<String> {
 
 fn make(dir: &Path) {
     let out = dir.to_str().unwrap();
-    let words = [
-        "cert",
-        "--out",
-        out,
-        "--name",
-        "127.0.0.1,localhost",
-        "--name",
-        "camera",
-    ];
+    let words = ["cert", "--out", out, "--name", "127.0.0.1,localhost", "--name", "camera"];
     let finished = run(words).expect(0);
     assert!(finished.stdout.contains("camera.pem"), "{finished:#?}");
 }
@@ -52,10 +44,7 @@ fn frames_come_from_who_has_a_certificate_of_the_same_authority() {
     let out = dir.path().join("out");
     let collector = start(&out, &files(&ours, "127.0.0.1"));
     let other = send(&collector, &files(&theirs, "camera")).expect(3);
-    assert!(
-        other.stderr.to_lowercase().contains("certificate"),
-        "{other:#?}"
-    );
+    assert!(other.stderr.to_lowercase().contains("certificate"), "{other:#?}");
     let none = send(&collector, &[]).expect(3);
     assert!(none.stderr.contains(&collector.address), "{none:#?}");
     send(&collector, &files(&ours, "camera")).expect(0);

@@ -40,25 +40,13 @@ pub(super) fn container(facts: &Facts) -> Check {
         .filter(|(_, number)| facts.has_capability(*number))
         .map(|(name, _)| *name);
     let has: Vec<&str> = has.collect();
-    let has = if has.is_empty() {
-        "none that matters".to_owned()
-    } else {
-        has.join(", ")
-    };
-    let user = if has_user_namespace(facts) {
-        ", in a user namespace"
-    } else {
-        ""
-    };
+    let has = if has.is_empty() { "none that matters".to_owned() } else { has.join(", ") };
+    let user = if has_user_namespace(facts) { ", in a user namespace" } else { "" };
     let netns = std::fs::read_link(facts.proc.join("self/ns/net"));
-    let netns = netns.map_or(String::new(), |link| {
-        format!(", network namespace {}", link.display())
-    });
+    let netns =
+        netns.map_or(String::new(), |link| format!(", network namespace {}", link.display()));
     let what = kind(facts).unwrap_or("no container that it shows");
-    Check::ok(
-        "container",
-        format!("{what}{user}; capabilities: {has}{netns}"),
-    )
+    Check::ok("container", format!("{what}{user}; capabilities: {has}{netns}"))
 }
 
 /// Processors and memory of the control group, where they are limited.
@@ -131,10 +119,7 @@ mod tests {
     fn containers_are_recognised() {
         for (files, expected) in [
             (vec![], None),
-            (
-                vec![("run/.containerenv", "")],
-                Some("a container of podman"),
-            ),
+            (vec![("run/.containerenv", "")], Some("a container of podman")),
             (vec![(".dockerenv", "")], Some("a container of Docker")),
             (
                 vec![("proc/self/cgroup", "0::/kubepods/burstable/pod1/x")],
@@ -172,19 +157,14 @@ mod tests {
             assert!(seen[0].contains("0.25 processors"), "{seen:?}");
             assert!(seen[1].contains("32 MiB"), "{seen:?}");
         }
-        let free = [
-            ("sys/fs/cgroup/cpu.max", "max 100000\n"),
-            ("sys/fs/cgroup/memory.max", "max\n"),
-        ];
+        let free =
+            [("sys/fs/cgroup/cpu.max", "max 100000\n"), ("sys/fs/cgroup/memory.max", "max\n")];
         let (_root, facts) = machine(&free);
         assert!(limits(&facts).is_empty());
         let free = [
             ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
             ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
-            (
-                "sys/fs/cgroup/memory/memory.limit_in_bytes",
-                "9223372036854771712\n",
-            ),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];
         let (_root, facts) = machine(&free);
         assert!(limits(&facts).is_empty());

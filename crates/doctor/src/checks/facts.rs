@@ -13,11 +13,7 @@ pub(super) struct Facts {
 
 impl Default for Facts {
     fn default() -> Facts {
-        Facts {
-            proc: "/proc".into(),
-            sys: "/sys".into(),
-            root: "/".into(),
-        }
+        Facts { proc: "/proc".into(), sys: "/sys".into(), root: "/".into() }
     }
 }
 
@@ -25,11 +21,7 @@ impl Facts {
     /// All folders below one, for tests.
     #[cfg(test)]
     pub(super) fn below(root: &Path) -> Facts {
-        Facts {
-            proc: root.join("proc"),
-            sys: root.join("sys"),
-            root: root.to_owned(),
-        }
+        Facts { proc: root.join("proc"), sys: root.join("sys"), root: root.to_owned() }
     }
 
     /// The text of a file below /proc, without white space around it.
@@ -67,9 +59,7 @@ impl Facts {
             let name = entry.file_name();
             name.to_str().is_some_and(|n| n.parse::<u32>().is_ok())
         });
-        numbered
-            .filter_map(|entry| text(&entry.path().join("comm")))
-            .collect()
+        numbered.filter_map(|entry| text(&entry.path().join("comm"))).collect()
     }
 }
 

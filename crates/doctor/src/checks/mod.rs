@@ -55,27 +55,15 @@ pub struct Check {
 
 impl Check {
     fn ok(name: &'static str, seen: impl Into<String>) -> Check {
-        Check {
-            name,
-            level: Level::Ok,
-            seen: seen.into(),
-            remedy: None,
-        }
+        Check { name, level: Level::Ok, seen: seen.into(), remedy: None }
     }
 
     fn note(name: &'static str, seen: impl Into<String>, remedy: impl Into<String>) -> Check {
-        Check {
-            level: Level::Note,
-            remedy: Some(remedy.into()),
-            ..Check::ok(name, seen)
-        }
+        Check { level: Level::Note, remedy: Some(remedy.into()), ..Check::ok(name, seen) }
     }
 
     fn problem(name: &'static str, seen: impl Into<String>, remedy: impl Into<String>) -> Check {
-        Check {
-            level: Level::Problem,
-            ..Check::note(name, seen, remedy)
-        }
+        Check { level: Level::Problem, ..Check::note(name, seen, remedy) }
     }
 }
 

@@ -24,9 +24,7 @@ impl Udp {
     pub(super) fn try_out(options: &RoceOptions) -> Udp {
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let socket = UdpSocket::bind(any_port, &options.socket);
-        Udp {
-            socket: socket.map_err(|error| error.to_string()),
-        }
+        Udp { socket: socket.map_err(|error| error.to_string()) }
     }
 
     pub(super) fn checks(&self, facts: &Facts) -> Vec<Check> {
@@ -53,11 +51,7 @@ impl Udp {
             (Ok(_), false) => format!("from {}", far.join(", ")),
             (Ok(_), true) => "on this host only: no interface has an address".to_owned(),
         };
-        Works {
-            name: catchment_provider_roce::INFO.name,
-            works: self.socket.is_ok(),
-            how,
-        }
+        Works { name: catchment_provider_roce::INFO.name, works: self.socket.is_ok(), how }
     }
 }
 
@@ -90,9 +84,7 @@ fn buffers(socket: &UdpSocket, facts: &Facts) -> Check {
         binary(receive.asked_bytes as u64),
         got(send),
         binary(send.asked_bytes as u64),
-        limit.map_or(String::new(), |limit| format!(
-            ", net.core.rmem_max {limit}"
-        ))
+        limit.map_or(String::new(), |limit| format!(", net.core.rmem_max {limit}"))
     );
     if !receive.is_limited() && !send.is_limited() {
         return Check::ok("buffers", seen);
@@ -153,9 +145,7 @@ pub(super) fn interfaces() -> Vec<Check> {
             "frames from other hosts need one: ip link, ip address",
         )];
     }
-    far.into_iter()
-        .map(|(name, at)| interface(name, &at))
-        .collect()
+    far.into_iter().map(|(name, at)| interface(name, &at)).collect()
 }
 
 fn interface(name: &str, addresses: &[&LocalAddress]) -> Check {

@@ -12,16 +12,8 @@ const CAP_IPC_LOCK: u32 = 14;
 /// What one source's ring takes by default at most: it is registered, and so locked.
 const LOCKED_WANTED: u64 = 1 << 30;
 /// Modules worth a word.
-const MODULES: [&str; 8] = [
-    "ib_core",
-    "ib_uverbs",
-    "rdma_cm",
-    "rdma_rxe",
-    "siw",
-    "mlx5_ib",
-    "irdma",
-    "bnxt_re",
-];
+const MODULES: [&str; 8] =
+    ["ib_core", "ib_uverbs", "rdma_cm", "rdma_rxe", "siw", "mlx5_ib", "irdma", "bnxt_re"];
 
 /// What was seen of RDMA on this machine.
 pub(super) struct Rdma {
@@ -52,10 +44,7 @@ impl Rdma {
         let devices = report.devices.as_ref();
         Rdma {
             library: report.library.clone().map_err(|why| why.to_string()),
-            modules: MODULES
-                .into_iter()
-                .filter(|m| facts.has_module(m))
-                .collect(),
+            modules: MODULES.into_iter().filter(|m| facts.has_module(m)).collect(),
             devices: devices.map_or(Vec::new(), |all| all.iter().map(device).collect()),
             no_devices: report.devices.as_ref().err().map(Unavailable::to_string),
             memlock_bytes: report.memlock_bytes,
@@ -78,11 +67,7 @@ impl Rdma {
             }
             (Ok(_), None) => "no device can be used; its check says why".to_owned(),
         };
-        Works {
-            name: catchment_provider_ibverbs::INFO.name,
-            works: self.is_usable(),
-            how,
-        }
+        Works { name: catchment_provider_ibverbs::INFO.name, works: self.is_usable(), how }
     }
 
     pub(super) fn checks(&self) -> Vec<Check> {
@@ -165,17 +150,13 @@ fn device(report: &DeviceReport) -> Device {
 /// One line for a port.
 fn port(port: &PortReport) -> String {
     let gids = port.gids.iter().filter(|gid| gid.here);
-    let gids: Vec<String> = gids
-        .map(|gid| format!("{} ({})", gid.gid.ip(), gid.kind))
-        .collect();
+    let gids: Vec<String> = gids.map(|gid| format!("{} ({})", gid.gid.ip(), gid.kind)).collect();
     let gids = if gids.is_empty() {
         "no GID of this network namespace".to_owned()
     } else {
         gids.join(", ")
     };
-    let mtu = port
-        .active_mtu_bytes
-        .map_or(String::new(), |mtu| format!(", path MTU {mtu}"));
+    let mtu = port.active_mtu_bytes.map_or(String::new(), |mtu| format!(", path MTU {mtu}"));
     format!(
         "port {} {} on {}{mtu}, {}, {gids}",
         port.number,
@@ -235,11 +216,7 @@ mod tests {
 
     fn level(rdma: &Rdma, name: &str) -> Level {
         let checks = rdma.checks();
-        checks
-            .iter()
-            .find(|check| check.name == name)
-            .unwrap()
-            .level
+        checks.iter().find(|check| check.name == name).unwrap().level
     }
 
     #[test]
@@ -252,10 +229,7 @@ mod tests {
         for words in ["LimitMEMLOCK", "IPC_LOCK", "--ulimit memlock=-1:-1"] {
             assert!(remedy.contains(words), "{remedy}");
         }
-        let may = Rdma {
-            may_lock_all: true,
-            ..machine(vec![rnic(None, true)])
-        };
+        let may = Rdma { may_lock_all: true, ..machine(vec![rnic(None, true)]) };
         assert_eq!(level(&may, "memlock"), Level::Ok);
         assert_eq!(level(&machine(Vec::new()), "memlock"), Level::Ok);
     }
@@ -281,10 +255,7 @@ mod tests {
         };
         assert_eq!(level(&no_library, "libibverbs"), Level::Problem);
         assert!(!no_library.is_usable());
-        let hidden = machine(vec![rnic(
-            Some("no permission for /dev/infiniband/uverbs0"),
-            false,
-        )]);
+        let hidden = machine(vec![rnic(Some("no permission for /dev/infiniband/uverbs0"), false)]);
         assert_eq!(level(&hidden, "device"), Level::Problem);
         assert!(!hidden.is_usable());
         let idle = machine(vec![rnic(None, false)]);

@@ -18,15 +18,8 @@ const FILES_WANTED: u64 = 4096;
 /// No clock is right that says an earlier time: seconds of the year 2025.
 const BEGINNING_S: u64 = 1_735_689_600;
 /// Programs that keep a clock right.
-const CLOCK_KEEPERS: [&str; 7] = [
-    "chronyd",
-    "ntpd",
-    "ntpsec",
-    "openntpd",
-    "systemd-timesyn",
-    "ptp4l",
-    "phc2sys",
-];
+const CLOCK_KEEPERS: [&str; 7] =
+    ["chronyd", "ntpd", "ntpsec", "openntpd", "systemd-timesyn", "ptp4l", "phc2sys"];
 
 pub(super) fn kernel(facts: &Facts) -> Check {
     let name = "kernel";
@@ -117,9 +110,7 @@ pub(super) fn clock(facts: &Facts) -> Check {
     let source = facts.sys("devices/system/clocksource/clocksource0/current_clocksource");
     let source = source.map_or(String::new(), |source| format!(", clock source {source}"));
     let running = facts.processes();
-    let keeper = CLOCK_KEEPERS
-        .iter()
-        .find(|keeper| running.iter().any(|name| name == *keeper));
+    let keeper = CLOCK_KEEPERS.iter().find(|keeper| running.iter().any(|name| name == *keeper));
     match keeper {
         Some(keeper) => Check::ok(name, format!("kept right by {keeper}{source}")),
         None => Check::note(
@@ -168,11 +159,9 @@ pub(super) fn ffmpeg() -> Check {
                     version = words.join(" ");
                 }
             }
-            Ok(output) => missing.push(format!(
-                "{} ended with {}",
-                program.display(),
-                output.status
-            )),
+            Ok(output) => {
+                missing.push(format!("{} ended with {}", program.display(), output.status))
+            }
             Err(error) => missing.push(format!("{}: {error}", program.display())),
         }
     }
@@ -222,17 +211,9 @@ mod tests {
         assert_eq!(seen.level, Level::Note);
         assert!(seen.seen.contains("4.19.0") && seen.seen.contains("GRO"));
         let folder = "sys/devices/system/cpu/cpu0/cpufreq";
-        write(
-            root.path(),
-            &format!("{folder}/scaling_governor"),
-            "powersave\n",
-        );
+        write(root.path(), &format!("{folder}/scaling_governor"), "powersave\n");
         assert_eq!(governor(&facts).unwrap().level, Level::Note);
-        write(
-            root.path(),
-            &format!("{folder}/scaling_driver"),
-            "intel_pstate\n",
-        );
+        write(root.path(), &format!("{folder}/scaling_driver"), "intel_pstate\n");
         assert_eq!(governor(&facts).unwrap().level, Level::Ok);
     }
 

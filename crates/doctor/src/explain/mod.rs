@@ -22,10 +22,7 @@ use std::time::Duration;
 use visit::{Attempt, Proven, Visit};
 
 /// The ring that is asked for: a full packet fits into a slot.
-const RING: RingWish = RingWish {
-    blocks: 8,
-    block_bytes: 8192,
-};
+const RING: RingWish = RingWish { blocks: 8, block_bytes: 8192 };
 
 /// The way that the kernel's routes take to an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,15 +111,8 @@ impl Asking {
     pub fn here(&self, remote: IpAddr) -> Here {
         let route = route(remote);
         let local = route.as_ref().ok().map(|route| route.local);
-        let offers = self.providers().for_source(Ends {
-            local,
-            peer: Some(remote),
-        });
-        Here {
-            route,
-            offers: offers.list(),
-            missing: offers.missing,
-        }
+        let offers = self.providers().for_source(Ends { local, peer: Some(remote) });
+        Here { route, offers: offers.list(), missing: offers.missing }
     }
 
     /// Asks the collector at `address`, tries the way that it chooses, and the next one when that
@@ -147,11 +137,7 @@ impl Asking {
             let told = || failed.iter().map(tell).collect();
             match attempt {
                 Attempt::Proven(Proven { session, took }) => {
-                    return Ok(Answer {
-                        session,
-                        proven_in: took,
-                        failed: told(),
-                    });
+                    return Ok(Answer { session, proven_in: took, failed: told() });
                 }
                 Attempt::Refused(refusal) => {
                     let failed = told();
@@ -199,12 +185,7 @@ impl Asking {
 }
 
 fn tell(failed: &FailedPath) -> String {
-    let SessionPath {
-        source,
-        collector,
-        path_mtu,
-        ..
-    } = &failed.path;
+    let SessionPath { source, collector, path_mtu, .. } = &failed.path;
     let mtu = path_mtu.map_or(String::new(), |mtu| format!(" at path MTU {mtu}"));
     format!("{source} to {collector}{mtu}: {}", failed.reason)
 }

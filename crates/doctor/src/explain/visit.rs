@@ -145,10 +145,8 @@ impl Visit {
     }
 
     fn fail(&mut self, error: &LinkError) -> Refusal {
-        self.outcome = Some(Err(Refuted {
-            path_mtu: error.too_large(),
-            reason: error.to_string(),
-        }));
+        self.outcome =
+            Some(Err(Refuted { path_mtu: error.too_large(), reason: error.to_string() }));
         error.refusal()
     }
 

@@ -42,19 +42,10 @@ impl FrameFormat {
     pub fn new(width: u32, height: u32, pixel: PixelFormat) -> Result<Self, FormatError> {
         check_side("width", width)?;
         check_side("height", height)?;
-        let format = Self {
-            width,
-            height,
-            pixel,
-        };
+        let format = Self { width, height, pixel };
         match format.checked_bytes() {
             Some(bytes) if bytes <= FRAME_BYTES_MAX as u64 => Ok(format),
-            bytes => Err(FormatError::TooLarge {
-                width,
-                height,
-                pixel,
-                bytes,
-            }),
+            bytes => Err(FormatError::TooLarge { width, height, pixel, bytes }),
         }
     }
 
@@ -75,9 +66,7 @@ impl FrameFormat {
 
     /// Bytes of one frame: all planes, no padding. Odd sizes round chroma up, as ffmpeg does.
     pub fn frame_bytes(&self) -> usize {
-        (0..self.pixel.planes().len())
-            .map(|plane| self.row_bytes(plane) * self.rows(plane))
-            .sum()
+        (0..self.pixel.planes().len()).map(|plane| self.row_bytes(plane) * self.rows(plane)).sum()
     }
 
     /// Bytes of one row of a plane (0 is the first), 0 for a plane that the format lacks.
@@ -89,10 +78,7 @@ impl FrameFormat {
 
     /// Rows of a plane (0 is the first), 0 for a plane that the format lacks.
     pub fn rows(&self, plane: usize) -> usize {
-        self.pixel
-            .planes()
-            .get(plane)
-            .map_or(0, |p| self.height.div_ceil(1 << p.y_shift) as usize)
+        self.pixel.planes().get(plane).map_or(0, |p| self.height.div_ceil(1 << p.y_shift) as usize)
     }
 
     fn checked_bytes(&self) -> Option<u64> {
@@ -106,10 +92,7 @@ fn check_side(side: &'static str, value: u32) -> Result<(), FormatError> {
     if (1..=SIDE_MAX).contains(&value) {
         return Ok(());
     }
-    Err(FormatError::Side {
-        side,
-        value: value.to_string(),
-    })
+    Err(FormatError::Side { side, value: value.to_string() })
 }
 
 impl fmt::Display for FrameFormat {
@@ -139,14 +122,10 @@ impl FromStr for FrameFormat {
         let wish: FormatWish = text.parse()?;
         match (wish.size, wish.pixel) {
             (Some((width, height)), Some(pixel)) => Self::new(width, height, pixel),
-            (None, _) => Err(FormatError::Missing {
-                value: quoted(text),
-                what: "the size",
-            }),
-            (_, None) => Err(FormatError::Missing {
-                value: quoted(text),
-                what: "the pixel format",
-            }),
+            (None, _) => Err(FormatError::Missing { value: quoted(text), what: "the size" }),
+            (_, None) => {
+                Err(FormatError::Missing { value: quoted(text), what: "the pixel format" })
+            }
         }
     }
 }
@@ -180,10 +159,7 @@ impl FormatWish {
 
 impl From<FrameFormat> for FormatWish {
     fn from(format: FrameFormat) -> Self {
-        Self {
-            size: Some((format.width, format.height)),
-            pixel: Some(format.pixel),
-        }
+        Self { size: Some((format.width, format.height)), pixel: Some(format.pixel) }
     }
 }
 
@@ -205,10 +181,9 @@ impl FromStr for FormatWish {
 }
 
 fn parse_size(text: &str, size: &str) -> Result<(u32, u32), FormatError> {
-    let (width, height) = size.split_once('x').ok_or_else(|| FormatError::Size {
-        value: quoted(text),
-        size: quoted(size),
-    })?;
+    let (width, height) = size
+        .split_once('x')
+        .ok_or_else(|| FormatError::Size { value: quoted(text), size: quoted(size) })?;
     Ok((parse_side("width", width)?, parse_side("height", height)?))
 }
 
@@ -216,28 +191,19 @@ fn parse_side(side: &'static str, digits: &str) -> Result<u32, FormatError> {
     let value = Some(digits)
         .filter(|d| d.bytes().all(|b| b.is_ascii_digit()))
         .and_then(|d| d.parse().ok())
-        .ok_or_else(|| FormatError::Side {
-            side,
-            value: quoted(digits),
-        })?;
+        .ok_or_else(|| FormatError::Side { side, value: quoted(digits) })?;
     check_side(side, value).map(|()| value)
 }
 
 fn parse_pixel(text: &str, name: &str) -> Result<PixelFormat, FormatError> {
-    PixelFormat::from_name(name).ok_or_else(|| FormatError::Pixel {
-        value: quoted(text),
-        pixel: quoted(name),
-    })
+    PixelFormat::from_name(name)
+        .ok_or_else(|| FormatError::Pixel { value: quoted(text), pixel: quoted(name) })
 }
 
 /// A user's text for a message: bounded, and with nothing in it that a terminal would obey.
 pub(crate) fn quoted(text: &str) -> String {
     const CHARS_MAX: usize = 100;
-    let mut short: String = text
-        .chars()
-        .take(CHARS_MAX)
-        .flat_map(char::escape_debug)
-        .collect();
+    let mut short: String = text.chars().take(CHARS_MAX).flat_map(char::escape_debug).collect();
     if text.chars().nth(CHARS_MAX).is_some() {
         short.push_str("...");
     }

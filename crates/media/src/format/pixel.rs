@@ -47,20 +47,11 @@ struct Layout {
 }
 
 const fn plane(channels: &'static [Channel], x_shift: u8, y_shift: u8) -> Plane {
-    Plane {
-        channels,
-        x_shift,
-        y_shift,
-    }
+    Plane { channels, x_shift, y_shift }
 }
 
 const fn layout(name: &'static str, bits: u8, planes: &'static [Plane]) -> Layout {
-    Layout {
-        name,
-        bits,
-        low_zeros: 0,
-        planes,
-    }
+    Layout { name, bits, low_zeros: 0, planes }
 }
 
 macro_rules! pixel_formats {
@@ -218,10 +209,7 @@ impl PixelFormat {
             "yuvj444p" => "yuv444p",
             other => other,
         };
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|format| format.name() == name)
+        Self::ALL.iter().copied().find(|format| format.name() == name)
     }
 
     /// The planes, in the order they lie in memory.
@@ -246,9 +234,7 @@ impl PixelFormat {
 
     /// Bytes of one cell of a plane, 0 for a plane that the format lacks.
     pub fn cell_bytes(self, plane: usize) -> usize {
-        self.planes()
-            .get(plane)
-            .map_or(0, |p| p.channels.len() * self.sample_bytes())
+        self.planes().get(plane).map_or(0, |p| p.channels.len() * self.sample_bytes())
     }
 }
 
@@ -260,9 +246,5 @@ impl fmt::Display for PixelFormat {
 
 /// All names, for error messages.
 pub(super) fn known_names() -> String {
-    PixelFormat::ALL
-        .iter()
-        .map(|format| format.name())
-        .collect::<Vec<_>>()
-        .join(", ")
+    PixelFormat::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")
 }

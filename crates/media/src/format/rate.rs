@@ -18,11 +18,7 @@ pub struct FrameRate {
 impl FrameRate {
     /// `num / den` frames per second, `None` if either is 0.
     pub const fn new(num: u32, den: u32) -> Option<Self> {
-        if num == 0 || den == 0 {
-            None
-        } else {
-            Some(Self { num, den })
-        }
+        if num == 0 || den == 0 { None } else { Some(Self { num, den }) }
     }
 
     /// The numerator.
@@ -79,18 +75,12 @@ impl FromStr for FrameRate {
         };
         parsed
             .and_then(|(num, den)| Self::new(num, den))
-            .ok_or_else(|| RateError {
-                value: quoted(text),
-            })
+            .ok_or_else(|| RateError { value: quoted(text) })
     }
 }
 
 fn number(digits: &str) -> Option<u32> {
-    if digits.bytes().all(|b| b.is_ascii_digit()) {
-        digits.parse().ok()
-    } else {
-        None
-    }
+    if digits.bytes().all(|b| b.is_ascii_digit()) { digits.parse().ok() } else { None }
 }
 
 /// `29.97` as (2997, 100).

@@ -35,20 +35,12 @@ impl Colour {
     /// This colour at `part` of 256 of its brightness.
     pub(super) fn dimmed(self, part: u16) -> Self {
         let dim = |v: u8| ((u16::from(v) * part.min(256)) >> 8) as u8;
-        Self {
-            r: dim(self.r),
-            g: dim(self.g),
-            b: dim(self.b),
-        }
+        Self { r: dim(self.r), g: dim(self.g), b: dim(self.b) }
     }
 
     /// White minus this colour.
     pub(super) fn inverse(self) -> Self {
-        Self {
-            r: 255 - self.r,
-            g: 255 - self.g,
-            b: 255 - self.b,
-        }
+        Self { r: 255 - self.r, g: 255 - self.g, b: 255 - self.b }
     }
 
     /// The 8-bit value of a channel; YUV by BT.601, limited range, in integers.
@@ -123,21 +115,10 @@ impl Canvas {
             let (row_bytes, rows) = (format.row_bytes(index), format.rows(index));
             let cell_bytes = format.pixel().cell_bytes(index);
             let (x_shift, y_shift) = (plane.x_shift, plane.y_shift);
-            planes.push(PlaneAt {
-                offset,
-                row_bytes,
-                rows,
-                cell_bytes,
-                x_shift,
-                y_shift,
-            });
+            planes.push(PlaneAt { offset, row_bytes, rows, cell_bytes, x_shift, y_shift });
             offset += row_bytes * rows;
         }
-        Self {
-            format,
-            planes,
-            data: vec![0; offset],
-        }
+        Self { format, planes, data: vec![0; offset] }
     }
 
     pub(super) fn format(&self) -> &FrameFormat {
@@ -163,22 +144,16 @@ impl Canvas {
             let value = u16::from(colour.channel(*channel)) << shift;
             value.to_le_bytes().into_iter().take(pixel.sample_bytes())
         };
-        let cells = pixel
-            .planes()
-            .iter()
-            .map(|plane| plane.channels.iter().flat_map(sample).collect());
-        Paint {
-            cells: cells.collect(),
-        }
+        let cells =
+            pixel.planes().iter().map(|plane| plane.channels.iter().flat_map(sample).collect());
+        Paint { cells: cells.collect() }
     }
 
     pub(super) fn fill(&mut self, rect: Rect, paint: &Paint) {
         for (plane, cell) in self.planes.iter().zip(&paint.cells) {
             let columns = plane.columns(
                 rect.x,
-                rect.x
-                    .saturating_add(rect.width)
-                    .min(self.format.width() as usize),
+                rect.x.saturating_add(rect.width).min(self.format.width() as usize),
             );
             let rows = plane.rows(rect.y, rect.y.saturating_add(rect.height));
             let at = |row: usize| plane.offset + row * plane.row_bytes + columns.start;
@@ -218,8 +193,6 @@ impl Canvas {
 fn fill_row(row: &mut [u8], cell: &[u8]) {
     match cell {
         [byte] => row.fill(*byte),
-        _ => row
-            .chunks_exact_mut(cell.len())
-            .for_each(|chunk| chunk.copy_from_slice(cell)),
+        _ => row.chunks_exact_mut(cell.len()).for_each(|chunk| chunk.copy_from_slice(cell)),
     }
 }

@@ -188,45 +188,27 @@ pub enum InputError {
 impl InputError {
     pub(super) fn io(input: &str, source: io::Error) -> Self {
         if source.kind() == io::ErrorKind::NotFound {
-            return Self::NotFound {
-                input: input.to_owned(),
-            };
+            return Self::NotFound { input: input.to_owned() };
         }
-        Self::Io {
-            input: input.to_owned(),
-            source,
-        }
+        Self::Io { input: input.to_owned(), source }
     }
 
     pub(super) fn fill(input: &str, error: FillError) -> Self {
         match error {
-            FillError::Read(source) => Self::Io {
-                input: input.to_owned(),
-                source,
-            },
+            FillError::Read(source) => Self::Io { input: input.to_owned(), source },
             FillError::Write(source) => Self::buffer(input, source),
         }
     }
 
     pub(super) fn buffer(input: &str, source: io::Error) -> Self {
-        Self::Buffer {
-            input: input.to_owned(),
-            source,
-        }
+        Self::Buffer { input: input.to_owned(), source }
     }
 
     pub(super) fn format(input: &str, source: FormatError) -> Self {
-        Self::Format {
-            input: input.to_owned(),
-            source,
-        }
+        Self::Format { input: input.to_owned(), source }
     }
 }
 
 fn said(stderr: &str) -> String {
-    if stderr.is_empty() {
-        String::new()
-    } else {
-        format!("; it said:\n{stderr}")
-    }
+    if stderr.is_empty() { String::new() } else { format!("; it said:\n{stderr}") }
 }

@@ -34,10 +34,7 @@ impl ImagesInput {
         let input = dir.display().to_string();
         let (files, others) = list(dir).map_err(|error| InputError::io(&input, error))?;
         let Some(first) = files.first() else {
-            return Err(InputError::NoImages {
-                dir: dir.to_owned(),
-                others,
-            });
+            return Err(InputError::NoImages { dir: dir.to_owned(), others });
         };
         let picture = decode(first)?;
         let size = (picture.width(), picture.height());
@@ -45,11 +42,7 @@ impl ImagesInput {
         let pixel = wish.pixel.unwrap_or(PixelFormat::Rgb24);
         let format = FrameFormat::new(size.0, size.1, pixel)
             .map_err(|error| InputError::format(&input, error))?;
-        Ok(Self {
-            files,
-            format,
-            next: 0,
-        })
+        Ok(Self { files, format, next: 0 })
     }
 
     fn check_size(&self, path: &Path, picture: &DynamicImage) -> Result<(), InputError> {
@@ -59,12 +52,7 @@ impl ImagesInput {
             return Ok(());
         }
         let first = self.files.first().cloned().unwrap_or_default();
-        Err(InputError::ImageSize {
-            path: path.to_owned(),
-            seen,
-            first,
-            wanted,
-        })
+        Err(InputError::ImageSize { path: path.to_owned(), seen, first, wanted })
     }
 }
 
@@ -104,11 +92,7 @@ fn list(dir: &Path) -> io::Result<(Vec<PathBuf>, usize)> {
         if file_name(&path).starts_with('.') || path.is_dir() {
             continue;
         }
-        if is_picture(&path) {
-            pictures.push(path)
-        } else {
-            others += 1
-        }
+        if is_picture(&path) { pictures.push(path) } else { others += 1 }
     }
     if others > 0 {
         tracing::warn!(dir = %dir.display(), others, "files that are neither PNG nor JPEG are left out");
@@ -118,17 +102,12 @@ fn list(dir: &Path) -> io::Result<(Vec<PathBuf>, usize)> {
 }
 
 fn file_name(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn is_picture(path: &Path) -> bool {
     path.extension().is_some_and(|extension| {
-        EXTENSIONS
-            .iter()
-            .any(|known| extension.eq_ignore_ascii_case(known))
+        EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
     })
 }
 
@@ -151,18 +130,14 @@ fn natural(a: &str, b: &str) -> Ordering {
 /// The digits that `text` starts with, or else its text up to the next digit; and the rest.
 fn split_run(text: &str) -> (&str, &str) {
     let digits = text.starts_with(|c: char| c.is_ascii_digit());
-    let end = text
-        .find(|c: char| c.is_ascii_digit() != digits)
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(text.len());
     text.split_at(end)
 }
 
 fn compare_runs(a: &str, b: &str) -> Ordering {
     let number = |run: &str| run.trim_start_matches('0').to_owned();
-    match (
-        a.starts_with(|c: char| c.is_ascii_digit()),
-        b.starts_with(|c: char| c.is_ascii_digit()),
-    ) {
+    match (a.starts_with(|c: char| c.is_ascii_digit()), b.starts_with(|c: char| c.is_ascii_digit()))
+    {
         (true, true) => {
             let (a, b) = (number(a), number(b));
             a.len().cmp(&b.len()).then_with(|| a.cmp(&b))
@@ -172,25 +147,15 @@ fn compare_runs(a: &str, b: &str) -> Ordering {
 }
 
 fn decode(path: &Path) -> Result<DynamicImage, InputError> {
-    let failed = |problem: String| InputError::Image {
-        path: path.to_owned(),
-        problem,
-    };
+    let failed = |problem: String| InputError::Image { path: path.to_owned(), problem };
     let reader = ImageReader::open(path).map_err(|error| failed(error.to_string()))?;
-    let reader = reader
-        .with_guessed_format()
-        .map_err(|error| failed(error.to_string()))?;
+    let reader = reader.with_guessed_format().map_err(|error| failed(error.to_string()))?;
     reader.decode().map_err(|error| failed(error.to_string()))
 }
 
 fn check_wish(input: &str, size: (u32, u32), wish: FormatWish) -> Result<(), InputError> {
     let cannot = |has: String, asked: String, remedy| {
-        Err(InputError::CannotConvert {
-            input: input.to_owned(),
-            has,
-            asked,
-            remedy,
-        })
+        Err(InputError::CannotConvert { input: input.to_owned(), has, asked, remedy })
     };
     let size_fits = wish.size.is_none_or(|asked| asked == size);
     if let (false, Some((width, height))) = (size_fits, wish.size) {
@@ -247,14 +212,8 @@ mod tests {
 
     #[test]
     fn digits_count_as_numbers() {
-        assert_eq!(
-            sorted(vec!["f10.png", "f9.png", "f1.png"]),
-            ["f1.png", "f9.png", "f10.png"]
-        );
-        assert_eq!(
-            sorted(vec!["b1", "a10", "a2", "a"]),
-            ["a", "a2", "a10", "b1"]
-        );
+        assert_eq!(sorted(vec!["f10.png", "f9.png", "f1.png"]), ["f1.png", "f9.png", "f10.png"]);
+        assert_eq!(sorted(vec!["b1", "a10", "a2", "a"]), ["a", "a2", "a10", "b1"]);
         assert_eq!(sorted(vec!["1-10", "1-9", "01-1"]), ["01-1", "1-9", "1-10"]);
         let huge = "99999999999999999999999999999999999999999.png";
         assert_eq!(sorted(vec![huge, "7.png"]), ["7.png", huge]);

@@ -43,12 +43,7 @@ pub struct InputOptions {
 
 impl Default for InputOptions {
     fn default() -> Self {
-        let FfmpegOptions {
-            format,
-            sync,
-            ffmpeg,
-            ffprobe,
-        } = FfmpegOptions::default();
+        let FfmpegOptions { format, sync, ffmpeg, ffprobe } = FfmpegOptions::default();
         Self {
             format,
             repeat: false,
@@ -91,11 +86,7 @@ impl InputOptions {
 /// format; [`InputError::NotFound`].
 pub fn open(spec: &OsStr, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
     let input = open_once(spec, options)?;
-    Ok(if options.repeat {
-        Box::new(Repeat::new(input))
-    } else {
-        input
-    })
+    Ok(if options.repeat { Box::new(Repeat::new(input)) } else { input })
 }
 
 fn open_once(spec: &OsStr, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
@@ -148,16 +139,12 @@ fn images(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, In
 
 #[cfg(not(feature = "pictures"))]
 fn images(path: &Path, _: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
-    Err(InputError::NoPictures {
-        dir: path.to_owned(),
-    })
+    Err(InputError::NoPictures { dir: path.to_owned() })
 }
 
 fn by_path(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
     let input = path.display().to_string();
-    let file_type = fs::metadata(path)
-        .map_err(|error| InputError::io(&input, error))?
-        .file_type();
+    let file_type = fs::metadata(path).map_err(|error| InputError::io(&input, error))?.file_type();
     if file_type.is_dir() {
         images(path, options)
     } else if has_extension(path, &["y4m"]) {
@@ -175,26 +162,16 @@ fn is_raw(path: &Path, file_type: FileType) -> bool {
 }
 
 fn has_extension(path: &Path, extensions: &[&str]) -> bool {
-    path.extension().is_some_and(|seen| {
-        extensions
-            .iter()
-            .any(|known| seen.eq_ignore_ascii_case(known))
-    })
+    path.extension()
+        .is_some_and(|seen| extensions.iter().any(|known| seen.eq_ignore_ascii_case(known)))
 }
 
 fn synthetic(wish: &str, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
     let failed = |error| InputError::format(&format!("synthetic:{wish}"), error);
-    let written = if wish.is_empty() {
-        FormatWish::default()
-    } else {
-        wish.parse().map_err(failed)?
-    };
+    let written =
+        if wish.is_empty() { FormatWish::default() } else { wish.parse().map_err(failed)? };
     let (width, height) = options.format.size.or(written.size).unwrap_or((640, 480));
-    let pixel = options
-        .format
-        .pixel
-        .or(written.pixel)
-        .unwrap_or(PixelFormat::Rgb24);
+    let pixel = options.format.pixel.or(written.pixel).unwrap_or(PixelFormat::Rgb24);
     let format = FrameFormat::new(width, height, pixel).map_err(failed)?;
     let pattern = Pattern::new(format, options.device_index, &options.device);
     Ok(Box::new(SyntheticInput::new(pattern, options.first_frame)))
@@ -209,9 +186,7 @@ fn stdin(options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
 
 fn raw(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
     let Some(format) = whole_format(path, options)? else {
-        return Err(InputError::NeedsFormat {
-            input: path.display().to_string(),
-        });
+        return Err(InputError::NeedsFormat { input: path.display().to_string() });
     };
     Ok(Box::new(if is_stdin(path) {
         RawInput::stdin(format)
@@ -221,11 +196,7 @@ fn raw(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, Input
 }
 
 fn y4m(path: &Path, options: &InputOptions) -> Result<Box<dyn FrameInput>, InputError> {
-    let input = if is_stdin(path) {
-        Y4mInput::stdin()?
-    } else {
-        Y4mInput::file(path)?
-    };
+    let input = if is_stdin(path) { Y4mInput::stdin()? } else { Y4mInput::file(path)? };
     if fits(input.format(), options.format) {
         return Ok(Box::new(input));
     }
@@ -250,24 +221,16 @@ fn is_stdin(path: &Path) -> bool {
 }
 
 fn whole_format(path: &Path, options: &InputOptions) -> Result<Option<FrameFormat>, InputError> {
-    options
-        .format
-        .whole()
-        .map_err(|error| InputError::format(&path.display().to_string(), error))
+    options.format.whole().map_err(|error| InputError::format(&path.display().to_string(), error))
 }
 
 fn fits(format: &FrameFormat, wish: FormatWish) -> bool {
-    wish.size
-        .is_none_or(|size| size == (format.width(), format.height()))
+    wish.size.is_none_or(|size| size == (format.width(), format.height()))
         && wish.pixel.is_none_or(|pixel| pixel == format.pixel())
 }
 
 fn written(wish: FormatWish) -> String {
     let size = wish.size.map(|(width, height)| format!("{width}x{height}"));
     let pixel = wish.pixel.map(|pixel| pixel.to_string());
-    [size, pixel]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(":")
+    [size, pixel].into_iter().flatten().collect::<Vec<_>>().join(":")
 }

@@ -51,13 +51,7 @@ pub struct Pacer {
 impl Pacer {
     /// A schedule whose frame 0 is due `phase` after `start`.
     pub fn new(rate: FrameRate, start: Instant, phase: Duration, policy: LatePolicy) -> Self {
-        Self {
-            rate,
-            policy,
-            start,
-            offset: phase,
-            next: 0,
-        }
+        Self { rate, policy, start, offset: phase, next: 0 }
     }
 
     /// Decides for the time `now`. [`Pace::Due`] takes that frame off the schedule.
@@ -76,11 +70,7 @@ impl Pacer {
         };
         let number = self.next + skipped;
         self.next = number.saturating_add(1);
-        Pace::Due {
-            number,
-            skipped,
-            late: elapsed - self.due(number),
-        }
+        Pace::Due { number, skipped, late: elapsed - self.due(number) }
     }
 
     /// How long after the start frame `number` is due.

@@ -53,29 +53,16 @@ struct Layout {
 impl Layout {
     fn new(width: usize, height: usize, name_chars: usize) -> Self {
         let room = width.saturating_sub(2 * MARGIN);
-        let scale = even(room / (CELL_WIDTH * DIGITS_MAX))
-            .min(even(height / 3 / CELL_HEIGHT))
-            .max(2);
-        let name_scale = even(room / (CELL_WIDTH * name_chars.max(1)))
-            .min(even(scale / 2))
-            .max(2);
+        let scale =
+            even(room / (CELL_WIDTH * DIGITS_MAX)).min(even(height / 3 / CELL_HEIGHT)).max(2);
+        let name_scale = even(room / (CELL_WIDTH * name_chars.max(1))).min(even(scale / 2)).max(2);
         let panel = aligned(2 * MARGIN + CELL_HEIGHT * (scale + name_scale));
         let digits = DIGITS_MAX.min(room / (CELL_WIDTH * scale));
-        let (panel, digits) = if panel + 2 * ALIGN > height || digits == 0 {
-            (0, 0)
-        } else {
-            (panel, digits)
-        };
+        let (panel, digits) =
+            if panel + 2 * ALIGN > height || digits == 0 { (0, 0) } else { (panel, digits) };
         let below = height - panel;
         let bar_height = aligned(below / 16).max(ALIGN);
-        Self {
-            panel,
-            digits,
-            scale,
-            name_scale,
-            bar_height,
-            steps: below.div_ceil(STEP),
-        }
+        Self { panel, digits, scale, name_scale, bar_height, steps: below.div_ceil(STEP) }
     }
 }
 
@@ -96,24 +83,11 @@ impl Pattern {
         draw_bands(&mut canvas, colour);
         let background = canvas.first_rows();
         let layout = Layout::new(canvas.width(), canvas.height(), name.chars().count());
-        let ink = canvas.paint(Colour {
-            r: 255,
-            g: 255,
-            b: 255,
-        });
+        let ink = canvas.paint(Colour { r: 255, g: 255, b: 255 });
         let paper = canvas.paint(colour.dimmed(60));
         let bar = canvas.paint(colour.inverse());
         let digits = vec![b' '; layout.digits];
-        let mut pattern = Self {
-            canvas,
-            background,
-            ink,
-            paper,
-            bar,
-            layout,
-            digits,
-            bar_y: 0,
-        };
+        let mut pattern = Self { canvas, background, ink, paper, bar, layout, digits, bar_y: 0 };
         pattern.draw_panel(name);
         pattern.draw_bar(0);
         pattern
@@ -137,15 +111,7 @@ impl Pattern {
             return;
         }
         let width = self.canvas.width();
-        self.canvas.fill(
-            Rect {
-                x: 0,
-                y: 0,
-                width,
-                height: self.layout.panel,
-            },
-            &self.paper,
-        );
+        self.canvas.fill(Rect { x: 0, y: 0, width, height: self.layout.panel }, &self.paper);
         let scale = self.layout.name_scale;
         let y = MARGIN + CELL_HEIGHT * self.layout.scale;
         let fit = width.saturating_sub(2 * MARGIN) / (CELL_WIDTH * scale);
@@ -160,26 +126,14 @@ impl Pattern {
         if y == self.bar_y {
             return;
         }
-        self.canvas.restore(
-            self.bar_y,
-            self.bar_y + self.layout.bar_height,
-            &self.background,
-        );
+        self.canvas.restore(self.bar_y, self.bar_y + self.layout.bar_height, &self.background);
         self.draw_bar(step);
     }
 
     fn draw_bar(&mut self, step: usize) {
         let (width, height) = (self.canvas.width(), self.layout.bar_height);
         self.bar_y = self.layout.panel + step * STEP;
-        self.canvas.fill(
-            Rect {
-                x: 0,
-                y: self.bar_y,
-                width,
-                height,
-            },
-            &self.bar,
-        );
+        self.canvas.fill(Rect { x: 0, y: self.bar_y, width, height }, &self.bar);
     }
 
     /// Redraws the digits that differ from those on the canvas.
@@ -197,23 +151,14 @@ impl Pattern {
     }
 
     fn draw_char(&mut self, character: char, x: usize, y: usize, scale: usize) {
-        let cell = Rect {
-            x,
-            y,
-            width: CELL_WIDTH * scale,
-            height: CELL_HEIGHT * scale,
-        };
+        let cell = Rect { x, y, width: CELL_WIDTH * scale, height: CELL_HEIGHT * scale };
         self.canvas.fill(cell, &self.paper);
         for (row, bits) in glyph(character).into_iter().enumerate() {
             for column in
                 (0..GLYPH_WIDTH).filter(|column| bits >> (GLYPH_WIDTH - 1 - column) & 1 == 1)
             {
-                let dot = Rect {
-                    x: x + column * scale,
-                    y: y + row * scale,
-                    width: scale,
-                    height: scale,
-                };
+                let dot =
+                    Rect { x: x + column * scale, y: y + row * scale, width: scale, height: scale };
                 self.canvas.fill(dot, &self.ink);
             }
         }
@@ -226,14 +171,6 @@ fn draw_bands(canvas: &mut Canvas, colour: Colour) {
     let band = aligned(width.div_ceil(BANDS));
     for index in 0..BANDS {
         let paint = canvas.paint(colour.dimmed(80 + 22 * index as u16));
-        canvas.fill(
-            Rect {
-                x: index * band,
-                y: 0,
-                width: band,
-                height,
-            },
-            &paint,
-        );
+        canvas.fill(Rect { x: index * band, y: 0, width: band, height }, &paint);
     }
 }

@@ -52,9 +52,7 @@ pub(super) fn read_raw_frame(
     out: &mut dyn FrameBuffer,
 ) -> Result<FrameRead, InputError> {
     let needed = format.frame_bytes();
-    let seen = out
-        .fill_from(from, needed)
-        .map_err(|error| InputError::fill(input, error))?;
+    let seen = out.fill_from(from, needed).map_err(|error| InputError::fill(input, error))?;
     match seen {
         0 => Ok(FrameRead::End),
         _ if seen == needed => Ok(FrameRead::Frame),
@@ -80,12 +78,7 @@ pub struct RawInput {
 impl RawInput {
     /// Frames of `format` from standard input, which nobody else may read meanwhile.
     pub fn stdin(format: FrameFormat) -> Self {
-        Self {
-            input: "-".to_owned(),
-            source: ByteSource::Stdin(io::stdin()),
-            format,
-            frames: 0,
-        }
+        Self { input: "-".to_owned(), source: ByteSource::Stdin(io::stdin()), format, frames: 0 }
     }
 
     /// Frames of `format` from a file or a named pipe.
@@ -95,12 +88,7 @@ impl RawInput {
     pub fn file(path: &Path, format: FrameFormat) -> Result<Self, InputError> {
         let input = path.display().to_string();
         let source = ByteSource::open(path).map_err(|error| InputError::io(&input, error))?;
-        Ok(Self {
-            input,
-            source,
-            format,
-            frames: 0,
-        })
+        Ok(Self { input, source, format, frames: 0 })
     }
 }
 
@@ -114,21 +102,13 @@ impl FrameInput for RawInput {
     }
 
     fn read_frame(&mut self, out: &mut dyn FrameBuffer) -> Result<FrameRead, InputError> {
-        let read = read_raw_frame(
-            &self.input,
-            self.source.fd(),
-            &self.format,
-            self.frames,
-            out,
-        )?;
+        let read = read_raw_frame(&self.input, self.source.fd(), &self.format, self.frames, out)?;
         self.frames += 1;
         Ok(read)
     }
 
     fn rewind(&mut self) -> Result<bool, InputError> {
         self.frames = 0;
-        self.source
-            .seek(0)
-            .map_err(|error| InputError::io(&self.input, error))
+        self.source.seek(0).map_err(|error| InputError::io(&self.input, error))
     }
 }

@@ -14,11 +14,7 @@ pub struct SyntheticInput {
 impl SyntheticInput {
     /// Frames of `pattern`, beginning with number `first`. Their rate is up to the caller.
     pub fn new(pattern: Pattern, first: u64) -> Self {
-        Self {
-            pattern,
-            first,
-            next: first,
-        }
+        Self { pattern, first, next: first }
     }
 }
 

@@ -35,9 +35,7 @@ impl Y4mHeader {
         let text = String::from_utf8_lossy(line);
         let mut fields = text.split(' ');
         if fields.next() != Some(MAGIC) {
-            return Err(Y4mError::Magic {
-                seen: quoted(&text),
-            });
+            return Err(Y4mError::Magic { seen: quoted(&text) });
         }
         let (mut width, mut height, mut rate, mut pixel) = (None, None, None, PixelFormat::Yuv420p);
         for field in fields.filter(|field| !field.is_empty()) {
@@ -52,33 +50,20 @@ impl Y4mHeader {
             }
         }
         let width = width.ok_or(Y4mError::Missing { field: "W (width)" })?;
-        let height = height.ok_or(Y4mError::Missing {
-            field: "H (height)",
-        })?;
-        Ok(Self {
-            format: FrameFormat::new(width, height, pixel)?,
-            rate,
-        })
+        let height = height.ok_or(Y4mError::Missing { field: "H (height)" })?;
+        Ok(Self { format: FrameFormat::new(width, height, pixel)?, rate })
     }
 }
 
 /// The line that [`Y4mHeader::parse`] reads back, without its line feed.
 impl fmt::Display for Y4mHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{MAGIC} W{} H{}",
-            self.format.width(),
-            self.format.height()
-        )?;
+        write!(f, "{MAGIC} W{} H{}", self.format.width(), self.format.height())?;
         match self.rate {
             Some(rate) => write!(f, " F{}:{}", rate.num(), rate.den())?,
             None => f.write_str(" F0:0")?,
         }
-        match COLOURS
-            .iter()
-            .find(|(_, pixel)| *pixel == self.format.pixel())
-        {
+        match COLOURS.iter().find(|(_, pixel)| *pixel == self.format.pixel()) {
             Some((name, _)) => write!(f, " C{name}"),
             None => write!(f, " C{}", self.format.pixel()),
         }
@@ -92,28 +77,18 @@ fn split_tag(field: &str) -> (char, &str) {
 }
 
 fn side(field: &'static str, value: &str) -> Result<u32, Y4mError> {
-    decimal(value).ok_or_else(|| Y4mError::Number {
-        field,
-        value: quoted(value),
-    })
+    decimal(value).ok_or_else(|| Y4mError::Number { field, value: quoted(value) })
 }
 
 fn decimal(value: &str) -> Option<u32> {
-    if value.bytes().all(|b| b.is_ascii_digit()) {
-        value.parse().ok()
-    } else {
-        None
-    }
+    if value.bytes().all(|b| b.is_ascii_digit()) { value.parse().ok() } else { None }
 }
 
 fn parse_rate(value: &str) -> Result<Option<FrameRate>, Y4mError> {
     let (num, den) = value
         .split_once(':')
         .and_then(|(num, den)| decimal(num).zip(decimal(den)))
-        .ok_or_else(|| Y4mError::Number {
-            field: "frame rate",
-            value: quoted(value),
-        })?;
+        .ok_or_else(|| Y4mError::Number { field: "frame rate", value: quoted(value) })?;
     Ok(FrameRate::new(num, den))
 }
 
@@ -144,9 +119,7 @@ fn colour(value: &str) -> Result<PixelFormat, Y4mError> {
         .iter()
         .find(|(name, _)| *name == value)
         .map(|(_, pixel)| *pixel)
-        .ok_or_else(|| Y4mError::Colour {
-            value: quoted(value),
-        })
+        .ok_or_else(|| Y4mError::Colour { value: quoted(value) })
 }
 
 /// What is wrong with a Y4M stream.
@@ -210,11 +183,7 @@ pub enum Y4mError {
 }
 
 fn known_colours() -> String {
-    COLOURS
-        .iter()
-        .map(|(name, _)| *name)
-        .collect::<Vec<_>>()
-        .join(", ")
+    COLOURS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
 }
 
 /// Frames of a Y4M file or of Y4M on stdin.
@@ -249,24 +218,13 @@ impl Y4mInput {
 
     fn start(input: String, source: ByteSource) -> Result<Self, InputError> {
         let line = read_header(&source, &input)?;
-        let header = Y4mHeader::parse(&line).map_err(|source| InputError::Y4m {
-            input: input.clone(),
-            source,
-        })?;
-        Ok(Self {
-            input,
-            source,
-            header,
-            data_at: line.len() as u64 + 1,
-            frames: 0,
-        })
+        let header = Y4mHeader::parse(&line)
+            .map_err(|source| InputError::Y4m { input: input.clone(), source })?;
+        Ok(Self { input, source, header, data_at: line.len() as u64 + 1, frames: 0 })
     }
 
     fn y4m(&self, source: Y4mError) -> InputError {
-        InputError::Y4m {
-            input: self.input.clone(),
-            source,
-        }
+        InputError::Y4m { input: self.input.clone(), source }
     }
 
     /// Reads the `FRAME` line; `false` at the end of the stream.
@@ -279,10 +237,7 @@ impl Y4mInput {
         }
         if !line.starts_with(FRAME.as_bytes()) {
             let seen = quoted(&String::from_utf8_lossy(&line[..seen]));
-            return Err(self.y4m(Y4mError::Frame {
-                frame: self.frames,
-                seen,
-            }));
+            return Err(self.y4m(Y4mError::Frame { frame: self.frames, seen }));
         }
         if line[FRAME.len()] != b'\n' {
             self.skip_parameters()?;
@@ -294,10 +249,7 @@ impl Y4mInput {
     fn skip_parameters(&self) -> Result<(), InputError> {
         match read_line(&self.source).map_err(|error| InputError::io(&self.input, error))? {
             Ok(_) => Ok(()),
-            Err(line) => Err(self.y4m(Y4mError::Line {
-                frame: self.frames,
-                seen: line.len(),
-            })),
+            Err(line) => Err(self.y4m(Y4mError::Line { frame: self.frames, seen: line.len() })),
         }
     }
 }
@@ -335,19 +287,14 @@ impl FrameInput for Y4mInput {
 
     fn rewind(&mut self) -> Result<bool, InputError> {
         self.frames = 0;
-        self.source
-            .seek(self.data_at)
-            .map_err(|error| InputError::io(&self.input, error))
+        self.source.seek(self.data_at).map_err(|error| InputError::io(&self.input, error))
     }
 }
 
 /// The header line. Stops at the first byte that cannot be one, so that other data on stdin
 /// is refused at once and not after 4 KiB.
 fn read_header(source: &ByteSource, input: &str) -> Result<Vec<u8>, InputError> {
-    let error = |source| InputError::Y4m {
-        input: input.to_owned(),
-        source,
-    };
+    let error = |source| InputError::Y4m { input: input.to_owned(), source };
     let mut magic = [0; MAGIC.len()];
     let seen = read_full(source, &mut magic).map_err(|error| InputError::io(input, error))?;
     if magic != MAGIC.as_bytes() {
@@ -357,10 +304,7 @@ fn read_header(source: &ByteSource, input: &str) -> Result<Vec<u8>, InputError> 
     }
     match read_line(source).map_err(|error| InputError::io(input, error))? {
         Ok(rest) => Ok([magic.as_slice(), &rest].concat()),
-        Err(rest) => Err(error(Y4mError::Line {
-            frame: 0,
-            seen: rest.len(),
-        })),
+        Err(rest) => Err(error(Y4mError::Line { frame: 0, seen: rest.len() })),
     }
 }
 

@@ -28,62 +28,19 @@ fn check(clip: &Path) -> String {
 }
 
 fn wish(format: &str) -> InputOptions {
-    InputOptions {
-        format: format.parse().unwrap(),
-        ..InputOptions::default()
-    }
+    InputOptions { format: format.parse().unwrap(), ..InputOptions::default() }
 }
 
 /// Name, size and encoder of a clip, and the pixel format that its frames must have.
 const CLIPS: &[(&str, &str, &str, &str)] = &[
-    (
-        "h264.mp4",
-        "322x240",
-        "SOUND -c:v libx264 -bf 3 -pix_fmt yuv420p",
-        "yuv420p",
-    ),
-    (
-        "h264.ts",
-        "322x240",
-        "SOUND -c:v libx264 -bf 3 -pix_fmt yuv420p",
-        "yuv420p",
-    ),
-    (
-        "h264odd.mkv",
-        "323x241",
-        "-c:v libx264 -pix_fmt yuv444p",
-        "yuv444p",
-    ),
-    (
-        "h264ten.mkv",
-        "320x180",
-        "-c:v libx264 -pix_fmt yuv420p10le",
-        "yuv420p10le",
-    ),
-    (
-        "mjpeg.avi",
-        "323x241",
-        "-c:v mjpeg -pix_fmt yuvj420p",
-        "yuv420p",
-    ),
-    (
-        "mjpeg422.mov",
-        "321x241",
-        "-c:v mjpeg -pix_fmt yuvj422p",
-        "yuv422p",
-    ),
-    (
-        "vp9.webm",
-        "321x243",
-        "-c:v libvpx-vp9 -deadline realtime -cpu-used 8",
-        "yuv420p",
-    ),
-    (
-        "ffv1.mkv",
-        "99x77",
-        "-c:v ffv1 -pix_fmt gray16le",
-        "gray16le",
-    ),
+    ("h264.mp4", "322x240", "SOUND -c:v libx264 -bf 3 -pix_fmt yuv420p", "yuv420p"),
+    ("h264.ts", "322x240", "SOUND -c:v libx264 -bf 3 -pix_fmt yuv420p", "yuv420p"),
+    ("h264odd.mkv", "323x241", "-c:v libx264 -pix_fmt yuv444p", "yuv444p"),
+    ("h264ten.mkv", "320x180", "-c:v libx264 -pix_fmt yuv420p10le", "yuv420p10le"),
+    ("mjpeg.avi", "323x241", "-c:v mjpeg -pix_fmt yuvj420p", "yuv420p"),
+    ("mjpeg422.mov", "321x241", "-c:v mjpeg -pix_fmt yuvj422p", "yuv422p"),
+    ("vp9.webm", "321x243", "-c:v libvpx-vp9 -deadline realtime -cpu-used 8", "yuv420p"),
+    ("ffv1.mkv", "99x77", "-c:v ffv1 -pix_fmt gray16le", "gray16le"),
     ("rgb.avi", "101x75", "-c:v huffyuv -pix_fmt rgb24", "bgr0"),
     ("anim.gif", "64x48", "-r 10", "bgra"),
     ("nv12.nut", "65x49", "-c:v rawvideo -pix_fmt nv12", "nv12"),
@@ -111,11 +68,8 @@ fn asked_formats_are_ffmpegs_conversions() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let clip = make(
-        dir.path(),
-        "a.mp4",
-        &format!("{} -c:v libx264 -pix_fmt yuv420p", scene("322x240")),
-    );
+    let clip =
+        make(dir.path(), "a.mp4", &format!("{} -c:v libx264 -pix_fmt yuv420p", scene("322x240")));
     for (asked, extra) in [
         ("rgb24", "-pix_fmt rgb24"),
         ("gray", "-pix_fmt gray"),
@@ -163,25 +117,15 @@ fn variable_rate_is_made_constant_or_every_frame_is_given_once() {
     let clip = make(dir.path(), "vfr.mp4", args);
     let constant = ours(&clip, &InputOptions::default());
     check(&clip);
-    let once = InputOptions {
-        sync: Some(FrameSync::EveryFrame),
-        ..InputOptions::default()
-    };
+    let once = InputOptions { sync: Some(FrameSync::EveryFrame), ..InputOptions::default() };
     let every = ours(&clip, &once);
-    assert_same_bytes(
-        &every,
-        &reference(&clip, "-vsync passthrough"),
-        "every frame",
-    );
+    assert_same_bytes(&every, &reference(&clip, "-vsync passthrough"), "every frame");
     let input = open_path(&clip, &once).unwrap();
     assert_eq!(input.frame_rate(), FrameRate::new(30, 1));
     let frame_bytes = input.format().frame_bytes();
     // 20 frames at the start, then every third of the 40 others: 21, 24, ..., 57.
     assert_eq!(every.len() / frame_bytes, 33);
-    assert!(
-        constant.len() > every.len(),
-        "the clip's rate does not vary"
-    );
+    assert!(constant.len() > every.len(), "the clip's rate does not vary");
 }
 
 #[test]
@@ -190,10 +134,8 @@ fn video_that_starts_after_its_sound_and_two_video_streams() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let late = format!(
-        "-f lavfi -i sine=d=2 -itsoffset 0.5 {} -c:v libx264 -c:a aac",
-        scene("160x120")
-    );
+    let late =
+        format!("-f lavfi -i sine=d=2 -itsoffset 0.5 {} -c:v libx264 -c:a aac", scene("160x120"));
     check(&make(dir.path(), "late.mkv", &late));
     let two = format!(
         "{} {} -map 0:v -map 1:v -c:v mjpeg -disposition:v:0 0 -disposition:v:1 default",
@@ -201,10 +143,7 @@ fn video_that_starts_after_its_sound_and_two_video_streams() {
         scene("160x120")
     );
     let clip = make(dir.path(), "two.mkv", &two);
-    assert!(
-        check(&clip).starts_with("160x120"),
-        "ffmpeg takes the larger, default stream"
-    );
+    assert!(check(&clip).starts_with("160x120"), "ffmpeg takes the larger, default stream");
 }
 
 #[test]
@@ -223,10 +162,7 @@ fn rates_are_those_of_the_clip() {
     ] {
         let args = format!("-f lavfi -i testsrc2=s=32x32:r={rate}:d=4 -c:v mpeg4");
         let clip = make(dir.path(), name, &args);
-        let seen = open_path(&clip, &InputOptions::default())
-            .unwrap()
-            .frame_rate()
-            .unwrap();
+        let seen = open_path(&clip, &InputOptions::default()).unwrap().frame_rate().unwrap();
         let wanted: FrameRate = rate.parse().unwrap();
         assert!(
             (seen.as_f64() / wanted.as_f64() - 1.0).abs() < 1e-6,
@@ -241,11 +177,7 @@ fn a_name_that_looks_like_an_option_or_a_protocol() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let plain = make(
-        dir.path(),
-        "plain.mkv",
-        &format!("{} -c:v ffv1", scene("32x32")),
-    );
+    let plain = make(dir.path(), "plain.mkv", &format!("{} -c:v ffv1", scene("32x32")));
     let wanted = reference(&plain, "");
     for name in ["concat:x.mkv", "with space & 'quote' %03d.mkv", "-y.mkv"] {
         let path = dir.path().join(name);
@@ -260,20 +192,10 @@ fn repeating_gives_the_same_frames_again() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let clip = make(
-        dir.path(),
-        "a.mp4",
-        &format!("{} -c:v libx264", scene("64x48")),
-    );
+    let clip = make(dir.path(), "a.mp4", &format!("{} -c:v libx264", scene("64x48")));
     let once = reference(&clip, "");
-    let mut input = open_path(
-        &clip,
-        &InputOptions {
-            repeat: true,
-            ..InputOptions::default()
-        },
-    )
-    .unwrap();
+    let mut input =
+        open_path(&clip, &InputOptions { repeat: true, ..InputOptions::default() }).unwrap();
     let mut twice = Vec::new();
     while twice.len() < 2 * once.len() {
         assert_eq!(input.read_frame(&mut twice).unwrap(), FrameRead::Frame);
@@ -288,28 +210,11 @@ fn a_live_stream_is_read_and_has_no_rate_to_pace_by() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let clip = make(
-        dir.path(),
-        "a.ts",
-        &format!("{} -c:v mpeg2video -g 5", scene("160x120")),
-    );
-    let port = std::net::UdpSocket::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let clip = make(dir.path(), "a.ts", &format!("{} -c:v mpeg2video -g 5", scene("160x120")));
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("udp://127.0.0.1:{port}");
     let mut sender = std::process::Command::new("ffmpeg")
-        .args([
-            "-nostdin",
-            "-v",
-            "quiet",
-            "-readrate",
-            "8",
-            "-stream_loop",
-            "-1",
-            "-i",
-        ])
+        .args(["-nostdin", "-v", "quiet", "-readrate", "8", "-stream_loop", "-1", "-i"])
         .arg(&clip)
         .args(["-t", "60", "-c", "copy", "-f", "mpegts", &url])
         .spawn()
@@ -334,11 +239,7 @@ fn a_damaged_clip_gives_what_ffmpeg_makes_of_it() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let clip = make(
-        dir.path(),
-        "a.mkv",
-        &format!("{} -c:v mjpeg -q:v 3", scene("160x120")),
-    );
+    let clip = make(dir.path(), "a.mkv", &format!("{} -c:v mjpeg -q:v 3", scene("160x120")));
     let mut bytes = std::fs::read(&clip).unwrap();
     for at in (bytes.len() / 2..bytes.len()).step_by(997) {
         bytes[at] ^= 0x55;
@@ -356,24 +257,15 @@ fn errors_carry_ffmpegs_words_and_the_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("note.mp4");
     std::fs::write(&path, "this is no video").unwrap();
-    let missing = InputOptions {
-        ffmpeg: "/nowhere/ffmpeg".into(),
-        ..InputOptions::default()
-    };
+    let missing = InputOptions { ffmpeg: "/nowhere/ffmpeg".into(), ..InputOptions::default() };
     let error = open_path(&path, &missing).err().unwrap();
     assert!(matches!(error, InputError::FfmpegMissing { .. }), "{error}");
-    assert!(
-        error.to_string().contains("apt-get install ffmpeg"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("apt-get install ffmpeg"), "{error}");
     assert!(error.to_string().contains("/nowhere/ffmpeg"), "{error}");
     if !ffmpeg_is_here("errors_carry_ffmpegs_words_and_the_remedy") {
         return;
     }
-    let no_probe = InputOptions {
-        ffprobe: "/nowhere/ffprobe".into(),
-        ..InputOptions::default()
-    };
+    let no_probe = InputOptions { ffprobe: "/nowhere/ffprobe".into(), ..InputOptions::default() };
     let error = open_path(&path, &no_probe).err().unwrap();
     assert!(matches!(error, InputError::FfmpegMissing { .. }), "{error}");
 
@@ -386,30 +278,19 @@ fn errors_carry_ffmpegs_words_and_the_remedy() {
     let error = open_path(&sound, &InputOptions::default()).err().unwrap();
     assert!(error.to_string().contains("sound.mka"), "{error}");
 
-    let odd = make(
-        dir.path(),
-        "odd.mkv",
-        &format!("{} -c:v ffv1 -pix_fmt yuv420p16le", scene("32x32")),
-    );
+    let odd =
+        make(dir.path(), "odd.mkv", &format!("{} -c:v ffv1 -pix_fmt yuv420p16le", scene("32x32")));
     let error = open_path(&odd, &InputOptions::default()).err().unwrap();
     assert!(
         matches!(&error, InputError::FfmpegPixel { pixel, .. } if pixel == "yuv420p16le"),
         "{error}"
     );
     assert!(error.to_string().contains("--format rgb24"), "{error}");
-    assert_same_bytes(
-        &ours(&odd, &wish("rgb24")),
-        &reference(&odd, "-pix_fmt rgb24"),
-        "converted",
-    );
+    assert_same_bytes(&ours(&odd, &wish("rgb24")), &reference(&odd, "-pix_fmt rgb24"), "converted");
 
-    let error = open("ffmpeg:-".as_ref(), &InputOptions::default())
-        .err()
-        .unwrap();
+    let error = open("ffmpeg:-".as_ref(), &InputOptions::default()).err().unwrap();
     assert!(error.to_string().contains("yuv4mpegpipe"), "{error}");
 
-    let error = open_path(&dir.path().join("absent.mp4"), &InputOptions::default())
-        .err()
-        .unwrap();
+    let error = open_path(&dir.path().join("absent.mp4"), &InputOptions::default()).err().unwrap();
     assert!(matches!(error, InputError::NotFound { .. }), "{error}");
 }

@@ -16,11 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Far more than a pipe holds, so that its decoder waits for its reader.
 fn clip(dir: &Path) -> PathBuf {
-    make(
-        dir,
-        "long.avi",
-        "-f lavfi -i testsrc2=s=640x480:r=30:d=3 -c:v mjpeg",
-    )
+    make(dir, "long.avi", "-f lavfi -i testsrc2=s=640x480:r=30:d=3 -c:v mjpeg")
 }
 
 /// Pids of the live (not zombie) children of `parent` that are called ffmpeg.
@@ -46,8 +42,7 @@ fn ffmpegs_of(parent: u32) -> Vec<i32> {
 
 fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')')
-        .is_some_and(|(_, tail)| !tail.trim_start().starts_with('Z'))
+    stat.rsplit_once(')').is_some_and(|(_, tail)| !tail.trim_start().starts_with('Z'))
 }
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -103,16 +98,8 @@ fn killed_on_drop_and_its_death_is_an_error() {
         "{error}"
     );
     assert_eq!(frames.len() % frame_bytes, 0);
-    assert_eq!(
-        frames,
-        reference(&clip, "")[..frames.len()],
-        "what came before is whole"
-    );
-    assert_eq!(
-        input.read_frame(&mut frames).unwrap(),
-        FrameRead::End,
-        "and then nothing more"
-    );
+    assert_eq!(frames, reference(&clip, "")[..frames.len()], "what came before is whole");
+    assert_eq!(input.read_frame(&mut frames).unwrap(), FrameRead::End, "and then nothing more");
 }
 
 #[test]
@@ -123,11 +110,7 @@ fn the_child_ends_when_its_reader_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let clip = clip(dir.path());
     let mut reader = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "ffmpeg_child::source_about_to_die",
-            "--nocapture",
-        ])
+        .args(["--exact", "ffmpeg_child::source_about_to_die", "--nocapture"])
         .env(CLIP_VAR, &clip)
         .stdout(Stdio::null())
         .spawn()

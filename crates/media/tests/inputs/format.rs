@@ -40,9 +40,7 @@ fn bytes_by_ffmpeg(formats: &[FrameFormat]) -> Vec<usize> {
         ffmpeg.args(["-f", "framecrc"]).arg(table(index));
     }
     assert!(ffmpeg.status().unwrap().success());
-    (0..formats.len())
-        .map(|index| size_column(&table(index)))
-        .collect()
+    (0..formats.len()).map(|index| size_column(&table(index))).collect()
 }
 
 fn size_column(table: &Path) -> usize {
@@ -60,11 +58,7 @@ fn known_sizes() {
         ("640x480:gray16le", 614_400),
         ("65535x5461:rgb24", 1_073_659_905),
     ] {
-        assert_eq!(
-            text.parse::<FrameFormat>().unwrap().frame_bytes(),
-            bytes,
-            "{text}"
-        );
+        assert_eq!(text.parse::<FrameFormat>().unwrap().frame_bytes(), bytes, "{text}");
     }
 }
 
@@ -80,25 +74,13 @@ fn errors_name_the_part_the_value_and_an_example() {
         ("640x480", ["640x480", "the pixel format", "640x480:rgb24"]),
         ("rgb24", ["rgb24", "the size", "640x480:rgb24"]),
         ("", ["\"\"", "pixel format", "640x480:rgb24"]),
-        (
-            "640x480:",
-            ["\"\"", "unknown pixel format", "640x480:rgb24"],
-        ),
-        (
-            "65535x65535:rgb24",
-            ["65535x65535", "12884508675", "smaller"],
-        ),
-        (
-            "640x480:rgb24\u{1b}[31m",
-            ["\\u{1b}", "unknown pixel format", "640x480:rgb24"],
-        ),
+        ("640x480:", ["\"\"", "unknown pixel format", "640x480:rgb24"]),
+        ("65535x65535:rgb24", ["65535x65535", "12884508675", "smaller"]),
+        ("640x480:rgb24\u{1b}[31m", ["\\u{1b}", "unknown pixel format", "640x480:rgb24"]),
     ] {
         let message = text.parse::<FrameFormat>().unwrap_err().to_string();
         for part in parts {
-            assert!(
-                message.contains(part),
-                "{text:?}: {message:?} lacks {part:?}"
-            );
+            assert!(message.contains(part), "{text:?}: {message:?} lacks {part:?}");
         }
         assert!(!message.contains('\u{1b}'), "{message:?}");
     }
@@ -116,10 +98,7 @@ fn names_are_unique_and_aliases_understood() {
         assert_eq!(PixelFormat::from_name(pixel.name()), Some(*pixel));
     }
     assert_eq!(PixelFormat::from_name("gray8"), Some(PixelFormat::Gray8));
-    assert_eq!(
-        PixelFormat::from_name("yuvj422p"),
-        Some(PixelFormat::Yuv422p)
-    );
+    assert_eq!(PixelFormat::from_name("yuvj422p"), Some(PixelFormat::Yuv422p));
     assert_eq!(PixelFormat::from_name("RGB24"), None);
 }
 
@@ -143,17 +122,10 @@ fn wishes_have_either_part() {
 
 #[test]
 fn rates_are_read_and_refused() {
-    for (text, num, den) in [
-        ("25", 25, 1),
-        ("30000/1001", 30_000, 1001),
-        ("29.97", 2997, 100),
-        (".5", 5, 10),
-    ] {
-        assert_eq!(
-            text.parse::<FrameRate>().ok(),
-            FrameRate::new(num, den),
-            "{text}"
-        );
+    for (text, num, den) in
+        [("25", 25, 1), ("30000/1001", 30_000, 1001), ("29.97", 2997, 100), (".5", 5, 10)]
+    {
+        assert_eq!(text.parse::<FrameRate>().ok(), FrameRate::new(num, den), "{text}");
     }
     for text in [
         "0",

@@ -5,9 +5,7 @@ use catchment_media::format::FrameRate;
 use catchment_media::input::pace::{LatePolicy, Pace, Pacer, spread_phase};
 use proptest::prelude::*;
 
-const CATCH_UP: LatePolicy = LatePolicy::CatchUp {
-    burst: Duration::from_secs(1),
-};
+const CATCH_UP: LatePolicy = LatePolicy::CatchUp { burst: Duration::from_secs(1) };
 const MS: Duration = Duration::from_millis(1);
 
 fn rate(text: &str) -> FrameRate {
@@ -23,11 +21,7 @@ fn run(pacer: &mut Pacer, mut now: Instant, frames: usize) -> Vec<(u64, Instant)
                 assert!(!wait.is_zero(), "a wait of nothing spins");
                 now += wait;
             }
-            Pace::Due {
-                number,
-                skipped,
-                late,
-            } => {
+            Pace::Due { number, skipped, late } => {
                 assert_eq!((skipped, late), (0, Duration::ZERO));
                 given.push((number, now));
             }
@@ -51,18 +45,13 @@ fn a_million_frames_at_29_97_do_not_drift() {
 #[test]
 fn phases_spread_devices_over_one_period() {
     let start = Instant::now();
-    let phases: Vec<Duration> = (0..12)
-        .map(|index| spread_phase(rate("25"), index, 12))
-        .collect();
+    let phases: Vec<Duration> = (0..12).map(|index| spread_phase(rate("25"), index, 12)).collect();
     assert_eq!(phases[0], Duration::ZERO);
     assert_eq!(phases[3], 10 * MS);
     assert!(phases.iter().all(|phase| *phase < 40 * MS));
     let mut pacer = Pacer::new(rate("25"), start, phases[3], CATCH_UP);
     assert_eq!(pacer.poll(start), Pace::Wait(10 * MS));
-    let due: Vec<Duration> = run(&mut pacer, start, 3)
-        .iter()
-        .map(|(_, at)| *at - start)
-        .collect();
+    let due: Vec<Duration> = run(&mut pacer, start, 3).iter().map(|(_, at)| *at - start).collect();
     assert_eq!(due, [10 * MS, 50 * MS, 90 * MS]);
     assert_eq!(spread_phase(rate("25"), 0, 0), Duration::ZERO);
 }
@@ -75,11 +64,7 @@ fn catching_up_gives_every_overdue_frame_then_goes_on_in_time() {
     for number in 0..6 {
         assert_eq!(
             pacer.poll(late),
-            Pace::Due {
-                number,
-                skipped: 0,
-                late: (55 - 10 * number as u32) * MS
-            }
+            Pace::Due { number, skipped: 0, late: (55 - 10 * number as u32) * MS }
         );
     }
     assert_eq!(pacer.poll(late), Pace::Wait(5 * MS));
@@ -92,10 +77,7 @@ fn a_long_stop_is_caught_up_only_as_far_as_the_burst() {
     let mut pacer = Pacer::new(rate("100"), start, Duration::ZERO, burst);
     let late = start + Duration::from_secs(3600);
     let mut given = Vec::new();
-    while let Pace::Due {
-        number, skipped: 0, ..
-    } = pacer.poll(late)
-    {
+    while let Pace::Due { number, skipped: 0, .. } = pacer.poll(late) {
         given.push(number);
     }
     assert_eq!(given, [0, 1, 2, 3], "30 ms of frames, none left out");
@@ -106,31 +88,13 @@ fn a_long_stop_is_caught_up_only_as_far_as_the_burst() {
 fn skipping_gives_the_latest_and_counts_the_others() {
     let start = Instant::now();
     let mut pacer = Pacer::new(rate("100"), start, Duration::ZERO, LatePolicy::Skip);
-    assert_eq!(
-        pacer.poll(start),
-        Pace::Due {
-            number: 0,
-            skipped: 0,
-            late: Duration::ZERO
-        }
-    );
-    assert_eq!(
-        pacer.poll(start + 55 * MS),
-        Pace::Due {
-            number: 5,
-            skipped: 4,
-            late: 5 * MS
-        }
-    );
+    assert_eq!(pacer.poll(start), Pace::Due { number: 0, skipped: 0, late: Duration::ZERO });
+    assert_eq!(pacer.poll(start + 55 * MS), Pace::Due { number: 5, skipped: 4, late: 5 * MS });
     assert_eq!(pacer.poll(start + 55 * MS), Pace::Wait(5 * MS));
     // A deadline met to the nanosecond is met.
     assert_eq!(
         pacer.poll(start + 60 * MS),
-        Pace::Due {
-            number: 6,
-            skipped: 0,
-            late: Duration::ZERO
-        }
+        Pace::Due { number: 6, skipped: 0, late: Duration::ZERO }
     );
 }
 

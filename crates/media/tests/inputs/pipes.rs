@@ -63,10 +63,8 @@ fn a_cut_frame_is_named_and_the_frames_before_it_are_given() {
     let path = dir.path().join("cut.raw");
     let bytes = noise(300 * 2 + 299);
     std::fs::write(&path, &bytes).unwrap();
-    let options = InputOptions {
-        format: "10x10:rgb24".parse().unwrap(),
-        ..InputOptions::default()
-    };
+    let options =
+        InputOptions { format: "10x10:rgb24".parse().unwrap(), ..InputOptions::default() };
     let mut input = open_path(&path, &options).unwrap();
     let mut got = Vec::new();
     for _ in 0..2 {
@@ -75,15 +73,7 @@ fn a_cut_frame_is_named_and_the_frames_before_it_are_given() {
     assert_same_bytes(&got, &bytes[..600], "whole frames");
     let error = input.read_frame(&mut got).unwrap_err();
     assert!(
-        matches!(
-            error,
-            InputError::Truncated {
-                frame: 2,
-                seen: 299,
-                needed: 300,
-                ..
-            }
-        ),
+        matches!(error, InputError::Truncated { frame: 2, seen: 299, needed: 300, .. }),
         "{error}"
     );
     let message = error.to_string();
@@ -100,10 +90,7 @@ fn raw_files_repeat_and_need_a_format() {
     std::fs::write(&path, &bytes).unwrap();
     let error = open_path(&path, &InputOptions::default()).err().unwrap();
     assert!(matches!(error, InputError::NeedsFormat { .. }), "{error}");
-    assert!(
-        error.to_string().contains("--format 640x480:rgb24"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("--format 640x480:rgb24"), "{error}");
     let options = InputOptions {
         format: "20x20:rgb24".parse().unwrap(),
         repeat: true,
@@ -117,13 +104,7 @@ fn raw_files_repeat_and_need_a_format() {
     assert_same_bytes(&got, &bytes.repeat(3), "three rounds");
     // A repeated file without a frame ends; it does not spin.
     std::fs::write(&path, "").unwrap();
-    assert_eq!(
-        open_path(&path, &options)
-            .unwrap()
-            .read_frame(&mut got)
-            .unwrap(),
-        FrameRead::End
-    );
+    assert_eq!(open_path(&path, &options).unwrap().read_frame(&mut got).unwrap(), FrameRead::End);
 }
 
 #[test]
@@ -209,10 +190,7 @@ fn y4m_of_every_colour_space_is_what_ffmpeg_reads() {
     }
     // Asked for something else, the file is converted by ffmpeg.
     let clip = dir.path().join("yuv444p.y4m");
-    let options = InputOptions {
-        format: "rgb24".parse().unwrap(),
-        ..InputOptions::default()
-    };
+    let options = InputOptions { format: "rgb24".parse().unwrap(), ..InputOptions::default() };
     let mut input = open_path(&clip, &options).unwrap();
     assert_same_bytes(
         &read_all(&mut *input).unwrap(),
@@ -246,29 +224,14 @@ fn y4m_errors_name_the_field_and_the_frame() {
         (b"YUV4MPEG2 W2 H2 F25 Cmono\n", "frame rate \"25\""),
         (b"YUV4MPEG2 W2 H2 C420p9\n", "\"420p9\""),
         (b"YUV4MPEG2 W0 H2\n", "width 0"),
-        (
-            b"YUV4MPEG2 W65535 H65535 C444p12\n",
-            "choose a smaller size",
-        ),
+        (b"YUV4MPEG2 W65535 H65535 C444p12\n", "choose a smaller size"),
         (b"YUV4MPEG2 W2 H2", "no end within"),
         (&long, "no end within 4096 bytes"),
         (b"YUV4MPEG2x W2 H2\n", "starts with"),
-        (
-            b"YUV4MPEG2 W2 H2 Cmono\nabcdFRAME\n",
-            "frame 0 starts with \"abcdFR\"",
-        ),
-        (
-            b"YUV4MPEG2 W2 H2 Cmono\nFRAME\nabcdFRAM",
-            "frame 1 starts with \"FRAM\"",
-        ),
-        (
-            b"YUV4MPEG2 W2 H2 Cmono\nFRAME\nabc",
-            "3 bytes seen, 4 needed",
-        ),
-        (
-            b"YUV4MPEG2 W2 H2 Cmono\nFRAME\nabcdFRAME\n",
-            "inside frame 1: 0 bytes seen",
-        ),
+        (b"YUV4MPEG2 W2 H2 Cmono\nabcdFRAME\n", "frame 0 starts with \"abcdFR\""),
+        (b"YUV4MPEG2 W2 H2 Cmono\nFRAME\nabcdFRAM", "frame 1 starts with \"FRAM\""),
+        (b"YUV4MPEG2 W2 H2 Cmono\nFRAME\nabc", "3 bytes seen, 4 needed"),
+        (b"YUV4MPEG2 W2 H2 Cmono\nFRAME\nabcdFRAME\n", "inside frame 1: 0 bytes seen"),
         (b"YUV4MPEG2 W2 H2 Cmono\nFRAME", "no end within"),
     ] {
         let message = y4m(stream).unwrap_err().to_string();
@@ -307,15 +270,8 @@ fn reader_of_stdin() {
     let (Ok(format), Some(out)) = (std::env::var(STDIN_VAR), std::env::var_os(OUT_VAR)) else {
         return;
     };
-    let format = if format.is_empty() {
-        Default::default()
-    } else {
-        format.parse().unwrap()
-    };
-    let options = InputOptions {
-        format,
-        ..InputOptions::default()
-    };
+    let format = if format.is_empty() { Default::default() } else { format.parse().unwrap() };
+    let options = InputOptions { format, ..InputOptions::default() };
     let out = PathBuf::from(out);
     match open("-".as_ref(), &options).and_then(|mut input| read_all(&mut *input)) {
         Ok(bytes) => std::fs::write(out, bytes).unwrap(),
@@ -326,11 +282,7 @@ fn reader_of_stdin() {
 #[test]
 fn stdin_is_y4m_or_raw_with_a_format() {
     let raw = noise(640 * 480 * 3 * 2);
-    assert_same_bytes(
-        &through_stdin(&raw, "640x480:rgb24").unwrap(),
-        &raw,
-        "raw stdin",
-    );
+    assert_same_bytes(&through_stdin(&raw, "640x480:rgb24").unwrap(), &raw, "raw stdin");
     let y4m = [
         b"YUV4MPEG2 W640 H480 F25:1 C444\nFRAME\n".as_slice(),
         &raw[..921_600],
@@ -340,23 +292,12 @@ fn stdin_is_y4m_or_raw_with_a_format() {
     .concat();
     assert_same_bytes(&through_stdin(&y4m, "").unwrap(), &raw, "y4m stdin");
     let refused = through_stdin(&raw, "").unwrap_err();
-    assert!(
-        refused.contains("input -") && refused.contains("--format 640x480:rgb24"),
-        "{refused}"
-    );
+    assert!(refused.contains("input -") && refused.contains("--format 640x480:rgb24"), "{refused}");
 }
 
 fn any_header() -> impl Strategy<Value = Y4mHeader> {
-    let names = [
-        "420", "422", "444alpha", "mono", "mono16", "420p10", "444p12", "411",
-    ];
-    (
-        1u32..5000,
-        1u32..5000,
-        0u32..100_000,
-        0u32..2000,
-        prop::sample::select(names.to_vec()),
-    )
+    let names = ["420", "422", "444alpha", "mono", "mono16", "420p10", "444p12", "411"];
+    (1u32..5000, 1u32..5000, 0u32..100_000, 0u32..2000, prop::sample::select(names.to_vec()))
         .prop_map(|(width, height, num, den, colour)| {
             Y4mHeader::parse(
                 format!("YUV4MPEG2 C{colour} W{width} H{height} F{num}:{den}").as_bytes(),

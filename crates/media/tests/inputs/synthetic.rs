@@ -29,17 +29,11 @@ fn frames_and_devices_differ() {
     for device in 0..20 {
         let mut pattern = Pattern::new(format, device, "cam");
         for number in 0..100 {
-            assert!(
-                seen.insert(pattern.draw(number).to_vec()),
-                "device {device} frame {number}"
-            );
+            assert!(seen.insert(pattern.draw(number).to_vec()), "device {device} frame {number}");
         }
     }
     let mut other = Pattern::new(format, 0, "cab");
-    assert!(
-        seen.insert(other.draw(0).to_vec()),
-        "the name is in the picture"
-    );
+    assert!(seen.insert(other.draw(0).to_vec()), "the name is in the picture");
 }
 
 /// Reads the counter back from the picture, as a person would, by comparing with pictures of
@@ -49,24 +43,16 @@ fn the_counter_can_be_read_from_the_picture() {
     let format: FrameFormat = "640x480:gray".parse().unwrap();
     let digit = |frame: &[u8], index: usize| -> Vec<u8> {
         let (left, width) = (4 + index * 72, 72);
-        (4..100)
-            .flat_map(|y| frame[y * 640 + left..y * 640 + left + width].to_vec())
-            .collect()
+        (4..100).flat_map(|y| frame[y * 640 + left..y * 640 + left + width].to_vec()).collect()
     };
     let mut pattern = Pattern::new(format, 0, "cam0");
-    let digits: Vec<Vec<u8>> = (0..10)
-        .map(|number| digit(pattern.draw(number), 7))
-        .collect();
+    let digits: Vec<Vec<u8>> = (0..10).map(|number| digit(pattern.draw(number), 7)).collect();
     assert_eq!(digits.iter().collect::<HashSet<_>>().len(), 10);
     for number in [0u64, 7, 42, 1_234_567, 98_765_432, 1_098_765_432] {
         let frame = pattern.draw(number).to_vec();
         let read = (0..8).fold(0, |sum, index| {
             let seen = digit(&frame, index);
-            sum * 10
-                + digits
-                    .iter()
-                    .position(|known| *known == seen)
-                    .expect("a digit") as u64
+            sum * 10 + digits.iter().position(|known| *known == seen).expect("a digit") as u64
         });
         assert_eq!(read, number % 100_000_000);
     }
@@ -87,17 +73,8 @@ fn open_draws_the_device_it_is_told() {
         assert_eq!(input.read_frame(&mut frame).unwrap(), FrameRead::Frame);
         assert!(frame == pattern.draw(number), "frame {number}");
     }
-    assert_eq!(
-        open("synthetic".as_ref(), &options)
-            .unwrap()
-            .format()
-            .to_string(),
-        "640x480:rgb24"
-    );
-    let message = open("synthetic:640x480:rgb42".as_ref(), &options)
-        .err()
-        .unwrap()
-        .to_string();
+    assert_eq!(open("synthetic".as_ref(), &options).unwrap().format().to_string(), "640x480:rgb24");
+    let message = open("synthetic:640x480:rgb42".as_ref(), &options).err().unwrap().to_string();
     assert!(
         message.contains("synthetic:640x480:rgb42") && message.contains("\"rgb42\""),
         "{message}"

@@ -18,10 +18,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (header::REFERRER_POLICY, "no-referrer"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::CACHE_CONTROL, "no-store"),
-    (
-        HeaderName::from_static("cross-origin-resource-policy"),
-        "same-origin",
-    ),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
 const STRICTEST: &str = "default-src 'none'; frame-ancestors 'none'";
@@ -34,9 +31,7 @@ pub(super) struct Guard {
 
 impl Guard {
     pub(super) fn new(names: Vec<String>) -> Self {
-        Self {
-            names: names.into(),
-        }
+        Self { names: names.into() }
     }
 
     /// Whether a browser that reached us under `host` (a name or address, maybe with a port) is
@@ -46,16 +41,10 @@ impl Guard {
             return false;
         };
         let name = authority.host();
-        let address = name
-            .strip_prefix('[')
-            .and_then(|n| n.strip_suffix(']'))
-            .unwrap_or(name);
+        let address = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
         address.parse::<IpAddr>().is_ok()
             || name.eq_ignore_ascii_case("localhost")
-            || self
-                .names
-                .iter()
-                .any(|known| known.eq_ignore_ascii_case(name))
+            || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
     /// The first host of a request that is not served: in its `Host` header or in its address line.
@@ -79,13 +68,9 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
     };
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
-        headers
-            .entry(name)
-            .or_insert(HeaderValue::from_static(value));
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
-    headers
-        .entry(header::CONTENT_SECURITY_POLICY)
-        .or_insert(HeaderValue::from_static(STRICTEST));
+    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(STRICTEST));
     response
 }
 
@@ -104,24 +89,14 @@ mod tests {
     #[test]
     fn addresses_and_localhost_are_served_and_other_names_only_if_configured() {
         let guard = Guard::new(vec!["lab-7".into()]);
-        for host in [
-            "127.0.0.1:80",
-            "10.1.2.3",
-            "[::1]:8080",
-            "localhost:1",
-            "LOCALHOST",
-            "Lab-7:9",
-        ] {
+        for host in
+            ["127.0.0.1:80", "10.1.2.3", "[::1]:8080", "localhost:1", "LOCALHOST", "Lab-7:9"]
+        {
             assert!(guard.allows(host), "{host}");
         }
-        for host in [
-            "",
-            "evil.example",
-            "evil.example:80",
-            "127.0.0.1.evil.example",
-            "a b",
-            "lab-7.evil",
-        ] {
+        for host in
+            ["", "evil.example", "evil.example:80", "127.0.0.1.evil.example", "a b", "lab-7.evil"]
+        {
             assert!(!guard.allows(host), "{host}");
         }
     }

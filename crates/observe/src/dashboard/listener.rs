@@ -21,10 +21,7 @@ pub(super) struct Limited {
 
 impl Limited {
     pub(super) fn new(socket: TcpListener) -> Self {
-        Self {
-            socket,
-            places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-        }
+        Self { socket, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
     }
 }
 
@@ -36,13 +33,7 @@ impl Listener for Limited {
         // The semaphore is never closed; without a place the connection would only be uncounted.
         let place = self.places.clone().acquire_owned().await.ok();
         let (stream, peer) = Listener::accept(&mut self.socket).await;
-        (
-            Counted {
-                stream,
-                _place: place,
-            },
-            peer,
-        )
+        (Counted { stream, _place: place }, peer)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {

@@ -33,15 +33,8 @@ pub(super) struct Live {
 impl Live {
     pub(super) fn new(metrics: Arc<CollectorMetrics>) -> Self {
         let sampler = Sampler::new(metrics.clone());
-        let sampled = Mutex::new(Sampled {
-            sampler,
-            last: None,
-        });
-        Self {
-            metrics,
-            sampled,
-            viewers: AtomicUsize::new(0),
-        }
+        let sampled = Mutex::new(Sampled { sampler, last: None });
+        Self { metrics, sampled, viewers: AtomicUsize::new(0) }
     }
 
     pub(super) fn viewers(&self) -> usize {

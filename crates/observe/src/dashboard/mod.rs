@@ -102,12 +102,7 @@ impl Dashboard {
         let app = routes::router(live.clone(), guard::Guard::new(config.host_names));
         let (stop, stopped) = oneshot::channel();
         let thread = spawn(socket, app, stopped).map_err(DashboardError::Thread)?;
-        Ok(Self {
-            address,
-            live,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok(Self { address, live, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -138,11 +133,7 @@ impl Drop for Dashboard {
             // The thread may have ended by itself; then nobody listens.
             let _ = stop.send(());
         }
-        if self
-            .thread
-            .take()
-            .is_some_and(|thread| thread.join().is_err())
-        {
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread of the live page panicked");
         }
     }
@@ -154,9 +145,7 @@ fn spawn(
     stopped: oneshot::Receiver<()>,
 ) -> std::io::Result<JoinHandle<()>> {
     socket.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let socket = runtime.block_on(async { tokio::net::TcpListener::from_std(socket) })?;
     let body = move || {
         runtime.block_on(async {
@@ -170,7 +159,5 @@ fn spawn(
             }
         });
     };
-    std::thread::Builder::new()
-        .name("live page".into())
-        .spawn(body)
+    std::thread::Builder::new().name("live page".into()).spawn(body)
 }

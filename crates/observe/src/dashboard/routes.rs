@@ -55,16 +55,12 @@ async fn page() -> Response {
          connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
          frame-ancestors 'none'"
     );
-    let page = PAGE
-        .replace("{{nonce}}", &nonce)
-        .replace("{{style}}", STYLE)
-        .replace("{{script}}", SCRIPT);
+    let page =
+        PAGE.replace("{{nonce}}", &nonce).replace("{{style}}", STYLE).replace("{{script}}", SCRIPT);
     let html = HeaderValue::from_static("text/html; charset=utf-8");
     let mut response = ([(header::CONTENT_TYPE, html)], page).into_response();
     if let Ok(policy) = HeaderValue::from_str(&policy) {
-        response
-            .headers_mut()
-            .insert(header::CONTENT_SECURITY_POLICY, policy);
+        response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     }
     response
 }
@@ -108,11 +104,7 @@ async fn events(State(live): State<Arc<Live>>) -> Response {
     // The stream owns the viewer: when the connection ends, both go.
     let stream = IntervalStream::new(ticks).map(move |_| {
         let json = viewer.0.json();
-        Ok::<_, Infallible>(
-            Event::default()
-                .event("status")
-                .data(String::from_utf8_lossy(&json)),
-        )
+        Ok::<_, Infallible>(Event::default().event("status").data(String::from_utf8_lossy(&json)))
     });
     Sse::new(stream).into_response()
 }
@@ -122,9 +114,7 @@ async fn preview(
     Path(file): Path<String>,
     request: HeaderMap,
 ) -> Response {
-    let device = file
-        .strip_suffix(".png")
-        .and_then(|name| live.metrics.device(name));
+    let device = file.strip_suffix(".png").and_then(|name| live.metrics.device(name));
     match device {
         Some(device) => picture(device.preview(), &request),
         None => (StatusCode::NOT_FOUND, "There is no such device.\n").into_response(),
@@ -139,14 +129,8 @@ fn picture(preview: &Preview, request: &HeaderMap) -> Response {
     };
     let tag = format!("\"{number}\"");
     // The browser may keep it, but has to ask whether there is a newer one.
-    let headers = [
-        (header::ETAG, tag.clone()),
-        (header::CACHE_CONTROL, "no-cache".to_owned()),
-    ];
-    if request
-        .get(header::IF_NONE_MATCH)
-        .is_some_and(|known| known.as_bytes() == tag.as_bytes())
-    {
+    let headers = [(header::ETAG, tag.clone()), (header::CACHE_CONTROL, "no-cache".to_owned())];
+    if request.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes()) {
         return (StatusCode::NOT_MODIFIED, headers).into_response();
     }
     match picture.png() {

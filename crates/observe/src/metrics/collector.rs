@@ -143,11 +143,7 @@ impl CollectorMetrics {
         }
         sessions.latest.push_back(session.clone());
         sessions.open.insert(id, session);
-        SessionGuard {
-            metrics: self.clone(),
-            path,
-            id,
-        }
+        SessionGuard { metrics: self.clone(), path, id }
     }
 
     /// The sessions that were opened after the first `seen` ones, and how many were opened so far:
@@ -220,10 +216,7 @@ impl CollectorMetrics {
             uptime_s: self.started.elapsed().as_secs_f64(),
             sessions_open: paths.iter().map(|p| p.sessions_open).sum(),
             sessions_total: paths.iter().map(|p| p.sessions_total).sum(),
-            sessions_refused: refused
-                .into_iter()
-                .map(|(code, n)| (code.to_owned(), n))
-                .collect(),
+            sessions_refused: refused.into_iter().map(|(code, n)| (code.to_owned(), n)).collect(),
             paths,
             sessions,
             roce: network.ask(),

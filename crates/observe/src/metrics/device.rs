@@ -179,16 +179,8 @@ impl DeviceMetrics {
             *sum = sum.saturating_add(now.saturating_sub(last));
         };
         add(&mut sum.frames_sent, totals.frames_sent, last.frames_sent);
-        add(
-            &mut sum.dropped_oldest,
-            totals.dropped_oldest,
-            last.dropped_oldest,
-        );
-        add(
-            &mut sum.dropped_newest,
-            totals.dropped_newest,
-            last.dropped_newest,
-        );
+        add(&mut sum.dropped_oldest, totals.dropped_oldest, last.dropped_oldest);
+        add(&mut sum.dropped_newest, totals.dropped_newest, last.dropped_newest);
     }
 
     /// Says whether a source for the device is there. Shown; changes no counter.

@@ -159,9 +159,7 @@ impl Preview {
         let now = now_ns();
         if now > until {
             // Nobody is watching any more. A viewer who comes back right now has written a later time.
-            let _ = self
-                .wanted_until_ns
-                .compare_exchange(until, 0, Relaxed, Relaxed);
+            let _ = self.wanted_until_ns.compare_exchange(until, 0, Relaxed, Relaxed);
             return false;
         }
         now >= self.due_ns.load(Relaxed)
@@ -181,8 +179,7 @@ impl Preview {
         if frame_bytes < format.frame_bytes() {
             return false;
         }
-        self.due_ns
-            .store(now_ns().saturating_add(nanos(INTERVAL)), Relaxed);
+        self.due_ns.store(now_ns().saturating_add(nanos(INTERVAL)), Relaxed);
         let picture = Arc::new(picture_of(&format, pixels));
         let Ok(mut latest) = self.latest.try_lock() else {
             return false;
@@ -196,10 +193,7 @@ impl Preview {
     #[must_use]
     pub fn latest(&self) -> Option<(u64, Arc<Picture>)> {
         let latest = lock(&self.latest);
-        latest
-            .picture
-            .clone()
-            .map(|picture| (latest.number, picture))
+        latest.picture.clone().map(|picture| (latest.number, picture))
     }
 }
 

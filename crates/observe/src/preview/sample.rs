@@ -47,9 +47,7 @@ fn scaled(side: u32, to: u32, from: u32) -> u32 {
 fn taps(to: u32, from: u32) -> Vec<u32> {
     let per_pixel = if from >= 2 * to { 2 } else { 1 };
     let parts = u64::from(to) * per_pixel * 2;
-    (0..u64::from(to) * per_pixel)
-        .map(|i| ((2 * i + 1) * u64::from(from) / parts) as u32)
-        .collect()
+    (0..u64::from(to) * per_pixel).map(|i| ((2 * i + 1) * u64::from(from) / parts) as u32).collect()
 }
 
 /// Where the samples of one channel lie.
@@ -97,10 +95,7 @@ enum Colours {
 /// Bayer mosaic too, is shown in grey.
 fn channels_of(pixel: PixelFormat) -> (Colours, Vec<Samples>) {
     let all = |channels: &[Channel]| -> Option<Vec<Samples>> {
-        channels
-            .iter()
-            .map(|&channel| Samples::of(pixel, channel))
-            .collect()
+        channels.iter().map(|&channel| Samples::of(pixel, channel)).collect()
     };
     if let Some(rgb) = all(&[Channel::R, Channel::G, Channel::B]) {
         (Colours::Rgb, rgb)
@@ -137,10 +132,7 @@ impl RowReader {
         let (colours, samples) = channels_of(pixel);
         let channel = |samples: &Samples| LineChannel {
             plane: samples.plane,
-            offsets: columns
-                .iter()
-                .map(|&x| samples.offset(x as usize))
-                .collect(),
+            offsets: columns.iter().map(|&x| samples.offset(x as usize)).collect(),
             sums: vec![0; columns.len() / column_taps],
         };
         let bytes = |plane: usize| format.row_bytes(plane) * format.rows(plane);
@@ -149,9 +141,7 @@ impl RowReader {
             format: *format,
             colours,
             channels: samples.iter().map(channel).collect(),
-            planes: (0..pixel.planes().len())
-                .map(|i| (begin(i), Vec::new()))
-                .collect(),
+            planes: (0..pixel.planes().len()).map(|i| (begin(i), Vec::new())).collect(),
             column_taps,
         }
     }
@@ -171,9 +161,7 @@ impl RowReader {
             let bytes = &self.planes[channel.plane].1;
             match pixel.sample_bytes() {
                 1 => channel.add(self.column_taps, |at| bytes[at]),
-                _ => channel.add(self.column_taps, |at| {
-                    upper_8([bytes[at], bytes[at + 1]], shift)
-                }),
+                _ => channel.add(self.column_taps, |at| upper_8([bytes[at], bytes[at + 1]], shift)),
             }
         }
     }
@@ -181,10 +169,7 @@ impl RowReader {
     /// Appends the line, the mean of `rows` rows, to the picture and begins the next one.
     fn take_line(&mut self, rows: usize, rgb: &mut Vec<u8>) {
         let count = (rows * self.column_taps) as u16;
-        let width = self
-            .channels
-            .first()
-            .map_or(0, |channel| channel.sums.len());
+        let width = self.channels.first().map_or(0, |channel| channel.sums.len());
         for x in 0..width {
             let mut values = [0; 3];
             for (value, channel) in values.iter_mut().zip(&mut self.channels) {
@@ -215,17 +200,9 @@ fn upper_8(bytes: [u8; 2], shift: u8) -> u8 {
 
 /// BT.601, limited range: Y of 16 to 235, U and V of 16 to 240 around 128.
 fn rgb_of_yuv([y, u, v]: [u8; 3]) -> Rgb {
-    let (y, u, v) = (
-        298 * (i32::from(y) - 16),
-        i32::from(u) - 128,
-        i32::from(v) - 128,
-    );
+    let (y, u, v) = (298 * (i32::from(y) - 16), i32::from(u) - 128, i32::from(v) - 128);
     let channel = |sum: i32| ((sum + 128) >> 8).clamp(0, 255) as u8;
-    [
-        channel(y + 409 * v),
-        channel(y - 100 * u - 208 * v),
-        channel(y + 516 * u),
-    ]
+    [channel(y + 409 * v), channel(y - 100 * u - 208 * v), channel(y + 516 * u)]
 }
 
 #[cfg(test)]
@@ -234,11 +211,7 @@ mod tests {
 
     fn picture(format: &str, frame: &[u8]) -> Picture {
         let format: FrameFormat = format.parse().unwrap();
-        assert_eq!(
-            frame.len(),
-            format.frame_bytes(),
-            "test frame of {format:?}"
-        );
+        assert_eq!(frame.len(), format.frame_bytes(), "test frame of {format:?}");
         picture_of(&format, frame)
     }
 
@@ -256,18 +229,9 @@ mod tests {
         let want = [RED, BLUE].concat();
         assert_eq!(picture("2x1:rgb24", &want).rgb(), want);
         assert_eq!(picture("2x1:bgr24", &[0, 0, 255, 255, 0, 0]).rgb(), want);
-        assert_eq!(
-            picture("2x1:rgba", &[255, 0, 0, 9, 0, 0, 255, 200]).rgb(),
-            want
-        );
-        assert_eq!(
-            picture("2x1:gray8", &[7, 250]).rgb(),
-            [7, 7, 7, 250, 250, 250]
-        );
-        assert_eq!(
-            picture("2x1:gray16le", &[255, 1, 0, 128]).rgb(),
-            [1, 1, 1, 128, 128, 128]
-        );
+        assert_eq!(picture("2x1:rgba", &[255, 0, 0, 9, 0, 0, 255, 200]).rgb(), want);
+        assert_eq!(picture("2x1:gray8", &[7, 250]).rgb(), [7, 7, 7, 250, 250, 250]);
+        assert_eq!(picture("2x1:gray16le", &[255, 1, 0, 128]).rgb(), [1, 1, 1, 128, 128, 128]);
     }
 
     /// Y, U, V of the saturated colours in ITU-R BT.601 limited range.
@@ -286,18 +250,9 @@ mod tests {
             let want = [rgb; 4].concat();
             near(picture("2x2:yuv420p", &[y, y, y, y, u, v]).rgb(), &want);
             near(picture("2x2:nv12", &[y, y, y, y, u, v]).rgb(), &want);
-            near(
-                picture("2x2:yuv422p", &[y, y, y, y, u, u, v, v]).rgb(),
-                &want,
-            );
-            near(
-                picture("2x2:yuv444p", &[y, y, y, y, u, u, u, u, v, v, v, v]).rgb(),
-                &want,
-            );
-            near(
-                picture("2x2:yuyv422", &[y, u, y, v, y, u, y, v]).rgb(),
-                &want,
-            );
+            near(picture("2x2:yuv422p", &[y, y, y, y, u, u, v, v]).rgb(), &want);
+            near(picture("2x2:yuv444p", &[y, y, y, y, u, u, u, u, v, v, v, v]).rgb(), &want);
+            near(picture("2x2:yuyv422", &[y, u, y, v, y, u, y, v]).rgb(), &want);
         }
     }
 
@@ -310,30 +265,9 @@ mod tests {
         let rows = |row: &[u8], n: usize| row.repeat(n);
         let y = rows(&luma, 3);
         let (u, v) = ([r[1], b[1]], [r[2], b[2]]);
-        near(
-            picture(
-                "3x3:yuv420p",
-                &[y.clone(), rows(&u, 2), rows(&v, 2)].concat(),
-            )
-            .rgb(),
-            &want,
-        );
-        near(
-            picture(
-                "3x3:yuv422p",
-                &[y.clone(), rows(&u, 3), rows(&v, 3)].concat(),
-            )
-            .rgb(),
-            &want,
-        );
-        near(
-            picture(
-                "3x3:nv12",
-                &[y, rows(&[u[0], v[0], u[1], v[1]], 2)].concat(),
-            )
-            .rgb(),
-            &want,
-        );
+        near(picture("3x3:yuv420p", &[y.clone(), rows(&u, 2), rows(&v, 2)].concat()).rgb(), &want);
+        near(picture("3x3:yuv422p", &[y.clone(), rows(&u, 3), rows(&v, 3)].concat()).rgb(), &want);
+        near(picture("3x3:nv12", &[y, rows(&[u[0], v[0], u[1], v[1]], 2)].concat()).rgb(), &want);
         let yuyv = [r[0], r[1], r[0], r[2], b[0], b[1], 0, b[2]];
         near(picture("3x3:yuyv422", &rows(&yuyv, 3)).rgb(), &want);
     }
@@ -344,10 +278,7 @@ mod tests {
         let want = [red; 4].concat();
         near(picture("2x2:nv21", &[y, y, y, y, v, u]).rgb(), &want);
         near(picture("2x2:uyvy422", &[u, y, v, y].repeat(2)).rgb(), &want);
-        near(
-            picture("2x2:yuva444p", &[[y; 4], [u; 4], [v; 4], [9; 4]].concat()).rgb(),
-            &want,
-        );
+        near(picture("2x2:yuva444p", &[[y; 4], [u; 4], [v; 4], [9; 4]].concat()).rgb(), &want);
         let wide = |value: u8, shift: u32| (u16::from(value) << shift).to_le_bytes();
         let all = |shift: u32| [y, y, y, y, u, v].map(|value| wide(value, shift)).concat();
         near(picture("2x2:yuv420p10le", &all(2)).rgb(), &want);
@@ -410,16 +341,8 @@ mod tests {
         let at = |x: usize, y: usize| &small.rgb()[(y * 320 + x) * 3..][..3];
         assert_eq!(
             [at(0, 0), at(319, 0), at(0, 179), at(319, 179)],
-            [
-                &[255, 0, 0][..],
-                &[0, 255, 0],
-                &[0, 0, 255],
-                &[255, 255, 255]
-            ]
+            [&[255, 0, 0][..], &[0, 255, 0], &[0, 0, 255], &[255, 255, 255]]
         );
-        assert_eq!(
-            [at(159, 89), at(160, 90)],
-            [&[255, 0, 0][..], &[255, 255, 255]]
-        );
+        assert_eq!([at(159, 89), at(160, 90)], [&[255, 0, 0][..], &[255, 255, 255]]);
     }
 }

@@ -170,9 +170,7 @@ impl Text {
     }
 
     fn process(&mut self, cpu: Option<&CpuSnapshot>) {
-        self.table(PROCESS, cpu.map_or(&[], std::slice::from_ref), |_| {
-            Vec::new()
-        });
+        self.table(PROCESS, cpu.map_or(&[], std::slice::from_ref), |_| Vec::new());
     }
 
     fn refusals(&mut self, snapshot: &CollectorSnapshot) {
@@ -185,16 +183,9 @@ impl Text {
 
     fn formats(&mut self, snapshot: &CollectorSnapshot) {
         let name = "catchment_device_info";
-        self.head(
-            name,
-            "gauge",
-            "Always 1; the label tells the format of the device's frames.",
-        );
+        self.head(name, "gauge", "Always 1; the label tells the format of the device's frames.");
         for device in &snapshot.devices {
-            let labels = vec![
-                ("device", device.name.clone()),
-                ("format", device.format.clone()),
-            ];
+            let labels = vec![("device", device.name.clone()), ("format", device.format.clone())];
             self.line(name, &labels, 1.0);
         }
     }
@@ -208,23 +199,11 @@ impl Text {
 
     fn reported_drops(&mut self, devices: &[DeviceSnapshot]) {
         let name = "catchment_reported_frames_dropped_total";
-        self.head(
-            name,
-            "counter",
-            "Frames the source dropped on purpose, as it reported.",
-        );
+        self.head(name, "counter", "Frames the source dropped on purpose, as it reported.");
         for device in devices {
-            let DeviceCounters {
-                source_dropped_oldest,
-                source_dropped_newest,
-                ..
-            } = device.counters;
-            self.drops(
-                name,
-                &device.name,
-                source_dropped_oldest,
-                source_dropped_newest,
-            );
+            let DeviceCounters { source_dropped_oldest, source_dropped_newest, .. } =
+                device.counters;
+            self.drops(name, &device.name, source_dropped_oldest, source_dropped_newest);
         }
     }
 
@@ -233,16 +212,8 @@ impl Text {
         self.head(name, "counter", "Frames dropped on purpose, by cause.");
         for device in devices {
             let counters = &device.counters;
-            self.drops(
-                name,
-                &device.name,
-                counters.dropped_oldest,
-                counters.dropped_newest,
-            );
-            let labels = vec![
-                ("device", device.name.clone()),
-                ("cause", "reconnect".to_owned()),
-            ];
+            self.drops(name, &device.name, counters.dropped_oldest, counters.dropped_newest);
+            let labels = vec![("device", device.name.clone()), ("cause", "reconnect".to_owned())];
             self.line(name, &labels, counters.dropped_reconnect as f64);
         }
     }
@@ -266,11 +237,7 @@ impl Text {
         labels[1].1 = "+Inf".to_owned();
         self.line(&bucket, &labels, count);
         labels.truncate(1);
-        self.line(
-            &format!("{name}_sum"),
-            &labels,
-            histogram.sum_ns() as f64 / 1e9,
-        );
+        self.line(&format!("{name}_sum"), &labels, histogram.sum_ns() as f64 / 1e9);
         self.line(&format!("{name}_count"), &labels, count);
     }
 }

@@ -39,63 +39,37 @@ impl Answer {
 
     fn header(&self, name: &str) -> Option<&str> {
         let line = |line: &'_ &str| line.to_lowercase().starts_with(&format!("{name}: "));
-        self.head
-            .lines()
-            .find(line)
-            .map(|line| &line[name.len() + 2..])
+        self.head.lines().find(line).map(|line| &line[name.len() + 2..])
     }
 }
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream
 }
 
 /// Sends one request with the given lines and reads the whole answer.
 fn ask(address: SocketAddr, line: &str, headers: &[&str]) -> Answer {
     let mut stream = connect(address);
-    let headers: String = headers
-        .iter()
-        .map(|header| format!("{header}\r\n"))
-        .collect();
-    write!(
-        stream,
-        "{line} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n"
-    )
-    .unwrap();
+    let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
+    write!(stream, "{line} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n").unwrap();
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
-    let end = bytes
-        .windows(4)
-        .position(|w| w == b"\r\n\r\n")
-        .expect("an answer with a head");
+    let end = bytes.windows(4).position(|w| w == b"\r\n\r\n").expect("an answer with a head");
     let head = String::from_utf8(bytes[..end].to_vec()).unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Answer {
-        status,
-        head,
-        body: bytes[end + 4..].to_vec(),
-    }
+    Answer { status, head, body: bytes[end + 4..].to_vec() }
 }
 
 fn get(page: &Dashboard, path: &str) -> Answer {
-    ask(
-        page.local_addr(),
-        &format!("GET {path}"),
-        &["Host: 127.0.0.1"],
-    )
+    ask(page.local_addr(), &format!("GET {path}"), &["Host: 127.0.0.1"])
 }
 
 fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(
-            start.elapsed() < Duration::from_secs(20),
-            "{what} did not happen in 20 s"
-        );
+        assert!(start.elapsed() < Duration::from_secs(20), "{what} did not happen in 20 s");
         // The page tells nobody when it is done: look again.
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -107,11 +81,7 @@ struct Events(BufReader<TcpStream>);
 impl Events {
     fn open(page: &Dashboard) -> Self {
         let mut stream = connect(page.local_addr());
-        write!(
-            stream,
-            "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        )
-        .unwrap();
+        write!(stream, "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         Self(BufReader::new(stream))
     }
 
@@ -132,10 +102,7 @@ fn the_page_is_one_file_that_needs_nothing_from_elsewhere() {
     let (_metrics, page) = start();
     let answer = get(&page, "/");
     assert_eq!(answer.status, 200);
-    assert_eq!(
-        answer.header("content-type"),
-        Some("text/html; charset=utf-8")
-    );
+    assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"));
     let html = answer.text();
     assert!(html.contains("<title>Catchment</title>") && html.contains("EventSource"));
     for external in ["http:", "https:", " src=", "url(", "@import", "{{"] {
@@ -148,22 +115,9 @@ fn scripts_run_only_with_the_nonce_of_this_visit() {
     let (_metrics, page) = start();
     let nonce = |answer: &Answer| {
         let policy = answer.header("content-security-policy").unwrap();
-        assert!(
-            policy.starts_with("default-src 'none'") && !policy.contains("unsafe"),
-            "{policy}"
-        );
-        let nonce = policy
-            .split("script-src 'nonce-")
-            .nth(1)
-            .unwrap()
-            .split('\'')
-            .next()
-            .unwrap();
-        assert!(
-            answer
-                .text()
-                .contains(&format!("<script nonce=\"{nonce}\">"))
-        );
+        assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+        let nonce = policy.split("script-src 'nonce-").nth(1).unwrap().split('\'').next().unwrap();
+        assert!(answer.text().contains(&format!("<script nonce=\"{nonce}\">")));
         nonce.to_owned()
     };
     assert_ne!(nonce(&get(&page, "/")), nonce(&get(&page, "/")));
@@ -188,21 +142,10 @@ fn the_status_tells_what_was_recorded_with_rates() {
     assert_eq!(answer.header("content-type"), Some("application/json"));
     let status: CollectorSnapshot = serde_json::from_slice(&answer.body).unwrap();
     let device = &status.devices[0];
-    assert_eq!(
-        (device.name.as_str(), device.counters.frames_lost),
-        ("cam0", 2)
-    );
-    assert_eq!(
-        (status.sessions_open, status.paths[0].provider.as_str()),
-        (1, "shm")
-    );
-    let rates = device
-        .recent
-        .expect("rates at the first look, since the server looks twice");
-    assert!(
-        rates.frames_per_s > 1.0 && rates.frames_per_s < 110.0,
-        "{rates:?}"
-    );
+    assert_eq!((device.name.as_str(), device.counters.frames_lost), ("cam0", 2));
+    assert_eq!((status.sessions_open, status.paths[0].provider.as_str()), (1, "shm"));
+    let rates = device.recent.expect("rates at the first look, since the server looks twice");
+    assert!(rates.frames_per_s > 1.0 && rates.frames_per_s < 110.0, "{rates:?}");
     assert!(status.cpu.expect("CPU of this process").rss_bytes > 0);
 }
 
@@ -251,22 +194,13 @@ fn pictures_are_png_of_the_frame() {
     let pixels = [255, 0, 0, 0, 255, 0, 0, 0, 255, 9, 9, 9];
     assert!(camera.preview().offer(12, &pixels[..]));
     let answer = get(&page, path);
-    assert_eq!(
-        (answer.status, answer.header("content-type")),
-        (200, Some("image/png"))
-    );
-    let mut reader = png::Decoder::new(std::io::Cursor::new(&answer.body))
-        .read_info()
-        .unwrap();
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("image/png")));
+    let mut reader = png::Decoder::new(std::io::Cursor::new(&answer.body)).read_info().unwrap();
     let mut decoded = vec![0; 12];
     assert_eq!(reader.next_frame(&mut decoded).unwrap().width, 2);
     assert_eq!(decoded, pixels);
     let tag = format!("If-None-Match: {}", answer.header("etag").unwrap());
-    let again = ask(
-        page.local_addr(),
-        &format!("GET {path}"),
-        &["Host: localhost", &tag],
-    );
+    let again = ask(page.local_addr(), &format!("GET {path}"), &["Host: localhost", &tag]);
     assert_eq!((again.status, again.body.len()), (304, 0));
 }
 
@@ -282,33 +216,20 @@ fn a_frame_shorter_than_its_format_or_without_pixels_makes_no_picture() {
     assert!(!packed.preview().offer(11, &[0u8; 11][..]));
     let status: CollectorSnapshot =
         serde_json::from_slice(&get(&page, "/api/status").body).unwrap();
-    let previews: Vec<_> = status
-        .devices
-        .iter()
-        .map(|d| (&*d.name, d.has_preview))
-        .collect();
+    let previews: Vec<_> = status.devices.iter().map(|d| (&*d.name, d.has_preview)).collect();
     assert_eq!(previews, [("packed", false), ("short", true)]);
 }
 
 #[test]
 fn what_is_not_there_is_404_and_nothing_can_be_changed() {
     let (_metrics, page) = start();
-    for path in [
-        "/nothing",
-        "/api",
-        "/api/preview/none.png",
-        "/api/preview/none",
-        "/../etc/passwd",
-    ] {
+    for path in ["/nothing", "/api", "/api/preview/none.png", "/api/preview/none", "/../etc/passwd"]
+    {
         assert_eq!(get(&page, path).status, 404, "{path}");
     }
     for method in ["POST", "PUT", "DELETE"] {
         for path in ["/", "/metrics", "/api/status", "/api/preview/x.png"] {
-            let answer = ask(
-                page.local_addr(),
-                &format!("{method} {path}"),
-                &["Host: localhost"],
-            );
+            let answer = ask(page.local_addr(), &format!("{method} {path}"), &["Host: localhost"]);
             assert_eq!(answer.status, 405, "{method} {path}");
         }
     }
@@ -317,80 +238,41 @@ fn what_is_not_there_is_404_and_nothing_can_be_changed() {
 #[test]
 fn foreign_host_names_are_refused_on_every_route() {
     let (_metrics, page) = start();
-    for path in [
-        "/",
-        "/metrics",
-        "/api/status",
-        "/api/events",
-        "/api/preview/x.png",
-        "/nothing",
-    ] {
+    for path in ["/", "/metrics", "/api/status", "/api/events", "/api/preview/x.png", "/nothing"] {
         for host in [&["Host: evil.example"][..], &["Host: evil.example:80"], &[]] {
             let answer = ask(page.local_addr(), &format!("GET {path}"), host);
-            assert!(
-                matches!(answer.status, 400 | 421),
-                "{path} {host:?}: {}",
-                answer.head
-            );
+            assert!(matches!(answer.status, 400 | 421), "{path} {host:?}: {}", answer.head);
             assert!(answer.status == 400 || answer.text().contains("host name"));
         }
     }
-    let absolute = ask(
-        page.local_addr(),
-        "GET http://evil.example/",
-        &["Host: localhost"],
-    );
+    let absolute = ask(page.local_addr(), "GET http://evil.example/", &["Host: localhost"]);
     assert_eq!(absolute.status, 421);
-    assert_eq!(
-        ask(page.local_addr(), "GET /metrics", &["Host: [::1]:1"]).status,
-        200
-    );
+    assert_eq!(ask(page.local_addr(), "GET /metrics", &["Host: [::1]:1"]).status, 200);
 }
 
 #[test]
 fn a_configured_host_name_is_served() {
-    let config = DashboardConfig {
-        host_names: vec!["lab-7".into()],
-        ..Default::default()
-    };
+    let config = DashboardConfig { host_names: vec!["lab-7".into()], ..Default::default() };
     let page = Dashboard::start(config, CollectorMetrics::new()).unwrap();
-    assert_eq!(
-        ask(page.local_addr(), "GET /metrics", &["Host: lab-7:80"]).status,
-        200
-    );
+    assert_eq!(ask(page.local_addr(), "GET /metrics", &["Host: lab-7:80"]).status, 200);
 }
 
 #[test]
 fn other_machines_need_permission() {
     let listen: SocketAddr = "0.0.0.0:0".parse().unwrap();
-    let config = DashboardConfig {
-        listen,
-        ..Default::default()
-    };
+    let config = DashboardConfig { listen, ..Default::default() };
     let error = Dashboard::start(config.clone(), CollectorMetrics::new()).unwrap_err();
-    assert!(
-        matches!(error, DashboardError::NotLoopback { .. }),
-        "{error}"
-    );
-    let config = DashboardConfig {
-        insecure_remote: true,
-        ..config
-    };
+    assert!(matches!(error, DashboardError::NotLoopback { .. }), "{error}");
+    let config = DashboardConfig { insecure_remote: true, ..config };
     assert!(Dashboard::start(config, CollectorMetrics::new()).is_ok());
 }
 
 #[test]
 fn a_taken_address_is_an_error_that_names_it() {
     let (_metrics, page) = start();
-    let config = DashboardConfig {
-        listen: page.local_addr(),
-        ..Default::default()
-    };
+    let config = DashboardConfig { listen: page.local_addr(), ..Default::default() };
     let error = Dashboard::start(config, CollectorMetrics::new()).unwrap_err();
-    assert!(
-        error.to_string().contains(&page.local_addr().to_string()),
-        "{error}"
-    );
+    assert!(error.to_string().contains(&page.local_addr().to_string()), "{error}");
 }
 
 #[test]
@@ -404,10 +286,7 @@ fn stopping_cuts_open_pages_and_frees_the_address() {
     let mut rest = Vec::new();
     // Cut in the middle of the stream: an end or a reset, but no waiting.
     let _ = events.0.read_to_end(&mut rest);
-    let config = DashboardConfig {
-        listen: address,
-        ..Default::default()
-    };
+    let config = DashboardConfig { listen: address, ..Default::default() };
     assert!(Dashboard::start(config, metrics).is_ok());
 }
 
@@ -433,11 +312,7 @@ fn a_thousand_devices() {
     let timed = |path: &str| {
         let start = Instant::now();
         let answer = get(&page, path);
-        println!(
-            "{path} of 1,000 devices: {:?}, {} bytes",
-            start.elapsed(),
-            answer.body.len()
-        );
+        println!("{path} of 1,000 devices: {:?}, {} bytes", start.elapsed(), answer.body.len());
         answer
     };
     timed("/api/status");
@@ -445,12 +320,7 @@ fn a_thousand_devices() {
     assert_eq!(status.devices.len(), 1_000);
     assert_eq!(status.totals.frames_received, 300_000);
     let text = timed("/metrics");
-    assert_eq!(
-        text.text()
-            .matches("catchment_frame_latency_seconds_count{")
-            .count(),
-        1_000
-    );
+    assert_eq!(text.text().matches("catchment_frame_latency_seconds_count{").count(), 1_000);
     let start = Instant::now();
     let snapshot = metrics.snapshot();
     println!("snapshot of 1,000 devices: {:?}", start.elapsed());

@@ -9,9 +9,7 @@ use std::time::Duration;
 
 /// The directory of the page's thread under /proc.
 fn thread_of_the_page() -> PathBuf {
-    let mut threads = std::fs::read_dir("/proc/self/task")
-        .unwrap()
-        .map(|e| e.unwrap().path());
+    let mut threads = std::fs::read_dir("/proc/self/task").unwrap().map(|e| e.unwrap().path());
     let is_page =
         |dir: &PathBuf| std::fs::read_to_string(dir.join("comm")).unwrap() == "live page\n";
     threads.find(is_page).expect("a thread named 'live page'")
@@ -20,10 +18,7 @@ fn thread_of_the_page() -> PathBuf {
 /// How often the thread was woken so far: it gave up the processor that many times.
 fn wakeups(thread: &Path) -> u64 {
     let status = std::fs::read_to_string(thread.join("status")).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("voluntary_ctxt_switches"))
-        .unwrap();
+    let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
@@ -36,19 +31,10 @@ fn the_thread_of_the_page_sleeps_while_nobody_looks() {
 fn the_thread_sleeps_while_nobody_looks() {
     let page = Dashboard::start(DashboardConfig::default(), CollectorMetrics::new()).unwrap();
     let mut stream = TcpStream::connect(page.local_addr()).unwrap();
-    write!(
-        stream,
-        "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    )
-    .unwrap();
+    write!(stream, "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
-    let mut events = |n: usize| {
-        lines
-            .by_ref()
-            .filter(|line| line.starts_with("data: "))
-            .take(n)
-            .count()
-    };
+    let mut events =
+        |n: usize| lines.by_ref().filter(|line| line.starts_with("data: ")).take(n).count();
     assert_eq!(events(1), 1);
     let thread = thread_of_the_page();
     let watched = wakeups(&thread);

@@ -35,9 +35,7 @@ fn nothing_is_lost_between_threads_while_others_look_and_devices_change() {
                     device.blocks_taken(2);
                     device.blocks_released(2);
                     if i % 5_000 == 0 {
-                        metrics
-                            .add_device(&format!("other{thread}"), "raw")
-                            .frames_lost(1);
+                        metrics.add_device(&format!("other{thread}"), "raw").frames_lost(1);
                         metrics.remove_device(&format!("other{thread}"));
                     }
                 }
@@ -46,14 +44,8 @@ fn nothing_is_lost_between_threads_while_others_look_and_devices_change() {
         let mut last = DeviceCounters::default();
         for _ in 0..200 {
             let now = metrics.snapshot().totals;
-            assert!(
-                now.frames_received >= last.frames_received,
-                "a counter went back"
-            );
-            assert!(
-                now.frames_lost >= last.frames_lost,
-                "a removed device left the totals"
-            );
+            assert!(now.frames_received >= last.frames_received, "a counter went back");
+            assert!(now.frames_lost >= last.frames_lost, "a removed device left the totals");
             last = now;
         }
     });
@@ -88,18 +80,10 @@ fn a_device_that_comes_back_goes_on_counting() {
     first.frame_received(&frame(1));
     first.set_connected(false);
     assert!(!metrics.snapshot().devices[0].connected);
-    metrics
-        .add_device("cam0", "640x480:h264")
-        .frame_received(&frame(1));
+    metrics.add_device("cam0", "640x480:h264").frame_received(&frame(1));
     let device = &metrics.snapshot().devices[0];
-    assert_eq!(
-        (device.counters.frames_received, device.connected),
-        (2, true)
-    );
-    assert_eq!(
-        (device.format.as_str(), device.has_preview),
-        ("640x480:h264", false)
-    );
+    assert_eq!((device.counters.frames_received, device.connected), (2, true));
+    assert_eq!((device.format.as_str(), device.has_preview), ("640x480:h264", false));
 }
 
 #[test]
@@ -107,11 +91,7 @@ fn reports_of_a_source_add_up_over_restarts_and_repeats() {
     let metrics = CollectorMetrics::new();
     let device = metrics.add_device("cam0", "raw");
     let report = |instance, sent, dropped| {
-        let totals = SourceTotals {
-            frames_sent: sent,
-            dropped_oldest: dropped,
-            dropped_newest: 0,
-        };
+        let totals = SourceTotals { frames_sent: sent, dropped_oldest: dropped, dropped_newest: 0 };
         device.source_reported(instance, totals);
     };
     report(1, 10, 1);
@@ -119,32 +99,17 @@ fn reports_of_a_source_add_up_over_restarts_and_repeats() {
     report(1, 15, 1);
     report(2, 20, 3);
     let counters = metrics.snapshot().devices[0].counters;
-    assert_eq!(
-        (counters.source_frames_sent, counters.source_dropped_oldest),
-        (35, 4)
-    );
+    assert_eq!((counters.source_frames_sent, counters.source_dropped_oldest), (35, 4));
 }
 
 #[test]
 fn a_capture_time_in_the_future_is_counted_and_kept_out_of_the_latency() {
     let metrics = CollectorMetrics::new();
     let device = metrics.add_device("cam0", "raw");
-    device.frame_received(&FrameObservation {
-        captured_unix_ns: 3 * SECOND,
-        ..frame(5)
-    });
-    device.frame_received(&FrameObservation {
-        captured_unix_ns: 0,
-        ..frame(5)
-    });
+    device.frame_received(&FrameObservation { captured_unix_ns: 3 * SECOND, ..frame(5) });
+    device.frame_received(&FrameObservation { captured_unix_ns: 0, ..frame(5) });
     let device = &metrics.snapshot().devices[0];
-    assert_eq!(
-        (
-            device.counters.frames_received,
-            device.counters.frames_capture_ahead
-        ),
-        (2, 1)
-    );
+    assert_eq!((device.counters.frames_received, device.counters.frames_capture_ahead), (2, 1));
     assert_eq!(device.latency.latency_us_max, None);
 }
 
@@ -171,10 +136,7 @@ fn endless_different_reasons_do_not_grow_without_bound() {
     }
     let snapshot = metrics.snapshot();
     assert!(snapshot.paths.len() <= 65, "{} paths", snapshot.paths.len());
-    assert_eq!(
-        (snapshot.sessions_open, snapshot.sessions_total),
-        (0, 1_000)
-    );
+    assert_eq!((snapshot.sessions_open, snapshot.sessions_total), (0, 1_000));
 }
 
 #[test]
@@ -197,19 +159,14 @@ fn rates_are_of_the_last_seconds_and_a_new_device_begins_at_zero() {
     assert!(recent.frames_per_s <= highest && recent.frames_per_s > 60.0 / seconds * 0.5);
     assert!((recent.bytes_per_s / recent.frames_per_s - 1_000.0).abs() < 1e-6);
     assert_eq!(recent.latency_us_p50, Some(7.0));
-    assert_eq!(
-        sampler.sample().devices[0].recent.unwrap().latency_us_p50,
-        Some(7.0)
-    );
+    assert_eq!(sampler.sample().devices[0].recent.unwrap().latency_us_p50, Some(7.0));
 }
 
 #[test]
 fn cpu_of_this_process_and_of_a_child_is_seen() {
     let mut own = CpuMeter::this_process();
-    let mut child = std::process::Command::new("sh")
-        .args(["-c", "while :; do :; done"])
-        .spawn()
-        .unwrap();
+    let mut child =
+        std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
     let mut other = CpuMeter::process(child.id()).unwrap();
     let start = Instant::now();
     let mut spin = 0u64;
@@ -222,10 +179,7 @@ fn cpu_of_this_process_and_of_a_child_is_seen() {
     let (own, other_sample) = (own.unwrap(), other_sample.unwrap());
     // How much of a core they got depends on the machine; that they got none cannot be.
     assert!(own.cpu_s > 0.0 && own.cpu_percent > 1.0, "{own:?}");
-    assert!(
-        other_sample.cpu_s > 0.0 && other_sample.cpu_percent > 1.0,
-        "{other_sample:?}"
-    );
+    assert!(other_sample.cpu_s > 0.0 && other_sample.cpu_percent > 1.0, "{other_sample:?}");
     assert!(own.rss_bytes > 100_000 && other_sample.rss_bytes > 100_000);
     assert!(matches!(other.sample(), Err(CpuError::Gone { pid }) if pid == child.id()));
 }
@@ -260,10 +214,7 @@ fn what_a_picture_costs() {
         let sampled = start.elapsed();
         assert_eq!((picture.width(), picture.height()), (width, height));
         assert!(picture.png().is_some());
-        println!(
-            "{format}: picture {sampled:?}, PNG {:?}",
-            start.elapsed() - sampled
-        );
+        println!("{format}: picture {sampled:?}, PNG {:?}", start.elapsed() - sampled);
     }
 }
 
@@ -276,13 +227,7 @@ fn full_collector() -> CollectorSnapshot {
         "a \"quoted\" reason",
     )));
     metrics.session_refused("name_taken");
-    for name in [
-        "plain",
-        "quo\"te",
-        "back\\slash",
-        "new\nline",
-        "bra}ce,x=\"1\"",
-    ] {
+    for name in ["plain", "quo\"te", "back\\slash", "new\nline", "bra}ce,x=\"1\""] {
         let device = metrics.add_device(name, "2x2:gray8");
         for ns in [3_000, 4_096, 4_097, 1_000_000, u64::MAX / 2] {
             device.frame_received(&frame(ns));
@@ -316,10 +261,7 @@ fn parse(text: &str) -> Vec<Line> {
             let family = parsed.0.strip_suffix(end)?;
             (typed.get(family) == Some(&"histogram")).then_some(family)
         });
-        assert!(
-            typed.contains_key(family.unwrap_or(&parsed.0)),
-            "no type before {line}"
-        );
+        assert!(typed.contains_key(family.unwrap_or(&parsed.0)), "no type before {line}");
         lines.push(parsed);
     }
     lines
@@ -328,10 +270,7 @@ fn parse(text: &str) -> Vec<Line> {
 fn parse_line(line: &str) -> Line {
     let end = line.find(['{', ' ']).expect("a name");
     let (name, mut rest) = line.split_at(end);
-    assert!(
-        name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'),
-        "name {name}"
-    );
+    assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'), "name {name}");
     let mut labels = BTreeMap::new();
     if let Some(inner) = rest.strip_prefix('{') {
         rest = inner;
@@ -373,16 +312,9 @@ fn prometheus_reads_every_line_and_gets_the_names_back() {
         .filter(|(name, ..)| name == "catchment_frames_received_total")
         .map(|(_, labels, value)| (labels["device"].as_str(), *value))
         .collect();
-    let want: BTreeMap<_, _> = snapshot
-        .devices
-        .iter()
-        .map(|d| (d.name.as_str(), 5.0))
-        .collect();
+    let want: BTreeMap<_, _> = snapshot.devices.iter().map(|d| (d.name.as_str(), 5.0)).collect();
     assert_eq!(received, want);
-    let path = lines
-        .iter()
-        .find(|(name, ..)| name == "catchment_path_info")
-        .unwrap();
+    let path = lines.iter().find(|(name, ..)| name == "catchment_path_info").unwrap();
     assert_eq!(path.1["reason"], "a \"quoted\" reason");
 }
 
@@ -396,15 +328,8 @@ fn latency_buckets_are_exact_at_their_bounds_and_cumulative() {
         })
         .map(|(_, labels, count)| (labels["le"].parse().unwrap(), *count))
         .collect();
-    assert!(
-        buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1),
-        "{buckets:?}"
-    );
-    assert_eq!(
-        buckets[0],
-        (4_096e-9, 2.0),
-        "3,000 and 4,096 ns, but not 4,097"
-    );
+    assert!(buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{buckets:?}");
+    assert_eq!(buckets[0], (4_096e-9, 2.0), "3,000 and 4,096 ns, but not 4,097");
     assert_eq!(buckets[1], (8_192e-9, 3.0));
     assert_eq!(buckets.last(), Some(&(f64::INFINITY, 5.0)));
     let count = lines.iter().find(|(name, labels, _)| {
@@ -435,10 +360,7 @@ fn exported() -> BTreeSet<String> {
     ];
     texts.iter().for_each(|text| drop(parse(text)));
     let name = |line: &str| Some(line.strip_prefix("# TYPE ")?.split_once(' ')?.0.to_owned());
-    texts
-        .iter()
-        .flat_map(|text| text.lines().filter_map(name))
-        .collect()
+    texts.iter().flat_map(|text| text.lines().filter_map(name)).collect()
 }
 
 #[test]
@@ -460,9 +382,6 @@ fn a_source_counts_drops_by_cause_and_waits() {
     assert_eq!((counters.frames_sent, counters.bytes_sent), (1, 100));
     assert_eq!((counters.dropped_oldest, counters.dropped_newest), (0, 1));
     assert_eq!((counters.block_waits, counters.block_wait_ns), (1, 3_000));
-    assert_eq!(
-        (snapshot.devices.len(), snapshot.devices[0].blocks_in_flight),
-        (1, 1)
-    );
+    assert_eq!((snapshot.devices.len(), snapshot.devices[0].blocks_in_flight), (1, 1));
     assert_eq!(snapshot.totals, counters);
 }

@@ -115,10 +115,7 @@ pub(crate) fn measure(
     let mut span = Span::start(device);
     let mut port = mechanism.open(&*device.context, plan.shape())?;
     let ports = port.ports();
-    control.send(&Request::Blocks {
-        plan: plan.clone(),
-        ports,
-    })?;
+    control.send(&Request::Blocks { plan: plan.clone(), ports })?;
     let reply: Reply = control.recv("ports", PATIENCE)?;
     let Reply::Ports { ports } = reply else {
         return Err(reply.unexpected("ports"));

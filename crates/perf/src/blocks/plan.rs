@@ -41,9 +41,7 @@ impl BlockPlan {
         let (blocks, bytes) = (self.blocks, self.bytes);
         if !(1..=BlockPlan::BLOCKS_MAX).contains(&blocks) {
             let most = BlockPlan::BLOCKS_MAX;
-            return fault(format!(
-                "1 to {most} blocks can be on their way, not {blocks}"
-            ));
+            return fault(format!("1 to {most} blocks can be on their way, not {blocks}"));
         }
         if !(1..=BlockPlan::BYTES_MAX).contains(&bytes) {
             let most = BlockPlan::BYTES_MAX;
@@ -52,9 +50,7 @@ impl BlockPlan {
         let all = u64::from(blocks) * u64::from(bytes);
         if all > BlockPlan::RING_BYTES_MAX {
             let most = BlockPlan::RING_BYTES_MAX;
-            return fault(format!(
-                "{blocks} blocks of {bytes} bytes are {all}, more than {most}"
-            ));
+            return fault(format!("{blocks} blocks of {bytes} bytes are {all}, more than {most}"));
         }
         self.amount.check()
     }
@@ -73,16 +69,11 @@ impl BlockPlan {
             let names: Vec<&str> = mechanisms.iter().map(|one| one.name()).collect();
             let seen: String = self.mechanism.chars().take(32).collect();
             let names = names.join(", ");
-            PerfError::Plan(format!(
-                "there is no mechanism {seen:?} here; there are: {names}"
-            ))
+            PerfError::Plan(format!("there is no mechanism {seen:?} here; there are: {names}"))
         })
     }
 
     pub(super) fn shape(&self) -> BlockShape {
-        BlockShape {
-            blocks: self.blocks,
-            bytes: self.bytes,
-        }
+        BlockShape { blocks: self.blocks, bytes: self.bytes }
     }
 }

@@ -14,10 +14,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// The product's mechanism, both forms of it.
-pub static STATUS_BYTE: &[&'static dyn BlockMechanism] = &[
-    &StatusByte { in_place: false },
-    &StatusByte { in_place: true },
-];
+pub static STATUS_BYTE: &[&'static dyn BlockMechanism] =
+    &[&StatusByte { in_place: false }, &StatusByte { in_place: true }];
 
 /// Both ends of a measurement number their one session like this.
 const EPOCH: u64 = 1;
@@ -52,9 +50,7 @@ impl BlockMechanism for StatusByte {
         Ok(Box::new(Port {
             sends: queue_pair(context, &*pd, MAX_SEND_WR, SEND_CQE)?,
             takes: queue_pair(context, &*pd, 1, 1)?,
-            ring: pd
-                .alloc_mr(layout.total_bytes(), access)
-                .map_err(PerfError::failed)?,
+            ring: pd.alloc_mr(layout.total_bytes(), access).map_err(PerfError::failed)?,
             memory: memory.transpose()?,
             limits: QueueLimits {
                 max_send_wr: MAX_SEND_WR,
@@ -86,9 +82,7 @@ fn queue_pair(
     cqe: u32,
 ) -> Result<QueuePair, PerfError> {
     let channel = context.create_channel().map_err(PerfError::failed)?;
-    let cq = context
-        .create_cq(cqe, Some(channel))
-        .map_err(PerfError::failed)?;
+    let cq = context.create_cq(cqe, Some(channel)).map_err(PerfError::failed)?;
     let init = QpInit {
         service: Service::Rc,
         send_cq: Arc::clone(&cq),
@@ -141,9 +135,7 @@ impl BlockPort for Port {
     }
 
     fn ends(self: Box<Self>) -> Result<Box<dyn BlockEnds>, PerfError> {
-        let remote = self
-            .remote
-            .ok_or_else(|| PerfError::failed("not connected"))?;
+        let remote = self.remote.ok_or_else(|| PerfError::failed("not connected"))?;
         let ((qp, cq), options) = (self.sends, SenderOptions::default());
         let sender = match self.memory {
             None => Sender::in_place(qp, cq, remote, EPOCH, options),
@@ -196,10 +188,7 @@ impl BlockEnds for Ends {
             }
             Err(error) => return Err(PerfError::failed(error)),
         };
-        block
-            .memory()
-            .write_at(0, content)
-            .map_err(PerfError::failed)?;
+        block.memory().write_at(0, content).map_err(PerfError::failed)?;
         let meta = BlockMeta {
             packet_number: packet,
             frame_bytes: u64::from(bytes),

@@ -14,10 +14,8 @@ pub(crate) fn resolve(
     devices: &[DeviceReport],
     addresses: &[HostAddress],
 ) -> Result<Place, VerbsError> {
-    let unknown = || VerbsError::NoDevice {
-        name: asked.chars().take(64).collect(),
-        known: names(devices),
-    };
+    let unknown =
+        || VerbsError::NoDevice { name: asked.chars().take(64).collect(), known: names(devices) };
     match name {
         DeviceName::Address(address) => by_address(*address, devices, addresses)
             .map_err(|why| VerbsError::Invalid(why.to_string())),
@@ -41,8 +39,7 @@ pub(crate) fn resolve(
 /// What devices are called: with the port where there is more than one.
 pub(crate) fn names(devices: &[DeviceReport]) -> Vec<String> {
     let all = devices.iter();
-    all.flat_map(|device| device.ports.iter().map(|port| port_name(device, port)))
-        .collect()
+    all.flat_map(|device| device.ports.iter().map(|port| port_name(device, port))).collect()
 }
 
 /// What a port is called.
@@ -75,16 +72,10 @@ fn by_port(
     let (name, number) = (&device.name, port.number);
     let invalid = |text: String| Err(VerbsError::Invalid(text));
     if let Some(kind) = foreign_kind(device, port) {
-        return invalid(format!(
-            "{name} port {number} speaks {kind}: this provider needs RoCE v2"
-        ));
+        return invalid(format!("{name} port {number} speaks {kind}: this provider needs RoCE v2"));
     }
     if port.state != PortState::Active {
-        return invalid(format!(
-            "{name} port {number} is {}: {}",
-            port.state,
-            port.state.advice()
-        ));
+        return invalid(format!("{name} port {number} is {}: {}", port.state, port.state.advice()));
     }
     let mut usable = port.gids.iter();
     let gid = match index {
@@ -221,32 +212,15 @@ fn why_not_on(
                 format!("{} on {netdevs}", port_name(device, port))
             })
         });
-        return NoDevice::NoRdma {
-            address,
-            netdev,
-            known: known.collect(),
-        };
+        return NoDevice::NoRdma { address, netdev, known: known.collect() };
     };
     let name = device.name.clone();
     match foreign_kind(device, port) {
-        Some(kind) => NoDevice::NotRoce {
-            address,
-            netdev,
-            device: name,
-            kind,
-        },
-        None if port.state != PortState::Active => NoDevice::PortDown {
-            address,
-            device: name,
-            port: port.number,
-            state: port.state,
-        },
-        None => NoDevice::NoGid {
-            address,
-            netdev,
-            device: name,
-            port: port.number,
-        },
+        Some(kind) => NoDevice::NotRoce { address, netdev, device: name, kind },
+        None if port.state != PortState::Active => {
+            NoDevice::PortDown { address, device: name, port: port.number, state: port.state }
+        }
+        None => NoDevice::NoGid { address, netdev, device: name, port: port.number },
     }
 }
 

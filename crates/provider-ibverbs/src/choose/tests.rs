@@ -3,10 +3,7 @@ use crate::Unavailable;
 use crate::report::GidReport;
 
 fn address(ip: &str, netdev: &str) -> HostAddress {
-    HostAddress {
-        ip: ip.parse().unwrap(),
-        netdev: netdev.to_owned(),
-    }
+    HostAddress { ip: ip.parse().unwrap(), netdev: netdev.to_owned() }
 }
 
 /// Addresses of this network namespace.
@@ -88,33 +85,18 @@ fn devices() -> Vec<DeviceReport> {
                     LinkLayer::Ethernet,
                     vec![gid(3, "10.0.1.1", RoceV2, "eth1")],
                 ),
-                port(
-                    2,
-                    up,
-                    LinkLayer::Ethernet,
-                    vec![gid(7, "10.0.2.1", RoceV2, "eth2")],
-                ),
+                port(2, up, LinkLayer::Ethernet, vec![gid(7, "10.0.2.1", RoceV2, "eth2")]),
             ],
         ),
         device(
             "mlx2",
             ca,
-            vec![port(
-                1,
-                up,
-                LinkLayer::Ethernet,
-                vec![gid(0, "10.0.3.1", RoceV1, "eth3")],
-            )],
+            vec![port(1, up, LinkLayer::Ethernet, vec![gid(0, "10.0.3.1", RoceV1, "eth3")])],
         ),
         device(
             "mlx3",
             ca,
-            vec![port(
-                1,
-                up,
-                LinkLayer::InfiniBand,
-                vec![gid(0, "fe80::77", InfiniBand, "ib0")],
-            )],
+            vec![port(1, up, LinkLayer::InfiniBand, vec![gid(0, "fe80::77", InfiniBand, "ib0")])],
         ),
         device(
             "siw0",
@@ -169,17 +151,8 @@ fn a_reason_says_why_an_address_has_no_device() {
         reason("10.0.3.1"),
         NoDevice::OnlyRoceV1 { device, .. } if device == "mlx2"
     ));
-    assert!(matches!(
-        reason("10.0.4.1"),
-        NoDevice::NotRoce {
-            kind: "InfiniBand",
-            ..
-        }
-    ));
-    assert!(matches!(
-        reason("10.0.5.1"),
-        NoDevice::NotRoce { kind: "iWARP", .. }
-    ));
+    assert!(matches!(reason("10.0.4.1"), NoDevice::NotRoce { kind: "InfiniBand", .. }));
+    assert!(matches!(reason("10.0.5.1"), NoDevice::NotRoce { kind: "iWARP", .. }));
 }
 
 #[test]
@@ -189,10 +162,7 @@ fn an_address_that_the_table_lacks_is_named() {
     let found = by_address("10.0.0.1".parse().unwrap(), &devices, &addresses());
     let error = found.unwrap_err();
     assert!(matches!(&error, NoDevice::NoGid { device, .. } if device == "mlx0"));
-    assert!(
-        error.to_string().contains("ip address show eth0"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("ip address show eth0"), "{error}");
 }
 
 #[test]
@@ -256,8 +226,5 @@ fn a_name_that_stands_for_nothing_is_an_error_that_helps() {
 
 #[test]
 fn ports_of_a_device_with_several_have_names_of_their_own() {
-    assert_eq!(
-        names(&devices()),
-        ["mlx0", "mlx1/1", "mlx1/2", "mlx2", "mlx3", "siw0"]
-    );
+    assert_eq!(names(&devices()), ["mlx0", "mlx1/1", "mlx1/2", "mlx2", "mlx3", "siw0"]);
 }

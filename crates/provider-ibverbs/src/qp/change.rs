@@ -20,11 +20,7 @@ const DRAINED_POLL: Duration = Duration::from_micros(200);
 
 impl IbQp {
     fn resources(&self, what: &'static str, error: &dyn Display) -> ModifyError {
-        ModifyError::Resources {
-            qpn: self.qpn(),
-            what,
-            reason: error.to_string(),
-        }
+        ModifyError::Resources { qpn: self.qpn(), what, reason: error.to_string() }
     }
 
     /// A change of state that needs no attributes.
@@ -140,11 +136,7 @@ impl IbQp {
     }
 
     fn peer_error(&self, remote: &Endpoint, reason: String) -> ModifyError {
-        ModifyError::Peer {
-            qpn: self.qpn(),
-            peer: remote.gid.ip().to_string(),
-            reason,
-        }
+        ModifyError::Peer { qpn: self.qpn(), peer: remote.gid.ip().to_string(), reason }
     }
 
     fn unreachable(&self, remote: &Endpoint, error: &io::Error) -> ModifyError {

@@ -51,8 +51,7 @@ impl IbQp {
         wr: &SendWr<'_>,
     ) -> Result<Arc<Handle<AhCore>>, PostFailure> {
         let outstanding = self.slot.sends.outstanding(seq);
-        self.limits
-            .check_send(self.slot.state.get(), outstanding, wr)?;
+        self.limits.check_send(self.slot.state.get(), outstanding, wr)?;
         let service = Service::Ud;
         let to = wr.op.destination();
         let to = to.ok_or(PostFailure::Service { service })?;

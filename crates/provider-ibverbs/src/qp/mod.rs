@@ -46,16 +46,8 @@ impl IbQp {
         cqs.0.add_user(slot.index());
         cqs.1.add_user(slot.index());
         // From here on dropping undoes all.
-        let mut qp = IbQp {
-            qp,
-            slot,
-            pd,
-            cqs,
-            limits,
-            psn: 0,
-            sending: None,
-            ways: VecDeque::new(),
-        };
+        let mut qp =
+            IbQp { qp, slot, pd, cqs, limits, psn: 0, sending: None, ways: VecDeque::new() };
         qp.psn = random()? & MAX_24_BITS;
         Ok(qp)
     }
@@ -157,15 +149,11 @@ impl IbQp {
     ) -> (usize, Result<(), PostError>) {
         if matches!(refused.errno, libc::EIO | libc::ENODEV) {
             let error = io::Error::from_raw_os_error(refused.errno);
-            self.device()
-                .lose(&format!("it takes no requests ({error})"));
+            self.device().lose(&format!("it takes no requests ({error})"));
             // They are flushed with the others.
             return (asked, Ok(()));
         }
-        let error = PostError {
-            index: refused.index,
-            reason: self.refused(&refused, capacity),
-        };
+        let error = PostError { index: refused.index, reason: self.refused(&refused, capacity) };
         (refused.index, Err(error))
     }
 
@@ -197,9 +185,7 @@ fn check_alignment(op: &SendOp) -> Result<(), PostFailure> {
     if remote.addr.is_multiple_of(8) {
         return Ok(());
     }
-    Err(PostFailure::Payload(
-        "the remote address of an atomic is not a multiple of eight",
-    ))
+    Err(PostFailure::Payload("the remote address of an atomic is not a multiple of eight"))
 }
 
 /// How many of these requests are right, and what is wrong with the next.
@@ -221,10 +207,8 @@ impl Qp for IbQp {
     }
 
     fn state(&self) -> QpState {
-        if matches!(
-            self.slot.state.get(),
-            QpState::Rtr | QpState::Rts | QpState::Sqd
-        ) && !self.device().is_gone()
+        if matches!(self.slot.state.get(), QpState::Rtr | QpState::Rts | QpState::Sqd)
+            && !self.device().is_gone()
         {
             self.ask_for_state();
         }
@@ -263,9 +247,8 @@ impl Qp for IbQp {
     fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         let (state, posted) = (self.slot.state.get(), self.slot.recvs.posted());
         let outstanding = self.slot.recvs.outstanding(posted);
-        let (right, wrong) = split(requests, |n, wr| {
-            self.limits.check_recv(state, outstanding + n, wr)
-        });
+        let (right, wrong) =
+            split(requests, |n, wr| self.limits.check_recv(state, outstanding + n, wr));
         self.give_recvs(&requests[..right]).and(wrong)
     }
 

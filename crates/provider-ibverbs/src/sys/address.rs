@@ -36,8 +36,6 @@ impl Drop for AddressHandle {
         let destroy = self.domain.device.library.functions.ibv_destroy_ah;
         // SAFETY: who posts a request with the handle holds it until the request is done, so the
         // device uses it no more; it is given back once.
-        destroyed("giving back an address handle", unsafe {
-            destroy(self.raw())
-        });
+        destroyed("giving back an address handle", unsafe { destroy(self.raw()) });
     }
 }

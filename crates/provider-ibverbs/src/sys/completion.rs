@@ -83,9 +83,8 @@ impl CompletionQueue {
         channel: Option<Arc<Channel>>,
         (capacity, vector, tag): (u32, u32, usize),
     ) -> io::Result<CompletionQueue> {
-        let raw_channel = channel
-            .as_ref()
-            .map_or(ptr::null_mut(), |channel| channel.channel.as_ptr());
+        let raw_channel =
+            channel.as_ref().map_or(ptr::null_mut(), |channel| channel.channel.as_ptr());
         // SAFETY: context and channel are alive, and are kept so by this object.
         let cq = object(unsafe {
             (device.library.functions.ibv_create_cq)(
@@ -96,11 +95,7 @@ impl CompletionQueue {
                 c_int::try_from(vector).unwrap_or(0),
             )
         })?;
-        Ok(CompletionQueue {
-            device,
-            _channel: channel,
-            cq,
-        })
+        Ok(CompletionQueue { device, _channel: channel, cq })
     }
 
     /// Entries that it can hold.

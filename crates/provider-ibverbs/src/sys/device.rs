@@ -82,23 +82,16 @@ impl Device {
         // SAFETY: an open context has its operations filled in, and they stay.
         let ops = unsafe { &(*context.as_ptr()).ops };
         let operations = match (ops.poll_cq, ops.req_notify_cq, ops.post_send, ops.post_recv) {
-            (Some(poll_cq), Some(req_notify_cq), Some(post_send), Some(post_recv)) => Operations {
-                poll_cq,
-                req_notify_cq,
-                post_send,
-                post_recv,
-            },
+            (Some(poll_cq), Some(req_notify_cq), Some(post_send), Some(post_recv)) => {
+                Operations { poll_cq, req_notify_cq, post_send, post_recv }
+            }
             _ => {
                 // SAFETY: the context was just opened and nothing uses it.
                 unsafe { (library.functions.ibv_close_device)(context.as_ptr()) };
                 return Err(io::ErrorKind::Unsupported.into());
             }
         };
-        let device = Device {
-            library,
-            context,
-            operations,
-        };
+        let device = Device { library, context, operations };
         non_blocking(device.async_fd())?;
         Ok(device)
     }
@@ -153,12 +146,8 @@ impl Device {
 
     /// The next event. `WouldBlock` if there is none; another error when the device is gone.
     pub(crate) fn next_event(&self) -> io::Result<AsyncEvent> {
-        let mut event = ibv_async_event {
-            element: async_event_element {
-                qp: ptr::null_mut(),
-            },
-            event_type: 0,
-        };
+        let mut event =
+            ibv_async_event { element: async_event_element { qp: ptr::null_mut() }, event_type: 0 };
         let functions = &self.library.functions;
         // SAFETY: the call fills the structure.
         check(unsafe { (functions.ibv_get_async_event)(self.raw(), &raw mut event) })?;

@@ -142,11 +142,7 @@ impl Handle {
         }
         // SAFETY: the name belongs to the loaded library, which is never closed.
         let name = unsafe { CStr::from_ptr(info.dli_fname) };
-        Some(
-            OsStr::from_bytes(name.to_bytes())
-                .to_string_lossy()
-                .into_owned(),
-        )
+        Some(OsStr::from_bytes(name.to_bytes()).to_string_lossy().into_owned())
     }
 }
 
@@ -187,9 +183,8 @@ impl Library {
         if refused != 0 {
             tracing::debug!(refused, "ibv_fork_init");
         }
-        let path = handle
-            .path(functions.ibv_fork_init)
-            .unwrap_or_else(|| path.display().to_string());
+        let path =
+            handle.path(functions.ibv_fork_init).unwrap_or_else(|| path.display().to_string());
         Ok(Arc::new(Library { functions, path }))
     }
 

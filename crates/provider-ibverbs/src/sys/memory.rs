@@ -75,13 +75,7 @@ impl Registration {
         let mr = object(made)?;
         // SAFETY: the library has filled in the keys.
         let (lkey, rkey) = unsafe { ((*mr.as_ptr()).lkey, (*mr.as_ptr()).rkey) };
-        Ok(Registration {
-            domain,
-            region,
-            mr,
-            lkey,
-            rkey,
-        })
+        Ok(Registration { domain, region, mr, lkey, rkey })
     }
 
     /// The memory.

@@ -40,9 +40,7 @@ impl QueuePair {
         requests: &[SendWr<'_>],
         ids: (u64, u64),
     ) -> Result<(), Refused> {
-        in_batches(requests, ids, |batch, ids, _| {
-            self.post_sends(batch, ids, |_, _| {})
-        })
+        in_batches(requests, ids, |batch, ids, _| self.post_sends(batch, ids, |_, _| {}))
     }
 
     /// As [`QueuePair::post_send`], for datagrams: `way` gives the address handle of a request by
@@ -91,11 +89,7 @@ impl QueuePair {
         // SAFETY: as many requests as the list has links are written; they, their elements and the
         // inline data live until the call has returned, and the library keeps no pointer to them.
         let errno = unsafe { post(self.raw(), start, &raw mut bad) };
-        refused(
-            errno,
-            (bad as usize).wrapping_sub(start as usize) / size_of::<ibv_send_wr>(),
-            last,
-        )
+        refused(errno, (bad as usize).wrapping_sub(start as usize) / size_of::<ibv_send_wr>(), last)
     }
 
     /// Gives receives to the device, under numbers that count up from `first_id` in steps of
@@ -129,11 +123,7 @@ impl QueuePair {
         let post = self.device().operations.post_recv;
         // SAFETY: as for sends.
         let errno = unsafe { post(self.raw(), start, &raw mut bad) };
-        refused(
-            errno,
-            (bad as usize).wrapping_sub(start as usize) / size_of::<ibv_recv_wr>(),
-            last,
-        )
+        refused(errno, (bad as usize).wrapping_sub(start as usize) / size_of::<ibv_recv_wr>(), last)
     }
 
     /// Makes the kernel's Soft-RoCE look at the send queue again: the command that its posting ends
@@ -161,11 +151,7 @@ impl QueuePair {
         // The response outlives the call, which writes at most one word.
         let written = rustix::io::write(self.command_fd(), bytes)?;
         std::hint::black_box(&mut response);
-        if written == bytes.len() {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::WriteZero.into())
-        }
+        if written == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 }
 
@@ -194,10 +180,8 @@ fn in_batches<T>(
 ) -> Result<(), Refused> {
     let mut id = first_id;
     for (n, batch) in requests.chunks(BATCH).enumerate() {
-        post(batch, (id, step), n * BATCH).map_err(|refused| Refused {
-            index: n * BATCH + refused.index,
-            ..refused
-        })?;
+        post(batch, (id, step), n * BATCH)
+            .map_err(|refused| Refused { index: n * BATCH + refused.index, ..refused })?;
         id = id.wrapping_add(step.wrapping_mul(batch.len() as u64));
     }
     Ok(())
@@ -208,11 +192,8 @@ fn refused(errno: c_int, index: usize, last: usize) -> Result<(), Refused> {
     if errno == 0 {
         return Ok(());
     }
-    let errno = if errno < 0 {
-        io::Error::last_os_error().raw_os_error().unwrap_or(-errno)
-    } else {
-        errno
-    };
+    let errno =
+        if errno < 0 { io::Error::last_os_error().raw_os_error().unwrap_or(-errno) } else { errno };
     // A driver that gives no pointer to the request has refused the first, as far as one can know.
     let index = if index <= last { index } else { 0 };
     Err(Refused { index, errno })
@@ -220,11 +201,7 @@ fn refused(errno: c_int, index: usize, last: usize) -> Result<(), Refused> {
 
 /// The link of request `n` of a list.
 fn next<T>(start: *mut T, n: usize, last: usize) -> *mut T {
-    if n == last {
-        ptr::null_mut()
-    } else {
-        start.wrapping_add(n + 1)
-    }
+    if n == last { ptr::null_mut() } else { start.wrapping_add(n + 1) }
 }
 
 /// The elements of a request. The library reads them only, whatever its header says.
@@ -275,18 +252,10 @@ fn flag(set: bool, flag: c_uint) -> c_uint {
 #[inline]
 fn operation(op: &SendOp) -> (c_uint, u32, send_wr_op) {
     let at = |remote: RemoteAddr| send_wr_op {
-        rdma: send_wr_rdma {
-            remote_addr: remote.addr,
-            rkey: remote.rkey,
-        },
+        rdma: send_wr_rdma { remote_addr: remote.addr, rkey: remote.rkey },
     };
     let atomic = |remote: RemoteAddr, compare_add, swap| send_wr_op {
-        atomic: send_wr_atomic {
-            remote_addr: remote.addr,
-            compare_add,
-            swap,
-            rkey: remote.rkey,
-        },
+        atomic: send_wr_atomic { remote_addr: remote.addr, compare_add, swap, rkey: remote.rkey },
     };
     match *op {
         SendOp::Write(remote) => (IBV_WR_RDMA_WRITE, 0, at(remote)),
@@ -298,11 +267,9 @@ fn operation(op: &SendOp) -> (c_uint, u32, send_wr_op) {
             (IBV_WR_SEND_WITH_IMM, imm.to_be(), ibv_send_wr::EMPTY.wr)
         }
         SendOp::SendInvalidate(rkey) => (IBV_WR_SEND_WITH_INV, rkey, ibv_send_wr::EMPTY.wr),
-        SendOp::CompareSwap {
-            remote,
-            compare,
-            swap,
-        } => (IBV_WR_ATOMIC_CMP_AND_SWP, 0, atomic(remote, compare, swap)),
+        SendOp::CompareSwap { remote, compare, swap } => {
+            (IBV_WR_ATOMIC_CMP_AND_SWP, 0, atomic(remote, compare, swap))
+        }
         SendOp::FetchAdd { remote, add } => {
             (IBV_WR_ATOMIC_FETCH_AND_ADD, 0, atomic(remote, add, 0))
         }

@@ -57,13 +57,7 @@ impl QueuePair {
         let qp = object(unsafe { create(domain.pd.as_ptr(), &raw mut attr) })?;
         // SAFETY: the library has filled in the number.
         let qpn = unsafe { (*qp.as_ptr()).qp_num };
-        Ok(QueuePair {
-            domain,
-            _send_cq: init.send_cq,
-            _recv_cq: init.recv_cq,
-            qp,
-            qpn,
-        })
+        Ok(QueuePair { domain, _send_cq: init.send_cq, _recv_cq: init.recv_cq, qp, qpn })
     }
 
     /// Its number.
@@ -86,10 +80,7 @@ impl QueuePair {
 
     /// Changes the state only.
     pub(crate) fn set_state(&self, state: c_uint) -> io::Result<()> {
-        let attr = ibv_qp_attr {
-            qp_state: state,
-            ..QueuePair::no_attributes()
-        };
+        let attr = ibv_qp_attr { qp_state: state, ..QueuePair::no_attributes() };
         self.modify(attr, IBV_QP_STATE)
     }
 

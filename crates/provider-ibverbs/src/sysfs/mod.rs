@@ -16,10 +16,7 @@ pub(crate) struct Roots {
 
 impl Default for Roots {
     fn default() -> Roots {
-        Roots {
-            sys: "/sys".into(),
-            dev: "/dev".into(),
-        }
+        Roots { sys: "/sys".into(), dev: "/dev".into() }
     }
 }
 
@@ -30,9 +27,7 @@ pub(crate) fn devices(roots: &Roots) -> Result<Vec<DeviceReport>, Unavailable> {
     let names = match entries(&class) {
         Ok(names) => names,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Unavailable::NoModule {
-                path: class.display().to_string(),
-            });
+            return Err(Unavailable::NoModule { path: class.display().to_string() });
         }
         Err(error) => {
             return Err(Unavailable::Os {
@@ -45,9 +40,7 @@ pub(crate) fn devices(roots: &Roots) -> Result<Vec<DeviceReport>, Unavailable> {
         return Err(Unavailable::NoDevice);
     }
     let devices = names.iter();
-    Ok(devices
-        .map(|name| device(roots, &class.join(name), name))
-        .collect())
+    Ok(devices.map(|name| device(roots, &class.join(name), name)).collect())
 }
 
 fn device(roots: &Roots, path: &Path, name: &str) -> DeviceReport {
@@ -86,8 +79,7 @@ pub(crate) fn uverbs_path(roots: &Roots, device: &str) -> PathBuf {
 fn uverbs(roots: &Roots, device: &str) -> Option<String> {
     let class = roots.sys.join("class/infiniband_verbs");
     let all = entries(&class).ok()?;
-    all.into_iter()
-        .find(|uverbs| line(&class.join(uverbs).join("ibdev")) == device)
+    all.into_iter().find(|uverbs| line(&class.join(uverbs).join("ibdev")) == device)
 }
 
 /// Why the device cannot be opened.
@@ -97,26 +89,15 @@ fn problem(device: &str, file: Option<&Path>) -> Option<Unavailable> {
         return Some(Unavailable::NoUverbs { device });
     };
     let path = file.display().to_string();
-    let error = fs::File::options()
-        .read(true)
-        .write(true)
-        .open(file)
-        .err()?;
+    let error = fs::File::options().read(true).write(true).open(file).err()?;
     if error.kind() == io::ErrorKind::NotFound {
         return Some(Unavailable::NoDeviceFile { device, path });
     }
     let reason = error.to_string();
     if error.kind() == io::ErrorKind::PermissionDenied {
-        return Some(Unavailable::Permission {
-            device,
-            path,
-            reason,
-        });
+        return Some(Unavailable::Permission { device, path, reason });
     }
-    Some(Unavailable::Os {
-        what: format!("opening {path}, the device file of {device}"),
-        reason,
-    })
+    Some(Unavailable::Os { what: format!("opening {path}, the device file of {device}"), reason })
 }
 
 fn ports(device: &Path) -> Vec<PortReport> {
@@ -137,10 +118,7 @@ fn port(path: &Path, number: u8, parent: &str) -> PortReport {
         active_mtu_bytes: None,
         max_mtu_bytes: None,
         rate: line(&path.join("rate")),
-        netdevs: Some(parent.to_owned())
-            .filter(|parent| !parent.is_empty())
-            .into_iter()
-            .collect(),
+        netdevs: Some(parent.to_owned()).filter(|parent| !parent.is_empty()).into_iter().collect(),
         gids: Vec::new(),
     }
 }
@@ -150,10 +128,7 @@ pub(crate) fn add_gids(roots: &Roots, device: &mut DeviceReport, addresses: &[Ho
     for port in &mut device.ports {
         let path = port_path(roots, &device.name, port.number);
         let gids = numbers(&path.join("gids")).into_iter();
-        port.set_gids(
-            gids.filter_map(|index| gid(&path, index, port.link, addresses))
-                .collect(),
-        );
+        port.set_gids(gids.filter_map(|index| gid(&path, index, port.link, addresses)).collect());
     }
 }
 

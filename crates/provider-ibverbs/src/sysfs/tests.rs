@@ -25,10 +25,7 @@ impl Tree {
         self.put(&format!("{port}/state"), "4: ACTIVE\n");
         self.put(&format!("{port}/link_layer"), "Ethernet\n");
         self.put(&format!("{port}/rate"), "100 Gb/sec (4X EDR)\n");
-        self.put(
-            &format!("sys/class/infiniband_verbs/{uverbs}/ibdev"),
-            &format!("{name}\n"),
-        );
+        self.put(&format!("sys/class/infiniband_verbs/{uverbs}/ibdev"), &format!("{name}\n"));
         self.put(&format!("dev/infiniband/{uverbs}"), "");
         port
     }
@@ -42,10 +39,7 @@ impl Tree {
     }
 
     fn roots(&self) -> Roots {
-        Roots {
-            sys: self.0.path().join("sys"),
-            dev: self.0.path().join("dev"),
-        }
+        Roots { sys: self.0.path().join("sys"), dev: self.0.path().join("dev") }
     }
 
     fn devices(&self) -> Result<Vec<DeviceReport>, Unavailable> {
@@ -66,19 +60,13 @@ fn a_device_is_read_as_the_kernel_writes_it() {
     tree.gid(&port, 10, V4, "RoCE v2\n");
     tree.gid(&port, 2, UNUSED, "");
     let mut found = tree.devices().unwrap();
-    let addresses = [HostAddress {
-        ip: "10.0.0.1".parse().unwrap(),
-        netdev: "eth0".to_owned(),
-    }];
+    let addresses = [HostAddress { ip: "10.0.0.1".parse().unwrap(), netdev: "eth0".to_owned() }];
     add_gids(&tree.roots(), &mut found[0], &addresses);
     let [device] = &found[..] else {
         panic!("{found:?}");
     };
     assert_eq!(device.name, "mlx5_0");
-    assert_eq!(
-        (device.node, device.problem.as_ref()),
-        (NodeKind::ChannelAdapter, None)
-    );
+    assert_eq!((device.node, device.problem.as_ref()), (NodeKind::ChannelAdapter, None));
     assert_eq!(device.firmware, "22.31.1014");
     assert!(device.device_file.as_ref().unwrap().ends_with("/uverbs3"));
     let port = &device.ports[0];
@@ -87,18 +75,10 @@ fn a_device_is_read_as_the_kernel_writes_it() {
         (port.link, port.netdevs.as_slice()),
         (LinkLayer::Ethernet, &["eth0".to_owned()][..])
     );
-    let seen: Vec<_> = port
-        .gids
-        .iter()
-        .map(|gid| (gid.index, gid.kind, gid.here))
-        .collect();
+    let seen: Vec<_> = port.gids.iter().map(|gid| (gid.index, gid.kind, gid.here)).collect();
     assert_eq!(
         seen,
-        [
-            (0, GidKind::RoceV1, false),
-            (1, GidKind::RoceV2, false),
-            (10, GidKind::RoceV2, true)
-        ]
+        [(0, GidKind::RoceV1, false), (1, GidKind::RoceV2, false), (10, GidKind::RoceV2, true)]
     );
 }
 
@@ -112,10 +92,7 @@ fn an_infiniband_port_has_infiniband_gids() {
     let mut found = tree.devices().unwrap();
     add_gids(&tree.roots(), &mut found[0], &[]);
     let port = &found[0].ports[0];
-    assert_eq!(
-        (port.link, port.state),
-        (LinkLayer::InfiniBand, PortState::Init)
-    );
+    assert_eq!((port.link, port.state), (LinkLayer::InfiniBand, PortState::Init));
     assert_eq!(port.gids[0].kind, GidKind::InfiniBand);
 }
 
@@ -129,11 +106,7 @@ fn a_gid_that_moved_is_found_again() {
     let path = port_path(&tree.roots(), "mlx5_0", 1);
     let gid = Gid::from_ip("10.0.0.1".parse().unwrap());
     for hint in [0, 1, 2, 99] {
-        assert_eq!(
-            gid_index(&path, hint, gid, GidKind::RoceV2),
-            Some(2),
-            "from {hint}"
-        );
+        assert_eq!(gid_index(&path, hint, gid, GidKind::RoceV2), Some(2), "from {hint}");
     }
     let other = Gid::from_ip("10.0.0.2".parse().unwrap());
     assert_eq!(gid_index(&path, 2, other, GidKind::RoceV2), None);
@@ -158,10 +131,7 @@ fn what_is_missing_is_named() {
     let class = tree.0.path().join("sys/class/infiniband_verbs");
     fs::remove_dir_all(class).unwrap();
     let unreachable = problem().unwrap();
-    assert!(
-        unreachable.to_string().contains("modprobe ib_uverbs"),
-        "{unreachable}"
-    );
+    assert!(unreachable.to_string().contains("modprobe ib_uverbs"), "{unreachable}");
 }
 
 #[test]
@@ -185,21 +155,12 @@ fn a_device_file_that_may_not_be_opened_is_named() {
         devices(&roots).unwrap()[0].problem.clone()
     });
     let problem = problem.join().unwrap().unwrap();
-    assert!(
-        matches!(problem, Unavailable::Permission { .. }),
-        "{problem:?}"
-    );
+    assert!(matches!(problem, Unavailable::Permission { .. }), "{problem:?}");
     let text = problem.to_string();
-    assert!(
-        text.contains("Permission denied") && text.contains("0666"),
-        "{text}"
-    );
+    assert!(text.contains("Permission denied") && text.contains("0666"), "{text}");
     // A file of the wrong kind is neither missing nor forbidden.
     fs::remove_file(&file).unwrap();
     symlink("uverbs0", &file).unwrap();
     let problem = tree.devices().unwrap()[0].problem.clone();
-    assert!(
-        matches!(problem, Some(Unavailable::Os { .. })),
-        "{problem:?}"
-    );
+    assert!(matches!(problem, Some(Unavailable::Os { .. })), "{problem:?}");
 }

@@ -37,9 +37,7 @@ impl Engine {
     /// it is sent must not complete yet.
     #[cold]
     fn hold_back_unreliable(&mut self) {
-        let Engine {
-            touched, sent, qps, ..
-        } = self;
+        let Engine { touched, sent, qps, .. } = self;
         touched.retain(|index| {
             let entry = qps.get(*index);
             let held = entry.filter(|entry| entry.qp.config().service != Service::Rc);
@@ -137,10 +135,7 @@ fn fail_wrong(
 ) {
     let was_broken = entry.qp.state() == QpState::Err;
     let seq = entry.sends.next();
-    entry.sends.push(InFlight {
-        wr_id: wrong.wr_id,
-        held: Held::None,
-    });
+    entry.sends.push(InFlight { wr_id: wrong.wr_id, held: Held::None });
     entry.cause = Some("a send names memory that it may not use");
     entry.qp.set_error();
     publish_failure(entry, device, keys);
@@ -207,11 +202,7 @@ fn complete(entry: &mut QpEntry, done: &roce::Completion, delivery: &mut Deliver
         result: done.result.map_err(Failure::from),
     };
     let account = Arc::clone(account);
-    let overrun = cq.push(Entry {
-        completion,
-        account,
-        seq,
-    });
+    let overrun = cq.push(Entry { completion, account, seq });
     if overrun {
         delivery.overrun = Some(Arc::clone(cq));
     }

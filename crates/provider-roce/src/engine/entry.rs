@@ -129,13 +129,8 @@ impl QpEntry {
         keys: &KeyTable,
         written: &mut Vec<Arc<MrCore>>,
     ) {
-        let mut memory = PdMemory {
-            keys,
-            pd: self.pd,
-            sends: &self.sends,
-            recvs: &self.recvs,
-            written,
-        };
+        let mut memory =
+            PdMemory { keys, pd: self.pd, sends: &self.sends, recvs: &self.recvs, written };
         self.qp.handle(now_ns, input, &mut memory);
     }
 

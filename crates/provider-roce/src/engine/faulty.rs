@@ -31,13 +31,7 @@ impl Engine {
     }
 
     fn send_faulty(&mut self, index: usize, device: &DeviceCore, keys: &KeyTable) {
-        let Engine {
-            qps,
-            faults: Some(faults),
-            packets,
-            ..
-        } = self
-        else {
+        let Engine { qps, faults: Some(faults), packets, .. } = self else {
             return;
         };
         let Some(entry) = qps.get(index) else {
@@ -109,10 +103,7 @@ fn sealed(from: SocketAddr, to: SocketAddr, mut transport: Vec<u8>) -> Datagram 
         icrc::compute(&net, &transport)
     });
     transport.extend_from_slice(&icrc.to_le_bytes());
-    Datagram {
-        to,
-        bytes: transport,
-    }
+    Datagram { to, bytes: transport }
 }
 
 fn send(device: &DeviceCore, datagram: &Datagram) {

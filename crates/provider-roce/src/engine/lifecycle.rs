@@ -9,13 +9,7 @@ impl Engine {
     /// Adds a queue pair; gives its place and its number.
     pub(crate) fn add(&mut self, parts: Parts) -> Result<(usize, u32), VerbsError> {
         self.qps.insert(|qpn| {
-            QpEntry::new(Parts {
-                config: roce::Config {
-                    qpn,
-                    ..parts.config
-                },
-                ..parts
-            })
+            QpEntry::new(Parts { config: roce::Config { qpn, ..parts.config }, ..parts })
         })
     }
 

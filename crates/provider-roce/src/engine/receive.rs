@@ -16,26 +16,16 @@ const CONGESTION_EXPERIENCED: u8 = 3;
 impl Engine {
     /// Fetches what has come; how many packets.
     pub(super) fn fetch(&mut self, device: &DeviceCore) -> usize {
-        self.ring
-            .receive(&*device.datagrams)
-            .unwrap_or_else(|error| {
-                self.receive_errors += 1;
-                tracing::debug!(%error, local = %device.local, "receiving failed");
-                0
-            })
+        self.ring.receive(&*device.datagrams).unwrap_or_else(|error| {
+            self.receive_errors += 1;
+            tracing::debug!(%error, local = %device.local, "receiving failed");
+            0
+        })
     }
 
     /// Gives each fetched packet to its queue pair.
     pub(super) fn dispatch(&mut self, now_ns: u64, keys: &KeyTable) {
-        let Engine {
-            ring,
-            check,
-            qps,
-            drops,
-            touched,
-            written,
-            ..
-        } = self;
+        let Engine { ring, check, qps, drops, touched, written, .. } = self;
         for train in ring.trains() {
             let mut check = check.train(&train);
             let from = train.from.ip();
@@ -45,10 +35,8 @@ impl Engine {
                     let index = qps.find(packet.headers.bth.dest_qpn);
                     let index = index.ok_or(DropReason::UnknownQp)?;
                     let entry = qps.get(index).ok_or(DropReason::UnknownQp)?;
-                    let arrival = Arrival {
-                        ecn_marked,
-                        ..Arrival::new(&packet.headers, packet.payload)
-                    };
+                    let arrival =
+                        Arrival { ecn_marked, ..Arrival::new(&packet.headers, packet.payload) };
                     match &entry.peer {
                         Some(peer) if peer.address == from => {
                             entry.handle(now_ns, Input::Packet(arrival), keys, written);

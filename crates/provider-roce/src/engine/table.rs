@@ -23,11 +23,7 @@ pub(crate) struct QpTable {
 impl QpTable {
     /// An empty table; the numbers depend on `random`.
     pub(crate) fn new(random: u32) -> QpTable {
-        QpTable {
-            places: Vec::new(),
-            free: VecDeque::new(),
-            start: random,
-        }
+        QpTable { places: Vec::new(), free: VecDeque::new(), start: random }
     }
 
     /// Adds what `make` builds for a new number; gives its index.
@@ -60,11 +56,7 @@ impl QpTable {
                 limit: MEMBERS as u64,
             });
         }
-        self.places.push(Place {
-            qpn: 0,
-            generation: (self.start >> 16) as u8,
-            entry: None,
-        });
+        self.places.push(Place { qpn: 0, generation: (self.start >> 16) as u8, entry: None });
         Ok(self.places.len() - 1)
     }
 

@@ -14,9 +14,7 @@ const LONG: Duration = Duration::from_secs(3600);
 
 /// Starts the thread.
 pub(crate) fn start(device: Arc<Device>, waiter: Waiter) -> io::Result<thread::JoinHandle<()>> {
-    thread::Builder::new()
-        .name("roce-engine".into())
-        .spawn(move || run(&device, &waiter))
+    thread::Builder::new().name("roce-engine".into()).spawn(move || run(&device, &waiter))
 }
 
 fn run(device: &Device, waiter: &Waiter) {
@@ -46,11 +44,7 @@ fn run(device: &Device, waiter: &Waiter) {
             }
         } else {
             let left = turn.next_ns.map(|next| next.saturating_sub(now_ns));
-            let most = if turn.blocked {
-                tuning::RETRY_BLOCKED
-            } else {
-                LONG
-            };
+            let most = if turn.blocked { tuning::RETRY_BLOCKED } else { LONG };
             let timeout = left.map_or(most, Duration::from_nanos).min(most);
             let watched = Watched::new(device.datagrams.wait_fd(), turn.blocked);
             sleep(device, waiter, timeout, &[watched]);
@@ -69,10 +63,7 @@ fn take_turn(device: &Device, now_ns: u64) -> Turn {
         Some(mut engine) => engine.turn(device, now_ns, Look::ForPackets),
         None => {
             thread::yield_now();
-            Turn {
-                busy: true,
-                ..Turn::default()
-            }
+            Turn { busy: true, ..Turn::default() }
         }
     }
 }

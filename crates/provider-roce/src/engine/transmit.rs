@@ -202,10 +202,7 @@ fn push_many(
     keys: &KeyTable,
     pieces: &[Piece],
 ) -> Result<(), Full> {
-    let found: Option<Vec<_>> = pieces
-        .iter()
-        .map(|piece| resolve(entry, keys, piece))
-        .collect();
+    let found: Option<Vec<_>> = pieces.iter().map(|piece| resolve(entry, keys, piece)).collect();
     match found {
         Some(found) => batch.push(route, head, &found),
         None => Ok(()),

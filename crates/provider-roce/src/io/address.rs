@@ -93,13 +93,7 @@ fn local_address(interface: String, address: SocketAddr, mtu: u32) -> LocalAddre
         SocketAddr::V6(v6) => v6.scope_id(),
         SocketAddr::V4(_) => 0,
     };
-    LocalAddress {
-        address: address.ip(),
-        scope: Scope::of(address.ip()),
-        interface,
-        scope_id,
-        mtu,
-    }
+    LocalAddress { address: address.ip(), scope: Scope::of(address.ip()), interface, scope_id, mtu }
 }
 
 /// Interfaces that are up, with their addresses, by getifaddrs(3).
@@ -139,26 +133,11 @@ mod tests {
             let address: SocketAddr = SocketAddr::new(text.parse().unwrap(), 0);
             local_address("if".into(), address, 1500)
         };
-        let mut list: Vec<_> = [
-            "127.0.0.1",
-            "fe80::1",
-            "10.0.0.1",
-            "::1",
-            "fd00::1",
-            "2001:db8::1",
-        ]
-        .map(at)
-        .into();
+        let mut list: Vec<_> =
+            ["127.0.0.1", "fe80::1", "10.0.0.1", "::1", "fd00::1", "2001:db8::1"].map(at).into();
         list.sort_by_key(LocalAddress::rank);
         let order: Vec<String> = list.iter().map(|a| a.address.to_string()).collect();
-        let expected = [
-            "2001:db8::1",
-            "10.0.0.1",
-            "fd00::1",
-            "fe80::1",
-            "::1",
-            "127.0.0.1",
-        ];
+        let expected = ["2001:db8::1", "10.0.0.1", "fd00::1", "fe80::1", "::1", "127.0.0.1"];
         assert_eq!(order, expected);
     }
 

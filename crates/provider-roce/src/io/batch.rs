@@ -220,36 +220,21 @@ impl SendBatch {
         pieces: &[Piece<'_>],
     ) -> Result<PacketSlot, Full> {
         if short.len() + pieces.len() > MAX_PIECES {
-            return Err(Full::Scattered {
-                pieces: short.len() + pieces.len(),
-            });
+            return Err(Full::Scattered { pieces: short.len() + pieces.len() });
         }
         let own = head.len() + bytes_of(short);
         let unpadded = own + bytes_of(pieces);
         let pad = unpadded.wrapping_neg() % 4;
         let bytes = unpadded + pad + ICRC_BYTES;
         if bytes > MAX_TRAIN_BYTES || head.len() > MAX_HEAD_BYTES {
-            return Err(Full::TooLong {
-                bytes,
-                head_bytes: head.len(),
-            });
+            return Err(Full::TooLong { bytes, head_bytes: head.len() });
         }
-        let slot = PacketSlot {
-            head: self.arena_used..self.arena_used + own,
-            pieces: 0..0,
-            bytes,
-            pad,
-        };
+        let slot =
+            PacketSlot { head: self.arena_used..self.arena_used + own, pieces: 0..0, bytes, pad };
         let fits = self.packets.len() < self.packets_max
             && slot.trailer().end <= self.arena.len()
             && self.vectors.len() + pieces.len() + 2 <= self.vectors.capacity();
-        if fits {
-            Ok(slot)
-        } else {
-            Err(Full::NoRoom {
-                packets: self.packets.len(),
-            })
-        }
+        if fits { Ok(slot) } else { Err(Full::NoRoom { packets: self.packets.len() }) }
     }
 
     /// Copies head and short pieces into the arena.
@@ -279,10 +264,8 @@ impl SendBatch {
             return;
         }
         let bytes = &mut self.arena[bytes];
-        self.vectors.push(libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: bytes.len(),
-        });
+        self.vectors
+            .push(libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() });
     }
 
     /// Gather entries for pieces of memory.
@@ -291,10 +274,8 @@ impl SendBatch {
         let first = self.vectors.len();
         for piece in pieces {
             let memory = piece.region.slice(piece.offset, piece.bytes)?;
-            self.vectors.push(libc::iovec {
-                iov_base: memory.addr() as *mut _,
-                iov_len: memory.bytes(),
-            });
+            self.vectors
+                .push(libc::iovec { iov_base: memory.addr() as *mut _, iov_len: memory.bytes() });
             self.keep_mapped(piece.region);
         }
         Ok(first..self.vectors.len())
@@ -312,11 +293,7 @@ impl SendBatch {
     #[inline]
     fn keep_mapped(&mut self, region: &Arc<Region>) {
         // Packets in a row mostly come from the same region.
-        if !self
-            .keep
-            .last()
-            .is_some_and(|last| Arc::ptr_eq(last, region))
-        {
+        if !self.keep.last().is_some_and(|last| Arc::ptr_eq(last, region)) {
             self.keep.push(Arc::clone(region));
         }
     }
@@ -446,19 +423,11 @@ mod tests {
         let address = "[::1]:0".parse().unwrap();
         let socket = UdpSocket::bind(address, &SocketOptions::default()).unwrap();
         let region = Region::alloc(1 << 16, RegionOptions::default()).unwrap();
-        let route = Route {
-            local: socket.local().ip(),
-            remote: socket.local(),
-            ecn: 0,
-        };
+        let route = Route { local: socket.local().ip(), remote: socket.local(), ecn: 0 };
         for (bytes, entries) in [(1024, 1 + 10 * 2), (COPIED_BYTES, 1)] {
             let mut batch = SendBatch::new(&socket, 64);
             for i in 0..10 {
-                let piece = Piece {
-                    region: &region,
-                    offset: i * bytes,
-                    bytes,
-                };
+                let piece = Piece { region: &region, offset: i * bytes, bytes };
                 batch.push(&route, &[0; 28], &[piece]).unwrap();
             }
             assert_eq!(batch.trains.len(), 1);

@@ -27,9 +27,7 @@ pub(super) struct Received {
 
 impl Control {
     pub(super) fn empty() -> Control {
-        Control {
-            bytes: [0; CONTROL_BYTES],
-        }
+        Control { bytes: [0; CONTROL_BYTES] }
     }
 
     /// Appends a message at `at` and says where the next one goes.

@@ -289,11 +289,7 @@ mod tests {
             // Without a checksum the kernel refuses to cut; this socket was not told.
             options::drop_checksum(tx.as_fd(), tx.local().is_ipv6()).unwrap();
             let mut batch = SendBatch::new(&tx, 64);
-            let route = Route {
-                local: tx.local().ip(),
-                remote: rx.local(),
-                ecn: 0,
-            };
+            let route = Route { local: tx.local().ip(), remote: rx.local(), ecn: 0 };
             for round in 0..2 {
                 for i in 0..10u8 {
                     batch.push(&route, &[i; 200], &[]).unwrap();
@@ -316,14 +312,9 @@ mod tests {
                 let net = super::super::icrc::header(packet.from, packet.to).unwrap();
                 icrc::verify(&net, transport, received).unwrap();
             }
-            let firsts: Vec<u8> = ring
-                .packets()
-                .map(|packet| check.check(&packet).unwrap()[0])
-                .collect();
-            assert!(
-                firsts.iter().copied().eq((0..10).chain(0..10)),
-                "{firsts:?}"
-            );
+            let firsts: Vec<u8> =
+                ring.packets().map(|packet| check.check(&packet).unwrap()[0]).collect();
+            assert!(firsts.iter().copied().eq((0..10).chain(0..10)), "{firsts:?}");
         }
     }
 }

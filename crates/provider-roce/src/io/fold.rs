@@ -30,19 +30,13 @@ pub(super) struct Fold {
 impl Fold {
     #[inline]
     pub(super) fn new() -> Fold {
-        Fold {
-            is_available: is_available(),
-        }
+        Fold { is_available: is_available() }
     }
 
     /// Returns how many bytes of a piece are folded, the first ones.
     #[inline]
     pub(super) fn takes(self, bytes: usize) -> usize {
-        if self.is_available {
-            bytes - bytes % STEP_BYTES
-        } else {
-            0
-        }
+        if self.is_available { bytes - bytes % STEP_BYTES } else { 0 }
     }
 
     /// Adds headers and the first bytes of the payload; returns whether it did.
@@ -261,14 +255,7 @@ mod tests {
 
     #[test]
     fn folding_gives_what_the_ordinary_way_gives() {
-        let pieces = [
-            (0, 128),
-            (1, 256),
-            (9, 384),
-            (13, 1024),
-            (31, 4096),
-            (64, 4864),
-        ];
+        let pieces = [(0, 128), (1, 256), (9, 384), (13, 1024), (31, 4096), (64, 4864)];
         // Where the processor cannot, nobody calls it.
         if is_available() {
             assert_same(Fold::new(), &pieces);

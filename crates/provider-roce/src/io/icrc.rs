@@ -43,8 +43,7 @@ impl IcrcCheck {
     /// [`IcrcError`]: drop the packet and count it.
     #[inline]
     pub fn check<'a>(&mut self, packet: &Packet<'a>) -> Result<&'a [u8], IcrcError> {
-        self.packets_between(packet.from, packet.to)
-            .check(packet.bytes)
+        self.packets_between(packet.from, packet.to).check(packet.bytes)
     }
 
     /// Checks the packets of a train, which have most of what the ICRC covers in common.
@@ -55,11 +54,7 @@ impl IcrcCheck {
 
     fn packets_between(&mut self, from: SocketAddr, to: SocketAddr) -> TrainCheck<'_> {
         let net = header(from, to).map(|net| net.with_ipv4_id(Ipv4Id::UNFRAGMENTED));
-        TrainCheck {
-            solver: &mut self.solver,
-            net,
-            begun: None,
-        }
+        TrainCheck { solver: &mut self.solver, net, begun: None }
     }
 }
 
@@ -93,8 +88,7 @@ impl TrainCheck<'_> {
         };
         icrc.headers(transport);
         let computed = icrc.finish();
-        self.solver
-            .judge(net, transport.len(), received, computed)?;
+        self.solver.judge(net, transport.len(), received, computed)?;
         Ok(transport)
     }
 }

@@ -29,9 +29,7 @@ impl Name {
                 name.v4 = libc::sockaddr_in {
                     sin_family: libc::AF_INET as libc::sa_family_t,
                     sin_port: a.port().to_be(),
-                    sin_addr: libc::in_addr {
-                        s_addr: u32::from_ne_bytes(a.ip().octets()),
-                    },
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(a.ip().octets()) },
                     sin_zero: [0; 8],
                 };
                 (name, mem::size_of::<libc::sockaddr_in>())
@@ -41,9 +39,7 @@ impl Name {
                     sin6_family: libc::AF_INET6 as libc::sa_family_t,
                     sin6_port: a.port().to_be(),
                     sin6_flowinfo: a.flowinfo(),
-                    sin6_addr: libc::in6_addr {
-                        s6_addr: a.ip().octets(),
-                    },
+                    sin6_addr: libc::in6_addr { s6_addr: a.ip().octets() },
                     sin6_scope_id: a.scope_id(),
                 };
                 (name, mem::size_of::<libc::sockaddr_in6>())
@@ -93,12 +89,7 @@ fn from_v4(a: libc::sockaddr_in) -> SocketAddrV4 {
 
 fn from_v6(a: libc::sockaddr_in6) -> SocketAddrV6 {
     let ip = Ipv6Addr::from(a.sin6_addr.s6_addr);
-    SocketAddrV6::new(
-        ip,
-        u16::from_be(a.sin6_port),
-        a.sin6_flowinfo,
-        a.sin6_scope_id,
-    )
+    SocketAddrV6::new(ip, u16::from_be(a.sin6_port), a.sin6_flowinfo, a.sin6_scope_id)
 }
 
 #[cfg(test)]

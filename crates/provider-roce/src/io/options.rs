@@ -68,21 +68,13 @@ pub(super) fn demand(fd: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
 /// Don't-fragment on an unconnected socket makes the kernel send identification 0, which the ICRC
 /// covers.
 const IPV4_OPTIONS: &[(i32, i32, i32)] = &[
-    (
-        libc::IPPROTO_IP,
-        libc::IP_MTU_DISCOVER,
-        libc::IP_PMTUDISC_DO,
-    ),
+    (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
     (libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
 ];
 
 /// NICs and the kernel's rxe send no checksum on IPv6, which is dropped unless asked for.
 const IPV6_OPTIONS: &[(i32, i32, i32)] = &[
-    (
-        libc::IPPROTO_IPV6,
-        libc::IPV6_MTU_DISCOVER,
-        libc::IPV6_PMTUDISC_DO,
-    ),
+    (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
     (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1),
     (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1),
     (libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1),
@@ -114,8 +106,5 @@ fn buffer(fd: BorrowedFd<'_>, bytes: usize, force: i32, ask: i32) -> io::Result<
         sys::set_option(fd, libc::SOL_SOCKET, ask, value)?;
     }
     let kernel = sys::option(fd, libc::SOL_SOCKET, ask)?;
-    Ok(BufferSize {
-        asked_bytes: bytes,
-        kernel_bytes: usize::try_from(kernel).unwrap_or(0),
-    })
+    Ok(BufferSize { asked_bytes: bytes, kernel_bytes: usize::try_from(kernel).unwrap_or(0) })
 }

@@ -53,9 +53,7 @@ fn rxe_is_loaded() -> bool {
 /// Returns the socket that owns the port: its inode, as `/proc/net/udp` and `udp6` list it.
 fn inode_of(address: SocketAddr) -> Option<u64> {
     let tables = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
-    let texts = tables
-        .iter()
-        .filter_map(|path| fs::read_to_string(path).ok());
+    let texts = tables.iter().filter_map(|path| fs::read_to_string(path).ok());
     let mut found = texts.filter_map(|text| inode_in(&text, address.port()));
     found.next()
 }

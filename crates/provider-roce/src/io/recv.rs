@@ -102,10 +102,7 @@ impl RecvRing {
     pub fn with_buffer_bytes(buffers: usize, buffer_bytes: usize) -> RecvRing {
         let buffers = buffers.clamp(1, MAX_MESSAGES);
         let buffer_bytes = buffer_bytes.clamp(1, BUFFER_BYTES);
-        let nothing = libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        };
+        let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         RecvRing {
             memory: vec![0; buffers * buffer_bytes].into(),
             buffer_bytes,
@@ -164,14 +161,7 @@ impl RecvRing {
         let start = buffer * self.buffer_bytes;
         self.memory[start..start + bytes.len()].copy_from_slice(bytes);
         let segment_bytes = segment_bytes.max(1);
-        self.got.push(Got {
-            from,
-            to,
-            ecn,
-            segment_bytes,
-            bytes: bytes.len(),
-            buffer,
-        });
+        self.got.push(Got { from, to, ecn, segment_bytes, bytes: bytes.len(), buffer });
         self.counters.messages += 1;
         self.counters.packets += bytes.len().div_ceil(segment_bytes) as u64;
         self.counters.bytes += bytes.len() as u64;
@@ -181,10 +171,8 @@ impl RecvRing {
     fn prepare(&mut self) {
         let buffers = self.memory.chunks_exact_mut(self.buffer_bytes);
         for (i, buffer) in buffers.enumerate() {
-            self.vectors[i] = libc::iovec {
-                iov_base: buffer.as_mut_ptr().cast(),
-                iov_len: buffer.len(),
-            };
+            self.vectors[i] =
+                libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             // SAFETY: all of it is heap memory of the ring, which is borrowed until after the call.
             self.messages[i] = unsafe {
                 Message::new(
@@ -214,11 +202,7 @@ impl RecvRing {
             // The packet at the end was cut.
             bytes
                 - bytes % segment_bytes
-                - if bytes.is_multiple_of(segment_bytes) {
-                    segment_bytes
-                } else {
-                    0
-                }
+                - if bytes.is_multiple_of(segment_bytes) { segment_bytes } else { 0 }
         } else {
             bytes
         };

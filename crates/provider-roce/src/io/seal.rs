@@ -48,11 +48,7 @@ impl Begun {
     fn new(net: NetHeader, train: &Train) -> Begun {
         let counts = train.is_cut() && train.route.remote.is_ipv4();
         let first = net.with_ipv4_id(Ipv4Id::new(0));
-        Begun {
-            net: if counts { first } else { net },
-            counts,
-            kept: None,
-        }
+        Begun { net: if counts { first } else { net }, counts, kept: None }
     }
 
     fn of(&mut self, index: usize, transport_bytes: usize) -> Icrc {
@@ -61,11 +57,7 @@ impl Begun {
             _ => Icrc::begin(&self.net, transport_bytes),
         };
         self.kept = Some((transport_bytes, icrc));
-        if self.counts {
-            icrc.flip_ipv4_id(index as u16)
-        } else {
-            icrc
-        }
+        if self.counts { icrc.flip_ipv4_id(index as u16) } else { icrc }
     }
 }
 

@@ -67,13 +67,7 @@ impl UdpSocket {
         if address.ip().is_unspecified() {
             return Err(refused(address, Errno::ADDRNOTAVAIL));
         }
-        let os = |call| {
-            move |source: io::Error| BindError::Os {
-                address,
-                call,
-                source,
-            }
-        };
+        let os = |call| move |source: io::Error| BindError::Os { address, call, source };
         let ipv6 = address.is_ipv6();
         let fd = open(ipv6).map_err(os("socket"))?;
         options::demand(fd.as_fd(), ipv6).map_err(os("setsockopt"))?;
@@ -96,15 +90,7 @@ impl UdpSocket {
         let local = local_address(&fd).map_err(os("getsockname"))?;
         let gso = wanted.gso && wanted.checksum && knows_gso(fd.as_fd());
         let paths = PathProbe::new(local).map_err(os("a socket to ask for routes"))?;
-        Ok(UdpSocket {
-            fd,
-            local,
-            receive_buffer,
-            send_buffer,
-            gso,
-            gro,
-            paths: Mutex::new(paths),
-        })
+        Ok(UdpSocket { fd, local, receive_buffer, send_buffer, gso, gro, paths: Mutex::new(paths) })
     }
 
     /// Returns where it is bound: the address asked for, with the port.
@@ -185,11 +171,7 @@ impl AsFd for UdpSocket {
 }
 
 fn open(ipv6: bool) -> io::Result<OwnedFd> {
-    let family = if ipv6 {
-        AddressFamily::INET6
-    } else {
-        AddressFamily::INET
-    };
+    let family = if ipv6 { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
     if ipv6 {
@@ -212,23 +194,14 @@ fn local_address(fd: &OwnedFd) -> io::Result<SocketAddr> {
 fn refused(address: SocketAddr, errno: Errno) -> BindError {
     match errno {
         Errno::ADDRINUSE => BindError::InUse { address },
-        Errno::ADDRNOTAVAIL => BindError::NotLocal {
-            address,
-            known: known_addresses(),
-        },
-        other => BindError::Os {
-            address,
-            call: "bind",
-            source: other.into(),
-        },
+        Errno::ADDRNOTAVAIL => BindError::NotLocal { address, known: known_addresses() },
+        other => BindError::Os { address, call: "bind", source: other.into() },
     }
 }
 
 fn known_addresses() -> Vec<String> {
     let all = super::local_addresses().unwrap_or_default();
-    all.iter()
-        .map(|a| describe(a.address, &a.interface))
-        .collect()
+    all.iter().map(|a| describe(a.address, &a.interface)).collect()
 }
 
 fn describe(address: IpAddr, interface: &str) -> String {

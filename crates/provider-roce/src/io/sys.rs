@@ -9,15 +9,8 @@ pub(super) const MAX_MESSAGES: usize = 64;
 pub(super) fn set_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
     let bytes = mem::size_of::<i32>() as libc::socklen_t;
     // SAFETY: the pointer is valid for `bytes` bytes during the call.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            bytes,
-        )
-    };
+    let result =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), bytes) };
     done(result)
 }
 
@@ -27,13 +20,7 @@ pub(super) fn option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i3
     let mut bytes = mem::size_of::<i32>() as libc::socklen_t;
     // SAFETY: both pointers are valid during the call, which writes at most `bytes` bytes.
     let result = unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            (&raw mut value).cast(),
-            &raw mut bytes,
-        )
+        libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut bytes)
     };
     done(result).map(|()| value)
 }
@@ -100,10 +87,7 @@ impl Message {
     }
 
     /// Bytes of a received message's control data.
-    #[allow(
-        clippy::unnecessary_cast,
-        reason = "C libraries differ in the type of the field"
-    )]
+    #[allow(clippy::unnecessary_cast, reason = "C libraries differ in the type of the field")]
     pub(super) fn control_bytes(&self) -> usize {
         self.0.msg_hdr.msg_controllen as usize
     }
@@ -156,11 +140,7 @@ pub(super) unsafe fn recv(fd: BorrowedFd<'_>, messages: &mut [Message]) -> io::R
 }
 
 fn done(result: i32) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn count(result: i32) -> io::Result<usize> {

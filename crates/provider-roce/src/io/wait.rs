@@ -68,10 +68,7 @@ impl Waiter {
     /// # Errors
     /// When the system has no event counter left.
     pub fn new(spin_max: Duration) -> io::Result<Waiter> {
-        Ok(Waiter {
-            event: Arc::new(event::event_fd()?),
-            spin: SpinBudget::new(spin_max),
-        })
+        Ok(Waiter { event: Arc::new(event::event_fd()?), spin: SpinBudget::new(spin_max) })
     }
 
     /// What other threads end a wait with.
@@ -137,11 +134,7 @@ impl Waiter {
             // All calls so far are answered by this one wake-up.
             event::take_rings(&*self.event);
         }
-        Ok(if readable {
-            Wakeup::Ready
-        } else {
-            Wakeup::Woken
-        })
+        Ok(if readable { Wakeup::Ready } else { Wakeup::Woken })
     }
 }
 

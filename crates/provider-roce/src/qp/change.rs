@@ -13,11 +13,7 @@ use catchment_verbs::{
 
 impl RoceQp {
     fn illegal(&self, to: QpState) -> ModifyError {
-        ModifyError::Illegal {
-            qpn: self.qpn,
-            from: self.shared.state(),
-            to,
-        }
+        ModifyError::Illegal { qpn: self.qpn, from: self.shared.state(), to }
     }
 
     /// Has the engine make a change; one that it refuses was overtaken by a failure.
@@ -56,10 +52,7 @@ impl RoceQp {
 
     fn enter_init_ud(&self, qkey: u32) -> Result<(), ModifyError> {
         check_qkey(self.qpn, qkey)?;
-        let attr = roce::InitAttr {
-            qkey,
-            ..roce::InitAttr::default()
-        };
+        let attr = roce::InitAttr { qkey, ..roce::InitAttr::default() };
         self.change(QpState::Init, |engine| engine.init(self.index, attr))
     }
 
@@ -87,9 +80,7 @@ impl RoceQp {
     }
 
     fn connect(&self, peer: Option<Peer>, wire: roce::RtrAttr) -> Result<(), ModifyError> {
-        self.change(QpState::Rtr, |engine| {
-            engine.connect(self.index, peer, wire)
-        })
+        self.change(QpState::Rtr, |engine| engine.connect(self.index, peer, wire))
     }
 
     /// Returns the peer of a connection, and the attributes that it needs.
@@ -100,11 +91,7 @@ impl RoceQp {
             peer: remote.gid.ip().to_string(),
             reason,
         })?;
-        let peer = Peer {
-            address: vector.route.remote.ip(),
-            route: vector.route,
-            end: *remote,
-        };
+        let peer = Peer { address: vector.route.remote.ip(), route: vector.route, end: *remote };
         let first = Psn::new(remote.psn);
         Ok((peer, roce::RtrAttr::new(remote.qpn, vector.path_mtu, first)))
     }
@@ -112,11 +99,7 @@ impl RoceQp {
     fn recovery(&self, remote: &Endpoint) -> Recovery {
         let theirs = remote.net.map_or(0, |net| net.extensions);
         let both = self.device().options.selective_repeat && theirs & NetEnd::SELECTIVE_REPEAT != 0;
-        if both {
-            Recovery::SelectiveRepeat
-        } else {
-            Recovery::GoBackN
-        }
+        if both { Recovery::SelectiveRepeat } else { Recovery::GoBackN }
     }
 
     fn enter_rts(&self, attr: &RtsAttr) -> Result<(), ModifyError> {

@@ -151,10 +151,7 @@ impl RoceQp {
         self.recv_posted += 1;
         // A wrong key shows when a message comes for it.
         let held = self.hold(wr.sges, Access::LOCAL_WRITE);
-        let recv = PostedRecv {
-            wqe: RecvWqe::new(wr),
-            held: held.unwrap_or_default(),
-        };
+        let recv = PostedRecv { wqe: RecvWqe::new(wr), held: held.unwrap_or_default() };
         if let Err(recv) = self.shared.recvs.push(recv) {
             self.device().engine().post_recv_slowly(self.index, recv);
         }
@@ -176,9 +173,7 @@ impl RoceQp {
     #[inline]
     fn region(&mut self, sge: &Sge, rights: Access) -> Option<Arc<MrCore>> {
         let known = self.recent.iter().flatten();
-        let known = known
-            .into_iter()
-            .find(|mr| mr.key() == sge.lkey && mr.is_valid());
+        let known = known.into_iter().find(|mr| mr.key() == sge.lkey && mr.is_valid());
         let mr = match known {
             Some(mr) => Arc::clone(mr),
             None => self.remember(sge.lkey)?,
@@ -206,12 +201,7 @@ impl Qp for RoceQp {
 
     fn endpoint(&self) -> Endpoint {
         let device = self.device();
-        Endpoint {
-            gid: device.gid,
-            qpn: self.qpn,
-            psn: self.psn,
-            net: Some(device.net()),
-        }
+        Endpoint { gid: device.gid, qpn: self.qpn, psn: self.psn, net: Some(device.net()) }
     }
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {

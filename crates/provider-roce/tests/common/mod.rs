@@ -7,10 +7,7 @@ use std::sync::Arc;
 /// Every open gets a port of its own, so that tests in parallel, and a case that opens one address
 /// twice, do not collide.
 pub fn any_port() -> RoceOptions {
-    RoceOptions {
-        port: 0,
-        ..RoceOptions::default()
-    }
+    RoceOptions { port: 0, ..RoceOptions::default() }
 }
 
 /// The conformance suite on this address.

@@ -37,26 +37,16 @@ struct Switch {
 
 impl Switch {
     fn new(treatment: Treatment) -> Arc<Switch> {
-        Arc::new(Switch {
-            inboxes: Mutex::default(),
-            treatment,
-            passed: AtomicUsize::new(0),
-        })
+        Arc::new(Switch { inboxes: Mutex::default(), treatment, passed: AtomicUsize::new(0) })
     }
 
     /// Opens a device at this address.
     fn open(self: &Arc<Switch>, address: &str) -> Arc<RoceContext> {
         let local: SocketAddr = address.parse().unwrap();
-        let inbox = Arc::new(Inbox {
-            packets: Mutex::default(),
-            event: event::event_fd().unwrap(),
-        });
+        let inbox =
+            Arc::new(Inbox { packets: Mutex::default(), event: event::event_fd().unwrap() });
         self.inboxes.lock().insert(local, Arc::clone(&inbox));
-        let port = Port {
-            switch: Arc::clone(self),
-            local,
-            inbox,
-        };
+        let port = Port { switch: Arc::clone(self), local, inbox };
         let provider = RoceProvider::new(RoceOptions::default());
         provider.open_on(Box::new(port)).unwrap()
     }
@@ -92,11 +82,7 @@ impl Datagrams for Port {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            segmentation: false,
-            coalescing: false,
-            receive_buffer_bytes: 1 << 20,
-        }
+        Capabilities { segmentation: false, coalescing: false, receive_buffer_bytes: 1 << 20 }
     }
 
     fn ip_mtu(&self) -> io::Result<u32> {
@@ -104,12 +90,7 @@ impl Datagrams for Port {
     }
 
     fn path_to(&self, remote: SocketAddr) -> Result<Path, PathError> {
-        Ok(Path {
-            local: self.local.ip(),
-            remote,
-            ip_mtu: 2304,
-            path_mtu: PathMtu::Mtu2048,
-        })
+        Ok(Path { local: self.local.ip(), remote, ip_mtu: 2304, path_mtu: PathMtu::Mtu2048 })
     }
 
     fn send(&self, trains: &mut Outgoing<'_>) -> io::Result<usize> {
@@ -173,19 +154,15 @@ fn exchange(a: &mut Side, b: &mut Side) {
     b.post_recv(7, &[b.sge(500_000, 10_000)]);
     a.run_ok(SendOp::Send, &[a.sge(0, 10_000)]);
     let received = wait_one(&*b.recv_cq);
-    assert_eq!(
-        (received.wr_id, received.result.unwrap().bytes),
-        (7, 10_000)
-    );
+    assert_eq!((received.wr_id, received.result.unwrap().bytes), (7, 10_000));
     assert!(b.get(500_000, 10_000) == data[..10_000], "sent");
 }
 
 #[test]
 fn a_device_needs_no_socket() {
-    for addresses in [
-        ["192.0.2.1:4791", "192.0.2.2:4791"],
-        ["[2001:db8::1]:4791", "[2001:db8::2]:4791"],
-    ] {
+    for addresses in
+        [["192.0.2.1:4791", "192.0.2.2:4791"], ["[2001:db8::1]:4791", "[2001:db8::2]:4791"]]
+    {
         let (mut a, mut b) = pair(Treatment::All, addresses);
         assert_eq!(a.context.caps().path_mtu, Some(2048));
         assert!(a.context.caps().services.has(Service::Ud));

@@ -30,10 +30,7 @@ fn two_addresses_of_a_host_share_the_port_of_roce() {
     let end = a.qp.endpoint();
     assert_eq!(end.gid.to_string(), "00000000000000000000ffff7f004701");
     let net = end.net.unwrap();
-    assert_eq!(
-        (net.udp_port, net.path_mtu, net.extensions),
-        (4791, 4096, 1)
-    );
+    assert_eq!((net.udp_port, net.path_mtu, net.extensions), (4791, 4096, 1));
     a.put(0, &pattern(1, 100_000));
     let sge = a.sge(0, 100_000);
     a.run_ok(SendOp::Write(b.remote(8)), &[sge]);
@@ -142,17 +139,12 @@ fn run_through(fault: &str, bytes: usize) -> (Arc<RoceContext>, Arc<RoceContext>
         ..common::any_port()
     });
     assert!(
-        provider.devices().unwrap()[0]
-            .description
-            .contains("FAULTS"),
+        provider.devices().unwrap()[0].description.contains("FAULTS"),
         "a device with faults says so"
     );
     let left = provider.open_device("127.0.0.1").unwrap();
     let right = provider.open_device("127.0.0.1").unwrap();
-    let options = Options {
-        bytes: 4 << 20,
-        ..Options::default()
-    };
+    let options = Options { bytes: 4 << 20, ..Options::default() };
     let (mut a, mut b) = pair_of((&left, &right), &options);
     let mut random = Random(9);
     for round in 0..20 {
@@ -207,11 +199,7 @@ fn acknowledgements_that_never_come_end_in_retry_exceeded() {
     let left = ours.open_device("127.0.0.1").unwrap();
     let right = theirs.open_device("127.0.0.1").unwrap();
     let options = Options {
-        rts: RtsAttr {
-            timeout: Duration::from_millis(5),
-            retry_cnt: 3,
-            ..RtsAttr::default()
-        },
+        rts: RtsAttr { timeout: Duration::from_millis(5), retry_cnt: 3, ..RtsAttr::default() },
         ..Options::default()
     };
     let (mut a, b) = pair_of((&left, &right), &options);

@@ -14,10 +14,7 @@ const BYTES: usize = 5_000;
 const MARK_AT: usize = 900_000;
 
 fn options(service: Service) -> Options {
-    Options {
-        service,
-        ..Options::default()
-    }
+    Options { service, ..Options::default() }
 }
 
 fn sides(faults: &str, service: Service) -> (Side, Side, Arc<RoceContext>) {
@@ -26,10 +23,7 @@ fn sides(faults: &str, service: Service) -> (Side, Side, Arc<RoceContext>) {
         path_mtu: Some(PathMtu::Mtu1024),
         ..common::any_port()
     };
-    let theirs = RoceOptions {
-        fault: None,
-        ..ours.clone()
-    };
+    let theirs = RoceOptions { fault: None, ..ours.clone() };
     let open = |options| RoceProvider::new(options).open_device("127.0.0.1").unwrap();
     let (left, right) = (open(ours), open(theirs));
     let options = options(service);
@@ -92,11 +86,7 @@ fn a_lost_packet_drops_its_message_and_nothing_else() {
 fn datagrams_that_are_not_taken_are_counted() {
     let (mut a, mut b, device) = sides("", Service::Ud);
     let ah = a.pd.create_ah(&PortAddr::from(&b.qp.endpoint())).unwrap();
-    let right = Destination {
-        ah: ah.handle(),
-        qpn: b.qp.qpn(),
-        qkey: Options::default().qkey,
-    };
+    let right = Destination { ah: ah.handle(), qpn: b.qp.qpn(), qkey: Options::default().qkey };
     let mut send = |to| {
         let wr = SendWr::new(1, SendOp::SendTo(to), Payload::Inline(b"datagram"));
         a.run(wr).unwrap();
@@ -123,11 +113,7 @@ fn packets_of_another_service_are_dropped() {
     let (mut a, b, device) = sides("", Service::Ud);
     let fresh = Side::new(device.clone(), &options(Service::Ud));
     let ah = a.pd.create_ah(&PortAddr::from(&b.qp.endpoint())).unwrap();
-    let to = |qpn| Destination {
-        ah: ah.handle(),
-        qpn,
-        qkey: Options::default().qkey,
-    };
+    let to = |qpn| Destination { ah: ah.handle(), qpn, qkey: Options::default().qkey };
     let connection = options(Service::Uc);
     let mut c = Side::new(device.clone(), &connection);
     c.init(&connection);

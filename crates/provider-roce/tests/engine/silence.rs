@@ -28,10 +28,7 @@ fn requests_to_a_peer_that_vanished_fail_in_time() {
                 let sge = side.sge(0, 100_000);
                 let short = Sge { bytes: 64, ..sge };
                 let wr = |op, sge| SendWr::new(n, op, Payload::Sges(sge));
-                let _full = side.qp.post_recv(&[RecvWr {
-                    wr_id: n,
-                    sges: &[sge],
-                }]);
+                let _full = side.qp.post_recv(&[RecvWr { wr_id: n, sges: &[sge] }]);
                 let _full = side.qp.post_send(&[
                     wr(SendOp::Write(remote), std::slice::from_ref(&short)),
                     wr(SendOp::Read(remote), std::slice::from_ref(&short)),
@@ -43,11 +40,7 @@ fn requests_to_a_peer_that_vanished_fail_in_time() {
         }
         drop(b);
         let sge = a.sge(0, 8);
-        while a
-            .qp
-            .post_send(&[SendWr::new(n, SendOp::Send, Payload::Sges(&[sge]))])
-            .is_err()
-        {
+        while a.qp.post_send(&[SendWr::new(n, SendOp::Send, Payload::Sges(&[sge]))]).is_err() {
             a.send_cq.poll(&mut out).unwrap();
         }
         let start = Instant::now();

@@ -15,9 +15,7 @@ const BOTH: [&str; 2] = ["127.0.0.1", "::1"];
 fn wait_for(ring: &mut RecvRing, socket: &UdpSocket) {
     let mut waiter = Waiter::new(std::time::Duration::ZERO).unwrap();
     let look = || Ok(ring.receive(socket)? > 0);
-    waiter
-        .wait(&[Watched::readable(socket)], PATIENCE, look)
-        .unwrap();
+    waiter.wait(&[Watched::readable(socket)], PATIENCE, look).unwrap();
     if ring.packets().next().is_none() {
         assert!(ring.receive(socket).unwrap() > 0, "nothing came");
     }
@@ -38,9 +36,7 @@ fn a_train_arrives_as_its_packets_in_one_message() {
 
 #[test]
 fn trains_of_many_sizes_arrive_whole() {
-    let mixed = [
-        0, 1, 2, 3, 4, 5, 4096, 4096, 4095, 256, 256, 100, 1024, 4096, 17,
-    ];
+    let mixed = [0, 1, 2, 3, 4, 5, 4096, 4096, 4095, 256, 256, 100, 1024, 4096, 17];
     for address in BOTH {
         let mut link = Link::at(address, &SocketOptions::default());
         link.exchange(0, &mixed);
@@ -54,9 +50,7 @@ fn trains_of_many_sizes_arrive_whole() {
 
 #[test]
 fn packets_arrive_whatever_part_of_them_the_fold_takes() {
-    let lengths = [
-        0, 3, 16, 47, 48, 71, 72, 100, 130, 191, 192, 1000, 4096, 4096,
-    ];
+    let lengths = [0, 3, 16, 47, 48, 71, 72, 100, 130, 191, 192, 1000, 4096, 4096];
     for address in BOTH {
         let mut link = Link::at(address, &SocketOptions::default());
         link.exchange(0, &lengths);
@@ -73,11 +67,7 @@ fn the_longest_packet_arrives() {
 
 #[test]
 fn without_offloads_each_packet_is_a_message() {
-    let options = SocketOptions {
-        gso: false,
-        gro: false,
-        ..SocketOptions::default()
-    };
+    let options = SocketOptions { gso: false, gro: false, ..SocketOptions::default() };
     for address in BOTH {
         let mut link = Link::at(address, &options);
         link.exchange(0, &[1024; 70]);
@@ -90,10 +80,7 @@ fn without_offloads_each_packet_is_a_message() {
 
 #[test]
 fn packets_without_checksum_are_sent_and_taken() {
-    let options = SocketOptions {
-        checksum: false,
-        ..SocketOptions::default()
-    };
+    let options = SocketOptions { checksum: false, ..SocketOptions::default() };
     for address in BOTH {
         let mut link = Link::at(address, &options);
         assert!(!link.tx.has_gso());
@@ -130,18 +117,12 @@ fn damaged_and_short_packets_are_told_from_good_ones() {
     wait_for(&mut ring, &socket);
     let packet = ring.packets().next().unwrap();
     let refused = check.check(&packet);
-    assert!(
-        matches!(refused, Err(IcrcError::Mismatch(_))),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(IcrcError::Mismatch(_))), "{refused:?}");
 }
 
 #[test]
 fn what_does_not_fit_a_buffer_is_cut_off_and_counted() {
-    let options = SocketOptions {
-        gro: false,
-        ..SocketOptions::default()
-    };
+    let options = SocketOptions { gro: false, ..SocketOptions::default() };
     let mut link = Link::at("127.0.0.1", &options);
     link.ring = RecvRing::with_buffer_bytes(4, 1000);
     link.send(0, &[2000, 100]);
@@ -163,33 +144,20 @@ fn what_does_not_fit_a_buffer_is_cut_off_and_counted() {
 fn a_full_batch_and_bad_pieces_are_refused() {
     let socket = bind("::1".parse().unwrap(), &SocketOptions::default());
     let mut batch = SendBatch::new(&socket, 2);
-    let route = Route {
-        local: socket.local().ip(),
-        remote: socket.local(),
-        ecn: 0,
-    };
+    let route = Route { local: socket.local().ip(), remote: socket.local(), ecn: 0 };
     let region = Region::alloc(4096, RegionOptions::default()).unwrap();
     let (head, bytes) = head(1, 8);
     let head = &head[..bytes];
-    let piece = |offset, bytes| Piece {
-        region: &region,
-        offset,
-        bytes,
-    };
+    let piece = |offset, bytes| Piece { region: &region, offset, bytes };
     let long = batch.push(&route, &[0; 5000], &[]);
     assert!(matches!(long, Err(Full::TooLong { .. })), "{long:?}");
     for good in [0, 8] {
         // Copied at once, gathered later, and gathered behind a good one.
-        for outside in [
-            &[piece(4090, 8)][..],
-            &[piece(4000, 400)],
-            &[piece(0, 400), piece(4090, 8)],
-        ] {
+        for outside in
+            [&[piece(4090, 8)][..], &[piece(4000, 400)], &[piece(0, 400), piece(4090, 8)]]
+        {
             let outside = batch.push(&route, head, outside);
-            assert!(matches!(
-                outside,
-                Err(Full::Memory(MemError::OutOfBounds { .. }))
-            ));
+            assert!(matches!(outside, Err(Full::Memory(MemError::OutOfBounds { .. }))));
         }
         batch.push(&route, head, &[piece(good, 8)]).unwrap();
     }
@@ -216,21 +184,14 @@ fn scattered_payloads_are_gathered_and_have_a_limit() {
     let region = Region::alloc(1 << 16, RegionOptions::default()).unwrap();
     region.whole().fill(9).unwrap();
     // What comes before the first long piece would be copied.
-    let piece = |i| Piece {
-        region: &region,
-        offset: i * 400,
-        bytes: if i == 0 { 400 } else { 8 },
-    };
+    let piece = |i| Piece { region: &region, offset: i * 400, bytes: if i == 0 { 400 } else { 8 } };
     let pieces: Vec<_> = (0..=MAX_PIECES).map(piece).collect();
     let payload_bytes = 400 + (MAX_PIECES - 1) * 8;
     let mut link = Link::at("::1", &SocketOptions::default());
     let (head, bytes) = head(1, payload_bytes);
     let head = &head[..bytes];
     let refused = link.batch.push(&link.route, head, &pieces);
-    assert!(
-        matches!(refused, Err(Full::Scattered { pieces: 33 })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(Full::Scattered { pieces: 33 })), "{refused:?}");
     // More gather entries than one message may have: two messages.
     for _ in 0..40 {
         let all = &pieces[..MAX_PIECES];
@@ -256,15 +217,9 @@ fn memory_stays_mapped_until_its_packets_are_sent() {
     let mut link = Link::at("127.0.0.1", &SocketOptions::default());
     let region = Region::alloc(4096, RegionOptions::default()).unwrap();
     region.whole().fill(3).unwrap();
-    let piece = Piece {
-        region: &region,
-        offset: 0,
-        bytes: 4096,
-    };
+    let piece = Piece { region: &region, offset: 0, bytes: 4096 };
     let (head, bytes) = head(1, 4096);
-    link.batch
-        .push(&link.route, &head[..bytes], &[piece])
-        .unwrap();
+    link.batch.push(&link.route, &head[..bytes], &[piece]).unwrap();
     drop(region);
     assert_eq!(link.batch.flush(&link.tx).packets, 1);
     wait_for(&mut link.ring, &link.rx);
@@ -280,12 +235,7 @@ fn a_taken_port_names_its_owner_and_remedies() {
         assert!(matches!(refused, BindError::InUse { .. }), "{refused:?}");
         let text = refused.to_string();
         let pid = format!("process {} ", std::process::id());
-        for part in [
-            &first.local().to_string(),
-            &pid,
-            "namespace",
-            "enable_roce false",
-        ] {
+        for part in [&first.local().to_string(), &pid, "namespace", "enable_roce false"] {
             assert!(text.contains(part), "{part} is not in: {text}");
         }
     }
@@ -297,19 +247,13 @@ fn an_address_that_is_not_one_of_ours_is_refused_with_the_own_ones() {
         let address = foreign.parse().unwrap();
         let refused = UdpSocket::bind(address, &SocketOptions::default()).unwrap_err();
         let text = refused.to_string();
-        assert!(
-            text.contains(foreign) && text.contains("127.0.0.1 (lo)"),
-            "{text}"
-        );
+        assert!(text.contains(foreign) && text.contains("127.0.0.1 (lo)"), "{text}");
     }
 }
 
 #[test]
 fn buffers_say_how_large_they_became() {
-    let options = SocketOptions {
-        receive_buffer_bytes: 1 << 20,
-        ..SocketOptions::default()
-    };
+    let options = SocketOptions { receive_buffer_bytes: 1 << 20, ..SocketOptions::default() };
     let got = bind("127.0.0.1".parse().unwrap(), &options).receive_buffer();
     assert_eq!(got.asked_bytes, 1 << 20);
     assert!(got.kernel_bytes > 0);
@@ -343,10 +287,7 @@ fn trains_are_numbered_as_the_icrc_expects_and_packets_alone_are_not() {
 #[test]
 fn the_icrc_of_a_train_covers_the_number_of_each_packet() {
     for gso in [true, false] {
-        let options = SocketOptions {
-            gso,
-            ..SocketOptions::default()
-        };
+        let options = SocketOptions { gso, ..SocketOptions::default() };
         let mut link = Link::at("127.0.0.1", &options);
         let (from, to) = (Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST);
         let mut net = NetHeader::v4(from, to, link.tx.local().port());

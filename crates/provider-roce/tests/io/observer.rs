@@ -39,19 +39,12 @@ impl Observer {
             let filtered = SockRef::from(&socket).attach_filter(&id_is_psn());
             filtered.unwrap();
         }
-        Observer {
-            socket,
-            ring: RecvRing::with_buffer_bytes(16, 4096),
-        }
+        Observer { socket, ring: RecvRing::with_buffer_bytes(16, 4096) }
     }
 
     /// Sends as many probes, numbered 0, 1, 2 ..., in one flush.
     pub(crate) fn probe(&self, batch: &mut SendBatch, from: &UdpSocket, packets: usize) {
-        let route = Route {
-            local: from.local().ip(),
-            remote: self.address(),
-            ecn: 0,
-        };
+        let route = Route { local: from.local().ip(), remote: self.address(), ecn: 0 };
         for psn in 0..packets {
             batch.push(&route, &probe(psn as u32), &[]).unwrap();
         }

@@ -26,11 +26,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(tx: UdpSocket, rx: UdpSocket) -> Link {
-        let route = Route {
-            local: tx.local().ip(),
-            remote: rx.local(),
-            ecn: 0,
-        };
+        let route = Route { local: tx.local().ip(), remote: rx.local(), ecn: 0 };
         Link {
             batch: SendBatch::new(&tx, 512),
             ring: RecvRing::new(8),
@@ -56,15 +52,9 @@ impl Link {
             let (head, head_bytes) = head(psn, *bytes);
             let (first, second) = (*bytes / 3, *bytes - *bytes / 3);
             let offset = offset(psn, *bytes);
-            let piece = |offset, bytes| Piece {
-                region: &self.region,
-                offset,
-                bytes,
-            };
+            let piece = |offset, bytes| Piece { region: &self.region, offset, bytes };
             let pieces = [piece(offset, first), piece(offset + first, second)];
-            self.batch
-                .push(&self.route, &head[..head_bytes], &pieces)
-                .unwrap();
+            self.batch.push(&self.route, &head[..head_bytes], &pieces).unwrap();
         }
     }
 
@@ -73,12 +63,7 @@ impl Link {
         self.push(psn, lengths);
         let done = self.batch.flush(&self.tx);
         assert_eq!(done.blocked, None);
-        assert_eq!(
-            done.packets,
-            lengths.len(),
-            "{:?}",
-            self.batch.take_faults()
-        );
+        assert_eq!(done.packets, lengths.len(), "{:?}", self.batch.take_faults());
     }
 
     /// Receives as many packets, checks each byte, and returns PSN and payload length of each.
@@ -90,14 +75,9 @@ impl Link {
             let (ring, rx) = (&mut self.ring, &self.rx);
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "{} of {count} packets came", seen.len());
-            waiter
-                .wait(&[Watched::readable(rx)], left, || Ok(ring.receive(rx)? > 0))
-                .unwrap();
+            waiter.wait(&[Watched::readable(rx)], left, || Ok(ring.receive(rx)? > 0)).unwrap();
             for packet in self.ring.packets() {
-                assert_eq!(
-                    (packet.from, packet.to),
-                    (self.tx.local(), self.route.remote)
-                );
+                assert_eq!((packet.from, packet.to), (self.tx.local(), self.route.remote));
                 let transport = self.check.check(&packet).unwrap();
                 let packet = Packet::decode(transport).unwrap();
                 let psn = packet.headers.bth.psn.value();
@@ -123,9 +103,8 @@ impl Link {
 /// Bytes that differ everywhere.
 fn patterned() -> Arc<Region> {
     let region = Region::alloc(REGION_BYTES, RegionOptions::default()).unwrap();
-    let bytes: Vec<u8> = (0..REGION_BYTES as u32)
-        .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
-        .collect();
+    let bytes: Vec<u8> =
+        (0..REGION_BYTES as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     region.whole().write_at(0, &bytes).unwrap();
     region
 }
@@ -139,11 +118,7 @@ fn offset(psn: u32, bytes: usize) -> usize {
 pub(crate) fn head(psn: u32, payload_bytes: usize) -> ([u8; MAX_HEADER_BYTES], usize) {
     let mut headers = Headers::new(Bth::new(Opcode::RcWriteOnly, 17, Psn::new(psn)));
     headers.bth.pad = pad_bytes(payload_bytes);
-    headers.reth = Some(Reth {
-        va: 0x1000,
-        rkey: 42,
-        dma_bytes: payload_bytes as u32,
-    });
+    headers.reth = Some(Reth { va: 0x1000, rkey: 42, dma_bytes: payload_bytes as u32 });
     let mut out = [0; MAX_HEADER_BYTES];
     let bytes = headers.encode(&mut out);
     (out, bytes)

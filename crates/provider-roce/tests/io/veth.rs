@@ -11,10 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-const ENDS: [(IpAddr, IpAddr); 2] = [
-    (VethPair::LEFT_V4, VethPair::RIGHT_V4),
-    (VethPair::LEFT_V6, VethPair::RIGHT_V6),
-];
+const ENDS: [(IpAddr, IpAddr); 2] =
+    [(VethPair::LEFT_V4, VethPair::RIGHT_V4), (VethPair::LEFT_V6, VethPair::RIGHT_V6)];
 
 /// A sender on the left, a receiver on the right.
 fn link(pair: &VethPair, ends: (IpAddr, IpAddr), options: &SocketOptions) -> Link {
@@ -42,24 +40,18 @@ fn trains_arrive_whole_and_merged() {
 
 #[test]
 fn a_peer_without_gro_gets_each_packet_rightly_numbered() {
-    with_privilege(
-        "veth::a_peer_without_gro_gets_each_packet_rightly_numbered",
-        || {
-            let pair = VethPair::new(9000).unwrap();
-            let plain = SocketOptions {
-                gro: false,
-                ..SocketOptions::default()
-            };
-            for ends in ENDS {
-                let mut link = link(&pair, ends, &plain);
-                link.exchange(0, &[4096; 30]);
-                assert_eq!(link.ring.counters().messages, 30);
-                let mut observer = pair.right.run(|| Observer::bind(ends.1)).unwrap();
-                observer.probe(&mut link.batch, &link.tx, 16);
-                assert_eq!(observer.rightly_numbered(16, PATIENCE), 16);
-            }
-        },
-    );
+    with_privilege("veth::a_peer_without_gro_gets_each_packet_rightly_numbered", || {
+        let pair = VethPair::new(9000).unwrap();
+        let plain = SocketOptions { gro: false, ..SocketOptions::default() };
+        for ends in ENDS {
+            let mut link = link(&pair, ends, &plain);
+            link.exchange(0, &[4096; 30]);
+            assert_eq!(link.ring.counters().messages, 30);
+            let mut observer = pair.right.run(|| Observer::bind(ends.1)).unwrap();
+            observer.probe(&mut link.batch, &link.tx, 16);
+            assert_eq!(observer.rightly_numbered(16, PATIENCE), 16);
+        }
+    });
 }
 
 #[test]
@@ -75,10 +67,7 @@ fn the_roce_port_is_free_in_a_new_namespace() {
         let all = pair.left.run(local_addresses).unwrap().unwrap();
         let veth = all.iter().filter(|a| a.interface == "veth0");
         assert!(veth.clone().all(|a| a.mtu == 9000), "{all:?}");
-        assert!(
-            veth.clone()
-                .any(|a| a.scope == Scope::LinkLocal && a.scope_id > 0)
-        );
+        assert!(veth.clone().any(|a| a.scope == Scope::LinkLocal && a.scope_id > 0));
     });
 }
 
@@ -104,11 +93,7 @@ fn a_path_that_shrinks_is_found_and_reported() {
             let done = pair.left.run(|| link.batch.flush(&link.tx)).unwrap();
             assert_eq!((done.packets, done.blocked), (1, None));
             let faults = link.batch.take_faults();
-            assert_eq!(
-                faults.iter().map(|f| f.packets).sum::<usize>(),
-                5,
-                "{faults:?}"
-            );
+            assert_eq!(faults.iter().map(|f| f.packets).sum::<usize>(), 5, "{faults:?}");
             for fault in &faults {
                 assert_eq!(fault.ip_mtu, Some(1500), "{fault}");
                 assert!(fault.to_string().contains("is now 1500"), "{fault}");
@@ -122,52 +107,38 @@ fn a_path_that_shrinks_is_found_and_reported() {
 
 #[test]
 fn an_unreachable_peer_is_reported_and_stops_nobody_else() {
-    with_privilege(
-        "veth::an_unreachable_peer_is_reported_and_stops_nobody_else",
-        || {
-            let pair = VethPair::new(9000).unwrap();
-            let nowhere = ["192.0.2.1:4791", "[2001:db8::1]:4791"].map(|a| a.parse().unwrap());
-            for (ends, nowhere) in ENDS.into_iter().zip(nowhere) {
-                let mut link = link(&pair, ends, &SocketOptions::default());
-                let good = link.route;
-                link.route.remote = nowhere;
-                link.push(1, &[100, 100]);
-                link.route = good;
-                link.push(3, &[100]);
-                assert_eq!(link.batch.flush(&link.tx).packets, 1);
-                let faults = link.batch.take_faults();
-                assert_eq!(
-                    (faults.len(), faults[0].remote, faults[0].packets),
-                    (1, nowhere, 2)
-                );
-                let source = faults[0].source.kind();
-                assert_eq!(source, std::io::ErrorKind::NetworkUnreachable);
-                assert_eq!(link.receive(1), [(3, 100)]);
-                let paths = pair.left.run(|| PathProbe::new(link.tx.local())).unwrap();
-                let path = paths.unwrap().probe(nowhere);
-                assert!(
-                    matches!(path, Err(PathError::Unreachable { .. })),
-                    "{path:?}"
-                );
-            }
-        },
-    );
+    with_privilege("veth::an_unreachable_peer_is_reported_and_stops_nobody_else", || {
+        let pair = VethPair::new(9000).unwrap();
+        let nowhere = ["192.0.2.1:4791", "[2001:db8::1]:4791"].map(|a| a.parse().unwrap());
+        for (ends, nowhere) in ENDS.into_iter().zip(nowhere) {
+            let mut link = link(&pair, ends, &SocketOptions::default());
+            let good = link.route;
+            link.route.remote = nowhere;
+            link.push(1, &[100, 100]);
+            link.route = good;
+            link.push(3, &[100]);
+            assert_eq!(link.batch.flush(&link.tx).packets, 1);
+            let faults = link.batch.take_faults();
+            assert_eq!((faults.len(), faults[0].remote, faults[0].packets), (1, nowhere, 2));
+            let source = faults[0].source.kind();
+            assert_eq!(source, std::io::ErrorKind::NetworkUnreachable);
+            assert_eq!(link.receive(1), [(3, 100)]);
+            let paths = pair.left.run(|| PathProbe::new(link.tx.local())).unwrap();
+            let path = paths.unwrap().probe(nowhere);
+            assert!(matches!(path, Err(PathError::Unreachable { .. })), "{path:?}");
+        }
+    });
 }
 
 #[test]
 fn packets_wait_while_the_socket_is_full() {
     with_privilege("veth::packets_wait_while_the_socket_is_full", || {
         let pair = VethPair::new(9000).unwrap();
-        let small = SocketOptions {
-            send_buffer_bytes: 8 << 10,
-            gso: false,
-            ..SocketOptions::default()
-        };
+        let small =
+            SocketOptions { send_buffer_bytes: 8 << 10, gso: false, ..SocketOptions::default() };
         let mut link = link(&pair, ENDS[0], &small);
         // The peer does not say where it is: packets wait in the kernel, on the socket's account.
-        pair.right
-            .ip(&["link", "set", "veth0", "arp", "off"])
-            .unwrap();
+        pair.right.ip(&["link", "set", "veth0", "arp", "off"]).unwrap();
         pair.left.ip(&["neigh", "flush", "dev", "veth0"]).unwrap();
         link.push(0, &[1024; 40]);
         let first = link.batch.flush(&link.tx);
@@ -176,9 +147,7 @@ fn packets_wait_while_the_socket_is_full() {
         assert!(left > 0);
         assert_eq!(link.batch.waiting_packets(), left);
 
-        pair.right
-            .ip(&["link", "set", "veth0", "arp", "on"])
-            .unwrap();
+        pair.right.ip(&["link", "set", "veth0", "arp", "on"]).unwrap();
         let waiter = Waiter::new(Duration::ZERO).unwrap();
         let mut sent = first.packets;
         while sent < 40 {
@@ -198,20 +167,12 @@ fn a_batch_serves_many_peers() {
         let options = SocketOptions::default();
         let tx = pair.left.run(|| bind(VethPair::LEFT_V6, &options)).unwrap();
         let peers: Vec<_> = (0..5)
-            .map(|_| {
-                pair.right
-                    .run(|| bind(VethPair::RIGHT_V6, &options))
-                    .unwrap()
-            })
+            .map(|_| pair.right.run(|| bind(VethPair::RIGHT_V6, &options)).unwrap())
             .collect();
         let mut batch = SendBatch::new(&tx, 100);
         let (head, bytes) = crate::support::head(3, 0);
         for i in 0..20 {
-            let route = Route {
-                local: VethPair::LEFT_V6,
-                remote: peers[i % 5].local(),
-                ecn: 0,
-            };
+            let route = Route { local: VethPair::LEFT_V6, remote: peers[i % 5].local(), ecn: 0 };
             batch.push(&route, &head[..bytes], &[]).unwrap();
         }
         assert_eq!(batch.flush(&tx).packets, 20);
@@ -221,9 +182,7 @@ fn a_batch_serves_many_peers() {
             let mut seen = 0;
             while seen < 4 {
                 let mut waiter = Waiter::new(Duration::ZERO).unwrap();
-                waiter
-                    .wait(&[Watched::readable(peer)], PATIENCE, || Ok(true))
-                    .unwrap();
+                waiter.wait(&[Watched::readable(peer)], PATIENCE, || Ok(true)).unwrap();
                 seen += ring.receive(peer).unwrap();
             }
             assert_eq!(seen, 4);

@@ -9,11 +9,7 @@
 //! lost is a deadlock, which the checker reports. Compiled without the fences the code must fail: a
 //! checker that finds nothing proves nothing.
 #![cfg(loom)]
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod fenced;
 mod flag;
@@ -235,10 +231,7 @@ mod with_fences {
 }
 
 mod without_fences {
-    #![allow(
-        dead_code,
-        reason = "not all models need the fences to fail without them"
-    )]
+    #![allow(dead_code, reason = "not all models need the fences to fail without them")]
     models!(unfenced);
 }
 

@@ -43,11 +43,7 @@ impl ShmQp {
     }
 
     fn modify_error(&self, peer: Gid, error: &CallError) -> ModifyError {
-        ModifyError::Peer {
-            qpn: self.core.qpn,
-            peer: peer.to_string(),
-            reason: error.to_string(),
-        }
+        ModifyError::Peer { qpn: self.core.qpn, peer: peer.to_string(), reason: error.to_string() }
     }
 
     fn enter_reset(&mut self) -> Result<(), ModifyError> {
@@ -69,28 +65,19 @@ impl ShmQp {
         check_rtr(self.core.qpn, attr)?;
         let gid = attr.remote.gid;
         let core = &self.core;
-        let link = core
-            .context
-            .link(gid)
-            .map_err(|error| self.modify_error(gid, &error))?;
+        let link = core.context.link(gid).map_err(|error| self.modify_error(gid, &error))?;
         let (facts, inbox) = {
             let mut inner = core.lock();
             // The peer's process may have failed us before this.
             if core.state() != QpState::Init {
                 return Err(self.illegal(QpState::Rtr));
             }
-            inner.peer = Some(Peer {
-                endpoint: attr.remote,
-                link: Arc::clone(&link),
-            });
+            inner.peer = Some(Peer { endpoint: attr.remote, link: Arc::clone(&link) });
             inner.rnr_timer = attr.min_rnr_timer;
             core.set_state(QpState::Rtr, &inner);
             (core.facts(&inner), inner.inbox.clone())
         };
-        let request = Request::OpenQp {
-            target: attr.remote.qpn,
-            caller: facts,
-        };
+        let request = Request::OpenQp { target: attr.remote.qpn, caller: facts };
         let answer = link.call(&request, &core.descriptors(&inbox));
         let result = match answer {
             Ok((Reply::Qp(theirs), descriptors)) => Connection::new(link, theirs, descriptors),
@@ -129,10 +116,6 @@ impl ShmQp {
     }
 
     fn illegal(&self, to: QpState) -> ModifyError {
-        ModifyError::Illegal {
-            qpn: self.core.qpn,
-            from: self.core.state(),
-            to,
-        }
+        ModifyError::Illegal { qpn: self.core.qpn, from: self.core.state(), to }
     }
 }

@@ -117,8 +117,7 @@ impl ShmQp {
         self.in_hand = self.pieces.len();
         let rights = local_rights(&wr.op);
         let keys = &self.core.context.keys;
-        self.locals
-            .gather(keys, self.core.pd, sges, rights, &mut self.pieces)
+        self.locals.gather(keys, self.core.pd, sges, rights, &mut self.pieces)
     }
 
     /// The short path: the request is done when this returns.
@@ -166,11 +165,7 @@ impl ShmQp {
         } else if let Err(status) = usable {
             Outcome::Done(Err(status))
         } else {
-            let front = Front {
-                op: &wr.op,
-                source,
-                solicited: wr.solicited,
-            };
+            let front = Front { op: &wr.op, source, solicited: wr.solicited };
             core.attempt(&mut inner, &front, &mut progress)
         };
         if let Outcome::Done(result) = outcome {
@@ -226,9 +221,7 @@ impl ShmQp {
         core.limits.check_recv(core.state(), outstanding, wr)?;
         let mut pieces = Vec::with_capacity(wr.sges.len());
         let keys = &core.context.keys;
-        let usable = self
-            .locals
-            .gather(keys, core.pd, wr.sges, Access::LOCAL_WRITE, &mut pieces);
+        let usable = self.locals.gather(keys, core.pd, wr.sges, Access::LOCAL_WRITE, &mut pieces);
         let recv = PostedRecv {
             wr_id: wr.wr_id,
             seq: self.recv_posted,
@@ -248,12 +241,7 @@ impl ShmQp {
         let Some(connection) = connection.filter(|_| connected) else {
             return Err(RemoteMapError::State(state));
         };
-        let refused = |status| RemoteMapError::Refused {
-            rkey,
-            addr,
-            len,
-            status,
-        };
+        let refused = |status| RemoteMapError::Refused { rkey, addr, len, status };
         if !connection.is_alive() {
             return Err(refused(WcStatus::TransportRetryExceeded));
         }
@@ -263,11 +251,8 @@ impl ShmQp {
             None => remotes.insert(RemoteMr::resolve(&connection, rkey).map_err(refused)?),
         };
         let mr = Arc::clone(remotes.get(at));
-        let right = if mr.region().is_writable() {
-            Access::REMOTE_WRITE
-        } else {
-            Access::REMOTE_READ
-        };
+        let right =
+            if mr.region().is_writable() { Access::REMOTE_WRITE } else { Access::REMOTE_READ };
         if !connection.access().contains(right) {
             return Err(refused(WcStatus::RemoteInvalidRequest));
         }
@@ -288,12 +273,7 @@ impl Qp for ShmQp {
     }
 
     fn endpoint(&self) -> Endpoint {
-        Endpoint {
-            gid: self.core.context.gid,
-            qpn: self.core.qpn,
-            psn: self.core.psn,
-            net: None,
-        }
+        Endpoint { gid: self.core.context.gid, qpn: self.core.qpn, psn: self.core.psn, net: None }
     }
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
@@ -320,8 +300,7 @@ impl Qp for ShmQp {
 
     fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
         for (index, wr) in requests.iter().enumerate() {
-            self.post_one_recv(wr)
-                .map_err(|reason| PostError { index, reason })?;
+            self.post_one_recv(wr).map_err(|reason| PostError { index, reason })?;
         }
         Ok(())
     }
@@ -343,20 +322,12 @@ impl Qp for ShmQp {
     }
 
     fn map_remote(&self, addr: u64, bytes: u64, rkey: u32) -> Result<RemoteWindow, RemoteMapError> {
-        let refused = |status| RemoteMapError::Refused {
-            rkey,
-            addr,
-            len: bytes,
-            status,
-        };
+        let refused = |status| RemoteMapError::Refused { rkey, addr, len: bytes, status };
         let mr = self.remote(addr, bytes, rkey)?;
         let offset = mr.offset(addr, bytes, Access::empty()).map_err(refused)?;
         let memory = RegionSlice::new(Arc::clone(mr.region()), offset, bytes as usize)
             .map_err(|_| refused(WcStatus::RemoteAccess))?;
-        Ok(RemoteWindow {
-            memory,
-            bell: Arc::new(ShmBell(mr)),
-        })
+        Ok(RemoteWindow { memory, bell: Arc::new(ShmBell(mr)) })
     }
 
     fn watch_remote(&self, rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError> {

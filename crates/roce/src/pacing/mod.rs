@@ -157,10 +157,8 @@ mod tests {
     #[test]
     fn a_rate_is_kept_whatever_it_is() {
         for rate_bps in [1_000_000, 1_000_000_000, 40_000_000_000] {
-            let mut pacer = Pacer::new(PacingConfig {
-                rate_bps: Some(rate_bps),
-                ..PacingConfig::default()
-            });
+            let mut pacer =
+                Pacer::new(PacingConfig { rate_bps: Some(rate_bps), ..PacingConfig::default() });
             let span = SECOND / (rate_bps / 1_000_000).min(100);
             let want = rate_bps / 8 * span / SECOND;
             let got = sent(&mut pacer, SECOND, SECOND + span);
@@ -174,19 +172,14 @@ mod tests {
 
     #[test]
     fn a_pause_gives_one_burst_and_no_more() {
-        let mut pacer = Pacer::new(PacingConfig {
-            rate_bps: Some(8_000_000),
-            ..PacingConfig::default()
-        });
+        let mut pacer =
+            Pacer::new(PacingConfig { rate_bps: Some(8_000_000), ..PacingConfig::default() });
         let mut at_once = 0;
         while pacer.may_send(100 * SECOND) {
             pacer.on_sent(100 * SECOND, 1024);
             at_once += 1070;
         }
-        assert!(
-            (64 << 10..=(64 << 10) + 1070).contains(&at_once),
-            "{at_once}"
-        );
+        assert!((64 << 10..=(64 << 10) + 1070).contains(&at_once), "{at_once}");
     }
 
     #[test]

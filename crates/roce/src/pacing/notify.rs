@@ -10,10 +10,7 @@ pub(crate) struct Notifier {
 
 impl Notifier {
     pub(crate) fn new(interval_ns: Option<u64>) -> Notifier {
-        Notifier {
-            interval_ns,
-            ..Notifier::default()
-        }
+        Notifier { interval_ns, ..Notifier::default() }
     }
 
     /// A marked packet came.

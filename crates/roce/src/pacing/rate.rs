@@ -41,10 +41,7 @@ struct Active {
 
 impl RateControl {
     pub(crate) fn new(ceiling_bps: u64) -> RateControl {
-        RateControl {
-            ceiling_bps: ceiling_bps.max(1) as f64,
-            active: None,
-        }
+        RateControl { ceiling_bps: ceiling_bps.max(1) as f64, active: None }
     }
 
     /// The rate now; none while congestion takes nothing away.
@@ -148,10 +145,7 @@ mod tests {
             rate.on_cnp(t * 60_000);
         }
         let now = rate.current_bps(10_000 * 60_000);
-        assert!(
-            now.is_some_and(|bps| (1_000_000..20_000_000).contains(&bps)),
-            "{now:?}"
-        );
+        assert!(now.is_some_and(|bps| (1_000_000..20_000_000).contains(&bps)), "{now:?}");
     }
 
     #[test]

@@ -13,27 +13,17 @@ use catchment_verbs_types::Service;
 )]
 #[derive(Debug)]
 pub(super) enum Halves {
-    Rc {
-        requester: Requester,
-        responder: Responder,
-    },
-    Uc {
-        sender: UnreliableSender,
-        receiver: UnreliableReceiver,
-    },
-    Ud {
-        sender: UnreliableSender,
-        receiver: DatagramReceiver,
-    },
+    Rc { requester: Requester, responder: Responder },
+    Uc { sender: UnreliableSender, receiver: UnreliableReceiver },
+    Ud { sender: UnreliableSender, receiver: DatagramReceiver },
 }
 
 impl Halves {
     pub(super) fn new(config: &Config) -> Halves {
         match config.service {
-            Service::Rc => Halves::Rc {
-                requester: Requester::new(config),
-                responder: Responder::new(config),
-            },
+            Service::Rc => {
+                Halves::Rc { requester: Requester::new(config), responder: Responder::new(config) }
+            }
             Service::Uc => Halves::Uc {
                 sender: UnreliableSender::new(config),
                 receiver: UnreliableReceiver::default(),
@@ -47,10 +37,7 @@ impl Halves {
 
     pub(super) fn stop_waiting_for_pacer(&mut self) {
         match self {
-            Halves::Rc {
-                requester,
-                responder,
-            } => {
+            Halves::Rc { requester, responder } => {
                 requester.stop_waiting_for_pacer();
                 responder.stop_waiting_for_pacer();
             }
@@ -62,10 +49,7 @@ impl Halves {
 
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
-            Halves::Rc {
-                requester,
-                responder,
-            } => requester.heap_bytes() + responder.heap_bytes(),
+            Halves::Rc { requester, responder } => requester.heap_bytes() + responder.heap_bytes(),
             Halves::Uc { sender, receiver } => {
                 sender.heap_bytes() + receiver.receives().heap_bytes()
             }

@@ -113,12 +113,10 @@ impl Qp {
     pub fn set_rate_bps(&mut self, rate_bps: Option<u64>) {
         let fresh = PacingConfig::default();
         let (burst, backlog) =
-            rate_bps
-                .map(Flow::of_rate)
-                .map_or((fresh.burst_bytes, fresh.backlog_bytes), |flow| {
-                    let burst = u32::try_from(flow.burst_bytes).unwrap_or(u32::MAX);
-                    (burst, flow.backlog_bytes)
-                });
+            rate_bps.map(Flow::of_rate).map_or((fresh.burst_bytes, fresh.backlog_bytes), |flow| {
+                let burst = u32::try_from(flow.burst_bytes).unwrap_or(u32::MAX);
+                (burst, flow.backlog_bytes)
+            });
         let pacing = &mut self.config.pacing;
         pacing.rate_bps = rate_bps;
         pacing.burst_bytes = burst;
@@ -186,10 +184,7 @@ impl Qp {
         let sends = matches!(self.state, QpState::Rts | QpState::Sqd);
         let draining = self.state == QpState::Sqd;
         let failed = match &mut self.halves {
-            Halves::Rc {
-                requester,
-                responder,
-            } => {
+            Halves::Rc { requester, responder } => {
                 let counters = &mut self.counters;
                 let failed = responder.transmit(now_ns, memory, &mut self.pacer, batch, counters);
                 if sends && failed.is_none() {
@@ -223,10 +218,7 @@ impl Qp {
     #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
         match &self.halves {
-            Halves::Rc {
-                requester,
-                responder,
-            } => {
+            Halves::Rc { requester, responder } => {
                 if !self.state.receives() {
                     return None;
                 }
@@ -300,10 +292,7 @@ impl Qp {
             counters: &mut self.counters,
         };
         let failed = match &mut self.halves {
-            Halves::Rc {
-                requester,
-                responder,
-            } => {
+            Halves::Rc { requester, responder } => {
                 if bth.opcode.is_response() {
                     // A responder that may not send yet has asked for nothing.
                     if self.state == QpState::Rtr {
@@ -370,10 +359,7 @@ impl Qp {
         self.state = QpState::Err;
         self.error = self.error.or(cause);
         match &mut self.halves {
-            Halves::Rc {
-                requester,
-                responder,
-            } => {
+            Halves::Rc { requester, responder } => {
                 requester.flush(first, &mut self.completions);
                 responder.flush(&mut self.completions);
             }

@@ -39,10 +39,7 @@ impl Qp {
         self.dest_qpn = attr.dest_qpn;
         self.limits = post::connected(&self.config, attr.path_mtu);
         match &mut self.halves {
-            Halves::Rc {
-                requester,
-                responder,
-            } => {
+            Halves::Rc { requester, responder } => {
                 requester.connect(&attr);
                 responder.connect(&attr, &self.init);
             }
@@ -112,11 +109,7 @@ impl Qp {
     }
 
     fn refused(&self, to: QpState) -> ModifyError {
-        ModifyError::Illegal {
-            qpn: self.config.qpn,
-            from: self.state,
-            to,
-        }
+        ModifyError::Illegal { qpn: self.config.qpn, from: self.state, to }
     }
 
     fn in_range(
@@ -129,11 +122,6 @@ impl Qp {
         if value <= most {
             return Ok(());
         }
-        Err(ModifyError::Attribute {
-            qpn: self.config.qpn,
-            what,
-            value: value.into(),
-            range,
-        })
+        Err(ModifyError::Attribute { qpn: self.config.qpn, what, value: value.into(), range })
     }
 }

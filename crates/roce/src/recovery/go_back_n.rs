@@ -17,13 +17,7 @@ pub(crate) struct GoBackN {
 
 impl GoBackN {
     pub(crate) fn new(first: Psn) -> GoBackN {
-        GoBackN {
-            una: first,
-            resend: first,
-            next: first,
-            timed: None,
-            obeyed: None,
-        }
+        GoBackN { una: first, resend: first, next: first, timed: None, obeyed: None }
     }
 
     pub(crate) fn una(&self) -> Psn {
@@ -102,19 +96,11 @@ mod tests {
         fn new() -> Bench {
             let mut engine = GoBackN::new(Psn::new(100));
             (100..110).for_each(|psn| engine.on_sent(Psn::new(psn), 1, 0));
-            Bench {
-                rto: Rto::default(),
-                counters: Counters::default(),
-                engine,
-            }
+            Bench { rto: Rto::default(), counters: Counters::default(), engine }
         }
 
         fn with(&mut self, now_ns: u64, act: impl FnOnce(&mut GoBackN, &mut Clock<'_>)) {
-            let mut clock = Clock {
-                now_ns,
-                rto: &mut self.rto,
-                counters: &mut self.counters,
-            };
+            let mut clock = Clock { now_ns, rto: &mut self.rto, counters: &mut self.counters };
             act(&mut self.engine, &mut clock);
         }
 
@@ -141,9 +127,7 @@ mod tests {
     #[test]
     fn a_nak_sends_everything_from_it_on_again() {
         let mut bench = Bench::new();
-        bench.with(1, |engine, clock| {
-            engine.on_sequence_nak(Psn::new(107), clock)
-        });
+        bench.with(1, |engine, clock| engine.on_sequence_nak(Psn::new(107), clock));
         assert_eq!(bench.resend(2), [107, 108, 109]);
     }
 
@@ -151,17 +135,11 @@ mod tests {
     fn a_copy_of_a_nak_is_not_obeyed_within_half_a_round_trip() {
         let mut bench = Bench::new();
         bench.with(1000, |engine, clock| engine.on_ack(Psn::new(104), clock));
-        bench.with(1000, |engine, clock| {
-            engine.on_sequence_nak(Psn::new(107), clock)
-        });
+        bench.with(1000, |engine, clock| engine.on_sequence_nak(Psn::new(107), clock));
         assert_eq!(bench.resend(1000), [107, 108, 109]);
-        bench.with(1400, |engine, clock| {
-            engine.on_sequence_nak(Psn::new(107), clock)
-        });
+        bench.with(1400, |engine, clock| engine.on_sequence_nak(Psn::new(107), clock));
         assert_eq!(bench.resend(1400), []);
-        bench.with(2100, |engine, clock| {
-            engine.on_sequence_nak(Psn::new(107), clock)
-        });
+        bench.with(2100, |engine, clock| engine.on_sequence_nak(Psn::new(107), clock));
         assert_eq!(bench.resend(2100), [107, 108, 109]);
     }
 

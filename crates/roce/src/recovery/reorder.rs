@@ -72,11 +72,7 @@ impl Reorder {
 
     fn store(&mut self, headers: &Headers, payload: &[u8]) -> u32 {
         let slot = self.free.pop().unwrap_or(self.packets.len() as u32);
-        let kept = Kept {
-            headers: *headers,
-            slot,
-            bytes: payload.len() as u32,
-        };
+        let kept = Kept { headers: *headers, slot, bytes: payload.len() as u32 };
         if slot as usize == self.packets.len() {
             self.packets.push(kept);
         } else {

@@ -26,11 +26,7 @@ pub(crate) struct Rto {
 
 impl Rto {
     pub(crate) fn new(timeout_ns: Option<u64>, least_ns: Option<u64>) -> Rto {
-        Rto {
-            timeout_ns,
-            least_ns,
-            ..Rto::default()
-        }
+        Rto { timeout_ns, least_ns, ..Rto::default() }
     }
 
     /// A round trip was measured.

@@ -24,11 +24,7 @@ impl<'a> Sack<'a> {
     pub(crate) fn decode(cumulative: Psn, payload: &'a [u8]) -> Option<Sack<'a>> {
         let (first, bitmap) = payload.split_first_chunk::<PREFIX_BYTES>()?;
         let first = u32::from_be_bytes(*first);
-        (first < 1 << 20).then_some(Sack {
-            cumulative,
-            first,
-            bitmap,
-        })
+        (first < 1 << 20).then_some(Sack { cumulative, first, bitmap })
     }
 
     /// Last PSN taken in order.
@@ -72,9 +68,6 @@ mod tests {
         assert!(Sack::decode(Psn::new(0), &[]).is_none());
         assert!(Sack::decode(Psn::new(0), &[0, 0, 0]).is_none());
         assert!(Sack::decode(Psn::new(0), &[0, 0x10, 0, 0]).is_none());
-        assert_eq!(
-            Sack::decode(Psn::new(0), &[0; 4]).unwrap().kept().count(),
-            0
-        );
+        assert_eq!(Sack::decode(Psn::new(0), &[0; 4]).unwrap().kept().count(), 0);
     }
 }

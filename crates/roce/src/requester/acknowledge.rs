@@ -58,11 +58,7 @@ impl Requester {
         if !self.engine.covers(psn) {
             return;
         }
-        let mut clock = Clock {
-            now_ns: env.now_ns,
-            rto: &mut self.rto,
-            counters: env.counters,
-        };
+        let mut clock = Clock { now_ns: env.now_ns, rto: &mut self.rto, counters: env.counters };
         self.engine.on_ack(psn, &mut clock);
         self.release();
         if self.rnr.is_some_and(|rnr| !self.engine.covers(rnr.psn)) {
@@ -89,11 +85,7 @@ impl Requester {
             return;
         }
         self.deliver_before(psn, env);
-        let mut clock = Clock {
-            now_ns: env.now_ns,
-            rto: &mut self.rto,
-            counters: env.counters,
-        };
+        let mut clock = Clock { now_ns: env.now_ns, rto: &mut self.rto, counters: env.counters };
         self.engine.on_sequence_nak(psn, &mut clock);
     }
 
@@ -128,11 +120,7 @@ impl Requester {
             return None;
         };
         self.deliver(cumulative, env);
-        let mut clock = Clock {
-            now_ns: env.now_ns,
-            rto: &mut self.rto,
-            counters: env.counters,
-        };
+        let mut clock = Clock { now_ns: env.now_ns, rto: &mut self.rto, counters: env.counters };
         if self.engine.on_sack(&sack, &mut clock) {
             self.on_progress(env.now_ns);
         }

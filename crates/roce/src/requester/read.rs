@@ -173,10 +173,7 @@ impl Reads {
                 return;
             }
         }
-        self.gap = Some(Gap {
-            missing: expected,
-            latest: psn,
-        });
+        self.gap = Some(Gap { missing: expected, latest: psn });
         self.want_all();
     }
 
@@ -321,12 +318,7 @@ impl Requester {
             return self.blame(psn, WcStatus::BadResponse);
         }
         let offset = u64::from(packet) * self.shape.mtu;
-        if wqe
-            .request
-            .payload
-            .scatter(offset, arrival.payload, env.memory)
-            .is_err()
-        {
+        if wqe.request.payload.scatter(offset, arrival.payload, env.memory).is_err() {
             return self.blame(psn, WcStatus::LocalProtection);
         }
         env.counters.bytes_received += bytes;

@@ -14,11 +14,7 @@ impl Requester {
             }
             self.rnr = None;
         }
-        let mut clock = Clock {
-            now_ns,
-            rto: &mut self.rto,
-            counters,
-        };
+        let mut clock = Clock { now_ns, rto: &mut self.rto, counters };
         self.engine.on_time(&mut clock);
         self.reads.on_time(now_ns, &self.rto);
         if self.rto.deadline_ns().is_some_and(|at| at <= now_ns) {

@@ -109,9 +109,7 @@ impl Requester {
     fn fits(&self, span: u32, bytes: u64) -> bool {
         let packets = self.engine.in_flight();
         let packets_fit = packets == 0 || packets + span <= self.limits.window_packets;
-        let in_flight = self
-            .bytes_in_flight
-            .saturating_sub(self.engine.settled_bytes());
+        let in_flight = self.bytes_in_flight.saturating_sub(self.engine.settled_bytes());
         packets_fit && (in_flight == 0 || in_flight + bytes <= self.limits.window_bytes)
     }
 

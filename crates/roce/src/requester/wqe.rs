@@ -48,20 +48,8 @@ pub(crate) fn packets_of(bytes: u64, mtu: u64) -> u32 {
 impl Wqe {
     pub(crate) fn new(request: SendWqe, mtu: u64) -> Wqe {
         let bytes = request.payload.bytes();
-        let packets = if request.op.is_atomic() {
-            1
-        } else {
-            packets_of(bytes, mtu)
-        };
-        Wqe {
-            request,
-            bytes,
-            first: Psn::default(),
-            packets,
-            sent: 0,
-            acked: 0,
-            answered: 0,
-        }
+        let packets = if request.op.is_atomic() { 1 } else { packets_of(bytes, mtu) };
+        Wqe { request, bytes, first: Psn::default(), packets, sent: 0, acked: 0, answered: 0 }
     }
 
     /// Whether every packet was sent at least once.
@@ -71,11 +59,7 @@ impl Wqe {
 
     /// Whether nothing more is expected for it.
     pub(crate) fn is_done(&self) -> bool {
-        let expected = if self.request.op.is_read_or_atomic() {
-            self.answered
-        } else {
-            self.acked
-        };
+        let expected = if self.request.op.is_read_or_atomic() { self.answered } else { self.acked };
         self.is_sent() && expected == self.packets
     }
 
@@ -116,10 +100,9 @@ impl Wqe {
             | SendOp::SendImm(_)
             | SendOp::SendInvalidate(_)
             | SendOp::SendTo(_)
-            | SendOp::SendImmTo(..) => (
-                send_opcode(Position::of(index, self.packets), &self.request.op),
-                None,
-            ),
+            | SendOp::SendImmTo(..) => {
+                (send_opcode(Position::of(index, self.packets), &self.request.op), None)
+            }
             SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => {
                 return self.ask(index, 1, shape);
             }
@@ -140,11 +123,7 @@ impl Wqe {
             | SendOp::CompareSwap { .. }
             | SendOp::FetchAdd { .. } => {}
         }
-        Cut {
-            headers,
-            offset,
-            bytes,
-        }
+        Cut { headers, offset, bytes }
     }
 
     /// The request for packets `index..index + count` of a READ, or an atomic request.
@@ -152,11 +131,7 @@ impl Wqe {
         let mut headers = Headers::new(self.bth(Opcode::RcReadRequest, index, shape));
         headers.bth.ack_req = true;
         match self.request.op {
-            SendOp::CompareSwap {
-                remote,
-                compare,
-                swap,
-            } => {
+            SendOp::CompareSwap { remote, compare, swap } => {
                 headers.bth.opcode = Opcode::RcCompareSwap;
                 headers.atomic = Some(AtomicEth {
                     va: remote.addr,
@@ -189,11 +164,7 @@ impl Wqe {
             | SendOp::SendTo(_)
             | SendOp::SendImmTo(..) => {}
         }
-        Cut {
-            headers,
-            offset: 0,
-            bytes: 0,
-        }
+        Cut { headers, offset: 0, bytes: 0 }
     }
 
     fn bth(&self, opcode: Opcode, index: u32, shape: &Shape) -> Bth {
@@ -276,12 +247,8 @@ mod tests {
     use super::*;
     use catchment_verbs_types::{Payload, RemoteAddr, SendWr};
 
-    const SHAPE: Shape = Shape {
-        service: Service::Rc,
-        layout: WriteLayout::Train,
-        mtu: 1024,
-        dest_qpn: 7,
-    };
+    const SHAPE: Shape =
+        Shape { service: Service::Rc, layout: WriteLayout::Train, mtu: 1024, dest_qpn: 7 };
 
     fn opcodes_and_lengths(op: SendOp) -> Vec<(Opcode, u64, u32)> {
         let payload = [0; 2500];

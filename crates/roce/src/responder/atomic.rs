@@ -18,9 +18,7 @@ impl Responder {
         if !self.access.remote_atomic || is_full {
             return INVALID;
         }
-        let checked = env
-            .memory
-            .check_remote(RemoteAccess::Atomic, atomic.rkey, atomic.va, 8);
+        let checked = env.memory.check_remote(RemoteAccess::Atomic, atomic.rkey, atomic.va, 8);
         if checked.is_err() {
             return NO_ACCESS;
         }
@@ -31,10 +29,7 @@ impl Responder {
         let op = if is_add {
             AtomicOp::FetchAdd(atomic.swap_or_add)
         } else {
-            AtomicOp::CompareSwap {
-                compare: atomic.compare,
-                swap: atomic.swap_or_add,
-            }
+            AtomicOp::CompareSwap { compare: atomic.compare, swap: atomic.swap_or_add }
         };
         let Ok(before) = env.memory.atomic(atomic.rkey, atomic.va, op) else {
             return NO_ACCESS;
@@ -42,11 +37,7 @@ impl Responder {
         self.flush_ack();
         self.count_message();
         let psn = headers.bth.psn;
-        self.keep_result(Executed {
-            first: psn,
-            packets: 1,
-            what: Answer::Atomic { before },
-        });
+        self.keep_result(Executed { first: psn, packets: 1, what: Answer::Atomic { before } });
         self.replies.atomic(psn, before, self.msn);
         Outcome::Done(1)
     }

@@ -51,11 +51,8 @@ impl Responder {
     /// asked for before, at the place where its PSN is. Else nothing is said: the peer has forgotten
     /// what it asked, or somebody else is asking.
     fn read_again(&mut self, psn: Psn, reth: Reth) {
-        let Some(&Executed {
-            first,
-            packets,
-            what: Answer::Read { va, rkey, bytes },
-        }) = self.executed(psn)
+        let Some(&Executed { first, packets, what: Answer::Read { va, rkey, bytes } }) =
+            self.executed(psn)
         else {
             return;
         };
@@ -81,11 +78,7 @@ impl Responder {
 
     /// The saved result of an atomic. One that is too old is not answered.
     fn answer_again(&mut self, psn: Psn) {
-        if let Some(&Executed {
-            what: Answer::Atomic { before },
-            ..
-        }) = self.executed(psn)
-        {
+        if let Some(&Executed { what: Answer::Atomic { before }, .. }) = self.executed(psn) {
             self.flush_ack();
             self.replies.atomic_again(psn, before, self.msn);
         }

@@ -38,12 +38,7 @@ impl Message {
 
 impl Write {
     pub(crate) fn begin(reth: Reth) -> Write {
-        Write {
-            va: reth.va,
-            rkey: reth.rkey,
-            left: reth.dma_bytes,
-            total: reth.dma_bytes,
-        }
+        Write { va: reth.va, rkey: reth.rkey, left: reth.dma_bytes, total: reth.dma_bytes }
     }
 }
 
@@ -104,8 +99,7 @@ impl Responder {
         if let Some(rkey) = headers.ieth
             && env.memory.invalidate(rkey).is_err()
         {
-            self.receives
-                .fail(WcStatus::LocalProtection, env.completions);
+            self.receives.fail(WcStatus::LocalProtection, env.completions);
             return NO_ACCESS;
         }
         self.message = Message::None;
@@ -180,9 +174,7 @@ impl Responder {
         if payload.is_empty() {
             return Ok(());
         }
-        env.memory
-            .write_remote(write.rkey, write.va, payload)
-            .map_err(|_| NO_ACCESS)
+        env.memory.write_remote(write.rkey, write.va, payload).map_err(|_| NO_ACCESS)
     }
 
     fn complete_receive(

@@ -203,10 +203,7 @@ impl Responder {
     }
 
     pub(crate) fn heap_bytes(&self) -> usize {
-        let reorder = self
-            .reorder
-            .as_ref()
-            .map_or(0, |reorder| reorder.heap_bytes());
+        let reorder = self.reorder.as_ref().map_or(0, |reorder| reorder.heap_bytes());
         self.receives.heap_bytes()
             + self.results.capacity() * size_of::<Executed>()
             + self.replies.heap_bytes()

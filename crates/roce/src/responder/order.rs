@@ -108,8 +108,7 @@ impl Responder {
             self.nak_sent = true;
             self.ack_due = false;
             let expected = self.expected;
-            self.replies
-                .acknowledge(expected, Syndrome::Nak(NakCode::PsnSequence), self.msn);
+            self.replies.acknowledge(expected, Syndrome::Nak(NakCode::PsnSequence), self.msn);
             env.counters.sequence_naks_sent += 1;
         }
     }
@@ -123,9 +122,7 @@ impl Responder {
         }
         let mtu = self.mtu;
         let is_new_gap = self.reorder.is_none();
-        let reorder = self
-            .reorder
-            .get_or_insert_with(|| Box::new(Reorder::new(mtu)));
+        let reorder = self.reorder.get_or_insert_with(|| Box::new(Reorder::new(mtu)));
         let is_new = reorder.keep(distance, arrival.headers, arrival.payload);
         if reorder.is_empty() {
             self.reorder = None;

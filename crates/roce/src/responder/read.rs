@@ -26,10 +26,7 @@ impl Responder {
         }
         let bytes = u64::from(reth.dma_bytes);
         let allowed = bytes == 0
-            || env
-                .memory
-                .check_remote(RemoteAccess::Read, reth.rkey, reth.va, bytes)
-                .is_ok();
+            || env.memory.check_remote(RemoteAccess::Read, reth.rkey, reth.va, bytes).is_ok();
         if !allowed {
             return NO_ACCESS;
         }
@@ -39,11 +36,7 @@ impl Responder {
         self.keep_result(Executed {
             first: psn,
             packets,
-            what: Answer::Read {
-                va: reth.va,
-                rkey: reth.rkey,
-                bytes: reth.dma_bytes,
-            },
+            what: Answer::Read { va: reth.va, rkey: reth.rkey, bytes: reth.dma_bytes },
         });
         self.replies.read(ReadJob {
             psn,

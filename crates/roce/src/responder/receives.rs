@@ -39,11 +39,7 @@ impl ReceiveError {
 impl Receives {
     pub(crate) fn post(&mut self, request: RecvWqe) {
         let room = request.payload.bytes();
-        self.queue.push_back(Receive {
-            request,
-            filled: 0,
-            room,
-        });
+        self.queue.push_back(Receive { request, filled: 0, room });
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -13,21 +13,9 @@ const MOST_REPEATED: usize = 256;
 /// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    Acknowledge {
-        psn: Psn,
-        syndrome: Syndrome,
-        msn: u32,
-    },
-    Atomic {
-        psn: Psn,
-        before: u64,
-        msn: u32,
-        repeated: bool,
-    },
-    Read {
-        job: ReadJob,
-        repeated: bool,
-    },
+    Acknowledge { psn: Psn, syndrome: Syndrome, msn: u32 },
+    Atomic { psn: Psn, before: u64, msn: u32, repeated: bool },
+    Read { job: ReadJob, repeated: bool },
 }
 
 /// What is left of a READ.
@@ -62,26 +50,17 @@ impl Replies {
         if let Some(Reply::Acknowledge { .. }) = self.queue.back() {
             self.queue.pop_back();
         }
-        self.queue
-            .push_back(Reply::Acknowledge { psn, syndrome, msn });
+        self.queue.push_back(Reply::Acknowledge { psn, syndrome, msn });
     }
 
     pub(crate) fn atomic(&mut self, psn: Psn, before: u64, msn: u32) {
         self.answers += 1;
-        self.queue.push_back(Reply::Atomic {
-            psn,
-            before,
-            msn,
-            repeated: false,
-        });
+        self.queue.push_back(Reply::Atomic { psn, before, msn, repeated: false });
     }
 
     pub(crate) fn read(&mut self, job: ReadJob) {
         self.answers += 1;
-        self.queue.push_back(Reply::Read {
-            job,
-            repeated: false,
-        });
+        self.queue.push_back(Reply::Read { job, repeated: false });
     }
 
     pub(crate) fn atomic_again(&mut self, psn: Psn, before: u64, msn: u32) {
@@ -93,12 +72,7 @@ impl Replies {
             return;
         }
         self.repeated += 1;
-        self.queue.push_back(Reply::Atomic {
-            psn,
-            before,
-            msn,
-            repeated: true,
-        });
+        self.queue.push_back(Reply::Atomic { psn, before, msn, repeated: true });
     }
 
     /// Answers a READ again, or a part of it. Not when a job that waits will give all of it.
@@ -111,10 +85,7 @@ impl Replies {
             return;
         }
         self.repeated += 1;
-        self.queue.push_back(Reply::Read {
-            job: again,
-            repeated: true,
-        });
+        self.queue.push_back(Reply::Read { job: again, repeated: true });
     }
 
     pub(crate) fn front_mut(&mut self) -> Option<&mut Reply> {
@@ -133,8 +104,7 @@ impl Replies {
 
     /// Drops answers with data; NAKs still go out.
     pub(crate) fn keep_acknowledgements(&mut self) {
-        self.queue
-            .retain(|reply| matches!(reply, Reply::Acknowledge { .. }));
+        self.queue.retain(|reply| matches!(reply, Reply::Acknowledge { .. }));
         self.answers = 0;
         self.repeated = 0;
     }
@@ -161,14 +131,7 @@ mod tests {
     use super::*;
 
     fn job(psn: u32, va: u64, left: u32) -> ReadJob {
-        ReadJob {
-            psn: Psn::new(psn),
-            va,
-            rkey: 1,
-            left,
-            begun: false,
-            msn: 0,
-        }
+        ReadJob { psn: Psn::new(psn), va, rkey: 1, left, begun: false, msn: 0 }
     }
 
     #[test]

@@ -41,9 +41,7 @@ impl Responder {
                     batch.push(&headers, |_| {});
                     self.replies.pop();
                 }
-                Reply::Atomic {
-                    psn, before, msn, ..
-                } => {
+                Reply::Atomic { psn, before, msn, .. } => {
                     let opcode = Opcode::RcAtomicAcknowledge;
                     let mut headers = self.answer(opcode, psn, Syndrome::ACK, msn);
                     headers.atomic_ack = Some(before);
@@ -86,9 +84,7 @@ impl Responder {
     ) -> Made {
         let bytes = job.left.min(self.mtu as u32);
         let allowed = bytes == 0
-            || memory
-                .check_remote(RemoteAccess::Read, job.rkey, job.va, u64::from(bytes))
-                .is_ok();
+            || memory.check_remote(RemoteAccess::Read, job.rkey, job.va, u64::from(bytes)).is_ok();
         if !allowed {
             return Made::Gone;
         }

@@ -138,9 +138,7 @@ impl UnreliableReceiver {
         }
         if headers.bth.opcode.is_first() {
             let total = u64::from(write.total);
-            let checked = env
-                .memory
-                .check_remote(RemoteAccess::Write, write.rkey, write.va, total);
+            let checked = env.memory.check_remote(RemoteAccess::Write, write.rkey, write.va, total);
             checked.map_err(|_| Dropped)?;
         }
         if bytes > 0 {
@@ -162,11 +160,8 @@ impl UnreliableReceiver {
         if self.receives.is_empty() {
             return Err(Dropped);
         }
-        let opcode = if headers.bth.opcode.is_send() {
-            WcOpcode::Recv
-        } else {
-            WcOpcode::RecvWriteImm
-        };
+        let opcode =
+            if headers.bth.opcode.is_send() { WcOpcode::Recv } else { WcOpcode::RecvWriteImm };
         let success = Success::plain(opcode, bytes).with_imm(headers.imm);
         let solicited = headers.bth.solicited;
         self.receives.complete(success, solicited, env.completions);

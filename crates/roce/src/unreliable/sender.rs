@@ -89,9 +89,7 @@ impl UnreliableSender {
             self.next = self.next.next();
             wqe.sent += 1;
             let payload = &wqe.request.payload;
-            let bytes = batch.push(&cut.headers, |out| {
-                payload.gather(cut.offset, cut.bytes, out)
-            });
+            let bytes = batch.push(&cut.headers, |out| payload.gather(cut.offset, cut.bytes, out));
             pacer.on_sent(now_ns, bytes);
             counters.packets_sent += 1;
             counters.bytes_sent += cut.bytes;

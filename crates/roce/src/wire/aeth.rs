@@ -65,9 +65,7 @@ pub const NO_CREDITS: u8 = 31;
 
 impl Syndrome {
     /// An acknowledgement that takes no part in flow control by credits.
-    pub const ACK: Self = Self::Ack {
-        credits: NO_CREDITS,
-    };
+    pub const ACK: Self = Self::Ack { credits: NO_CREDITS };
 
     /// The meaning of a byte. Every byte has one.
     #[must_use]
@@ -111,10 +109,7 @@ impl NakCode {
 
 impl Aeth {
     pub(super) fn decode(bytes: &[u8; BYTES]) -> Self {
-        Self {
-            syndrome: Syndrome::from_u8(bytes[0]),
-            msn: u32::from_be_bytes(*bytes) & MSN_MASK,
-        }
+        Self { syndrome: Syndrome::from_u8(bytes[0]), msn: u32::from_be_bytes(*bytes) & MSN_MASK }
     }
 
     pub(super) fn encode(self) -> [u8; BYTES] {
@@ -225,11 +220,7 @@ mod tests {
     fn waiting_times_are_those_of_the_standard() {
         for (at, steps) in RNR_TIMERS.into_iter().enumerate() {
             let code = (at as u8 + 1) % 32;
-            assert_eq!(
-                rnr_timer(code),
-                Duration::from_micros(10 * steps),
-                "code {code}"
-            );
+            assert_eq!(rnr_timer(code), Duration::from_micros(10 * steps), "code {code}");
             assert_eq!(rnr_timer_code(rnr_timer(code)), code);
             let less = rnr_timer(code) - Duration::from_nanos(1);
             assert_eq!(rnr_timer_code(less), code, "never shorter than asked");
@@ -246,11 +237,7 @@ mod tests {
             let expected = RNR_TIMERS[usize::from(code) - 1] as u32;
             assert_eq!(credits(code), Some(expected), "code {code}");
             assert_eq!(credit_code(expected), code);
-            assert_eq!(
-                credit_code(expected - 1),
-                code - 1,
-                "never more than there are"
-            );
+            assert_eq!(credit_code(expected - 1), code - 1, "never more than there are");
         }
         assert_eq!(credits(NO_CREDITS), None);
         assert_eq!(credit_code(u32::MAX), 30);

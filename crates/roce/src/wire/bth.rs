@@ -67,10 +67,8 @@ impl Bth {
     /// Reserved bits are not looked at.
     pub(super) fn decode(bytes: &[u8; BYTES]) -> Result<Self, DecodeError> {
         let [opcode, flags, pkey @ .., q0, q1, q2, q3, p0, p1, p2, p3] = *bytes;
-        let (qpn, psn) = (
-            u32::from_be_bytes([q0, q1, q2, q3]),
-            u32::from_be_bytes([p0, p1, p2, p3]),
-        );
+        let (qpn, psn) =
+            (u32::from_be_bytes([q0, q1, q2, q3]), u32::from_be_bytes([p0, p1, p2, p3]));
         if flags & VERSION_MASK != 0 {
             let version = flags & VERSION_MASK;
             return Err(DecodeError::TransportVersion { version });

@@ -53,10 +53,7 @@ pub fn open<'a>(
     datagram: &'a [u8],
     solver: &mut Solver,
 ) -> Result<Packet<'a>, OpenError> {
-    let short = DecodeError::TooShort {
-        bytes: datagram.len(),
-        needed: bth::BYTES + ICRC_BYTES,
-    };
+    let short = DecodeError::TooShort { bytes: datagram.len(), needed: bth::BYTES + ICRC_BYTES };
     let (transport, received) = icrc::split(datagram).ok_or(short)?;
     let packet = Packet::decode(transport)?;
     solver.verify(net, transport, received)?;

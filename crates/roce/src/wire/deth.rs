@@ -17,10 +17,7 @@ pub struct Deth {
 impl Deth {
     pub(super) fn decode(bytes: &[u8; BYTES]) -> Self {
         let number = u64::from_be_bytes(*bytes);
-        Self {
-            qkey: (number >> 32) as u32,
-            src_qpn: number as u32 & QPN_MASK,
-        }
+        Self { qkey: (number >> 32) as u32, src_qpn: number as u32 & QPN_MASK }
     }
 
     pub(super) fn encode(self) -> [u8; BYTES] {

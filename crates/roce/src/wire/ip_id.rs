@@ -97,17 +97,13 @@ impl Factor {
                 power = times_x(power);
             }
         }
-        Self {
-            transport_bytes,
-            tables,
-        }
+        Self { transport_bytes, tables }
     }
 
     fn times(&self, syndrome: u32) -> u32 {
         let numbered = self.tables.iter().enumerate();
-        numbered.fold(0, |product, (at, table)| {
-            product ^ table[(syndrome >> (4 * at)) as usize & 15]
-        })
+        numbered
+            .fold(0, |product, (at, table)| product ^ table[(syndrome >> (4 * at)) as usize & 15])
     }
 }
 

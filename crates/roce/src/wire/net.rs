@@ -69,10 +69,7 @@ impl Ipv4Id {
     /// An identification of a packet that is not to be fragmented.
     #[must_use]
     pub const fn new(id: u16) -> Self {
-        Self {
-            id,
-            dont_fragment: true,
-        }
+        Self { id, dont_fragment: true }
     }
 
     /// The four bytes as they stand in the header.
@@ -90,10 +87,7 @@ impl Ipv4Id {
         if flags & !DONT_FRAGMENT != 0 {
             return None;
         }
-        Some(Self {
-            id: u16::from_be_bytes([i0, i1]),
-            dont_fragment: flags != 0,
-        })
+        Some(Self { id: u16::from_be_bytes([i0, i1]), dont_fragment: flags != 0 })
     }
 }
 
@@ -148,21 +142,13 @@ impl NetHeader {
     #[must_use]
     pub const fn v4(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16) -> Self {
         let id = Ipv4Id::UNFRAGMENTED;
-        Self {
-            ip: Ip::V4 { src, dst, id },
-            src_port,
-            dst_port: ROCE_PORT,
-        }
+        Self { ip: Ip::V4 { src, dst, id }, src_port, dst_port: ROCE_PORT }
     }
 
     /// A header to [`ROCE_PORT`] over IPv6.
     #[must_use]
     pub const fn v6(src: Ipv6Addr, dst: Ipv6Addr, src_port: u16) -> Self {
-        Self {
-            ip: Ip::V6 { src, dst },
-            src_port,
-            dst_port: ROCE_PORT,
-        }
+        Self { ip: Ip::V6 { src, dst }, src_port, dst_port: ROCE_PORT }
     }
 
     /// The same header with another identification; over IPv6 the same.
@@ -233,18 +219,8 @@ impl NetHeader {
             }
         };
         let bytes = ip_bytes + UDP_BYTES;
-        let fields = [
-            self.src_port,
-            self.dst_port,
-            udp_bytes as u16,
-            free.udp_checksum,
-        ];
-        for (to, field) in out[ip_bytes..bytes]
-            .as_chunks_mut()
-            .0
-            .iter_mut()
-            .zip(fields)
-        {
+        let fields = [self.src_port, self.dst_port, udp_bytes as u16, free.udp_checksum];
+        for (to, field) in out[ip_bytes..bytes].as_chunks_mut().0.iter_mut().zip(fields) {
             *to = field.to_be_bytes();
         }
         bytes
@@ -262,10 +238,7 @@ impl NetHeader {
             Some(0x45) => decode_ipv4(packet),
             Some(byte) if byte >> 4 == 6 => decode_ipv6(packet),
             Some(byte) => Err(NetError::Version { byte }),
-            None => Err(NetError::TooShort {
-                bytes: 0,
-                needed: IPV4_BYTES,
-            }),
+            None => Err(NetError::TooShort { bytes: 0, needed: IPV4_BYTES }),
         }
     }
 }
@@ -282,13 +255,8 @@ struct Free {
 }
 
 impl Free {
-    const ZERO: Self = Self {
-        tos: 0,
-        ttl: HOP_LIMIT,
-        ipv4_checksum: 0,
-        ipv6_word: 0x6000_0000,
-        udp_checksum: 0,
-    };
+    const ZERO: Self =
+        Self { tos: 0, ttl: HOP_LIMIT, ipv4_checksum: 0, ipv6_word: 0x6000_0000, udp_checksum: 0 };
     const MASKED: Self = Self {
         tos: 0xff,
         ttl: 0xff,
@@ -331,33 +299,12 @@ fn ipv4_checksum(header: &[u8]) -> u16 {
 }
 
 fn chunk<const N: usize>(bytes: &[u8]) -> Result<(&[u8; N], &[u8]), NetError> {
-    bytes.split_first_chunk().ok_or(NetError::TooShort {
-        bytes: bytes.len(),
-        needed: N,
-    })
+    bytes.split_first_chunk().ok_or(NetError::TooShort { bytes: bytes.len(), needed: N })
 }
 
 fn decode_ipv4(packet: &[u8]) -> Result<(NetHeader, &[u8]), NetError> {
     let (header, rest) = chunk::<IPV4_BYTES>(packet)?;
-    let [
-        _,
-        _,
-        l0,
-        l1,
-        id @ ..,
-        _,
-        protocol,
-        _,
-        _,
-        s0,
-        s1,
-        s2,
-        s3,
-        d0,
-        d1,
-        d2,
-        d3,
-    ] = *header;
+    let [_, _, l0, l1, id @ .., _, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] = *header;
     let total = usize::from(u16::from_be_bytes([l0, l1]));
     let ip = Ip::V4 {
         src: Ipv4Addr::new(s0, s1, s2, s3),
@@ -371,10 +318,7 @@ fn decode_ipv6(packet: &[u8]) -> Result<(NetHeader, &[u8]), NetError> {
     let (header, rest) = chunk::<IPV6_BYTES>(packet)?;
     let [_, _, _, _, l0, l1, protocol, _, addresses @ ..] = *header;
     let ([src, dst], []) = addresses.as_chunks::<16>() else {
-        return Err(NetError::TooShort {
-            bytes: packet.len(),
-            needed: IPV6_BYTES,
-        });
+        return Err(NetError::TooShort { bytes: packet.len(), needed: IPV6_BYTES });
     };
     let (src, dst) = (Ipv6Addr::from(*src), Ipv6Addr::from(*dst));
     let payload = usize::from(u16::from_be_bytes([l0, l1]));
@@ -391,17 +335,13 @@ fn decode_udp(
     if protocol != PROTOCOL_UDP {
         return Err(NetError::Protocol { protocol });
     }
-    let datagram = bytes.get(..ip_payload).ok_or(NetError::TooShort {
-        bytes: bytes.len(),
-        needed: ip_payload,
-    })?;
+    let datagram = bytes
+        .get(..ip_payload)
+        .ok_or(NetError::TooShort { bytes: bytes.len(), needed: ip_payload })?;
     let ([s0, s1, d0, d1, l0, l1, _, _], payload) = chunk::<UDP_BYTES>(datagram)?;
     let udp = usize::from(u16::from_be_bytes([*l0, *l1]));
     if udp != ip_payload {
-        return Err(NetError::Length {
-            udp,
-            ip: ip_payload,
-        });
+        return Err(NetError::Length { udp, ip: ip_payload });
     }
     let header = NetHeader {
         ip,
@@ -442,53 +382,24 @@ mod tests {
 
     #[test]
     fn what_carries_no_rocev2_is_refused_with_what_was_seen() {
-        assert_eq!(
-            NetHeader::decode(&packet()).map(|(_, data)| data),
-            Ok(&b"data"[..])
-        );
+        assert_eq!(NetHeader::decode(&packet()).map(|(_, data)| data), Ok(&b"data"[..]));
         // Options, and no IP (CA17-24 of IBTA annex A17: dropped silently).
         assert_eq!(changed(0, 0x46), NetError::Version { byte: 0x46 });
         assert_eq!(changed(0, 0x00), NetError::Version { byte: 0 });
         assert_eq!(changed(9, 6), NetError::Protocol { protocol: 6 });
         // More fragments; a fragment that is not the first (CA17-7, CA17-8).
-        assert_eq!(
-            changed(6, 0x20),
-            NetError::Fragment {
-                bytes: [0, 0, 0x20, 0]
-            }
-        );
-        assert_eq!(
-            changed(7, 1),
-            NetError::Fragment {
-                bytes: [0, 0, 0x40, 1]
-            }
-        );
-        assert_eq!(
-            changed(3, 33),
-            NetError::TooShort {
-                bytes: 12,
-                needed: 13
-            }
-        );
+        assert_eq!(changed(6, 0x20), NetError::Fragment { bytes: [0, 0, 0x20, 0] });
+        assert_eq!(changed(7, 1), NetError::Fragment { bytes: [0, 0, 0x40, 1] });
+        assert_eq!(changed(3, 33), NetError::TooShort { bytes: 12, needed: 13 });
         assert_eq!(changed(25, 11), NetError::Length { udp: 11, ip: 12 });
-        assert_eq!(
-            NetHeader::decode(&[]),
-            Err(NetError::TooShort {
-                bytes: 0,
-                needed: 20
-            })
-        );
+        assert_eq!(NetHeader::decode(&[]), Err(NetError::TooShort { bytes: 0, needed: 20 }));
     }
 
     #[test]
     fn source_ports_are_dynamic_ones_and_differ() {
         let ports: BTreeSet<_> = (1..1025).map(|qpn| source_port(qpn, 17)).collect();
         assert!(ports.iter().all(|port| *port >= 0xc000));
-        assert!(
-            ports.len() > 900,
-            "{} ports for 1024 queue pairs",
-            ports.len()
-        );
+        assert!(ports.len() > 900, "{} ports for 1024 queue pairs", ports.len());
         let both_ways: BTreeSet<_> = (1..1025).map(|qpn| source_port(17, qpn)).collect();
         assert!(both_ways.len() > 900, "{} ports", both_ways.len());
     }

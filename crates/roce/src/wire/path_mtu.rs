@@ -18,13 +18,8 @@ const OVERHEAD_BYTES: usize = net::UDP_BYTES + bth::BYTES + reth::BYTES + immdt:
 
 impl PathMtu {
     /// All of them, the smallest first.
-    pub const ALL: [Self; 5] = [
-        Self::Mtu256,
-        Self::Mtu512,
-        Self::Mtu1024,
-        Self::Mtu2048,
-        Self::Mtu4096,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
 
     /// Payload bytes.
     #[must_use]
@@ -49,11 +44,7 @@ impl PathMtu {
     /// `interface_bytes`; none when even the smallest do not.
     #[must_use]
     pub fn for_interface_mtu(interface_bytes: usize, ipv6: bool) -> Option<Self> {
-        let ip = if ipv6 {
-            net::IPV6_BYTES
-        } else {
-            net::IPV4_BYTES
-        };
+        let ip = if ipv6 { net::IPV6_BYTES } else { net::IPV4_BYTES };
         let room = interface_bytes.checked_sub(ip + OVERHEAD_BYTES)?;
         Self::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= room)
     }

@@ -17,11 +17,7 @@ pub struct Reth {
 impl Reth {
     pub(super) fn decode(bytes: &[u8; BYTES]) -> Self {
         let number = u128::from_be_bytes(*bytes);
-        Self {
-            va: (number >> 64) as u64,
-            rkey: (number >> 32) as u32,
-            dma_bytes: number as u32,
-        }
+        Self { va: (number >> 64) as u64, rkey: (number >> 32) as u32, dma_bytes: number as u32 }
     }
 
     pub(super) fn encode(self) -> [u8; BYTES] {

@@ -21,17 +21,10 @@ pub(crate) const COMPUTED: &str = "vectors_computed.json";
 
 /// All packets of a file.
 pub(crate) fn vectors(file: &str) -> Vec<Vector> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests")
-        .join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let document: Value = serde_json::from_str(&text).unwrap();
-    let vectors: Vec<_> = document["vectors"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(vector)
-        .collect();
+    let vectors: Vec<_> = document["vectors"].as_array().unwrap().iter().map(vector).collect();
     assert_eq!(document["count"], vectors.len(), "{file}");
     vectors
 }

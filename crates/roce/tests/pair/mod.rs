@@ -29,11 +29,7 @@ pub(crate) struct Region {
 
 impl Region {
     pub(crate) fn new(bytes: usize) -> Region {
-        Region {
-            bytes: vec![0; bytes],
-            deny: None,
-            invalidated: Vec::new(),
-        }
+        Region { bytes: vec![0; bytes], deny: None, invalidated: Vec::new() }
     }
 
     fn range(&self, key: u32, va: u64, bytes: u64) -> Result<std::ops::Range<usize>, AccessError> {
@@ -137,37 +133,21 @@ impl Default for Setup {
 
 impl Setup {
     pub(crate) fn recovering(recovery: Recovery) -> Setup {
-        Setup {
-            recovery,
-            ..Setup::default()
-        }
+        Setup { recovery, ..Setup::default() }
     }
 
     pub(crate) fn node(&self, qpn: u32, psn: u32, dest_qpn: u32, dest_psn: u32) -> Node {
         let mut qp = Qp::new(Config { qpn, ..self.config });
-        qp.init(InitAttr {
-            remote_write: true,
-            remote_read: true,
-            remote_atomic: true,
-            qkey: 77,
-        })
-        .unwrap();
+        qp.init(InitAttr { remote_write: true, remote_read: true, remote_atomic: true, qkey: 77 })
+            .unwrap();
         qp.rtr(RtrAttr {
             recovery: self.recovery,
             max_dest_rd_atomic: self.max_dest_rd_atomic,
             ..RtrAttr::new(dest_qpn, self.mtu, Psn::new(dest_psn))
         })
         .unwrap();
-        qp.rts(RtsAttr {
-            sq_psn: Psn::new(psn),
-            ..self.rts
-        })
-        .unwrap();
-        Node {
-            qp,
-            memory: Region::new(self.region_bytes),
-            completions: Vec::new(),
-        }
+        qp.rts(RtsAttr { sq_psn: Psn::new(psn), ..self.rts }).unwrap();
+        Node { qp, memory: Region::new(self.region_bytes), completions: Vec::new() }
     }
 }
 
@@ -270,8 +250,7 @@ impl Pair {
             To::B => &mut self.b,
         };
         let arrival = Arrival::new(&packet.headers, packet.payload);
-        node.qp
-            .handle(self.now_ns, Input::Packet(arrival), &mut node.memory);
+        node.qp.handle(self.now_ns, Input::Packet(arrival), &mut node.memory);
     }
 
     /// Sends and collects completions.
@@ -283,9 +262,7 @@ impl Pair {
                     To::A => &mut self.b,
                 };
                 self.batch.clear();
-                let count = node
-                    .qp
-                    .poll_transmit(self.now_ns, &node.memory, &mut self.batch);
+                let count = node.qp.poll_transmit(self.now_ns, &node.memory, &mut self.batch);
                 assert!(count <= 64);
                 let packets = gather(&self.batch, &node.memory);
                 while let Some(completion) = node.qp.poll_completion() {
@@ -309,8 +286,7 @@ impl Pair {
         let leaves_ns = self.leaves_ns(to, bytes.len());
         for after in fate(to, &headers) {
             self.sent += 1;
-            self.wire
-                .insert((leaves_ns + after, self.sent), (to, bytes.clone()));
+            self.wire.insert((leaves_ns + after, self.sent), (to, bytes.clone()));
         }
     }
 
@@ -340,11 +316,7 @@ pub(crate) fn gather(batch: &TransmitBatch, memory: &Region) -> Vec<Vec<u8>> {
             let mut bytes = packet.header().to_vec();
             for piece in batch.pieces(packet) {
                 match *piece {
-                    Piece::Local {
-                        lkey,
-                        addr,
-                        bytes: n,
-                    } => {
+                    Piece::Local { lkey, addr, bytes: n } => {
                         bytes.extend(&memory.bytes[memory.range(lkey, addr, n.into()).unwrap()]);
                     }
                     Piece::Remote { rkey, va, bytes: n } => {
@@ -361,18 +333,11 @@ pub(crate) fn gather(batch: &TransmitBatch, memory: &Region) -> Vec<Vec<u8>> {
 
 /// A piece of a node's region.
 pub(crate) fn sge(offset: u64, bytes: u32) -> Sge {
-    Sge {
-        addr: BASE + offset,
-        bytes,
-        lkey: KEY,
-    }
+    Sge { addr: BASE + offset, bytes, lkey: KEY }
 }
 
 pub(crate) fn remote(offset: u64) -> RemoteAddr {
-    RemoteAddr {
-        addr: BASE + offset,
-        rkey: KEY,
-    }
+    RemoteAddr { addr: BASE + offset, rkey: KEY }
 }
 
 impl Node {
@@ -406,8 +371,7 @@ impl Node {
 
     pub(crate) fn statuses(&self) -> Vec<(u64, Option<WcStatus>)> {
         let all = self.completions.iter();
-        all.map(|completion| (completion.wr_id, completion.result.err()))
-            .collect()
+        all.map(|completion| (completion.wr_id, completion.result.err())).collect()
     }
 }
 

@@ -35,10 +35,7 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Address, AddressError> {
-        let wrong = |problem| AddressError {
-            seen: printable(text, 128),
-            problem,
-        };
+        let wrong = |problem| AddressError { seen: printable(text, 128), problem };
         if let Some(path) = text.strip_prefix("unix:") {
             if path.is_empty() {
                 return Err(wrong("has no path"));
@@ -62,10 +59,7 @@ impl FromStr for Address {
 
 impl From<SocketAddr> for Address {
     fn from(addr: SocketAddr) -> Address {
-        Address::Tcp {
-            host: addr.ip().to_string(),
-            port: addr.port(),
-        }
+        Address::Tcp { host: addr.ip().to_string(), port: addr.port() }
     }
 }
 
@@ -107,10 +101,7 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Peer::Tcp(addr) => addr.fmt(f),
-            Peer::Unix {
-                pid: Some(pid),
-                uid,
-            } => write!(f, "process {pid} (uid {uid})"),
+            Peer::Unix { pid: Some(pid), uid } => write!(f, "process {pid} (uid {uid})"),
             Peer::Unix { pid: None, uid } => write!(f, "a process (uid {uid})"),
         }
     }
@@ -122,12 +113,7 @@ mod tests {
 
     #[test]
     fn addresses_read_back_what_they_print() {
-        for text in [
-            "localhost:0",
-            "10.1.2.3:65535",
-            "[::1]:7",
-            "unix:/run/c.sock",
-        ] {
+        for text in ["localhost:0", "10.1.2.3:65535", "[::1]:7", "unix:/run/c.sock"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
     }

@@ -117,19 +117,15 @@ async fn connect_unix(address: &Address, path: PathBuf) -> Result<Connection, Co
         let peer = unix_peer(&stream)?;
         Ok((stream, peer))
     };
-    let (stream, peer) = connected.await.map_err(|source| ConnectError::Connect {
-        address: address.clone(),
-        source,
-    })?;
+    let (stream, peer) = connected
+        .await
+        .map_err(|source| ConnectError::Connect { address: address.clone(), source })?;
     Ok(Connection::new(stream, peer, None, Protection::PlainLocal))
 }
 
 pub(super) fn unix_peer(stream: &UnixStream) -> io::Result<Peer> {
     let credentials = stream.peer_cred()?;
-    Ok(Peer::Unix {
-        pid: credentials.pid(),
-        uid: credentials.uid(),
-    })
+    Ok(Peer::Unix { pid: credentials.pid(), uid: credentials.uid() })
 }
 
 async fn connect_tcp(
@@ -139,10 +135,8 @@ async fn connect_tcp(
     security: &ClientSecurity,
 ) -> Result<Connection, ConnectError> {
     let resolved = tokio::net::lookup_host((host, port)).await;
-    let addrs = resolved.map_err(|source| ConnectError::Resolve {
-        address: address.clone(),
-        source,
-    })?;
+    let addrs =
+        resolved.map_err(|source| ConnectError::Resolve { address: address.clone(), source })?;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for addr in addrs {
         let protection = protection(Reach::Ip(addr), security.tls.is_some(), security.insecure)?;
@@ -151,10 +145,7 @@ async fn connect_tcp(
             Err(source) => last = source,
         }
     }
-    Err(ConnectError::Connect {
-        address: address.clone(),
-        source: last,
-    })
+    Err(ConnectError::Connect { address: address.clone(), source: last })
 }
 
 async fn secure(
@@ -171,17 +162,13 @@ async fn secure(
     let (Protection::Tls, Some(config)) = (protection, &security.tls) else {
         return Ok(Connection::new(stream, peer, local, protection));
     };
-    let name = ServerName::try_from(host.to_owned()).map_err(|_| ConnectError::ServerName {
-        host: crate::names::printable(host, 128),
-    })?;
+    let name = ServerName::try_from(host.to_owned())
+        .map_err(|_| ConnectError::ServerName { host: crate::names::printable(host, 128) })?;
     let connector = TlsConnector::from(config.clone());
-    let stream = connector
-        .connect(name, stream)
-        .await
-        .map_err(|error| ConnectError::Tls {
-            address: address.clone(),
-            reason: handshake_reason(&error),
-        })?;
+    let stream = connector.connect(name, stream).await.map_err(|error| ConnectError::Tls {
+        address: address.clone(),
+        reason: handshake_reason(&error),
+    })?;
     Ok(Connection::new(stream, peer, local, protection))
 }
 

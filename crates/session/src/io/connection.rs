@@ -273,12 +273,7 @@ pub struct MessageWriter {
 
 impl MessageWriter {
     fn new(stream: WriteHalf<Box<dyn Stream>>) -> MessageWriter {
-        MessageWriter {
-            stream,
-            pending: Vec::new(),
-            written: 0,
-            limit: SEND_LIMIT,
-        }
+        MessageWriter { stream, pending: Vec::new(), written: 0, limit: SEND_LIMIT }
     }
 
     /// Sends `message`.

@@ -68,21 +68,12 @@ async fn flood(bytes: &[u8], rejections: usize) {
     assert!(good.is_ok(), "the good one was kept out");
     let labels = |label| {
         let events = events.lock().unwrap();
-        events
-            .iter()
-            .filter(|event| event.reason.label() == label)
-            .count()
+        events.iter().filter(|event| event.reason.label() == label).count()
     };
     // All end with a reason, and the places are free again.
-    eventually("every idler is turned away", || {
-        events.lock().unwrap().len() >= rejections
-    })
-    .await;
+    eventually("every idler is turned away", || events.lock().unwrap().len() >= rejections).await;
     let (busy, evicted) = (labels("busy"), labels("evicted"));
-    assert!(
-        busy + evicted + 300 >= rejections,
-        "{busy} busy, {evicted} evicted"
-    );
+    assert!(busy + evicted + 300 >= rejections, "{busy} busy, {evicted} evicted");
     for mut idler in idlers {
         let mut answer = Vec::new();
         let closed = tokio::time::timeout(LIMIT, idler.read_to_end(&mut answer)).await;

@@ -119,10 +119,9 @@ impl RejectReason {
     fn refusal(&self) -> Refusal {
         let (code, remedy) = match self {
             RejectReason::Decode(error) => return error.refusal(),
-            RejectReason::NotHello(_) => (
-                RefusalCode::UnexpectedMessage,
-                "begin the session with Hello",
-            ),
+            RejectReason::NotHello(_) => {
+                (RefusalCode::UnexpectedMessage, "begin the session with Hello")
+            }
             RejectReason::Busy | RejectReason::LongHelloBusy { .. } => {
                 (RefusalCode::Busy, "try again later")
             }
@@ -288,9 +287,7 @@ async fn greet(
     context: Arc<Context>,
     sender: mpsc::Sender<Accepted>,
 ) {
-    let ListenerConfig {
-        handshake, grace, ..
-    } = context.config;
+    let ListenerConfig { handshake, grace, .. } = context.config;
     // Filled as soon as the peer can be told something.
     let mut connection = None;
     let hello = {
@@ -306,11 +303,7 @@ async fn greet(
     match (hello, connection) {
         (Ok(hello), Some(connection)) => {
             slot.our_turn();
-            let accepted = Accepted {
-                connection,
-                hello,
-                slot,
-            };
+            let accepted = Accepted { connection, hello, slot };
             // Fails only while the listener is being dropped.
             let _ = sender.send(accepted).await;
         }
@@ -384,10 +377,8 @@ async fn receive_first(
         }
         result => return result.map_err(reject_reason),
     };
-    let _place = context
-        .long_hellos
-        .try_acquire()
-        .map_err(|_| RejectReason::LongHelloBusy { bytes })?;
+    let _place =
+        context.long_hellos.try_acquire().map_err(|_| RejectReason::LongHelloBusy { bytes })?;
     connection.reader().set_limit(HELLO_BYTES_MAX);
     connection.recv().await.map_err(reject_reason)
 }

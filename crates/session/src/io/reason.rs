@@ -8,9 +8,7 @@ pub(super) const CLOSED_IN_TLS: &str =
 /// Returns why a connection failed.
 pub(super) fn reason(error: &io::Error) -> String {
     use rustls::{AlertDescription as Alert, CertificateError, Error};
-    let inner = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<Error>());
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     match inner {
         Some(Error::AlertReceived(Alert::UnknownCA)) => {
             "the peer does not take our certificate: it comes from another certificate authority \
@@ -37,9 +35,7 @@ pub(super) fn reason(error: &io::Error) -> String {
 /// Returns why a TLS handshake failed.
 pub(super) fn handshake_reason(error: &io::Error) -> String {
     let cut = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
-    if error
-        .get_ref()
-        .is_none_or(|inner| !inner.is::<rustls::Error>())
+    if error.get_ref().is_none_or(|inner| !inner.is::<rustls::Error>())
         && cut.contains(&error.kind())
     {
         return CLOSED_IN_TLS.to_owned();

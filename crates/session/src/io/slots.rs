@@ -31,11 +31,7 @@ struct Place {
 
 impl Slots {
     pub(super) fn new(max: usize, grace: Duration) -> Arc<Slots> {
-        Arc::new(Slots {
-            max,
-            grace,
-            places: Mutex::default(),
-        })
+        Arc::new(Slots { max, grace, places: Mutex::default() })
     }
 
     /// A place for a new connection, whose peer is expected to speak. When all are held, the peer
@@ -49,10 +45,7 @@ impl Slots {
         let id = places.next_id;
         places.next_id += 1;
         let evicted = Arc::new(Notify::new());
-        let place = Place {
-            peer_since: Some(now),
-            evicted: evicted.clone(),
-        };
+        let place = Place { peer_since: Some(now), evicted: evicted.clone() };
         places.held.insert(id, place);
         drop(places);
         let slots = self.clone();
@@ -131,9 +124,7 @@ mod tests {
     const GRACE: Duration = Duration::from_millis(500);
 
     async fn is_evicted(slot: &Slot) -> bool {
-        tokio::time::timeout(Duration::from_millis(1), slot.evicted())
-            .await
-            .is_ok()
+        tokio::time::timeout(Duration::from_millis(1), slot.evicted()).await.is_ok()
     }
 
     #[tokio::test]
@@ -147,10 +138,7 @@ mod tests {
         assert!(is_evicted(&first).await);
         assert!(!is_evicted(&second).await && !is_evicted(&third).await);
         drop(first);
-        assert!(
-            slots.take(start + GRACE).is_none(),
-            "an old slot frees nothing"
-        );
+        assert!(slots.take(start + GRACE).is_none(), "an old slot frees nothing");
     }
 
     #[tokio::test]

@@ -59,10 +59,7 @@ impl Socket {
         address: &Address,
         security: &ServerSecurity,
     ) -> Result<(Socket, Protection), BindError> {
-        let failed = |source| BindError::Bind {
-            address: address.clone(),
-            source,
-        };
+        let failed = |source| BindError::Bind { address: address.clone(), source };
         let (host, port) = match address {
             Address::Unix(path) => {
                 let socket = bind_unix(address, path)?;
@@ -70,9 +67,7 @@ impl Socket {
             }
             Address::Tcp { host, port } => (host.as_str(), *port),
         };
-        let addrs = tokio::net::lookup_host((host, port))
-            .await
-            .map_err(failed)?;
+        let addrs = tokio::net::lookup_host((host, port)).await.map_err(failed)?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for addr in addrs {
             let protection =
@@ -87,9 +82,9 @@ impl Socket {
 
     pub(super) fn local(&self, asked: &Address) -> Address {
         match self {
-            Socket::Tcp(listener) => listener
-                .local_addr()
-                .map_or_else(|_| asked.clone(), |addr: SocketAddr| addr.into()),
+            Socket::Tcp(listener) => {
+                listener.local_addr().map_or_else(|_| asked.clone(), |addr: SocketAddr| addr.into())
+            }
             Socket::Unix(_) => asked.clone(),
         }
     }

@@ -42,11 +42,7 @@ fn socket_address(listener: &Listener) -> String {
 
 /// Takes one session from Hello to its end as an engine would.
 pub(super) async fn serve(accepted: Accepted) -> Ended {
-    let Accepted {
-        mut connection,
-        hello,
-        slot,
-    } = accepted;
+    let Accepted { mut connection, hello, slot } = accepted;
     let mut slot = Some(slot);
     let mut side = CollectorSide::new(Instant::now(), CollectorSideConfig::default());
     side.handle(Instant::now(), Input::Message(Message::Hello(hello)));
@@ -107,8 +103,7 @@ pub(super) async fn attend(mut connection: Connection) -> Ended {
             }
             Output::Event(SourceEvent::Welcomed(_)) => {
                 let connect = samples::connect();
-                side.connect(Instant::now(), connect.endpoint, connect.streams)
-                    .unwrap();
+                side.connect(Instant::now(), connect.endpoint, connect.streams).unwrap();
             }
             Output::Event(SourceEvent::Ready) => {
                 side.stats(1, &samples::stats().streams).unwrap();
@@ -192,9 +187,8 @@ async fn an_address_for_others_needs_protection() {
 async fn halves_work_from_two_tasks_and_a_cancelled_receive_loses_nothing() {
     let (mut listener, _) = listen("127.0.0.1:0", ListenerConfig::default()).await;
     let address = listener.local().clone();
-    let mut connection = Connection::connect(&address, &ClientSecurity::default(), LIMIT)
-        .await
-        .unwrap();
+    let mut connection =
+        Connection::connect(&address, &ClientSecurity::default(), LIMIT).await.unwrap();
     let hello = Message::Hello(samples::hello());
     connection.send(&hello).await.unwrap();
     let accepted = listener.accept().await.unwrap();
@@ -228,10 +222,8 @@ async fn halves_work_from_two_tasks_and_a_cancelled_receive_loses_nothing() {
 
 /// Sends `bytes` as a stranger; what the collector answers, and what it reports.
 async fn stranger(bytes: &[u8], close: bool) -> (Vec<u8>, Rejected) {
-    let config = ListenerConfig {
-        handshake: Duration::from_millis(300),
-        ..ListenerConfig::default()
-    };
+    let config =
+        ListenerConfig { handshake: Duration::from_millis(300), ..ListenerConfig::default() };
     let (listener, events) = listen("127.0.0.1:0", config).await;
     let mut stream = TcpStream::connect(socket_address(&listener)).await.unwrap();
     let _ = stream.write_all(bytes).await;
@@ -248,9 +240,7 @@ async fn stranger(bytes: &[u8], close: bool) -> (Vec<u8>, Rejected) {
 fn refusal_in(answer: &[u8]) -> crate::refusal::Refusal {
     let mut decoder = crate::wire::Decoder::new(HELLO_BYTES_MAX);
     let message = decoder.decode(&mut &answer[..]).unwrap();
-    let Some(Message::Refused(refusal)) = message else {
-        panic!("{message:?}")
-    };
+    let Some(Message::Refused(refusal)) = message else { panic!("{message:?}") };
     refusal
 }
 
@@ -258,26 +248,12 @@ fn refusal_in(answer: &[u8]) -> crate::refusal::Refusal {
 async fn strangers_are_told_why_and_reported() {
     let mut ping = Vec::new();
     encode(&Message::Ping(Ping { epoch: 1, seq: 1 }), &mut ping).unwrap();
-    let newer = samples::golden()[0]
-        .1
-        .replace("\"min\":2,\"max\":2", "\"min\":5,\"max\":6");
+    let newer = samples::golden()[0].1.replace("\"min\":2,\"max\":2", "\"min\":5,\"max\":6");
     let mut newer_bytes = u32::try_from(newer.len()).unwrap().to_be_bytes().to_vec();
     newer_bytes.extend_from_slice(newer.as_bytes());
     let cases: [(&[u8], bool, &str, &str, RefusalCode); 7] = [
-        (
-            b"\xff\xff\xff\xff",
-            false,
-            "bad_message",
-            "4294967295 bytes",
-            RefusalCode::BadMessage,
-        ),
-        (
-            b"\0\0\0\x05hello",
-            false,
-            "bad_message",
-            "not a JSON object",
-            RefusalCode::BadMessage,
-        ),
+        (b"\xff\xff\xff\xff", false, "bad_message", "4294967295 bytes", RefusalCode::BadMessage),
+        (b"\0\0\0\x05hello", false, "bad_message", "not a JSON object", RefusalCode::BadMessage),
         (
             b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
             false,
@@ -292,27 +268,9 @@ async fn strangers_are_told_why_and_reported() {
             "ended after 11 of 260",
             RefusalCode::BadMessage,
         ),
-        (
-            &ping,
-            false,
-            "not_hello",
-            "ping, not hello",
-            RefusalCode::UnexpectedMessage,
-        ),
-        (
-            &newer_bytes,
-            false,
-            "bad_message",
-            "versions 5 to 6",
-            RefusalCode::ProtocolVersion,
-        ),
-        (
-            b"\0\0",
-            false,
-            "timeout",
-            "no Hello within 300ms",
-            RefusalCode::Timeout,
-        ),
+        (&ping, false, "not_hello", "ping, not hello", RefusalCode::UnexpectedMessage),
+        (&newer_bytes, false, "bad_message", "versions 5 to 6", RefusalCode::ProtocolVersion),
+        (b"\0\0", false, "timeout", "no Hello within 300ms", RefusalCode::Timeout),
     ];
     for (bytes, close, label, words, code) in cases {
         let (answer, event) = stranger(bytes, close).await;
@@ -329,10 +287,7 @@ async fn strangers_are_told_why_and_reported() {
 
 #[tokio::test]
 async fn a_long_hello_is_taken_while_there_is_room_for_it() {
-    let config = ListenerConfig {
-        long_hellos_max: 1,
-        ..ListenerConfig::default()
-    };
+    let config = ListenerConfig { long_hellos_max: 1, ..ListenerConfig::default() };
     let (mut listener, events) = listen("127.0.0.1:0", config).await;
     let mut hello = samples::hello();
     let device = |i: usize| crate::message::Device {
@@ -347,16 +302,12 @@ async fn a_long_hello_is_taken_while_there_is_room_for_it() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let address = listener.local().clone();
     let connect = || async {
-        Connection::connect(&address, &ClientSecurity::default(), LIMIT)
-            .await
-            .unwrap()
+        Connection::connect(&address, &ClientSecurity::default(), LIMIT).await.unwrap()
     };
     let mut second = connect().await;
     // The refusal comes while the Hello is still being sent.
     second.send(&message).await.unwrap();
-    let Ok(Message::Refused(refused)) = second.recv().await else {
-        panic!("not refused")
-    };
+    let Ok(Message::Refused(refused)) = second.recv().await else { panic!("not refused") };
     assert_eq!(refused.code, RefusalCode::Busy);
     assert_eq!(events.lock().unwrap()[0].reason.label(), "busy");
     drop(hog);

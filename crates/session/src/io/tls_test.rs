@@ -34,12 +34,7 @@ fn pki() -> Pki {
     };
     let collector = issue("collector", &["localhost", "127.0.0.1", "::1"]);
     let source = issue("source", &["source.lab"]);
-    Pki {
-        _dir: dir,
-        authority,
-        collector,
-        source,
-    }
+    Pki { _dir: dir, authority, collector, source }
 }
 
 /// What happened on both sides of one connection.
@@ -54,10 +49,7 @@ struct Outcome {
 async fn try_session(collector: &TlsFiles, security: ClientSecurity, host: &str) -> Outcome {
     let rejected = Arc::new(Mutex::new(Vec::new()));
     let sink = rejected.clone();
-    let server = ServerSecurity {
-        tls: Some(server_config(collector).unwrap()),
-        insecure: false,
-    };
+    let server = ServerSecurity { tls: Some(server_config(collector).unwrap()), insecure: false };
     let on_rejected: OnRejected = Arc::new(move |event| sink.lock().unwrap().push(event.clone()));
     let mut listener = Listener::bind(
         &"127.0.0.1:0".parse().unwrap(),
@@ -67,13 +59,8 @@ async fn try_session(collector: &TlsFiles, security: ClientSecurity, host: &str)
     )
     .await
     .unwrap();
-    let Address::Tcp { port, .. } = *listener.local() else {
-        panic!("not TCP")
-    };
-    let address = Address::Tcp {
-        host: host.to_owned(),
-        port,
-    };
+    let Address::Tcp { port, .. } = *listener.local() else { panic!("not TCP") };
+    let address = Address::Tcp { host: host.to_owned(), port };
     let answer = tokio::spawn(async move {
         if let Some(mut accepted) = listener.accept().await {
             assert_eq!(accepted.connection.protection(), Protection::Tls);
@@ -95,38 +82,26 @@ async fn try_session(collector: &TlsFiles, security: ClientSecurity, host: &str)
     } else {
         answer.await.unwrap();
     }
-    Outcome {
-        source,
-        collector: events(),
-    }
+    Outcome { source, collector: events() }
 }
 
 async fn dial(address: &Address, security: &ClientSecurity) -> Result<(), String> {
     let text = |error: &dyn std::error::Error| error.to_string();
-    let mut connection = Connection::connect(address, security, LIMIT)
-        .await
-        .map_err(|error| text(&error))?;
+    let mut connection =
+        Connection::connect(address, security, LIMIT).await.map_err(|error| text(&error))?;
     let hello = Message::Hello(samples::hello());
-    connection
-        .send(&hello)
-        .await
-        .map_err(|error| text(&error))?;
+    connection.send(&hello).await.map_err(|error| text(&error))?;
     let message = connection.recv().await.map_err(|error| text(&error))?;
     assert_eq!(message.kind(), MessageKind::Welcome);
     Ok(())
 }
 
 fn with(files: &TlsFiles) -> ClientSecurity {
-    ClientSecurity {
-        tls: Some(client_config(files).unwrap()),
-        insecure: false,
-    }
+    ClientSecurity { tls: Some(client_config(files).unwrap()), insecure: false }
 }
 
 fn collector_reason(outcome: &Outcome) -> String {
-    let [rejected] = outcome.collector.as_slice() else {
-        panic!("{outcome:?}")
-    };
+    let [rejected] = outcome.collector.as_slice() else { panic!("{outcome:?}") };
     assert_eq!(rejected.reason.label(), "tls", "{outcome:?}");
     rejected.reason.to_string()
 }
@@ -144,16 +119,10 @@ async fn certificates_of_one_authority_connect_by_name_and_by_address() {
 #[tokio::test]
 async fn a_source_of_another_authority_is_refused_and_both_sides_say_why() {
     let (ours, theirs) = (pki(), pki());
-    let files = TlsFiles {
-        ca: ours.source.ca.clone(),
-        ..theirs.source.clone()
-    };
+    let files = TlsFiles { ca: ours.source.ca.clone(), ..theirs.source.clone() };
     let outcome = try_session(&ours.collector, with(&files), "localhost").await;
     let reason = collector_reason(&outcome);
-    assert!(
-        reason.contains("another certificate authority than our"),
-        "{reason}"
-    );
+    assert!(reason.contains("another certificate authority than our"), "{reason}");
     let reason = outcome.source.unwrap();
     assert!(reason.contains("does not take our certificate"), "{reason}");
 }
@@ -163,10 +132,7 @@ async fn a_collector_of_another_authority_is_refused_and_both_sides_say_why() {
     let (ours, theirs) = (pki(), pki());
     let outcome = try_session(&theirs.collector, with(&ours.source), "localhost").await;
     let reason = outcome.source.as_ref().unwrap();
-    assert!(
-        reason.contains("another certificate authority than our"),
-        "{reason}"
-    );
+    assert!(reason.contains("another certificate authority than our"), "{reason}");
     let reason = collector_reason(&outcome);
     assert!(reason.contains("does not take our certificate"), "{reason}");
 }
@@ -208,10 +174,7 @@ async fn a_source_without_certificate_is_refused_and_both_sides_say_why() {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let security = ClientSecurity {
-        tls: Some(Arc::new(config)),
-        insecure: false,
-    };
+    let security = ClientSecurity { tls: Some(Arc::new(config)), insecure: false };
     let outcome = try_session(&pki.collector, security, "localhost").await;
     let reason = collector_reason(&outcome);
     assert!(reason.contains("shows no certificate"), "{reason}");
@@ -242,9 +205,7 @@ async fn a_source_with_tls_at_a_plain_collector_is_refused_and_both_sides_say_wh
     )
     .await
     .unwrap();
-    let error = dial(listener.local(), &with(&pki.source))
-        .await
-        .unwrap_err();
+    let error = dial(listener.local(), &with(&pki.source)).await.unwrap_err();
     assert!(error.contains("does not speak TLS"), "{error}");
     let reason = rejected.lock().unwrap()[0].reason.to_string();
     assert!(reason.contains("the bytes are TLS"), "{reason}");
@@ -260,55 +221,19 @@ fn config_error(files: &TlsFiles) -> TlsError {
 #[test]
 fn wrong_files_are_named_with_the_reason() {
     let (ours, theirs) = (pki(), pki());
-    let missing = TlsFiles {
-        cert: "/nowhere/x.pem".into(),
-        ..ours.source.clone()
-    };
+    let missing = TlsFiles { cert: "/nowhere/x.pem".into(), ..ours.source.clone() };
     let text = config_error(&missing).to_string();
-    assert!(
-        text.contains("/nowhere/x.pem") && text.contains("No such file"),
-        "{text}"
-    );
-    let swapped = TlsFiles {
-        cert: ours.source.key.clone(),
-        ..ours.source.clone()
-    };
+    assert!(text.contains("/nowhere/x.pem") && text.contains("No such file"), "{text}");
+    let swapped = TlsFiles { cert: ours.source.key.clone(), ..ours.source.clone() };
     let error = config_error(&swapped);
-    assert!(
-        matches!(
-            error,
-            TlsError::Missing {
-                what: "certificate",
-                ..
-            }
-        ),
-        "{error}"
-    );
-    let swapped = TlsFiles {
-        key: ours.source.cert.clone(),
-        ..ours.source.clone()
-    };
+    assert!(matches!(error, TlsError::Missing { what: "certificate", .. }), "{error}");
+    let swapped = TlsFiles { key: ours.source.cert.clone(), ..ours.source.clone() };
     let error = config_error(&swapped);
-    assert!(
-        matches!(
-            error,
-            TlsError::Missing {
-                what: "private key",
-                ..
-            }
-        ),
-        "{error}"
-    );
-    let strange = TlsFiles {
-        key: theirs.source.key.clone(),
-        ..ours.source.clone()
-    };
+    assert!(matches!(error, TlsError::Missing { what: "private key", .. }), "{error}");
+    let strange = TlsFiles { key: theirs.source.key.clone(), ..ours.source.clone() };
     let error = config_error(&strange);
     assert!(matches!(error, TlsError::Pair { .. }), "{error}");
-    let folder = TlsFiles {
-        ca: Path::new("/").to_owned(),
-        ..ours.source.clone()
-    };
+    let folder = TlsFiles { ca: Path::new("/").to_owned(), ..ours.source.clone() };
     let error = config_error(&folder);
     assert!(matches!(error, TlsError::Read { .. }), "{error}");
 }
@@ -318,14 +243,8 @@ fn a_refused_dial_tells_whether_it_may_succeed_later() {
     let refusal = Refusal::new(RefusalCode::Busy, "a", "b");
     assert!(!refusal.is_permanent());
     let address: Address = "127.0.0.1:1".parse().unwrap();
-    let error = ConnectError::Timeout {
-        address: address.clone(),
-        limit: LIMIT,
-    };
+    let error = ConnectError::Timeout { address: address.clone(), limit: LIMIT };
     assert!(error.is_transient());
-    let error = ConnectError::Tls {
-        address,
-        reason: "bad certificate".to_owned(),
-    };
+    let error = ConnectError::Tls { address, reason: "bad certificate".to_owned() };
     assert!(!error.is_transient());
 }

@@ -49,10 +49,7 @@ pub struct ProtocolRange {
 
 impl ProtocolRange {
     /// What this library speaks.
-    pub const OURS: ProtocolRange = ProtocolRange {
-        min: PROTOCOL_VERSION,
-        max: PROTOCOL_VERSION,
-    };
+    pub const OURS: ProtocolRange = ProtocolRange { min: PROTOCOL_VERSION, max: PROTOCOL_VERSION };
 
     /// The newest version of both ranges, if there is one.
     pub fn common(self, other: ProtocolRange) -> Option<u16> {

@@ -31,10 +31,7 @@ pub(super) fn memory(collector: &Host, source: &Host) -> Option<Because> {
     }
     if source.uid != collector.uid {
         return Because::new(
-            format!(
-                "other user (uid {}, collector uid {})",
-                source.uid, collector.uid
-            ),
+            format!("other user (uid {}, collector uid {})", source.uid, collector.uid),
             "run source and collector as the same user",
         );
     }

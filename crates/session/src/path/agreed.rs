@@ -16,10 +16,9 @@ impl SessionPath {
     /// must be the same at both ends.
     pub fn agreed(&self, peer: Endpoint) -> Endpoint {
         let net = match (peer.net, self.path_mtu) {
-            (Some(net), Some(path_mtu)) => Some(NetEnd {
-                path_mtu: net.path_mtu.min(path_mtu),
-                ..net
-            }),
+            (Some(net), Some(path_mtu)) => {
+                Some(NetEnd { path_mtu: net.path_mtu.min(path_mtu), ..net })
+            }
             (None, Some(path_mtu)) => Some(NetEnd::of_rnic(path_mtu)),
             (net, None) => net,
         };
@@ -29,10 +28,7 @@ impl SessionPath {
     /// That it was tried and failed: at this path MTU only, or at any.
     pub fn failed(&self, path_mtu: Option<u32>, reason: &str) -> FailedPath {
         FailedPath {
-            path: SessionPath {
-                path_mtu,
-                ..self.clone()
-            },
+            path: SessionPath { path_mtu, ..self.clone() },
             reason: fit(reason, WHY_CHARS_MAX),
         }
     }

@@ -45,12 +45,7 @@ pub fn choose(
             Err(why) => whys.push(why),
         }
     }
-    whys.extend(
-        source
-            .offers
-            .iter()
-            .filter_map(|offer| unknown(offer, known)),
-    );
+    whys.extend(source.offers.iter().filter_map(|offer| unknown(offer, known)));
     Err(PathError::no_path(merged(whys)))
 }
 
@@ -85,11 +80,7 @@ fn candidates<'a>(
         for collector in known.names() {
             let wire = known.wire(source_name);
             if wire.is_some() && wire == known.wire(collector) {
-                all.push(Candidate {
-                    source: source_name,
-                    offer,
-                    collector,
-                });
+                all.push(Candidate { source: source_name, offer, collector });
             }
         }
     }
@@ -137,11 +128,8 @@ fn examine(
     if let Some(because) = against {
         return Err(of_pair(because));
     }
-    let failed: Vec<&FailedPath> = source
-        .failed
-        .iter()
-        .filter(|failed| is_of(&failed.path, theirs, pair.collector))
-        .collect();
+    let failed: Vec<&FailedPath> =
+        source.failed.iter().filter(|failed| is_of(&failed.path, theirs, pair.collector)).collect();
     let path_mtu = against::path_mtu(&ours, theirs, &failed).map_err(of_pair)?;
     Ok((ours, path_mtu))
 }
@@ -159,10 +147,7 @@ impl SourceFacts<'_> {
             return (place, usize::MAX);
         }
         // Before the first offer that is worse.
-        let worse = self
-            .offers
-            .iter()
-            .position(|offer| usual(&offer.name) > usual(name));
+        let worse = self.offers.iter().position(|offer| usual(&offer.name) > usual(name));
         (worse.unwrap_or(self.offers.len()), usual(name))
     }
 

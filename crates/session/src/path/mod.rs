@@ -121,11 +121,7 @@ pub struct Because {
 
 impl Because {
     fn new(reason: impl Into<String>, remedy: impl Into<String>) -> Option<Because> {
-        Some(Because {
-            reason: reason.into(),
-            remedy: remedy.into(),
-            may_pass: false,
-        })
+        Some(Because { reason: reason.into(), remedy: remedy.into(), may_pass: false })
     }
 }
 
@@ -238,25 +234,15 @@ impl PathError {
         // A way that was tried, else what was last: that works nearly everywhere.
         let tried = whys.iter().find(|why| why.because.may_pass);
         let remedy = tried.or(whys.last()).map(|why| why.because.remedy.clone());
-        PathError::NoPath {
-            may_pass: tried.is_some(),
-            remedy: remedy.unwrap_or_default(),
-            whys,
-        }
+        PathError::NoPath { may_pass: tried.is_some(), remedy: remedy.unwrap_or_default(), whys }
     }
 
     /// What to tell the source.
     pub fn refusal(&self) -> Refusal {
         match self {
-            PathError::NoPath {
-                remedy, may_pass, ..
-            } => {
+            PathError::NoPath { remedy, may_pass, .. } => {
                 let refusal = Refusal::new(RefusalCode::NoPath, self.to_string(), remedy);
-                if *may_pass {
-                    refusal.retry_after_ms(TRY_AGAIN_MS)
-                } else {
-                    refusal
-                }
+                if *may_pass { refusal.retry_after_ms(TRY_AGAIN_MS) } else { refusal }
             }
             PathError::UnknownProvider { .. } => Refusal::new(
                 RefusalCode::Internal,

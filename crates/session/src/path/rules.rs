@@ -41,10 +41,8 @@ fn named(list: &[String], name: &str) -> bool {
 impl PathRules {
     /// The known providers that these rules allow, in the order of preference.
     pub fn order(&self, known: &KnownProviders) -> Vec<&'static str> {
-        let mut names: Vec<_> = known
-            .names()
-            .filter(|name| self.against(Side::Source, name).is_none())
-            .collect();
+        let mut names: Vec<_> =
+            known.names().filter(|name| self.against(Side::Source, name).is_none()).collect();
         names.sort_by_key(|name| self.place(name));
         names
     }
@@ -94,11 +92,8 @@ impl PathRules {
     /// # Errors
     /// [`PathError::UnknownProvider`] for the first name that no provider has.
     pub fn check(&self, known: &KnownProviders) -> Result<(), PathError> {
-        let lists = [
-            ("require", &self.require),
-            ("prefer", &self.prefer),
-            ("forbid", &self.forbid),
-        ];
+        let lists =
+            [("require", &self.require), ("prefer", &self.prefer), ("forbid", &self.forbid)];
         for (list, names) in lists {
             for name in names {
                 if known.get(name).is_none() {

@@ -8,19 +8,11 @@ const NO_LIBRARY: &str =
     "libibverbs.so.1 is not installed (apt install libibverbs1 ibverbs-providers)";
 
 fn host() -> Host {
-    Host {
-        boot_id: "2b1f".to_owned(),
-        netns: 4_026_531_840,
-        uid: 1_000,
-        pid: 7,
-    }
+    Host { boot_id: "2b1f".to_owned(), netns: 4_026_531_840, uid: 1_000, pid: 7 }
 }
 
 fn elsewhere() -> Host {
-    Host {
-        boot_id: "ffff".to_owned(),
-        ..host()
-    }
+    Host { boot_id: "ffff".to_owned(), ..host() }
 }
 
 fn names(list: &[&str]) -> Vec<String> {
@@ -28,11 +20,7 @@ fn names(list: &[&str]) -> Vec<String> {
 }
 
 fn offer(name: &str, ip: &str) -> ProviderOffer {
-    let net = |extensions| NetEnd {
-        udp_port: 4791,
-        path_mtu: 4096,
-        extensions,
-    };
+    let net = |extensions| NetEnd { udp_port: 4791, path_mtu: 4096, extensions };
     ProviderOffer {
         name: name.to_owned(),
         gid: Gid::from_ip(ip.parse().unwrap()),
@@ -58,10 +46,7 @@ struct Case {
 }
 
 fn why_not(provider: &str, reason: &str) -> WhyNot {
-    WhyNot {
-        provider: provider.to_owned(),
-        reason: reason.to_owned(),
-    }
+    WhyNot { provider: provider.to_owned(), reason: reason.to_owned() }
 }
 
 /// A case where each side has exactly these.
@@ -100,12 +85,8 @@ impl Case {
             found.unwrap_or(Err("not there".to_owned()))
         };
         let known = samples::known();
-        let mut collector = CollectorFacts {
-            known: &known,
-            host: &here,
-            rules: &self.rules,
-            offer: &mut offer,
-        };
+        let mut collector =
+            CollectorFacts { known: &known, host: &here, rules: &self.rules, offer: &mut offer };
         let source = SourceFacts {
             host: &self.source_host,
             offers: &self.offers,
@@ -116,11 +97,7 @@ impl Case {
         let choice = choose(&mut collector, &source);
         if let Ok(choice) = &choice {
             let last = asked.last().map(String::as_str);
-            assert_eq!(
-                last,
-                Some(choice.path.collector.as_str()),
-                "opened too much"
-            );
+            assert_eq!(last, Some(choice.path.collector.as_str()), "opened too much");
         }
         choice
     }
@@ -145,13 +122,7 @@ impl Case {
 }
 
 fn failed(choice: &PathChoice, path_mtu: Option<u32>, reason: &str) -> FailedPath {
-    FailedPath {
-        path: SessionPath {
-            path_mtu,
-            ..choice.path.clone()
-        },
-        reason: reason.to_owned(),
-    }
+    FailedPath { path: SessionPath { path_mtu, ..choice.path.clone() }, reason: reason.to_owned() }
 }
 
 #[test]
@@ -162,19 +133,13 @@ fn the_best_pair_that_both_have_is_taken() {
     case(all, soft).takes("ibverbs", "roce");
     case(soft, all).takes("roce", "ibverbs");
     case(soft, soft).takes("roce", "roce");
-    let here = Case {
-        source_host: host(),
-        ..case(all, all)
-    };
+    let here = Case { source_host: host(), ..case(all, all) };
     here.takes("shm", "shm");
 }
 
 #[test]
 fn one_host_and_user_take_shm_and_say_why() {
-    let here = Case {
-        source_host: host(),
-        ..case(&["shm"], &["shm"])
-    };
+    let here = Case { source_host: host(), ..case(&["shm"], &["shm"]) };
     let choice = here.takes("shm", "shm");
     assert_eq!(choice.path.source_gid, here.offers[0].gid);
     assert_eq!((choice.path.path_mtu, choice.recovery), (None, None));
@@ -201,24 +166,15 @@ fn the_reason_says_what_each_side_uses_and_why_nothing_better() {
 #[test]
 fn another_host_namespace_or_user_is_named_with_both_values() {
     let cases = [
-        (
-            elsewhere(),
-            "shm: the source is on another host (boot id ffff, collector 2b1f)",
-        ),
+        (elsewhere(), "shm: the source is on another host (boot id ffff, collector 2b1f)"),
         (
             Host { netns: 5, ..host() },
             "shm: the source is in another network namespace (inode 5, collector 4026531840)",
         ),
-        (
-            Host { uid: 0, ..host() },
-            "shm: other user (uid 0, collector uid 1000)",
-        ),
+        (Host { uid: 0, ..host() }, "shm: other user (uid 0, collector uid 1000)"),
     ];
     for (source_host, words) in cases {
-        let case = Case {
-            source_host,
-            ..case(&["shm"], &["shm"])
-        };
+        let case = Case { source_host, ..case(&["shm"], &["shm"]) };
         assert!(case.fails(words).is_permanent());
     }
 }
@@ -226,28 +182,16 @@ fn another_host_namespace_or_user_is_named_with_both_values() {
 #[test]
 fn a_side_obeys_its_own_rules_and_quotes_them() {
     let all: &[&str] = &["shm", "ibverbs", "roce"];
-    let with = |rules: PathRules| Case {
-        rules,
-        ..case(all, all)
-    };
-    let require = with(PathRules {
-        require: names(&["roce"]),
-        ..PathRules::default()
-    });
+    let with = |rules: PathRules| Case { rules, ..case(all, all) };
+    let require = with(PathRules { require: names(&["roce"]), ..PathRules::default() });
     let choice = require.takes("ibverbs", "roce");
     let words = ", required by the collector's rules; not shm: the collector requires roce; \
                  not ibverbs at the collector: the collector requires roce";
     assert!(choice.reason.contains(words), "{}", choice.reason);
-    let prefer = with(PathRules {
-        prefer: names(&["roce"]),
-        ..PathRules::default()
-    });
+    let prefer = with(PathRules { prefer: names(&["roce"]), ..PathRules::default() });
     let choice = prefer.takes("ibverbs", "roce");
     assert!(choice.reason.contains("preferred"), "{}", choice.reason);
-    let forbid = with(PathRules {
-        forbid: names(&["ibverbs", "roce"]),
-        ..PathRules::default()
-    });
+    let forbid = with(PathRules { forbid: names(&["ibverbs", "roce"]), ..PathRules::default() });
     forbid.fails("roce at the collector: forbidden by the collector's rules");
     // What the source does not want it does not offer, and says so.
     let mut offered = case(&["roce"], all);
@@ -303,8 +247,7 @@ fn what_was_tried_without_success_is_not_tried_again() {
     let words = "not ibverbs: no answer";
     assert!(second.reason.contains(words), "{}", second.reason);
     // Packets of this size did not pass: smaller ones may.
-    case.failed
-        .push(failed(&second, Some(4096), "4096 did not pass"));
+    case.failed.push(failed(&second, Some(4096), "4096 did not pass"));
     let third = case.takes("ibverbs", "roce");
     assert_eq!(third.path.path_mtu, Some(1024));
     for path_mtu in [1024, 512, 256] {
@@ -356,10 +299,7 @@ fn every_offer_gets_a_reason() {
 #[test]
 fn a_rule_that_names_nothing_known_is_an_error() {
     let case = Case {
-        rules: PathRules {
-            require: names(&["smh"]),
-            ..PathRules::default()
-        },
+        rules: PathRules { require: names(&["smh"]), ..PathRules::default() },
         ..case(&["shm"], &["shm"])
     };
     assert_eq!(
@@ -370,10 +310,7 @@ fn a_rule_that_names_nothing_known_is_an_error() {
 
 #[test]
 fn an_address_that_is_translated_on_the_way_is_named() {
-    let seen = |ip: [u8; 4]| Case {
-        seen: Some(IpAddr::from(ip)),
-        ..case(&["roce"], &["roce"])
-    };
+    let seen = |ip: [u8; 4]| Case { seen: Some(IpAddr::from(ip)), ..case(&["roce"], &["roce"]) };
     seen([10, 0, 0, 2]).takes("roce", "roce");
     seen([10, 0, 0, 5]).fails("roce: the source has address 10.0.0.2 and comes from 10.0.0.5");
     // On one host the control connection may take another way than the packets.
@@ -402,11 +339,8 @@ fn addresses_that_cannot_reach_each_other_are_named() {
 #[test]
 fn the_order_of_rules_is_that_of_preference() {
     let known = samples::known();
-    let rules = PathRules {
-        prefer: names(&["roce"]),
-        forbid: names(&["shm"]),
-        ..PathRules::default()
-    };
+    let rules =
+        PathRules { prefer: names(&["roce"]), forbid: names(&["shm"]), ..PathRules::default() };
     assert_eq!(rules.order(&known), ["roce", "ibverbs"]);
     assert!(rules.names("roce") && !rules.names("ibverbs"));
     let usual = PathRules::default().order(&known);

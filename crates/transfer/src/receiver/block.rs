@@ -35,14 +35,7 @@ impl ReceivedBlock {
         generation: u64,
         header: BlockHeader,
     ) -> ReceivedBlock {
-        ReceivedBlock {
-            shared,
-            slot,
-            generation,
-            header,
-            held: false,
-            abandoned: false,
-        }
+        ReceivedBlock { shared, slot, generation, header, held: false, abandoned: false }
     }
 
     /// What the block says about itself.
@@ -56,9 +49,7 @@ impl ReceivedBlock {
     #[inline]
     pub fn payload(&self) -> VolatileSlice<'_> {
         let header = &self.header;
-        self.shared
-            .memory
-            .payload(self.slot, header.room_bytes, header.payload_bytes)
+        self.shared.memory.payload(self.slot, header.room_bytes, header.payload_bytes)
     }
 
     /// The slot it lies in.
@@ -117,10 +108,7 @@ fn compare(announced: u32, computed: u32) -> Result<(), CrcMismatch> {
     if announced == computed {
         return Ok(());
     }
-    Err(CrcMismatch {
-        announced,
-        computed,
-    })
+    Err(CrcMismatch { announced, computed })
 }
 
 impl Drop for ReceivedBlock {

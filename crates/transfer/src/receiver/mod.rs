@@ -153,9 +153,7 @@ impl Receiver {
             next: AtomicU32::new(0),
             counters: Counters::default(),
         };
-        Ok(Receiver {
-            shared: Arc::new(shared),
-        })
+        Ok(Receiver { shared: Arc::new(shared) })
     }
 
     /// Takes a block, if one is there: looks at the slot where the next one should be, then at
@@ -236,15 +234,9 @@ impl Receiver {
     fn take(&self, slot: u32) -> Result<Option<ReceivedBlock>, PeerMisbehaved> {
         let shared = &self.shared;
         let accept = |words: &[u64; HEADER_WORDS]| shared.payload_is_there(slot, words);
-        let taken = shared
-            .slots
-            .take(&shared.memory, shared.epoch, slot, accept);
+        let taken = shared.slots.take(&shared.memory, shared.epoch, slot, accept);
         let (generation, header) = match taken {
-            Taken::Block {
-                generation,
-                header,
-                word,
-            } => {
+            Taken::Block { generation, header, word } => {
                 shared.note_taken(slot, generation, word);
                 (generation, header)
             }
@@ -302,9 +294,7 @@ impl Receiver {
 
     fn payload_bytes(&self) -> u64 {
         let notes = self.shared.notes.iter();
-        notes
-            .map(|note| note.payload_bytes.load(Ordering::Relaxed))
-            .sum()
+        notes.map(|note| note.payload_bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// Ends the session and gives the memory back for another one.
@@ -342,16 +332,10 @@ impl Shared {
     fn note_taken(&self, slot: u32, generation: u64, word: u64) {
         let before = full_byte(generation - 1);
         self.consumed.change(slot, before, full_byte(generation));
-        self.notes[slot as usize]
-            .seen
-            .store(word, Ordering::Relaxed);
+        self.notes[slot as usize].seen.store(word, Ordering::Relaxed);
         self.releases.note_busy();
         let after = slot + 1;
-        let next = if after == self.memory.layout().blocks() {
-            0
-        } else {
-            after
-        };
+        let next = if after == self.memory.layout().blocks() { 0 } else { after };
         self.next.store(next, Ordering::Relaxed);
     }
 
@@ -377,9 +361,7 @@ impl Shared {
         let Ok(header) = BlockHeader::from_words(words, self.memory.layout()) else {
             return true;
         };
-        let payload = self
-            .memory
-            .payload(slot, header.room_bytes, header.payload_bytes);
+        let payload = self.memory.payload(slot, header.room_bytes, header.payload_bytes);
         header.crc().is_none_or(|crc| crc == crc32c_of(&payload))
     }
 
@@ -390,13 +372,8 @@ impl Shared {
         generation: u64,
         words: &[u64; HEADER_WORDS],
     ) -> Result<BlockHeader, PeerMisbehaved> {
-        let header = BlockHeader::from_words(words, self.memory.layout()).map_err(|reason| {
-            PeerMisbehaved::Header {
-                slot,
-                generation,
-                reason,
-            }
-        })?;
+        let header = BlockHeader::from_words(words, self.memory.layout())
+            .map_err(|reason| PeerMisbehaved::Header { slot, generation, reason })?;
         if self.options.crc_decides && header.crc().is_none() {
             return Err(PeerMisbehaved::NoCrc { slot, generation });
         }
@@ -414,9 +391,7 @@ impl Shared {
     fn release(&self, slot: u32, generation: u64) {
         let next = self.next.load(Ordering::Relaxed);
         let block = (slot, generation);
-        let told = self
-            .releases
-            .give_back(&self.memory, &self.slots, block, next);
+        let told = self.releases.give_back(&self.memory, &self.slots, block, next);
         if told {
             self.mr.notify();
         }

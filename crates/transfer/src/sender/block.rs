@@ -69,9 +69,7 @@ impl WriteBlock {
     /// The payload's memory: exactly the bytes that will be committed.
     #[inline]
     pub fn memory(&self) -> VolatileSlice<'_> {
-        self.shared
-            .data
-            .payload(self.slot, self.room_bytes, self.payload_bytes)
+        self.shared.data.payload(self.slot, self.room_bytes, self.payload_bytes)
     }
 
     /// Payload bytes that a commit sends.
@@ -135,10 +133,7 @@ impl WriteBlock {
                 self.committed = true;
                 Ok(())
             }
-            Err(reason) => Err(CommitError {
-                block: self,
-                reason,
-            }),
+            Err(reason) => Err(CommitError { block: self, reason }),
         }
     }
 
@@ -172,11 +167,7 @@ impl WriteBlock {
             frame_bytes: meta.frame_bytes,
             frame_offset: meta.frame_offset,
             capture_time_ns: meta.capture_time_ns,
-            crc32c: if ours & FLAG_CRC != 0 {
-                crc32c_of(&self.memory())
-            } else {
-                0
-            },
+            crc32c: if ours & FLAG_CRC != 0 { crc32c_of(&self.memory()) } else { 0 },
             skipped: meta.skipped,
             flags: meta.flags & !(FLAG_CRC | FLAG_CUT) | ours,
             room_bytes,
@@ -188,8 +179,7 @@ impl WriteBlock {
         let data = &self.shared.data;
         let from = data.payload(self.slot, self.room_bytes, self.payload_bytes);
         let to = data.payload(self.slot, room_bytes, self.payload_bytes);
-        to.copy_from(0, from)
-            .expect("both are as long as the payload");
+        to.copy_from(0, from).expect("both are as long as the payload");
         self.room_bytes = room_bytes;
     }
 

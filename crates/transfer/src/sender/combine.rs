@@ -85,10 +85,7 @@ impl Shared {
             Data::Copy(copying) => {
                 let known = self.slots.known();
                 let in_flight = copying.reads_in_flight.load(Ordering::Acquire);
-                if self
-                    .pace
-                    .reads_ahead(known, in_flight, self.moment(copying))
-                {
+                if self.pace.reads_ahead(known, in_flight, self.moment(copying)) {
                     // The commit that follows posts it, behind its block.
                     copying.want_read();
                 }

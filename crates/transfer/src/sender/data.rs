@@ -53,10 +53,7 @@ impl Data {
             what: "the window to the collector's ring",
             source,
         })?;
-        Ok(Data::InPlace(InPlace {
-            ring,
-            bell: window.bell,
-        }))
+        Ok(Data::InPlace(InPlace { ring, bell: window.bell }))
     }
 
     /// Whether a block that begins `room_bytes` before its trailer goes in several WRITEs.
@@ -89,9 +86,7 @@ impl Data {
         let (region, offset, bytes) = match self {
             Data::InPlace(place) => {
                 let layout = place.ring.layout();
-                return place
-                    .ring
-                    .piece(layout.slot_offset(slot), layout.block_bytes() as usize);
+                return place.ring.piece(layout.slot_offset(slot), layout.block_bytes() as usize);
             }
             Data::Copy(copying) => {
                 let bytes = copying.layout.block_bytes() as usize;
@@ -144,11 +139,7 @@ impl Copying {
         let layout = remote.layout;
         let blocks_bytes = layout.blocks() as usize * layout.block_bytes() as usize;
         check(&memory.blocks, blocks_bytes, "the memory for send blocks")?;
-        check(
-            &memory.status,
-            layout.status_bytes(),
-            "the memory for status bytes",
-        )?;
+        check(&memory.status, layout.status_bytes(), "the memory for status bytes")?;
         Ok(Box::new(Copying {
             layout,
             blocks: memory.blocks,
@@ -197,10 +188,7 @@ impl Copying {
 
     #[inline]
     pub(super) fn remote_addr(&self, offset: usize) -> RemoteAddr {
-        RemoteAddr {
-            addr: self.remote.addr + offset as u64,
-            rkey: self.remote.rkey,
-        }
+        RemoteAddr { addr: self.remote.addr + offset as u64, rkey: self.remote.rkey }
     }
 
     /// Where a block of `bytes` with its trailer goes: right-aligned in its slot.

@@ -58,9 +58,7 @@ impl Slots {
     /// Payload bytes of all blocks that were ever committed.
     pub(super) fn payload_bytes(&self) -> u64 {
         let slots = self.info.iter();
-        slots
-            .map(|info| info.payload_bytes.load(Ordering::Relaxed))
-            .sum()
+        slots.map(|info| info.payload_bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// Whether the slot that comes back first should be used first.
@@ -98,11 +96,7 @@ impl Slots {
         let mut found = Found::new(self, streams);
         let _ = self.noted.look(free, self.cursor(), |slot| {
             self.note(slot, free, &mut found);
-            if found.count < ENOUGH {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
+            if found.count < ENOUGH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         found.count
     }
@@ -144,14 +138,7 @@ struct Found<'a> {
 
 impl Found<'_> {
     fn new<'a>(slots: &'a Slots, streams: &'a Streams) -> Found<'a> {
-        Found {
-            slots,
-            streams,
-            count: 0,
-            line: 0,
-            bits: 0,
-            stream: 0,
-        }
+        Found { slots, streams, count: 0, line: 0, bits: 0, stream: 0 }
     }
 
     #[inline]
@@ -212,9 +199,7 @@ impl Known {
 
     fn len(&self) -> u32 {
         let words = self.words.iter();
-        words
-            .map(|word| word.load(Ordering::Relaxed).count_ones())
-            .sum()
+        words.map(|word| word.load(Ordering::Relaxed).count_ones()).sum()
     }
 
     /// Gives slots of one line back.
@@ -227,9 +212,7 @@ impl Known {
     fn take(&self) -> Option<u32> {
         let next = self.next.load(Ordering::Relaxed);
         let (line, bit) = (next / u64::BITS, next % u64::BITS);
-        let slot = self
-            .take_in(line, u64::MAX << bit)
-            .or_else(|| self.take_round(line))?;
+        let slot = self.take_in(line, u64::MAX << bit).or_else(|| self.take_round(line))?;
         if !self.lowest {
             let last = self.words.len() as u32 * u64::BITS - 1;
             let after = if slot == last { 0 } else { slot + 1 };
@@ -242,9 +225,7 @@ impl Known {
     fn take_round(&self, line: u32) -> Option<u32> {
         let lines = self.words.len() as u32;
         let others = (line + 1..lines).chain(0..=line);
-        others
-            .into_iter()
-            .find_map(|line| self.take_in(line, u64::MAX))
+        others.into_iter().find_map(|line| self.take_in(line, u64::MAX))
     }
 
     /// Takes the lowest of these slots of a line.

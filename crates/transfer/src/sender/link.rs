@@ -148,8 +148,7 @@ impl Link {
                 let found = shared.slots.scan(&data.free(), &shared.streams);
                 self.empty_reads = if found == 0 { self.empty_reads + 1 } else { 0 };
                 let at_once = at_once && self.reads_in_flight.count() == 1;
-                self.reads_in_flight
-                    .completed(&shared.pace, shared.moment(data), found, at_once);
+                self.reads_in_flight.completed(&shared.pace, shared.moment(data), found, at_once);
                 self.publish_flights(data);
             }
         }
@@ -193,10 +192,7 @@ impl Link {
         let most = shared.options.stripe_bytes.max(1) as usize;
         let expected = shared.slots.cursor() as usize / most;
         let offset = (expected + self.empty_reads) % all.div_ceil(most) * most;
-        Stripe {
-            offset,
-            bytes: most.min(all - offset),
-        }
+        Stripe { offset, bytes: most.min(all - offset) }
     }
 
     /// Posts committed blocks: the WRITE of each, and one inline WRITE of the status bytes of each
@@ -256,11 +252,7 @@ impl Link {
         let to = data.remote_block(slot, block.bytes);
         let piece = |at: u32, bytes: u32| {
             let addr = to.addr + u64::from(at);
-            let sge = Sge {
-                addr: block.addr + u64::from(at),
-                bytes,
-                ..block
-            };
+            let sge = Sge { addr: block.addr + u64::from(at), bytes, ..block };
             ([sge], SendOp::Write(RemoteAddr { addr, ..to }))
         };
         let mut at = 0;
@@ -282,25 +274,17 @@ impl Link {
         slot: u32,
         write: SendWr<'_>,
     ) -> Result<(), Broken> {
-        let hint = [full_byte(
-            shared.slots.generations.next_generation(slot) - 1,
-        )];
+        let hint = [full_byte(shared.slots.generations.next_generation(slot) - 1)];
         let full = SendOp::Write(data.remote_addr(data.layout.full_offset() + slot as usize));
-        let mut requests = [
-            write.unsignaled(),
-            SendWr::new(0, full, Payload::Inline(&hint)).unsignaled(),
-        ];
+        let mut requests =
+            [write.unsignaled(), SendWr::new(0, full, Payload::Inline(&hint)).unsignaled()];
         self.signal_now_and_then(&mut requests);
         self.count_posted(data, 1);
         self.post(&requests)
     }
 
     fn post_batch(&mut self, shared: &Shared, data: &Copying, slots: &[u32]) -> Result<(), Broken> {
-        let mut sges = [Sge {
-            addr: 0,
-            bytes: 0,
-            lkey: 0,
-        }; BATCH];
+        let mut sges = [Sge { addr: 0, bytes: 0, lkey: 0 }; BATCH];
         let mut hints = [0; BATCH];
         for ((sge, hint), &slot) in sges.iter_mut().zip(&mut hints).zip(slots) {
             *sge = data.block_sge(slot, shared.room_bytes(slot));

@@ -67,12 +67,7 @@ pub struct SenderOptions {
 
 impl Default for SenderOptions {
     fn default() -> SenderOptions {
-        SenderOptions {
-            max_streams: 256,
-            quota: u32::MAX,
-            refill: None,
-            stripe_bytes: 1024,
-        }
+        SenderOptions { max_streams: 256, quota: u32::MAX, refill: None, stripe_bytes: 1024 }
     }
 }
 
@@ -137,18 +132,8 @@ impl Sender {
         options: SenderOptions,
     ) -> Result<Sender, SenderError> {
         let data = Data::in_place(&*qp, &remote)?;
-        let limits = QueueLimits {
-            max_send_wr: 0,
-            max_inline_bytes: 0,
-            max_message_bytes: 0,
-        };
-        Sender::new(
-            Link::new(qp, send_cq, limits, LEAST_BLOCK_WRS),
-            data,
-            &remote,
-            epoch,
-            options,
-        )
+        let limits = QueueLimits { max_send_wr: 0, max_inline_bytes: 0, max_message_bytes: 0 };
+        Sender::new(Link::new(qp, send_cq, limits, LEAST_BLOCK_WRS), data, &remote, epoch, options)
     }
 
     /// A sender that fills send blocks of its own and WRITEs them. The queue pair is connected,
@@ -177,13 +162,7 @@ impl Sender {
         check_queue("max_send_wr", limits.max_send_wr, block_wrs)?;
         check_queue("max_inline_bytes", limits.max_inline_bytes, 1)?;
         let data = Data::Copy(Copying::new(memory, remote, piece_bytes)?);
-        Sender::new(
-            Link::new(qp, send_cq, limits, block_wrs),
-            data,
-            &remote,
-            epoch,
-            options,
-        )
+        Sender::new(Link::new(qp, send_cq, limits, block_wrs), data, &remote, epoch, options)
     }
 
     fn new(
@@ -214,9 +193,7 @@ impl Sender {
             permit: None,
             counters: Counters::default(),
         };
-        Ok(Sender {
-            shared: Arc::new(shared),
-        })
+        Ok(Sender { shared: Arc::new(shared) })
     }
 
     /// The same sender, which asks `permit` before every claim.
@@ -254,10 +231,7 @@ impl Sender {
         shared.alive()?;
         let limit = shared.layout.max_payload_bytes();
         if payload_bytes > limit {
-            return Err(ReserveError::TooLong {
-                asked: payload_bytes,
-                limit,
-            });
+            return Err(ReserveError::TooLong { asked: payload_bytes, limit });
         }
         if shared.permit.is_some() {
             return self.reserve_if_permitted(stream, payload_bytes);
@@ -289,10 +263,7 @@ impl Sender {
         };
         // Before the question: a wake that follows the answer must be seen.
         let before = self.shared.streams.wakes();
-        let request = PermitRequest {
-            stream,
-            payload_bytes,
-        };
+        let request = PermitRequest { stream, payload_bytes };
         match permit.decide(request) {
             Decision::Go => {
                 let claimed = self.claim(stream, payload_bytes);
@@ -406,9 +377,5 @@ fn check_queue(what: &'static str, given: u32, needed: u32) -> Result<(), Sender
     if given >= needed {
         return Ok(());
     }
-    Err(SenderError::Queue {
-        what,
-        given,
-        needed,
-    })
+    Err(SenderError::Queue { what, given, needed })
 }

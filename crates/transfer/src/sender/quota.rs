@@ -26,17 +26,13 @@ impl Streams {
             quota: AtomicU32::new(quota),
             paused_at: AtomicU64::new(0),
         };
-        Streams {
-            each: (0..count).map(stream).collect(),
-            wakes: AtomicU64::new(0),
-        }
+        Streams { each: (0..count).map(stream).collect(), wakes: AtomicU64::new(0) }
     }
 
     fn get(&self, stream: u32) -> Result<&Stream, ReserveError> {
-        self.each.get(stream as usize).ok_or(ReserveError::Stream {
-            stream,
-            limit: self.each.len() as u32,
-        })
+        self.each
+            .get(stream as usize)
+            .ok_or(ReserveError::Stream { stream, limit: self.each.len() as u32 })
     }
 
     pub(super) fn set_quota(&self, stream: u32, quota: u32) -> Result<(), ReserveError> {

@@ -46,12 +46,7 @@ impl Side {
             max_inline_bytes: 16,
             strict: true,
         };
-        Side {
-            qp: pd.create_qp(init).unwrap(),
-            context,
-            pd,
-            cq,
-        }
+        Side { qp: pd.create_qp(init).unwrap(), context, pd, cq }
     }
 
     /// Connects to this peer.
@@ -111,10 +106,7 @@ pub fn ring_mr(pd: &Arc<dyn Pd>, bytes: usize) -> Arc<dyn Mr> {
 pub fn copy_memory(pd: &Arc<dyn Pd>, layout: &RingLayout) -> CopyMemory {
     let blocks = layout.blocks() as usize * layout.block_bytes() as usize;
     let mr = |bytes| pd.alloc_mr(bytes, Access::LOCAL_WRITE).unwrap();
-    CopyMemory {
-        blocks: mr(blocks),
-        status: mr(layout.status_bytes()),
-    }
+    CopyMemory { blocks: mr(blocks), status: mr(layout.status_bytes()) }
 }
 
 pub fn make_sender(
@@ -141,11 +133,7 @@ pub fn make_sender(
 /// A receiver of a fresh ring, and what its peer must know of it.
 pub fn ring(pd: &Arc<dyn Pd>, layout: RingLayout) -> (Receiver, RemoteRing) {
     let mr = ring_mr(pd, layout.total_bytes());
-    let remote = RemoteRing {
-        addr: mr.addr(),
-        rkey: mr.rkey(),
-        layout,
-    };
+    let remote = RemoteRing { addr: mr.addr(), rkey: mr.rkey(), layout };
     let receiver = Receiver::new(mr, layout, EPOCH, ReceiverOptions::default()).unwrap();
     (receiver, remote)
 }
@@ -162,11 +150,7 @@ pub fn pair_with(mode: Mode, layout: RingLayout, options: SenderOptions) -> Pair
     Pair {
         sender,
         receiver,
-        collector: Collector {
-            context: collector.context,
-            qp: collector.qp,
-            cq: collector.cq,
-        },
+        collector: Collector { context: collector.context, qp: collector.qp, cq: collector.cq },
     }
 }
 
@@ -201,11 +185,7 @@ pub fn receive(receiver: &Receiver) -> ReceivedBlock {
 
 /// A frame of one block.
 pub fn whole(packet_number: u64, bytes: u32) -> BlockMeta {
-    BlockMeta {
-        packet_number,
-        frame_bytes: u64::from(bytes),
-        ..BlockMeta::default()
-    }
+    BlockMeta { packet_number, frame_bytes: u64::from(bytes), ..BlockMeta::default() }
 }
 
 #[allow(unused_imports, reason = "not every test moves bytes of its own")]

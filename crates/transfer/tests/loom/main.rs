@@ -8,11 +8,7 @@
 //! status bytes. A status byte may so come before, between or after the bytes of its block. Models
 //! of formats that cannot stand this must fail: a checker that finds nothing proves nothing.
 #![cfg(loom)]
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod hints;
 
@@ -129,9 +125,7 @@ fn wait_free(sender: &SenderSlots, ring: &Ring, slot: u32) {
 fn take(receiver: &ReceiverSlots, ring: &Ring, slot: u32) -> (u64, u64) {
     loop {
         match receiver.take(ring, EPOCH, slot, |_| true) {
-            Taken::Block {
-                generation, header, ..
-            } => return (generation, header[0]),
+            Taken::Block { generation, header, .. } => return (generation, header[0]),
             Taken::NotYet | Taken::Raced => thread::yield_now(),
             Taken::Overwritten { .. } => panic!("written over a block that is not given back"),
         }
@@ -148,10 +142,7 @@ fn give_back(slots: &ReceiverSlots, ring: &Ring, slot: u32, generation: u64) {
 fn look(slots: &ReceiverSlots, ring: &Ring, taken: &mut u64, looks: usize) {
     for _ in 0..looks {
         let slot = (*taken % 2) as u32;
-        if let Taken::Block {
-            generation, header, ..
-        } = slots.take(ring, EPOCH, slot, |_| true)
-        {
+        if let Taken::Block { generation, header, .. } = slots.take(ring, EPOCH, slot, |_| true) {
             *taken += 1;
             assert_eq!(header[0], *taken, "lost or duplicated");
             assert_eq!(ring.payload(slot), *taken, "torn");
@@ -220,9 +211,8 @@ fn s1_31_two_receivers_take_every_block_once() {
             let (ring, slots, seen) = (Arc::clone(&ring), Arc::clone(&slots), Arc::clone(&seen));
             move || {
                 for slot in (0..2).cycle().take(rounds) {
-                    if let Taken::Block {
-                        generation, header, ..
-                    } = slots.take(&*ring, EPOCH, slot, |_| true)
+                    if let Taken::Block { generation, header, .. } =
+                        slots.take(&*ring, EPOCH, slot, |_| true)
                     {
                         assert_eq!(ring.payload(slot), header[0], "torn");
                         let before = seen.fetch_add(1 << (8 * header[0]), Ordering::Relaxed);
@@ -372,9 +362,8 @@ fn two_reads_model(epochs: bool) {
         thread::spawn(move || {
             let slots = ReceiverSlots::new(1);
             for _ in 0..2 {
-                if let Taken::Block {
-                    generation, header, ..
-                } = slots.take(&*ring, EPOCH, 0, |_| true)
+                if let Taken::Block { generation, header, .. } =
+                    slots.take(&*ring, EPOCH, 0, |_| true)
                 {
                     taken.fetch_or(1 << header[0], Ordering::Relaxed);
                     give_back(&slots, &ring, 0, generation);
@@ -408,11 +397,7 @@ fn two_reads_model(epochs: bool) {
     if let Taken::Block { header, .. } = slots.take(&*ring, EPOCH, 0, |_| true) {
         taken.fetch_or(1 << header[0], Ordering::Relaxed);
     }
-    assert_eq!(
-        taken.load(Ordering::Relaxed),
-        sent,
-        "a block was overwritten"
-    );
+    assert_eq!(taken.load(Ordering::Relaxed), sent, "a block was overwritten");
 }
 
 #[test]
@@ -456,11 +441,7 @@ fn releases_model(blocks: u32, given_back: [u32; 2], looks: bool) {
         looker.join().unwrap();
     }
     for slot in given_back {
-        assert_eq!(
-            ring.load_free(slot),
-            released_byte(1),
-            "the sender waits for ever"
-        );
+        assert_eq!(ring.load_free(slot), released_byte(1), "the sender waits for ever");
     }
 }
 

@@ -29,26 +29,13 @@ pub struct Times {
 }
 
 /// As the paper measured them. The goal is held against these.
-pub const PAPER: Times = Times {
-    name: "paper",
-    t_write_ns: 3500,
-    t_read_ns: 5100,
-    t_poll_ns: 100,
-};
+pub const PAPER: Times = Times { name: "paper", t_write_ns: 3500, t_read_ns: 5100, t_poll_ns: 100 };
 
 /// A READ that takes less than a block.
-pub const SHORT_READ: Times = Times {
-    name: "short-read",
-    t_read_ns: 2000,
-    ..PAPER
-};
+pub const SHORT_READ: Times = Times { name: "short-read", t_read_ns: 2000, ..PAPER };
 
 /// A READ that takes six blocks, twice a ring of three.
-pub const LONG_READ: Times = Times {
-    name: "long-read",
-    t_read_ns: 20_000,
-    ..PAPER
-};
+pub const LONG_READ: Times = Times { name: "long-read", t_read_ns: 20_000, ..PAPER };
 
 /// When blocks are there to be sent, and how long the collector keeps each.
 #[derive(Debug, Clone)]
@@ -105,10 +92,7 @@ impl Shape {
             }
             Shape::Steady | Shape::Stalls => 0,
         };
-        Load {
-            ready_ns: (0..count).map(ready).collect(),
-            service_ns,
-        }
+        Load { ready_ns: (0..count).map(ready).collect(), service_ns }
     }
 }
 
@@ -228,9 +212,7 @@ impl<'a> Source<'a> {
         for i in 0..self.load.ready_ns.len() {
             self.now_ns = self.now_ns.max(self.load.ready_ns[i]);
             self.claim();
-            let wants = self
-                .pace
-                .reads_ahead(self.known(), self.in_flight(), self.moment);
+            let wants = self.pace.reads_ahead(self.known(), self.in_flight(), self.moment);
             self.now_ns += self.times.t_write_ns;
             self.collector.block(self.now_ns, self.load.service_ns[i]);
             self.moment.commits += 1;
@@ -277,8 +259,7 @@ impl<'a> Source<'a> {
             let found = self.collector.released_by(shows) as u32 - self.seen;
             self.seen += found;
             let at_once = self.times.t_read_ns == 0;
-            self.reads_in_flight
-                .completed(&self.pace, self.moment, found, at_once);
+            self.reads_in_flight.completed(&self.pace, self.moment, found, at_once);
         }
     }
 }

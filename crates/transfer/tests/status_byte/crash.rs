@@ -35,11 +35,7 @@ fn collector_process() {
 /// A collector in another process, and a sender to its ring.
 fn sender_to_child(mode: Mode) -> (Sender, Child, impl FnMut(&str) -> String) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "--nocapture",
-            "status_byte::crash::collector_process",
-        ])
+        .args(["--exact", "--nocapture", "status_byte::crash::collector_process"])
         .env("CATCHMENT_TEST_CHILD", "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -96,18 +92,12 @@ fn what_was_not_released_is_sent_again_after_the_collector_was_killed() {
 
         let deadline = Instant::now() + Duration::from_secs(10);
         while sender.check().is_ok() {
-            assert!(
-                Instant::now() < deadline,
-                "{mode:?}: the death was not seen"
-            );
+            assert!(Instant::now() < deadline, "{mode:?}: the death was not seen");
             // Over a network only an unanswered request shows it; it fails in its time.
             let _ = sender.refresh();
             std::thread::yield_now();
         }
-        assert!(matches!(
-            sender.reserve(0, 64),
-            Err(ReserveError::Broken(_))
-        ));
+        assert!(matches!(sender.reserve(0, 64), Err(ReserveError::Broken(_))));
         let error = unfinished.commit(&whole(3, 64), false).unwrap_err();
         assert!(matches!(error.reason, CommitFailure::Broken(_)));
         assert_eq!(&error.block.memory().to_vec()[..12], b"half a frame");
@@ -136,10 +126,7 @@ fn s1_1_a_wrong_key_is_an_error_and_writes_nothing() {
         let (mut source, mut collector) = (side(64, 0, 16), side(1, 0, 1));
         connect(&mut source, &mut collector);
         let mr = ring_mr(&collector.pd, layout.total_bytes());
-        let wrong = RemoteRing {
-            rkey: mr.rkey().wrapping_add(1),
-            ..remote(&mr, layout)
-        };
+        let wrong = RemoteRing { rkey: mr.rkey().wrapping_add(1), ..remote(&mr, layout) };
         match make_sender(source, wrong, mode, SenderOptions::default()) {
             Err(error) => assert!(matches!(error, SenderError::Remote(_)), "{error:?}"),
             // Where the key is only seen by the peer, the first request tells.

@@ -21,11 +21,8 @@ fn cutting(max_send_wr: u32) -> (Result<Sender, SenderError>, Receiver, Arc<Trac
     let (mut source, mut collector) = (side(max_send_wr, 0, 1), side(1, 0, 1));
     connect(&mut source, &mut collector);
     let (receiver, remote) = ring(&collector.pd, layout);
-    let limits = QueueLimits {
-        max_send_wr,
-        max_inline_bytes: 16,
-        max_message_bytes: MESSAGE_BYTES,
-    };
+    let limits =
+        QueueLimits { max_send_wr, max_inline_bytes: 16, max_message_bytes: MESSAGE_BYTES };
     let (qp, trace) = Trace::of(source.qp, 1000);
     let memory = copy_memory(&source.pd, &layout);
     let options = SenderOptions::default();
@@ -53,20 +50,14 @@ fn long_blocks_go_in_several_writes_and_arrive_whole() {
         for number in 0..60u64 {
             let bytes = [LONG_BYTES, 100, 200, PIECE_BYTES - 64, PIECE_BYTES - 63];
             let bytes = bytes[number as usize % bytes.len()];
-            let payload: Vec<u8> = (0..bytes)
-                .map(|i| (u64::from(i) * 7 + number) as u8)
-                .collect();
+            let payload: Vec<u8> = (0..bytes).map(|i| (u64::from(i) * 7 + number) as u8).collect();
             let mut block = reserve(&sender, 0, bytes);
             block.write_at(0, &payload).unwrap();
             block.commit(&whole(number, bytes), false).unwrap();
             let block = receive_driving(&sender, &receiver);
             assert_eq!(block.header().packet_number, number, "once, in order");
             assert!(block.payload().to_vec() == payload, "block {number}");
-            let flags = if bytes > PIECE_BYTES - 64 {
-                FLAG_CRC | FLAG_CUT
-            } else {
-                0
-            };
+            let flags = if bytes > PIECE_BYTES - 64 { FLAG_CRC | FLAG_CUT } else { 0 };
             assert_eq!(block.header().flags, flags, "{bytes} bytes");
         }
         assert!(receiver.poll().unwrap().is_none());
@@ -93,11 +84,8 @@ fn a_queue_that_cannot_hold_all_writes_of_a_block_is_refused() {
 #[test]
 fn a_cut_block_is_there_when_its_checksum_says_so() {
     let hostile = hostile(ReceiverOptions::default());
-    let header = BlockHeader {
-        flags: FLAG_CRC | FLAG_CUT,
-        crc32c: crc32c::crc32c(b"0123456789"),
-        ..good()
-    };
+    let header =
+        BlockHeader { flags: FLAG_CRC | FLAG_CUT, crc32c: crc32c::crc32c(b"0123456789"), ..good() };
     hostile.put(0, EPOCH, 1, &header);
     hostile.hint(0, 1);
     assert!(hostile.receiver.poll().unwrap().is_none());
@@ -105,10 +93,7 @@ fn a_cut_block_is_there_when_its_checksum_says_so() {
     let ring = hostile.ring.whole();
     ring.write_at(payload, b"0123456789").unwrap();
     assert!(hostile.receiver.poll().unwrap().is_some());
-    let header = BlockHeader {
-        flags: FLAG_CUT,
-        ..good()
-    };
+    let header = BlockHeader { flags: FLAG_CUT, ..good() };
     hostile.put(1, EPOCH, 1, &header);
     let error = hostile.receiver.drain().unwrap_err();
     let PeerMisbehaved::Header { reason, .. } = error else {

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 #[test]
 fn s1_17_a_kept_block_never_stops_the_others() {
     for mode in modes() {
-        let Pair {
-            sender, receiver, ..
-        } = &pair(mode, 4, 64);
+        let Pair { sender, receiver, .. } = &pair(mode, 4, 64);
         let mut kept = None;
         let start = Instant::now();
         let mut number = 0;
@@ -37,22 +35,14 @@ fn s1_17_a_kept_block_never_stops_the_others() {
 #[test]
 fn i12_a_stream_at_its_quota_leaves_room_for_others() {
     for mode in modes() {
-        let Pair {
-            sender, receiver, ..
-        } = &pair(mode, 4, 64);
+        let Pair { sender, receiver, .. } = &pair(mode, 4, 64);
         sender.set_quota(1, 2).unwrap();
         for number in 0..2 {
             let block = sender.reserve(1, 64).unwrap();
             block.commit(&whole(number, 64), false).unwrap();
         }
         let refused = sender.reserve(1, 64).unwrap_err();
-        assert_eq!(
-            refused,
-            ReserveError::Quota {
-                stream: 1,
-                quota: 2
-            }
-        );
+        assert_eq!(refused, ReserveError::Quota { stream: 1, quota: 2 });
         let other = sender.reserve(2, 64).unwrap();
         other.commit(&whole(0, 64), false).unwrap();
         assert_eq!(sender.stats().quota_refusals, 1);
@@ -66,9 +56,7 @@ fn i12_a_stream_at_its_quota_leaves_room_for_others() {
 #[test]
 fn a_full_ring_refuses_and_rings_when_a_slot_is_free() {
     for mode in modes() {
-        let Pair {
-            sender, receiver, ..
-        } = &pair(mode, 2, 64);
+        let Pair { sender, receiver, .. } = &pair(mode, 2, 64);
         for number in 0..2 {
             let block = sender.reserve(0, 64).unwrap();
             block.commit(&whole(number, 64), false).unwrap();
@@ -89,9 +77,7 @@ fn a_full_ring_refuses_and_rings_when_a_slot_is_free() {
 #[test]
 fn a_commit_wakes_the_receiver() {
     for mode in modes() {
-        let Pair {
-            sender, receiver, ..
-        } = &pair(mode, 2, 64);
+        let Pair { sender, receiver, .. } = &pair(mode, 2, 64);
         let Some(watch) = receiver.watch() else {
             assert!(!crate::context().caps().doorbell, "the caps promise one");
             continue;

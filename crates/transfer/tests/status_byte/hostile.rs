@@ -38,32 +38,20 @@ impl Hostile {
 }
 
 pub(super) fn good() -> BlockHeader {
-    BlockHeader {
-        payload_bytes: 10,
-        frame_bytes: 10,
-        room_bytes: 64,
-        ..BlockHeader::default()
-    }
+    BlockHeader { payload_bytes: 10, frame_bytes: 10, room_bytes: 64, ..BlockHeader::default() }
 }
 
 #[test]
 fn a_wrong_header_with_the_right_commit_word_is_the_peers_fault() {
     let hostile = hostile(ReceiverOptions::default());
-    let wrong = BlockHeader {
-        room_bytes: 1 << 20,
-        ..good()
-    };
+    let wrong = BlockHeader { room_bytes: 1 << 20, ..good() };
     hostile.put(0, EPOCH, 1, &wrong);
     hostile.put(1, EPOCH, 1, &good());
     hostile.hint(1, 1);
     let error = hostile.receiver.poll().unwrap_err();
     assert!(matches!(
         error,
-        PeerMisbehaved::Header {
-            slot: 0,
-            generation: 1,
-            reason: HeaderError::Room { .. }
-        }
+        PeerMisbehaved::Header { slot: 0, generation: 1, reason: HeaderError::Room { .. } }
     ));
     assert!(hostile.receiver.poll().unwrap().is_some(), "others go on");
 }
@@ -97,30 +85,19 @@ fn blocks_of_another_session_slot_or_time_are_none() {
     let elsewhere = hostile.layout.trailer_offset(3);
     hostile.ring.whole().write_at(elsewhere, &trailer).unwrap();
     assert_eq!(hostile.receiver.drain().unwrap().unwrap().slot(), 0);
-    assert!(
-        hostile.receiver.drain().unwrap().is_none(),
-        "not twice, not in slot 3"
-    );
+    assert!(hostile.receiver.drain().unwrap().is_none(), "not twice, not in slot 3");
 }
 
 /// I10: the device may place the bytes of one WRITE in any order.
 #[test]
 fn where_the_checksum_decides_a_torn_payload_is_not_taken() {
     let hostile = hostile(ReceiverOptions { crc_decides: true });
-    let header = BlockHeader {
-        flags: FLAG_CRC,
-        crc32c: crc32c::crc32c(b"0123456789"),
-        ..good()
-    };
+    let header = BlockHeader { flags: FLAG_CRC, crc32c: crc32c::crc32c(b"0123456789"), ..good() };
     hostile.put(0, EPOCH, 1, &header);
     hostile.hint(0, 1);
     assert!(hostile.receiver.poll().unwrap().is_none());
     let payload = hostile.layout.trailer_offset(0) - 64;
-    hostile
-        .ring
-        .whole()
-        .write_at(payload, b"0123456789")
-        .unwrap();
+    hostile.ring.whole().write_at(payload, b"0123456789").unwrap();
     assert!(hostile.receiver.poll().unwrap().is_some());
     hostile.put(1, EPOCH, 1, &good());
     let error = hostile.receiver.drain().unwrap_err();
@@ -130,11 +107,7 @@ fn where_the_checksum_decides_a_torn_payload_is_not_taken() {
 #[test]
 fn a_changed_payload_does_not_match_its_checksum() {
     let hostile = hostile(ReceiverOptions::default());
-    let header = BlockHeader {
-        flags: FLAG_CRC,
-        crc32c: 1,
-        ..good()
-    };
+    let header = BlockHeader { flags: FLAG_CRC, crc32c: 1, ..good() };
     hostile.put(0, EPOCH, 1, &header);
     let block = hostile.receiver.poll().unwrap().unwrap();
     assert!(block.check_crc().is_err());

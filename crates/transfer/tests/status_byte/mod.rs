@@ -21,27 +21,17 @@ fn is_direct() -> bool {
 
 /// The ways that the provider has.
 fn modes() -> Vec<Mode> {
-    if is_direct() {
-        vec![Mode::InPlace, COPY]
-    } else {
-        vec![COPY]
-    }
+    if is_direct() { vec![Mode::InPlace, COPY] } else { vec![COPY] }
 }
 
 #[test]
 fn a_block_goes_over_and_its_slot_comes_back() {
     for mode in modes() {
-        let Pair {
-            sender, receiver, ..
-        } = &pair(mode, 3, 100);
+        let Pair { sender, receiver, .. } = &pair(mode, 3, 100);
         for number in 0..50u64 {
             let mut block = reserve(sender, 7, 100);
             block.write_at(0, &[number as u8; 100]).unwrap();
-            let meta = BlockMeta {
-                capture_time_ns: 5,
-                flags: 0x4200,
-                ..whole(number, 100)
-            };
+            let meta = BlockMeta { capture_time_ns: 5, flags: 0x4200, ..whole(number, 100) };
             block.commit(&meta, true).unwrap();
             let block = receive(receiver);
             let header = block.header();
@@ -69,9 +59,7 @@ fn refresh_until_free(sender: &Sender, slots: u32) {
 /// Payload lengths, contents, shortening and checksums at random; a full ring now and then.
 fn random_blocks(mode: Mode, count: u64) {
     const MOST: u32 = 4000;
-    let Pair {
-        sender, receiver, ..
-    } = &pair(mode, 8, MOST);
+    let Pair { sender, receiver, .. } = &pair(mode, 8, MOST);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut random = Random(0x1234_5678);
@@ -103,10 +91,7 @@ fn random_blocks(mode: Mode, count: u64) {
             assert_eq!(block.header().packet_number, number);
             assert_eq!(block.header().crc().is_some(), crc);
             block.copy_out(&mut seen).unwrap();
-            assert!(
-                seen[..bytes as usize] == wanted[..bytes as usize],
-                "{number}"
-            );
+            assert!(seen[..bytes as usize] == wanted[..bytes as usize], "{number}");
         }
     });
     assert!(receiver.poll().unwrap().is_none());
@@ -119,9 +104,7 @@ fn large_blocks_use_as_few_slots_as_they_need() {
     if !is_direct() {
         return;
     }
-    let Pair {
-        sender, receiver, ..
-    } = &pair(Mode::InPlace, 80, 128 << 10);
+    let Pair { sender, receiver, .. } = &pair(Mode::InPlace, 80, 128 << 10);
     for number in 0..100 {
         let block = sender.reserve(0, 100_000).unwrap();
         assert_eq!(block.slot(), 0);
@@ -147,9 +130,7 @@ fn s1_8_block_sizes_from_64_bytes_to_22_megabytes() {
     let sizes = (6..=23).map(|power| 1u32 << power);
     for bytes in sizes.chain([22_000_000]) {
         for mode in modes() {
-            let Pair {
-                sender, receiver, ..
-            } = &pair(mode, 2, bytes);
+            let Pair { sender, receiver, .. } = &pair(mode, 2, bytes);
             let mut payload = vec![0; bytes as usize];
             Random(u64::from(bytes)).fill(&mut payload);
             for number in 0..3 {
@@ -161,11 +142,7 @@ fn s1_8_block_sizes_from_64_bytes_to_22_megabytes() {
                 block.copy_out(&mut seen).unwrap();
                 assert!(seen == payload, "{bytes} bytes");
             }
-            assert!(
-                sender
-                    .reserve(0, sender.layout().max_payload_bytes() + 1)
-                    .is_err()
-            );
+            assert!(sender.reserve(0, sender.layout().max_payload_bytes() + 1).is_err());
         }
     }
     assert_eq!(RingLayout::block_bytes_for(64).unwrap(), MIN_BLOCK_BYTES);
@@ -176,9 +153,7 @@ fn s1_8_block_sizes_from_64_bytes_to_22_megabytes() {
 fn s1_10_twelve_filling_threads_share_one_queue_pair() {
     let packets = scaled(10_000);
     for mode in modes() {
-        let Pair {
-            sender, receiver, ..
-        } = &pair(mode, 16, 256);
+        let Pair { sender, receiver, .. } = &pair(mode, 16, 256);
         std::thread::scope(|scope| {
             for device in 0..12u32 {
                 scope.spawn(move || {
@@ -210,9 +185,7 @@ fn s1_10_twelve_filling_threads_share_one_queue_pair() {
 
 #[test]
 fn s1_22_two_hundred_and_fifty_five_streams_on_one_queue_pair() {
-    let Pair {
-        sender, receiver, ..
-    } = &pair(COPY, 32, 64);
+    let Pair { sender, receiver, .. } = &pair(COPY, 32, 64);
     for number in 0..20 {
         for stream in 0..255 {
             let block = reserve(sender, stream, 64);
@@ -231,9 +204,7 @@ fn s1_22_two_hundred_and_fifty_five_streams_on_one_queue_pair() {
 fn s1_31_four_workers_release_out_of_order() {
     let total = scaled(60_000);
     for mode in modes() {
-        let Pair {
-            sender, receiver, ..
-        } = &pair(mode, 16, 64);
+        let Pair { sender, receiver, .. } = &pair(mode, 16, 64);
         let seen: Vec<AtomicU64> = (0..total).map(|_| AtomicU64::new(0)).collect();
         let left = AtomicU64::new(total);
         std::thread::scope(|scope| {
@@ -284,22 +255,11 @@ fn s1_20_smallest_queues_and_one_less() {
     let mr = ring_mr(&collector.pd, layout.total_bytes());
     let mode = Mode::Copy { send: 1, cq: 1 };
     let error = make_sender(source, remote(&mr, layout), mode, SenderOptions::default());
-    assert!(matches!(
-        error.err(),
-        Some(SenderError::Queue {
-            given: 1,
-            needed: 2,
-            ..
-        })
-    ));
+    assert!(matches!(error.err(), Some(SenderError::Queue { given: 1, needed: 2, .. })));
 }
 
 fn remote(mr: &Arc<dyn Mr>, layout: RingLayout) -> RemoteRing {
-    RemoteRing {
-        addr: mr.addr(),
-        rkey: mr.rkey(),
-        layout,
-    }
+    RemoteRing { addr: mr.addr(), rkey: mr.rkey(), layout }
 }
 
 /// Whether or not slots come back: one READ of the array for a call, none for a block.
@@ -309,14 +269,9 @@ fn s1_3_one_read_for_each_refresh() {
     if !is_direct() {
         return;
     }
-    let options = SenderOptions {
-        refill: Some(Refill::WhenEmpty),
-        ..SenderOptions::default()
-    };
+    let options = SenderOptions { refill: Some(Refill::WhenEmpty), ..SenderOptions::default() };
     let layout = RingLayout::new(4, 128).unwrap();
-    let Pair {
-        sender, receiver, ..
-    } = &pair_with(COPY, layout, options);
+    let Pair { sender, receiver, .. } = &pair_with(COPY, layout, options);
     for number in 0..4 {
         let block = sender.reserve(0, 64).unwrap();
         block.commit(&whole(number, 64), false).unwrap();
@@ -333,14 +288,9 @@ fn s1_3_one_read_for_each_refresh() {
 /// A fast receiver: one READ for every N blocks, as the paper counts (S1.14).
 #[test]
 fn s1_14_reads_per_block_when_looking_only_when_empty() {
-    let options = SenderOptions {
-        refill: Some(Refill::WhenEmpty),
-        ..SenderOptions::default()
-    };
+    let options = SenderOptions { refill: Some(Refill::WhenEmpty), ..SenderOptions::default() };
     let layout = RingLayout::new(10, 128).unwrap();
-    let Pair {
-        sender, receiver, ..
-    } = &pair_with(COPY, layout, options);
+    let Pair { sender, receiver, .. } = &pair_with(COPY, layout, options);
     for number in 0..1000 {
         let block = reserve(sender, 0, 64);
         block.commit(&whole(number, 64), false).unwrap();
@@ -354,14 +304,9 @@ fn s1_14_reads_per_block_when_looking_only_when_empty() {
 /// I3: a large ring is read in stripes, and every slot comes back.
 #[test]
 fn i3_stripes_find_all_slots_of_a_large_ring() {
-    let options = SenderOptions {
-        stripe_bytes: 100,
-        ..SenderOptions::default()
-    };
+    let options = SenderOptions { stripe_bytes: 100, ..SenderOptions::default() };
     let layout = RingLayout::new(1000, 128).unwrap();
-    let Pair {
-        sender, receiver, ..
-    } = &pair_with(COPY, layout, options);
+    let Pair { sender, receiver, .. } = &pair_with(COPY, layout, options);
     let mut random = Random(7);
     let mut kept = Vec::new();
     // Every slot a few times, however little is wanted.
@@ -387,9 +332,7 @@ fn i3_stripes_find_all_slots_of_a_large_ring() {
 #[test]
 fn a_collector_that_finds_nothing_withholds_no_slot() {
     for mode in modes() {
-        let Pair {
-            sender, receiver, ..
-        } = &pair(mode, 64, 64);
+        let Pair { sender, receiver, .. } = &pair(mode, 64, 64);
         let mut blocks: Vec<_> = (0..64)
             .map(|number| {
                 let block = sender.reserve(0, 64).unwrap();

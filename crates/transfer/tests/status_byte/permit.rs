@@ -44,9 +44,7 @@ fn permitted(bytes: i64, blocks: u32) -> (Pair, Arc<Budget>) {
     let budget = Arc::new(Budget::default());
     budget.bytes.store(bytes, Ordering::SeqCst);
     let mut pair = pair(COPY, blocks, 64);
-    pair.sender = pair
-        .sender
-        .with_permit(Arc::clone(&budget) as Arc<dyn Permit>);
+    pair.sender = pair.sender.with_permit(Arc::clone(&budget) as Arc<dyn Permit>);
     (pair, budget)
 }
 
@@ -98,10 +96,7 @@ fn a_refused_stream_is_told_why() {
 fn a_grant_that_found_no_block_is_given_back() {
     let (pair, budget) = permitted(2 * 64, 1);
     let first = pair.sender.reserve(0, 64).unwrap();
-    assert_eq!(
-        pair.sender.reserve(0, 64).err(),
-        Some(ReserveError::WouldBlock)
-    );
+    assert_eq!(pair.sender.reserve(0, 64).err(), Some(ReserveError::WouldBlock));
     assert_eq!(budget.bytes.load(Ordering::SeqCst), 64);
     first.commit(&whole(0, 64), false).unwrap();
     drop(receive(&pair.receiver));

@@ -127,17 +127,12 @@ impl Region {
         let seals =
             rustix::fs::fcntl_get_seals(&fd).map_err(|_| MemError::NotSealed { seals: 0 })?;
         if !seals.contains(SealFlags::SHRINK) {
-            return Err(MemError::NotSealed {
-                seals: seals.bits(),
-            });
+            return Err(MemError::NotSealed { seals: seals.bits() });
         }
         let stat = rustix::fs::fstat(&fd).map_err(|e| os_error("fstat", announced_bytes, e))?;
         let seen = stat.st_size as u64;
         if seen < announced_bytes as u64 {
-            return Err(MemError::Truncated {
-                announced: announced_bytes,
-                seen,
-            });
+            return Err(MemError::Truncated { announced: announced_bytes, seen });
         }
         // A peer's sparse terabyte must not become real memory here: map what exists, no more.
         let populate = stat.st_blocks as u64 * 512 >= announced_bytes as u64;
@@ -158,12 +153,7 @@ impl Region {
         }
         .map_err(|e| os_error("mmap", bytes, e))?;
         let ptr = NonNull::new(ptr.cast()).ok_or(MemError::Empty)?;
-        let region = Region {
-            ptr,
-            bytes,
-            writable,
-            fd,
-        };
+        let region = Region { ptr, bytes, writable, fd };
         region.advise(options)?;
         Ok(Arc::new(region))
     }
@@ -174,11 +164,8 @@ impl Region {
         // SAFETY: the range is our own mapping; the advice changes no contents.
         let _ = unsafe { rustix::mm::madvise(start, self.bytes, Advice::LinuxHugepage) };
         if options.populate {
-            let advice = if self.writable {
-                Advice::LinuxPopulateWrite
-            } else {
-                Advice::LinuxPopulateRead
-            };
+            let advice =
+                if self.writable { Advice::LinuxPopulateWrite } else { Advice::LinuxPopulateRead };
             // SAFETY: as above.
             match unsafe { rustix::mm::madvise(start, self.bytes, advice) } {
                 // A kernel before 5.14 does not know the advice: pages come at first touch.
@@ -243,11 +230,7 @@ impl Drop for Region {
 }
 
 fn os_error(call: &'static str, bytes: usize, errno: rustix::io::Errno) -> MemError {
-    MemError::Os {
-        call,
-        bytes,
-        source: errno.into(),
-    }
+    MemError::Os { call, bytes, source: errno.into() }
 }
 
 /// A part of a region that keeps the region mapped.
@@ -265,11 +248,7 @@ impl RegionSlice {
     /// [`MemError::OutOfBounds`].
     pub fn new(region: Arc<Region>, offset: usize, bytes: usize) -> Result<RegionSlice, MemError> {
         region.slice(offset, bytes)?;
-        Ok(RegionSlice {
-            region,
-            offset,
-            bytes,
-        })
+        Ok(RegionSlice { region, offset, bytes })
     }
 
     /// Length in bytes.
@@ -326,10 +305,7 @@ mod tests {
             Err(MemError::Os { call: "mmap", .. })
         ));
         let theirs = Region::from_peer(fd, 4096, false).unwrap();
-        assert!(matches!(
-            theirs.whole().write_at(0, b"x"),
-            Err(MemError::ReadOnly)
-        ));
+        assert!(matches!(theirs.whole().write_at(0, b"x"), Err(MemError::ReadOnly)));
     }
 
     #[test]
@@ -343,15 +319,9 @@ mod tests {
         let short = region(4096).fd().try_clone_to_owned().unwrap();
         assert!(matches!(
             Region::from_peer(short, 4097, true),
-            Err(MemError::Truncated {
-                announced: 4097,
-                seen: 4096
-            })
+            Err(MemError::Truncated { announced: 4097, seen: 4096 })
         ));
         let (pipe, _write) = rustix::pipe::pipe().unwrap();
-        assert!(matches!(
-            Region::from_peer(pipe, 4096, false),
-            Err(MemError::NotSealed { .. })
-        ));
+        assert!(matches!(Region::from_peer(pipe, 4096, false), Err(MemError::NotSealed { .. })));
     }
 }

@@ -37,12 +37,7 @@ impl<'a> VolatileSlice<'a> {
     /// `ptr..ptr+bytes` must be mapped during `'a` (for writing, if `writable`), and no Rust
     /// reference to plain bytes of it may exist.
     pub(super) unsafe fn from_raw(ptr: NonNull<u8>, bytes: usize, writable: bool) -> Self {
-        VolatileSlice {
-            ptr,
-            bytes,
-            writable,
-            _region: PhantomData,
-        }
+        VolatileSlice { ptr, bytes, writable, _region: PhantomData }
     }
 
     /// Length in bytes.
@@ -62,22 +57,14 @@ impl<'a> VolatileSlice<'a> {
         match offset.checked_add(bytes) {
             // SAFETY: `offset <= self.bytes`, so the result is in the mapping or at its end.
             Some(end) if end <= self.bytes => Ok(unsafe { self.ptr.add(offset) }),
-            _ => Err(MemError::OutOfBounds {
-                offset,
-                bytes,
-                available: self.bytes,
-            }),
+            _ => Err(MemError::OutOfBounds { offset, bytes, available: self.bytes }),
         }
     }
 
     #[inline]
     fn check_writable(&self, offset: usize, bytes: usize) -> Result<NonNull<u8>, MemError> {
         let ptr = self.check(offset, bytes)?;
-        if self.writable {
-            Ok(ptr)
-        } else {
-            Err(MemError::ReadOnly)
-        }
+        if self.writable { Ok(ptr) } else { Err(MemError::ReadOnly) }
     }
 
     /// A part of it.
@@ -86,11 +73,7 @@ impl<'a> VolatileSlice<'a> {
     /// [`MemError::OutOfBounds`].
     #[inline]
     pub fn subslice(&self, offset: usize, bytes: usize) -> Result<VolatileSlice<'a>, MemError> {
-        Ok(VolatileSlice {
-            ptr: self.check(offset, bytes)?,
-            bytes,
-            ..*self
-        })
+        Ok(VolatileSlice { ptr: self.check(offset, bytes)?, bytes, ..*self })
     }
 
     /// Copies `data` to `offset`.
@@ -183,10 +166,7 @@ impl<'a> VolatileSlice<'a> {
     /// What `writev(2)` says.
     pub fn write_all_to_fd(pieces: &[VolatileSlice<'_>], fd: BorrowedFd<'_>) -> io::Result<usize> {
         const MOST: usize = 16;
-        let mut vectors = [libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        }; MOST];
+        let mut vectors = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MOST];
         let count = pieces.len().min(MOST);
         for (vector, piece) in vectors.iter_mut().zip(pieces) {
             vector.iov_base = piece.ptr.as_ptr().cast();
@@ -204,10 +184,7 @@ impl<'a> VolatileSlice<'a> {
     /// What `read(2)` says; [`io::ErrorKind::PermissionDenied`] for memory mapped for reading.
     pub fn read_from_fd(&self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         if !self.writable {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                MemError::ReadOnly,
-            ));
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, MemError::ReadOnly));
         }
         // SAFETY: the range is mapped for writing.
         let n = unsafe { libc::read(fd.as_raw_fd(), self.ptr.as_ptr().cast(), self.bytes) };
@@ -309,10 +286,7 @@ fn aligned(ptr: NonNull<u8>, align: usize) -> Result<NonNull<u8>, MemError> {
     if (ptr.as_ptr() as usize).is_multiple_of(align) {
         Ok(ptr)
     } else {
-        Err(MemError::Misaligned {
-            addr: ptr.as_ptr() as u64,
-            align,
-        })
+        Err(MemError::Misaligned { addr: ptr.as_ptr() as u64, align })
     }
 }
 
@@ -403,10 +377,7 @@ mod tests {
         assert!(slice.atomic_u64(57).is_err());
         assert!(slice.differing_bytes(1, &[0; 64]).is_err());
         assert!(slice.copy_from(1, region.slice(0, 64).unwrap()).is_err());
-        assert!(matches!(
-            slice.atomic_u64(4),
-            Err(MemError::Misaligned { align: 8, .. })
-        ));
+        assert!(matches!(slice.atomic_u64(4), Err(MemError::Misaligned { align: 8, .. })));
     }
 
     #[test]
@@ -415,15 +386,9 @@ mod tests {
         for at in 0..64 {
             region.whole().fill(7).unwrap();
             region.whole().write_at(64 + at, &[8]).unwrap();
-            assert_eq!(
-                region.whole().differing_bytes(64, &[7; 64]).unwrap(),
-                1 << at
-            );
+            assert_eq!(region.whole().differing_bytes(64, &[7; 64]).unwrap(), 1 << at);
         }
-        assert_eq!(
-            region.whole().differing_bytes(3, &[9; 64]).unwrap(),
-            u64::MAX
-        );
+        assert_eq!(region.whole().differing_bytes(3, &[9; 64]).unwrap(), u64::MAX);
     }
 
     #[test]
@@ -432,9 +397,7 @@ mod tests {
         let data: Vec<u8> = (0..10_001u32).map(|i| (i * 7 % 251) as u8).collect();
         region.whole().write_at(0, &data).unwrap();
         let mut seen = Vec::new();
-        region
-            .whole()
-            .for_each_chunk(|chunk| seen.extend_from_slice(chunk));
+        region.whole().for_each_chunk(|chunk| seen.extend_from_slice(chunk));
         assert_eq!(seen, data);
         assert_eq!(region.whole().to_vec(), data);
     }
@@ -444,14 +407,7 @@ mod tests {
         let (read, write) = rustix::pipe::pipe().unwrap();
         let region = region(64);
         region.whole().write_at(0, b"frame bytes").unwrap();
-        assert_eq!(
-            region
-                .slice(0, 11)
-                .unwrap()
-                .write_to_fd(write.as_fd())
-                .unwrap(),
-            11
-        );
+        assert_eq!(region.slice(0, 11).unwrap().write_to_fd(write.as_fd()).unwrap(), 11);
         let target = region.slice(32, 32).unwrap();
         assert_eq!(target.read_from_fd(read.as_fd()).unwrap(), 11);
         assert_eq!(&target.to_vec()[..11], b"frame bytes");
@@ -477,23 +433,12 @@ mod tests {
     #[test]
     fn atomics_are_the_same_memory() {
         let region = region(64);
-        region
-            .whole()
-            .atomic_u64(8)
-            .unwrap()
-            .store(0x0102_0304, Ordering::Release);
+        region.whole().atomic_u64(8).unwrap().store(0x0102_0304, Ordering::Release);
         assert_eq!(region.whole().load_u8(8, Ordering::Acquire).unwrap(), 4);
         assert_eq!(
-            region
-                .whole()
-                .atomic_u32(8)
-                .unwrap()
-                .fetch_add(1, Ordering::AcqRel),
+            region.whole().atomic_u32(8).unwrap().fetch_add(1, Ordering::AcqRel),
             0x0102_0304
         );
-        assert_eq!(
-            region.whole().load_u64(8, Ordering::Acquire).unwrap(),
-            0x0102_0305
-        );
+        assert_eq!(region.whole().load_u64(8, Ordering::Acquire).unwrap(), 0x0102_0305);
     }
 }

@@ -101,10 +101,7 @@ impl CompletionQueue {
     /// Requests a notification for the next completion, or the next solicited or failed one. What
     /// was added before is found by polling after this call.
     pub fn request_notify(&self, solicited_only: bool) {
-        arm::arm(
-            &self.requested,
-            if solicited_only { SOLICITED } else { ANY },
-        );
+        arm::arm(&self.requested, if solicited_only { SOLICITED } else { ANY });
     }
 
     /// Moves completions to the front of `out` and returns how many.
@@ -114,9 +111,7 @@ impl CompletionQueue {
     #[inline]
     pub fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
         if self.is_overrun() {
-            return Err(CqError::Overrun {
-                capacity: self.capacity(),
-            });
+            return Err(CqError::Overrun { capacity: self.capacity() });
         }
         Ok(self.drain(out))
     }
@@ -231,16 +226,9 @@ mod tests {
     use crate::provider::Account;
 
     fn entry(seq: u64) -> Entry {
-        let completion = Completion {
-            wr_id: seq,
-            ..Completion::EMPTY
-        };
+        let completion = Completion { wr_id: seq, ..Completion::EMPTY };
         let account = Arc::new(Account::default());
-        Entry {
-            completion,
-            account,
-            seq,
-        }
+        Entry { completion, account, seq }
     }
 
     #[test]
@@ -251,11 +239,7 @@ mod tests {
         assert_eq!(queue.poll(&mut out), Ok(2));
         assert_eq!((out[0].wr_id, out[1].wr_id), (1, 2));
         let lost = [3, 4, 5, 6].map(|seq| queue.push(entry(seq)));
-        assert_eq!(
-            lost,
-            [false, false, true, false],
-            "only the first loss counts"
-        );
+        assert_eq!(lost, [false, false, true, false], "only the first loss counts");
         let overrun = Err(CqError::Overrun { capacity: 2 });
         assert_eq!(queue.poll(&mut out), overrun);
         assert_eq!(queue.drain(&mut out), 2);

@@ -10,11 +10,7 @@ pub fn check_limit(what: &'static str, asked: u32, limit: u32) -> Result<(), Ver
     if asked <= limit {
         return Ok(());
     }
-    Err(VerbsError::Limit {
-        what,
-        asked: asked.into(),
-        limit: limit.into(),
-    })
+    Err(VerbsError::Limit { what, asked: asked.into(), limit: limit.into() })
 }
 
 /// The error for an object of another context, as "completion queue".
@@ -28,9 +24,7 @@ pub fn foreign(what: &str) -> VerbsError {
 /// [`VerbsError::Invalid`] for none, [`VerbsError::Limit`] beyond [`Caps::max_cqe`].
 pub fn check_cq(caps: &Caps, capacity: u32) -> Result<(), VerbsError> {
     if capacity == 0 {
-        return Err(VerbsError::Invalid(
-            "a completion queue needs at least one entry".into(),
-        ));
+        return Err(VerbsError::Invalid("a completion queue needs at least one entry".into()));
     }
     check_limit("max_cqe", capacity, caps.max_cqe)
 }
@@ -49,14 +43,10 @@ pub fn check_mr(caps: &Caps, region: &Region, access: Access) -> Result<(), Verb
     }
     let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
     if writes && !access.contains(Access::LOCAL_WRITE) {
-        return Err(VerbsError::Invalid(
-            "remote writing or atomics need LOCAL_WRITE too".into(),
-        ));
+        return Err(VerbsError::Invalid("remote writing or atomics need LOCAL_WRITE too".into()));
     }
     if access.contains(Access::LOCAL_WRITE) && !region.is_writable() {
-        return Err(VerbsError::Invalid(
-            "the region is mapped for reading only".into(),
-        ));
+        return Err(VerbsError::Invalid("the region is mapped for reading only".into()));
     }
     Ok(())
 }
@@ -69,10 +59,7 @@ pub fn check_service(caps: &Caps, asked: Service) -> Result<(), VerbsError> {
     if caps.services.has(asked) {
         return Ok(());
     }
-    Err(VerbsError::Service {
-        asked,
-        offered: caps.services,
-    })
+    Err(VerbsError::Service { asked, offered: caps.services })
 }
 
 /// Whether the device can make a queue pair of this service and these capacities. Whose the completion queues are is
@@ -84,18 +71,12 @@ pub fn check_service(caps: &Caps, asked: Service) -> Result<(), VerbsError> {
 pub fn check_qp(caps: &Caps, init: &QpInit) -> Result<(), VerbsError> {
     check_service(caps, init.service)?;
     if init.max_send_wr == 0 && init.max_recv_wr == 0 {
-        return Err(VerbsError::Invalid(
-            "a queue pair needs room for at least one request".into(),
-        ));
+        return Err(VerbsError::Invalid("a queue pair needs room for at least one request".into()));
     }
     check_limit("max_send_wr", init.max_send_wr, caps.max_send_wr)?;
     check_limit("max_recv_wr", init.max_recv_wr, caps.max_recv_wr)?;
     check_limit("max_sge", init.max_sge, caps.max_sge)?;
-    check_limit(
-        "max_inline_bytes",
-        init.max_inline_bytes,
-        caps.max_inline_bytes,
-    )
+    check_limit("max_inline_bytes", init.max_inline_bytes, caps.max_inline_bytes)
 }
 
 /// Whether the queue pairs of a device can keep this rate; no limit is always possible. `device`
@@ -124,20 +105,13 @@ mod tests {
         assert!(check_cq(&caps, caps.max_cqe).is_ok());
         assert!(matches!(check_cq(&caps, 0), Err(VerbsError::Invalid(_))));
         let error = check_cq(&caps, caps.max_cqe + 1).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "max_cqe = 101 is beyond this device's limit of 100"
-        );
+        assert_eq!(error.to_string(), "max_cqe = 101 is beyond this device's limit of 100");
     }
 
     #[test]
     fn rights_must_fit_each_other_and_the_mapping() {
         let region = Region::alloc(4096, RegionOptions::default()).unwrap();
-        for access in [
-            Access::empty(),
-            Access::REMOTE_READ,
-            Access::LOCAL_WRITE | Access::REMOTE,
-        ] {
+        for access in [Access::empty(), Access::REMOTE_READ, Access::LOCAL_WRITE | Access::REMOTE] {
             assert!(check_mr(&caps(), &region, access).is_ok(), "{access:?}");
         }
         for access in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC, Access::REMOTE] {
@@ -181,10 +155,7 @@ mod tests {
             ("max_inline_bytes", inline),
         ] {
             let error = check_qp(&caps, &more).unwrap_err();
-            assert!(
-                matches!(error, VerbsError::Limit { what, .. } if what == field),
-                "{error}"
-            );
+            assert!(matches!(error, VerbsError::Limit { what, .. } if what == field), "{error}");
         }
     }
 
@@ -194,9 +165,6 @@ mod tests {
         init.max_send_wr = 0;
         assert!(check_qp(&caps, &init).is_ok());
         init.max_recv_wr = 0;
-        assert!(matches!(
-            check_qp(&caps, &init),
-            Err(VerbsError::Invalid(_))
-        ));
+        assert!(matches!(check_qp(&caps, &init), Err(VerbsError::Invalid(_))));
     }
 }

@@ -95,12 +95,7 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_peer_and_a_cause() {
-        let peer = Endpoint {
-            gid: Gid::from_ip([10, 0, 0, 2].into()),
-            qpn: 77,
-            psn: 1,
-            net: None,
-        };
+        let peer = Endpoint { gid: Gid::from_ip([10, 0, 0, 2].into()), qpn: 77, psn: 1, net: None };
         let failed = |status, vendor_err| {
             let reason = explain_failure(&Failure { status, vendor_err }, Some(1024), 9);
             explain_queue_pair(17, Some(&peer), &reason)

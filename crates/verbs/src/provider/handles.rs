@@ -44,14 +44,7 @@ struct Handles<T> {
 impl<T> HandleTable<T> {
     /// An empty one; `what` names the objects in errors.
     pub fn new(what: &'static str, most: usize) -> HandleTable<T> {
-        HandleTable {
-            what,
-            most,
-            handles: Mutex::new(Handles {
-                last: 0,
-                all: HashMap::new(),
-            }),
-        }
+        HandleTable { what, most, handles: Mutex::new(Handles { last: 0, all: HashMap::new() }) }
     }
 
     /// Gives an object a number that no other one had for as long as 32 bits reach.
@@ -73,11 +66,7 @@ impl<T> HandleTable<T> {
                 break handles.last;
             }
         };
-        let handle = Arc::new(Handle {
-            number,
-            valid: AtomicBool::new(true),
-            object,
-        });
+        let handle = Arc::new(Handle { number, valid: AtomicBool::new(true), object });
         handles.all.insert(number, Arc::clone(&handle));
         Ok(handle)
     }
@@ -109,10 +98,7 @@ mod tests {
         assert_ne!(a.number(), b.number());
         assert_eq!(table.find(b.number()).unwrap().object, 'b');
         let error = table.add('c').unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "things = 3 is beyond this device's limit of 2"
-        );
+        assert_eq!(error.to_string(), "things = 3 is beyond this device's limit of 2");
         table.remove(&a);
         assert!(!a.is_valid() && b.is_valid());
         assert!(table.find(a.number()).is_none());

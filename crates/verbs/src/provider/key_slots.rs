@@ -31,11 +31,7 @@ impl<T> KeySlots<T> {
     /// Creates an empty table. Generations start at `first_generation`, or at 1 where that is 0:
     /// with a random start, the key of one device is hardly ever valid at another.
     pub fn new(first_generation: u16) -> KeySlots<T> {
-        KeySlots {
-            slots: Vec::new(),
-            free: Vec::new(),
-            first_generation: first_generation.max(1),
-        }
+        KeySlots { slots: Vec::new(), free: Vec::new(), first_generation: first_generation.max(1) }
     }
 
     /// Returns the slot of a key.
@@ -98,11 +94,7 @@ impl<T> KeySlots<T> {
                 limit: MAX_SLOTS as u64,
             });
         }
-        self.slots.push(Slot {
-            generation: self.first_generation,
-            used: 0,
-            value: None,
-        });
+        self.slots.push(Slot { generation: self.first_generation, used: 0, value: None });
         Ok(self.slots.len() - 1)
     }
 }
@@ -143,10 +135,7 @@ mod tests {
         let mut table = KeySlots::new(1);
         let keys: Vec<_> = (0..MAX_SLOTS).map(|_| insert(&mut table)).collect();
         let refused = table.insert(Ok::<_, VerbsError>);
-        assert!(matches!(
-            refused,
-            Err(VerbsError::Limit { limit: 65536, .. })
-        ));
+        assert!(matches!(refused, Err(VerbsError::Limit { limit: 65536, .. })));
         table.remove(keys[7]);
         assert_eq!(insert(&mut table) & 0xffff, 7);
     }

@@ -85,34 +85,18 @@ struct Range {
     says: &'static str,
 }
 
-const BITS_3: Range = Range {
-    most: 7,
-    says: "0..=7",
-};
-const BITS_8: Range = Range {
-    most: 255,
-    says: "0..=255",
-};
-const QKEY: Range = Range {
-    most: MAX_QKEY,
-    says: "31 bits: those with the highest bit are the system's",
-};
-const BITS_24: Range = Range {
-    most: MAX_24_BITS,
-    says: "24 bits",
-};
+const BITS_3: Range = Range { most: 7, says: "0..=7" };
+const BITS_8: Range = Range { most: 255, says: "0..=255" };
+const QKEY: Range =
+    Range { most: MAX_QKEY, says: "31 bits: those with the highest bit are the system's" };
+const BITS_24: Range = Range { most: MAX_24_BITS, says: "24 bits" };
 
 impl Range {
     fn check(&self, qpn: u32, what: &'static str, value: u32) -> Result<(), ModifyError> {
         if value <= self.most {
             return Ok(());
         }
-        Err(ModifyError::Attribute {
-            qpn,
-            what,
-            value: value.into(),
-            range: self.says,
-        })
+        Err(ModifyError::Attribute { qpn, what, value: value.into(), range: self.says })
     }
 }
 
@@ -133,9 +117,7 @@ mod tests {
 
     #[test]
     fn a_transition_that_does_not_exist_is_named() {
-        let init = QpTransition::ToInit {
-            access: crate::Access::REMOTE,
-        };
+        let init = QpTransition::ToInit { access: crate::Access::REMOTE };
         let rts = QpTransition::ToRts(RtsAttr::default());
         let check = |service, transition| {
             check_transition((17, service), QpState::Reset, transition).map_err(|e| e.to_string())
@@ -143,16 +125,8 @@ mod tests {
         assert_eq!(check(Service::Rc, &init), Ok(()));
         for (service, transition, text) in [
             (Service::Rc, &rts, "no transition from Reset to Rts"),
-            (
-                Service::Ud,
-                &init,
-                "its service is UD, which has another transition to Init",
-            ),
-            (
-                Service::Uc,
-                &rts,
-                "its service is UC, which has another transition to Rts",
-            ),
+            (Service::Ud, &init, "its service is UD, which has another transition to Init"),
+            (Service::Uc, &rts, "its service is UC, which has another transition to Rts"),
         ] {
             let expected = Err(format!("queue pair 17: {text}"));
             assert_eq!(check(service, transition), expected);
@@ -166,16 +140,8 @@ mod tests {
     }
 
     fn rtr(qpn: u32, psn: u32, max_dest_rd_atomic: u32) -> RtrAttr {
-        let remote = Endpoint {
-            gid: Gid::default(),
-            qpn,
-            psn,
-            net: None,
-        };
-        RtrAttr {
-            max_dest_rd_atomic,
-            ..RtrAttr::new(remote)
-        }
+        let remote = Endpoint { gid: Gid::default(), qpn, psn, net: None };
+        RtrAttr { max_dest_rd_atomic, ..RtrAttr::new(remote) }
     }
 
     #[test]
@@ -196,24 +162,15 @@ mod tests {
         assert!(check_rts(1, &usual).is_ok());
         for (attr, text) in [
             (
-                RtsAttr {
-                    retry_cnt: 8,
-                    ..usual
-                },
+                RtsAttr { retry_cnt: 8, ..usual },
                 "queue pair 1: retry_cnt = 8 is out of range (0..=7)",
             ),
             (
-                RtsAttr {
-                    rnr_retry: 255,
-                    ..usual
-                },
+                RtsAttr { rnr_retry: 255, ..usual },
                 "queue pair 1: rnr_retry = 255 is out of range (0..=7)",
             ),
             (
-                RtsAttr {
-                    max_rd_atomic: 256,
-                    ..usual
-                },
+                RtsAttr { max_rd_atomic: 256, ..usual },
                 "queue pair 1: max_rd_atomic = 256 is out of range (0..=255)",
             ),
         ] {

@@ -52,11 +52,7 @@ pub struct Backoff {
 impl Backoff {
     /// Creates a backoff that starts with the shortest sleep.
     pub fn new(policy: BackoffPolicy) -> Backoff {
-        Backoff {
-            policy,
-            next: policy.shortest,
-            slept: Duration::ZERO,
-        }
+        Backoff { policy, next: policy.shortest, slept: Duration::ZERO }
     }
 
     /// Starts over: something was found.
@@ -108,9 +104,6 @@ mod tests {
         let short = BackoffPolicy::default().with_longest(Duration::from_micros(20));
         assert_eq!(short.shortest, Duration::from_micros(20));
         let long = BackoffPolicy::default().with_longest(ms(50));
-        assert_eq!(
-            (long.shortest, long.idle_longest),
-            (Duration::from_micros(50), ms(50))
-        );
+        assert_eq!((long.shortest, long.idle_longest), (Duration::from_micros(50), ms(50)));
     }
 }

@@ -18,10 +18,7 @@ impl SpinBudget {
 
     /// Creates a budget of at most `longest`; zero never polls.
     pub fn new(longest: Duration) -> SpinBudget {
-        SpinBudget {
-            now: longest.min(SpinBudget::SHORTEST),
-            longest,
-        }
+        SpinBudget { now: longest.min(SpinBudget::SHORTEST), longest }
     }
 
     /// Returns how long to poll now.

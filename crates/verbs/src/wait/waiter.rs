@@ -67,11 +67,7 @@ pub struct Waiter {
 impl Waiter {
     /// Creates a waiter for one thread on a machine with this many processors.
     pub fn new(policy: WaitPolicy, cores: usize) -> Waiter {
-        let spins = if cores <= FEW_CORES {
-            SPINS_ON_FEW_CORES
-        } else {
-            u32::MAX
-        };
+        let spins = if cores <= FEW_CORES { SPINS_ON_FEW_CORES } else { u32::MAX };
         let backoff = match policy {
             WaitPolicy::Backoff { policy, .. } => policy,
             WaitPolicy::Spin
@@ -79,12 +75,7 @@ impl Waiter {
             | WaitPolicy::Sleep(_)
             | WaitPolicy::Doorbell { .. } => BackoffPolicy::default(),
         };
-        Waiter {
-            policy,
-            spins,
-            empty: 0,
-            backoff: Backoff::new(backoff),
-        }
+        Waiter { policy, spins, empty: 0, backoff: Backoff::new(backoff) }
     }
 
     /// Starts over: a poll found something.
@@ -164,13 +155,7 @@ mod tests {
             idle_after: ms(16),
             idle_longest: ms(20),
         };
-        let mut waiter = Waiter::new(
-            WaitPolicy::Backoff {
-                spin_polls: 2,
-                policy,
-            },
-            8,
-        );
+        let mut waiter = Waiter::new(WaitPolicy::Backoff { spin_polls: 2, policy }, 8);
         let slept = |waiter: &mut Waiter, n| -> Vec<u64> {
             let mut times = Vec::new();
             while times.len() < n {
@@ -202,10 +187,7 @@ mod tests {
 
     #[test]
     fn no_wrong_prediction_lasts() {
-        let backoff = WaitPolicy::Backoff {
-            spin_polls: 1000,
-            policy: BackoffPolicy::default(),
-        };
+        let backoff = WaitPolicy::Backoff { spin_polls: 1000, policy: BackoffPolicy::default() };
         for policy in [WaitPolicy::Spin, WaitPolicy::default(), backoff] {
             let mut waiter = Waiter::new(policy, 8);
             let complete = (0..64).filter(|_| {

@@ -5,11 +5,7 @@
 //! The code is the shipped one. Compiled without its fences it must fail: a checker that finds
 //! nothing proves nothing.
 #![cfg(loom)]
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod arm;
 mod event_count;

@@ -42,10 +42,7 @@ impl BlockMechanism for Compared {
         shape: BlockShape,
     ) -> Result<Box<dyn BlockPort>, PerfError> {
         let pd = context.alloc_pd().map_err(PerfError::failed)?;
-        let shape = Shape {
-            blocks: shape.blocks,
-            payload_bytes: shape.bytes,
-        };
+        let shape = Shape { blocks: shape.blocks, payload_bytes: shape.bytes };
         self.0.with(shape, Open { context, pd: &*pd })
     }
 }
@@ -89,10 +86,7 @@ where
     M::Receiver: 'static,
 {
     fn ports(&self) -> Ports {
-        Ports {
-            sends: self.sends.offer().to_string(),
-            takes: self.takes.offer().to_string(),
-        }
+        Ports { sends: self.sends.offer().to_string(), takes: self.takes.offer().to_string() }
     }
 
     fn connect(
@@ -113,9 +107,7 @@ where
     }
 
     fn ends(self: Box<Self>) -> Result<Box<dyn BlockEnds>, PerfError> {
-        let (to, from) = self
-            .peer
-            .ok_or_else(|| PerfError::failed("not connected"))?;
+        let (to, from) = self.peer.ok_or_else(|| PerfError::failed("not connected"))?;
         let sender = self.mechanism.sender(self.sends, &to);
         let receiver = self.mechanism.receiver(self.takes, &from);
         Ok(Box::new(Ends::<M> {
@@ -142,9 +134,7 @@ impl<M: Mechanism> BlockEnds for Ends<M> {
         };
         let memory = self.sender.memory(&claim);
         memory.write_at(0, content).map_err(PerfError::failed)?;
-        self.sender
-            .commit(claim, packet)
-            .map_err(PerfError::failed)?;
+        self.sender.commit(claim, packet).map_err(PerfError::failed)?;
         Ok(true)
     }
 

@@ -23,31 +23,13 @@ const LISTENING: &str = "listening at ";
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
     /// What moves the blocks, or `all`: sb, sb-in-place, sb-paper, sw-paper, sw-fair, ..., rendezvous
-    #[arg(
-        short,
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        default_value = "all"
-    )]
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',', default_value = "all")]
     mechanism: Vec<String>,
     /// Blocks that can be on their way
-    #[arg(
-        short,
-        long,
-        value_name = "N",
-        value_delimiter = ',',
-        default_value = "16"
-    )]
+    #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "16")]
     blocks: Vec<u32>,
     /// Bytes of a block
-    #[arg(
-        short,
-        long,
-        value_name = "BYTES",
-        value_delimiter = ',',
-        default_value = "65536"
-    )]
+    #[arg(short, long, value_name = "BYTES", value_delimiter = ',', default_value = "65536")]
     size: Vec<u32>,
     /// Blocks of each measurement
     #[arg(short = 'n', long, value_name = "N", conflicts_with = "duration")]
@@ -94,10 +76,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 impl Options {
     fn setup(&self) -> Setup {
-        let rules = PathRules {
-            require: self.provider.iter().cloned().collect(),
-            ..PathRules::default()
-        };
+        let rules =
+            PathRules { require: self.provider.iter().cloned().collect(), ..PathRules::default() };
         let roce = RoceOptions {
             inline_polling: self.listen.is_some() || self.latency,
             ..RoceOptions::default()
@@ -167,9 +147,7 @@ fn measure(options: &Options) -> Result<()> {
     let address = options.connect.clone();
     let address = address.or_else(|| own.as_ref().map(|own| own.address.clone()));
     let address = address.context("no server")?;
-    let (host, port) = address
-        .rsplit_once(':')
-        .context("--connect needs HOST:PORT")?;
+    let (host, port) = address.rsplit_once(':').context("--connect needs HOST:PORT")?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let mut client = Client::connect((host, port.parse()?), &options.setup())?;
     for plan in plans {
@@ -180,12 +158,7 @@ fn measure(options: &Options) -> Result<()> {
             }
             row => row?,
         };
-        let line = Line {
-            test: "transfer",
-            mechanism: &plan.mechanism,
-            blocks: plan.blocks,
-            row,
-        };
+        let line = Line { test: "transfer", mechanism: &plan.mechanism, blocks: plan.blocks, row };
         output::either(options.json, &line, Line::text)?;
     }
     Ok(())
@@ -220,21 +193,13 @@ struct OwnServer {
 impl OwnServer {
     fn start(options: &Options) -> Result<OwnServer> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args([
-            "mechanisms",
-            "--listen",
-            "127.0.0.1:0",
-            "--until-stdin-closes",
-        ]);
+        command.args(["mechanisms", "--listen", "127.0.0.1:0", "--until-stdin-closes"]);
         if let Some(provider) = &options.provider {
             command.args(["--provider", provider]);
         }
         command.stdin(Stdio::piped());
         let mut process = ChildProcess::start("the server", &mut command)?;
         let line = process.wait_for(|line| line.starts_with(LISTENING))?;
-        Ok(OwnServer {
-            _process: process,
-            address: line.trim_end()[LISTENING.len()..].to_owned(),
-        })
+        Ok(OwnServer { _process: process, address: line.trim_end()[LISTENING.len()..].to_owned() })
     }
 }

@@ -83,23 +83,16 @@ impl Aeron {
         };
         // The source finds the driver's files.
         control.meet()?;
-        let engine = Engine {
-            client: client(&folder).context("a client of Aeron")?,
-            driver,
-        };
+        let engine = Engine { client: client(&folder).context("a client of Aeron")?, driver };
         let (out, back) = match role {
             Role::Source => (THERE, BACK),
             Role::Collector => (BACK, THERE),
         };
-        let adding = engine
-            .client
-            .async_add_exclusive_publication(AERON_IPC_STREAM, out);
+        let adding = engine.client.async_add_exclusive_publication(AERON_IPC_STREAM, out);
         let adding = adding.map_err(said)?;
         let publication = engine.until(|| adding.poll().map_err(said))?;
         let none = Handlers::NONE;
-        let adding = engine
-            .client
-            .async_add_subscription(AERON_IPC_STREAM, back, none, none);
+        let adding = engine.client.async_add_subscription(AERON_IPC_STREAM, back, none, none);
         let adding = adding.map_err(said)?;
         let subscription = engine.until(|| adding.poll().map_err(said))?;
         engine.until(|| {
@@ -134,9 +127,7 @@ fn driver(job: &Job, folder: &str) -> Result<AeronDriver> {
         let message_bytes = job.bytes + fragments * 2 * HEADER_BYTES;
         // Twice the window, and eight times the longest message at least.
         let window_bytes = job.blocks * message_bytes;
-        let term_bytes = (2 * window_bytes)
-            .max(8 * message_bytes)
-            .next_power_of_two();
+        let term_bytes = (2 * window_bytes).max(8 * message_bytes).next_power_of_two();
         context.set_dir(&folder.to_owned().into_c_string())?;
         context.set_dir_delete_on_start(true)?;
         context.set_dir_delete_on_shutdown(true)?;
@@ -192,10 +183,7 @@ impl Link for Aeron {
 
     #[inline]
     fn recv(&mut self, content: Option<&mut Vec<u8>>) -> Result<()> {
-        let mut seen = Seen {
-            content,
-            whole: false,
-        };
+        let mut seen = Seen { content, whole: false };
         loop {
             let fragments = self
                 .assembler

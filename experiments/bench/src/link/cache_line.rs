@@ -24,14 +24,7 @@ impl CacheLine {
             Role::Source => (control.share_out(4096)?, 0, 256),
             Role::Collector => (control.share_in()?, 256, 0),
         };
-        Ok(CacheLine {
-            region,
-            out,
-            back,
-            sent: 0,
-            received: 0,
-            wait: job.wait,
-        })
+        Ok(CacheLine { region, out, back, sent: 0, received: 0, wait: job.wait })
     }
 }
 
@@ -50,10 +43,7 @@ impl Link for CacheLine {
     #[inline]
     fn send(&mut self, _content: Option<&[u8]>) -> Result<()> {
         self.sent += 1;
-        self.region
-            .whole()
-            .atomic_u64(self.out)?
-            .store(self.sent, Ordering::Release);
+        self.region.whole().atomic_u64(self.out)?.store(self.sent, Ordering::Release);
         Ok(())
     }
 

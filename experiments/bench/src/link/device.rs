@@ -13,10 +13,7 @@ use std::sync::Arc;
 /// Returns the patience of a queue pair on a busy machine, where the peer may not run for half a second and is
 /// not dead.
 pub(crate) fn patient() -> RtsAttr {
-    RtsAttr {
-        timeout: 4 * RtsAttr::default().timeout,
-        ..RtsAttr::default()
-    }
+    RtsAttr { timeout: 4 * RtsAttr::default().timeout, ..RtsAttr::default() }
 }
 
 pub(crate) struct Device {
@@ -31,29 +28,20 @@ impl Device {
         if provider != Provider::Roce {
             return Device::without_network(provider);
         }
-        let ends = job
-            .network
-            .as_ref()
-            .context("the job has no addresses for its network")?;
+        let ends = job.network.as_ref().context("the job has no addresses for its network")?;
         let end = match role {
             Role::Source => &ends[0],
             Role::Collector => &ends[1],
         };
         Namespace::open(&end.netns)?.enter()?;
         // Its own thread sleeps when it finds nothing: the role shares its core with it.
-        let options = RoceOptions {
-            spin: std::time::Duration::ZERO,
-            ..RoceOptions::default()
-        };
+        let options = RoceOptions { spin: std::time::Duration::ZERO, ..RoceOptions::default() };
         Device::roce(options, &end.address.to_string())
     }
 
     pub(crate) fn without_network(provider: Provider) -> Result<Device> {
         ensure!(provider == Provider::Shm, "{provider} has no such device");
-        Ok(Device {
-            context: ShmProvider::new().open("shm0")?,
-            roce: None,
-        })
+        Ok(Device { context: ShmProvider::new().open("shm0")?, roce: None })
     }
 
     /// Software RoCE at an address. Devices that are measured in turn live side by side, so each has
@@ -61,10 +49,7 @@ impl Device {
     pub(crate) fn roce(options: RoceOptions, address: &str) -> Result<Device> {
         let options = RoceOptions { port: 0, ..options };
         let context = RoceProvider::new(options).open_device(address)?;
-        Ok(Device {
-            roce: Some(Arc::clone(&context)),
-            context,
-        })
+        Ok(Device { roce: Some(Arc::clone(&context)), context })
     }
 
     /// What became of its packets since it was opened.
@@ -83,11 +68,7 @@ pub(crate) fn connect(control: &mut Control, ports: &mut [Port]) -> Result<Vec<O
     let ours: Vec<String> = ports.iter().map(|port| port.offer().to_string()).collect();
     control.send(&ours)?;
     let theirs: Vec<String> = control.recv()?;
-    ensure!(
-        theirs.len() == ports.len(),
-        "the other role has {} ports",
-        theirs.len()
-    );
+    ensure!(theirs.len() == ports.len(), "the other role has {} ports", theirs.len());
     let offers = theirs.iter().rev().map(|offer| Ok(offer.parse()?));
     let offers: Vec<Offer> = offers.collect::<Result<_>>()?;
     for (port, offer) in ports.iter_mut().zip(&offers) {

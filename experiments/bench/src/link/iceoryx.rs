@@ -92,10 +92,7 @@ fn publisher(node: &Node<ipc::Service>, job: &Job, way: &str, blocks: usize) -> 
 }
 
 fn subscriber(node: &Node<ipc::Service>, job: &Job, way: &str, blocks: usize) -> Result<In> {
-    Ok(service(node, job, way, blocks)?
-        .subscriber_builder()
-        .buffer_size(blocks)
-        .create()?)
+    Ok(service(node, job, way, blocks)?.subscriber_builder().buffer_size(blocks).create()?)
 }
 
 fn service(
@@ -182,15 +179,7 @@ impl Credit {
             Role::Source => (control.share_out(4096)?, 0, 256),
             Role::Collector => (control.share_in()?, 256, 0),
         };
-        Ok(Credit {
-            region,
-            ours,
-            theirs,
-            limit,
-            sent: 0,
-            known_taken: 0,
-            taken: 0,
-        })
+        Ok(Credit { region, ours, theirs, limit, sent: 0, known_taken: 0, taken: 0 })
     }
 
     #[inline]
@@ -209,10 +198,7 @@ impl Credit {
     #[inline]
     fn give(&mut self) -> Result<()> {
         self.taken += 1;
-        self.region
-            .whole()
-            .atomic_u64(self.ours)?
-            .store(self.taken, Ordering::Release);
+        self.region.whole().atomic_u64(self.ours)?.store(self.taken, Ordering::Release);
         Ok(())
     }
 }

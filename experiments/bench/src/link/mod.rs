@@ -96,9 +96,7 @@ pub(crate) trait NonBlocking: Link {
 pub(crate) fn pattern(sequence: u64, out: &mut [u8]) {
     let mut word = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5555_1234_aaaa_4321;
     for chunk in out.chunks_mut(8) {
-        word = word
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
     }
 }
@@ -117,11 +115,7 @@ impl Prepared {
         for (i, block) in data.chunks_mut(bytes).enumerate() {
             pattern(i as u64, block);
         }
-        Prepared {
-            data,
-            bytes,
-            next: 0,
-        }
+        Prepared { data, bytes, next: 0 }
     }
 
     #[inline]

@@ -74,13 +74,7 @@ impl<S: SendEnd, R: ReceiveEnd> Through<S, R> {
         helper: Option<HelperThread>,
         status: Option<StatusBytes<S>>,
     ) -> Through<S, R> {
-        Through {
-            status,
-            device: Some(device),
-            queues: Some(queues),
-            helper,
-            ..self
-        }
+        Through { status, device: Some(device), queues: Some(queues), helper, ..self }
     }
 
     #[inline]

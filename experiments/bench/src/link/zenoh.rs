@@ -57,9 +57,7 @@ impl Zenoh {
             Role::Collector => (("back", job.back_blocks()), ("there", job.blocks)),
         };
         let name = |way: &str| format!("catchment-bench/{}/{way}", job.unique);
-        let subscriber = session
-            .declare_subscriber(name(back))
-            .with(FifoChannel::new(back_blocks));
+        let subscriber = session.declare_subscriber(name(back)).with(FifoChannel::new(back_blocks));
         let subscriber = subscriber.wait().map_err(said)?;
         let publisher = session
             .declare_publisher(name(out))
@@ -172,8 +170,5 @@ impl Link for Zenoh {
 
 fn is_full(error: &zenoh::shm::ZLayoutAllocError) -> bool {
     use zenoh::shm::ZLayoutAllocError::Alloc;
-    matches!(
-        error,
-        Alloc(ZAllocError::NeedDefragment | ZAllocError::OutOfMemory)
-    )
+    matches!(error, Alloc(ZAllocError::NeedDefragment | ZAllocError::OutOfMemory))
 }

@@ -62,14 +62,8 @@ impl Bench {
 
     fn network(&self, provider: Provider) -> Option<[NetworkEnd; 2]> {
         let pair = self.veth.as_ref().filter(|_| provider == Provider::Roce)?;
-        let end = |namespace: &Namespace, address| NetworkEnd {
-            netns: namespace.path(),
-            address,
-        };
-        Some([
-            end(&pair.left, VethPair::LEFT_V4),
-            end(&pair.right, VethPair::RIGHT_V4),
-        ])
+        let end = |namespace: &Namespace, address| NetworkEnd { netns: namespace.path(), address };
+        Some([end(&pair.left, VethPair::LEFT_V4), end(&pair.right, VethPair::RIGHT_V4)])
     }
 
     /// Returns the measurement of one mechanism in a cell, as the part's effort says.
@@ -125,8 +119,7 @@ impl Bench {
                     Ok(outcome) => mine.push(outcome),
                     Err(error) => {
                         gone.push(*mechanism);
-                        self.failures
-                            .push(format!("{name}, {mechanism}: {error:#}"));
+                        self.failures.push(format!("{name}, {mechanism}: {error:#}"));
                     }
                 }
             }

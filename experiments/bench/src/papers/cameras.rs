@@ -26,14 +26,8 @@ pub(super) fn measure(
     for &bytes in &effort.bytes {
         for (&blocks, &streams) in cross(part.blocks(bench.quick()), &part.streams) {
             for &mechanism in &part.mechanisms {
-                let set_up = SetUp {
-                    mechanism,
-                    provider,
-                    bytes,
-                    blocks,
-                    streams,
-                    programs: part.programs,
-                };
+                let set_up =
+                    SetUp { mechanism, provider, bytes, blocks, streams, programs: part.programs };
                 bench.progress(&format!("{} {provider}: {}", scenario.id, set_up.variant()));
                 let outcomes = set_up.run(bench, part, frames);
                 let outcomes = outcomes.or_else(|error| {
@@ -93,10 +87,7 @@ impl SetUp {
                 period_ns: PERIOD_NS,
             });
             let of = (self.mechanism, self.provider);
-            Job {
-                realtime: false,
-                ..bench.job(part, of, (self.bytes, blocks), program)
-            }
+            Job { realtime: false, ..bench.job(part, of, (self.bytes, blocks), program) }
         };
         let jobs: Vec<Job> = (0..pairs).map(job).collect();
         pair::run_together(&jobs)
@@ -131,12 +122,7 @@ impl SetUp {
             restarts: 1,
             ..Conditions::of(part.wait, false, outcomes)
         };
-        let of = Measured {
-            arrivals: &arrivals,
-            streams: self.streams,
-            frames,
-            bytes,
-        };
+        let of = Measured { arrivals: &arrivals, streams: self.streams, frames, bytes };
         let bursts = of.burst_rates();
         let metrics: Vec<(Metric, Vec<f64>)> = vec![
             (("busy_bins_variation", "1"), of.busy_bins_variation()),
@@ -170,9 +156,7 @@ fn used(all: &[&Frames], outcomes: &[Outcome], wall_ns: f64) -> [(Metric, f64); 
         let ns: u64 = all.iter().map(|frames| frames.cpu_ns[role]).sum();
         100.0 * ns as f64 / wall_ns
     };
-    let rss = outcomes
-        .iter()
-        .map(|one| one.source.rss_bytes_peak + one.collector.rss_bytes_peak);
+    let rss = outcomes.iter().map(|one| one.source.rss_bytes_peak + one.collector.rss_bytes_peak);
     let rss = rss.sum::<u64>() as f64;
     let registered = all.iter().flat_map(|one| one.registered_bytes);
     let registered = registered.sum::<u64>() as f64;
@@ -198,11 +182,7 @@ struct Arrival {
 
 impl Arrival {
     fn new([camera, frame, at_ns]: [u64; 3]) -> Arrival {
-        Arrival {
-            camera: camera as usize,
-            frame,
-            at_ns,
-        }
+        Arrival { camera: camera as usize, frame, at_ns }
     }
 
     fn late_ns(&self) -> u64 {
@@ -221,9 +201,7 @@ struct Measured<'a> {
 impl Measured<'_> {
     /// Of each second: how the bytes of bins of a millisecond vary, empty ones aside.
     fn busy_bins_variation(&self) -> Vec<f64> {
-        let seconds = self
-            .arrivals
-            .chunk_by(|a, b| a.at_ns / SECOND_NS == b.at_ns / SECOND_NS);
+        let seconds = self.arrivals.chunk_by(|a, b| a.at_ns / SECOND_NS == b.at_ns / SECOND_NS);
         let bins = |second: &[Arrival]| -> Vec<f64> {
             let same = |a: &Arrival, b: &Arrival| a.at_ns / BIN_NS == b.at_ns / BIN_NS;
             second.chunk_by(same).map(|bin| bin.len() as f64).collect()
@@ -239,10 +217,7 @@ impl Measured<'_> {
             *last = one.late_ns().max(*last);
         }
         let all = self.bytes * self.streams as f64;
-        last_ns
-            .iter()
-            .map(|ns| all * 1e9 / (*ns).max(1) as f64)
-            .collect()
+        last_ns.iter().map(|ns| all * 1e9 / (*ns).max(1) as f64).collect()
     }
 
     fn latency_p99_by_camera(&self) -> Vec<f64> {
@@ -270,9 +245,9 @@ impl Measured<'_> {
     /// Jain's index of the cameras' mean latencies: 1 where all are alike.
     fn jain(&self) -> f64 {
         let means = self.by_camera(|late| late.iter().sum::<f64>() / late.len().max(1) as f64);
-        let (sum, squares) = means.iter().fold((0.0, 0.0), |(sum, squares), mean| {
-            (sum + mean, squares + mean * mean)
-        });
+        let (sum, squares) = means
+            .iter()
+            .fold((0.0, 0.0), |(sum, squares), mean| (sum + mean, squares + mean * mean));
         sum * sum / (means.len() as f64 * squares).max(f64::MIN_POSITIVE)
     }
 }
@@ -280,19 +255,12 @@ impl Measured<'_> {
 fn variation(values: &[f64]) -> f64 {
     let count = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / count;
-    let square = values
-        .iter()
-        .map(|value| (value - mean).powi(2))
-        .sum::<f64>()
-        / count;
+    let square = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
     square.sqrt() / mean.max(f64::MIN_POSITIVE)
 }
 
 fn by_second(bursts: &[f64], of: fn(&[f64]) -> f64) -> Vec<f64> {
-    bursts
-        .chunks((SECOND_NS / PERIOD_NS) as usize)
-        .map(of)
-        .collect()
+    bursts.chunks((SECOND_NS / PERIOD_NS) as usize).map(of).collect()
 }
 
 #[cfg(test)]
@@ -301,27 +269,13 @@ mod tests {
 
     fn arrival(camera: usize, frame: u64, late_ms: u64) -> Arrival {
         let at_ns = frame * PERIOD_NS + late_ms * 1_000_000;
-        Arrival {
-            camera,
-            frame,
-            at_ns,
-        }
+        Arrival { camera, frame, at_ns }
     }
 
     #[test]
     fn bursts_bins_and_cameras_are_told_apart() {
-        let arrivals = [
-            arrival(0, 0, 1),
-            arrival(1, 0, 2),
-            arrival(0, 1, 1),
-            arrival(1, 1, 50),
-        ];
-        let of = Measured {
-            arrivals: &arrivals,
-            streams: 2,
-            frames: 2,
-            bytes: 1e6,
-        };
+        let arrivals = [arrival(0, 0, 1), arrival(1, 0, 2), arrival(0, 1, 1), arrival(1, 1, 50)];
+        let of = Measured { arrivals: &arrivals, streams: 2, frames: 2, bytes: 1e6 };
         assert_eq!(of.burst_rates(), [1e9, 4e7]);
         assert_eq!(of.busy_bins_variation(), [0.0]);
         assert_eq!(of.frames_per_s_least(), 12.5);

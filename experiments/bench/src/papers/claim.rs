@@ -121,11 +121,7 @@ pub(crate) enum Verdict {
 impl Claim {
     /// Finds what cannot be meant.
     pub(crate) fn check(&self) -> Result<()> {
-        let bounds = [
-            self.at_least.is_some(),
-            self.at_most.is_some(),
-            self.near.is_some(),
-        ];
+        let bounds = [self.at_least.is_some(), self.at_most.is_some(), self.near.is_some()];
         match (self.report, bounds.contains(&true)) {
             (true, true) => bail!("`report` claims nothing, so it has no bounds"),
             (false, false) => bail!("needs at_least, at_most or near, or report = true"),
@@ -232,9 +228,7 @@ impl Claim {
     fn holds(&self, measured: f64) -> bool {
         self.at_least.is_none_or(|least| measured >= least)
             && self.at_most.is_none_or(|most| measured <= most)
-            && self
-                .near
-                .is_none_or(|near| (measured / near.value - 1.0).abs() <= near.within)
+            && self.near.is_none_or(|near| (measured / near.value - 1.0).abs() <= near.within)
     }
 }
 

@@ -43,10 +43,7 @@ impl<M: Mechanism> Ends<M> {
             let devices = [open()?, open()?];
             let contexts = devices.each_ref().map(|one| Arc::clone(&one.context));
             let ends = Ends::on(contexts, None, mechanism, changes)?;
-            return Ok(Ends {
-                counted: Some(devices),
-                ..ends
-            });
+            return Ok(Ends { counted: Some(devices), ..ends });
         }
         let constants = constants.context("virtual time needs [measure.constants]")?;
         let fabric = Fabric::new(constants.times(), Pace::ByCaller);

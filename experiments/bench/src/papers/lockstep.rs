@@ -29,10 +29,7 @@ pub(super) fn interactions(
     let effort = part.effort(bench.quick());
     let mut rows = Vec::new();
     for (mechanism, bytes, blocks) in part.cells(bench.quick()) {
-        bench.progress(&format!(
-            "{} {provider}: {mechanism}, {blocks} blocks",
-            scenario.id
-        ));
+        bench.progress(&format!("{} {provider}: {mechanism}, {blocks} blocks", scenario.id));
         let count = Counting {
             provider,
             constants: part.constants,
@@ -45,13 +42,7 @@ pub(super) fn interactions(
         let cell = Cell::new(provider, mechanism, bytes, blocks);
         let conditions = in_turn(network);
         for (metric, value) in counted {
-            rows.push(Row::one(
-                &scenario.id,
-                &cell,
-                (metric, "1"),
-                value,
-                &conditions,
-            ));
+            rows.push(Row::one(&scenario.id, &cell, (metric, "1"), value, &conditions));
         }
     }
     Ok(rows)
@@ -118,10 +109,7 @@ impl Visit for Counting {
             ("interactions_per_block", per_block(|t| t.interactions)),
             ("messages_per_block", per_block(|t| t.messages)),
             ("reads_per_block", per_block(|t| t.reads)),
-            (
-                "source_messages_per_block",
-                per_block(|t| t.source_messages),
-            ),
+            ("source_messages_per_block", per_block(|t| t.source_messages)),
             ("collector_requests_per_block", per_block(|t| t.collector)),
         ];
         Ok((counted, ends.network()))
@@ -175,28 +163,16 @@ pub(super) fn queues(
             sizes.with_context(|| format!("{mechanism} with the queues it asks for"))?;
         let conditions = in_turn(network);
         for (metric, value) in sizes {
-            rows.push(Row::one(
-                &scenario.id,
-                &cell,
-                (metric, "1"),
-                value,
-                &conditions,
-            ));
+            rows.push(Row::one(&scenario.id, &cell, (metric, "1"), value, &conditions));
         }
         for less in Less::ALL {
-            let moving = Moving {
-                less: Some(less),
-                count: count.min(COUNT_WITH_LESS),
-                ..moving
-            };
+            let moving = Moving { less: Some(less), count: count.min(COUNT_WITH_LESS), ..moving };
             let result = mechanism.with(shape(bytes, blocks)?, moving);
             if matches!(&result, Err(error) if error.is::<NothingLess>()) {
                 continue;
             }
             let fails = f64::from(u8::from(result.is_err()));
-            let said = result
-                .err()
-                .map_or("no error".to_owned(), |e| format!("{e:#}"));
+            let said = result.err().map_or("no error".to_owned(), |e| format!("{e:#}"));
             let mut cell = cell.clone();
             cell.variant = Some(format!("{}: {said}", less.name()));
             let metric = ("one_less_fails", "1");
@@ -316,20 +292,11 @@ impl Visit for Moving {
             ("blocks_moved", self.count as f64),
             ("source_send_queue", source.max_send_wr.into()),
             ("source_receive_queue", source.max_recv_wr.into()),
-            (
-                "source_completion_queue",
-                source.send_cqe.max(source.recv_cqe).into(),
-            ),
-            (
-                "source_completion_queues",
-                source.completion_queues().into(),
-            ),
+            ("source_completion_queue", source.send_cqe.max(source.recv_cqe).into()),
+            ("source_completion_queues", source.completion_queues().into()),
             ("collector_send_queue", collector.max_send_wr.into()),
             ("collector_receive_queue", collector.max_recv_wr.into()),
-            (
-                "collector_completion_queue",
-                collector.send_cqe.max(collector.recv_cqe).into(),
-            ),
+            ("collector_completion_queue", collector.send_cqe.max(collector.recv_cqe).into()),
             ("collector_posted_requests", posted.messages() as f64),
             ("collector_posted_receives", posted.receives as f64),
         ];

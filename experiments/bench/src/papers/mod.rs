@@ -101,10 +101,7 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     let mut bench = Bench::new(options)?;
     let mut scenarios = match options.scenario.as_slice() {
         [] => which.scenarios()?,
-        files => files
-            .iter()
-            .map(|path| scenario::load(path))
-            .collect::<Result<_>>()?,
+        files => files.iter().map(|path| scenario::load(path)).collect::<Result<_>>()?,
     };
     let known = scenarios.iter().flat_map(Scenario::experiments);
     let known: BTreeSet<String> = known.map(str::to_owned).collect();
@@ -120,11 +117,7 @@ pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
         return Ok(());
     }
     let environment = Environment::detect();
-    let out = if options.write {
-        Path::new("docs/results")
-    } else {
-        &options.out
-    };
+    let out = if options.write { Path::new("docs/results") } else { &options.out };
     let folder = out.join(which.name());
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let mut run = results::Run {
@@ -206,15 +199,7 @@ fn experiment(
     for failure in &failures {
         eprintln!("\r{}: {failure}", scenario.id);
     }
-    Ok(Done {
-        took: began.elapsed(),
-        scenario,
-        rows,
-        table,
-        failures,
-        verdicts,
-        pictures,
-    })
+    Ok(Done { took: began.elapsed(), scenario, rows, table, failures, verdicts, pictures })
 }
 
 fn measure(

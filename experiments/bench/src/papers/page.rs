@@ -11,16 +11,9 @@ use std::io::Write as _;
 
 pub(super) fn table(done: &[Done]) -> String {
     let mut lines = vec![
-        [
-            "experiment",
-            "provider",
-            "measured",
-            "must be",
-            "held",
-            "claim",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        ["experiment", "provider", "measured", "must be", "held", "claim"]
+            .map(str::to_owned)
+            .to_vec(),
     ];
     for one in done {
         for judged in &one.verdicts {
@@ -48,9 +41,7 @@ fn aligned(lines: &[Vec<String>]) -> String {
     let mut text = String::new();
     for line in lines {
         let cells = line.iter().zip(&widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
+        let cells: Vec<String> = cells.map(|(cell, width)| format!("{cell:<width$}")).collect();
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
     }
@@ -66,10 +57,9 @@ fn measured(verdict: &Verdict) -> String {
 
 fn interval(verdict: &Verdict) -> String {
     match verdict {
-        Verdict::Judged {
-            interval: Some((low, high)),
-            ..
-        } if low != high => format!(" ({} to {})", number(*low), number(*high)),
+        Verdict::Judged { interval: Some((low, high)), .. } if low != high => {
+            format!(" ({} to {})", number(*low), number(*high))
+        }
         Verdict::Judged { .. } | Verdict::Missing(_) => String::new(),
     }
 }
@@ -77,9 +67,7 @@ fn interval(verdict: &Verdict) -> String {
 fn held(judged: &Judged) -> String {
     match &judged.verdict {
         Verdict::Missing(reason) => reason.clone(),
-        Verdict::Judged {
-            held, disturbed, ..
-        } => {
+        Verdict::Judged { held, disturbed, .. } => {
             let word = match held {
                 None => "reported",
                 Some(true) => "held",
@@ -111,33 +99,18 @@ pub(super) fn page(run: &Run<'_>, done: &[Done]) -> Result<String> {
     page.push_str(&HEAD.replace("NAME", run.which.name()));
     let machine = run.environment;
     writeln!(page, "\n- Machine: {}.", machine.line())?;
-    writeln!(
-        page,
-        "- Day: {}, commit {}, {}.",
-        machine.date, machine.commit, machine.rustc
-    )?;
+    writeln!(page, "- Day: {}, commit {}, {}.", machine.date, machine.commit, machine.rustc)?;
     let (command, priority) = (command(run), priority(run.realtime));
-    writeln!(
-        page,
-        "- Command: `{command}`, {} s, {priority}.",
-        run.took.as_secs()
-    )?;
+    writeln!(page, "- Command: `{command}`, {} s, {priority}.", run.took.as_secs())?;
     if let Some(steal) = run.steal {
-        writeln!(
-            page,
-            "- Time that the hypervisor gave to others: {:.1} %.",
-            steal * 100.0
-        )?;
+        writeln!(page, "- Time that the hypervisor gave to others: {:.1} %.", steal * 100.0)?;
     }
     if !run.options.full {
         page.push_str(QUICK);
     }
     if !run.left.is_empty() {
         let left = run.left.join(", ");
-        writeln!(
-            page,
-            "- The run has not ended, or somebody ended it. Not measured yet: {left}."
-        )?;
+        writeln!(page, "- The run has not ended, or somebody ended it. Not measured yet: {left}.")?;
     }
     summary(&mut page, done)?;
     for one in done {
@@ -150,11 +123,7 @@ const QUICK: &str = "- This was a quick run: few repetitions, few fresh processe
                      `--full` on a machine that does nothing else before you quote it.\n";
 
 fn priority(realtime: bool) -> &'static str {
-    if realtime {
-        "timed parts with real-time priority"
-    } else {
-        "without real-time priority"
-    }
+    if realtime { "timed parts with real-time priority" } else { "without real-time priority" }
 }
 
 /// What was typed. Files of one's own are named without their folders: these are of one machine.
@@ -200,9 +169,7 @@ fn summary(page: &mut String, done: &[Done]) -> Result<()> {
             all().filter(|j| matches!(j.verdict, Verdict::Judged { held, .. } if held == wanted));
         judged.count()
     };
-    let missing = all()
-        .filter(|j| matches!(j.verdict, Verdict::Missing(_)))
-        .count();
+    let missing = all().filter(|j| matches!(j.verdict, Verdict::Missing(_))).count();
     writeln!(
         page,
         "\n{} claims held, {} did not, {} numbers are reported without a claim, {missing} were not measured.\n",
@@ -211,15 +178,11 @@ fn summary(page: &mut String, done: &[Done]) -> Result<()> {
         count(None)
     )?;
     for one in done {
-        for judged in one.verdicts.iter().filter(|j| {
-            matches!(
-                j.verdict,
-                Verdict::Judged {
-                    held: Some(false),
-                    ..
-                }
-            )
-        }) {
+        for judged in one
+            .verdicts
+            .iter()
+            .filter(|j| matches!(j.verdict, Verdict::Judged { held: Some(false), .. }))
+        {
             let why = judged.claim.note.as_deref().unwrap_or("no cause found yet");
             writeln!(
                 page,
@@ -239,18 +202,8 @@ fn summary(page: &mut String, done: &[Done]) -> Result<()> {
 fn experiment(page: &mut String, run: &Run<'_>, one: &Done) -> Result<()> {
     let scenario = &one.scenario;
     writeln!(page, "\n## {}: {}\n", scenario.id, scenario.title)?;
-    writeln!(
-        page,
-        "{}. {}",
-        capital(&scenario.source),
-        scenario.method.trim()
-    )?;
-    writeln!(
-        page,
-        "\n`{}`, {} s.\n",
-        command_of(run, scenario),
-        one.took.as_secs()
-    )?;
+    writeln!(page, "{}. {}", capital(&scenario.source), scenario.method.trim())?;
+    writeln!(page, "\n`{}`, {} s.\n", command_of(run, scenario), one.took.as_secs())?;
     for failure in &one.failures {
         writeln!(page, "Failed: {failure}.\n")?;
     }
@@ -278,10 +231,7 @@ fn experiment(page: &mut String, run: &Run<'_>, one: &Done) -> Result<()> {
     notes(page, one)?;
     let name = run.which.name();
     for stem in &one.pictures {
-        writeln!(
-            page,
-            "\n![{stem}]({name}/{stem}.svg) ([PNG]({name}/{stem}.png))"
-        )?;
+        writeln!(page, "\n![{stem}]({name}/{stem}.svg) ([PNG]({name}/{stem}.png))")?;
     }
     Ok(())
 }
@@ -334,20 +284,16 @@ pub(super) fn print(done: &[Done], json: bool) -> Result<()> {
         }
     }
     if !json {
-        out.write_all(table(done).as_bytes())
-            .context("standard output")?;
+        out.write_all(table(done).as_bytes()).context("standard output")?;
     }
     Ok(())
 }
 
 fn line<'a>(experiment: &'a str, judged: &'a Judged) -> Line<'a> {
     let (measured, interval, held, disturbed, why_not) = match &judged.verdict {
-        Verdict::Judged {
-            measured,
-            interval,
-            held,
-            disturbed,
-        } => (Some(*measured), *interval, *held, *disturbed, None),
+        Verdict::Judged { measured, interval, held, disturbed } => {
+            (Some(*measured), *interval, *held, *disturbed, None)
+        }
         Verdict::Missing(reason) => (None, None, None, false, Some(reason.as_str())),
     };
     Line {
@@ -361,10 +307,6 @@ fn line<'a>(experiment: &'a str, judged: &'a Judged) -> Line<'a> {
         ci_high: interval.map(|(_, high)| high),
         held,
         disturbed,
-        why_not: why_not.or(if held == Some(false) {
-            judged.claim.note.as_deref()
-        } else {
-            None
-        }),
+        why_not: why_not.or(if held == Some(false) { judged.claim.note.as_deref() } else { None }),
     }
 }

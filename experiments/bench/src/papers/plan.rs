@@ -27,14 +27,8 @@ pub(super) fn say(bench: &Bench, scenarios: &[Scenario]) -> Result<()> {
     for scenario in scenarios {
         let seconds = seconds(bench, scenario);
         all += seconds;
-        writeln!(
-            out,
-            "{:<8} {:>10}  {}",
-            scenario.id,
-            time(seconds),
-            scenario.title
-        )
-        .context("standard error")?;
+        writeln!(out, "{:<8} {:>10}  {}", scenario.id, time(seconds), scenario.title)
+            .context("standard error")?;
     }
     let what = "all of them, about; what is done is written after each";
     writeln!(out, "{:<8} {:>10}  {what}", "", time(all)).context("standard error")

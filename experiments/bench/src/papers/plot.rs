@@ -145,10 +145,7 @@ impl Plot {
             let point = (x, y, low, high);
             match series.iter_mut().find(|one| one.label == label) {
                 Some(one) => one.points.push(point),
-                None => series.push(Series {
-                    label,
-                    points: vec![point],
-                }),
+                None => series.push(Series { label, points: vec![point] }),
             }
         }
         for one in &mut series {
@@ -162,10 +159,8 @@ impl Plot {
         let lines = lines.flat_map(|(one, colour)| {
             let data = one.points.iter().map(|&(x, y, ..)| (x, y));
             let data: Vec<(f64, f64)> = data.collect();
-            let line = LinePlot::new()
-                .with_data(data.clone())
-                .with_color(*colour)
-                .with_stroke_width(1.5);
+            let line =
+                LinePlot::new().with_data(data.clone()).with_color(*colour).with_stroke_width(1.5);
             let intervals = one.points.iter();
             let intervals = intervals.map(|&(_, y, low, high)| (y - low, high - y));
             let marks = ScatterPlot::new()
@@ -177,11 +172,8 @@ impl Plot {
             [Drawing::from(line), Drawing::from(marks)]
         });
         let mut drawings: Vec<Drawing> = lines.collect();
-        let points: Vec<(f64, f64)> = self
-            .paper
-            .iter()
-            .filter_map(|point| Some((point.x?, point.y)))
-            .collect();
+        let points: Vec<(f64, f64)> =
+            self.paper.iter().filter_map(|point| Some((point.x?, point.y))).collect();
         if !points.is_empty() {
             let marks = ScatterPlot::new()
                 .with_data(points)

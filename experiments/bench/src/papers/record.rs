@@ -49,21 +49,13 @@ impl Cell {
 
     /// The same cell at a place of a series.
     pub(crate) fn at(&self, x: f64, unit: &'static str) -> Cell {
-        Cell {
-            x: Some(x),
-            x_unit: Some(unit),
-            ..self.clone()
-        }
+        Cell { x: Some(x), x_unit: Some(unit), ..self.clone() }
     }
 
     /// Whether the two differ in the mechanism at most.
     pub(crate) fn is_beside(&self, other: &Cell) -> bool {
         let mechanism = self.mechanism;
-        *self
-            == Cell {
-                mechanism,
-                ..other.clone()
-            }
+        *self == Cell { mechanism, ..other.clone() }
     }
 }
 

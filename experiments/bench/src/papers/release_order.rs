@@ -21,19 +21,14 @@ pub(super) fn measure(
     part: &Measure,
     provider: Provider,
 ) -> Result<Vec<Row>> {
-    let constants = part
-        .constants
-        .context("the order of releases needs [measure.constants]")?;
+    let constants = part.constants.context("the order of releases needs [measure.constants]")?;
     let effort = part.effort(bench.quick());
     let bytes = *effort.bytes.first().context("a scenario without bytes")?;
     let mut rows = Vec::new();
     for &blocks in part.blocks(bench.quick()) {
         for &workers in &part.workers {
             for (name, law) in laws(workers as f64 * constants.t_write_us * 1000.0 * LOAD) {
-                bench.progress(&format!(
-                    "{} {provider}: {name}, {blocks} blocks",
-                    scenario.id
-                ));
+                bench.progress(&format!("{} {provider}: {name}, {blocks} blocks", scenario.id));
                 let setting = Setting {
                     provider,
                     constants,

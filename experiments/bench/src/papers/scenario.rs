@@ -193,10 +193,7 @@ impl Measure {
 impl Scenario {
     /// All experiments that it is about.
     pub(crate) fn experiments(&self) -> Vec<&str> {
-        let others = self
-            .claims
-            .iter()
-            .filter_map(|one| one.experiment.as_deref());
+        let others = self.claims.iter().filter_map(|one| one.experiment.as_deref());
         std::iter::once(self.id.as_str()).chain(others).collect()
     }
 }
@@ -222,9 +219,7 @@ pub(crate) fn load(path: &Path) -> Result<Scenario> {
 fn parse(name: &str, text: &str) -> Result<Scenario> {
     let scenario: Scenario = toml::from_str(text).with_context(|| format!("scenario {name}"))?;
     for claim in &scenario.claims {
-        claim
-            .check()
-            .with_context(|| format!("scenario {name}, claim {:?}", claim.claim))?;
+        claim.check().with_context(|| format!("scenario {name}, claim {:?}", claim.claim))?;
     }
     let counts_lines = scenario.workload == Workload::Table;
     if counts_lines == scenario.lines.is_empty() {
@@ -247,9 +242,8 @@ mod tests {
     fn all_scenarios_of_the_repository_are_listed_and_right() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
         let files = fs::read_dir(folder).unwrap();
-        let mut files: Vec<String> = files
-            .map(|file| file.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut files: Vec<String> =
+            files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
         files.sort();
         let all = OURS.iter().chain([&PEERS]);
         let mut listed: Vec<&str> = all.map(|(name, _)| *name).collect();
@@ -267,9 +261,6 @@ mod tests {
     fn mistakes_are_named() {
         let wrong = include_str!("../../scenarios/e1.13.toml").replace("title", "titel");
         let error = format!("{:#}", parse("mine.toml", &wrong).unwrap_err());
-        assert!(
-            error.contains("mine.toml") && error.contains("titel"),
-            "{error}"
-        );
+        assert!(error.contains("mine.toml") && error.contains("titel"), "{error}");
     }
 }

@@ -46,12 +46,7 @@ impl Visit for Simulated {
         let ends = Ends::on_fabric(&fabric, &mechanism)?;
         let (sender, receiver, helper) = ends.split(self.helper);
         let mut helper = helper.map(Helping);
-        let mut source = Source {
-            end: sender,
-            bytes: self.bytes,
-            left: self.count,
-            packet: 0,
-        };
+        let mut source = Source { end: sender, bytes: self.bytes, left: self.count, packet: 0 };
         let queue = Rc::new(RefCell::new(VecDeque::new()));
         let mut collector = Collector {
             end: receiver,
@@ -135,11 +130,7 @@ struct Helping(Box<dyn Helper>);
 impl Thread<Failed> for Helping {
     fn step(&mut self, _: Duration) -> Result<Next, Failed> {
         let found = self.0.step()?;
-        Ok(if found {
-            Next::Busy(Duration::ZERO)
-        } else {
-            Next::Idle
-        })
+        Ok(if found { Next::Busy(Duration::ZERO) } else { Next::Idle })
     }
 }
 

@@ -8,12 +8,7 @@ use crate::stats::percentile;
 use anyhow::Result;
 
 /// Figure 18 of the status-byte paper, in milliseconds.
-pub(super) const HOLD: Hold = Hold {
-    from: 100,
-    to: 200,
-    end: 300,
-    bin: 5,
-};
+pub(super) const HOLD: Hold = Hold { from: 100, to: 200, end: 300, bin: 5 };
 /// READs of the status bytes that say how long one takes.
 const LOOKS: u64 = 300;
 /// Bins that the hold is in from beginning to end, 10 ms left out at its beginning.
@@ -21,9 +16,8 @@ const HELD_MS: std::ops::Range<f64> = 110.0..200.0;
 /// Bins before it, without the beginning.
 const BEFORE_MS: std::ops::Range<f64> = 20.0..100.0;
 /// Percentiles that are drawn.
-const PERCENTILES: [f64; 15] = [
-    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 98.0, 99.0, 99.9,
-];
+const PERCENTILES: [f64; 15] =
+    [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 98.0, 99.0, 99.9];
 
 /// Measures the cells of one part of a scenario on one provider.
 pub(super) fn measure(
@@ -56,11 +50,7 @@ pub(super) fn measure(
             for (mechanism, outcomes) in &found {
                 let cell = Cell::new(provider, *mechanism, bytes, blocks);
                 let conditions = Conditions::of(part.wait, realtime, outcomes);
-                let of = RowsOf {
-                    id: &scenario.id,
-                    cell: &cell,
-                    conditions: &conditions,
-                };
+                let of = RowsOf { id: &scenario.id, cell: &cell, conditions: &conditions };
                 let reads = reads.iter().filter(|(one, _)| one == mechanism);
                 rows.extend(of.program(program, outcomes, reads.map(|(_, reads)| reads)));
             }
@@ -129,16 +119,9 @@ impl RowsOf<'_> {
             return Vec::new();
         }
         let of = |part: f64| -> Vec<f64> {
-            batches
-                .iter()
-                .map(|batch| percentile(batch, part))
-                .collect()
+            batches.iter().map(|batch| percentile(batch, part)).collect()
         };
-        let spreads = of(0.5)
-            .iter()
-            .zip(of(0.99))
-            .map(|(p50, p99)| (p99 - p50) / p50)
-            .collect();
+        let spreads = of(0.5).iter().zip(of(0.99)).map(|(p50, p99)| (p99 - p50) / p50).collect();
         let mut rows = vec![
             self.row(self.cell, (metric, "ns"), of(0.5)),
             self.row(self.cell, ("p99_ns", "ns"), of(0.99)),
@@ -194,11 +177,7 @@ impl RowsOf<'_> {
         };
         let least = |run: &&Vec<u64>| rates(run, &HELD_MS).into_iter().fold(f64::MAX, f64::min);
         let most = |run: &&Vec<u64>| rates(run, &HELD_MS).into_iter().fold(0.0, f64::max);
-        rows.push(self.row(
-            self.cell,
-            ("kept_part", "1"),
-            runs.iter().map(part).collect(),
-        ));
+        rows.push(self.row(self.cell, ("kept_part", "1"), runs.iter().map(part).collect()));
         let ends = runs.iter().map(least).collect();
         rows.push(self.row(self.cell, ("held_least_bytes_per_s", "B/s"), ends));
         let ends = runs.iter().map(most).collect();

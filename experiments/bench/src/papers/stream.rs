@@ -19,10 +19,7 @@ pub(super) fn measure(
     let mut rows = Vec::new();
     for &bytes in &effort.bytes {
         for &blocks in part.blocks(bench.quick()) {
-            bench.progress(&format!(
-                "{} {provider}: {bytes} B, {blocks} blocks",
-                scenario.id
-            ));
+            bench.progress(&format!("{} {provider}: {bytes} B, {blocks} blocks", scenario.id));
             let name = format!("{provider}, {bytes} B, {blocks} blocks");
             let realtime = bench.realtime(provider, part.wait);
             let job = |bench: &mut Bench, mechanism: Mechanism| {
@@ -70,9 +67,7 @@ fn rows_of(id: &str, cell: &Cell, conditions: &Conditions, outcomes: &[Outcome])
     }
     metrics.extend(of_resources(outcomes));
     let measured = metrics.into_iter().filter(|(_, values)| !values.is_empty());
-    measured
-        .map(|(metric, values)| Row::new(id, cell, metric, values, &conditions))
-        .collect()
+    measured.map(|(metric, values)| Row::new(id, cell, metric, values, &conditions)).collect()
 }
 
 fn blocks_per_s(stream: &Stream) -> f64 {
@@ -88,26 +83,11 @@ fn of_streams(streams: &[&Stream], bytes: f64) -> Metrics {
         (("blocks_per_s", "1/s"), each(&blocks_per_s)),
         (("bytes_per_s", "B/s"), each(&|s| blocks_per_s(s) * bytes)),
         (("block_ns", "ns"), each(&|s| 1e9 / blocks_per_s(s))),
-        (
-            ("cpu_s_per_gb_source", "s/GB"),
-            each(&|s| s_per_gb(s.source_cpu_ns, s)),
-        ),
-        (
-            ("cpu_s_per_gb_collector", "s/GB"),
-            each(&|s| s_per_gb(s.collector_cpu_ns, s)),
-        ),
-        (
-            ("cpu_percent_source", "%"),
-            each(&|s| percent(s.source_cpu_ns, s)),
-        ),
-        (
-            ("cpu_percent_collector", "%"),
-            each(&|s| percent(s.collector_cpu_ns, s)),
-        ),
-        (
-            ("status_reads_per_block", "1"),
-            streams.iter().filter_map(reads).collect(),
-        ),
+        (("cpu_s_per_gb_source", "s/GB"), each(&|s| s_per_gb(s.source_cpu_ns, s))),
+        (("cpu_s_per_gb_collector", "s/GB"), each(&|s| s_per_gb(s.collector_cpu_ns, s))),
+        (("cpu_percent_source", "%"), each(&|s| percent(s.source_cpu_ns, s))),
+        (("cpu_percent_collector", "%"), each(&|s| percent(s.collector_cpu_ns, s))),
+        (("status_reads_per_block", "1"), streams.iter().filter_map(reads).collect()),
     ]
 }
 
@@ -122,10 +102,7 @@ fn of_resources(outcomes: &[Outcome]) -> Metrics {
     vec![
         (("sync_ns", "ns"), looks.map(|look| look.p50_ns).collect()),
         (("rss_bytes_source", "B"), each(|o| o.source.rss_bytes_peak)),
-        (
-            ("rss_bytes_collector", "B"),
-            each(|o| o.collector.rss_bytes_peak),
-        ),
+        (("rss_bytes_collector", "B"), each(|o| o.collector.rss_bytes_peak)),
         (("queue_pairs", "1"), each(queue_pairs)),
     ]
 }

@@ -30,11 +30,8 @@ pub(super) fn table(scenario: &Scenario, done: &[Done]) -> (Option<String>, Vec<
         let rows: Vec<&Row> = done.iter().flat_map(|one| &one.rows).collect();
         let cells = MECHANISMS.map(|mechanism| cell(line, &rows, mechanism));
         empty += u32::from(cells.iter().all(Option::is_none));
-        let at: Vec<String> = line
-            .at
-            .iter()
-            .map(|(axis, span)| format!("{axis:?} {span:?}"))
-            .collect();
+        let at: Vec<String> =
+            line.at.iter().map(|(axis, span)| format!("{axis:?} {span:?}")).collect();
         let place = format!("{}, {}, {}", line.of, line.provider, line.metric);
         let _ = write!(text, "| {} | {place}{} |", line.says, places(&at));
         for cell in cells {
@@ -58,11 +55,7 @@ pub(super) fn table(scenario: &Scenario, done: &[Done]) -> (Option<String>, Vec<
 fn places(at: &[String]) -> String {
     let words = at.join(", ").to_lowercase();
     let words = words.replace("one(", "").replace(')', "").replace(".0", "");
-    if words.is_empty() {
-        words
-    } else {
-        format!(", {words}")
-    }
+    if words.is_empty() { words } else { format!(", {words}") }
 }
 
 /// The median of the one row that fits.
@@ -73,10 +66,7 @@ fn cell(line: &Line, rows: &[&Row], mechanism: Mechanism) -> Option<f64> {
             && row.cell.mechanism == mechanism
             && row.metric == line.metric
             && (line.variant.is_none() || line.variant == row.cell.variant)
-            && line
-                .at
-                .iter()
-                .all(|(axis, span)| axis.of(row).is_some_and(|value| span.has(value)))
+            && line.at.iter().all(|(axis, span)| axis.of(row).is_some_and(|value| span.has(value)))
     };
     let mut fitting = rows.iter().filter(fits);
     let row = fitting.next()?;

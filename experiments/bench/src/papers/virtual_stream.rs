@@ -19,9 +19,7 @@ pub(super) fn count(bytes: usize) -> u64 {
 const SEED: u64 = 1;
 
 pub(super) fn measure(bench: &mut Bench, scenario: &Scenario, part: &Measure) -> Result<Vec<Row>> {
-    let constants = part
-        .constants
-        .context("virtual time needs [measure.constants]")?;
+    let constants = part.constants.context("virtual time needs [measure.constants]")?;
     let effort = part.effort(bench.quick());
     let mut rows = Vec::new();
     for &bytes in &effort.bytes {
@@ -60,10 +58,7 @@ pub(super) fn measure(bench: &mut Bench, scenario: &Scenario, part: &Measure) ->
 }
 
 pub(super) fn shape(bytes: usize, blocks: usize) -> Result<Shape> {
-    Ok(Shape {
-        blocks: u32::try_from(blocks)?,
-        payload_bytes: u32::try_from(bytes)?,
-    })
+    Ok(Shape { blocks: u32::try_from(blocks)?, payload_bytes: u32::try_from(bytes)? })
 }
 
 pub(super) fn conditions(seed: Option<u64>, achieved_bytes_per_s: f64) -> Conditions {

@@ -42,14 +42,7 @@ const fn at_least(
     other: fn(&Cell) -> bool,
     limit: f64,
 ) -> Rule {
-    Rule {
-        name,
-        ours,
-        other,
-        value: |sample| sample.bytes_per_s,
-        limit,
-        at_least: true,
-    }
+    Rule { name, ours, other, value: |sample| sample.bytes_per_s, limit, at_least: true }
 }
 
 fn is_stream(cell: &Cell, what: &str, path_mtu: usize) -> bool {
@@ -150,9 +143,8 @@ impl Rule {
         let ours = rows.iter().find(|row| (self.ours)(&row.cell))?;
         let other = rows.iter().find(|row| (self.other)(&row.cell))?;
         let pairs = ours.samples.iter().zip(&other.samples);
-        let ratios: Option<Vec<f64>> = pairs
-            .map(|(a, b)| Some((self.value)(a)? / (self.value)(b)?))
-            .collect();
+        let ratios: Option<Vec<f64>> =
+            pairs.map(|(a, b)| Some((self.value)(a)? / (self.value)(b)?)).collect();
         let ratio = stats::percentile(&ratios?, 0.5);
         let (word, held) = if self.at_least {
             ("at least", ratio >= self.limit)
@@ -174,13 +166,7 @@ mod tests {
     use super::*;
 
     fn row(what: &'static str, op: &'static str, path_mtu: Option<usize>, rates: &[f64]) -> Row {
-        let cell = Cell {
-            what,
-            op,
-            polling: None,
-            path_mtu,
-            bytes: 1 << 20,
-        };
+        let cell = Cell { what, op, polling: None, path_mtu, bytes: 1 << 20 };
         let samples = rates.iter().map(|rate| Sample {
             bytes_per_s: Some(*rate),
             cpu_s_per_gb_receiver: Some(1e9 / rate),
@@ -203,9 +189,6 @@ mod tests {
             row("ours", "write", Some(4096), &[2.4e9]),
         ];
         let goals = judge(&rows);
-        assert_eq!(
-            (goals.len(), goals[0].ratio, goals[0].held),
-            (1, 0.8, false)
-        );
+        assert_eq!((goals.len(), goals[0].ratio, goals[0].held), (1, 0.8, false));
     }
 }

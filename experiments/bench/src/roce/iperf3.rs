@@ -15,10 +15,7 @@ const CONNECT_TIMEOUT_MS: &str = "5000";
 
 /// Whether there is an iperf3 to measure.
 pub(crate) fn is_installed() -> bool {
-    let found = Command::new("iperf3")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .status();
+    let found = Command::new("iperf3").arg("--version").stdout(Stdio::null()).status();
     found.is_ok_and(|status| status.success())
 }
 

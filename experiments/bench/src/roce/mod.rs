@@ -169,22 +169,13 @@ impl Task {
             What::BarePingPong { threads: false } => Some("inline polling"),
             What::Ours(_) | What::BareStream | What::Tcp => None,
         };
-        Cell {
-            what: name,
-            op,
-            polling,
-            path_mtu: (what != What::Tcp).then_some(path_mtu),
-            bytes,
-        }
+        Cell { what: name, op, polling, path_mtu: (what != What::Tcp).then_some(path_mtu), bytes }
     }
 
     /// Whether all words of `--only` fit.
     fn is_wanted(self, options: &Options) -> bool {
         let cell = self.cell();
-        let name = format!(
-            "{} {} {:?} {:?}",
-            cell.what, cell.op, cell.path_mtu, cell.polling
-        );
+        let name = format!("{} {} {:?} {:?}", cell.what, cell.op, cell.path_mtu, cell.polling);
         options.only.iter().all(|word| name.contains(word))
             && !(options.no_iperf3 && matches!(self, Task::Iperf3))
     }

@@ -96,13 +96,9 @@ fn open(job: &Job, op: Op) -> Result<LocalDevice> {
 fn plan(job: &Job, op: Op) -> Plan {
     let (operation, bytes, outstanding, batch, ring) = match op {
         Op::PingPong { inline } => return ping_pong(job, inline),
-        Op::Messages => (
-            Operation::Write,
-            SMALL_BYTES,
-            SMALL_OUTSTANDING,
-            SMALL_BATCH,
-            REGION_BYTES,
-        ),
+        Op::Messages => {
+            (Operation::Write, SMALL_BYTES, SMALL_OUTSTANDING, SMALL_BATCH, REGION_BYTES)
+        }
         Op::WriteAgain => large(Operation::Write, CHUNK_BYTES, CHUNK_BYTES),
         Op::Write => large(Operation::Write, MESSAGE_BYTES, REGION_BYTES),
         Op::Read => large(Operation::Read, MESSAGE_BYTES, REGION_BYTES),

@@ -89,9 +89,8 @@ impl Row {
             value.map_or_else(|| "-".to_owned(), |v| format!("{:.2}", v / unit))
         };
         let cell = &self.cell;
-        let op = cell.polling.map_or(cell.op.to_owned(), |polling| {
-            format!("{}, {polling}", cell.op)
-        });
+        let op =
+            cell.polling.map_or(cell.op.to_owned(), |polling| format!("{}, {polling}", cell.op));
         [
             cell.what.to_owned(),
             op,
@@ -143,9 +142,7 @@ fn spread(samples: &[Sample], field: impl Fn(&Sample) -> Option<f64>) -> Option<
 pub(crate) fn columns(cells: &[String; 12]) -> String {
     const WIDTHS: [usize; 12] = [9, 25, 8, 8, 21, 10, 7, 11, 11, 9, 9, 5];
     let padded = cells.iter().zip(WIDTHS);
-    let padded: Vec<String> = padded
-        .map(|(cell, width)| format!("{cell:<width$}"))
-        .collect();
+    let padded: Vec<String> = padded.map(|(cell, width)| format!("{cell:<width$}")).collect();
     padded.join(" ").trim_end().to_owned()
 }
 
@@ -154,7 +151,6 @@ pub(crate) fn markdown(rows: &[Row]) -> String {
     let line = |cells: &[String; 12]| format!("| {} |\n", cells.join(" | "));
     let mut text = line(&HEAD.map(str::to_owned));
     text.push_str(&format!("|{}\n", "---|".repeat(HEAD.len())));
-    rows.iter()
-        .for_each(|row| text.push_str(&line(&row.cells())));
+    rows.iter().for_each(|row| text.push_str(&line(&row.cells())));
     text
 }

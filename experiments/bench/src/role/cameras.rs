@@ -30,18 +30,9 @@ pub(super) fn run(
     role: Role,
     control: Control,
 ) -> Result<()> {
-    let shape = Shape {
-        blocks: u32::try_from(job.blocks)?,
-        payload_bytes: u32::try_from(job.bytes)?,
-    };
-    let run = Run {
-        job,
-        cameras,
-        has_helper: name.has_helper(),
-        provider,
-        role,
-        control,
-    };
+    let shape =
+        Shape { blocks: u32::try_from(job.blocks)?, payload_bytes: u32::try_from(job.bytes)? };
+    let run = Run { job, cameras, has_helper: name.has_helper(), provider, role, control };
     if !cameras.windows {
         return name.with(shape, run);
     }
@@ -89,11 +80,7 @@ impl Visit for Run<'_> {
         let mut port = [Port::open(&*device.context, &*pd, &needs)?];
         let offers = device::connect(&mut self.control, &mut port)?;
         let [port] = port;
-        let has = Has {
-            registered_bytes,
-            queues: device::queues(&port),
-            device,
-        };
+        let has = Has { registered_bytes, queues: device::queues(&port), device };
         match self.role {
             Role::Source => {
                 let end = mechanism.sender(port, &offers[0])?;
@@ -149,12 +136,7 @@ impl Run<'_> {
     }
 
     fn send_all<S: SendEnd>(&self, end: &mut S, begin_ns: u64) -> Result<()> {
-        let Cameras {
-            cameras,
-            frames,
-            period_ns,
-            ..
-        } = self.cameras;
+        let Cameras { cameras, frames, period_ns, .. } = self.cameras;
         let mut next = vec![0; cameras];
         while next.iter().any(|sent| *sent < frames) {
             let since_ns = sys::monotonic_ns().saturating_sub(begin_ns);
@@ -204,13 +186,7 @@ impl Run<'_> {
     }
 
     fn take_all<R: ReceiveEnd>(&self, end: &mut R, begin_ns: u64) -> Result<Vec<[u64; 3]>> {
-        let Cameras {
-            first,
-            cameras,
-            frames,
-            period_ns,
-            ..
-        } = self.cameras;
+        let Cameras { first, cameras, frames, period_ns, .. } = self.cameras;
         let all = cameras * frames as usize;
         let mut seen = vec![false; all];
         let mut arrivals = Vec::with_capacity(all);

@@ -27,13 +27,7 @@ impl<L: Link> Collector<'_, L> {
             // Before us: a thread on our core with a higher priority would keep us from running.
             self.link.set_pace(Pace::Parked)?;
             drop(urgent);
-            self.peer.send(&Report {
-                end_ns,
-                cpu_ns,
-                core_share,
-                wrong_blocks,
-                noted,
-            })?;
+            self.peer.send(&Report { end_ns, cpu_ns, core_share, wrong_blocks, noted })?;
         }
     }
 

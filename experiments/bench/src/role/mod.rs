@@ -105,10 +105,7 @@ struct Programs<L> {
 
 impl<L> Programs<L> {
     /// For a mechanism that only waits.
-    const NONE: Programs<L> = Programs {
-        collect: None,
-        measure: None,
-    };
+    const NONE: Programs<L> = Programs { collect: None, measure: None };
 }
 
 /// Runs a role process: the job came as an argument, the other role is on standard input.
@@ -146,14 +143,7 @@ fn run_with<L: Link>(
 ) -> Result<()> {
     let floor = CacheLine::new(job, role, &mut control)?;
     match role {
-        Role::Collector => Collector {
-            job,
-            peer: control,
-            link,
-            floor,
-            programs,
-        }
-        .obey(),
+        Role::Collector => Collector { job, peer: control, link, floor, programs }.obey(),
         Role::Source => {
             let starter = std::io::stdout().as_fd().try_clone_to_owned()?;
             Source {
@@ -175,18 +165,11 @@ fn run_with<L: Link>(
 fn spent(meter: &Meter) -> (u64, f64) {
     let (wall, cpu) = meter.stop();
     let wall = wall.as_nanos().max(1) as f64;
-    (
-        cpu.as_nanos() as u64,
-        (cpu.as_nanos() as f64 / wall).min(1.0),
-    )
+    (cpu.as_nanos() as u64, (cpu.as_nanos() as f64 / wall).min(1.0))
 }
 
 fn pace_of(urgent: &Urgent) -> Pace {
-    if urgent.0 {
-        Pace::Urgent
-    } else {
-        Pace::Working
-    }
+    if urgent.0 { Pace::Urgent } else { Pace::Working }
 }
 
 struct Urgent(bool);

@@ -8,10 +8,7 @@ use std::time::Duration;
 
 impl<L: NonBlocking> Programs<L> {
     /// For one that does not.
-    pub(super) const ALL: Programs<L> = Programs {
-        collect: Some(collect),
-        measure: Some(measure),
-    };
+    pub(super) const ALL: Programs<L> = Programs { collect: Some(collect), measure: Some(measure) };
 }
 
 fn collect<L: NonBlocking>(
@@ -131,7 +128,5 @@ impl<L: NonBlocking> Source<'_, L> {
 /// Nanoseconds from each time of the first list to that of the second.
 fn differences(from: &[u64], to: &[u64]) -> Vec<f64> {
     let pairs = from.iter().zip(to);
-    pairs
-        .map(|(from, to)| to.saturating_sub(*from) as f64)
-        .collect()
+    pairs.map(|(from, to)| to.saturating_sub(*from) as f64).collect()
 }

@@ -64,9 +64,7 @@ impl<L: Link> Source<'_, L> {
             };
             // The first one warms up.
             if batch > 0 {
-                outcome
-                    .samples
-                    .extend((!samples.is_empty()).then_some(samples));
+                outcome.samples.extend((!samples.is_empty()).then_some(samples));
                 outcome.bins.extend(bins);
             }
         }
@@ -231,9 +229,7 @@ impl<L: Link> Source<'_, L> {
 
     /// One-way hand-over of a cache line between these two processes, now.
     fn floor_ns(&mut self) -> Result<f64> {
-        self.begin(Order::Floor {
-            count: FLOOR_ROUND_TRIPS,
-        })?;
+        self.begin(Order::Floor { count: FLOOR_ROUND_TRIPS })?;
         let urgent = Urgent::begin(self.job.realtime)?;
         let mut samples = round_trips(&mut self.floor, FLOOR_ROUND_TRIPS, true, self.ticks)?;
         drop(urgent);
@@ -303,11 +299,8 @@ impl<T> Batches<T> {
         core_share: impl Fn(&T) -> f64,
     ) -> Result<Batches<T>> {
         let wanted = source.job.batches;
-        let limit = if source.job.what.polls() && source.job.wait.polls() {
-            CORE_SHARE_MIN
-        } else {
-            0.0
-        };
+        let limit =
+            if source.job.what.polls() && source.job.wait.polls() { CORE_SHARE_MIN } else { 0.0 };
         let mut all = Vec::new();
         let mut good = 0;
         while good < wanted && all.len() < 2 * wanted {
@@ -321,11 +314,7 @@ impl<T> Batches<T> {
         if !disturbed {
             all.retain(|batch| core_share(batch) >= limit);
         }
-        Ok(Batches {
-            repeated: ran - all.len(),
-            kept: all,
-            disturbed,
-        })
+        Ok(Batches { repeated: ran - all.len(), kept: all, disturbed })
     }
 
     fn add_to(self, outcome: &mut Outcome, list: impl FnOnce(&mut Outcome) -> &mut Vec<T>) {

@@ -38,10 +38,8 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
         What::Paper => {
             let set_up = SetUp::new(job, Provider::Shm, role, control);
             let ways = set_up.ways(PaperStatusByte::new)?;
-            let status: StatusBytes<PaperSendEnd> = (
-                |end| end.stats().status_reads,
-                |end| Ok(end.look()? == Some(true)),
-            );
+            let status: StatusBytes<PaperSendEnd> =
+                (|end| end.stats().status_reads, |end| Ok(end.look()? == Some(true)));
             set_up.measure(ways, Some(status), None)
         }
         What::Mechanism(mechanism, provider) => match job.program {
@@ -123,18 +121,13 @@ fn run_mechanism(
     role: Role,
     control: Control,
 ) -> Result<()> {
-    let set_up = SetUp {
-        has_helper: name.has_helper(),
-        ..SetUp::new(job, provider, role, control)
-    };
+    let set_up =
+        SetUp { has_helper: name.has_helper(), ..SetUp::new(job, provider, role, control) };
     name.with(shape(job, job.blocks)?, set_up)
 }
 
 fn shape(job: &Job, blocks: usize) -> Result<Shape> {
-    Ok(Shape {
-        blocks: u32::try_from(blocks)?,
-        payload_bytes: u32::try_from(job.bytes)?,
-    })
+    Ok(Shape { blocks: u32::try_from(blocks)?, payload_bytes: u32::try_from(job.bytes)? })
 }
 
 /// A mechanism over verbs is set up in three steps: ports of both ways, connected, ends of them.
@@ -148,13 +141,7 @@ struct SetUp<'a> {
 
 impl<'a> SetUp<'a> {
     fn new(job: &'a Job, provider: Provider, role: Role, control: Control) -> SetUp<'a> {
-        SetUp {
-            job,
-            provider,
-            has_helper: false,
-            role,
-            control,
-        }
+        SetUp { job, provider, has_helper: false, role, control }
     }
 
     /// Returns the mechanism of the way out and that of the way back, which has fewer blocks where
@@ -222,11 +209,8 @@ fn run_stream(job: &Job, role: Role, mut control: Control) -> Result<()> {
     let sender = StreamSender::new(stream.try_clone()?, shape)?;
     let receiver = StreamReceiver::new(stream, shape)?;
     // Polling a full unix socket costs more than it brings.
-    let wait = if matches!(job.what, What::TcpBlocking | What::Unix) {
-        Wait::Doorbell
-    } else {
-        job.wait
-    };
+    let wait =
+        if matches!(job.what, What::TcpBlocking | What::Unix) { Wait::Doorbell } else { job.wait };
     let link = Through::new(job, wait, (sender, receiver), Some(job.blocks));
     measure_programs(job, role, control, link)
 }

@@ -206,9 +206,7 @@ fn counts_of(all: &[Arc<Filled>]) -> Counts {
     Counts {
         frames: sum(&|f| f.frames.load(Ordering::Relaxed)),
         waits: sum(&|f| f.waits.load(Ordering::Relaxed)),
-        times: (0..BUCKETS)
-            .map(|i| sum(&|f| f.times[i].load(Ordering::Relaxed)))
-            .collect(),
+        times: (0..BUCKETS).map(|i| sum(&|f| f.times[i].load(Ordering::Relaxed))).collect(),
         ..Counts::default()
     }
 }
@@ -227,14 +225,13 @@ fn locks() -> (u64, u64) {
     let all = catchment_verbs::sync::acquisitions();
     #[cfg(not(feature = "count-locks"))]
     let all: Vec<(String, u64)> = Vec::new();
-    all.iter()
-        .fold((0, 0), |(frames, background), (thread, locks)| {
-            if carries_frames(thread) {
-                (frames + locks, background)
-            } else {
-                (frames, background + locks)
-            }
-        })
+    all.iter().fold((0, 0), |(frames, background), (thread, locks)| {
+        if carries_frames(thread) {
+            (frames + locks, background)
+        } else {
+            (frames, background + locks)
+        }
+    })
 }
 
 /// Answers `count` and obeys other lines, until standard input ends.
@@ -244,11 +241,7 @@ fn serve(obey: impl Fn(&str), count: impl Fn() -> Counts) -> Result<()> {
         if line == "count" {
             // First the locks: what counting takes is not the frames'.
             let (locks, background_locks) = locks();
-            output::json(&Counts {
-                locks,
-                background_locks,
-                ..count()
-            })?;
+            output::json(&Counts { locks, background_locks, ..count() })?;
         } else {
             obey(&line);
         }

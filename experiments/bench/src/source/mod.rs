@@ -99,13 +99,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // Lets all threads see it.
     std::thread::sleep(WARM_UP);
     let processes = [source.id(), collector.id()];
-    let (awake, calls) = strace::count(&processes, || {
-        Window::measure(&mut source, &mut collector, window)
-    })?;
-    ensure!(
-        awake.frames() > 0.0,
-        "no frame reached the sink under strace"
-    );
+    let (awake, calls) =
+        strace::count(&processes, || Window::measure(&mut source, &mut collector, window))?;
+    ensure!(awake.frames() > 0.0, "no frame reached the sink under strace");
     let report = report(options, &full_speed, &awake, calls)?;
     source.finish()?;
     collector.finish()?;
@@ -129,9 +125,7 @@ fn report(
         frame_bytes: options.bytes,
         frames_per_s: frames / full_speed.seconds(),
         ns_per_frame_p50: full_speed.ns_per_frame(0.5).context("no frame was timed")?,
-        ns_per_frame_p99: full_speed
-            .ns_per_frame(0.99)
-            .context("no frame was timed")?,
+        ns_per_frame_p99: full_speed.ns_per_frame(0.99).context("no frame was timed")?,
         locks_per_frame: cfg!(feature = "count-locks").then(|| awake.locks() / awake.frames()),
         background_locks_per_s: cfg!(feature = "count-locks")
             .then(|| awake.background_locks() / awake.seconds()),

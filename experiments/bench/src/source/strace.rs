@@ -57,10 +57,7 @@ pub(super) fn count<T>(
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((during()?, None)),
         other => other.context("cannot start strace")?,
     };
-    let said = strace
-        .stderr
-        .take()
-        .context("strace has no standard error")?;
+    let said = strace.stderr.take().context("strace has no standard error")?;
     let mut said = BufReader::new(said).lines();
     for _ in &threads {
         let line = said.next().context("strace ended at once")??;

@@ -16,10 +16,7 @@ fn is_sound(row: &Value) {
         assert!(row["peak_bytes_per_s"].is_null(), "{row}");
         let average = number("average_bytes_per_s");
         let product = number("messages_per_s") * 3000.0;
-        assert!(
-            average > 0.0 && (product / average - 1.0).abs() < 1e-6,
-            "{row}"
-        );
+        assert!(average > 0.0 && (product / average - 1.0).abs() < 1e-6, "{row}");
     }
 }
 
@@ -50,20 +47,8 @@ fn every_mechanism_moves_blocks_over_shm_and_roce() {
 fn an_unknown_mechanism_and_one_that_the_path_lacks_are_named() {
     let output = run(&["mechanisms", "-m", "tape"]);
     let seen = errors(&output);
-    assert!(
-        !output.status.success() && seen.contains("rendezvous"),
-        "{seen}"
-    );
-    let output = run(&[
-        "mechanisms",
-        "-m",
-        "sw-fair-tail-in-place",
-        "--provider",
-        "roce",
-    ]);
+    assert!(!output.status.success() && seen.contains("rendezvous"), "{seen}");
+    let output = run(&["mechanisms", "-m", "sw-fair-tail-in-place", "--provider", "roce"]);
     let seen = errors(&output);
-    assert!(
-        !output.status.success() && seen.contains("use sw-fair-tail"),
-        "{seen}"
-    );
+    assert!(!output.status.success() && seen.contains("use sw-fair-tail"), "{seen}");
 }

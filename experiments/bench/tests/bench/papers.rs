@@ -19,14 +19,8 @@ fn run(folder: &Folder, arguments: &[&str]) -> String {
 fn e1_1_interactions_are_those_of_the_paper_and_the_page_says_so() {
     let folder = Folder::new("e1.1");
     let said = run(&folder, &["--json", "--only", "E1.1", "--provider", "sim"]);
-    let lines: Vec<Value> = said
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let claimed: Vec<&Value> = lines
-        .iter()
-        .filter(|line| !line["held"].is_null())
-        .collect();
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let claimed: Vec<&Value> = lines.iter().filter(|line| !line["held"].is_null()).collect();
     assert!(claimed.len() >= 5, "{said}");
     for line in claimed {
         assert_eq!(line["experiment"], "E1.1");
@@ -35,10 +29,7 @@ fn e1_1_interactions_are_those_of_the_paper_and_the_page_says_so() {
         assert!(line["measured"].as_f64().is_some() && line["claim"].is_string());
     }
     let page = fs::read_to_string(folder.0.join("papers.md")).unwrap();
-    assert!(
-        page.contains("## E1.1") && page.contains("| held |"),
-        "{page}"
-    );
+    assert!(page.contains("## E1.1") && page.contains("| held |"), "{page}");
     let command = "cargo xtask bench papers --quick --only E1.1 --provider sim --realtime off`";
     assert!(page.contains(command), "{page}");
     let rows = fs::read_to_string(folder.0.join("papers/rows.csv")).unwrap();
@@ -65,10 +56,7 @@ fn e1_1_interactions_are_those_of_the_paper_and_the_page_says_so() {
 #[test]
 fn a_plan_names_every_experiment_and_its_time() {
     let folder = Folder::new("plan");
-    let output = bench(&["papers", "--full", "--plan", "--out"])
-        .arg(&folder.0)
-        .output()
-        .unwrap();
+    let output = bench(&["papers", "--full", "--plan", "--out"]).arg(&folder.0).output().unwrap();
     let plan = errors(&output);
     assert!(output.status.success(), "{plan}");
     for id in ["E1.1 ", "E1.13", "E1.22", "E3.5"] {
@@ -139,15 +127,9 @@ fn e1_13_a_claim_that_fails_is_published_as_failed() {
     "#;
     fs::write(&file, scenario).unwrap();
     let said = run(&folder, &["--scenario", file.to_str().unwrap()]);
-    assert!(
-        said.contains("NOT HELD") && said.contains("Ten times"),
-        "{said}"
-    );
+    assert!(said.contains("NOT HELD") && said.contains("Ten times"), "{said}");
     let page = fs::read_to_string(folder.0.join("papers.md")).unwrap();
-    assert!(
-        page.contains("0 claims held, 1 did not") && page.contains("It is not."),
-        "{page}"
-    );
+    assert!(page.contains("0 claims held, 1 did not") && page.contains("It is not."), "{page}");
     assert!(!page.contains("Failed"), "{page}");
     let svg = fs::read_to_string(folder.0.join("papers/e9.1-speed-sim.svg")).unwrap();
     assert!(svg.contains("<svg") && svg.contains("GB/s"));

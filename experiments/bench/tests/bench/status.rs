@@ -13,9 +13,7 @@ fn s1_33_reads_holds_its_goal_in_every_line_and_says_the_same_again() {
     let goals = goals(&lines_once);
     assert_eq!(goals.len(), 9, "three loads, three rings");
     assert!(goals.iter().all(|goal| goal["held"] == true), "{goals:?}");
-    let shipped = lines_once
-        .iter()
-        .filter(|line| line["policy"] == "adaptive");
+    let shipped = lines_once.iter().filter(|line| line["policy"] == "adaptive");
     assert_eq!(shipped.count(), 18);
     assert_eq!(lines_once, lines(&run(&["reads", "--json", "--seed", "2"])));
 }

@@ -23,10 +23,7 @@ fn mechanisms_are_verified_and_measured_side_by_side() {
     let lines = lines(&output);
     assert_eq!(lines[0]["what"], "cache-line");
     assert!(lines[0]["environment"]["cores"].as_u64().unwrap() > 0);
-    let names: Vec<&str> = lines[1..]
-        .iter()
-        .map(|line| line["what"].as_str().unwrap())
-        .collect();
+    let names: Vec<&str> = lines[1..].iter().map(|line| line["what"].as_str().unwrap()).collect();
     assert_eq!(names, ["ours-copy", "ours-in-place", "memcpy", "tcp"]);
     for line in &lines[1..] {
         assert_eq!((&line["bytes"], &line["blocks"]), (&4096.into(), &3.into()));
@@ -34,17 +31,11 @@ fn mechanisms_are_verified_and_measured_side_by_side() {
         assert_eq!(line["verified_blocks"], 9, "{line}");
         let number = |name: &str| line[name].as_f64().unwrap();
         assert!(number("latency_ns_p50") > 1.0, "{line}");
-        assert!(
-            number("latency_ns_p99") >= number("latency_ns_p50"),
-            "{line}"
-        );
+        assert!(number("latency_ns_p99") >= number("latency_ns_p50"), "{line}");
         assert!(number("cpu_s_per_gb_source") > 0.0, "{line}");
         // Both are rounded to whole numbers.
         let blocks_per_s = number("bytes_per_s") / 4096.0;
-        assert!(
-            (blocks_per_s - number("blocks_per_s")).abs() < 1.0,
-            "{line}"
-        );
+        assert!((blocks_per_s - number("blocks_per_s")).abs() < 1.0, "{line}");
     }
 }
 
@@ -125,8 +116,5 @@ fn a_filter_that_leaves_nothing_is_named() {
     let output = run(&["transfer", "--only", "memcpy,65,3"]);
     assert!(!output.status.success());
     let errors = errors(&output);
-    assert!(
-        errors.contains("--only") && errors.contains("65536"),
-        "{errors}"
-    );
+    assert!(errors.contains("--only") && errors.contains("65536"), "{errors}");
 }

@@ -127,10 +127,7 @@ fn s3_8_three_threads_come_and_go_with_a_link() {
     let options = options(2, 64, "s38");
     let open = shm();
     let served = serve(open(), &options, |_, link: &mut Link| answer(link, 64));
-    let mine = LinkOptions {
-        name: "me38".into(),
-        ..options
-    };
+    let mine = LinkOptions { name: "me38".into(), ..options };
     let link = connect(served.address, open(), &mine).unwrap();
     until("the threads have their names", || {
         threads("me38") == ["me38-cq", "me38-rq", "me38-sq"]

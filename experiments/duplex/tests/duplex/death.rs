@@ -84,9 +84,8 @@ fn a_server_notices_that_a_client_was_killed() {
         let open = opener(provider);
         let options = options(4, 64, "alive");
         let served = serve(open(), &options, |_, link: &mut Link| answer(link, 64));
-        let mut peers: Vec<Peer> = (0..3)
-            .map(|_| Peer::spawn(&format!("client {provider} {}", served.address)))
-            .collect();
+        let mut peers: Vec<Peer> =
+            (0..3).map(|_| Peer::spawn(&format!("client {provider} {}", served.address))).collect();
         peers.iter_mut().for_each(|peer| drop(peer.says("talked")));
         let mut other = connect(served.address, open(), &options).unwrap();
         for (killed, peer) in (1..).zip(&mut peers) {

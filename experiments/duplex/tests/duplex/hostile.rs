@@ -5,10 +5,7 @@ use catchment_channel::{Card, Resources};
 use std::io::{Read, Write};
 
 fn hurried(name: &str) -> LinkOptions {
-    LinkOptions {
-        patience: Duration::from_millis(300),
-        ..options(2, 64, name)
-    }
+    LinkOptions { patience: Duration::from_millis(300), ..options(2, 64, name) }
 }
 
 /// The server is as it was: it serves the next one.
@@ -48,9 +45,7 @@ fn nonsense_silence_and_half_a_card() {
         let _ = stream.read_to_end(&mut heard);
         let text = String::from_utf8_lossy(&heard);
         assert!(text.contains(answered), "{text}");
-        until("it is refused", || {
-            served.server.counts().refused == before + 1
-        });
+        until("it is refused", || served.server.counts().refused == before + 1);
         nothing_left(&served.census);
         still_serves(&served, &open);
     }
@@ -71,9 +66,7 @@ fn a_client_that_never_connects() {
         stream.read_exact(&mut card).unwrap();
         Card::decode(&card).unwrap();
         stream.write_all(word).unwrap();
-        until("it is refused", || {
-            served.server.counts().refused == before + 1
-        });
+        until("it is refused", || served.server.counts().refused == before + 1);
         resources.release().unwrap();
         nothing_left(&served.census);
         still_serves(&served, &open);
@@ -85,10 +78,7 @@ fn more_clients_than_the_server_takes() {
     let open = shm();
     let options = options(2, 64, "room");
     let listener = Listener::tcp(TcpListener::bind("127.0.0.1:0").unwrap()).unwrap();
-    let few = ServerOptions {
-        max_clients: 2,
-        ..ServerOptions::new(options.clone())
-    };
+    let few = ServerOptions { max_clients: 2, ..ServerOptions::new(options.clone()) };
     let service = |_, link: &mut Link| answer(link, 64);
     let server = Server::start(listener, open(), few, service).unwrap();
     let address = server.address().unwrap();
@@ -103,9 +93,7 @@ fn more_clients_than_the_server_takes() {
     ask_on(&mut links[0]);
     let [first, second] = links;
     first.finish(PATIENCE).unwrap();
-    until("there is room again", || {
-        connect(address, open(), &options).is_ok()
-    });
+    until("there is room again", || connect(address, open(), &options).is_ok());
     second.finish(PATIENCE).unwrap();
 }
 
@@ -114,10 +102,7 @@ fn ask_on(link: &mut Link) {
     use catchment_channel::Tag;
     let mut payload = vec![0; 64];
     let bytes = crate::talk::content(0, 1, &mut payload);
-    let tag = Tag {
-        stream: 0,
-        packet: 1,
-    };
+    let tag = Tag { stream: 0, packet: 1 };
     link.send(tag, &payload[..bytes], PATIENCE).unwrap();
     let answer = link.receive(PATIENCE).unwrap().unwrap();
     assert_eq!(answer.tag().packet, 1);

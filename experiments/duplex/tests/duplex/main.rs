@@ -1,10 +1,6 @@
 //! Client and server of duplex channels: over shared memory, over RoCE on loopback, and in virtual
 //! time.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 mod clients;
 mod death;
 mod failures;
@@ -36,10 +32,7 @@ fn shm() -> Opener {
 
 fn roce() -> Opener {
     Box::new(|| {
-        let any_port = RoceOptions {
-            port: 0,
-            ..RoceOptions::default()
-        };
+        let any_port = RoceOptions { port: 0, ..RoceOptions::default() };
         RoceProvider::new(any_port).open("127.0.0.1").unwrap()
     })
 }
@@ -63,10 +56,7 @@ fn every_provider() -> [(&'static str, Opener); 3] {
 fn options(blocks: u32, payload_bytes: u32, name: &str) -> LinkOptions {
     LinkOptions {
         // On a machine that does many other things an engine may not run for a second.
-        rts: RtsAttr {
-            timeout: Duration::from_secs(1),
-            ..RtsAttr::default()
-        },
+        rts: RtsAttr { timeout: Duration::from_secs(1), ..RtsAttr::default() },
         patience: PATIENCE,
         name: name.into(),
         ..LinkOptions::new(ChannelShape::new(blocks, payload_bytes).with_shared(4096))
@@ -86,11 +76,7 @@ fn serve(context: Arc<dyn Context>, options: &LinkOptions, service: impl Service
     let listener = Listener::tcp(listener).unwrap();
     let options = ServerOptions::new(options.clone());
     let server = Server::start(listener, context, options, service).unwrap();
-    Served {
-        address: server.address().unwrap(),
-        server,
-        census,
-    }
+    Served { address: server.address().unwrap(), server, census }
 }
 
 fn control(address: SocketAddr) -> Control {

@@ -17,23 +17,14 @@ pub(crate) const OF_SERVER: u32 = 1 << 31;
 
 fn check(block: &Message, client: u32, packet: u64, wanted: &mut [u8]) {
     let bytes = content(client, packet, wanted);
-    let tag = Tag {
-        stream: client,
-        packet,
-    };
+    let tag = Tag { stream: client, packet };
     assert_eq!(block.tag(), tag);
-    assert!(
-        block.payload().to_vec() == wanted[..bytes],
-        "message {tag:?}"
-    );
+    assert!(block.payload().to_vec() == wanted[..bytes], "message {tag:?}");
 }
 
 fn say(link: &mut Link, client: u32, packet: u64, payload: &mut [u8]) -> Result<(), EndError> {
     let bytes = content(client, packet, payload);
-    let tag = Tag {
-        stream: client,
-        packet,
-    };
+    let tag = Tag { stream: client, packet };
     match link.send(tag, &payload[..bytes], PATIENCE) {
         Ok(()) => Ok(()),
         Err(ClaimError::End(error)) => Err(error),

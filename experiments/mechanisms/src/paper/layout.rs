@@ -33,17 +33,8 @@ impl PaperLayout {
         let total_bytes = (blocks as usize)
             .checked_mul(stride)
             .and_then(|bytes| bytes.checked_add(blocks_offset))
-            .ok_or(LayoutError::TooLarge {
-                blocks,
-                block_bytes: payload_bytes,
-            })?;
-        Ok(PaperLayout {
-            blocks,
-            payload_bytes,
-            stride,
-            blocks_offset,
-            total_bytes,
-        })
+            .ok_or(LayoutError::TooLarge { blocks, block_bytes: payload_bytes })?;
+        Ok(PaperLayout { blocks, payload_bytes, stride, blocks_offset, total_bytes })
     }
 
     /// Number of blocks.

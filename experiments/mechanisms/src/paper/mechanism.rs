@@ -90,10 +90,7 @@ impl Mechanism for PaperStatusByte {
         let control = port.mr(1, "two arrays of status bytes", 0)?;
         let pool = PaperPool::new(blocks, control, layout)?;
         let ring = peer.memory(0, "the ring", layout.total_bytes())?;
-        let ring = PaperRing {
-            addr: ring.addr,
-            rkey: ring.rkey,
-        };
+        let ring = PaperRing { addr: ring.addr, rkey: ring.rkey };
         Ok(PaperSendEnd {
             sender: PaperSender::new(port.qp, port.send_cq, Arc::clone(&pool), ring),
             pool,
@@ -200,11 +197,7 @@ impl SendEnd for PaperSendEnd {
     fn claim(&mut self, stream: u32, bytes: u32) -> Result<PaperClaim, ClaimError> {
         let limit = self.pool.layout().payload_bytes();
         if bytes != limit {
-            return Err(ClaimError::Length {
-                asked: bytes,
-                limit,
-                exactly: true,
-            });
+            return Err(ClaimError::Length { asked: bytes, limit, exactly: true });
         }
         let Ok(device) = u8::try_from(stream) else {
             let limit = 1 << u8::BITS;
@@ -222,12 +215,7 @@ impl SendEnd for PaperSendEnd {
             self.would_blocks += 1;
             return Err(ClaimError::WouldBlock);
         };
-        Ok(PaperClaim {
-            pool: Arc::clone(&self.pool),
-            block,
-            device,
-            published: false,
-        })
+        Ok(PaperClaim { pool: Arc::clone(&self.pool), block, device, published: false })
     }
 
     fn memory<'a>(&'a self, claim: &'a PaperClaim) -> VolatileSlice<'a> {
@@ -235,10 +223,7 @@ impl SendEnd for PaperSendEnd {
     }
 
     fn commit(&mut self, mut claim: PaperClaim, packet: u64) -> Result<(), EndError> {
-        let header = PaperHeader {
-            device: claim.device,
-            packet: packet as u16,
-        };
+        let header = PaperHeader { device: claim.device, packet: packet as u16 };
         self.pool.publish(claim.block, header);
         claim.published = true;
         self.committed += 1;
@@ -300,10 +285,7 @@ impl ReceiveEnd for PaperReceiveEnd {
 
 impl TakenBlock for PaperBlock {
     fn tag(&self) -> Tag {
-        Tag {
-            stream: self.header().device.into(),
-            packet: self.header().packet.into(),
-        }
+        Tag { stream: self.header().device.into(), packet: self.header().packet.into() }
     }
 
     fn payload(&self) -> VolatileSlice<'_> {

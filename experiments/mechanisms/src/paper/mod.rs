@@ -40,10 +40,7 @@ impl PaperHeader {
 
     /// Reads the three bytes.
     pub fn decode([device, high, low]: [u8; PaperLayout::HEADER_BYTES]) -> PaperHeader {
-        PaperHeader {
-            device,
-            packet: u16::from_be_bytes([high, low]),
-        }
+        PaperHeader { device, packet: u16::from_be_bytes([high, low]) }
     }
 }
 
@@ -79,10 +76,7 @@ mod tests {
 
     #[test]
     fn s1_7_golden_bytes() {
-        let header = PaperHeader {
-            device: 12,
-            packet: 0x1234,
-        };
+        let header = PaperHeader { device: 12, packet: 0x1234 };
         assert_eq!(header.encode(), [12, 0x12, 0x34]);
         assert_eq!(PaperHeader::decode([12, 0x12, 0x34]), header);
         assert_eq!(PaperLayout::HEADER_BYTES, 3, "the payload begins at byte 3");

@@ -57,9 +57,7 @@ impl PaperPool {
         layout: PaperLayout,
     ) -> Result<Arc<PaperPool>, PaperMemoryError> {
         let fits = |mr: &Arc<dyn Mr>, bytes, what| match mr.region().slice(0, bytes) {
-            Ok(memory) => memory
-                .fill(0)
-                .map_err(|source| PaperMemoryError { what, source }),
+            Ok(memory) => memory.fill(0).map_err(|source| PaperMemoryError { what, source }),
             Err(source) => Err(PaperMemoryError { what, source }),
         };
         fits(&blocks, Self::blocks_bytes(&layout), "the send blocks")?;
@@ -69,9 +67,7 @@ impl PaperPool {
             control,
             layout,
             next: AtomicU32::new(0),
-            filling: (0..layout.blocks())
-                .map(|_| AtomicBool::new(false))
-                .collect(),
+            filling: (0..layout.blocks()).map(|_| AtomicBool::new(false)).collect(),
         }))
     }
 
@@ -104,8 +100,7 @@ impl PaperPool {
     pub(super) fn publish(&self, block: u32, header: PaperHeader) {
         let memory = self.block(block);
         memory.write_at(0, &header.encode()).expect(INSIDE);
-        self.status1(block)
-            .store(SlotState::Full as u8, Ordering::Release);
+        self.status1(block).store(SlotState::Full as u8, Ordering::Release);
         self.unclaim(block);
     }
 

@@ -33,10 +33,7 @@ impl PaperReceiver {
         layout: PaperLayout,
         fresh: bool,
     ) -> Result<PaperReceiver, PaperMemoryError> {
-        let error = |source| PaperMemoryError {
-            what: "the ring",
-            source,
-        };
+        let error = |source| PaperMemoryError { what: "the ring", source };
         let region = mr.region();
         region.slice(0, layout.total_bytes()).map_err(error)?;
         let status = region.slice(layout.status_offset(), layout.blocks() as usize);
@@ -60,17 +57,11 @@ impl PaperReceiver {
         let shared = &self.shared;
         let blocks = shared.layout.blocks();
         let first = shared.next.load(Ordering::Relaxed);
-        let block = (0..blocks)
-            .map(|i| (first + i) % blocks)
-            .find(|&block| shared.claim(block))?;
+        let block = (0..blocks).map(|i| (first + i) % blocks).find(|&block| shared.claim(block))?;
         shared.next.store((block + 1) % blocks, Ordering::Relaxed);
         let mut header = [0; PaperLayout::HEADER_BYTES];
         shared.bytes(block).read_at(0, &mut header).expect(INSIDE);
-        Some(PaperBlock {
-            shared: Arc::clone(shared),
-            block,
-            header: PaperHeader::decode(header),
-        })
+        Some(PaperBlock { shared: Arc::clone(shared), block, header: PaperHeader::decode(header) })
     }
 
     /// The third status memory.

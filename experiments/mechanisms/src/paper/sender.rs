@@ -81,15 +81,7 @@ impl PaperSender {
         pool: Arc<PaperPool>,
         ring: PaperRing,
     ) -> PaperSender {
-        PaperSender {
-            qp,
-            cq,
-            pool,
-            ring,
-            next: 0,
-            posted: None,
-            stats: PaperStats::default(),
-        }
+        PaperSender { qp, cq, pool, ring, next: 0, posted: None, stats: PaperStats::default() }
     }
 
     /// For a ring that another sender may have left in use (S1.19): nothing is taken for free
@@ -226,10 +218,7 @@ impl PaperSender {
     }
 
     fn at(&self, offset: usize) -> RemoteAddr {
-        RemoteAddr {
-            addr: self.ring.addr + offset as u64,
-            rkey: self.ring.rkey,
-        }
+        RemoteAddr { addr: self.ring.addr + offset as u64, rkey: self.ring.rkey }
     }
 
     /// What was done so far.

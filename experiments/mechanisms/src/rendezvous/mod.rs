@@ -39,10 +39,7 @@ pub struct Rendezvous {
 impl Rendezvous {
     /// With these sizes and a send queue as long as that of the product's mechanism.
     pub fn new(shape: Shape) -> Rendezvous {
-        Rendezvous {
-            shape,
-            max_send_wr: 128,
-        }
+        Rendezvous { shape, max_send_wr: 128 }
     }
 
     fn geometry(&self) -> Result<Geometry, LayoutError> {

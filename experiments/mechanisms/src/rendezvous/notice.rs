@@ -70,20 +70,12 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let address = AddressNotice {
-            addr: 0x0102_0304_0506_0708,
-            rkey: 0x1112_1314,
-            bytes: 0x2122_2324,
-        };
-        let bytes = [
-            8, 7, 6, 5, 4, 3, 2, 1, 0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21,
-        ];
+        let address =
+            AddressNotice { addr: 0x0102_0304_0506_0708, rkey: 0x1112_1314, bytes: 0x2122_2324 };
+        let bytes = [8, 7, 6, 5, 4, 3, 2, 1, 0x14, 0x13, 0x12, 0x11, 0x24, 0x23, 0x22, 0x21];
         assert_eq!(address.encode(), bytes);
         assert_eq!(AddressNotice::decode(&bytes), address);
-        let completion = CompletionNotice {
-            addr: 0x0102_0304_0506_0708,
-            bytes: 0x1112_1314,
-        };
+        let completion = CompletionNotice { addr: 0x0102_0304_0506_0708, bytes: 0x1112_1314 };
         let bytes = [8, 7, 6, 5, 4, 3, 2, 1, 0x14, 0x13, 0x12, 0x11, 0, 0, 0, 0];
         assert_eq!(completion.encode(), bytes);
         assert_eq!(CompletionNotice::decode(&bytes), Some(completion));

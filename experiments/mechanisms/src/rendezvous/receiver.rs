@@ -78,9 +78,8 @@ impl RendezvousReceiver {
         let Some(notice) = self.shared.receives.take()? else {
             return Ok(None);
         };
-        let notice = CompletionNotice::decode(&notice).ok_or(PeerFault::Message {
-            bytes: notice.len() as u64,
-        })?;
+        let notice = CompletionNotice::decode(&notice)
+            .ok_or(PeerFault::Message { bytes: notice.len() as u64 })?;
         Ok(Some(self.block(&notice)?))
     }
 
@@ -88,17 +87,10 @@ impl RendezvousReceiver {
         let slot = self.shared.filled_slot(notice)?;
         let memory = self.shared.slots.region().whole();
         let arrived = self.shared.geometry.header(&memory, slot);
-        let arrived = arrived.map_err(|reason| PeerFault::Header {
-            position: slot,
-            reason,
-        })?;
+        let arrived = arrived.map_err(|reason| PeerFault::Header { position: slot, reason })?;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(arrived.bytes);
-        Ok(RendezvousBlock {
-            shared: Arc::clone(&self.shared),
-            slot,
-            arrived,
-        })
+        Ok(RendezvousBlock { shared: Arc::clone(&self.shared), slot, arrived })
     }
 }
 
@@ -208,10 +200,7 @@ impl ReceiveEnd for RendezvousReceiver {
 
     /// One interaction a slot that was announced.
     fn counts(&self) -> Counts {
-        Counts {
-            interactions: self.shared.notices.load(Ordering::Relaxed),
-            ..self.counts
-        }
+        Counts { interactions: self.shared.notices.load(Ordering::Relaxed), ..self.counts }
     }
 }
 

@@ -8,11 +8,7 @@ use std::sync::Arc;
 
 /// Receives posted with one call at most.
 const CHUNK: usize = 16;
-const EMPTY: Sge = Sge {
-    addr: 0,
-    bytes: 0,
-    lkey: 0,
-};
+const EMPTY: Sge = Sge { addr: 0, bytes: 0, lkey: 0 };
 
 /// Buffers for notices. One thread takes notices, and one at a time, maybe another, posts.
 pub(super) struct Receives {
@@ -31,12 +27,7 @@ impl Receives {
         for buffer in 0..count {
             let _ = read.push(buffer);
         }
-        Receives {
-            cq,
-            buffers,
-            read,
-            list: list as usize,
-        }
+        Receives { cq, buffers, read, list: list as usize }
     }
 
     /// Whether a list of them should be posted again.
@@ -66,10 +57,7 @@ impl Receives {
             };
             count += 1;
         }
-        let mut list = [RecvWr {
-            wr_id: 0,
-            sges: &[],
-        }; CHUNK];
+        let mut list = [RecvWr { wr_id: 0, sges: &[] }; CHUNK];
         for (receive, sge) in list.iter_mut().zip(&sges[..count]) {
             *receive = RecvWr {
                 wr_id: (sge.addr - self.buffers.addr()) / u64::from(NOTICE_BYTES),
@@ -97,9 +85,7 @@ impl Receives {
         let mut notice = [0; NOTICE_BYTES as usize];
         let offset = (buffer * NOTICE_BYTES) as usize;
         let memory = self.buffers.region().whole();
-        memory
-            .read_at(offset, &mut notice)
-            .expect("a buffer that was posted");
+        memory.read_at(offset, &mut notice).expect("a buffer that was posted");
         let _ = self.read.push(buffer);
         Ok(Some(notice))
     }

@@ -162,26 +162,16 @@ impl RendezvousSender {
     fn post(&mut self, slot: u32, room_bytes: u32) -> Result<(), EndError> {
         let offset = self.geometry.trailer_offset(slot) - room_bytes as usize;
         let bytes = room_bytes + TRAILER_BYTES;
-        let sge = [Sge {
-            addr: self.blocks.addr() + offset as u64,
-            bytes,
-            lkey: self.blocks.lkey(),
-        }];
-        let to = RemoteAddr {
-            addr: self.remote.addr + offset as u64,
-            rkey: self.remote.rkey,
-        };
+        let sge =
+            [Sge { addr: self.blocks.addr() + offset as u64, bytes, lkey: self.blocks.lkey() }];
+        let to = RemoteAddr { addr: self.remote.addr + offset as u64, rkey: self.remote.rkey };
         let notice = CompletionNotice {
             addr: self.remote.addr + self.geometry.slot_offset(slot) as u64,
             bytes,
         };
         let notice = notice.encode();
         let data = SendWr::new(0, SendOp::Write(to), Payload::Sges(&sge)).unsignaled();
-        let mut done = SendWr::new(
-            self.queue.posted() + 2,
-            SendOp::Send,
-            Payload::Inline(&notice),
-        );
+        let mut done = SendWr::new(self.queue.posted() + 2, SendOp::Send, Payload::Inline(&notice));
         done.signaled = self.next_waits() || self.queue.is_due(2);
         self.queue.post(&[data, done])?;
         self.slots[slot as usize].request = self.queue.posted();
@@ -203,19 +193,13 @@ impl SendEnd for RendezvousSender {
             Err(error) => return Err(self.fail(error).into()),
         };
         self.claims += 1;
-        Ok(RendezvousClaim {
-            number: self.claims,
-            slot,
-            stream,
-            bytes,
-        })
+        Ok(RendezvousClaim { number: self.claims, slot, stream, bytes })
     }
 
     fn memory<'a>(&'a self, claim: &'a RendezvousClaim) -> VolatileSlice<'a> {
         let memory = self.blocks.region().whole();
         let room_bytes = padded(claim.bytes);
-        self.geometry
-            .payload(memory, claim.slot, room_bytes, claim.bytes)
+        self.geometry.payload(memory, claim.slot, room_bytes, claim.bytes)
     }
 
     fn commit(&mut self, claim: RendezvousClaim, packet: u64) -> Result<(), EndError> {
@@ -264,9 +248,6 @@ impl SendEnd for RendezvousSender {
 
     /// Two interactions a block: the data, and the notice that they are there.
     fn counts(&self) -> Counts {
-        Counts {
-            interactions: 2 * self.counts.blocks,
-            ..self.counts
-        }
+        Counts { interactions: 2 * self.counts.blocks, ..self.counts }
     }
 }

@@ -86,10 +86,7 @@ impl Socket {
     /// # Errors
     /// When no descriptor is left.
     pub fn try_clone(&self) -> io::Result<Socket> {
-        Ok(Socket {
-            fd: self.fd.try_clone()?,
-            has_unsent: Arc::clone(&self.has_unsent),
-        })
+        Ok(Socket { fd: self.fd.try_clone()?, has_unsent: Arc::clone(&self.has_unsent) })
     }
 }
 

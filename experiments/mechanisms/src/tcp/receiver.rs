@@ -105,11 +105,7 @@ impl StreamReceiver {
     /// Takes a free block to read into.
     fn begin(&self) -> Option<Reading> {
         let block = self.pool.free.pop()?;
-        Some(Reading {
-            block,
-            filled: 0,
-            header: None,
-        })
+        Some(Reading { block, filled: 0, header: None })
     }
 
     /// The header, once all of the block is there.
@@ -155,11 +151,7 @@ impl StreamReceiver {
         self.expected = total;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(header.bytes);
-        StreamBlock {
-            pool: Arc::clone(&self.pool),
-            block: reading.block,
-            header,
-        }
+        StreamBlock { pool: Arc::clone(&self.pool), block: reading.block, header }
     }
 
     /// Keeps what was read of the blocks after this one. Nothing was kept before: what is kept is
@@ -183,11 +175,7 @@ impl Pool {
         if computed == announced {
             return Ok(());
         }
-        Err(PeerFault::Checksum {
-            position: block,
-            announced,
-            computed,
-        })
+        Err(PeerFault::Checksum { position: block, announced, computed })
     }
 
     fn payload(&self, block: u32, header: &Header) -> VolatileSlice<'_> {
@@ -200,24 +188,16 @@ impl Pool {
         let mut trailer = [0; 64];
         let offset = self.blocks.header_offset(block);
         let memory = self.memory.whole();
-        memory
-            .read_at(offset, &mut trailer[..HEADER_BYTES])
-            .expect(INSIDE);
+        memory.read_at(offset, &mut trailer[..HEADER_BYTES]).expect(INSIDE);
         let (words, _) = decode_trailer(&trailer);
-        let wrong = |reason| PeerFault::Header {
-            position: block,
-            reason,
-        };
+        let wrong = |reason| PeerFault::Header { position: block, reason };
         let header = BlockHeader::from_words(&words, &self.blocks.layout).map_err(wrong)?;
         if header.payload_bytes > self.blocks.payload_bytes {
             let bytes = u64::from(header.payload_bytes);
             return Err(PeerFault::Message { bytes });
         }
         Ok(Header {
-            tag: Tag {
-                stream: header.stream,
-                packet: header.packet_number,
-            },
+            tag: Tag { stream: header.stream, packet: header.packet_number },
             bytes: header.payload_bytes,
             crc: header.crc(),
         })

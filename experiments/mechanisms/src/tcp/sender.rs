@@ -73,10 +73,7 @@ impl StreamSender {
     /// With a CRC32C in every block, which the receiver checks.
     #[must_use]
     pub fn with_checksums(self) -> StreamSender {
-        StreamSender {
-            checksums: true,
-            ..self
-        }
+        StreamSender { checksums: true, ..self }
     }
 
     /// The block that is filled next.
@@ -116,9 +113,7 @@ impl StreamSender {
         let block = (self.first + place) % self.blocks.layout.blocks();
         let written = if place == 0 { self.written } else { 0 };
         let offset = self.blocks.header_offset(block) + written;
-        let rest = self
-            .memory
-            .slice(offset, self.lengths[block as usize] - written);
+        let rest = self.memory.slice(offset, self.lengths[block as usize] - written);
         rest.expect(INSIDE)
     }
 
@@ -155,11 +150,7 @@ impl SendEnd for StreamSender {
     fn claim(&mut self, stream: u32, bytes: u32) -> Result<StreamClaim, ClaimError> {
         let limit = self.blocks.payload_bytes;
         if bytes > limit {
-            return Err(ClaimError::Length {
-                asked: bytes,
-                limit,
-                exactly: false,
-            });
+            return Err(ClaimError::Length { asked: bytes, limit, exactly: false });
         }
         if self.waiting == self.blocks.layout.blocks() {
             self.flush()?;
@@ -172,11 +163,7 @@ impl SendEnd for StreamSender {
             return Err(ClaimError::WouldBlock);
         }
         self.claims += 1;
-        Ok(StreamClaim {
-            number: self.claims,
-            stream,
-            bytes,
-        })
+        Ok(StreamClaim { number: self.claims, stream, bytes })
     }
 
     fn memory<'a>(&'a self, claim: &'a StreamClaim) -> VolatileSlice<'a> {
@@ -198,9 +185,7 @@ impl SendEnd for StreamSender {
         let block = self.next();
         let header = &encode_trailer(&header.to_words(), 0)[..HEADER_BYTES];
         let memory = self.memory.whole();
-        memory
-            .write_at(self.blocks.header_offset(block), header)
-            .expect(INSIDE);
+        memory.write_at(self.blocks.header_offset(block), header).expect(INSIDE);
         self.lengths[block as usize] = HEADER_BYTES + claim.bytes as usize;
         self.waiting += 1;
         self.counts.blocks += 1;
@@ -218,9 +203,6 @@ impl SendEnd for StreamSender {
 
     /// One interaction a block.
     fn counts(&self) -> Counts {
-        Counts {
-            interactions: self.counts.blocks,
-            ..self.counts
-        }
+        Counts { interactions: self.counts.blocks, ..self.counts }
     }
 }

@@ -38,12 +38,7 @@ impl SocketWatch {
         has_unsent: Arc<AtomicBool>,
     ) -> io::Result<Arc<SocketWatch>> {
         let wake = event::event_fd()?;
-        Ok(Arc::new(SocketWatch {
-            socket,
-            awaited,
-            has_unsent,
-            wake,
-        }))
+        Ok(Arc::new(SocketWatch { socket, awaited, has_unsent, wake }))
     }
 
     fn poll(&self, left: Duration) -> rustix::io::Result<bool> {

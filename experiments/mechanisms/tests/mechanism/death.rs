@@ -5,10 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const SHAPE: Shape = Shape {
-    blocks: 4,
-    payload_bytes: 64,
-};
+const SHAPE: Shape = Shape { blocks: 4, payload_bytes: 64 };
 /// What the child is: `sender` or `receiver`, and the name of a mechanism.
 const ROLE: &str = "CATCHMENT_TEST_MECHANISM_CHILD";
 
@@ -157,10 +154,7 @@ impl Visit for Being<'_> {
 fn failure(what: &str, mut step: impl FnMut() -> Result<(), EndError>) {
     let start = Instant::now();
     while step().is_ok() {
-        assert!(
-            start.elapsed() < Duration::from_secs(30),
-            "{what}: nobody noticed"
-        );
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}: nobody noticed");
         std::thread::yield_now();
     }
 }

@@ -38,10 +38,7 @@ pub struct Patience {
 
 impl Patience {
     pub fn new(policy: WaitPolicy) -> Patience {
-        Patience {
-            waiter: Waiter::new(policy, 2),
-            since: Instant::now(),
-        }
+        Patience { waiter: Waiter::new(policy, 2), since: Instant::now() }
     }
 
     pub fn found(&mut self) {
@@ -366,10 +363,7 @@ pub fn kept_block<S: SendEnd, R: ReceiveEnd>(ends: Ends<S, R>) {
         false => 500,
     };
     while passed < wanted {
-        assert!(
-            start.elapsed() < PATIENCE,
-            "{passed} blocks beside the kept one"
-        );
+        assert!(start.elapsed() < PATIENCE, "{passed} blocks beside the kept one");
         passed += exchange(&mut sender, &mut receiver, 1);
     }
     let start = Instant::now();

@@ -6,14 +6,8 @@ use catchment_transfer::{BlockHeader, HeaderError};
 use catchment_verbs::{Payload, RemoteAddr, SendOp, SendWr};
 use std::time::{Duration, Instant};
 
-const SHAPE: Shape = Shape {
-    blocks: 4,
-    payload_bytes: 64,
-};
-const RENDEZVOUS: Rendezvous = Rendezvous {
-    shape: SHAPE,
-    max_send_wr: 128,
-};
+const SHAPE: Shape = Shape { blocks: 4, payload_bytes: 64 };
+const RENDEZVOUS: Rendezvous = Rendezvous { shape: SHAPE, max_send_wr: 128 };
 
 /// An end that posts what it likes.
 struct Raw {
@@ -29,10 +23,7 @@ impl Raw {
 
     fn at(&self, offset: u64) -> RemoteAddr {
         let memory = self.peer.memory[0];
-        RemoteAddr {
-            addr: memory.addr + offset,
-            rkey: memory.rkey,
-        }
+        RemoteAddr { addr: memory.addr + offset, rkey: memory.rkey }
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) {
@@ -70,10 +61,7 @@ fn connected(source: &EndNeeds, collector: &EndNeeds) -> [Port; 2] {
 fn bad_sender<M: Mechanism>(mechanism: &M) -> (Raw, M::Receiver) {
     let needs = lavish(mechanism.sender_needs().unwrap());
     let [source, collector] = connected(&needs, &mechanism.receiver_needs().unwrap());
-    let raw = Raw {
-        peer: collector.offer(),
-        port: source,
-    };
+    let raw = Raw { peer: collector.offer(), port: source };
     let offer = raw.port.offer();
     (raw, mechanism.receiver(collector, &offer).unwrap())
 }
@@ -82,10 +70,7 @@ fn bad_sender<M: Mechanism>(mechanism: &M) -> (Raw, M::Receiver) {
 fn bad_receiver<M: Mechanism>(mechanism: &M) -> (M::Sender, Raw) {
     let needs = lavish(mechanism.receiver_needs().unwrap());
     let [source, collector] = connected(&mechanism.sender_needs().unwrap(), &needs);
-    let raw = Raw {
-        peer: source.offer(),
-        port: collector,
-    };
+    let raw = Raw { peer: source.offer(), port: collector };
     let offer = raw.port.offer();
     (mechanism.sender(source, &offer).unwrap(), raw)
 }
@@ -239,11 +224,7 @@ fn immediates_of_sw_paper_that_contradict_what_was_written() {
 fn credits_that_cannot_be() {
     let (mut sender, mut raw) = bad_receiver(&sw_fair_of(Form::WriteImm));
     raw.write(0, &5u64.to_le_bytes());
-    let fault = PeerFault::Credit {
-        count: 5,
-        known: 0,
-        sent: 4,
-    };
+    let fault = PeerFault::Credit { count: 5, known: 0, sent: 4 };
     assert_eq!(sending(&mut sender), fault);
     let (mut sender, mut raw) = bad_receiver(&sw_fair_of(Form::Selective));
     raw.write(0, &(1u64 << 4).to_le_bytes());
@@ -273,11 +254,7 @@ fn addresses_that_are_no_free_slot() {
     ] {
         let (mut sender, mut raw) = bad_receiver(&RENDEZVOUS);
         let slots = raw.port.offer().memory[0];
-        let good = AddressNotice {
-            addr: slots.addr,
-            rkey: slots.rkey,
-            bytes: 128,
-        };
+        let good = AddressNotice { addr: slots.addr, rkey: slots.rkey, bytes: 128 };
         (0..before).for_each(|_| raw.send(&good.encode()));
         let wrong = AddressNotice {
             addr: slots.addr.wrapping_add_signed(addr_of),
@@ -299,10 +276,7 @@ fn completions_of_no_announced_slot() {
         assert!(receiver.take().unwrap().is_none());
         let slots = raw.peer.memory[0];
         raw.write(0, &block(|_| {}, 0));
-        let notice = CompletionNotice {
-            addr: slots.addr.wrapping_add_signed(offset),
-            bytes,
-        };
+        let notice = CompletionNotice { addr: slots.addr.wrapping_add_signed(offset), bytes };
         (0..times).for_each(|_| raw.send(&notice.encode()));
         let addr = notice.addr;
         assert_eq!(taking(&mut receiver), PeerFault::Address { addr });
@@ -333,8 +307,5 @@ fn an_offer_for_other_sizes_is_refused() {
     let [source, collector] = connected(&sw_fair_of(Form::Tail).sender_needs().unwrap(), &needs);
     let error = sw_fair_of(Form::Tail).sender(source, &collector.offer());
     let text = error.err().unwrap().to_string();
-    assert!(
-        text.contains("offers 256 bytes as the slots, 512 are needed"),
-        "{text}"
-    );
+    assert!(text.contains("offers 256 bytes as the slots, 512 are needed"), "{text}");
 }

@@ -7,10 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const DEVICES: u32 = 12;
 
 fn forms_with_windows() -> Vec<SwFair> {
-    let shape = Shape {
-        blocks: 3,
-        payload_bytes: 256,
-    };
+    let shape = Shape { blocks: 3, payload_bytes: 256 };
     let windows = |form| SwFair::new(shape, form).with_windows(DEVICES);
     forms().into_iter().map(windows).collect()
 }
@@ -71,13 +68,7 @@ fn a_window_that_is_full_stops_no_other() {
             let refused = sender.claim(5, 16);
             assert!(matches!(refused, Err(ClaimError::WouldBlock)));
             for device in (0..DEVICES).filter(|device| *device != 5) {
-                send(
-                    &mut sender,
-                    device,
-                    packet,
-                    &payload(device, packet),
-                    &mut wait,
-                );
+                send(&mut sender, device, packet, &payload(device, packet), &mut wait);
                 let block = take(&mut receiver, &mut wait);
                 assert_eq!((block.tag().stream, block.tag().packet), (device, packet));
             }

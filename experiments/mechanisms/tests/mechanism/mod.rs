@@ -16,11 +16,7 @@ use suite::*;
 
 /// The ways that the provider has.
 fn ways() -> Vec<Way> {
-    if crate::context().caps().direct {
-        vec![Way::InPlace, Way::Copy]
-    } else {
-        vec![Way::Copy]
-    }
+    if crate::context().caps().direct { vec![Way::InPlace, Way::Copy] } else { vec![Way::Copy] }
 }
 
 /// The forms that the provider has.
@@ -31,10 +27,7 @@ fn forms() -> Vec<Form> {
 }
 
 fn shape(blocks: u32, payload_bytes: u32) -> Shape {
-    Shape {
-        blocks,
-        payload_bytes,
-    }
+    Shape { blocks, payload_bytes }
 }
 
 fn sw_fair(blocks: u32, payload_bytes: u32, form: Form) -> SwFair {

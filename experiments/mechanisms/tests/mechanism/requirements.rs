@@ -6,10 +6,7 @@ use catchment_verbs::{CqError, PostFailure};
 use std::sync::Arc;
 use std::time::Duration;
 
-const SHAPE: Shape = Shape {
-    blocks: 3,
-    payload_bytes: 64,
-};
+const SHAPE: Shape = Shape { blocks: 3, payload_bytes: 64 };
 
 /// Both ends of a mechanism, and what each posts.
 fn traced<M: Mechanism>(mechanism: &M) -> (M::Sender, M::Receiver, [Arc<Trace>; 2]) {
@@ -82,11 +79,7 @@ fn s1_12_s1_14_the_papers_status_byte_has_one_interaction_and_a_bit() {
     assert_eq!(out.writes, 2 * BLOCKS);
     assert!(out.reads >= BLOCKS / 3 - 1);
     assert_eq!(counts[0].interactions, BLOCKS + out.reads);
-    assert_eq!(
-        out.calls,
-        BLOCKS + out.reads,
-        "two linked WRITEs are one call"
-    );
+    assert_eq!(out.calls, BLOCKS + out.reads, "two linked WRITEs are one call");
     assert_eq!(out.signaled, out.calls);
     assert_eq!((back.messages(), back.receives), (0, 0));
     assert_eq!(counts[1].interactions, 0);
@@ -97,10 +90,7 @@ fn s1_12_s1_14_the_papers_status_byte_has_one_interaction_and_a_bit() {
 fn sw_fair_posts_one_request_a_block_and_receives_in_lists() {
     const BLOCKS: u64 = 3_000;
     for form in [Form::WriteImm, Form::Selective, Form::Tail] {
-        let shape = Shape {
-            blocks: 16,
-            payload_bytes: 64,
-        };
+        let shape = Shape { blocks: 16, payload_bytes: 64 };
         let ([out, back], counts) = posted(&SwFair::new(shape, form), BLOCKS);
         assert_eq!(out.messages(), BLOCKS);
         assert_eq!(out.calls, BLOCKS);
@@ -122,10 +112,7 @@ fn sw_fair_posts_one_request_a_block_and_receives_in_lists() {
 #[test]
 fn sw_fair_gives_credit_for_a_quarter_of_the_window() {
     for form in [Form::WriteImm, Form::Selective, Form::Tail] {
-        let shape = Shape {
-            blocks: 16,
-            payload_bytes: 64,
-        };
+        let shape = Shape { blocks: 16, payload_bytes: 64 };
         let (mut sender, mut receiver, [_, back]) = traced(&SwFair::new(shape, form));
         for packet in 0..16 {
             let claim = sender.claim(0, 64).unwrap();
@@ -184,9 +171,7 @@ fn s1_20_one_receive_less_is_refused_with_the_capacity() {
             true => sw.sender(source, &back).err().unwrap(),
             false => sw.receiver(collector, &out).err().unwrap(),
         };
-        let SetupError::Receives(error) = error else {
-            panic!("{error}")
-        };
+        let SetupError::Receives(error) = error else { panic!("{error}") };
         assert_eq!(error.reason, PostFailure::QueueFull { capacity: 2 });
     }
 }
@@ -207,9 +192,7 @@ fn s1_20_one_send_less_is_refused_with_the_capacity() {
     let sw = SwPaper::new(SHAPE);
     let [source, collector] = changed(&sw, |source, _| source.queues.max_send_wr = 2);
     let (mut sender, _receiver) = join(&sw, source, collector);
-    let EndError::Post(error) = fill(&mut sender, 3).unwrap_err() else {
-        panic!("another error")
-    };
+    let EndError::Post(error) = fill(&mut sender, 3).unwrap_err() else { panic!("another error") };
     assert_eq!(error.reason, PostFailure::QueueFull { capacity: 2 });
 }
 

@@ -44,10 +44,7 @@ pub fn pair<M: Mechanism>(mechanism: &M) -> (M::Sender, M::Receiver) {
 
 /// On a machine that does many other things an engine may not run for a second.
 fn patient() -> RtsAttr {
-    RtsAttr {
-        timeout: Duration::from_secs(1),
-        ..RtsAttr::default()
-    }
+    RtsAttr { timeout: Duration::from_secs(1), ..RtsAttr::default() }
 }
 
 pub fn join<M: Mechanism>(

@@ -22,10 +22,7 @@ fn pool_of(source: &Side, layout: PaperLayout) -> Arc<PaperPool> {
 }
 
 fn at(mr: &Arc<dyn Mr>) -> PaperRing {
-    PaperRing {
-        addr: mr.addr(),
-        rkey: mr.rkey(),
-    }
+    PaperRing { addr: mr.addr(), rkey: mr.rkey() }
 }
 
 fn paper(blocks: u32, payload_bytes: u32) -> Paper {
@@ -60,20 +57,14 @@ fn send_one(sender: &mut PaperSender) {
 
 #[test]
 fn s1_5_three_status_memories() {
-    let Paper {
-        sender, receiver, ..
-    } = &paper(5, 100);
+    let Paper { sender, receiver, .. } = &paper(5, 100);
     let [first, second] = sender.memory_map();
     let third = receiver.memory_map();
     assert_eq!([first.number, second.number, third.number], [1, 2, 3]);
     assert_eq!([first.bytes, second.bytes, third.bytes], [5, 5, 5]);
     assert!(second.addr >= first.addr + 5);
     assert!(!second.access.is_remote() && second.access.contains(Access::LOCAL_WRITE));
-    assert!(
-        third
-            .access
-            .contains(Access::REMOTE_WRITE | Access::REMOTE_READ)
-    );
+    assert!(third.access.contains(Access::REMOTE_WRITE | Access::REMOTE_READ));
 }
 
 #[test]
@@ -105,11 +96,7 @@ fn s1_14_s1_15_s1_20_queues_reads_and_completions_are_exact() {
     }
     let stats = paper.sender.stats();
     assert_eq!(stats.blocks, BLOCKS);
-    assert_eq!(
-        stats.status_reads,
-        BLOCKS / 3 - 1,
-        "one for every three blocks"
-    );
+    assert_eq!(stats.status_reads, BLOCKS / 3 - 1, "one for every three blocks");
     assert_eq!(stats.completions, stats.blocks + stats.status_reads);
     let mut none = [Completion::EMPTY];
     assert_eq!(paper.collector.cq.poll(&mut none).unwrap(), 0);
@@ -126,9 +113,7 @@ fn s1_20_one_request_less_is_too_few() {
     let mut sender = PaperSender::new(source.qp, source.cq, Arc::clone(&pool), at(&ring));
     fill(&pool, 0, 0, &[0; 64]);
     let error = sender.step().unwrap_err();
-    let PaperError::Post(error) = error else {
-        panic!("{error}")
-    };
+    let PaperError::Post(error) = error else { panic!("{error}") };
     assert_eq!(error.index, 1);
     assert_eq!(error.reason, PostFailure::QueueFull { capacity: 1 });
 }
@@ -136,12 +121,7 @@ fn s1_20_one_request_less_is_too_few() {
 #[test]
 fn s1_10_s1_22_twelve_fillers_and_four_receivers_on_one_queue_pair() {
     const PACKETS: u32 = 10_000;
-    let Paper {
-        pool,
-        sender,
-        receiver,
-        ..
-    } = &mut paper(64, 200);
+    let Paper { pool, sender, receiver, .. } = &mut paper(64, 200);
     let done = AtomicBool::new(false);
     let got = AtomicU32::new(0);
     let mut seen: Vec<(u8, u16, usize)> = std::thread::scope(|scope| {
@@ -179,10 +159,7 @@ fn s1_10_s1_22_twelve_fillers_and_four_receivers_on_one_queue_pair() {
             std::thread::yield_now();
         }
         done.store(true, Ordering::Release);
-        workers
-            .into_iter()
-            .flat_map(|w| w.join().unwrap())
-            .collect()
+        workers.into_iter().flat_map(|w| w.join().unwrap()).collect()
     });
     seen.sort_unstable_by_key(|(_, _, place)| *place);
     for device in 0..12 {
@@ -230,11 +207,7 @@ fn s1_17_s1_18_a_kept_block_is_skipped_and_comes_back() {
         }
     }
     seen.sort_unstable();
-    assert_eq!(
-        seen,
-        (0..500).collect::<Vec<u16>>(),
-        "nothing lost, nothing twice"
-    );
+    assert_eq!(seen, (0..500).collect::<Vec<u16>>(), "nothing lost, nothing twice");
 }
 
 #[test]

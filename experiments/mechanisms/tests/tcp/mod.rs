@@ -20,10 +20,7 @@ fn tcp() -> (TcpStream, TcpStream) {
 }
 
 fn both(blocks: u32, payload_bytes: u32) -> [StreamEnds; 2] {
-    let shape = Shape {
-        blocks,
-        payload_bytes,
-    };
+    let shape = Shape { blocks, payload_bytes };
     let (out, back) = tcp();
     let tcp = (Socket::tcp(out).unwrap(), Socket::tcp(back).unwrap());
     let (out, back) = UnixStream::pair().unwrap();
@@ -93,10 +90,7 @@ fn checksums_are_checked_by_the_receiver() {
         crate::mechanism::ends::random_blocks(ends, 2000, WaitPolicy::Yield, false);
     }
     let (out, mut back) = tcp();
-    let shape = Shape {
-        blocks: 2,
-        payload_bytes: 100,
-    };
+    let shape = Shape { blocks: 2, payload_bytes: 100 };
     let sender = StreamSender::new(Socket::tcp(out).unwrap(), shape).unwrap();
     let mut wait = Patience::new(WaitPolicy::Yield);
     send(&mut sender.with_checksums(), 0, 0, b"123456789", &mut wait);
@@ -106,12 +100,7 @@ fn checksums_are_checked_by_the_receiver() {
     let (mut out, mut receiver) = receiver(2, 100);
     out.write_all(&bytes).unwrap();
     let error = failure(&mut receiver);
-    let EndError::Peer(PeerFault::Checksum {
-        announced,
-        computed,
-        ..
-    }) = error
-    else {
+    let EndError::Peer(PeerFault::Checksum { announced, computed, .. }) = error else {
         panic!("{error}")
     };
     assert_eq!(announced, 0xe306_9283);
@@ -122,10 +111,7 @@ fn checksums_are_checked_by_the_receiver() {
 /// for the answer must wake to send the rest.
 #[test]
 fn who_waits_for_an_answer_wakes_when_there_is_room_for_the_rest_of_the_question() {
-    let shape = Shape {
-        blocks: 1,
-        payload_bytes: 1 << 20,
-    };
+    let shape = Shape { blocks: 1, payload_bytes: 1 << 20 };
     let (ours, theirs) = UnixStream::pair().unwrap();
     let ours = Socket::unix(ours).unwrap();
     let mut sender = StreamSender::new(ours.try_clone().unwrap(), shape).unwrap();
@@ -178,10 +164,7 @@ fn blocks_that_wait_go_out_together() {
 #[test]
 fn golden_bytes_on_the_wire() {
     let (out, mut back) = tcp();
-    let shape = Shape {
-        blocks: 3,
-        payload_bytes: 100,
-    };
+    let shape = Shape { blocks: 3, payload_bytes: 100 };
     let mut sender = StreamSender::new(Socket::tcp(out).unwrap(), shape).unwrap();
     let mut wait = Patience::new(WaitPolicy::Yield);
     send(&mut sender, 7, 9, b"hello", &mut wait);
@@ -200,10 +183,7 @@ fn golden_bytes_on_the_wire() {
 
 fn receiver(blocks: u32, payload_bytes: u32) -> (TcpStream, StreamReceiver) {
     let (out, back) = tcp();
-    let shape = Shape {
-        blocks,
-        payload_bytes,
-    };
+    let shape = Shape { blocks, payload_bytes };
     let socket = Socket::tcp(back).unwrap();
     (out, StreamReceiver::new(socket, shape).unwrap())
 }
@@ -212,20 +192,11 @@ fn receiver(blocks: u32, payload_bytes: u32) -> (TcpStream, StreamReceiver) {
 fn wire(lengths: &[usize]) -> Vec<u8> {
     let (out, mut back) = tcp();
     let most = lengths.iter().max().unwrap();
-    let shape = Shape {
-        blocks: lengths.len() as u32,
-        payload_bytes: *most as u32,
-    };
+    let shape = Shape { blocks: lengths.len() as u32, payload_bytes: *most as u32 };
     let mut sender = StreamSender::new(Socket::tcp(out).unwrap(), shape).unwrap();
     let mut wait = Patience::new(WaitPolicy::Yield);
     for (packet, length) in (0..).zip(lengths) {
-        send(
-            &mut sender,
-            0,
-            packet,
-            &vec![packet as u8; *length],
-            &mut wait,
-        );
+        send(&mut sender, 0, packet, &vec![packet as u8; *length], &mut wait);
     }
     drop(sender);
     let mut bytes = Vec::new();
@@ -261,10 +232,7 @@ fn failure(receiver: &mut StreamReceiver) -> EndError {
     let start = std::time::Instant::now();
     loop {
         match receiver.take() {
-            Ok(_) => assert!(
-                start.elapsed() < Duration::from_secs(30),
-                "it does not fail"
-            ),
+            Ok(_) => assert!(start.elapsed() < Duration::from_secs(30), "it does not fail"),
             Err(error) => return error,
         }
     }
@@ -279,21 +247,11 @@ fn what_no_sender_writes_is_the_peers_fault() {
     too_long[4] = 200;
     for (bytes, wanted) in [
         (wrong_version, HeaderError::Version(2)),
-        (
-            too_long,
-            HeaderError::Room {
-                payload_bytes: 200,
-                room_bytes: 128,
-                limit: 128,
-            },
-        ),
+        (too_long, HeaderError::Room { payload_bytes: 200, room_bytes: 128, limit: 128 }),
     ] {
         let (mut out, mut receiver) = receiver(3, 100);
         out.write_all(&bytes).unwrap();
-        let fault = PeerFault::Header {
-            position: 0,
-            reason: wanted,
-        };
+        let fault = PeerFault::Header { position: 0, reason: wanted };
         assert_eq!(failure(&mut receiver), EndError::Peer(fault));
         assert_eq!(failure(&mut receiver), EndError::Peer(fault), "it stays so");
     }
@@ -306,12 +264,7 @@ fn what_no_sender_writes_is_the_peers_fault() {
 
 #[test]
 fn a_peer_that_is_gone_is_noticed_at_both_ends() {
-    for Ends {
-        mut sender,
-        mut receiver,
-        ..
-    } in both(3, 64)
-    {
+    for Ends { mut sender, mut receiver, .. } in both(3, 64) {
         let mut wait = Patience::new(WaitPolicy::Yield);
         send(&mut sender, 0, 0, b"last", &mut wait);
         drop(sender);
@@ -323,12 +276,7 @@ fn a_peer_that_is_gone_is_noticed_at_both_ends() {
     out.write_all(&wire(&[100])[..80]).unwrap();
     drop(out);
     assert_eq!(failure(&mut receiver), EndError::PeerGone);
-    for Ends {
-        mut sender,
-        receiver,
-        ..
-    } in both(3, 1000)
-    {
+    for Ends { mut sender, receiver, .. } in both(3, 1000) {
         drop(receiver);
         let start = std::time::Instant::now();
         let error = loop {

@@ -32,11 +32,7 @@ struct Guarded {
 impl Guarded {
     fn place(&mut self, allowed: &std::ops::Range<u64>, at: u64, data: &[u8]) {
         assert!(self.may_change, "memory changes in the error state");
-        assert!(
-            !data.is_empty() && data.len() <= MTU,
-            "{} bytes at once",
-            data.len()
-        );
+        assert!(!data.is_empty() && data.len() <= MTU, "{} bytes at once", data.len());
         assert!(at >= allowed.start && at + data.len() as u64 <= allowed.end);
         self.bytes[at as usize..at as usize + data.len()].copy_from_slice(data);
     }
@@ -156,18 +152,13 @@ impl Victim {
             remote_atomic: choice & 32 == 0,
             qkey: 5,
         });
-        let rtr = qp.rtr(RtrAttr {
-            recovery,
-            ..RtrAttr::new(0x11, PathMtu::Mtu256, Psn::new(0xff_fff8))
-        });
+        let rtr = qp
+            .rtr(RtrAttr { recovery, ..RtrAttr::new(0x11, PathMtu::Mtu256, Psn::new(0xff_fff8)) });
         let rts = qp.rts(RtsAttr::new(Psn::new(0xff_fffc)));
         assert!(init.is_ok() && rtr.is_ok() && rts.is_ok());
         Victim {
             qp,
-            memory: Guarded {
-                bytes: vec![0xee; 24_576],
-                may_change: true,
-            },
+            memory: Guarded { bytes: vec![0xee; 24_576], may_change: true },
             batch: TransmitBatch::new(32),
             posted: 0,
             completed: 0,
@@ -196,18 +187,12 @@ impl Victim {
     fn post_recv(&mut self, script: &mut Script<'_>) {
         let sges = [own(script), own(script)];
         let sges = &sges[..usize::from(script.byte() % 3)];
-        let wr = RecvWr {
-            wr_id: self.posted,
-            sges,
-        };
+        let wr = RecvWr { wr_id: self.posted, sges };
         self.posted += u64::from(self.qp.post_recv(&wr).is_ok());
     }
 
     fn post_send(&mut self, script: &mut Script<'_>) {
-        let remote = RemoteAddr {
-            addr: SHARED.start,
-            rkey: 1,
-        };
+        let remote = RemoteAddr { addr: SHARED.start, rkey: 1 };
         let op = match script.byte() % 5 {
             0 => SendOp::Write(remote),
             1 => SendOp::Send,
@@ -238,11 +223,7 @@ impl Victim {
     fn packet(&mut self, script: &mut Script<'_>) {
         let opcode = Opcode::ALL[usize::from(script.byte()) % Opcode::ALL.len()];
         let near = script.byte().cast_signed();
-        let first = if opcode.is_response() {
-            0xff_fffc
-        } else {
-            0xff_fff8u32
-        };
+        let first = if opcode.is_response() { 0xff_fffc } else { 0xff_fff8u32 };
         let psn = match near {
             -128 => script.word(),
             near => first.wrapping_add_signed(i32::from(near)),
@@ -252,49 +233,27 @@ impl Victim {
         headers.bth.ack_req = flags & 1 != 0;
         headers.bth.solicited = flags & 2 != 0;
         let rkey = if flags & 12 == 0 { script.word() } else { RKEY };
-        headers.reth = Some(Reth {
-            va: script.address(),
-            rkey,
-            dma_bytes: script.length(),
-        });
-        headers.atomic = Some(AtomicEth {
-            va: script.address(),
-            rkey,
-            swap_or_add: 1,
-            compare: 0,
-        });
-        headers.aeth = Some(Aeth {
-            syndrome: Syndrome::from_u8(script.byte()),
-            msn: 0,
-        });
+        headers.reth = Some(Reth { va: script.address(), rkey, dma_bytes: script.length() });
+        headers.atomic = Some(AtomicEth { va: script.address(), rkey, swap_or_add: 1, compare: 0 });
+        headers.aeth = Some(Aeth { syndrome: Syndrome::from_u8(script.byte()), msn: 0 });
         headers.atomic_ack = Some(1);
         headers.imm = Some(2);
         headers.ieth = Some(rkey.wrapping_add(u32::from(flags & 16 != 0)));
-        headers.deth = Some(Deth {
-            qkey: 5,
-            src_qpn: 1,
-        });
+        headers.deth = Some(Deth { qkey: 5, src_qpn: 1 });
         let payload = [script.byte(); 300];
         let bytes = match script.byte() {
             255 => 256,
             254 => 257,
             short => usize::from(short),
         };
-        let payload = if opcode.has_payload() {
-            &payload[..bytes]
-        } else {
-            &[]
-        };
+        let payload = if opcode.has_payload() { &payload[..bytes] } else { &[] };
         // Only what a decoder can give: headers that the opcode has.
         let mut encoded = [0; MAX_HEADER_BYTES];
         let encoded_bytes = headers.encode(&mut encoded);
         let Ok((headers, _)) = Headers::decode(&encoded[..encoded_bytes]) else {
             panic!("{headers:?} cannot be decoded");
         };
-        let arrival = Arrival {
-            ecn_marked: flags & 32 != 0,
-            ..Arrival::new(&headers, payload)
-        };
+        let arrival = Arrival { ecn_marked: flags & 32 != 0, ..Arrival::new(&headers, payload) };
         self.handle(Input::Packet(arrival));
     }
 
@@ -303,9 +262,7 @@ impl Victim {
         let mut packets = 0;
         loop {
             self.batch.clear();
-            let count = self
-                .qp
-                .poll_transmit(self.now_ns, &self.memory, &mut self.batch);
+            let count = self.qp.poll_transmit(self.now_ns, &self.memory, &mut self.batch);
             if count == 0 {
                 break;
             }

@@ -59,10 +59,7 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
     add("framing/dropped: wrong ICRC", wrong_icrc);
     add("framing/dropped: damaged payload", damaged_payload);
     add("framing/ignored: CNP", congestion_notification);
-    add(
-        "framing/taken: any hop limit and traffic class",
-        changed_on_the_way,
-    );
+    add("framing/taken: any hop limit and traffic class", changed_on_the_way);
     add("framing/answers go to port 4791", answers_go_to_the_port);
 }
 

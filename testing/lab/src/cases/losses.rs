@@ -61,30 +61,13 @@ const OF_ATOMIC: &[Place] = &[
 
 /// Ways in which chance impairs both directions: a name, netem's words, the operations to try.
 const RANDOM: &[(&str, &str, &[Operation])] = &[
-    (
-        "5 % lost both ways",
-        "loss 5%",
-        &[Write, WriteImm, SendMessage, SendImm, Read],
-    ),
-    (
-        "20 % doubled both ways",
-        "duplicate 20%",
-        &[Write, SendMessage, Read],
-    ),
-    (
-        "10 % overtake others both ways",
-        "delay 2ms reorder 10%",
-        &[Write, SendMessage, Read],
-    ),
+    ("5 % lost both ways", "loss 5%", &[Write, WriteImm, SendMessage, SendImm, Read]),
+    ("20 % doubled both ways", "duplicate 20%", &[Write, SendMessage, Read]),
+    ("10 % overtake others both ways", "delay 2ms reorder 10%", &[Write, SendMessage, Read]),
 ];
 
 const fn place(name: &'static str, request: bool, at: u32, times: u32) -> Place {
-    Place {
-        name,
-        request,
-        at,
-        times,
-    }
+    Place { name, request, at, times }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -114,17 +97,12 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
     cases.pair(name, Ours::LOSSY, answers_lost);
     for asks in [Asks::Ours, Asks::Guest] {
         let group = asks.group();
-        for (operation, places) in [
-            (WriteImm, OF_WRITE),
-            (SendMessage, OF_WRITE),
-            (Read, OF_READ),
-        ] {
+        for (operation, places) in [(WriteImm, OF_WRITE), (SendMessage, OF_WRITE), (Read, OF_READ)]
+        {
             for place in places {
                 let name = format!("{group}/{operation:?}, {}", place.name);
                 cases.pair(&name, Ours::LOSSY, move |pair| {
-                    chosen(pair, asks, place, |pair| {
-                        asks.run()(pair, operation, MESSAGE_BYTES)
-                    })
+                    chosen(pair, asks, place, |pair| asks.run()(pair, operation, MESSAGE_BYTES))
                 });
             }
         }
@@ -138,9 +116,7 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
             for &operation in *operations {
                 let name = format!("{group}/{operation:?}, {name}");
                 cases.pair(&name, Ours::LOSSY, move |pair| {
-                    random(pair, words, |pair| {
-                        asks.run()(pair, operation, RANDOM_BYTES)
-                    })
+                    random(pair, words, |pair| asks.run()(pair, operation, RANDOM_BYTES))
                 });
             }
         }
@@ -151,25 +127,14 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
 /// answer to it must not stand for that to the READ, which this kernel would take without data.
 fn answers_lost(pair: &mut Pair<'_>) -> Result<()> {
     let (_, psn) = pair.first_psns();
-    let lost = |psn| Chosen {
-        direction: Direction::ToGuest,
-        psn,
-        times: 1,
-    };
-    let impairment = Impairment {
-        chosen: vec![lost(psn), lost(psn + 1)],
-        ..Impairment::default()
-    };
+    let lost = |psn| Chosen { direction: Direction::ToGuest, psn, times: 1 };
+    let impairment = Impairment { chosen: vec![lost(psn), lost(psn + 1)], ..Impairment::default() };
     let data = pattern(9, 64);
     let dropped = impairment.during(pair, |pair| {
         pair.fill_ours(4096, &data)?;
-        let from = Remote {
-            addr: OUR_ADDR + 4096,
-            ..OUR_PLACE
-        };
+        let from = Remote { addr: OUR_ADDR + 4096, ..OUR_PLACE };
         let write = (Work::Write(OUR_PLACE), 0, 64);
-        pair.guest
-            .post(&[write, (Work::Read(from), 4096, data.len())])?;
+        pair.guest.post(&[write, (Work::Read(from), 4096, data.len())])?;
         pair.expect_guest_sent("Success")?;
         pair.expect_guest_sent("Success").map(drop)
     })?;
@@ -207,15 +172,8 @@ fn chosen(
         (Asks::Guest, true) => (guest, Direction::FromGuest),
         (Asks::Guest, false) => (guest, Direction::ToGuest),
     };
-    let packet = Chosen {
-        direction,
-        psn: first + place.at,
-        times: place.times,
-    };
-    let impairment = Impairment {
-        chosen: vec![packet],
-        ..Impairment::default()
-    };
+    let packet = Chosen { direction, psn: first + place.at, times: place.times };
+    let impairment = Impairment { chosen: vec![packet], ..Impairment::default() };
     let lost = impairment.during(pair, &run)?;
     ensure!(
         lost.chosen == u64::from(place.times),
@@ -231,15 +189,9 @@ fn random(
     words: &'static str,
     run: impl Fn(&mut Pair<'_>) -> Result<()>,
 ) -> Result<()> {
-    let impairment = Impairment {
-        both_ways: words,
-        ..Impairment::default()
-    };
+    let impairment = Impairment { both_ways: words, ..Impairment::default() };
     let lost = impairment.during(pair, run)?;
-    ensure!(
-        !words.starts_with("loss") || lost.by_chance > 0,
-        "nothing was lost: {lost:?}"
-    );
+    ensure!(!words.starts_with("loss") || lost.by_chance > 0, "nothing was lost: {lost:?}");
     Ok(())
 }
 

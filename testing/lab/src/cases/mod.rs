@@ -20,10 +20,7 @@ use anyhow::Result;
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = Vec::new();
     for version in [IpVersion::V4, IpVersion::V6] {
-        let mut collector = Collector {
-            version,
-            cases: &mut cases,
-        };
+        let mut collector = Collector { version, cases: &mut cases };
         framing::add(&mut collector);
         responder::add(&mut collector);
         requester::add(&mut collector);

@@ -39,19 +39,12 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
             let ours = with_mtu(path_mtu);
             cases.pair(&name, ours, move |pair| every_length(pair, operation, ask));
             let name = format!("ours answers/{operation:?}, MTU {path_mtu}");
-            cases.pair(&name, ours, move |pair| {
-                every_length(pair, operation, answer)
-            });
+            cases.pair(&name, ours, move |pair| every_length(pair, operation, answer));
         }
-        let classic = Ours {
-            layout: WriteLayout::Classic,
-            ..with_mtu(path_mtu)
-        };
+        let classic = Ours { layout: WriteLayout::Classic, ..with_mtu(path_mtu) };
         for operation in [Write, WriteImm] {
             let name = format!("ours asks/{operation:?} in FIRST, MIDDLE, LAST, MTU {path_mtu}");
-            cases.pair(&name, classic, move |pair| {
-                every_length(pair, operation, ask)
-            });
+            cases.pair(&name, classic, move |pair| every_length(pair, operation, ask));
         }
     }
     cases.pair("ours asks/atomics", Ours::DEFAULT, ask_atomics);
@@ -71,31 +64,18 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
 }
 
 fn with_mtu(path_mtu: u32) -> Ours {
-    let both = Options {
-        path_mtu,
-        ..Ours::DEFAULT.both
-    };
-    Ours {
-        both,
-        ..Ours::DEFAULT
-    }
+    let both = Options { path_mtu, ..Ours::DEFAULT.both };
+    Ours { both, ..Ours::DEFAULT }
 }
 
 /// Both counters wrap within 9000 bytes at path MTU 1024.
 const WRAPPING: Ours = Ours {
-    both: Options {
-        psn: 0x00ff_fffc,
-        guest_psn: 0x00ff_fffb,
-        ..Ours::DEFAULT.both
-    },
+    both: Options { psn: 0x00ff_fffc, guest_psn: 0x00ff_fffb, ..Ours::DEFAULT.both },
     ..Ours::DEFAULT
 };
 
 const UNRELIABLE: Ours = Ours {
-    both: Options {
-        service: Service::Uc,
-        ..Ours::DEFAULT.both
-    },
+    both: Options { service: Service::Uc, ..Ours::DEFAULT.both },
     layout: WriteLayout::Classic,
     ..Ours::DEFAULT
 };
@@ -221,11 +201,9 @@ fn ask_atomics(pair: &mut Pair<'_>) -> Result<()> {
     for &(op, before, after) in ATOMICS {
         let op = match op {
             AtomicOp::FetchAdd(add) => SendOp::FetchAdd { remote, add },
-            AtomicOp::CompareSwap { compare, swap } => SendOp::CompareSwap {
-                remote,
-                compare,
-                swap,
-            },
+            AtomicOp::CompareSwap { compare, swap } => {
+                SendOp::CompareSwap { remote, compare, swap }
+            }
         };
         pair.post_ours(op, 0, 8)?;
         pair.expect_ours(Queue::Send)?;
@@ -237,10 +215,7 @@ fn ask_atomics(pair: &mut Pair<'_>) -> Result<()> {
 
 fn answer_atomics(pair: &mut Pair<'_>) -> Result<()> {
     pair.fill_ours(VALUE_AT, &35u64.to_ne_bytes())?;
-    let place = Place {
-        addr: OUR_ADDR + VALUE_AT as u64,
-        rkey: OUR_RKEY,
-    };
+    let place = Place { addr: OUR_ADDR + VALUE_AT as u64, rkey: OUR_RKEY };
     for &(op, before, after) in ATOMICS {
         let work = match op {
             AtomicOp::FetchAdd(add) => Work::FetchAdd(place, add),

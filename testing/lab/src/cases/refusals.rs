@@ -17,37 +17,19 @@ const BYTES: usize = 64;
 const END: usize = Ours::DEFAULT.both.memory_bytes;
 
 /// A place where the last byte lies behind our memory.
-const BEYOND: Place = Place {
-    addr: OUR_ADDR + (END - BYTES + 1) as u64,
-    ..OUR_PLACE
-};
+const BEYOND: Place = Place { addr: OUR_ADDR + (END - BYTES + 1) as u64, ..OUR_PLACE };
 
 const fn guest_allows(access: u32, memory_access: u32) -> Ours {
-    Ours {
-        both: Options {
-            access,
-            memory_access,
-            ..Ours::DEFAULT.both
-        },
-        ..Ours::DEFAULT
-    }
+    Ours { both: Options { access, memory_access, ..Ours::DEFAULT.both }, ..Ours::DEFAULT }
 }
 
 const fn we_allow(access: InitAttr, rights: Rights) -> Ours {
-    Ours {
-        access,
-        rights,
-        ..Ours::DEFAULT
-    }
+    Ours { access, rights, ..Ours::DEFAULT }
 }
 
 /// Gives up after one RNR NAK, on either side.
 const IMPATIENT: Ours = Ours {
-    both: Options {
-        rnr_retry: 1,
-        min_rnr_timer: 1,
-        ..Ours::DEFAULT.both
-    },
+    both: Options { rnr_retry: 1, min_rnr_timer: 1, ..Ours::DEFAULT.both },
     rnr_retry: 1,
     retry_cnt: 2,
     timeout: 10,
@@ -57,14 +39,8 @@ const IMPATIENT: Ours = Ours {
 const ALL: u32 = access::ALL;
 const READABLE: u32 = LOCAL_WRITE | REMOTE_READ;
 const WRITABLE: u32 = LOCAL_WRITE | REMOTE_WRITE;
-const READ: Rights = Rights {
-    read: true,
-    ..Rights::LOCAL
-};
-const WRITE: Rights = Rights {
-    write: true,
-    ..Rights::LOCAL
-};
+const READ: Rights = Rights { read: true, ..Rights::LOCAL };
+const WRITE: Rights = Rights { write: true, ..Rights::LOCAL };
 const EVERYTHING: InitAttr = Ours::DEFAULT.access;
 
 /// A request of ours, by a place in the guest's memory.
@@ -78,21 +54,9 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
     add("ours asks/waits for a receive", patient, ask_unready);
     add("ours answers/a receive comes late", patient, answer_unready);
     add("ours asks/gives up waiting", IMPATIENT, ask_never_ready);
-    add(
-        "ours answers/never has a receive",
-        IMPATIENT,
-        answer_never_ready,
-    );
-    add(
-        "ours asks/SEND longer than the receive",
-        patient,
-        ask_too_long,
-    );
-    add(
-        "ours answers/SEND longer than the receive",
-        patient,
-        answer_too_long,
-    );
+    add("ours answers/never has a receive", IMPATIENT, answer_never_ready);
+    add("ours asks/SEND longer than the receive", patient, ask_too_long);
+    add("ours answers/SEND longer than the receive", patient, answer_too_long);
     add("ours asks/nobody answers", IMPATIENT, ask_silence);
 }
 
@@ -104,44 +68,17 @@ fn add_refused(cases: &mut Collector<'_>) {
         cases.pair(&name, ours, move |pair| ask(pair, request, status));
     };
     add("unknown key", any, access, |place| {
-        SendOp::Write(RemoteAddr {
-            rkey: 0x00ba_d000,
-            ..place
-        })
+        SendOp::Write(RemoteAddr { rkey: 0x00ba_d000, ..place })
     });
-    add("WRITE beyond the end", any, access, |place| {
-        SendOp::Write(moved(place, END - BYTES + 1))
-    });
-    add("READ beyond the end", any, access, |place| {
-        SendOp::Read(moved(place, END - BYTES + 1))
-    });
+    add("WRITE beyond the end", any, access, |place| SendOp::Write(moved(place, END - BYTES + 1)));
+    add("READ beyond the end", any, access, |place| SendOp::Read(moved(place, END - BYTES + 1)));
     let (write, read): (Ask, Ask) = (SendOp::Write, SendOp::Read);
     let memory = |access| guest_allows(ALL, access);
     let queue_pair = |access| guest_allows(access, ALL);
-    add(
-        "memory that may not be written",
-        memory(READABLE),
-        access,
-        write,
-    );
-    add(
-        "memory that may not be read",
-        memory(WRITABLE),
-        access,
-        read,
-    );
-    add(
-        "queue pair that may not be written",
-        queue_pair(READABLE),
-        invalid,
-        write,
-    );
-    add(
-        "queue pair that may not be read",
-        queue_pair(WRITABLE),
-        invalid,
-        read,
-    );
+    add("memory that may not be written", memory(READABLE), access, write);
+    add("memory that may not be read", memory(WRITABLE), access, read);
+    add("queue pair that may not be written", queue_pair(READABLE), invalid, write);
+    add("queue pair that may not be read", queue_pair(WRITABLE), invalid, read);
 }
 
 fn add_refusing(cases: &mut Collector<'_>) {
@@ -151,65 +88,27 @@ fn add_refusing(cases: &mut Collector<'_>) {
         let name = format!("ours answers/refuses: {name}");
         cases.pair(&name, ours, move |pair| answer(pair, request, status));
     };
-    let unknown = Place {
-        rkey: OUR_RKEY ^ 1,
-        ..OUR_PLACE
-    };
+    let unknown = Place { rkey: OUR_RKEY ^ 1, ..OUR_PLACE };
     let (write, read) = (Work::Write(OUR_PLACE), Work::Read(OUR_PLACE));
-    let (fetch_add, swap) = (
-        Work::FetchAdd(OUR_PLACE, 0),
-        Work::CompareSwap(OUR_PLACE, 0, 0),
-    );
+    let (fetch_add, swap) = (Work::FetchAdd(OUR_PLACE, 0), Work::CompareSwap(OUR_PLACE, 0, 0));
     add("unknown key", any, access, Work::Write(unknown));
     add("WRITE beyond the end", any, access, Work::Write(BEYOND));
     add("READ beyond the end", any, access, Work::Read(BEYOND));
     let memory = |rights| we_allow(EVERYTHING, rights);
-    add(
-        "memory that may not be written",
-        memory(READ),
-        access,
-        write,
-    );
+    add("memory that may not be written", memory(READ), access, write);
     add("memory that may not be read", memory(WRITE), access, read);
     add("memory without atomics", memory(WRITE), access, fetch_add);
     let queue_pair = |access| we_allow(access, Ours::DEFAULT.rights);
-    let no_write = InitAttr {
-        remote_write: false,
-        ..EVERYTHING
-    };
-    let no_read = InitAttr {
-        remote_read: false,
-        ..EVERYTHING
-    };
-    let no_atomic = InitAttr {
-        remote_atomic: false,
-        ..EVERYTHING
-    };
-    add(
-        "queue pair that may not be written",
-        queue_pair(no_write),
-        invalid,
-        write,
-    );
-    add(
-        "queue pair that may not be read",
-        queue_pair(no_read),
-        invalid,
-        read,
-    );
-    add(
-        "queue pair without atomics",
-        queue_pair(no_atomic),
-        invalid,
-        swap,
-    );
+    let no_write = InitAttr { remote_write: false, ..EVERYTHING };
+    let no_read = InitAttr { remote_read: false, ..EVERYTHING };
+    let no_atomic = InitAttr { remote_atomic: false, ..EVERYTHING };
+    add("queue pair that may not be written", queue_pair(no_write), invalid, write);
+    add("queue pair that may not be read", queue_pair(no_read), invalid, read);
+    add("queue pair without atomics", queue_pair(no_atomic), invalid, swap);
 }
 
 fn moved(place: RemoteAddr, bytes: usize) -> RemoteAddr {
-    RemoteAddr {
-        addr: place.addr + bytes as u64,
-        ..place
-    }
+    RemoteAddr { addr: place.addr + bytes as u64, ..place }
 }
 
 /// The refused request fails, the one behind it is flushed, both ends are in error.
@@ -229,8 +128,7 @@ fn answer(pair: &mut Pair<'_>, request: Work, status: &str) -> Result<()> {
     let is_atomic = matches!(request, Work::FetchAdd(..) | Work::CompareSwap(..));
     let bytes = if is_atomic { 8 } else { BYTES };
     let refused = (request, 0, bytes);
-    pair.guest
-        .post(&[refused, (Work::Write(OUR_PLACE), 0, BYTES)])?;
+    pair.guest.post(&[refused, (Work::Write(OUR_PLACE), 0, BYTES)])?;
     pair.expect_guest_sent(status)?;
     pair.expect_guest_sent("Flushed")?;
     ensure!(pair.ours.qp.state() == QpState::Err);
@@ -277,12 +175,7 @@ fn ask_too_long(pair: &mut Pair<'_>) -> Result<()> {
     pair.post_ours(SendOp::Send, 0, 2 * BYTES)?;
     let completion = pair.wait_ours(LONG)?;
     let allowed = [WcStatus::RemoteOperation, WcStatus::RemoteInvalidRequest];
-    ensure!(
-        allowed
-            .iter()
-            .any(|status| completion.result == Err(*status)),
-        "{completion:?}"
-    );
+    ensure!(allowed.iter().any(|status| completion.result == Err(*status)), "{completion:?}");
     Ok(())
 }
 
@@ -297,11 +190,7 @@ fn answer_too_long(pair: &mut Pair<'_>) -> Result<()> {
 fn ask_silence(pair: &mut Pair<'_>) -> Result<()> {
     let (psn, _) = pair.first_psns();
     let impairment = Impairment {
-        chosen: vec![Chosen {
-            direction: Direction::ToGuest,
-            psn,
-            times: 1000,
-        }],
+        chosen: vec![Chosen { direction: Direction::ToGuest, psn, times: 1000 }],
         ..Impairment::default()
     };
     let lost = impairment.during(pair, |pair| {

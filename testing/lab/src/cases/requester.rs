@@ -21,11 +21,7 @@ const IMMEDIATE: u32 = 0x0102_0304;
 const ANY: Options = Options::DEFAULT;
 
 /// Gives up soon: 4.2 ms of silence, three times.
-const IMPATIENT: Options = Options {
-    timeout: 10,
-    retry_cnt: 2,
-    ..ANY
-};
+const IMPATIENT: Options = Options { timeout: 10, retry_cnt: 2, ..ANY };
 
 pub(crate) fn add(cases: &mut Collector<'_>) {
     let mut add = |name, options, run: fn(&mut Rig<'_>) -> Result<()>| {
@@ -42,34 +38,17 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
     add("one ACK for several requests", ANY, coalesced);
     add("goes back after a NAK", ANY, goes_back);
     add("waits after an RNR NAK", ANY, waits);
-    let once = Options {
-        rnr_retry: 0,
-        ..ANY
-    };
+    let once = Options { rnr_retry: 0, ..ANY };
     add("gives up after RNR NAKs", once, gives_up_waiting);
     add("sends again and gives up in silence", IMPATIENT, gives_up);
-    let small = Options {
-        path_mtu: 256,
-        ..ANY
-    };
+    let small = Options { path_mtu: 256, ..ANY };
     add("asks for ACKs within a long message", small, asks_within);
-    let wrapping = Options {
-        guest_psn: 0x00ff_ffff,
-        ..ANY
-    };
+    let wrapping = Options { guest_psn: 0x00ff_ffff, ..ANY };
     add("PSN wraps", wrapping, wraps);
     for (name, code, status) in [
-        (
-            "invalid request",
-            NakCode::InvalidRequest,
-            "RemoteInvalidRequest",
-        ),
+        ("invalid request", NakCode::InvalidRequest, "RemoteInvalidRequest"),
         ("remote access", NakCode::RemoteAccess, "RemoteAccess"),
-        (
-            "remote operation",
-            NakCode::RemoteOperation,
-            "RemoteOperation",
-        ),
+        ("remote operation", NakCode::RemoteOperation, "RemoteOperation"),
     ] {
         let name = format!("requester/fails after NAK: {name}");
         cases.by_hand(&name, ANY, move |rig| fails(rig, code, status));
@@ -82,21 +61,12 @@ fn message(rig: &mut Rig<'_>, psn: Psn, bytes: usize) -> Result<(Vec<u8>, Header
     let mut payload = Vec::new();
     for at in 0..count {
         let came = rig.receive()?;
-        let Bth {
-            opcode,
-            psn: seen,
-            mig_req,
-            ack_req,
-            ..
-        } = came.headers.bth;
+        let Bth { opcode, psn: seen, mig_req, ack_req, .. } = came.headers.bth;
         let expected = psn.add(at as u32);
         ensure!(seen == expected, "PSN {seen} came, expected {expected}");
         let place = (opcode.starts_message(), opcode.ends_message());
         let last = at + 1 == count;
-        ensure!(
-            place == (at == 0, last),
-            "packet {at} of {count} is {opcode:?}"
-        );
+        ensure!(place == (at == 0, last), "packet {at} of {count} is {opcode:?}");
         ensure!(!mig_req, "this kernel sends MigReq 0");
         ensure!(!last || ack_req, "the last packet asks for no ACK");
         if at == 0 && opcode.is_write() {
@@ -129,11 +99,7 @@ fn write_lengths(rig: &mut Rig<'_>) -> Result<()> {
 }
 
 fn write_immediate(rig: &mut Rig<'_>) -> Result<()> {
-    immediate(
-        rig,
-        Work::WriteImm(OUR_PLACE, IMMEDIATE),
-        Opcode::RcWriteLastWithImm,
-    )
+    immediate(rig, Work::WriteImm(OUR_PLACE, IMMEDIATE), Opcode::RcWriteLastWithImm)
 }
 
 fn send_immediate(rig: &mut Rig<'_>) -> Result<()> {
@@ -173,10 +139,7 @@ fn read_request(rig: &mut Rig<'_>, psn: Psn, va: u64, bytes: usize) -> Result<()
 
 fn respond(rig: &Rig<'_>, opcode: Opcode, psn: Psn, payload: &[u8]) -> Result<()> {
     let mut headers = Headers::new(Bth::new(opcode, rig.guest.card().qpn, psn));
-    headers.aeth = Some(Aeth {
-        syndrome: Syndrome::ACK,
-        msn: 1,
-    });
+    headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
     rig.wire.send(&headers, payload)
 }
 
@@ -219,11 +182,9 @@ fn atomics(rig: &mut Rig<'_>) -> Result<()> {
     ensure!((seen.swap_or_add, seen.compare) == (5, 0), "{seen:?}");
     atomic_ack(rig, psn, 0x0102_0304_0506_0708)?;
     rig.expect_sent("Success")?;
-    rig.guest
-        .expect_memory(0, &0x0102_0304_0506_0708u64.to_le_bytes())?;
+    rig.guest.expect_memory(0, &0x0102_0304_0506_0708u64.to_le_bytes())?;
 
-    rig.guest
-        .post(&[(Work::CompareSwap(OUR_PLACE, 6, 7), 8, 8)])?;
+    rig.guest.post(&[(Work::CompareSwap(OUR_PLACE, 6, 7), 8, 8)])?;
     let came = rig.expect(Opcode::RcCompareSwap, psn.next())?;
     let seen = came.headers.atomic.context("no AtomicETH")?;
     ensure!((seen.swap_or_add, seen.compare) == (7, 6), "{seen:?}");
@@ -235,10 +196,7 @@ fn atomics(rig: &mut Rig<'_>) -> Result<()> {
 fn atomic_ack(rig: &Rig<'_>, psn: Psn, before: u64) -> Result<()> {
     let bth = Bth::new(Opcode::RcAtomicAcknowledge, rig.guest.card().qpn, psn);
     let mut headers = Headers::new(bth);
-    headers.aeth = Some(Aeth {
-        syndrome: Syndrome::ACK,
-        msn: 1,
-    });
+    headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: 1 });
     headers.atomic_ack = Some(before);
     rig.wire.send(&headers, &[])
 }
@@ -282,10 +240,7 @@ fn waits(rig: &mut Rig<'_>) -> Result<()> {
     let waited = start.elapsed();
     // The kernel's timers round to 4 ms.
     let least = rnr_timer(TIMER).saturating_sub(Duration::from_millis(4));
-    ensure!(
-        waited >= least,
-        "it came after {waited:?} instead of {least:?}"
-    );
+    ensure!(waited >= least, "it came after {waited:?} instead of {least:?}");
     rig.answer(headers.bth.psn, Syndrome::ACK, 1)?;
     rig.expect_sent("Success").map(drop)
 }
@@ -299,13 +254,7 @@ fn gives_up_waiting(rig: &mut Rig<'_>) -> Result<()> {
 }
 
 fn gives_up(rig: &mut Rig<'_>) -> Result<()> {
-    let request = |signaled| Request {
-        wr_id: 0,
-        work: WRITE,
-        offset: 0,
-        bytes: 16,
-        signaled,
-    };
+    let request = |signaled| Request { wr_id: 0, work: WRITE, offset: 0, bytes: 16, signaled };
     rig.guest.send(vec![request(false), request(true)])?;
     rig.expect_sent("TransportRetryExceeded")?;
     rig.expect_sent("Flushed")?;
@@ -314,10 +263,7 @@ fn gives_up(rig: &mut Rig<'_>) -> Result<()> {
         copies += u32::from(came.headers.bth.psn == rig.guest_psn);
     }
     let tries = u32::from(IMPATIENT.retry_cnt) + 1;
-    ensure!(
-        copies == tries,
-        "it was sent {copies} times instead of {tries}"
-    );
+    ensure!(copies == tries, "it was sent {copies} times instead of {tries}");
     rig.expect_state("Err")
 }
 

@@ -38,25 +38,11 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
     add("one NAK for a gap", ANY, gap);
     add("duplicate WRITE is not done again", ANY, duplicate_write);
     add("duplicate READ is answered again", ANY, duplicate_read);
-    add(
-        "duplicate atomic gets the saved result",
-        ANY,
-        duplicate_atomic,
-    );
-    let wrapping = Options {
-        psn: 0x00ff_fffe,
-        ..ANY
-    };
+    add("duplicate atomic gets the saved result", ANY, duplicate_atomic);
+    let wrapping = Options { psn: 0x00ff_fffe, ..ANY };
     add("PSN wraps", wrapping, wrap);
-    let slow = Options {
-        min_rnr_timer: 14,
-        ..ANY
-    };
-    add(
-        "RNR NAK until a receive is posted",
-        slow,
-        receiver_not_ready,
-    );
+    let slow = Options { min_rnr_timer: 14, ..ANY };
+    add("RNR NAK until a receive is posted", slow, receiver_not_ready);
 }
 
 fn add_refusals(cases: &mut Collector<'_>) {
@@ -67,10 +53,7 @@ fn add_refusals(cases: &mut Collector<'_>) {
 }
 
 const fn memory(memory_access: u32) -> Options {
-    Options {
-        memory_access,
-        ..ANY
-    }
+    Options { memory_access, ..ANY }
 }
 
 const fn queue_pair(access: u32) -> Options {
@@ -328,10 +311,7 @@ fn send_too_long(rig: &mut Rig<'_>) -> Result<()> {
     let came = rig.expect(Opcode::RcAcknowledge, psn)?;
     let code = came.headers.aeth.map(|aeth| aeth.syndrome);
     let allowed = [NakCode::InvalidRequest, NakCode::RemoteOperation];
-    ensure!(
-        allowed.iter().any(|nak| code == Some(Syndrome::Nak(*nak))),
-        "the answer is {code:?}"
-    );
+    ensure!(allowed.iter().any(|nak| code == Some(Syndrome::Nak(*nak))), "the answer is {code:?}");
     rig.expect_state("Err")
 }
 
@@ -345,8 +325,7 @@ fn atomics(rig: &mut Rig<'_>) -> Result<()> {
     do_atomic(rig, &fails, 1 << 40)?;
     let wraps = atomic(rig, Opcode::RcFetchAdd, 64, u64::MAX, 0);
     do_atomic(rig, &wraps, 1 << 40)?;
-    rig.guest
-        .expect_memory(64, &((1u64 << 40) - 1).to_le_bytes())
+    rig.guest.expect_memory(64, &((1u64 << 40) - 1).to_le_bytes())
 }
 
 fn do_atomic(rig: &mut Rig<'_>, headers: &Headers, before: u64) -> Result<()> {
@@ -357,10 +336,7 @@ fn do_atomic(rig: &mut Rig<'_>, headers: &Headers, before: u64) -> Result<()> {
 fn expect_atomic(rig: &mut Rig<'_>, psn: Psn, before: u64) -> Result<()> {
     let came = rig.expect(Opcode::RcAtomicAcknowledge, psn)?;
     let seen = came.headers.atomic_ack;
-    ensure!(
-        seen == Some(before),
-        "the value before is {seen:?}, expected {before}"
-    );
+    ensure!(seen == Some(before), "the value before is {seen:?}, expected {before}");
     Ok(())
 }
 

@@ -61,10 +61,7 @@ pub(crate) struct Verbs {
 
 /// Runs the cases of `rxe`; returns whether all passed.
 pub(crate) fn rxe(args: &Rxe) -> Result<bool> {
-    let programs = Programs {
-        lab: this_program()?,
-        ..Programs::default()
-    };
+    let programs = Programs { lab: this_program()?, ..Programs::default() };
     args.choice.run(cases::all(), &args.place, programs)
 }
 
@@ -128,11 +125,7 @@ impl Choice {
 
     fn run_in(&self, lab: &mut Lab, cases: &[Case]) -> bool {
         let start = Instant::now();
-        let format = if self.json {
-            Format::Json
-        } else {
-            Format::Table
-        };
+        let format = if self.json { Format::Json } else { Format::Table };
         let outcomes = report::run_all(cases, lab, Lab::forget_guests, format);
         let packets = lab.packets_checked();
         let mut lines = Vec::new();
@@ -155,9 +148,6 @@ fn this_program() -> Result<PathBuf> {
 /// The whole path: guests start programs in other folders.
 fn found(program: &Path) -> Result<PathBuf> {
     program.canonicalize().with_context(|| {
-        format!(
-            "no program {}: `cargo xtask lab verbs` builds it",
-            program.display()
-        )
+        format!("no program {}: `cargo xtask lab verbs` builds it", program.display())
     })
 }

@@ -29,10 +29,7 @@ macro_rules! expect {
     ($answer:expr, $kind:ident) => {
         match $answer? {
             Answer::$kind(content) => Ok(content),
-            other => Err(anyhow::anyhow!(
-                concat!("no ", stringify!($kind), ": {:?}"),
-                other
-            )),
+            other => Err(anyhow::anyhow!(concat!("no ", stringify!($kind), ": {:?}"), other)),
         }
     };
 }
@@ -57,10 +54,7 @@ impl End {
 
     /// A place in its memory.
     pub(crate) fn place(&self, offset: usize) -> Place {
-        Place {
-            addr: self.card.addr + offset as u64,
-            rkey: self.card.rkey,
-        }
+        Place { addr: self.card.addr + offset as u64, rkey: self.card.rkey }
     }
 
     /// Connects it, with the usual patience.
@@ -70,11 +64,7 @@ impl End {
 
     /// Connects it; the numbers are those of [`Task::Connect`].
     pub(crate) fn connect_with(&mut self, peer: &Card, retry_cnt: u8, rnr_retry: u8) -> Result<()> {
-        self.tell(Task::Connect {
-            endpoint: peer.endpoint.clone(),
-            retry_cnt,
-            rnr_retry,
-        })
+        self.tell(Task::Connect { endpoint: peer.endpoint.clone(), retry_cnt, rnr_retry })
     }
 
     /// Takes the queue pair to RTS.
@@ -89,11 +79,7 @@ impl End {
 
     /// Fills a piece of its memory by a seed.
     pub(crate) fn fill(&mut self, offset: usize, bytes: usize, seed: u64) -> Result<()> {
-        self.tell(Task::Fill {
-            offset,
-            bytes,
-            seed,
-        })
+        self.tell(Task::Fill { offset, bytes, seed })
     }
 
     /// Fails unless a piece of its memory was filled by this seed.
@@ -172,21 +158,14 @@ impl End {
     }
 
     pub(crate) fn receive(&mut self, wr_id: u64, offset: usize, bytes: usize) -> Result<()> {
-        self.tell(Task::Receive {
-            wr_id,
-            offset,
-            bytes,
-        })
+        self.tell(Task::Receive { wr_id, offset, bytes })
     }
 
     /// The next completions, all of them.
     pub(crate) fn wait(&mut self, receives: bool, count: usize) -> Result<Vec<Completed>> {
         let done = self.wait_within(receives, count, WAIT_LIMIT)?;
         let came = done.len();
-        ensure!(
-            came == count,
-            "{came} completions of {count} came: {done:?}"
-        );
+        ensure!(came == count, "{came} completions of {count} came: {done:?}");
         Ok(done)
     }
 
@@ -198,11 +177,7 @@ impl End {
         limit: Duration,
     ) -> Result<Vec<Completed>> {
         let limit_ms = u64::try_from(limit.as_millis())?;
-        let task = Task::Wait {
-            receives,
-            count,
-            limit_ms,
-        };
+        let task = Task::Wait { receives, count, limit_ms };
         expect!(self.ask(&Order::Do(task)), Completions)
     }
 
@@ -230,22 +205,13 @@ impl End {
 
     /// Small WRITEs to and fro with a peer: the time of one, and the switches of both ends.
     pub(crate) fn ping_pong(&mut self, peer: &mut Self, rounds: u64) -> Result<Trips> {
-        let task = |place, asks| {
-            Order::Do(Task::PingPong(PingPong {
-                place,
-                rounds,
-                asks,
-            }))
-        };
+        let task = |place, asks| Order::Do(Task::PingPong(PingPong { place, rounds, asks }));
         let (ours, theirs) = (self.place(0), peer.place(0));
         peer.say(&task(ours, false))?;
         self.say(&task(theirs, true))?;
         let took = expect!(self.hear(), Trips)?;
         let theirs = expect!(peer.hear(), Trips)?;
-        Ok(Trips {
-            switches: took.switches + theirs.switches,
-            ..took
-        })
+        Ok(Trips { switches: took.switches + theirs.switches, ..took })
     }
 
     /// How long a thread there takes to wake another one.
@@ -310,10 +276,7 @@ impl Completed {
     /// The same, if it has this status.
     pub(crate) fn with_status(self, status: &str) -> Result<Self> {
         let expected = self.status == status;
-        ensure!(
-            expected,
-            "expected a completion with {status}, got {self:?}"
-        );
+        ensure!(expected, "expected a completion with {status}, got {self:?}");
         Ok(self)
     }
 }

@@ -35,12 +35,7 @@ impl<'a> Lent<'a> {
     fn new(side: &'a mut Side, memory: &'a dyn Mr) -> Self {
         let queue = |cq| Queue::new(Arc::clone(cq), Arc::clone(&side.channel));
         let (sends, receives) = (queue(&side.send_cq), queue(&side.recv_cq));
-        Self {
-            side,
-            memory,
-            sends,
-            receives,
-        }
+        Self { side, memory, sends, receives }
     }
 
     fn connection(&mut self, place: Place, bytes: usize, waiting: Waiting) -> Connection<'_> {
@@ -164,12 +159,7 @@ fn busy_ticks(stat: &str) -> Option<u32> {
     let ticks = ticks?;
     let is_busy = |at: &usize| !matches!(at, 3 | 4);
     // Those of guests are in those of programs already.
-    Some(
-        (0..ticks.len().min(8))
-            .filter(is_busy)
-            .map(|at| ticks[at])
-            .sum(),
-    )
+    Some((0..ticks.len().min(8)).filter(is_busy).map(|at| ticks[at]).sum())
 }
 
 fn nanoseconds(time: Duration) -> u64 {

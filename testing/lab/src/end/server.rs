@@ -38,10 +38,7 @@ pub(crate) fn serve(
     mut answers: impl Write,
 ) -> Result<()> {
     let context = provider.open(device)?;
-    let mut end = End {
-        context,
-        made: None,
-    };
+    let mut end = End { context, made: None };
     for line in orders.lines() {
         let answer = end
             .obey(serde_json::from_str(&line?)?)
@@ -80,10 +77,7 @@ impl End {
     fn make(&mut self, kind: Kind) -> Result<Answer> {
         self.made = None;
         while self.context.async_event().is_some() {}
-        let mut options = Options {
-            bytes: 64,
-            ..Options::default()
-        };
+        let mut options = Options { bytes: 64, ..Options::default() };
         if let Kind::Datagrams(qkey) = kind {
             options.service = Service::Ud;
             options.qkey = qkey;
@@ -102,10 +96,7 @@ impl End {
             addr: memory.addr(),
             rkey: memory.rkey(),
         };
-        self.made = Some(Made {
-            side: Some(side),
-            revocable: Some(memory),
-        });
+        self.made = Some(Made { side: Some(side), revocable: Some(memory) });
         Ok(Answer::Card(card))
     }
 
@@ -125,17 +116,11 @@ impl End {
 impl Made {
     fn obey(&mut self, task: Task) -> Result<Answer> {
         match task {
-            Task::Connect {
-                endpoint,
-                retry_cnt,
-                rnr_retry,
-            } => self.connect(&endpoint, retry_cnt, rnr_retry)?,
+            Task::Connect { endpoint, retry_cnt, rnr_retry } => {
+                self.connect(&endpoint, retry_cnt, rnr_retry)?
+            }
             Task::ToRts(_) | Task::BindWindow { .. } => bail!("only agent.py does this"),
-            Task::Fill {
-                offset,
-                bytes,
-                seed,
-            } => self.write(offset, &pattern(seed, bytes))?,
+            Task::Fill { offset, bytes, seed } => self.write(offset, &pattern(seed, bytes))?,
             Task::Put { offset, hex } => {
                 let data = from_hex(&hex).context("no hexadecimal digits")?;
                 self.write(offset, &data)?;
@@ -148,18 +133,12 @@ impl Made {
                 return Ok(Answer::Number(crc.into()));
             }
             Task::Send(requests) => self.send(&requests)?,
-            Task::Receive {
-                wr_id,
-                offset,
-                bytes,
-            } => self.receive(wr_id, offset, bytes)?,
+            Task::Receive { wr_id, offset, bytes } => self.receive(wr_id, offset, bytes)?,
             Task::SendTo(datagram) => return self.send_to(&datagram),
             Task::Source { offset } => return self.source(offset),
-            Task::Wait {
-                receives,
-                count,
-                limit_ms,
-            } => return self.wait(receives, count, Duration::from_millis(limit_ms)),
+            Task::Wait { receives, count, limit_ms } => {
+                return self.wait(receives, count, Duration::from_millis(limit_ms));
+            }
             Task::Stream(stream) => return self.stream(stream),
             Task::PingPong(ping_pong) => return self.ping_pong(ping_pong),
             Task::State => return Ok(Answer::Text(format!("{:?}", self.side()?.qp.state()))),
@@ -171,11 +150,7 @@ impl Made {
 
     fn wait(&mut self, receives: bool, count: usize, limit: Duration) -> Result<Answer> {
         let side = self.side()?;
-        let cq = if receives {
-            &side.recv_cq
-        } else {
-            &side.send_cq
-        };
+        let cq = if receives { &side.recv_cq } else { &side.send_cq };
         wait(&**cq, count, limit).map(Answer::Completions)
     }
 
@@ -199,16 +174,10 @@ impl Made {
 
     fn connect(&mut self, endpoint: &str, retry_cnt: u8, rnr_retry: u8) -> Result<()> {
         let endpoint = endpoint.parse()?;
-        let rts = RtsAttr {
-            timeout: ACK_TIMEOUT,
-            retry_cnt,
-            rnr_retry,
-            ..RtsAttr::default()
-        };
+        let rts = RtsAttr { timeout: ACK_TIMEOUT, retry_cnt, rnr_retry, ..RtsAttr::default() };
         let side = self.side()?;
         side.init(&Options::default());
-        side.qp
-            .modify(QpTransition::ToRtr(RtrAttr::new(endpoint)))?;
+        side.qp.modify(QpTransition::ToRtr(RtrAttr::new(endpoint)))?;
         side.qp.modify(QpTransition::ToRts(rts))?;
         Ok(())
     }
@@ -231,10 +200,8 @@ impl Made {
     }
 
     fn send(&mut self, requests: &[Request]) -> Result<()> {
-        let sges: Result<Vec<_>> = requests
-            .iter()
-            .map(|request| self.sge(request.offset, request.bytes))
-            .collect();
+        let sges: Result<Vec<_>> =
+            requests.iter().map(|request| self.sge(request.offset, request.bytes)).collect();
         let sges = sges?;
         let requests: Vec<_> = requests
             .iter()
@@ -257,26 +224,17 @@ impl Made {
         let to: Endpoint = datagram.endpoint.parse()?;
         let side = self.side()?;
         let ah = side.pd.create_ah(&PortAddr::from(&to))?;
-        let to = Destination {
-            ah: ah.handle(),
-            qpn: to.qpn,
-            qkey: datagram.qkey,
-        };
+        let to = Destination { ah: ah.handle(), qpn: to.qpn, qkey: datagram.qkey };
         let op = match datagram.imm {
             Some(imm) => SendOp::SendImmTo(to, imm),
             None => SendOp::SendTo(to),
         };
-        side.qp
-            .post_send(&[SendWr::new(0, op, Payload::Sges(&sge))])?;
+        side.qp.post_send(&[SendWr::new(0, op, Payload::Sges(&sge))])?;
         wait(&*side.send_cq, 1, EVENT_LIMIT).map(Answer::Completions)
     }
 
     fn source(&self, offset: usize) -> Result<Answer> {
-        let header = self
-            .read(offset, GRH_BYTES)?
-            .try_into()
-            .ok()
-            .context("a network header")?;
+        let header = self.read(offset, GRH_BYTES)?.try_into().ok().context("a network header")?;
         let gid = source_gid(&header).context("no network header")?;
         Ok(Answer::Text(gid.ip().to_string()))
     }
@@ -298,15 +256,10 @@ fn operation(work: Work) -> SendOp {
         Work::Send => SendOp::Send,
         Work::SendImm(imm) => SendOp::SendImm(imm),
         Work::SendInvalidate(rkey) => SendOp::SendInvalidate(rkey),
-        Work::CompareSwap(at, compare, swap) => SendOp::CompareSwap {
-            remote: place(at),
-            compare,
-            swap,
-        },
-        Work::FetchAdd(at, add) => SendOp::FetchAdd {
-            remote: place(at),
-            add,
-        },
+        Work::CompareSwap(at, compare, swap) => {
+            SendOp::CompareSwap { remote: place(at), compare, swap }
+        }
+        Work::FetchAdd(at, add) => SendOp::FetchAdd { remote: place(at), add },
     }
 }
 

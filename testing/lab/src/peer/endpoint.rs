@@ -81,8 +81,7 @@ impl<'a> Endpoint<'a> {
             self.hand_over(&packet);
             next = self.wire.receive(Duration::ZERO)?;
         }
-        self.qp
-            .handle(self.now(), Input::EndOfBatch, &mut self.space);
+        self.qp.handle(self.now(), Input::EndOfBatch, &mut self.space);
         Ok(())
     }
 
@@ -90,8 +89,7 @@ impl<'a> Endpoint<'a> {
     fn hand_over(&mut self, packet: &Received) {
         if packet.headers.bth.dest_qpn == self.qp.qpn() {
             let arrival = Arrival::new(&packet.headers, &packet.payload);
-            self.qp
-                .handle(self.now(), Input::Packet(arrival), &mut self.space);
+            self.qp.handle(self.now(), Input::Packet(arrival), &mut self.space);
         }
     }
 

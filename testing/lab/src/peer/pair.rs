@@ -42,33 +42,18 @@ impl Ours {
     /// Everything is allowed. The emulated guest needs patience: on a busy machine it may stand
     /// still for a second, so a request has four (half a second, eight times).
     pub(crate) const DEFAULT: Self = Self {
-        both: Options {
-            memory_bytes: 2 << 20,
-            timeout: 17,
-            ..Options::DEFAULT
-        },
+        both: Options { memory_bytes: 2 << 20, timeout: 17, ..Options::DEFAULT },
         layout: WriteLayout::Train,
         rights: Rights::ALL,
-        access: InitAttr {
-            remote_write: true,
-            remote_read: true,
-            remote_atomic: true,
-            qkey: 0,
-        },
+        access: InitAttr { remote_write: true, remote_read: true, remote_atomic: true, qkey: 0 },
         timeout: 17,
         retry_cnt: 7,
         rnr_retry: 7,
     };
 
     /// As the default, where a loss is found by a timeout only: 67 ms, eight times.
-    pub(crate) const LOSSY: Self = Self {
-        both: Options {
-            timeout: 14,
-            ..Self::DEFAULT.both
-        },
-        timeout: 14,
-        ..Self::DEFAULT
-    };
+    pub(crate) const LOSSY: Self =
+        Self { both: Options { timeout: 14, ..Self::DEFAULT.both }, timeout: 14, ..Self::DEFAULT };
 }
 
 /// Both ends of a connection.
@@ -119,10 +104,7 @@ impl<'a> Pair<'a> {
 
     /// A place in the guest's memory.
     pub(crate) fn guest_place(&self, offset: usize) -> RemoteAddr {
-        RemoteAddr {
-            addr: self.guest.card().addr + offset as u64,
-            rkey: self.guest.card().rkey,
-        }
+        RemoteAddr { addr: self.guest.card().addr + offset as u64, rkey: self.guest.card().rkey }
     }
 
     /// Posts a request of ours, with this part of our memory.
@@ -168,10 +150,7 @@ impl<'a> Pair<'a> {
     /// The next completion of ours, which must be a failure with this status.
     pub(crate) fn expect_failure(&mut self, status: WcStatus) -> Result<()> {
         let completion = self.wait_ours(LONG)?;
-        ensure!(
-            completion.result == Err(status),
-            "expected {status:?}, got {completion:?}"
-        );
+        ensure!(completion.result == Err(status), "expected {status:?}, got {completion:?}");
         Ok(())
     }
 
@@ -240,10 +219,7 @@ impl<'a> Pair<'a> {
         let end = Instant::now() + LONG;
         while !wanted(self.ours.qp.counters()) {
             let counters = *self.ours.qp.counters();
-            ensure!(
-                Instant::now() < end,
-                "waited {LONG:?} in vain: {counters:?}"
-            );
+            ensure!(Instant::now() < end, "waited {LONG:?} in vain: {counters:?}");
             self.linger(POLL)?;
         }
         Ok(())
@@ -261,10 +237,7 @@ impl<'a> Pair<'a> {
     }
 
     fn our_memory(&self, offset: usize, bytes: usize) -> Result<&[u8]> {
-        let memory = self
-            .ours
-            .space
-            .local(OUR_RKEY, OUR_ADDR + offset as u64, bytes);
+        let memory = self.ours.space.local(OUR_RKEY, OUR_ADDR + offset as u64, bytes);
         memory.with_context(|| format!("{bytes} bytes at {offset} are not in our memory"))
     }
 }
@@ -300,9 +273,5 @@ fn our_qp(guest_qpn: u32, ours: &Ours) -> Result<Qp> {
 }
 
 fn sge(offset: usize, bytes: usize) -> Result<Sge> {
-    Ok(Sge {
-        addr: OUR_ADDR + offset as u64,
-        bytes: u32::try_from(bytes)?,
-        lkey: OUR_RKEY,
-    })
+    Ok(Sge { addr: OUR_ADDR + offset as u64, bytes: u32::try_from(bytes)?, lkey: OUR_RKEY })
 }

@@ -95,10 +95,7 @@ impl Options {
 }
 
 /// A place in the case's memory, for the guest's requests.
-pub(crate) const OUR_PLACE: Place = Place {
-    addr: OUR_ADDR,
-    rkey: OUR_RKEY,
-};
+pub(crate) const OUR_PLACE: Place = Place { addr: OUR_ADDR, rkey: OUR_RKEY };
 
 fn gid(address: IpAddr) -> String {
     match address {
@@ -130,12 +127,7 @@ impl<'a> Rig<'a> {
         wire.discard_pending()?;
         options.make(guest)?;
         options.connect(guest, version)?;
-        Ok(Self {
-            guest,
-            wire,
-            psn: Psn::new(options.psn),
-            guest_psn: Psn::new(options.guest_psn),
-        })
+        Ok(Self { guest, wire, psn: Psn::new(options.psn), guest_psn: Psn::new(options.guest_psn) })
     }
 
     /// Headers of a packet to the guest's queue pair, with the next PSN, which it does not take.
@@ -219,8 +211,7 @@ impl<'a> Rig<'a> {
     pub(crate) fn expect_nothing(&mut self) -> Result<u32> {
         let end = u64::try_from(Options::DEFAULT.memory_bytes)? - 8;
         let psn = self.write(end, b"anything")?;
-        self.expect_ack(psn)
-            .context("nothing but the ACK of the WRITE after it was to come")
+        self.expect_ack(psn).context("nothing but the ACK of the WRITE after it was to come")
     }
 
     /// Sends an answer to the guest's requests.
@@ -234,9 +225,7 @@ impl<'a> Rig<'a> {
     /// The next completion of the guest, which must have this status.
     pub(crate) fn expect_completion(&mut self, receives: bool, status: &str) -> Result<Completed> {
         let found = self.guest.wait_within(receives, 1, LIMIT)?.pop();
-        found
-            .context("the guest completed nothing")?
-            .with_status(status)
+        found.context("the guest completed nothing")?.with_status(status)
     }
 
     /// The next completed receive of the guest, which must be a success.

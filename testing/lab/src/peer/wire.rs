@@ -158,11 +158,7 @@ impl Wire {
         self.solver.verify(&net, transport, sent)?;
         let packet = Packet::decode(transport)?;
         self.received += 1;
-        Ok(Received {
-            headers: packet.headers,
-            payload: packet.payload.to_vec(),
-            src_port,
-        })
+        Ok(Received { headers: packet.headers, payload: packet.payload.to_vec(), src_port })
     }
 
     fn net(&self, from: IpAddr, to: IpAddr, src_port: u16) -> Result<NetHeader> {

@@ -105,12 +105,8 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_is_refused() {
-        for bytes in [
-            &[9, 0, 0, 0, 0][..],
-            &[3, 0xff, 0, 0, 0],
-            &[3, 0, 0],
-            &[1, 0, 0, 0, 1, b'{'],
-        ] {
+        for bytes in [&[9, 0, 0, 0, 0][..], &[3, 0xff, 0, 0, 0], &[3, 0, 0], &[1, 0, 0, 0, 1, b'{']]
+        {
             assert!(Frame::read(&mut &bytes[..]).is_err(), "{bytes:?}");
         }
     }

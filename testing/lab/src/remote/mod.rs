@@ -59,10 +59,7 @@ impl Start {
 
     /// The same, reading what the host tells it.
     pub(crate) fn listening(self) -> Self {
-        Self {
-            listens: true,
-            ..self
-        }
+        Self { listens: true, ..self }
     }
 }
 

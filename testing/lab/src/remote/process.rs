@@ -74,18 +74,10 @@ impl Process {
         stream.set_read_timeout(Some(FRAME_LIMIT))?;
         Frame::Start(start.clone()).write(&mut stream)?;
         let shared = Arc::new(Shared::default());
-        let mut reader = Reader {
-            stream: stream.try_clone()?,
-            guest,
-            shared: Arc::clone(&shared),
-            output,
-        };
+        let mut reader =
+            Reader { stream: stream.try_clone()?, guest, shared: Arc::clone(&shared), output };
         thread::spawn(move || reader.run());
-        Ok(Self {
-            name: start.words.join(" "),
-            stream,
-            shared,
-        })
+        Ok(Self { name: start.words.join(" "), stream, shared })
     }
 
     /// Sends a signal to the program and all that it started.
@@ -280,10 +272,8 @@ impl Reader {
 
     /// Until a frame comes, or the guest ends, which no packet tells.
     fn wait(&self) -> Result<()> {
-        let mut sources = [
-            PollFd::new(&self.stream, PollFlags::IN),
-            PollFd::new(&*self.guest, PollFlags::IN),
-        ];
+        let mut sources =
+            [PollFd::new(&self.stream, PollFlags::IN), PollFd::new(&*self.guest, PollFlags::IN)];
         poll(&mut sources, None)?;
         let came = !sources[0].revents().is_empty();
         ensure!(came, "the guest has ended");
@@ -344,10 +334,7 @@ mod tests {
         assert_eq!(finished.stderr, "two\n");
         assert_eq!(finished.ended, Ended::Status(3));
         let error = finished.success().unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "exit status 3\n  stdout:\n    one\n  stderr:\n    two"
-        );
+        assert_eq!(error, "exit status 3\n  stdout:\n    one\n  stderr:\n    two");
     }
 
     #[test]
@@ -371,9 +358,7 @@ mod tests {
     fn a_hanging_program_is_killed_with_what_it_started() {
         let mut process = shell("sleep 4711 & echo $!; wait");
         let pid = process
-            .wait_for("a number", LONG, |stdout, _| {
-                stdout.strip_suffix('\n')?.parse::<i32>().ok()
-            })
+            .wait_for("a number", LONG, |stdout, _| stdout.strip_suffix('\n')?.parse::<i32>().ok())
             .unwrap();
         let below = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
         let error = process.wait(Duration::from_millis(10)).unwrap_err();
@@ -387,9 +372,7 @@ mod tests {
     fn dropping_a_process_kills_it() {
         let process = shell("echo $$; sleep 4712");
         let pid = process
-            .wait_for("a number", LONG, |stdout, _| {
-                stdout.strip_suffix('\n')?.parse::<i32>().ok()
-            })
+            .wait_for("a number", LONG, |stdout, _| stdout.strip_suffix('\n')?.parse::<i32>().ok())
             .unwrap();
         let pid = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap();
         drop(process);

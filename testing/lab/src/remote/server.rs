@@ -53,11 +53,7 @@ fn spawn(start: &Start) -> io::Result<Child> {
         .env_clear()
         .envs(start.environment.iter().map(|(name, value)| (name, value)))
         .process_group(0)
-        .stdin(if start.listens {
-            Stdio::piped()
-        } else {
-            Stdio::null()
-        })
+        .stdin(if start.listens { Stdio::piped() } else { Stdio::null() })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     if !start.folder.is_empty() {

@@ -114,10 +114,9 @@ impl Table {
                 self.end(&inside("left"), "roce", "10.97.0.1")?,
                 self.end(&inside("right"), "roce", "10.97.0.2")?,
             ],
-            Way::Kernel | Way::Perftest => [
-                self.end(&[], "ibverbs", "rxv0")?,
-                self.end(&[], "ibverbs", "rxv1")?,
-            ],
+            Way::Kernel | Way::Perftest => {
+                [self.end(&[], "ibverbs", "rxv0")?, self.end(&[], "ibverbs", "rxv1")?]
+            }
         })
     }
 
@@ -127,9 +126,7 @@ impl Table {
         let program = [&lab, "end", provider, device].map(str::to_owned);
         let words = by.iter().cloned().chain(program);
         let start = Start::like_here(words).listening();
-        let process = self
-            .guest
-            .start(&start, crate::remote::process::Output::Kept)?;
+        let process = self.guest.start(&start, crate::remote::process::Output::Kept)?;
         let mut end = End::new(process);
         let made = end.make(Kind::Connection);
         made.with_context(|| format!("the end at {device}"))?;

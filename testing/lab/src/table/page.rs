@@ -12,12 +12,8 @@ type Line = (&'static str, fn(&Sample) -> f64);
 
 const LINES: [Line; 4] = [
     ("goodput of WRITEs of 64 KiB", |s| s.bytes_per_s),
-    ("processor time for a byte of it, whole guest", |s| {
-        s.cpu_s_per_gb
-    }),
-    ("bytes for a second of processor time", |s| {
-        1.0 / s.cpu_s_per_gb
-    }),
+    ("processor time for a byte of it, whole guest", |s| s.cpu_s_per_gb),
+    ("bytes for a second of processor time", |s| 1.0 / s.cpu_s_per_gb),
     ("time of a WRITE of 64 bytes", |s| s.latency_ns),
 ];
 
@@ -30,11 +26,7 @@ pub(crate) fn page(rounds: &[Round], profiles: &[Shares; 2], kernel: &str) -> St
     );
     for (name, number) in LINES {
         let [own, perftest] = [1, 2].map(|other| ratios(rounds, number, other));
-        text.push_str(&format!(
-            "| {name} | {} | {} |\n",
-            shown(&own),
-            shown(&perftest)
-        ));
+        text.push_str(&format!("| {name} | {} | {} |\n", shown(&own), shown(&perftest)));
     }
     text.push_str("\n## Goal\n\n");
     for (by, other) in [("our program", 1), ("perftest", 2)] {
@@ -90,10 +82,7 @@ time for a byte; what the kernel's takes in all is 1.
 "
     .to_owned();
     for ((kind, ours), kernels) in KINDS.iter().zip(ours).zip(kernels) {
-        text.push_str(&format!(
-            "| {kind} | {:.2} | {kernels:.2} |\n",
-            ours * ratio
-        ));
+        text.push_str(&format!("| {kind} | {:.2} | {kernels:.2} |\n", ours * ratio));
     }
     text.push_str(&format!("| all | {ratio:.2} | 1.00 |\n\n"));
     let [icrc, copies] = [ours[0], ours[1]].map(|share| share * ratio);
@@ -173,10 +162,7 @@ mod tests {
         let profiles = [[0.2; 5], [0.4, 0.3, 0.1, 0.1, 0.1]];
         let text = page(&[round(2.0), round(8.0), round(4.0)], &profiles, "6.1");
         assert!(text.contains("| ICRC | 0.07 | 0.40 |"), "{text}");
-        assert!(
-            text.contains("| 4.00 [2.00, 8.00] | 2.00 [1.00, 4.00] |"),
-            "{text}"
-        );
+        assert!(text.contains("| 4.00 [2.00, 8.00] | 2.00 [1.00, 4.00] |"), "{text}");
         assert!(text.contains("by our program: 3.00, held"), "{text}");
         assert!(text.contains("by perftest: 1.50, **missed**"), "{text}");
     }

@@ -117,10 +117,7 @@ mod tests {
         assert_eq!(first([0.0, 7.0]).unwrap(), (7.0, 1.0));
         assert!(first([0.0, 0.0]).is_err());
         let failed = [Err(anyhow::anyhow!("no device")), Ok((7.0, 1.0))];
-        assert!(
-            first_sound(failed.into_iter()).is_err(),
-            "not a wrong clock"
-        );
+        assert!(first_sound(failed.into_iter()).is_err(), "not a wrong clock");
     }
 
     #[test]

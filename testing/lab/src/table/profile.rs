@@ -7,26 +7,13 @@ use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
 
 /// Kinds of work, in the order of the page.
-pub(super) const KINDS: [&str; 5] = [
-    "ICRC",
-    "copies",
-    "zeroing of fresh memory",
-    "else in the kernel",
-    "else in user space",
-];
+pub(super) const KINDS: [&str; 5] =
+    ["ICRC", "copies", "zeroing of fresh memory", "else in the kernel", "else in user space"];
 
 /// Words in the names of functions that belong to the first kinds, whoever calls them. Of ours, in
 /// Rust, the module counts.
 const WORDS: [&[&str]; 3] = [
-    &[
-        "crc32",
-        "icrc",
-        "wire3crc",
-        "wire::crc",
-        "io4fold",
-        "io::fold",
-        "shash_update",
-    ],
+    &["crc32", "icrc", "wire3crc", "wire::crc", "io4fold", "io::fold", "shash_update"],
     &["memcpy", "memmove", "copy_user", "copy_page"],
     &["memset", "clear_page", "clear_user"],
 ];
@@ -98,28 +85,13 @@ mod tests {
     #[test]
     fn samples_have_kinds() {
         let cases = [
-            (
-                "roce-engine 55d7 catchment_roce::wire::crc::look_up (/t/catchment-lab)",
-                Some(0),
-            ),
-            (
-                "x 1f _ZN14catchment_roce4wire3crc7look_up17h1E (/t/catchment-lab)",
-                Some(0),
-            ),
+            ("roce-engine 55d7 catchment_roce::wire::crc::look_up (/t/catchment-lab)", Some(0)),
+            ("x 1f _ZN14catchment_roce4wire3crc7look_up17h1E (/t/catchment-lab)", Some(0)),
             ("catchment-lab ffff crc32_body ([kernel.kallsyms])", Some(0)),
-            (
-                "roce-engine ffff copy_user_generic_string ([kernel.kallsyms])",
-                Some(1),
-            ),
-            (
-                "roce-engine 7f00 __memmove_avx_unaligned (/lib/libc.so.6)",
-                Some(1),
-            ),
+            ("roce-engine ffff copy_user_generic_string ([kernel.kallsyms])", Some(1)),
+            ("roce-engine 7f00 __memmove_avx_unaligned (/lib/libc.so.6)", Some(1)),
             ("x ffff clear_page_rep ([kernel.kallsyms])", Some(2)),
-            (
-                "swapper ffff net_rx_action ([kernel.kallsyms])",
-                Some(KERNEL),
-            ),
+            ("swapper ffff net_rx_action ([kernel.kallsyms])", Some(KERNEL)),
             ("x ffff rxe_responder ([rdma_rxe])", Some(KERNEL)),
             ("x 55d7 [unknown] (/t/catchment-lab)", Some(USER)),
             ("swapper ffff native_safe_halt ([kernel.kallsyms])", None),

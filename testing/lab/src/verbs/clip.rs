@@ -32,10 +32,7 @@ impl Clip {
         let input = path.to_str().context("the cache is not UTF-8")?;
         ffmpeg(&["-i", input, "-f", "rawvideo"], &raw)?;
         let bytes = std::fs::metadata(&raw)?.len();
-        ensure!(
-            bytes == (FRAMES * FRAME_BYTES) as u64,
-            "ffmpeg made {bytes} bytes of the clip"
-        );
+        ensure!(bytes == (FRAMES * FRAME_BYTES) as u64, "ffmpeg made {bytes} bytes of the clip");
         let path = path.canonicalize()?;
         Ok(Self { path, raw })
     }

@@ -64,12 +64,7 @@ impl Lab {
         let usual: Vec<_> = usual.split(' ').chain([out_text.as_str()]).collect();
         let process = self.catchment(site, &[&usual[..], words].concat())?;
         event(&process, "listening", |_| true)?;
-        Ok(Collector {
-            site,
-            process,
-            address,
-            out,
-        })
+        Ok(Collector { site, process, address, out })
     }
 
     /// Starts a source that sends the clip to this collector, with these words more.
@@ -105,17 +100,11 @@ impl Lab {
     pub(crate) fn check_clip(&mut self, collector: &Collector, parts: &[usize]) -> Result<()> {
         let frames = self.count_frames(collector)?;
         let expected: usize = parts.iter().sum();
-        ensure!(
-            frames == expected,
-            "{frames} frames arrived, not {expected}"
-        );
+        ensure!(frames == expected, "{frames} frames arrived, not {expected}");
         let sum = format!("cat {}/* | sha256sum", collector.frames().display());
         let seen = self.shell(collector.site, &sum)?;
         let expected = self.clip()?.sum(parts)?;
-        ensure!(
-            seen.starts_with(&expected),
-            "the bytes differ: {seen}, expected {expected}"
-        );
+        ensure!(seen.starts_with(&expected), "the bytes differ: {seen}, expected {expected}");
         Ok(())
     }
 
@@ -128,11 +117,7 @@ impl Lab {
     ) -> Result<()> {
         let seen = self.count_frames(collector)?;
         ensure!(seen == frames, "{seen} frames arrived, not {frames}");
-        let compare = format!(
-            "cat {}/* | cmp - {}",
-            collector.frames().display(),
-            file.display()
-        );
+        let compare = format!("cat {}/* | cmp - {}", collector.frames().display(), file.display());
         self.shell(collector.site, &compare).map(drop)
     }
 
@@ -168,9 +153,7 @@ pub(crate) fn event(
     wanted: impl Fn(&Value) -> bool,
 ) -> Result<Value> {
     process.wait_for(kind, LIMIT, |stdout, _| {
-        let lines = stdout
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok());
+        let lines = stdout.lines().filter_map(|line| serde_json::from_str(line).ok());
         let mut lines = lines.filter(|line: &Value| line["event"] == kind);
         lines.find(&wanted)
     })

@@ -36,13 +36,7 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
 
 /// The first bytes of the sender's memory, so many.
 fn datagram(peer: &Card, qkey: u32, bytes: usize, imm: Option<u32>) -> Datagram {
-    Datagram {
-        endpoint: peer.endpoint.clone(),
-        qkey,
-        offset: 0,
-        bytes,
-        imm,
-    }
+    Datagram { endpoint: peer.endpoint.clone(), qkey, offset: 0, bytes, imm }
 }
 
 /// Payload, immediate data, the sender's queue pair and, in the network header, its address.
@@ -114,10 +108,7 @@ fn invalidate(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     asked.receive(7, THERE, 100)?;
     asking.run(Work::SendInvalidate(rkey), 0, 100)?;
     let done = asked.expect(true, "Success")?;
-    ensure!(
-        (done.wr_id, done.bytes, done.invalidated) == (7, 100, Some(rkey)),
-        "{done:?}"
-    );
+    ensure!((done.wr_id, done.bytes, done.invalidated) == (7, 100, Some(rkey)), "{done:?}");
     asked.see(THERE, 100, 1)?;
     asking.post(&[(Work::Write(asked.place(0)), 0, 100)])?;
     asking.expect(false, "RemoteAccess")?;

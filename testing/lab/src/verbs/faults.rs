@@ -13,11 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// From where, and where to: the first guest is on every way.
-const WAYS: [(Site, Site); 3] = [
-    (Site::Host, Site::Left),
-    (Site::Left, Site::Host),
-    (Site::Right, Site::Left),
-];
+const WAYS: [(Site, Site); 3] =
+    [(Site::Host, Site::Left), (Site::Left, Site::Host), (Site::Right, Site::Left)];
 
 const SIGKILL: i32 = 9;
 
@@ -45,12 +42,8 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
     let all: [(&str, Run); 6] = [
         ("source killed", source_killed),
         ("collector killed", collector_killed),
-        ("link down for a moment", |lab, from, to| {
-            outage(lab, from, to, SHORT_OUTAGE)
-        }),
-        ("link down until everybody gave up", |lab, from, to| {
-            outage(lab, from, to, LONG_OUTAGE)
-        }),
+        ("link down for a moment", |lab, from, to| outage(lab, from, to, SHORT_OUTAGE)),
+        ("link down until everybody gave up", |lab, from, to| outage(lab, from, to, LONG_OUTAGE)),
         ("device removed", removed),
         ("device removed, others allowed", replaced),
     ];
@@ -173,9 +166,7 @@ fn removed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     let mut stream = Stream::begin(lab, from, to, Rules::OnlyOwn)?;
     lab.run(Site::Left, &["rdma", "link", "delete", DEVICE], LIMIT)?;
     let ended = stream.source.wait(LIMIT);
-    let add = [
-        "rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE,
-    ];
+    let add = ["rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE];
     lab.run(Site::Left, &add, LIMIT)?;
     let said = complaint(ended?, REFUSED)?;
     for word in ["ibverbs", "10.77.0.2"] {
@@ -183,10 +174,7 @@ fn removed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     }
     // While it goes, the device has a name and no way to it; then the interface has no device.
     let halfway = said.contains(DEVICE) && said.contains("the device is being removed");
-    ensure!(
-        halfway || said.contains(INTERFACE),
-        "no word of the removal: {said}"
-    );
+    ensure!(halfway || said.contains(INTERFACE), "no word of the removal: {said}");
     let mut second = lab.send(from, &fast(from), &stream.collector)?;
     summary(second.wait(LIMIT).context("the second source")?)?;
     check_two(lab, stream.collector)
@@ -197,18 +185,12 @@ fn replaced(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     let stream = Stream::begin(lab, from, to, Rules::Any)?;
     lab.run(Site::Left, &["rdma", "link", "delete", DEVICE], LIMIT)?;
     let ended = stream.end(lab);
-    let add = [
-        "rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE,
-    ];
+    let add = ["rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE];
     lab.run(Site::Left, &add, LIMIT)?;
     let (sent, collected) = ended?;
     let reconnects = sent["reconnects"].as_u64();
     ensure!(reconnects >= Some(1), "{reconnects:?} reconnects");
-    let provider = if to == Site::Left {
-        "provider"
-    } else {
-        "source_provider"
-    };
+    let provider = if to == Site::Left { "provider" } else { "source_provider" };
     ensure!(collected[provider] == "roce", "{collected}");
     Ok(())
 }

@@ -26,19 +26,12 @@ const MESSAGES: &[Message] = &[
         name: "no device on this interface",
         script: "rdma link delete rxe0; $LAB end ibverbs 10.77.0.2; \
                  rdma link add rxe0 type rxe netdev roce0",
-        words: &[
-            "no RDMA device is on roce0, the interface with 10.77.0.2",
-            "rxv0 on v0",
-        ],
+        words: &["no RDMA device is on roce0, the interface with 10.77.0.2", "rxv0 on v0"],
     },
     Message {
         name: "port down",
         script: "ip link set port0 down; $LAB end ibverbs 10.77.0.2; ip link set port0 up",
-        words: &[
-            "rxe0 port 1, which has 10.77.0.2, is",
-            "the cable",
-            "`ip link`",
-        ],
+        words: &["rxe0 port 1, which has 10.77.0.2, is", "the cable", "`ip link`"],
     },
     Message {
         name: "memlock too small",
@@ -50,20 +43,13 @@ const MESSAGES: &[Message] = &[
         name: "address of another network namespace",
         script: "ip netns add other; ip netns exec other $LAB end ibverbs 10.77.0.2; \
                  ip netns delete other",
-        words: &[
-            "10.77.0.2 is GID",
-            "of rxe0 port 1",
-            "in another network namespace",
-        ],
+        words: &["10.77.0.2 is GID", "of rxe0 port 1", "in another network namespace"],
     },
     Message {
         name: "device of another network namespace",
         script: "ip netns add other; ip netns exec other $LAB end ibverbs rxe0; \
                  ip netns delete other",
-        words: &[
-            "rxe0 port 1 has no RoCE v2 GID",
-            "of this network namespace",
-        ],
+        words: &["rxe0 port 1 has no RoCE v2 GID", "of this network namespace"],
     },
     Message {
         name: "no libibverbs",
@@ -90,10 +76,7 @@ const MESSAGES: &[Message] = &[
     Message {
         name: "doctor finds a port that is down",
         script: "ip link set port0 down; $CATCHMENT doctor; ip link set port0 up",
-        words: &[
-            "note device rxe0: port 1 DOWN",
-            "a port that is ACTIVE (ip link set dev",
-        ],
+        words: &["note device rxe0: port 1 DOWN", "a port that is ACTIVE (ip link set dev"],
     },
     Message {
         name: "devices lists them",
@@ -128,17 +111,10 @@ fn said(lab: &mut Lab, message: &Message) -> Result<()> {
     let start = Start::like_here(words)
         .with("LAB", &programs.lab.display().to_string())
         .with("CATCHMENT", &programs.catchment.display().to_string())
-        .with(
-            "MAKE",
-            &serde_json::to_string(&Order::Make(Kind::Connection))?,
-        )
+        .with("MAKE", &serde_json::to_string(&Order::Make(Kind::Connection))?)
         .with("RUST_BACKTRACE", "0");
     let finished = lab.start(Site::Left, &start)?.wait(LIMIT)?;
-    ensure!(
-        matches!(finished.ended, Ended::Status(_)),
-        "{}",
-        finished.ended
-    );
+    ensure!(matches!(finished.ended, Ended::Status(_)), "{}", finished.ended);
     let text = format!("{}{}", finished.stdout, finished.stderr);
     // Where lines break, and how wide a table is, is not the question.
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -161,12 +137,7 @@ fn peer_gone(lab: &mut Lab) -> Result<()> {
     asking.expect(false, "TransportRetryExceeded")?;
     event(
         &mut asking,
-        &[
-            "10.77.0.1",
-            "process has ended",
-            "4791",
-            "the first request is acknowledged",
-        ],
+        &["10.77.0.1", "process has ended", "4791", "the first request is acknowledged"],
     )
 }
 

@@ -7,11 +7,8 @@ use crate::vm::network::IpVersion;
 use anyhow::{Result, ensure};
 
 /// Who asks, and who is asked.
-pub(super) const WAYS: [(Site, Site); 3] = [
-    (Site::Host, Site::Left),
-    (Site::Left, Site::Host),
-    (Site::Left, Site::Right),
-];
+pub(super) const WAYS: [(Site, Site); 3] =
+    [(Site::Host, Site::Left), (Site::Left, Site::Host), (Site::Left, Site::Right)];
 
 /// Around the sizes of packets, and long ones.
 const LENGTHS: [usize; 9] = [0, 1, 255, 1024, 4095, 4096, 4097, 65_537, 1_000_000];
@@ -26,10 +23,7 @@ struct Pair {
 
 impl Pair {
     fn new(lab: &mut Lab, (asking, asked): (Site, Site), version: IpVersion) -> Result<Self> {
-        Ok(Self {
-            asking: lab.end(asking, version)?,
-            asked: lab.end(asked, version)?,
-        })
+        Ok(Self { asking: lab.end(asking, version)?, asked: lab.end(asked, version)? })
     }
 
     fn connected(mut self) -> Result<Self> {
@@ -64,19 +58,15 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
             for (name, run) in all {
                 let (asking, asked) = way;
                 let name = format!("operations/{asking} to {asked}/{name}/{version}");
-                cases.push(Case::new(name, move |lab: &mut Lab| {
-                    run(Pair::new(lab, way, version)?)
-                }));
+                cases
+                    .push(Case::new(name, move |lab: &mut Lab| run(Pair::new(lab, way, version)?)));
             }
         }
     }
 }
 
 fn writes(pair: Pair) -> Result<()> {
-    let Pair {
-        mut asking,
-        mut asked,
-    } = pair.connected()?;
+    let Pair { mut asking, mut asked } = pair.connected()?;
     for (seed, bytes) in (1..).zip(LENGTHS) {
         asked.fill(THERE - 8, bytes + 16, 0)?;
         asking.fill(0, bytes, seed)?;
@@ -88,10 +78,7 @@ fn writes(pair: Pair) -> Result<()> {
 }
 
 fn reads(pair: Pair) -> Result<()> {
-    let Pair {
-        mut asking,
-        mut asked,
-    } = pair.connected()?;
+    let Pair { mut asking, mut asked } = pair.connected()?;
     for (seed, bytes) in (1..).zip(LENGTHS) {
         asked.fill(THERE, bytes, seed)?;
         asking.run(Work::Read(asked.place(THERE)), 0, bytes)?;
@@ -101,19 +88,13 @@ fn reads(pair: Pair) -> Result<()> {
 }
 
 fn sends(pair: Pair) -> Result<()> {
-    let Pair {
-        mut asking,
-        mut asked,
-    } = pair.connected()?;
+    let Pair { mut asking, mut asked } = pair.connected()?;
     for (seed, bytes) in (1..).zip(LENGTHS) {
         asked.receive(seed, THERE, bytes)?;
         asking.fill(0, bytes, seed)?;
         asking.run(Work::Send, 0, bytes)?;
         let done = asked.expect(true, "Success")?;
-        ensure!(
-            (done.wr_id, done.bytes, done.imm) == (seed, bytes as u64, None),
-            "{done:?}"
-        );
+        ensure!((done.wr_id, done.bytes, done.imm) == (seed, bytes as u64, None), "{done:?}");
         asked.see(THERE, bytes, seed)?;
     }
     Ok(())
@@ -121,10 +102,7 @@ fn sends(pair: Pair) -> Result<()> {
 
 fn immediates(pair: Pair) -> Result<()> {
     const IMM: u32 = 0x0102_a3f4;
-    let Pair {
-        mut asking,
-        mut asked,
-    } = pair.connected()?;
+    let Pair { mut asking, mut asked } = pair.connected()?;
     asking.fill(0, 5000, 1)?;
     asked.receive(1, 0, 5000)?;
     asking.run(Work::SendImm(IMM), 0, 5000)?;
@@ -135,18 +113,12 @@ fn immediates(pair: Pair) -> Result<()> {
     let there = asked.place(THERE);
     asking.run(Work::WriteImm(there, !IMM), 0, 5000)?;
     let done = asked.expect(true, "Success")?;
-    ensure!(
-        (done.wr_id, done.bytes, done.imm) == (2, 5000, Some(!IMM)),
-        "{done:?}"
-    );
+    ensure!((done.wr_id, done.bytes, done.imm) == (2, 5000, Some(!IMM)), "{done:?}");
     asked.see(THERE, 5000, 1)
 }
 
 fn atomics(pair: Pair) -> Result<()> {
-    let Pair {
-        mut asking,
-        mut asked,
-    } = pair.connected()?;
+    let Pair { mut asking, mut asked } = pair.connected()?;
     asked.fill(0, 8, 7)?;
     let before = asked.number(0)?;
     asking.run(Work::FetchAdd(asked.place(0), u64::MAX), 64, 8)?;
@@ -163,10 +135,7 @@ fn atomics(pair: Pair) -> Result<()> {
 
 fn many(pair: Pair) -> Result<()> {
     const BATCH: usize = 50;
-    let Pair {
-        mut asking,
-        mut asked,
-    } = pair.connected()?;
+    let Pair { mut asking, mut asked } = pair.connected()?;
     asking.fill(0, 64 * BATCH * 20, 3)?;
     for batch in 0..20 {
         let work: Vec<_> = (0..BATCH)
@@ -188,19 +157,11 @@ fn many(pair: Pair) -> Result<()> {
 
 fn both(pair: Pair) -> Result<()> {
     const BYTES: usize = 300_000;
-    let Pair {
-        mut asking,
-        mut asked,
-    } = pair.connected()?;
+    let Pair { mut asking, mut asked } = pair.connected()?;
     asking.fill(0, BYTES, 1)?;
     asked.fill(0, BYTES, 2)?;
     let (here, there) = (asking.place(THERE), asked.place(THERE));
-    let work = |at| {
-        [
-            (Work::Write(at), 0, BYTES),
-            (Work::Read(at), 1 << 20, BYTES),
-        ]
-    };
+    let work = |at| [(Work::Write(at), 0, BYTES), (Work::Read(at), 1 << 20, BYTES)];
     asking.post(&work(there))?;
     asked.post(&work(here))?;
     for end in [&mut asking, &mut asked] {
@@ -239,10 +200,7 @@ fn beyond(pair: Pair) -> Result<()> {
 }
 
 fn revoked_key(pair: Pair) -> Result<()> {
-    let Pair {
-        mut asking,
-        mut asked,
-    } = pair.connected()?;
+    let Pair { mut asking, mut asked } = pair.connected()?;
     let place = asked.place(THERE);
     asking.run(Work::Write(place), 0, 100)?;
     asked.revoke()?;
@@ -253,10 +211,7 @@ fn revoked_key(pair: Pair) -> Result<()> {
 }
 
 fn waits(pair: Pair) -> Result<()> {
-    let Pair {
-        mut asking,
-        mut asked,
-    } = pair.connected()?;
+    let Pair { mut asking, mut asked } = pair.connected()?;
     asking.fill(0, 100, 8)?;
     asking.post(&[(Work::Send, 0, 100)])?;
     // The message is on its way while the peer has no receive; how far does not matter.
@@ -277,27 +232,16 @@ fn no_receive(mut pair: Pair) -> Result<()> {
 }
 
 fn too_long(pair: Pair) -> Result<()> {
-    let Pair {
-        mut asking,
-        mut asked,
-    } = pair.connected()?;
+    let Pair { mut asking, mut asked } = pair.connected()?;
     asked.receive(1, 0, 50)?;
     asking.post(&[(Work::Send, 0, 100)])?;
     // The standard has the first of each; the kernel's stack has the other.
     for (end, receives, known) in [
         (&mut asked, true, ["LocalLength", "LocalQpOperation"]),
-        (
-            &mut asking,
-            false,
-            ["RemoteInvalidRequest", "RemoteOperation"],
-        ),
+        (&mut asking, false, ["RemoteInvalidRequest", "RemoteOperation"]),
     ] {
         let done = end.wait(receives, 1)?;
-        ensure!(
-            done.iter()
-                .all(|done| known.contains(&done.status.as_str())),
-            "{done:?}"
-        );
+        ensure!(done.iter().all(|done| known.contains(&done.status.as_str())), "{done:?}");
     }
     Ok(())
 }

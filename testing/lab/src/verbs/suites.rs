@@ -50,9 +50,8 @@ pub(crate) fn add(
     ];
     for (name, program, devices) in suites {
         let case = |test: &String| format!("suite/{name}/{test}");
-        let (wanted, unwanted) = tests(program)?
-            .into_iter()
-            .partition(|test| is_wanted(&case(test)));
+        let (wanted, unwanted) =
+            tests(program)?.into_iter().partition(|test| is_wanted(&case(test)));
         let suite = Rc::new(Suite {
             program: program.display().to_string(),
             devices,
@@ -110,9 +109,8 @@ impl Suite {
             None => running.insert(self.start(lab, at)?),
         };
         let test = &self.wanted[at];
-        let verdict = running
-            .process
-            .wait_for("its result", LIMIT, |stdout, _| verdict(stdout, test));
+        let verdict =
+            running.process.wait_for("its result", LIMIT, |stdout, _| verdict(stdout, test));
         let Ok(verdict) = verdict else {
             // The next case starts it again, behind this test.
             running.first = usize::MAX;
@@ -160,9 +158,7 @@ fn failure(stdout: &str, test: &str) -> String {
         let name = line.strip_prefix("---- ").unwrap_or_default();
         name.split(' ').next() != Some(test)
     });
-    let said = lines
-        .skip(1)
-        .take_while(|line| !is_head(line) && *line != "failures:");
+    let said = lines.skip(1).take_while(|line| !is_head(line) && *line != "failures:");
     said.collect::<Vec<_>>().join("\n").trim().to_owned()
 }
 

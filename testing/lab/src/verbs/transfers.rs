@@ -9,11 +9,8 @@ use catchment_conformance::pattern;
 use serde_json::{Value, json};
 
 /// From where, and where to.
-const WAYS: [(Site, Site); 3] = [
-    (Site::Host, Site::Left),
-    (Site::Left, Site::Host),
-    (Site::Right, Site::Left),
-];
+const WAYS: [(Site, Site); 3] =
+    [(Site::Host, Site::Left), (Site::Left, Site::Host), (Site::Right, Site::Left)];
 
 /// The ports of the first guest's switch: towards its device, and towards the host.
 const PORTS: [&str; 2] = ["port0", "eth0"];
@@ -90,14 +87,8 @@ fn clip(lab: &mut Lab, from: Site, to: Site, version: IpVersion) -> Result<()> {
     summary(sent)?;
     lab.check_clip(&collector, &[CLIP_FRAMES])?;
     let collected = collector.end()?;
-    for (key, expected) in [
-        ("provider", Value::from(to.provider())),
-        ("frames_lost", 0.into()),
-    ] {
-        ensure!(
-            collected[key] == expected,
-            "{key} is not {expected}: {collected}"
-        );
+    for (key, expected) in [("provider", Value::from(to.provider())), ("frames_lost", 0.into())] {
+        ensure!(collected[key] == expected, "{key} is not {expected}: {collected}");
     }
     Ok(())
 }
@@ -116,9 +107,7 @@ fn long_frames(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
 /// The switch of the first guest, which is on every way, loses packets of both directions.
 fn lossy(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     for port in PORTS {
-        let impair = [
-            "tc", "qdisc", "add", "dev", port, "root", "netem", "loss", "1%",
-        ];
+        let impair = ["tc", "qdisc", "add", "dev", port, "root", "netem", "loss", "1%"];
         lab.run(Site::Left, &impair, LIMIT)?;
     }
     let outcome = clip(lab, from, to, IpVersion::V4);

@@ -24,36 +24,24 @@ struct Kind {
 
 impl Archive {
     pub(crate) fn folder(&mut self, name: &str) {
-        let kind = Kind {
-            mode: DIRECTORY,
-            device: (0, 0),
-        };
+        let kind = Kind { mode: DIRECTORY, device: (0, 0) };
         self.entry(name, kind, &[]);
     }
 
     /// Adds a file, which may be executed.
     pub(crate) fn file(&mut self, name: &str, contents: &[u8]) {
-        let kind = Kind {
-            mode: PROGRAM,
-            device: (0, 0),
-        };
+        let kind = Kind { mode: PROGRAM, device: (0, 0) };
         self.entry(name, kind, contents);
     }
 
     /// Adds a character device with its numbers.
     pub(crate) fn device(&mut self, name: &str, major: u32, minor: u32) {
-        let kind = Kind {
-            mode: CHARACTER_DEVICE,
-            device: (major, minor),
-        };
+        let kind = Kind { mode: CHARACTER_DEVICE, device: (major, minor) };
         self.entry(name, kind, &[]);
     }
 
     pub(crate) fn finish(mut self) -> Vec<u8> {
-        let kind = Kind {
-            mode: 0,
-            device: (0, 0),
-        };
+        let kind = Kind { mode: 0, device: (0, 0) };
         self.entry(TRAILER, kind, &[]);
         self.bytes
     }
@@ -89,8 +77,7 @@ impl Archive {
     }
 
     fn pad(&mut self) {
-        self.bytes
-            .resize(self.bytes.len().next_multiple_of(ALIGN), 0);
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0);
     }
 }
 

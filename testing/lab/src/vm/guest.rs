@@ -58,12 +58,7 @@ impl Machine {
     pub(crate) fn usual(cache: &Path, seat: Seat) -> Result<Self> {
         let results = cache.join("results");
         fs::create_dir_all(&results).with_context(|| results.display().to_string())?;
-        Ok(Self {
-            seat,
-            memory_mib: 1024,
-            cache: cache.to_owned(),
-            results,
-        })
+        Ok(Self { seat, memory_mib: 1024, cache: cache.to_owned(), results })
     }
 
     /// Of the guest that is not the first one, with its number.
@@ -120,9 +115,7 @@ impl Guest {
     pub(crate) fn run(&self, words: &[&str], limit: Duration) -> Result<Finished> {
         let start = Start::like_here(words.iter().copied());
         let finished = self.start(&start, Output::Kept)?.wait(limit)?;
-        finished
-            .success()
-            .with_context(|| format!("`{}` in the guest", words.join(" ")))
+        finished.success().with_context(|| format!("`{}` in the guest", words.join(" ")))
     }
 
     /// Whether it has ended, by its own kernel or from outside.
@@ -195,10 +188,7 @@ fn spawn(image: &Path, initramfs: &Path, log: &Path, machine: &Machine) -> Resul
         .arg(initramfs)
         .args(["-append", &kernel_words(&machine.seat)?])
         .arg("-virtfs")
-        .arg(format!(
-            "local,path={},mount_tag=results,security_model=none",
-            results.display()
-        ))
+        .arg(format!("local,path={},mount_tag=results,security_model=none", results.display()))
         // The guest calls them eth0 and eth1, in this order.
         .args(network_device(&machine.seat, 0, MTU))
         .args(network_device(&machine.seat, 1, CONTROL_MTU))

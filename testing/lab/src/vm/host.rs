@@ -49,13 +49,9 @@ pub(crate) fn check() -> Result<()> {
         missing.join(", ")
     );
     shell::output(PYVERBS).context("the guest's agent needs the package python3-pyverbs")?;
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open(TUN)
-        .with_context(|| {
-            format!("cannot open {TUN}: in a container, add --device {TUN} and run as root")
-        })?;
+    OpenOptions::new().read(true).write(true).open(TUN).with_context(|| {
+        format!("cannot open {TUN}: in a container, add --device {TUN} and run as root")
+    })?;
     shell::output(&["unshare", "--net", "true"]).context(
         "cannot make a network namespace: run as root; in a container, add --cap-add SYS_ADMIN \
          --cap-add NET_ADMIN",
@@ -64,9 +60,7 @@ pub(crate) fn check() -> Result<()> {
 }
 
 fn is_program(name: &str) -> bool {
-    FOLDERS
-        .iter()
-        .any(|folder| Path::new(folder).join(name).is_file())
+    FOLDERS.iter().any(|folder| Path::new(folder).join(name).is_file())
 }
 
 /// Runs this program again with `arguments`, in a network namespace of its own, instead of
@@ -91,8 +85,7 @@ pub(crate) fn take_turn(cache: &Path) -> Result<Turn> {
     let file = File::create(&path).with_context(|| path.display().to_string())?;
     if file.try_lock().is_err() {
         eprintln!("another lab runs here: waiting for its end");
-        file.lock()
-            .with_context(|| format!("cannot lock {}", path.display()))?;
+        file.lock().with_context(|| format!("cannot lock {}", path.display()))?;
     }
     Ok(Turn { _lock: file })
 }

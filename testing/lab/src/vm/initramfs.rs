@@ -30,10 +30,7 @@ pub(crate) fn build(kernel: &Kernel) -> Result<Vec<u8>> {
     let mut names = String::new();
     for path in order {
         let name = path.rsplit('/').next().unwrap_or(&path);
-        archive.file(
-            &format!("modules/{name}"),
-            &read(&kernel.modules.join(&path))?,
-        );
+        archive.file(&format!("modules/{name}"), &read(&kernel.modules.join(&path))?);
         names.push_str(name);
         names.push('\n');
     }

@@ -35,10 +35,7 @@ impl Kernel {
 
     fn in_folder(folder: &Path) -> Result<Self> {
         let modules = only_entry(&folder.join("lib/modules"), "")?;
-        ensure!(
-            modules.join("modules.dep").is_file(),
-            "there is no modules.dep"
-        );
+        ensure!(modules.join("modules.dep").is_file(), "there is no modules.dep");
         let image = only_entry(&folder.join("boot"), "vmlinuz-")?;
         Ok(Self { image, modules })
     }
@@ -90,9 +87,7 @@ fn candidate() -> Result<Option<String>> {
 
 /// The kernel among the lines of `apt-cache depends`.
 fn dependency(listed: &str) -> Option<String> {
-    let names = listed
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Depends: "));
+    let names = listed.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     let mut kernels = names.filter(|name| name.starts_with("linux-image-"));
     kernels.next().map(str::to_owned)
 }
@@ -101,12 +96,7 @@ fn only_entry(folder: &Path, prefix: &str) -> Result<PathBuf> {
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let paths = entries.flatten().map(|entry| entry.path());
     let mut paths: Vec<_> = paths
-        .filter(|path| {
-            path.file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .starts_with(prefix)
-        })
+        .filter(|path| path.file_name().unwrap_or_default().to_string_lossy().starts_with(prefix))
         .collect();
     match (paths.pop(), paths.pop()) {
         (Some(path), None) => Ok(path),
@@ -116,8 +106,7 @@ fn only_entry(folder: &Path, prefix: &str) -> Result<PathBuf> {
 }
 
 fn text(path: &Path) -> Result<&str> {
-    path.to_str()
-        .with_context(|| format!("{} is not UTF-8", path.display()))
+    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
 #[cfg(test)]
@@ -127,10 +116,7 @@ mod tests {
     #[test]
     fn the_kernel_is_found_among_the_dependencies() {
         let listed = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n  Suggests: x\n";
-        assert_eq!(
-            dependency(listed).as_deref(),
-            Some("linux-image-6.1.0-56-amd64")
-        );
+        assert_eq!(dependency(listed).as_deref(), Some("linux-image-6.1.0-56-amd64"));
         assert_eq!(dependency("linux-image-amd64\n"), None);
     }
 }

@@ -32,9 +32,8 @@ pub(crate) fn load_order(modules_dep: &str) -> Result<Vec<String>> {
     let table = parse(modules_dep);
     let mut order = Vec::new();
     for name in WANTED {
-        let (path, needs) = table
-            .get(*name)
-            .with_context(|| format!("this kernel has no module {name}"))?;
+        let (path, needs) =
+            table.get(*name).with_context(|| format!("this kernel has no module {name}"))?;
         // The file lists first what is loaded last.
         for path in needs.iter().rev().chain(std::iter::once(path)) {
             if !order.contains(path) {
@@ -74,10 +73,7 @@ mod tests {
                 "ib_uverbs" => "kernel/b/ib_core.ko",
                 _ => "",
             };
-            text.push_str(&format!(
-                "kernel/x/{}.ko: {needs}\n",
-                name.replace('_', "-")
-            ));
+            text.push_str(&format!("kernel/x/{}.ko: {needs}\n", name.replace('_', "-")));
         }
         let order = load_order(&text).unwrap();
         let at = |path: &str| order.iter().position(|entry| entry == path).unwrap();
@@ -88,9 +84,7 @@ mod tests {
 
     #[test]
     fn a_module_that_the_kernel_lacks_is_named() {
-        let error = load_order("kernel/x/overlay.ko:\n")
-            .unwrap_err()
-            .to_string();
+        let error = load_order("kernel/x/overlay.ko:\n").unwrap_err().to_string();
         assert!(error.contains("virtio_pci"), "{error}");
     }
 }

@@ -6,11 +6,8 @@ use std::process::{Command, Stdio};
 /// Runs `words` and returns what they wrote on stdout.
 pub(crate) fn output(words: &[&str]) -> Result<String> {
     let (program, arguments) = words.split_first().context("no program was named")?;
-    let output = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| {
+    let output =
+        Command::new(program).args(arguments).stdin(Stdio::null()).output().with_context(|| {
             format!("cannot start {program}: `cargo xtask lab rxe` installs what it needs")
         })?;
     ensure!(

@@ -167,12 +167,7 @@ impl Incast {
                 }
             });
         }
-        Incast {
-            simulation,
-            senders,
-            receiver,
-            bottleneck,
-        }
+        Incast { simulation, senders, receiver, bottleneck }
     }
 
     fn host(&self, id: NodeId) -> &Host<Writer> {
@@ -195,9 +190,7 @@ impl Incast {
         let possible = (span.end - span.start).as_secs_f64() * RATE_BPS as f64 * PAYLOAD_SHARE;
         let bytes = after.received.iter().zip(&before.received);
         Outcome {
-            shares: bytes
-                .map(|(after, before)| (after - before) as f64 * 8.0 / possible)
-                .collect(),
+            shares: bytes.map(|(after, before)| (after - before) as f64 * 8.0 / possible).collect(),
             marked: after.bottleneck.marked - before.bottleneck.marked,
             queue_full: after.bottleneck.queue_full - before.bottleneck.queue_full,
             retransmitted: after.sent.retransmitted - before.sent.retransmitted,
@@ -235,11 +228,7 @@ struct Totals {
 }
 
 fn link() -> LinkConfig {
-    LinkConfig {
-        rate_bps: Some(RATE_BPS),
-        delay: DELAY,
-        ..LinkConfig::default()
-    }
+    LinkConfig { rate_bps: Some(RATE_BPS), delay: DELAY, ..LinkConfig::default() }
 }
 
 fn address(number: usize) -> Ipv6Addr {

@@ -19,10 +19,7 @@ impl Node for Switch {
     fn receive(&mut self, frame: Frame, context: &mut Context<'_>) {
         let destination = frame.bytes().get(24..40);
         let destination = destination.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
-        let port = self
-            .ports
-            .iter()
-            .position(|port| Some(port.octets()) == destination);
+        let port = self.ports.iter().position(|port| Some(port.octets()) == destination);
         context.send(port.expect("hosts send to each other only"), frame);
     }
 

@@ -6,10 +6,8 @@ use crate::Chance;
 
 const MS: Duration = Duration::from_millis(1);
 /// Senders begin with whole windows and hear of it; then they have settled.
-const SETTLED: Range<Duration> = Range {
-    start: Duration::from_millis(10),
-    end: Duration::from_millis(30),
-};
+const SETTLED: Range<Duration> =
+    Range { start: Duration::from_millis(10), end: Duration::from_millis(30) };
 /// The time between two notifications of a queue pair.
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
@@ -37,10 +35,7 @@ fn one_sender_has_the_link_for_itself() {
 fn senders_that_hear_of_congestion_share_the_link_and_lose_nothing() {
     for recovery in [Recovery::SelectiveRepeat, Recovery::GoBackN] {
         for senders in [2, 8] {
-            let outcome = settled(&Case {
-                recovery,
-                ..Case::new(senders)
-            });
+            let outcome = settled(&Case { recovery, ..Case::new(senders) });
             assert!(outcome.goodput() > 0.9, "{outcome:?}");
             assert!(outcome.fairness() > 0.95, "{outcome:?}");
             assert_eq!((outcome.queue_full, outcome.retransmitted), (0, 0));
@@ -52,32 +47,19 @@ fn senders_that_hear_of_congestion_share_the_link_and_lose_nothing() {
 #[test]
 fn a_queue_pair_notifies_at_most_once_in_an_interval() {
     // Whatever it says, it is not heard: every packet that comes is marked.
-    let deaf = Case {
-        react_to_cnp: false,
-        mark_above: Some(0),
-        ..Case::new(2)
-    };
+    let deaf = Case { react_to_cnp: false, mark_above: Some(0), ..Case::new(2) };
     let outcome = settled(&deaf);
     let span = SETTLED.end - SETTLED.start;
     let most = (span.as_nanos() / CNP_INTERVAL.as_nanos()) as u64;
     // One of the two may have nothing that comes through.
-    assert!(
-        (most * 9 / 10..=2 * most).contains(&outcome.cnps_sent),
-        "{outcome:?}"
-    );
+    assert!((most * 9 / 10..=2 * most).contains(&outcome.cnps_sent), "{outcome:?}");
     assert!(outcome.marked > 10 * outcome.cnps_sent, "{outcome:?}");
 }
 
 #[test]
 fn senders_that_do_not_listen_or_hear_nothing_overflow_the_queue() {
-    let deaf = Case {
-        react_to_cnp: false,
-        ..Case::new(2)
-    };
-    let unmarked = Case {
-        mark_above: None,
-        ..Case::new(2)
-    };
+    let deaf = Case { react_to_cnp: false, ..Case::new(2) };
+    let unmarked = Case { mark_above: None, ..Case::new(2) };
     for case in [deaf, unmarked] {
         let outcome = Incast::new(&case).observe(Duration::ZERO..SETTLED.end);
         assert!(outcome.queue_full > 100, "{outcome:?}");
@@ -88,10 +70,7 @@ fn senders_that_do_not_listen_or_hear_nothing_overflow_the_queue() {
 
 #[test]
 fn lost_notifications_are_followed_by_others() {
-    let outcome = settled(&Case {
-        loss_back: Loss::Random(Chance::of(0.3)),
-        ..Case::new(4)
-    });
+    let outcome = settled(&Case { loss_back: Loss::Random(Chance::of(0.3)), ..Case::new(4) });
     assert!(outcome.cnps_received < outcome.cnps_sent, "{outcome:?}");
     assert!(outcome.goodput() > 0.85, "{outcome:?}");
     assert_eq!(outcome.queue_full, 0, "{outcome:?}");

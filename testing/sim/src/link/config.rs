@@ -109,12 +109,7 @@ impl Losses {
         if let Loss::Chosen(frames) = &mut loss {
             frames.sort_unstable();
         }
-        Self {
-            loss,
-            frames: 0,
-            left: 0,
-            in_burst: false,
-        }
+        Self { loss, frames: 0, left: 0, in_burst: false }
     }
 
     /// Whether the next frame is lost.

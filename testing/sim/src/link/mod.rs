@@ -113,11 +113,7 @@ impl Link {
             return Fate::TooLong;
         }
         let queued = self.backlog_bytes(now);
-        if self
-            .config
-            .queue_bytes
-            .is_some_and(|most| queued + bytes > most)
-        {
+        if self.config.queue_bytes.is_some_and(|most| queued + bytes > most) {
             self.counters.queue_full += 1;
             return Fate::QueueFull;
         }
@@ -178,21 +174,13 @@ impl Link {
         let at = at + held_back.unwrap_or_default();
         if let Some(later) = twin {
             self.counters.doubled += 1;
-            arrivals.push(Arrival {
-                at: at + later,
-                frame: frame.clone(),
-            });
+            arrivals.push(Arrival { at: at + later, frame: frame.clone() });
         }
         let corrupted = self.corrupt(&mut frame);
         self.counters.held_back += u64::from(held_back.is_some());
         self.counters.corrupted += u64::from(corrupted);
         arrivals.push(Arrival { at, frame });
-        Fate::Carried {
-            held_back: held_back.is_some(),
-            doubled: twin.is_some(),
-            corrupted,
-            marked,
-        }
+        Fate::Carried { held_back: held_back.is_some(), doubled: twin.is_some(), corrupted, marked }
     }
 
     fn delay(&mut self, delay: Delay) -> Option<Duration> {
@@ -207,10 +195,7 @@ impl Link {
         if bits == 0 || !self.random.happens(chance) {
             return false;
         }
-        let count = self
-            .random
-            .between(1, u64::from(bits_most))
-            .min(bits as u64);
+        let count = self.random.between(1, u64::from(bits_most)).min(bits as u64);
         let first = self.random.index(bits);
         frame.flip(first);
         let mut flipped = vec![first];

@@ -28,12 +28,8 @@ fn offer_all(link: &mut Link, count: u64, bytes: usize) -> (Vec<Fate>, Vec<Arriv
     (fates.collect(), arrivals)
 }
 
-const CARRIED: Fate = Fate::Carried {
-    held_back: false,
-    doubled: false,
-    corrupted: false,
-    marked: false,
-};
+const CARRIED: Fate =
+    Fate::Carried { held_back: false, doubled: false, corrupted: false, marked: false };
 
 #[test]
 fn a_frame_takes_its_serialisation_time_and_the_delay() {
@@ -51,10 +47,7 @@ fn a_frame_takes_its_serialisation_time_and_the_delay() {
 
 #[test]
 fn serialisation_time_is_rounded_up_to_nanoseconds() {
-    let config = |rate_bps| LinkConfig {
-        rate_bps,
-        ..LinkConfig::default()
-    };
+    let config = |rate_bps| LinkConfig { rate_bps, ..LinkConfig::default() };
     assert_eq!(config(Some(3)).transmit_time(3), Duration::from_secs(8));
     let ns = config(Some(3_000_000_000)).transmit_time(1).as_nanos();
     assert_eq!(ns, 3, "8 bits at 3 bits per ns are 2.67 ns");
@@ -63,10 +56,7 @@ fn serialisation_time_is_rounded_up_to_nanoseconds() {
 
 #[test]
 fn frames_of_a_burst_wait_for_those_before_them() {
-    let mut link = link(LinkConfig {
-        rate_bps: Some(8_000_000),
-        ..LinkConfig::default()
-    });
+    let mut link = link(LinkConfig { rate_bps: Some(8_000_000), ..LinkConfig::default() });
     let mut arrivals = Vec::new();
     for at in 0..10 {
         link.offer(Duration::ZERO, frame(at, 100), &mut arrivals);
@@ -116,11 +106,7 @@ fn an_overloaded_queue_passes_the_rate_of_the_link() {
     let mut arrivals = Vec::new();
     // 1000 bytes every 50 us are 160 Mbit/s.
     for at in 0..20_000 {
-        link.offer(
-            Duration::from_micros(50 * at),
-            frame(at, 1000),
-            &mut arrivals,
-        );
+        link.offer(Duration::from_micros(50 * at), frame(at, 1000), &mut arrivals);
     }
     // 1 s at 100 Mbit/s is 12,500 frames; the queue holds 20 more.
     assert!(arrivals.len().abs_diff(12_500) <= 21, "{}", arrivals.len());
@@ -129,103 +115,62 @@ fn an_overloaded_queue_passes_the_rate_of_the_link() {
 
 #[test]
 fn a_frame_longer_than_the_mtu_is_dropped() {
-    let mut link = link(LinkConfig {
-        mtu: Some(1500),
-        ..LinkConfig::default()
-    });
+    let mut link = link(LinkConfig { mtu: Some(1500), ..LinkConfig::default() });
     let mut arrivals = Vec::new();
-    assert_eq!(
-        link.offer(Duration::ZERO, frame(0, 1501), &mut arrivals),
-        Fate::TooLong
-    );
-    assert_eq!(
-        link.offer(Duration::ZERO, frame(0, 1500), &mut arrivals),
-        CARRIED
-    );
+    assert_eq!(link.offer(Duration::ZERO, frame(0, 1501), &mut arrivals), Fate::TooLong);
+    assert_eq!(link.offer(Duration::ZERO, frame(0, 1500), &mut arrivals), CARRIED);
     assert_eq!((arrivals.len(), link.counters().too_long), (1, 1));
 }
 
 #[test]
 fn chosen_frames_are_lost_and_no_others() {
-    let mut link = link(LinkConfig {
-        loss: Loss::Chosen(vec![5, 0, 9]),
-        ..LinkConfig::default()
-    });
+    let mut link = link(LinkConfig { loss: Loss::Chosen(vec![5, 0, 9]), ..LinkConfig::default() });
     let (fates, arrivals) = offer_all(&mut link, 12, 100);
     let lost: Vec<_> = (0..12).filter(|at| fates[*at] == Fate::Lost).collect();
     assert_eq!(lost, [0, 5, 9]);
-    let arrived: Vec<_> = arrivals
-        .iter()
-        .map(|arrival| number(&arrival.frame))
-        .collect();
+    let arrived: Vec<_> = arrivals.iter().map(|arrival| number(&arrival.frame)).collect();
     assert_eq!(arrived, [1, 2, 3, 4, 6, 7, 8, 10, 11]);
 }
 
 /// Lengths of the runs of lost frames.
 fn bursts(fates: &[Fate]) -> Vec<usize> {
     let runs = fates.split(|fate| *fate != Fate::Lost);
-    runs.map(<[Fate]>::len)
-        .filter(|length| *length > 0)
-        .collect()
+    runs.map(<[Fate]>::len).filter(|length| *length > 0).collect()
 }
 
 #[test]
 fn random_loss_is_within_binomial_bounds() {
     for loss in [0.001, 0.01, 0.05, 0.5] {
-        let mut link = link(LinkConfig {
-            loss: Loss::Random(Chance::of(loss)),
-            ..LinkConfig::default()
-        });
+        let mut link =
+            link(LinkConfig { loss: Loss::Random(Chance::of(loss)), ..LinkConfig::default() });
         let count = 200_000;
         offer_all(&mut link, count, 8);
         let (expected, lost) = (count as f64 * loss, link.counters().lost as f64);
         let deviation = (expected * (1.0 - loss)).sqrt();
-        assert!(
-            (lost - expected).abs() < 5.0 * deviation,
-            "{lost} of {expected}"
-        );
+        assert!((lost - expected).abs() < 5.0 * deviation, "{lost} of {expected}");
     }
 }
 
 #[test]
 fn bursts_lose_the_fraction_in_the_lengths_they_say() {
-    let lengths = [
-        BurstLength::Fixed(1),
-        BurstLength::Fixed(8),
-        BurstLength::Mean(8.0),
-    ];
-    for (fraction, length) in [0.01, 0.05, 0.3]
-        .into_iter()
-        .flat_map(|f| lengths.map(|l| (f, l)))
-    {
-        let mut link = link(LinkConfig {
-            loss: Loss::Bursts { fraction, length },
-            ..LinkConfig::default()
-        });
+    let lengths = [BurstLength::Fixed(1), BurstLength::Fixed(8), BurstLength::Mean(8.0)];
+    for (fraction, length) in [0.01, 0.05, 0.3].into_iter().flat_map(|f| lengths.map(|l| (f, l))) {
+        let mut link =
+            link(LinkConfig { loss: Loss::Bursts { fraction, length }, ..LinkConfig::default() });
         let count = 400_000;
         let (fates, _) = offer_all(&mut link, count, 8);
         let lost = link.counters().lost as f64 / count as f64;
-        assert!(
-            (lost / fraction - 1.0).abs() < 0.1,
-            "{lost} for {fraction} {length:?}"
-        );
+        assert!((lost / fraction - 1.0).abs() < 0.1, "{lost} for {fraction} {length:?}");
         let bursts = bursts(&fates);
         if let BurstLength::Fixed(frames) = length {
             // Bursts may touch; the last one may be cut off.
             let whole = &bursts[..bursts.len() - 1];
-            assert!(
-                whole
-                    .iter()
-                    .all(|burst| burst.is_multiple_of(frames as usize))
-            );
+            assert!(whole.iter().all(|burst| burst.is_multiple_of(frames as usize)));
         } else {
             // A burst follows at once on another with chance q: runs are longer by 1 / (1 - q).
             let q = fraction / (fraction + 8.0 * (1.0 - fraction));
             let mean = bursts.iter().sum::<usize>() as f64 / bursts.len() as f64;
-            assert!(
-                (mean * (1.0 - q) / 8.0 - 1.0).abs() < 0.1,
-                "{mean} at {fraction}"
-            );
+            assert!((mean * (1.0 - q) / 8.0 - 1.0).abs() < 0.1, "{mean} at {fraction}");
         }
     }
 }
@@ -234,33 +179,17 @@ fn bursts_lose_the_fraction_in_the_lengths_they_say() {
 fn a_frame_that_is_held_back_is_overtaken_by_as_many_as_the_delay_lets() {
     let mut link = link(LinkConfig {
         rate_bps: Some(8_000_000),
-        reorder: Delay {
-            chance: Chance::of(0.1),
-            most: Duration::from_micros(350),
-        },
+        reorder: Delay { chance: Chance::of(0.1), most: Duration::from_micros(350) },
         ..LinkConfig::default()
     });
     let (_, mut arrivals) = offer_all(&mut link, 10_000, 100);
     arrivals.sort_by_key(|arrival| arrival.at);
-    let order: Vec<_> = arrivals
-        .iter()
-        .map(|arrival| number(&arrival.frame))
-        .collect();
+    let order: Vec<_> = arrivals.iter().map(|arrival| number(&arrival.frame)).collect();
     assert_eq!(order.len(), 10_000);
-    let late = |at: usize| {
-        order[at + 1..]
-            .iter()
-            .take(10)
-            .filter(|n| **n < order[at])
-            .count()
-    };
+    let late = |at: usize| order[at + 1..].iter().take(10).filter(|n| **n < order[at]).count();
     let overtaking = (0..order.len()).filter(|at| late(*at) > 0).count();
     assert!(overtaking > 500, "{overtaking}");
-    let furthest = order
-        .iter()
-        .enumerate()
-        .map(|(at, n)| at as i64 - *n as i64)
-        .max();
+    let furthest = order.iter().enumerate().map(|(at, n)| at as i64 - *n as i64).max();
     assert_eq!(furthest, Some(3), "350 us are three frames of 100 us");
     assert!((800..1200).contains(&link.counters().held_back));
 }
@@ -268,31 +197,21 @@ fn a_frame_that_is_held_back_is_overtaken_by_as_many_as_the_delay_lets() {
 #[test]
 fn a_doubled_frame_arrives_twice_and_whole() {
     let mut link = link(LinkConfig {
-        duplicate: Delay {
-            chance: Chance::of(0.25),
-            most: Duration::from_micros(10),
-        },
+        duplicate: Delay { chance: Chance::of(0.25), most: Duration::from_micros(10) },
         ..LinkConfig::default()
     });
     let (_, arrivals) = offer_all(&mut link, 4000, 64);
     let doubled = link.counters().doubled;
     assert!((850..1150).contains(&doubled), "{doubled}");
     assert_eq!(arrivals.len() as u64, 4000 + doubled);
-    assert!(
-        arrivals
-            .iter()
-            .all(|a| a.frame == frame(number(&a.frame), 64))
-    );
+    assert!(arrivals.iter().all(|a| a.frame == frame(number(&a.frame), 64)));
     assert!(arrivals.iter().all(|a| a.at <= Duration::from_micros(10)));
 }
 
 #[test]
 fn corruption_inverts_between_one_and_the_most_bits() {
     let mut link = link(LinkConfig {
-        corrupt: Corruption {
-            chance: Chance::ALWAYS,
-            bits_most: 3,
-        },
+        corrupt: Corruption { chance: Chance::ALWAYS, bits_most: 3 },
         ..LinkConfig::default()
     });
     let mut arrivals = Vec::new();
@@ -300,37 +219,21 @@ fn corruption_inverts_between_one_and_the_most_bits() {
     for at in 0..3000 {
         arrivals.clear();
         link.offer(Duration::ZERO, frame(at, 40), &mut arrivals);
-        let pairs = arrivals[0]
-            .frame
-            .bytes()
-            .iter()
-            .zip(frame(at, 40).bytes().to_vec());
+        let pairs = arrivals[0].frame.bytes().iter().zip(frame(at, 40).bytes().to_vec());
         let wrong: u32 = pairs.map(|(a, b)| (a ^ b).count_ones()).sum();
         seen[wrong as usize] += 1;
     }
     assert_eq!(seen[0], 0);
-    assert!(
-        seen[1..].iter().all(|count| (850..1150).contains(count)),
-        "{seen:?}"
-    );
+    assert!(seen[1..].iter().all(|count| (850..1150).contains(count)), "{seen:?}");
 }
 
 #[test]
 fn the_same_seed_makes_the_same_faults() {
     let config = LinkConfig {
         rate_bps: Some(10_000_000),
-        loss: Loss::Bursts {
-            fraction: 0.1,
-            length: BurstLength::Mean(3.0),
-        },
-        reorder: Delay {
-            chance: Chance::of(0.2),
-            most: Duration::from_millis(1),
-        },
-        corrupt: Corruption {
-            chance: Chance::of(0.1),
-            bits_most: 9,
-        },
+        loss: Loss::Bursts { fraction: 0.1, length: BurstLength::Mean(3.0) },
+        reorder: Delay { chance: Chance::of(0.2), most: Duration::from_millis(1) },
+        corrupt: Corruption { chance: Chance::of(0.1), bits_most: 9 },
         ..LinkConfig::default()
     };
     let run = |seed| {

@@ -97,10 +97,7 @@ impl Cell {
             rate_bps: Some(self.rate_bps),
             delay: Duration::from_millis(self.rtt_ms) / 2,
             mtu: Some(self.path_mtu.bytes() + 100),
-            loss: Loss::Bursts {
-                fraction: self.loss,
-                length: BurstLength::Fixed(self.burst),
-            },
+            loss: Loss::Bursts { fraction: self.loss, length: BurstLength::Fixed(self.burst) },
             ..LinkConfig::default()
         }
     }
@@ -122,11 +119,7 @@ impl Transfer {
         simulation.connect(from, to, cell.link());
         simulation.connect(to, from, cell.link());
         simulation.call(from, Host::pump);
-        Self {
-            simulation,
-            from,
-            to,
-        }
+        Self { simulation, from, to }
     }
 
     /// Payload bytes in place at a time.

@@ -35,14 +35,8 @@ fn cells() -> Vec<Cell> {
             for rtt_ms in [2, 10] {
                 for path_mtu in [PathMtu::Mtu1024, PathMtu::Mtu2048] {
                     for burst in [1, 8] {
-                        let cell = |loss| Cell {
-                            recovery,
-                            rate_bps,
-                            rtt_ms,
-                            path_mtu,
-                            burst,
-                            loss,
-                        };
+                        let cell =
+                            |loss| Cell { recovery, rate_bps, rtt_ms, path_mtu, burst, loss };
                         cells.extend([0.0, 0.001, 0.01, 0.05].map(cell));
                     }
                 }
@@ -63,15 +57,8 @@ pub fn run(options: &LossOptions) -> Result<(), String> {
         return Err(format!("--seconds is {seconds}: {remedy}"));
     }
     let span = Duration::from_secs_f64(seconds);
-    let cells: Vec<Cell> = cells()
-        .into_iter()
-        .filter(|cell| wanted(cell, options))
-        .collect();
-    let shown = if options.json {
-        report::json
-    } else {
-        report::line
-    };
+    let cells: Vec<Cell> = cells().into_iter().filter(|cell| wanted(cell, options)).collect();
+    let shown = if options.json { report::json } else { report::line };
     let mut rows: Vec<Row> = Vec::new();
     if !options.json {
         println!("{}", report::HEAD);

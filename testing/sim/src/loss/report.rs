@@ -14,28 +14,14 @@ pub(super) fn json(row: &Row) -> String {
 
 /// A row as a line of the table.
 pub(super) fn line(row: &Row) -> String {
-    let goal = row
-        .goal
-        .map_or_else(|| "-".to_owned(), |goal| format!("{goal:.3}"));
+    let goal = row.goal.map_or_else(|| "-".to_owned(), |goal| format!("{goal:.3}"));
     let mark = if row.is_missed() { "missed" } else { "" };
     let mark = row.broken.as_deref().unwrap_or(mark);
     let mut line = format!("{:<16}  {:>6}", row.recovery, row.rate_bps / 1_000_000_000);
-    let _ = write!(
-        line,
-        "  {:>6}  {:>4}  {:>5}",
-        row.rtt_ms, row.path_mtu, row.burst
-    );
-    let _ = write!(
-        line,
-        "  {:>5}  {:>7.4}  {goal:>6}",
-        row.loss, row.goodput_fraction
-    );
+    let _ = write!(line, "  {:>6}  {:>4}  {:>5}", row.rtt_ms, row.path_mtu, row.burst);
+    let _ = write!(line, "  {:>5}  {:>7.4}  {goal:>6}", row.loss, row.goodput_fraction);
     let (again, spurious) = (row.retransmitted_fraction, row.spurious_fraction);
-    let _ = write!(
-        line,
-        "  {again:>5.3}  {spurious:>8.4}  {:>8}  {mark}",
-        row.timeouts
-    );
+    let _ = write!(line, "  {again:>5.3}  {spurious:>8.4}  {:>8}  {mark}", row.timeouts);
     line.trim_end().to_owned()
 }
 
@@ -57,11 +43,7 @@ pub(super) fn page(rows: &[Row], options: &LossOptions) -> String {
     for loss in &losses {
         let _ = write!(page, " {} % |", loss * 100.0);
     }
-    let _ = writeln!(
-        page,
-        "\n|---|---|---|---|---|{}",
-        "---|".repeat(losses.len())
-    );
+    let _ = writeln!(page, "\n|---|---|---|---|---|{}", "---|".repeat(losses.len()));
     for rows in rows.chunk_by(same_link) {
         page.push_str(&page_line(rows));
     }
@@ -69,15 +51,7 @@ pub(super) fn page(rows: &[Row], options: &LossOptions) -> String {
 }
 
 fn same_link(one: &Row, two: &Row) -> bool {
-    let link = |row: &Row| {
-        (
-            row.recovery,
-            row.rate_bps,
-            row.rtt_ms,
-            row.path_mtu,
-            row.burst,
-        )
-    };
+    let link = |row: &Row| (row.recovery, row.rate_bps, row.rtt_ms, row.path_mtu, row.burst);
     link(one) == link(two)
 }
 
@@ -93,11 +67,7 @@ fn page_line(rows: &[Row]) -> String {
         return String::new();
     };
     let mut line = format!("| {} | {}", first.recovery, first.rate_bps / 1_000_000_000);
-    let _ = write!(
-        line,
-        " | {} | {} | {} |",
-        first.rtt_ms, first.path_mtu, first.burst
-    );
+    let _ = write!(line, " | {} | {} | {} |", first.rtt_ms, first.path_mtu, first.burst);
     for row in rows {
         let mark = match &row.broken {
             Some(_) => " (broke)",

@@ -13,9 +13,7 @@ pub(crate) struct Capture {
 
 impl Default for Capture {
     fn default() -> Self {
-        Self {
-            bytes: pcap::file_header().to_vec(),
-        }
+        Self { bytes: pcap::file_header().to_vec() }
     }
 }
 

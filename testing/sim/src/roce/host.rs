@@ -186,9 +186,7 @@ impl<P: Program> Host<P> {
     fn transmit_batch(&mut self, index: usize, context: &mut Context<'_>) -> bool {
         let entry = &mut self.qps.entries[index];
         self.batch.clear();
-        let count = entry
-            .qp
-            .poll_transmit(nanos(context.now()), &self.space, &mut self.batch);
+        let count = entry.qp.poll_transmit(nanos(context.now()), &self.space, &mut self.batch);
         for packet in self.batch.packets() {
             let mut frame = frame(&entry.net, &self.batch, packet, &self.space);
             if self.config.ecn {
@@ -223,11 +221,7 @@ impl<P: Program> Host<P> {
     fn deliver(&mut self, now_ns: u64, frame: &Frame) -> Result<(), Option<DropReason>> {
         let (net, Packet { headers, payload }) = open(frame, self.config.address)?;
         let number = headers.bth.dest_qpn;
-        let found = self
-            .qps
-            .entries
-            .iter_mut()
-            .find(|entry| entry.qp.qpn() == number);
+        let found = self.qps.entries.iter_mut().find(|entry| entry.qp.qpn() == number);
         let entry = found.ok_or(DropReason::UnknownQp)?;
         if source(&net) != destination(&entry.net) {
             return Err(Some(DropReason::WrongPeer));
@@ -236,9 +230,7 @@ impl<P: Program> Host<P> {
             ecn_marked: self.config.ecn && frame.ecn() == CONGESTION_EXPERIENCED,
             ..Arrival::new(&headers, payload)
         };
-        entry
-            .qp
-            .handle(now_ns, Input::Packet(arrival), &mut self.space);
+        entry.qp.handle(now_ns, Input::Packet(arrival), &mut self.space);
         Ok(())
     }
 
@@ -280,9 +272,7 @@ impl<P: Program> Node for Host<P> {
         }
         let timeouts = self.qps.iter().filter_map(Qp::next_timeout);
         let others = [self.inbox_at, self.room_at, self.program.wake_at()];
-        let times = timeouts
-            .map(Duration::from_nanos)
-            .chain(others.into_iter().flatten());
+        let times = timeouts.map(Duration::from_nanos).chain(others.into_iter().flatten());
         times.min()
     }
 }
@@ -310,13 +300,7 @@ fn destination(net: &NetHeader) -> Option<Ipv6Addr> {
 fn frame(net: &NetHeader, batch: &TransmitBatch, packet: &OutPacket, space: &Space) -> Frame {
     let pieces = batch.pieces(packet).iter();
     let payload = pieces.map(|piece| gather(*piece, batch, space));
-    seal(
-        net,
-        packet.header(),
-        payload,
-        packet.payload_bytes(),
-        packet.pad_bytes(),
-    )
+    seal(net, packet.header(), payload, packet.payload_bytes(), packet.pad_bytes())
 }
 
 /// The bytes of a piece.

@@ -34,17 +34,9 @@ pub struct Rights {
 
 impl Rights {
     /// Nothing: local memory.
-    pub const LOCAL: Self = Self {
-        write: false,
-        read: false,
-        atomic: false,
-    };
+    pub const LOCAL: Self = Self { write: false, read: false, atomic: false };
     /// Everything.
-    pub const ALL: Self = Self {
-        write: true,
-        read: true,
-        atomic: true,
-    };
+    pub const ALL: Self = Self { write: true, read: true, atomic: true };
 }
 
 /// Something that changed a region from afar, in the order in which it happened.
@@ -88,13 +80,7 @@ impl Space {
     pub fn register(&mut self, bytes: Vec<u8>, rights: Rights) -> u32 {
         let number = self.regions.len() as u64 + 1;
         let key = key(number);
-        self.regions.push(Region {
-            key,
-            addr: addr(number),
-            bytes,
-            rights,
-            log: None,
-        });
+        self.regions.push(Region { key, addr: addr(number), bytes, rights, log: None });
         key
     }
 
@@ -230,10 +216,7 @@ mod tests {
     #[test]
     fn keys_bounds_and_rights_are_checked() {
         let mut space = Space::default();
-        let writable = Rights {
-            write: true,
-            ..Rights::LOCAL
-        };
+        let writable = Rights { write: true, ..Rights::LOCAL };
         let key = space.register(vec![0; 16], writable);
         let start = Space::FIRST_ADDR;
         assert_eq!(key, Space::FIRST_KEY);

@@ -36,15 +36,8 @@ impl Writer {
         let rkey = far.register(vec![0; REGION_BYTES], Rights::ALL);
         let addr = |space: &Space, key| space.region(key).map_or(0, |region| region.addr);
         Self {
-            source: Sge {
-                addr: addr(near, lkey),
-                bytes: REGION_BYTES as u32,
-                lkey,
-            },
-            target: RemoteAddr {
-                addr: addr(far, rkey),
-                rkey,
-            },
+            source: Sge { addr: addr(near, lkey), bytes: REGION_BYTES as u32, lkey },
+            target: RemoteAddr { addr: addr(far, rkey), rkey },
             during: Duration::ZERO..Duration::MAX,
             ..Self::idle()
         }
@@ -68,11 +61,7 @@ impl Writer {
     #[cfg(test)]
     pub(crate) fn during(self, during: Range<Duration>) -> Self {
         let ends = during.end < Duration::MAX;
-        Self {
-            ahead: if ends { 2 } else { self.ahead },
-            during,
-            ..self
-        }
+        Self { ahead: if ends { 2 } else { self.ahead }, during, ..self }
     }
 
     /// Why the connection broke, if it did.
@@ -97,10 +86,7 @@ impl Writer {
             bytes: WRITE_BYTES as u32,
             lkey: self.source.lkey,
         }];
-        let target = RemoteAddr {
-            addr: self.target.addr + offset,
-            rkey: self.target.rkey,
-        };
+        let target = RemoteAddr { addr: self.target.addr + offset, rkey: self.target.rkey };
         let id = self.posted as u64;
         let wr = SendWr::new(id, SendOp::Write(target), Payload::Sges(&sges));
         let posted = qp.post_send(&wr).is_ok();
@@ -132,19 +118,10 @@ impl Program for Writer {
 /// may write.
 pub(crate) fn connected(config: Config, peer: u32, recovery: Recovery, path_mtu: PathMtu) -> Qp {
     let mut qp = Qp::new(config);
-    let init = InitAttr {
-        remote_write: true,
-        ..InitAttr::default()
-    };
-    let rtr = RtrAttr {
-        recovery,
-        ..RtrAttr::new(peer, path_mtu, Psn::new(0))
-    };
+    let init = InitAttr { remote_write: true, ..InitAttr::default() };
+    let rtr = RtrAttr { recovery, ..RtrAttr::new(peer, path_mtu, Psn::new(0)) };
     let rts = RtsAttr::new(Psn::new(0));
-    let connected = qp
-        .init(init)
-        .and_then(|()| qp.rtr(rtr))
-        .and_then(|()| qp.rts(rts));
+    let connected = qp.init(init).and_then(|()| qp.rtr(rtr)).and_then(|()| qp.rts(rts));
     debug_assert_eq!(connected, Ok(()));
     qp
 }

@@ -145,11 +145,7 @@ impl<N: Node> Simulation<N> {
     /// Adds a node; it is asked for its first wake-up at once.
     pub(crate) fn add(&mut self, node: N) -> NodeId {
         let id = NodeId(self.nodes.len());
-        self.nodes.push(Slot {
-            node,
-            egress: Vec::new(),
-            wake: None,
-        });
+        self.nodes.push(Slot { node, egress: Vec::new(), wake: None });
         self.reschedule(id);
         id
     }
@@ -221,11 +217,7 @@ impl<N: Node> Simulation<N> {
                 self.now = self.now.max(until);
                 return Stop::TimeUp;
             }
-            events_of_moment = if at > self.now {
-                0
-            } else {
-                events_of_moment + 1
-            };
+            events_of_moment = if at > self.now { 0 } else { events_of_moment + 1 };
             if events_of_moment > EVENTS_PER_MOMENT_MOST {
                 return Stop::Livelock;
             }

@@ -13,11 +13,7 @@ struct Player {
 
 impl Player {
     fn new(serves: u64) -> Self {
-        Self {
-            serves,
-            serve_at: (serves > 0).then_some(Duration::ZERO),
-            heard: Vec::new(),
-        }
+        Self { serves, serve_at: (serves > 0).then_some(Duration::ZERO), heard: Vec::new() }
     }
 }
 
@@ -55,10 +51,7 @@ fn link(loss: Loss) -> LinkConfig {
         rate_bps: Some(8_000_000),
         delay: Duration::from_micros(50),
         loss,
-        reorder: Delay {
-            chance: Chance::of(0.2),
-            most: Duration::from_millis(3),
-        },
+        reorder: Delay { chance: Chance::of(0.2), most: Duration::from_millis(3) },
         ..LinkConfig::default()
     }
 }
@@ -80,12 +73,7 @@ fn time_moves_from_event_to_event() {
     assert_eq!(simulation.run(LONG, |_| false), Stop::Idle);
     assert_eq!(simulation.node(one).heard.len(), 20);
     assert_eq!(simulation.node(two).heard.len(), 20);
-    let times: Vec<_> = simulation
-        .node(two)
-        .heard
-        .iter()
-        .map(|(at, _)| *at)
-        .collect();
+    let times: Vec<_> = simulation.node(two).heard.iter().map(|(at, _)| *at).collect();
     assert!(times.is_sorted(), "{times:?}");
     assert!(simulation.now() < Duration::from_millis(30));
 }
@@ -144,12 +132,7 @@ fn code(kind: EventKind) -> u8 {
         EventKind::Offered(Fate::Lost) => 1,
         EventKind::Offered(Fate::QueueFull) => 2,
         EventKind::Offered(Fate::TooLong) => 3,
-        EventKind::Offered(Fate::Carried {
-            held_back,
-            doubled,
-            corrupted,
-            marked,
-        }) => {
+        EventKind::Offered(Fate::Carried { held_back, doubled, corrupted, marked }) => {
             let delayed = u8::from(held_back) << 2 | u8::from(doubled) << 1;
             8 | u8::from(marked) << 4 | delayed | u8::from(corrupted)
         }

@@ -77,12 +77,7 @@ fn headers(opcode: Opcode, payload: usize, victim: &Victim, random: &mut Random)
         rkey,
         dma_bytes: random.pick(&[payload as u32, 8, word as u32]).unwrap_or(0),
     });
-    headers.atomic = Some(AtomicEth {
-        va: victim.addr,
-        rkey,
-        swap_or_add: word,
-        compare: 0,
-    });
+    headers.atomic = Some(AtomicEth { va: victim.addr, rkey, swap_or_add: word, compare: 0 });
     headers.aeth = Some(Aeth {
         syndrome: random.pick(&SYNDROMES).unwrap_or(SYNDROMES[0]),
         msn: word as u32 & Psn::MASK,

@@ -134,12 +134,7 @@ impl Mix {
     ];
 
     const fn new(write: u64, send: u64, read: u64, atomic: u64) -> Self {
-        Self {
-            write,
-            send,
-            read,
-            atomic,
-        }
+        Self { write, send, read, atomic }
     }
 }
 
@@ -169,13 +164,8 @@ impl Plan {
 
     /// The longest payload of a right request that takes a receive.
     pub(crate) fn longest_message(&self) -> usize {
-        let messages = self
-            .ops
-            .iter()
-            .filter(|op| op.wrong != Some(Wrong::TooLong));
-        let lengths = messages
-            .filter(|op| op.what.takes_receive())
-            .map(|op| op.local.len());
+        let messages = self.ops.iter().filter(|op| op.wrong != Some(Wrong::TooLong));
+        let lengths = messages.filter(|op| op.what.takes_receive()).map(|op| op.local.len());
         lengths.max().unwrap_or(0)
     }
 
@@ -240,17 +230,9 @@ impl<'a> Planner<'a> {
     fn add(&mut self, make_wrong: bool) {
         let bytes = self.length();
         let what = self.what(bytes);
-        let bytes = if what.is_atomic() {
-            8
-        } else {
-            bytes.max(usize::from(make_wrong))
-        };
+        let bytes = if what.is_atomic() { 8 } else { bytes.max(usize::from(make_wrong)) };
         let wrong = make_wrong.then(|| self.wrong(&what));
-        let bytes = if wrong == Some(Wrong::TooLong) {
-            self.longest() + TOO_LONG
-        } else {
-            bytes
-        };
+        let bytes = if wrong == Some(Wrong::TooLong) { self.longest() + TOO_LONG } else { bytes };
         let local = self.allocate(&what, bytes);
         if wrong.is_none() {
             self.apply(&what, &local);
@@ -288,12 +270,7 @@ impl<'a> Planner<'a> {
     }
 
     fn what(&mut self, bytes: usize) -> What {
-        let Mix {
-            write,
-            send,
-            read,
-            atomic,
-        } = self.config.mix;
+        let Mix { write, send, read, atomic } = self.config.mix;
         let drawn = self.random.below(write + send + read + atomic);
         if drawn < write {
             self.write(bytes)
@@ -341,11 +318,7 @@ impl<'a> Planner<'a> {
         let room = self.target.len() - CELLS * 8 - bytes;
         let offset = self.random.index(room + 1);
         // Half of the target stays free for WRITEs.
-        let offset = if self.config.mix.write > 0 {
-            offset.min(room / 2)
-        } else {
-            offset
-        };
+        let offset = if self.config.mix.write > 0 { offset.min(room / 2) } else { offset };
         if bytes > 0 {
             self.frozen.push(offset..offset + bytes);
         }
@@ -360,31 +333,14 @@ impl<'a> Planner<'a> {
         let before = u64::from_ne_bytes(cell);
         let (one, two) = (self.random.next_u64(), self.random.next_u64());
         match self.random.below(4) {
-            0 => What::CompareSwap {
-                offset,
-                compare: before,
-                swap: one,
-                before,
-            },
-            1 => What::CompareSwap {
-                offset,
-                compare: two,
-                swap: one,
-                before,
-            },
-            _ => What::FetchAdd {
-                offset,
-                add: one,
-                before,
-            },
+            0 => What::CompareSwap { offset, compare: before, swap: one, before },
+            1 => What::CompareSwap { offset, compare: two, swap: one, before },
+            _ => What::FetchAdd { offset, add: one, before },
         }
     }
 
     fn wrong(&mut self, what: &What) -> Wrong {
-        if matches!(
-            what,
-            What::Send | What::SendImm(_) | What::SendInvalidate(_)
-        ) {
+        if matches!(what, What::Send | What::SendImm(_) | What::SendInvalidate(_)) {
             return Wrong::TooLong;
         }
         let choices = [Wrong::Key, Wrong::Bounds, Wrong::Rights];
@@ -412,19 +368,10 @@ impl<'a> Planner<'a> {
                 let sent = &self.source[local.clone()];
                 self.model[*offset..offset + sent.len()].copy_from_slice(sent);
             }
-            What::FetchAdd {
-                offset,
-                add,
-                before,
-            } => {
+            What::FetchAdd { offset, add, before } => {
                 self.set_cell(*offset, before.wrapping_add(*add));
             }
-            What::CompareSwap {
-                offset,
-                compare,
-                swap,
-                before,
-            } if compare == before => {
+            What::CompareSwap { offset, compare, swap, before } if compare == before => {
                 self.set_cell(*offset, *swap);
             }
             What::CompareSwap { .. }

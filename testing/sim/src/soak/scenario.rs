@@ -75,11 +75,7 @@ pub(crate) enum Strike {
     /// A host is gone from then on.
     Kill { host: usize, at: Duration },
     /// A program brings a queue pair to the error state.
-    Fail {
-        host: usize,
-        pair: usize,
-        at: Duration,
-    },
+    Fail { host: usize, pair: usize, at: Duration },
     /// Nothing gets through from then on, for so long.
     Blackout { at: Duration, lasts: Duration },
 }
@@ -114,9 +110,7 @@ impl Scenario {
         let strike = strike(gentle, pairs.len(), &mut random);
         let forgeries = random.pick(&[0, 0, 0, 40]).unwrap_or(0);
         let ecn = random.below(2) == 0;
-        links
-            .iter_mut()
-            .for_each(|link| link.mark_above = mark_above(path_mtu, &mut random));
+        links.iter_mut().for_each(|link| link.mark_above = mark_above(path_mtu, &mut random));
         Self {
             seed,
             recovery,
@@ -144,23 +138,14 @@ fn link(gentle: bool, path_mtu: PathMtu, random: &mut Random) -> LinkConfig {
         delay: Duration::from_micros(delay_us),
         queue_bytes: Some(queue),
         mtu: Some(frame),
-        loss: if gentle {
-            mild_loss(random)
-        } else {
-            heavy_loss(random)
-        },
+        loss: if gentle { mild_loss(random) } else { heavy_loss(random) },
         ..LinkConfig::default()
     };
     let slot = config.transmit_time(frame);
     let most = |random: &mut Random| slot * u32::try_from(random.between(1, 64)).unwrap_or(1);
-    config.reorder = Delay {
-        chance: chance_up_to(if gentle { 30 } else { 300 }, random),
-        most: most(random),
-    };
-    config.duplicate = Delay {
-        chance: chance_up_to(100, random),
-        most: most(random),
-    };
+    config.reorder =
+        Delay { chance: chance_up_to(if gentle { 30 } else { 300 }, random), most: most(random) };
+    config.duplicate = Delay { chance: chance_up_to(100, random), most: most(random) };
     config.corrupt = Corruption {
         chance: chance_up_to(if gentle { 10 } else { 50 }, random),
         bits_most: random.pick(&[1, 1, 3, 40]).unwrap_or(1),
@@ -198,10 +183,7 @@ fn heavy_loss(random: &mut Random) -> Loss {
             fraction,
             length: BurstLength::Fixed(u32::try_from(random.between(2, 32)).unwrap_or(2)),
         },
-        _ => Loss::Bursts {
-            fraction,
-            length: BurstLength::Mean(random.between(2, 16) as f64),
-        },
+        _ => Loss::Bursts { fraction, length: BurstLength::Mean(random.between(2, 16) as f64) },
     }
 }
 
@@ -238,11 +220,7 @@ fn end(
     let layouts = [WriteLayout::Train, WriteLayout::Classic];
     let near_wrap = Psn::MASK - random.below(200) as u32;
     let anywhere = random.below(1 << 24) as u32;
-    let psn = if random.below(2) == 0 {
-        near_wrap
-    } else {
-        anywhere
-    };
+    let psn = if random.below(2) == 0 { near_wrap } else { anywhere };
     EndScenario {
         plan,
         first_psn: Psn::new(psn),
@@ -271,11 +249,7 @@ fn end(
 
 fn plan(gentle: bool, mix: Mix, path_mtu: PathMtu, random: &mut Random) -> Plan {
     // One side may only serve.
-    let ops = if random.below(6) == 0 {
-        0
-    } else {
-        random.between(1, 60)
-    };
+    let ops = if random.below(6) == 0 { 0 } else { random.between(1, 60) };
     let config = PlanConfig {
         ops: usize::try_from(ops).unwrap_or(0),
         path_mtu: path_mtu.bytes(),

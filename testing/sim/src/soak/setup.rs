@@ -62,11 +62,7 @@ pub(super) fn worker(
     let ends = &scenario.pairs[pair].ends;
     let (near, own) = &memory[pair][number];
     let (_, peer) = &memory[pair][1 - number];
-    let addr = |key| {
-        spaces[1 - number]
-            .region(key)
-            .map_or(0, |region| region.addr)
-    };
+    let addr = |key| spaces[1 - number].region(key).map_or(0, |region| region.addr);
     let remote = Remote {
         target_addr: addr(peer.target),
         forbidden_addr: addr(peer.forbidden),
@@ -78,10 +74,7 @@ pub(super) fn worker(
 
 /// A queue pair, connected.
 pub(super) fn queue_pair(scenario: &Scenario, pair: usize, number: usize) -> Qp {
-    let (own, peer) = (
-        &scenario.pairs[pair].ends[number],
-        &scenario.pairs[pair].ends[1 - number],
-    );
+    let (own, peer) = (&scenario.pairs[pair].ends[number], &scenario.pairs[pair].ends[1 - number]);
     let mut config = Config::new(qpn(pair, number), Service::Rc);
     config.write_layout = own.write_layout;
     config.window_packets = own.window_packets;
@@ -105,16 +98,8 @@ pub(super) fn queue_pair(scenario: &Scenario, pair: usize, number: usize) -> Qp 
         rnr_retry: own.rnr_retry,
         ..RtsAttr::new(own.first_psn)
     };
-    let init = InitAttr {
-        remote_write: true,
-        remote_read: true,
-        remote_atomic: true,
-        qkey: 0,
-    };
-    let connected = qp
-        .init(init)
-        .and_then(|()| qp.rtr(rtr))
-        .and_then(|()| qp.rts(rts));
+    let init = InitAttr { remote_write: true, remote_read: true, remote_atomic: true, qkey: 0 };
+    let connected = qp.init(init).and_then(|()| qp.rtr(rtr)).and_then(|()| qp.rts(rts));
     debug_assert_eq!(connected, Ok(()));
     debug_assert_eq!(qp.state(), QpState::Rts);
     qp

@@ -45,11 +45,7 @@ impl fmt::Display for Summary {
         write!(f, ", {} queue pairs in error", self.broken)?;
         write!(f, "; {} frames, {} lost", self.frames, self.lost)?;
         write!(f, ", {} corrupted", self.corrupted)?;
-        write!(
-            f,
-            " ({} dropped before a queue pair saw them)",
-            self.dropped
-        )?;
+        write!(f, " ({} dropped before a queue pair saw them)", self.dropped)?;
         write!(f, ", {} sent again", self.retransmitted)?;
         write!(f, ", {} RNR NAKs, {} CNPs", self.rnr_naks, self.cnps)
     }

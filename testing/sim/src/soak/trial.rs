@@ -69,13 +69,7 @@ impl Run {
             simulation.connect(hosts[0], hosts[1], there),
             simulation.connect(hosts[1], hosts[0], back),
         ];
-        Self {
-            scenario,
-            simulation,
-            hosts,
-            links,
-            memory,
-        }
+        Self { scenario, simulation, hosts, links, memory }
     }
 
     fn host(&self, number: usize) -> &Host<Workers> {
@@ -98,8 +92,7 @@ impl Run {
                 let victim = self.victim(random.index(self.memory.len()), number);
                 let frame = forge(&victim, &mut random);
                 let id = self.hosts[number];
-                self.simulation
-                    .call(id, |host, context| host.receive(frame, context));
+                self.simulation.call(id, |host, context| host.receive(frame, context));
             }
         }
         Ok(())
@@ -127,8 +120,7 @@ impl Run {
             None => Ok(()),
             Some(Strike::Kill { host, at }) => {
                 self.run_until(at)?;
-                self.simulation
-                    .call(self.hosts[host], |host, _| host.kill());
+                self.simulation.call(self.hosts[host], |host, _| host.kill());
                 Ok(())
             }
             Some(Strike::Fail { host, pair, at }) => {
@@ -171,16 +163,11 @@ impl Run {
     /// Lets things happen until no request is open.
     fn work(&mut self) -> Result<(), Fault> {
         let hosts = self.hosts;
-        let stop = self.simulation.run(TIME_MOST, |simulation| {
-            hosts.iter().all(|id| is_done(simulation.node(*id)))
-        });
+        let stop = self
+            .simulation
+            .run(TIME_MOST, |simulation| hosts.iter().all(|id| is_done(simulation.node(*id))));
         self.demand_time_moves(stop)?;
-        demand!(
-            stop == Stop::Done,
-            "{stop:?} at {:?}: {}",
-            self.simulation.now(),
-            self.open()
-        );
+        demand!(stop == Stop::Done, "{stop:?} at {:?}: {}", self.simulation.now(), self.open());
         Ok(())
     }
 
@@ -210,10 +197,7 @@ impl Run {
     fn settle(&mut self) -> Result<(), Fault> {
         let stop = self.simulation.run(2 * TIME_MOST, |_| false);
         self.demand_time_moves(stop)?;
-        demand!(
-            stop == Stop::Idle,
-            "nobody has anything to do, but it goes on and on"
-        );
+        demand!(stop == Stop::Idle, "nobody has anything to do, but it goes on and on");
         Ok(())
     }
 
@@ -228,10 +212,7 @@ impl Run {
             });
         }
         let stop = self.simulation.run(3 * TIME_MOST, |_| false);
-        demand!(
-            stop == Stop::Idle,
-            "queue pairs in the error state do not fall silent"
-        );
+        demand!(stop == Stop::Idle, "queue pairs in the error state do not fall silent");
         Ok(())
     }
 
@@ -241,10 +222,7 @@ impl Run {
             for number in 0..2 {
                 let done = check::check(&self.seen(pair, number)).map_err(|fault| {
                     let causes = [number, 1 - number].map(|at| self.cause(pair, at));
-                    Fault(format!(
-                        "pair {pair}, host {number}: {fault}; {}",
-                        causes.join(", ")
-                    ))
+                    Fault(format!("pair {pair}, host {number}: {fault}; {}", causes.join(", ")))
                 })?;
                 summary.succeeded += done as u64;
             }
@@ -294,11 +272,7 @@ impl Run {
             self.scenario.strike,
             Some(Strike::Fail { host, pair: at, .. }) if (host, at) == (number, pair)
         );
-        let peer_is_wrong = ends[1 - number]
-            .plan
-            .ops
-            .iter()
-            .any(|op| op.wrong.is_some());
+        let peer_is_wrong = ends[1 - number].plan.ops.iter().any(|op| op.wrong.is_some());
         Allowed {
             timeout: !self.scenario.must_succeed,
             rnr: ends[number].rnr_retry != 7,
@@ -307,10 +281,7 @@ impl Run {
     }
 
     fn count(&self) -> Summary {
-        let mut summary = Summary {
-            runs: 1,
-            ..Summary::default()
-        };
+        let mut summary = Summary { runs: 1, ..Summary::default() };
         for link in self.links {
             let counters = self.simulation.link(link).counters();
             summary.frames += counters.sent;

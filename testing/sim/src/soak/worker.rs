@@ -118,10 +118,7 @@ impl Worker {
         }
         let more = self.posted < self.plan().ops.len() && !self.is_full && self.refused.is_none();
         let receive = self.receives_posted < self.receives_most;
-        let times = [
-            more.then_some(self.post_at),
-            receive.then_some(self.receive_at),
-        ];
+        let times = [more.then_some(self.post_at), receive.then_some(self.receive_at)];
         times.into_iter().flatten().min()
     }
 
@@ -129,10 +126,7 @@ impl Worker {
         let start = self.receives_posted * self.slot_bytes;
         let count = 1 + self.receives_posted % 3;
         let sges = sges(space, self.receive, start..start + self.slot_bytes, count);
-        let wr = RecvWr {
-            wr_id: self.receives_posted as u64,
-            sges: &sges,
-        };
+        let wr = RecvWr { wr_id: self.receives_posted as u64, sges: &sges };
         let posted = self.accepted(qp.post_recv(&wr));
         self.receives_posted += usize::from(posted);
         posted
@@ -141,11 +135,7 @@ impl Worker {
     /// Posts the next request; false when the queue is full.
     fn post(&mut self, qp: &mut Qp, space: &Space) -> bool {
         let op = &self.plan().ops[self.posted];
-        let key = if op.what.lands() {
-            self.near.landing
-        } else {
-            self.near.source
-        };
+        let key = if op.what.lands() { self.near.landing } else { self.near.source };
         let sges = sges(space, key, op.local.clone(), op.sges);
         let payload = match op.sges {
             0 => Payload::Inline(self.plan().sent(op)),
@@ -180,20 +170,12 @@ impl Worker {
             What::SendImm(imm) => SendOp::SendImm(imm),
             What::SendInvalidate(spare) => SendOp::SendInvalidate(self.remote.keys.spare[spare]),
             What::Read { offset, .. } => SendOp::Read(self.place(op, offset)),
-            What::FetchAdd { offset, add, .. } => SendOp::FetchAdd {
-                remote: self.place(op, offset),
-                add,
-            },
-            What::CompareSwap {
-                offset,
-                compare,
-                swap,
-                ..
-            } => SendOp::CompareSwap {
-                remote: self.place(op, offset),
-                compare,
-                swap,
-            },
+            What::FetchAdd { offset, add, .. } => {
+                SendOp::FetchAdd { remote: self.place(op, offset), add }
+            }
+            What::CompareSwap { offset, compare, swap, .. } => {
+                SendOp::CompareSwap { remote: self.place(op, offset), compare, swap }
+            }
         }
     }
 

@@ -50,11 +50,7 @@ impl Provider for SimProvider {
         let id = self.fabric.world().number();
         let mut gid = [0; 16];
         gid[12..].copy_from_slice(&id.to_be_bytes());
-        Ok(Arc::new(SimContext {
-            fabric: self.fabric.clone(),
-            id,
-            gid: Gid(gid),
-        }))
+        Ok(Arc::new(SimContext { fabric: self.fabric.clone(), id, gid: Gid(gid) }))
     }
 }
 
@@ -75,10 +71,7 @@ impl Context for SimContext {
     }
 
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
-        Ok(Arc::new(SimPd {
-            context: self.clone(),
-            id: self.fabric.world().number(),
-        }))
+        Ok(Arc::new(SimPd { context: self.clone(), id: self.fabric.world().number() }))
     }
 
     fn create_channel(&self) -> Result<Arc<dyn CompletionChannel>, VerbsError> {
@@ -103,17 +96,9 @@ impl Context for SimContext {
         let mut world = self.fabric.world();
         let id = world.number();
         let queue = Arc::new(CompletionQueue::new(capacity, channel));
-        let data = CqData {
-            device: self.id,
-            queue: Arc::clone(&queue),
-        };
+        let data = CqData { device: self.id, queue: Arc::clone(&queue) };
         world.cqs.insert(id, data);
-        Ok(Arc::new(SimCq {
-            fabric: self.fabric.clone(),
-            device: self.id,
-            id,
-            queue,
-        }))
+        Ok(Arc::new(SimCq { fabric: self.fabric.clone(), device: self.id, id, queue }))
     }
 
     fn async_event(&self) -> Option<AsyncEvent> {
@@ -144,18 +129,9 @@ impl Pd for SimPd {
         check_mr(&CAPS, &region, access)?;
         let mut world = self.context.fabric.world();
         let key = world.number();
-        let registered = Registered {
-            region: Arc::clone(&region),
-            access,
-            pd: self.id,
-        };
+        let registered = Registered { region: Arc::clone(&region), access, pd: self.id };
         world.regions.insert(key, registered);
-        Ok(Arc::new(SimMr {
-            fabric: self.context.fabric.clone(),
-            region,
-            access,
-            key,
-        }))
+        Ok(Arc::new(SimMr { fabric: self.context.fabric.clone(), region, access, key }))
     }
 
     fn create_qp(&self, init: QpInit) -> Result<Box<dyn Qp>, VerbsError> {
@@ -177,9 +153,6 @@ impl Pd for SimPd {
 
     /// Always refused: there are no datagrams here.
     fn create_ah(&self, _: &PortAddr) -> Result<Arc<dyn Ah>, VerbsError> {
-        Err(VerbsError::Service {
-            asked: Service::Ud,
-            offered: CAPS.services,
-        })
+        Err(VerbsError::Service { asked: Service::Ud, offered: CAPS.services })
     }
 }

@@ -27,11 +27,7 @@ impl Registered {
         let bytes = usize::try_from(bytes).ok()?;
         let region = Arc::clone(&self.region);
         region.slice(offset, bytes).ok()?;
-        Some(Piece {
-            region: Arc::clone(&self.region),
-            offset,
-            bytes,
-        })
+        Some(Piece { region: Arc::clone(&self.region), offset, bytes })
     }
 }
 

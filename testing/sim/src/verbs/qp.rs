@@ -23,12 +23,7 @@ pub(super) struct SimQp {
 
 impl SimQp {
     pub(super) fn new(fabric: Fabric, qpn: u32, gid: Gid, limits: Limits) -> SimQp {
-        SimQp {
-            fabric,
-            qpn,
-            gid,
-            limits,
-        }
+        SimQp { fabric, qpn, gid, limits }
     }
 
     fn check_attributes(&self, transition: &QpTransition) -> Result<(), ModifyError> {
@@ -55,8 +50,7 @@ impl SimQp {
         let times = world.times;
         let qp = world.qps.get(&self.qpn);
         let qp = qp.ok_or(PostFailure::State(QpState::Reset))?;
-        self.limits
-            .check_send(qp.state, qp.posted.outstanding(), wr)?;
+        self.limits.check_send(qp.state, qp.posted.outstanding(), wr)?;
         let data = match wr.payload {
             Payload::Inline(data) => Data::Inline(data.to_vec()),
             Payload::Sges(sges) => {
@@ -95,8 +89,7 @@ impl SimQp {
     fn post_one_recv(&self, world: &mut World, wr: &RecvWr<'_>) -> Result<(), PostFailure> {
         let qp = world.qps.get(&self.qpn);
         let qp = qp.ok_or(PostFailure::State(QpState::Reset))?;
-        self.limits
-            .check_recv(qp.state, qp.recv_posted.outstanding(), wr)?;
+        self.limits.check_recv(qp.state, qp.recv_posted.outstanding(), wr)?;
         let pieces = world.pieces(wr.sges, qp.pd, Access::LOCAL_WRITE);
         let in_error = qp.state == QpState::Err;
         let Some(qp) = world.qps.get_mut(&self.qpn) else {
@@ -108,11 +101,7 @@ impl SimQp {
             world.complete_recv(self.qpn, place, Err(WcStatus::Flushed), false);
             return Ok(());
         }
-        qp.recvs.push_back(Receive {
-            seq,
-            wr_id: wr.wr_id,
-            pieces,
-        });
+        qp.recvs.push_back(Receive { seq, wr_id: wr.wr_id, pieces });
         Ok(())
     }
 }
@@ -125,19 +114,11 @@ impl Qp for SimQp {
     fn state(&self) -> QpState {
         self.fabric.idle();
         let world = self.fabric.world();
-        world
-            .qps
-            .get(&self.qpn)
-            .map_or(QpState::Reset, |qp| qp.state)
+        world.qps.get(&self.qpn).map_or(QpState::Reset, |qp| qp.state)
     }
 
     fn endpoint(&self) -> Endpoint {
-        Endpoint {
-            gid: self.gid,
-            qpn: self.qpn,
-            psn: 0,
-            net: None,
-        }
+        Endpoint { gid: self.gid, qpn: self.qpn, psn: 0, net: None }
     }
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {

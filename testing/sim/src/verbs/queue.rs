@@ -26,11 +26,7 @@ pub(super) struct SimChannel {
 
 impl SimChannel {
     pub(super) fn new(fabric: Fabric, device: u32) -> io::Result<SimChannel> {
-        Ok(SimChannel {
-            device,
-            events: EventChannel::new()?,
-            fabric,
-        })
+        Ok(SimChannel { device, events: EventChannel::new()?, fabric })
     }
 }
 

@@ -43,17 +43,9 @@ impl World {
             | SendOp::SendInvalidate(_)
             | SendOp::SendTo(_)
             | SendOp::SendImmTo(..) => self.deliver(responder, message, Some(data)),
-            SendOp::CompareSwap {
-                remote,
-                compare,
-                swap,
-            } => self.change_at(
-                responder,
-                remote,
-                |old| {
-                    if old == compare { swap } else { old }
-                },
-            ),
+            SendOp::CompareSwap { remote, compare, swap } => {
+                self.change_at(responder, remote, |old| if old == compare { swap } else { old })
+            }
             SendOp::FetchAdd { remote, add } => {
                 self.change_at(responder, remote, |old| old.wrapping_add(add))
             }
@@ -135,9 +127,7 @@ impl World {
             return self.refuse(responder, WcStatus::RemoteAccess);
         };
         let before = gather(std::slice::from_ref(&piece));
-        let old = before
-            .first_chunk()
-            .map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let old = before.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         scatter(&[piece], &change(old).to_ne_bytes());
         Taken::Done(Some(before))
     }
@@ -148,10 +138,7 @@ impl World {
             return Taken::NotReady(waits);
         }
         let (bytes, solicited) = (message.bytes, message.solicited);
-        let receive = self
-            .qps
-            .get_mut(&responder)
-            .and_then(|qp| qp.recvs.pop_front());
+        let receive = self.qps.get_mut(&responder).and_then(|qp| qp.recvs.pop_front());
         let Some(receive) = receive else {
             return Taken::Silent;
         };

@@ -47,9 +47,7 @@ impl End {
         };
         End {
             qp: pd.create_qp(init).unwrap(),
-            mr: pd
-                .alloc_mr(4096, Access::LOCAL_WRITE | Access::REMOTE)
-                .unwrap(),
+            mr: pd.alloc_mr(4096, Access::LOCAL_WRITE | Access::REMOTE).unwrap(),
             cq,
             _pd: pd,
             _context: context,
@@ -73,18 +71,11 @@ impl End {
     }
 
     fn sge(&self, bytes: u32) -> [Sge; 1] {
-        [Sge {
-            addr: self.mr.addr(),
-            bytes,
-            lkey: self.mr.lkey(),
-        }]
+        [Sge { addr: self.mr.addr(), bytes, lkey: self.mr.lkey() }]
     }
 
     fn at(&self, offset: u64) -> RemoteAddr {
-        RemoteAddr {
-            addr: self.mr.addr() + offset,
-            rkey: self.mr.rkey(),
-        }
+        RemoteAddr { addr: self.mr.addr() + offset, rkey: self.mr.rkey() }
     }
 
     fn byte(&self, offset: usize) -> u8 {
@@ -148,10 +139,7 @@ fn writes_follow_each_other_and_messages_overlap() {
     let (mut a, mut b) = End::pair(&fabric);
     let sges = a.sge(0);
     for n in 0..3 {
-        let receive = RecvWr {
-            wr_id: 10 + n,
-            sges: &[],
-        };
+        let receive = RecvWr { wr_id: 10 + n, sges: &[] };
         b.qp.post_recv(&[receive]).unwrap();
     }
     for n in 0..2 {
@@ -171,11 +159,7 @@ fn writes_follow_each_other_and_messages_overlap() {
     assert_eq!(b.done(), [12]);
     // The second one waits for a receive, and asks again.
     fabric.advance_to(ns(79_000));
-    b.qp.post_recv(&[RecvWr {
-        wr_id: 13,
-        sges: &[],
-    }])
-    .unwrap();
+    b.qp.post_recv(&[RecvWr { wr_id: 13, sges: &[] }]).unwrap();
     fabric.advance_to(ns(79_000) + RtrAttr::new(a.qp.endpoint()).min_rnr_timer);
     assert_eq!(b.done(), [13]);
 }
@@ -208,10 +192,7 @@ impl Thread<Stuck> for Waiter {
 fn threads_share_the_clock_and_a_deadlock_is_found() {
     let fabric = Fabric::new(times(), Pace::ByCaller);
     let mut fast = Counter { count: 0, most: 5 };
-    let mut slow = Counter {
-        count: 0,
-        most: 100,
-    };
+    let mut slow = Counter { count: 0, most: 100 };
     run(&fabric, &mut [&mut slow, &mut fast, &mut Waiter]).unwrap();
     assert_eq!((fabric.now(), slow.count), (ns(5000), 6));
     let stuck = run(&fabric, &mut [&mut Waiter, &mut Waiter]).unwrap_err();
@@ -227,8 +208,7 @@ fn a_rate_limit_spreads_requests_in_virtual_time() {
     for wr_id in 0..MESSAGES {
         let op = SendOp::Write(b.at(0));
         let sges = a.sge(4096);
-        a.qp.post_send(&[SendWr::new(wr_id, op, Payload::Sges(&sges))])
-            .unwrap();
+        a.qp.post_send(&[SendWr::new(wr_id, op, Payload::Sges(&sges))]).unwrap();
         while a.done().is_empty() {}
     }
     // Sixteen messages are the burst; each other one waits for its bytes, at a byte a microsecond.

@@ -17,35 +17,22 @@ pub struct OpTime {
 impl OpTime {
     /// So long in the pipe, effect and completion at its end.
     pub fn occupying(time: Duration) -> OpTime {
-        OpTime {
-            occupies: time,
-            ..OpTime::default()
-        }
+        OpTime { occupies: time, ..OpTime::default() }
     }
 
     /// Beside other requests: the effect half way, the completion at the end of this time.
     pub fn round_trip(time: Duration) -> OpTime {
-        OpTime {
-            reaches: time / 2,
-            returns: time - time / 2,
-            ..OpTime::default()
-        }
+        OpTime { reaches: time / 2, returns: time - time / 2, ..OpTime::default() }
     }
 
     /// Beside other requests: effect and completion at the end of this time.
     pub fn one_way(time: Duration) -> OpTime {
-        OpTime {
-            reaches: time,
-            ..OpTime::default()
-        }
+        OpTime { reaches: time, ..OpTime::default() }
     }
 
     /// The same with this time for each byte.
     pub fn with_ps_per_byte(self, occupies_ps_per_byte: u64) -> OpTime {
-        OpTime {
-            occupies_ps_per_byte,
-            ..self
-        }
+        OpTime { occupies_ps_per_byte, ..self }
     }
 
     pub(super) fn pipe(self, bytes: u64) -> Duration {

@@ -59,12 +59,7 @@ impl World {
         qp.pipe_free = now + pipe;
         qp.last_reach = qp.last_reach.max(qp.pipe_free + time.reaches);
         let (at, seq) = (qp.last_reach, request.seq);
-        qp.flights.push_back(Flight {
-            request,
-            returns: time.returns,
-            fetched: None,
-            done: None,
-        });
+        qp.flights.push_back(Flight { request, returns: time.returns, fetched: None, done: None });
         self.plan(at, qpn, Event::Reach(seq));
         self.pump(qpn);
     }
@@ -88,11 +83,7 @@ impl World {
 
     /// Offers the peer what has reached it, in order.
     fn offer(&mut self, qpn: u32) {
-        while let Some(seq) = self
-            .qps
-            .get(&qpn)
-            .and_then(|qp| qp.arrived.front().copied())
-        {
+        while let Some(seq) = self.qps.get(&qpn).and_then(|qp| qp.arrived.front().copied()) {
             let taken = self.take_at_peer(qpn, seq);
             let now = self.now();
             let Some(qp) = self.qps.get_mut(&qpn) else {
@@ -166,12 +157,8 @@ impl World {
             Data::Pieces(_) if fetches(request.op) => Vec::new(),
             Data::Pieces(pieces) => gather(pieces),
         };
-        let message = Message {
-            op: request.op,
-            bytes: request.bytes,
-            solicited: request.solicited,
-            data,
-        };
+        let message =
+            Message { op: request.op, bytes: request.bytes, solicited: request.solicited, data };
         let answers = |qp: &QpData| {
             let ready = matches!(qp.state, QpState::Rtr | QpState::Rts | QpState::Sqd);
             ready && qp.peer.is_some_and(|attr| attr.remote.qpn == qpn)

@@ -94,14 +94,9 @@ impl World {
         let Some(qp) = self.qps.get(&qpn) else {
             return;
         };
-        let planned = Planned {
-            qpn,
-            life: qp.life,
-            event,
-        };
+        let planned = Planned { qpn, life: qp.life, event };
         self.decided += 1;
-        self.agenda
-            .insert((at.max(self.now), self.decided), planned);
+        self.agenda.insert((at.max(self.now), self.decided), planned);
     }
 
     /// Completes a send request: always if it failed, only if signaled if not.
@@ -154,12 +149,8 @@ impl World {
     fn overrun(&mut self, cq: u32, device: u32) {
         self.tell(device, AsyncEvent::CqOverrun);
         let completes = |qp: &QpData| qp.send_cq == cq || qp.recv_cq == cq;
-        let broken: Vec<u32> = self
-            .qps
-            .iter()
-            .filter(|(_, qp)| completes(qp))
-            .map(|(&qpn, _)| qpn)
-            .collect();
+        let broken: Vec<u32> =
+            self.qps.iter().filter(|(_, qp)| completes(qp)).map(|(&qpn, _)| qpn).collect();
         for qpn in broken {
             self.fail(qpn, "its completion queue overran");
         }
@@ -193,10 +184,7 @@ impl World {
         let recvs: Vec<Receive> = qp.recvs.drain(..).collect();
         for flight in flights {
             // It has failed already; its completion was on the way.
-            let status = flight
-                .done
-                .and_then(Result::err)
-                .unwrap_or(WcStatus::Flushed);
+            let status = flight.done.and_then(Result::err).unwrap_or(WcStatus::Flushed);
             let place = (flight.request.wr_id, flight.request.seq, true);
             self.complete_send(qpn, place, Err(status));
         }
@@ -231,17 +219,6 @@ fn entry(
     result: Result<Success, WcStatus>,
     (account, seq): (Arc<Account>, u64),
 ) -> Entry {
-    let failure = |status| Failure {
-        status,
-        vendor_err: 0,
-    };
-    Entry {
-        completion: Completion {
-            wr_id,
-            qpn,
-            result: result.map_err(failure),
-        },
-        account,
-        seq,
-    }
+    let failure = |status| Failure { status, vendor_err: 0 };
+    Entry { completion: Completion { wr_id, qpn, result: result.map_err(failure) }, account, seq }
 }

@@ -55,10 +55,7 @@ impl Clients {
             .stdout(Stdio::null())
             .spawn()
             .context("cannot start a client")?;
-        self.running.push(Client {
-            number: self.started,
-            child,
-        });
+        self.running.push(Client { number: self.started, child });
         Ok(())
     }
 
@@ -102,11 +99,7 @@ impl Client {
         drop(self.child.stdin.take());
         let status = run::wait(&mut self.child, GOODBYE_LIMIT)
             .with_context(|| format!("client {} was asked to end", self.number))?;
-        ensure!(
-            status.success(),
-            "client {} ended with {status}",
-            self.number
-        );
+        ensure!(status.success(), "client {} ended with {status}", self.number);
         Ok(())
     }
 }

@@ -26,9 +26,7 @@ impl Memory {
     /// The looks after the first quarter, in which allocators and tables fill: hours and MiB.
     fn settled(&self) -> Vec<(f64, f64)> {
         let looks = self.looks.iter().skip(self.looks.len() / 4);
-        looks
-            .map(|(at, kib)| (at.as_secs_f64() / 3600.0, *kib as f64 / 1024.0))
-            .collect()
+        looks.map(|(at, kib)| (at.as_secs_f64() / 3600.0, *kib as f64 / 1024.0)).collect()
     }
 
     /// Slope of the line through them by least squares, in MiB an hour, and the hours.
@@ -103,9 +101,7 @@ mod tests {
     #[test]
     fn growth_is_told_from_warming_up_and_from_chance() {
         of(|_| 9.0).demand_flat().unwrap();
-        of(|minute| if minute < 10.0 { minute } else { 10.0 })
-            .demand_flat()
-            .unwrap();
+        of(|minute| if minute < 10.0 { minute } else { 10.0 }).demand_flat().unwrap();
         of(|minute| 9.0 + minute % 3.0).demand_flat().unwrap();
         let error = of(|minute| 9.0 + minute / 20.0).demand_flat().unwrap_err();
         assert!(error.to_string().contains("grew by 2.2 MiB"), "{error}");

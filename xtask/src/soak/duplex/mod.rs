@@ -97,15 +97,9 @@ pub(super) fn run(repo: &Repo, args: &Args) -> Result<()> {
         "--minutes is {}: give more than 0 and at most 1440",
         args.minutes
     );
-    ensure!(
-        (1..=64).contains(&args.clients),
-        "--clients is {}: give 1 to 64",
-        args.clients
-    );
+    ensure!((1..=64).contains(&args.clients), "--clients is {}: give 1 to 64", args.clients);
     let binary = match &args.binary {
-        Some(binary) => binary
-            .canonicalize()
-            .with_context(|| binary.display().to_string())?,
+        Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
         None => programs::duplex(repo)?,
     };
     let seed = args.seed.unwrap_or_else(new_seed);

@@ -87,12 +87,7 @@ impl Server {
                 }
             }
         });
-        Ok(Self {
-            child,
-            address,
-            status,
-            reader: Some(reader),
-        })
+        Ok(Self { child, address, status, reader: Some(reader) })
     }
 
     pub(super) fn address(&self) -> &str {
@@ -134,10 +129,7 @@ impl Server {
             bail!("the server ended by itself: {status}");
         }
         let wrong = self.status().wrong;
-        ensure!(
-            wrong == 0,
-            "{wrong} messages with wrong bytes, as the server says"
-        );
+        ensure!(wrong == 0, "{wrong} messages with wrong bytes, as the server says");
         Ok(())
     }
 
@@ -149,10 +141,7 @@ impl Server {
         let start = Instant::now();
         while let Some(left) = self.left(before) {
             self.demand_right()?;
-            ensure!(
-                start.elapsed() < PATIENCE,
-                "all clients are gone, and the server has {left}"
-            );
+            ensure!(start.elapsed() < PATIENCE, "all clients are gone, and the server has {left}");
             // It looks for who is gone ten times a second.
             thread::sleep(Duration::from_millis(20));
         }

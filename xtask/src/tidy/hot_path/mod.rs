@@ -20,11 +20,8 @@ const MOST_EXCEPTIONS: usize = 10;
 const LOCKS: &[&str] = &["Mutex", "RwLock", "Condvar"];
 
 /// Calls that allocate: a path, or a macro with its mark.
-const ALLOCATIONS: &[&[&str]] = &[
-    &["format", "!"],
-    &["Box", ":", ":", "new"],
-    &["Vec", ":", ":", "with_capacity"],
-];
+const ALLOCATIONS: &[&[&str]] =
+    &[&["format", "!"], &["Box", ":", ":", "new"], &["Vec", ":", ":", "with_capacity"]];
 
 /// Functions that make what the hot path uses: they run before the first block, and may allocate.
 const SETUP: &[&str] = &["new", "open", "start"];
@@ -39,11 +36,7 @@ pub(super) struct Offence {
 
 /// Finds locks and allocations in the modules of the hot path.
 pub(super) fn check(code: &Code, texts: &[(String, String)]) -> Vec<Offence> {
-    let exceptions: Vec<_> = HOT_PATH_EXCEPTIONS
-        .iter()
-        .take(MOST_EXCEPTIONS)
-        .copied()
-        .collect();
+    let exceptions: Vec<_> = HOT_PATH_EXCEPTIONS.iter().take(MOST_EXCEPTIONS).copied().collect();
     check_in(code, texts, MODULES, &exceptions)
 }
 
@@ -85,39 +78,29 @@ fn check_in(
         let locks = locks.seen_from(path, &file.package);
         let found = offences_in(file, &found, &locks);
         let found = found.into_iter().filter(|(line, _)| !allowed(*line));
-        offences.extend(found.map(|(line, what)| Offence {
-            file: path.clone(),
-            line,
-            what,
-        }));
+        offences.extend(found.map(|(line, what)| Offence { file: path.clone(), line, what }));
     }
     offences.dedup();
     offences
 }
 
 fn is_hot(path: &str, modules: &[(&str, &str)]) -> bool {
-    modules
-        .iter()
-        .any(|(module, _)| match module.strip_suffix('/') {
-            Some(folder) => path.starts_with(module) || path == format!("{folder}.rs"),
-            None => path == *module,
-        })
+    modules.iter().any(|(module, _)| match module.strip_suffix('/') {
+        Some(folder) => path.starts_with(module) || path == format!("{folder}.rs"),
+        None => path == *module,
+    })
 }
 
 /// Modules of the list that are not there any more.
 pub(super) fn missing(code: &Code) -> Vec<&'static str> {
     let modules = MODULES.iter().map(|(module, _)| *module);
-    modules
-        .filter(|module| !code.files.keys().any(|path| is_hot(path, &[(module, "")])))
-        .collect()
+    modules.filter(|module| !code.files.keys().any(|path| is_hot(path, &[(module, "")]))).collect()
 }
 
 fn setup_lines(file: &File) -> BTreeSet<usize> {
     let functions = file.functions().into_iter();
     let setup = functions.filter(|function| SETUP.contains(&function.name.as_str()));
-    setup
-        .flat_map(|function| function.start..function.start + function.lines)
-        .collect()
+    setup.flat_map(|function| function.start..function.start + function.lines).collect()
 }
 
 fn offences_in(file: &File, words: &[Word], locks: &BTreeSet<String>) -> Vec<(usize, String)> {
@@ -162,23 +145,19 @@ fn lock_types(code: &Code) -> LockTypes {
     let mut locks: BTreeSet<String> = LOCKS.iter().map(|name| (*name).to_owned()).collect();
     loop {
         let before = locks.len();
-        let more = types
-            .iter()
-            .filter(|(_, _, _, fields)| is_lock(fields, &locks));
+        let more = types.iter().filter(|(_, _, _, fields)| is_lock(fields, &locks));
         let more: Vec<_> = more.map(|(_, _, name, _)| name.clone()).collect();
         locks.extend(more);
         if locks.len() == before {
             break;
         }
     }
-    let known = types
-        .into_iter()
-        .map(|(path, package, name, fields)| KnownType {
-            path: path.clone(),
-            package: package.clone(),
-            name,
-            is_lock: is_lock(&fields, &locks),
-        });
+    let known = types.into_iter().map(|(path, package, name, fields)| KnownType {
+        path: path.clone(),
+        package: package.clone(),
+        name,
+        is_lock: is_lock(&fields, &locks),
+    });
     LockTypes(known.collect())
 }
 
@@ -221,16 +200,7 @@ fn is_lock(fields: &[BTreeSet<String>], locks: &BTreeSet<String>) -> bool {
 }
 
 /// What a lock may have beside it and still be no more than a lock.
-const PLAIN: &[&str] = &[
-    "bool",
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-    "usize",
-    "PhantomData",
-    "Arc",
-];
+const PLAIN: &[&str] = &["bool", "u8", "u16", "u32", "u64", "usize", "PhantomData", "Arc"];
 
 /// Aliases and structures, with the names in the type of each field.
 #[derive(Default)]
@@ -244,8 +214,7 @@ fn names_in(of: &syn::Type) -> BTreeSet<String> {
 
 impl<'a> Visit<'a> for Types {
     fn visit_item_type(&mut self, item: &'a syn::ItemType) {
-        self.0
-            .push((item.ident.to_string(), vec![names_in(&item.ty)]));
+        self.0.push((item.ident.to_string(), vec![names_in(&item.ty)]));
     }
 
     fn visit_item_struct(&mut self, item: &'a syn::ItemStruct) {
@@ -287,10 +256,9 @@ fn words(tokens: TokenStream) -> Vec<Word> {
                 tokens.by_ref().find(super::public::is_semicolon);
             }
             TokenTree::Group(group) => words.extend(self::words(group.stream())),
-            TokenTree::Ident(_) | TokenTree::Punct(_) => words.push(Word {
-                text: token.to_string(),
-                line,
-            }),
+            TokenTree::Ident(_) | TokenTree::Punct(_) => {
+                words.push(Word { text: token.to_string(), line })
+            }
             TokenTree::Literal(_) => {}
         }
     }
@@ -320,10 +288,7 @@ mod tests {
             ("fn f(c: &Condvar) {}", "Condvar is a lock"),
             ("fn f() { g(format!(\"x\")); }", "format! allocates"),
             ("fn f() { Box::new(1) }", "Box::new allocates"),
-            (
-                "fn f() { Vec::with_capacity(1) }",
-                "Vec::with_capacity allocates",
-            ),
+            ("fn f() { Vec::with_capacity(1) }", "Vec::with_capacity allocates"),
         ];
         for (source, what) in cases {
             assert_eq!(found(source, &[]), [what], "{source}");
@@ -332,10 +297,7 @@ mod tests {
 
     #[test]
     fn a_lock_behind_a_type_of_ours_is_refused() {
-        assert_eq!(
-            found("fn f(c: &Counted<u8>) {}", &[]),
-            ["Counted holds a lock"]
-        );
+        assert_eq!(found("fn f(c: &Counted<u8>) {}", &[]), ["Counted holds a lock"]);
         assert_eq!(found("fn f(p: &Plain) {}", &[]), ["Plain holds a lock"]);
         assert_eq!(found("fn f(b: &Big) {}", &[]), Vec::<String>::new());
     }
@@ -352,10 +314,7 @@ mod tests {
                       #[cfg(test)]\nmod tests { fn f() { format!(\"x\"); } }";
         assert_eq!(found(source, &[]), Vec::<String>::new());
         let exception = [(HOT, "cold: Mutex", "taken when a link ends")];
-        assert_eq!(
-            found("fn f(cold: Mutex<u8>) {}", &exception),
-            Vec::<String>::new()
-        );
+        assert_eq!(found("fn f(cold: Mutex<u8>) {}", &exception), Vec::<String>::new());
         assert_eq!(found("fn f(warm: Mutex<u8>) {}", &exception).len(), 1);
     }
 
@@ -363,10 +322,6 @@ mod tests {
     fn every_exception_has_a_reason_and_they_are_few() {
         assert!(HOT_PATH_EXCEPTIONS.len() <= MOST_EXCEPTIONS);
         let reasons = HOT_PATH_EXCEPTIONS.iter().chain(&[(HOT, "x", "a reason")]);
-        assert!(
-            reasons
-                .clone()
-                .all(|(_, line, why)| !line.is_empty() && why.len() > 5)
-        );
+        assert!(reasons.clone().all(|(_, line, why)| !line.is_empty() && why.len() > 5));
     }
 }

@@ -56,8 +56,7 @@ impl SharedProgress {
     }
 
     fn note<B>(&self, order: &InOrder<B>) {
-        self.next_packet
-            .store(order.next_packet(), Ordering::Release);
+        self.next_packet.store(order.next_packet(), Ordering::Release);
         self.early.store(order.early(), Ordering::Release);
     }
 }
@@ -225,10 +224,7 @@ impl SessionIntake {
             stream.order.take_early().for_each(HeldBlock::abandon);
         }
         let ending = self.ending.take();
-        let ended = Ended {
-            result,
-            _intake: self,
-        };
+        let ended = Ended { result, _intake: self };
         // A session that is gone wants no answer.
         let _ = ending.map(|ending| ending.send(ended));
     }
@@ -238,16 +234,9 @@ impl SessionIntake {
         check_limits(&header)?;
         let streams = self.streams.len();
         let Some(stream) = self.streams.get_mut(header.stream as usize) else {
-            return Err(IntakeError::Stream {
-                stream: header.stream,
-                streams,
-            });
+            return Err(IntakeError::Stream { stream: header.stream, streams });
         };
-        let StreamIntake {
-            order,
-            inlet,
-            progress,
-        } = stream;
+        let StreamIntake { order, inlet, progress } = stream;
         let block = HeldBlock::new(block, inlet.stream().device().metrics());
         let tally = order.push(header, block, |block| {
             if let Some(job) = inlet.push(block) {

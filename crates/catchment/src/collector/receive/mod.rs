@@ -92,11 +92,7 @@ impl ReceiveThreads {
             running.0.push((mailbox, thread));
         }
         let threads = ReceiveThreads {
-            threads: running
-                .0
-                .iter()
-                .map(|(mailbox, _)| mailbox.clone())
-                .collect(),
+            threads: running.0.iter().map(|(mailbox, _)| mailbox.clone()).collect(),
             queue,
             poll_every,
             begun: AtomicU64::new(0),
@@ -109,22 +105,11 @@ impl ReceiveThreads {
         let id = self.begun.fetch_add(1, Ordering::Relaxed);
         let (ending, ended) = oneshot::channel();
         let mailbox = self.least_loaded().clone();
-        let intake = SessionIntake::new(
-            id,
-            receiver,
-            streams,
-            self.queue.clone(),
-            self.poll_every,
-            ending,
-        );
+        let intake =
+            SessionIntake::new(id, receiver, streams, self.queue.clone(), self.poll_every, ending);
         mailbox.sessions.fetch_add(1, Ordering::Relaxed);
         mailbox.send(Command::Add(Box::new(intake)));
-        Intake {
-            id,
-            mailbox,
-            ended,
-            is_over: false,
-        }
+        Intake { id, mailbox, ended, is_over: false }
     }
 
     fn least_loaded(&self) -> &Arc<Mailbox> {

@@ -35,10 +35,7 @@ pub(super) struct Sessions {
 impl Sessions {
     /// Takes a session in; its first turn is in the next round.
     pub(super) fn insert(&mut self, intake: Box<SessionIntake>) -> usize {
-        let place = Place {
-            intake,
-            when: When::Active,
-        };
+        let place = Place { intake, when: When::Active };
         let number = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() - 1

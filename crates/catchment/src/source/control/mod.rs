@@ -35,17 +35,11 @@ pub(super) fn start(
     shared.metrics.set_network(network);
     let control = Control {
         address: builder.collector.parse().map_err(|e| config(&e))?,
-        security: ClientSecurity {
-            tls: tls.map_err(|e| config(&e))?,
-            insecure: builder.insecure,
-        },
+        security: ClientSecurity { tls: tls.map_err(|e| config(&e))?, insecure: builder.insecure },
         instance: random().map_err(|e| config(&e))?,
         host: Host::read().map_err(|e| config(&e))?,
         providers: providers.clone(),
-        wish: RingWish {
-            blocks,
-            block_bytes,
-        },
+        wish: RingWish { blocks, block_bytes },
         in_place: builder.in_place,
         permit: builder.permit.clone(),
         send_queue: builder.send_queue,
@@ -113,12 +107,7 @@ impl Attempt {
 
     /// Something that passes by itself.
     fn put_off(reason: String) -> Attempt {
-        Attempt {
-            was_ready: false,
-            reason,
-            retry: Ok(Duration::ZERO),
-            lesson: Lesson::Nothing,
-        }
+        Attempt { was_ready: false, reason, retry: Ok(Duration::ZERO), lesson: Lesson::Nothing }
     }
 
     fn closed() -> Attempt {
@@ -268,16 +257,10 @@ impl Control {
         let retry = match (ended.retry(), ended) {
             (Retry::After(delay), _) => Ok(delay),
             (Retry::Never, Ended::Refused(refusal) | Ended::Revoked(refusal)) => {
-                Err(SourceError::Refused {
-                    collector,
-                    refusal: refusal.clone(),
-                })
+                Err(SourceError::Refused { collector, refusal: refusal.clone() })
             }
             (Retry::Never, Ended::Misbehaved(refusal) | Ended::Withdrawn(refusal)) => {
-                Err(SourceError::Incompatible {
-                    collector,
-                    refusal: refusal.clone(),
-                })
+                Err(SourceError::Incompatible { collector, refusal: refusal.clone() })
             }
             (Retry::Never, _) => Err(SourceError::Closed),
         };
@@ -291,11 +274,7 @@ impl Control {
             was_ready,
             reason,
             retry,
-            lesson: if no_path {
-                Lesson::Forget
-            } else {
-                Lesson::Nothing
-            },
+            lesson: if no_path { Lesson::Forget } else { Lesson::Nothing },
         }
     }
 

@@ -355,11 +355,8 @@ impl Session<'_> {
         shared.life.set_link(None);
         shared.metrics.session_is(None);
         link.end();
-        let unreleased = if shared.life.is_finished() {
-            Vec::new()
-        } else {
-            link.sender().unreleased()
-        };
+        let unreleased =
+            if shared.life.is_finished() { Vec::new() } else { link.sender().unreleased() };
         let mut oldest = HashMap::new();
         for header in unreleased.iter().map(RetainedBlock::header) {
             let number = oldest.entry(header.stream).or_insert(u64::MAX);

@@ -35,11 +35,7 @@ impl Child {
             .spawn()?;
         let stdout = process.stdout.take();
         let stderr = process.stderr.take();
-        let mut child = Self {
-            process,
-            stdout,
-            stderr: None,
-        };
+        let mut child = Self { process, stdout, stderr: None };
         if let Some(pipe) = &child.stdout {
             // Only a wish: the system may limit pipes to less.
             let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_BYTES);
@@ -78,11 +74,7 @@ impl Child {
     pub(super) fn wait(&mut self) -> io::Result<(ExitStatus, String)> {
         self.stdout = None;
         let status = self.process.wait()?;
-        let stderr = self
-            .stderr
-            .take()
-            .and_then(|thread| thread.join().ok())
-            .unwrap_or_default();
+        let stderr = self.stderr.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         Ok((status, stderr))
     }
 }
@@ -117,9 +109,7 @@ fn read_tail(mut pipe: ChildStderr) -> String {
 /// Text that is safe on a terminal: file names and metadata of a clip are not ours.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let clean: String = text
-        .chars()
-        .map(|c| if c.is_control() && c != '\n' { '?' } else { c })
-        .collect();
+    let clean: String =
+        text.chars().map(|c| if c.is_control() && c != '\n' { '?' } else { c }).collect();
     clean.trim_end().to_owned()
 }

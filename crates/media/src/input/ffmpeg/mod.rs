@@ -84,11 +84,7 @@ impl Job {
     }
 
     fn sync(&self) -> FrameSync {
-        let default = if self.live {
-            FrameSync::EveryFrame
-        } else {
-            FrameSync::ConstantRate
-        };
+        let default = if self.live { FrameSync::EveryFrame } else { FrameSync::ConstantRate };
         self.options.sync.unwrap_or(default)
     }
 
@@ -100,19 +96,14 @@ impl Job {
                     program: program.to_owned(),
                 };
             }
-            InputError::Io {
-                input: self.input.clone(),
-                source: error,
-            }
+            InputError::Io { input: self.input.clone(), source: error }
         })
     }
 
     /// Waits for a program that has closed its output: what it said if it failed.
     fn finish(&self, program: &Path, child: &mut Child) -> Result<String, InputError> {
-        let (status, stderr) = child.wait().map_err(|source| InputError::Io {
-            input: self.input.clone(),
-            source,
-        })?;
+        let (status, stderr) =
+            child.wait().map_err(|source| InputError::Io { input: self.input.clone(), source })?;
         if status.success() {
             return Ok(stderr);
         }
@@ -154,12 +145,7 @@ impl FfmpegInput {
             return Err(InputError::FfmpegStdin { input: job.input });
         }
         let probed = probe::probe(&job)?;
-        let mut input = Self {
-            job,
-            probed,
-            child: None,
-            frames: 0,
-        };
+        let mut input = Self { job, probed, child: None, frames: 0 };
         input.start()?;
         Ok(input)
     }
@@ -173,10 +159,7 @@ impl FfmpegInput {
         self.frames = 0;
         // The old child, if any, is killed and reaped first.
         self.child = None;
-        self.child = Some(
-            self.job
-                .run(&self.job.options.ffmpeg, &args, Stdio::null())?,
-        );
+        self.child = Some(self.job.run(&self.job.options.ffmpeg, &args, Stdio::null())?);
         Ok(())
     }
 
@@ -198,24 +181,15 @@ impl FrameInput for FfmpegInput {
     }
 
     fn frame_rate(&self) -> Option<FrameRate> {
-        if self.job.live {
-            None
-        } else {
-            self.probed.rate
-        }
+        if self.job.live { None } else { self.probed.rate }
     }
 
     fn read_frame(&mut self, out: &mut dyn FrameBuffer) -> Result<FrameRead, InputError> {
         let Some(stdout) = self.child.as_ref().and_then(Child::stdout) else {
             return Ok(FrameRead::End);
         };
-        match read_raw_frame(
-            &self.job.input,
-            stdout.as_fd(),
-            &self.probed.format,
-            self.frames,
-            out,
-        ) {
+        match read_raw_frame(&self.job.input, stdout.as_fd(), &self.probed.format, self.frames, out)
+        {
             Ok(FrameRead::Frame) => {
                 self.frames += 1;
                 Ok(FrameRead::Frame)
@@ -246,9 +220,7 @@ fn ffmpeg_name(source: &OsStr) -> OsString {
 }
 
 fn is_stdin(source: &OsStr) -> bool {
-    ["-", "pipe:", "pipe:0", "/dev/stdin"]
-        .iter()
-        .any(|name| source == *name)
+    ["-", "pipe:", "pipe:0", "/dev/stdin"].iter().any(|name| source == *name)
 }
 
 /// Streams that arrive at their own pace and cannot start again.
@@ -258,7 +230,5 @@ fn is_live(source: &OsStr) -> bool {
         "zmq",
     ];
     let source = source.to_string_lossy();
-    source
-        .split_once("://")
-        .is_some_and(|(scheme, _)| LIVE.contains(&scheme))
+    source.split_once("://").is_some_and(|(scheme, _)| LIVE.contains(&scheme))
 }

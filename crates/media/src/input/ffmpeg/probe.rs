@@ -78,14 +78,10 @@ fn ask(job: &Job) -> Result<Answer, InputError> {
     let mut prober = job.run(ffprobe, &describe_args(), pipe)?;
     let json = prober
         .read_stdout(ANSWER_BYTES_MAX)
-        .map_err(|source| InputError::Io {
-            input: job.input.clone(),
-            source,
-        })?;
+        .map_err(|source| InputError::Io { input: job.input.clone(), source })?;
     // ffmpeg's reason first: without a frame ffprobe only says that it got nothing.
     let said = job.finish(ffmpeg, &mut decoder)?;
-    job.finish(ffprobe, &mut prober)
-        .map_err(|error| nothing_decoded(job, error, said))?;
+    job.finish(ffprobe, &mut prober).map_err(|error| nothing_decoded(job, error, said))?;
     serde_json::from_slice(&json).map_err(|error| problem(job, error.to_string()))
 }
 
@@ -98,19 +94,9 @@ fn one_frame_args(job: &Job) -> Vec<OsString> {
 fn describe_args() -> Vec<OsString> {
     const ENTRIES: &str =
         "stream=width,height,pix_fmt,r_frame_rate:packet=size:program_version=version";
-    [
-        "-v",
-        "error",
-        "-f",
-        "nut",
-        "-show_entries",
-        ENTRIES,
-        "-of",
-        "json",
-        "pipe:0",
-    ]
-    .map(OsString::from)
-    .into()
+    ["-v", "error", "-f", "nut", "-show_entries", ENTRIES, "-of", "json", "pipe:0"]
+        .map(OsString::from)
+        .into()
 }
 
 fn frame_format(job: &Job, stream: &Stream) -> Result<FrameFormat, InputError> {
@@ -124,10 +110,7 @@ fn frame_format(job: &Job, stream: &Stream) -> Result<FrameFormat, InputError> {
 }
 
 fn unsupported(job: &Job, stream: &Stream) -> InputError {
-    InputError::FfmpegPixel {
-        input: job.input.clone(),
-        pixel: stream.pix_fmt.clone(),
-    }
+    InputError::FfmpegPixel { input: job.input.clone(), pixel: stream.pix_fmt.clone() }
 }
 
 fn check_size(
@@ -178,9 +161,7 @@ fn nothing_decoded(job: &Job, error: InputError, said: String) -> InputError {
 /// ffmpeg 5.1 brought `-fps_mode` for what was `-vsync` before. Versions that are no number
 /// are builds from its repository, and new.
 fn passthrough(version: &str) -> [&'static str; 2] {
-    let mut parts = version
-        .trim_start_matches('n')
-        .split(|c: char| !c.is_ascii_digit());
+    let mut parts = version.trim_start_matches('n').split(|c: char| !c.is_ascii_digit());
     let mut part = || parts.next().and_then(|digits| digits.parse::<u32>().ok());
     match (part(), part()) {
         (Some(major), minor) if (major, minor.unwrap_or(0)) < (5, 1) => ["-vsync", "0"],
@@ -197,15 +178,9 @@ mod tests {
         for old in ["4.4.2-0ubuntu0.22.04.1", "3.4", "n4.4.1", "5.0.3", "5"] {
             assert_eq!(passthrough(old)[0], "-vsync", "{old}");
         }
-        for new in [
-            "5.1.9-0+deb12u1",
-            "6.0",
-            "n7.1",
-            "N-109542-g123abc",
-            "2024-01-01-git-x",
-            "",
-            "10.2",
-        ] {
+        for new in
+            ["5.1.9-0+deb12u1", "6.0", "n7.1", "N-109542-g123abc", "2024-01-01-git-x", "", "10.2"]
+        {
             assert_eq!(passthrough(new)[0], "-fps_mode", "{new}");
         }
     }

@@ -7,10 +7,7 @@ use catchment_media::input::{FrameInput, FrameRead, InputError, InputOptions, op
 /// Whether ffmpeg is here. In CI its absence fails the test, elsewhere a line says that the
 /// test was left out.
 pub(crate) fn ffmpeg_is_here(test: &str) -> bool {
-    let found = Command::new("ffmpeg")
-        .arg("-version")
-        .stdout(Stdio::null())
-        .status();
+    let found = Command::new("ffmpeg").arg("-version").stdout(Stdio::null()).status();
     if found.is_ok_and(|status| status.success()) {
         return true;
     }
@@ -45,12 +42,7 @@ pub(crate) fn reference(clip: &Path, extra: &str) -> Vec<u8> {
         .args(["-f", "rawvideo", "-"])
         .output()
         .expect("ffmpeg runs");
-    assert!(
-        output.status.success(),
-        "ffmpeg -i {}: {}",
-        clip.display(),
-        output.status
-    );
+    assert!(output.status.success(), "ffmpeg -i {}: {}", clip.display(), output.status);
     output.stdout
 }
 

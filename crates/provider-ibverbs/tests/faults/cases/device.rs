@@ -15,10 +15,7 @@ pub(super) fn removed() {
     a.post(SendWr::new(7, SendOp::Send, Payload::Sges(&sges)));
     a.post_recv(8, &sges);
     a.send_cq.req_notify(false);
-    let mut removal = Command::new("rdma")
-        .args(["link", "delete", &cable.device])
-        .spawn()
-        .unwrap();
+    let mut removal = Command::new("rdma").args(["link", "delete", &cable.device]).spawn().unwrap();
     assert!(a.channel.wait(PATIENCE).unwrap(), "the sleeper must wake");
     event(&*a.context, |event| *event == AsyncEvent::DeviceFatal);
     event(
@@ -42,18 +39,10 @@ pub(super) fn removed() {
         assert_eq!(seen, ids);
     }
     a.qp.modify(QpTransition::ToReset).unwrap();
-    assert!(
-        a.qp.modify(QpTransition::ToInit {
-            access: catchment_conformance::ALL
-        })
-        .is_err()
-    );
+    assert!(a.qp.modify(QpTransition::ToInit { access: catchment_conformance::ALL }).is_err());
     let again = super::provider().open_device(&cable.device).err().unwrap();
     assert!(
-        matches!(
-            again,
-            VerbsError::NoDevice { .. } | VerbsError::Unavailable { .. }
-        ),
+        matches!(again, VerbsError::NoDevice { .. } | VerbsError::Unavailable { .. }),
         "{again}"
     );
     drop((a, b));

@@ -14,16 +14,10 @@ pub(super) fn memlock() {
     let context = cable.open();
     let pd = context.alloc_pd().unwrap();
     let old = getrlimit(Resource::Memlock);
-    let limit = Rlimit {
-        current: Some(LIMIT_BYTES),
-        ..old
-    };
+    let limit = Rlimit { current: Some(LIMIT_BYTES), ..old };
     let refused = std::thread::spawn(move || {
         let mine = capabilities(None).unwrap();
-        let less = CapabilitySets {
-            effective: mine.effective - CapabilitySet::IPC_LOCK,
-            ..mine
-        };
+        let less = CapabilitySets { effective: mine.effective - CapabilitySet::IPC_LOCK, ..mine };
         set_capabilities(None, less).unwrap();
         setrlimit(Resource::Memlock, limit).unwrap();
         let small = pd.alloc_mr(4096, ALL).map(drop);
@@ -46,12 +40,6 @@ pub(super) fn memlock() {
     );
     assert_says(
         &refused.to_string(),
-        &[
-            "1048576 bytes",
-            "262144",
-            "ulimit -l",
-            "LimitMEMLOCK",
-            "IPC_LOCK",
-        ],
+        &["1048576 bytes", "262144", "ulimit -l", "LimitMEMLOCK", "IPC_LOCK"],
     );
 }

@@ -19,25 +19,13 @@ type Run = fn();
 /// All cases by name.
 pub(crate) const CASES: &[(&str, Run)] = &[
     ("a_port_goes_down_and_up", port::goes_down_and_up),
-    (
-        "an_address_that_was_removed_is_named",
-        port::loses_its_address,
-    ),
-    (
-        "a_peer_of_another_family_or_port_is_refused",
-        port::cannot_reach_every_peer,
-    ),
-    (
-        "an_address_of_another_namespace_is_named",
-        port::is_in_another_namespace,
-    ),
+    ("an_address_that_was_removed_is_named", port::loses_its_address),
+    ("a_peer_of_another_family_or_port_is_refused", port::cannot_reach_every_peer),
+    ("an_address_of_another_namespace_is_named", port::is_in_another_namespace),
     ("too_small_a_memlock_limit_is_named", limits::memlock),
     ("a_peer_that_is_gone_is_named", peer::gone),
     ("a_revoked_key_is_named", peer::revoked),
-    (
-        "a_removed_device_fails_everything_and_wakes_everybody",
-        device::removed,
-    ),
+    ("a_removed_device_fails_everything_and_wakes_everybody", device::removed),
 ];
 
 /// How long something may take that must happen.
@@ -88,12 +76,8 @@ impl Cable {
 
 impl Drop for Cable {
     fn drop(&mut self) {
-        let _ = Command::new("rdma")
-            .args(["link", "delete", &self.device])
-            .status();
-        let _ = Command::new("ip")
-            .args(["link", "delete", &self.near])
-            .status();
+        let _ = Command::new("rdma").args(["link", "delete", &self.device]).status();
+        let _ = Command::new("ip").args(["link", "delete", &self.near]).status();
     }
 }
 

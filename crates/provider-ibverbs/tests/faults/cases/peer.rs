@@ -9,10 +9,7 @@ pub(super) fn gone() {
     let (theirs, at) = (b.qp.endpoint(), b.remote(0));
     drop(b);
     let sge = a.sge(0, 8);
-    assert_eq!(
-        a.run_failing(SendOp::Write(at), &[sge]),
-        WcStatus::TransportRetryExceeded
-    );
+    assert_eq!(a.run_failing(SendOp::Write(at), &[sge]), WcStatus::TransportRetryExceeded);
     let ours = format!("queue pair {} to queue pair {}", a.qp.qpn(), theirs.qpn);
     assert_says(
         &reason(&*a.context),
@@ -36,18 +33,11 @@ pub(super) fn revoked() {
     a.run_ok(SendOp::Write(at), &[sge]);
     let catchment_conformance::Side { mr, qp, .. } = b;
     drop(mr);
-    assert_eq!(
-        a.run_failing(SendOp::Write(at), &[sge]),
-        WcStatus::RemoteAccess
-    );
+    assert_eq!(a.run_failing(SendOp::Write(at), &[sge]), WcStatus::RemoteAccess);
     let peer = format!("queue pair {} at {}", theirs.qpn, cable.address);
     assert_says(
         &reason(&*a.context),
-        &[
-            &peer,
-            "rkey is revoked",
-            "the first request is acknowledged",
-        ],
+        &[&peer, "rkey is revoked", "the first request is acknowledged"],
     );
     drop(qp);
 }

@@ -14,16 +14,7 @@ pub(super) fn goes_down_and_up() {
     let refused = provider().open_device(&cable.device).err().unwrap();
     assert_says(&refused.to_string(), &[&cable.device, "DOWN", "cable"]);
     let reason = provider().device_for(cable.address).unwrap_err();
-    assert!(
-        matches!(
-            reason,
-            NoDevice::PortDown {
-                state: PortState::Down,
-                ..
-            }
-        ),
-        "{reason}"
-    );
+    assert!(matches!(reason, NoDevice::PortDown { state: PortState::Down, .. }), "{reason}");
     run(&format!("ip link set {} up", cable.far));
     event(&*context, |event| *event == AsyncEvent::PortActive);
     assert!(provider().device_for(cable.address).is_ok());
@@ -33,14 +24,8 @@ pub(super) fn goes_down_and_up() {
 pub(super) fn loses_its_address() {
     let cable = Cable::new();
     let bench = catchment_conformance::Bench::new(std::sync::Arc::new(provider()), &cable.device);
-    let (mut a, b) = (
-        bench.side(&Options::default()),
-        bench.side(&Options::default()),
-    );
-    run(&format!(
-        "ip address del {}/24 dev {}",
-        cable.address, cable.near
-    ));
+    let (mut a, b) = (bench.side(&Options::default()), bench.side(&Options::default()));
+    run(&format!("ip address del {}/24 dev {}", cable.address, cable.near));
     a.init(&Options::default());
     // The kernel takes the address out of the table a little later.
     let mut refused = None;
@@ -56,12 +41,7 @@ pub(super) fn loses_its_address() {
     let address = cable.address.to_string();
     assert_says(
         &refused.unwrap().to_string(),
-        &[
-            &address,
-            &cable.device,
-            "not in the table",
-            "open the device again",
-        ],
+        &[&address, &cable.device, "not in the table", "open the device again"],
     );
 }
 
@@ -71,30 +51,15 @@ pub(super) fn cannot_reach_every_peer() {
     let (mut a, b) = {
         let bench =
             catchment_conformance::Bench::new(std::sync::Arc::new(provider()), &cable.device);
-        (
-            bench.side(&Options::default()),
-            bench.side(&Options::default()),
-        )
+        (bench.side(&Options::default()), bench.side(&Options::default()))
     };
     a.init(&Options::default());
     let good = b.qp.endpoint();
     let net = good.net.unwrap();
-    let other_family = Endpoint {
-        gid: Gid::from_ip("fd00::1".parse().unwrap()),
-        ..good
-    };
-    let with_net = |net| Endpoint {
-        net: Some(net),
-        ..good
-    };
-    let other_port = with_net(catchment_verbs::NetEnd {
-        udp_port: 14_791,
-        ..net
-    });
-    let wrong_mtu = with_net(catchment_verbs::NetEnd {
-        path_mtu: 1500,
-        ..net
-    });
+    let other_family = Endpoint { gid: Gid::from_ip("fd00::1".parse().unwrap()), ..good };
+    let with_net = |net| Endpoint { net: Some(net), ..good };
+    let other_port = with_net(catchment_verbs::NetEnd { udp_port: 14_791, ..net });
+    let wrong_mtu = with_net(catchment_verbs::NetEnd { path_mtu: 1500, ..net });
     for (peer, parts) in [
         (other_family, ["fd00::1", "same family"]),
         (other_port, ["14791", "4791 only"]),
@@ -103,8 +68,7 @@ pub(super) fn cannot_reach_every_peer() {
         let error = a.qp.modify(QpTransition::ToRtr(RtrAttr::new(peer)));
         assert_says(&error.unwrap_err().to_string(), &parts);
     }
-    a.qp.modify(QpTransition::ToRtr(RtrAttr::new(good)))
-        .unwrap();
+    a.qp.modify(QpTransition::ToRtr(RtrAttr::new(good))).unwrap();
 }
 
 /// The kernel shows the devices of all namespaces, and their GIDs.
@@ -117,17 +81,10 @@ pub(super) fn is_in_another_namespace() {
         (reason, refused.err().unwrap())
     });
     let (reason, refused) = outcome.unwrap();
-    assert!(
-        matches!(reason, NoDevice::OtherNamespace { .. }),
-        "{reason}"
-    );
+    assert!(matches!(reason, NoDevice::OtherNamespace { .. }), "{reason}");
     assert_says(
         &reason.to_string(),
-        &[
-            &cable.address.to_string(),
-            &cable.device,
-            "another network namespace",
-        ],
+        &[&cable.address.to_string(), &cable.device, "another network namespace"],
     );
     assert!(matches!(refused, VerbsError::Invalid(_)));
     assert_says(&refused.to_string(), &[&cable.device, "network namespace"]);

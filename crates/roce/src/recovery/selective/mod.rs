@@ -125,10 +125,7 @@ impl Selective {
     /// `bytes` counts for a packet that is new.
     pub(crate) fn on_sent(&mut self, psn: Psn, span: u32, bytes: u16, now_ns: u64) {
         let tx = self.log_first.wrapping_add(self.log.len() as u32);
-        self.log.push_back(Transmission {
-            psn,
-            sent_ns: now_ns,
-        });
+        self.log.push_back(Transmission { psn, sent_ns: now_ns });
         if psn == self.next() {
             self.push_new(tx, span, bytes);
         } else if let Some(index) = self.index(psn) {
@@ -140,17 +137,8 @@ impl Selective {
 
     fn push_new(&mut self, tx: u32, span: u32, bytes: u16) {
         for index in 0..span {
-            let state = if index == 0 {
-                State::InFlight
-            } else {
-                State::Covered
-            };
-            self.slots.push_back(Slot {
-                tx,
-                bytes,
-                state,
-                resent: false,
-            });
+            let state = if index == 0 { State::InFlight } else { State::Covered };
+            self.slots.push_back(Slot { tx, bytes, state, resent: false });
         }
     }
 
@@ -191,12 +179,7 @@ impl Selective {
             self.arrive(index, &mut news, clock);
         }
         // What follows the cumulative PSN is missing, whatever an earlier SACK said.
-        if base == -1
-            && self
-                .slots
-                .front()
-                .is_some_and(|slot| slot.state == State::Kept)
-        {
+        if base == -1 && self.slots.front().is_some_and(|slot| slot.state == State::Kept) {
             self.mark_lost(0);
         }
         self.settle(&news, clock);
@@ -274,8 +257,7 @@ impl Selective {
 
     /// Whether this transmission is the last one of a packet of which nothing is known.
     fn is_in_flight(&self, psn: Psn, tx: u32) -> bool {
-        self.slot(psn)
-            .is_some_and(|slot| slot.state == State::InFlight && slot.tx == tx)
+        self.slot(psn).is_some_and(|slot| slot.state == State::InFlight && slot.tx == tx)
     }
 
     /// The peer says that it does not have this one.
@@ -296,10 +278,7 @@ impl Selective {
     }
 
     pub(crate) fn probe(&mut self) -> bool {
-        let last = self
-            .slots
-            .iter()
-            .rposition(|slot| slot.state == State::InFlight);
+        let last = self.slots.iter().rposition(|slot| slot.state == State::InFlight);
         if let Some(index) = last {
             self.mark_lost(index);
         }
@@ -308,11 +287,7 @@ impl Selective {
 
     pub(crate) fn on_timeout(&mut self) {
         self.lost.clear();
-        if self
-            .slots
-            .front()
-            .is_some_and(|slot| slot.state == State::Kept)
-        {
+        if self.slots.front().is_some_and(|slot| slot.state == State::Kept) {
             self.set(0, State::InFlight);
         }
         for index in 0..self.slots.len() {

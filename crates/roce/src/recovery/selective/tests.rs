@@ -20,20 +20,13 @@ impl Bench {
             counters: Counters::default(),
             engine: Selective::new(Psn::new(100)),
         };
-        (0..20).for_each(|i| {
-            bench
-                .engine
-                .on_sent(Psn::new(100 + i), 1, BYTES, u64::from(i) * 1000)
-        });
+        (0..20)
+            .for_each(|i| bench.engine.on_sent(Psn::new(100 + i), 1, BYTES, u64::from(i) * 1000));
         bench
     }
 
     fn with(&mut self, now_ns: u64, act: impl FnOnce(&mut Selective, &mut Clock<'_>)) {
-        let mut clock = Clock {
-            now_ns,
-            rto: &mut self.rto,
-            counters: &mut self.counters,
-        };
+        let mut clock = Clock { now_ns, rto: &mut self.rto, counters: &mut self.counters };
         act(&mut self.engine, &mut clock);
     }
 
@@ -110,11 +103,7 @@ fn a_lost_retransmission_is_found_by_what_was_sent_after_it() {
     bench.sack(RTT, 99, &[101, 102, 103]);
     assert_eq!(bench.resend(RTT), [100]);
     bench.sack(RTT + 1, 99, &[101, 102, 103, 104, 105, 106, 107, 108]);
-    assert_eq!(
-        bench.resend(RTT + 1),
-        [],
-        "all of these were sent before it"
-    );
+    assert_eq!(bench.resend(RTT + 1), [], "all of these were sent before it");
     (120..124).for_each(|psn| bench.engine.on_sent(Psn::new(psn), 1, BYTES, RTT + 2));
     let kept: Vec<u32> = (101..123).collect();
     bench.sack(2 * RTT, 99, &kept);

@@ -314,10 +314,7 @@ impl Opcode {
     /// Whether the packet asks for an atomic operation.
     #[must_use]
     pub const fn is_atomic(self) -> bool {
-        matches!(
-            self.operation(),
-            Operation::CompareSwap | Operation::FetchAdd
-        )
+        matches!(self.operation(), Operation::CompareSwap | Operation::FetchAdd)
     }
 
     /// Whether the packet goes to the requester: acknowledgements and results.

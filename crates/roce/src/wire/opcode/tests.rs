@@ -22,45 +22,24 @@ fn an_opcode_is_what_its_name_says() {
             ("Cnp", Transport::Cnp),
             ("Sack", Transport::Extension),
         ];
-        let of_name = transports
-            .into_iter()
-            .find(|(start, _)| name.starts_with(start));
-        assert_eq!(
-            of_name.map(|(_, transport)| transport),
-            Some(opcode.transport())
-        );
+        let of_name = transports.into_iter().find(|(start, _)| name.starts_with(start));
+        assert_eq!(of_name.map(|(_, transport)| transport), Some(opcode.transport()));
         assert_eq!(opcode.is_first(), says("First"), "{name}");
         assert_eq!(opcode.is_middle(), says("Middle"), "{name}");
         assert_eq!(opcode.is_last(), says("Last"), "{name}");
         assert_eq!(opcode.is_send(), says("Send"), "{name}");
         assert_eq!(opcode.is_write(), says("Write"), "{name}");
         assert_eq!(opcode.is_read_response(), says("ReadResponse"), "{name}");
-        assert_eq!(
-            opcode.is_atomic(),
-            says("Swap") || says("FetchAdd"),
-            "{name}"
-        );
+        assert_eq!(opcode.is_atomic(), says("Swap") || says("FetchAdd"), "{name}");
         assert_eq!(opcode.has_imm(), says("WithImm"), "{name}");
-        assert_eq!(
-            opcode.headers().has(HeaderSet::IETH),
-            says("WithInvalidate"),
-            "{name}"
-        );
+        assert_eq!(opcode.headers().has(HeaderSet::IETH), says("WithInvalidate"), "{name}");
         let response = says("Response") || says("Acknowledge") || says("Sack");
         assert_eq!(opcode.is_response(), response, "{name}");
         assert_eq!(opcode.is_request(), !response && !says("Cnp"), "{name}");
         let data = says("Send") || says("Write") || says("Response") || says("Sack");
         assert_eq!(opcode.has_payload(), data, "{name}");
-        assert_eq!(
-            opcode.ends_message(),
-            !says("First") && !says("Middle"),
-            "{name}"
-        );
-        assert_eq!(
-            opcode.starts_message(),
-            !says("Last") && !says("Middle"),
-            "{name}"
-        );
+        assert_eq!(opcode.ends_message(), !says("First") && !says("Middle"), "{name}");
+        assert_eq!(opcode.starts_message(), !says("Last") && !says("Middle"), "{name}");
     }
 }
 

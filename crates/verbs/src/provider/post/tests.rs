@@ -64,23 +64,12 @@ pub(crate) fn init() -> QpInit {
 
 const REMOTE: RemoteAddr = RemoteAddr { addr: 0, rkey: 1 };
 const ATOMIC_OPS: [SendOp; 2] = [
-    SendOp::FetchAdd {
-        remote: REMOTE,
-        add: 1,
-    },
-    SendOp::CompareSwap {
-        remote: REMOTE,
-        compare: 0,
-        swap: 1,
-    },
+    SendOp::FetchAdd { remote: REMOTE, add: 1 },
+    SendOp::CompareSwap { remote: REMOTE, compare: 0, swap: 1 },
 ];
 
 fn sge(bytes: u32) -> Sge {
-    Sge {
-        addr: 0,
-        bytes,
-        lkey: 1,
-    }
+    Sge { addr: 0, bytes, lkey: 1 }
 }
 
 fn check(op: SendOp, payload: Payload<'_>) -> Result<(), PostFailure> {
@@ -92,10 +81,7 @@ fn check(op: SendOp, payload: Payload<'_>) -> Result<(), PostFailure> {
 fn requests_need_a_state_that_takes_them() {
     let limits = init().limits(&caps());
     let send = SendWr::new(0, SendOp::Send, Payload::Sges(&[]));
-    let recv = RecvWr {
-        wr_id: 0,
-        sges: &[],
-    };
+    let recv = RecvWr { wr_id: 0, sges: &[] };
     for state in QpState::ALL {
         let (sends, receives) = (state.takes_send(), state.takes_recv());
         let refused = Err(PostFailure::State(state));
@@ -109,10 +95,7 @@ fn requests_need_a_state_that_takes_them() {
 fn a_full_queue_takes_nothing() {
     let limits = init().limits(&caps());
     let send = SendWr::new(0, SendOp::Send, Payload::Sges(&[]));
-    let recv = RecvWr {
-        wr_id: 0,
-        sges: &[],
-    };
+    let recv = RecvWr { wr_id: 0, sges: &[] };
     assert_eq!(limits.check_send(QpState::Rts, 3, &send), Ok(()));
     let full = limits.check_send(QpState::Rts, 4, &send);
     assert_eq!(full, Err(PostFailure::QueueFull { capacity: 4 }));
@@ -125,25 +108,16 @@ fn a_full_queue_takes_nothing() {
 fn sizes_go_to_their_limit_and_not_beyond() {
     let write = SendOp::Write(REMOTE);
     assert_eq!(check(write, Payload::Inline(&[0; 16])), Ok(()));
-    let long = PostFailure::InlineTooLong {
-        asked: 17,
-        limit: 16,
-    };
+    let long = PostFailure::InlineTooLong { asked: 17, limit: 16 };
     assert_eq!(check(write, Payload::Inline(&[0; 17])), Err(long));
     let three = [sge(300), sge(300), sge(400)];
     assert_eq!(check(write, Payload::Sges(&three)), Ok(()));
-    let long = PostFailure::MessageTooLong {
-        asked: 1001,
-        limit: 1000,
-    };
+    let long = PostFailure::MessageTooLong { asked: 1001, limit: 1000 };
     assert_eq!(check(write, Payload::Sges(&[sge(1), sge(1000)])), Err(long));
     let many = PostFailure::TooManySges { asked: 4, limit: 3 };
     assert_eq!(check(write, Payload::Sges(&[sge(1); 4])), Err(many));
     let limits = init().limits(&caps());
-    let recv = RecvWr {
-        wr_id: 0,
-        sges: &[sge(1); 4],
-    };
+    let recv = RecvWr { wr_id: 0, sges: &[sge(1); 4] };
     assert_eq!(limits.check_recv(QpState::Init, 0, &recv), Err(many));
 }
 
@@ -151,10 +125,7 @@ fn sizes_go_to_their_limit_and_not_beyond() {
 fn what_brings_bytes_back_cannot_be_inline() {
     let wrong = |result| matches!(result, Err(PostFailure::Payload(_)));
     assert!(wrong(check(SendOp::Read(REMOTE), Payload::Inline(&[0; 8]))));
-    assert_eq!(
-        check(SendOp::Read(REMOTE), Payload::Sges(&[sge(8)])),
-        Ok(())
-    );
+    assert_eq!(check(SendOp::Read(REMOTE), Payload::Sges(&[sge(8)])), Ok(()));
     for op in ATOMIC_OPS {
         assert!(wrong(check(op, Payload::Inline(&[0; 8]))));
         assert!(wrong(check(op, Payload::Sges(&[sge(7)]))));
@@ -181,11 +152,7 @@ fn what_brings_bytes_back_writes_locally() {
     }
 }
 
-const TO: Destination = Destination {
-    ah: 0,
-    qpn: MAX_24_BITS,
-    qkey: MAX_QKEY,
-};
+const TO: Destination = Destination { ah: 0, qpn: MAX_24_BITS, qkey: MAX_QKEY };
 
 fn all_operations() -> [SendOp; 10] {
     [
@@ -210,11 +177,8 @@ fn each_service_takes_its_own_operations() {
         for op in all_operations() {
             let sges = [sge(8)];
             let wr = SendWr::new(0, op, Payload::Sges(&sges));
-            let expected = if op.exists_on(service) {
-                Ok(())
-            } else {
-                Err(PostFailure::Service { service })
-            };
+            let expected =
+                if op.exists_on(service) { Ok(()) } else { Err(PostFailure::Service { service }) };
             assert_eq!(limits.check_send(QpState::Rts, 0, &wr), expected, "{op:?}");
         }
     }
@@ -222,10 +186,7 @@ fn each_service_takes_its_own_operations() {
 
 #[test]
 fn an_invalidation_that_is_not_offered_is_refused() {
-    let caps = Caps {
-        send_invalidate: false,
-        ..caps()
-    };
+    let caps = Caps { send_invalidate: false, ..caps() };
     let limits = init().limits(&caps);
     let wr = SendWr::new(0, SendOp::SendInvalidate(1), Payload::Inline(&[]));
     let refused = limits.check_send(QpState::Rts, 0, &wr);
@@ -234,40 +195,22 @@ fn an_invalidation_that_is_not_offered_is_refused() {
 
 #[test]
 fn a_datagram_fits_a_packet_and_goes_to_a_queue_pair() {
-    let caps = Caps {
-        path_mtu: Some(256),
-        max_inline_bytes: 512,
-        ..caps()
-    };
-    let init = QpInit {
-        service: Service::Ud,
-        max_inline_bytes: 512,
-        ..init()
-    };
+    let caps = Caps { path_mtu: Some(256), max_inline_bytes: 512, ..caps() };
+    let init = QpInit { service: Service::Ud, max_inline_bytes: 512, ..init() };
     let limits = init.limits(&caps);
     let check = |to, payload| {
-        limits.check_send(
-            QpState::Rts,
-            0,
-            &SendWr::new(0, SendOp::SendTo(to), payload),
-        )
+        limits.check_send(QpState::Rts, 0, &SendWr::new(0, SendOp::SendTo(to), payload))
     };
     let (fits, long) = ([sge(256)], [sge(256), sge(1)]);
     assert_eq!(check(TO, Payload::Sges(&fits)), Ok(()));
     assert_eq!(check(TO, Payload::Inline(&[0; 256])), Ok(()));
     assert_eq!(
         check(TO, Payload::Sges(&long)),
-        Err(PostFailure::MessageTooLong {
-            asked: 257,
-            limit: 256
-        })
+        Err(PostFailure::MessageTooLong { asked: 257, limit: 256 })
     );
     assert_eq!(
         check(TO, Payload::Inline(&[0; 257])),
-        Err(PostFailure::InlineTooLong {
-            asked: 257,
-            limit: 256
-        })
+        Err(PostFailure::InlineTooLong { asked: 257, limit: 256 })
     );
     let (qpn, qkey) = (MAX_24_BITS + 1, MAX_QKEY + 1);
     for wrong in [Destination { qpn, ..TO }, Destination { qkey, ..TO }] {
@@ -280,10 +223,7 @@ fn a_datagram_fits_a_packet_and_goes_to_a_queue_pair() {
 fn polling_one_completion_frees_all_requests_before_it() {
     let account = Arc::new(Account::default());
     let entry = |seq| Entry {
-        completion: Completion {
-            wr_id: seq + 100,
-            ..Completion::EMPTY
-        },
+        completion: Completion { wr_id: seq + 100, ..Completion::EMPTY },
         account: Arc::clone(&account),
         seq,
     };

@@ -4,9 +4,5 @@ pub(crate) mod primitives {
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
 }
 #[path = "../../../src/wait/event_count.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "written as a part of the crate's interface"
-)]
+#[allow(dead_code, unreachable_pub, reason = "written as a part of the crate's interface")]
 pub(crate) mod event_count;

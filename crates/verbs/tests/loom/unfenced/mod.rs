@@ -5,9 +5,5 @@ pub(crate) mod primitives {
     pub(crate) fn fence(_: Ordering) {}
 }
 #[path = "../../../src/wait/event_count.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "written as a part of the crate's interface"
-)]
+#[allow(dead_code, unreachable_pub, reason = "written as a part of the crate's interface")]
 pub(crate) mod event_count;

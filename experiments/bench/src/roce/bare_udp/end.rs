@@ -59,11 +59,7 @@ impl End {
                 batch: SendBatch::new(&*socket, BATCH_PACKETS),
                 waiter: Waiter::new(job.spin)?,
                 region: Arc::clone(&region),
-                route: Route {
-                    local: own,
-                    remote: SocketAddr::new(peer, ROCE_PORT),
-                    ecn: 0,
-                },
+                route: Route { local: own, remote: SocketAddr::new(peer, ROCE_PORT), ecn: 0 },
                 socket: Arc::clone(&socket),
             },
             receiving: Receiving {
@@ -92,31 +88,18 @@ impl Sending {
         bytes: usize,
     ) -> Result<()> {
         let mut headers = Headers::new(Bth::new(Opcode::RcWriteOnly, QPN, psn));
-        headers.reth = Some(Reth {
-            va: offset as u64,
-            rkey: 0,
-            dma_bytes: bytes as u32,
-        });
+        headers.reth = Some(Reth { va: offset as u64, rkey: 0, dma_bytes: bytes as u32 });
         let mut head = [0; MAX_HEADER_BYTES];
         let head_bytes = headers.encode(&mut head);
-        let piece = Piece {
-            region: &self.region,
-            offset: from,
-            bytes,
-        };
-        Ok(self
-            .batch
-            .push(&self.route, &head[..head_bytes], &[piece])?)
+        let piece = Piece { region: &self.region, offset: from, bytes };
+        Ok(self.batch.push(&self.route, &head[..head_bytes], &[piece])?)
     }
 
     /// Adds an acknowledgement of all up to `psn`, or the end of the measurement.
     pub(super) fn push_ack(&mut self, psn: Psn, end: bool) -> Result<()> {
         let mut headers = Headers::new(Bth::new(Opcode::RcAcknowledge, QPN, psn));
         headers.bth.solicited = end;
-        headers.aeth = Some(Aeth {
-            syndrome: Syndrome::Ack { credits: 31 },
-            msn: 0,
-        });
+        headers.aeth = Some(Aeth { syndrome: Syndrome::Ack { credits: 31 }, msn: 0 });
         let mut head = [0; MAX_HEADER_BYTES];
         let head_bytes = headers.encode(&mut head);
         Ok(self.batch.push(&self.route, &head[..head_bytes], &[])?)
@@ -189,10 +172,7 @@ impl Receiving {
 #[inline]
 pub(super) fn place(region: &Region, packet: &Packet<'_>) -> Result<()> {
     let Some(reth) = packet.headers.reth else {
-        bail!(
-            "a {:?} where a WRITE was expected",
-            packet.headers.bth.opcode
-        );
+        bail!("a {:?} where a WRITE was expected", packet.headers.bth.opcode);
     };
     let offset = usize::try_from(reth.va)?;
     Ok(region.whole().write_at(offset, packet.payload)?)

@@ -32,10 +32,7 @@ struct Received {
 pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
     let (said, answer) = job.run(pair)?;
     if matches!(job.what, What::BarePingPong { .. }) {
-        return Ok(Sample {
-            latency_ns: Some(job::parse(&said)?),
-            ..Sample::default()
-        });
+        return Ok(Sample { latency_ns: Some(job::parse(&said)?), ..Sample::default() });
     }
     Ok(stream(job::parse(&said)?, job::parse(&answer)?))
 }

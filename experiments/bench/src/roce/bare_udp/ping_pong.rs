@@ -11,16 +11,12 @@ use catchment_roce::wire::Opcode;
 /// Asks for the time of the job; the median one-way latency in nanoseconds.
 pub(super) fn ask(job: &Job) -> Result<f64> {
     let mut end = End::open(job)?;
-    let amounts = (
-        Amount::Iterations(WARM_UP_TRIPS),
-        Amount::Seconds(job.seconds),
-    );
+    let amounts = (Amount::Iterations(WARM_UP_TRIPS), Amount::Seconds(job.seconds));
     let psn = |n: u64| Psn::new(n as u32 & Psn::MASK);
     let times = time_trips(amounts, 0.5, |n| {
         end.sending.push_write(psn(n), 0, SMALL_BYTES)?;
         end.sending.flush()?;
-        end.receiving
-            .demand(|region, packet| end::place(region, &packet))
+        end.receiving.demand(|region, packet| end::place(region, &packet))
     })?;
     end.sending.push_ack(psn(0), true)?;
     end.sending.flush()?;

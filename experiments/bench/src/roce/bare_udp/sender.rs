@@ -25,10 +25,7 @@ pub(super) fn run(job: &Job) -> Result<Sent> {
     }
     let cpu_ns = sys::process_cpu_ns() - cpu_ns;
     exchange(&mut end, true)?;
-    Ok(Sent {
-        packets: flow.sent,
-        cpu_ns,
-    })
+    Ok(Sent { packets: flow.sent, cpu_ns })
 }
 
 struct Flow {
@@ -73,8 +70,7 @@ impl Flow {
         }
         for _ in 0..self.burst_packets {
             let offset = (self.sent as usize * self.path_mtu) % REGION_BYTES;
-            end.sending
-                .push_write(Psn::new(self.sent as u32), offset, self.path_mtu)?;
+            end.sending.push_write(Psn::new(self.sent as u32), offset, self.path_mtu)?;
             self.sent += 1;
         }
         end.sending.flush()

@@ -23,10 +23,7 @@ const OUTBOX: usize = 4096;
 /// Asks for the time of the job; the median one-way latency in nanoseconds.
 pub(super) fn ask(job: &Job) -> Result<f64> {
     with_receiver(job, |sending| {
-        let amounts = (
-            Amount::Iterations(WARM_UP_TRIPS),
-            Amount::Seconds(job.seconds),
-        );
+        let amounts = (Amount::Iterations(WARM_UP_TRIPS), Amount::Seconds(job.seconds));
         let times = time_trips(amounts, 0.5, |n| {
             write(sending, n + 1)?;
             wait(sending, |seen| seen == n + 1).map(drop)
@@ -55,10 +52,7 @@ pub(super) fn answer(job: &Job) -> Result<()> {
 
 /// Runs `program` while another thread places what comes.
 fn with_receiver<T>(job: &Job, program: impl FnOnce(&mut Sending) -> Result<T>) -> Result<T> {
-    let End {
-        mut sending,
-        mut receiving,
-    } = End::open(job)?;
+    let End { mut sending, mut receiving } = End::open(job)?;
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let receiver = scope.spawn(|| receive(&mut receiving, &over));

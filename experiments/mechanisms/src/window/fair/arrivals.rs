@@ -87,19 +87,13 @@ fn place_of(completion: &Completion) -> Result<u32, EndError> {
     let success = completion.result.map_err(EndError::from)?;
     match (success.opcode, success.imm) {
         (WcOpcode::RecvWriteImm, Some(imm)) => Ok(imm),
-        _ => Err(PeerFault::Message {
-            bytes: success.bytes,
-        }
-        .into()),
+        _ => Err(PeerFault::Message { bytes: success.bytes }.into()),
     }
 }
 
 impl Tails {
     pub(super) fn new(windows: u32) -> Tails {
-        Tails {
-            expected: vec![0; windows as usize].into(),
-            first: 0,
-        }
+        Tails { expected: vec![0; windows as usize].into(), first: 0 }
     }
 
     #[inline]

@@ -86,11 +86,7 @@ impl Carrier {
                 !place.window.bell.is_valid() || place.qp.state() == QpState::Err
             }
         };
-        if gone {
-            Err(EndError::PeerGone)
-        } else {
-            Ok(())
-        }
+        if gone { Err(EndError::PeerGone) } else { Ok(()) }
     }
 
     /// Whether a completion is awaited, for which no doorbell rings.
@@ -111,8 +107,7 @@ impl InPlace {
         let header = &trailer[..HEADER_BYTES];
         memory.write_at(offset, header).expect(INSIDE);
         let tail = memory.atomic_u64(geometry.tail_offset(block.place));
-        tail.expect(INSIDE)
-            .store(block.tail.to_le(), Ordering::Release);
+        tail.expect(INSIDE).store(block.tail.to_le(), Ordering::Release);
         self.window.bell.ring();
     }
 }
@@ -146,15 +141,8 @@ impl Requests {
             bytes: block.room_bytes + TRAILER_BYTES,
             lkey: self.blocks.lkey(),
         }];
-        let to = RemoteAddr {
-            addr: self.remote.addr + offset,
-            rkey: self.remote.rkey,
-        };
-        let op = if self.imm {
-            SendOp::WriteImm(to, block.place)
-        } else {
-            SendOp::Write(to)
-        };
+        let to = RemoteAddr { addr: self.remote.addr + offset, rkey: self.remote.rkey };
+        let op = if self.imm { SendOp::WriteImm(to, block.place) } else { SendOp::Write(to) };
         let request = SendWr::new(self.queue.posted() + 1, op, Payload::Sges(&sge));
         self.post(request, block)
     }

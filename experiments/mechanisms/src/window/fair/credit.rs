@@ -38,11 +38,7 @@ pub(super) struct Bits {
 impl Credit {
     pub(super) fn new(blocks: u32, selective: bool) -> Credit {
         if !selective {
-            return Credit::Count(Count {
-                blocks: blocks.into(),
-                sent: 0,
-                back: 0,
-            });
+            return Credit::Count(Count { blocks: blocks.into(), sent: 0, back: 0 });
         }
         let words = blocks.div_ceil(u64::BITS);
         Credit::Bits(Bits {
@@ -114,11 +110,7 @@ impl Count {
     #[inline]
     fn look(&mut self, back: u64) -> Result<(), PeerFault> {
         if back < self.back || back > self.sent {
-            return Err(PeerFault::Credit {
-                count: back,
-                known: self.back,
-                sent: self.sent,
-            });
+            return Err(PeerFault::Credit { count: back, known: self.back, sent: self.sent });
         }
         self.back = back;
         Ok(())

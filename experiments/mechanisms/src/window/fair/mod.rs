@@ -66,12 +66,7 @@ pub struct SwFair {
 impl SwFair {
     /// One window, with a send queue as long as that of the product's mechanism.
     pub fn new(shape: Shape, form: Form) -> SwFair {
-        SwFair {
-            shape,
-            form,
-            windows: 1,
-            max_send_wr: 128,
-        }
+        SwFair { shape, form, windows: 1, max_send_wr: 128 }
     }
 
     /// So many windows on the one queue pair.

@@ -13,10 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Immediates need no memory.
-const RECEIVE: RecvWr<'static> = RecvWr {
-    wr_id: 0,
-    sges: &[],
-};
+const RECEIVE: RecvWr<'static> = RecvWr { wr_id: 0, sges: &[] };
 
 /// Every so many empty looks the connection is looked at too: a peer that only receives credits
 /// shows its death nowhere else.
@@ -91,9 +88,7 @@ impl SwFairReceiver {
         let shared = &*self.shared;
         shared.returns.alive()?;
         let memory = shared.slots.region().whole();
-        let next = self
-            .arrivals
-            .next(&shared.geometry, &memory, &shared.returns)?;
+        let next = self.arrivals.next(&shared.geometry, &memory, &shared.returns)?;
         let Some(place) = next else {
             self.found_nothing()?;
             return Ok(None);
@@ -119,17 +114,10 @@ impl SwFairReceiver {
         shared.returns.note_taken(place)?;
         let memory = shared.slots.region().whole();
         let arrived = shared.geometry.header(&memory, place);
-        let arrived = arrived.map_err(|reason| PeerFault::Header {
-            position: place,
-            reason,
-        })?;
+        let arrived = arrived.map_err(|reason| PeerFault::Header { position: place, reason })?;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(arrived.bytes);
-        Ok(SwFairBlock {
-            shared: Arc::clone(shared),
-            place,
-            arrived,
-        })
+        Ok(SwFairBlock { shared: Arc::clone(shared), place, arrived })
     }
 }
 
@@ -191,10 +179,7 @@ impl ReceiveEnd for SwFairReceiver {
 
     /// One interaction a credit.
     fn counts(&self) -> Counts {
-        Counts {
-            interactions: self.shared.returns.credits(),
-            ..self.counts
-        }
+        Counts { interactions: self.shared.returns.credits(), ..self.counts }
     }
 }
 

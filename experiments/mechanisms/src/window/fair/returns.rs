@@ -190,11 +190,7 @@ impl Returns {
 
     #[inline]
     fn threshold(&self) -> u32 {
-        if self.idle.load(Ordering::SeqCst) {
-            1
-        } else {
-            self.every
-        }
+        if self.idle.load(Ordering::SeqCst) { 1 } else { self.every }
     }
 
     #[inline]
@@ -339,16 +335,12 @@ impl Link {
     fn write(&mut self, offset: usize, bytes: &[u8]) -> Result<(), EndError> {
         let to = match &self.to {
             Target::InPlace(window) => return store(window, offset, bytes),
-            Target::Requests(memory) => RemoteAddr {
-                addr: memory.addr + offset as u64,
-                rkey: memory.rkey,
-            },
+            Target::Requests(memory) => {
+                RemoteAddr { addr: memory.addr + offset as u64, rkey: memory.rkey }
+            }
         };
-        let mut request = SendWr::new(
-            self.queue.posted() + 1,
-            SendOp::Write(to),
-            Payload::Inline(bytes),
-        );
+        let mut request =
+            SendWr::new(self.queue.posted() + 1, SendOp::Write(to), Payload::Inline(bytes));
         request.signaled = self.queue.is_due(1) && self.queue.can_signal();
         self.queue.post(&[request])
     }

@@ -49,10 +49,7 @@ impl SwFairSender {
         let remote = peer.memory(0, "the slots", geometry.total_bytes())?;
         let carrier = if sw.form == Form::TailInPlace {
             let window = port.qp.map_remote(remote.addr, remote.bytes, remote.rkey)?;
-            Carrier::InPlace(InPlace {
-                window,
-                qp: port.qp,
-            })
+            Carrier::InPlace(InPlace { window, qp: port.qp })
         } else {
             Carrier::Requests(Box::new(Requests {
                 blocks: port.mr(1, "send blocks", geometry.total_bytes())?,
@@ -68,9 +65,7 @@ impl SwFairSender {
             carrier,
             written,
             credit_bytes,
-            windows: (0..geometry.windows())
-                .map(|_| Credit::new(blocks, selective))
-                .collect(),
+            windows: (0..geometry.windows()).map(|_| Credit::new(blocks, selective)).collect(),
             geometry,
             claims: 0,
             counts: Counts::default(),
@@ -136,13 +131,7 @@ impl SendEnd for SwFairSender {
             Err(error) => return Err(self.fail(error).into()),
         };
         self.claims += 1;
-        Ok(SwFairClaim {
-            number: self.claims,
-            window,
-            slot,
-            stream,
-            bytes,
-        })
+        Ok(SwFairClaim { number: self.claims, window, slot, stream, bytes })
     }
 
     #[inline]
@@ -150,8 +139,7 @@ impl SendEnd for SwFairSender {
         let place = self.geometry.place(claim.window, claim.slot);
         let memory = self.carrier.memory();
         let room_bytes = padded(claim.bytes);
-        self.geometry
-            .payload(memory, place, room_bytes, claim.bytes)
+        self.geometry.payload(memory, place, room_bytes, claim.bytes)
     }
 
     #[inline]
@@ -205,9 +193,6 @@ impl SendEnd for SwFairSender {
 
     /// One interaction a block.
     fn counts(&self) -> Counts {
-        Counts {
-            interactions: self.counts.blocks,
-            ..self.counts
-        }
+        Counts { interactions: self.counts.blocks, ..self.counts }
     }
 }

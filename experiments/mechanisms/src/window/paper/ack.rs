@@ -72,12 +72,7 @@ impl AckThread {
         acks: Arc<dyn Mr>,
         watch: Arc<CqWatch>,
     ) -> Result<AckThread, PostError> {
-        let thread = AckThread {
-            window,
-            cq,
-            acks,
-            watch,
-        };
+        let thread = AckThread { window, cq, acks, watch };
         (0..u64::from(thread.window.blocks)).try_for_each(|buffer| thread.post(buffer))?;
         Ok(thread)
     }
@@ -89,10 +84,7 @@ impl AckThread {
             bytes: ACK_BYTES,
             lkey: self.acks.lkey(),
         }];
-        let receive = RecvWr {
-            wr_id: buffer,
-            sges: &sges,
-        };
+        let receive = RecvWr { wr_id: buffer, sges: &sges };
         self.window.qp().post_recv(&[receive])
     }
 
@@ -117,9 +109,7 @@ impl AckThread {
         let mut bytes = [0; ACK_BYTES as usize];
         let offset = (buffer * u64::from(ACK_BYTES)) as usize;
         let memory = self.acks.region().whole();
-        memory
-            .read_at(offset, &mut bytes)
-            .expect("a buffer that was posted");
+        memory.read_at(offset, &mut bytes).expect("a buffer that was posted");
         let position = u32::from_be_bytes(bytes);
         let tail = self.window.tail.load(Ordering::Relaxed);
         if u64::from(position) != tail % u64::from(self.window.blocks) {

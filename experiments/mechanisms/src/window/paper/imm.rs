@@ -23,10 +23,7 @@ impl ImmediateFormat {
     /// For a ring of so many blocks; at least one.
     pub fn new(blocks: u32) -> ImmediateFormat {
         let last = blocks.saturating_sub(1);
-        ImmediateFormat {
-            blocks,
-            length_bits: last.leading_zeros(),
-        }
+        ImmediateFormat { blocks, length_bits: last.leading_zeros() }
     }
 
     /// Most payload bytes that can be said.
@@ -50,10 +47,7 @@ impl ImmediateFormat {
     #[inline]
     pub fn decode(&self, value: u32) -> Option<Immediate> {
         let position = value.checked_shr(self.length_bits).unwrap_or(0);
-        let immediate = Immediate {
-            position,
-            bytes: value & self.max_bytes(),
-        };
+        let immediate = Immediate { position, bytes: value & self.max_bytes() };
         (position < self.blocks).then_some(immediate)
     }
 }

@@ -13,10 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 const INSIDE: &str = "a block inside of the checked memory";
 /// Immediates need no memory.
-const RECEIVE: RecvWr<'static> = RecvWr {
-    wr_id: 0,
-    sges: &[],
-};
+const RECEIVE: RecvWr<'static> = RecvWr { wr_id: 0, sges: &[] };
 
 /// The receiving end of [`super::SwPaper`]. One thread at a time looks for blocks; they are given
 /// back from any, and acknowledged in turn.
@@ -59,12 +56,8 @@ impl SwPaperReceiver {
         for _ in 0..layout.blocks() {
             port.qp.post_recv(&[RECEIVE])?;
         }
-        let link = Link {
-            qp: port.qp,
-            max_send_wr: port.queues.max_send_wr,
-            posted: 0,
-            flushing: false,
-        };
+        let link =
+            Link { qp: port.qp, max_send_wr: port.queues.max_send_wr, posted: 0, flushing: false };
         let given_back = (0..layout.blocks()).map(|_| AtomicBool::new(false));
         let watch = CqWatch::new(Arc::clone(&port.recv_cq), port.channel);
         Ok(SwPaperReceiver {
@@ -153,10 +146,7 @@ impl ReceiveEnd for SwPaperReceiver {
 
     /// One interaction an acknowledgement.
     fn counts(&self) -> Counts {
-        Counts {
-            interactions: self.shared.acknowledged.load(Ordering::Relaxed),
-            ..self.counts
-        }
+        Counts { interactions: self.shared.acknowledged.load(Ordering::Relaxed), ..self.counts }
     }
 }
 
@@ -280,10 +270,7 @@ pub struct SwPaperBlock {
 
 impl TakenBlock for SwPaperBlock {
     fn tag(&self) -> Tag {
-        Tag {
-            stream: self.header.device.into(),
-            packet: self.header.packet.into(),
-        }
+        Tag { stream: self.header.device.into(), packet: self.header.packet.into() }
     }
 
     fn payload(&self) -> VolatileSlice<'_> {

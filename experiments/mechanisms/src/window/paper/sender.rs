@@ -138,10 +138,7 @@ impl SwPaperSender {
             bytes: bytes + PaperLayout::HEADER_BYTES as u32,
             lkey: self.blocks.lkey(),
         }];
-        let to = RemoteAddr {
-            addr: self.remote.addr + offset,
-            rkey: self.remote.rkey,
-        };
+        let to = RemoteAddr { addr: self.remote.addr + offset, rkey: self.remote.rkey };
         let position = self.position();
         let imm = self.format.encode(Immediate { position, bytes });
         let op = SendOp::WriteImm(to, imm);
@@ -158,11 +155,7 @@ impl SendEnd for SwPaperSender {
     fn claim(&mut self, stream: u32, bytes: u32) -> Result<SwPaperClaim, ClaimError> {
         let limit = self.layout.payload_bytes();
         if bytes > limit {
-            return Err(ClaimError::Length {
-                asked: bytes,
-                limit,
-                exactly: false,
-            });
+            return Err(ClaimError::Length { asked: bytes, limit, exactly: false });
         }
         let Ok(device) = u8::try_from(stream) else {
             let limit = 1 << u8::BITS;
@@ -174,11 +167,7 @@ impl SendEnd for SwPaperSender {
             Err(error) => return Err(self.window.fail(error).into()),
         }
         self.claims += 1;
-        Ok(SwPaperClaim {
-            number: self.claims,
-            device,
-            bytes,
-        })
+        Ok(SwPaperClaim { number: self.claims, device, bytes })
     }
 
     fn memory<'a>(&'a self, claim: &'a SwPaperClaim) -> VolatileSlice<'a> {
@@ -193,14 +182,9 @@ impl SendEnd for SwPaperSender {
         }
         // No second commit of it.
         self.claims += 1;
-        let header = PaperHeader {
-            device: claim.device,
-            packet: packet as u16,
-        };
+        let header = PaperHeader { device: claim.device, packet: packet as u16 };
         let memory = self.blocks.region().whole();
-        memory
-            .write_at(self.offset(), &header.encode())
-            .expect(INSIDE);
+        memory.write_at(self.offset(), &header.encode()).expect(INSIDE);
         self.post(claim.bytes).map_err(|e| self.window.fail(e))?;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(claim.bytes);
@@ -231,9 +215,6 @@ impl SendEnd for SwPaperSender {
 
     /// One interaction a block.
     fn counts(&self) -> Counts {
-        Counts {
-            interactions: self.counts.blocks,
-            ..self.counts
-        }
+        Counts { interactions: self.counts.blocks, ..self.counts }
     }
 }

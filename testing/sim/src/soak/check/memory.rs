@@ -56,11 +56,7 @@ impl Cursor<'_> {
 
     fn take_write(&mut self, op: &Op, offset: usize, start: usize, data: &[u8]) -> bool {
         let possible = matches!(op.wrong, None | Some(Wrong::Bounds));
-        let start = if op.wrong.is_some() {
-            bounds_offset(self.plan, op)
-        } else {
-            start
-        };
+        let start = if op.wrong.is_some() { bounds_offset(self.plan, op) } else { start };
         let sent = self.plan.sent(op);
         let fits = offset == start + self.written && sent[self.written..].starts_with(data);
         self.written += data.len();
@@ -94,12 +90,9 @@ fn changes_memory(op: &Op) -> bool {
 fn atomic(what: &What) -> Option<(usize, AtomicOp)> {
     match *what {
         What::FetchAdd { offset, add, .. } => Some((offset, AtomicOp::FetchAdd(add))),
-        What::CompareSwap {
-            offset,
-            compare,
-            swap,
-            ..
-        } => Some((offset, AtomicOp::CompareSwap { compare, swap })),
+        What::CompareSwap { offset, compare, swap, .. } => {
+            Some((offset, AtomicOp::CompareSwap { compare, swap }))
+        }
         What::Write { .. }
         | What::WriteImm { .. }
         | What::Send
@@ -113,12 +106,7 @@ fn atomic(what: &What) -> Option<(usize, AtomicOp)> {
 pub(super) fn target(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
     let region = seen.far.region(seen.far_keys.target);
     let region = region.ok_or_else(|| Fault("the target is gone".into()))?;
-    let mut cursor = Cursor {
-        plan: seen.plan,
-        posted: seen.posted,
-        at: 0,
-        written: 0,
-    };
+    let mut cursor = Cursor { plan: seen.plan, posted: seen.posted, at: 0, written: 0 };
     let mut model = seen.plan.target.clone();
     for access in region.log() {
         cursor.take(access)?;
@@ -177,11 +165,7 @@ pub(super) fn landing(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
             demand!(sound, "request {id} did not succeed and left wrong bytes");
         }
     }
-    untouched(
-        "landing memory",
-        &region.bytes,
-        owned_until..region.bytes.len(),
-    )
+    untouched("landing memory", &region.bytes, owned_until..region.bytes.len())
 }
 
 /// The bytes that must come back.

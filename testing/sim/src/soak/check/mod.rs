@@ -95,11 +95,7 @@ impl Allowed {
 
 /// Checks one direction and says how many requests succeeded.
 pub(crate) fn check(seen: &Seen<'_>) -> Result<usize, Fault> {
-    demand!(
-        seen.refused.is_none(),
-        "a request was refused: {:?}",
-        seen.refused
-    );
+    demand!(seen.refused.is_none(), "a request was refused: {:?}", seen.refused);
     let done = sends(seen)?;
     memory::target(seen, done)?;
     memory::landing(seen, done)?;
@@ -115,23 +111,16 @@ fn sends(seen: &Seen<'_>) -> Result<usize, Fault> {
     let mut failed_at = None;
     for completion in seen.sends {
         let id = completion.wr_id as usize;
-        demand!(
-            id < ops.len(),
-            "request {id} completed without being posted"
-        );
+        demand!(id < ops.len(), "request {id} completed without being posted");
         demand!(id >= next, "request {id} completed where {next} was next");
         if let Some(missing) = owed(&ops[next..id], failed_at) {
             let missing = next + missing;
-            return Err(Fault(format!(
-                "request {id} completed before {missing} did"
-            )));
+            return Err(Fault(format!("request {id} completed before {missing} did")));
         }
         match (completion.result, failed_at) {
             (Ok(success), None) => succeeded(id, &ops[id], success)?,
             (Ok(_), Some(failed)) => {
-                return Err(Fault(format!(
-                    "request {id} succeeded after {failed} failed"
-                )));
+                return Err(Fault(format!("request {id} succeeded after {failed} failed")));
             }
             (Err(_), _) => failed_at = failed_at.or(Some(id)),
         }
@@ -164,10 +153,7 @@ fn blame(seen: &Seen<'_>) -> Result<(), Fault> {
     let failed: Vec<_> = failed.collect();
     let allowed = seen.allowed;
     match failed[..] {
-        [] => demand!(
-            allowed.flush,
-            "requests were flushed for nothing, {allowed:?}"
-        ),
+        [] => demand!(allowed.flush, "requests were flushed for nothing, {allowed:?}"),
         [(id, status)] => {
             let wrong = seen.plan.ops[id].wrong;
             let refused = refuses(wrong, status);
@@ -182,11 +168,7 @@ fn blame(seen: &Seen<'_>) -> Result<(), Fault> {
 }
 
 fn succeeded(id: usize, op: &Op, success: Success) -> Result<(), Fault> {
-    demand!(
-        op.wrong.is_none(),
-        "request {id} succeeded although {:?} is wrong",
-        op.wrong
-    );
+    demand!(op.wrong.is_none(), "request {id} succeeded although {:?} is wrong", op.wrong);
     let opcode = match op.what {
         What::Write { .. } | What::WriteImm { .. } => WcOpcode::Write,
         What::Send | What::SendImm(_) | What::SendInvalidate(_) => WcOpcode::Send,

@@ -17,10 +17,7 @@ pub(super) fn check(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
         match completion.result {
             Ok(success) => {
                 demand!(!failed, "receive {id} succeeded after one that failed");
-                demand!(
-                    id < messages.len(),
-                    "receive {id} completed without a message"
-                );
+                demand!(id < messages.len(), "receive {id} completed without a message");
                 let op = messages[id].1;
                 demand!(
                     completion.solicited == op.solicited,
@@ -71,41 +68,24 @@ fn message(seen: &Seen<'_>, id: usize, op: &Op, success: Success) -> Result<(), 
         | What::FetchAdd { .. }
         | What::CompareSwap { .. } => (WcOpcode::Recv, None, None),
     };
-    demand!(
-        op.wrong.is_none(),
-        "receive {id} took a message that is too long"
-    );
+    demand!(op.wrong.is_none(), "receive {id} took a message that is too long");
     let expected = Success::plain(opcode, op.local.len() as u64).with_imm(imm);
     let expected = match invalidated {
         Some(rkey) => expected.invalidating(rkey),
         None => expected,
     };
-    demand!(
-        success == expected,
-        "receive {id}: {success:?} instead of {expected:?}"
-    );
+    demand!(success == expected, "receive {id}: {success:?} instead of {expected:?}");
     let Some(region) = seen.far.region(seen.far_keys.receive) else {
         return Err(Fault("the receives are gone".into()));
     };
     if let Some(key) = invalidated {
-        let valid = seen
-            .far
-            .region(key)
-            .is_some_and(|region| region.is_remote());
+        let valid = seen.far.region(key).is_some_and(|region| region.is_remote());
         demand!(!valid, "receive {id}: region {key:#x} was not invalidated");
     }
     let slot = slot(seen, id);
-    let sent = if opcode == WcOpcode::Recv {
-        seen.plan.sent(op)
-    } else {
-        &[]
-    };
+    let sent = if opcode == WcOpcode::Recv { seen.plan.sent(op) } else { &[] };
     let end = slot.start + sent.len();
-    same(
-        &format!("message {id}"),
-        &region.bytes[slot.start..end],
-        sent,
-    )?;
+    same(&format!("message {id}"), &region.bytes[slot.start..end], sent)?;
     untouched("a receive", &region.bytes, end..slot.end)
 }
 
@@ -121,10 +101,7 @@ fn unfinished(seen: &Seen<'_>, received: usize, next: Option<&Op>) -> Result<(),
     let sent = next.map_or(&[][..], |op| seen.plan.sent(op));
     for (at, byte) in region.bytes[first.clone()].iter().enumerate() {
         let sound = *byte == UNTOUCHED || sent.get(at) == Some(byte);
-        demand!(
-            sound,
-            "receive {received} has a wrong byte at {at} and did not complete"
-        );
+        demand!(sound, "receive {received} has a wrong byte at {at} and did not complete");
     }
     untouched("receives", &region.bytes, first.end..region.bytes.len())
 }

@@ -65,12 +65,7 @@ impl Left {
                 let op_there = AtomicOp::FetchAdd(add);
                 self.atomic(&op, target + offset as u64, op_there);
             }
-            What::CompareSwap {
-                offset,
-                compare,
-                swap,
-                ..
-            } => {
+            What::CompareSwap { offset, compare, swap, .. } => {
                 let op_there = AtomicOp::CompareSwap { compare, swap };
                 self.atomic(&op, target + offset as u64, op_there);
             }
@@ -119,29 +114,17 @@ impl Left {
         if let What::SendInvalidate(spare) = op.what {
             success = success.invalidating(self.far_keys.spare[spare]);
         }
-        self.receives.push(Completion {
-            solicited: op.solicited,
-            ..done(id, Queue::Recv, success)
-        });
+        self.receives
+            .push(Completion { solicited: op.solicited, ..done(id, Queue::Recv, success) });
     }
 }
 
 fn done(id: usize, queue: Queue, success: Success) -> Completion {
-    Completion {
-        wr_id: id as u64,
-        queue,
-        solicited: false,
-        result: Ok(success),
-    }
+    Completion { wr_id: id as u64, queue, solicited: false, result: Ok(success) }
 }
 
 fn failed(id: usize, queue: Queue, status: WcStatus) -> Completion {
-    Completion {
-        wr_id: id as u64,
-        queue,
-        solicited: false,
-        result: Err(status),
-    }
+    Completion { wr_id: id as u64, queue, solicited: false, result: Err(status) }
 }
 
 fn success_of(op: &Op) -> Success {
@@ -224,14 +207,12 @@ fn a_failure_is_accepted_only_where_something_allows_it() {
     let mut left = after(1, 12);
     left.sends.retain(|completion| completion.wr_id < 12);
     let flushes = (13..40).map(|id| failed(id, Queue::Send, WcStatus::Flushed));
-    left.sends
-        .push(failed(12, Queue::Send, WcStatus::TransportRetryExceeded));
+    left.sends.push(failed(12, Queue::Send, WcStatus::TransportRetryExceeded));
     left.sends.extend(flushes);
     left.refused("failed with TransportRetryExceeded");
     left.allowed.timeout = true;
     assert_eq!(left.check().unwrap(), 12);
-    left.sends
-        .push(failed(39, Queue::Send, WcStatus::TransportRetryExceeded));
+    left.sends.push(failed(39, Queue::Send, WcStatus::TransportRetryExceeded));
     left.refused("was next");
     left.sends.pop();
     left.sends.remove(20);
