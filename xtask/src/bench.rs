@@ -17,9 +17,7 @@ pub(crate) struct Args {
     options: Vec<String>,
 }
 
-/// Something that can be measured, and the program that does it.
 struct Measurement {
-    /// A subcommand of the program.
     name: &'static str,
     about: &'static str,
     package: &'static str,
@@ -28,7 +26,6 @@ struct Measurement {
     features: &'static str,
 }
 
-/// The feature that needs more than cargo.
 const AERON: &str = "aeron";
 
 const MEASUREMENTS: &[Measurement] = &[
@@ -94,10 +91,6 @@ const MEASUREMENTS: &[Measurement] = &[
     },
 ];
 
-/// Lists the measurements, or runs one with the release build.
-///
-/// # Errors
-/// When there is no such measurement, or it fails.
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     let Some(what) = &args.what else {
         print!("{}", listing());
@@ -117,7 +110,6 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     run::demand_success(&command, status)
 }
 
-/// Those of the features that can be built here. What is left out, the page names.
 fn buildable(features: &str) -> String {
     let mut features: Vec<&str> = features.split(',').collect();
     features.retain(|feature| *feature != AERON || builds_aeron());
@@ -127,7 +119,6 @@ fn buildable(features: &str) -> String {
 /// The oldest cmake that Aeron's sources take: newer than the one of Debian 12.
 const AERON_CMAKE: (u32, u32) = (3, 30);
 
-/// Whether Aeron's C sources can be built and its headers read: with cmake and libclang.
 fn builds_aeron() -> bool {
     let cmake = Command::new("cmake").arg("--version").output();
     let version = cmake.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -141,7 +132,6 @@ fn builds_aeron() -> bool {
     version.is_ok_and(|said| cmake_version(&said) >= Some(AERON_CMAKE)) && has_clang
 }
 
-/// Of what `cmake --version` says.
 fn cmake_version(said: &str) -> Option<(u32, u32)> {
     let version = said.strip_prefix("cmake version ")?;
     let mut numbers = version.split('.').map(|number| number.parse().ok());

@@ -5,10 +5,6 @@ use crate::run;
 use crate::tidy::links;
 use anyhow::{Result, ensure};
 
-/// Builds the API documentation and checks the links.
-///
-/// # Errors
-/// When rustdoc warns or a link is broken.
 pub(crate) fn run(repo: &Repo) -> Result<()> {
     check_links(repo)?;
     let args = ["doc", "--workspace", "--lib", "--no-deps", "--quiet"];

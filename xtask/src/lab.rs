@@ -66,7 +66,6 @@ struct Guest {
     command: Vec<String>,
 }
 
-/// What the lab calls, and the Debian packages that have it.
 const PACKAGES: &[(&str, &str)] = &[
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     ("/bin/busybox", "busybox-static"),
@@ -94,10 +93,6 @@ const SUITES: &[(&str, &str, &str)] = &[
     ("--mechanisms", "catchment-mechanisms", "ibverbs"),
 ];
 
-/// Runs a part, or lists them.
-///
-/// # Errors
-/// When something is missing, or a case failed.
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     let (command, finished) = match &args.part {
         Some(Part::Rxe(choice)) => rxe_cases(repo, choice)?,
@@ -121,18 +116,11 @@ cargo xtask lab table  our RoCE stack beside the kernel's: how fast, and for how
 cargo xtask lab guest  run a command in a virtual machine that has RDMA devices
 ";
 
-/// Makes sure that all is there that the lab calls.
-///
-/// # Errors
-/// When something is missing and cannot be installed.
 pub(crate) fn provide() -> Result<()> {
     prerequisites::provide_packages(PACKAGES)
 }
 
 /// The cases of both parts that run by default, counted; `full` runs the others, too.
-///
-/// # Errors
-/// When they did not run. A failed case is counted only.
 pub(crate) fn all(repo: &Repo, full: bool) -> Result<Tally> {
     let choice = Choice { full, ..Choice::default() };
     let (command, finished) = verbs_cases(repo, "all", &choice)?;
@@ -151,7 +139,6 @@ fn rxe_cases(repo: &Repo, choice: &Choice) -> Result<(Command, Finished)> {
     cases(lab(repo, "rxe")?, choice)
 }
 
-/// Runs a part that needs our programs.
 fn verbs_cases(repo: &Repo, part: &str, choice: &Choice) -> Result<(Command, Finished)> {
     let mut command = lab(repo, part)?;
     let catchment = programs::catchment(repo)?;
@@ -183,7 +170,6 @@ fn run_in_guest(repo: &Repo, guest: &Guest) -> Result<()> {
     run::demand_success(&command, status)
 }
 
-/// The program, built, with the name of a part.
 fn lab(repo: &Repo, part: &str) -> Result<Command> {
     let mut command = Command::new(programs::lab(repo)?);
     let target = metadata::target_folder(repo)?;
@@ -204,7 +190,6 @@ fn cases(mut command: Command, choice: &Choice) -> Result<(Command, Finished)> {
     Ok((command, finished))
 }
 
-/// Builds the test programs, as the step `build` does, and finds out where they are.
 fn suites(repo: &Repo) -> Result<Vec<(&'static str, PathBuf)>> {
     let mut words = vec!["test", "--workspace", "--no-run", "--quiet"];
     words.extend(SUITES.iter().flat_map(|(_, _, test)| ["--test", test]));
@@ -221,7 +206,6 @@ fn suites(repo: &Repo) -> Result<Vec<(&'static str, PathBuf)>> {
     found.collect()
 }
 
-/// Where cargo, by its messages, has put a test program.
 fn executable(messages: &str, package: &str, test: &str) -> Option<PathBuf> {
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut wanted = messages.filter(|message| {

@@ -21,9 +21,6 @@ pub(crate) struct Args {
 }
 
 /// Arguments for cargo that send every test program through this one, with a limit each.
-///
-/// # Errors
-/// When this program does not know where it lies.
 pub(crate) fn for_cargo(limit: Duration) -> Result<[String; 2]> {
     let this = std::env::current_exe().context("cannot find the running program")?;
     let this = this.to_str().context("the path of xtask is not UTF-8")?;
@@ -33,10 +30,6 @@ pub(crate) fn for_cargo(limit: Duration) -> Result<[String; 2]> {
 }
 
 /// Runs the program with our own input and output.
-///
-/// # Errors
-/// When it cannot be started, or hangs: then it and what it started are killed, and what each
-/// thread waited for is said before.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let [program, arguments @ ..] = args.command.as_slice() else {
         anyhow::bail!("no program is given");

@@ -80,7 +80,6 @@ fn perform(recipe: Recipe) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The error, then what caused it, each on its own line.
 fn report(error: &anyhow::Error) {
     eprintln!("error: {error}");
     for cause in error.chain().skip(1) {
@@ -88,7 +87,6 @@ fn report(error: &anyhow::Error) {
     }
 }
 
-/// One line for each recipe.
 fn listing() -> String {
     let command = Cli::command();
     let shown = command.get_subcommands().filter(|recipe| !recipe.is_hide_set());

@@ -6,7 +6,6 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// One package of the workspace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -17,7 +16,6 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    /// Files that hold the crate roots of library and programs, relative to the top.
     pub(crate) fn roots(&self) -> impl Iterator<Item = &String> {
         let kinds = ["lib", "bin", "proc-macro", "cdylib", "staticlib", "rlib"];
         let roots = self.targets.iter();
@@ -26,37 +24,25 @@ impl Package {
     }
 }
 
-/// A library, a program, a test or the like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// As Cargo calls it: `lib`, `bin`, `test`, `example`, `bench`, `custom-build`.
     pub(crate) kind: String,
-    /// File that holds the root of the crate, relative to the top.
     pub(crate) root: String,
 }
 
-/// A dependency of a package.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// True for dependencies of tests, examples and benches only.
     pub(crate) dev: bool,
 }
 
-/// All packages of the workspace.
-///
-/// # Errors
-/// When `cargo metadata` fails.
 pub(crate) fn packages(repo: &Repo) -> Result<Vec<Package>> {
     let value = read(repo)?;
     let top = format!("{}/", repo.root().canonicalize()?.display());
     Ok(list(&value["packages"]).iter().map(|package| parse(package, &top)).collect())
 }
 
-/// The folder that Cargo builds into.
-///
-/// # Errors
-/// When `cargo metadata` fails.
 pub(crate) fn target_folder(repo: &Repo) -> Result<PathBuf> {
     Ok(PathBuf::from(text(&read(repo)?["target_directory"])))
 }

@@ -15,7 +15,6 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("tshark", "tshark", "a second reader of our packets"),
 ];
 
-/// Files that tests read, and the Debian packages that have them.
 const FILES: &[(&str, &str)] = &[
     // What our own declarations of libibverbs are compared with.
     ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
@@ -24,10 +23,6 @@ const FILES: &[(&str, &str)] = &[
 /// Parts of the Rust toolchain: the subcommand of cargo, and what rustup calls it.
 const COMPONENTS: &[(&str, &str)] = &[("fmt", "rustfmt"), ("clippy", "clippy")];
 
-/// Makes sure that everything is there.
-///
-/// # Errors
-/// When something is missing and cannot be installed: the message is the command to type.
 pub(crate) fn provide(folder: &Path) -> Result<()> {
     for (subcommand, component) in COMPONENTS {
         ensure_component(folder, subcommand, component)?;
@@ -45,10 +40,6 @@ pub(crate) fn provide(folder: &Path) -> Result<()> {
     provide_packages(FILES)
 }
 
-/// Makes sure that these files are there, each with the Debian package that has it.
-///
-/// # Errors
-/// When one is missing and cannot be installed: the message is the command to type.
 pub(crate) fn provide_packages(files: &[(&str, &str)]) -> Result<()> {
     let absent = || files.iter().filter(|(file, _)| !Path::new(file).exists());
     let packages: Vec<_> = absent().map(|(_, package)| *package).collect();
@@ -102,7 +93,6 @@ fn apt(prefix: &[&str], words: &[&str]) -> Command {
     command
 }
 
-/// What to write before a command so that root runs it; none when that is not possible.
 fn root_prefix() -> Option<Vec<&'static str>> {
     if succeeds("sh", &["-c", "test \"$(id -u)\" = 0"]) {
         return Some(Vec::new());

@@ -10,12 +10,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// What a process holds of the operating system, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Footprint {
     /// Open descriptors by what they lead to, such as `socket` or `memfd:ring`.
     pub(crate) descriptors: BTreeMap<String, usize>,
-    /// Mappings of memfds.
     pub(crate) memfd_mappings: usize,
 }
 
@@ -32,7 +30,6 @@ impl Footprint {
         Self { descriptors, memfd_mappings: memfd_mappings(pid) }
     }
 
-    /// The larger of both in every kind.
     pub(crate) fn max(mut self, other: &Self) -> Self {
         for (kind, count) in &other.descriptors {
             let mine = self.descriptors.entry(kind.clone()).or_insert(0);
@@ -87,7 +84,6 @@ pub(crate) fn alive(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
 }
 
-/// Waits until `pid` does not run any more; false when it still does after `limit`.
 pub(crate) fn gone_within(pid: u32, limit: Duration) -> bool {
     let start = Instant::now();
     while alive(pid) {
@@ -114,7 +110,6 @@ fn all() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// All processes that `pid` started, and those that they started.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let parents: BTreeMap<u32, u32> =
         all().into_iter().filter_map(|pid| Some((pid, stat(pid)?.1))).collect();
@@ -162,10 +157,6 @@ pub(crate) fn threads_below(pid: u32) -> String {
     text
 }
 
-/// Sends a signal by name, such as `TERM`.
-///
-/// # Errors
-/// When the process is gone or belongs to another user.
 pub(crate) fn signal(pid: u32, name: &str) -> Result<()> {
     // `kill` is built into every shell; the program of that name is not everywhere installed.
     let output = Command::new("sh")

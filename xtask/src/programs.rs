@@ -17,39 +17,22 @@ const TARGETS: &[&str] = &[
     "--example=duplex",
 ];
 
-/// The `catchment` command.
-///
-/// # Errors
-/// When it does not build.
 pub(crate) fn catchment(repo: &Repo) -> Result<PathBuf> {
     built(repo, "catchment")
 }
 
-/// The laboratory.
-///
-/// # Errors
-/// When it does not build.
 pub(crate) fn lab(repo: &Repo) -> Result<PathBuf> {
     built(repo, "catchment-lab")
 }
 
-/// The simulator.
-///
-/// # Errors
-/// When it does not build.
 pub(crate) fn sim(repo: &Repo) -> Result<PathBuf> {
     built(repo, "catchment-sim")
 }
 
-/// The example that is a server and a client of duplex channels.
-///
-/// # Errors
-/// When it does not build.
 pub(crate) fn duplex(repo: &Repo) -> Result<PathBuf> {
     built(repo, "examples/duplex")
 }
 
-/// Builds the programs for release, and returns where one of them is.
 fn built(repo: &Repo, program: &str) -> Result<PathBuf> {
     let words = [&["build", "--release", "--quiet"], TARGETS].concat();
     run::succeed(&mut run::cargo(repo.root(), &words))?;

@@ -4,16 +4,12 @@ use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A checkout of this repository.
 pub(crate) struct Repo {
     root: PathBuf,
 }
 
 impl Repo {
     /// The checkout that this program was built from.
-    ///
-    /// # Errors
-    /// When the folder is gone or moved since the build.
     pub(crate) fn find() -> Result<Self> {
         let manifest = std::env::var("CARGO_MANIFEST_DIR")
             .unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
@@ -27,29 +23,20 @@ impl Repo {
         Ok(Self { root })
     }
 
-    /// The top folder.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The path of `name`, which is relative to the top folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
 
-    /// The text of a file.
-    ///
-    /// # Errors
-    /// When the file cannot be read or is not UTF-8.
     pub(crate) fn read(&self, name: &str) -> Result<String> {
         let path = self.path(name);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
     /// Names of all files that are committed or would be by `git add --all`, sorted.
-    ///
-    /// # Errors
-    /// When git is missing or the folder is no checkout.
     pub(crate) fn files(&self) -> Result<Vec<String>> {
         let output = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])

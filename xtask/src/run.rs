@@ -15,7 +15,6 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(15 * 60);
 /// Time after the end of a command for the last of its output to arrive.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often a running command is looked at.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Test cases by outcome, from the `test result:` lines of test programs.
@@ -24,11 +23,9 @@ pub(crate) struct Tally {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
-    /// Names of those that failed.
     pub(crate) failures: Vec<String>,
 }
 
-/// A finished command: how it ended, which test cases it reported, what it wrote on stdout.
 pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
     pub(crate) tally: Tally,
@@ -72,7 +69,6 @@ fn set_by_cargo_run(name: &str) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The command as one would type it.
 pub(crate) fn shown(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args());
@@ -88,19 +84,11 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Runs `command` and passes its output on.
-///
-/// # Errors
-/// When it cannot be started, ends with a status other than 0, or runs longer than [`LIMIT`].
 pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     let finished = finish(command, LIMIT, Show::All)?;
     demand_success(command, finished.status)
 }
 
-/// Fails unless `status` says that `command` succeeded.
-///
-/// # Errors
-/// When the status is not 0.
 pub(crate) fn demand_success(command: &Command, status: ExitStatus) -> Result<()> {
     if status.success() {
         return Ok(());
@@ -108,19 +96,13 @@ pub(crate) fn demand_success(command: &Command, status: ExitStatus) -> Result<()
     bail!("`{}` failed: {status}", shown(command))
 }
 
-/// What of a command's stdout is passed on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
-    /// Every line, as it comes.
     All,
-    /// Nothing: the caller reads it.
     Nothing,
 }
 
 /// Runs `command` to its end and collects its stdout; stderr goes where ours goes.
-///
-/// # Errors
-/// When it cannot be started, or runs longer than `limit`: then it and what it started are killed.
 pub(crate) fn finish(command: &mut Command, limit: Duration, show: Show) -> Result<Finished> {
     let mut child = command
         .stdin(Stdio::null())
@@ -154,17 +136,10 @@ fn collect(stdout: impl Read, show: Show) -> String {
 }
 
 /// Waits until `child` ends; kills it with all that it started when `limit` has passed.
-///
-/// # Errors
-/// When the limit passed.
 pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<ExitStatus> {
     wait_or(child, limit, |_| ())
 }
 
-/// As [`wait`]; `hangs` may look at the process before it is killed.
-///
-/// # Errors
-/// When the limit passed.
 pub(crate) fn wait_or(
     child: &mut Child,
     limit: Duration,
@@ -214,7 +189,6 @@ fn stopped_tree(pid: u32) -> Vec<u32> {
     }
 }
 
-/// Sums the `test result:` lines in `output`, and collects the names of the cases that failed.
 pub(crate) fn count_cases(output: &str) -> Tally {
     let mut sum = Tally::default();
     for line in output.lines() {
@@ -228,7 +202,6 @@ pub(crate) fn count_cases(output: &str) -> Tally {
     sum
 }
 
-/// The name in a line of a test program, or of the lab, about a case that failed.
 fn failed_case(line: &str) -> Option<&str> {
     if let Some(of_lab) = line.strip_prefix("FAIL ") {
         return of_lab.trim_start().split("  ").nth(1);

@@ -5,7 +5,6 @@
 use proc_macro2::{LexError, TokenStream, TokenTree};
 use std::ops::Range;
 
-/// One line of a source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     /// The code, without comments; the contents of literals are left out.
@@ -22,10 +21,6 @@ pub(crate) fn lines(source: &str, tokens: TokenStream) -> Vec<Line> {
     scanner.lines
 }
 
-/// Returns the tokens of `source`.
-///
-/// # Errors
-/// When a literal or a bracket does not end.
 pub(crate) fn tokens(source: &str) -> Result<TokenStream, LexError> {
     source.parse()
 }
@@ -82,7 +77,6 @@ impl Scanner<'_> {
         self.at = range.end;
     }
 
-    /// Adds what stands before the next token: white space and comments.
     fn gap(&mut self, end: usize) {
         let text = &self.source[self.at..end];
         let comment_start = text.find('/').unwrap_or(text.len());
@@ -122,7 +116,6 @@ fn is_comment(text: &str) -> bool {
     text.starts_with("//") || text.starts_with("/*")
 }
 
-/// Whether `c` can be part of an identifier.
 pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
@@ -139,7 +132,6 @@ pub(crate) fn find_word<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item 
     })
 }
 
-/// Whether `word` stands in `text` as a word of its own.
 pub(crate) fn has_word(text: &str, word: &str) -> bool {
     find_word(text, word).next().is_some()
 }

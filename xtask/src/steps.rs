@@ -12,27 +12,20 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
-/// What a step works with.
 pub(crate) struct Context<'a> {
     pub(crate) repo: &'a Repo,
-    /// Whether long steps run in full, as at night.
     pub(crate) full: bool,
-    /// Whether other processes take most of the machine.
     pub(crate) stress: bool,
-    /// The packages whose tests run; all if there is none.
     pub(crate) packages: &'a [String],
 }
 
-/// A part of `cargo xtask test`.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// Whether `--quick` runs it too.
     pub(crate) quick: bool,
     pub(crate) run: fn(&Context<'_>) -> Result<Tally>,
 }
 
-/// All steps: name, what holds after it, whether `--quick` runs it too, and the function.
 pub(crate) const STEPS: &[Step] = &[
     step("tools", "what the tests call is installed", true, tools),
     step("fmt", "the code is formatted", true, fmt),
@@ -59,13 +52,9 @@ const fn step(
     Step { name, about, quick, run }
 }
 
-/// How much of what takes long a run has.
 struct Amount {
-    /// Rounds of `soak kill`, for each provider.
     soak_rounds: u64,
-    /// Length of `soak duplex`, for each provider.
     duplex_seconds: f64,
-    /// Seeds of `soak roce`.
     roce_seeds: u64,
 }
 
@@ -82,12 +71,10 @@ impl Context<'_> {
         self.stretched(Duration::from_secs(5 * 60))
     }
 
-    /// A limit for what hangs, on this machine.
     fn stretched(&self, limit: Duration) -> Duration {
         limit * if self.stress { 4 } else { 1 }
     }
 
-    /// `cargo test` for the chosen packages, with `more` words.
     fn cargo_test(&self, more: &[&str]) -> Command {
         let mut command = run::cargo(self.repo.root(), &["test"]);
         if self.packages.is_empty() {
@@ -111,7 +98,6 @@ const SOAK_SECONDS_PER_ROUND: f64 = 2.0;
 const DEMO_SECONDS: &str = "3";
 const DEMO_LIMIT: Duration = Duration::from_secs(60);
 
-/// The packages with model-checked tests, and where these are.
 const LOOM_TARGETS: &[(&str, &str)] = &[
     ("catchment-verbs", "crates/verbs/tests/loom/main.rs"),
     ("catchment-transfer", "crates/transfer/tests/loom/main.rs"),
@@ -238,7 +224,6 @@ fn demo(context: &Context<'_>) -> Result<Tally> {
     Ok(NO_CASES)
 }
 
-/// Checks the summary, which is the last JSON object that the demo writes on stdout.
 fn check_demo(stdout: &str) -> Result<()> {
     // Braces of nested objects are indented, so that a line begins with the outermost one.
     let start = stdout.rfind("\n{").map_or(0, |newline| newline + 1);

@@ -13,10 +13,6 @@ const SCRIPT: &str = "while kill -0 \"$0\" 2> /dev/null; do :; done";
 pub(crate) struct BusyLoops(Vec<Child>);
 
 impl BusyLoops {
-    /// Starts the loops, at the priority of this process.
-    ///
-    /// # Errors
-    /// When there is no shell.
     pub(crate) fn start() -> Result<Self> {
         let mut loops = Self(Vec::new());
         for _ in 0..LOOPS {

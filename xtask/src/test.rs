@@ -34,7 +34,6 @@ pub(crate) struct Args {
     package: Vec<String>,
 }
 
-/// How a step ended.
 struct Row {
     name: &'static str,
     took: Duration,
@@ -52,10 +51,6 @@ impl Row {
     }
 }
 
-/// Runs the chosen steps.
-///
-/// # Errors
-/// When a step failed, after all have run, or at once with `--fail-fast`.
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     if args.list {
         print!("{}", listing());
@@ -154,8 +149,6 @@ fn before_and_now(rows: &[Row]) -> String {
     text + "docs/reference/tests.md says which test covers each that went\n"
 }
 
-/// A table of the steps, the cases that failed, how many cases there were before when all ran, then
-/// one line that counts test cases and steps.
 fn summary(rows: &[Row], all: bool) -> String {
     let mut table = format!("{:<10}{:>9}{:>8}  result\n", "step", "seconds", "cases");
     let mut failures = String::new();

@@ -19,6 +19,7 @@
 //! A case reports by panicking. Set `CATCHMENT_CONFORMANCE_ROUNDS` to multiply the length of the
 //! cases that repeat (1 by default; 0.1 for a machine that is emulated).
 #![allow(clippy::unwrap_used, reason = "a panic is how a case reports")]
+#![allow(missing_docs, reason = "only our own tests use it")]
 #![forbid(unsafe_code)]
 mod side;
 mod tools;

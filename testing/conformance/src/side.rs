@@ -8,30 +8,19 @@ use catchment_verbs::{
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a [`Side`] is made with.
 #[derive(Clone)]
 pub struct Options {
-    /// As in [`QpInit`].
     pub service: Service,
     /// What datagrams must carry, on UD.
     pub qkey: u32,
-    /// As in [`QpInit`].
     pub max_send_wr: u32,
-    /// As in [`QpInit`].
     pub max_recv_wr: u32,
-    /// Entries of the completion queue of sends.
     pub send_cqe: u32,
-    /// Entries of the completion queue of receives.
     pub recv_cqe: u32,
-    /// Rights of the registered memory.
     pub access: Access,
-    /// Rights of the peer on the queue pair.
     pub qp_access: Access,
-    /// Bytes of the registered memory.
     pub bytes: usize,
-    /// Attributes of RTS.
     pub rts: RtsAttr,
-    /// How long the peer waits when no receive is posted.
     pub min_rnr_timer: Duration,
 }
 
@@ -56,19 +45,12 @@ impl Default for Options {
 /// One side of a connection: a queue pair with all that it needs. Fields drop in the order that
 /// verbs ask for.
 pub struct Side {
-    /// The queue pair.
     pub qp: Box<dyn Qp>,
-    /// Registered memory.
     pub mr: Arc<dyn Mr>,
-    /// Where sends complete.
     pub send_cq: Arc<dyn Cq>,
-    /// Where receives complete.
     pub recv_cq: Arc<dyn Cq>,
-    /// Both queues notify here.
     pub channel: Arc<dyn CompletionChannel>,
-    /// The protection domain.
     pub pd: Arc<dyn Pd>,
-    /// The device.
     pub context: Arc<dyn Context>,
 }
 
@@ -80,7 +62,6 @@ pub fn connect((a, ours): (&mut Side, &Options), (b, theirs): (&mut Side, &Optio
 }
 
 impl Side {
-    /// A side on this device, not connected.
     pub fn new(context: Arc<dyn Context>, options: &Options) -> Side {
         let pd = context.alloc_pd().unwrap();
         let channel = context.create_channel().unwrap();
@@ -121,7 +102,6 @@ impl Side {
         self.qp.modify(rts).unwrap();
     }
 
-    /// From RESET to INIT.
     pub fn init(&mut self, options: &Options) {
         let (access, qkey) = (options.qp_access, options.qkey);
         let init = match options.service {
@@ -141,12 +121,10 @@ impl Side {
         RemoteAddr { addr: self.mr.addr() + offset as u64, rkey: self.mr.rkey() }
     }
 
-    /// Writes to the registered memory.
     pub fn put(&self, offset: usize, data: &[u8]) {
         self.mr.region().whole().write_at(offset, data).unwrap();
     }
 
-    /// Reads the registered memory.
     pub fn get(&self, offset: usize, bytes: usize) -> Vec<u8> {
         self.mr.region().slice(offset, bytes).unwrap().to_vec()
     }

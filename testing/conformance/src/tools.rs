@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 /// How long something may take that must happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// All rights.
 pub const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
 
 /// Waits for one completion.
@@ -57,7 +56,6 @@ pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next number.
     #[allow(clippy::should_implement_trait, reason = "an endless generator is no iterator")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

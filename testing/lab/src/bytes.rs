@@ -2,14 +2,12 @@
 
 use anyhow::{Result, bail, ensure};
 
-/// Bytes that differ from place to place and from seed to seed.
 pub(crate) fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
     // The period is no multiple of a path MTU, so that exchanged packets show.
     let next = |at: usize| (at.wrapping_mul(7) + at / 251) as u8 ^ seed.wrapping_mul(37);
     (0..bytes).map(next).collect()
 }
 
-/// Fails with the first place where the two differ.
 pub(crate) fn same_bytes(seen: &[u8], expected: &[u8]) -> Result<()> {
     let (is, should) = (seen.len(), expected.len());
     ensure!(is == should, "{is} bytes instead of {should}");

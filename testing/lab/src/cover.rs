@@ -14,7 +14,6 @@ pub(crate) fn retain<T>(items: &mut Vec<T>, name: impl Fn(&T) -> &str) {
     items.retain(|_| at.next().is_some_and(|at| chosen.contains(&at)));
 }
 
-/// The values in the name of a case, each with its group.
 fn values(name: &str) -> Vec<(&str, &str)> {
     let (group, values) = name.split_once('/').unwrap_or((name, ""));
     let values = values.split('/').flat_map(|part| part.split(", "));

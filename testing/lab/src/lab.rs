@@ -40,7 +40,6 @@ pub(crate) enum Site {
 }
 
 impl Site {
-    /// Its address on the network for RoCE.
     pub(crate) fn address(self, version: IpVersion) -> IpAddr {
         let addresses = match self {
             Self::Host => HOST,
@@ -50,7 +49,6 @@ impl Site {
         addresses.of(version)
     }
 
-    /// What moves bytes there.
     pub(crate) fn provider(self) -> &'static str {
         match self {
             Self::Host => "roce",
@@ -71,26 +69,19 @@ impl fmt::Display for Site {
 pub(crate) struct Programs {
     pub(crate) lab: PathBuf,
     pub(crate) catchment: PathBuf,
-    /// The conformance suite of the provider.
     pub(crate) conformance: PathBuf,
-    /// The tests of what the provider says when something is wrong.
     pub(crate) faults: PathBuf,
-    /// The tests of sender and receiver over the provider.
     pub(crate) status_byte: PathBuf,
-    /// The tests of the duplex channel over the provider.
     pub(crate) channel: PathBuf,
-    /// The tests of the mechanisms to compare with over the provider.
     pub(crate) mechanisms: PathBuf,
 }
 
-/// What a case works with.
 pub(crate) struct Lab {
     kernel: Kernel,
     cache: PathBuf,
     pub(crate) programs: Programs,
     clip: Option<Clip>,
     folders: u32,
-    /// For what programs of this host write.
     scratch: TempDir,
     guests: [Option<Guest>; 2],
     boots: u32,
@@ -137,7 +128,6 @@ impl Lab {
         })
     }
 
-    /// The first guest, `agent.py` there, and our end of the wire for this version of IP.
     pub(crate) fn peer(&mut self, version: IpVersion) -> Result<(&Guest, &mut End, &mut Wire)> {
         if self.peer.is_none() {
             self.peer = Some(Peer {
@@ -156,17 +146,14 @@ impl Lab {
         Ok((guest, &mut peer.agent, wire))
     }
 
-    /// Gives the first guest's device and our UDP ports back.
     fn forget_peer(&mut self) {
         self.checked += self.peer.take().as_ref().map_or(0, Peer::checked);
     }
 
-    /// Packets of the guest whose ICRC was found right.
     pub(crate) fn packets_checked(&self) -> u64 {
         self.checked + self.peer.as_ref().map_or(0, Peer::checked)
     }
 
-    /// The clip that cases send.
     pub(crate) fn clip(&mut self) -> Result<&Clip> {
         if self.clip.is_none() {
             self.clip = Some(Clip::make(&self.cache)?);
@@ -184,19 +171,16 @@ impl Lab {
         self.guest(seat)?.start(start, Output::Kept)
     }
 
-    /// Runs a program, which must succeed.
     pub(crate) fn run(&mut self, site: Site, words: &[&str], limit: Duration) -> Result<Finished> {
         let start = Start::like_here(words.iter().copied());
         let finished = self.start(site, &start)?.wait(limit)?;
         finished.success().with_context(|| format!("`{}` at {site:?}", words.join(" ")))
     }
 
-    /// Starts an end over the provider of this site, at its address of this version.
     pub(crate) fn end(&mut self, site: Site, version: IpVersion) -> Result<End> {
         self.end_of_kind(site, version, Kind::Connection)
     }
 
-    /// The same with a queue pair and memory of this kind.
     pub(crate) fn end_of_kind(
         &mut self,
         site: Site,
@@ -224,14 +208,12 @@ impl Lab {
         self.guests = [None, None];
     }
 
-    /// A file that every site can read.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
         let path = self.scratch.path().join(name);
         fs::write(&path, bytes).with_context(|| path.display().to_string())?;
         Ok(path)
     }
 
-    /// A new folder for frames, at this site.
     pub(crate) fn folder(&mut self, site: Site) -> PathBuf {
         self.folders += 1;
         let parent = match site {
@@ -253,7 +235,6 @@ impl Lab {
         Process::start(*address, Arc::clone(this_process), &start, Output::Kept)
     }
 
-    /// A guest that runs.
     fn guest(&mut self, seat: usize) -> Result<&mut Guest> {
         let place = self.guests.get_mut(seat).context("no such guest")?;
         if place.as_ref().is_none_or(Guest::has_ended) {

@@ -13,19 +13,14 @@ const IMPAIRED_CLASS: &str = "1:2";
 /// one to the host.
 pub(crate) const PORTS: [&str; 2] = ["port0", "eth0"];
 
-/// Longer than a command of the guest takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Ends all that the switch does to packets.
 const SOUND: &str = "nft flush ruleset; for port in port0 eth0; do
 tc qdisc del dev $port root 2>/dev/null; done; true";
 
-/// Which way packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// From the host to the guest's RDMA device.
     ToGuest,
-    /// From the guest's RDMA device to the host.
     FromGuest,
 }
 
@@ -39,26 +34,20 @@ impl Direction {
     }
 }
 
-/// A packet that is lost, once or several times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chosen {
-    /// Which way it goes.
     pub(crate) direction: Direction,
     pub(crate) psn: u32,
-    /// How often it is lost.
     pub(crate) times: u32,
 }
 
-/// Everything that the switch does to packets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Impairment {
-    /// Chosen packets are lost.
     pub(crate) chosen: Vec<Chosen>,
     /// Options of netem for packets of both directions, such as `loss 5%`; empty for none.
     pub(crate) both_ways: &'static str,
 }
 
-/// Packets that the switch has dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lost {
     pub(crate) chosen: u64,
@@ -66,7 +55,6 @@ pub(crate) struct Lost {
 }
 
 impl Impairment {
-    /// Makes the switch of this guest do it.
     pub(crate) fn begin(&self, guest: &Guest) -> Result<()> {
         let mut script = format!("set -e; nft -f - <<'END'\n{}END\n", rules(&self.chosen));
         if !self.both_ways.is_empty() {
@@ -82,7 +70,6 @@ impl Impairment {
         shell(guest, &script).map(drop)
     }
 
-    /// Makes the switch sound again, and returns what it has dropped.
     pub(crate) fn end(guest: &Guest) -> Result<Lost> {
         let listed = shell(guest, "nft -j list counters; tc -s -j qdisc show")?;
         shell(guest, SOUND)?;

@@ -4,10 +4,8 @@ use anyhow::Result;
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// What a case does with the lab of its part.
 type Run<L> = Box<dyn Fn(&mut L) -> Result<()>>;
 
-/// A case of a part of the lab, which works with `L`.
 pub(crate) struct Case<L> {
     /// Its name, which tells group, what, and what it runs over, apart by slashes.
     pub(crate) name: String,
@@ -15,7 +13,6 @@ pub(crate) struct Case<L> {
 }
 
 impl<L> Case<L> {
-    /// A case that does `run`.
     pub(crate) fn new(name: String, run: impl Fn(&mut L) -> Result<()> + 'static) -> Self {
         let run = Box::new(run);
         Self { name, run }
@@ -41,23 +38,18 @@ pub(crate) fn run_all<L>(
     cases.iter().map(run).collect()
 }
 
-/// What came of a case.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) case: String,
     pub(crate) passed: bool,
-    /// How long it took.
     pub(crate) seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
 }
 
-/// How outcomes are written on stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// A line for each case, for people.
     Table,
-    /// A JSON object a line.
     Json,
 }
 

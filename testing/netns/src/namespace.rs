@@ -7,9 +7,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 use std::{io, thread};
 
-/// The namespace of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";
-/// Name of the interface at both ends.
 const INTERFACE: &str = "veth0";
 /// How long the first packet may take before another one is sent, and how often.
 const ASK_AGAIN: Duration = Duration::from_millis(10);

@@ -4,7 +4,6 @@
 pub(crate) const ECN_CAPABLE: u8 = 2;
 /// ECN bits of a packet that met congestion.
 pub(crate) const CONGESTION_EXPERIENCED: u8 = 3;
-/// Where the ECN bits are in the second byte of an IPv6 packet.
 const ECN_SHIFT: u32 = 4;
 
 /// An IP packet on its way, from the first byte of its IP header to the last of its payload.
@@ -14,12 +13,10 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// A frame of these bytes.
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
 
-    /// The bytes of the packet.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -37,7 +34,6 @@ impl Frame {
         }
     }
 
-    /// Sets the ECN bits of an IPv6 packet. The ICRC does not cover them.
     pub(crate) fn set_ecn(&mut self, ecn: u8) {
         if let [first, second, ..] = &mut self.bytes[..]
             && *first >> 4 == 6

@@ -12,6 +12,7 @@
 //!
 //! [`verbs`] is a second world with the same rules: a provider of verbs whose operations take as long
 //! as they are told to, for what is built on verbs.
+#![allow(missing_docs, reason = "only our own tests and measurements use it")]
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

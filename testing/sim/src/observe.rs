@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Something that happened on a link.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event<'a> {
     pub(crate) at: Duration,
@@ -14,12 +13,10 @@ pub(crate) struct Event<'a> {
     pub(crate) frame: &'a Frame,
 }
 
-/// What can happen to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// A node offered it to the link, which will do this with it.
     Offered(Fate),
-    /// It reached the far end.
     Arrived,
 }
 

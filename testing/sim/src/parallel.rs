@@ -42,7 +42,6 @@ pub(crate) fn in_order<R: Send>(
     });
 }
 
-/// Threads that this machine runs at once.
 pub(crate) fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }

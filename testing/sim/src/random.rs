@@ -22,7 +22,6 @@ impl Random {
         Self::new(self.next_u64())
     }
 
-    /// 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -47,7 +46,6 @@ impl Random {
         usize::try_from(self.below(bound as u64)).unwrap_or(0)
     }
 
-    /// One of `choices`, or nothing where there are none.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> Option<T> {
         choices.get(self.index(choices.len())).copied()
     }
@@ -60,13 +58,11 @@ impl Random {
         }
     }
 
-    /// A time above nothing and up to `most`, in whole nanoseconds.
     pub fn time_up_to(&mut self, most: Duration) -> Duration {
         let most_ns = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.between(1.min(most_ns), most_ns))
     }
 
-    /// Fills `bytes` with random ones.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let random = self.next_u64().to_le_bytes();
@@ -75,7 +71,6 @@ impl Random {
     }
 }
 
-/// A probability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Chance {
     /// Happens when 64 random bits are below this: 2^64 is always.
@@ -83,9 +78,7 @@ pub struct Chance {
 }
 
 impl Chance {
-    /// It never happens.
     pub const NEVER: Self = Self { threshold: 0 };
-    /// It always happens.
     pub const ALWAYS: Self = Self { threshold: 1 << 64 };
 
     /// Happens with this probability. Below 0 (or no number) is never, above 1 is always.
@@ -95,7 +88,6 @@ impl Chance {
         Self { threshold: threshold.min(Self::ALWAYS.threshold) }
     }
 
-    /// The probability as a number from 0 to 1.
     pub fn probability(self) -> f64 {
         self.threshold as f64 / 18_446_744_073_709_551_616.0
     }

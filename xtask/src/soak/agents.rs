@@ -15,13 +15,9 @@ use std::time::Duration;
 const MARK: &str = "CATCHMENT_SOAK_ROUND";
 
 const INPUT: &str = "synthetic:64x48:rgb24";
-/// Bytes of one frame of [`INPUT`].
 pub(crate) const FRAME_BYTES: u64 = 64 * 48 * 3;
-
-/// How long a process may take to end when it is asked to.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(15);
 
-/// What all processes of a round have in common.
 pub(crate) struct Setting {
     binary: PathBuf,
     folder: PathBuf,
@@ -32,10 +28,6 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Makes the folder of a round.
-    ///
-    /// # Errors
-    /// When no folder can be made or no port is free.
     pub(crate) fn new(binary: &Path, provider: &str, plan: &Plan) -> Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -54,12 +46,10 @@ impl Setting {
         Ok(setting)
     }
 
-    /// The folder that holds everything of the round.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where the collector puts the frames.
     pub(crate) fn out(&self) -> PathBuf {
         self.folder.join("out")
     }
@@ -69,12 +59,10 @@ impl Setting {
         self.folder.join("scratch")
     }
 
-    /// Names of the devices, in the order of the source.
     pub(crate) fn devices(&self) -> Vec<String> {
         (0..self.devices).map(|number| format!("cam{number}")).collect()
     }
 
-    /// Processes of this round that still run, with their command lines.
     pub(crate) fn processes(&self) -> Vec<(u32, String)> {
         proc::with_environment(MARK, &self.mark())
     }
@@ -123,9 +111,6 @@ impl Setting {
     }
 
     /// CRC-32C of the first `count` frames that device number `device` sends.
-    ///
-    /// # Errors
-    /// When the command fails or prints something else.
     pub(crate) fn checksums(&self, device: usize, count: u64) -> Result<Vec<u32>> {
         let mut command = self.catchment();
         command.args(["checksums", "--input", INPUT, "--device-index", &device.to_string()]);
@@ -140,7 +125,6 @@ impl Setting {
     }
 }
 
-/// An address of this host that nobody listens on.
 fn free_address() -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
     Ok(listener.local_addr()?.to_string())
@@ -155,10 +139,6 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// Starts a process; its output is appended to a file in the folder of the round.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub(crate) fn start(setting: &Setting, role: Role) -> Result<Self> {
         let log = setting.folder.join(format!("{role}.log"));
         let file = File::options().create(true).append(true).open(&log)?;
@@ -168,15 +148,10 @@ impl Agent {
         Ok(Self { role, child, log, out: setting.out() })
     }
 
-    /// What the process holds, beside the files that it writes.
     pub(crate) fn footprint(&self) -> Footprint {
         Footprint::of(self.child.id(), &self.out)
     }
 
-    /// Fails when the process has ended.
-    ///
-    /// # Errors
-    /// The way it ended and the last lines that it wrote.
     pub(crate) fn demand_running(&mut self) -> Result<()> {
         let Some(status) = self.child.try_wait()? else {
             return Ok(());
@@ -184,10 +159,6 @@ impl Agent {
         bail!("the {} ended by itself ({status}); {}", self.role, self.last_words())
     }
 
-    /// Kills the process as an out-of-memory killer would.
-    ///
-    /// # Errors
-    /// When it had ended before.
     pub(crate) fn kill(mut self) -> Result<()> {
         self.demand_running()?;
         self.child.kill()?;
@@ -195,10 +166,6 @@ impl Agent {
         Ok(())
     }
 
-    /// Asks the process to end, and waits until it has.
-    ///
-    /// # Errors
-    /// When it does not end soon, or with a status other than 0.
     pub(crate) fn end(mut self) -> Result<()> {
         self.demand_running()?;
         proc::signal(self.child.id(), "TERM")?;

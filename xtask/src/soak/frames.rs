@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// A frame on disk.
 #[derive(Debug)]
 struct Frame {
     number: u64,
@@ -26,10 +25,6 @@ fn number(name: &str) -> Option<u64> {
     digits.parse().ok().filter(|_| plain)
 }
 
-/// Checks that `out` holds folders of `devices` and nothing else.
-///
-/// # Errors
-/// The names that do not belong there, or are missing.
 pub(crate) fn check_folders(out: &Path, devices: &[String]) -> Result<()> {
     let names = names(out)?;
     let strange: Vec<_> = names.iter().filter(|name| !devices.contains(name)).collect();
@@ -41,9 +36,6 @@ pub(crate) fn check_folders(out: &Path, devices: &[String]) -> Result<()> {
 
 /// Number of frames in a device's folder, which must hold frames 0, 1, 2 and so on, without gap,
 /// each `frame_bytes` long and none older than the one before it, and nothing else.
-///
-/// # Errors
-/// The first thing that is wrong.
 pub(crate) fn check_names(folder: &Path, frame_bytes: u64) -> Result<u64> {
     let mut before = SystemTime::UNIX_EPOCH;
     let frames = frames(folder)?;
@@ -64,10 +56,6 @@ pub(crate) fn check_names(folder: &Path, frame_bytes: u64) -> Result<u64> {
     Ok(frames.len() as u64)
 }
 
-/// Checks the bytes of each frame against its checksum.
-///
-/// # Errors
-/// The first frame that differs.
 pub(crate) fn check_bytes(folder: &Path, checksums: &[u32]) -> Result<()> {
     for (frame, expected) in frames(folder)?.iter().zip(checksums) {
         let bytes = fs::read(&frame.path)?;
@@ -78,7 +66,6 @@ pub(crate) fn check_bytes(folder: &Path, checksums: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// The frames of a device by number.
 fn frames(folder: &Path) -> Result<Vec<Frame>> {
     let mut frames = Vec::new();
     for name in names(folder)? {
@@ -90,7 +77,6 @@ fn frames(folder: &Path) -> Result<Vec<Frame>> {
     Ok(frames)
 }
 
-/// Names in a folder, sorted.
 pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut names = Vec::new();
@@ -106,7 +92,6 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// A folder that is gone after the test.
     struct Folder(PathBuf);
 
     impl Folder {

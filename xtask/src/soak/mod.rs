@@ -71,10 +71,6 @@ struct Listing {
     _hunt: Hunt,
 }
 
-/// Runs a hunt, or lists them.
-///
-/// # Errors
-/// When it found a fault.
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     match &args.hunt {
         Some(Hunt::Kill(args)) => kill(repo, args),
@@ -97,9 +93,6 @@ fn listing() -> String {
 }
 
 /// The short form that `cargo xtask test` runs, with a new seed, over each provider.
-///
-/// # Errors
-/// When a round found a fault.
 pub(crate) fn kill_rounds(repo: &Repo, rounds: u64, seconds_per_round: f64) -> Result<()> {
     for provider in ["shm", "roce"] {
         let args = KillArgs {
@@ -144,10 +137,6 @@ fn new_seed() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// The short form of `soak duplex` that `cargo xtask test` runs, over each provider.
-///
-/// # Errors
-/// When it found a fault.
 pub(crate) fn duplex_seconds(repo: &Repo, seconds: f64) -> Result<()> {
     for provider in ["shm", "roce"] {
         duplex::run(repo, &duplex::Args::short(seconds, provider))?;
@@ -155,10 +144,6 @@ pub(crate) fn duplex_seconds(repo: &Repo, seconds: f64) -> Result<()> {
     Ok(())
 }
 
-/// The short form of `soak roce` that `cargo xtask test` runs, with new seeds.
-///
-/// # Errors
-/// When a seed found a fault.
 pub(crate) fn roce_seeds(repo: &Repo, seeds: u64) -> Result<()> {
     roce::run(repo, &roce::Args::short(seeds))
 }

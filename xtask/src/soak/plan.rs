@@ -4,7 +4,6 @@ use super::random::Random;
 use std::fmt;
 use std::time::Duration;
 
-/// One of the two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     Source,
@@ -20,13 +19,11 @@ impl fmt::Display for Role {
     }
 }
 
-/// A round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) devices: usize,
     /// Frames per second of each device.
     pub(crate) rate_fps: u32,
-    /// In which order the processes start.
     pub(crate) start: [Role; 2],
     /// Whether frames must have arrived before the first strike; otherwise it hits the handshake.
     pub(crate) settle_first: bool,
@@ -40,9 +37,7 @@ pub(crate) struct Strike {
     pub(crate) victims: Vec<Role>,
     /// Time from the last restart, or from the first frames, to the kill.
     pub(crate) after: Duration,
-    /// Time from the kill to the restart.
     pub(crate) down: Duration,
-    /// Whether frames must have arrived again before the next strike.
     pub(crate) settle: bool,
 }
 
@@ -52,7 +47,6 @@ const DOWN_AT_MOST: Duration = Duration::from_millis(300);
 const RATES_FPS: [u32; 3] = [30, 250, 1000];
 
 impl Plan {
-    /// The plan of a round, which follows from its arguments alone.
     pub(crate) fn new(seed: u64, round: u64, length: Duration) -> Self {
         let mut random = Random::of_round(seed, round);
         let devices = 1 + usize::try_from(random.below(4)).unwrap_or(0);

@@ -22,24 +22,20 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 to `bound` - 1; 0 where `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         // The bias is far below what a count of rounds could show.
         self.next().checked_rem(bound).unwrap_or(0)
     }
 
-    /// True in `percent` of a hundred cases.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// A time from nothing to `bound`, in whole microseconds.
     pub(crate) fn time_below(&mut self, bound: Duration) -> Duration {
         let bound_us = u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(self.below(bound_us))
     }
 
-    /// One of `choices`.
     pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> Option<T> {
         let at = self.below(choices.len() as u64);
         choices.get(usize::try_from(at).ok()?).copied()

@@ -8,27 +8,18 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where named shared memory lies.
 const SHARED_MEMORY: &str = "/dev/shm";
-
-/// Time for children to notice that their parent is gone.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The named shared memory before a round.
 pub(crate) struct Residue {
     shared_memory: BTreeSet<String>,
 }
 
 impl Residue {
-    /// What there is before the round.
     pub(crate) fn before() -> Self {
         Self { shared_memory: shared_memory() }
     }
 
-    /// Checks that the round left nothing.
-    ///
-    /// # Errors
-    /// What it left.
     pub(crate) fn check(&self, setting: &Setting) -> Result<()> {
         let processes = until_empty(|| setting.processes());
         ensure!(processes.is_empty(), "processes still run: {processes:?}");

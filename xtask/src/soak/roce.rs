@@ -29,10 +29,6 @@ impl Args {
     }
 }
 
-/// Runs the seeds with the release build.
-///
-/// # Errors
-/// When a seed ended in a wrong byte, a wrong order, or not at all; the program has said which.
 pub(super) fn run(repo: &Repo, args: &Args) -> Result<()> {
     let mut command = Command::new(programs::sim(repo)?);
     command.arg("soak").args(words(args));

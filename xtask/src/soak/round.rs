@@ -12,16 +12,12 @@ use std::{fmt, thread};
 
 /// Frames of each device that must arrive before a restart counts as done.
 const PROGRESS_FRAMES: u64 = 3;
-/// Time for these frames to arrive.
 const PROGRESS_LIMIT: Duration = Duration::from_secs(20);
-/// Time for a survivor to give back what it held for the dead peer.
 const RELEASE_LIMIT: Duration = Duration::from_secs(15);
-/// How often a state is looked at that gives no event.
 const POLL: Duration = Duration::from_millis(10);
 /// Samples of a footprint, as connections come and go while it is taken.
 const SAMPLES: usize = 15;
 
-/// What a round, or a run of rounds, went through.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     rounds: u64,
@@ -32,7 +28,6 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Adds what another round went through.
     pub(crate) fn add(&mut self, other: &Self) {
         self.rounds += other.rounds;
         self.strikes += other.strikes;
@@ -58,10 +53,6 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs a round.
-///
-/// # Errors
-/// The first thing that is not as it must be.
 pub(crate) fn run(setting: &Setting, plan: &Plan) -> Result<Report> {
     let before = Residue::before();
     let mut pair = Pair { setting, agents: BTreeMap::new(), baselines: BTreeMap::new() };
@@ -83,7 +74,6 @@ pub(crate) fn run(setting: &Setting, plan: &Plan) -> Result<Report> {
     Ok(report)
 }
 
-/// Both processes, and what each held when it had settled.
 struct Pair<'a> {
     setting: &'a Setting,
     agents: BTreeMap<Role, Agent>,
@@ -187,7 +177,6 @@ impl Pair<'_> {
         }
     }
 
-    /// Ends the source, then the collector, as a user would.
     fn end(mut self) -> Result<()> {
         for role in [Role::Source, Role::Collector] {
             let agent = self.agents.remove(&role);
@@ -198,7 +187,6 @@ impl Pair<'_> {
     }
 }
 
-/// Checks all that arrived; returns the number of frames.
 fn check_frames(setting: &Setting) -> Result<u64> {
     let devices = setting.devices();
     frames::check_folders(&setting.out(), &devices)?;

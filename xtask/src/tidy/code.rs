@@ -9,19 +9,15 @@ use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemMod};
 
-/// All Rust files and modules.
 pub(crate) struct Code {
-    /// By path, relative to the top of the repository.
     pub(crate) files: BTreeMap<String, File>,
     pub(crate) modules: Vec<Module>,
 }
 
-/// A parsed file.
 pub(crate) struct File {
     pub(crate) syntax: syn::File,
     pub(crate) tokens: TokenStream,
     pub(crate) lines: usize,
-    /// Name of the package whose folder holds it.
     pub(crate) package: String,
     /// For each line, whether it is compiled for tests only.
     pub(crate) test: Vec<bool>,
@@ -33,7 +29,6 @@ impl File {
         self.test.get(line.saturating_sub(1)).copied() == Some(true)
     }
 
-    /// Lines that are part of the program itself.
     pub(crate) fn product_lines(&self) -> usize {
         self.test[..self.lines].iter().filter(|test| !**test).count()
     }
@@ -41,17 +36,13 @@ impl File {
 
 /// A module: a file, or a part of one between braces.
 pub(crate) struct Module {
-    /// File that holds the root of its crate.
     pub(crate) root: String,
-    /// Names from the root of the crate down to it.
     pub(crate) path: Vec<String>,
     pub(crate) file: String,
-    /// Whether it stands between braces in its file.
     pub(crate) inline: bool,
     pub(crate) test: bool,
 }
 
-/// A function with a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Function {
     pub(crate) name: String,
@@ -97,7 +88,6 @@ impl Code {
     }
 }
 
-/// The package with the longest folder above `path`.
 fn package_of(path: &str, packages: &[Package]) -> String {
     let above = packages.iter().filter(|package| path.starts_with(&format!("{}/", package.folder)));
     let nearest = above.max_by_key(|package| package.folder.len());
@@ -120,7 +110,6 @@ impl File {
     }
 }
 
-/// For each of `lines` lines, whether it belongs to an item that is compiled for tests only.
 pub(crate) fn test_lines(syntax: &syn::File, lines: usize) -> Vec<bool> {
     let mut marks = Marks(vec![false; lines + 1]);
     if syntax.attrs.iter().any(is_for_tests) {
@@ -150,7 +139,6 @@ impl<'a> Visit<'a> for Marks {
     }
 }
 
-/// The attributes of those items that tests consist of.
 #[expect(clippy::wildcard_enum_match_arm, reason = "syntax of other kinds has none")]
 fn attributes(item: &Item) -> &[Attribute] {
     match item {
@@ -219,7 +207,6 @@ impl<'a> Visit<'a> for Functions<'_> {
     }
 }
 
-/// Goes from the root of a crate through all of its modules.
 struct Walk<'a> {
     code: &'a mut Code,
     target: &'a Target,
@@ -242,7 +229,6 @@ impl<'a> Walk<'a> {
         self.items(&items, &file, &folder);
     }
 
-    /// Where the modules of `file` have their files.
     fn folder_below(&self, file: &str) -> String {
         let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
         if name == "mod.rs" || file == self.target.root {
@@ -290,7 +276,6 @@ impl<'a> Walk<'a> {
         self.test = outside;
     }
 
-    /// The file of a module that is declared with a semicolon.
     fn declared(&self, module: &ItemMod, file: &str, below: &str) -> Option<String> {
         let here = file.rsplit_once('/').map_or("", |(folder, _)| folder);
         let given = module.attrs.iter().find_map(given_path);

@@ -23,12 +23,10 @@ pub(super) fn find(code: &Code) -> Vec<Vec<String>> {
     groups.into_iter().collect()
 }
 
-/// The segments of an imported name.
 pub(super) type Import = Vec<String>;
 
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// All files that imports lead to from `start`.
 fn reachable(graph: &Graph, start: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut open = vec![start];
@@ -109,7 +107,6 @@ impl<'a> Crates<'a> {
     }
 }
 
-/// Whether the module in `file` contains that in `other`.
 fn contains(file: &str, other: &str) -> bool {
     let stem = file.trim_end_matches(".rs");
     let ends = ["/mod", "/lib", "/main"];
@@ -117,7 +114,6 @@ fn contains(file: &str, other: &str) -> bool {
     other.starts_with(&format!("{folder}/"))
 }
 
-/// The imports of a file by the path of the inline module that has them.
 fn imports(code: &Code, module: &Module) -> BTreeMap<Vec<String>, Vec<Import>> {
     let mut uses = Uses::default();
     if let Some(file) = code.files.get(&module.file) {

@@ -5,12 +5,9 @@ use crate::metadata::{Dependency, Package};
 
 pub(crate) const RULE: &str = "edge";
 
-/// What one crate of the workspace may use of the others.
 struct Allowed {
     package: &'static str,
-    /// For the crate itself.
     normal: &'static [&'static str],
-    /// For its tests, examples and benches, beside the former.
     dev: &'static [&'static str],
 }
 
@@ -35,7 +32,6 @@ const LIBRARY: &str = "catchment";
 const SIM: &str = "catchment-sim";
 const CONFORMANCE: &str = "catchment-conformance";
 
-/// Whether the crate `package` may use `other`, straight or by others.
 pub(super) fn may_use(package: &str, other: &str) -> bool {
     let row = GRAPH.iter().find(|row| row.package == package);
     row.is_some_and(|row| {
@@ -110,7 +106,6 @@ const GRAPH: &[Allowed] = &[
     Allowed { package: "xtask", normal: &[], dev: &[] },
 ];
 
-/// Finds the edges that the graph does not have, and the crates that it does not know.
 pub(crate) fn check(packages: &[Package]) -> Vec<Finding> {
     packages.iter().flat_map(|package| check_package(package, packages)).collect()
 }
@@ -154,7 +149,6 @@ mod tests {
         Package { name: name.to_owned(), dependencies, ..Package::default() }
     }
 
-    /// Findings for a package among all that the graph knows.
     fn findings(name: &str, dependencies: &[(&str, bool)]) -> Vec<String> {
         let mut all: Vec<_> = GRAPH.iter().map(|row| package(row.package, &[])).collect();
         all.retain(|other| other.name != name);

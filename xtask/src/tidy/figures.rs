@@ -7,15 +7,12 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Lines above which a function is named in the report.
 const LONG_FUNCTION: usize = 70;
-/// Lines above which a file is named in the report.
 const LONG_FILE: usize = 500;
 
 /// Folders that the product may not depend on, other than for its tests.
 const PROOF: &[&str] = &["experiments/", "bench", "testing/", "xtask"];
 
-/// All that is measured.
 pub(super) struct Figures {
     lines_rust: usize,
     lines_by_crate: BTreeMap<String, usize>,
@@ -56,7 +53,6 @@ impl Figures {
         functions.filter(|(_, function)| function.lines > LONG_FUNCTION)
     }
 
-    /// One object, on one line.
     pub(super) fn json(&self) -> Value {
         let public = self.public.iter();
         let public: BTreeMap<_, _> = public.map(|(name, items)| (name, items.len())).collect();
@@ -83,7 +79,6 @@ impl Figures {
         percentile(&sizes, 50)
     }
 
-    /// The table of sizes, one row for each crate, then what is long, circular or dead.
     pub(super) fn report(&self, code: &Code) -> String {
         let mut text = self.table(code);
         for (path, lines) in &self.long_files {

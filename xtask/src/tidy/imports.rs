@@ -10,7 +10,6 @@ use syn::{ItemUse, UseTree};
 pub(crate) const RULE: &str = "imports";
 pub(crate) const LAYOUT_RULE: &str = "module-layout";
 
-/// Finds imports that name two modules at once, and modules that are named by two imports.
 pub(crate) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     let Some(code) = file.code else {
         return Vec::new();
@@ -93,7 +92,6 @@ fn stands_alone(tree: &UseTree) -> bool {
     }
 }
 
-/// Finds a module whose file stands beside its folder instead of in it.
 pub(crate) fn check_layout(file: &SourceFile<'_>, around: &Surroundings<'_>) -> Vec<Finding> {
     let Some(stem) = file.path.strip_suffix(".rs") else {
         return Vec::new();

@@ -6,7 +6,6 @@ use crate::rust_text::{Line, has_word};
 pub(crate) const RULE: &str = "leftover";
 pub(crate) const ALLOW_RULE: &str = "allow-reason";
 pub(crate) const SLEEP_RULE: &str = "sleep-reason";
-
 const IN_COMMENTS: &[&str] = &["TODO", "FIXME", "XXX"];
 
 const IN_CODE: &[(&str, &str)] = &[
@@ -18,7 +17,6 @@ const IN_CODE: &[(&str, &str)] = &[
     (".is_ok() ||", "an assertion on both outcomes cannot fail: decide which it is"),
 ];
 
-/// Finds unfinished places.
 pub(crate) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     if file.is_rust() {
         let numbered = file.lines.iter().enumerate();
@@ -46,7 +44,6 @@ fn in_text(file: &SourceFile<'_>, number: usize, text: &str) -> Vec<Finding> {
     found.map(|word| file.finding(RULE, number, what(word))).collect()
 }
 
-/// Finds lints switched off without a reason.
 pub(crate) fn check_allow(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     let silences = |line: &Line| {
         let code = line.code.trim_start();
@@ -58,7 +55,6 @@ pub(crate) fn check_allow(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Fi
     bare.map(|at| file.finding(ALLOW_RULE, at + 1, what)).collect()
 }
 
-/// The code of the attribute that begins on the first of `lines`.
 fn attribute(lines: &[Line]) -> String {
     let mut text = String::new();
     for line in lines {

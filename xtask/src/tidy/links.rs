@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 pub(crate) const RULE: &str = "link";
 
-/// A page: its links and the anchors that others can name.
 #[derive(Default)]
 struct Page {
     links: Vec<Link>,
@@ -21,10 +20,6 @@ struct Link {
     target: String,
 }
 
-/// Finds broken links in all pages among `files`.
-///
-/// # Errors
-/// When a page cannot be read.
 pub(crate) fn check(repo: &Repo, files: &[String]) -> Result<Vec<Finding>> {
     let mut pages = BTreeMap::new();
     for name in files.iter().filter(|name| name.ends_with(".md")) {
@@ -49,7 +44,6 @@ fn check_pages(pages: &BTreeMap<&str, Page>, files: &[String]) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with a link from page `from` to `target`.
 fn fault(
     from: &str,
     target: &str,
@@ -71,7 +65,6 @@ fn fault(
     page.filter(missing).map(|_| format!("{file} has no heading for #{anchor}"))
 }
 
-/// Whether the target has a scheme, such as `https:`.
 fn is_elsewhere(target: &str) -> bool {
     let scheme = target.split_once(':').map(|(scheme, _)| scheme);
     scheme.is_some_and(|scheme| scheme.len() > 1 && scheme.chars().all(|c| c.is_ascii_alphabetic()))
@@ -97,7 +90,6 @@ fn resolve(from: &str, path: &str) -> Option<String> {
     (!absolute).then(|| parts.join("/").replace("%20", " "))
 }
 
-/// Whether `name` is a file, or a folder with files.
 fn exists(name: &str, files: &[String]) -> bool {
     let folder = format!("{name}/");
     name.is_empty() || files.iter().any(|file| file == name || file.starts_with(&folder))
@@ -155,7 +147,6 @@ fn slug(heading: &str) -> String {
     kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// The line with what stands between backticks left out.
 fn without_code(line: &str) -> String {
     let parts: Vec<_> = line.split('`').collect();
     // An odd number of backticks leaves the last part outside of code.
@@ -164,7 +155,6 @@ fn without_code(line: &str) -> String {
     outside.map(|(_, part)| *part).collect::<Vec<_>>().join("`")
 }
 
-/// Targets of `[text](target)` and of pictures.
 fn inline_targets(prose: &str) -> impl Iterator<Item = String> {
     let ends = prose.match_indices("](").map(|(at, _)| &prose[at + 2..]);
     ends.filter_map(|rest| {
@@ -173,14 +163,12 @@ fn inline_targets(prose: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// Target of a line `[name]: target`.
 fn definition_target(prose: &str) -> Option<String> {
     let (name, target) = prose.trim_start().strip_prefix('[')?.split_once("]: ")?;
     let footnote = name.starts_with('^');
     target.split_whitespace().next().filter(|_| !footnote).map(str::to_owned)
 }
 
-/// Values of the HTML attribute `name`.
 fn attributes(prose: &str, name: &str) -> Vec<String> {
     let start = format!(" {name}=\"");
     let values = prose.split(start.as_str()).skip(1).filter_map(|rest| rest.split('"').next());

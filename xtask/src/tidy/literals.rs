@@ -10,7 +10,6 @@ const PROVIDERS: &[(&str, &str)] = &[
     ("\"roce\"", "crates/provider-roce/"),
 ];
 
-/// A literal in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) file: String,
@@ -18,7 +17,6 @@ pub(super) struct Place {
     pub(super) text: String,
 }
 
-/// String literals of the product that are the name of a provider.
 pub(super) fn providers(code: &Code) -> Vec<Place> {
     let mut places = Vec::new();
     for (path, file) in &code.files {

@@ -44,16 +44,12 @@ pub(crate) struct Args {
     list: bool,
 }
 
-/// A place where a rule is broken.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
-    /// File, relative to the top of the repository.
     pub(crate) path: String,
     /// Line, counted from 1; 0 for the file as a whole.
     pub(crate) line: usize,
-    /// Name of the rule.
     pub(crate) rule: &'static str,
-    /// What is wrong and what to do.
     pub(crate) what: String,
 }
 
@@ -67,13 +63,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A file as the rules see it.
 pub(crate) struct SourceFile<'a> {
     pub(crate) path: &'a str,
     pub(crate) text: &'a str,
     /// The lines of a Rust file, code and comments apart; empty for other files.
     pub(crate) lines: Vec<Line>,
-    /// The parsed file, if it is Rust.
     pub(crate) code: Option<&'a code::File>,
 }
 
@@ -97,12 +91,10 @@ impl<'a> SourceFile<'a> {
     }
 }
 
-/// What a rule may look up beside the file: the names of all files.
 pub(crate) struct Surroundings<'a> {
     pub(crate) files: &'a [String],
 }
 
-/// A rule that looks at one file at a time.
 struct Rule {
     name: &'static str,
     about: &'static str,
@@ -115,7 +107,6 @@ const fn rule(name: &'static str, about: &'static str, check: Check) -> Rule {
     Rule { name, about, check }
 }
 
-/// Rules that look at one file at a time.
 const FILE_RULES: &[Rule] = &[
     rule(pure::RULE, "no clock, sleep, chance or order by hash in pure crates", pure::check),
     rule(
@@ -158,7 +149,6 @@ const FILE_RULES: &[Rule] = &[
     rule(imports::LAYOUT_RULE, "a module with a folder is its mod.rs", imports::check_layout),
 ];
 
-/// Rules that look at the repository as a whole, with what they are about.
 const WHOLE_RULES: &[(&str, &str)] = &[
     (hot_path::RULE, "no lock and no allocation from claim to release of a block"),
     (PARSE_RULE, "every Rust file can be parsed"),
@@ -171,12 +161,10 @@ const WHOLE_RULES: &[(&str, &str)] = &[
 
 const PARSE_RULE: &str = "parse";
 
-/// The repository as read from disk.
 struct Tree {
     texts: Vec<(String, String)>,
     packages: Vec<Package>,
     code: Code,
-    /// Rust files that could not be parsed.
     faults: Vec<String>,
 }
 
@@ -193,10 +181,6 @@ impl Tree {
     }
 }
 
-/// Checks all rules, prints what breaks them and the figures.
-///
-/// # Errors
-/// When a rule is broken, or the repository cannot be read.
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     if args.list {
         print!("{}", listing());
@@ -230,7 +214,6 @@ fn listing() -> String {
         .collect()
 }
 
-/// Name and text of every file that is text.
 fn read_texts(repo: &Repo) -> Result<Vec<(String, String)>> {
     let mut texts = Vec::new();
     for name in repo.files()? {

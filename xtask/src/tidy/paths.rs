@@ -24,7 +24,6 @@ const PHRASES: &[&str] = &[
     "my worktree",
 ];
 
-/// Finds absolute paths of one machine.
 pub(crate) fn check_machine(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in file.text.lines().enumerate() {
@@ -49,7 +48,6 @@ fn continues_path(c: char) -> bool {
     is_word(c) || "./-*~}>$:".contains(c)
 }
 
-/// Finds names of documents that the repository does not have.
 pub(crate) fn check_documents(file: &SourceFile<'_>, around: &Surroundings<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in prose(file) {
@@ -100,7 +98,6 @@ fn exists(name: &str, from: &str, files: &[String]) -> bool {
     here || files.iter().any(|file| file == name || file.ends_with(&format!("/{name}")))
 }
 
-/// Finds phrases about how the text came to be.
 pub(crate) fn check_phrases(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in prose(file) {
@@ -113,7 +110,6 @@ pub(crate) fn check_phrases(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<
     findings
 }
 
-/// Finds packages from elsewhere than the public registry, and settings that redirect it.
 pub(crate) fn check_registry(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     let wrong: fn(&str) -> bool = match file.path.rsplit('/').next() {
         Some("Cargo.lock") => |line| {

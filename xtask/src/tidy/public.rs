@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Ident, ItemImpl, Visibility};
 
-/// A public item of a library.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PublicItem {
     pub(super) file: String,

@@ -7,11 +7,8 @@ use super::{Finding, SourceFile, Surroundings};
 use crate::rust_text::has_word;
 
 pub(crate) const RULE: &str = "pure";
-
-/// Folders of the crates that are pure.
 const FOLDERS: &[&str] = &["crates/roce/src/", "crates/transfer/src/", "testing/sim/src/"];
 
-/// Words that such a crate may not hold, and what to do instead.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("Instant::now", "take the time as an argument"),
     ("SystemTime", "take the time as an argument"),

@@ -3,7 +3,6 @@
 
 use super::*;
 
-/// A file by name and text, and whether the rule refuses it.
 struct Sample {
     rule: &'static str,
     path: &'static str,

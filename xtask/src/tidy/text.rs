@@ -5,7 +5,6 @@ use super::{Finding, SourceFile, Surroundings};
 pub(crate) const RULE: &str = "text";
 pub(crate) const LOOK_ALIKE_RULE: &str = "look-alike";
 
-/// Files that these rules look at.
 const ENDINGS: &[&str] =
     &[".rs", ".md", ".toml", ".sh", ".yml", ".yaml", ".json", ".html", ".css", ".js", ".py"];
 
@@ -13,7 +12,6 @@ fn is_ours(path: &str) -> bool {
     ENDINGS.iter().any(|ending| path.ends_with(ending)) || path.starts_with(".ci/")
 }
 
-/// Finds trailing space, tabs, carriage returns and a missing last newline.
 pub(crate) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     if !is_ours(file.path) {
         return Vec::new();
@@ -44,7 +42,6 @@ fn fault(line: &str) -> Option<&'static str> {
     }
 }
 
-/// Finds characters that look like ASCII and are not, in Rust files.
 pub(crate) fn check_look_alikes(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     if !file.is_rust() {
         return Vec::new();

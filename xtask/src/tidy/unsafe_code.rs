@@ -6,7 +6,6 @@ use crate::rust_text::{Line, find_word};
 pub(crate) const COMMENT_RULE: &str = "safety-comment";
 pub(crate) const FORBID_RULE: &str = "forbid-unsafe";
 
-/// Crate roots that must forbid unsafe code.
 const SAFE_ROOTS: &[&str] = &[
     "crates/roce/src/lib.rs",
     "crates/transfer/src/lib.rs",
@@ -18,7 +17,6 @@ const SAFE_ROOTS: &[&str] = &[
     "xtask/src/main.rs",
 ];
 
-/// Finds crate roots that do not forbid unsafe code although they should.
 pub(crate) fn check_forbid(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     let forbids = |line: &Line| line.code.contains("#![forbid(unsafe_code)]");
     if !SAFE_ROOTS.contains(&file.path) || file.lines.iter().any(forbids) {
@@ -27,7 +25,6 @@ pub(crate) fn check_forbid(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<F
     vec![file.finding(FORBID_RULE, 1, "this crate needs #![forbid(unsafe_code)]")]
 }
 
-/// Finds unsafe code without a reason.
 pub(crate) fn check_comments(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for at in 0..file.lines.len() {

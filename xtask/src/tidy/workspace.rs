@@ -6,10 +6,8 @@ use crate::metadata::Package;
 pub(crate) const EMPTY_RULE: &str = "empty-crate";
 pub(crate) const MAP_RULE: &str = "architecture";
 pub(crate) const CHANGELOG_RULE: &str = "changelog";
-
 const MAP: &str = "ARCHITECTURE.md";
 
-/// Finds crates whose root holds no item.
 pub(crate) fn check_empty(packages: &[Package], texts: &[(String, String)]) -> Vec<Finding> {
     let roots = packages.iter().flat_map(Package::roots);
     let empty = roots.filter(|root| text_of(texts, root).is_none_or(is_empty));
@@ -28,7 +26,6 @@ fn is_empty(source: &str) -> bool {
     file.items.iter().all(only_main)
 }
 
-/// Finds crates that the map does not name.
 pub(crate) fn check_architecture(packages: &[Package], texts: &[(String, String)]) -> Vec<Finding> {
     let Some(map) = text_of(texts, MAP) else {
         return vec![finding(MAP, MAP_RULE, "the file is missing")];
@@ -39,7 +36,6 @@ pub(crate) fn check_architecture(packages: &[Package], texts: &[(String, String)
     missing.map(|package| finding(MAP, MAP_RULE, &what(package))).collect()
 }
 
-/// Finds a changelog without a place for the next change.
 pub(crate) fn check_changelog(file: &SourceFile<'_>, around: &Surroundings<'_>) -> Vec<Finding> {
     let missing = !around.files.iter().any(|name| name == "CHANGELOG.md");
     if missing && file.path == "Cargo.toml" {

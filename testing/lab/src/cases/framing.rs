@@ -9,7 +9,6 @@ use catchment_roce::wire::{Bth, Headers, Opcode, ROCE_PORT};
 
 const BYTES: usize = 32;
 
-/// A name, and how a good packet or its headers are changed.
 type Change<T> = (&'static str, fn(&mut T));
 
 /// Changes to a good packet, before the ICRC is made, after which nobody takes it.
@@ -63,7 +62,6 @@ pub(crate) fn add(cases: &mut Collector<'_>) {
     add("framing/answers go to port 4791", answers_go_to_the_port);
 }
 
-/// Sends what must be dropped, then shows that nothing came of it.
 fn dropped(rig: &mut Rig<'_>, spoil: fn(&mut Vec<u8>)) -> Result<()> {
     let headers = rig.request(Opcode::RcWriteOnly, 0, BYTES as u32);
     let mut transport = encode(&headers, &pattern(2, BYTES));

@@ -11,15 +11,12 @@ use crate::peer::rig::{OUR_ADDR, OUR_PLACE};
 use anyhow::{Result, ensure};
 use catchment_roce::{Queue, SendOp};
 
-/// Packets of the message that suffers chosen losses.
 const PACKETS: u32 = 5;
-
 const MESSAGE_BYTES: usize = 4 * 1024 + 100;
 
 /// Bytes of a message under random losses: about 300 packets.
 const RANDOM_BYTES: usize = 300_000;
 
-/// A packet of a message.
 #[derive(Clone, Copy)]
 struct Place {
     name: &'static str,
@@ -32,7 +29,6 @@ struct Place {
 
 const LAST: u32 = PACKETS - 1;
 
-/// What can be lost of a WRITE or SEND.
 const OF_WRITE: &[Place] = &[
     place("first packet lost", true, 0, 1),
     place("middle packet lost", true, 2, 1),
@@ -43,7 +39,6 @@ const OF_WRITE: &[Place] = &[
     place("ACK lost twice", false, LAST, 2),
 ];
 
-/// What can be lost of a READ.
 const OF_READ: &[Place] = &[
     place("request lost", true, 0, 1),
     place("first response lost", false, 0, 1),
@@ -52,7 +47,6 @@ const OF_READ: &[Place] = &[
     place("middle response lost twice", false, 2, 2),
 ];
 
-/// What can be lost of an atomic operation.
 const OF_ATOMIC: &[Place] = &[
     place("request lost", true, 0, 1),
     place("response lost", false, 0, 1),
@@ -143,7 +137,6 @@ fn answers_lost(pair: &mut Pair<'_>) -> Result<()> {
 }
 
 impl Impairment {
-    /// Does `run` while the switch impairs packets, and says what it dropped.
     pub(crate) fn during(
         &self,
         pair: &mut Pair<'_>,
@@ -195,7 +188,6 @@ fn random(
     Ok(())
 }
 
-/// Adds 1 to the value at the start of the other side's memory, exactly once.
 fn count_up(pair: &mut Pair<'_>, asks: Asks) -> Result<()> {
     const BEFORE: u64 = 41;
     let before = BEFORE.to_ne_bytes();

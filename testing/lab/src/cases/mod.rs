@@ -31,14 +31,12 @@ pub(crate) fn all() -> Vec<Case> {
     cases
 }
 
-/// Collects cases over one version of IP.
 pub(crate) struct Collector<'a> {
     version: IpVersion,
     cases: &'a mut Vec<Case>,
 }
 
 impl Collector<'_> {
-    /// Adds a case that speaks packet by packet with a queue pair of the guest.
     pub(crate) fn by_hand(
         &mut self,
         name: &str,
@@ -58,7 +56,6 @@ impl Collector<'_> {
         self.cases.push(case);
     }
 
-    /// Adds a case of our queue pair and one of the guest.
     pub(crate) fn pair(
         &mut self,
         name: &str,

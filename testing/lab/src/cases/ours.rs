@@ -8,22 +8,15 @@ use crate::peer::rig::{OUR_ADDR, OUR_PLACE, OUR_RKEY, Options};
 use anyhow::{Result, ensure};
 use catchment_roce::{AtomicOp, Queue, SendOp, WcOpcode, WriteLayout};
 
-/// Path MTUs that are tried.
 const PATH_MTUS: [u32; 3] = [256, 1024, 4096];
-
 const LONGEST: usize = 1 << 20;
-
-/// Immediate data whose bytes all differ.
 const IMMEDIATE: u32 = 0x0a0b_0c0d;
 
-/// Operations that have a length, for either side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Write,
-    /// RDMA WRITE with immediate data.
     WriteImm,
     Send,
-    /// SEND with immediate data.
     SendImm,
     Read,
 }
@@ -127,7 +120,6 @@ pub(crate) fn ask(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Re
     pair.guest.expect_memory(0, &data)
 }
 
-/// The guest is the requester.
 pub(crate) fn answer(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Result<()> {
     let data = pattern(bytes as u8 ^ 0xa5, bytes);
     let work = match operation {
@@ -192,7 +184,6 @@ const fn swap(compare: u64, swap: u64) -> AtomicOp {
     AtomicOp::CompareSwap { compare, swap }
 }
 
-/// Where the value is that atomic operations change.
 const VALUE_AT: usize = 256;
 
 fn ask_atomics(pair: &mut Pair<'_>) -> Result<()> {

@@ -13,7 +13,6 @@ use catchment_roce::{InitAttr, QpState, Queue, RemoteAddr, SendOp, WcOpcode, WcS
 use catchment_sim::roce::Rights;
 
 const BYTES: usize = 64;
-
 const END: usize = Ours::DEFAULT.both.memory_bytes;
 
 /// A place where the last byte lies behind our memory.
@@ -43,7 +42,6 @@ const READ: Rights = Rights { read: true, ..Rights::LOCAL };
 const WRITE: Rights = Rights { write: true, ..Rights::LOCAL };
 const EVERYTHING: InitAttr = Ours::DEFAULT.access;
 
-/// A request of ours, by a place in the guest's memory.
 type Ask = fn(RemoteAddr) -> SendOp;
 
 pub(crate) fn add(cases: &mut Collector<'_>) {

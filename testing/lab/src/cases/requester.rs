@@ -11,13 +11,9 @@ use catchment_roce::wire::{Aeth, Bth, Headers, NakCode, Opcode, Syndrome};
 use std::time::{Duration, Instant};
 
 const MTU: usize = Options::DEFAULT.path_mtu as usize;
-
 const WRITE: Work = Work::Write(OUR_PLACE);
-
 const SHORT_WRITE: (Work, usize, usize) = (WRITE, 0, 16);
-
 const IMMEDIATE: u32 = 0x0102_0304;
-
 const ANY: Options = Options::DEFAULT;
 
 /// Gives up soon: 4.2 ms of silence, three times.
@@ -128,7 +124,6 @@ fn send_invalidate(rig: &mut Rig<'_>) -> Result<()> {
     rig.expect_sent("Success").map(drop)
 }
 
-/// Takes the READ request that comes next, and returns its first PSN.
 fn read_request(rig: &mut Rig<'_>, psn: Psn, va: u64, bytes: usize) -> Result<()> {
     let came = rig.expect(Opcode::RcReadRequest, psn)?;
     let reth = came.headers.reth.context("no RETH")?;

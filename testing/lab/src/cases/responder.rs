@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result, ensure};
 use catchment_roce::Psn;
 use catchment_roce::wire::{AtomicEth, Headers, NakCode, Opcode, Syndrome};
 
-/// Payload of a full packet with the options that most cases use.
 const MTU: usize = Options::DEFAULT.path_mtu as usize;
 
 /// Packets of which the last one is refused, with the bytes of their payload.
@@ -16,7 +15,6 @@ type Packets = fn(&Rig<'_>) -> Vec<(Headers, usize)>;
 
 const READ_ONLY: u32 = LOCAL_WRITE | REMOTE_READ;
 const WRITE_ONLY: u32 = LOCAL_WRITE | REMOTE_WRITE;
-
 const ANY: Options = Options::DEFAULT;
 const END: u64 = ANY.memory_bytes as u64;
 

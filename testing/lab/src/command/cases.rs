@@ -59,18 +59,15 @@ pub(crate) struct Verbs {
     mechanisms: PathBuf,
 }
 
-/// Runs the cases of `rxe`; returns whether all passed.
 pub(crate) fn rxe(args: &Rxe) -> Result<bool> {
     let programs = Programs { lab: this_program()?, ..Programs::default() };
     args.choice.run(cases::all(), &args.place, programs)
 }
 
-/// Runs the cases of `verbs`; returns whether all passed.
 pub(crate) fn verbs(args: &Verbs) -> Result<bool> {
     args.run(Vec::new())
 }
 
-/// Runs the cases of both, with the same guests; returns whether all passed.
 pub(crate) fn all(args: &Verbs) -> Result<bool> {
     args.run(cases::all())
 }
@@ -92,7 +89,6 @@ impl Verbs {
 }
 
 impl Choice {
-    /// Whether `--only` lets a case of this name run.
     fn holds(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|text| name.contains(text))
     }

@@ -14,7 +14,6 @@ pub(crate) struct Args {
     device: String,
 }
 
-/// Serves until stdin ends.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let provider: Box<dyn Provider> = match args.provider.as_str() {
         "roce" => Box::new(RoceProvider::new(RoceOptions::default())),

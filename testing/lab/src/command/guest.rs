@@ -37,7 +37,6 @@ pub(crate) struct Args {
     command: Vec<String>,
 }
 
-/// Runs the command; its exit status.
 pub(crate) fn run(args: &Args) -> ExitCode {
     match ended(args) {
         Ok(Ended::Status(status)) => ExitCode::from(u8::try_from(status).unwrap_or(1)),

@@ -24,7 +24,6 @@ pub(crate) struct Place {
     pub(crate) inside: bool,
 }
 
-/// Writes the error, then what caused it, each on its own line.
 pub(crate) fn report(error: &anyhow::Error) {
     eprintln!("error: {error}");
     for cause in error.chain().skip(1) {
@@ -32,7 +31,6 @@ pub(crate) fn report(error: &anyhow::Error) {
     }
 }
 
-/// The guest's side of `remote`.
 pub(crate) fn serve() -> Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", remote::PORT))
         .with_context(|| format!("cannot listen on port {}", remote::PORT))?;

@@ -21,7 +21,6 @@ pub(crate) struct Args {
     markdown: Option<PathBuf>,
 }
 
-/// Measures, and writes the page.
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(args.rounds > 0, "not one round");
     let (_turn, kernel) = super::prepare(&args.place)?;

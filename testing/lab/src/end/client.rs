@@ -24,7 +24,6 @@ pub(crate) struct End {
     card: Card,
 }
 
-/// The answer's content, if it is of the kind that was asked for.
 macro_rules! expect {
     ($answer:expr, $kind:ident) => {
         match $answer? {
@@ -35,7 +34,6 @@ macro_rules! expect {
 }
 
 impl End {
-    /// Takes over a program that obeys orders.
     pub(crate) fn new(process: Process) -> Self {
         let card = Card::default();
         Self { process, card }
@@ -47,27 +45,22 @@ impl End {
         Ok(())
     }
 
-    /// What its peer must know.
     pub(crate) fn card(&self) -> &Card {
         &self.card
     }
 
-    /// A place in its memory.
     pub(crate) fn place(&self, offset: usize) -> Place {
         Place { addr: self.card.addr + offset as u64, rkey: self.card.rkey }
     }
 
-    /// Connects it, with the usual patience.
     pub(crate) fn connect(&mut self, peer: &Card) -> Result<()> {
         self.connect_with(peer, 7, 7)
     }
 
-    /// Connects it; the numbers are those of [`Task::Connect`].
     pub(crate) fn connect_with(&mut self, peer: &Card, retry_cnt: u8, rnr_retry: u8) -> Result<()> {
         self.tell(Task::Connect { endpoint: peer.endpoint.clone(), retry_cnt, rnr_retry })
     }
 
-    /// Takes the queue pair to RTS.
     pub(crate) fn ready_to_send(&mut self, attributes: Attributes) -> Result<()> {
         self.tell(Task::ToRts(attributes))
     }
@@ -77,23 +70,19 @@ impl End {
         Ok(u32::try_from(self.number_of(Task::BindWindow { bytes })?)?)
     }
 
-    /// Fills a piece of its memory by a seed.
     pub(crate) fn fill(&mut self, offset: usize, bytes: usize, seed: u64) -> Result<()> {
         self.tell(Task::Fill { offset, bytes, seed })
     }
 
-    /// Fails unless a piece of its memory was filled by this seed.
     pub(crate) fn see(&mut self, offset: usize, bytes: usize, seed: u64) -> Result<()> {
         self.expect_memory(offset, &pattern(seed, bytes))
     }
 
-    /// Writes into its memory.
     pub(crate) fn put(&mut self, offset: usize, data: &[u8]) -> Result<()> {
         let hex = to_hex(data);
         self.tell(Task::Put { offset, hex })
     }
 
-    /// Fails unless its memory holds `data` there.
     pub(crate) fn expect_memory(&mut self, offset: usize, data: &[u8]) -> Result<()> {
         if self.holds(offset, data)? {
             return Ok(());
@@ -103,14 +92,12 @@ impl End {
         same_bytes(&seen, data).with_context(|| format!("{bytes} bytes at {offset}"))
     }
 
-    /// Whether its memory holds `data` there.
     pub(crate) fn holds(&mut self, offset: usize, data: &[u8]) -> Result<bool> {
         let bytes = data.len();
         let crc = self.number_of(Task::Crc { offset, bytes })?;
         Ok(crc == u64::from(crc32fast::hash(data)))
     }
 
-    /// A number in its memory.
     pub(crate) fn number(&mut self, offset: usize) -> Result<u64> {
         let bytes = self.take(offset, 8)?;
         let bytes = bytes.try_into().ok().context("eight bytes")?;
@@ -138,13 +125,11 @@ impl End {
         self.tell(Task::Send(requests))
     }
 
-    /// Posts a request and waits until it has succeeded.
     pub(crate) fn run(&mut self, work: Work, offset: usize, bytes: usize) -> Result<()> {
         self.post(&[(work, offset, bytes)])?;
         self.expect(false, "Success").map(drop)
     }
 
-    /// Sends a datagram, and waits until it is sent.
     pub(crate) fn send_to(&mut self, datagram: Datagram) -> Result<()> {
         let done = expect!(self.ask(&Order::Do(Task::SendTo(datagram))), Completions)?;
         let statuses = done.iter().map(|done| done.status.as_str());
@@ -161,7 +146,6 @@ impl End {
         self.tell(Task::Receive { wr_id, offset, bytes })
     }
 
-    /// The next completions, all of them.
     pub(crate) fn wait(&mut self, receives: bool, count: usize) -> Result<Vec<Completed>> {
         let done = self.wait_within(receives, count, WAIT_LIMIT)?;
         let came = done.len();
@@ -181,13 +165,11 @@ impl End {
         expect!(self.ask(&Order::Do(task)), Completions)
     }
 
-    /// The next completion, which must have this status.
     pub(crate) fn expect(&mut self, receives: bool, status: &str) -> Result<Completed> {
         let done = self.wait(receives, 1)?.pop().context("no completion")?;
         done.with_status(status)
     }
 
-    /// Streams WRITEs of so many bytes into the peer's memory, which begins at this place.
     pub(crate) fn stream(
         &mut self,
         place: Place,
@@ -214,17 +196,14 @@ impl End {
         Ok(Trips { switches: took.switches + theirs.switches, ..took })
     }
 
-    /// How long a thread there takes to wake another one.
     pub(crate) fn wake_up(&mut self) -> Result<Duration> {
         expect!(self.ask(&Order::WakeUp), Number).map(Duration::from_nanos)
     }
 
-    /// The name of the state of its queue pair.
     pub(crate) fn state(&mut self) -> Result<String> {
         self.text(&Order::Do(Task::State))
     }
 
-    /// The next asynchronous event of its device.
     pub(crate) fn event(&mut self) -> Result<String> {
         self.text(&Order::Event)
     }
@@ -233,7 +212,6 @@ impl End {
         self.tell(Task::Revoke)
     }
 
-    /// Destroys its queue pair.
     pub(crate) fn leave(&mut self) -> Result<()> {
         self.tell(Task::Leave)
     }
@@ -273,7 +251,6 @@ impl End {
 }
 
 impl Completed {
-    /// The same, if it has this status.
     pub(crate) fn with_status(self, status: &str) -> Result<Self> {
         let expected = self.status == status;
         ensure!(expected, "expected a completion with {status}, got {self:?}");

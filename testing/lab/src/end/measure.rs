@@ -14,16 +14,12 @@ use std::{fs, thread};
 /// Every so many requests of a stream one is signaled. Each is posted by a call of its own.
 const SIGNALED: u32 = 16;
 
-/// WRITEs to and fro that take longer in all never end.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Bytes of a WRITE to and fro.
 const SMALL_BYTES: usize = 64;
 
 /// Duration of a tick of the kernel's clock for processor time, as /proc has it everywhere.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Lends a side to the measuring engine.
 struct Lent<'a> {
     side: &'a mut Side,
     memory: &'a dyn Mr,

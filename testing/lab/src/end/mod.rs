@@ -10,7 +10,6 @@ pub(crate) mod server;
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of registered memory at an end that says nothing else.
 pub(crate) const MEMORY_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -22,11 +21,9 @@ pub(crate) enum Order {
     Event,
     /// Measure how long a thread takes to wake another one. Answered by nanoseconds.
     WakeUp,
-    /// Do this with what was made.
     Do(Task),
 }
 
-/// What a queue pair and its memory are for.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
@@ -98,7 +95,6 @@ pub(crate) enum Task {
         offset: usize,
         bytes: usize,
     },
-    /// Post requests, all at once.
     Send(Vec<Request>),
     /// Send a datagram, and wait until the device is done with it.
     SendTo(Datagram),
@@ -118,14 +114,11 @@ pub(crate) enum Task {
         count: usize,
         limit_ms: u64,
     },
-    /// Answered by what was measured.
     Stream(Stream),
-    /// Answered by what a WRITE took.
     PingPong(PingPong),
     /// Answered by the name of the queue pair's state.
     State,
     Revoke,
-    /// Destroy the queue pair.
     Leave,
 }
 
@@ -159,11 +152,9 @@ pub(crate) enum Answer {
     Number(u64),
     Measured(Measured),
     Trips(Trips),
-    /// It cannot be done, for this reason.
     Refused(String),
 }
 
-/// What a peer must know to reach an end and its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Card {
     /// As [`catchment_verbs::Endpoint`] is written; empty for [`Kind::Kernel`].
@@ -176,7 +167,6 @@ pub(crate) struct Card {
 /// WRITEs of so many bytes to this place and behind it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Stream {
-    /// As much memory as an end has.
     pub(crate) place: Place,
     pub(crate) bytes: usize,
     pub(crate) outstanding: u64,
@@ -191,18 +181,14 @@ pub(crate) struct PingPong {
     pub(crate) asks: bool,
 }
 
-/// What a stream of WRITEs moved and cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Measured {
-    /// Payload that is acknowledged.
     pub(crate) bytes: u64,
-    /// From the first request to the last completion.
     pub(crate) wall_ns: u64,
     /// What all processors of the machine worked in this time, whatever for.
     pub(crate) busy_ns: u64,
 }
 
-/// What WRITEs to and fro took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Trips {
     /// One of them, the median; 0 at the end that answers.
@@ -211,21 +197,17 @@ pub(crate) struct Trips {
     pub(crate) switches: u64,
 }
 
-/// A request for the send queue, with bytes of the end's memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) wr_id: u64,
     pub(crate) work: Work,
     pub(crate) offset: usize,
     pub(crate) bytes: usize,
-    /// Make a completion when it succeeds.
     pub(crate) signaled: bool,
 }
 
-/// A datagram with bytes of the end's memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Datagram {
-    /// The peer, as [`catchment_verbs::Endpoint`] is written.
     pub(crate) endpoint: String,
     pub(crate) qkey: u32,
     pub(crate) offset: usize,
@@ -233,25 +215,20 @@ pub(crate) struct Datagram {
     pub(crate) imm: Option<u32>,
 }
 
-/// A place in the peer's memory.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
 }
 
-/// What a request does.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Work {
     Write(Place),
-    /// With this immediate data.
     WriteImm(Place, u32),
     Read(Place),
     Send,
-    /// With this immediate data.
     SendImm(u32),
-    /// Invalidates this key at the peer.
     SendInvalidate(u32),
     /// Puts the second number there if the first is there.
     CompareSwap(Place, u64, u64),
@@ -269,8 +246,6 @@ pub(crate) struct Completed {
     pub(crate) opcode: String,
     pub(crate) bytes: u64,
     pub(crate) imm: Option<u32>,
-    /// The key that the peer has invalidated.
     pub(crate) invalidated: Option<u32>,
-    /// The queue pair that a datagram came from.
     pub(crate) source_qpn: Option<u32>,
 }

@@ -25,7 +25,6 @@ const EVENT_LIMIT: Duration = Duration::from_secs(60);
 /// guest on a busy machine may stand still for longer than the usual 67 ms.
 const ACK_TIMEOUT: Duration = Duration::from_millis(537);
 
-/// How often to look for what nothing wakes for.
 const POLL: Duration = Duration::from_micros(200);
 
 /// Serves orders until there are no more.

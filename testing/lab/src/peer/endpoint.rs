@@ -10,10 +10,8 @@ use catchment_sim::roce::Space;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Packets that are handed over together, and packets that are sent together.
 const BATCH: usize = 64;
 
-/// A queue pair with its memory and its end of the wire.
 pub(crate) struct Endpoint<'a> {
     pub(crate) qp: Qp,
     pub(crate) space: Space,
@@ -24,7 +22,6 @@ pub(crate) struct Endpoint<'a> {
 }
 
 impl<'a> Endpoint<'a> {
-    /// Drives `qp` on `wire`.
     pub(crate) fn new(qp: Qp, space: Space, wire: &'a mut Wire) -> Self {
         Self {
             qp,
@@ -36,7 +33,6 @@ impl<'a> Endpoint<'a> {
         }
     }
 
-    /// The oldest completion that was not taken yet.
     pub(crate) fn completion(&mut self) -> Option<Completion> {
         self.done.pop_front()
     }
@@ -62,7 +58,6 @@ impl<'a> Endpoint<'a> {
         Ok(())
     }
 
-    /// Whether there were any.
     fn take_completions(&mut self) -> bool {
         let before = self.done.len();
         while let Some(completion) = self.qp.poll_completion() {

@@ -18,15 +18,12 @@ use catchment_roce::{
 use catchment_sim::roce::{Rights, Space};
 use std::time::{Duration, Instant};
 
-/// How often the guest is asked for completions while both sides work.
 const POLL: Duration = Duration::from_millis(10);
 
-/// How our side is made, beside what both sides agree on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ours {
     /// What both sides agree on, and the guest's side.
     pub(crate) both: Options,
-    /// How long WRITEs are cut.
     pub(crate) layout: WriteLayout,
     /// What the guest may do with our memory.
     pub(crate) rights: Rights,
@@ -34,7 +31,6 @@ pub(crate) struct Ours {
     pub(crate) access: InitAttr,
     pub(crate) timeout: u8,
     pub(crate) retry_cnt: u8,
-    /// Our retries after RNR NAKs.
     pub(crate) rnr_retry: u8,
 }
 
@@ -56,11 +52,8 @@ impl Ours {
         Self { both: Options { timeout: 14, ..Self::DEFAULT.both }, timeout: 14, ..Self::DEFAULT };
 }
 
-/// Both ends of a connection.
 pub(crate) struct Pair<'a> {
-    /// The machine of the guest's queue pair.
     pub(crate) machine: &'a Guest,
-    /// The guest's queue pair.
     pub(crate) guest: &'a mut End,
     pub(crate) ours: Endpoint<'a>,
     posted: u64,
@@ -68,7 +61,6 @@ pub(crate) struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// Makes both and connects them.
     pub(crate) fn connect(
         machine: &'a Guest,
         guest: &'a mut End,
@@ -92,7 +84,6 @@ impl<'a> Pair<'a> {
         })
     }
 
-    /// The path MTU, in bytes.
     pub(crate) fn path_mtu(&self) -> usize {
         self.both.path_mtu as usize
     }
@@ -102,12 +93,10 @@ impl<'a> Pair<'a> {
         (self.both.psn, self.both.guest_psn)
     }
 
-    /// A place in the guest's memory.
     pub(crate) fn guest_place(&self, offset: usize) -> RemoteAddr {
         RemoteAddr { addr: self.guest.card().addr + offset as u64, rkey: self.guest.card().rkey }
     }
 
-    /// Posts a request of ours, with this part of our memory.
     pub(crate) fn post_ours(&mut self, op: SendOp, offset: usize, bytes: usize) -> Result<u64> {
         let sges = [sge(offset, bytes)?];
         self.posted += 1;
@@ -116,14 +105,12 @@ impl<'a> Pair<'a> {
         Ok(self.posted)
     }
 
-    /// Posts a receive of ours.
     pub(crate) fn recv_ours(&mut self, offset: usize, bytes: usize, wr_id: u64) -> Result<()> {
         let sges = [sge(offset, bytes)?];
         let request = RecvWr { wr_id, sges: &sges };
         Ok(self.ours.qp.post_recv(&request)?)
     }
 
-    /// The next completion of ours, within `limit`.
     pub(crate) fn wait_ours(&mut self, limit: Duration) -> Result<Completion> {
         let end = Instant::now() + limit;
         loop {
@@ -140,14 +127,12 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// The next completion of ours, which must be a success of this queue.
     pub(crate) fn expect_ours(&mut self, queue: Queue) -> Result<Success> {
         let completion = self.wait_ours(LONG)?;
         ensure!(completion.queue == queue, "{completion:?}");
         completion.result.context("our request failed")
     }
 
-    /// The next completion of ours, which must be a failure with this status.
     pub(crate) fn expect_failure(&mut self, status: WcStatus) -> Result<()> {
         let completion = self.wait_ours(LONG)?;
         ensure!(completion.result == Err(status), "expected {status:?}, got {completion:?}");
@@ -171,12 +156,10 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// The next completed request of the guest, which must have this status.
     pub(crate) fn expect_guest_sent(&mut self, status: &str) -> Result<Completed> {
         self.expect_guest(false, status)
     }
 
-    /// The next completed receive of the guest, which must be a success.
     pub(crate) fn expect_guest_received(&mut self) -> Result<Completed> {
         self.expect_guest(true, "Success")
     }
@@ -193,7 +176,6 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Waits until a message that nobody acknowledges is in our memory, on UC.
     pub(crate) fn settle_ours(&mut self, data: &[u8]) -> Result<()> {
         let end = Instant::now() + LIMIT;
         while self.both.service == Service::Uc
@@ -205,7 +187,6 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Our side works for a while, whatever comes.
     pub(crate) fn linger(&mut self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -214,7 +195,6 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Our side works until its counters are as wanted.
     pub(crate) fn linger_until(&mut self, wanted: fn(&Counters) -> bool) -> Result<()> {
         let end = Instant::now() + LONG;
         while !wanted(self.ours.qp.counters()) {
@@ -225,13 +205,11 @@ impl<'a> Pair<'a> {
         Ok(())
     }
 
-    /// Puts data into our memory.
     pub(crate) fn fill_ours(&mut self, offset: usize, data: &[u8]) -> Result<()> {
         let addr = OUR_ADDR + offset as u64;
         Ok(self.ours.space.write_local(OUR_RKEY, addr, data)?)
     }
 
-    /// Fails unless our memory holds `data` there.
     pub(crate) fn expect_our_memory(&self, offset: usize, data: &[u8]) -> Result<()> {
         same_bytes(self.our_memory(offset, data.len())?, data).context("our memory")
     }

@@ -14,37 +14,28 @@ use std::time::Duration;
 /// Longer than the emulated guest takes for anything on a machine at work.
 pub(crate) const LIMIT: Duration = Duration::from_secs(4);
 
-/// The number that the case's queue pair has.
 pub(crate) const OUR_QPN: u32 = 0x1234;
 
 /// The key that the case's memory has: the guest's requests name it.
 pub(crate) const OUR_RKEY: u32 = Space::FIRST_KEY;
 
-/// Where the case's memory lies, for the guest's requests.
 pub(crate) const OUR_ADDR: u64 = Space::FIRST_ADDR;
 
-/// How the guest's queue pair is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Rights of the queue pair.
     pub(crate) access: u32,
-    /// Rights of the memory.
     pub(crate) memory_access: u32,
     pub(crate) service: Service,
-    /// Path MTU in bytes.
     pub(crate) path_mtu: u32,
     /// The first PSN of the case.
     pub(crate) psn: u32,
-    /// The first PSN of the guest.
     pub(crate) guest_psn: u32,
     /// The guest's timeout, coded.
     pub(crate) timeout: u8,
     pub(crate) retry_cnt: u8,
-    /// The guest's retries after RNR NAKs.
     pub(crate) rnr_retry: u8,
     /// The pause that the guest's RNR NAKs ask for, coded.
     pub(crate) min_rnr_timer: u8,
-    /// Bytes of the guest's memory.
     pub(crate) memory_bytes: usize,
 }
 
@@ -75,7 +66,6 @@ impl Options {
         })
     }
 
-    /// Connects it to the case's queue pair.
     pub(crate) fn connect(&self, guest: &mut End, version: IpVersion) -> Result<()> {
         guest.ready_to_send(Attributes {
             local: gid(GUEST.of(version)),
@@ -94,7 +84,6 @@ impl Options {
     }
 }
 
-/// A place in the case's memory, for the guest's requests.
 pub(crate) const OUR_PLACE: Place = Place { addr: OUR_ADDR, rkey: OUR_RKEY };
 
 fn gid(address: IpAddr) -> String {
@@ -104,11 +93,8 @@ fn gid(address: IpAddr) -> String {
     }
 }
 
-/// A connected queue pair of the guest; the case is its peer.
 pub(crate) struct Rig<'a> {
-    /// The guest's queue pair.
     pub(crate) guest: &'a mut End,
-    /// Our end of the wire.
     pub(crate) wire: &'a mut Wire,
     /// The PSN of the next packet that the case sends.
     pub(crate) psn: Psn,
@@ -117,7 +103,6 @@ pub(crate) struct Rig<'a> {
 }
 
 impl<'a> Rig<'a> {
-    /// Makes and connects a queue pair.
     pub(crate) fn connect(
         guest: &'a mut End,
         wire: &'a mut Wire,
@@ -155,13 +140,11 @@ impl<'a> Rig<'a> {
         Ok(psn)
     }
 
-    /// Sends a WRITE in one packet.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Result<Psn> {
         let bytes = u32::try_from(data.len())?;
         self.send(&self.request(Opcode::RcWriteOnly, offset, bytes), data)
     }
 
-    /// The next packet from the guest, which must be for our queue pair.
     pub(crate) fn receive(&mut self) -> Result<Received> {
         let came = self.wire.receive(LIMIT)?;
         let came = came.with_context(|| format!("no packet within {} s", LIMIT.as_secs()))?;
@@ -170,7 +153,6 @@ impl<'a> Rig<'a> {
         Ok(came)
     }
 
-    /// The next packet, which must have this opcode and PSN.
     pub(crate) fn expect(&mut self, opcode: Opcode, psn: Psn) -> Result<Received> {
         let came = self.receive()?;
         let bth = came.headers.bth;
@@ -197,12 +179,10 @@ impl<'a> Rig<'a> {
         Ok(aeth.msn)
     }
 
-    /// The next packet, which must acknowledge up to this PSN; its MSN.
     pub(crate) fn expect_ack(&mut self, psn: Psn) -> Result<u32> {
         self.expect_answer(psn, Syndrome::ACK)
     }
 
-    /// The next packet, which must be this NAK.
     pub(crate) fn expect_nak(&mut self, psn: Psn, code: NakCode) -> Result<u32> {
         self.expect_answer(psn, Syndrome::Nak(code))
     }
@@ -214,7 +194,6 @@ impl<'a> Rig<'a> {
         self.expect_ack(psn).context("nothing but the ACK of the WRITE after it was to come")
     }
 
-    /// Sends an answer to the guest's requests.
     pub(crate) fn answer(&self, psn: Psn, syndrome: Syndrome, msn: u32) -> Result<()> {
         let bth = Bth::new(Opcode::RcAcknowledge, self.guest.card().qpn, psn);
         let mut headers = Headers::new(bth);
@@ -222,23 +201,19 @@ impl<'a> Rig<'a> {
         self.wire.send(&headers, &[])
     }
 
-    /// The next completion of the guest, which must have this status.
     pub(crate) fn expect_completion(&mut self, receives: bool, status: &str) -> Result<Completed> {
         let found = self.guest.wait_within(receives, 1, LIMIT)?.pop();
         found.context("the guest completed nothing")?.with_status(status)
     }
 
-    /// The next completed receive of the guest, which must be a success.
     pub(crate) fn expect_received(&mut self) -> Result<Completed> {
         self.expect_completion(true, "Success")
     }
 
-    /// The next completed request of the guest, which must have this status.
     pub(crate) fn expect_sent(&mut self, status: &str) -> Result<Completed> {
         self.expect_completion(false, status)
     }
 
-    /// Fails unless the guest's queue pair is in this state.
     pub(crate) fn expect_state(&mut self, state: &str) -> Result<()> {
         let seen = self.guest.state()?;
         ensure!(seen == state, "expected state {state}, it is {seen}");

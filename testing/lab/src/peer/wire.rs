@@ -13,7 +13,6 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
-/// Larger than any packet.
 const BUFFER_BYTES: usize = 16 << 10;
 
 /// Room for bursts of the guest while a case does something else.
@@ -22,7 +21,6 @@ const QUEUE_BYTES: usize = 4 << 20;
 /// From `linux/udp.h`; the libc crate does not have it.
 const UDP_NO_CHECK6_RX: libc::c_int = 102;
 
-/// Our end of the wire, for one version of IP.
 pub(crate) struct Wire {
     socket: UdpSocket,
     local: IpAddr,
@@ -33,13 +31,10 @@ pub(crate) struct Wire {
     pub(crate) received: u64,
 }
 
-/// A packet that came.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) headers: Headers,
-    /// Its payload, without pad.
     pub(crate) payload: Vec<u8>,
-    /// The UDP port that it came from.
     pub(crate) src_port: u16,
 }
 
@@ -94,7 +89,6 @@ impl Wire {
         }
     }
 
-    /// Sends a packet from another UDP port than 4791.
     pub(crate) fn send_from(&self, src_port: u16, headers: &Headers, payload: &[u8]) -> Result<()> {
         let transport = encode(headers, payload);
         let net = self.net(self.local, self.remote, src_port)?;
@@ -117,7 +111,6 @@ impl Wire {
         Ok(())
     }
 
-    /// The next packet from the guest; none when none comes in time.
     pub(crate) fn receive(&mut self, limit: Duration) -> Result<Option<Received>> {
         let end = Instant::now() + limit;
         loop {
@@ -130,7 +123,6 @@ impl Wire {
         }
     }
 
-    /// Throws away what has come and was not received yet.
     pub(crate) fn discard_pending(&mut self) -> Result<()> {
         while self.datagram(Instant::now())?.is_some() {}
         Ok(())

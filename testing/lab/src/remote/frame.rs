@@ -3,9 +3,7 @@
 use super::{Ended, Start};
 use std::io::{self, ErrorKind, Read, Write};
 
-/// Far above what either side sends at once.
 const PAYLOAD_BYTES_MAX: usize = 4 << 20;
-
 const START: u8 = 1;
 const SIGNAL: u8 = 2;
 const STDOUT: u8 = 3;
@@ -15,17 +13,12 @@ const INPUT: u8 = 6;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// To the guest, first: start this.
     Start(Start),
     /// To the guest: send this signal to the program and all that it started.
     Signal(i32),
-    /// To the guest: write this to the program's stdin.
     Input(Vec<u8>),
-    /// From the guest: the program wrote this on stdout.
     Stdout(Vec<u8>),
-    /// From the guest: the program wrote this on stderr.
     Stderr(Vec<u8>),
-    /// From the guest, last.
     Ended(Ended),
 }
 

@@ -8,13 +8,10 @@ pub(crate) mod frame;
 pub(crate) mod process;
 pub(crate) mod server;
 
-/// Port of the guest on which the server listens.
 pub(crate) const PORT: u16 = 5556;
 
-/// A program to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) struct Start {
-    /// Its name or path, then its arguments.
     pub(crate) words: Vec<String>,
     /// The folder it runs in; the root directory if empty.
     pub(crate) folder: String,
@@ -45,31 +42,25 @@ impl Start {
         }
     }
 
-    /// `agent.py` of a guest.
     pub(crate) fn agent() -> Self {
         Self::like_here(["/usr/bin/python3", "-B", "/run/agent.py"]).listening()
     }
 
-    /// The same with another value of a variable.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.retain(|(known, _)| known != name);
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The same, reading what the host tells it.
     pub(crate) fn listening(self) -> Self {
         Self { listens: true, ..self }
     }
 }
 
-/// How a program ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Ended {
-    /// By itself, with this status.
     Status(i32),
     Signal(i32),
-    /// It could not be started, for this reason.
     NotStarted(String),
 }
 

@@ -16,14 +16,12 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 /// Time for the rest of a frame whose beginning came.
 const FRAME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Time for a killed program to be gone.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// What happens to output as it comes; all of it is kept, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     Kept,
-    /// It is passed on to our own stdout and stderr.
     Passed,
 }
 
@@ -34,17 +32,13 @@ pub(crate) struct Process {
     shared: Arc<Shared>,
 }
 
-/// A program that has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     pub(crate) ended: Ended,
-    /// What it wrote on stdout.
     pub(crate) stdout: String,
-    /// What it wrote on stderr.
     pub(crate) stderr: String,
 }
 
-/// What is known of a program so far.
 #[derive(Clone, Debug, Default)]
 struct State {
     stdout: Vec<u8>,
@@ -87,7 +81,6 @@ impl Process {
             .with_context(|| format!("the guest does not answer for `{}`", self.name))
     }
 
-    /// Writes a line to the program's stdin.
     pub(crate) fn tell(&mut self, line: &str) -> Result<()> {
         Frame::Input(format!("{line}\n").into_bytes())
             .write(&mut self.stream)
@@ -106,12 +99,10 @@ impl Process {
         bail!("`{}` still ran after {seconds:.0} s{shown}", self.name)
     }
 
-    /// What it has written so far, for the message of an error: the end of it.
     pub(crate) fn said(&self) -> String {
         format!("`{}` said:{}", self.name, self.shared.lock().shown())
     }
 
-    /// Waits for the end, at most so long; none when the program still runs.
     pub(crate) fn finished_within(&self, limit: Duration) -> Result<Option<Finished>> {
         let state = self.until(Instant::now() + limit, |state| state.end.is_some());
         match state.end.clone() {
@@ -125,7 +116,6 @@ impl Process {
         }
     }
 
-    /// Waits until `found` finds something in stdout and stderr.
     pub(crate) fn wait_for<T>(
         &self,
         what: &str,
@@ -153,7 +143,6 @@ impl Process {
         }
     }
 
-    /// Waits for the next line on stdout, and takes it.
     pub(crate) fn line(&self, what: &str, limit: Duration) -> Result<String> {
         let over = Instant::now() + limit;
         let mut state = self.shared.lock();
@@ -170,7 +159,6 @@ impl Process {
         }
     }
 
-    /// What is known when `enough` says so, or at the time `over`.
     fn until(&self, over: Instant, mut enough: impl FnMut(&State) -> bool) -> State {
         let mut state = self.shared.lock();
         loop {
@@ -194,7 +182,6 @@ impl Drop for Process {
 }
 
 impl Finished {
-    /// The output, if the program ended by itself with status 0.
     pub(crate) fn success(self) -> Result<Self> {
         let shown = shown(&self.stdout, &self.stderr);
         ensure!(self.ended == Ended::Status(0), "{}{shown}", self.ended);
@@ -213,7 +200,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until something changes, at most so long.
     fn changed<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
         let waited = self.condition.wait_timeout(state, limit);
         waited.unwrap_or_else(PoisonError::into_inner).0
@@ -225,7 +211,6 @@ impl Shared {
     }
 }
 
-/// Takes what the guest sends, until the end.
 struct Reader {
     stream: TcpStream,
     guest: Arc<OwnedFd>,
@@ -285,7 +270,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The end of both outputs, for an error.
 fn shown(stdout: &str, stderr: &str) -> String {
     const LINES: usize = 12;
     let mut shown = String::new();
@@ -309,7 +293,6 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A server in this process, which stands for the guest's.
     fn server() -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

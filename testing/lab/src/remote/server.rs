@@ -16,7 +16,6 @@ use std::time::Duration;
 /// hold its stdout for ever.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Serves every connection; returns only when the listener fails.
 pub(crate) fn serve(listener: &TcpListener) -> io::Result<()> {
     loop {
         let (connection, _) = listener.accept()?;

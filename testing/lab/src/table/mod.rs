@@ -19,16 +19,12 @@ use std::time::Duration;
 
 pub(crate) use page::page;
 
-/// Bytes of a WRITE of a stream.
 pub(crate) const STREAM_BYTES: usize = 64 << 10;
-
-/// How long a stream lasts.
 pub(crate) const STREAM_TIME: Duration = Duration::from_secs(5);
 
 /// WRITEs to and fro of which the median counts.
 pub(crate) const LATENCY_ROUNDS: u64 = 500;
 
-/// Longer than a command of the guest takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Two namespaces at a cable, as the RDMA devices `rxv0` and `rxv1` have one. The kernel's RoCE has
@@ -40,7 +36,6 @@ ip -n left addr add 10.97.0.1/24 dev w0 && ip -n right addr add 10.97.0.2/24 dev
 ip -n left link set w0 up && ip -n right link set w1 up &&
 ip -n left link set lo up && ip -n right link set lo up";
 
-/// Who moves the bytes, and who measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Our RoCE, by our program.
@@ -52,14 +47,11 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// All, in the order of a round.
     pub(crate) const ALL: [Self; 3] = [Self::Ours, Self::Kernel, Self::Perftest];
 }
 
-/// What one measurement found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Sample {
-    /// Payload of WRITEs of [`STREAM_BYTES`].
     pub(crate) bytes_per_s: f64,
     /// Work of the whole guest, both ends and the kernel, for 10^9 bytes of it.
     pub(crate) cpu_s_per_gb: f64,
@@ -67,29 +59,23 @@ pub(crate) struct Sample {
     pub(crate) latency_ns: f64,
     /// Switches of threads at both ends for one of those; of our program.
     pub(crate) switches: f64,
-    /// How long a thread takes to wake another one; of our program.
     pub(crate) wake_up_ns: f64,
 }
 
-/// All measurements of one round.
 pub(crate) type Round = [Sample; 3];
 
-/// A guest in which all is measured.
 pub(crate) struct Table {
     guest: Guest,
-    /// This program, which is at the same place there.
     lab: PathBuf,
 }
 
 impl Table {
-    /// Makes the guest ready.
     pub(crate) fn new(guest: Guest) -> Result<Self> {
         guest.run(&["sh", "-c", CABLE], LIMIT)?;
         let lab = std::env::current_exe().context("cannot find the running program")?;
         Ok(Self { guest, lab })
     }
 
-    /// Measures each way once.
     pub(crate) fn round(&self) -> Result<Round> {
         let mut round = Round::default();
         for (sample, way) in round.iter_mut().zip(Way::ALL) {
@@ -105,7 +91,6 @@ impl Table {
         }
     }
 
-    /// Two ends over ours, or else over the kernel's.
     fn ends(&self, way: Way) -> Result<[End; 2]> {
         // `ip netns exec` would change the file systems too, and perf would find no program.
         let inside = |name: &str| ["nsenter".to_owned(), format!("--net=/run/netns/{name}")];
@@ -120,7 +105,6 @@ impl Table {
         })
     }
 
-    /// An end, started by these words.
     fn end(&self, by: &[String], provider: &str, device: &str) -> Result<End> {
         let lab = self.lab.display().to_string();
         let program = [&lab, "end", provider, device].map(str::to_owned);
@@ -149,7 +133,6 @@ fn measure([mut left, mut right]: [End; 2]) -> Result<Sample> {
     })
 }
 
-/// Connects two ends; where the right one's memory is.
 fn connect(left: &mut End, right: &mut End) -> Result<Place> {
     right.connect(left.card())?;
     left.connect(right.card())?;

@@ -43,7 +43,6 @@ pub(crate) fn page(rounds: &[Round], profiles: &[Shares; 2], kernel: &str) -> St
     text
 }
 
-/// What a small WRITE is made of.
 fn small(rounds: &[Round]) -> String {
     let of = |number: fn(&Round) -> f64| {
         let mut all: Vec<f64> = rounds.iter().map(number).collect();

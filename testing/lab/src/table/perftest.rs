@@ -70,14 +70,12 @@ fn stream_of(said: &str) -> Result<(f64, f64)> {
     Ok((rate, busy_s(said)?))
 }
 
-/// The first stream that has a rate.
 fn first_sound(mut streams: impl Iterator<Item = Result<(f64, f64)>>) -> Result<(f64, f64)> {
     let sound = |stream: &Result<(f64, f64)>| !matches!(stream, Ok((rate, _)) if *rate <= 0.0);
     let found = streams.find(sound);
     found.with_context(|| format!("perftest said {TRIES} times that nothing was moved"))?
 }
 
-/// Processor time of the whole guest while the client ran.
 fn busy_s(said: &str) -> Result<f64> {
     let mut lines = said.lines();
     let line = lines.find_map(|line| line.strip_prefix("busy "));
@@ -87,7 +85,6 @@ fn busy_s(said: &str) -> Result<f64> {
     Ok(ticks.parse::<f64>()? / hertz.parse::<f64>()?)
 }
 
-/// The numbers of the line that begins with the size of messages; at least so many.
 fn numbers(said: &str, size: usize, least: usize) -> Result<Vec<f64>> {
     let lines = said.lines().map(|line| {
         let numbers = line.split_whitespace().map_while(|word| word.parse().ok());

@@ -6,7 +6,6 @@ use crate::remote::process::Output;
 use anyhow::{Context as _, Result, ensure};
 use std::time::Duration;
 
-/// Kinds of work, in the order of the page.
 pub(super) const KINDS: [&str; 5] =
     ["ICRC", "copies", "zeroing of fresh memory", "else in the kernel", "else in user space"];
 
@@ -23,9 +22,7 @@ const USER: usize = 4;
 /// Samples are taken so long; perf begins some seconds after it is started, when the stream goes.
 const SAMPLED: Duration = Duration::from_secs(3);
 const STREAM: Duration = Duration::from_secs(12);
-
 const SAMPLES_MIN: u64 = 200;
-
 const DATA: &str = "/tmp/perf.data";
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -33,7 +30,6 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub(crate) type Shares = [f64; KINDS.len()];
 
 impl Table {
-    /// Where the work of a stream goes, of ours or the kernel's measured by our program.
     pub(crate) fn profile(&self, way: Way) -> Result<Shares> {
         let [mut left, mut right] = self.ends(way)?;
         let place = connect(&mut left, &mut right)?;

@@ -4,7 +4,6 @@ use crate::vm::shell;
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 
-/// Frames of the clip.
 pub(crate) const FRAMES: usize = 50;
 const WIDTH: usize = 192;
 const HEIGHT: usize = 144;
@@ -15,13 +14,11 @@ const FRAME_BYTES: usize = WIDTH * HEIGHT * 3 / 2;
 /// A compressed clip with much detail, and what ffmpeg makes of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Clip {
-    /// The clip, which is at the same place in the guests.
     pub(crate) path: PathBuf,
     raw: PathBuf,
 }
 
 impl Clip {
-    /// Makes the clip in this folder.
     pub(crate) fn make(folder: &Path) -> Result<Self> {
         let (path, raw) = (folder.join("clip.mp4"), folder.join("clip.yuv"));
         let made = format!(

@@ -15,31 +15,23 @@ use std::time::Duration;
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 const PORT: u16 = 7117;
-
 const SIGTERM: i32 = 15;
-
-/// The device of every stream.
 pub(crate) const DEVICE: &str = "cam0";
 
-/// A `catchment collect --json` that works.
 pub(crate) struct Collector {
     site: Site,
     pub(crate) process: Process,
-    /// Where sources find it.
     pub(crate) address: String,
-    /// The folder of its frames.
     pub(crate) out: PathBuf,
 }
 
 impl Lab {
-    /// Starts `catchment` with these words.
     pub(crate) fn catchment(&mut self, site: Site, words: &[&str]) -> Result<Process> {
         let program = self.programs.catchment.display().to_string();
         let words = std::iter::once(program.as_str()).chain(words.iter().copied());
         self.start(site, &Start::like_here(words))
     }
 
-    /// Starts a collector that uses the provider of its site, with these words more.
     pub(crate) fn collect(
         &mut self,
         site: Site,
@@ -50,7 +42,6 @@ impl Lab {
         self.collect_into(site, version, out, words)
     }
 
-    /// The same with the folder of an earlier one.
     pub(crate) fn collect_into(
         &mut self,
         site: Site,
@@ -67,13 +58,11 @@ impl Lab {
         Ok(Collector { site, process, address, out })
     }
 
-    /// Starts a source that sends the clip to this collector, with these words more.
     pub(crate) fn send(&mut self, site: Site, words: &[&str], to: &Collector) -> Result<Process> {
         let clip = self.clip()?.path.clone();
         self.send_input(site, &clip, words, to)
     }
 
-    /// The same with another input.
     pub(crate) fn send_input(
         &mut self,
         site: Site,
@@ -88,7 +77,6 @@ impl Lab {
         self.catchment(site, &words)
     }
 
-    /// Frames that a collector has stored.
     pub(crate) fn count_frames(&mut self, collector: &Collector) -> Result<usize> {
         let count = format!("ls {} | wc -l", collector.frames().display());
         let said = self.shell(collector.site, &count)?;
@@ -108,7 +96,6 @@ impl Lab {
         Ok(())
     }
 
-    /// Fails unless a collector has so many frames, which are together this file.
     pub(crate) fn check_frames(
         &mut self,
         collector: &Collector,
@@ -121,7 +108,6 @@ impl Lab {
         self.shell(collector.site, &compare).map(drop)
     }
 
-    /// What a script writes.
     fn shell(&mut self, site: Site, script: &str) -> Result<String> {
         let finished = self.run(site, &["sh", "-c", script], LIMIT)?;
         Ok(finished.stdout.trim().to_owned())
@@ -133,20 +119,17 @@ impl Collector {
         self.out.join(DEVICE)
     }
 
-    /// Waits until it has at least so many frames.
     pub(crate) fn wait_for_frames(&self, least: u64) -> Result<()> {
         let enough = |line: &Value| line["frames_received"].as_u64() >= Some(least);
         event(&self.process, "progress", enough).map(drop)
     }
 
-    /// Asks it to end; its summary.
     pub(crate) fn end(mut self) -> Result<Value> {
         self.process.signal(SIGTERM)?;
         summary(self.process.wait(LIMIT)?)
     }
 }
 
-/// Waits until a command writes an event of this kind that is as wanted.
 pub(crate) fn event(
     process: &Process,
     kind: &str,
@@ -159,14 +142,12 @@ pub(crate) fn event(
     })
 }
 
-/// What a command that succeeded wrote last.
 pub(crate) fn summary(finished: Finished) -> Result<Value> {
     let finished = finished.success()?;
     let line = finished.stdout.lines().last().unwrap_or_default();
     serde_json::from_str(line).with_context(|| format!("no summary: {line:?}"))
 }
 
-/// What a command that fails with this exit status says.
 pub(crate) fn complaint(finished: Finished, status: i32) -> Result<String> {
     let expected = Ended::Status(status);
     ensure!(

@@ -7,7 +7,6 @@ use crate::vm::network::IpVersion;
 use anyhow::{Result, bail, ensure};
 use catchment_verbs::GRH_BYTES;
 
-/// Q_Keys of those who send and those who receive.
 const OURS: u32 = 0x11;
 const THEIRS: u32 = 0x22;
 
@@ -17,7 +16,6 @@ const LENGTHS: [usize; 4] = [0, 1, 255, 1024];
 /// Where a receive lands: the network header, then the payload.
 const THERE: usize = 1 << 20;
 
-/// Adds the cases: each way, over both versions of IP.
 pub(crate) fn add(cases: &mut Vec<Case>) {
     for (from, to) in WAYS {
         for version in [IpVersion::V4, IpVersion::V6] {
@@ -34,7 +32,6 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
     }
 }
 
-/// The first bytes of the sender's memory, so many.
 fn datagram(peer: &Card, qkey: u32, bytes: usize, imm: Option<u32>) -> Datagram {
     Datagram { endpoint: peer.endpoint.clone(), qkey, offset: 0, bytes, imm }
 }

@@ -12,7 +12,6 @@ use serde_json::Value;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// From where, and where to: the first guest is on every way.
 const WAYS: [(Site, Site); 3] =
     [(Site::Host, Site::Left), (Site::Left, Site::Host), (Site::Right, Site::Left)];
 
@@ -24,7 +23,6 @@ const MIDDLE: u64 = 10;
 /// Slow enough that the middle is a while: 8 s, in which a busy machine must remove a device.
 const RATE: [&str; 2] = ["--rate", "5"];
 
-/// The device of a guest, and the interface below it.
 const DEVICE: &str = "rxe0";
 const INTERFACE: &str = "roce0";
 
@@ -55,7 +53,6 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
     }
 }
 
-/// Which providers a stream may use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rules {
     /// That of its site, at either end.
@@ -73,7 +70,6 @@ impl Rules {
     }
 }
 
-/// A stream that has begun.
 struct Stream {
     collector: Collector,
     source: Process,
@@ -88,7 +84,6 @@ impl Stream {
         Ok(Self { collector, source })
     }
 
-    /// Waits for the source's end, and for all frames; what the source says.
     fn arrive(&mut self, lab: &mut Lab) -> Result<Value> {
         let sent = summary(self.source.wait(LIMIT).context("the source")?)?;
         lab.check_clip(&self.collector, &[CLIP_FRAMES])?;
@@ -145,7 +140,6 @@ fn collector_killed(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     Ok(())
 }
 
-/// The cable between the first guest's device and the switch is pulled and put back.
 fn outage(lab: &mut Lab, from: Site, to: Site, length: Duration) -> Result<()> {
     let stream = Stream::begin(lab, from, to, Rules::OnlyOwn)?;
     let down = Instant::now();

@@ -124,7 +124,6 @@ fn said(lab: &mut Lab, message: &Message) -> Result<()> {
     Ok(())
 }
 
-/// The event of a queue pair whose request fails.
 fn peer_gone(lab: &mut Lab) -> Result<()> {
     let mut asking = lab.end(Site::Left, IpVersion::V4)?;
     let mut asked = lab.end(Site::Host, IpVersion::V4)?;
@@ -163,7 +162,6 @@ fn no_receive(lab: &mut Lab) -> Result<()> {
     event(&mut asking, &["10.77.0.1", "posts receives"])
 }
 
-/// What a device says of a queue pair that failed.
 fn event(end: &mut crate::end::client::End, words: &[&str]) -> Result<()> {
     let text = end.event()?;
     for word in words {

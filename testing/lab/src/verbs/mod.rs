@@ -12,7 +12,6 @@ mod transfers;
 use crate::lab::{Case, Programs};
 use anyhow::Result;
 
-/// All cases. Of a test program, only tests that are wanted.
 pub(crate) fn all(programs: &Programs, is_wanted: &dyn Fn(&str) -> bool) -> Result<Vec<Case>> {
     let mut cases = Vec::new();
     suites::add(&mut cases, programs, is_wanted)?;

@@ -6,7 +6,6 @@ use crate::lab::{Case, Lab, Site};
 use crate::vm::network::IpVersion;
 use anyhow::{Result, ensure};
 
-/// Who asks, and who is asked.
 pub(super) const WAYS: [(Site, Site); 3] =
     [(Site::Host, Site::Left), (Site::Left, Site::Host), (Site::Left, Site::Right)];
 
@@ -35,7 +34,6 @@ impl Pair {
 
 type Run = fn(Pair) -> Result<()>;
 
-/// Adds the cases: every one each way, over one version of IP or both.
 pub(crate) fn add(cases: &mut Vec<Case>) {
     let all: [(&str, Run); 14] = [
         ("WRITEs of all lengths", writes),

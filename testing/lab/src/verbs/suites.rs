@@ -12,10 +12,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The variable by which a test program knows its devices.
 const DEVICES: &str = "CATCHMENT_IBVERBS_DEVICE";
-
-/// The variable without which a test program makes and removes no devices.
 const OWN_DEVICES: &str = "CATCHMENT_IBVERBS_FAULTS";
 
 /// For one test. Emulated, and beside others, the longest take a minute.
@@ -28,14 +25,12 @@ const REST_LIMIT: Duration = Duration::from_secs(600);
 /// a hundred times fewer in a second.
 const SCALE: &str = "0.01";
 
-/// The same for the cases of the conformance suite that repeat something.
 const ROUNDS: &str = "0.2";
 
 /// One device, in which both ends are; and two at the ends of a cable.
 const ALONE: &str = "rxe0";
 const CABLE: &str = "rxv0,rxv1";
 
-/// Adds a case for every test of the suites whose name is wanted.
 pub(crate) fn add(
     cases: &mut Vec<Case>,
     programs: &Programs,
@@ -92,7 +87,6 @@ struct Suite {
     running: RefCell<Option<Running>>,
 }
 
-/// A test program that was started.
 struct Running {
     process: Process,
     /// The first of the wanted tests that it runs.
@@ -100,7 +94,6 @@ struct Running {
 }
 
 impl Suite {
-    /// Waits for what came of a test.
     fn result(&self, lab: &mut Lab, at: usize) -> Result<()> {
         let mut running = self.running.borrow_mut();
         let is_asked = |running: &Running| running.first <= at;
@@ -139,7 +132,6 @@ impl Suite {
     }
 }
 
-/// What a test program has said of a test, in one word.
 fn verdict(stdout: &str, test: &str) -> Option<String> {
     let mut lines = stdout.split_inclusive('\n');
     lines.find_map(|line| {
@@ -151,7 +143,6 @@ fn verdict(stdout: &str, test: &str) -> Option<String> {
     })
 }
 
-/// What a test program says of a test that failed, in the end.
 fn failure(stdout: &str, test: &str) -> String {
     let is_head = |line: &&str| line.starts_with("---- ");
     let lines = stdout.lines().skip_while(|line| {

@@ -8,21 +8,15 @@ use anyhow::{Context as _, Result, ensure};
 use catchment_conformance::pattern;
 use serde_json::{Value, json};
 
-/// From where, and where to.
 const WAYS: [(Site, Site); 3] =
     [(Site::Host, Site::Left), (Site::Left, Site::Host), (Site::Right, Site::Left)];
 
 /// The ports of the first guest's switch: towards its device, and towards the host.
 const PORTS: [&str; 2] = ["port0", "eth0"];
 
-/// Frames of the demo, and of each of its twelve devices.
 const DEMO_FRAMES: u64 = 3000;
 const DEVICE_FRAMES: &str = "250";
-
-/// Requests that may be outstanding in the demo: a block takes so many.
 const DEMO_REQUESTS: &str = "2";
-
-/// Long frames: as many bytes as there are, and how many.
 const LONG_FORMAT: &str = "2048x2048:rgb24";
 const LONG_FRAME_BYTES: usize = 12 << 20;
 const LONG_FRAMES: usize = 3;
@@ -122,7 +116,6 @@ fn lossy(lab: &mut Lab, from: Site, to: Site) -> Result<()> {
     Ok(())
 }
 
-/// Packets that a port of the switch has dropped.
 fn drops(lab: &mut Lab, port: &str) -> Result<u64> {
     let words = ["tc", "-s", "-j", "qdisc", "show", "dev", port];
     let queues: Value = serde_json::from_str(&lab.run(Site::Left, &words, LIMIT)?.stdout)?;

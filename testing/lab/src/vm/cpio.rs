@@ -1,6 +1,5 @@
 //! Archives in the format of the kernel's initial file system: cpio "newc".
 
-/// Bytes to which names and contents are padded.
 const ALIGN: usize = 4;
 const DIRECTORY: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
@@ -14,11 +13,9 @@ pub(crate) struct Archive {
     entries: u32,
 }
 
-/// What an entry is beside its name and contents.
 #[derive(Clone, Copy)]
 struct Kind {
     mode: u32,
-    /// Major and minor number of a device; 0 otherwise.
     device: (u32, u32),
 }
 
@@ -28,13 +25,11 @@ impl Archive {
         self.entry(name, kind, &[]);
     }
 
-    /// Adds a file, which may be executed.
     pub(crate) fn file(&mut self, name: &str, contents: &[u8]) {
         let kind = Kind { mode: PROGRAM, device: (0, 0) };
         self.entry(name, kind, contents);
     }
 
-    /// Adds a character device with its numbers.
     pub(crate) fn device(&mut self, name: &str, major: u32, minor: u32) {
         let kind = Kind { mode: CHARACTER_DEVICE, device: (major, minor) };
         self.entry(name, kind, &[]);

@@ -20,13 +20,11 @@ use std::time::{Duration, Instant};
 /// Emulated, a boot takes 10 to 20 s on a quiet machine.
 const BOOT_LIMIT: Duration = Duration::from_secs(150);
 
-/// How often is looked whether something in the guest has begun to listen.
 const POLL: Duration = Duration::from_millis(100);
 
 /// Time in which a working guest answers a connection.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// Lines of the guest's console that an error shows.
 const LINES_SHOWN: usize = 20;
 
 /// What a kernel that complains writes first; `LAB:` is of our own first process.
@@ -40,28 +38,23 @@ const QEMU: &str = "-accel tcg,thread=multi -cpu max,erms=off,fsrm=off,pclmulqdq
 -display none -monitor none -serial stdio -no-reboot -virtfs \
 local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap";
 
-/// What a guest needs, and what may differ from guest to guest.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// Where it is in the network.
     pub(crate) seat: Seat,
     /// Its memory in MiB. What the guest writes into files lies there too.
     pub(crate) memory_mib: u32,
-    /// The folder of the host for what belongs to its running.
     pub(crate) cache: PathBuf,
     /// The folder of the host that the guest has as `/run/results`, writable; it must exist.
     pub(crate) results: PathBuf,
 }
 
 impl Machine {
-    /// The usual one, with a folder for results below `cache`, which is made.
     pub(crate) fn usual(cache: &Path, seat: Seat) -> Result<Self> {
         let results = cache.join("results");
         fs::create_dir_all(&results).with_context(|| results.display().to_string())?;
         Ok(Self { seat, memory_mib: 1024, cache: cache.to_owned(), results })
     }
 
-    /// Of the guest that is not the first one, with its number.
     fn file(&self, name: &str) -> PathBuf {
         match self.seat.number {
             0 => self.cache.join(name),
@@ -77,7 +70,6 @@ pub(crate) struct Guest {
     descriptor: Arc<OwnedFd>,
     seat: Seat,
     log: PathBuf,
-    /// How long the boot took, until the guest took orders.
     pub(crate) boot: Duration,
 }
 
@@ -106,19 +98,16 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Starts a program in the guest.
     pub(crate) fn start(&self, start: &Start, output: Output) -> Result<Process> {
         Process::start(self.server(), Arc::clone(&self.descriptor), start, output)
     }
 
-    /// Runs a program in the guest and waits for its end.
     pub(crate) fn run(&self, words: &[&str], limit: Duration) -> Result<Finished> {
         let start = Start::like_here(words.iter().copied());
         let finished = self.start(&start, Output::Kept)?.wait(limit)?;
         finished.success().with_context(|| format!("`{}` in the guest", words.join(" ")))
     }
 
-    /// Whether it has ended, by its own kernel or from outside.
     pub(crate) fn has_ended(&self) -> bool {
         let mut source = [PollFd::new(&*self.descriptor, PollFlags::IN)];
         poll(&mut source, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)

@@ -8,7 +8,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-/// Programs that the lab runs, and the Debian packages that have them.
 const PROGRAMS: &[(&str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("busybox", "busybox-static"),
@@ -32,7 +31,6 @@ const PYVERBS: &[&str] = &["/usr/bin/python3", "-c", "import pyverbs.qp"];
 
 const TUN: &str = "/dev/net/tun";
 
-/// Checks that the lab can run here.
 pub(crate) fn check() -> Result<()> {
     ensure!(
         cfg!(all(target_os = "linux", target_arch = "x86_64")),
@@ -72,7 +70,6 @@ pub(crate) fn enter_namespace(arguments: &[OsString]) -> Result<()> {
     bail!("cannot start unshare: {}", command.exec())
 }
 
-/// The right to have a guest, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _lock: File,

@@ -14,7 +14,6 @@ const AGENT: &str = include_str!("../../guest/agent.py");
 /// A busybox that needs no library: the guest has none at first.
 const BUSYBOX: &str = "/bin/busybox";
 
-/// The archive for a guest of `kernel`.
 pub(crate) fn build(kernel: &Kernel) -> Result<Vec<u8>> {
     let listed = read(&kernel.modules.join("modules.dep"))?;
     let order = modules::load_order(&String::from_utf8_lossy(&listed))?;

@@ -5,20 +5,16 @@ use anyhow::{Context as _, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The package that depends on Debian's current kernel.
 const META_PACKAGE: &str = "linux-image-amd64";
 
-/// A kernel image and its modules.
 #[derive(Debug)]
 pub(crate) struct Kernel {
-    /// The image that qemu boots.
     pub(crate) image: PathBuf,
     /// The folder that holds `kernel/` with the modules and `modules.dep`.
     pub(crate) modules: PathBuf,
 }
 
 impl Kernel {
-    /// The kernel below the folder `cache`, downloaded if it is not there yet.
     pub(crate) fn provide(cache: &Path) -> Result<Self> {
         let folder = cache.join("kernel");
         if !folder.is_dir() {
@@ -85,7 +81,6 @@ fn candidate() -> Result<Option<String>> {
     Ok(dependency(&listed))
 }
 
-/// The kernel among the lines of `apt-cache depends`.
 fn dependency(listed: &str) -> Option<String> {
     let names = listed.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     let mut kernels = names.filter(|name| name.starts_with("linux-image-"));

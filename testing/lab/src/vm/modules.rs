@@ -44,7 +44,6 @@ pub(crate) fn load_order(modules_dep: &str) -> Result<Vec<String>> {
     Ok(order)
 }
 
-/// From the name of a module to its path and the paths of what it needs.
 fn parse(modules_dep: &str) -> BTreeMap<String, (String, Vec<String>)> {
     let lines = modules_dep.lines().filter_map(|line| line.split_once(':'));
     let entries = lines.map(|(path, needs)| {

@@ -11,23 +11,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Large enough for the largest path MTU of RoCE, 4096.
 pub(crate) const MTU: usize = 9000;
 
-/// The MTU of the switch for orders.
 pub(crate) const CONTROL_MTU: usize = 1500;
-
-/// The switch for RoCE, and the one for orders.
 const SWITCH: &str = "lab0";
 const CONTROL_SWITCH: &str = "lab1";
-
-/// Our address on the switch for orders, in a network of 24 bits.
 const CONTROL_HOST: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
-
-/// Our end of the network.
 pub(crate) const HOST: Addresses = Addresses::numbered(1);
-
-/// The first guest's end.
 pub(crate) const GUEST: Addresses = SEATS[0].addresses;
 
-/// Where guests are in the network.
 pub(crate) const SEATS: [Seat; 2] = [
     Seat {
         number: 0,
@@ -45,27 +35,20 @@ pub(crate) const SEATS: [Seat; 2] = [
     },
 ];
 
-/// The place of one guest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seat {
-    /// Its number, which is in the names and addresses of all that it has.
     pub(crate) number: u8,
     /// The tap device for RoCE.
     pub(crate) tap: &'static str,
     /// The tap device for orders.
     pub(crate) control_tap: &'static str,
-    /// Addresses of the guest's RDMA device.
     pub(crate) addresses: Addresses,
-    /// The guest's address for orders, in a network of 24 bits.
     pub(crate) control: Ipv4Addr,
 }
 
-/// The addresses of one end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
-    /// In a network of 24 bits.
     pub(crate) ipv4: Ipv4Addr,
-    /// In a network of 64 bits.
     pub(crate) ipv6: Ipv6Addr,
 }
 
@@ -77,7 +60,6 @@ impl Addresses {
         }
     }
 
-    /// The address of the asked-for version.
     pub(crate) fn of(&self, version: IpVersion) -> IpAddr {
         match version {
             IpVersion::V4 => self.ipv4.into(),
@@ -91,7 +73,6 @@ impl Addresses {
     }
 }
 
-/// A version of the Internet Protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IpVersion {
     /// IPv4, whose identification is part of the ICRC.

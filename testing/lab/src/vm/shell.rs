@@ -3,7 +3,6 @@
 use anyhow::{Context as _, Result, ensure};
 use std::process::{Command, Stdio};
 
-/// Runs `words` and returns what they wrote on stdout.
 pub(crate) fn output(words: &[&str]) -> Result<String> {
     let (program, arguments) = words.split_first().context("no program was named")?;
     let output =

@@ -31,7 +31,6 @@ const PATH_MTU: PathMtu = PathMtu::Mtu1024;
 /// Of payload in what goes over a link at path MTU 1024: 80 bytes are headers and ICRC.
 const PAYLOAD_SHARE: f64 = 1024.0 / (1024.0 + 80.0);
 
-/// What differs from case to case.
 #[derive(Clone)]
 struct Case {
     /// When each sender posts.
@@ -46,7 +45,6 @@ struct Case {
 }
 
 impl Case {
-    /// So many senders that never end; marks at a tenth of the queue.
     fn new(senders: usize) -> Case {
         Case {
             senders: vec![Duration::ZERO..Duration::MAX; senders],
@@ -58,7 +56,6 @@ impl Case {
     }
 }
 
-/// A host or the switch.
 enum Station {
     Host(Box<Host<Writer>>),
     Switch(Switch),
@@ -91,7 +88,6 @@ struct Incast {
     simulation: Simulation<Station>,
     senders: Vec<NodeId>,
     receiver: NodeId,
-    /// From the switch to the receiver.
     bottleneck: LinkId,
 }
 
@@ -100,10 +96,8 @@ struct Incast {
 struct Outcome {
     /// Payload in place, of each sender, as a part of what the link could carry.
     shares: Vec<f64>,
-    /// At the narrow link.
     marked: u64,
     queue_full: u64,
-    /// By the receiver's queue pairs.
     cnps_sent: u64,
     cnps_received: u64,
     retransmitted: u64,
@@ -245,7 +239,6 @@ fn host(number: usize, space: Space, writer: Writer) -> Host<Writer> {
     Host::new(config, space, writer)
 }
 
-/// The queue pair of `own` to `peer`.
 fn queue_pair(case: &Case, own: usize, peer: usize) -> Qp {
     let number = |own: usize, peer: usize| 0x100 + (own * 0x100 + peer) as u32;
     let usual = Config::new(number(own, peer), Service::Rc);

@@ -5,7 +5,6 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 pub(super) struct Switch {
-    /// The address behind each link.
     ports: Vec<Ipv6Addr>,
 }
 

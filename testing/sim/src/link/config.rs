@@ -28,14 +28,11 @@ pub(crate) struct LinkConfig {
     pub(crate) corrupt: Corruption,
 }
 
-/// Which frames get lost.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Loss {
     #[default]
     None,
-    /// Each on its own, with this probability.
     Random(Chance),
-    /// Several in a row.
     Bursts {
         /// The part of all frames that is lost over a long time, from 0 to 1.
         fraction: f64,
@@ -46,7 +43,6 @@ pub(crate) enum Loss {
     Chosen(Vec<u64>),
 }
 
-/// How many frames a burst of losses takes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BurstLength {
     Fixed(u32),
@@ -63,10 +59,8 @@ impl BurstLength {
     }
 }
 
-/// An extra delay that some frames get.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Delay {
-    /// How many get it.
     pub(crate) chance: Chance,
     /// The longest; each is drawn evenly up to it. To let about n frames overtake, take n times
     /// [`LinkConfig::transmit_time`].
@@ -93,7 +87,6 @@ impl LinkConfig {
     }
 }
 
-/// Decides frame by frame which ones get lost.
 #[derive(Debug)]
 pub(crate) struct Losses {
     loss: Loss,

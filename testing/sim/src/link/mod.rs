@@ -15,7 +15,6 @@ use config::Losses;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// A link and what is on it.
 #[derive(Debug)]
 pub(crate) struct Link {
     config: LinkConfig,
@@ -29,14 +28,12 @@ pub(crate) struct Link {
     counters: LinkCounters,
 }
 
-/// A frame, and when its last bit reaches the far end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) at: Duration,
     pub(crate) frame: Frame,
 }
 
-/// What becomes of a frame that was offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     Carried {
@@ -62,21 +59,17 @@ pub(crate) struct LinkCounters {
     pub(crate) sent: u64,
     /// Bytes put on the wire.
     pub(crate) sent_bytes: u64,
-    /// Lost on the wire.
     pub(crate) lost: u64,
     pub(crate) held_back: u64,
     pub(crate) doubled: u64,
     pub(crate) corrupted: u64,
     /// Marked, because too much waited before it.
     pub(crate) marked: u64,
-    /// Dropped for want of room.
     pub(crate) queue_full: u64,
-    /// Dropped for their length.
     pub(crate) too_long: u64,
 }
 
 impl Link {
-    /// A link with nothing on it, whose faults follow from `random`.
     pub(crate) fn new(config: LinkConfig, random: Random) -> Self {
         Self {
             losses: Losses::new(config.loss.clone()),
@@ -95,7 +88,6 @@ impl Link {
         self.config = config;
     }
 
-    /// What it did so far.
     pub(crate) fn counters(&self) -> LinkCounters {
         self.counters
     }

@@ -24,7 +24,6 @@ pub(crate) struct Cell {
     pub(crate) loss: f64,
 }
 
-/// What came of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Row {
     pub(crate) recovery: &'static str,
@@ -44,7 +43,6 @@ pub(crate) struct Row {
     pub(crate) spurious_fraction: f64,
     /// Retransmission timeouts over the whole run.
     pub(crate) timeouts: u64,
-    /// Why the connection broke, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) broken: Option<String>,
 }
@@ -57,7 +55,6 @@ const UPLINK_BYTES: usize = 64 << 10;
 const WARM_UP_RTTS: u32 = 20;
 
 impl Cell {
-    /// Name of the recovery, as in the table.
     pub(crate) fn recovery_name(&self) -> &'static str {
         match self.recovery {
             Recovery::SelectiveRepeat => "selective-repeat",
@@ -65,7 +62,6 @@ impl Cell {
         }
     }
 
-    /// What selective repeat should reach.
     pub(crate) fn goal(&self) -> Option<f64> {
         match self.recovery {
             Recovery::GoBackN => None,
@@ -155,7 +151,6 @@ impl Transfer {
 }
 
 impl Row {
-    /// A row without results.
     pub(crate) fn new(cell: &Cell) -> Self {
         Self {
             recovery: cell.recovery_name(),
@@ -173,7 +168,6 @@ impl Row {
         }
     }
 
-    /// Whether it has a goal that it does not reach.
     pub(crate) fn is_missed(&self) -> bool {
         self.goal.is_some_and(|goal| self.goodput_fraction < goal)
     }

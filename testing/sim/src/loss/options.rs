@@ -27,7 +27,6 @@ pub struct LossOptions {
     pub only: Option<String>,
 }
 
-/// All cells of the table.
 fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for recovery in [Recovery::SelectiveRepeat, Recovery::GoBackN] {

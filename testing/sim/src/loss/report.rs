@@ -3,16 +3,13 @@
 use super::{LossOptions, Row};
 use std::fmt::Write as _;
 
-/// Head of the table on a terminal.
 pub(super) const HEAD: &str = "recovery          Gbit/s  rtt ms   mtu  burst   loss  goodput    goal  \
                                again  spurious  timeouts";
 
-/// A row as a line of JSON.
 pub(super) fn json(row: &Row) -> String {
     serde_json::to_string(row).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
 }
 
-/// A row as a line of the table.
 pub(super) fn line(row: &Row) -> String {
     let goal = row.goal.map_or_else(|| "-".to_owned(), |goal| format!("{goal:.3}"));
     let mark = if row.is_missed() { "missed" } else { "" };
@@ -25,14 +22,12 @@ pub(super) fn line(row: &Row) -> String {
     line.trim_end().to_owned()
 }
 
-/// How many goals were reached.
 pub(super) fn verdict(rows: &[Row]) -> String {
     let with_goal = rows.iter().filter(|row| row.goal.is_some()).count();
     let missed = rows.iter().filter(|row| row.is_missed()).count();
     format!("{} of {with_goal} goals reached", with_goal - missed)
 }
 
-/// The page of results.
 pub(super) fn page(rows: &[Row], options: &LossOptions) -> String {
     let LossOptions { seconds, seed, .. } = options;
     let mut page = String::from(INTRODUCTION);

@@ -18,7 +18,6 @@ impl Default for Capture {
 }
 
 impl Capture {
-    /// The file so far.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

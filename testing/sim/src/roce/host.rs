@@ -38,7 +38,6 @@ pub(crate) struct HostConfig {
     pub(crate) ecn: bool,
 }
 
-/// The queue pairs of a host, in the order in which they were added.
 #[derive(Debug, Default)]
 pub(crate) struct QpTable {
     entries: Vec<Entry>,
@@ -51,12 +50,10 @@ struct Entry {
 }
 
 impl QpTable {
-    /// A queue pair by its index.
     pub(crate) fn get(&self, index: usize) -> &Qp {
         &self.entries[index].qp
     }
 
-    /// A queue pair by its index.
     pub(crate) fn get_mut(&mut self, index: usize) -> &mut Qp {
         &mut self.entries[index].qp
     }
@@ -66,7 +63,6 @@ impl QpTable {
     }
 }
 
-/// A host. See the module.
 pub(crate) struct Host<P> {
     config: HostConfig,
     pub(crate) space: Space,
@@ -88,7 +84,6 @@ pub(crate) struct Host<P> {
 const BATCH_PACKETS: usize = 8;
 
 impl<P: Program> Host<P> {
-    /// A host without queue pairs.
     pub(crate) fn new(config: HostConfig, space: Space, program: P) -> Self {
         Self {
             config,
@@ -114,12 +109,10 @@ impl<P: Program> Host<P> {
         self.qps.entries.len() - 1
     }
 
-    /// Packets dropped before a queue pair saw them, for this reason.
     pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize]
     }
 
-    /// Frames that were not for this host.
     pub(crate) fn foreign(&self) -> u64 {
         self.foreign
     }
@@ -130,7 +123,6 @@ impl<P: Program> Host<P> {
         self.inbox.clear();
     }
 
-    /// Whether it was killed.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead
     }
@@ -197,7 +189,6 @@ impl<P: Program> Host<P> {
         count > 0
     }
 
-    /// Hands over what has arrived.
     fn take(&mut self, now: Duration) {
         self.inbox_at = None;
         let inbox = std::mem::take(&mut self.inbox);

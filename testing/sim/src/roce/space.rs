@@ -11,11 +11,8 @@ pub struct Space {
 /// A registered region. Its key is both its lkey and its rkey.
 #[derive(Debug, Clone)]
 pub struct Region {
-    /// Key of the region.
     pub key: u32,
-    /// Address of the first byte.
     pub addr: u64,
-    /// What stands in it.
     pub bytes: Vec<u8>,
     rights: Rights,
     log: Option<Vec<Access>>,
@@ -24,36 +21,27 @@ pub struct Region {
 /// What a peer may do to a region.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// RDMA WRITE.
     pub write: bool,
-    /// RDMA READ.
     pub read: bool,
-    /// Atomics.
     pub atomic: bool,
 }
 
 impl Rights {
-    /// Nothing: local memory.
     pub const LOCAL: Self = Self { write: false, read: false, atomic: false };
-    /// Everything.
     pub const ALL: Self = Self { write: true, read: true, atomic: true };
 }
 
 /// Something that changed a region from afar, in the order in which it happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// A packet of a WRITE.
     Write {
         /// From the start of the region.
         offset: usize,
-        /// What was written.
         data: Vec<u8>,
     },
-    /// An atomic operation.
     Atomic {
         /// From the start of the region.
         offset: usize,
-        /// What was done.
         op: AtomicOp,
     },
 }

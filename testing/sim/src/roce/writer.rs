@@ -64,7 +64,6 @@ impl Writer {
         Self { ahead: if ends { 2 } else { self.ahead }, during, ..self }
     }
 
-    /// Why the connection broke, if it did.
     pub(crate) fn broken(&self) -> Option<WcStatus> {
         self.broken
     }
@@ -78,7 +77,6 @@ impl Writer {
         pairs.position(|(a, b)| a != b && *a != 0)
     }
 
-    /// Posts the next WRITE, if the queue pair takes it.
     fn post(&mut self, qp: &mut Qp) -> bool {
         let offset = (self.posted * WRITE_BYTES % REGION_BYTES) as u64;
         let sges = [Sge {

@@ -17,11 +17,9 @@ pub(crate) trait Node {
     fn wake_at(&self) -> Option<Duration>;
 }
 
-/// Names a node of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct NodeId(usize);
 
-/// Names a link of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LinkId(usize);
 
@@ -40,7 +38,6 @@ pub(crate) enum Stop {
 /// So many events at one moment are no work any more but a node that turns in a circle.
 const EVENTS_PER_MOMENT_MOST: u32 = 1_000_000;
 
-/// A network and its time.
 pub(crate) struct Simulation<N> {
     nodes: Vec<Slot<N>>,
     wires: Vec<Wire>,
@@ -71,7 +68,6 @@ enum Action {
     Wake(NodeId),
 }
 
-/// What a node can do while it is called.
 pub(crate) struct Context<'a> {
     now: Duration,
     egress: &'a [LinkId],
@@ -83,7 +79,6 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Virtual time since the start of the simulation.
     pub(crate) fn now(&self) -> Duration {
         self.now
     }
@@ -128,7 +123,6 @@ fn tell(observers: &mut [Box<dyn Observer>], at: Duration, kind: EventKind, fram
 }
 
 impl<N: Node> Simulation<N> {
-    /// A network without nodes, whose chance follows from `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             nodes: Vec::new(),
@@ -164,7 +158,6 @@ impl<N: Node> Simulation<N> {
         self.observers.push(observer);
     }
 
-    /// Virtual time since the start.
     pub(crate) fn now(&self) -> Duration {
         self.now
     }
@@ -225,7 +218,6 @@ impl<N: Node> Simulation<N> {
         }
     }
 
-    /// Lets the next thing happen.
     fn step(&mut self) {
         let Some(((at, _), action)) = self.agenda.pop_first() else {
             return;

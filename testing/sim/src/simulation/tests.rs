@@ -112,7 +112,6 @@ struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// The number of everything so far.
     fn value(&self) -> u32 {
         self.hasher.clone().finalize()
     }
@@ -139,7 +138,6 @@ fn code(kind: EventKind) -> u8 {
     }
 }
 
-/// What happened, and when.
 #[derive(Default)]
 struct Log(Vec<(Duration, EventKind)>);
 

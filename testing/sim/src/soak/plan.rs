@@ -9,7 +9,6 @@ use crate::Random;
 use std::fmt;
 use std::ops::Range;
 
-/// Requests of one direction and what they work on.
 pub(crate) struct Plan {
     /// In the order of posting.
     pub(crate) ops: Vec<Op>,
@@ -71,7 +70,6 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// Whether it takes a receive of the peer.
     pub(crate) fn takes_receive(&self) -> bool {
         matches!(
             self,
@@ -79,7 +77,6 @@ impl What {
         )
     }
 
-    /// Whether the payload comes back.
     pub(crate) fn lands(&self) -> bool {
         matches!(self, Self::Read { .. }) || self.is_atomic()
     }

@@ -7,7 +7,6 @@ use catchment_roce::{Psn, Recovery, WriteLayout};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A run of two hosts.
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
@@ -27,7 +26,6 @@ pub(crate) struct Scenario {
     pub(crate) must_succeed: bool,
 }
 
-/// Habits of a host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostScenario {
     /// Frames that arrive wait so long and are then taken together.
@@ -36,13 +34,11 @@ pub(crate) struct HostScenario {
     pub(crate) uplink_bytes: usize,
 }
 
-/// Two queue pairs, connected.
 #[derive(Debug)]
 pub(crate) struct PairScenario {
     pub(crate) ends: [Rc<EndScenario>; 2],
 }
 
-/// One queue pair and its program.
 #[derive(Debug)]
 pub(crate) struct EndScenario {
     pub(crate) plan: Plan,
@@ -69,7 +65,6 @@ pub(crate) struct EndScenario {
     pub(crate) think: Duration,
 }
 
-/// Something that ends connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strike {
     /// A host is gone from then on.

@@ -9,7 +9,6 @@ use catchment_roce::{Config, InitAttr, Qp, QpState, RtrAttr, RtsAttr, Service};
 use std::net::Ipv6Addr;
 use std::rc::Rc;
 
-/// Memory at both ends of a pair.
 pub(super) type Memory = [(NearKeys, FarKeys); 2];
 
 pub(super) fn address(number: usize) -> Ipv6Addr {
@@ -20,7 +19,6 @@ pub(super) fn qpn(pair: usize, number: usize) -> u32 {
     0x11 + 0x100 * pair as u32 + 0x7000 * number as u32
 }
 
-/// Registers the memory of both ends of a pair.
 pub(super) fn register(pair: &PairScenario, spaces: &mut [Space; 2]) -> Memory {
     [0, 1].map(|number| {
         let (own, peer) = (&pair.ends[number].plan, &pair.ends[1 - number].plan);

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::AddAssign;
 
-/// What happened in runs that ended well.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Summary {
     pub(crate) runs: u64,

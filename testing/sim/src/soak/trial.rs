@@ -13,10 +13,6 @@ use crate::{
 use catchment_roce::wire::DropReason;
 use std::time::Duration;
 
-/// Runs a scenario to its end.
-///
-/// # Errors
-/// When it does not end, or ends wrongly.
 pub(crate) fn run(
     scenario: Scenario,
     observer: Option<Box<dyn Observer>>,
@@ -171,7 +167,6 @@ impl Run {
         Ok(())
     }
 
-    /// What is not done, in words.
     fn open(&self) -> String {
         let mut text = String::new();
         for number in 0..2 {
@@ -245,7 +240,6 @@ impl Run {
         format!("host {number} broke by {cause:?} after {naks} fatal NAKs")
     }
 
-    /// The direction whose requests this host makes.
     fn seen(&self, pair: usize, number: usize) -> Seen<'_> {
         let (near, far) = (self.host(number), self.host(1 - number));
         let (worker, peer) = (&near.program.workers[pair], &far.program.workers[pair]);

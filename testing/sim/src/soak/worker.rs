@@ -38,7 +38,6 @@ pub(crate) struct Worker {
     pub(crate) refused: Option<PostFailure>,
 }
 
-/// Addresses in the peer's memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Remote {
     pub(crate) keys: FarKeys,
@@ -238,7 +237,6 @@ fn sges(space: &Space, key: u32, range: Range<usize>, count: usize) -> Vec<Sge> 
     (0..count).map(element).collect()
 }
 
-/// All ends of one host.
 #[derive(Debug, Default)]
 pub(crate) struct Workers {
     pub(crate) workers: Vec<Worker>,

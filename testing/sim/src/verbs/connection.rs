@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A queue pair, as the fabric knows it.
 pub(super) struct QpData {
     pub(super) device: u32,
     pub(super) send_cq: u32,

@@ -4,7 +4,6 @@ use catchment_verbs::mem::{Region, VolatileSlice};
 use catchment_verbs::{Access, Mr, Watch};
 use std::sync::Arc;
 
-/// What the fabric knows of a region.
 #[derive(Clone)]
 pub(super) struct Registered {
     pub(super) region: Arc<Region>,
@@ -12,7 +11,6 @@ pub(super) struct Registered {
     pub(super) pd: u32,
 }
 
-/// A piece of a region that stays mapped.
 #[derive(Clone)]
 pub(super) struct Piece {
     region: Arc<Region>,
@@ -43,7 +41,6 @@ impl Piece {
     }
 }
 
-/// Writes bytes over pieces, in order; what does not fit is left out.
 pub(super) fn scatter(pieces: &[Piece], data: &[u8]) {
     let mut rest = data;
     for piece in pieces {
@@ -54,13 +51,11 @@ pub(super) fn scatter(pieces: &[Piece], data: &[u8]) {
     }
 }
 
-/// The bytes of pieces, in order.
 pub(super) fn gather(pieces: &[Piece]) -> Vec<u8> {
     let all = pieces.iter().map(|piece| piece.memory().to_vec());
     all.collect::<Vec<_>>().concat()
 }
 
-/// A registered region of a device.
 pub(super) struct SimMr {
     pub(super) fabric: Fabric,
     pub(super) region: Arc<Region>,

@@ -13,7 +13,6 @@ use catchment_verbs::{
 };
 use std::sync::Arc;
 
-/// A queue pair of a device.
 pub(super) struct SimQp {
     fabric: Fabric,
     qpn: u32,

@@ -11,13 +11,11 @@ use std::time::Duration;
 /// A sleeping thread checks this often whether time can move.
 const NAP: Duration = Duration::from_millis(1);
 
-/// A completion queue, as the fabric knows it.
 pub(super) struct CqData {
     pub(super) device: u32,
     pub(super) queue: Arc<CompletionQueue>,
 }
 
-/// A channel of a device.
 pub(super) struct SimChannel {
     pub(super) device: u32,
     pub(super) events: EventChannel,
@@ -62,7 +60,6 @@ impl CompletionChannel for SimChannel {
     }
 }
 
-/// A completion queue of a device.
 pub(super) struct SimCq {
     pub(super) fabric: Fabric,
     pub(super) device: u32,

@@ -9,16 +9,11 @@ pub enum Next {
     Busy(Duration),
     /// It found nothing: it looks again as soon as anything has changed.
     Idle,
-    /// It has ended.
     Done,
 }
 
 /// A program that never blocks.
 pub trait Thread<E> {
-    /// Does the next thing.
-    ///
-    /// # Errors
-    /// What ends the run.
     fn step(&mut self, now: Duration) -> Result<Next, E>;
 }
 

@@ -4,7 +4,6 @@ use super::times::{OpTime, Times};
 use catchment_verbs::{SendOp, Success, WcStatus};
 use std::time::Duration;
 
-/// A posted send request.
 pub(super) struct Request {
     pub(super) seq: u64,
     pub(super) wr_id: u64,
@@ -17,7 +16,6 @@ pub(super) struct Request {
     pub(super) behind: Option<OpTime>,
 }
 
-/// Where the bytes of a request come from or go to.
 pub(super) enum Data {
     Inline(Vec<u8>),
     Pieces(Vec<Piece>),
@@ -25,7 +23,6 @@ pub(super) enum Data {
     Forbidden,
 }
 
-/// A request on its way.
 pub(super) struct Flight {
     pub(super) request: Request,
     /// From the effect to the completion.
@@ -35,7 +32,6 @@ pub(super) struct Flight {
     pub(super) done: Option<Result<(), WcStatus>>,
 }
 
-/// A posted receive.
 pub(super) struct Receive {
     pub(super) seq: u64,
     pub(super) wr_id: u64,
@@ -51,7 +47,6 @@ impl Receive {
 }
 
 impl Request {
-    /// Its times by itself, and how long it is in the pipe.
     pub(super) fn times(&self, times: &Times) -> (OpTime, Duration) {
         let own = time_of(times, self.op, matches!(self.data, Data::Inline(_)));
         match self.behind {
@@ -67,7 +62,6 @@ impl Request {
     }
 }
 
-/// Times of an operation that is the first of its call.
 pub(super) fn time_of(times: &Times, op: SendOp, inline: bool) -> OpTime {
     match op {
         SendOp::Write(_) if inline => times.write_inline,

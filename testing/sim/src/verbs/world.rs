@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Something that will happen to a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     /// The pipe is free for the next request.
@@ -89,7 +88,6 @@ impl World {
         None
     }
 
-    /// Puts an event of a queue pair into the agenda.
     pub(super) fn plan(&mut self, at: Duration, qpn: u32, event: Event) {
         let Some(qp) = self.qps.get(&qpn) else {
             return;
@@ -117,7 +115,6 @@ impl World {
         self.push(cq, entry(qpn, wr_id, result, (account, seq)), false);
     }
 
-    /// Completes a receive.
     pub(super) fn complete_recv(
         &mut self,
         qpn: u32,

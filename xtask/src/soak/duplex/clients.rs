@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// How long a client may take to say goodbye.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(60);
 
-/// How clients have ended so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ended {
     pub(super) killed: u64,
@@ -45,7 +43,6 @@ impl Clients {
         }
     }
 
-    /// Starts one more.
     pub(super) fn start(&mut self) -> Result<()> {
         self.started += 1;
         let child = Command::new(&self.binary)
@@ -60,9 +57,6 @@ impl Clients {
     }
 
     /// Kills a client or lets it end, and starts another one.
-    ///
-    /// # Errors
-    /// When a client had ended by itself, or does not end well.
     pub(super) fn strike(&mut self, random: &mut Random, kills_percent: u64) -> Result<()> {
         for client in &mut self.running {
             if let Some(status) = client.child.try_wait()? {
@@ -81,10 +75,6 @@ impl Clients {
         self.start()
     }
 
-    /// Lets all of them end.
-    ///
-    /// # Errors
-    /// When one does not end well.
     pub(super) fn end(mut self) -> Result<Ended> {
         for client in self.running.drain(..) {
             client.end()?;

@@ -12,7 +12,6 @@ pub(super) const MIB_AN_HOUR: f64 = 1.0;
 /// Looks without which nothing is judged.
 const ENOUGH: usize = 40;
 
-/// Resident memory at each look.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     looks: Vec<(Duration, u64)>,
@@ -43,10 +42,6 @@ impl Memory {
         (slope, hours)
     }
 
-    /// Fails when it grows.
-    ///
-    /// # Errors
-    /// By how much.
     pub(super) fn demand_flat(&self) -> Result<()> {
         if self.looks.len() < ENOUGH {
             return Ok(());
@@ -62,7 +57,6 @@ impl Memory {
         Ok(())
     }
 
-    /// Tenths of the run: minutes and the median MiB.
     pub(super) fn tenths(&self) -> Vec<(f64, f64)> {
         let tenth = self.looks.len().div_ceil(10).max(1);
         let tenths = self.looks.chunks(tenth).map(|looks| {

@@ -50,14 +50,11 @@ impl Args {
     }
 }
 
-/// The longest pause between two strikes.
 const PAUSE: Duration = Duration::from_millis(600);
 /// Of a hundred strikes so many are `kill -9`; the others let the client end.
 const KILLS_PERCENT: u64 = 60;
-/// How often the server's memory is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What a run has seen.
 pub(super) struct Report {
     provider: String,
     clients: usize,
@@ -87,10 +84,6 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs it and says what it has seen in one line.
-///
-/// # Errors
-/// When a byte was wrong, somebody failed who was not killed, or the server keeps something.
 pub(super) fn run(repo: &Repo, args: &Args) -> Result<()> {
     ensure!(
         args.minutes > 0.0 && args.minutes <= 60.0 * 24.0,

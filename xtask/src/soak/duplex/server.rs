@@ -12,10 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// How long the server may take to notice that nobody is there any more.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the server says every while.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Status {
     pub(super) present: u64,
@@ -47,7 +45,6 @@ impl Status {
     }
 }
 
-/// What the process holds of the operating system.
 pub(super) struct Holdings {
     footprint: Footprint,
     threads: usize,
@@ -62,10 +59,6 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts it and waits until it takes clients.
-    ///
-    /// # Errors
-    /// When it does not say where it is.
     pub(super) fn start(binary: &Path, provider: &str) -> Result<Self> {
         let mut child = Command::new(binary)
             .args(["server", provider])
@@ -109,9 +102,6 @@ impl Server {
     }
 
     /// Resident memory, shared memory included.
-    ///
-    /// # Errors
-    /// When the process is gone.
     pub(super) fn resident_kib(&self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let text = fs::read_to_string(&path).with_context(|| path.clone())?;
@@ -120,10 +110,6 @@ impl Server {
         number.context(path)?.parse().context("VmRSS")
     }
 
-    /// Fails when the server has ended or has seen a wrong byte.
-    ///
-    /// # Errors
-    /// What is wrong.
     pub(super) fn demand_right(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the server ended by itself: {status}");
@@ -134,9 +120,6 @@ impl Server {
     }
 
     /// Waits until it holds what it held before any client came, then lets it end.
-    ///
-    /// # Errors
-    /// What it still holds, or that its count of clients is not ours.
     pub(super) fn end(mut self, ended: &Ended, before: &Holdings) -> Result<Status> {
         let start = Instant::now();
         while let Some(left) = self.left(before) {
@@ -168,7 +151,6 @@ impl Server {
         Ok(last)
     }
 
-    /// What there is more of than before, in words.
     fn left(&self, before: &Holdings) -> Option<String> {
         let (status, now) = (self.status(), self.holdings());
         let mut left = now.footprint.beyond(&before.footprint);

@@ -14,9 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 
 pub(super) const RULE: &str = "hot-path";
-
 const MOST_EXCEPTIONS: usize = 10;
-
 const LOCKS: &[&str] = &["Mutex", "RwLock", "Condvar"];
 
 /// Calls that allocate: a path, or a macro with its mark.
@@ -26,7 +24,6 @@ const ALLOCATIONS: &[&[&str]] =
 /// Functions that make what the hot path uses: they run before the first block, and may allocate.
 const SETUP: &[&str] = &["new", "open", "start"];
 
-/// A line of the hot path that may not be there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Offence {
     pub(super) file: String,
@@ -34,13 +31,11 @@ pub(super) struct Offence {
     pub(super) what: String,
 }
 
-/// Finds locks and allocations in the modules of the hot path.
 pub(super) fn check(code: &Code, texts: &[(String, String)]) -> Vec<Offence> {
     let exceptions: Vec<_> = HOT_PATH_EXCEPTIONS.iter().take(MOST_EXCEPTIONS).copied().collect();
     check_in(code, texts, MODULES, &exceptions)
 }
 
-/// The same, and modules of the list that are gone.
 pub(super) fn findings(code: &Code, texts: &[(String, String)]) -> Vec<Finding> {
     let offences = check(code, texts).into_iter().map(|offence| Finding {
         path: offence.file,
@@ -91,7 +86,6 @@ fn is_hot(path: &str, modules: &[(&str, &str)]) -> bool {
     })
 }
 
-/// Modules of the list that are not there any more.
 pub(super) fn missing(code: &Code) -> Vec<&'static str> {
     let modules = MODULES.iter().map(|(module, _)| *module);
     modules.filter(|module| !code.files.keys().any(|path| is_hot(path, &[(module, "")]))).collect()
@@ -239,7 +233,6 @@ impl<'a> Visit<'a> for Names {
     }
 }
 
-/// A token of code, and its line.
 struct Word {
     text: String,
     line: usize,

@@ -168,7 +168,6 @@ pub(super) fn landing(seen: &Seen<'_>, done: usize) -> Result<(), Fault> {
     untouched("landing memory", &region.bytes, owned_until..region.bytes.len())
 }
 
-/// The bytes that must come back.
 fn result(op: &Op) -> Option<Vec<u8>> {
     match &op.what {
         What::Read { expected, .. } => Some(expected.clone()),

@@ -19,7 +19,6 @@ pub(crate) const UNTOUCHED: u8 = 0x5c;
 /// What a program writes over bytes that were sent.
 pub(crate) const SCRIBBLE: u8 = 0xee;
 
-/// Something that must not be.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Fault(pub(crate) String);
@@ -33,7 +32,6 @@ macro_rules! demand {
 }
 pub(crate) use demand;
 
-/// One direction, after the run.
 pub(crate) struct Seen<'a> {
     pub(crate) plan: &'a Plan,
     /// Requests that were posted; the others never began.
@@ -45,10 +43,8 @@ pub(crate) struct Seen<'a> {
     /// Completions of the peer's receive queue.
     pub(crate) receives: &'a [Completion],
     pub(crate) receives_posted: usize,
-    /// Memory of this side.
     pub(crate) near: &'a Space,
     pub(crate) near_keys: NearKeys,
-    /// Memory of the peer.
     pub(crate) far: &'a Space,
     pub(crate) far_keys: &'a FarKeys,
     /// What else than a wrong request may end the connection.
@@ -59,14 +55,12 @@ pub(crate) struct Seen<'a> {
     pub(crate) far_is_dead: bool,
 }
 
-/// Memory of the side that asks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NearKeys {
     pub(crate) source: u32,
     pub(crate) landing: u32,
 }
 
-/// Memory of the side that serves.
 #[derive(Debug, Clone)]
 pub(crate) struct FarKeys {
     pub(crate) target: u32,

@@ -6,7 +6,6 @@ use crate::Random;
 use crate::roce::Rights;
 use catchment_roce::{AtomicOp, Memory, Queue};
 
-/// What a run leaves behind, owned.
 struct Left {
     plan: Plan,
     posted: usize,
