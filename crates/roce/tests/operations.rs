@@ -1,18 +1,25 @@
 //! Every operation between two queue pairs, without loss and with every single packet lost.
 
-use crate::pair::{BOTH, KEY, Node, Pair, Setup, To, remote, sge};
+use crate::pair::{A, B, BOTH, KEY, Pair, Setup, remote, sge};
 use catchment_roce::wire::{Opcode, Operation};
 use catchment_roce::{Config, Payload, Recovery, SendOp, SendWr, Service, WcOpcode, WriteLayout};
+use catchment_sim::roce::{Cable, Rights};
+use std::time::Duration;
 
-/// Posts a bit of everything at `a`, with receives at `b`.
-fn post_everything(a: &mut Node, b: &mut Node) {
-    a.fill(1);
+/// A pair with a bit of everything posted at A and receives at B, which has a second region to be
+/// invalidated; its key too.
+fn with_everything(setup: &Setup) -> (Pair, u32) {
+    let mut pair = setup.pair();
+    let b = &mut pair[B];
+    let second = b.space().register(vec![0; 8], Rights::ALL);
     b.fill(2);
-    b.memory.bytes[8000..8008].copy_from_slice(&5u64.to_ne_bytes());
+    b.put(8000, &5u64.to_ne_bytes());
     b.receive(100, &[sge(900_000, 300), sge(901_000, 2000)]);
     b.receive(101, &[]);
     b.receive(102, &[sge(903_000, 10)]);
     b.receive(103, &[sge(904_000, 256)]);
+    let a = &mut pair[A];
+    a.fill(1);
     a.post(1, SendOp::Write(remote(0)), &[sge(0, 3000)]);
     a.post(2, SendOp::Send, &[sge(3000, 700), sge(5000, 1)]);
     a.post(3, SendOp::WriteImm(remote(10_000), 0xdead_beef), &[sge(10_000, 1000)]);
@@ -22,28 +29,29 @@ fn post_everything(a: &mut Node, b: &mut Node) {
     let swap = SendOp::CompareSwap { remote: remote(8000), compare: 12, swap: 99 };
     a.post(6, swap, &[sge(70_008, 8)]);
     a.post(7, SendOp::SendImm(42), &[sge(0, 10)]);
-    a.post(8, SendOp::SendInvalidate(0x5555), &[sge(0, 256)]);
+    a.post(8, SendOp::SendInvalidate(second), &[sge(0, 256)]);
     a.post(9, SendOp::Write(remote(0)), &[]);
     a.post(10, SendOp::Read(remote(0)), &[]);
     let inline = Payload::Inline(b"hello, this is a short inline payload");
     let inline = SendWr::new(11, SendOp::Write(remote(20_000)), inline);
-    a.qp.post_send(&inline).unwrap();
+    a.qp_mut().post_send(&inline).unwrap();
     let quiet = SendWr::new(12, SendOp::Write(remote(30_000)), Payload::Sges(&[]));
-    a.qp.post_send(&quiet.unsignaled()).unwrap();
+    a.qp_mut().post_send(&quiet.unsignaled()).unwrap();
     let fenced = [sge(50_000, 8)];
     let mut fenced = SendWr::new(13, SendOp::Write(remote(40_000)), Payload::Sges(&fenced));
     fenced.fence = true;
-    a.qp.post_send(&fenced).unwrap();
+    a.qp_mut().post_send(&fenced).unwrap();
+    (pair, second)
 }
 
 /// What must be there afterwards, whatever was lost.
-fn check_everything(pair: &Pair, why: &str) {
-    let (a, b) = (&pair.a, &pair.b);
+fn check_everything((pair, second): &(Pair, u32), why: &str) {
+    let (a, b) = (&pair[A], &pair[B]);
     let mut want: Vec<u64> = (1..=11).collect();
     want.push(13);
     assert_eq!(a.succeeded(), want, "{why}");
     assert_eq!(b.succeeded(), [100, 101, 102, 103], "{why}");
-    let (am, bm) = (&a.memory.bytes, &b.memory.bytes);
+    let (am, bm) = (a.bytes(), b.bytes());
     assert_eq!(bm[..3000], am[..3000], "{why}");
     assert_eq!(bm[900_000..900_300], am[3000..3300], "{why}");
     assert_eq!(bm[901_000..901_400], am[3300..3700], "{why}");
@@ -56,13 +64,13 @@ fn check_everything(pair: &Pair, why: &str) {
     assert_eq!(bm[8000..8008], 99u64.to_ne_bytes(), "{why}");
     assert_eq!(&bm[20_000..20_005], b"hello", "{why}");
     assert_eq!(bm[40_000..40_008], bm[50_000..50_008], "{why}");
-    assert_eq!(b.memory.invalidated, [0x5555], "{why}");
-    let received: Vec<_> = b.completions.iter().map(|c| c.result.unwrap()).collect();
+    assert!(!b.is_remote(*second), "{why}");
+    let received: Vec<_> = b.completions().iter().map(|c| c.result.unwrap()).collect();
     assert_eq!((received[0].opcode, received[0].bytes), (WcOpcode::Recv, 701));
     assert_eq!((received[1].opcode, received[1].bytes), (WcOpcode::RecvWriteImm, 1000));
     assert_eq!(received[1].imm, Some(0xdead_beef));
     assert_eq!((received[2].imm, received[2].bytes), (Some(42), 10));
-    assert_eq!(received[3].invalidated_rkey(), Some(0x5555));
+    assert_eq!(received[3].invalidated_rkey(), Some(*second));
 }
 
 fn setups() -> impl Iterator<Item = Setup> {
@@ -78,37 +86,33 @@ fn setups() -> impl Iterator<Item = Setup> {
 #[test]
 fn everything_works_without_loss() {
     for setup in setups() {
-        let mut pair = Pair::new(&setup);
-        post_everything(&mut pair.a, &mut pair.b);
-        pair.run();
-        check_everything(&pair, "no loss");
-        let counters = pair.a.qp.counters();
+        let mut whole = with_everything(&setup);
+        whole.0.run();
+        check_everything(&whole, "no loss");
+        let pair = whole.0;
+        let counters = pair[A].qp().counters();
         assert_eq!((counters.retransmitted, counters.timeouts), (0, 0));
         assert_eq!(counters.reads_repeated, 0);
-        let counters = pair.b.qp.counters();
+        let counters = pair[B].qp().counters();
         assert_eq!((counters.duplicates, counters.responses_repeated), (0, 0));
-        assert!(pair.a.qp.is_drained());
-        assert_eq!(pair.a.qp.next_timeout(), None);
+        assert!(pair[A].qp().is_drained());
+        assert_eq!(pair[A].qp().next_timeout(), None);
     }
 }
 
 #[test]
 fn everything_works_whichever_packet_is_lost() {
     for setup in setups() {
-        let mut whole = Pair::new(&setup);
-        post_everything(&mut whole.a, &mut whole.b);
+        let (mut whole, _) = with_everything(&setup);
         whole.run();
-        for lost in 0..whole.log.len() {
-            let mut pair = Pair::new(&setup);
-            post_everything(&mut pair.a, &mut pair.b);
-            let latency = pair.latency_ns;
+        for (lost, packet) in whole.log.iter().enumerate() {
+            let mut pair = with_everything(&setup);
             let mut count = 0;
-            pair.run_with(|_, _| {
+            pair.0.run_losing(|_, _| {
                 count += 1;
-                if count == lost + 1 { vec![] } else { vec![latency] }
+                count == lost + 1
             });
-            let (to, _, headers, _) = whole.log[lost];
-            let why = format!("{:?}: packet {lost} lost: {to:?} {:?}", setup.recovery, headers.bth);
+            let why = format!("{:?}: packet {lost} lost: {packet:?}", setup.recovery);
             check_everything(&pair, &why);
         }
     }
@@ -118,14 +122,11 @@ fn everything_works_whichever_packet_is_lost() {
 fn everything_works_whichever_two_packets_are_lost() {
     for setup in setups() {
         for (first, gap) in (0..60).flat_map(|first| [1, 2, 5, 17].map(|gap| (first, gap))) {
-            let mut pair = Pair::new(&setup);
-            post_everything(&mut pair.a, &mut pair.b);
-            let latency = pair.latency_ns;
+            let mut pair = with_everything(&setup);
             let mut count = 0;
-            pair.run_with(|_, _| {
+            pair.0.run_losing(|_, _| {
                 count += 1;
-                let lost = count == first || count == first + gap;
-                if lost { vec![] } else { vec![latency] }
+                count == first || count == first + gap
             });
             let why = format!("{:?}: packets {first} and {gap} later lost", setup.recovery);
             check_everything(&pair, &why);
@@ -136,10 +137,9 @@ fn everything_works_whichever_two_packets_are_lost() {
 #[test]
 fn everything_works_when_every_packet_comes_twice() {
     for setup in setups() {
-        let mut pair = Pair::new(&setup);
-        post_everything(&mut pair.a, &mut pair.b);
-        let latency = pair.latency_ns;
-        pair.run_with(|_, _| vec![latency, latency + 3000]);
+        let cable = Cable { twin: Some(Duration::from_micros(3)), ..setup.cable };
+        let mut pair = with_everything(&Setup { cable, ..setup });
+        pair.0.run();
         check_everything(&pair, "all doubled");
     }
 }
@@ -147,11 +147,11 @@ fn everything_works_when_every_packet_comes_twice() {
 #[test]
 fn a_long_write_is_a_train_of_equal_packets_or_a_classic_message() {
     for setup in setups() {
-        let mut pair = Pair::new(&setup);
-        pair.a.fill(3);
-        pair.a.post(1, SendOp::Write(remote(0)), &[sge(0, 1000)]);
+        let mut pair = setup.pair();
+        pair[A].fill(3);
+        pair[A].post(1, SendOp::Write(remote(0)), &[sge(0, 1000)]);
         pair.run();
-        let opcodes = pair.opcodes(To::B);
+        let opcodes = pair.opcodes(B);
         match setup.config.write_layout {
             WriteLayout::Train => assert_eq!(opcodes, [Opcode::RcWriteOnly; 4]),
             WriteLayout::Classic => assert_eq!(
@@ -164,8 +164,8 @@ fn a_long_write_is_a_train_of_equal_packets_or_a_classic_message() {
                 ]
             ),
         }
-        assert_eq!(pair.b.memory.bytes[..1000], pair.a.memory.bytes[..1000]);
-        let key = pair.log[0].2.reth.unwrap().rkey;
+        assert_eq!(pair[B].bytes()[..1000], pair[A].bytes()[..1000]);
+        let key = pair.log[0].headers.reth.unwrap().rkey;
         assert_eq!(key, KEY);
     }
 }
@@ -178,11 +178,10 @@ fn a_train_asks_for_acknowledgements_now_and_then_and_at_its_end() {
         Config { ack_bytes: 32 * 256, ..unlimited },
         Config { window_packets: 64, ..unlimited },
     ] {
-        let mut pair = Pair::new(&Setup { config, ..Setup::default() });
-        pair.a.post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 65)]);
+        let mut pair = Setup { config, ..Setup::default() }.pair();
+        pair[A].post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 65)]);
         pair.run();
-        let asked = pair.log.iter().filter(|(to, ..)| *to == To::B);
-        let asked: Vec<bool> = asked.map(|(_, _, headers, _)| headers.bth.ack_req).collect();
+        let asked: Vec<bool> = pair.sent(B).map(|sent| sent.headers.bth.ack_req).collect();
         assert_eq!(asked.len(), 65);
         assert!(asked[64]);
         let longest = asked.split(|&asks| asks).map(<[bool]>::len).max();
@@ -193,50 +192,45 @@ fn a_train_asks_for_acknowledgements_now_and_then_and_at_its_end() {
 
 #[test]
 fn packets_that_arrive_together_are_acknowledged_once() {
-    let mut pair = Pair::new(&Setup::default());
+    let mut pair = Setup::default().pair();
     for wr_id in 0..40 {
-        pair.a.post(wr_id, SendOp::Write(remote(0)), &[sge(0, 64)]);
+        pair[A].post(wr_id, SendOp::Write(remote(0)), &[sge(0, 64)]);
     }
     pair.run();
-    assert_eq!(pair.a.succeeded(), (0..40).collect::<Vec<_>>());
-    assert_eq!(pair.opcodes(To::A), [Opcode::RcAcknowledge]);
+    assert_eq!(pair[A].succeeded(), (0..40).collect::<Vec<_>>());
+    assert_eq!(pair.opcodes(A), [Opcode::RcAcknowledge]);
 }
 
 #[test]
 fn the_peer_sees_no_selective_acknowledgement_unless_it_agreed() {
     for recovery in BOTH {
-        let mut pair = Pair::new(&Setup::recovering(recovery));
-        pair.a.post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 100)]);
-        let latency = pair.latency_ns;
+        let mut pair = Setup::recovering(recovery).pair();
+        pair[A].post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 100)]);
         let mut count = 0;
-        pair.run_with(|to, _| {
-            count += u64::from(to == To::B);
-            let lost = to == To::B && count % 20 == 7;
-            if lost { vec![] } else { vec![latency] }
+        pair.run_losing(|to, _| {
+            count += u64::from(to == B);
+            to == B && count % 20 == 7
         });
-        assert_eq!(pair.a.succeeded(), [1]);
-        let sacks = pair.opcodes(To::A).iter().filter(|o| o.operation() == Operation::Sack).count();
+        assert_eq!(pair[A].succeeded(), [1]);
+        let sacks = pair.opcodes(A).iter().filter(|o| o.operation() == Operation::Sack).count();
         assert_eq!(sacks > 0, recovery == Recovery::SelectiveRepeat);
     }
 }
 
 #[test]
 fn selective_repeat_sends_again_only_what_was_lost() {
-    let mut pair = Pair::new(&Setup::recovering(Recovery::SelectiveRepeat));
-    pair.a.fill(9);
-    pair.a.post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 1000)]);
-    let latency = pair.latency_ns;
+    let mut pair = Setup::recovering(Recovery::SelectiveRepeat).pair();
+    pair[A].fill(9);
+    pair[A].post(1, SendOp::Write(remote(0)), &[sge(0, 256 * 1000)]);
     let (mut count, mut lost) = (0, 0);
-    pair.run_with(|to, _| {
-        count += u64::from(to == To::B);
-        if to == To::B && count % 50 == 7 {
-            lost += 1;
-            return vec![];
-        }
-        vec![latency]
+    pair.run_losing(|to, _| {
+        count += u64::from(to == B);
+        let loses = to == B && count % 50 == 7;
+        lost += u64::from(loses);
+        loses
     });
-    assert_eq!(pair.b.memory.bytes[..256_000], pair.a.memory.bytes[..256_000]);
-    assert_eq!(pair.a.qp.counters().retransmitted, lost);
-    assert_eq!(pair.a.qp.counters().timeouts, 0);
-    assert_eq!(pair.b.qp.counters().duplicates, 0);
+    assert_eq!(pair[B].bytes()[..256_000], pair[A].bytes()[..256_000]);
+    assert_eq!(pair[A].qp().counters().retransmitted, lost);
+    assert_eq!(pair[A].qp().counters().timeouts, 0);
+    assert_eq!(pair[B].qp().counters().duplicates, 0);
 }

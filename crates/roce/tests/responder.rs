@@ -1,16 +1,14 @@
 //! A responder walks stale, expected, duplicate and future requests, and does not believe its peer.
 
-use crate::pair::{BASE, BOTH, KEY, Node, Setup, sge};
+use crate::pair::{B, BASE, BOTH, End, KEY, Setup, sge};
 use catchment_roce::wire::{
     AtomicEth, Bth, Headers, NakCode, Opcode, Operation, Packet, PathMtu, Reth, Syndrome,
 };
-use catchment_roce::{Arrival, Input, Psn, QpState, Recovery, TransmitBatch};
-
-const FIRST: u32 = 500;
+use catchment_roce::{Input, Psn, QpState, Recovery, TransmitBatch};
 
 /// A responder that expects PSN 500, path MTU 256.
-fn responder(recovery: Recovery) -> Node {
-    Setup::recovering(recovery).node(0x22, 0, 0x11, FIRST)
+fn responder(recovery: Recovery) -> End {
+    Setup { psn: 500, ..Setup::recovering(recovery) }.end(B)
 }
 
 fn request(opcode: Opcode, psn: u32) -> Headers {
@@ -31,17 +29,14 @@ fn atomic(opcode: Opcode, psn: u32, va: u64, add: u64) -> Headers {
     headers
 }
 
-fn give(node: &mut Node, headers: &Headers, payload: &[u8]) {
-    let input = Input::Packet(Arrival::new(headers, payload));
-    node.qp.handle(1, input, &mut node.memory);
+fn give(node: &mut End, headers: &Headers, payload: &[u8]) {
+    node.deliver(1, headers, payload);
 }
 
 /// Ends the batch and gives the answers: opcode, PSN, syndrome, MSN, payload.
-fn answers(node: &mut Node) -> Vec<(Opcode, u32, Syndrome, u32, Vec<u8>)> {
-    node.qp.handle(1, Input::EndOfBatch, &mut node.memory);
-    let mut batch = TransmitBatch::new(512);
-    node.qp.poll_transmit(1, &node.memory, &mut batch);
-    let packets = crate::pair::gather(&batch, &node.memory);
+fn answers(node: &mut End) -> Vec<(Opcode, u32, Syndrome, u32, Vec<u8>)> {
+    node.handle(1, Input::EndOfBatch);
+    let packets = node.transmit(1, &mut TransmitBatch::new(512));
     let decoded = packets.iter().map(|bytes| {
         let Packet { headers, payload } = Packet::decode(bytes).unwrap();
         let (syndrome, msn) =
@@ -53,7 +48,7 @@ fn answers(node: &mut Node) -> Vec<(Opcode, u32, Syndrome, u32, Vec<u8>)> {
 }
 
 /// Answers without payloads.
-fn says(node: &mut Node) -> Vec<(u32, Syndrome, u32)> {
+fn says(node: &mut End) -> Vec<(u32, Syndrome, u32)> {
     let all = answers(node).into_iter();
     all.map(|(_, psn, syndrome, msn, _)| (psn, syndrome, msn)).collect()
 }
@@ -74,7 +69,7 @@ fn one_nak_for_a_gap_and_silence_until_the_missing_packet_comes() {
     assert_eq!(says(&mut node), [(501, SEQUENCE, 1)]);
     give(&mut node, &only(505), b"evil");
     assert_eq!(says(&mut node), []);
-    assert_eq!(&node.memory.bytes[..4], b"good");
+    assert_eq!(&node.bytes()[..4], b"good");
     give(&mut node, &only(501), b"next");
     assert_eq!(says(&mut node), [(501, Syndrome::ACK, 2)]);
     give(&mut node, &only(503), b"evil");
@@ -92,11 +87,11 @@ fn a_duplicate_is_acknowledged_with_the_newest_psn_and_not_executed() {
         again.bth.ack_req = false;
         give(&mut node, &again, b"old.");
         assert_eq!(says(&mut node), [(501, Syndrome::ACK, 2)]);
-        assert_eq!(&node.memory.bytes[..4], b"new.");
+        assert_eq!(&node.bytes()[..4], b"new.");
         node.receive(1, &[sge(100, 10)]);
         give(&mut node, &request(Opcode::RcSendOnly, 400), b"ghost");
         assert_eq!(says(&mut node), [(501, Syndrome::ACK, 2)]);
-        assert_eq!(node.qp.recv_queue_len(), 1);
+        assert_eq!(node.qp().recv_queue_len(), 1);
     }
 }
 
@@ -130,7 +125,7 @@ fn a_duplicate_atomic_gets_the_saved_result() {
         }
         let repeated = answers(&mut node);
         assert_eq!(repeated.len(), 3);
-        assert_eq!(node.memory.bytes[..8], 16u64.to_ne_bytes());
+        assert_eq!(node.bytes()[..8], 16u64.to_ne_bytes());
         give(&mut node, &atomic(Opcode::RcFetchAdd, 499, BASE, 1), &[]);
         assert_eq!(answers(&mut node).len(), 0, "one that was never executed");
     }
@@ -149,8 +144,8 @@ fn a_duplicate_read_is_executed_again_if_it_lies_in_the_old_one() {
         let opcodes: Vec<Opcode> = again.iter().map(|answer| answer.0).collect();
         assert_eq!(opcodes, [Opcode::RcReadResponseFirst, Opcode::RcReadResponseLast]);
         assert_eq!(again[0].1, 502);
-        assert_eq!(again[0].4, node.memory.bytes[512..768]);
-        let counters = node.qp.counters();
+        assert_eq!(again[0].4, node.bytes()[512..768]);
+        let counters = node.qp().counters();
         assert_eq!((counters.packets_sent, counters.responses_repeated), (6, 2));
         let outside = [
             read(502, 0, 488),
@@ -166,7 +161,7 @@ fn a_duplicate_read_is_executed_again_if_it_lies_in_the_old_one() {
             give(&mut node, &bad, &[]);
             assert_eq!(answers(&mut node), [], "{bad:?}");
         }
-        assert_eq!(node.qp.state(), QpState::Rts);
+        assert_eq!(node.qp().state(), QpState::Rts);
     }
 }
 
@@ -208,28 +203,28 @@ fn early_packets_are_kept_and_reported_under_selective_repeat_only() {
     assert_eq!((sack[0].0, sack[0].1), (Opcode::Sack, 499));
     // 501, 503, 504: bits 0, 2 and 3 after the missing 500.
     assert_eq!(sack[0].4, [0, 0, 0, 0, 0b1101, 0, 0, 0]);
-    assert_eq!(node.memory.bytes[4..8], [0; 4], "nothing is visible before its turn");
+    assert_eq!(node.bytes()[4..8], [0; 4], "nothing is visible before its turn");
     give(&mut node, &write(Opcode::RcWriteOnly, 500, 0, 4), b"miss");
-    assert_eq!(&node.memory.bytes[..8], b"misskept");
-    assert_eq!(node.memory.bytes[8..20], [0; 12]);
+    assert_eq!(&node.bytes()[..8], b"misskept");
+    assert_eq!(node.bytes()[8..20], [0; 12]);
     let sack = answers(&mut node);
     assert_eq!((sack[0].1, sack[0].4[4]), (501, 0b11));
     give(&mut node, &write(Opcode::RcWriteOnly, 502, 8, 4), b"last");
     assert_eq!(says(&mut node), [(504, Syndrome::ACK, 5)]);
-    assert_eq!(&node.memory.bytes[..20], b"misskeptlastkeptkept");
+    assert_eq!(&node.bytes()[..20], b"misskeptlastkeptkept");
 }
 
 #[test]
 fn the_reorder_buffer_is_bounded() {
     let mut node = responder(Recovery::SelectiveRepeat);
-    let far = 500 + node.qp.config().window_packets;
+    let far = 500 + node.qp().config().window_packets;
     give(&mut node, &write(Opcode::RcWriteOnly, far, 0, 4), b"far.");
     assert_eq!(answers(&mut node), []);
-    assert_eq!(node.qp.counters().dropped, 1);
+    assert_eq!(node.qp().counters().dropped, 1);
     for psn in (501..far).step_by(37) {
         give(&mut node, &write(Opcode::RcWriteOnly, psn, 0, 256), &[1; 256]);
     }
-    let bytes = node.qp.heap_bytes();
+    let bytes = node.qp().heap_bytes();
     assert!(bytes < 8 << 20, "{bytes}");
 }
 
@@ -240,8 +235,8 @@ fn refuses(headers: &Headers, payload: &[u8], syndrome: Syndrome) {
         node.receive(1, &[sge(0, 1000)]);
         give(&mut node, headers, payload);
         assert_eq!(says(&mut node), [(500, syndrome, 0)], "{headers:?}");
-        assert_eq!(node.qp.state(), QpState::Err, "{headers:?}");
-        assert!(node.memory.bytes.iter().all(|&byte| byte == 0));
+        assert_eq!(node.qp().state(), QpState::Err, "{headers:?}");
+        assert!(node.bytes().iter().all(|&byte| byte == 0));
         give(&mut node, &write(Opcode::RcWriteOnly, 501, 0, 4), b"late");
         assert_eq!(answers(&mut node), []);
     }
@@ -329,7 +324,7 @@ fn packets_of_other_kinds_partitions_and_extensions_are_dropped() {
         give(&mut node, headers, b"1234");
         assert_eq!(answers(&mut node), [], "{headers:?}");
     }
-    assert_eq!(node.qp.counters().dropped, others.len() as u64);
+    assert_eq!(node.qp().counters().dropped, others.len() as u64);
 }
 
 #[test]
@@ -342,18 +337,17 @@ fn a_long_read_is_answered_batch_by_batch() {
     let mut data = Vec::new();
     let mut batches = 0;
     loop {
-        batch.clear();
-        let count = node.qp.poll_transmit(1, &node.memory, &mut batch);
-        if count == 0 {
+        let packets = node.transmit(1, &mut batch);
+        if packets.is_empty() {
             break;
         }
-        assert!(count <= 8);
+        assert!(packets.len() <= 8);
         batches += 1;
-        for packet in crate::pair::gather(&batch, &node.memory) {
+        for packet in packets {
             data.extend_from_slice(Packet::decode(&packet).unwrap().payload);
         }
     }
     assert!(batches > 12);
-    assert_eq!(data, node.memory.bytes[..bytes as usize]);
+    assert_eq!(data, node.bytes()[..bytes as usize]);
     assert_eq!(PathMtu::Mtu256.bytes(), 256);
 }

@@ -45,7 +45,7 @@ const GRAPH: &[Allowed] = &[
     Allowed { package: TYPES, normal: &[], dev: &[] },
     Allowed { package: VERBS, normal: &[TYPES], dev: &[] },
     Allowed { package: SHM, normal: &[VERBS], dev: &[CONFORMANCE] },
-    Allowed { package: ROCE, normal: &[TYPES], dev: &[] },
+    Allowed { package: ROCE, normal: &[TYPES], dev: &[SIM] },
     Allowed { package: ABI, normal: &[], dev: &[] },
     Allowed { package: IBVERBS, normal: &[ABI, VERBS], dev: &[CONFORMANCE, NETNS] },
     Allowed { package: PROVIDER_ROCE, normal: &[ROCE, VERBS], dev: &[CONFORMANCE, NETNS] },

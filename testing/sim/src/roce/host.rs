@@ -269,7 +269,7 @@ impl<P: Program> Node for Host<P> {
 }
 
 /// Virtual time as queue pairs want it.
-fn nanos(time: Duration) -> u64 {
+pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -285,6 +285,15 @@ fn destination(net: &NetHeader) -> Option<Ipv6Addr> {
         Ip::V6 { dst, .. } => Some(dst),
         Ip::V4 { .. } => None,
     }
+}
+
+/// The transport bytes of a packet: headers, payload and pad.
+pub(super) fn transport(batch: &TransmitBatch, packet: &OutPacket, space: &Space) -> Vec<u8> {
+    let pieces = batch.pieces(packet).iter();
+    let mut bytes = packet.header().to_vec();
+    pieces.for_each(|piece| bytes.extend_from_slice(gather(*piece, batch, space)));
+    bytes.resize(bytes.len() + packet.pad_bytes(), 0);
+    bytes
 }
 
 /// Puts a packet of a queue pair on a frame.

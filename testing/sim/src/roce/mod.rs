@@ -3,6 +3,7 @@
 mod capture;
 mod host;
 mod packet;
+mod pair;
 mod space;
 mod writer;
 
@@ -10,5 +11,6 @@ pub(crate) use packet::seal;
 
 pub(crate) use capture::Capture;
 pub(crate) use host::{Host, HostConfig, Program, QpTable};
+pub use pair::{Cable, End, Logged, Pair, Side};
 pub use space::{Access, Region, Rights, Space};
 pub(crate) use writer::{Writer, connected};

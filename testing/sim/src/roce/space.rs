@@ -14,7 +14,8 @@ pub struct Region {
     pub key: u32,
     pub addr: u64,
     pub bytes: Vec<u8>,
-    rights: Rights,
+    /// What peers may do to it.
+    pub rights: Rights,
     log: Option<Vec<Access>>,
 }
 
@@ -74,7 +75,7 @@ impl Space {
 
     /// From now on keeps what peers do to this region.
     pub fn keep_log(&mut self, key: u32) {
-        if let Some(region) = self.find_mut(key) {
+        if let Some(region) = self.region_mut(key) {
             region.log = Some(Vec::new());
         }
     }
@@ -94,7 +95,7 @@ impl Space {
     /// Overwrites a local range, as a program does with memory that is its own again. A range that
     /// is not there is left alone.
     pub fn fill(&mut self, lkey: u32, addr: u64, bytes: usize, value: u8) {
-        let Some(region) = self.find_mut(lkey) else {
+        let Some(region) = self.region_mut(lkey) else {
             return;
         };
         if let Ok(start) = region.offset(addr, bytes as u64) {
@@ -102,13 +103,14 @@ impl Space {
         }
     }
 
-    fn find_mut(&mut self, key: u32) -> Option<&mut Region> {
+    /// The region with this key.
+    pub fn region_mut(&mut self, key: u32) -> Option<&mut Region> {
         self.regions.iter_mut().find(|region| region.key == key)
     }
 
     /// The region with this key, if a peer may do this to it.
     fn remote(&mut self, access: RemoteAccess, rkey: u32) -> Result<&mut Region, AccessError> {
-        let region = self.find_mut(rkey).ok_or(AccessError)?;
+        let region = self.region_mut(rkey).ok_or(AccessError)?;
         region.allows(access).then_some(region).ok_or(AccessError)
     }
 }
@@ -186,13 +188,13 @@ impl Memory for Space {
     }
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), AccessError> {
-        let region = self.find_mut(rkey).ok_or(AccessError)?;
+        let region = self.region_mut(rkey).ok_or(AccessError)?;
         region.rights = Rights::LOCAL;
         Ok(())
     }
 
     fn write_local(&mut self, lkey: u32, addr: u64, data: &[u8]) -> Result<(), AccessError> {
-        let region = self.find_mut(lkey).ok_or(AccessError)?;
+        let region = self.region_mut(lkey).ok_or(AccessError)?;
         region.write(addr, data).map(|_| ())
     }
 }

@@ -166,6 +166,12 @@ impl<N: Node> Simulation<N> {
         &self.nodes[id.0].node
     }
 
+    /// A node, to change it from outside; [`call`](Self::call) it afterwards, so that it is asked when
+    /// it wants to wake.
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut N {
+        &mut self.nodes[id.0].node
+    }
+
     pub(crate) fn link(&self, id: LinkId) -> &Link {
         &self.wires[id.0].link
     }
