@@ -1,9 +1,10 @@
 //! `cargo xtask lab`: installs what the lab needs, builds it, runs it.
 
 use crate::repo::Repo;
-use crate::run::{self, Finished, Show, Tally};
+use crate::run::{self, Show, Tally};
 use crate::{metadata, prerequisites, programs};
 use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,58 +13,27 @@ use std::time::Duration;
 /// Which lab to run.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    #[command(subcommand)]
+    /// The part; left out, the parts are listed
     part: Option<Part>,
+    /// Options of rxe, verbs and all: --only TEXT (all cases whose name holds it, may be repeated),
+    /// --full (all cases), --list, --json. Of table: --rounds N, --markdown FILE. Of guest: the
+    /// command, before it --memory MIB, --results DIR, --limit SECONDS
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    options: Vec<String>,
 }
 
-#[derive(clap::Subcommand)]
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
     /// Our RoCE stack against the kernel's rdma_rxe, in a virtual machine
-    Rxe(Choice),
+    Rxe,
     /// Our programs over libibverbs, on RDMA devices of virtual machines
-    Verbs(Choice),
+    Verbs,
     /// Both, with the same virtual machines
-    All(Choice),
+    All,
     /// Our RoCE stack beside the kernel's: how fast, and for how much work
-    Table(Table),
+    Table,
     /// Run a command in a virtual machine that has RDMA devices
-    Guest(Guest),
-}
-
-/// Which cases run, and how they are shown.
-#[derive(clap::Args, Default)]
-struct Choice {
-    /// Run all cases, not only enough for every value of every group to occur
-    #[arg(long)]
-    full: bool,
-    /// Run only cases whose name holds this text, all of them; may be given several times
-    #[arg(long, value_name = "TEXT")]
-    only: Vec<String>,
-    /// List the names of the cases
-    #[arg(long)]
-    list: bool,
-    /// One JSON object a line instead of the table
-    #[arg(long)]
-    json: bool,
-}
-
-/// How the table is made.
-#[derive(clap::Args)]
-struct Table {
-    /// How often each is measured
-    #[arg(long, value_name = "N")]
-    rounds: Option<u64>,
-    /// Write the page to this file, too
-    #[arg(long, value_name = "FILE")]
-    markdown: Option<PathBuf>,
-}
-
-/// A command for the guest.
-#[derive(clap::Args)]
-struct Guest {
-    /// The command; it sees the files of this machine
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    command: Vec<String>,
+    Guest,
 }
 
 const PACKAGES: &[(&str, &str)] = &[
@@ -94,27 +64,34 @@ const SUITES: &[(&str, &str, &str)] = &[
 ];
 
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
-    let (command, finished) = match &args.part {
-        Some(Part::Rxe(choice)) => rxe_cases(repo, choice)?,
-        Some(Part::Verbs(choice)) => verbs_cases(repo, "verbs", choice)?,
-        Some(Part::All(choice)) => verbs_cases(repo, "all", choice)?,
-        Some(Part::Table(table)) => return make_table(repo, table),
-        Some(Part::Guest(guest)) => return run_in_guest(repo, guest),
-        None => {
-            print!("{LISTING}");
-            return Ok(());
-        }
+    let Some(part) = args.part else {
+        print!("{}", listing());
+        return Ok(());
     };
-    run::demand_success(&command, finished.status)
+    let mut command = lab(repo, part)?;
+    command.args(&args.options);
+    if !args.options.iter().any(|option| option == "--list") {
+        provide()?;
+    }
+    let status = match part {
+        Part::Rxe | Part::Verbs | Part::All => run::finish(&mut command, LIMIT, Show::All)?.status,
+        Part::Table => {
+            prerequisites::provide_packages(&[("/usr/bin/perf", "linux-perf")])?;
+            command.status()?
+        }
+        Part::Guest => command.status()?,
+    };
+    run::demand_success(&command, status)
 }
 
-const LISTING: &str = "\
-cargo xtask lab rxe    our RoCE stack against the kernel's, in a virtual machine
-cargo xtask lab verbs  our programs over libibverbs, on RDMA devices of virtual machines
-cargo xtask lab all    both, with the same virtual machines
-cargo xtask lab table  our RoCE stack beside the kernel's: how fast, and for how much work
-cargo xtask lab guest  run a command in a virtual machine that has RDMA devices
-";
+fn listing() -> String {
+    let parts = Part::value_variants().iter().filter_map(Part::to_possible_value);
+    let lines = parts.map(|part| {
+        let about = part.get_help().map(ToString::to_string).unwrap_or_default();
+        format!("cargo xtask lab {:<5} {about}\n", part.get_name())
+    });
+    lines.collect()
+}
 
 pub(crate) fn provide() -> Result<()> {
     prerequisites::provide_packages(PACKAGES)
@@ -122,8 +99,10 @@ pub(crate) fn provide() -> Result<()> {
 
 /// The cases of both parts that run by default, counted; `full` runs the others, too.
 pub(crate) fn all(repo: &Repo, full: bool) -> Result<Tally> {
-    let choice = Choice { full, ..Choice::default() };
-    let (command, finished) = verbs_cases(repo, "all", &choice)?;
+    provide()?;
+    let mut command = lab(repo, Part::All)?;
+    command.args(full.then_some("--full"));
+    let finished = run::finish(&mut command, LIMIT, Show::All)?;
     if finished.tally.failed == 0 {
         run::demand_success(&command, finished.status)?;
     }
@@ -135,59 +114,18 @@ pub(crate) fn all(repo: &Repo, full: bool) -> Result<Tally> {
     Ok(finished.tally)
 }
 
-fn rxe_cases(repo: &Repo, choice: &Choice) -> Result<(Command, Finished)> {
-    cases(lab(repo, "rxe")?, choice)
-}
-
-fn verbs_cases(repo: &Repo, part: &str, choice: &Choice) -> Result<(Command, Finished)> {
-    let mut command = lab(repo, part)?;
-    let catchment = programs::catchment(repo)?;
-    command.arg("--catchment").arg(catchment);
-    for (option, program) in suites(repo)? {
-        command.arg(option).arg(program);
+/// The program, built, with the name of a part, and the programs that this part runs.
+fn lab(repo: &Repo, part: Part) -> Result<Command> {
+    let mut command = Command::new(programs::built(repo, programs::LAB)?);
+    let name = part.to_possible_value().context("a part without a name")?;
+    command.arg(name.get_name()).arg("--cache").arg(metadata::target_folder(repo)?.join("lab"));
+    if matches!(part, Part::Verbs | Part::All) {
+        command.arg("--catchment").arg(programs::built(repo, programs::CATCHMENT)?);
+        for (option, program) in suites(repo)? {
+            command.arg(option).arg(program);
+        }
     }
-    cases(command, choice)
-}
-
-fn make_table(repo: &Repo, table: &Table) -> Result<()> {
-    provide()?;
-    prerequisites::provide_packages(&[("/usr/bin/perf", "linux-perf")])?;
-    let mut command = lab(repo, "table")?;
-    if let Some(rounds) = table.rounds {
-        command.args(["--rounds", &rounds.to_string()]);
-    }
-    if let Some(page) = &table.markdown {
-        command.arg("--markdown").arg(page);
-    }
-    let status = command.status()?;
-    run::demand_success(&command, status)
-}
-
-fn run_in_guest(repo: &Repo, guest: &Guest) -> Result<()> {
-    provide()?;
-    let mut command = lab(repo, "guest")?;
-    let status = command.arg("--").args(&guest.command).status()?;
-    run::demand_success(&command, status)
-}
-
-fn lab(repo: &Repo, part: &str) -> Result<Command> {
-    let mut command = Command::new(programs::lab(repo)?);
-    let target = metadata::target_folder(repo)?;
-    command.arg(part).arg("--cache").arg(target.join("lab"));
     Ok(command)
-}
-
-fn cases(mut command: Command, choice: &Choice) -> Result<(Command, Finished)> {
-    if !choice.list {
-        provide()?;
-    }
-    for text in &choice.only {
-        command.arg("--only").arg(text);
-    }
-    let flags = [("--full", choice.full), ("--list", choice.list), ("--json", choice.json)];
-    command.args(flags.iter().filter(|(_, set)| *set).map(|(flag, _)| flag));
-    let finished = run::finish(&mut command, LIMIT, Show::All)?;
-    Ok((command, finished))
 }
 
 fn suites(repo: &Repo) -> Result<Vec<(&'static str, PathBuf)>> {
@@ -242,11 +180,10 @@ mod tests {
 
     #[test]
     fn every_part_is_listed() {
-        use clap::Subcommand as _;
-        let command = Part::augment_subcommands(clap::Command::new("lab"));
-        for part in command.get_subcommands() {
-            let line = format!("cargo xtask lab {} ", part.get_name());
-            assert!(LISTING.contains(&line), "{line}");
+        let listing = listing();
+        for part in ["rxe", "verbs", "all", "table", "guest"] {
+            assert!(listing.contains(&format!("cargo xtask lab {part} ")), "{listing}");
         }
+        assert_eq!(listing.lines().count(), 5);
     }
 }

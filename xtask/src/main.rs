@@ -14,7 +14,6 @@ mod proc;
 mod programs;
 mod repo;
 mod run;
-mod rust_text;
 mod soak;
 mod steps;
 mod stress;

@@ -17,23 +17,13 @@ const TARGETS: &[&str] = &[
     "--example=duplex",
 ];
 
-pub(crate) fn catchment(repo: &Repo) -> Result<PathBuf> {
-    built(repo, "catchment")
-}
+pub(crate) const CATCHMENT: &str = "catchment";
+pub(crate) const LAB: &str = "catchment-lab";
+pub(crate) const SIM: &str = "catchment-sim";
+/// The example that is a server and a client of duplex channels.
+pub(crate) const DUPLEX: &str = "examples/duplex";
 
-pub(crate) fn lab(repo: &Repo) -> Result<PathBuf> {
-    built(repo, "catchment-lab")
-}
-
-pub(crate) fn sim(repo: &Repo) -> Result<PathBuf> {
-    built(repo, "catchment-sim")
-}
-
-pub(crate) fn duplex(repo: &Repo) -> Result<PathBuf> {
-    built(repo, "examples/duplex")
-}
-
-fn built(repo: &Repo, program: &str) -> Result<PathBuf> {
+pub(crate) fn built(repo: &Repo, program: &str) -> Result<PathBuf> {
     let words = [&["build", "--release", "--quiet"], TARGETS].concat();
     run::succeed(&mut run::cargo(repo.root(), &words))?;
     let folder = metadata::target_folder(repo)?.join("release");

@@ -188,15 +188,14 @@ fn documents(context: &Context<'_>) -> Result<Tally> {
 
 fn release(context: &Context<'_>) -> Result<Tally> {
     let repo = context.repo;
-    programs::catchment(repo)?;
+    programs::built(repo, programs::CATCHMENT)?;
     Ok(NO_CASES)
 }
 
 fn short_soak(context: &Context<'_>) -> Result<Tally> {
     let repo = context.repo;
     let amount = context.amount();
-    soak::kill_rounds(repo, amount.soak_rounds, SOAK_SECONDS_PER_ROUND)?;
-    soak::duplex_seconds(repo, amount.duplex_seconds)?;
+    soak::short(repo, amount.soak_rounds, SOAK_SECONDS_PER_ROUND, amount.duplex_seconds)?;
     Ok(NO_CASES)
 }
 
@@ -216,7 +215,7 @@ fn counted(command: &Command, finished: Finished) -> Result<Tally> {
 
 fn demo(context: &Context<'_>) -> Result<Tally> {
     let repo = context.repo;
-    let mut command = Command::new(programs::catchment(repo)?);
+    let mut command = Command::new(programs::built(repo, programs::CATCHMENT)?);
     command.args(["demo", "--json", "--seconds", DEMO_SECONDS]).current_dir(repo.root());
     let finished = run::finish(&mut command, DEMO_LIMIT, Show::All)?;
     run::demand_success(&command, finished.status)?;

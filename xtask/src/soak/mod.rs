@@ -7,7 +7,6 @@ mod agents;
 mod duplex;
 mod frames;
 mod plan;
-mod random;
 mod residue;
 mod roce;
 mod round;
@@ -16,11 +15,10 @@ use crate::programs;
 use crate::repo::Repo;
 use agents::Setting;
 use anyhow::{Context as _, Result, ensure};
-use clap::CommandFactory as _;
+use clap::Subcommand as _;
+use fastrand::Rng;
 use plan::Plan;
 use round::Report;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -38,7 +36,11 @@ enum Hunt {
     /// Clients of duplex channels come, go and are killed; every byte and the server's memory checked
     Duplex(duplex::Args),
     /// Everything that can go wrong between two RoCE stacks at once, in virtual time
-    Roce(roce::Args),
+    Roce {
+        /// --seeds N (10,000 if left out), --first SEED; --seed SEED for one, with --pcap FILE
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<String>,
+    },
 }
 
 /// A run of `soak kill`.
@@ -47,35 +49,61 @@ struct KillArgs {
     /// How many rounds to run
     #[arg(long, default_value_t = 50)]
     rounds: u64,
-    /// Where all chance comes from; left out, a new one is taken and printed
-    #[arg(long)]
-    seed: Option<u64>,
     /// How long frames flow in a round, restarts and checks not counted
     #[arg(long, default_value_t = 2.0)]
     seconds_per_round: f64,
     /// Run this round alone, to replay it
     #[arg(long)]
     round: Option<u64>,
-    /// How the frames go: shm or roce
+    #[command(flatten)]
+    choice: Choice,
+}
+
+/// What all hunts with processes take.
+#[derive(clap::Args)]
+struct Choice {
+    /// Where all chance comes from; left out, a new one is taken and printed
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How the bytes go: shm or roce
     #[arg(long, default_value = "shm")]
     provider: String,
-    /// The catchment command to test; left out, it is built for release
+    /// The program to test, `catchment` or the example `duplex`; left out, it is built for release
     #[arg(long)]
     binary: Option<PathBuf>,
 }
 
-#[derive(clap::Parser)]
-#[command(name = "cargo xtask soak", bin_name = "cargo xtask soak")]
-struct Listing {
-    #[command(subcommand)]
-    _hunt: Hunt,
+impl Choice {
+    fn over(provider: &str) -> Self {
+        Self { seed: None, provider: provider.to_owned(), binary: None }
+    }
+
+    /// Returns the program and the seed, which is printed.
+    fn begin(&self, repo: &Repo, program: &str) -> Result<(PathBuf, u64)> {
+        let binary = match &self.binary {
+            Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
+            None => programs::built(repo, program)?,
+        };
+        let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
+        println!("seed {seed}, provider {}", self.provider);
+        Ok((binary, seed))
+    }
+}
+
+/// The chance of a round: other rounds of the same seed have other values.
+fn chance_of(seed: u64, round: u64) -> Rng {
+    Rng::with_seed(Rng::with_seed(seed).u64(..) ^ round.wrapping_mul(0xd134_2543_de82_ef95))
+}
+
+fn time_below(random: &mut Rng, bound: Duration) -> Duration {
+    bound.mul_f64(random.f64())
 }
 
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     match &args.hunt {
         Some(Hunt::Kill(args)) => kill(repo, args),
         Some(Hunt::Duplex(args)) => duplex::run(repo, args),
-        Some(Hunt::Roce(args)) => roce::run(repo, args),
+        Some(Hunt::Roce { options }) => roce::run(repo, options),
         None => {
             print!("{}", listing());
             Ok(())
@@ -84,7 +112,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
 }
 
 fn listing() -> String {
-    let command = Listing::command();
+    let command = Hunt::augment_subcommands(clap::Command::new("soak"));
     let lines = command.get_subcommands().map(|hunt| {
         let about = hunt.get_about().map(ToString::to_string).unwrap_or_default();
         format!("cargo xtask soak {:<6} {about}\n", hunt.get_name())
@@ -92,20 +120,20 @@ fn listing() -> String {
     lines.collect()
 }
 
-/// The short form that `cargo xtask test` runs, with a new seed, over each provider.
-pub(crate) fn kill_rounds(repo: &Repo, rounds: u64, seconds_per_round: f64) -> Result<()> {
+/// The short form that `cargo xtask test` runs, with new seeds, over each provider.
+pub(crate) fn short(repo: &Repo, rounds: u64, per_round: f64, duplex_seconds: f64) -> Result<()> {
     for provider in ["shm", "roce"] {
-        let args = KillArgs {
-            rounds,
-            seed: None,
-            seconds_per_round,
-            round: None,
-            provider: provider.to_owned(),
-            binary: None,
-        };
-        kill(repo, &args)?;
+        let choice = Choice::over(provider);
+        kill(repo, &KillArgs { rounds, seconds_per_round: per_round, round: None, choice })?;
+    }
+    for provider in ["shm", "roce"] {
+        duplex::run(repo, &duplex::Args::short(duplex_seconds, Choice::over(provider)))?;
     }
     Ok(())
+}
+
+pub(crate) fn roce_seeds(repo: &Repo, seeds: u64) -> Result<()> {
+    roce::run(repo, &[format!("--seeds={seeds}")])
 }
 
 fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {
@@ -114,12 +142,7 @@ fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {
         "--seconds-per-round is {}: give more than 0 and at most 3600",
         args.seconds_per_round
     );
-    let binary = match &args.binary {
-        Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
-        None => programs::catchment(repo)?,
-    };
-    let seed = args.seed.unwrap_or_else(new_seed);
-    println!("seed {seed}, provider {}", args.provider);
+    let (binary, seed) = args.choice.begin(repo, programs::CATCHMENT)?;
     let rounds = args.round.map_or(0..args.rounds, |round| round..round + 1);
     let mut sum = Report::default();
     for round in rounds {
@@ -131,30 +154,13 @@ fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {
     Ok(())
 }
 
-/// A seed that nobody had before: a hasher with random keys is the chance that the standard library
-/// has.
-fn new_seed() -> u64 {
-    RandomState::new().hash_one(0_u8)
-}
-
-pub(crate) fn duplex_seconds(repo: &Repo, seconds: f64) -> Result<()> {
-    for provider in ["shm", "roce"] {
-        duplex::run(repo, &duplex::Args::short(seconds, provider))?;
-    }
-    Ok(())
-}
-
-pub(crate) fn roce_seeds(repo: &Repo, seeds: u64) -> Result<()> {
-    roce::run(repo, &roce::Args::short(seeds))
-}
-
 fn replay(seed: u64, round: u64, args: &KillArgs) -> String {
     let seconds = args.seconds_per_round;
-    let binary = args.binary.as_ref().map(|path| format!(" --binary {}", path.display()));
+    let binary = args.choice.binary.as_ref().map(|path| format!(" --binary {}", path.display()));
     format!(
         "cargo xtask soak kill --provider {} --seed {seed} --round {round} \
          --seconds-per-round {seconds}{}",
-        args.provider,
+        args.choice.provider,
         binary.unwrap_or_default()
     )
 }
@@ -163,7 +169,7 @@ fn replay(seed: u64, round: u64, args: &KillArgs) -> String {
 fn one_round(binary: &Path, seed: u64, round: u64, args: &KillArgs) -> Result<Report> {
     let plan = Plan::new(seed, round, Duration::from_secs_f64(args.seconds_per_round));
     println!("round {round}: {plan}");
-    let setting = Setting::new(binary, &args.provider, &plan)?;
+    let setting = Setting::new(binary, &args.choice.provider, &plan)?;
     let report = round::run(&setting, &plan)
         .with_context(|| format!("left for a look: {}", setting.folder().display()))?;
     println!("round {round}: {report}");
@@ -177,17 +183,21 @@ mod tests {
 
     #[test]
     fn a_round_is_replayed_by_seed_number_and_length() {
-        let args = KillArgs {
-            rounds: 9,
-            seed: None,
-            seconds_per_round: 1.5,
-            round: None,
-            provider: "roce".to_owned(),
-            binary: None,
-        };
+        let choice = Choice::over("roce");
+        let args = KillArgs { rounds: 9, seconds_per_round: 1.5, round: None, choice };
         let expected = "cargo xtask soak kill --provider roce --seed 7 --round 3 \
                         --seconds-per-round 1.5";
         assert_eq!(replay(7, 3, &args), expected);
         assert!(listing().starts_with("cargo xtask soak kill "));
+    }
+
+    #[test]
+    fn chance_follows_from_seed_and_round() {
+        let draw = |seed, round| chance_of(seed, round).u64(..);
+        assert_eq!(draw(1, 2), draw(1, 2));
+        assert_ne!(draw(1, 2), draw(1, 3));
+        assert_ne!(draw(1, 2), draw(2, 2));
+        let limit = Duration::from_millis(3);
+        assert!(time_below(&mut chance_of(0, 0), limit) < limit);
     }
 }

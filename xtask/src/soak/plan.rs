@@ -1,6 +1,7 @@
 //! What happens in a round: how much flows, who is killed when, and when it comes back.
 
-use super::random::Random;
+use super::{chance_of, time_below};
+use fastrand::Rng;
 use std::fmt;
 use std::time::Duration;
 
@@ -48,46 +49,42 @@ const RATES_FPS: [u32; 3] = [30, 250, 1000];
 
 impl Plan {
     pub(crate) fn new(seed: u64, round: u64, length: Duration) -> Self {
-        let mut random = Random::of_round(seed, round);
-        let devices = 1 + usize::try_from(random.below(4)).unwrap_or(0);
-        let rate_fps = random.pick(&RATES_FPS).unwrap_or(RATES_FPS[0]);
+        let mut random = chance_of(seed, round);
+        let devices = random.usize(1..=4);
+        let rate_fps = RATES_FPS[random.usize(..RATES_FPS.len())];
         let start = order(&mut random);
-        let settle_first = random.chance(80);
+        let settle_first = random.f64() < 0.8;
         let strikes = strikes(&mut random, length, settle_first);
         Self { devices, rate_fps, start, settle_first, strikes }
     }
 }
 
-fn order(random: &mut Random) -> [Role; 2] {
-    if random.chance(50) {
-        [Role::Source, Role::Collector]
-    } else {
-        [Role::Collector, Role::Source]
-    }
+fn order(random: &mut Rng) -> [Role; 2] {
+    if random.bool() { [Role::Source, Role::Collector] } else { [Role::Collector, Role::Source] }
 }
 
-fn strikes(random: &mut Random, length: Duration, settle_first: bool) -> Vec<Strike> {
-    let count = 1 + u32::try_from(random.below(3)).unwrap_or(0);
+fn strikes(random: &mut Rng, length: Duration, settle_first: bool) -> Vec<Strike> {
+    let count = random.u32(1..=3);
     let mut settled = settle_first;
     let mut strikes = Vec::new();
     for number in 1..=count {
         let window = if settled { length / count } else { HANDSHAKE };
-        let settle = number == count || random.chance(70);
+        let settle = number == count || random.f64() < 0.7;
         strikes.push(strike(random, window, settle));
         settled = settle;
     }
     strikes
 }
 
-fn strike(random: &mut Random, window: Duration, settle: bool) -> Strike {
+fn strike(random: &mut Rng, window: Duration, settle: bool) -> Strike {
     let both = order(random);
-    let victims = match random.below(5) {
+    let victims = match random.u8(..5) {
         0 => both.to_vec(),
         1 | 2 => vec![Role::Source],
         _ => vec![Role::Collector],
     };
-    let down = if random.chance(25) { Duration::ZERO } else { random.time_below(DOWN_AT_MOST) };
-    Strike { victims, after: random.time_below(window), down, settle }
+    let down = if random.f64() < 0.25 { Duration::ZERO } else { time_below(random, DOWN_AT_MOST) };
+    Strike { victims, after: time_below(random, window), down, settle }
 }
 
 impl fmt::Display for Plan {

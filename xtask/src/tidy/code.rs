@@ -2,8 +2,7 @@
 //! lines are compiled for tests only.
 
 use crate::metadata::{Package, Target};
-use crate::rust_text;
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{LexError, Span, TokenStream};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
@@ -96,7 +95,7 @@ fn package_of(path: &str, packages: &[Package]) -> String {
 
 impl File {
     pub(crate) fn parse(text: &str, package: String) -> Result<Self, String> {
-        let tokens = rust_text::tokens(text).map_err(|error| error.to_string())?;
+        let tokens: TokenStream = text.parse().map_err(|error: LexError| error.to_string())?;
         let syntax = syn::parse2(tokens.clone()).map_err(|error| error.to_string())?;
         let lines = text.lines().count();
         let test = test_lines(&syntax, lines);

@@ -1,4 +1,4 @@
-//! One style of imports and one layout of modules, which rustfmt cannot ask for yet.
+//! One style of imports, which rustfmt cannot ask for yet.
 
 use super::cycles::{Import, leaves};
 use super::{Finding, SourceFile, Surroundings};
@@ -8,7 +8,6 @@ use syn::visit::{self, Visit};
 use syn::{ItemUse, UseTree};
 
 pub(crate) const RULE: &str = "imports";
-pub(crate) const LAYOUT_RULE: &str = "module-layout";
 
 pub(crate) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
     let Some(code) = file.code else {
@@ -90,20 +89,4 @@ fn stands_alone(tree: &UseTree) -> bool {
         UseTree::Glob(_) => true,
         UseTree::Name(_) | UseTree::Group(_) => false,
     }
-}
-
-pub(crate) fn check_layout(file: &SourceFile<'_>, around: &Surroundings<'_>) -> Vec<Finding> {
-    let Some(stem) = file.path.strip_suffix(".rs") else {
-        return Vec::new();
-    };
-    // The root of a program stands beside the folder of its modules.
-    if file.path.contains("/fuzz_targets/") {
-        return Vec::new();
-    }
-    let folder = format!("{stem}/");
-    let beside = |other: &String| other.starts_with(&folder) && other.ends_with(".rs");
-    if !around.files.iter().any(beside) {
-        return Vec::new();
-    }
-    vec![file.finding(LAYOUT_RULE, 0, format!("move it to {folder}mod.rs"))]
 }

@@ -1,7 +1,7 @@
 //! Nothing here may depend on one machine, one mirror or one desk.
 
+use super::words::{find_word, has_word, is_word, split_comment};
 use super::{Finding, SourceFile, Surroundings};
-use crate::rust_text::{find_word, has_word, is_word};
 
 pub(crate) const MACHINE_RULE: &str = "machine-path";
 pub(crate) const DOCUMENT_RULE: &str = "unknown-document";
@@ -51,7 +51,7 @@ fn continues_path(c: char) -> bool {
 pub(crate) fn check_documents(file: &SourceFile<'_>, around: &Surroundings<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in prose(file) {
-        let line = without_targets(&line);
+        let line = without_targets(line);
         for name in document_names(&line).filter(|name| !exists(name, file.path, around.files)) {
             let what = format!("{name} is not in this repository: name what a reader can open");
             findings.push(file.finding(DOCUMENT_RULE, at, what));
@@ -61,21 +61,12 @@ pub(crate) fn check_documents(file: &SourceFile<'_>, around: &Surroundings<'_>) 
 }
 
 /// The lines meant for people: all of a page, the comments of code.
-fn prose(file: &SourceFile<'_>) -> Vec<(usize, String)> {
-    let numbered = |(at, text): (usize, String)| (at + 1, text);
-    if file.is_rust() {
-        return file
-            .lines
-            .iter()
-            .map(|line| line.comment.clone())
-            .enumerate()
-            .map(numbered)
-            .collect();
-    }
-    if [".md", ".toml", ".sh", ".yml"].iter().any(|end| file.path.ends_with(end)) {
-        return file.text.lines().map(str::to_owned).enumerate().map(numbered).collect();
-    }
-    Vec::new()
+fn prose<'a>(file: &SourceFile<'a>) -> impl Iterator<Item = (usize, &'a str)> {
+    let is_rust = file.is_rust();
+    let is_page = [".md", ".toml", ".sh", ".yml"].iter().any(|end| file.path.ends_with(end));
+    let text = if is_rust || is_page { file.text } else { "" };
+    let lines = text.lines().map(move |line| if is_rust { split_comment(line).1 } else { line });
+    (1..).zip(lines)
 }
 
 /// The line without the targets of its links, which have a rule of their own.

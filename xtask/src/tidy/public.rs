@@ -1,7 +1,7 @@
 //! What libraries make public, and what of it no code names.
 
 use super::code::{Code, File};
-use crate::rust_text::is_word;
+use super::words::is_word;
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};

@@ -6,7 +6,28 @@ use crate::metadata::Package;
 pub(crate) const EMPTY_RULE: &str = "empty-crate";
 pub(crate) const MAP_RULE: &str = "architecture";
 pub(crate) const CHANGELOG_RULE: &str = "changelog";
+pub(crate) const FORBID_RULE: &str = "forbid-unsafe";
 const MAP: &str = "ARCHITECTURE.md";
+
+/// Roots of crates that need no unsafe code.
+const SAFE_ROOTS: &[&str] = &[
+    "crates/roce/src/lib.rs",
+    "crates/transfer/src/lib.rs",
+    "crates/doctor/src/lib.rs",
+    "crates/observe/src/lib.rs",
+    "crates/session/src/lib.rs",
+    "crates/catchment/src/lib.rs",
+    "crates/cli/src/main.rs",
+    "xtask/src/main.rs",
+];
+
+pub(crate) fn check_forbid(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+    let forbids = |line: &str| line.starts_with("#![forbid(unsafe_code)]");
+    if !SAFE_ROOTS.contains(&file.path) || file.text.lines().any(forbids) {
+        return Vec::new();
+    }
+    vec![file.finding(FORBID_RULE, 1, "this crate needs #![forbid(unsafe_code)]")]
+}
 
 pub(crate) fn check_empty(packages: &[Package], texts: &[(String, String)]) -> Vec<Finding> {
     let roots = packages.iter().flat_map(Package::roots);

@@ -133,6 +133,9 @@ unsafe fn fold(register: u32, lead: &[u8; LEAD_BYTES], from: *const u8, steps: u
 }
 
 /// Moves 16 bytes over the next 16, and adds those.
+///
+/// # Safety
+/// The processor has AVX2 and VPCLMULQDQ.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,vpclmulqdq")]
 fn append(sum: __m128i, next: __m128i) -> __m128i {
@@ -143,6 +146,9 @@ fn append(sum: __m128i, next: __m128i) -> __m128i {
 }
 
 /// Returns the register that 16 bytes leave from register 0 (Barrett's reduction; the paper's figure 12).
+///
+/// # Safety
+/// The processor has AVX2 and VPCLMULQDQ.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,vpclmulqdq")]
 fn reduce(bytes: __m128i) -> u32 {

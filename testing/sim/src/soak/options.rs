@@ -15,7 +15,7 @@ use std::rc::Rc;
 #[derive(Debug, Clone, clap::Args)]
 pub struct SoakOptions {
     /// How many seeds to run
-    #[arg(long, default_value_t = 300)]
+    #[arg(long, default_value_t = 10_000)]
     pub seeds: u64,
     /// The first seed
     #[arg(long, default_value_t = 0)]

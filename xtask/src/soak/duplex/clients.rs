@@ -1,8 +1,8 @@
 //! The clients: processes that are killed at any moment, or let end.
 
-use super::super::random::Random;
 use crate::run;
 use anyhow::{Context as _, Result, bail, ensure};
+use fastrand::Rng;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -57,15 +57,14 @@ impl Clients {
     }
 
     /// Kills a client or lets it end, and starts another one.
-    pub(super) fn strike(&mut self, random: &mut Random, kills_percent: u64) -> Result<()> {
+    pub(super) fn strike(&mut self, random: &mut Rng, kills: f64) -> Result<()> {
         for client in &mut self.running {
             if let Some(status) = client.child.try_wait()? {
                 bail!("client {} ended by itself: {status}", client.number);
             }
         }
-        let any = random.below(self.running.len() as u64);
-        let client = self.running.swap_remove(usize::try_from(any)?);
-        if random.chance(kills_percent) {
+        let client = self.running.swap_remove(random.usize(..self.running.len()));
+        if random.f64() < kills {
             drop(client);
             self.ended.killed += 1;
         } else {

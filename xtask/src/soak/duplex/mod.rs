@@ -5,15 +5,14 @@ mod clients;
 mod memory;
 mod server;
 
-use super::new_seed;
-use super::random::Random;
+use super::{Choice, chance_of, time_below};
 use crate::programs;
 use crate::repo::Repo;
 use anyhow::{Context as _, Result, ensure};
 use clients::{Clients, Ended};
 use memory::Memory;
 use server::{Server, Status};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
@@ -23,36 +22,22 @@ pub(super) struct Args {
     /// How long clients come and go
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
-    /// How the messages go: shm or roce
-    #[arg(long, default_value = "shm")]
-    provider: String,
     /// Clients at once
     #[arg(long, default_value_t = 6)]
     clients: usize,
-    /// Where the moments of strikes come from; left out, a new one is taken and printed
-    #[arg(long)]
-    seed: Option<u64>,
-    /// The program to test, as `cargo build --example duplex` makes it; left out, it is built for
-    /// release
-    #[arg(long)]
-    binary: Option<PathBuf>,
+    #[command(flatten)]
+    choice: Choice,
 }
 
 impl Args {
-    pub(super) fn short(seconds: f64, provider: &str) -> Self {
-        Self {
-            minutes: seconds / 60.0,
-            provider: provider.to_owned(),
-            clients: 4,
-            seed: None,
-            binary: None,
-        }
+    pub(super) fn short(seconds: f64, choice: Choice) -> Self {
+        Self { minutes: seconds / 60.0, clients: 4, choice }
     }
 }
 
 const PAUSE: Duration = Duration::from_millis(600);
-/// Of a hundred strikes so many are `kill -9`; the others let the client end.
-const KILLS_PERCENT: u64 = 60;
+/// The part of strikes that are `kill -9`; the others let the client end.
+const KILLS: f64 = 0.6;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct Report {
@@ -91,23 +76,18 @@ pub(super) fn run(repo: &Repo, args: &Args) -> Result<()> {
         args.minutes
     );
     ensure!((1..=64).contains(&args.clients), "--clients is {}: give 1 to 64", args.clients);
-    let binary = match &args.binary {
-        Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
-        None => programs::duplex(repo)?,
-    };
-    let seed = args.seed.unwrap_or_else(new_seed);
-    println!("seed {seed}, provider {}", args.provider);
+    let (binary, seed) = args.choice.begin(repo, programs::DUPLEX)?;
     let report = hunt(&binary, seed, args)
-        .with_context(|| format!("seed {seed}, provider {}", args.provider))?;
+        .with_context(|| format!("seed {seed}, provider {}", args.choice.provider))?;
     println!("{report}");
     Ok(())
 }
 
 fn hunt(binary: &Path, seed: u64, args: &Args) -> Result<Report> {
-    let mut random = Random::of_round(seed, 0);
-    let mut server = Server::start(binary, &args.provider)?;
+    let mut random = chance_of(seed, 0);
+    let mut server = Server::start(binary, &args.choice.provider)?;
     let before = server.holdings();
-    let mut clients = Clients::new(binary, &args.provider, server.address());
+    let mut clients = Clients::new(binary, &args.choice.provider, server.address());
     for _ in 0..args.clients {
         clients.start()?;
     }
@@ -116,8 +96,8 @@ fn hunt(binary: &Path, seed: u64, args: &Args) -> Result<Report> {
     let mut looked = start;
     while start.elapsed() < length {
         // The clients talk meanwhile.
-        thread::sleep(random.time_below(PAUSE));
-        clients.strike(&mut random, KILLS_PERCENT)?;
+        thread::sleep(time_below(&mut random, PAUSE));
+        clients.strike(&mut random, KILLS)?;
         server.demand_right()?;
         if looked.elapsed() >= LOOK_EVERY {
             looked = Instant::now();
@@ -129,7 +109,7 @@ fn hunt(binary: &Path, seed: u64, args: &Args) -> Result<Report> {
     let last = server.end(&ended, &before)?;
     memory.demand_flat()?;
     Ok(Report {
-        provider: args.provider.clone(),
+        provider: args.choice.provider.clone(),
         clients: args.clients,
         length,
         ended,
