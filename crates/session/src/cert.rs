@@ -16,6 +16,7 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
+use crate::issuer::read_issuer;
 use crate::names::DeviceName;
 use crate::tls::TlsFiles;
 
@@ -140,7 +141,7 @@ impl Authority {
         };
         let key = KeyPair::from_pem(&read(dir, "ca.key")?).map_err(wrong)?;
         let pem = read(dir, "ca.pem")?;
-        let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(wrong)?;
+        let issuer = read_issuer(&pem, key).map_err(wrong)?;
         let dir = dir.to_owned();
         Ok(Authority { dir, issuer })
     }

@@ -36,6 +36,8 @@ pub mod check;
 pub mod collector_side;
 pub mod host;
 pub mod io;
+#[cfg(feature = "certificates")]
+mod issuer;
 mod json;
 pub mod machine;
 pub mod message;

@@ -1,8 +1,12 @@
 //! What the library reports while it works, on stderr.
 
 use super::progress;
+use std::env;
 use std::io::{self, Write};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, fmt};
 
 /// Shows warnings, with `verbose` more; `RUST_LOG` decides where it is set.
 pub(crate) fn begin(verbose: u8) {
@@ -12,18 +16,16 @@ pub(crate) fn begin(verbose: u8) {
         2 => "debug",
         _ => "trace",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let asked = env::var("RUST_LOG").unwrap_or_default().replace(' ', "");
+    let asked = (!asked.is_empty()).then(|| asked.parse::<Targets>().ok()).flatten();
+    let filter = asked.unwrap_or_else(|| level.parse().expect("a level is a filter"));
+    let lines = fmt::layer()
         .with_writer(|| AboveProgress)
         .with_ansi(false)
         .with_target(verbose > 1)
         .log_internal_errors(false);
-    if verbose == 0 {
-        log.without_time().init();
-    } else {
-        log.init();
-    }
+    let lines = if verbose == 0 { lines.without_time().boxed() } else { lines.boxed() };
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }
 
 struct AboveProgress;

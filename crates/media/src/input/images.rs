@@ -4,8 +4,7 @@ use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use image::{DynamicImage, ImageReader};
-
+use super::picture::Picture;
 use super::{FrameBuffer, FrameInput, FrameRead, InputError};
 use crate::format::{FormatWish, FrameFormat, FrameRate, PixelFormat};
 
@@ -37,7 +36,7 @@ impl ImagesInput {
             return Err(InputError::NoImages { dir: dir.to_owned(), others });
         };
         let picture = decode(first)?;
-        let size = (picture.width(), picture.height());
+        let size = picture.size;
         check_wish(&input, size, wish)?;
         let pixel = wish.pixel.unwrap_or(PixelFormat::Rgb24);
         let format = FrameFormat::new(size.0, size.1, pixel)
@@ -45,8 +44,8 @@ impl ImagesInput {
         Ok(Self { files, format, next: 0 })
     }
 
-    fn check_size(&self, path: &Path, picture: &DynamicImage) -> Result<(), InputError> {
-        let seen = (picture.width(), picture.height());
+    fn check_size(&self, path: &Path, picture: &Picture) -> Result<(), InputError> {
+        let seen = picture.size;
         let wanted = (self.format.width(), self.format.height());
         if seen == wanted {
             return Ok(());
@@ -71,7 +70,7 @@ impl FrameInput for ImagesInput {
         };
         let picture = decode(path)?;
         self.check_size(path, &picture)?;
-        let pixels = raw_pixels(picture, self.format.pixel());
+        let pixels = picture.into_pixels(self.format.pixel());
         out.write_all(&pixels)
             .map_err(|error| InputError::buffer(&path.display().to_string(), error))?;
         self.next += 1;
@@ -146,11 +145,8 @@ fn compare_runs(a: &str, b: &str) -> Ordering {
     }
 }
 
-fn decode(path: &Path) -> Result<DynamicImage, InputError> {
-    let failed = |problem: String| InputError::Image { path: path.to_owned(), problem };
-    let reader = ImageReader::open(path).map_err(|error| failed(error.to_string()))?;
-    let reader = reader.with_guessed_format().map_err(|error| failed(error.to_string()))?;
-    reader.decode().map_err(|error| failed(error.to_string()))
+fn decode(path: &Path) -> Result<Picture, InputError> {
+    Picture::decode(path).map_err(|problem| InputError::Image { path: path.to_owned(), problem })
 }
 
 fn check_wish(input: &str, size: (u32, u32), wish: FormatWish) -> Result<(), InputError> {
@@ -167,37 +163,12 @@ fn check_wish(input: &str, size: (u32, u32), wish: FormatWish) -> Result<(), Inp
         );
     }
     match wish.pixel {
-        Some(pixel) if !CONVERTIBLE.contains(&pixel) => cannot(
+        Some(pixel) if !Picture::can_become(pixel) => cannot(
             "rgb24".to_owned(),
             pixel.to_string(),
             "ask for rgb24, gray, gray16le, rgba or rgb48le",
         ),
         Some(_) | None => Ok(()),
-    }
-}
-
-const CONVERTIBLE: &[PixelFormat] = &[
-    PixelFormat::Rgb24,
-    PixelFormat::Gray8,
-    PixelFormat::Gray16Le,
-    PixelFormat::Rgba,
-    PixelFormat::Rgb48Le,
-];
-
-/// The pixels in one of the [`CONVERTIBLE`] formats; all others were refused at opening.
-fn raw_pixels(picture: DynamicImage, pixel: PixelFormat) -> Vec<u8> {
-    let little_endian =
-        |samples: Vec<u16>| samples.into_iter().flat_map(u16::to_le_bytes).collect();
-    if pixel == PixelFormat::Gray8 {
-        picture.into_luma8().into_raw()
-    } else if pixel == PixelFormat::Gray16Le {
-        little_endian(picture.into_luma16().into_raw())
-    } else if pixel == PixelFormat::Rgba {
-        picture.into_rgba8().into_raw()
-    } else if pixel == PixelFormat::Rgb48Le {
-        little_endian(picture.into_rgb16().into_raw())
-    } else {
-        picture.into_rgb8().into_raw()
     }
 }
 

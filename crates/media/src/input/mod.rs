@@ -25,6 +25,8 @@ mod images;
 mod open;
 pub mod pace;
 mod pattern;
+#[cfg(feature = "pictures")]
+mod picture;
 mod raw;
 mod repeat;
 mod synthetic;
