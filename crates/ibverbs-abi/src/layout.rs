@@ -1,9 +1,10 @@
 //! The structures and numbers of this crate are those of the system's headers: a C program that
 //! prints them is compiled and asked.
 use crate::{
-    NUMBERS, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device_attr,
-    ibv_gid, ibv_gid_entry, ibv_global_route, ibv_mr, ibv_port_attr, ibv_qp, ibv_qp_attr,
-    ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc,
+    NUMBERS, VERBS_ABI_IS_EXTENDED, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context,
+    ibv_cq, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_global_route, ibv_mr,
+    ibv_packet_pacing_caps, ibv_port_attr, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr,
+    ibv_qp_rate_limit_attr, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc, verbs_context,
 };
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -69,9 +70,16 @@ fn device_facts() -> Vec<Fact> {
             max_vl_num: 1, sm_sl: 1, subnet_timeout: 1, init_type_reply: 1, active_width: 1,
             active_speed: 1, phys_state: 1, link_layer: 1, flags: 1, port_cap_flags2: 2,
         }
-        part ibv_context {
+        whole ibv_context {
             device: 8, ops: 256, ops.poll_cq: 8, ops.req_notify_cq: 8, ops.post_send: 8,
             ops.post_recv: 8, cmd_fd: 4, async_fd: 4, num_comp_vectors: 4,
+            mutex: size_of::<libc::pthread_mutex_t>() as u64, abi_compat: 8,
+        }
+        whole ibv_packet_pacing_caps {
+            qp_rate_limit_min: 4, qp_rate_limit_max: 4, supported_qpts: 4,
+        }
+        whole ibv_device_attr_ex {
+            orig_attr: 232, comp_mask: 4, max_wq_type_rq: 4, packet_pacing_caps: 12,
         }
         whole ibv_mr {
             context: 8, pd: 8, addr: 8, length: 8, handle: 4, lkey: 4, rkey: 4,
@@ -107,6 +115,9 @@ fn queue_facts() -> Vec<Fact> {
             max_rd_atomic: 1, max_dest_rd_atomic: 1, min_rnr_timer: 1, port_num: 1, timeout: 1,
             retry_cnt: 1, rnr_retry: 1, alt_port_num: 1, alt_timeout: 1, rate_limit: 4,
         }
+        whole ibv_qp_rate_limit_attr {
+            rate_limit: 4, max_burst_sz: 4, typical_pkt_sz: 2, comp_mask: 4,
+        }
         whole ibv_sge { addr: 8, length: 4, lkey: 4 }
         whole ibv_send_wr {
             wr_id: 8, next: 8, sg_list: 8, num_sge: 4, opcode: 4, send_flags: 4, imm_data: 4,
@@ -125,11 +136,31 @@ fn queue_facts() -> Vec<Fact> {
     }
 }
 
+/// What stands how far before the end of the context, to which only an address is given.
+fn extension_facts() -> Vec<Fact> {
+    let fact = |field: &str, ours: usize| Fact {
+        expression: format!(
+            "sizeof(struct verbs_context) - offsetof(struct verbs_context, {field})"
+        ),
+        ours: (size_of::<verbs_context>() - ours) as u64,
+    };
+    vec![
+        fact("modify_qp_rate_limit", offset_of!(verbs_context, modify_qp_rate_limit)),
+        fact("query_device_ex", offset_of!(verbs_context, query_device_ex)),
+        fact("sz", offset_of!(verbs_context, sz)),
+        fact("context", offset_of!(verbs_context, context)),
+        Fact {
+            expression: "(uintptr_t)__VERBS_ABI_IS_EXTENDED".to_owned(),
+            ours: VERBS_ABI_IS_EXTENDED as u64,
+        },
+    ]
+}
+
 fn facts() -> Vec<Fact> {
     let numbers = NUMBERS
         .iter()
         .map(|(name, ours)| Fact { expression: (*name).to_owned(), ours: u64::from(*ours) });
-    let structures = device_facts().into_iter().chain(queue_facts());
+    let structures = device_facts().into_iter().chain(queue_facts()).chain(extension_facts());
     structures.chain(numbers).collect()
 }
 

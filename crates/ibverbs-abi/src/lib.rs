@@ -146,7 +146,6 @@ pub struct ibv_context_ops {
     _after: [Unused; 5],
 }
 
-/// The first fields; the library makes it.
 #[repr(C)]
 pub struct ibv_context {
     pub device: *mut ibv_device,
@@ -154,6 +153,66 @@ pub struct ibv_context {
     pub cmd_fd: c_int,
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
+    pub mutex: libc::pthread_mutex_t,
+    /// [`VERBS_ABI_IS_EXTENDED`] where the context is the last field of a [`verbs_context`].
+    pub abi_compat: *mut c_void,
+}
+
+/// `__VERBS_ABI_IS_EXTENDED`, as an address.
+pub const VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
+
+/// The last fields: it grows at its beginning, and `sz` says how much of it a library has.
+#[repr(C)]
+pub struct verbs_context {
+    pub modify_qp_rate_limit:
+        Option<unsafe extern "C" fn(qp: *mut ibv_qp, attr: *mut ibv_qp_rate_limit_attr) -> c_int>,
+    _before_query: [Unused; 13],
+    pub query_device_ex: Option<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            input: *const c_void,
+            attr: *mut ibv_device_attr_ex,
+            attr_size: usize,
+        ) -> c_int,
+    >,
+    _after_query: [Unused; 10],
+    _abi_placeholder3: u64,
+    /// Bytes of the whole structure, as the library knows it.
+    pub sz: usize,
+    pub context: ibv_context,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct ibv_packet_pacing_caps {
+    /// In kbit/s, as the maximum.
+    pub qp_rate_limit_min: u32,
+    pub qp_rate_limit_max: u32,
+    /// A bit for each kind of queue pair: `1 << IBV_QPT_RC` and so on.
+    pub supported_qpts: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct ibv_device_attr_ex {
+    pub orig_attr: ibv_device_attr,
+    pub comp_mask: u32,
+    /// On-demand paging, time stamps, segmentation and receive-side scaling.
+    _before_pacing: [u64; 11],
+    pub max_wq_type_rq: u32,
+    pub packet_pacing_caps: ibv_packet_pacing_caps,
+    /// Raw packets, tag matching, device memory and atomics of the bus.
+    _after_pacing: [u64; 7],
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct ibv_qp_rate_limit_attr {
+    /// In kbit/s; 0 is no limit.
+    pub rate_limit: u32,
+    pub max_burst_sz: u32,
+    pub typical_pkt_sz: u16,
+    pub comp_mask: u32,
 }
 
 /// Made by the library; nothing of it is read.

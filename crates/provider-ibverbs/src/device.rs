@@ -8,11 +8,11 @@ use crate::slots::{Slot, SlotTable};
 use crate::sys::types::{
     IBV_ATOMIC_NONE, IBV_DEVICE_MEM_MGT_EXTENSIONS, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ACTIVE,
     IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
-    IBV_QPS_ERR, ibv_device_attr, ibv_port_attr,
+    IBV_QPS_ERR, ibv_device_attr, ibv_packet_pacing_caps, ibv_port_attr,
 };
 use crate::sys::{self};
 use crate::sysfs::{self, Roots};
-use crate::{IbverbsOptions, NAME, memlock};
+use crate::{IbverbsOptions, NAME, memlock, rate};
 use catchment_verbs::event::{event_fd, ring};
 use catchment_verbs::provider::{
     EventQueue, HandleTable, explain_failure, explain_queue_pair, position,
@@ -64,7 +64,6 @@ pub(crate) fn software_driver(attr: &ibv_device_attr) -> Option<&'static str> {
     Quirks::of(attr).is_rxe.then_some(RXE_DRIVER)
 }
 
-/// An open device with the port and GID that were chosen.
 pub(crate) struct Device {
     /// None of what follows is usable after the device is gone, but all of it is still there.
     pub(crate) handle: Arc<sys::Device>,
@@ -72,22 +71,21 @@ pub(crate) struct Device {
     pub(crate) options: IbverbsOptions,
     pub(crate) caps: Caps,
     pub(crate) quirks: Quirks,
+    /// Which rates it keeps, and for which kinds of queue pairs.
+    pub(crate) pacing: Option<ibv_packet_pacing_caps>,
     /// The kernel's folder of its port.
     port_path: PathBuf,
     /// The kernel's folder of its device file: gone as soon as somebody removes the device.
     pub(crate) uverbs: PathBuf,
     /// Bytes of packets.
     pub(crate) path_mtu: u32,
-    /// Largest region.
     pub(crate) max_mr_bytes: u64,
     pub(crate) slots: SlotTable,
-    /// Keys of deregistered regions.
     pub(crate) retired_keys: RetiredKeys,
     /// Address handles; looked up when a datagram names another one than that before.
     pub(crate) ahs: HandleTable<AhCore>,
     cqs: Mutex<HashMap<usize, Weak<CqCore>>>,
     next_cq: AtomicUsize,
-    /// For the application.
     pub(crate) events: EventQueue,
     gone: AtomicBool,
     /// Readable for ever once the device is gone.
@@ -97,7 +95,6 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Tries what an open device can do.
     pub(crate) fn new(
         handle: Arc<sys::Device>,
         place: Place,
@@ -114,10 +111,15 @@ impl Device {
         let path_mtu = path_mtu(&options, &port)?;
         let probed =
             probe::probe(&handle, &place, path_mtu).map_err(os("trying a queue pair of"))?;
+        let pacing = handle.query_pacing().filter(|_| handle.has_rate_limit());
         let gone_bell = event_fd().map_err(os("an event counter for"))?;
         Ok(Arc::new(Device {
-            caps: caps(&attr, &port, path_mtu, &probed),
+            caps: Caps {
+                rate: pacing.and_then(|pacing| rate::range(&pacing, place.gid)),
+                ..caps(&attr, &port, path_mtu, &probed)
+            },
             quirks: Quirks::of(&attr),
+            pacing,
             port_path: sysfs::port_path(roots, name, place.port),
             uverbs: sysfs::uverbs_path(roots, name),
             path_mtu,
@@ -155,7 +157,6 @@ impl Device {
         (turn % u64::from(self.handle.completion_vectors())) as u32
     }
 
-    /// A number for a new completion queue.
     pub(crate) fn next_cq(&self) -> usize {
         self.next_cq.fetch_add(1, Ordering::Relaxed)
     }
@@ -165,7 +166,6 @@ impl Device {
         self.cqs().insert(cq.tag(), Arc::downgrade(cq));
     }
 
-    /// The completion queue is going.
     pub(crate) fn forget_cq(&self, tag: usize) {
         self.cqs().remove(&tag);
     }
@@ -174,7 +174,6 @@ impl Device {
         self.cqs.lock()
     }
 
-    /// The device was removed, or is broken for good.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
@@ -222,7 +221,6 @@ impl Device {
         }
     }
 
-    /// A request of a queue pair has failed, and so the queue pair has.
     #[cold]
     pub(crate) fn request_failed(&self, slot: &Slot, failure: &Failure, is_recv: bool) {
         if slot.state.get() != QpState::Err {
@@ -233,7 +231,6 @@ impl Device {
         }
     }
 
-    /// A completion queue lost completions.
     pub(crate) fn overrun(&self, tag: usize) {
         let cq = self.cqs().get(&tag).and_then(Weak::upgrade);
         let Some(cq) = cq.filter(|cq| cq.set_overrun()) else {
@@ -250,7 +247,6 @@ impl Device {
         }
     }
 
-    /// Something that the device told outside of any request.
     pub(crate) fn handle_event(&self, event: sys::AsyncEvent) {
         match event {
             sys::AsyncEvent::Cq(tag) => self.overrun(tag),
@@ -334,7 +330,6 @@ fn caps(attr: &ibv_device_attr, port: &ibv_port_attr, path_mtu: u32, probed: &Pr
     }
 }
 
-/// The error of a call that registers or allocates memory of a device.
 pub(crate) fn memory_error(what: &str, bytes: u64, error: io::Error) -> VerbsError {
     let locked = memlock::locked_bytes();
     let limit = memlock::limit_bytes();

@@ -28,6 +28,7 @@ mod options;
 mod path;
 mod probe;
 mod qp;
+mod rate;
 mod report;
 mod slots;
 #[allow(unsafe_code, reason = "the functions of a C library; the only module with any")]
@@ -51,7 +52,6 @@ use std::sync::{Arc, OnceLock};
 use sys::Library;
 use sysfs::Roots;
 
-/// Name of the provider.
 pub(crate) const NAME: &str = "ibverbs";
 
 /// The provider of the RDMA devices of this machine.

@@ -15,7 +15,6 @@ use std::{io, thread};
 
 /// A queue without requests is drained in this time, on a busy machine too.
 const DRAINED_WITHIN: Duration = Duration::from_secs(1);
-/// How often that is asked.
 const DRAINED_POLL: Duration = Duration::from_micros(200);
 
 impl IbQp {
@@ -52,6 +51,7 @@ impl IbQp {
         }
         self.slot.clear();
         self.sending = None;
+        self.rate.forget_set();
         control.peer = None;
         Ok(())
     }
@@ -108,7 +108,6 @@ impl IbQp {
         self.set_state(IBV_QPS_RTR, "going to RTR")
     }
 
-    /// What a connection with this peer needs, whatever the service.
     fn connection(&self, remote: &Endpoint) -> Result<path::Connection, ModifyError> {
         let mtu = ah::check_port(self.device(), &remote.into());
         let mtu = mtu.map_err(|reason| self.peer_error(remote, reason))?;
@@ -216,7 +215,6 @@ impl IbQp {
         result.map_err(|error| self.resources("going to RTS", &error))
     }
 
-    /// From SQD to RTS.
     fn resume(&self, attr: &RtsAttr) -> io::Result<()> {
         if self.sending.is_some_and(|sending| sending != *attr) {
             path::change_sending(&self.qp, attr)?;
@@ -279,6 +277,7 @@ impl IbQp {
             QpTransition::ToSqd => self.set_state(IBV_QPS_SQD, "going to SQD")?,
         }
         self.slot.state.set(to);
-        Ok(())
+        let settled = self.settle_rate();
+        settled.map_err(|error| self.resources("limiting the rate", &error))
     }
 }

@@ -35,7 +35,6 @@ impl IbQp {
         given.and(wrong)
     }
 
-    /// The address handles of datagrams that are done.
     fn let_go_of_ways(&mut self) {
         let posted = self.slot.sends.posted();
         let done = posted - self.slot.sends.outstanding(posted);
@@ -63,7 +62,6 @@ impl IbQp {
         Ok(way)
     }
 
-    /// The address handle of this number.
     fn way(&self, number: u32) -> Result<Arc<Handle<AhCore>>, PostFailure> {
         let last = self.ways.back().map(|(_, way)| way);
         if let Some(way) = last.filter(|way| way.number() == number && way.is_valid()) {

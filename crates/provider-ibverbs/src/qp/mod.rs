@@ -5,6 +5,7 @@ mod datagrams;
 use crate::cores::{AhCore, CqCore};
 use crate::device::Device;
 use crate::handles::IbPd;
+use crate::rate::{Rate, paces};
 use crate::slots::{Control, RequestId, Slot};
 use crate::sys::types::{IBV_QPS_ERR, IBV_QPS_SQE};
 use crate::sys::{QueuePair, Refused};
@@ -21,7 +22,6 @@ use std::sync::{Arc, MutexGuard};
 /// The kernel is asked for the state of a queue pair this often at most.
 const ASK_NS: u64 = 10_000_000;
 
-/// See the module.
 pub(crate) struct IbQp {
     qp: Arc<QueuePair>,
     slot: Arc<Slot>,
@@ -31,6 +31,7 @@ pub(crate) struct IbQp {
     psn: u32,
     /// The attributes of RTS that are in force.
     sending: Option<RtsAttr>,
+    rate: Rate,
     /// Address handles of the datagrams that are outstanding, by number, oldest first.
     ways: VecDeque<(u64, Arc<Handle<AhCore>>)>,
 }
@@ -46,10 +47,27 @@ impl IbQp {
         cqs.0.add_user(slot.index());
         cqs.1.add_user(slot.index());
         // From here on dropping undoes all.
-        let mut qp =
-            IbQp { qp, slot, pd, cqs, limits, psn: 0, sending: None, ways: VecDeque::new() };
+        let mut qp = IbQp {
+            qp,
+            slot,
+            pd,
+            cqs,
+            limits,
+            psn: 0,
+            sending: None,
+            rate: Rate::default(),
+            ways: VecDeque::new(),
+        };
         qp.psn = random()? & MAX_24_BITS;
         Ok(qp)
+    }
+
+    /// Tells the device the rate that was asked, once it takes one.
+    fn settle_rate(&mut self) -> io::Result<()> {
+        if self.slot.state.get() != QpState::Rts || !self.reaches_device() {
+            return Ok(());
+        }
+        self.rate.settle(|kbps| self.qp.limit_rate(kbps))
     }
 
     fn device(&self) -> &Arc<Device> {
@@ -81,7 +99,6 @@ impl IbQp {
         }
     }
 
-    /// Why the device refused a request.
     fn refused(&self, refused: &Refused, capacity: u32) -> PostFailure {
         match refused.errno {
             libc::ENOMEM => PostFailure::QueueFull { capacity },
@@ -254,7 +271,16 @@ impl Qp for IbQp {
 
     fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
         let device = self.device();
-        check_rate(&device.caps, "this device", rate_bps)
+        check_rate(&device.caps, "this device", rate_bps)?;
+        if !device.pacing.is_some_and(|pacing| paces(&pacing, self.limits.service)) {
+            let device = format!("{} ({:?})", device.place.device, self.limits.service);
+            return Err(RateError::Unsupported { device });
+        }
+        let before = self.rate.ask(rate_bps);
+        self.settle_rate().map_err(|error| {
+            self.rate = before;
+            RateError::Device { qpn: self.qpn(), reason: error.to_string() }
+        })
     }
 
     fn map_remote(&self, _: u64, _: u64, _: u32) -> Result<RemoteWindow, RemoteMapError> {

@@ -6,6 +6,7 @@ mod address;
 mod answer;
 mod completion;
 mod device;
+mod extension;
 mod library;
 mod memory;
 mod post;
