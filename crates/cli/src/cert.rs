@@ -6,13 +6,11 @@ use crate::output::{self, say};
 use catchment::session::cert::{Authority, CertError, Issued};
 use std::time::{Duration, SystemTime};
 
-/// What to do about certificates that cannot be used.
 pub(crate) const CERT_HINT: &str =
     "`catchment cert --out DIR --name NAME` makes a certificate, its key and the authority";
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Makes the authority if there is none, then a certificate for each name.
 pub(crate) fn run(args: &CertArgs) -> Result<(), Failure> {
     let now = SystemTime::now();
     let authority = authority(args, now)?;

@@ -7,7 +7,6 @@ use crate::output;
 use catchment::input::{FrameRead, InputOptions, open};
 use std::fmt::Write as _;
 
-/// Prints them, one a line, eight hexadecimal digits.
 pub(crate) fn run(args: &ChecksumsArgs) -> Result<(), Failure> {
     let number = args.device_index;
     let options = InputOptions {

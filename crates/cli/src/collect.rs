@@ -19,14 +19,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-/// How often progress is told.
 const TICK: Duration = Duration::from_secs(1);
-/// Sessions that are told one by one in a second.
 const SESSIONS_TOLD: usize = 20;
 /// Devices that the table lists; of more, only those with losses.
 const DEVICES_LISTED: usize = 40;
 
-/// Collects until a signal comes.
 pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     let stop = stop::watch(args.until_stdin_closes, || {})?;
     let collector = builder(args)?.start().map_err(start_failure)?;
@@ -53,14 +50,12 @@ pub(crate) fn run(args: &CollectArgs) -> Result<(), Failure> {
     tell_end(args, &last)
 }
 
-/// Which sessions have been told.
 #[derive(Default)]
 struct Sessions {
     told: u64,
 }
 
 impl Sessions {
-    /// Tells those that are new.
     fn tell(&mut self, args: &CollectArgs, metrics: &CollectorMetrics) -> Result<(), Failure> {
         let (new, opened) = metrics.sessions_since(self.told);
         let more = (opened - self.told).saturating_sub(SESSIONS_TOLD as u64);

@@ -6,7 +6,6 @@ use crate::output::table::Table;
 use crate::output::{self};
 use catchment_doctor::devices::{Device, devices};
 
-/// Lists them.
 pub(crate) fn run(args: &DevicesArgs) -> Result<(), Failure> {
     let all = devices(&args.devices.roce(), &args.devices.ibverbs());
     if args.json {

@@ -7,7 +7,6 @@ use catchment_doctor::checks::{Check, Doctor, Examined, Level, Works};
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// What `--json` writes.
 #[derive(Serialize)]
 struct DoctorJson<'a> {
     problems: usize,
@@ -16,7 +15,6 @@ struct DoctorJson<'a> {
     checks: &'a [Check],
 }
 
-/// Examines, tells, and fails if there is a problem.
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let doctor = Doctor { roce: args.devices.roce(), ibverbs: args.devices.ibverbs() };
     let examined = doctor.examine();

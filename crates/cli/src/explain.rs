@@ -12,7 +12,6 @@ use catchment_doctor::explain::{Answer, Asking, ExplainError, Here, ProviderOffe
 use serde::Serialize;
 use std::net::{IpAddr, ToSocketAddrs as _};
 
-/// What `--json` writes.
 #[derive(Serialize)]
 struct ExplainJson {
     host: String,
@@ -20,16 +19,12 @@ struct ExplainJson {
     interface: Option<String>,
     mtu_bytes: Option<u32>,
     path_mtu: Option<u32>,
-    /// Why there is no route.
     no_route: Option<String>,
     offers: Vec<OfferJson>,
     missing: Vec<MissingJson>,
-    /// What a collector answered.
     session: Option<SessionSnapshot>,
     proven_in_us: Option<f64>,
-    /// Ways that were tried before.
     failed: Vec<String>,
-    /// Why there is no way.
     error: Option<String>,
 }
 
@@ -49,7 +44,6 @@ struct MissingJson {
     reason: String,
 }
 
-/// Explains, and fails where there is no way.
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let asking = asking(args)?;
     let (name, collector) = match &args.host {
@@ -98,7 +92,6 @@ fn resolve(host: &str) -> Result<IpAddr, Failure> {
     ip.ok_or_else(|| Failure::new(Code::Unreachable, anyhow!("{host} has no address")))
 }
 
-/// Whether there is a way.
 fn verdict(
     here: Option<&Here>,
     answer: Option<Result<Answer, ExplainError>>,

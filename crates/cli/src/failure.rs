@@ -5,26 +5,17 @@ use std::fmt::{self, Write as _};
 /// Exit codes. They are part of the interface: docs/reference/cli.md lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// Frames were lost or not delivered, or the program failed.
     Failed = 1,
-    /// The arguments are wrong.
     Usage = 2,
-    /// The collector cannot be reached, or refuses.
     Unreachable = 3,
-    /// An input cannot be opened or read to its end.
     Input = 4,
-    /// A file, directory or address of this host cannot be used.
     Local = 5,
 }
 
-/// Why a command did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Something to tell the user.
     Told {
-        /// The exit code.
         code: Code,
-        /// What was wrong.
         error: anyhow::Error,
         /// What to do, where the error does not say it.
         hint: Option<String>,
@@ -36,12 +27,10 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// A failure with this code.
     pub(crate) fn new(code: Code, error: impl Into<anyhow::Error>) -> Failure {
         Failure::Told { code, error: error.into(), hint: None }
     }
 
-    /// The same with advice.
     pub(crate) fn hint(self, advice: impl Into<String>) -> Failure {
         match self {
             Failure::Told { code, error, .. } => {
@@ -76,9 +65,7 @@ pub(crate) fn told(error: &anyhow::Error, hint: Option<&str>) -> String {
     text
 }
 
-/// Gives the error of a result an exit code.
 pub(crate) trait OrFail<T> {
-    /// The value, or a failure with `code`.
     fn or_fail(self, code: Code) -> Result<T, Failure>;
 }
 

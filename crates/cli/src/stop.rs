@@ -12,7 +12,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const INTERRUPTED_TWICE: i32 = 130;
 const ORPHAN_LOOK: Duration = Duration::from_millis(50);
 
-/// Set once, when the command must end.
 #[derive(Debug, Default)]
 pub(crate) struct Stop {
     asked: Mutex<bool>,
@@ -20,13 +19,11 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Asks to end.
     pub(crate) fn set(&self) {
         *self.lock() = true;
         self.changed.notify_all();
     }
 
-    /// Returns whether the command must end.
     pub(crate) fn is_set(&self) -> bool {
         *self.lock()
     }

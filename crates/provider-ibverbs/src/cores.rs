@@ -30,7 +30,6 @@ impl CqCore {
         self.tag
     }
 
-    /// Returns whether completions were lost.
     #[inline]
     pub(crate) fn is_overrun(&self) -> bool {
         self.overrun.load(Ordering::Acquire)
@@ -51,7 +50,6 @@ impl CqCore {
         self.users().push(slot);
     }
 
-    /// A queue pair is going.
     pub(crate) fn remove_user(&self, slot: u32) {
         self.users().retain(|user| *user != slot);
     }

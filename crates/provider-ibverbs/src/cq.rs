@@ -183,7 +183,6 @@ fn with_flags(plain: Success, wc: &ibv_wc, is_datagram: bool) -> Success {
     }
 }
 
-/// Why a request failed.
 fn status(status: c_uint) -> WcStatus {
     match status {
         IBV_WC_LOC_LEN_ERR => WcStatus::LocalLength,
@@ -228,7 +227,6 @@ impl IbChannel {
         Arc::ptr_eq(self.context.device(), device)
     }
 
-    /// Takes the events that are there.
     fn take(&self) -> io::Result<bool> {
         if self.context.device().is_gone() {
             return Ok(true);

@@ -207,7 +207,6 @@ pub enum NoDevice {
     },
 }
 
-/// Names for a person.
 pub(crate) fn list(known: &[String]) -> String {
     if known.is_empty() {
         return "none".to_owned();

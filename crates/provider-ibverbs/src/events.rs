@@ -19,7 +19,6 @@ pub(crate) struct EventThread {
 }
 
 impl EventThread {
-    /// Starts the thread of a device.
     pub(crate) fn start(device: Arc<Device>) -> io::Result<EventThread> {
         let stop = Arc::new(event_fd()?);
         let stopped = Arc::clone(&stop);
@@ -62,7 +61,6 @@ fn run(device: &Device, stop: &OwnedFd) {
     }
 }
 
-/// Handles all events that are there.
 fn take_events(device: &Device) {
     loop {
         match device.handle.next_event() {

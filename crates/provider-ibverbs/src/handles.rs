@@ -40,7 +40,6 @@ impl IbverbsContext {
     }
 }
 
-/// A protection domain.
 pub(crate) struct IbPd {
     domain: Arc<Domain>,
     context: Arc<IbverbsContext>,

@@ -3,14 +3,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
 use std::net::IpAddr;
 
-/// An address of an interface of this network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HostAddress {
     pub(crate) ip: IpAddr,
     pub(crate) netdev: String,
 }
 
-/// The name of an interface of this network namespace.
 pub(crate) fn interface_name(index: u32) -> Option<String> {
     if index == 0 {
         return None;
@@ -21,7 +19,6 @@ pub(crate) fn interface_name(index: u32) -> Option<String> {
     rustix::net::netdevice::index_to_name(socket.ok()?, index).ok()
 }
 
-/// All addresses.
 pub(crate) fn addresses() -> io::Result<Vec<HostAddress>> {
     let all = if_addrs::get_if_addrs()?;
     Ok(all

@@ -13,7 +13,6 @@ use catchment_verbs::Gid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What was found.
 pub(crate) struct Inventory {
     pub(crate) devices: Vec<DeviceReport>,
     pub(crate) addresses: Vec<HostAddress>,
@@ -50,7 +49,6 @@ impl Inventory {
         }
     }
 
-    /// A device that was looked into.
     pub(crate) fn opened(&self, name: &str) -> Option<Arc<Device>> {
         self.opened.get(name).map(Arc::clone)
     }

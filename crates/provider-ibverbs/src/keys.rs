@@ -9,7 +9,6 @@ use std::sync::MutexGuard;
 /// Keys that are remembered; the oldest are forgotten.
 const REMEMBERED: usize = 1 << 17;
 
-/// Keys of deregistered regions.
 #[derive(Debug, Default)]
 pub(crate) struct RetiredKeys(Mutex<Keys>);
 

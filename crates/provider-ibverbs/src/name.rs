@@ -34,7 +34,6 @@ impl fmt::Display for Place {
     }
 }
 
-/// How a user names a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DeviceName {
     /// The address of one of its GIDs.

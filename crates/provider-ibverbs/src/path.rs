@@ -16,14 +16,11 @@ use std::io;
 /// Routers that a packet may cross.
 const HOP_LIMIT: u8 = 64;
 
-/// How packets get to the peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
-    /// The port they leave by.
     pub(crate) port: u8,
     /// Index of the port's GID that they come from.
     pub(crate) index: u32,
-    /// The peer's GID.
     pub(crate) remote: Gid,
     pub(crate) traffic_class: u8,
     pub(crate) service_level: u8,
@@ -32,7 +29,6 @@ pub(crate) struct Route {
 /// What both sides have to agree on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Connection {
-    /// The peer's queue pair.
     pub(crate) qpn: u32,
     /// The first packet number of the peer.
     pub(crate) psn: u32,
@@ -56,7 +52,6 @@ pub(crate) fn access_bits(access: Access) -> c_uint {
     (access - Access::RELAXED_ORDERING - Access::REMOTE_INVALIDATE).bits()
 }
 
-/// What an address handle is made of.
 pub(crate) fn address(route: &Route) -> io::Result<ibv_ah_attr> {
     Ok(ibv_ah_attr {
         grh: ibv_global_route {

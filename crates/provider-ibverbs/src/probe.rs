@@ -11,7 +11,6 @@ use std::sync::Arc;
 /// Lengths of inline data to try. Beyond that, copying into the request costs more than it saves.
 const INLINE_BYTES: [u32; 5] = [512, 256, 128, 64, 0];
 
-/// What was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Probed {
     pub(crate) max_inline_bytes: u32,
@@ -51,7 +50,6 @@ fn least(max_inline_data: u32) -> ibv_qp_cap {
     ibv_qp_cap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data }
 }
 
-/// The services of which a queue pair can be made and initialised, RC among them.
 fn services(domain: &Arc<Domain>, cq: &Arc<CompletionQueue>, port: u8) -> Services {
     let works = |service| {
         let init = QueuePairInit {

@@ -132,7 +132,6 @@ impl WorkQueue {
         Some(wr_id)
     }
 
-    /// Forgets what is outstanding.
     fn clear(&self) {
         self.account.free_before(self.posted());
     }
@@ -143,13 +142,11 @@ impl WorkQueue {
 pub(crate) struct Control {
     /// None once the queue pair is gone.
     pub(crate) qp: Option<Arc<QueuePair>>,
-    /// The peer, from RTR on.
     pub(crate) peer: Option<Endpoint>,
     /// Numbers of the completion queues of its sends and its receives.
     pub(crate) cqs: [usize; 2],
 }
 
-/// See the module.
 pub(crate) struct Slot {
     index: u32,
     epoch: AtomicU32,
@@ -237,7 +234,6 @@ const CHUNKS: usize = (SLOT_BITS - FIRST_CHUNK.ilog2()) as usize;
 
 type Chunk = Box<[OnceLock<Arc<Slot>>]>;
 
-/// All slots of a device.
 #[derive(Default)]
 pub(crate) struct SlotTable {
     chunks: [OnceLock<Chunk>; CHUNKS],
@@ -280,7 +276,6 @@ impl SlotTable {
         Ok(Arc::clone(entries[at].get_or_init(|| Arc::new(Slot::new(index, size)))))
     }
 
-    /// Takes a slot back whose queue pair is gone.
     pub(crate) fn give_back(&self, slot: &Arc<Slot>) {
         slot.clear();
         let size = (slot.sends.kept.len() as u32, slot.recvs.kept.len() as u32);
@@ -303,7 +298,6 @@ impl SlotTable {
         (epoch == id.epoch()).then_some(slot)
     }
 
-    /// All slots.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Slot>> {
         let chunks = self.chunks.iter().filter_map(OnceLock::get);
         chunks.flat_map(|chunk| chunk.iter().filter_map(OnceLock::get))
@@ -311,7 +305,6 @@ impl SlotTable {
 }
 
 impl Slot {
-    /// A queue pair moves in.
     pub(crate) fn occupy(&self, qp: &Arc<QueuePair>, service: Service, cqs: [usize; 2]) {
         let is_datagram = service == Service::Ud;
         self.is_datagram.store(is_datagram, Ordering::Relaxed);

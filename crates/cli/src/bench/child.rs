@@ -12,12 +12,10 @@ use std::process::{Command, Stdio};
 /// closes.
 pub(super) struct OwnServer {
     _process: ChildProcess,
-    /// Where it listens.
     pub(super) address: SocketAddr,
 }
 
 impl OwnServer {
-    /// Starts it, and waits until it listens.
     pub(super) fn start(providers: &ProviderArgs) -> Result<OwnServer, Failure> {
         OwnServer::try_start(providers)
             .context("cannot start a server on this machine")

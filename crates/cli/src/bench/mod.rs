@@ -17,7 +17,6 @@ use child::OwnServer;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// What `server --json` writes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum ServerEvent {
@@ -26,7 +25,6 @@ enum ServerEvent {
     Failed { error: String },
 }
 
-/// What a test writes with `--json`: once this, then a row for each size.
 #[derive(Debug, Serialize)]
 struct PathJson<'a> {
     test: &'a str,
@@ -48,7 +46,6 @@ struct RowJson<'a> {
     row: Row,
 }
 
-/// Serves, or measures.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     match (&args.what, args.what.test()) {
         (_, Some((which, args))) => test(which, args),
@@ -110,11 +107,9 @@ fn transfer(args: &TransferArgs) -> Result<(), Failure> {
     measure(head, &args.measuring, args.plans(), args.is_about_all())
 }
 
-/// What a client carries out, and how its row is shown.
 trait Work {
     fn check(&self) -> Result<(), PerfError>;
     fn measure(&self, client: &mut Client) -> Result<Row, PerfError>;
-    /// A mechanism and its blocks, where blocks are moved.
     fn blocks(&self) -> Option<(&str, u32)>;
     fn line(&self, row: &Row, gbits: bool) -> String;
 }
@@ -187,7 +182,6 @@ fn measure<W: Work>(
     Ok(())
 }
 
-/// A client, and the server if it is ours.
 struct Connected {
     client: Client,
     server: String,
@@ -216,7 +210,6 @@ impl Connected {
         })
     }
 
-    /// Tells with whom and over what.
     fn begin(&self, test: &str, args: &Measuring) -> Result<(), Failure> {
         let (server, path) = (&self.server, self.client.path());
         if args.json {
@@ -239,7 +232,6 @@ impl Connected {
     }
 }
 
-/// With the exit code that fits.
 fn failure(error: PerfError) -> Failure {
     let code = if matches!(error, PerfError::Plan(_)) {
         Code::Usage

@@ -2,18 +2,15 @@
 
 use catchment::perf::{Bandwidth, BlockPlan, Figure, Latency, Row};
 
-/// The line above the rows.
 pub(super) fn heading(figure: Figure, gbits: bool) -> String {
     let names = columns(figure, gbits);
     joined(&names, &names)
 }
 
-/// The same for blocks.
 pub(super) fn block_heading(figure: Figure, gbits: bool) -> String {
     mechanism("mechanism", "#blocks") + &heading(figure, gbits)
 }
 
-/// One row for blocks.
 pub(super) fn block_line(plan: &BlockPlan, row: &Row, gbits: bool) -> String {
     mechanism(&plan.mechanism, &plan.blocks.to_string()) + &line(row, gbits)
 }
@@ -22,7 +19,6 @@ fn mechanism(name: &str, blocks: &str) -> String {
     format!("{name:<20} {blocks:>7} ")
 }
 
-/// One row.
 pub(super) fn line(row: &Row, gbits: bool) -> String {
     let (figure, cells) = match row {
         Row::Bandwidth(row) => (Figure::Bandwidth, bandwidth(row, gbits)),

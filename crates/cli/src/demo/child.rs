@@ -11,7 +11,6 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
 
-/// Which process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Collector,
@@ -27,7 +26,6 @@ impl Role {
     }
 }
 
-/// What the demo's main thread hears.
 #[derive(Debug)]
 pub(super) enum Told {
     Collector(CollectEvent),
@@ -46,7 +44,6 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it with these arguments.
     pub(super) fn start(
         role: Role,
         arguments: Vec<OsString>,
@@ -81,12 +78,10 @@ impl Process {
         Ok(process)
     }
 
-    /// Its process id.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Asks it to end.
     pub(super) fn ask_to_end(&mut self) {
         self.stdin = None;
     }

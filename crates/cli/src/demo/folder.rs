@@ -16,7 +16,6 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Removes those of earlier demos, then makes a new one.
     pub(super) fn new() -> Result<Folder> {
         let parent = std::env::temp_dir();
         remove_old(&parent);
@@ -33,7 +32,6 @@ impl Folder {
         Ok(Folder { path, _lock: lock })
     }
 
-    /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -22,17 +22,13 @@ use report::Queues;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Frames a second of a camera, if nothing else is said.
 const RATE: FrameRate = match FrameRate::new(25, 1) {
     Some(rate) => rate,
     None => unreachable!(),
 };
-/// Time for a process to start or to end.
 const PROCESS_LIMIT: Duration = Duration::from_secs(60);
-/// How often the bar moves.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Runs the demo.
 pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     let (tell, told) = channel();
     let asked = tell.clone();
@@ -106,7 +102,6 @@ struct Demo<'a> {
 }
 
 impl Demo<'_> {
-    /// Watches until the source has ended.
     fn send(&mut self) -> Result<SendSummary, Failure> {
         let progress = Progress::bar(self.args.seconds);
         let mut started = None;
@@ -150,7 +145,6 @@ impl Demo<'_> {
         }
     }
 
-    /// Ends the collector and gives its last numbers.
     fn end_collector(&mut self) -> Result<CollectSummary, Failure> {
         self.collector.ask_to_end();
         loop {

@@ -14,20 +14,16 @@ const KEEP_FRAMES: u64 = 25;
 const DISK_BYTES: u64 = 1 << 30;
 /// Bytes of a frame, where the format is not known before.
 const FRAME_BYTES: u64 = 640 * 480 * 3;
-/// How long the source waits for the collector's last word.
 const WAIT_SECONDS: &str = "30";
 
-/// Everything that follows from the arguments.
 pub(super) struct Plan {
     pub(super) devices: usize,
-    /// Frames of each device that stay on disk.
     pub(super) keep_frames: u64,
     inputs: Vec<OsString>,
     rate: Rate,
     store: Store,
 }
 
-/// Where frames go.
 enum Store {
     Nowhere,
     Given(PathBuf),
@@ -53,7 +49,6 @@ impl Plan {
         })
     }
 
-    /// Frames a second that each device sends, if that is a number.
     pub(super) fn rate_asked(&self) -> Option<f64> {
         match self.rate {
             Rate::Fps(rate) => Some(rate.as_f64()),
@@ -61,7 +56,6 @@ impl Plan {
         }
     }
 
-    /// Directory of the frames, if they are stored.
     pub(super) fn out(&self) -> Option<&Path> {
         match &self.store {
             Store::Nowhere => None,
@@ -70,7 +64,6 @@ impl Plan {
         }
     }
 
-    /// Arguments of the collector process.
     pub(super) fn collector(&self, args: &DemoArgs) -> Vec<OsString> {
         let mut words: Vec<OsString> =
             ["collect", "--listen", "127.0.0.1:0"].map(Into::into).into();
@@ -93,7 +86,6 @@ impl Plan {
         words
     }
 
-    /// Arguments of the source process.
     pub(super) fn source(&self, args: &DemoArgs, collector: &str) -> Vec<OsString> {
         let mut words: Vec<OsString> =
             ["send", "--loop", "--wait", WAIT_SECONDS].map(Into::into).into();

@@ -8,7 +8,6 @@ use crate::output::{self, say, table, units};
 use anyhow::anyhow;
 use catchment::observe::QueueSizes;
 
-/// Tells what begins.
 pub(super) fn tell_start(args: &DemoArgs, plan: &Plan, listening: &Listening) {
     say!(
         "a source process sends {} to a collector process for {} s",
@@ -26,7 +25,6 @@ pub(super) fn tell_start(args: &DemoArgs, plan: &Plan, listening: &Listening) {
     }
 }
 
-/// What the summary is made of.
 pub(super) struct Parts<'a> {
     pub(super) plan: &'a Plan,
     pub(super) listening: &'a Listening,
@@ -36,14 +34,12 @@ pub(super) struct Parts<'a> {
     pub(super) queues: Queues,
 }
 
-/// What the two processes said of their queue pair, last.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Queues {
     pub(super) source: Option<QueueSizes>,
     pub(super) collector: Option<QueueSizes>,
 }
 
-/// All numbers of the demo.
 pub(super) fn summary(parts: &Parts<'_>) -> DemoSummary {
     let (sent, collected) = (parts.sent, parts.collected);
     let seconds = sent.seconds.max(1e-3);
@@ -77,7 +73,6 @@ pub(super) fn summary(parts: &Parts<'_>) -> DemoSummary {
     }
 }
 
-/// The format of all devices; those that differ, separated by commas.
 fn formats(sent: &SendSummary) -> String {
     let mut formats: Vec<&str> = sent.devices.iter().map(|d| d.format.as_str()).collect();
     formats.sort_unstable();
@@ -85,7 +80,6 @@ fn formats(sent: &SendSummary) -> String {
     formats.join(", ")
 }
 
-/// Tells the numbers.
 pub(super) fn tell_end(args: &DemoArgs, plan: &Plan, summary: &DemoSummary) -> Result<(), Failure> {
     if args.json {
         return output::print_json(summary);
@@ -136,7 +130,6 @@ fn text(plan: &Plan, s: &DemoSummary) -> String {
     table::pairs(&rows)
 }
 
-/// Whether all that was sent arrived and was right.
 pub(super) fn check(summary: &DemoSummary) -> Result<(), Failure> {
     let sent = summary.frames_sent;
     let all = [summary.frames_received, summary.frames_verified];

@@ -3,21 +3,15 @@
 use catchment::observe::{QueueSizes, SessionSnapshot};
 use serde::{Deserialize, Serialize};
 
-/// A line of `catchment collect --json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum CollectEvent {
-    /// Sources can connect.
     Listening(Listening),
-    /// A source has connected: the way that its frames take.
     Session(SessionSnapshot),
-    /// How things go, once a second.
     Progress(CollectProgress),
-    /// The last line.
     Summary(CollectSummary),
 }
 
-/// Where a collector is.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Listening {
     pub(crate) address: String,
@@ -26,7 +20,6 @@ pub(crate) struct Listening {
     pub(crate) pid: u32,
 }
 
-/// Numbers of a collector that works.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CollectProgress {
     pub(crate) uptime_s: f64,
@@ -44,7 +37,6 @@ pub(crate) struct CollectProgress {
     pub(crate) cpu_percent: Option<f64>,
 }
 
-/// All that a collector did.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CollectSummary {
     pub(crate) uptime_s: f64,
@@ -60,13 +52,10 @@ pub(crate) struct CollectSummary {
     pub(crate) latency_us_p99: Option<f64>,
     pub(crate) latency_us_p999: Option<f64>,
     pub(crate) latency_us_max: Option<f64>,
-    /// Processor time of the process.
     pub(crate) cpu_s: f64,
-    /// One for each session.
     pub(crate) queue_pairs: u64,
     /// The collector's provider, in most sessions.
     pub(crate) provider: Option<String>,
-    /// The source's provider in these.
     pub(crate) source_provider: Option<String>,
     pub(crate) provider_reason: Option<String>,
     pub(crate) sessions_refused: u64,
@@ -74,7 +63,6 @@ pub(crate) struct CollectSummary {
     pub(crate) devices: Vec<CollectedDevice>,
 }
 
-/// One device at the collector.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CollectedDevice {
     pub(crate) name: String,
@@ -88,26 +76,16 @@ pub(crate) struct CollectedDevice {
     pub(crate) latency_us_p99: Option<f64>,
 }
 
-/// A line of `catchment send --json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum SendEvent {
-    /// There is no collector yet.
-    Waiting {
-        /// Its address.
-        collector: String,
-    },
-    /// Frames begin to flow.
+    Waiting { collector: String },
     Connected(Connected),
-    /// The way that frames take from now on.
     Session(SessionSnapshot),
-    /// How things go, once a second.
     Progress(SendProgress),
-    /// The last line.
     Summary(SendSummary),
 }
 
-/// A source that found its collector.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Connected {
     pub(crate) collector: String,
@@ -115,7 +93,6 @@ pub(crate) struct Connected {
     pub(crate) pid: u32,
 }
 
-/// Numbers of a source that works.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SendProgress {
     pub(crate) uptime_s: f64,
@@ -126,7 +103,6 @@ pub(crate) struct SendProgress {
     pub(crate) cpu_percent: Option<f64>,
 }
 
-/// All that a source did.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SendSummary {
     /// From the first frame to the last.
@@ -142,12 +118,10 @@ pub(crate) struct SendSummary {
     pub(crate) reconnects: u64,
     /// Share of one core while frames flowed.
     pub(crate) cpu_percent: f64,
-    /// What went wrong, if anything.
     pub(crate) errors: Vec<String>,
     pub(crate) devices: Vec<SentDevice>,
 }
 
-/// One device at the source.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SentDevice {
     pub(crate) name: String,
@@ -157,7 +131,6 @@ pub(crate) struct SentDevice {
     pub(crate) bytes_sent: u64,
 }
 
-/// What `catchment demo --json` writes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct DemoSummary {
     pub(crate) devices: usize,
@@ -182,9 +155,7 @@ pub(crate) struct DemoSummary {
     pub(crate) provider: Option<String>,
     pub(crate) source_provider: Option<String>,
     pub(crate) provider_reason: Option<String>,
-    /// Of the source's queue pair.
     pub(crate) queues_source: Option<QueueSizes>,
-    /// Of the collector's.
     pub(crate) queues_collector: Option<QueueSizes>,
     pub(crate) dashboard: Option<String>,
     pub(crate) out_dir: Option<String>,

@@ -19,7 +19,6 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// Writes a line to stderr; see [`say`].
 pub(crate) fn message(text: &str) {
     progress::above(|| {
         // A closed stderr is the user's choice.
@@ -27,7 +26,6 @@ pub(crate) fn message(text: &str) {
     });
 }
 
-/// Tells the user why a command did not succeed, and returns the code to exit with.
 pub(crate) fn report(failure: Failure) -> ExitCode {
     match failure {
         Failure::OutputClosed => ExitCode::SUCCESS,
@@ -39,10 +37,6 @@ pub(crate) fn report(failure: Failure) -> ExitCode {
     }
 }
 
-/// Writes text to stdout.
-///
-/// # Errors
-/// [`Failure::OutputClosed`] when nobody reads it.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     progress::above(|| {
         let mut out = io::stdout().lock();
@@ -51,10 +45,6 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     .map_err(not_written)
 }
 
-/// Writes a value as one line of JSON to stdout.
-///
-/// # Errors
-/// [`Failure::OutputClosed`] when nobody reads it.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     match serde_json::to_string(value) {
         Ok(line) => print(&format!("{line}\n")),

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// The line. It disappears when this is dropped.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
 }
@@ -19,7 +18,6 @@ impl Progress {
         Progress { bar: None }
     }
 
-    /// A line with a text and no known end.
     pub(crate) fn text() -> Progress {
         Progress::begin(|| {
             let style = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}");
@@ -27,7 +25,6 @@ impl Progress {
         })
     }
 
-    /// A bar for `time`, with a text.
     pub(crate) fn bar(time: Duration) -> Progress {
         Progress::begin(|| {
             let style = ProgressStyle::with_template("{bar:24} {msg}");
@@ -46,12 +43,10 @@ impl Progress {
         Progress { bar: Some(bar) }
     }
 
-    /// Whether anybody sees it.
     pub(crate) fn is_shown(&self) -> bool {
         self.bar.is_some()
     }
 
-    /// Changes the text.
     pub(crate) fn set_text(&self, text: String) {
         if let Some(bar) = &self.bar {
             bar.set_message(text);
@@ -59,7 +54,6 @@ impl Progress {
         }
     }
 
-    /// Moves the bar.
     pub(crate) fn set_elapsed(&self, elapsed: Duration) {
         if let Some(bar) = &self.bar {
             bar.set_position(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
@@ -76,7 +70,6 @@ impl Drop for Progress {
     }
 }
 
-/// Writes something while the line is out of the way.
 pub(crate) fn above<T>(write: impl FnOnce() -> T) -> T {
     let bar = shown().clone();
     match bar {

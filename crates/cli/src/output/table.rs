@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-/// Rows of cells below a heading; columns as wide as their widest cell.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
     /// Columns that are aligned at the left; the others hold numbers.
@@ -10,18 +9,15 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table whose first `text_columns` columns hold text.
     pub(crate) fn new(heading: &[&str], text_columns: usize) -> Table {
         let heading = heading.iter().map(|cell| (*cell).to_owned()).collect();
         Table { rows: vec![heading], text_columns }
     }
 
-    /// Adds a row.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    /// The text, each row a line.
     pub(crate) fn text(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
@@ -46,7 +42,6 @@ impl Table {
     }
 }
 
-/// Names and what belongs to them, one a line.
 pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.chars().count()).max();
     let width = width.unwrap_or(0);

@@ -10,13 +10,11 @@ use std::time::{Duration, Instant};
 /// Longest sleep while the collector has no room: how late a thread may notice that it must end.
 const ROOM_WAIT: Duration = Duration::from_millis(20);
 
-/// How a device ended.
 pub(super) struct Outcome {
     pub(super) device: String,
     pub(super) result: Result<(), FeedError>,
 }
 
-/// Carries the devices until all have ended or `stop` is set; tells `ended` of each.
 pub(super) fn carry(feeds: Vec<Feed>, stop: &Stop, ended: impl Fn(Outcome)) {
     let mut carrier = Carrier {
         queue: feeds.iter().enumerate().map(|(i, _)| Reverse((Instant::now(), i))).collect(),
@@ -36,14 +34,12 @@ pub(super) fn carry(feeds: Vec<Feed>, stop: &Stop, ended: impl Fn(Outcome)) {
 
 struct Carrier {
     feeds: Vec<Feed>,
-    /// When each device wants to be served; the earliest first.
     queue: BinaryHeap<Reverse<(Instant, usize)>>,
     /// How many devices were found without room, one after the other.
     full_in_a_row: usize,
 }
 
 impl Carrier {
-    /// Sends one frame of device `i` if it is due; its result if it has ended.
     fn serve(&mut self, i: usize) -> Option<Result<(), FeedError>> {
         let step = match self.feeds[i].step(Instant::now()) {
             Ok(step) => step,

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 /// How much of a delay is caught up. What is later than this is given up, as a camera would.
 const BURST: Duration = Duration::from_secs(1);
 
-/// A device with its input.
 pub(super) struct Feed {
     pub(super) device: Device,
     input: Box<dyn FrameInput>,
@@ -23,19 +22,13 @@ pub(super) struct Feed {
     is_due: bool,
 }
 
-/// What became of a try to send the next frame.
 pub(super) enum Step {
-    /// One frame went out.
     Sent,
-    /// Nothing is due before this time.
     NotBefore(Instant),
-    /// A frame is due, and the collector has no room for it.
     NoRoom,
-    /// There are no more frames.
     Ended,
 }
 
-/// Why a device cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FeedError {
     #[error(transparent)]
@@ -44,7 +37,6 @@ pub(super) enum FeedError {
     Source(#[from] SourceError),
 }
 
-/// When and how fast.
 pub(super) struct Schedule {
     pub(super) rate: Option<FrameRate>,
     pub(super) phase: Duration,
@@ -106,7 +98,6 @@ impl Feed {
         limit.is_some_and(|limit| now >= limit)
     }
 
-    /// When the next frame is due.
     fn next_due(&mut self, now: Instant) -> Next {
         let Some(pacer) = &mut self.pacer else {
             return Next::Now;
@@ -122,7 +113,6 @@ impl Feed {
     }
 }
 
-/// When a frame is due.
 enum Next {
     Now,
     At(Instant),

@@ -26,20 +26,15 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Threads that carry synthetic devices.
 const SHARED_THREADS: usize = 4;
-/// How often progress is told.
 const TICK: Duration = Duration::from_secs(1);
-/// How long to look for a collector before saying so.
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
-/// Time for the last frames after being asked to end.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(10);
 /// As good as for ever, and still a time that can be added to another.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 /// The least time to look for a collector: one try needs it.
 const WAIT_LEAST: Duration = Duration::from_millis(500);
 
-/// What the main thread waits for.
 enum Event {
     Connected(Result<Source, SourceError>),
     Ended(Outcome),
@@ -47,7 +42,6 @@ enum Event {
     AskedToEnd,
 }
 
-/// Sends until the inputs end or a signal comes.
 pub(crate) fn run(args: &SendArgs) -> Result<(), Failure> {
     check_files(args)?;
     let (tell, events) = mpsc::channel();
@@ -194,7 +188,6 @@ fn tell_connected(args: &SendArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A source that is connected.
 struct Sending<'a> {
     args: &'a SendArgs,
     stop: Arc<Stop>,
@@ -223,7 +216,6 @@ impl Sending<'_> {
         told
     }
 
-    /// Waits until all devices have ended, or until asked to end.
     fn watch_devices(&mut self, mut running: usize, ticker: &mut Ticker<'_>) {
         while running > 0 {
             match self.events.recv_timeout(TICK) {
@@ -238,7 +230,6 @@ impl Sending<'_> {
         }
     }
 
-    /// Waits until the last frames are confirmed.
     fn watch_close(&mut self, limit: Duration, ticker: &mut Ticker<'_>) {
         let mut give_up = Instant::now() + limit;
         loop {
@@ -254,7 +245,6 @@ impl Sending<'_> {
         }
     }
 
-    /// Starts the threads; gives the number of devices.
     fn start_feeds(&self, source: &Source, inputs: Inputs) -> Result<usize, Failure> {
         let devices = inputs.len();
         let mut shared: Vec<Vec<Feed>> = Vec::new();
@@ -331,12 +321,10 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure>
     thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).or_fail(Code::Failed)
 }
 
-/// Tells how things go, as long as somebody reads it.
 struct Ticker<'a> {
     args: &'a SendArgs,
     progress: Progress,
     sampler: SourceSampler,
-    /// The session that was told last.
     session: Option<SessionSnapshot>,
     output: Result<(), Failure>,
 }
@@ -377,7 +365,6 @@ impl Ticker<'_> {
         Ok(())
     }
 
-    /// Clears the line; tells whether all could be written.
     fn end(self) -> Result<(), Failure> {
         self.output
     }
@@ -425,7 +412,6 @@ impl Failures {
         all.map(ToString::to_string).collect()
     }
 
-    /// Tells all but the worst, which main tells.
     fn into_result(mut self) -> Result<(), Failure> {
         let worst = match self.of_source {
             Some(failure) => Some(failure),

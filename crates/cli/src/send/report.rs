@@ -11,7 +11,6 @@ use catchment::observe::{SourceDeviceSnapshot, SourceSnapshot};
 /// Devices that the table lists.
 const DEVICES_LISTED: usize = 40;
 
-/// Tells how things go.
 pub(super) fn progress(
     args: &SendArgs,
     line: &Progress,
@@ -40,7 +39,6 @@ pub(super) fn progress(
     Ok(())
 }
 
-/// All that the source did.
 pub(super) fn summary(
     last: &SourceSnapshot,
     seconds: f64,
@@ -75,7 +73,6 @@ fn device(device: &SourceDeviceSnapshot) -> SentDevice {
     }
 }
 
-/// Tells the end.
 pub(super) fn tell_end(args: &SendArgs, summary: &SendSummary) -> Result<(), Failure> {
     if args.json {
         return output::print_json(&SendEvent::Summary(summary.clone()));

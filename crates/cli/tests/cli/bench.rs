@@ -12,7 +12,6 @@ use std::time::Instant;
 
 const TESTS: [&str; 6] = ["write_bw", "write_lat", "read_bw", "read_lat", "send_bw", "send_lat"];
 
-/// A server that listens, and ends with this.
 struct Server {
     child: Child,
     address: String,
@@ -52,7 +51,6 @@ impl Drop for Server {
     }
 }
 
-/// The path, then the rows of a measurement.
 #[track_caller]
 fn lines(finished: &crate::common::Finished) -> Vec<Value> {
     let all = finished.stdout.lines();

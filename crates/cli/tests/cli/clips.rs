@@ -9,7 +9,6 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Stdio;
 
-/// Sends stdin as a device.
 fn send_stdin(collector: &Collector, bytes: &[u8], words: &[&str]) -> Finished {
     let mut command = catchment();
     command.args(["send", "--input", "-"]).args(words);

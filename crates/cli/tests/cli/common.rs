@@ -15,14 +15,12 @@ pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// How often a state is looked at that gives no event.
 pub(super) const POLL: Duration = Duration::from_millis(10);
 
-/// The command that is tested.
 pub(super) fn catchment() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_catchment"));
     command.env_remove("RUST_LOG").stdin(Stdio::null());
     command
 }
 
-/// A process that has ended.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) code: Option<i32>,
@@ -51,7 +49,6 @@ pub(super) fn run<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Finish
     finish(catchment().args(words))
 }
 
-/// A small synthetic input.
 pub(super) const INPUT: &str = "synthetic:64x48:rgb24";
 
 /// `send` of one input as this device to this collector, with these words more.
@@ -140,7 +137,6 @@ fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// Sends a signal.
 pub(super) fn signal(id: u32, signal: rustix::process::Signal) {
     let id = rustix::process::Pid::from_raw(id.cast_signed()).unwrap();
     rustix::process::kill_process(id, signal).unwrap();
@@ -185,7 +181,6 @@ impl Collector {
         self.child.id()
     }
 
-    /// The next event of this kind.
     #[track_caller]
     pub(super) fn event(&self, kind: &str) -> Value {
         loop {

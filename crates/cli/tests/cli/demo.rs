@@ -164,7 +164,6 @@ fn children(parent: u32) -> Vec<u32> {
     ids.filter(|id| stat(*id).is_some_and(|(of, _)| of == parent)).collect()
 }
 
-/// Parent and state of a process.
 fn stat(id: u32) -> Option<(u32, char)> {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;

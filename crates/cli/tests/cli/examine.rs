@@ -14,7 +14,6 @@ fn json(finished: &Finished) -> Value {
     finished.last_json()
 }
 
-/// The check of this name.
 #[track_caller]
 fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
     let checks = report["checks"].as_array().unwrap();
@@ -30,7 +29,6 @@ fn contains(finished: &Finished, words: &[&str]) {
     }
 }
 
-/// Runs the command with these words inside of a namespace.
 fn inside(namespace: &Namespace, words: &[&str]) -> Finished {
     let words = words.to_vec();
     namespace.run(move || run(words)).unwrap()

@@ -65,7 +65,6 @@ fn the_live_page_is_on_by_default() {
     assert!(answer.to_lowercase().contains("<!doctype html>"), "{answer}");
 }
 
-/// How long an idle stream is watched.
 const WATCHED: Duration = Duration::from_secs(3);
 
 #[test]

@@ -21,7 +21,6 @@ fn collector(hosts: &VethPair, address: &str, out: &Path) -> Collector {
     hosts.left.run(start).unwrap()
 }
 
-/// A source in the right namespace.
 fn source(hosts: &VethPair, words: &[&str], collector: &str) -> Running {
     let start = || {
         let mut command = catchment();

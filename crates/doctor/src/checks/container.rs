@@ -3,7 +3,6 @@
 use super::Check;
 use super::facts::{Facts, binary};
 
-/// Capabilities that matter here, with their numbers.
 const CAPABILITIES: [(&str, u32); 3] = [("NET_ADMIN", 12), ("IPC_LOCK", 14), ("SYS_ADMIN", 21)];
 /// Less than this is less than a collector with a few sources takes.
 const MEMORY_LEAST: u64 = 1 << 30;

@@ -29,17 +29,14 @@ impl Facts {
         text(&self.proc.join(path))
     }
 
-    /// The text of a file below /sys.
     pub(super) fn sys(&self, path: &str) -> Option<String> {
         text(&self.sys.join(path))
     }
 
-    /// Whether a module is loaded, or built in.
     pub(super) fn has_module(&self, name: &str) -> bool {
         self.sys.join("module").join(name).exists()
     }
 
-    /// Whether a file is there.
     pub(super) fn has_file(&self, path: &str) -> bool {
         self.root.join(path).exists()
     }

@@ -100,7 +100,6 @@ fn buffers(socket: &UdpSocket, facts: &Facts) -> Check {
     )
 }
 
-/// Whether the port that RNICs know is free.
 pub(super) fn port(options: &RoceOptions, rdma: &Rdma) -> Check {
     let name = "port";
     let port = options.port;
@@ -122,7 +121,6 @@ pub(super) fn port(options: &RoceOptions, rdma: &Rdma) -> Check {
     )
 }
 
-/// The interfaces that lead somewhere, with the packets that they take.
 pub(super) fn interfaces() -> Vec<Check> {
     let all = match local_addresses() {
         Ok(all) => all,

@@ -11,11 +11,9 @@ use super::{Check, Works};
 const CAP_IPC_LOCK: u32 = 14;
 /// What one source's ring takes by default at most: it is registered, and so locked.
 const LOCKED_WANTED: u64 = 1 << 30;
-/// Modules worth a word.
 const MODULES: [&str; 8] =
     ["ib_core", "ib_uverbs", "rdma_cm", "rdma_rxe", "siw", "mlx5_ib", "irdma", "bnxt_re"];
 
-/// What was seen of RDMA on this machine.
 pub(super) struct Rdma {
     /// Path of the library, or why there is none.
     library: Result<String, String>,
@@ -52,7 +50,6 @@ impl Rdma {
         }
     }
 
-    /// Whether a session could use a device.
     pub(super) fn is_usable(&self) -> bool {
         self.library.is_ok() && self.devices.iter().any(|device| device.is_usable)
     }

@@ -13,11 +13,9 @@ use catchment::source::probe::{
 };
 use std::time::{Duration, Instant};
 
-/// A way over which packets passed.
 #[derive(Clone)]
 pub(super) struct Proven {
     pub(super) session: SessionSnapshot,
-    /// The time that the proof took.
     pub(super) took: Duration,
 }
 
@@ -150,7 +148,6 @@ impl Visit {
         error.refusal()
     }
 
-    /// Returns what the whole session showed.
     fn judge(&self, ended: &Ended) -> Result<Attempt, ExplainError> {
         let failed = |path_mtu, reason: &str| {
             let path = self.path.as_ref()?;

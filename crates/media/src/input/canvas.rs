@@ -38,7 +38,6 @@ impl Colour {
         Self { r: dim(self.r), g: dim(self.g), b: dim(self.b) }
     }
 
-    /// White minus this colour.
     pub(super) fn inverse(self) -> Self {
         Self { r: 255 - self.r, g: 255 - self.g, b: 255 - self.b }
     }

@@ -136,7 +136,6 @@ impl Pattern {
         self.canvas.fill(Rect { x: 0, y: self.bar_y, width, height }, &self.bar);
     }
 
-    /// Redraws the digits that differ from those on the canvas.
     fn count(&mut self, number: u64) {
         let mut rest = number;
         for index in (0..self.layout.digits).rev() {
@@ -165,7 +164,6 @@ impl Pattern {
     }
 }
 
-/// Bands from dark to bright over the whole canvas.
 fn draw_bands(canvas: &mut Canvas, colour: Colour) {
     let (width, height) = (canvas.width(), canvas.height());
     let band = aligned(width.div_ceil(BANDS));

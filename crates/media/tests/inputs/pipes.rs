@@ -120,7 +120,6 @@ fn a_non_blocking_descriptor_is_waited_for() {
     writer.join().unwrap();
 }
 
-/// A buffer of fixed size, as a block is.
 struct Block(Vec<u8>, usize);
 
 impl Write for Block {

@@ -108,7 +108,6 @@ fn frames_are_made_at_two_gigabytes_a_second_or_more() {
     }
 }
 
-/// What this thread has used of a processor.
 fn processor_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

@@ -42,7 +42,6 @@ pub(crate) fn names(devices: &[DeviceReport]) -> Vec<String> {
     all.flat_map(|device| device.ports.iter().map(|port| port_name(device, port))).collect()
 }
 
-/// What a port is called.
 pub(crate) fn port_name(device: &DeviceReport, port: &PortReport) -> String {
     match device.ports.len() {
         1 => device.name.clone(),
@@ -95,7 +94,6 @@ fn by_port(
     }
 }
 
-/// A GID table for a person.
 fn table(port: &PortReport) -> String {
     let entries = port.gids.iter().map(|gid| {
         let netdev = gid.netdev.as_deref().unwrap_or("no interface");
@@ -125,7 +123,6 @@ fn foreign_kind(device: &DeviceReport, port: &PortReport) -> Option<&'static str
     }
 }
 
-/// The place that has an address of this host as a RoCE v2 GID.
 pub(crate) fn by_address(
     address: IpAddr,
     devices: &[DeviceReport],

@@ -6,7 +6,6 @@ fn address(ip: &str, netdev: &str) -> HostAddress {
     HostAddress { ip: ip.parse().unwrap(), netdev: netdev.to_owned() }
 }
 
-/// Addresses of this network namespace.
 fn addresses() -> Vec<HostAddress> {
     vec![
         address("127.0.0.1", "lo"),

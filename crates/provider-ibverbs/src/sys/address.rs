@@ -6,7 +6,6 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// The way to a port, for datagrams.
 pub(crate) struct AddressHandle {
     domain: Arc<Domain>,
     ah: NonNull<ibv_ah>,

@@ -8,7 +8,6 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::{io, mem};
 
-/// A completion channel.
 pub(crate) struct Channel {
     device: Arc<Device>,
     channel: NonNull<ibv_comp_channel>,
@@ -64,7 +63,6 @@ impl Drop for Channel {
     }
 }
 
-/// A completion queue.
 pub(crate) struct CompletionQueue {
     device: Arc<Device>,
     _channel: Option<Arc<Channel>>,
@@ -122,7 +120,6 @@ impl CompletionQueue {
         }
     }
 
-    /// Asks for an event.
     pub(crate) fn req_notify(&self, solicited_only: bool) {
         let request = self.device.operations.req_notify_cq;
         // SAFETY: the queue is alive.

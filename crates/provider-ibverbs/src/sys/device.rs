@@ -24,7 +24,6 @@ pub(super) struct Operations {
         unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
 }
 
-/// An open device.
 pub(crate) struct Device {
     pub(super) library: Arc<Library>,
     context: NonNull<ibv_context>,
@@ -37,7 +36,6 @@ unsafe impl Send for Device {}
 // SAFETY: as above.
 unsafe impl Sync for Device {}
 
-/// Something that happened outside of any request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
     /// To a queue pair, known by the tag it was made with: which of `IBV_EVENT_QP_...`.
@@ -100,7 +98,6 @@ impl Device {
         self.context.as_ptr()
     }
 
-    /// What the device can do.
     pub(crate) fn query(&self) -> io::Result<ibv_device_attr> {
         // SAFETY: zeros are a value of this structure of numbers.
         let mut attr: ibv_device_attr = unsafe { mem::zeroed() };
@@ -109,7 +106,6 @@ impl Device {
         Ok(attr)
     }
 
-    /// What a port is like.
     pub(crate) fn query_port(&self, port: u8) -> io::Result<ibv_port_attr> {
         // SAFETY: zeros are a value of this structure of numbers.
         let mut attr: ibv_port_attr = unsafe { mem::zeroed() };
@@ -131,7 +127,6 @@ impl Device {
         Some(entries)
     }
 
-    /// Interrupts that completion queues can be spread over.
     pub(crate) fn completion_vectors(&self) -> u32 {
         // SAFETY: the context is open.
         let vectors = unsafe { (*self.raw()).num_comp_vectors };

@@ -18,7 +18,6 @@ macro_rules! functions {
         $(needed $name:ident @ $version:literal ($($type:ty),*) $(-> $result:ty)?;)*
         $(optional $oname:ident @ $oversion:literal ($($otype:ty),*) $(-> $oresult:ty)?;)*
     ) => {
-        /// The functions of the library.
         pub(super) struct Functions {
             $(pub(super) $name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
             $(pub(super) $oname: Option<unsafe extern "C" fn($($otype),*) $(-> $oresult)?>,)*
@@ -158,7 +157,6 @@ fn last_error() -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// libibverbs.
 pub(crate) struct Library {
     pub(super) functions: Functions,
     path: String,
@@ -188,7 +186,6 @@ impl Library {
         Ok(Arc::new(Library { functions, path }))
     }
 
-    /// The file that was loaded.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }

@@ -8,7 +8,6 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::{io, mem};
 
-/// A protection domain.
 pub(crate) struct Domain {
     pub(super) device: Arc<Device>,
     pub(super) pd: NonNull<ibv_pd>,
@@ -78,17 +77,14 @@ impl Registration {
         Ok(Registration { domain, region, mr, lkey, rkey })
     }
 
-    /// The memory.
     pub(crate) fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// Key for requests of this side.
     pub(crate) fn lkey(&self) -> u32 {
         self.lkey
     }
 
-    /// Key for requests of peers.
     pub(crate) fn rkey(&self) -> u32 {
         self.rkey
     }

@@ -248,7 +248,6 @@ fn flag(set: bool, flag: c_uint) -> c_uint {
     if set { flag } else { 0 }
 }
 
-/// The opcode, the immediate data or key as they stand in the request, and the rest.
 #[inline]
 fn operation(op: &SendOp) -> (c_uint, u32, send_wr_op) {
     let at = |remote: RemoteAddr| send_wr_op {

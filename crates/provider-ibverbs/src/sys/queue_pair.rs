@@ -12,7 +12,6 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::{io, mem};
 
-/// What a queue pair is made with.
 pub(crate) struct QueuePairInit {
     pub(crate) send_cq: Arc<CompletionQueue>,
     pub(crate) recv_cq: Arc<CompletionQueue>,
@@ -22,7 +21,6 @@ pub(crate) struct QueuePairInit {
     pub(crate) tag: usize,
 }
 
-/// A queue pair.
 pub(crate) struct QueuePair {
     domain: Arc<Domain>,
     _send_cq: Arc<CompletionQueue>,
@@ -71,7 +69,6 @@ impl QueuePair {
         unsafe { mem::zeroed() }
     }
 
-    /// Changes the attributes that the mask names.
     pub(crate) fn modify(&self, mut attr: ibv_qp_attr, mask: c_uint) -> io::Result<()> {
         let modify = self.device().library.functions.ibv_modify_qp;
         // SAFETY: the queue pair is alive; the call reads the attributes.

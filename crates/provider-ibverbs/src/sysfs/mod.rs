@@ -62,13 +62,11 @@ fn device(roots: &Roots, path: &Path, name: &str) -> DeviceReport {
     }
 }
 
-/// The folder of a port.
 pub(crate) fn port_path(roots: &Roots, device: &str, port: u8) -> PathBuf {
     let class = roots.sys.join("class/infiniband");
     class.join(device).join("ports").join(port.to_string())
 }
 
-/// The folder of a device file.
 pub(crate) fn uverbs_path(roots: &Roots, device: &str) -> PathBuf {
     let class = roots.sys.join("class/infiniband_verbs");
     let name = uverbs(roots, device).unwrap_or_default();
@@ -82,7 +80,6 @@ fn uverbs(roots: &Roots, device: &str) -> Option<String> {
     all.into_iter().find(|uverbs| line(&class.join(uverbs).join("ibdev")) == device)
 }
 
-/// Why the device cannot be opened.
 fn problem(device: &str, file: Option<&Path>) -> Option<Unavailable> {
     let device = device.to_owned();
     let Some(file) = file else {
@@ -123,7 +120,6 @@ fn port(path: &Path, number: u8, parent: &str) -> PortReport {
     }
 }
 
-/// Reads the GID tables of a device.
 pub(crate) fn add_gids(roots: &Roots, device: &mut DeviceReport, addresses: &[HostAddress]) {
     for port in &mut device.ports {
         let path = port_path(roots, &device.name, port.number);
@@ -174,7 +170,6 @@ pub(crate) fn gid_index(port: &Path, hint: u32, gid: Gid, kind: GidKind) -> Opti
     numbers(&port.join("gids")).into_iter().find(is_it)
 }
 
-/// The numbers among the names in a folder, sorted.
 fn numbers(folder: &Path) -> Vec<u32> {
     let names = entries(folder).unwrap_or_default();
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -190,7 +185,6 @@ fn link_layer(port: &Path) -> LinkLayer {
     }
 }
 
-/// Names in a folder, sorted.
 fn entries(folder: &Path) -> io::Result<Vec<String>> {
     let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().into_string()));
     let names = names.collect::<io::Result<Vec<_>>>()?;

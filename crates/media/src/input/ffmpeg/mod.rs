@@ -69,7 +69,6 @@ struct Job {
 }
 
 impl Job {
-    /// Arguments up to the input, and the conversion that the user asked for.
     fn decode_args(&self) -> Vec<OsString> {
         let mut args: Vec<OsString> = ["-nostdin", "-v", "error", "-i"].map(OsString::from).into();
         args.push(self.source.clone());

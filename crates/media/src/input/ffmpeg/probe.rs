@@ -19,7 +19,6 @@ use crate::input::InputError;
 /// ffprobe's answer is about 500 bytes.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// What is known of the frames to come.
 #[derive(Debug)]
 pub(super) struct Probed {
     pub(super) format: FrameFormat,

@@ -13,10 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-/// A case.
 type Run = fn();
 
-/// All cases by name.
 pub(crate) const CASES: &[(&str, Run)] = &[
     ("a_port_goes_down_and_up", port::goes_down_and_up),
     ("an_address_that_was_removed_is_named", port::loses_its_address),
@@ -112,7 +110,6 @@ fn event(context: &dyn Context, wanted: impl Fn(&AsyncEvent) -> bool) -> AsyncEv
     found.unwrap()
 }
 
-/// What the failure of a queue pair says.
 fn reason(context: &dyn Context) -> String {
     let fatal = event(context, |event| matches!(event, AsyncEvent::QpFatal { .. }));
     let AsyncEvent::QpFatal { reason, .. } = fatal else {

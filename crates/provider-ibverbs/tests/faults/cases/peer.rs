@@ -24,7 +24,6 @@ pub(super) fn gone() {
     );
 }
 
-/// A request for memory that was deregistered.
 pub(super) fn revoked() {
     let cable = Cable::new();
     let (mut a, b) = cable.pair();
