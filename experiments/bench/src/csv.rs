@@ -7,7 +7,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// The rows with a first line of column names. All rows have the same fields.
 pub(crate) fn table<T: Serialize>(rows: impl IntoIterator<Item = T>) -> Result<String> {
     let mut text = String::new();
     for row in rows {

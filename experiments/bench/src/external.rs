@@ -1,18 +1,14 @@
-//! Programs of other projects that measure themselves, on the cores of the two roles; and what is
-//! here of all other projects.
-use crate::job::{Job, Outcome, PingPong, Stream};
-use crate::mechanism::{External, What};
-use crate::roce::iperf3;
-use crate::ucx;
+//! What is here of other projects; and iperf3, which measures itself, on the cores of the two roles.
+use crate::job::{Job, Outcome, Stream};
+use crate::mechanism::What;
+use crate::roce::iperf3 as report;
 use crate::ucx::{Running, wait_until_listening};
+use crate::{pair, ucx};
 use anyhow::{Context, Result};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-/// How long a stream lasts, in seconds.
 pub(crate) const STREAM_SECONDS: u32 = 2;
-/// Round trips of one test.
-const ROUND_TRIPS: u64 = 400;
 
 /// What to do to have it, if this program was built without it or this machine lacks it.
 pub(crate) fn missing(what: What) -> Option<&'static str> {
@@ -20,18 +16,8 @@ pub(crate) fn missing(what: What) -> Option<&'static str> {
         What::Iceoryx2 | What::Iceoryx2Credit => {
             (cfg!(feature = "iceoryx2"), "cargo build --features iceoryx2")
         }
-        What::ZenohTcp | What::ZenohShm => {
-            (cfg!(feature = "zenoh"), "cargo build --features zenoh")
-        }
-        What::Aeron => (
-            cfg!(feature = "aeron"),
-            "apt-get install g++ libclang-dev uuid-dev libbsd-dev; pip install cmake (3.30 or later); cargo build --features aeron",
-        ),
         What::Ucx => (runs(ucx::PROGRAM, "-h"), "apt-get install ucx-utils"),
-        What::Program(External::Iperf3) => (runs("iperf3", "-v"), "apt-get install iperf3"),
-        What::Program(External::LibfabricTcp | External::LibfabricShm) => {
-            (runs("fi_pingpong", "-h"), "apt-get install libfabric-bin")
-        }
+        What::Iperf3 => (runs("iperf3", "-v"), "apt-get install iperf3"),
         What::CacheLine
         | What::Memcpy
         | What::OursCopy
@@ -53,15 +39,14 @@ fn runs(program: &str, argument: &str) -> bool {
     quiet.status().is_ok()
 }
 
-pub(crate) fn run(program: External, job: &Job) -> Result<Outcome> {
-    match program {
-        External::Iperf3 => stream(job),
-        External::LibfabricTcp => ping_pong(job, "tcp"),
-        External::LibfabricShm => ping_pong(job, "shm"),
+/// Carries out a measurement, by the program of others that it names or by two roles of this one.
+pub(crate) fn measure(job: &Job) -> Result<Outcome> {
+    if job.what == What::Iperf3 {
+        return iperf3(job);
     }
+    if job.what == What::Ucx { ucx::run(job) } else { pair::run(job) }
 }
 
-/// A TCP port of loopback that nobody uses now.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
@@ -74,7 +59,7 @@ fn on_core(core: usize, program: &str) -> Command {
 }
 
 /// iperf3 writes blocks of the job's size for a time.
-fn stream(job: &Job) -> Result<Outcome> {
+fn iperf3(job: &Job) -> Result<Outcome> {
     let port = free_port()?.to_string();
     let mut server = on_core(job.collector_core, "iperf3");
     server.args(["-s", "-1", "-p", &port]).stdout(Stdio::null());
@@ -84,9 +69,9 @@ fn stream(job: &Job) -> Result<Outcome> {
     client.args(["-c", "127.0.0.1", "-p", &port, "-J"]);
     client.args(["-t", &STREAM_SECONDS.to_string(), "-l", &job.bytes.to_string()]);
     let client = Running::start(client.stdout(Stdio::piped()))?;
-    let (report, _) = client.finish().context("the iperf3 client")?;
+    let (printed, _) = client.finish().context("the iperf3 client")?;
     server.finish().context("the iperf3 server")?;
-    let sample = iperf3::read(&report).with_context(|| format!("iperf3 printed {report}"))?;
+    let sample = report::read(&printed).with_context(|| format!("iperf3 printed {printed}"))?;
     let rate = sample.bytes_per_s.context("iperf3 reported no rate")?;
     let bytes = rate * f64::from(STREAM_SECONDS);
     let cpu_ns = |s_per_gb: Option<f64>| (s_per_gb.unwrap_or(0.0) * bytes) as u64;
@@ -99,55 +84,4 @@ fn stream(job: &Job) -> Result<Outcome> {
         status_reads: None,
     };
     Ok(Outcome { streams: vec![stream], ..Outcome::default() })
-}
-
-fn ping_pong(job: &Job, provider: &str) -> Result<Outcome> {
-    let port = free_port()?;
-    let (bytes, count) = (job.bytes.to_string(), ROUND_TRIPS.to_string());
-    let words = ["-p", provider, "-e", "rdm", "-S", &bytes, "-I", &count];
-    let mut server = on_core(job.collector_core, "fi_pingpong");
-    server.args(words).args(["-B", &port.to_string()]);
-    let server = Running::start(server.stdout(Stdio::null()))?;
-    wait_until_listening(port)?;
-    let mut client = on_core(job.source_core, "fi_pingpong");
-    client.args(words).args(["-P", &port.to_string(), "127.0.0.1"]);
-    let client = Running::start(client.stdout(Stdio::piped()))?;
-    let (text, _) = client.finish().context("the fi_pingpong client")?;
-    server.finish().context("the fi_pingpong server")?;
-    let one_way_ns = parse(&text).with_context(|| format!("fi_pingpong printed {text:?}"))?;
-    let ping_pong = PingPong {
-        count: ROUND_TRIPS,
-        p50_ns: one_way_ns,
-        p99_ns: one_way_ns,
-        middle_ns: one_way_ns,
-        floor_ns: 0.0,
-        core_share: 1.0,
-    };
-    Ok(Outcome { ping_pongs: vec![ping_pong], ..Outcome::default() })
-}
-
-/// The mean one-way time in nanoseconds: the column `usec/xfer` of the last line.
-fn parse(text: &str) -> Result<f64> {
-    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
-    let head = lines.find(|line| line.contains("usec/xfer"));
-    let head = head.context("no column names")?;
-    let names = head.split_whitespace();
-    let at = names.take_while(|name| *name != "usec/xfer").count();
-    let line = lines.next_back().context("no values")?;
-    let value = line.split_whitespace().nth(at).context("too few values")?;
-    let us: f64 = value.parse().with_context(|| format!("{value:?} is not a number"))?;
-    Ok(us * 1000.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_output_of_fi_pingpong_is_read_by_column_name() {
-        let text = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n\
-                    900k    200     =200     351m        1.87s    196.71    4684.98       0.00\n";
-        assert_eq!(parse(text).unwrap(), 4_684_980.0);
-        assert!(parse("fi_getinfo: -61").is_err());
-    }
 }

@@ -4,10 +4,8 @@ use crate::row::{Row, RunMedians};
 use crate::stats::Spread;
 use serde::Serialize;
 
-/// A goal in one cell, and what was reached.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Goal {
-    /// Always `goal`, so that a reader of the lines can tell.
     pub(crate) what: &'static str,
     pub(crate) goal: String,
     pub(crate) bytes: usize,
@@ -20,16 +18,12 @@ pub(crate) struct Goal {
     pub(crate) disturbed: bool,
 }
 
-/// The block that is compared with a cache line.
 const SMALL_BYTES: usize = 64;
-/// Large blocks begin here.
 const LARGE_BYTES: usize = 65_536;
-/// Bytes and blocks at which the ways to read the status are judged.
 const STATUS_READ_CELL: (usize, usize) = (256, 3);
 /// A camera picture of 640 x 480 x 3.
 const PICTURE_BYTES: usize = 921_600;
 
-/// Compares the rows as far as both sides of a comparison are there.
 pub(crate) fn judge(rows: &[Row]) -> Vec<Goal> {
     let copies = rows.iter().filter(|r| r.what == What::OursCopy);
     let in_place = rows.iter().filter(|r| r.what == What::OursInPlace && r.bytes == PICTURE_BYTES);
@@ -96,7 +90,6 @@ fn speed_ratio(ours: &Row, other: &Row) -> f64 {
     median_of_ratios(ours, other, |run| run.blocks_per_s)
 }
 
-/// How many times as long a way takes, run by run.
 fn latency_ratio(ours: &Row, other: &Row) -> f64 {
     median_of_ratios(ours, other, |run| run.latency_ns)
 }

@@ -6,14 +6,10 @@ use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Payload bytes of a block.
 const BYTES: [usize; 8] = [64, 256, 1024, 4096, 65_536, 921_600, 1 << 20, 8 << 20];
-/// Blocks on their way at most.
 const BLOCKS: [usize; 3] = [3, 16, 64];
-/// What `--quick` measures of them.
 const QUICK_BYTES: [usize; 5] = [64, 256, 4096, 65_536, 921_600];
 const QUICK_BLOCKS: [usize; 2] = [3, 16];
-/// Mechanisms that every cell compares, in the order of the output.
 const MECHANISMS: [What; 9] = [
     What::OursCopy,
     What::OursInPlace,
@@ -28,9 +24,7 @@ const MECHANISMS: [What; 9] = [
 /// Ways to learn of free blocks, compared at [`STATUS_READ_CELLS`] only.
 const STATUS_READS: [What; 3] =
     [What::StatusReadPrefetched, What::StatusReadWhenEmpty, What::Paper];
-/// Bytes and blocks at which they are compared.
 const STATUS_READ_CELLS: [(usize, usize); 5] = [(64, 3), (256, 3), (256, 16), (256, 64), (1024, 3)];
-/// Cells that move more memory than this get fewer runs.
 const LARGE_CELL_BYTES: usize = 64 << 20;
 
 /// Measure how fast blocks go from one process to another, beside other ways to do it
@@ -63,7 +57,6 @@ pub(crate) struct Options {
     pub(crate) markdown: Option<PathBuf>,
 }
 
-/// One filter of `--only`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Only {
     what: Option<What>,
@@ -102,25 +95,19 @@ impl Only {
     }
 }
 
-/// One size and number of blocks, and what is measured there side by side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cell {
-    /// Payload bytes of a block.
     pub(crate) bytes: usize,
-    /// Blocks.
     pub(crate) blocks: usize,
-    /// Mechanisms, each in its own pair of processes, one after the other, `runs` times.
     pub(crate) mechanisms: Vec<What>,
 }
 
 impl Options {
-    /// How both sides wait.
     pub(crate) fn wait(&self) -> Wait {
         let default = if host::cores() >= 2 { Wait::Spin } else { Wait::Yield };
         self.wait.unwrap_or(default)
     }
 
-    /// Fresh pairs of processes for each mechanism of a cell.
     pub(crate) fn runs(&self, bytes: usize, blocks: usize) -> usize {
         let usual = match (self.quick, bytes * blocks > LARGE_CELL_BYTES) {
             (true, _) => 1,
@@ -130,7 +117,6 @@ impl Options {
         self.runs.unwrap_or(usual).max(1)
     }
 
-    /// The measurement of one mechanism in one cell.
     pub(crate) fn job(&self, what: What, bytes: usize, blocks: usize, unique: String) -> Job {
         Job {
             what,

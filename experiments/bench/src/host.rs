@@ -4,7 +4,6 @@ use serde::Serialize;
 use std::fs;
 use std::process::Command;
 
-/// What a reader must know about the machine and the run.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Environment {
     pub(crate) cpu: String,
@@ -22,9 +21,7 @@ pub(crate) struct Environment {
     pub(crate) collector_core: usize,
     /// `release`, or `debug`, which nobody should quote.
     pub(crate) build: &'static str,
-    /// Version of the compiler, if it is there.
     pub(crate) rustc: String,
-    /// The commit, if this is a checkout.
     pub(crate) commit: String,
     pub(crate) date: String,
 }
@@ -70,7 +67,6 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Core that sources are bound to.
 pub(crate) const SOURCE_CORE: usize = 0;
 
 pub(crate) fn collector_core() -> usize {

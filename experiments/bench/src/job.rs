@@ -20,7 +20,6 @@ pub(crate) enum Wait {
     Doorbell,
 }
 
-/// What [`Wait::Sleep`] asks for.
 const SLEEP: Duration = Duration::from_micros(50);
 
 impl Wait {
@@ -34,7 +33,6 @@ impl Wait {
         }
     }
 
-    /// The same for a [`catchment_transfer::Waiter`].
     pub(crate) fn policy(self) -> WaitPolicy {
         match self {
             Wait::Spin => WaitPolicy::Spin,
@@ -87,7 +85,6 @@ pub(crate) struct Workers {
     /// How many process a block each at a time.
     pub(crate) workers: usize,
     pub(crate) law: Law,
-    /// How long the source takes to make a block.
     pub(crate) block_ns: u64,
 }
 
@@ -119,7 +116,6 @@ pub(crate) struct Frames {
     pub(crate) registered_bytes: [u64; 2],
 }
 
-/// Times of [`Program::Hold`], in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hold {
     pub(crate) from: u64,
@@ -134,7 +130,6 @@ pub(crate) struct Hold {
 pub(crate) struct Job {
     pub(crate) what: What,
     pub(crate) bytes: usize,
-    /// Blocks on their way at most.
     pub(crate) blocks: usize,
     pub(crate) source_core: usize,
     pub(crate) collector_core: usize,
@@ -173,7 +168,6 @@ pub(crate) struct Stream {
     pub(crate) collector_cpu_ns: u64,
     /// Part of its core that the polling thread got: the smaller one of the two roles.
     pub(crate) core_share: f64,
-    /// Looks at the status bytes, where the mechanism has any.
     pub(crate) status_reads: Option<u64>,
 }
 
@@ -187,7 +181,6 @@ pub(crate) struct Needs {
     pub(crate) network: Option<Network>,
 }
 
-/// Packets of a device since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Network {
     pub(crate) lost: u64,
@@ -202,24 +195,18 @@ impl std::ops::Add for Network {
     }
 }
 
-/// Queues of a device, as they were asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Queues {
     pub(crate) queue_pairs: u32,
     pub(crate) completion_queues: u32,
-    /// Send requests that the queue pair has room for.
     pub(crate) send_queue_depth: u32,
     pub(crate) receive_queue_depth: u32,
-    /// Completions that the completion queue has room for.
     pub(crate) completion_queue_depth: u32,
 }
 
-/// How long a look at the status bytes takes.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct StatusRead {
-    /// Median.
     pub(crate) p50_ns: f64,
-    /// 99th percentile.
     pub(crate) p99_ns: f64,
 }
 
@@ -227,15 +214,12 @@ pub(crate) struct StatusRead {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct PingPong {
     pub(crate) count: u64,
-    /// Median one-way latency.
     pub(crate) p50_ns: f64,
-    /// 99th percentile.
     pub(crate) p99_ns: f64,
     /// Mean of the middle half of the one-way latencies: finer than the clock.
     pub(crate) middle_ns: f64,
     /// The same of hand-overs of a cache line between these two processes, directly before.
     pub(crate) floor_ns: f64,
-    /// As in [`Stream`].
     pub(crate) core_share: f64,
 }
 
@@ -253,11 +237,8 @@ pub(crate) struct Outcome {
     /// Single times of [`Program::Sync`] or [`Program::OneWay`] in nanoseconds, batch by batch; the one
     /// time of each batch of [`Program::Workers`].
     pub(crate) samples: Vec<Vec<f64>>,
-    /// Blocks in each bin of [`Program::Hold`], run by run.
     pub(crate) bins: Vec<Vec<u64>>,
-    /// What came of [`Program::Cameras`].
     pub(crate) frames: Option<Frames>,
-    /// Looks at the status bytes, where the mechanism has any.
     pub(crate) status_read: Option<StatusRead>,
     pub(crate) source: Needs,
     pub(crate) collector: Needs,

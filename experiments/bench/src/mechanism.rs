@@ -9,7 +9,6 @@ use std::fmt;
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mechanism {
     SbPaper,
-    /// Status bytes as this library has them, data written from the source's own memory.
     Sb,
     /// The same, the collector's memory filled in place.
     SbInPlace,
@@ -29,16 +28,9 @@ pub(crate) enum Mechanism {
     Rendezvous,
     Tcp,
     TcpBlocking,
-    /// iceoryx2, a queue that is full waits.
     Iceoryx2,
-    ZenohTcp,
-    ZenohShm,
-    Aeron,
     Ucx,
-    /// iperf3, its own program.
     Iperf3,
-    LibfabricTcp,
-    LibfabricShm,
 }
 
 /// What a mechanism is: one of `catchment-mechanisms`, or of another project.
@@ -49,7 +41,7 @@ enum Kind {
 }
 
 /// Name in a scenario, text of a legend, and kind, in the order of [`Mechanism`].
-const MECHANISMS: [(&str, &str, Kind); 20] = [
+const MECHANISMS: [(&str, &str, Kind); 15] = [
     ("sb-paper", "status byte, paper", Kind::Verbs(Protocol::SbPaper)),
     ("sb", "status byte, product", Kind::Verbs(Protocol::Sb)),
     ("sb-in-place", "status byte, in place", Kind::Verbs(Protocol::SbInPlace)),
@@ -63,13 +55,8 @@ const MECHANISMS: [(&str, &str, Kind); 20] = [
     ("tcp", "TCP, polling", Kind::Peer(What::Tcp)),
     ("tcp-blocking", "TCP, blocking", Kind::Peer(What::TcpBlocking)),
     ("iceoryx2", "iceoryx2", Kind::Peer(What::Iceoryx2Credit)),
-    ("zenoh-tcp", "Zenoh, TCP", Kind::Peer(What::ZenohTcp)),
-    ("zenoh-shm", "Zenoh, shm", Kind::Peer(What::ZenohShm)),
-    ("aeron", "Aeron, IPC", Kind::Peer(What::Aeron)),
     ("ucx", "UCX, put", Kind::Peer(What::Ucx)),
-    ("iperf3", "iperf3", Kind::Peer(What::Program(External::Iperf3))),
-    ("libfabric-tcp", "libfabric, TCP", Kind::Peer(What::Program(External::LibfabricTcp))),
-    ("libfabric-shm", "libfabric, shm", Kind::Peer(What::Program(External::LibfabricShm))),
+    ("iperf3", "iperf3", Kind::Peer(What::Iperf3)),
 ];
 
 impl Mechanism {
@@ -110,7 +97,6 @@ impl Mechanism {
         !any_order.contains(&self)
     }
 
-    /// Does something with the mechanism in this shape.
     pub(crate) fn with<T, V: Visit<Out = Result<T>>>(self, shape: Shape, visit: V) -> Result<T> {
         match self.entry().2 {
             Kind::Verbs(protocol) => protocol.with(shape, visit),
@@ -134,9 +120,7 @@ impl Mechanism {
 )]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Provider {
-    /// Memory of one host.
     Shm,
-    /// Software RoCE over UDP, between two network namespaces.
     Roce,
     /// A device in virtual time.
     Sim,
@@ -152,7 +136,6 @@ impl Provider {
     }
 }
 
-/// A mechanism that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum What {
@@ -168,19 +151,9 @@ pub(crate) enum What {
     Iceoryx2,
     /// iceoryx2 publish-subscribe; a shared counter tells the source when there is room.
     Iceoryx2Credit,
-    /// TCP over loopback, busy polling.
     Tcp,
-    /// TCP over loopback, blocking calls.
     TcpBlocking,
-    /// A unix stream socket, blocking calls.
     Unix,
-    /// Zenoh publish-subscribe over TCP.
-    ZenohTcp,
-    /// Zenoh publish-subscribe by its shared memory.
-    ZenohShm,
-    /// Aeron over its shared log buffers.
-    Aeron,
-    /// `ucx_perftest` over shared memory.
     Ucx,
     /// As `ours-copy`, status bytes read ahead: when half of the blocks are left.
     StatusReadPrefetched,
@@ -188,9 +161,9 @@ pub(crate) enum What {
     StatusReadWhenEmpty,
     /// The paper's mechanism: one request at a time, blocks on a READ of all status bytes.
     Paper,
-    /// A program of others that measures itself.
+    /// iperf3: one TCP stream over loopback, which measures itself.
     #[value(skip)]
-    Program(External),
+    Iperf3,
     /// A mechanism of the transfer crate, by its common interface.
     #[value(skip)]
     Mechanism(Mechanism, Provider),
@@ -215,11 +188,9 @@ impl What {
             | What::StatusReadWhenEmpty
             | What::Paper => "shm",
             What::Iceoryx2 | What::Iceoryx2Credit => "iceoryx2",
-            What::ZenohTcp | What::ZenohShm => "zenoh",
-            What::Aeron => "aeron",
             What::Tcp | What::TcpBlocking | What::Unix => "kernel",
             What::Ucx => "ucx",
-            What::Program(_) => "own",
+            What::Iperf3 => "own",
             What::Mechanism(_, provider) => provider.name(),
         }
     }
@@ -235,30 +206,13 @@ impl What {
 
     /// Whether waiting is busy polling, so that a role should have a whole core.
     pub(crate) fn polls(self) -> bool {
-        !matches!(self, What::TcpBlocking | What::Unix) && !self.has_threads()
+        !matches!(self, What::TcpBlocking | What::Unix)
     }
 
     /// Whether it is a program of others that measures itself.
     pub(crate) fn is_program(self) -> bool {
-        matches!(self, What::Ucx | What::Program(_))
+        matches!(self, What::Ucx | What::Iperf3)
     }
-
-    /// Whether others' threads do a part of the work on the cores of the roles: they would starve
-    /// beside a role that polls, or that has real-time priority.
-    pub(crate) fn has_threads(self) -> bool {
-        matches!(self, What::ZenohTcp | What::ZenohShm)
-    }
-}
-
-/// A program of others, with the two sides bound to the cores of the roles.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum External {
-    /// iperf3: one TCP stream over loopback.
-    Iperf3,
-    /// `fi_pingpong` of libfabric over TCP.
-    LibfabricTcp,
-    LibfabricShm,
 }
 
 impl fmt::Display for Provider {

@@ -7,7 +7,6 @@ pub(crate) fn line(text: &str) -> Result<()> {
     writeln!(std::io::stdout().lock(), "{text}").context("standard output")
 }
 
-/// Prints a value as a line of JSON.
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<()> {
     line(&serde_json::to_string(value)?)
 }

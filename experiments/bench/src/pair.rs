@@ -130,7 +130,6 @@ impl Pair {
     }
 }
 
-/// A role process, killed when the value goes.
 struct RoleProcess(Child);
 
 impl RoleProcess {

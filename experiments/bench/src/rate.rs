@@ -30,7 +30,6 @@ const LEAST_PACKETS: u64 = 100;
 const SLOW_BPS: f64 = 2e8;
 const SHORT_BYTES: u32 = 4096;
 const LONG_BYTES: u32 = 64 << 10;
-/// Requests outstanding.
 const DEPTH: u64 = 32;
 
 /// Measure whether queue pairs keep the rate that they are asked for
@@ -49,7 +48,6 @@ pub(crate) struct Options {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    /// Always `rate`.
     what: &'static str,
     provider: &'static str,
     /// Bits a second asked for; none is the rate without a limit.
@@ -60,7 +58,6 @@ struct Row {
     error_percent: Option<f64>,
     seconds: f64,
     packets: u64,
-    /// Whether the error is at most 2 %.
     held: bool,
 }
 

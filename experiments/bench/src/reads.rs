@@ -7,7 +7,6 @@ use anyhow::Result;
 use catchment_transfer::Refill;
 use serde::Serialize;
 
-/// Slots of a ring.
 const SLOTS: [u32; 3] = [3, 16, 64];
 /// Stall that may be avoidable, as a part of the run.
 const STALL_LIMIT: f64 = 0.05;
@@ -30,7 +29,6 @@ pub(crate) struct Options {
 
 #[derive(Debug, Serialize)]
 struct Row {
-    /// Always `reads`.
     what: &'static str,
     /// `adaptive` (shipped), `ahead-half`, or `when-empty` (the paper).
     policy: &'static str,
@@ -57,7 +55,6 @@ struct Row {
 /// The goal, held against the shipped policy with the times of the paper.
 #[derive(Debug, Serialize)]
 struct Goal {
-    /// Always `goal`.
     what: &'static str,
     goal: String,
     load: &'static str,
@@ -67,7 +64,6 @@ struct Goal {
     held: bool,
 }
 
-/// Simulates and prints; a missed goal is printed, not an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     if !options.json {
         output::line(

@@ -11,14 +11,12 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// A mechanism that could not be measured, and how to get it.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Missing {
     pub(crate) what: What,
     pub(crate) missing: &'static str,
 }
 
-/// Collects results and prints each as it comes.
 pub(crate) struct Report {
     json: bool,
     environment: Environment,

@@ -11,31 +11,24 @@ pub(crate) struct Resources {
     pub(crate) rss_bytes_peak_source: u64,
     /// The same of the collector process; `null` where none takes part.
     pub(crate) rss_bytes_peak_collector: Option<u64>,
-    /// Queue pairs that the way from source to collector has at the source.
     pub(crate) queue_pairs_source: Option<u32>,
     pub(crate) queue_pairs_collector: Option<u32>,
     pub(crate) completion_queues_source: Option<u32>,
     pub(crate) completion_queues_collector: Option<u32>,
-    /// Send requests that the source's queue pair was made for.
     pub(crate) send_queue_depth_source: Option<u32>,
     pub(crate) send_queue_depth_collector: Option<u32>,
-    /// Receive requests that the source's queue pair was made for.
     pub(crate) receive_queue_depth_source: Option<u32>,
     pub(crate) receive_queue_depth_collector: Option<u32>,
-    /// Completions that the source's completion queue was made for.
     pub(crate) completion_queue_depth_source: Option<u32>,
     pub(crate) completion_queue_depth_collector: Option<u32>,
-    /// Looks at the status bytes for each block of the throughput batches.
     pub(crate) status_reads_per_block: Option<f64>,
     /// Synchronisation: how long such a look takes after the collector has changed a byte; median
     /// over runs of the run's median.
     pub(crate) status_read_ns_p50: Option<f64>,
-    /// The same of the run's 99th percentile.
     pub(crate) status_read_ns_p99: Option<f64>,
 }
 
 impl Resources {
-    /// Sums up the runs of one mechanism in one cell.
     pub(crate) fn new(what: What, outcomes: &[Outcome]) -> Resources {
         let [source, collector] = [|o: &Outcome| o.source, |o: &Outcome| o.collector].map(|of| {
             let all = outcomes.iter().map(of);

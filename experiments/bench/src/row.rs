@@ -5,30 +5,22 @@ use crate::resources::Resources;
 use crate::stats::{Spread, decimals, tenths};
 use serde::Serialize;
 
-/// The numbers of one mechanism at one size and number of blocks.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
-    /// The mechanism.
     pub(crate) what: What,
     /// What moves the bytes: `shm`, `kernel`, `iceoryx2`, `ucx`; `none` for a plain copy.
     pub(crate) provider: &'static str,
-    /// Payload bytes of a block.
     pub(crate) bytes: usize,
     /// Blocks; 1 where the mechanism has one buffer.
     pub(crate) blocks: usize,
     /// Throughput, payload only: median over batches.
     pub(crate) bytes_per_s: f64,
-    /// 5th percentile over batches.
     pub(crate) bytes_per_s_p5: f64,
-    /// 95th percentile over batches.
     pub(crate) bytes_per_s_p95: f64,
-    /// The same in blocks.
     pub(crate) blocks_per_s: f64,
     /// One-way latency: median over batches of the batch's median.
     pub(crate) latency_ns_p50: f64,
-    /// 5th percentile over batches of the batch's median.
     pub(crate) latency_ns_p50_p5: f64,
-    /// 95th percentile over batches of the batch's median.
     pub(crate) latency_ns_p50_p95: f64,
     /// Median over batches of the batch's 99th percentile.
     pub(crate) latency_ns_p99: f64,
@@ -39,16 +31,13 @@ pub(crate) struct Row {
     pub(crate) latency_over_cache_line: Option<f64>,
     /// CPU seconds of the source process for a gigabyte (10^9 bytes) of payload.
     pub(crate) cpu_s_per_gb_source: f64,
-    /// The same of the collector process.
     pub(crate) cpu_s_per_gb_collector: f64,
     /// What both roles need, and the status bytes.
     #[serde(flatten)]
     pub(crate) resources: Resources,
     /// How both sides waited: `spin`, `yield` or `block`; `own` where the program decides itself.
     pub(crate) wait: String,
-    /// Fresh pairs of processes.
     pub(crate) runs: usize,
-    /// Throughput batches that count.
     pub(crate) batches: usize,
     /// Batches thrown away because a role did not have its core.
     pub(crate) batches_repeated: usize,
@@ -64,12 +53,9 @@ pub(crate) struct Row {
     pub(crate) per_run: Vec<RunMedians>,
 }
 
-/// What one pair of processes reached.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunMedians {
-    /// Blocks per second.
     pub(crate) blocks_per_s: f64,
-    /// One-way latency in nanoseconds.
     pub(crate) latency_ns: f64,
 }
 
@@ -86,7 +72,6 @@ fn blocks_per_s(stream: &Stream) -> f64 {
 }
 
 impl Row {
-    /// Sums up the runs of one mechanism in one cell.
     pub(crate) fn new(job: &Job, outcomes: &[Outcome]) -> Row {
         let streams: Vec<_> = outcomes.iter().flat_map(|o| &o.streams).collect();
         let pings: Vec<_> = outcomes.iter().flat_map(|o| &o.ping_pongs).collect();
@@ -138,15 +123,14 @@ impl Row {
 
 fn wait_name(job: &Job) -> String {
     match job.what {
-        What::Ucx | What::Program(_) => "own".to_owned(),
-        What::TcpBlocking | What::Unix | What::ZenohTcp | What::ZenohShm => "block".to_owned(),
+        What::Ucx | What::Iperf3 => "own".to_owned(),
+        What::TcpBlocking | What::Unix => "block".to_owned(),
         What::CacheLine
         | What::Memcpy
         | What::OursCopy
         | What::OursInPlace
         | What::Iceoryx2
         | What::Iceoryx2Credit
-        | What::Aeron
         | What::Tcp
         | What::StatusReadPrefetched
         | What::StatusReadWhenEmpty

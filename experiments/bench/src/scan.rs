@@ -21,7 +21,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Slots of a ring.
 const SLOTS: [u32; 4] = [64, 256, 1024, 4096];
 /// Rings that are looked at one after the other, so that a clock is read seldom: as many as stay
 /// in the cache, with their slots' states.
@@ -49,7 +48,6 @@ pub(crate) struct Options {
 /// One number of slots and of releases among them.
 #[derive(Debug, Serialize)]
 struct Row {
-    /// Always `scan`.
     what: &'static str,
     slots: u32,
     /// Slots that were released since the last look.
@@ -58,9 +56,7 @@ struct Row {
     find_ns_scan: f64,
     find_ns_loop: f64,
     find_ratio: f64,
-    /// 5th percentile of it.
     find_ratio_p5: f64,
-    /// 95th percentile of it.
     find_ratio_p95: f64,
     /// Nanoseconds to find and claim them by the scan: median over rounds.
     look_ns_scan: f64,
@@ -71,7 +67,6 @@ struct Row {
 
 #[derive(Debug, Serialize)]
 struct Goal {
-    /// Always `goal`.
     what: &'static str,
     goal: String,
     slots: u32,
@@ -81,7 +76,6 @@ struct Goal {
     held: bool,
 }
 
-/// Measures and prints; a missed goal is printed, not an error.
 pub(crate) fn run(options: &Options) -> Result<()> {
     sys::settle(host::cores() - 1)?;
     let ticks = sys::Ticks::calibrate();

@@ -28,11 +28,8 @@ pub(crate) fn decimals(value: f64, count: i32) -> f64 {
 /// A median with the range in which most values lie.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Spread {
-    /// 5th percentile.
     pub(crate) p5: f64,
-    /// Median.
     pub(crate) p50: f64,
-    /// 95th percentile.
     pub(crate) p95: f64,
 }
 
@@ -49,24 +46,18 @@ impl Spread {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Summary {
     pub(crate) samples: usize,
-    /// Median.
     pub(crate) median: f64,
     /// Lower end of the 95 % interval of the median, by bootstrap.
     pub(crate) ci_low: f64,
-    /// Upper end of it.
     pub(crate) ci_high: f64,
-    /// 5th percentile.
     pub(crate) p5: f64,
-    /// 95th percentile.
     pub(crate) p95: f64,
-    /// 99th percentile.
     pub(crate) p99: f64,
     pub(crate) max: f64,
     pub(crate) mean: f64,
 }
 
 impl Summary {
-    /// Of these values; all 0 of none.
     pub(crate) fn of(values: &[f64]) -> Summary {
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -92,7 +83,6 @@ pub(crate) fn ratio(top: &[f64], below: &[f64]) -> Summary {
     Summary::of(&ratios)
 }
 
-/// The 95 % interval of the median of sorted values, by the bootstrap's percentiles.
 fn median_interval(sorted: &[f64]) -> (f64, f64) {
     let mut random = Random::new(BOOTSTRAP_SEED);
     let mut picked = vec![0; sorted.len()];

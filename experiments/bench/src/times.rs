@@ -51,7 +51,6 @@ pub(crate) enum Law {
 const PARETO: f64 = 1.5;
 
 impl Law {
-    /// One time of it, in nanoseconds.
     pub(crate) fn draw(self, random: &mut Random) -> f64 {
         // Never 0, never 1.
         let part = (random.below(1 << 53) as f64 + 0.5) / (1u64 << 53) as f64;

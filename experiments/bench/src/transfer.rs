@@ -5,12 +5,11 @@ use crate::job::Outcome;
 use crate::mechanism::What;
 use crate::report::{Missing, Report};
 use crate::row::Row;
-use crate::{external, goals, pair, ucx};
+use crate::{external, goals};
 use anyhow::{Result, bail};
 use std::io::IsTerminal;
 use std::time::Instant;
 
-/// Measures what the options ask for and prints it.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let cells = options.cells()?;
     let mut session = Session {
@@ -106,10 +105,7 @@ impl Session<'_> {
         self.pairs += 1;
         let unique = format!("{}-{}", std::process::id(), self.pairs);
         let job = self.options.job(what, bytes, blocks, unique);
-        if what == What::Ucx {
-            return ucx::run(&job);
-        }
-        pair::run(&job)
+        external::measure(&job)
     }
 
     fn progress(&self, text: &str) {

@@ -14,7 +14,6 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What is run.
 pub(crate) const PROGRAM: &str = "ucx_perftest";
 /// Approximate length of one test.
 const TEST_NS: f64 = 60e6;

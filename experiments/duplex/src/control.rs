@@ -25,14 +25,11 @@ const GO: u8 = 1;
 const BYE: u8 = 2;
 /// Begins what a server sends in the place of its card; the rest is text, and may go on behind.
 const REFUSAL: &[u8; 4] = b"CDPN";
-/// Most bytes of a refusal.
 const REFUSAL_BYTES: usize = 512;
 
-/// Where clients come to.
 #[derive(Debug)]
 pub struct Listener(Kind<TcpListener, UnixListener>);
 
-/// A connected control socket.
 #[derive(Debug)]
 pub struct Control(Kind<TcpStream, UnixStream>);
 
@@ -47,15 +44,11 @@ enum Kind<T, U> {
 pub(super) enum Heard {
     Nothing,
     Goodbye,
-    /// It closed, or talks nonsense.
     End,
 }
 
 impl Listener {
     /// On a loopback address.
-    ///
-    /// # Errors
-    /// [`LinkError::Open`] for an address that other hosts reach.
     pub fn tcp(listener: TcpListener) -> Result<Listener, LinkError> {
         let address = listener.local_addr().map_err(failed("its address"))?;
         if !address.ip().is_loopback() {
@@ -66,9 +59,6 @@ impl Listener {
 
     /// On any address, for a network that is trusted: nothing here is encrypted, and who connects is
     /// served.
-    ///
-    /// # Errors
-    /// [`LinkError::Control`] with what the system refuses.
     pub fn tcp_insecure(listener: TcpListener) -> Result<Listener, LinkError> {
         let nonblocking = listener.set_nonblocking(true);
         nonblocking.map_err(failed("made not to block"))?;
@@ -76,16 +66,12 @@ impl Listener {
     }
 
     /// On a unix socket: who may connect is said by the rights of its file.
-    ///
-    /// # Errors
-    /// As for [`Listener::tcp_insecure`].
     pub fn unix(listener: UnixListener) -> Result<Listener, LinkError> {
         let nonblocking = listener.set_nonblocking(true);
         nonblocking.map_err(failed("made not to block"))?;
         Ok(Listener(Kind::Unix(listener)))
     }
 
-    /// The address, where it is one of a network.
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.0 {
             Kind::Tcp(listener) => listener.local_addr().ok(),
@@ -118,20 +104,12 @@ impl AsFd for Listener {
 }
 
 impl Control {
-    /// Over a TCP connection.
-    ///
-    /// # Errors
-    /// What the system says to its options.
     pub fn tcp(stream: TcpStream) -> io::Result<Control> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         Ok(Control(Kind::Tcp(stream)))
     }
 
-    /// Over a unix socket.
-    ///
-    /// # Errors
-    /// As for [`Control::tcp`].
     pub fn unix(stream: UnixStream) -> io::Result<Control> {
         stream.set_nonblocking(false)?;
         Ok(Control(Kind::Unix(stream)))
@@ -172,7 +150,6 @@ impl Control {
         result.map_err(failed("made not to block"))
     }
 
-    /// All of `buffer`, before the deadline.
     fn read_exact(&self, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -194,7 +171,6 @@ impl Control {
         Ok(())
     }
 
-    /// The peer's card.
     pub(super) fn recv_card(&self, deadline: Instant) -> Result<Card, LinkError> {
         let mut bytes = [0; CARD_BYTES];
         let read = self.read_exact(&mut bytes, deadline);

@@ -16,12 +16,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
-/// How a link is made.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
-    /// Sizes: the same at both ends.
     pub shape: ChannelShape,
-    /// Retries and timeouts of the queue pair.
     pub rts: RtsAttr,
     /// How long the peer may take for its part of connecting.
     pub patience: Duration,
@@ -30,7 +27,6 @@ pub struct LinkOptions {
 }
 
 impl LinkOptions {
-    /// With the usual retries, and 10 seconds to connect.
     pub fn new(shape: ChannelShape) -> LinkOptions {
         LinkOptions {
             shape,
@@ -41,16 +37,11 @@ impl LinkOptions {
     }
 }
 
-/// What a link has done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkCounts {
-    /// Messages sent.
     pub sent: u64,
-    /// Payload bytes of them.
     pub sent_bytes: u64,
-    /// Messages that came.
     pub came: u64,
-    /// Payload bytes of them.
     pub came_bytes: u64,
 }
 
@@ -81,7 +72,6 @@ struct Ending {
 pub struct Stopper(Weak<Shared>);
 
 impl Stopper {
-    /// Ends the link, if it still lives.
     pub fn stop(&self) {
         if let Some(shared) = self.0.upgrade() {
             shared.stop();
@@ -114,9 +104,6 @@ impl Jobs {
 
 impl Link {
     /// Connects to a server over its control socket.
-    ///
-    /// # Errors
-    /// [`LinkError`] with the step that failed. Nothing is left then.
     pub fn connect(
         control: Control,
         context: Arc<dyn Context>,
@@ -247,9 +234,6 @@ impl Link {
     }
 
     /// Sends these bytes, after `patience` at most.
-    ///
-    /// # Errors
-    /// As for [`Link::send_with`].
     pub fn send(&mut self, tag: Tag, payload: &[u8], patience: Duration) -> Result<(), ClaimError> {
         let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         self.send_with(tag, bytes, patience, |memory| {
@@ -260,10 +244,6 @@ impl Link {
 
     /// Sends a message of so many bytes that `fill` fills in place, once there is a slot for it.
     /// Returns when the thread of the send queue has it.
-    ///
-    /// # Errors
-    /// [`ClaimError::WouldBlock`] when there was no slot for `patience`: nothing was sent.
-    /// [`ClaimError::Length`] for more bytes than a slot has. [`ClaimError::End`]: the link is over.
     pub fn send_with(
         &mut self,
         tag: Tag,
@@ -295,10 +275,6 @@ impl Link {
     }
 
     /// The next message, after `patience` at most; `None` if none came.
-    ///
-    /// # Errors
-    /// [`EndError`] once all that came was taken and the link is over: [`EndError::PeerGone`] also
-    /// when the peer has said goodbye ([`Link::said_goodbye`]).
     pub fn receive(&mut self, patience: Duration) -> Result<Option<Message>, EndError> {
         let block = match self.inbox.try_recv() {
             Ok(block) => block,
@@ -315,25 +291,16 @@ impl Link {
     }
 
     /// READs of the peer's shared memory, as [`Operations::read`] does.
-    ///
-    /// # Errors
-    /// [`OperationError`]; nothing was posted then.
     pub fn read(&self, from: u64, to: usize, bytes: u32) -> Result<Ticket, OperationError> {
         self.operations.read(from, to, bytes)
     }
 
     /// WRITEs to the peer's shared memory, as [`Operations::write`] does.
-    ///
-    /// # Errors
-    /// [`OperationError`]; nothing was posted then.
     pub fn write(&self, from: usize, to: u64, bytes: u32) -> Result<Ticket, OperationError> {
         self.operations.write(from, to, bytes)
     }
 
     /// Sleeps until a READ or WRITE is done; false when `patience` is over.
-    ///
-    /// # Errors
-    /// [`EndError`]; the link is over.
     pub fn wait(&self, ticket: Ticket, patience: Duration) -> Result<bool, EndError> {
         self.wait_until(patience, |operations| operations.is_done(ticket))
     }
@@ -362,7 +329,6 @@ impl Link {
         self.operations.shared()
     }
 
-    /// The memory that READs go to and WRITEs come from.
     pub fn scratch(&self) -> VolatileSlice<'_> {
         self.operations.scratch()
     }
@@ -377,12 +343,10 @@ impl Link {
         self.counts
     }
 
-    /// To end the link from another thread.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::downgrade(&self.shared))
     }
 
-    /// Why the link is over.
     fn end(&self) -> EndError {
         match self.operations.alive() {
             Err(error) if !self.said_goodbye() => error,
@@ -391,10 +355,6 @@ impl Link {
     }
 
     /// Sends what is filled until the peer has all of it, says goodbye, and gives everything back.
-    ///
-    /// # Errors
-    /// [`LinkError`] when what was sent did not arrive within `patience`, or something is still in
-    /// use: messages that were taken. Everything else is given back all the same.
     pub fn finish(self, patience: Duration) -> Result<(), LinkError> {
         let arrived = self.flush(patience);
         self.control.send_goodbye();
@@ -410,9 +370,6 @@ impl Link {
     }
 
     /// Ends the link as it is, and gives everything back.
-    ///
-    /// # Errors
-    /// [`LinkError`] when something is still in use: messages that were taken.
     pub fn close(self) -> Result<(), LinkError> {
         let Link { filler, operations, inbox, mut ending, .. } = self;
         // Messages that nobody took go with the inbox, and so does who waits for room in it.

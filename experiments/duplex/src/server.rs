@@ -20,10 +20,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub trait Service: Send + Sync + 'static {
     /// Serves one client from its first to its last message, on a thread of its own. The link is
     /// taken down when this returns: messages that came must have been given back by then.
-    ///
-    /// # Errors
-    /// [`EndError`] when it ended in another way than it should; it is counted, and harms no other
-    /// client.
     fn serve(&self, client: u64, link: &mut Link) -> Result<(), EndError>;
 }
 
@@ -39,7 +35,6 @@ where
 /// How a server works.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// How its links are made.
     pub link: LinkOptions,
     /// Clients at once; more are refused.
     pub max_clients: usize,
@@ -52,16 +47,13 @@ impl ServerOptions {
     }
 }
 
-/// Clients so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ServerCounts {
     /// Have a thread now.
     pub present: u64,
     /// Were connected and ended well.
     pub served: u64,
-    /// Were connected and ended with an error.
     pub failed: u64,
-    /// Were not connected.
     pub refused: u64,
 }
 
@@ -93,9 +85,6 @@ struct Client {
 
 impl Server {
     /// Begins to take clients.
-    ///
-    /// # Errors
-    /// [`LinkError`] when the system has no thread or descriptor left.
     pub fn start(
         listener: Listener,
         context: Arc<dyn Context>,
@@ -127,7 +116,6 @@ impl Server {
         self.address
     }
 
-    /// Clients so far.
     pub fn counts(&self) -> ServerCounts {
         let present = self.shared.clients().values().filter(|c| !c.ended).count();
         ServerCounts {

@@ -12,16 +12,13 @@ use std::time::{Duration, Instant};
 /// How long a sleeping thread leaves a peer unobserved that may be gone without a sign: killed on
 /// another host.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Completions taken with one call.
 const POLL: usize = 16;
 
 /// Work for the send queue.
 pub(super) enum Job {
-    /// A message that is filled.
     Message(Filled),
     /// A message of the peer was given back while there was nothing to do.
     Nudge,
-    /// The end.
     Stop,
 }
 
@@ -199,7 +196,6 @@ impl CompletionWorker {
         }
     }
 
-    /// Takes what completed; whether there was anything.
     fn drain(&self) -> Result<bool, EndError> {
         self.operations.alive()?;
         let mut any = false;

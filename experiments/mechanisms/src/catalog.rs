@@ -28,11 +28,8 @@ pub enum Protocol {
     Rendezvous,
 }
 
-/// Something to do with a mechanism, whichever it is.
 pub trait Visit {
-    /// What comes of it.
     type Out;
-    /// Does it.
     fn visit<M>(self, mechanism: M) -> Self::Out
     where
         M: Mechanism + Copy + Send + 'static,
@@ -41,7 +38,6 @@ pub trait Visit {
 }
 
 impl Protocol {
-    /// All there are.
     pub const ALL: [Protocol; 9] = [
         Protocol::Sb,
         Protocol::SbInPlace,
@@ -54,7 +50,6 @@ impl Protocol {
         Protocol::Rendezvous,
     ];
 
-    /// Its short name.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Sb => "sb",
@@ -69,7 +64,6 @@ impl Protocol {
         }
     }
 
-    /// Does something with the mechanism in this shape.
     pub fn with<V: Visit>(self, shape: Shape, visit: V) -> V::Out {
         match self {
             Protocol::Sb => visit.visit(StatusByte::new(shape, Way::Copy)),

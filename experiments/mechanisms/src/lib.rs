@@ -23,6 +23,7 @@
 //! How to wait is the caller's decision, by the same [`catchment_transfer::WaitPolicy`] for all: an end that
 //! found nothing is asked again, or slept on with its `watch` (arm, look once more, wait).
 #![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "not published: what a name says needs no second line")]
 
 mod catalog;
 mod error;
@@ -47,7 +48,6 @@ use catchment_verbs::Watch;
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::Arc;
 
-/// Sizes that every mechanism has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Blocks that can be on their way, N.
@@ -75,38 +75,20 @@ pub struct Features {
     pub packet_bits: u32,
 }
 
-/// A protocol with its sizes.
 pub trait Mechanism {
-    /// Its sending end.
     type Sender: SendEnd;
-    /// Its receiving end.
     type Receiver: ReceiveEnd;
 
-    /// Short name, as in tables.
     fn name(&self) -> &'static str;
-    /// Its sizes.
     fn shape(&self) -> Shape;
-    /// What its users may count on.
     fn features(&self) -> Features;
     /// Queues and memory of the sending end.
-    ///
-    /// # Errors
-    /// When the sizes are not possible.
     fn sender_needs(&self) -> Result<EndNeeds, LayoutError>;
     /// Queues and memory of the receiving end.
-    ///
-    /// # Errors
-    /// When the sizes are not possible.
     fn receiver_needs(&self) -> Result<EndNeeds, LayoutError>;
     /// Makes the sending end of a connected port. Sends nothing.
-    ///
-    /// # Errors
-    /// [`SetupError`] with the step that failed.
     fn sender(&self, port: Port, peer: &Offer) -> Result<Self::Sender, SetupError>;
     /// Makes the receiving end of a connected port. Sends nothing.
-    ///
-    /// # Errors
-    /// [`SetupError`] with the step that failed.
     fn receiver(&self, port: Port, peer: &Offer) -> Result<Self::Receiver, SetupError>;
 }
 
@@ -116,9 +98,6 @@ pub trait SendEnd: Send {
     type Claim: Send;
 
     /// Claims a block with room for exactly `bytes` bytes. Never blocks.
-    ///
-    /// # Errors
-    /// [`ClaimError::WouldBlock`] when none is free: claim again later. The others say what is wrong.
     fn claim(&mut self, stream: u32, bytes: u32) -> Result<Self::Claim, ClaimError>;
 
     /// The memory of a claimed block: exactly the bytes that a commit sends.
@@ -126,24 +105,14 @@ pub trait SendEnd: Send {
 
     /// Sends a claimed block with this number. Its stream is that of the claim. When this returns
     /// it is on its way, or goes with a later call.
-    ///
-    /// # Errors
-    /// [`EndError`]; the session is over then, or the claim was not the last one where there can be
-    /// only one.
     fn commit(&mut self, claim: Self::Claim, packet: u64) -> Result<(), EndError>;
 
     /// Does what is due without a claim: takes completions and credits, posts what waits. To be
     /// called now and then while nothing is claimed or committed.
-    ///
-    /// # Errors
-    /// [`EndError`]; the session is over then.
     fn progress(&mut self) -> Result<(), EndError>;
 
     /// Looks at the status bytes, whether or not a block is known to be free: the paper's RmFree. To
     /// be called until it says true: the look is done. `None` where there is nothing to look at.
-    ///
-    /// # Errors
-    /// [`EndError`]; the session is over then.
     fn look(&mut self) -> Result<Option<bool>, EndError> {
         Ok(None)
     }
@@ -160,16 +129,12 @@ pub trait SendEnd: Send {
         None
     }
 
-    /// What was done so far.
     fn counts(&self) -> Counts;
 }
 
 /// Work for a thread of its own.
 pub trait Helper: Send {
     /// Does what there is to do; says whether there was anything. Never blocks.
-    ///
-    /// # Errors
-    /// [`EndError`]; the session is over then.
     fn step(&mut self) -> Result<bool, EndError>;
 
     /// To sleep until there is something to do.
@@ -178,23 +143,16 @@ pub trait Helper: Send {
     }
 }
 
-/// The receiving end of a mechanism.
 pub trait ReceiveEnd: Send {
     /// A received block. Dropping it gives it back.
     type Block: TakenBlock;
 
     /// Takes a block, if one is there. Never blocks.
-    ///
-    /// # Errors
-    /// [`EndError`]; the session is over then.
     fn take(&mut self) -> Result<Option<Self::Block>, EndError>;
 
     /// The same with a look only where the next block should be. It may miss one that is elsewhere:
     /// call [`ReceiveEnd::take`] now and then, and before sleeping
     /// ([`catchment_transfer::Waiter::wants_complete_poll`]).
-    ///
-    /// # Errors
-    /// As for [`ReceiveEnd::take`].
     #[inline]
     fn take_next(&mut self) -> Result<Option<Self::Block>, EndError> {
         self.take()
@@ -206,7 +164,6 @@ pub trait ReceiveEnd: Send {
         None
     }
 
-    /// What was done so far.
     fn counts(&self) -> Counts;
 }
 
@@ -215,7 +172,6 @@ pub trait TakenBlock: Send + 'static {
     /// What it says about itself, as far as [`Features`] promise.
     fn tag(&self) -> Tag;
 
-    /// Its payload, in place.
     fn payload(&self) -> VolatileSlice<'_>;
 
     /// Tells the sender that this block is kept for long, where the mechanism can say so.

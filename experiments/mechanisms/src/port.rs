@@ -13,20 +13,15 @@ use std::sync::Arc;
 /// can ([`catchment_verbs::Caps::strict_capacity`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueNeeds {
-    /// Send requests outstanding at once.
     pub max_send_wr: u32,
-    /// Receives posted at once.
     pub max_recv_wr: u32,
     /// Entries of the completion queue of the sends.
     pub send_cqe: u32,
-    /// Entries of the completion queue of the receives; 0 if the other queue takes them too.
     pub recv_cqe: u32,
-    /// Bytes of inline data of a request.
     pub max_inline_bytes: u32,
 }
 
 impl QueueNeeds {
-    /// Completion queues.
     pub fn completion_queues(&self) -> u32 {
         1 + u32::from(self.recv_cqe > 0)
     }
@@ -35,11 +30,8 @@ impl QueueNeeds {
 /// A piece of registered memory of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryNeed {
-    /// What it is for.
     pub what: &'static str,
-    /// How much.
     pub bytes: usize,
-    /// Rights.
     pub access: Access,
 }
 
@@ -47,7 +39,6 @@ pub struct MemoryNeed {
 /// refused, or fails as verbs say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndNeeds {
-    /// Queues.
     pub queues: QueueNeeds,
     /// Memory, in the order in which the mechanism wants it.
     pub memory: Vec<MemoryNeed>,
@@ -78,7 +69,6 @@ impl EndNeeds {
 /// `ENDPOINT ADDR:RKEY:BYTES ADDR:RKEY:BYTES ...`, numbers decimal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// Its queue pair.
     pub endpoint: Endpoint,
     /// Its memory that the peer may reach, in the order of its [`EndNeeds::memory`].
     pub memory: Vec<RemoteMemory>,
@@ -86,9 +76,6 @@ pub struct Offer {
 
 impl Offer {
     /// The peer's memory number `index`, if it is at least so long.
-    ///
-    /// # Errors
-    /// [`SetupError::Offer`].
     pub(crate) fn memory(
         &self,
         index: usize,
@@ -114,7 +101,6 @@ impl fmt::Display for Offer {
     }
 }
 
-/// Text that is not an [`Offer`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an offer: ENDPOINT ADDR:RKEY:BYTES ... is needed")]
 pub struct OfferParseError(pub String);
@@ -142,11 +128,8 @@ fn parse(text: &str) -> Option<Offer> {
     Some(Offer { endpoint, memory: memory.collect::<Option<_>>()? })
 }
 
-/// Queues and memory of an end.
 pub struct Port {
-    /// The queue pair.
     pub qp: Box<dyn Qp>,
-    /// Where sends complete.
     pub send_cq: Arc<dyn Cq>,
     /// Where receives complete; the same one if [`QueueNeeds::recv_cqe`] is 0.
     pub recv_cq: Arc<dyn Cq>,
@@ -154,17 +137,12 @@ pub struct Port {
     pub channel: Arc<dyn CompletionChannel>,
     /// Memory, in the order of [`EndNeeds::memory`].
     pub memory: Vec<Arc<dyn Mr>>,
-    /// What was asked for.
     pub queues: QueueNeeds,
     /// Longest message of its device.
     pub max_message_bytes: u64,
 }
 
 impl Port {
-    /// Makes them.
-    ///
-    /// # Errors
-    /// [`SetupError::Verbs`] with what the device refused.
     pub fn open(context: &dyn Context, pd: &dyn Pd, needs: &EndNeeds) -> Result<Port, SetupError> {
         let queues = needs.queues;
         let channel = context.create_channel()?;
@@ -192,7 +170,6 @@ impl Port {
         })
     }
 
-    /// What the peer must know of them.
     pub fn offer(&self) -> Offer {
         let reachable = self.memory.iter().filter(|mr| mr.access().is_remote());
         Offer {
@@ -214,7 +191,6 @@ impl Port {
         (Port { qp, ..self }, trace)
     }
 
-    /// Memory number `index`, at least so long.
     pub(crate) fn mr(
         &self,
         index: usize,
@@ -231,17 +207,11 @@ impl Port {
     }
 
     /// Connects the queue pair with the peer's: from RESET to RTS.
-    ///
-    /// # Errors
-    /// [`SetupError::Connect`].
     pub fn connect(&mut self, peer: &Offer) -> Result<(), SetupError> {
         self.connect_with(peer, RtsAttr::default())
     }
 
     /// The same with other retries and timeouts.
-    ///
-    /// # Errors
-    /// As for [`Port::connect`].
     pub fn connect_with(&mut self, peer: &Offer, rts: RtsAttr) -> Result<(), SetupError> {
         let access = Access::REMOTE;
         self.qp.modify(QpTransition::ToInit { access })?;

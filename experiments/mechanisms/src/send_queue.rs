@@ -19,7 +19,6 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// With nothing posted.
     pub(crate) fn new(qp: Box<dyn Qp>, cq: Arc<dyn Cq>, max_send_wr: u32) -> SendQueue {
         SendQueue {
             qp,
@@ -32,13 +31,11 @@ impl SendQueue {
         }
     }
 
-    /// The number of the request that was posted last.
     #[inline]
     pub(crate) fn posted(&self) -> u64 {
         self.posted
     }
 
-    /// Whether this request is known to be done.
     #[inline]
     pub(crate) fn is_done(&self, number: u64) -> bool {
         number <= self.done
@@ -50,19 +47,16 @@ impl SendQueue {
         self.fits(requests) && self.can_signal()
     }
 
-    /// Whether so many requests fit, as far as is known.
     #[inline]
     pub(crate) fn fits(&self, requests: u64) -> bool {
         self.max_send_wr - (self.posted - self.done) >= requests
     }
 
-    /// Whether the completion queue takes one more.
     #[inline]
     pub(crate) fn can_signal(&self) -> bool {
         self.signaled < self.cq.capacity()
     }
 
-    /// Whether completions are still to come.
     #[inline]
     pub(crate) fn awaits_completion(&self) -> bool {
         self.signaled > 0
@@ -90,7 +84,6 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Takes completions, if any are to come.
     pub(crate) fn poll(&mut self) -> Result<(), EndError> {
         if self.signaled > 0 {
             self.take()?;

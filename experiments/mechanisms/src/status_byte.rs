@@ -24,9 +24,7 @@ pub enum Way {
 /// The product's status-byte mechanism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatusByte {
-    /// Sizes.
     pub shape: Shape,
-    /// How blocks get there.
     pub way: Way,
     /// Send requests outstanding at once; one more than a block has WRITEs, at least 2.
     pub max_send_wr: u32,
@@ -39,7 +37,6 @@ pub struct StatusByte {
 }
 
 impl StatusByte {
-    /// The usual queues and options.
     pub fn new(shape: Shape, way: Way) -> StatusByte {
         StatusByte {
             shape,
@@ -161,7 +158,6 @@ pub struct StatusByteSender {
 }
 
 impl StatusByteSender {
-    /// The sender itself.
     pub fn inner(&self) -> &Sender {
         &self.sender
     }
@@ -219,7 +215,6 @@ pub struct StatusByteReceiver {
 }
 
 impl StatusByteReceiver {
-    /// The receiver itself.
     pub fn inner(&self) -> &Receiver {
         &self.receiver
     }
@@ -242,7 +237,6 @@ impl ReceiveEnd for StatusByteReceiver {
         self.receiver.watch()
     }
 
-    /// It starts no interaction.
     fn counts(&self) -> Counts {
         let stats = self.receiver.stats();
         Counts { blocks: stats.blocks, payload_bytes: stats.payload_bytes, ..Counts::default() }

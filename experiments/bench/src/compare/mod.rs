@@ -184,7 +184,6 @@ impl Line<'_> {
     }
 }
 
-/// A server in a process of its own, which ends with this one.
 struct OwnServer {
     _process: ChildProcess,
     address: String,

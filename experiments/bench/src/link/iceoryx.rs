@@ -22,7 +22,6 @@ type Out = Publisher<ipc::Service, [u8], ()>;
 type In = Subscriber<ipc::Service, [u8], ()>;
 type Received = iceoryx2::sample::Sample<ipc::Service, [u8], ()>;
 
-/// A publisher one way and a subscriber the other way.
 pub(crate) struct Iceoryx {
     received: Option<Received>,
     publisher: Out,
@@ -35,7 +34,6 @@ pub(crate) struct Iceoryx {
 }
 
 impl Iceoryx {
-    /// Opens both services and connects the four ports.
     pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<Iceoryx> {
         set_log_level(LogLevel::Error);
         let node = NodeBuilder::new()

@@ -20,7 +20,6 @@ pub(crate) struct Memcpy {
 }
 
 impl Memcpy {
-    /// Allocates and fills both regions.
     pub(crate) fn new(job: &Job, role: Role, control: &mut Control) -> Result<Memcpy> {
         let (finished, total) = match role {
             Role::Source => (control.share_out(4096)?, job.bytes * job.blocks),

@@ -4,8 +4,6 @@ use anyhow::Result;
 use catchment_verbs::mem::VolatileSlice;
 use std::sync::atomic::Ordering;
 
-#[cfg(feature = "aeron")]
-pub(crate) mod aeron;
 pub(crate) mod cache_line;
 pub(crate) mod device;
 pub(crate) mod helper;
@@ -13,14 +11,11 @@ pub(crate) mod helper;
 pub(crate) mod iceoryx;
 pub(crate) mod memcpy;
 pub(crate) mod through;
-#[cfg(feature = "zenoh")]
-pub(crate) mod zenoh;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     Parked,
     Working,
-    /// They work with the same real-time priority as their role.
     Urgent,
 }
 
@@ -46,7 +41,6 @@ pub(crate) trait Link {
     fn status_reads(&self) -> Option<u64> {
         None
     }
-    /// Looks at all status bytes once, done when this returns.
     fn read_status(&mut self) -> Result<()> {
         Ok(())
     }
@@ -54,7 +48,6 @@ pub(crate) trait Link {
     fn queues(&self) -> Option<Queues> {
         None
     }
-    /// What became of the device's packets; nothing where there are none.
     fn network(&self) -> Option<Network> {
         None
     }
@@ -73,9 +66,7 @@ pub(crate) trait Link {
     }
 }
 
-/// One end of a mechanism that claims and takes without waiting.
 pub(crate) trait NonBlocking: Link {
-    /// Gets a block to send if one is free; the content stays what it is.
     fn try_claim(&mut self) -> Result<bool>;
     fn commit(&mut self) -> Result<()>;
     /// Takes a block if one is there, and keeps it.
@@ -101,7 +92,6 @@ pub(crate) fn pattern(sequence: u64, out: &mut [u8]) {
     }
 }
 
-/// Prepared data: a buffer of blocks that are sent in turn.
 pub(crate) struct Prepared {
     data: Vec<u8>,
     bytes: usize,
@@ -109,7 +99,6 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Fills `blocks` blocks.
     pub(crate) fn new(bytes: usize, blocks: usize) -> Prepared {
         let mut data = vec![0; bytes * blocks];
         for (i, block) in data.chunks_mut(bytes).enumerate() {
@@ -129,7 +118,6 @@ impl Prepared {
     }
 }
 
-/// Reads one byte that the compiler may not leave out.
 #[inline]
 pub(crate) fn touch(byte: u8) {
     std::hint::black_box(byte);

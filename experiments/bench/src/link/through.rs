@@ -66,7 +66,6 @@ impl<S: SendEnd, R: ReceiveEnd> Through<S, R> {
         }
     }
 
-    /// The same over a device, which outlives the ends.
     pub(crate) fn over(
         self,
         device: Device,

@@ -3,7 +3,7 @@ use super::scenario::{Measure, Scenario};
 use super::{Options, Realtime};
 use crate::job::{Job, NetworkEnd, Outcome, Program, Wait};
 use crate::mechanism::{Mechanism, Provider, What};
-use crate::{external, host, pair, sys, ucx};
+use crate::{external, host, pair, sys};
 use anyhow::{Context, Result};
 use catchment_netns::{Namespace, VethPair};
 use std::io::IsTerminal;
@@ -85,7 +85,7 @@ impl Bench {
             source_core: host::SOURCE_CORE,
             collector_core: host::collector_core(),
             wait: part.wait,
-            realtime: self.realtime(provider, part.wait) && !what.has_threads(),
+            realtime: self.realtime(provider, part.wait),
             batch_ms: effort.milliseconds,
             batches: effort.repetitions,
             unique: format!("{}-{}", std::process::id(), self.jobs),
@@ -113,7 +113,7 @@ impl Bench {
                 let again = outcome.or_else(|error| {
                     let once = format!("{name}, {mechanism}, measured again: {error:#}");
                     self.failures.push(once);
-                    run_one(&job(self, *mechanism))
+                    external::measure(&job(self, *mechanism))
                 });
                 match again {
                     Ok(outcome) => mine.push(outcome),
@@ -170,17 +170,7 @@ fn run_in_turn(jobs: &[Job]) -> Vec<Result<Outcome>> {
     let mut outcomes = pair::run_in_turn(&ours).into_iter();
     let outcome = |job| match has_roles(&job).then(|| outcomes.next()).flatten() {
         Some(outcome) => outcome,
-        None => run_one(job),
+        None => external::measure(job),
     };
     jobs.iter().map(outcome).collect()
-}
-
-fn run_one(job: &Job) -> Result<Outcome> {
-    if let What::Program(program) = job.what {
-        external::run(program, job)
-    } else if job.what == What::Ucx {
-        ucx::run(job)
-    } else {
-        pair::run(job)
-    }
 }

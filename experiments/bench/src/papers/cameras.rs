@@ -8,12 +8,10 @@ use crate::pair;
 use crate::stats::percentile;
 use anyhow::{Context as _, Result};
 
-/// 25 frames a second.
 const PERIOD_NS: u64 = 40_000_000;
 const BIN_NS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Measures the cells of one part of a scenario on one provider.
 pub(super) fn measure(
     bench: &mut Bench,
     scenario: &Scenario,

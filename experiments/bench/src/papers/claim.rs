@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Claim {
-    /// In words.
     pub(crate) claim: String,
     /// The experiment that it belongs to, where that is not the scenario's.
     pub(crate) experiment: Option<String>,
@@ -18,7 +17,6 @@ pub(crate) struct Claim {
     pub(crate) providers: Vec<Provider>,
     /// What the paper says, as it says it.
     pub(crate) paper: Option<String>,
-    /// The number that is looked at.
     pub(crate) metric: String,
     pub(crate) mechanism: Mechanism,
     /// Divide by the same number of this mechanism, measured in turn with it.
@@ -29,7 +27,6 @@ pub(crate) struct Claim {
     pub(crate) minus: Option<Mechanism>,
     /// Divide by another number, of `over` or of the same mechanism.
     pub(crate) over_metric: Option<String>,
-    /// Only rows of this variant.
     pub(crate) variant: Option<String>,
     /// Only rows whose value on an axis is here.
     #[serde(default)]
@@ -37,10 +34,8 @@ pub(crate) struct Claim {
     /// The axis along which several rows lie.
     #[serde(default)]
     pub(crate) along: Axis,
-    /// What to take of several rows.
     #[serde(default)]
     pub(crate) take: Take,
-    /// The level of `take = "crossing"`.
     pub(crate) level: Option<f64>,
     pub(crate) at_least: Option<f64>,
     pub(crate) at_most: Option<f64>,
@@ -53,7 +48,6 @@ pub(crate) struct Claim {
     pub(crate) note: Option<String>,
 }
 
-/// A value and how far from it, relative.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Near {
@@ -70,7 +64,6 @@ pub(crate) enum Span {
 }
 
 impl Span {
-    /// Whether the value lies in it.
     pub(crate) fn has(self, value: f64) -> bool {
         match self {
             Span::One(one) => value == one,
@@ -79,7 +72,6 @@ impl Span {
     }
 }
 
-/// What to take of several rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Take {
@@ -101,7 +93,6 @@ pub(crate) enum Take {
     SmallestStep,
 }
 
-/// What became of a claim.
 #[derive(Debug, Clone)]
 pub(crate) enum Verdict {
     /// It was looked at.
@@ -136,7 +127,6 @@ impl Claim {
         Ok(())
     }
 
-    /// What must hold, in words.
     pub(crate) fn bounds(&self) -> String {
         let mut words = Vec::new();
         if let Some(least) = self.at_least {
@@ -157,7 +147,6 @@ impl Claim {
         words.join(", ")
     }
 
-    /// Looks at the rows of one provider.
     pub(crate) fn judge(&self, provider: Provider, rows: &[Row]) -> Verdict {
         let over = self.minus.or(self.over).unwrap_or(self.mechanism);
         let over_metric = self.over_metric.as_ref().unwrap_or(&self.metric);

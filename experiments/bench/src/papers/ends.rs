@@ -103,7 +103,6 @@ impl<M: Mechanism> Ends<M> {
         Some(source? + collector?)
     }
 
-    /// Sends a block if there is room.
     pub(super) fn send(&mut self, bytes: u32) -> Result<bool> {
         let claim = match self.sender.claim(0, bytes) {
             Ok(claim) => claim,
@@ -116,7 +115,6 @@ impl<M: Mechanism> Ends<M> {
         Ok(true)
     }
 
-    /// Takes a block if one is there.
     pub(super) fn take(&mut self) -> Result<Option<<M::Receiver as ReceiveEnd>::Block>> {
         Ok(self.receiver.take()?)
     }

@@ -15,7 +15,6 @@ use catchment_mechanisms::{EndNeeds, Mechanism, ReceiveEnd, SendEnd};
 const COUNT_WITH_LESS: u64 = 600;
 /// In this time a message is there.
 const DELIVERY: std::time::Duration = std::time::Duration::from_millis(1);
-/// A turn without an end is a hang.
 const LOOKS_MOST: u32 = 20_000_000;
 
 /// Counts interactions and messages for each block: the source fills the whole ring, the collector

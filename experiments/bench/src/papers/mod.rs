@@ -96,7 +96,6 @@ impl Page {
     }
 }
 
-/// Runs the experiments that the options ask for.
 pub(crate) fn run(options: &Options, which: Page) -> Result<()> {
     let mut bench = Bench::new(options)?;
     let mut scenarios = match options.scenario.as_slice() {

@@ -236,7 +236,6 @@ fn experiment(page: &mut String, run: &Run<'_>, one: &Done) -> Result<()> {
     Ok(())
 }
 
-/// What a reader must know of claims, once each.
 fn notes(page: &mut String, one: &Done) -> Result<()> {
     let mut seen: Vec<&str> = Vec::new();
     for judged in &one.verdicts {
@@ -256,7 +255,6 @@ fn capital(text: &str) -> String {
     first.unwrap_or_default() + letters.as_str()
 }
 
-/// A line of `--json`.
 #[derive(Serialize)]
 struct Line<'a> {
     experiment: &'a str,

@@ -91,7 +91,7 @@ fn cell(
             batches * (count + blocks as f64) * single_s
         }
         (Workload::Stream, Provider::Shm | Provider::Roce) => match mechanism.peer() {
-            Some(What::Program(_) | What::Ucx) => f64::from(STREAM_SECONDS),
+            Some(What::Iperf3 | What::Ucx) => f64::from(STREAM_SECONDS),
             _ => 2.0 * (effort.repetitions as f64 + WARM_UP) * effort.milliseconds as f64 / 1e3,
         },
     };

@@ -17,7 +17,6 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A picture that a scenario wants, one for each of its providers.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Plot {
@@ -35,7 +34,6 @@ pub(crate) struct Plot {
     /// What stands at the other axis, unit included.
     #[serde(default = "block_size")]
     pub(crate) x: String,
-    /// Which axes are logarithmic.
     #[serde(default)]
     pub(crate) log: Log,
     /// Only rows of this variant.
@@ -59,7 +57,6 @@ fn block_size() -> String {
     "payload of a block in bytes".to_owned()
 }
 
-/// Which axes are logarithmic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Log {
@@ -88,7 +85,6 @@ const PAPER_COLOUR: &str = "#666666";
 /// Pixels of the PNG for each unit of the SVG.
 const PNG_SCALE: f32 = 1.5;
 
-/// A line of a picture: x, y, and the interval's ends.
 struct Series {
     label: String,
     points: Vec<(f64, f64, f64, f64)>,
@@ -219,7 +215,6 @@ impl Plot {
     }
 }
 
-/// A number with a decimal prefix.
 fn tick(value: f64) -> String {
     match value.abs() {
         v if v >= 1e9 => format!("{} G", rounded(value / 1e9)),

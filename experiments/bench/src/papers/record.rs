@@ -5,14 +5,11 @@ use crate::mechanism::{Mechanism, Provider};
 use crate::stats::Summary;
 use serde::{Deserialize, Serialize};
 
-/// Where a number belongs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Cell {
     pub(crate) provider: Provider,
     pub(crate) mechanism: Mechanism,
-    /// Payload bytes of a block.
     pub(crate) bytes: usize,
-    /// Blocks of the ring, or of the window.
     pub(crate) blocks: usize,
     /// Devices that send at once.
     pub(crate) streams: Option<usize>,
@@ -20,14 +17,11 @@ pub(crate) struct Cell {
     pub(crate) workers: Option<usize>,
     /// How long processing takes, or what else is varied.
     pub(crate) variant: Option<String>,
-    /// Place in a series.
     pub(crate) x: Option<f64>,
-    /// Unit of the place.
     pub(crate) x_unit: Option<&'static str>,
 }
 
 impl Cell {
-    /// A cell without the rarer coordinates.
     pub(crate) fn new(
         provider: Provider,
         mechanism: Mechanism,
@@ -47,7 +41,6 @@ impl Cell {
         }
     }
 
-    /// The same cell at a place of a series.
     pub(crate) fn at(&self, x: f64, unit: &'static str) -> Cell {
         Cell { x: Some(x), x_unit: Some(unit), ..self.clone() }
     }
@@ -59,7 +52,6 @@ impl Cell {
     }
 }
 
-/// A coordinate of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Axis {
@@ -72,7 +64,6 @@ pub(crate) enum Axis {
 }
 
 impl Axis {
-    /// The coordinate of a row.
     pub(crate) fn of(self, row: &Row) -> Option<f64> {
         let cell = &row.cell;
         match self {
@@ -85,16 +76,12 @@ impl Axis {
     }
 }
 
-/// How it was measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Conditions {
-    /// How both sides waited.
     pub(crate) wait: String,
     /// Whether blocks were reused, and so may be in a cache.
     pub(crate) caches: &'static str,
-    /// Whether the timed parts had real-time priority.
     pub(crate) realtime: bool,
-    /// Fresh processes.
     pub(crate) restarts: usize,
     /// Measurements thrown away because a role did not have its core.
     pub(crate) repeated: usize,
@@ -112,7 +99,6 @@ pub(crate) struct Conditions {
     pub(crate) lost_packets: Option<u64>,
     /// Packets that were sent again; empty where there are none.
     pub(crate) retransmissions: Option<u64>,
-    /// Operations that failed.
     pub(crate) failed_operations: u64,
     /// What all chance came from; empty where there is no chance but the machine's.
     pub(crate) seed: Option<u64>,
@@ -144,7 +130,6 @@ impl Conditions {
     }
 }
 
-/// One metric of one mechanism in one cell.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     pub(crate) experiment: String,
@@ -163,7 +148,6 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A row of a single value.
     pub(crate) fn one(
         experiment: &str,
         cell: &Cell,
@@ -174,7 +158,6 @@ impl Row {
         Row::new(experiment, cell, metric, vec![value], conditions)
     }
 
-    /// A row of these values.
     pub(crate) fn new(
         experiment: &str,
         cell: &Cell,
@@ -204,7 +187,6 @@ pub(crate) struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// With the machine of this run.
     pub(crate) fn new(row: &'a Row, environment: &'a Environment) -> Written<'a> {
         Written { row, environment }
     }

@@ -14,7 +14,6 @@ use anyhow::{Context as _, Result};
 /// Part of their time that the workers are busy if they never wait for a block.
 const LOAD: f64 = 0.9;
 
-/// Measures the cells of one part of a scenario on one provider.
 pub(super) fn measure(
     bench: &mut Bench,
     scenario: &Scenario,

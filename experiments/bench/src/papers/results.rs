@@ -21,7 +21,6 @@ pub(super) struct Done {
     pub(super) took: Duration,
 }
 
-/// A claim on one provider, and what became of it.
 pub(super) struct Judged {
     pub(super) experiment: String,
     pub(super) claim: Claim,

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// The scenarios of this repository, in the order of the page.
 const OURS: &[(&str, &str)] = &[
     ("e1.1.toml", include_str!("../../scenarios/e1.1.toml")),
     ("e1.10.toml", include_str!("../../scenarios/e1.10.toml")),
@@ -31,35 +30,27 @@ const OURS: &[(&str, &str)] = &[
 /// Other projects beside ours: a page of its own.
 const PEERS: (&str, &str) = ("peers.toml", include_str!("../../scenarios/peers.toml"));
 
-/// One experiment.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Scenario {
-    /// Number of the experiment, such as `E1.13`.
     pub(crate) id: String,
-    /// What is measured.
     pub(crate) title: String,
     /// Where in the paper.
     pub(crate) source: String,
     /// How it is done here, for the page.
     pub(crate) method: String,
-    /// The kind of measurement.
     pub(crate) workload: Workload,
     /// Lines of a table of all experiments.
     #[serde(default, rename = "line")]
     pub(crate) lines: Vec<Line>,
-    /// Which cells, each on its providers.
     #[serde(default)]
     pub(crate) measure: Vec<Measure>,
-    /// What must hold.
     #[serde(rename = "claim")]
     pub(crate) claims: Vec<Claim>,
-    /// What is drawn.
     #[serde(default, rename = "plot")]
     pub(crate) plots: Vec<Plot>,
 }
 
-/// A kind of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Workload {
@@ -119,12 +110,9 @@ pub(crate) struct Measure {
     /// Devices that send at once.
     #[serde(default)]
     pub(crate) streams: Vec<usize>,
-    /// Each of them has a pair of processes of its own.
     #[serde(default)]
     pub(crate) programs: bool,
-    /// Blocks of a ring, or of a window.
     pub(crate) blocks: Vec<usize>,
-    /// How both sides wait.
     #[serde(default = "spin")]
     pub(crate) wait: Wait,
     /// Threads that process blocks at the receiver.
@@ -140,18 +128,14 @@ fn spin() -> Wait {
     Wait::Spin
 }
 
-/// How much is measured.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Effort {
-    /// Payload bytes of a block.
     pub(crate) bytes: Vec<usize>,
     /// Other numbers of blocks than in the scenario.
     pub(crate) blocks: Option<Vec<usize>>,
-    /// Fresh processes.
     #[serde(default = "one")]
     pub(crate) restarts: usize,
-    /// Measurements in each of them.
     #[serde(default = "one")]
     pub(crate) repetitions: usize,
     /// How long one of them takes.
@@ -167,12 +151,10 @@ fn one() -> usize {
 }
 
 impl Measure {
-    /// How much to measure.
     pub(crate) fn effort(&self, quick: bool) -> &Effort {
         if quick { &self.quick } else { &self.full }
     }
 
-    /// All cells.
     pub(crate) fn cells(&self, quick: bool) -> Vec<(Mechanism, usize, usize)> {
         let mut cells = Vec::new();
         for &bytes in &self.effort(quick).bytes {
@@ -183,7 +165,6 @@ impl Measure {
         cells
     }
 
-    /// Numbers of blocks to measure.
     pub(crate) fn blocks(&self, quick: bool) -> &[usize] {
         let effort = self.effort(quick);
         effort.blocks.as_deref().unwrap_or(&self.blocks)
@@ -191,19 +172,16 @@ impl Measure {
 }
 
 impl Scenario {
-    /// All experiments that it is about.
     pub(crate) fn experiments(&self) -> Vec<&str> {
         let others = self.claims.iter().filter_map(|one| one.experiment.as_deref());
         std::iter::once(self.id.as_str()).chain(others).collect()
     }
 }
 
-/// Those of this repository.
 pub(crate) fn ours() -> Result<Vec<Scenario>> {
     OURS.iter().map(|(name, text)| parse(name, text)).collect()
 }
 
-/// Other projects beside ours.
 pub(crate) fn peers() -> Result<Vec<Scenario>> {
     let (name, text) = PEERS;
     Ok(vec![parse(name, text)?])

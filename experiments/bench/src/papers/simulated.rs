@@ -203,7 +203,6 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// Blocks per second.
     pub(crate) fn blocks_per_s(&self) -> Result<f64> {
         let mut random = Random::new(self.seed);
         let mut workers = vec![0.0; self.workers];

@@ -19,7 +19,6 @@ const BEFORE_MS: std::ops::Range<f64> = 20.0..100.0;
 const PERCENTILES: [f64; 15] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 98.0, 99.0, 99.9];
 
-/// Measures the cells of one part of a scenario on one provider.
 pub(super) fn measure(
     bench: &mut Bench,
     scenario: &Scenario,
@@ -74,7 +73,6 @@ fn program(workload: Workload, count: u64) -> Program {
     }
 }
 
-/// Blocks of the bins in a span of time.
 fn within(run: &[u64], span: &std::ops::Range<f64>) -> Vec<f64> {
     let bins = run.iter().enumerate();
     let inside = bins.filter(|(bin, _)| span.contains(&((*bin as u64 * HOLD.bin) as f64)));

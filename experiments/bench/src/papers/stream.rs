@@ -7,7 +7,6 @@ use crate::job::{Outcome, PingPong, Program, Stream};
 use crate::mechanism::{Mechanism, Provider, What};
 use anyhow::Result;
 
-/// Measures the cells of one part of a scenario on one provider.
 pub(super) fn measure(
     bench: &mut Bench,
     scenario: &Scenario,
@@ -30,7 +29,6 @@ pub(super) fn measure(
             let found = bench.in_turn(effort.restarts, &name, &mechanisms, job);
             for (mechanism, outcomes) in &found {
                 let cell = Cell::new(provider, *mechanism, bytes, blocks);
-                let realtime = realtime && !mechanism.peer().is_some_and(What::has_threads);
                 let conditions = Conditions::of(part.wait, realtime, outcomes);
                 rows.extend(rows_of(&scenario.id, &cell, &conditions, outcomes));
             }
@@ -41,7 +39,6 @@ pub(super) fn measure(
 
 type Metrics = Vec<((&'static str, &'static str), Vec<f64>)>;
 
-/// All metrics of one mechanism in one cell.
 fn rows_of(id: &str, cell: &Cell, conditions: &Conditions, outcomes: &[Outcome]) -> Vec<Row> {
     let streams: Vec<&Stream> = outcomes.iter().flat_map(|o| &o.streams).collect();
     let pings: Vec<&PingPong> = outcomes.iter().flat_map(|o| &o.ping_pongs).collect();
@@ -61,7 +58,7 @@ fn rows_of(id: &str, cell: &Cell, conditions: &Conditions, outcomes: &[Outcome])
     let latency = |value: fn(&PingPong) -> f64| pings.iter().map(|p| value(p)).collect();
     let mut metrics = of_streams(&streams, cell.bytes as f64);
     metrics.push((("latency_ns", "ns"), latency(|p| p.p50_ns)));
-    if !matches!(what, Some(What::Program(_))) {
+    if !matches!(what, Some(What::Iperf3)) {
         // Those know a mean.
         metrics.push((("latency_ns_p99", "ns"), latency(|p| p.p99_ns)));
     }

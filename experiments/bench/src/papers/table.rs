@@ -7,7 +7,6 @@ use super::scenario::{Line, Scenario};
 use crate::mechanism::{Mechanism, Provider};
 use std::fmt::Write as _;
 
-/// Columns, in this order.
 const MECHANISMS: [Mechanism; 6] = [
     Mechanism::SbPaper,
     Mechanism::Sb,

@@ -5,7 +5,6 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Goal {
-    /// Always `goal`, so that a reader of the lines can tell.
     what: &'static str,
     /// What is compared, in words, with what the ratio must be.
     goal: String,
@@ -132,7 +131,6 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Compares the rows as far as both sides of a comparison are there.
 pub(crate) fn judge(rows: &[Row]) -> Vec<Goal> {
     RULES.iter().filter_map(|rule| rule.judge(rows)).collect()
 }

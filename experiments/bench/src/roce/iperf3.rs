@@ -13,13 +13,11 @@ const PORT: &str = "5201";
 /// An end that does not answer has failed after this.
 const CONNECT_TIMEOUT_MS: &str = "5000";
 
-/// Whether there is an iperf3 to measure.
 pub(crate) fn is_installed() -> bool {
     let found = Command::new("iperf3").arg("--version").stdout(Stdio::null()).status();
     found.is_ok_and(|status| status.success())
 }
 
-/// One stream from the left namespace to the right one.
 pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
     let core = job.receiver_core.to_string();
     let mut server = start(
@@ -62,7 +60,6 @@ fn start(at: &Namespace, name: &'static str, words: &[&str]) -> Result<ChildProc
     Ok(ChildProcess::start(name, &mut command)?)
 }
 
-/// Rate and CPU time out of the JSON report of the client.
 pub(crate) fn read(report: &str) -> Result<Sample> {
     let report: Value = serde_json::from_str(report)?;
     let end = &report["end"];

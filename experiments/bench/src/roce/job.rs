@@ -12,9 +12,7 @@ use std::time::Duration;
 pub(crate) const MESSAGE_BYTES: usize = 1 << 20;
 /// What is sent from, and written to.
 pub(crate) const REGION_BYTES: usize = 64 << 20;
-/// Bytes of an operation where latency or the rate of messages is measured.
 pub(crate) const SMALL_BYTES: usize = 64;
-/// Round trips that do not count.
 pub(crate) const WARM_UP_TRIPS: u64 = 1000;
 /// What a side prints when its peer may come.
 pub(crate) const READY: &str = "ready";
@@ -35,19 +33,19 @@ pub(crate) enum What {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Op {
-    /// WRITEs of 1 MiB.
     Write,
     /// WRITEs of the same 128 KiB to the same 128 KiB again and again, as iperf3 does.
     WriteAgain,
     /// READs of 1 MiB, asked for by the receiver of the data.
     Read,
-    /// SENDs of 1 MiB, with receives posted.
     Send,
     /// WRITEs of 64 bytes, as many as there is room for.
     Messages,
     /// WRITEs of 64 bytes into each other's memory, to and fro; `inline`: the programs do the
     /// engine's work.
-    PingPong { inline: bool },
+    PingPong {
+        inline: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

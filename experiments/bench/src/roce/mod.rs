@@ -24,7 +24,6 @@ use std::time::Duration;
 
 /// MTU of the veth pair: what RoCE networks use, room for the path MTU of 4096.
 const INTERFACE_MTU: u32 = 9000;
-/// Path MTUs compared.
 const PATH_MTUS: [usize; 2] = [4096, 1024];
 
 /// Measure packets between two network namespaces, beside iperf3 and bare UDP
@@ -207,7 +206,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// Runs one side: what a child process does.
 pub(crate) fn role(job: &Job) -> Result<()> {
     sys::settle(match job.side {
         Side::Sender => job.sender_core,

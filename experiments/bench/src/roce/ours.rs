@@ -23,11 +23,8 @@ use std::net::{TcpListener, TcpStream};
 const PORT: u16 = 18515;
 /// Seconds that do not count: neighbours are found, pages are touched.
 const WARM_UP: Amount = Amount::Seconds(0.2);
-/// Bytes of large requests outstanding: a quarter of the region.
 const LARGE_BYTES_OUTSTANDING: usize = 16 << 20;
-/// Small requests outstanding.
 const SMALL_OUTSTANDING: u32 = 1024;
-/// Small requests posted together.
 const SMALL_BATCH: u32 = 32;
 /// Receives posted: the region, in messages.
 const RECEIVES: u32 = (REGION_BYTES / MESSAGE_BYTES) as u32;
@@ -38,7 +35,6 @@ pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
     job::parse(&(sender + &receiver))
 }
 
-/// Runs one side.
 pub(crate) fn role(job: &Job, op: Op) -> Result<()> {
     let (mut control, device) = (connect(job)?, open(job, op)?);
     if (job.side == Side::Sender) != (op == Op::Read) {

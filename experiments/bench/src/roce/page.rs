@@ -40,7 +40,6 @@ How it is measured:
 
 ";
 
-/// Prints all, as tables or as lines of JSON with the machine first.
 pub(crate) fn print(
     environment: &Environment,
     rows: &[Row],

@@ -2,7 +2,6 @@
 use crate::stats::Spread;
 use serde::{Deserialize, Serialize};
 
-/// What one measurement found.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Sample {
     /// Payload that arrived, in bytes per second; `None` where latency was measured.
@@ -11,7 +10,6 @@ pub(crate) struct Sample {
     pub(crate) latency_ns: Option<f64>,
     /// CPU seconds for 10^9 bytes of payload, all of the process.
     pub(crate) cpu_s_per_gb_sender: Option<f64>,
-    /// The same at the receiver.
     pub(crate) cpu_s_per_gb_receiver: Option<f64>,
     /// Packets in one message to the kernel (GSO); `None` where it was not counted.
     pub(crate) packets_per_send: Option<f64>,
@@ -21,7 +19,6 @@ pub(crate) struct Sample {
     pub(crate) lost_packets: u64,
 }
 
-/// What was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Cell {
     pub(crate) what: &'static str,
@@ -31,11 +28,9 @@ pub(crate) struct Cell {
     pub(crate) polling: Option<&'static str>,
     /// Payload of a packet; `null` for TCP, which cuts as it likes.
     pub(crate) path_mtu: Option<usize>,
-    /// Bytes of an operation.
     pub(crate) bytes: usize,
 }
 
-/// The median over the rounds of one measurement.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     #[serde(flatten)]
@@ -57,7 +52,6 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Of all rounds of one measurement.
     pub(crate) fn of(cell: Cell, samples: Vec<Sample>) -> Row {
         let rate = spread(&samples, |s| s.bytes_per_s);
         let median = |field: fn(&Sample) -> Option<f64>| spread(&samples, field).map(|s| s.p50);
@@ -78,7 +72,6 @@ impl Row {
         }
     }
 
-    /// How often it was measured.
     pub(crate) fn rounds(&self) -> usize {
         self.rounds
     }
@@ -118,7 +111,6 @@ impl Row {
     }
 }
 
-/// What the columns are.
 pub(crate) const HEAD: [&str; 12] = [
     "what",
     "op",
@@ -146,7 +138,6 @@ pub(crate) fn columns(cells: &[String; 12]) -> String {
     padded.join(" ").trim_end().to_owned()
 }
 
-/// The rows as a table of a page.
 pub(crate) fn markdown(rows: &[Row]) -> String {
     let line = |cells: &[String; 12]| format!("| {} |\n", cells.join(" | "));
     let mut text = line(&HEAD.map(str::to_owned));

@@ -38,7 +38,6 @@ pub(crate) fn measure(pair: &VethPair, job: &Job) -> Result<Sample> {
     })
 }
 
-/// Runs one side.
 pub(crate) fn role(job: &Job) -> Result<()> {
     output::json(&match job.side {
         Side::Sender => send(job),

@@ -22,7 +22,6 @@ const PATIENCE_NS: u64 = 5_000_000_000;
 /// Who has sent all looks after its requests so often.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
-/// Sets the mechanism up and lets the cameras run once.
 pub(super) fn run(
     job: &Job,
     cameras: Cameras,

@@ -31,7 +31,6 @@ impl<L: Link> Collector<'_, L> {
         }
     }
 
-    /// Returns how many blocks were not as they should be.
     fn carry_out(&mut self, order: Order, noted: &mut Vec<u64>) -> Result<u64> {
         match order {
             Order::Floor { count } => answer(&mut self.floor, count)?,
@@ -65,7 +64,6 @@ impl<L: Link> Collector<'_, L> {
     }
 }
 
-/// Returns what this role needs beside time.
 pub(super) fn needs<L: Link>(link: &L) -> Result<Needs> {
     Ok(Needs {
         rss_bytes_peak: sys::rss_bytes_peak()?,

@@ -118,8 +118,6 @@ pub(crate) fn main(role: Role, job: &Job) -> Result<()> {
     start::run(job, role, Control::new(UnixStream::from(socket)))
 }
 
-/// Measures a mechanism that is set up. The source tells the [`Outcome`] over the socket that is its
-/// standard output.
 fn measure<L: Link>(job: &Job, role: Role, control: Control, link: L) -> Result<()> {
     run_with(job, role, control, (link, Programs::NONE))
 }

@@ -292,7 +292,6 @@ struct Batches<T> {
 }
 
 impl<T> Batches<T> {
-    /// Runs batches until enough of them had their cores, or twice as many as wanted were run.
     fn take<L: Link>(
         source: &mut Source<'_, L>,
         mut run: impl FnMut(&mut Source<'_, L>) -> Result<T>,

@@ -16,7 +16,6 @@ use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
-/// Sets up the mechanism that the job names and measures it.
 pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
     match job.what {
         What::CacheLine => {
@@ -28,9 +27,7 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
             measure(job, role, control, link)
         }
         What::Tcp | What::TcpBlocking | What::Unix => run_stream(job, role, control),
-        What::Iceoryx2 | What::Iceoryx2Credit | What::ZenohTcp | What::ZenohShm | What::Aeron => {
-            run_library(job, role, control)
-        }
+        What::Iceoryx2 | What::Iceoryx2Credit => run_iceoryx(job, role, control),
         What::OursCopy
         | What::OursInPlace
         | What::StatusReadPrefetched
@@ -53,38 +50,20 @@ pub(crate) fn run(job: &Job, role: Role, mut control: Control) -> Result<()> {
             | Program::Workers(_)
             | Program::Hold(_) => run_mechanism(job, (mechanism, provider), role, control),
         },
-        What::Ucx | What::Program(_) => anyhow::bail!("this one has its own programs"),
+        What::Ucx | What::Iperf3 => anyhow::bail!("this one has its own programs"),
     }
 }
 
-/// As [`run`], with a library of another project.
-fn run_library(job: &Job, role: Role, control: Control) -> Result<()> {
-    match job.what {
-        #[cfg(feature = "iceoryx2")]
-        What::Iceoryx2 | What::Iceoryx2Credit => {
-            let mut control = control;
-            let link = crate::link::iceoryx::Iceoryx::new(job, role, &mut control)?;
-            measure(job, role, control, link)
-        }
-        #[cfg(feature = "zenoh")]
-        What::ZenohTcp | What::ZenohShm => {
-            let mut control = control;
-            let link = crate::link::zenoh::Zenoh::new(job, role, &mut control)?;
-            measure(job, role, control, link)
-        }
-        #[cfg(feature = "aeron")]
-        What::Aeron => {
-            let mut control = control;
-            let link = crate::link::aeron::Aeron::new(job, role, &mut control)?;
-            measure(job, role, control, link)
-        }
-        _ => {
-            // Neither is used without any library.
-            let _ = (role, control);
-            let remedy = crate::external::missing(job.what).unwrap_or("it is no library");
-            anyhow::bail!("{} is not in this program: {remedy}", job.what.name())
-        }
-    }
+#[cfg(feature = "iceoryx2")]
+fn run_iceoryx(job: &Job, role: Role, mut control: Control) -> Result<()> {
+    let link = crate::link::iceoryx::Iceoryx::new(job, role, &mut control)?;
+    measure(job, role, control, link)
+}
+
+#[cfg(not(feature = "iceoryx2"))]
+fn run_iceoryx(job: &Job, _: Role, _: Control) -> Result<()> {
+    let remedy = crate::external::missing(job.what).unwrap_or_default();
+    anyhow::bail!("{} is not in this program: {remedy}", job.what.name())
 }
 
 /// Runs the product's mechanism. Nothing but what the two rows about reads are named for has a

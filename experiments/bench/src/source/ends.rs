@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 /// How long the source waits for the collector.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Buckets of times: an eighth of a power of two each.
 const BUCKETS_PER_OCTAVE: f64 = 8.0;
 const BUCKETS: usize = 40 * 8;
 

@@ -35,9 +35,6 @@ const WAKES: &[&str] = &["FUTEX_WAKE", "write of an eventfd"];
 
 /// Runs `during` while the system calls of the threads of these processes that frames go through
 /// are counted; not counted where there is no strace.
-///
-/// # Errors
-/// strace may not trace, or `during` fails.
 pub(super) fn count<T>(
     processes: &[u32],
     during: impl FnOnce() -> Result<T>,

@@ -13,13 +13,8 @@ pub struct PaperLayout {
 }
 
 impl PaperLayout {
-    /// Bytes of the paper's block header: device number and packet number.
     pub const HEADER_BYTES: usize = 3;
 
-    /// A ring of `blocks` blocks that carry `payload_bytes` each.
-    ///
-    /// # Errors
-    /// [`LayoutError`] with the limit that is exceeded.
     pub fn new(blocks: u32, payload_bytes: u32) -> Result<PaperLayout, LayoutError> {
         if !(1..=MAX_BLOCKS).contains(&blocks) {
             return Err(LayoutError::Blocks(blocks));
@@ -37,13 +32,11 @@ impl PaperLayout {
         Ok(PaperLayout { blocks, payload_bytes, stride, blocks_offset, total_bytes })
     }
 
-    /// Number of blocks.
     #[inline]
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Payload bytes of every block.
     #[inline]
     pub fn payload_bytes(&self) -> u32 {
         self.payload_bytes
@@ -61,19 +54,16 @@ impl PaperLayout {
         self.stride
     }
 
-    /// Offset of the status array.
     #[inline]
     pub fn status_offset(&self) -> usize {
         0
     }
 
-    /// Offset of a block.
     #[inline]
     pub fn block_offset(&self, block: u32) -> usize {
         self.blocks_offset + block as usize * self.stride
     }
 
-    /// Bytes of the whole ring.
     #[inline]
     pub fn total_bytes(&self) -> usize {
         self.total_bytes

@@ -17,12 +17,10 @@ use std::sync::{Arc, Mutex};
 /// as the paper says: 2 requests and 1 completion, no receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaperStatusByte {
-    /// Sizes. All blocks are of this length.
     pub shape: Shape,
 }
 
 impl PaperStatusByte {
-    /// With these sizes.
     pub fn new(shape: Shape) -> PaperStatusByte {
         PaperStatusByte { shape }
     }
@@ -120,7 +118,6 @@ pub struct PaperSendEnd {
     broken: Option<EndError>,
 }
 
-/// A claimed send block.
 pub struct PaperClaim {
     pool: Arc<PaperPool>,
     block: u32,
@@ -137,7 +134,6 @@ impl Drop for PaperClaim {
 }
 
 impl PaperSendEnd {
-    /// What the sending thread did.
     pub fn stats(&self) -> PaperStats {
         self.sender.stats()
     }
@@ -252,7 +248,6 @@ impl SendEnd for PaperSendEnd {
     }
 }
 
-/// Looks at the status bytes.
 pub struct PaperReceiveEnd {
     receiver: PaperReceiver,
     ring: Arc<dyn Mr>,
@@ -277,7 +272,6 @@ impl ReceiveEnd for PaperReceiveEnd {
         self.ring.watch()
     }
 
-    /// It starts no interaction.
     fn counts(&self) -> Counts {
         self.counts
     }

@@ -25,20 +25,16 @@ pub use sender::{PaperError, PaperRing, PaperSender, PaperStats, PaperStep};
 /// Device number and packet number: the header of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaperHeader {
-    /// The device.
     pub device: u8,
-    /// The packet's number; wraps.
     pub packet: u16,
 }
 
 impl PaperHeader {
-    /// The three bytes at the beginning of a block.
     pub fn encode(self) -> [u8; PaperLayout::HEADER_BYTES] {
         let [high, low] = self.packet.to_be_bytes();
         [self.device, high, low]
     }
 
-    /// Reads the three bytes.
     pub fn decode([device, high, low]: [u8; PaperLayout::HEADER_BYTES]) -> PaperHeader {
         PaperHeader { device, packet: u16::from_be_bytes([high, low]) }
     }
@@ -51,19 +47,14 @@ pub struct StatusMemory {
     pub number: u8,
     /// Address of its first byte, in its owner's process.
     pub addr: u64,
-    /// Bytes: one for every block.
     pub bytes: u32,
-    /// Rights of the memory that it lies in.
     pub access: catchment_verbs::Access,
 }
 
-/// Registered memory is too small for the ring.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} does not fit the ring: {source}")]
 pub struct PaperMemoryError {
-    /// Which memory.
     pub what: &'static str,
-    /// What does not fit.
     #[source]
     pub source: MemError,
 }

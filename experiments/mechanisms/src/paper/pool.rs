@@ -7,7 +7,6 @@ use catchment_verbs::mem::{CACHE_LINE_BYTES, VolatileSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-/// No send block was filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FillError {
@@ -16,12 +15,7 @@ pub enum FillError {
     WouldBlock,
     /// Payloads have a fixed length.
     #[error("a payload of {given} bytes, blocks carry exactly {wanted}")]
-    Length {
-        /// Bytes given.
-        given: usize,
-        /// Bytes that a block carries.
-        wanted: u32,
-    },
+    Length { given: usize, wanted: u32 },
 }
 
 /// N send blocks and the first two status memories, in registered memory.
@@ -29,28 +23,22 @@ pub struct PaperPool {
     blocks: Arc<dyn Mr>,
     control: Arc<dyn Mr>,
     layout: PaperLayout,
-    /// Where filling goes on.
     next: AtomicU32,
     /// Blocks that a thread is filling.
     filling: Box<[AtomicBool]>,
 }
 
 impl PaperPool {
-    /// Bytes that the memory for send blocks needs.
     pub fn blocks_bytes(layout: &PaperLayout) -> usize {
         layout.blocks() as usize * layout.stride()
     }
 
-    /// Bytes that the memory for the first and second status array needs.
     pub fn control_bytes(layout: &PaperLayout) -> usize {
         2 * area_bytes(layout)
     }
 
     /// A pool over registered memory: `blocks` for send blocks, `control` for status bytes (with
     /// [`catchment_verbs::Access::LOCAL_WRITE`]). All status bytes become 0.
-    ///
-    /// # Errors
-    /// When one of them is too small.
     pub fn new(
         blocks: Arc<dyn Mr>,
         control: Arc<dyn Mr>,
@@ -72,9 +60,6 @@ impl PaperPool {
     }
 
     /// Fills the next free send block: header and payload first, its status last. Any thread may.
-    ///
-    /// # Errors
-    /// [`FillError`].
     pub fn fill(&self, header: PaperHeader, payload: &[u8]) -> Result<u32, FillError> {
         if payload.len() != self.layout.payload_bytes() as usize {
             return Err(FillError::Length {
@@ -88,7 +73,6 @@ impl PaperPool {
         Ok(block)
     }
 
-    /// The payload of a claimed block.
     pub(super) fn payload(&self, block: u32) -> VolatileSlice<'_> {
         let payload_bytes = self.layout.payload_bytes() as usize;
         let memory = self.block(block);
@@ -96,7 +80,6 @@ impl PaperPool {
         payload.expect(INSIDE)
     }
 
-    /// Says that a claimed block is filled.
     pub(super) fn publish(&self, block: u32, header: PaperHeader) {
         let memory = self.block(block);
         memory.write_at(0, &header.encode()).expect(INSIDE);
@@ -104,7 +87,6 @@ impl PaperPool {
         self.unclaim(block);
     }
 
-    /// Gives a claimed block up.
     pub(super) fn unclaim(&self, block: u32) {
         self.filling[block as usize].store(false, Ordering::Release);
     }

@@ -16,18 +16,13 @@ pub struct PaperReceiver {
 struct Shared {
     mr: Arc<dyn Mr>,
     layout: PaperLayout,
-    /// Where looking goes on.
     next: AtomicU32,
-    /// Blocks that somebody has.
     taken: Box<[AtomicBool]>,
 }
 
 impl PaperReceiver {
     /// Over a ring in `mr`; with `fresh` all status bytes become 0, without it what a sender left
     /// there is received.
-    ///
-    /// # Errors
-    /// When `mr` is too small.
     pub fn new(
         mr: Arc<dyn Mr>,
         layout: PaperLayout,
@@ -64,7 +59,6 @@ impl PaperReceiver {
         Some(PaperBlock { shared: Arc::clone(shared), block, header: PaperHeader::decode(header) })
     }
 
-    /// The third status memory.
     pub fn memory_map(&self) -> StatusMemory {
         let shared = &self.shared;
         StatusMemory {
@@ -115,17 +109,14 @@ pub struct PaperBlock {
 }
 
 impl PaperBlock {
-    /// Device and packet number.
     pub fn header(&self) -> PaperHeader {
         self.header
     }
 
-    /// Number of the block in the ring.
     pub fn block(&self) -> u32 {
         self.block
     }
 
-    /// The payload.
     pub fn payload(&self) -> VolatileSlice<'_> {
         let bytes = self.shared.layout.payload_bytes() as usize;
         let block = self.shared.bytes(self.block);

@@ -11,9 +11,7 @@ use std::sync::atomic::Ordering;
 /// The receiver's ring: address and key of its memory. The layout is that of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaperRing {
-    /// Address of the first byte, the third status array.
     pub addr: u64,
-    /// Key of the memory.
     pub rkey: u32,
 }
 
@@ -34,25 +32,18 @@ pub enum PaperStep {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PaperError {
-    /// A request failed.
     #[error("a request failed: {0}")]
     Completion(WcStatus),
-    /// A request could not be posted.
     #[error("{0}")]
     Post(#[from] PostError),
-    /// The completion queue overran.
     #[error("{0}")]
     Cq(#[from] CqError),
 }
 
-/// What the sending thread has done so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PaperStats {
-    /// Blocks sent.
     pub blocks: u64,
-    /// READs of the status bytes.
     pub status_reads: u64,
-    /// Completions taken.
     pub completions: u64,
 }
 
@@ -74,7 +65,6 @@ pub struct PaperSender {
 }
 
 impl PaperSender {
-    /// For a connected queue pair whose send completions go to `cq`.
     pub fn new(
         qp: Box<dyn Qp>,
         cq: Arc<dyn Cq>,
@@ -101,9 +91,6 @@ impl PaperSender {
 
     /// Does the next thing: takes a completion, posts a block, or reads the status bytes when none
     /// is known to be free. Never blocks; the caller waits between steps as its policy says.
-    ///
-    /// # Errors
-    /// [`PaperError`]; the session is over then.
     pub fn step(&mut self) -> Result<PaperStep, PaperError> {
         if self.posted.is_none() {
             match self.choose() {
@@ -117,9 +104,6 @@ impl PaperSender {
 
     /// RmFree: reads all status bytes, whether or not a free block is known. With a request under
     /// way it only looks for that one's completion, as [`PaperSender::step`] does.
-    ///
-    /// # Errors
-    /// [`PaperError`]; the session is over then.
     pub fn refresh(&mut self) -> Result<PaperStep, PaperError> {
         if self.posted.is_none() {
             self.post_read()?;
@@ -132,7 +116,6 @@ impl PaperSender {
         self.posted.is_some()
     }
 
-    /// Whether a request is under way, or a block is filled that was not sent.
     pub(super) fn has_work(&self) -> bool {
         let full = SlotState::Full as u8;
         let status1 = |block| self.pool.status1(block).load(Ordering::Acquire);
@@ -221,12 +204,10 @@ impl PaperSender {
         RemoteAddr { addr: self.ring.addr + offset as u64, rkey: self.ring.rkey }
     }
 
-    /// What was done so far.
     pub fn stats(&self) -> PaperStats {
         self.stats
     }
 
-    /// The first and second status memory.
     pub fn memory_map(&self) -> [StatusMemory; 2] {
         let control = self.pool.control_mr();
         [(1, 0), (2, self.pool.status2_offset())].map(|(number, offset)| StatusMemory {

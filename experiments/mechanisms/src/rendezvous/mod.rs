@@ -30,14 +30,12 @@ use catchment_verbs::Access;
 /// The rendezvous mechanism.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rendezvous {
-    /// Sizes.
     pub shape: Shape,
     /// Send requests of the sender outstanding at once; at least 2.
     pub max_send_wr: u32,
 }
 
 impl Rendezvous {
-    /// With these sizes and a send queue as long as that of the product's mechanism.
     pub fn new(shape: Shape) -> Rendezvous {
         Rendezvous { shape, max_send_wr: 128 }
     }
@@ -47,7 +45,6 @@ impl Rendezvous {
     }
 }
 
-/// Bytes of a notice.
 const NOTICE_BYTES: u32 = 16;
 
 /// Receives posted with one call.
@@ -55,7 +52,6 @@ fn receive_list(blocks: u32) -> u32 {
     blocks.div_ceil(2)
 }
 
-/// Receives of either end: one for each slot, and a list that is not posted again yet.
 fn receives(blocks: u32) -> u32 {
     blocks + receive_list(blocks)
 }

@@ -1,24 +1,19 @@
 //! The two messages of a rendezvous. Numbers are little-endian.
 use super::NOTICE_BYTES;
 
-/// Bytes of a notice.
 pub(super) type NoticeBytes = [u8; NOTICE_BYTES as usize];
 
 /// "A block may go here." From the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressNotice {
-    /// Address of the slot.
     pub addr: u64,
-    /// Key of its memory.
     pub rkey: u32,
-    /// Bytes of the slot.
     pub bytes: u32,
 }
 
 /// "The block is there." From the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletionNotice {
-    /// Address of the slot.
     pub addr: u64,
     /// Bytes that were written, up to the end of the slot.
     pub bytes: u32,
@@ -30,7 +25,6 @@ impl AddressNotice {
         join(self.addr, self.rkey, self.bytes)
     }
 
-    /// The reverse of [`AddressNotice::encode`].
     pub fn decode(bytes: &[u8; 16]) -> AddressNotice {
         let (addr, rkey, bytes) = split(bytes);
         AddressNotice { addr, rkey, bytes }

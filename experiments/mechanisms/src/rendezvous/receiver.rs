@@ -204,7 +204,6 @@ impl ReceiveEnd for RendezvousReceiver {
     }
 }
 
-/// A block that was received through a [`RendezvousReceiver`].
 pub struct RendezvousBlock {
     shared: Arc<Shared>,
     slot: u32,

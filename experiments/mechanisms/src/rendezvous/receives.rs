@@ -20,7 +20,6 @@ pub(super) struct Receives {
 }
 
 impl Receives {
-    /// Nothing is posted yet.
     pub(super) fn new(cq: Arc<dyn Cq>, buffers: Arc<dyn Mr>, count: u32, list: u32) -> Receives {
         let read = ArrayQueue::new(count as usize);
         // There is room for all buffers.
@@ -36,7 +35,6 @@ impl Receives {
         self.read.len() >= self.list
     }
 
-    /// Posts all that were read.
     pub(super) fn post(&self, qp: &mut dyn Qp) -> Result<(), PostError> {
         while !self.read.is_empty() {
             self.post_chunk(qp)?;
@@ -67,7 +65,6 @@ impl Receives {
         qp.post_recv(&list[..count])
     }
 
-    /// The next notice, if one is there.
     #[inline]
     pub(super) fn take(&self) -> Result<Option<NoticeBytes>, EndError> {
         let mut out = [Completion::EMPTY];

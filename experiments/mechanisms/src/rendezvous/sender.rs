@@ -81,7 +81,6 @@ impl RendezvousSender {
         })
     }
 
-    /// Takes the address notices that are there.
     fn take_notices(&mut self) -> Result<(), EndError> {
         while let Some(notice) = self.receives.take()? {
             let slot = self.announced_slot(&AddressNotice::decode(&notice))?;

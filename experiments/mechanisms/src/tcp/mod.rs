@@ -36,18 +36,14 @@ use std::sync::atomic::AtomicBool;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
-    /// The sizes are not possible.
     #[error("{0}")]
     Layout(#[from] LayoutError),
-    /// The system refused an option or a descriptor.
     #[error("the socket: {0}")]
     Socket(#[from] io::Error),
-    /// No memory for the blocks.
     #[error("memory for the blocks: {0}")]
     Memory(#[from] MemError),
 }
 
-/// A connected socket of this host's kernel.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
@@ -57,9 +53,6 @@ pub struct Socket {
 
 impl Socket {
     /// A TCP connection. It sends at once what is written (`TCP_NODELAY`) and blocks no more.
-    ///
-    /// # Errors
-    /// What the system says to these options.
     pub fn tcp(stream: TcpStream) -> io::Result<Socket> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
@@ -67,9 +60,6 @@ impl Socket {
     }
 
     /// A unix stream socket. It blocks no more.
-    ///
-    /// # Errors
-    /// What the system says to this option.
     pub fn unix(stream: UnixStream) -> io::Result<Socket> {
         stream.set_nonblocking(true)?;
         Ok(Socket::new(stream.into()))
@@ -82,9 +72,6 @@ impl Socket {
 
     /// Another handle to the same connection: one end sends, the other receives. A program that
     /// sleeps until something comes also wakes when there is room for what it has not sent yet.
-    ///
-    /// # Errors
-    /// When no descriptor is left.
     pub fn try_clone(&self) -> io::Result<Socket> {
         Ok(Socket { fd: self.fd.try_clone()?, has_unsent: Arc::clone(&self.has_unsent) })
     }

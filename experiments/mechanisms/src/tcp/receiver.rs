@@ -55,9 +55,6 @@ impl Header {
 
 impl StreamReceiver {
     /// Over a connected socket.
-    ///
-    /// # Errors
-    /// When the sizes are not possible, or the system has no memory or descriptor left.
     pub fn new(socket: Socket, shape: Shape) -> Result<StreamReceiver, StreamError> {
         let blocks = Blocks::new(shape)?;
         let free = ArrayQueue::new(shape.blocks as usize);
@@ -228,7 +225,6 @@ impl ReceiveEnd for StreamReceiver {
     }
 }
 
-/// A block that was received through a [`StreamReceiver`].
 pub struct StreamBlock {
     pool: Arc<Pool>,
     block: u32,

@@ -35,7 +35,6 @@ pub struct StreamSender {
 /// Blocks given to the kernel with one call.
 const BATCH: usize = 16;
 
-/// A claimed block of a [`StreamSender`].
 #[derive(Debug)]
 #[must_use = "a block that is claimed and not committed is not sent"]
 pub struct StreamClaim {
@@ -46,9 +45,6 @@ pub struct StreamClaim {
 
 impl StreamSender {
     /// Over a connected socket.
-    ///
-    /// # Errors
-    /// When the sizes are not possible, or the system has no memory or descriptor left.
     pub fn new(socket: Socket, shape: Shape) -> Result<StreamSender, StreamError> {
         let blocks = Blocks::new(shape)?;
         let Socket { fd, has_unsent } = socket;

@@ -55,7 +55,6 @@ impl SocketWatch {
 }
 
 impl Watch for SocketWatch {
-    /// The kernel needs no arming: what came before the wait ends it too.
     fn arm(&self) {}
 
     fn disarm(&self) {}

@@ -13,14 +13,12 @@ use anyhow::Result;
 use catchment_netns::VethPair;
 use serde::{Deserialize, Serialize};
 
-/// What the sender of a stream says at its end.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Sent {
     packets: u64,
     cpu_ns: u64,
 }
 
-/// What the receiver of a stream says at its end.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Received {
     packets: u64,
@@ -48,7 +46,6 @@ fn stream(sent: Sent, received: Received) -> Sample {
     }
 }
 
-/// Runs one side.
 pub(crate) fn role(job: &Job) -> Result<()> {
     match (job.what, job.side) {
         (What::BarePingPong { threads: false }, Side::Sender) => {

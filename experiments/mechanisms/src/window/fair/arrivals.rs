@@ -7,7 +7,6 @@ use catchment_verbs::{Completion, Cq, WcOpcode};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Completions taken with one call.
 const POLL: usize = 16;
 
 pub(super) enum Arrivals {
@@ -118,7 +117,6 @@ impl Tails {
 }
 
 impl Arrivals {
-    /// The place of a block that is there.
     #[inline]
     pub(super) fn next(
         &mut self,

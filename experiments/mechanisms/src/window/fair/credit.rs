@@ -16,7 +16,6 @@ pub(super) enum Credit {
 #[derive(Debug)]
 pub(super) struct Count {
     blocks: u64,
-    /// Blocks sent.
     sent: u64,
     /// Blocks that came back, as far as known.
     back: u64,

@@ -53,9 +53,7 @@ impl Form {
 /// The fair sliding window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SwFair {
-    /// Sizes of each window.
     pub shape: Shape,
-    /// How it works.
     pub form: Form,
     /// Windows on this queue pair; stream s goes through window s modulo this.
     pub windows: u32,
@@ -69,7 +67,6 @@ impl SwFair {
         SwFair { shape, form, windows: 1, max_send_wr: 128 }
     }
 
-    /// So many windows on the one queue pair.
     #[must_use]
     pub fn with_windows(self, windows: u32) -> SwFair {
         SwFair { windows, ..self }

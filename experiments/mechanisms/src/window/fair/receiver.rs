@@ -12,7 +12,6 @@ use catchment_verbs::{Mr, RecvWr, Watch};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Immediates need no memory.
 const RECEIVE: RecvWr<'static> = RecvWr { wr_id: 0, sges: &[] };
 
 /// Every so many empty looks the connection is looked at too: a peer that only receives credits
@@ -121,7 +120,6 @@ impl SwFairReceiver {
     }
 }
 
-/// What an earlier session left in the slots is no block of this one.
 fn clear_tails(geometry: &Geometry, slots: &Arc<dyn Mr>) {
     let memory = slots.region().whole();
     for place in 0..geometry.places() {

@@ -87,7 +87,6 @@ impl Returns {
         }
     }
 
-    /// Credits written.
     pub(super) fn credits(&self) -> u64 {
         self.credits.load(Ordering::Relaxed)
     }

@@ -28,7 +28,6 @@ pub struct SwFairSender {
     broken: Option<EndError>,
 }
 
-/// A claimed block of a [`SwFairSender`].
 #[derive(Debug)]
 #[must_use = "a block that is claimed and not committed is not sent"]
 pub struct SwFairClaim {

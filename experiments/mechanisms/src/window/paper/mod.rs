@@ -31,10 +31,8 @@ use crate::{
 use catchment_transfer::LayoutError;
 use catchment_verbs::Access;
 
-/// The paper's sliding window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SwPaper {
-    /// Sizes.
     pub shape: Shape,
 }
 
@@ -44,7 +42,6 @@ pub(crate) const ACK_BYTES: u32 = 4;
 const ACK_SEND_WR: u32 = 64;
 
 impl SwPaper {
-    /// With these sizes.
     pub fn new(shape: Shape) -> SwPaper {
         SwPaper { shape }
     }

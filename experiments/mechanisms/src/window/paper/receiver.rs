@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 const INSIDE: &str = "a block inside of the checked memory";
-/// Immediates need no memory.
 const RECEIVE: RecvWr<'static> = RecvWr { wr_id: 0, sges: &[] };
 
 /// The receiving end of [`super::SwPaper`]. One thread at a time looks for blocks; they are given
@@ -144,7 +143,6 @@ impl ReceiveEnd for SwPaperReceiver {
         Some(Arc::clone(&self.watch))
     }
 
-    /// One interaction an acknowledgement.
     fn counts(&self) -> Counts {
         Counts { interactions: self.shared.acknowledged.load(Ordering::Relaxed), ..self.counts }
     }
@@ -261,7 +259,6 @@ impl Link {
     }
 }
 
-/// A block that was received through a [`SwPaperReceiver`].
 pub struct SwPaperBlock {
     shared: Arc<Shared>,
     header: PaperHeader,

@@ -21,9 +21,7 @@ pub struct SwPaperSender {
     cq: Arc<dyn Cq>,
     blocks: Arc<dyn Mr>,
     remote: RemoteMemory,
-    /// Blocks sent: the head. Everyone is a request.
     head: u64,
-    /// Requests completed.
     done: u64,
     /// Until a thread of its own has it.
     acks: Option<AckThread>,
@@ -32,7 +30,6 @@ pub struct SwPaperSender {
     wants_completion: bool,
 }
 
-/// A claimed block of a [`SwPaperSender`].
 #[derive(Debug)]
 #[must_use = "a block that is claimed and not committed is not sent"]
 pub struct SwPaperClaim {
@@ -213,7 +210,6 @@ impl SendEnd for SwPaperSender {
         Some(Box::new(acks))
     }
 
-    /// One interaction a block.
     fn counts(&self) -> Counts {
         Counts { interactions: self.counts.blocks, ..self.counts }
     }
