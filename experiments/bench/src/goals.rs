@@ -1,22 +1,26 @@
 //! What Catchment set out to reach, written down before the first run.
+use crate::goal::Limit::{AtLeast, AtMost};
+use crate::goal::{self, Limit};
 use crate::mechanism::What;
 use crate::row::{Row, RunMedians};
 use crate::stats::Spread;
 use serde::Serialize;
+use std::fmt;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Goal {
-    pub(crate) what: &'static str,
-    pub(crate) goal: String,
+/// The cell that a goal is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Place {
     pub(crate) bytes: usize,
     pub(crate) blocks: usize,
-    pub(crate) ratio: f64,
-    /// What the ratio must be, at least or at most.
-    pub(crate) limit: f64,
-    pub(crate) held: bool,
-    /// A row that it rests on was disturbed by other programs.
-    pub(crate) disturbed: bool,
 }
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", {} bytes, {} blocks", self.bytes, self.blocks)
+    }
+}
+
+pub(crate) type Goal = goal::Goal<Place>;
 
 const SMALL_BYTES: usize = 64;
 const LARGE_BYTES: usize = 65_536;
@@ -41,12 +45,12 @@ pub(crate) fn judge(rows: &[Row]) -> Vec<Goal> {
 fn judge_copy(rows: &[Row], ours: &Row) -> Vec<Goal> {
     let mut goals = Vec::new();
     if let Some(memcpy) = beside(rows, ours, What::Memcpy).filter(|_| ours.bytes >= LARGE_BYTES) {
-        let name = "throughput with copy / memcpy, at least";
-        goals.push(at_least(name, [ours, memcpy], speed_ratio(ours, memcpy), 0.9));
+        let name = "throughput with copy / memcpy";
+        goals.push(goal(name, [ours, memcpy], speed_ratio(ours, memcpy), AtLeast(0.9)));
     }
     if let Some(over) = ours.latency_over_cache_line.filter(|_| ours.bytes == SMALL_BYTES) {
-        let name = "latency with copy / cache-line hand-over, at most";
-        goals.push(at_most(name, [ours, ours], over, 1.3));
+        let name = "latency with copy / cache-line hand-over";
+        goals.push(goal(name, [ours, ours], over, AtMost(1.3)));
     }
     goals
 }
@@ -60,12 +64,12 @@ fn judge_in_place(rows: &[Row], ours: &Row) -> Vec<Goal> {
     let quickest = peers.max_by(|a, b| latency_ratio(ours, a).total_cmp(&latency_ratio(ours, b)));
     let mut goals = Vec::new();
     if let Some(peer) = fastest {
-        let name = "throughput in place / iceoryx2, at least";
-        goals.push(at_least(name, [ours, peer], speed_ratio(ours, peer), 1.0));
+        let name = "throughput in place / iceoryx2";
+        goals.push(goal(name, [ours, peer], speed_ratio(ours, peer), AtLeast(1.0)));
     }
     if let Some(peer) = quickest {
-        let name = "latency in place / iceoryx2, at most";
-        goals.push(at_most(name, [ours, peer], latency_ratio(ours, peer), 1.2));
+        let name = "latency in place / iceoryx2";
+        goals.push(goal(name, [ours, peer], latency_ratio(ours, peer), AtMost(1.2)));
     }
     goals
 }
@@ -75,13 +79,13 @@ fn judge_prefetch(rows: &[Row], ours: &Row) -> Vec<Goal> {
         (What::Paper, "the paper's mechanism"),
         (What::StatusReadWhenEmpty, "read when none is left"),
     ];
-    let goal = |(what, name)| {
+    let judge = |(what, name)| {
         let other = beside(rows, ours, what)?;
-        let name = format!("blocks per second, status read ahead / {name}, at least");
+        let name = format!("blocks per second, status read ahead / {name}");
         let ratio = speed_ratio(ours, other);
-        Some(at_least(&name, [ours, other], ratio, 1.5))
+        Some(goal(&name, [ours, other], ratio, AtLeast(1.5)))
     };
-    others.into_iter().filter_map(goal).collect()
+    others.into_iter().filter_map(judge).collect()
 }
 
 /// How many times as many blocks per second: compared run by run, since the two ran one after the
@@ -104,25 +108,11 @@ fn beside<'a>(rows: &'a [Row], row: &Row, what: What) -> Option<&'a Row> {
     rows.iter().find(|r| r.what == what && (r.bytes, r.blocks) == (row.bytes, row.blocks))
 }
 
-fn at_least(name: &str, rows: [&Row; 2], ratio: f64, limit: f64) -> Goal {
-    goal(name, rows, ratio, limit, ratio >= limit)
-}
-
-fn at_most(name: &str, rows: [&Row; 2], ratio: f64, limit: f64) -> Goal {
-    goal(name, rows, ratio, limit, ratio <= limit)
-}
-
-fn goal(name: &str, rows: [&Row; 2], ratio: f64, limit: f64, held: bool) -> Goal {
-    Goal {
-        what: "goal",
-        goal: format!("{name} {limit}"),
-        bytes: rows[0].bytes,
-        blocks: rows[0].blocks,
-        ratio: (ratio * 1000.0).round() / 1000.0,
-        limit,
-        held,
-        disturbed: rows.iter().any(|row| row.disturbed),
-    }
+fn goal(name: &str, rows: [&Row; 2], ratio: f64, limit: Limit) -> Goal {
+    let place = Place { bytes: rows[0].bytes, blocks: rows[0].blocks };
+    let mut goal = Goal::new(name, place, ratio, limit);
+    goal.disturbed = Some(rows.iter().any(|row| row.disturbed));
+    goal
 }
 
 #[cfg(test)]
@@ -187,7 +177,7 @@ mod tests {
             row(What::Paper, 64, 1000, 1.0),
         ];
         let goals = judge(&rows);
-        let seen: Vec<_> = goals.iter().map(|g| (g.bytes, g.ratio, g.held)).collect();
+        let seen: Vec<_> = goals.iter().map(|g| (g.place.bytes, g.ratio, g.held)).collect();
         assert_eq!(seen, [(256, 1.6, true), (256, 1.4, false)]);
     }
 

@@ -25,6 +25,7 @@ mod compare;
 mod control;
 mod csv;
 mod external;
+mod goal;
 mod goals;
 mod grid;
 mod host;

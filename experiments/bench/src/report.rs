@@ -1,5 +1,5 @@
 //! How results are shown: JSON lines, a table, a page.
-use crate::goals::Goal;
+use crate::goals::{Goal, Place};
 use crate::host::Environment;
 use crate::mechanism::What;
 use crate::row::Row;
@@ -88,7 +88,7 @@ impl Report {
         steal: Option<f64>,
     ) -> Result<()> {
         for goal in &goals {
-            output::either(self.json, goal, goal_line)?;
+            output::either(self.json, goal, Goal::line)?;
         }
         (self.goals, self.took, self.steal) = (goals, took, steal);
         Ok(())
@@ -130,14 +130,9 @@ impl Report {
     fn goals_markdown(&self, page: &mut String) -> Result<()> {
         page.push_str(GOALS_HEAD);
         for goal in &self.goals {
-            let verdict = match (goal.held, goal.disturbed) {
-                (true, false) => "held",
-                (false, false) => "**missed**",
-                (true, true) => "held, but disturbed",
-                (false, true) => "**missed**, but disturbed",
-            };
-            let Goal { goal, bytes, blocks, ratio, .. } = goal;
-            writeln!(page, "| {goal} | {bytes} | {blocks} | {ratio:.2} | {verdict} |")?;
+            let Goal { goal: name, place: Place { bytes, blocks }, ratio, .. } = goal;
+            let verdict = goal.verdict();
+            writeln!(page, "| {name} | {bytes} | {blocks} | {ratio:.2} | {verdict} |")?;
         }
         Ok(())
     }
@@ -183,18 +178,6 @@ fn table_line(row: &Row) -> String {
         row.cpu_s_per_gb_source,
         row.cpu_s_per_gb_collector,
         if row.disturbed { "  disturbed" } else { "" }
-    )
-}
-
-fn goal_line(goal: &Goal) -> String {
-    format!(
-        "{} {}, {} bytes, {} blocks: {:.3}{}",
-        if goal.held { "held  " } else { "MISSED" },
-        goal.goal,
-        goal.bytes,
-        goal.blocks,
-        goal.ratio,
-        if goal.disturbed { " (disturbed)" } else { "" }
     )
 }
 

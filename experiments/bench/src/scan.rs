@@ -10,12 +10,14 @@
 //!   threads change their slots in the same words.
 //!
 //! One thread, everything in its cache: what the other core's stores cost is the same for both.
+use crate::goal::{Goal, Limit};
 use crate::stats::{Spread, decimals};
 use crate::{host, output, sys};
 use anyhow::{Result, ensure};
 use catchment_transfer::protocol::{ByteMirror, ReleaseStatus, SenderSlots, released_byte};
 use catchment_verbs::mem::{Region, RegionOptions, VolatileSlice};
 use serde::Serialize;
+use std::fmt;
 use std::hint::black_box;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -65,15 +67,17 @@ struct Row {
     rounds: u32,
 }
 
+/// The row that a goal is about.
 #[derive(Debug, Serialize)]
-struct Goal {
-    what: &'static str,
-    goal: String,
+struct Place {
     slots: u32,
     released: u32,
-    ratio: f64,
-    limit: f64,
-    held: bool,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, ", {} slots, {} released", self.slots, self.released)
+    }
 }
 
 pub(crate) fn run(options: &Options) -> Result<()> {
@@ -113,29 +117,11 @@ impl Row {
         )
     }
 
-    fn goal(&self) -> Option<Goal> {
-        (self.slots == GOAL_SLOTS).then(|| Goal {
-            what: "goal",
-            goal: format!("finding released slots, scan / loop over the bytes, at most {GOAL}"),
-            slots: self.slots,
-            released: self.released,
-            ratio: self.find_ratio,
-            limit: GOAL,
-            held: self.find_ratio <= GOAL,
-        })
-    }
-}
-
-impl Goal {
-    fn line(&self) -> String {
-        format!(
-            "{} {}, {} slots, {} released: {:.3}",
-            if self.held { "held  " } else { "MISSED" },
-            self.goal,
-            self.slots,
-            self.released,
-            self.ratio
-        )
+    fn goal(&self) -> Option<Goal<Place>> {
+        let name = "finding released slots, scan / loop over the bytes";
+        let place = Place { slots: self.slots, released: self.released };
+        let is_judged = self.slots == GOAL_SLOTS;
+        is_judged.then(|| Goal::new(name, place, self.find_ratio, Limit::AtMost(GOAL)))
     }
 }
 

@@ -31,6 +31,7 @@ pub mod paper;
 mod port;
 pub mod rendezvous;
 mod send_queue;
+mod shared;
 mod status_byte;
 pub mod tcp;
 pub mod window;
@@ -39,6 +40,7 @@ pub use catalog::{Protocol, Visit};
 pub use error::SetupError;
 pub use port::{EndNeeds, MemoryNeed, Offer, OfferParseError, Port, QueueNeeds};
 pub(crate) use send_queue::SendQueue;
+pub(crate) use shared::{FirstError, InTurn};
 pub use status_byte::{StatusByte, StatusByteReceiver, StatusByteSender, Way};
 
 pub use catchment_channel::{ClaimError, Counts, EndError, PeerFault, RemoteMemory, Tag};

@@ -35,6 +35,12 @@ pub struct MemoryNeed {
     pub access: Access,
 }
 
+impl MemoryNeed {
+    pub(crate) fn new(what: &'static str, bytes: usize, access: Access) -> MemoryNeed {
+        MemoryNeed { what, bytes, access }
+    }
+}
+
 /// All that an end needs. Its fields may be changed before [`Port::open`]; what is too small is then
 /// refused, or fails as verbs say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,11 +62,11 @@ impl EndNeeds {
                 recv_cqe: 0,
                 max_inline_bytes: 0,
             },
-            memory: vec![MemoryNeed {
-                what: "the ring",
-                bytes: ring_bytes,
-                access: Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
-            }],
+            memory: vec![MemoryNeed::new(
+                "the ring",
+                ring_bytes,
+                Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
+            )],
         }
     }
 }

@@ -86,16 +86,12 @@ impl Mechanism for StatusByte {
     fn sender_needs(&self) -> Result<EndNeeds, LayoutError> {
         let layout = self.layout()?;
         let copies = [
-            MemoryNeed {
-                what: "send blocks",
-                bytes: layout.blocks() as usize * layout.block_bytes() as usize,
-                access: Access::empty(),
-            },
-            MemoryNeed {
-                what: "copy of the status bytes",
-                bytes: layout.status_bytes(),
-                access: Access::LOCAL_WRITE,
-            },
+            MemoryNeed::new(
+                "send blocks",
+                layout.blocks() as usize * layout.block_bytes() as usize,
+                Access::empty(),
+            ),
+            MemoryNeed::new("copy of the status bytes", layout.status_bytes(), Access::LOCAL_WRITE),
         ];
         Ok(EndNeeds {
             queues: QueueNeeds {

@@ -76,7 +76,7 @@ fn a_kept_message_stops_the_sender_when_all_others_are_used() {
     let (mut sent, mut came) = (1, 1);
     while came < 4 {
         match exchange(&mut ends, &mut sent, &mut came) {
-            0 => assert!(wait.wait(&ends[1].watch(), || None::<()>).is_none()),
+            0 => assert!(wait.wait(Some(ends[1].watch()), || None::<()>).is_none()),
             _ => wait.found(),
         }
     }
@@ -87,7 +87,7 @@ fn a_kept_message_stops_the_sender_when_all_others_are_used() {
     drop(kept);
     while came < 504 {
         match exchange(&mut ends, &mut sent, &mut came) {
-            0 => assert!(wait.wait(&ends[1].watch(), || None::<()>).is_none()),
+            0 => assert!(wait.wait(Some(ends[1].watch()), || None::<()>).is_none()),
             _ => wait.found(),
         }
     }
@@ -180,7 +180,7 @@ fn talk(channel: &mut Channel, side: u32, count: u64, policy: WaitPolicy, done: 
             channel.progress().unwrap();
             // What came while the watch was being armed is seen by the next round.
             let watch = channel.watch();
-            wait.wait(&watch, || channel.progress().err().map(|e| panic!("{e}")));
+            wait.wait(Some(watch), || channel.progress().err().map(|e| panic!("{e}")));
         }
     }
 }

@@ -1,38 +1,28 @@
 //! What software RoCE set out to reach beside TCP and bare UDP, written down before the first run.
 use super::row::{Cell, Row, Sample};
+use crate::goal::{self, Limit};
 use crate::stats;
 use serde::Serialize;
+use std::fmt;
 
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Goal {
-    what: &'static str,
-    /// What is compared, in words, with what the ratio must be.
-    goal: String,
-    /// The median of the ratios, round by round.
-    ratio: f64,
-    limit: f64,
-    held: bool,
-}
+/// A goal of the whole table, in no place of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) struct Everywhere {}
 
-impl Goal {
-    pub(crate) fn line(&self) -> String {
-        let held = if self.held { "held  " } else { "MISSED" };
-        format!("{held} {}: {:.2}", self.goal, self.ratio)
-    }
-
-    pub(crate) fn markdown(&self) -> String {
-        let held = if self.held { "held" } else { "**missed**" };
-        format!("| {} | {:.2} | {held} |\n", self.goal, self.ratio)
+impl fmt::Display for Everywhere {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
     }
 }
+
+pub(crate) type Goal = goal::Goal<Everywhere>;
 
 struct Rule {
     name: &'static str,
     ours: fn(&Cell) -> bool,
     other: fn(&Cell) -> bool,
     value: fn(&Sample) -> Option<f64>,
-    limit: f64,
-    at_least: bool,
+    limit: Limit,
 }
 
 const fn at_least(
@@ -41,7 +31,7 @@ const fn at_least(
     other: fn(&Cell) -> bool,
     limit: f64,
 ) -> Rule {
-    Rule { name, ours, other, value: |sample| sample.bytes_per_s, limit, at_least: true }
+    Rule { name, ours, other, value: |sample| sample.bytes_per_s, limit: Limit::AtLeast(limit) }
 }
 
 fn is_stream(cell: &Cell, what: &str, path_mtu: usize) -> bool {
@@ -94,40 +84,35 @@ const RULES: &[Rule] = &[
         ours: |cell| is_stream(cell, "ours", 4096),
         other: |cell| cell.what == "tcp",
         value: |sample| sample.cpu_s_per_gb_receiver,
-        limit: 1.0,
-        at_least: false,
+        limit: Limit::AtMost(1.0),
     },
     Rule {
         name: "CPU seconds per GB of the receiver, WRITE, path MTU 4096, ours / iperf3",
         ours: |cell| is_stream(cell, "ours", 4096),
         other: |cell| cell.what == "iperf3",
         value: |sample| sample.cpu_s_per_gb_receiver,
-        limit: 1.0,
-        at_least: false,
+        limit: Limit::AtMost(1.0),
     },
     Rule {
         name: "latency of a 64-byte WRITE, engine thread, ours / bare UDP with a receiving thread",
         ours: |cell| is_ping_pong(cell, "ours", Some("engine thread")),
         other: |cell| is_ping_pong(cell, "bare-udp", Some("receiving thread")),
         value: |sample| sample.latency_ns,
-        limit: 1.5,
-        at_least: false,
+        limit: Limit::AtMost(1.5),
     },
     Rule {
         name: "latency of a 64-byte WRITE, inline polling, ours / bare UDP",
         ours: |cell| is_ping_pong(cell, "ours", Some("inline polling")),
         other: |cell| is_ping_pong(cell, "bare-udp", Some("inline polling")),
         value: |sample| sample.latency_ns,
-        limit: 1.5,
-        at_least: false,
+        limit: Limit::AtMost(1.5),
     },
     Rule {
         name: "latency of a 64-byte WRITE, ours with the engine thread / bare UDP without a thread",
         ours: |cell| is_ping_pong(cell, "ours", Some("engine thread")),
         other: |cell| is_ping_pong(cell, "bare-udp", Some("inline polling")),
         value: |sample| sample.latency_ns,
-        limit: 1.5,
-        at_least: false,
+        limit: Limit::AtMost(1.5),
     },
 ];
 
@@ -144,18 +129,7 @@ impl Rule {
         let ratios: Option<Vec<f64>> =
             pairs.map(|(a, b)| Some((self.value)(a)? / (self.value)(b)?)).collect();
         let ratio = stats::percentile(&ratios?, 0.5);
-        let (word, held) = if self.at_least {
-            ("at least", ratio >= self.limit)
-        } else {
-            ("at most", ratio <= self.limit)
-        };
-        Some(Goal {
-            what: "goal",
-            goal: format!("{}, {word} {}", self.name, self.limit),
-            ratio: (ratio * 1000.0).round() / 1000.0,
-            limit: self.limit,
-            held,
-        })
+        Some(Goal::new(self.name, Everywhere {}, ratio, self.limit))
     }
 }
 

@@ -68,7 +68,10 @@ pub(crate) fn write(
     goals: &[Goal],
 ) -> Result<()> {
     let command: Vec<String> = std::env::args().skip(1).collect();
-    let goals: String = goals.iter().map(Goal::markdown).collect();
+    let goals = goals.iter();
+    let goals: String = goals
+        .map(|goal| format!("| {} | {:.2} | {} |\n", goal.goal, goal.ratio, goal.verdict()))
+        .collect();
     let page = format!(
         "{HEAD}This run:\n\n- Machine: {}.\n- Day: {}, {}, commit {}.\n\
          - Command: `catchment-bench {}`.\n- Rounds: {}.\n\n\

@@ -5,8 +5,8 @@ use super::{
 };
 use crate::paper::PaperLayout;
 use crate::{
-    ClaimError, Counts, EndError, EndNeeds, Features, Mechanism, MemoryNeed, Offer, Port,
-    QueueNeeds, ReceiveEnd, SendEnd, SetupError, Shape, Tag, TakenBlock,
+    ClaimError, Counts, EndError, EndNeeds, Features, FirstError, Mechanism, MemoryNeed, Offer,
+    Port, QueueNeeds, ReceiveEnd, SendEnd, SetupError, Shape, Tag, TakenBlock,
 };
 use catchment_transfer::LayoutError;
 use catchment_verbs::mem::VolatileSlice;
@@ -64,16 +64,12 @@ impl Mechanism for PaperStatusByte {
                 max_inline_bytes: 1,
             },
             memory: vec![
-                MemoryNeed {
-                    what: "send blocks",
-                    bytes: PaperPool::blocks_bytes(&layout),
-                    access: Access::empty(),
-                },
-                MemoryNeed {
-                    what: "two arrays of status bytes",
-                    bytes: PaperPool::control_bytes(&layout),
-                    access: Access::LOCAL_WRITE,
-                },
+                MemoryNeed::new("send blocks", PaperPool::blocks_bytes(&layout), Access::empty()),
+                MemoryNeed::new(
+                    "two arrays of status bytes",
+                    PaperPool::control_bytes(&layout),
+                    Access::LOCAL_WRITE,
+                ),
             ],
         })
     }
@@ -94,7 +90,7 @@ impl Mechanism for PaperStatusByte {
             pool,
             committed: 0,
             would_blocks: 0,
-            broken: None,
+            broken: FirstError::default(),
         })
     }
 
@@ -115,7 +111,7 @@ pub struct PaperSendEnd {
     sender: PaperSender,
     committed: u64,
     would_blocks: u64,
-    broken: Option<EndError>,
+    broken: FirstError,
 }
 
 pub struct PaperClaim {
@@ -142,18 +138,14 @@ impl PaperSendEnd {
     /// what it brought. What one brings that was under way already is used at once: nobody may call
     /// again for it.
     fn drive(&mut self) -> Result<(), EndError> {
-        self.alive()?;
+        self.broken.check()?;
         let advanced = self.advance();
         self.keep(advanced)
     }
 
     /// A failure is one for good.
-    fn keep<T>(&mut self, result: Result<T, PaperError>) -> Result<T, EndError> {
-        result.map_err(|error| {
-            let error = EndError::from(error);
-            self.broken = Some(error);
-            error
-        })
+    fn keep<T>(&self, result: Result<T, PaperError>) -> Result<T, EndError> {
+        result.map_err(|error| self.broken.set(error.into()))
     }
 
     fn advance(&mut self) -> Result<(), PaperError> {
@@ -181,10 +173,6 @@ impl PaperSendEnd {
         }
         Ok(())
     }
-
-    fn alive(&self) -> Result<(), EndError> {
-        self.broken.map_or(Ok(()), Err)
-    }
 }
 
 impl SendEnd for PaperSendEnd {
@@ -199,7 +187,7 @@ impl SendEnd for PaperSendEnd {
             let limit = 1 << u8::BITS;
             return Err(ClaimError::Stream { stream, limit });
         };
-        self.alive()?;
+        self.broken.check()?;
         let block = match self.pool.claim() {
             Some(block) => Some(block),
             None => {

@@ -57,11 +57,7 @@ fn receives(blocks: u32) -> u32 {
 }
 
 fn notices(blocks: u32) -> MemoryNeed {
-    MemoryNeed {
-        what: "notices",
-        bytes: (receives(blocks) * NOTICE_BYTES) as usize,
-        access: Access::LOCAL_WRITE,
-    }
+    MemoryNeed::new("notices", (receives(blocks) * NOTICE_BYTES) as usize, Access::LOCAL_WRITE)
 }
 
 impl Mechanism for Rendezvous {
@@ -100,11 +96,7 @@ impl Mechanism for Rendezvous {
             },
             memory: vec![
                 notices(geometry.blocks()),
-                MemoryNeed {
-                    what: "send blocks",
-                    bytes: geometry.total_bytes(),
-                    access: Access::empty(),
-                },
+                MemoryNeed::new("send blocks", geometry.total_bytes(), Access::empty()),
             ],
         })
     }
@@ -122,11 +114,11 @@ impl Mechanism for Rendezvous {
             },
             memory: vec![
                 notices(geometry.blocks()),
-                MemoryNeed {
-                    what: "the slots",
-                    bytes: geometry.total_bytes(),
-                    access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-                },
+                MemoryNeed::new(
+                    "the slots",
+                    geometry.total_bytes(),
+                    Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+                ),
             ],
         })
     }

@@ -2,7 +2,8 @@
 use super::receives::Receives;
 use super::{AddressNotice, CompletionNotice, Rendezvous, receive_list, receives};
 use crate::{
-    Counts, EndError, PeerFault, Port, ReceiveEnd, SendQueue, SetupError, Tag, TakenBlock,
+    Counts, EndError, FirstError, InTurn, PeerFault, Port, ReceiveEnd, SendQueue, SetupError, Tag,
+    TakenBlock,
 };
 use catchment_channel::geometry::{Arrived, Geometry};
 use catchment_transfer::layout::TRAILER_BYTES;
@@ -10,9 +11,8 @@ use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::CqWatch;
 use catchment_verbs::{Mr, Payload, QpState, SendOp, SendWr, Watch};
 use crossbeam_queue::ArrayQueue;
-use crossbeam_utils::atomic::AtomicCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// The receiving end of [`Rendezvous`]. One thread at a time looks for blocks; they are given back
 /// from any.
@@ -30,9 +30,8 @@ struct Shared {
     announced: Box<[AtomicBool]>,
     /// Slots to announce.
     free: ArrayQueue<u32>,
-    /// The queue pair, while no thread has it.
-    link: AtomicCell<Option<Box<SendQueue>>>,
-    broken: OnceLock<EndError>,
+    link: InTurn<SendQueue>,
+    broken: FirstError,
     notices: AtomicU64,
 }
 
@@ -61,8 +60,8 @@ impl RendezvousReceiver {
                 receives,
                 announced: (0..blocks).map(|_| AtomicBool::new(false)).collect(),
                 free,
-                link: AtomicCell::new(Some(Box::new(link))),
-                broken: OnceLock::new(),
+                link: InTurn::new(link),
+                broken: FirstError::default(),
                 notices: AtomicU64::new(0),
             }),
             watch: Arc::new(CqWatch::new(port.recv_cq, port.channel)),
@@ -74,7 +73,7 @@ impl RendezvousReceiver {
         if self.shared.is_due() {
             self.shared.announce();
         }
-        self.shared.alive()?;
+        self.shared.broken.check()?;
         let Some(notice) = self.shared.receives.take()? else {
             return Ok(None);
         };
@@ -95,18 +94,6 @@ impl RendezvousReceiver {
 }
 
 impl Shared {
-    fn alive(&self) -> Result<(), EndError> {
-        match self.broken.get() {
-            None => Ok(()),
-            Some(error) => Err(*error),
-        }
-    }
-
-    /// The session is over. Says what is said from now on: the first error.
-    fn fail(&self, error: EndError) -> EndError {
-        *self.broken.get_or_init(|| error)
-    }
-
     /// The slot that a notice means. It must have been announced.
     fn filled_slot(&self, notice: &CompletionNotice) -> Result<u32, PeerFault> {
         let error = PeerFault::Address { addr: notice.addr };
@@ -125,21 +112,11 @@ impl Shared {
         !self.free.is_empty() || self.receives.are_due()
     }
 
-    /// Announces free slots, unless another thread has the queue pair: that one looks once more
-    /// after it has put it back.
+    /// Announces free slots.
     fn announce(&self) {
-        while let Some(mut link) = self.link.take() {
-            let result = self.announce_with(&mut link);
-            let before = self.link.swap(Some(link));
-            debug_assert!(before.is_none(), "two threads have one queue pair");
-            match result {
-                Ok(true) if self.is_due() => {}
-                Ok(_) => return,
-                Err(error) => {
-                    self.fail(error);
-                    return;
-                }
-            }
+        let announced = self.link.work(|link| self.announce_with(link), |all| all && self.is_due());
+        if let Err(error) = announced {
+            self.broken.set(error);
         }
     }
 
@@ -189,7 +166,7 @@ impl ReceiveEnd for RendezvousReceiver {
     type Block = RendezvousBlock;
 
     fn take(&mut self) -> Result<Option<RendezvousBlock>, EndError> {
-        self.look().map_err(|error| self.shared.fail(error))
+        self.look().map_err(|error| self.shared.broken.set(error))
     }
 
     /// `None` also while a slot must still be announced and the queue is full.

@@ -2,8 +2,8 @@
 use super::receives::Receives;
 use super::{AddressNotice, CompletionNotice, Rendezvous, receive_list, receives};
 use crate::{
-    ClaimError, Counts, EndError, Offer, PeerFault, Port, RemoteMemory, SendEnd, SendQueue,
-    SetupError,
+    ClaimError, Counts, EndError, FirstError, Offer, PeerFault, Port, RemoteMemory, SendEnd,
+    SendQueue, SetupError,
 };
 use catchment_channel::geometry::{Arrived, Geometry, INSIDE, header_words};
 use catchment_transfer::HeaderError;
@@ -30,7 +30,7 @@ pub struct RendezvousSender {
     claims: u64,
     counts: Counts,
     wants_completion: bool,
-    broken: Option<EndError>,
+    broken: FirstError,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -77,7 +77,7 @@ impl RendezvousSender {
             claims: 0,
             counts: Counts::default(),
             wants_completion: false,
-            broken: None,
+            broken: FirstError::default(),
         })
     }
 
@@ -116,7 +116,7 @@ impl RendezvousSender {
         self.counts.would_blocks += 1;
         match self.check() {
             Ok(()) => ClaimError::WouldBlock,
-            Err(error) => self.fail(error).into(),
+            Err(error) => self.broken.set(error).into(),
         }
     }
 
@@ -126,12 +126,6 @@ impl RendezvousSender {
             return Err(EndError::PeerGone);
         }
         Ok(())
-    }
-
-    /// The session is over. Says what is said from now on: the first error.
-    #[cold]
-    fn fail(&mut self, error: EndError) -> EndError {
-        *self.broken.get_or_insert(error)
     }
 
     /// A slot that may be filled and sent now.
@@ -183,13 +177,11 @@ impl SendEnd for RendezvousSender {
 
     fn claim(&mut self, stream: u32, bytes: u32) -> Result<RendezvousClaim, ClaimError> {
         self.geometry.check_length(bytes, self.payload_bytes)?;
-        if let Some(error) = self.broken {
-            return Err(error.into());
-        }
+        self.broken.check()?;
         let slot = match self.usable_slot() {
             Ok(Some(slot)) => slot,
             Ok(None) => return Err(self.refuse()),
-            Err(error) => return Err(self.fail(error).into()),
+            Err(error) => return Err(self.broken.set(error).into()),
         };
         self.claims += 1;
         Ok(RendezvousClaim { number: self.claims, slot, stream, bytes })
@@ -223,19 +215,17 @@ impl SendEnd for RendezvousSender {
         let offset = self.geometry.trailer_offset(claim.slot);
         memory.write_at(offset, &trailer).expect(INSIDE);
         let posted = self.post(claim.slot, header.room_bytes);
-        posted.map_err(|error| self.fail(error))?;
+        posted.map_err(|error| self.broken.set(error))?;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(claim.bytes);
         Ok(())
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
+        self.broken.check()?;
         let result = self.queue.poll().and_then(|()| self.take_notices());
         let result = result.and_then(|()| self.check());
-        result.map_err(|error| self.fail(error))
+        result.map_err(|error| self.broken.set(error))
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {

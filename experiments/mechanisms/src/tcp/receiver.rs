@@ -1,7 +1,7 @@
 //! The receiving end.
 use super::watch::SocketWatch;
 use super::{Blocks, INSIDE, Socket, StreamError, ended};
-use crate::{Counts, EndError, PeerFault, ReceiveEnd, Shape, Tag, TakenBlock};
+use crate::{Counts, EndError, FirstError, PeerFault, ReceiveEnd, Shape, Tag, TakenBlock};
 use catchment_transfer::header::{HEADER_BYTES, decode_trailer};
 use catchment_transfer::{BlockHeader, crc32c_of};
 use catchment_verbs::Watch;
@@ -23,7 +23,7 @@ pub struct StreamReceiver {
     /// Bytes that were read beyond the end of a block.
     beyond: Vec<u8>,
     counts: Counts,
-    broken: Option<EndError>,
+    broken: FirstError,
 }
 
 struct Pool {
@@ -76,7 +76,7 @@ impl StreamReceiver {
             expected: HEADER_BYTES,
             beyond: Vec::with_capacity(blocks.stride),
             counts: Counts::default(),
-            broken: None,
+            broken: FirstError::default(),
         })
     }
 
@@ -205,11 +205,9 @@ impl ReceiveEnd for StreamReceiver {
     type Block = StreamBlock;
 
     fn take(&mut self) -> Result<Option<StreamBlock>, EndError> {
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
+        self.broken.check()?;
         let result = self.look();
-        result.map_err(|error| *self.broken.insert(error))
+        result.map_err(|error| self.broken.set(error))
     }
 
     /// `None` while the program has all blocks: nothing can be read before one comes back, and no

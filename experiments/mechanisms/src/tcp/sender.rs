@@ -1,7 +1,7 @@
 //! The sending end.
 use super::watch::SocketWatch;
 use super::{Blocks, INSIDE, Socket, StreamError, ended};
-use crate::{ClaimError, Counts, EndError, SendEnd, Shape};
+use crate::{ClaimError, Counts, EndError, FirstError, SendEnd, Shape};
 use catchment_transfer::header::{FLAG_CRC, HEADER_BYTES, encode_trailer};
 use catchment_transfer::layout::padded;
 use catchment_transfer::{BlockHeader, HeaderError, crc32c_of};
@@ -29,7 +29,7 @@ pub struct StreamSender {
     claims: u64,
     counts: Counts,
     checksums: bool,
-    broken: Option<EndError>,
+    broken: FirstError,
 }
 
 /// Blocks given to the kernel with one call.
@@ -62,7 +62,7 @@ impl StreamSender {
             claims: 0,
             counts: Counts::default(),
             checksums: false,
-            broken: None,
+            broken: FirstError::default(),
         })
     }
 
@@ -79,12 +79,10 @@ impl StreamSender {
 
     /// Gives the kernel what waits, as far as it takes it.
     fn flush(&mut self) -> Result<(), EndError> {
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
+        self.broken.check()?;
         let result = self.write_waiting();
         self.has_unsent.store(self.waiting > 0, Ordering::Relaxed);
-        result.map_err(|error| *self.broken.insert(error))
+        result.map_err(|error| self.broken.set(error))
     }
 
     fn write_waiting(&mut self) -> Result<(), EndError> {
@@ -151,9 +149,7 @@ impl SendEnd for StreamSender {
         if self.waiting == self.blocks.layout.blocks() {
             self.flush()?;
         }
-        if let Some(error) = self.broken {
-            return Err(error.into());
-        }
+        self.broken.check()?;
         if self.waiting == self.blocks.layout.blocks() {
             self.counts.would_blocks += 1;
             return Err(ClaimError::WouldBlock);

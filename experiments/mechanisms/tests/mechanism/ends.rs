@@ -6,17 +6,16 @@
 )]
 use crate::common::Random;
 use catchment_mechanisms::*;
+use catchment_probe::patience::PATIENCE;
+pub use catchment_probe::patience::Patience;
+use catchment_transfer::WaitPolicy;
 use catchment_transfer::order::SerialCounter;
-use catchment_transfer::{Step, WaitPolicy, Waiter};
 use catchment_verbs::mem::VolatileSlice;
-use catchment_verbs::{Wake, Watch};
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// For what must happen sooner or later: nobody waits so long unless something is wrong.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// For what must not happen: if it does, it mostly does so soon.
 const QUIET: Duration = Duration::from_millis(20);
 
@@ -28,46 +27,6 @@ pub struct Ends<S, R> {
     pub features: Features,
     /// Most blocks that can be on their way while none is taken.
     pub most_on_their_way: u64,
-}
-
-/// Waits as a policy says.
-pub struct Patience {
-    waiter: Waiter,
-    since: Instant,
-}
-
-impl Patience {
-    pub fn new(policy: WaitPolicy) -> Patience {
-        Patience { waiter: Waiter::new(policy, 2), since: Instant::now() }
-    }
-
-    pub fn found(&mut self) {
-        self.waiter.found();
-        self.since = Instant::now();
-    }
-
-    /// Nothing was found; `again` looks once more, after the watch was armed.
-    pub fn wait<T>(
-        &mut self,
-        watch: Option<Arc<dyn Watch>>,
-        again: impl FnOnce() -> Option<T>,
-    ) -> Option<T> {
-        assert!(self.since.elapsed() < PATIENCE, "nothing came");
-        match (self.waiter.empty(), watch) {
-            (Step::Spin, _) => std::hint::spin_loop(),
-            (Step::Yield, _) | (Step::Block, None) => std::thread::yield_now(),
-            // The policy under test: the other end needs that time.
-            (Step::Sleep(time), _) => std::thread::sleep(time),
-            (Step::Block, Some(watch)) => {
-                watch.arm();
-                if let Some(found) = again() {
-                    return Some(found);
-                }
-                let _: Wake = watch.wait(Duration::from_millis(100)).unwrap();
-            }
-        }
-        None
-    }
 }
 
 pub fn claim<S: SendEnd>(sender: &mut S, stream: u32, bytes: u32, wait: &mut Patience) -> S::Claim {

@@ -141,16 +141,12 @@ impl Mechanism for SwFair {
                 max_inline_bytes: 0,
             },
             memory: vec![
-                MemoryNeed {
-                    what: "the credits",
-                    bytes: credits,
-                    access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-                },
-                MemoryNeed {
-                    what: "send blocks",
-                    bytes: if in_place { 1 } else { geometry.total_bytes() },
-                    access: Access::empty(),
-                },
+                MemoryNeed::new("the credits", credits, Access::LOCAL_WRITE | Access::REMOTE_WRITE),
+                MemoryNeed::new(
+                    "send blocks",
+                    if in_place { 1 } else { geometry.total_bytes() },
+                    Access::empty(),
+                ),
             ],
         })
     }
@@ -170,11 +166,11 @@ impl Mechanism for SwFair {
                 recv_cqe: receives.max(1),
                 max_inline_bytes: LINE_BYTES,
             },
-            memory: vec![MemoryNeed {
-                what: "the slots",
-                bytes: geometry.total_bytes(),
-                access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-            }],
+            memory: vec![MemoryNeed::new(
+                "the slots",
+                geometry.total_bytes(),
+                Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+            )],
         })
     }
 

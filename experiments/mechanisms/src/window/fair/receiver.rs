@@ -85,7 +85,7 @@ impl SwFairReceiver {
     #[inline]
     fn look(&mut self) -> Result<Option<SwFairBlock>, EndError> {
         let shared = &*self.shared;
-        shared.returns.alive()?;
+        shared.returns.broken.check()?;
         let memory = shared.slots.region().whole();
         let next = self.arrivals.next(&shared.geometry, &memory, &shared.returns)?;
         let Some(place) = next else {
@@ -103,7 +103,7 @@ impl SwFairReceiver {
         if self.empty.is_multiple_of(CHECK_EVERY) {
             returns.check()?;
         }
-        returns.alive()
+        returns.broken.check()
     }
 
     #[inline]
@@ -161,7 +161,7 @@ impl ReceiveEnd for SwFairReceiver {
 
     #[inline]
     fn take(&mut self) -> Result<Option<SwFairBlock>, EndError> {
-        self.look().map_err(|error| self.shared.returns.fail(error))
+        self.look().map_err(|error| self.shared.returns.broken.set(error))
     }
 
     /// `None` also while the sender must still be told something and the queue is full.

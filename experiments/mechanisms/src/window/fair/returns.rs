@@ -8,12 +8,10 @@
 //!
 //! Receives are posted again before the blocks that used them count as given back, so that the
 //! sender never has more credit than there are receives.
-use crate::{EndError, PeerFault, RemoteMemory, SendQueue};
+use crate::{EndError, FirstError, InTurn, PeerFault, RemoteMemory, SendQueue};
 use catchment_channel::geometry::{Geometry, INSIDE};
 use catchment_verbs::{Payload, QpState, RecvWr, RemoteAddr, RemoteWindow, SendOp, SendWr};
 use crossbeam_utils::CachePadded;
-use crossbeam_utils::atomic::AtomicCell;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// The slot may be written by the sender.
@@ -42,9 +40,8 @@ pub(super) struct Returns {
     list: u64,
     /// The receiver's last look found nothing.
     idle: AtomicBool,
-    /// The queue pair, while no thread has it.
-    link: AtomicCell<Option<Box<Link>>>,
-    broken: OnceLock<EndError>,
+    link: InTurn<Link>,
+    pub(super) broken: FirstError,
     credits: AtomicU64,
 }
 
@@ -81,28 +78,14 @@ impl Returns {
             reposted: AtomicU64::new(0),
             list: link.list.len() as u64,
             idle: AtomicBool::new(false),
-            link: AtomicCell::new(Some(Box::new(link))),
-            broken: OnceLock::new(),
+            link: InTurn::new(link),
+            broken: FirstError::default(),
             credits: AtomicU64::new(0),
         }
     }
 
     pub(super) fn credits(&self) -> u64 {
         self.credits.load(Ordering::Relaxed)
-    }
-
-    #[inline]
-    pub(super) fn alive(&self) -> Result<(), EndError> {
-        match self.broken.get() {
-            None => Ok(()),
-            Some(error) => Err(*error),
-        }
-    }
-
-    /// The session is over. Says what is said from now on: the first error.
-    #[cold]
-    pub(super) fn fail(&self, error: EndError) -> EndError {
-        *self.broken.get_or_init(|| error)
     }
 
     /// Whether blocks were released but not announced to the sender, and nothing will ring when
@@ -199,27 +182,12 @@ impl Returns {
         self.wants_receives() || self.pending.iter().any(is_due)
     }
 
-    /// Tells the sender what is due, unless another thread has the queue pair: that one looks once
-    /// more after it has put it back. To take the link and to put it back are exchanges of one
-    /// value, so who comes in vain has added its block before that look.
+    /// Tells the sender what is due.
     fn tell(&self) {
-        while let Some(mut link) = self.link.take() {
-            let result = self.tell_with(&mut link);
-            self.put_back(link);
-            match result {
-                Ok(all) if all && self.any_due() => {}
-                Ok(_) => return,
-                Err(error) => {
-                    self.fail(error);
-                    return;
-                }
-            }
+        let told = self.link.work(|link| self.tell_with(link), |all| all && self.any_due());
+        if let Err(error) = told {
+            self.broken.set(error);
         }
-    }
-
-    fn put_back(&self, link: Box<Link>) {
-        let before = self.link.swap(Some(link));
-        debug_assert!(before.is_none(), "two threads have one queue pair");
     }
 
     /// False if the queue is full, so that the rest must wait.
@@ -295,17 +263,15 @@ impl Returns {
 
     /// Notices the end of the session where no request would.
     pub(super) fn check(&self) -> Result<(), EndError> {
-        if let Some(link) = self.link.take() {
-            let gone = link.is_gone();
-            self.put_back(link);
+        if let Some(gone) = self.link.with(|link| link.is_gone()) {
             if gone {
-                self.fail(EndError::PeerGone);
+                self.broken.set(EndError::PeerGone);
             }
             if self.any_due() {
                 self.tell();
             }
         }
-        self.alive()
+        self.broken.check()
     }
 }
 

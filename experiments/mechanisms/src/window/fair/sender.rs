@@ -2,7 +2,9 @@
 use super::carrier::{Carrier, InPlace, Outgoing, Requests};
 use super::credit::Credit;
 use super::{Form, SwFair, credit_bytes};
-use crate::{ClaimError, Counts, EndError, Offer, Port, SendEnd, SendQueue, SetupError};
+use crate::{
+    ClaimError, Counts, EndError, FirstError, Offer, Port, SendEnd, SendQueue, SetupError,
+};
 use catchment_channel::geometry::{Arrived, Geometry, INSIDE, header_words};
 use catchment_transfer::HeaderError;
 use catchment_transfer::layout::padded;
@@ -25,7 +27,7 @@ pub struct SwFairSender {
     counts: Counts,
     /// The last refusal was for want of a completion, for which no doorbell rings.
     wants_completion: bool,
-    broken: Option<EndError>,
+    broken: FirstError,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl SwFairSender {
             claims: 0,
             counts: Counts::default(),
             wants_completion: false,
-            broken: None,
+            broken: FirstError::default(),
         })
     }
 
@@ -91,14 +93,8 @@ impl SwFairSender {
         self.counts.would_blocks += 1;
         match self.carrier.check() {
             Ok(()) => ClaimError::WouldBlock,
-            Err(error) => self.fail(error).into(),
+            Err(error) => self.broken.set(error).into(),
         }
-    }
-
-    /// The session is over. Says what is said from now on: the first error.
-    #[cold]
-    fn fail(&mut self, error: EndError) -> EndError {
-        *self.broken.get_or_insert(error)
     }
 
     /// A slot that may be filled and sent now.
@@ -121,13 +117,11 @@ impl SendEnd for SwFairSender {
     fn claim(&mut self, stream: u32, bytes: u32) -> Result<SwFairClaim, ClaimError> {
         self.geometry.check_length(bytes, self.payload_bytes)?;
         let window = stream % self.geometry.windows();
-        if let Some(error) = self.broken {
-            return Err(error.into());
-        }
+        self.broken.check()?;
         let slot = match self.usable_slot(window) {
             Ok(Some(slot)) => slot,
             Ok(None) => return Err(self.refuse()),
-            Err(error) => return Err(self.fail(error).into()),
+            Err(error) => return Err(self.broken.set(error).into()),
         };
         self.claims += 1;
         Ok(SwFairClaim { number: self.claims, window, slot, stream, bytes })
@@ -168,19 +162,17 @@ impl SendEnd for SwFairSender {
             last: credit.next_slot().is_none(),
         };
         let sent = self.carrier.send(&self.geometry, &block);
-        sent.map_err(|error| self.fail(error))?;
+        sent.map_err(|error| self.broken.set(error))?;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(claim.bytes);
         Ok(())
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
-        if let Some(error) = self.broken {
-            return Err(error);
-        }
+        self.broken.check()?;
         let result = self.carrier.progress();
         let result = result.and_then(|()| self.carrier.check());
-        result.map_err(|error| self.fail(error))
+        result.map_err(|error| self.broken.set(error))
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {

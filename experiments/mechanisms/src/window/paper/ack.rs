@@ -1,11 +1,11 @@
 //! The sender's side of acknowledgements.
 use super::ACK_BYTES;
-use crate::{EndError, Helper, PeerFault};
+use crate::{EndError, FirstError, Helper, PeerFault};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::{CqWatch, Doorbell};
 use catchment_verbs::{Completion, Cq, Mr, PostError, Qp, QpState, RecvWr, Sge, Watch, WcOpcode};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, OnceLock};
+use std::sync::{Arc, MutexGuard};
 
 /// What the sending thread and the thread for acknowledgements share.
 pub(super) struct Window {
@@ -14,7 +14,7 @@ pub(super) struct Window {
     pub(super) tail: AtomicU64,
     /// Queue pairs of verbs have locks inside, ours have not: two threads post here.
     qp: Mutex<Box<dyn Qp>>,
-    broken: OnceLock<EndError>,
+    pub(super) broken: FirstError,
     /// Wakes the sending thread when the tail moved.
     pub(super) bell: Arc<Doorbell>,
 }
@@ -25,7 +25,7 @@ impl Window {
             blocks,
             tail: AtomicU64::new(0),
             qp: Mutex::new(qp),
-            broken: OnceLock::new(),
+            broken: FirstError::default(),
             bell,
         }
     }
@@ -34,24 +34,12 @@ impl Window {
         self.qp.lock()
     }
 
-    pub(super) fn alive(&self) -> Result<(), EndError> {
-        match self.broken.get() {
-            None => Ok(()),
-            Some(error) => Err(*error),
-        }
-    }
-
-    /// The session is over. Says what is said from now on: the first error.
-    pub(super) fn fail(&self, error: EndError) -> EndError {
-        *self.broken.get_or_init(|| error)
-    }
-
     /// Notices the end of the session where no request would.
     pub(super) fn check(&self) -> Result<(), EndError> {
         if self.qp().state() == QpState::Err {
-            self.fail(EndError::PeerGone);
+            self.broken.set(EndError::PeerGone);
         }
-        self.alive()
+        self.broken.check()
     }
 }
 
@@ -128,9 +116,9 @@ impl AckThread {
 
 impl Helper for AckThread {
     fn step(&mut self) -> Result<bool, EndError> {
-        let result = self.window.alive().and_then(|()| self.take());
+        let result = self.window.broken.check().and_then(|()| self.take());
         if let Err(error) = result {
-            self.window.fail(error);
+            self.window.broken.set(error);
             self.window.bell.ring();
         }
         if result? {

@@ -99,16 +99,12 @@ impl Mechanism for SwPaper {
                 max_inline_bytes: 0,
             },
             memory: vec![
-                MemoryNeed {
-                    what: "acknowledgements",
-                    bytes: (blocks * ACK_BYTES) as usize,
-                    access: Access::LOCAL_WRITE,
-                },
-                MemoryNeed {
-                    what: "send blocks",
-                    bytes: blocks_bytes(&layout),
-                    access: Access::empty(),
-                },
+                MemoryNeed::new(
+                    "acknowledgements",
+                    (blocks * ACK_BYTES) as usize,
+                    Access::LOCAL_WRITE,
+                ),
+                MemoryNeed::new("send blocks", blocks_bytes(&layout), Access::empty()),
             ],
         })
     }
@@ -123,11 +119,11 @@ impl Mechanism for SwPaper {
                 recv_cqe: 0,
                 max_inline_bytes: ACK_BYTES,
             },
-            memory: vec![MemoryNeed {
-                what: "the blocks",
-                bytes: blocks_bytes(&layout),
-                access: Access::LOCAL_WRITE | Access::REMOTE_WRITE,
-            }],
+            memory: vec![MemoryNeed::new(
+                "the blocks",
+                blocks_bytes(&layout),
+                Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+            )],
         })
     }
 

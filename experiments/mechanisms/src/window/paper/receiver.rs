@@ -1,15 +1,16 @@
 //! The receiving end.
 use super::{Immediate, ImmediateFormat, blocks_bytes};
 use crate::paper::{PaperHeader, PaperLayout};
-use crate::{Counts, EndError, PeerFault, Port, ReceiveEnd, SetupError, Tag, TakenBlock};
+use crate::{
+    Counts, EndError, FirstError, InTurn, PeerFault, Port, ReceiveEnd, SetupError, Tag, TakenBlock,
+};
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::CqWatch;
 use catchment_verbs::{
     Completion, Cq, Mr, Payload, Qp, RecvWr, RemoteAddr, SendOp, SendWr, Success, Watch, WcOpcode,
 };
-use crossbeam_utils::atomic::AtomicCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 const INSIDE: &str = "a block inside of the checked memory";
 const RECEIVE: RecvWr<'static> = RecvWr { wr_id: 0, sges: &[] };
@@ -35,9 +36,8 @@ struct Shared {
     acknowledged: AtomicU64,
     /// The empty WRITE has completed.
     flushed: AtomicBool,
-    /// The queue pair, while no thread has it.
-    link: AtomicCell<Option<Box<Link>>>,
-    broken: OnceLock<EndError>,
+    link: InTurn<Link>,
+    broken: FirstError,
 }
 
 struct Link {
@@ -66,8 +66,8 @@ impl SwPaperReceiver {
                 given_back: given_back.collect(),
                 acknowledged: AtomicU64::new(0),
                 flushed: AtomicBool::new(false),
-                link: AtomicCell::new(Some(Box::new(link))),
-                broken: OnceLock::new(),
+                link: InTurn::new(link),
+                broken: FirstError::default(),
             }),
             format: ImmediateFormat::new(layout.blocks()),
             cq: port.recv_cq,
@@ -135,8 +135,8 @@ impl ReceiveEnd for SwPaperReceiver {
     type Block = SwPaperBlock;
 
     fn take(&mut self) -> Result<Option<SwPaperBlock>, EndError> {
-        self.shared.alive()?;
-        self.look().map_err(|error| self.shared.fail(error))
+        self.shared.broken.check()?;
+        self.look().map_err(|error| self.shared.broken.set(error))
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {
@@ -149,18 +149,6 @@ impl ReceiveEnd for SwPaperReceiver {
 }
 
 impl Shared {
-    fn alive(&self) -> Result<(), EndError> {
-        match self.broken.get() {
-            None => Ok(()),
-            Some(error) => Err(*error),
-        }
-    }
-
-    /// The session is over. Says what is said from now on: the first error.
-    fn fail(&self, error: EndError) -> EndError {
-        *self.broken.get_or_init(|| error)
-    }
-
     fn block(&self, position: u32) -> VolatileSlice<'_> {
         let offset = position as usize * self.layout.stride();
         let bytes = self.layout.wire_bytes() as usize;
@@ -179,22 +167,14 @@ impl Shared {
         given_back || self.flushed.load(Ordering::SeqCst)
     }
 
-    /// Acknowledges what was given back in turn, unless another thread has the queue pair: that one
-    /// looks once more after it has put it back.
+    /// Acknowledges what was given back in turn.
     fn acknowledge(&self) {
-        while let Some(mut link) = self.link.take() {
-            let result = self.acknowledge_with(&mut link);
-            let before = self.link.swap(Some(link));
-            debug_assert!(before.is_none(), "two threads have one queue pair");
-            match result {
-                Ok(Rest::Nothing) if self.is_due() => {}
-                Ok(Rest::AfterFlush) if self.flushed.load(Ordering::SeqCst) => {}
-                Ok(Rest::Nothing | Rest::AfterFlush) => return,
-                Err(error) => {
-                    self.fail(error);
-                    return;
-                }
-            }
+        let is_more_due = |rest| match rest {
+            Rest::Nothing => self.is_due(),
+            Rest::AfterFlush => self.flushed.load(Ordering::SeqCst),
+        };
+        if let Err(error) = self.link.work(|link| self.acknowledge_with(link), is_more_due) {
+            self.broken.set(error);
         }
     }
 

@@ -96,7 +96,7 @@ impl SwPaperSender {
     /// Whether the next block may be filled: its place was acknowledged, and the request that read
     /// it is done.
     fn has_room(&mut self) -> Result<bool, EndError> {
-        self.window.alive()?;
+        self.window.broken.check()?;
         if self.is_full() {
             self.take_acks()?;
         }
@@ -161,7 +161,7 @@ impl SendEnd for SwPaperSender {
         match self.has_room() {
             Ok(true) => {}
             Ok(false) => return Err(self.refuse()),
-            Err(error) => return Err(self.window.fail(error).into()),
+            Err(error) => return Err(self.window.broken.set(error).into()),
         }
         self.claims += 1;
         Ok(SwPaperClaim { number: self.claims, device, bytes })
@@ -182,7 +182,7 @@ impl SendEnd for SwPaperSender {
         let header = PaperHeader { device: claim.device, packet: packet as u16 };
         let memory = self.blocks.region().whole();
         memory.write_at(self.offset(), &header.encode()).expect(INSIDE);
-        self.post(claim.bytes).map_err(|e| self.window.fail(e))?;
+        self.post(claim.bytes).map_err(|e| self.window.broken.set(e))?;
         self.counts.blocks += 1;
         self.counts.payload_bytes += u64::from(claim.bytes);
         Ok(())
@@ -190,7 +190,7 @@ impl SendEnd for SwPaperSender {
 
     fn progress(&mut self) -> Result<(), EndError> {
         let result = self.poll().and_then(|()| self.take_acks());
-        result.map_err(|error| self.window.fail(error))?;
+        result.map_err(|error| self.window.broken.set(error))?;
         self.window.check()
     }
 
