@@ -51,6 +51,7 @@ mod source;
 mod stats;
 #[allow(unsafe_code, reason = "system calls that no crate wraps; the only module with any")]
 mod sys;
+mod table;
 mod times;
 mod transfer;
 mod ucx;

@@ -14,6 +14,7 @@ use crate::goal::{Goal, Limit};
 use crate::stats::{Spread, decimals};
 use crate::{host, output, sys};
 use anyhow::{Result, ensure};
+use catchment_sim::Random;
 use catchment_transfer::protocol::{ByteMirror, ReleaseStatus, SenderSlots, released_byte};
 use catchment_verbs::mem::{Region, RegionOptions, VolatileSlice};
 use serde::Serialize;
@@ -129,10 +130,11 @@ fn measure(slots: u32, released: u32, rounds: u32, ticks: sys::Ticks) -> Result<
     let rings = (CACHE_BYTES / (slots * BYTES_PER_SLOT)).max(4);
     let mut scans = rings_of(rings, || Ring::new(slots, Scan::new(slots)))?;
     let mut loops = rings_of(rings, || Ring::new(slots, Bytes::new(slots)))?;
-    let mut chance = Chance(u64::from(slots) << 32 | u64::from(released));
+    let mut random = Random::new(u64::from(slots) << 32 | u64::from(released));
     let (mut find, mut look) = (Pairs::default(), Pairs::default());
     for _ in 0..rounds {
-        let picked: Vec<Vec<u32>> = (0..rings).map(|_| chance.pick(slots, released)).collect();
+        let picked: Vec<Vec<u32>> =
+            (0..rings).map(|_| pick(&mut random, slots, released)).collect();
         release(&scans, &picked)?;
         release(&loops, &picked)?;
         find.push([
@@ -326,26 +328,15 @@ fn claim(slot: u32, free: &VolatileSlice<'_>, states: &SenderSlots) -> Option<u8
     (news == ReleaseStatus::Released).then_some(byte)
 }
 
-/// A row of numbers without a pattern, the same in every run.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, limit: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (((self.0 >> 32) * u64::from(limit)) >> 32) as u32
+/// So many of the slots, by chance.
+fn pick(random: &mut Random, slots: u32, count: u32) -> Vec<u32> {
+    let mut all: Vec<u32> = (0..slots).collect();
+    for i in 0..count as usize {
+        let other = i + random.index(all.len() - i);
+        all.swap(i, other);
     }
-
-    fn pick(&mut self, slots: u32, count: u32) -> Vec<u32> {
-        let mut all: Vec<u32> = (0..slots).collect();
-        for i in 0..count {
-            let other = i + self.below(slots - i);
-            all.swap(i as usize, other as usize);
-        }
-        all.truncate(count as usize);
-        all
-    }
+    all.truncate(count as usize);
+    all
 }
 
 #[cfg(test)]
@@ -354,12 +345,12 @@ mod tests {
 
     #[test]
     fn both_ways_find_each_release_once() {
-        let mut chance = Chance(7);
+        let mut random = Random::new(7);
         let scan = &mut Ring::new(256, Scan::new(256)).unwrap();
         let plain = &mut Ring::new(256, Bytes::new(256)).unwrap();
         // Generations go round in a byte meanwhile.
         for round in 0..600 {
-            let picked = chance.pick(256, round % 256);
+            let picked = pick(&mut random, 256, round % 256);
             scan.release(&picked).unwrap();
             plain.release(&picked).unwrap();
             assert_eq!((scan.find(), plain.find()), (round % 256, round % 256));
@@ -370,7 +361,7 @@ mod tests {
 
     #[test]
     fn picked_slots_differ_and_lie_inside() {
-        let mut picked = Chance(3).pick(64, 32);
+        let mut picked = pick(&mut Random::new(3), 64, 32);
         picked.sort_unstable();
         picked.dedup();
         assert_eq!(picked.len(), 32);

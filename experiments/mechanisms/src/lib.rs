@@ -32,6 +32,7 @@ mod port;
 pub mod rendezvous;
 mod send_queue;
 mod shared;
+mod slots;
 mod status_byte;
 pub mod tcp;
 pub mod window;
@@ -41,6 +42,7 @@ pub use error::SetupError;
 pub use port::{EndNeeds, MemoryNeed, Offer, OfferParseError, Port, QueueNeeds};
 pub(crate) use send_queue::SendQueue;
 pub(crate) use shared::{FirstError, InTurn};
+pub use slots::{SlotClaim, SlotSender, Slots};
 pub use status_byte::{StatusByte, StatusByteReceiver, StatusByteSender, Way};
 
 pub use catchment_channel::{ClaimError, Counts, EndError, PeerFault, RemoteMemory, Tag};

@@ -4,6 +4,7 @@ use super::results::{Done, Judged, Run};
 use super::scenario::Scenario;
 use super::{Page, Realtime};
 use crate::mechanism::Provider;
+use crate::table;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -29,23 +30,7 @@ pub(super) fn table(done: &[Done]) -> String {
             ]);
         }
     }
-    aligned(&lines)
-}
-
-fn aligned(lines: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = lines.iter().map(|line| line[column].chars().count());
-        cells.max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
-    let mut text = String::new();
-    for line in lines {
-        let cells = line.iter().zip(&widths);
-        let cells: Vec<String> = cells.map(|(cell, width)| format!("{cell:<width$}")).collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
+    table::aligned(&lines)
 }
 
 fn measured(verdict: &Verdict) -> String {

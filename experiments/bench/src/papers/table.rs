@@ -5,7 +5,7 @@ use super::record::{Cell, Conditions, Row};
 use super::results::Done;
 use super::scenario::{Line, Scenario};
 use crate::mechanism::{Mechanism, Provider};
-use std::fmt::Write as _;
+use crate::table;
 
 const MECHANISMS: [Mechanism; 6] = [
     Mechanism::SbPaper,
@@ -18,26 +18,20 @@ const MECHANISMS: [Mechanism; 6] = [
 
 /// The table as Markdown, and rows that say of how many of its lines something was measured.
 pub(super) fn table(scenario: &Scenario, done: &[Done]) -> (Option<String>, Vec<Row>) {
-    let mut text = String::from("| | measured in |");
-    let heads = MECHANISMS.map(|one| format!(" {} |", one.label()));
-    text.extend(heads);
-    text.push_str("\n|---|---|");
-    text.push_str(&"---|".repeat(MECHANISMS.len()));
-    text.push('\n');
+    let heads = ["", "measured in"].map(str::to_owned).into_iter();
+    let heads = heads.chain(MECHANISMS.map(|one| one.label().to_owned()));
+    let mut lines: Vec<Vec<String>> = vec![heads.collect()];
     let mut empty = 0;
+    let rows: Vec<&Row> = done.iter().flat_map(|one| &one.rows).collect();
     for line in &scenario.lines {
-        let rows: Vec<&Row> = done.iter().flat_map(|one| &one.rows).collect();
         let cells = MECHANISMS.map(|mechanism| cell(line, &rows, mechanism));
         empty += u32::from(cells.iter().all(Option::is_none));
         let at: Vec<String> =
             line.at.iter().map(|(axis, span)| format!("{axis:?} {span:?}")).collect();
-        let place = format!("{}, {}, {}", line.of, line.provider, line.metric);
-        let _ = write!(text, "| {} | {place}{} |", line.says, places(&at));
-        for cell in cells {
-            let shown = cell.map_or("-".to_owned(), |value| number(value * line.scale));
-            let _ = write!(text, " {shown} |");
-        }
-        text.push('\n');
+        let place = format!("{}, {}, {}{}", line.of, line.provider, line.metric, places(&at));
+        let shown = |cell: Option<f64>| cell.map_or("-".to_owned(), |v| number(v * line.scale));
+        let says = [line.says.clone(), place].into_iter();
+        lines.push(says.chain(cells.map(shown)).collect());
     }
     let nothing = Cell::new(Provider::Shm, Mechanism::Sb, 0, 0);
     let counted = |metric: &'static str, count: f64| {
@@ -48,7 +42,7 @@ pub(super) fn table(scenario: &Scenario, done: &[Done]) -> (Option<String>, Vec<
         counted("lines", scenario.lines.len() as f64),
         counted("lines_without_a_row", f64::from(empty)),
     ];
-    (Some(text), rows)
+    (Some(table::markdown(&lines)), rows)
 }
 
 fn places(at: &[String]) -> String {

@@ -1,9 +1,9 @@
 //! How the results are shown: lines, and a page.
 use super::goals::Goal;
 use super::row;
-use super::row::{HEAD as COLUMNS, Row};
+use super::row::Row;
 use crate::host::Environment;
-use crate::output;
+use crate::{output, table};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
@@ -50,10 +50,10 @@ pub(crate) fn print(
         output::json(&serde_json::json!({ "environment": environment }))?;
     } else {
         output::line(&environment.line())?;
-        output::line(&row::columns(&COLUMNS.map(str::to_owned)))?;
+        output::line(table::aligned(&row::lines(rows)).trim_end())?;
     }
-    for row in rows {
-        output::either(json, row, |row| row::columns(&row.cells()))?;
+    for row in rows.iter().filter(|_| json) {
+        output::json(row)?;
     }
     for goal in goals {
         output::either(json, goal, Goal::line)?;
@@ -82,7 +82,7 @@ pub(crate) fn write(
         environment.commit,
         command.join(" "),
         rows.first().map_or(0, Row::rounds),
-        row::markdown(rows),
+        table::markdown(&row::lines(rows)),
     );
     fs::write(path, page).with_context(|| format!("writing {}", path.display()))
 }

@@ -77,7 +77,7 @@ impl Row {
     }
 
     /// What a person reads, in the order of [`HEAD`].
-    pub(crate) fn cells(&self) -> [String; 12] {
+    fn cells(&self) -> [String; 12] {
         let number = |value: Option<f64>, unit: f64| {
             value.map_or_else(|| "-".to_owned(), |v| format!("{:.2}", v / unit))
         };
@@ -111,7 +111,7 @@ impl Row {
     }
 }
 
-pub(crate) const HEAD: [&str; 12] = [
+const HEAD: [&str; 12] = [
     "what",
     "op",
     "path MTU",
@@ -131,17 +131,8 @@ fn spread(samples: &[Sample], field: impl Fn(&Sample) -> Option<f64>) -> Option<
     (!values.is_empty()).then(|| Spread::of(&values))
 }
 
-pub(crate) fn columns(cells: &[String; 12]) -> String {
-    const WIDTHS: [usize; 12] = [9, 25, 8, 8, 21, 10, 7, 11, 11, 9, 9, 5];
-    let padded = cells.iter().zip(WIDTHS);
-    let padded: Vec<String> = padded.map(|(cell, width)| format!("{cell:<width$}")).collect();
-    padded.join(" ").trim_end().to_owned()
-}
-
-pub(crate) fn markdown(rows: &[Row]) -> String {
-    let line = |cells: &[String; 12]| format!("| {} |\n", cells.join(" | "));
-    let mut text = line(&HEAD.map(str::to_owned));
-    text.push_str(&format!("|{}\n", "---|".repeat(HEAD.len())));
-    rows.iter().for_each(|row| text.push_str(&line(&row.cells())));
-    text
+/// Returns the lines of a table of the rows.
+pub(crate) fn lines(rows: &[Row]) -> Vec<Vec<String>> {
+    let head = HEAD.map(str::to_owned).to_vec();
+    std::iter::once(head).chain(rows.iter().map(|row| row.cells().to_vec())).collect()
 }

@@ -18,7 +18,7 @@ mod sender;
 
 pub use notice::{AddressNotice, CompletionNotice};
 pub use receiver::{RendezvousBlock, RendezvousReceiver};
-pub use sender::{RendezvousClaim, RendezvousSender};
+pub use sender::{AnnouncedSlots, RendezvousSender};
 
 use crate::{
     EndNeeds, Features, Mechanism, MemoryNeed, Offer, Port, QueueNeeds, SetupError, Shape,
@@ -124,7 +124,7 @@ impl Mechanism for Rendezvous {
     }
 
     fn sender(&self, port: Port, peer: &Offer) -> Result<RendezvousSender, SetupError> {
-        RendezvousSender::new(self, port, peer)
+        AnnouncedSlots::sender(self, port, peer)
     }
 
     fn receiver(&self, port: Port, _: &Offer) -> Result<RendezvousReceiver, SetupError> {

@@ -2,23 +2,23 @@
 use super::receives::Receives;
 use super::{AddressNotice, CompletionNotice, Rendezvous, receive_list, receives};
 use crate::{
-    ClaimError, Counts, EndError, FirstError, Offer, PeerFault, Port, RemoteMemory, SendEnd,
-    SendQueue, SetupError,
+    EndError, Offer, PeerFault, Port, RemoteMemory, SendQueue, SetupError, SlotSender, Slots,
 };
 use catchment_channel::geometry::{Arrived, Geometry, INSIDE, header_words};
-use catchment_transfer::HeaderError;
 use catchment_transfer::header::encode_trailer;
-use catchment_transfer::layout::{TRAILER_BYTES, padded};
+use catchment_transfer::layout::TRAILER_BYTES;
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::CqWatch;
 use catchment_verbs::{Mr, Payload, QpState, RemoteAddr, SendOp, SendWr, Sge, Watch};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The sending end of [`Rendezvous`]. One thread at a time uses it.
-pub struct RendezvousSender {
+/// The sending end of [`Rendezvous`].
+pub type RendezvousSender = SlotSender<AnnouncedSlots>;
+
+/// The slots that the receiver announces.
+pub struct AnnouncedSlots {
     geometry: Geometry,
-    payload_bytes: u32,
     queue: SendQueue,
     receives: Receives,
     watch: Arc<CqWatch>,
@@ -27,10 +27,7 @@ pub struct RendezvousSender {
     /// Slots that the receiver announced, in the order in which it did.
     announced: VecDeque<u32>,
     slots: Box<[Slot]>,
-    claims: u64,
-    counts: Counts,
     wants_completion: bool,
-    broken: FirstError,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -41,18 +38,8 @@ struct Slot {
     request: u64,
 }
 
-/// A claimed block of a [`RendezvousSender`].
-#[derive(Debug)]
-#[must_use = "a block that is claimed and not committed is not sent"]
-pub struct RendezvousClaim {
-    number: u64,
-    slot: u32,
-    stream: u32,
-    bytes: u32,
-}
-
-impl RendezvousSender {
-    pub(super) fn new(
+impl AnnouncedSlots {
+    pub(super) fn sender(
         mechanism: &Rendezvous,
         mut port: Port,
         peer: &Offer,
@@ -64,8 +51,8 @@ impl RendezvousSender {
         let receives = Receives::new(Arc::clone(&port.recv_cq), buffers, count, list);
         receives.post(&mut *port.qp)?;
         let watch = CqWatch::new(Arc::clone(&port.recv_cq), Arc::clone(&port.channel));
-        Ok(RendezvousSender {
-            payload_bytes: mechanism.shape.payload_bytes,
+        let slots = AnnouncedSlots {
+            geometry,
             blocks: port.mr(1, "send blocks", geometry.total_bytes())?,
             remote: peer.memory(0, "the slots", geometry.total_bytes())?,
             queue: SendQueue::new(port.qp, port.send_cq, port.queues.max_send_wr),
@@ -73,12 +60,9 @@ impl RendezvousSender {
             watch: Arc::new(watch),
             announced: VecDeque::with_capacity(blocks as usize),
             slots: vec![Slot::default(); blocks as usize].into(),
-            geometry,
-            claims: 0,
-            counts: Counts::default(),
             wants_completion: false,
-            broken: FirstError::default(),
-        })
+        };
+        Ok(SlotSender::new(slots, geometry, mechanism.shape.payload_bytes))
     }
 
     fn take_notices(&mut self) -> Result<(), EndError> {
@@ -111,39 +95,6 @@ impl RendezvousSender {
         self.queue.is_done(self.slots[slot as usize].request) && self.queue.has_room(2)
     }
 
-    #[cold]
-    fn refuse(&mut self) -> ClaimError {
-        self.counts.would_blocks += 1;
-        match self.check() {
-            Ok(()) => ClaimError::WouldBlock,
-            Err(error) => self.broken.set(error).into(),
-        }
-    }
-
-    /// Notices the end of the session where no request would.
-    fn check(&self) -> Result<(), EndError> {
-        if self.queue.qp.state() == QpState::Err {
-            return Err(EndError::PeerGone);
-        }
-        Ok(())
-    }
-
-    /// A slot that may be filled and sent now.
-    fn usable_slot(&mut self) -> Result<Option<u32>, EndError> {
-        self.wants_completion = false;
-        if self.announced.is_empty() {
-            self.take_notices()?;
-        }
-        let Some(&slot) = self.announced.front() else {
-            return Ok(None);
-        };
-        if !self.may_fill(slot) {
-            self.queue.poll()?;
-        }
-        self.wants_completion = !self.may_fill(slot);
-        Ok((!self.wants_completion).then_some(slot))
-    }
-
     /// Whether the next block needs a completion first, as far as is known.
     fn next_waits(&self) -> bool {
         let is_read = |slot: &u32| !self.queue.is_done(self.slots[*slot as usize].request);
@@ -172,71 +123,56 @@ impl RendezvousSender {
     }
 }
 
-impl SendEnd for RendezvousSender {
-    type Claim = RendezvousClaim;
+impl Slots for AnnouncedSlots {
+    type Slot = u32;
+    /// The data, and the notice that they are there.
+    const INTERACTIONS: u64 = 2;
 
-    fn claim(&mut self, stream: u32, bytes: u32) -> Result<RendezvousClaim, ClaimError> {
-        self.geometry.check_length(bytes, self.payload_bytes)?;
-        self.broken.check()?;
-        let slot = match self.usable_slot() {
-            Ok(Some(slot)) => slot,
-            Ok(None) => return Err(self.refuse()),
-            Err(error) => return Err(self.broken.set(error).into()),
+    fn place(&self, slot: u32) -> u32 {
+        slot
+    }
+
+    fn find(&mut self, _: u32) -> Result<Option<u32>, EndError> {
+        self.wants_completion = false;
+        if self.announced.is_empty() {
+            self.take_notices()?;
+        }
+        let Some(&slot) = self.announced.front() else {
+            return Ok(None);
         };
-        self.claims += 1;
-        Ok(RendezvousClaim { number: self.claims, slot, stream, bytes })
+        if !self.may_fill(slot) {
+            self.queue.poll()?;
+        }
+        self.wants_completion = !self.may_fill(slot);
+        Ok((!self.wants_completion).then_some(slot))
     }
 
-    fn memory<'a>(&'a self, claim: &'a RendezvousClaim) -> VolatileSlice<'a> {
-        let memory = self.blocks.region().whole();
-        let room_bytes = padded(claim.bytes);
-        self.geometry.payload(memory, claim.slot, room_bytes, claim.bytes)
+    fn memory(&self) -> VolatileSlice<'_> {
+        self.blocks.region().whole()
     }
 
-    fn commit(&mut self, claim: RendezvousClaim, packet: u64) -> Result<(), EndError> {
-        if claim.number != self.claims {
-            return Err(EndError::StaleClaim);
-        }
-        if packet == u64::MAX {
-            return Err(EndError::Packet(HeaderError::PacketNumber(packet)));
-        }
-        // No second commit of it.
-        self.claims += 1;
+    fn send(&mut self, slot: u32, block: &Arrived) -> Result<(), EndError> {
         self.announced.pop_front();
-        self.slots[claim.slot as usize].announced = false;
-        let header = Arrived {
-            stream: claim.stream,
-            packet,
-            bytes: claim.bytes,
-            room_bytes: padded(claim.bytes),
-        };
-        let trailer = encode_trailer(&header_words(&header), 0);
-        let memory = self.blocks.region().whole();
-        let offset = self.geometry.trailer_offset(claim.slot);
-        memory.write_at(offset, &trailer).expect(INSIDE);
-        let posted = self.post(claim.slot, header.room_bytes);
-        posted.map_err(|error| self.broken.set(error))?;
-        self.counts.blocks += 1;
-        self.counts.payload_bytes += u64::from(claim.bytes);
-        Ok(())
+        self.slots[slot as usize].announced = false;
+        let trailer = encode_trailer(&header_words(block), 0);
+        let offset = self.geometry.trailer_offset(slot);
+        self.memory().write_at(offset, &trailer).expect(INSIDE);
+        self.post(slot, block.room_bytes)
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
-        self.broken.check()?;
-        let result = self.queue.poll().and_then(|()| self.take_notices());
-        let result = result.and_then(|()| self.check());
-        result.map_err(|error| self.broken.set(error))
+        self.queue.poll()?;
+        self.take_notices()
+    }
+
+    fn check(&self) -> Result<(), EndError> {
+        if self.queue.qp.state() == QpState::Err {
+            return Err(EndError::PeerGone);
+        }
+        Ok(())
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {
-        if self.wants_completion {
-            return None;
-        }
-        Some(Arc::clone(&self.watch) as Arc<dyn Watch>)
-    }
-
-    /// Two interactions a block: the data, and the notice that they are there.
-    fn counts(&self) -> Counts {
-        Counts { interactions: 2 * self.counts.blocks, ..self.counts }
+        (!self.wants_completion).then(|| Arc::clone(&self.watch) as Arc<dyn Watch>)
     }
 }

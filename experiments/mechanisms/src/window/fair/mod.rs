@@ -19,7 +19,7 @@ mod returns;
 mod sender;
 
 pub use receiver::{SwFairBlock, SwFairReceiver};
-pub use sender::{SwFairClaim, SwFairSender};
+pub use sender::{SwFairSender, WindowSlot, WindowSlots};
 
 use crate::{
     EndNeeds, Features, Mechanism, MemoryNeed, Offer, Port, QueueNeeds, SetupError, Shape,
@@ -175,7 +175,7 @@ impl Mechanism for SwFair {
     }
 
     fn sender(&self, port: Port, peer: &Offer) -> Result<SwFairSender, SetupError> {
-        SwFairSender::new(self, port, peer)
+        WindowSlots::sender(self, port, peer)
     }
 
     fn receiver(&self, port: Port, peer: &Offer) -> Result<SwFairReceiver, SetupError> {

@@ -2,46 +2,33 @@
 use super::carrier::{Carrier, InPlace, Outgoing, Requests};
 use super::credit::Credit;
 use super::{Form, SwFair, credit_bytes};
-use crate::{
-    ClaimError, Counts, EndError, FirstError, Offer, Port, SendEnd, SendQueue, SetupError,
-};
+use crate::{EndError, Offer, Port, SendQueue, SetupError, SlotSender, Slots};
 use catchment_channel::geometry::{Arrived, Geometry, INSIDE, header_words};
-use catchment_transfer::HeaderError;
-use catchment_transfer::layout::padded;
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::{Mr, Watch};
 use std::sync::Arc;
 
-/// The sending end of [`SwFair`]. One thread at a time uses it.
-pub struct SwFairSender {
+/// The sending end of [`SwFair`].
+pub type SwFairSender = SlotSender<WindowSlots>;
+
+/// The slots of all windows.
+pub struct WindowSlots {
     geometry: Geometry,
-    /// Most payload bytes of a block.
-    payload_bytes: u32,
     carrier: Carrier,
     /// What the receiver writes.
     written: Arc<dyn Mr>,
     credit_bytes: usize,
     windows: Box<[Credit]>,
-    /// Claims so far: an older one than the last cannot be committed.
-    claims: u64,
-    counts: Counts,
     /// The last refusal was for want of a completion, for which no doorbell rings.
     wants_completion: bool,
-    broken: FirstError,
 }
 
-#[derive(Debug)]
-#[must_use = "a block that is claimed and not committed is not sent"]
-pub struct SwFairClaim {
-    number: u64,
-    window: u32,
-    slot: u32,
-    stream: u32,
-    bytes: u32,
-}
-
-impl SwFairSender {
-    pub(super) fn new(sw: &SwFair, port: Port, peer: &Offer) -> Result<SwFairSender, SetupError> {
+impl WindowSlots {
+    pub(super) fn sender(
+        sw: &SwFair,
+        port: Port,
+        peer: &Offer,
+    ) -> Result<SwFairSender, SetupError> {
         let geometry = sw.geometry()?;
         let blocks = geometry.blocks();
         let credit_bytes = credit_bytes(sw.form, blocks);
@@ -61,18 +48,15 @@ impl SwFairSender {
             }))
         };
         let selective = sw.form == Form::Selective;
-        Ok(SwFairSender {
-            payload_bytes: sw.shape.payload_bytes,
+        let slots = WindowSlots {
+            geometry,
             carrier,
             written,
             credit_bytes,
             windows: (0..geometry.windows()).map(|_| Credit::new(blocks, selective)).collect(),
-            geometry,
-            claims: 0,
-            counts: Counts::default(),
             wants_completion: false,
-            broken: FirstError::default(),
-        })
+        };
+        Ok(SlotSender::new(slots, geometry, sw.shape.payload_bytes))
     }
 
     /// A free slot of a window; looks at what the receiver wrote only if none is known.
@@ -87,92 +71,62 @@ impl SwFairSender {
         credit.look(&written.expect(INSIDE))?;
         Ok(credit.next_slot())
     }
+}
 
-    #[cold]
-    fn refuse(&mut self) -> ClaimError {
-        self.counts.would_blocks += 1;
-        match self.carrier.check() {
-            Ok(()) => ClaimError::WouldBlock,
-            Err(error) => self.broken.set(error).into(),
-        }
+/// A slot of a window.
+#[derive(Debug, Clone, Copy)]
+pub struct WindowSlot {
+    window: u32,
+    slot: u32,
+}
+
+impl Slots for WindowSlots {
+    type Slot = WindowSlot;
+    const INTERACTIONS: u64 = 1;
+
+    #[inline]
+    fn place(&self, slot: WindowSlot) -> u32 {
+        self.geometry.place(slot.window, slot.slot)
     }
 
-    /// A slot that may be filled and sent now.
     #[inline]
-    fn usable_slot(&mut self, window: u32) -> Result<Option<u32>, EndError> {
+    fn find(&mut self, stream: u32) -> Result<Option<WindowSlot>, EndError> {
+        let window = stream % self.geometry.windows();
         self.wants_completion = false;
         let Some(slot) = self.free_slot(window)? else {
             return Ok(None);
         };
         let may_fill = self.carrier.may_fill(self.geometry.place(window, slot))?;
         self.wants_completion = !may_fill;
-        Ok(may_fill.then_some(slot))
-    }
-}
-
-impl SendEnd for SwFairSender {
-    type Claim = SwFairClaim;
-
-    #[inline]
-    fn claim(&mut self, stream: u32, bytes: u32) -> Result<SwFairClaim, ClaimError> {
-        self.geometry.check_length(bytes, self.payload_bytes)?;
-        let window = stream % self.geometry.windows();
-        self.broken.check()?;
-        let slot = match self.usable_slot(window) {
-            Ok(Some(slot)) => slot,
-            Ok(None) => return Err(self.refuse()),
-            Err(error) => return Err(self.broken.set(error).into()),
-        };
-        self.claims += 1;
-        Ok(SwFairClaim { number: self.claims, window, slot, stream, bytes })
+        Ok(may_fill.then_some(WindowSlot { window, slot }))
     }
 
     #[inline]
-    fn memory<'a>(&'a self, claim: &'a SwFairClaim) -> VolatileSlice<'a> {
-        let place = self.geometry.place(claim.window, claim.slot);
-        let memory = self.carrier.memory();
-        let room_bytes = padded(claim.bytes);
-        self.geometry.payload(memory, place, room_bytes, claim.bytes)
+    fn memory(&self) -> VolatileSlice<'_> {
+        self.carrier.memory()
     }
 
     #[inline]
-    fn commit(&mut self, claim: SwFairClaim, packet: u64) -> Result<(), EndError> {
-        if claim.number != self.claims {
-            return Err(EndError::StaleClaim);
-        }
-        if packet == u64::MAX {
-            return Err(EndError::Packet(HeaderError::PacketNumber(packet)));
-        }
-        // No second commit of it.
-        self.claims += 1;
-        let credit = &mut self.windows[claim.window as usize];
+    fn send(&mut self, slot: WindowSlot, block: &Arrived) -> Result<(), EndError> {
+        let credit = &mut self.windows[slot.window as usize];
         let tail = credit.sent() + 1;
-        credit.use_slot(claim.slot);
-        let header = Arrived {
-            stream: claim.stream,
-            packet,
-            bytes: claim.bytes,
-            room_bytes: padded(claim.bytes),
-        };
-        let block = Outgoing {
-            place: self.geometry.place(claim.window, claim.slot),
-            room_bytes: header.room_bytes,
-            trailer_words: header_words(&header),
+        credit.use_slot(slot.slot);
+        let outgoing = Outgoing {
+            place: self.geometry.place(slot.window, slot.slot),
+            room_bytes: block.room_bytes,
+            trailer_words: header_words(block),
             tail,
             last: credit.next_slot().is_none(),
         };
-        let sent = self.carrier.send(&self.geometry, &block);
-        sent.map_err(|error| self.broken.set(error))?;
-        self.counts.blocks += 1;
-        self.counts.payload_bytes += u64::from(claim.bytes);
-        Ok(())
+        self.carrier.send(&self.geometry, &outgoing)
     }
 
     fn progress(&mut self) -> Result<(), EndError> {
-        self.broken.check()?;
-        let result = self.carrier.progress();
-        let result = result.and_then(|()| self.carrier.check());
-        result.map_err(|error| self.broken.set(error))
+        self.carrier.progress()
+    }
+
+    fn check(&self) -> Result<(), EndError> {
+        self.carrier.check()
     }
 
     fn watch(&self) -> Option<Arc<dyn Watch>> {
@@ -180,10 +134,5 @@ impl SendEnd for SwFairSender {
             return None;
         }
         self.written.watch()
-    }
-
-    /// One interaction a block.
-    fn counts(&self) -> Counts {
-        Counts { interactions: self.counts.blocks, ..self.counts }
     }
 }
