@@ -5,13 +5,14 @@ use crate::proto::QpFacts;
 use crate::tables::SharedWord;
 use catchment_verbs::{Access, event};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The peer's queue pair.
 pub(crate) struct Connection {
-    link: Arc<PeerLink>,
+    /// None while this side asks nothing of the peer.
+    link: OnceLock<Arc<PeerLink>>,
     facts: QpFacts,
     access: Access,
     inbox: Inbox,
@@ -23,7 +24,7 @@ pub(crate) struct Connection {
 impl Connection {
     /// From what the peer sent. The descriptors are checked and mapped here.
     pub(crate) fn new(
-        link: Arc<PeerLink>,
+        link: Option<Arc<PeerLink>>,
         facts: QpFacts,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Connection, CallError> {
@@ -33,7 +34,7 @@ impl Connection {
             .ok_or(CallError::Protocol)??;
         let mut channel = |bit| (facts.channels & bit != 0).then(|| descriptors.next()).flatten();
         Ok(Connection {
-            link,
+            link: link.map_or_else(OnceLock::new, OnceLock::from),
             facts,
             access: Access::from_bits_truncate(facts.access),
             alive: inbox.alive_word()?,
@@ -43,8 +44,13 @@ impl Connection {
         })
     }
 
-    pub(crate) fn link(&self) -> &Arc<PeerLink> {
-        &self.link
+    /// Returns what to ask the peer through, if this side has ever posted a request.
+    pub(crate) fn link(&self) -> Result<&Arc<PeerLink>, CallError> {
+        self.link.get().ok_or(CallError::Gone)
+    }
+
+    pub(crate) fn set_link(&self, link: Arc<PeerLink>) {
+        let _ = self.link.set(link);
     }
 
     pub(crate) fn remote_qpn(&self) -> u32 {

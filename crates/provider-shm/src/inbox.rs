@@ -129,12 +129,12 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// A new one; without a ring if no receive can be posted.
-    pub(crate) fn alloc(recv_slots: u32) -> Result<Inbox, MemError> {
+    /// Allocates one, with the descriptor for the peer; without a ring if no receive can be posted.
+    pub(crate) fn alloc(recv_slots: u32) -> Result<(Inbox, OwnedFd), MemError> {
         let ring_bytes = if recv_slots == 0 { 0 } else { RING_BYTES };
         let (ring_at, bytes) = layout(ring_bytes, recv_slots);
-        let region = Region::alloc(bytes, RegionOptions { populate: false })?;
-        Ok(Inbox { region, ring_bytes, recv_slots, ring_at })
+        let (region, fd) = Region::alloc_with_fd(bytes, RegionOptions { populate: false })?;
+        Ok((Inbox { region, ring_bytes, recv_slots, ring_at }, fd))
     }
 
     /// A peer's, whose descriptor and sizes came over the socket. `None` for sizes that no honest
@@ -158,10 +158,6 @@ impl Inbox {
             recv_slots,
             ring_at,
         }))
-    }
-
-    pub(crate) fn region(&self) -> &Arc<Region> {
-        &self.region
     }
 
     pub(crate) fn ring_bytes(&self) -> u32 {
@@ -307,7 +303,7 @@ mod tests {
 
     #[test]
     fn what_is_put_over_the_end_comes_out_again() {
-        let inbox = Inbox::alloc(4).unwrap();
+        let (inbox, _fd) = Inbox::alloc(4).unwrap();
         let data: Vec<u8> = (0..100).collect();
         let at = u64::from(RING_BYTES) * 5 - 32;
         inbox.put(at, &data);
@@ -323,8 +319,8 @@ mod tests {
 
     #[test]
     fn sizes_that_no_honest_peer_has_are_refused() {
-        let ours = Inbox::alloc(4).unwrap();
-        let fd = || ours.region().fd().try_clone_to_owned().unwrap();
+        let (_ours, ours) = Inbox::alloc(4).unwrap();
+        let fd = || ours.try_clone().unwrap();
         assert!(Inbox::from_peer(fd(), RING_BYTES, 4).unwrap().is_ok());
         for (ring, slots) in [
             (RING_BYTES + 1, 4),

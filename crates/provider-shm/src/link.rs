@@ -38,6 +38,9 @@ pub(crate) enum CallError {
     /// Memory that cannot be mapped safely.
     #[error("its memory cannot be used: {0}")]
     Memory(#[from] MemError),
+    /// An earlier exchange got through at the peer only.
+    #[error("it is connected with this queue pair, which does not know of it; reset both")]
+    Stale,
     /// It said no.
     #[error(transparent)]
     Refused(#[from] Refusal),

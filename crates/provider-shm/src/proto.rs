@@ -5,7 +5,7 @@ use catchment_verbs::Gid;
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CShm");
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// What a peer must know of a queue pair to send to it. Travels with the inbox's descriptor, then
 /// the descriptors of the two channels, as far as `channels` says that they exist.
@@ -48,8 +48,6 @@ pub(crate) enum Request {
     OpenQp { target: u32, caller: QpFacts },
     /// Where the region of `rkey` is.
     Resolve { target: u32, rkey: u32 },
-    /// Wants to be rung (by the event counter that comes along) when the owner notifies.
-    Watch { target: u32, rkey: u32 },
     /// A request of the caller's queue pair was not allowed: `target` goes to the error state.
     Fault { target: u32, status: u32 },
 }
@@ -61,10 +59,10 @@ pub(crate) enum Reply {
     Hello,
     /// With the descriptors that [`QpFacts`] names.
     Qp(QpFacts),
+    /// The two queue pairs are connected already, by a request that the other one made.
+    Known,
     /// With the descriptor of the region and the event counter of its owner.
     Region { addr: u64, bytes: u64, access: u32 },
-    /// The bit to arm in the region's word of watchers.
-    Watch { bit: u32 },
     /// Not done.
     Refused(Refusal),
 }
@@ -200,8 +198,7 @@ impl Request {
             Request::Hello { gid } => Writer::new(1).put(&gid.0).bytes,
             Request::OpenQp { target, caller } => Writer::new(2).u32(*target).facts(caller).bytes,
             Request::Resolve { target, rkey } => Writer::new(3).u32(*target).u32(*rkey).bytes,
-            Request::Watch { target, rkey } => Writer::new(4).u32(*target).u32(*rkey).bytes,
-            Request::Fault { target, status } => Writer::new(5).u32(*target).u32(*status).bytes,
+            Request::Fault { target, status } => Writer::new(4).u32(*target).u32(*status).bytes,
         }
     }
 
@@ -215,8 +212,7 @@ impl Request {
         Some(match kind {
             2 => Request::OpenQp { target, caller: reader.facts()? },
             3 => Request::Resolve { target, rkey: reader.u32() },
-            4 => Request::Watch { target, rkey: reader.u32() },
-            5 => Request::Fault { target, status: reader.u32() },
+            4 => Request::Fault { target, status: reader.u32() },
             _ => return None,
         })
     }
@@ -225,7 +221,6 @@ impl Request {
     pub(crate) fn descriptors(&self) -> usize {
         match self {
             Request::OpenQp { caller, .. } => caller.descriptors(),
-            Request::Watch { .. } => 1,
             Request::Hello { .. } | Request::Resolve { .. } | Request::Fault { .. } => 0,
         }
     }
@@ -240,7 +235,7 @@ impl Reply {
             Reply::Region { addr, bytes, access } => {
                 Writer::new(103).u64(*addr).u64(*bytes).u32(*access).bytes
             }
-            Reply::Watch { bit } => Writer::new(104).u32(*bit).bytes,
+            Reply::Known => Writer::new(104).bytes,
             Reply::Refused(reason) => {
                 let code = REFUSALS.iter().position(|r| r == reason).unwrap_or(0);
                 Writer::new(105).u32(code as u32).bytes
@@ -255,7 +250,7 @@ impl Reply {
             101 => Reply::Hello,
             102 => Reply::Qp(reader.facts()?),
             103 => Reply::Region { addr: reader.u64(), bytes: reader.u64(), access: reader.u32() },
-            104 => Reply::Watch { bit: reader.u32() },
+            104 => Reply::Known,
             105 => Reply::Refused(*REFUSALS.get(reader.u32() as usize)?),
             _ => return None,
         })
@@ -266,7 +261,7 @@ impl Reply {
         match self {
             Reply::Hello | Reply::Region { .. } => 2,
             Reply::Qp(facts) => facts.descriptors(),
-            Reply::Watch { .. } | Reply::Refused(_) => 0,
+            Reply::Known | Reply::Refused(_) => 0,
         }
     }
 }
@@ -291,7 +286,6 @@ mod tests {
             Request::Hello { gid: Gid([9; 16]) },
             Request::OpenQp { target: 5, caller: FACTS },
             Request::Resolve { target: 6, rkey: 7 },
-            Request::Watch { target: 8, rkey: 9 },
             Request::Fault { target: 8, status: 2 },
         ] {
             assert_eq!(Request::decode(&request.encode()), Some(request));
@@ -300,7 +294,7 @@ mod tests {
             Reply::Hello,
             Reply::Qp(FACTS),
             Reply::Region { addr: 1 << 40, bytes: 3, access: 15 },
-            Reply::Watch { bit: 4 },
+            Reply::Known,
         ];
         replies.extend(REFUSALS.map(Reply::Refused));
         for reply in replies {

@@ -18,11 +18,11 @@ use catchment_verbs::provider::{Account, Entry, Limits, StateCell};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::arm;
 use catchment_verbs::{
-    Access, AsyncEvent, Completion, Endpoint, Failure, QpInit, QpState, RtsAttr, Success,
+    Access, AsyncEvent, Completion, Endpoint, Failure, Gid, QpInit, QpState, RtsAttr, Success,
     VerbsError, WcOpcode, WcStatus,
 };
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
@@ -40,13 +40,23 @@ pub(crate) struct PostedRecv {
 /// The peer, from RTR on.
 pub(crate) struct Peer {
     pub(crate) endpoint: Endpoint,
-    pub(crate) link: Arc<PeerLink>,
+    /// Our connection to its service thread. Closed when it has connected to ours and nothing is
+    /// ever posted here: then one socket serves both.
+    pub(crate) link: Option<Arc<PeerLink>>,
+    /// It was not ready when we came, so it comes to us.
+    pub(crate) comes: bool,
+    /// The number of its connection to our service thread, once it came.
+    pub(crate) asker: Option<u64>,
 }
 
 /// What the lock protects.
 pub(crate) struct Inner {
     pub(crate) inbox: Inbox,
     pub(crate) inbox_id: u64,
+    /// The inbox's descriptor, until the peer has it.
+    pub(crate) inbox_fd: Option<Arc<OwnedFd>>,
+    /// A request was posted, or the peer's memory mapped: the link stays open.
+    pub(crate) asks: bool,
     pub(crate) peer: Option<Peer>,
     pub(crate) connection: Option<Arc<Connection>>,
     pub(crate) access: Access,
@@ -170,8 +180,8 @@ impl QpCore {
     }
 
     /// Returns the descriptors that go with [`QpCore::facts`].
-    pub(crate) fn descriptors<'a>(&'a self, inbox: &'a Inbox) -> Vec<BorrowedFd<'a>> {
-        let mut all = vec![inbox.region().fd()];
+    pub(crate) fn descriptors<'a>(&'a self, inbox: &'a OwnedFd) -> Vec<BorrowedFd<'a>> {
+        let mut all = vec![inbox.as_fd()];
         all.extend(self.recv_cq.channel_event());
         all.extend(self.send_cq.channel_event());
         all
@@ -276,7 +286,7 @@ impl QpCore {
     }
 
     /// Everything outstanding vanishes, and the inbox is a new one.
-    pub(crate) fn reset(&self, inner: &mut Inner, inbox: Inbox) {
+    pub(crate) fn reset(&self, inner: &mut Inner, inbox: (Inbox, OwnedFd)) {
         self.set_state(QpState::Reset, inner);
         if let Some(connection) = &inner.connection {
             connection.ring_sender();
@@ -284,9 +294,8 @@ impl QpCore {
         while !inner.sends.is_empty() {
             self.pop_waiting(inner);
         }
-        let pace = inner.pace.take();
-        *inner = Inner::new(inbox, self.context.next_id());
-        inner.pace = pace;
+        let (pace, asks) = (inner.pace.take(), inner.asks);
+        *inner = Inner { pace, asks, ..Inner::new(inbox, self.context.next_id()) };
     }
 
     /// Releases the lock and wakes the threads that wait for one of the things that happened
@@ -359,13 +368,22 @@ impl QpCore {
         }
     }
 
-    /// Installs the connection that either side has made. False if there is another one already.
-    pub(crate) fn connect(&self, inner: &mut Inner, connection: Connection) -> bool {
-        if let Some(known) = &inner.connection {
-            return known.inbox_id() == connection.inbox_id();
+    /// Makes sure that the peer can be asked. Waits for it, at most once.
+    pub(crate) fn keep_link(&self) {
+        let mut inner = self.lock();
+        inner.asks = true;
+        let Some((connection, gid)) = inner.unlinked() else {
+            return;
+        };
+        drop(inner);
+        let Ok(link) = self.context.link(gid) else {
+            // The peer is gone, and requests say so.
+            return;
+        };
+        connection.set_link(Arc::clone(&link));
+        if let Some(peer) = self.lock().peer.as_mut().filter(|peer| peer.endpoint.gid == gid) {
+            peer.link = Some(link);
         }
-        inner.connection = Some(Arc::new(connection));
-        true
     }
 
     pub(crate) fn add_recv(&self, recv: PostedRecv) {
@@ -394,11 +412,26 @@ impl QpCore {
     /// To the error state if its peer was reached through this link.
     pub(crate) fn fail_if_linked(&self, link: u64) {
         let mut inner = self.lock();
-        if inner.peer.as_ref().is_some_and(|p| p.link.id() == link) {
+        let linked = |peer: &Peer| peer.link.as_ref().is_some_and(|l| l.id() == link);
+        if inner.peer.as_ref().is_some_and(linked) {
             self.receive_all(&mut inner);
             self.fail_locked(&mut inner, Some("the peer's process is gone"));
         }
         self.announce(inner);
+    }
+
+    /// To the error state if its peer came through this connection, which broke although the peer's
+    /// queue pair was not closed. Returns whether it did.
+    pub(crate) fn fail_if_asked(&self, asker: u64) -> bool {
+        let inner = self.lock();
+        let came = |peer: &Peer| peer.asker == Some(asker) && peer.link.is_none();
+        let broken = inner.peer.as_ref().is_some_and(came)
+            && inner.connection.as_ref().is_some_and(|c| c.is_alive());
+        drop(inner);
+        if broken {
+            self.fail_by_peer("the peer's process is gone");
+        }
+        broken
     }
 
     /// To the error state because of what the peer did; its messages before that are delivered.
@@ -440,10 +473,12 @@ impl Attached for QpCore {
 }
 
 impl Inner {
-    fn new(inbox: Inbox, inbox_id: u64) -> Inner {
+    fn new((inbox, fd): (Inbox, OwnedFd), inbox_id: u64) -> Inner {
         Inner {
             inbox,
             inbox_id,
+            inbox_fd: Some(Arc::new(fd)),
+            asks: false,
             peer: None,
             connection: None,
             access: Access::empty(),
@@ -465,5 +500,17 @@ impl Inner {
             pushed_send: None,
             pushed_recv: None,
         }
+    }
+
+    /// Installs the connection that either side has made, unless there is one already.
+    pub(crate) fn connect(&mut self, connection: Connection) {
+        self.inbox_fd = None;
+        self.connection.get_or_insert_with(|| Arc::new(connection));
+    }
+
+    /// Returns the connection, if there is no link to its peer.
+    fn unlinked(&self) -> Option<(Arc<Connection>, Gid)> {
+        let peer = self.peer.as_ref().filter(|peer| peer.link.is_none())?;
+        Some((self.connection.clone()?, peer.endpoint.gid))
     }
 }

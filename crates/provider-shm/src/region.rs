@@ -1,24 +1,14 @@
 //! What the service thread and the queue pairs know of a registered region, and who sleeps on it.
-use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset};
+use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset, wake_sleepers};
+use catchment_verbs::Access;
 use catchment_verbs::mem::{MemError, Region, VolatileSlice};
 use catchment_verbs::provider::RegionWatch;
-use catchment_verbs::sync::Mutex;
-use catchment_verbs::wait::{Doorbell, arm};
-use catchment_verbs::{Access, event};
+use catchment_verbs::wait::Doorbell;
+use catchment_verbs::wait::arm::{self, Flags as _};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Peers beyond this number share one flag, which none of them may clear.
-const SHARED_BIT: u32 = 1 << 31;
-
-/// A peer that wants to know when the owner changed the region.
-struct Watcher {
-    connection: u64,
-    bit: u32,
-    event: OwnedFd,
-}
 
 /// What the service thread and the queue pairs need of a region.
 pub(crate) struct MrCore {
@@ -30,7 +20,6 @@ pub(crate) struct MrCore {
     owner_flag: SharedWord,
     peer_flags: SharedWord,
     watch: RegionWatch<SharedWord>,
-    watchers: Mutex<Vec<Watcher>>,
 }
 
 impl MrCore {
@@ -51,7 +40,6 @@ impl MrCore {
             owner_flag: SharedWord::new(bells, owner_bell_offset(key))?,
             peer_flags: SharedWord::new(bells, peers_bell_offset(key))?,
             watch: RegionWatch::default(),
-            watchers: Mutex::new(Vec::new()),
         })
     }
 
@@ -87,7 +75,7 @@ impl MrCore {
     /// Returns the descriptor that lets a peer do what the rights allow, and no more.
     pub(crate) fn export(&self) -> Result<OwnedFd, MemError> {
         if self.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
-            self.region.fd().try_clone_to_owned().map_err(|source| MemError::Os {
+            self.region.fd()?.try_clone_to_owned().map_err(|source| MemError::Os {
                 call: "dup",
                 bytes: self.region.bytes(),
                 source,
@@ -97,24 +85,10 @@ impl MrCore {
         }
     }
 
-    /// A peer watches from now on; says which bit it has to arm.
-    pub(crate) fn add_watcher(&self, connection: u64, event: OwnedFd) -> u32 {
-        let mut watchers = self.watchers.lock();
-        let taken = watchers.iter().fold(0, |bits, w| bits | w.bit);
-        let free = !taken & !SHARED_BIT;
-        let bit = if free == 0 { SHARED_BIT } else { 1 << free.trailing_zeros() };
-        watchers.push(Watcher { connection, bit, event });
-        bit
-    }
-
-    /// Forgets the watchers of a connection that is gone.
-    pub(crate) fn drop_watchers(&self, connection: u64) {
-        self.watchers.lock().retain(|w| w.connection != connection);
-    }
-
     /// Wakes all that sleep on a region that is no longer registered.
     pub(crate) fn wake_all(&self) {
-        self.ring_watchers(u32::MAX);
+        self.peer_flags.take();
+        wake_sleepers(&self.peer_flags);
         self.wake_owner();
     }
 
@@ -125,15 +99,8 @@ impl MrCore {
 
     /// Wakes the peers that sleep until the owner changes the region.
     pub(crate) fn notify(&self) {
-        let bits = arm::take_armed(&self.peer_flags);
-        if bits != 0 {
-            self.ring_watchers(bits);
-        }
-    }
-
-    fn ring_watchers(&self, bits: u32) {
-        for watcher in self.watchers.lock().iter().filter(|w| w.bit & bits != 0) {
-            event::ring(&watcher.event);
+        if arm::take_armed(&self.peer_flags) != 0 {
+            wake_sleepers(&self.peer_flags);
         }
     }
 
@@ -146,9 +113,4 @@ impl MrCore {
     pub(crate) fn wake_owner(&self) {
         self.watch.wake();
     }
-}
-
-/// Returns whether a watch may take its arming back.
-pub(crate) fn may_disarm(bit: u32) -> bool {
-    bit != SHARED_BIT
 }

@@ -2,16 +2,17 @@
 use crate::connection::Connection;
 use crate::link::{CallError, PeerLink};
 use crate::proto::{Reply, Request};
-use crate::region::may_disarm;
-use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset, valid_offset};
+use crate::tables::{
+    SharedWord, owner_bell_offset, peers_bell_offset, sleep_on, valid_offset, wake_sleepers,
+};
 use catchment_verbs::mem::{Region, VolatileSlice};
 use catchment_verbs::wait::arm::{self, Flags as _};
 use catchment_verbs::{Access, RemoteBell, Wake, Watch, WcStatus, event};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{Ordering, fence};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A region of the peer, mapped here with the rights that it gave.
 pub(crate) struct RemoteMr {
@@ -20,8 +21,6 @@ pub(crate) struct RemoteMr {
     access: Access,
     region: Arc<Region>,
     link: Arc<PeerLink>,
-    /// The peer's queue pair through which the key is used.
-    target: u32,
     owner_flag: SharedWord,
     bell: OwnedFd,
     watch: OnceLock<Arc<RemoteWatch>>,
@@ -31,13 +30,13 @@ impl RemoteMr {
     /// Asks the peer for the region of `rkey` and maps it.
     pub(crate) fn resolve(connection: &Connection, rkey: u32) -> Result<Arc<RemoteMr>, WcStatus> {
         RemoteMr::ask(connection, rkey).map_err(|error| {
-            tracing::debug!(peer = %connection.link().gid(), rkey, %error, "rkey not resolved");
+            tracing::debug!(qpn = connection.remote_qpn(), rkey, %error, "rkey not resolved");
             status_of(&error)
         })
     }
 
     fn ask(connection: &Connection, rkey: u32) -> Result<Arc<RemoteMr>, CallError> {
-        let link = connection.link();
+        let link = connection.link()?;
         let target = connection.remote_qpn();
         let (reply, descriptors) = link.call(&Request::Resolve { target, rkey }, &[])?;
         let Reply::Region { addr, bytes, access } = reply else {
@@ -53,7 +52,6 @@ impl RemoteMr {
             access,
             region: Region::from_peer(fd, bytes, writable)?,
             link: Arc::clone(link),
-            target,
             owner_flag: SharedWord::new(link.bells(), owner_bell_offset(rkey))?,
             bell,
             watch: OnceLock::new(),
@@ -103,31 +101,22 @@ impl RemoteMr {
         }
     }
 
-    /// Returns the watch of this region; made at first use.
+    /// Returns the watch of this region, created at first use.
     pub(crate) fn watch(&self) -> Result<Arc<RemoteWatch>, WcStatus> {
-        if self.watch.get().is_none() {
-            let watch = self.ask_watch().map_err(|error| status_of(&error))?;
-            let woken: Arc<dyn Watch> = Arc::clone(&watch) as _;
-            self.link.add_watch(Arc::downgrade(&woken));
-            let _ = self.watch.set(watch);
+        if let Some(watch) = self.watch.get() {
+            return Ok(Arc::clone(watch));
         }
-        self.watch.get().cloned().ok_or(WcStatus::General)
-    }
-
-    fn ask_watch(&self) -> Result<Arc<RemoteWatch>, CallError> {
-        let event = event::event_fd()?;
-        let request = Request::Watch { target: self.target, rkey: self.key };
-        let (reply, _) = self.link.call(&request, &[event.as_fd()])?;
-        let Reply::Watch { bit } = reply else {
-            return Err(CallError::Protocol);
-        };
-        Ok(Arc::new(RemoteWatch {
-            event,
-            bit,
-            flags: SharedWord::new(self.link.bells(), peers_bell_offset(self.key))?,
+        let flags = SharedWord::new(self.link.bells(), peers_bell_offset(self.key));
+        let watch = Arc::new(RemoteWatch {
+            flags: flags.map_err(|_| WcStatus::General)?,
+            is_armed: AtomicBool::new(false),
+            woken: AtomicBool::new(false),
             key: self.key,
             link: Arc::clone(&self.link),
-        }))
+        });
+        let woken: Arc<dyn Watch> = Arc::clone(&watch) as _;
+        self.link.add_watch(Arc::downgrade(&woken));
+        Ok(Arc::clone(self.watch.get_or_init(|| watch)))
     }
 }
 
@@ -135,7 +124,7 @@ impl RemoteMr {
 pub(crate) fn status_of(error: &CallError) -> WcStatus {
     match error {
         CallError::Refused(_) => WcStatus::RemoteAccess,
-        CallError::Memory(_) | CallError::Protocol => WcStatus::RemoteOperation,
+        CallError::Memory(_) | CallError::Protocol | CallError::Stale => WcStatus::RemoteOperation,
         CallError::Io(_) | CallError::TimedOut | CallError::Gone => {
             WcStatus::TransportRetryExceeded
         }
@@ -156,21 +145,25 @@ impl RemoteBell for ShmBell {
     }
 }
 
+/// Whether somebody sleeps on the word of a region, or is about to.
+const ARMED: u32 = 1;
+
 /// Sleeps until the owner of a remote region notifies, deregisters it, or dies.
+///
+/// The sleepers of all peers share one word in the memory of the owner, and sleep on it (futex): no
+/// descriptor goes to the owner. So one peer must not disarm what another has armed: a word that
+/// stays armed costs the owner one system call at its next change.
 pub(crate) struct RemoteWatch {
-    event: OwnedFd,
-    bit: u32,
     flags: SharedWord,
+    /// Armed here, and not woken since.
+    is_armed: AtomicBool,
+    /// [`Watch::wake`] was called.
+    woken: AtomicBool,
     key: u32,
     link: Arc<PeerLink>,
 }
 
 impl RemoteWatch {
-    /// Wakes the waiting thread.
-    fn wake_up(&self) {
-        event::ring(&self.event);
-    }
-
     fn is_gone(&self) -> bool {
         let word = self.link.valid().whole().load_u64(valid_offset(self.key), Ordering::Acquire);
         self.link.is_dead() || !matches!(word, Ok(key) if key == u64::from(self.key))
@@ -179,30 +172,48 @@ impl RemoteWatch {
 
 impl Watch for RemoteWatch {
     fn arm(&self) {
-        arm::arm(self.flags.get(), self.bit);
+        self.is_armed.store(true, Ordering::Release);
+        arm::arm(&self.flags, ARMED);
         if self.is_gone() {
             // Nobody will ring any more.
-            self.wake_up();
+            self.wake();
         }
     }
 
     fn disarm(&self) {
-        if may_disarm(self.bit) {
-            self.flags.get().clear(self.bit);
-        }
+        self.is_armed.store(false, Ordering::Release);
     }
 
     fn wait(&self, timeout: Duration) -> io::Result<Wake> {
-        event::wait(self.event.as_fd(), timeout)
+        let deadline = event::deadline(timeout);
+        let is_armed = self.is_armed.swap(false, Ordering::AcqRel);
+        loop {
+            if !is_armed {
+                // Only to sleep until `wake`, which changes the word: what the owner does is ignored.
+                arm::arm(&self.flags, ARMED);
+            }
+            let seen = self.flags.peek();
+            if self.woken.swap(false, Ordering::AcqRel) || is_armed && seen & ARMED == 0 {
+                return Ok(Wake::Rung);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.is_armed.fetch_or(is_armed, Ordering::AcqRel);
+                return Ok(Wake::TimedOut);
+            }
+            sleep_on(&self.flags, seen, left)?;
+        }
     }
 
     fn wake(&self) {
+        self.woken.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        self.wake_up();
+        self.flags.take();
+        wake_sleepers(&self.flags);
     }
 
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 

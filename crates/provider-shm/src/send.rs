@@ -91,10 +91,8 @@ impl QpCore {
         } else {
             return;
         };
-        if let Some(connection) = connection {
-            connection
-                .link()
-                .tell(&Request::Fault { target: connection.remote_qpn(), status: code });
+        if let Some((connection, link)) = connection.and_then(|c| Some((c, c.link().ok()?))) {
+            link.tell(&Request::Fault { target: connection.remote_qpn(), status: code });
         }
     }
 

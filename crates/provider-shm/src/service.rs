@@ -174,11 +174,21 @@ impl Service {
     }
 
     fn close(&mut self, token: u64, reason: &str) {
-        if self.askers.remove(&token).is_some() {
-            tracing::debug!(reason, "connection of a peer closed");
-            for mr in self.state.keys.all() {
-                mr.drop_watchers(token);
-            }
+        if self.askers.remove(&token).is_none() {
+            return;
+        }
+        tracing::debug!(reason, "connection of a peer closed");
+        // All of them, one after the other: a peer can have many.
+        let lost = self.state.queue_pairs().iter().filter(|qp| qp.fail_if_asked(token)).count();
+        if lost > 0 {
+            self.wake_owners();
+        }
+    }
+
+    /// Wakes who waits for the writes of a peer that is gone.
+    fn wake_owners(&self) {
+        for mr in self.state.keys.all() {
+            mr.wake_owner();
         }
     }
 
@@ -223,13 +233,10 @@ impl Service {
             (Request::Hello { .. }, Some(_)) => return Err("it said twice who it is".into()),
             (_, None) => return Err("it did not say first who it is".into()),
             (Request::OpenQp { target, caller }, Some(gid)) => {
-                open_qp(&self.state, gid, target, caller, descriptors)
+                open_qp(&self.state, (gid, token), target, caller, descriptors)
             }
             (Request::Resolve { target, rkey }, Some(gid)) => {
                 resolve(&self.state, gid, target, rkey)
-            }
-            (Request::Watch { target, rkey }, Some(gid)) => {
-                watch(&self.state, (gid, token), target, rkey, descriptors)
             }
             (Request::Fault { target, status }, Some(gid)) => {
                 fault(&self.state, gid, target, status);
@@ -251,9 +258,7 @@ impl Service {
         for qp in self.state.queue_pairs() {
             qp.fail_if_linked(id);
         }
-        for mr in self.state.keys.all() {
-            mr.wake_owner();
-        }
+        self.wake_owners();
     }
 }
 
@@ -264,7 +269,8 @@ fn dup(fd: BorrowedFd<'_>) -> Result<OwnedFd, Refusal> {
 fn hello(state: &State) -> Answer {
     let valid = state.keys.valid().read_only_fd();
     let valid = valid.map_err(|_| Refusal::NoDescriptor)?;
-    Ok((Reply::Hello, vec![valid, dup(state.keys.bells().fd())?]))
+    let bells = state.keys.bells().fd().map_err(|_| Refusal::NoDescriptor)?;
+    Ok((Reply::Hello, vec![valid, dup(bells)?]))
 }
 
 /// Returns the queue pair that a peer means, if it is connected with that peer.
@@ -284,7 +290,7 @@ fn target_of(state: &State, gid: Gid, target: u32) -> Result<Arc<QpCore>, Refusa
 
 fn open_qp(
     state: &State,
-    gid: Gid,
+    (gid, asker): (Gid, u64),
     target: u32,
     caller: QpFacts,
     descriptors: Vec<OwnedFd>,
@@ -297,20 +303,27 @@ fn open_qp(
     if peer.endpoint.qpn != caller.qpn {
         return Err(Refusal::NotYourPeer);
     }
-    let link = Arc::clone(&peer.link);
-    let connection = Connection::new(link, caller, descriptors).map_err(|error| {
+    if let Some(known) = &inner.connection {
+        let same = known.inbox_id() == caller.inbox_id;
+        return if same { Ok((Reply::Known, Vec::new())) } else { Err(Refusal::NotReady) };
+    }
+    let inbox_fd = inner.inbox_fd.clone().ok_or(Refusal::NotReady)?;
+    let descriptors_of_ours =
+        qp.descriptors(&inbox_fd).into_iter().map(dup).collect::<Result<_, _>>()?;
+    let link = peer.link.clone().filter(|_| !peer.comes || inner.asks);
+    let connection = Connection::new(link.clone(), caller, descriptors).map_err(|error| {
         tracing::warn!(%error, "a peer's queue pair cannot be used");
         Refusal::Malformed
     })?;
-    if !qp.connect(&mut inner, connection) {
-        return Err(Refusal::NotReady);
+    inner.connect(connection);
+    if let Some(peer) = &mut inner.peer {
+        peer.asker = Some(asker);
+        peer.link = link;
     }
     let facts = qp.facts(&inner);
-    let descriptors =
-        qp.descriptors(&inner.inbox).into_iter().map(dup).collect::<Result<_, _>>()?;
     drop(inner);
     qp.go_on();
-    Ok((Reply::Qp(facts), descriptors))
+    Ok((Reply::Qp(facts), descriptors_of_ours))
 }
 
 fn resolve(state: &State, gid: Gid, target: u32, rkey: u32) -> Answer {
@@ -321,30 +334,13 @@ fn resolve(state: &State, gid: Gid, target: u32, rkey: u32) -> Answer {
     }
     let region = mr.export().map_err(|_| Refusal::NoDescriptor)?;
     let watch = mr.watch().map_err(|_| Refusal::NoDescriptor)?;
-    let bell = dup(watch.as_fd())?;
+    let bell = dup(watch.as_fd().ok_or(Refusal::NoDescriptor)?)?;
     let reply = Reply::Region {
         addr: mr.region().addr(),
         bytes: mr.region().bytes() as u64,
         access: mr.access().bits(),
     };
     Ok((reply, vec![region, bell]))
-}
-
-fn watch(
-    state: &State,
-    (gid, token): (Gid, u64),
-    target: u32,
-    rkey: u32,
-    descriptors: Vec<OwnedFd>,
-) -> Answer {
-    let qp = target_of(state, gid, target)?;
-    let mr = state.keys.lookup(rkey).ok_or(Refusal::NoRegion)?;
-    let event = descriptors.into_iter().next().ok_or(Refusal::Malformed)?;
-    if mr.pd() != qp.pd || !mr.access().is_remote() {
-        return Err(Refusal::NoRegion);
-    }
-    let bit = mr.add_watcher(token, event);
-    Ok((Reply::Watch { bit }, Vec::new()))
 }
 
 fn fault(state: &State, gid: Gid, target: u32, status: u32) {

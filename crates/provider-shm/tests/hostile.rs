@@ -51,7 +51,7 @@ fn assert_serves(bench: &Bench, context: &Arc<dyn catchment_verbs::Context>) {
 }
 
 fn message(kind: u16, rest: &[u8]) -> Vec<u8> {
-    let mut bytes = b"CShm\x01\0".to_vec();
+    let mut bytes = b"CShm\x02\0".to_vec();
     bytes.extend(kind.to_le_bytes());
     bytes.extend(rest);
     bytes.resize(64, 0);

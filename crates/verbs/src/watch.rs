@@ -30,8 +30,9 @@ pub trait Watch: Send + Sync {
     fn wait(&self, timeout: Duration) -> io::Result<Wake>;
     /// Rings from this process, to end a [`Watch::wait`] of another thread.
     fn wake(&self);
-    /// Readable while rung, for `poll(2)` and event loops.
-    fn as_fd(&self) -> BorrowedFd<'_>;
+    /// Returns a descriptor that is readable while rung, for `poll(2)` and event loops; `None` if a
+    /// sleeper waits on a word in memory.
+    fn as_fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
 /// Wakes whoever watches a region; made by a provider.

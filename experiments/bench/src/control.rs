@@ -38,7 +38,7 @@ impl Control {
     /// Allocates memory and lets the other role map it with [`Control::share_in`].
     pub(crate) fn share_out(&mut self, bytes: usize) -> Result<Arc<Region>> {
         let region = Region::alloc(bytes, RegionOptions::default())?;
-        self.send(&Shared { pid: std::process::id(), fd: region.fd().as_raw_fd(), bytes })?;
+        self.send(&Shared { pid: std::process::id(), fd: region.fd()?.as_raw_fd(), bytes })?;
         self.recv::<()>()?;
         Ok(region)
     }

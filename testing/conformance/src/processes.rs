@@ -214,7 +214,11 @@ fn survive_one(
     let mut child = Child::start("victim");
     let mut side = Side::new(context.clone(), &options);
     let theirs = join(&mut side, &mut child, &options);
-    let mut outstanding = work(&mut side, &theirs, Duration::from_micros(random.below(20_000)));
+    // A side that has never posted must notice too, where silence says something.
+    let idle = bench.caps().path_mtu.is_none() && random.below(3) == 0;
+    let time = Duration::from_micros(random.below(20_000));
+    let mut outstanding =
+        if idle { Outstanding::default() } else { work(&mut side, &theirs, time) };
     let watch = side.mr.watch().filter(|_| bench.caps().doorbell);
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| {

@@ -66,30 +66,48 @@ impl ShmQp {
         let gid = attr.remote.gid;
         let core = &self.core;
         let link = core.context.link(gid).map_err(|error| self.modify_error(gid, &error))?;
-        let (facts, inbox) = {
+        let (facts, inbox_fd) = {
             let mut inner = core.lock();
             // The peer's process may have failed us before this.
             if core.state() != QpState::Init {
                 return Err(self.illegal(QpState::Rtr));
             }
-            inner.peer = Some(Peer { endpoint: attr.remote, link: Arc::clone(&link) });
+            let Some(inbox_fd) = inner.inbox_fd.clone() else {
+                return Err(self.modify_error(gid, &CallError::Stale));
+            };
+            inner.peer = Some(Peer {
+                endpoint: attr.remote,
+                link: Some(Arc::clone(&link)),
+                comes: false,
+                asker: None,
+            });
             inner.rnr_timer = attr.min_rnr_timer;
             core.set_state(QpState::Rtr, &inner);
-            (core.facts(&inner), inner.inbox.clone())
+            (core.facts(&inner), inbox_fd)
         };
         let request = Request::OpenQp { target: attr.remote.qpn, caller: facts };
-        let answer = link.call(&request, &core.descriptors(&inbox));
+        let answer = link.call(&request, &core.descriptors(&inbox_fd));
+        let mut inner = core.lock();
         let result = match answer {
-            Ok((Reply::Qp(theirs), descriptors)) => Connection::new(link, theirs, descriptors),
+            Ok((Reply::Qp(theirs), descriptors)) => {
+                Connection::new(Some(link), theirs, descriptors)
+            }
+            // The peer's request was faster.
+            Ok((Reply::Known, _)) if inner.connection.is_some() => return Ok(()),
+            Ok((Reply::Known, _)) => Err(CallError::Stale),
             Ok(_) => Err(CallError::Protocol),
             // The peer comes to us when it gets there.
-            Err(CallError::Refused(Refusal::NotReady)) => return Ok(()),
+            Err(CallError::Refused(Refusal::NotReady)) => {
+                if let Some(peer) = &mut inner.peer {
+                    peer.comes = true;
+                }
+                return Ok(());
+            }
             Err(error) => Err(error),
         };
-        let mut inner = core.lock();
         match result {
             Ok(connection) => {
-                core.connect(&mut inner, connection);
+                inner.connect(connection);
                 Ok(())
             }
             Err(error) => {

@@ -86,6 +86,9 @@ impl ShmQp {
 
     fn post(&mut self, wr: &SendWr<'_>) {
         let seq = self.posted;
+        if seq == 0 {
+            self.core.keep_link();
+        }
         self.posted += 1;
         let usable = self.gather(wr);
         let immediate = matches!(
@@ -245,6 +248,7 @@ impl ShmQp {
         if !connection.is_alive() {
             return Err(refused(WcStatus::TransportRetryExceeded));
         }
+        self.core.keep_link();
         let mut remotes = self.remotes.borrow_mut();
         let at = match remotes.find(rkey) {
             Some(at) => at,

@@ -52,6 +52,9 @@ pub enum MemError {
         /// The seals it has.
         seals: u32,
     },
+    /// The descriptor of this memory is closed.
+    #[error("the memory has no descriptor to share: share memory that this process allocated")]
+    NoDescriptor,
     /// A descriptor from a peer that is shorter than the peer said.
     #[error("the peer's memory has {seen} bytes, it announced {announced}")]
     Truncated {
@@ -84,7 +87,8 @@ pub struct Region {
     ptr: NonNull<u8>,
     bytes: usize,
     writable: bool,
-    fd: OwnedFd,
+    /// Kept for memory that may be shared with more peers.
+    fd: Option<OwnedFd>,
 }
 
 // SAFETY: the mapping belongs to no thread, and all access goes through `VolatileSlice`, which
@@ -99,6 +103,25 @@ impl Region {
     /// # Errors
     /// [`MemError::Empty`] for 0 bytes, [`MemError::Os`] when the system refuses.
     pub fn alloc(bytes: usize, options: RegionOptions) -> Result<Arc<Region>, MemError> {
+        let (mut region, fd) = Region::create(bytes, options)?;
+        region.fd = Some(fd);
+        Ok(Arc::new(region))
+    }
+
+    /// Allocates memory like [`Region::alloc`], and returns its descriptor beside it. For memory that
+    /// is shared with one peer: drop the descriptor once the peer has mapped it.
+    ///
+    /// # Errors
+    /// As [`Region::alloc`].
+    pub fn alloc_with_fd(
+        bytes: usize,
+        options: RegionOptions,
+    ) -> Result<(Arc<Region>, OwnedFd), MemError> {
+        let (region, fd) = Region::create(bytes, options)?;
+        Ok((Arc::new(region), fd))
+    }
+
+    fn create(bytes: usize, options: RegionOptions) -> Result<(Region, OwnedFd), MemError> {
         if bytes == 0 {
             return Err(MemError::Empty);
         }
@@ -108,10 +131,10 @@ impl Region {
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(os("ftruncate"))?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(os("fcntl(F_ADD_SEALS)"))?;
-        Region::map(fd, bytes, true, options)
+        Ok((Region::map(&fd, bytes, true, options)?, fd))
     }
 
-    /// Maps memory that a peer sent as a descriptor.
+    /// Maps memory that a peer sent as a descriptor, and closes the descriptor.
     ///
     /// # Errors
     /// [`MemError::NotSealed`] if the peer could still shrink it (an access would then kill this
@@ -136,26 +159,26 @@ impl Region {
         }
         // A peer's sparse terabyte must not become real memory here: map what exists, no more.
         let populate = stat.st_blocks as u64 * 512 >= announced_bytes as u64;
-        Region::map(fd, announced_bytes, writable, RegionOptions { populate })
+        let region = Region::map(&fd, announced_bytes, writable, RegionOptions { populate })?;
+        Ok(Arc::new(region))
     }
 
     fn map(
-        fd: OwnedFd,
+        fd: &OwnedFd,
         bytes: usize,
         writable: bool,
         options: RegionOptions,
-    ) -> Result<Arc<Region>, MemError> {
+    ) -> Result<Region, MemError> {
         let mut prot = ProtFlags::READ;
         prot.set(ProtFlags::WRITE, writable);
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing.
-        let ptr = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, &fd, 0)
-        }
-        .map_err(|e| os_error("mmap", bytes, e))?;
+        let ptr =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, prot, MapFlags::SHARED, fd, 0) }
+                .map_err(|e| os_error("mmap", bytes, e))?;
         let ptr = NonNull::new(ptr.cast()).ok_or(MemError::Empty)?;
-        let region = Region { ptr, bytes, writable, fd };
+        let region = Region { ptr, bytes, writable, fd: None };
         region.advise(options)?;
-        Ok(Arc::new(region))
+        Ok(region)
     }
 
     fn advise(&self, options: RegionOptions) -> Result<(), MemError> {
@@ -191,18 +214,21 @@ impl Region {
         self.writable
     }
 
-    /// The memfd.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    /// Returns the memfd.
+    ///
+    /// # Errors
+    /// [`MemError::NoDescriptor`] for memory of a peer, or of [`Region::alloc_with_fd`].
+    pub fn fd(&self) -> Result<BorrowedFd<'_>, MemError> {
+        self.fd.as_ref().map(AsFd::as_fd).ok_or(MemError::NoDescriptor)
     }
 
     /// A second descriptor of the same memory, with which nobody can map it for writing.
     ///
     /// # Errors
-    /// [`MemError::Os`] when /proc is not there.
+    /// [`MemError::NoDescriptor`] as [`Region::fd`], [`MemError::Os`] when /proc is not there.
     pub fn read_only_fd(&self) -> Result<OwnedFd, MemError> {
         use std::os::fd::AsRawFd;
-        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        let path = format!("/proc/self/fd/{}", self.fd()?.as_raw_fd());
         rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|e| os_error("open(/proc/self/fd, O_RDONLY)", self.bytes, e))
     }
@@ -286,13 +312,14 @@ mod tests {
     #[test]
     fn a_peer_sees_the_same_bytes_and_cannot_shrink_them() {
         let ours = region(10_000);
-        let theirs =
-            Region::from_peer(ours.fd().try_clone_to_owned().unwrap(), 10_000, true).unwrap();
+        let fd = ours.fd().unwrap().try_clone_to_owned().unwrap();
+        let theirs = Region::from_peer(fd, 10_000, true).unwrap();
         theirs.whole().write_at(9_990, b"catchment!").unwrap();
         let mut seen = [0; 10];
         ours.whole().read_at(9_990, &mut seen).unwrap();
         assert_eq!(&seen, b"catchment!");
-        assert!(rustix::fs::ftruncate(theirs.fd(), 1).is_err());
+        assert!(rustix::fs::ftruncate(ours.fd().unwrap(), 1).is_err());
+        assert!(matches!(theirs.fd(), Err(MemError::NoDescriptor)));
     }
 
     #[test]
@@ -316,7 +343,7 @@ mod tests {
             Region::from_peer(unsealed, 4096, true),
             Err(MemError::NotSealed { seals: 0 })
         ));
-        let short = region(4096).fd().try_clone_to_owned().unwrap();
+        let short = region(4096).fd().unwrap().try_clone_to_owned().unwrap();
         assert!(matches!(
             Region::from_peer(short, 4097, true),
             Err(MemError::Truncated { announced: 4097, seen: 4096 })

@@ -36,7 +36,7 @@ impl Watch for CqWatch {
         self.channel.wake();
     }
 
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.channel.as_fd())
     }
 }

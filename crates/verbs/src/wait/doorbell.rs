@@ -74,8 +74,8 @@ impl<F: Flags + Send + Sync> Watch for Doorbell<F> {
         event::ring(&self.event);
     }
 
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.event.as_fd())
     }
 }
 

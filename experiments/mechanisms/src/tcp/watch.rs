@@ -79,7 +79,7 @@ impl Watch for SocketWatch {
         event::ring(&self.wake);
     }
 
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
     }
 }

@@ -122,7 +122,8 @@ impl ReceiveLoop {
             return;
         };
         let data = epoll::EventData::new_u64(number as u64);
-        if let Err(error) = epoll::add(&self.epoll, watch.as_fd(), data, ring_flags()) {
+        let fd = watch.as_fd().ok_or(Errno::NOTSUP);
+        if let Err(error) = fd.and_then(|fd| epoll::add(&self.epoll, fd, data, ring_flags())) {
             tracing::warn!(%error, "cannot wait for a doorbell; polling instead");
             intake.lose_watch(WITHOUT_EPOLL);
         }
@@ -171,9 +172,9 @@ impl ReceiveLoop {
         let Some(intake) = self.sessions.remove(number) else {
             return;
         };
-        if let Some(watch) = intake.watch() {
+        if let Some(fd) = intake.watch().and_then(|watch| watch.as_fd()) {
             // A peer may hold the counter too: closing ours would leave it in the epoll.
-            let _ = epoll::delete(&self.epoll, watch.as_fd());
+            let _ = epoll::delete(&self.epoll, fd);
         }
         self.mailbox.sessions.fetch_sub(1, Ordering::Relaxed);
         intake.end(result);
