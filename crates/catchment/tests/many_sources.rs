@@ -7,7 +7,7 @@ use catchment::session::path::PathRules;
 use catchment::source::{DeviceSpec, Source};
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A thousand at a time: two thousand connect too, but on a slow machine not within a patience.
 static ALONE: Mutex<()> = Mutex::new(());
 /// How long idle sources are watched.
-const IDLE: Duration = Duration::from_secs(2);
+const IDLE: Duration = Duration::from_secs(5);
 /// How often the threads of an idle source may wake in a second, all together: looks at devices and
 /// link, and reports.
 const WAKES_MAX: f64 = 20.0;
@@ -79,7 +79,8 @@ fn source(provider: &str, number: usize, collector: &str) -> Source {
         .unwrap()
 }
 
-/// A process of sources: connects, says so, waits for a line, sends a frame of each device.
+/// A process of sources: connects, says so, tells its processor time for each line `cpu`, and at the
+/// next line sends a frame of each device.
 #[test]
 fn sources_of_a_process() {
     let Ok(role) = env::var(ROLE) else {
@@ -104,7 +105,9 @@ fn sources_of_a_process() {
     drop(sender);
     let sources: Vec<_> = sources.into_iter().collect();
     println!("\nconnected");
-    std::io::stdin().read_line(&mut String::new()).unwrap();
+    for _ in std::io::stdin().lines().take_while(|line| line.as_ref().unwrap() == "cpu") {
+        println!("{}", cpu_time().as_micros());
+    }
     for (number, source) in &sources {
         let mut device = source.device(&format!("cam{number:03}")).unwrap();
         device.frame(200).unwrap().send_bytes(&[7; 200]).unwrap();
@@ -127,13 +130,47 @@ fn start(provider: &str, number: usize, collector: &str) -> (Child, BufReader<Ch
 }
 
 /// How often each thread of a process has slept so far. A thread may end meanwhile.
-fn sleeps(process: &Child) -> impl Iterator<Item = (OsString, u64)> {
-    let threads = fs::read_dir(format!("/proc/{}/task", process.id())).unwrap();
+fn sleeps(process: u32) -> impl Iterator<Item = (OsString, u64)> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     threads.map_while(Result::ok).filter_map(|thread| {
         let status = fs::read_to_string(thread.path().join("status")).ok()?;
         let slept = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         Some((thread.file_name(), slept?.trim().parse().unwrap()))
     })
+}
+
+/// What processes have used so far.
+struct Usage {
+    cpu: Duration,
+    sleeps: HashMap<OsString, u64>,
+}
+
+impl Usage {
+    fn of_sources(processes: &mut [(Child, BufReader<ChildStdout>)]) -> Usage {
+        let mut cpu = Duration::ZERO;
+        for (child, output) in processes.iter_mut() {
+            child.stdin.as_mut().unwrap().write_all(b"cpu\n").unwrap();
+            let mut line = String::new();
+            output.read_line(&mut line).unwrap();
+            cpu += Duration::from_micros(line.trim().parse().unwrap());
+        }
+        let sleeps = processes.iter().flat_map(|(child, _)| sleeps(child.id())).collect();
+        Usage { cpu, sleeps }
+    }
+
+    fn of_collector() -> Usage {
+        Usage { cpu: cpu_time(), sleeps: sleeps(std::process::id()).collect() }
+    }
+
+    /// Prints what was used since, and returns how often threads woke in a second.
+    fn print_since(&self, before: &Usage, what: &str) -> f64 {
+        let cpu = (self.cpu - before.cpu).as_secs_f64() / IDLE.as_secs_f64();
+        let woke = |(thread, sleeps): (_, &u64)| sleeps.checked_sub(*before.sleeps.get(thread)?);
+        let wakes: u64 = self.sleeps.iter().filter_map(woke).sum();
+        let wakes = wakes as f64 / IDLE.as_secs_f64();
+        println!("{what}: {:.2} % of a processor, {wakes:.0} wake-ups a second", cpu * 100.0);
+        wakes
+    }
 }
 
 fn a_thousand_sources_over(provider: &str) {
@@ -153,7 +190,7 @@ fn a_thousand_sources_over(provider: &str) {
     let begin = Instant::now();
     let mut processes: Vec<_> = (0..PROCESSES).map(|number| start(provider, number, &at)).collect();
     for (_, output) in &mut processes {
-        let mut lines = output.lines().map_while(Result::ok);
+        let mut lines = output.by_ref().lines().map_while(Result::ok);
         assert!(lines.any(|line| line == "connected"), "sources failed");
     }
     println!("{SOURCES} sources over {provider} connected in {:?}", begin.elapsed());
@@ -170,18 +207,13 @@ fn a_thousand_sources_over(provider: &str) {
     let kib = own_kib().saturating_sub(memory) / SOURCES as u64;
     println!("a session over {provider} takes {kib} KiB of the collector's own memory");
     assert!(kib <= SESSION_KIB, "{kib} KiB");
-    let slept =
-        || -> HashMap<_, _> { processes.iter().flat_map(|(child, _)| sleeps(child)).collect() };
-    let before = slept();
-    let cpu = cpu_time();
+    let before = (Usage::of_sources(&mut processes), Usage::of_collector());
     // Nothing is sent: what wakes now does so for nothing.
     std::thread::sleep(IDLE);
-    let cpu = (cpu_time() - cpu).as_secs_f64() / IDLE.as_secs_f64();
-    println!("an idle collector takes {:.2} % of a processor", cpu * 100.0);
-    let wakes: u64 =
-        slept().iter().filter_map(|(thread, slept)| slept.checked_sub(*before.get(thread)?)).sum();
-    let wakes = wakes as f64 / IDLE.as_secs_f64() / SOURCES as f64;
-    println!("an idle source over {provider} wakes {wakes:.1} times a second");
+    let after = (Usage::of_sources(&mut processes), Usage::of_collector());
+    after.1.print_since(&before.1, &format!("an idle collector over {provider}"));
+    let wakes = after.0.print_since(&before.0, &format!("{SOURCES} idle sources over {provider}"));
+    let wakes = wakes / SOURCES as f64;
     assert!(wakes <= WAKES_MAX, "{wakes} times a second");
     for (child, _) in &mut processes {
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();

@@ -54,7 +54,11 @@ fn streaming_collector(now: Instant) -> CollectorSide {
 }
 
 fn streaming_source(now: Instant) -> SourceSide {
-    let mut side = SourceSide::new(now, SourceSideConfig::new(samples::known()), samples::hello());
+    streaming_source_with(now, SourceSideConfig::new(samples::known()))
+}
+
+fn streaming_source_with(now: Instant, config: SourceSideConfig) -> SourceSide {
+    let mut side = SourceSide::new(now, config, samples::hello());
     drain_source(&mut side);
     side.handle(now, Input::Message(Message::Welcome(samples::welcome())));
     drain_source(&mut side);
@@ -293,6 +297,32 @@ fn a_silent_peer_ends_the_handshake_on_both_sides() {
     let (_, events, _) = drain_source(&mut source);
     let [SourceEvent::Ended(ended)] = &events[..] else { panic!("{events:?}") };
     assert_eq!(ended.retry(), Retry::After(Duration::ZERO));
+}
+
+#[test]
+fn sources_that_share_an_origin_ping_together_and_not_late() {
+    let origin = Instant::now();
+    let period = Duration::from_millis(samples::welcome().lease_ms.into()) / 3;
+    let step = period / 8;
+    for late in [Duration::ZERO, step / 3, step, 5 * step + Duration::from_micros(1)] {
+        let ready = origin + 20 * period + late;
+        let config = SourceSideConfig {
+            ping_origin: Some(origin),
+            ..SourceSideConfig::new(samples::known())
+        };
+        let mut side = streaming_source_with(ready, config);
+        let mut now = ready;
+        for _ in 0..3 {
+            let at = drain_source(&mut side).2.unwrap();
+            assert!(at <= now + period && at > now + period - step, "{late:?}");
+            assert_eq!((at - origin).as_nanos() % step.as_nanos(), 0, "{late:?}");
+            // Timers are late.
+            now = at + Duration::from_micros(300);
+            side.handle(now, Input::Timeout);
+            let (messages, _, _) = drain_source(&mut side);
+            assert!(matches!(messages.as_slice(), [Message::Ping(_)]), "{messages:?}");
+        }
+    }
 }
 
 #[test]

@@ -29,12 +29,18 @@ pub struct SourceSideConfig {
     pub known: KnownProviders,
     /// The collector's time for Welcome, and again for Ready.
     pub handshake: Duration,
+    /// What sources that run beside each other share, so that their pings fall together: each goes
+    /// out a little early, at a whole number of eighths of its period from this instant.
+    pub ping_origin: Option<Instant>,
 }
+
+/// Pings of one period go out at so many instants of it.
+const PING_SLOTS: u32 = 8;
 
 impl SourceSideConfig {
     /// Returns the usual settings for a program with these providers.
     pub fn new(known: KnownProviders) -> SourceSideConfig {
-        SourceSideConfig { known, handshake: Duration::from_secs(5) }
+        SourceSideConfig { known, handshake: Duration::from_secs(5), ping_origin: None }
     }
 }
 
@@ -84,6 +90,7 @@ pub struct SourceSide {
     hello: Hello,
     /// Stream numbers of the session, sorted.
     streams: Vec<u32>,
+    ping_origin: Option<Instant>,
     ping_seq: u32,
     ping_at: Instant,
     ping_sent: Option<(u32, Instant)>,
@@ -101,6 +108,7 @@ impl SourceSide {
             state: State::WaitWelcome,
             hello,
             streams: Vec::new(),
+            ping_origin: config.ping_origin,
             ping_seq: 0,
             ping_at: now,
             ping_sent: None,
@@ -259,7 +267,7 @@ impl SourceSide {
 
     fn on_ready(&mut self, now: Instant) {
         self.state = State::Streaming;
-        self.ping_at = now + self.core.lease / 3;
+        self.ping_at = self.next_ping(now);
         self.core.event(SourceEvent::Ready);
     }
 
@@ -313,7 +321,18 @@ impl SourceSide {
         self.core.transmit(Message::Ping(Ping { epoch, seq }));
         self.ping_sent = Some((seq, now));
         self.ping_seq = seq.wrapping_add(1);
-        self.ping_at = now + self.core.lease / 3;
+        self.ping_at = self.next_ping(now);
+    }
+
+    /// Returns when the next ping is due: a third of the lease from now, or as much earlier as
+    /// others ping too.
+    fn next_ping(&self, now: Instant) -> Instant {
+        let period = self.core.lease / 3;
+        let latest = now + period;
+        let step = (period / PING_SLOTS).as_nanos().max(1);
+        let since = self.ping_origin.map_or(0, |o| latest.saturating_duration_since(o).as_nanos());
+        // Below a step, and so far below the range of u64.
+        latest - Duration::from_nanos((since % step) as u64)
     }
 
     fn deadline(&self) -> Option<Instant> {

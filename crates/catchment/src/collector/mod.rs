@@ -66,9 +66,7 @@ use workers::Workers;
 
 /// How long an ending collector waits for its sessions and sinks.
 const END_LIMIT: Duration = Duration::from_secs(10);
-/// How often it looks whether an RDMA device has something to tell.
-const LOOK_AT_DEVICES: Duration = Duration::from_millis(500);
-/// How often it checks whether sessions need attention.
+/// How often it checks whether devices have something to tell, and whether sessions need attention.
 const CHECK_SESSIONS: Duration = Duration::from_millis(100);
 /// Threads of a kind that it starts at most by itself.
 const THREADS_MOST: usize = 4;
@@ -223,12 +221,12 @@ impl CollectorBuilder {
             receive,
             metrics,
             sessions: Mutex::new(Sessions::default()),
+            unsettled: Arc::default(),
         });
         let asked = Arc::downgrade(&state);
         let network = move || asked.upgrade().map_or(Vec::new(), |e| e.providers.counters());
         state.metrics.set_network(network);
         runtime.spawn(accept(listener, state.clone()));
-        runtime.spawn(watch_devices(state.clone()));
         runtime.spawn(watch_sessions(state.clone()));
         Ok(Collector {
             state,
@@ -256,13 +254,6 @@ fn on_rejected(metrics: Arc<CollectorMetrics>) -> crate::session::io::OnRejected
 async fn accept(mut listener: Listener, state: Arc<CollectorState>) {
     while let Some(accepted) = listener.accept().await {
         tokio::spawn(session::run(state.clone(), accepted));
-    }
-}
-
-async fn watch_devices(state: Arc<CollectorState>) {
-    loop {
-        tokio::time::sleep(LOOK_AT_DEVICES).await;
-        state.providers.log_events();
     }
 }
 

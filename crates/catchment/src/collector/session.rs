@@ -19,6 +19,7 @@ use crate::session::refusal::{Refusal, RefusalCode};
 use catchment_transfer::order::InOrder;
 use catchment_transfer::{Receiver, ReceiverOptions};
 use catchment_verbs::ModifyError;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -164,9 +165,9 @@ impl Handler for Session {
     }
 
     /// Sinks tell nobody when they have the last frames.
-    fn check_at(&self) -> Option<Instant> {
-        let goodbye = self.goodbye.as_ref();
-        goodbye.map(|_| self.looked_at + LOOK_CLOSING)
+    fn check_between(&self) -> Option<Range<Instant>> {
+        let at = self.looked_at + LOOK_CLOSING;
+        self.goodbye.as_ref().map(|_| at..at)
     }
 
     fn check(&mut self, side: &mut CollectorSide) {
@@ -246,7 +247,7 @@ impl Session {
         let room = setup.receiver.layout().blocks() as usize / setup.devices.len().max(1);
         let (intakes, progress) = self.open_streams(&setup.devices, &connect.streams, room)?;
         let vitals = Vitals::new(ring, &progress);
-        self.state.watch(&self.registration, &vitals);
+        self.state.watch(&self.registration, &setup.path.collector, &vitals);
         let intake = self.state.receive.add(setup.receiver, intakes);
         setup.devices.iter().for_each(|device| device.metrics().set_connected(true));
         let peer = &self.peer;
@@ -287,7 +288,7 @@ impl Session {
             let lost = device.next_packet().map_or(0, |next| first.saturating_sub(next));
             device.metrics().frames_lost(lost);
             let inlet = Stream::open(sink, self.state.staging.clone(), blocks);
-            let order = SharedProgress::new(first);
+            let order = SharedProgress::new(first, self.state.unsettled.clone());
             let progress = StreamProgress::new(inlet.stream().clone(), order.clone(), lost);
             let intake = StreamIntake { order: InOrder::new(first), inlet, progress: order };
             Ok((intake, progress))

@@ -17,6 +17,7 @@ use catchment_transfer::RingLayout;
 use catchment_verbs::Context;
 use catchment_verbs::sync::Mutex;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -40,6 +41,8 @@ pub(super) struct CollectorState {
     pub(super) receive: ReceiveThreads,
     pub(super) metrics: Arc<CollectorMetrics>,
     pub(super) sessions: Mutex<Sessions>,
+    /// Set while blocks of some session wait for earlier ones.
+    pub(super) unsettled: Arc<AtomicBool>,
 }
 
 /// A path, and this side's device for it.
@@ -53,6 +56,8 @@ pub(super) struct Sessions {
     registry: Registry,
     running: HashMap<u64, watch::Sender<Option<Refusal>>>,
     vitals: HashMap<u64, Arc<Vitals>>,
+    /// Those among them whose device must be asked whether the queue pair has failed.
+    asked: HashMap<u64, Arc<Vitals>>,
     begun: u64,
 }
 
@@ -86,6 +91,7 @@ impl Drop for Registration {
         sessions.registry.release(self.id);
         sessions.running.remove(&self.id);
         sessions.vitals.remove(&self.id);
+        sessions.asked.remove(&self.id);
     }
 }
 
@@ -139,15 +145,25 @@ impl CollectorState {
         }
     }
 
-    /// Checks this session now and then, until its registration is released.
-    pub(super) fn watch(&self, registration: &Registration, vitals: &Arc<Vitals>) {
-        self.sessions().vitals.insert(registration.id, vitals.clone());
+    /// Checks this session, which goes over `provider`, until its registration is released.
+    pub(super) fn watch(&self, registration: &Registration, provider: &str, vitals: &Arc<Vitals>) {
+        let mut sessions = self.sessions();
+        sessions.vitals.insert(registration.id, vitals.clone());
+        if !self.providers.reports_failures(provider) {
+            sessions.asked.insert(registration.id, vitals.clone());
+        }
+        // It may have failed before it was known here.
+        self.unsettled.store(true, Ordering::Release);
     }
 
-    /// Wakes the tasks of the sessions that need it.
+    /// Wakes the tasks of the sessions that need it. Looks at each of them only if something has
+    /// happened, since there may be thousands that are idle.
     pub(super) fn check_sessions(&self) {
-        let all: Vec<_> = self.sessions().vitals.values().cloned().collect();
-        all.iter().for_each(|vitals| vitals.check());
+        let something = self.providers.take_events() | self.unsettled.swap(false, Ordering::AcqRel);
+        let sessions = self.sessions();
+        let checked = if something { &sessions.vitals } else { &sessions.asked };
+        let unsettled = checked.values().fold(false, |any, vitals| vitals.check() | any);
+        self.unsettled.fetch_or(unsettled, Ordering::AcqRel);
     }
 
     /// Sessions that have not ended.

@@ -1,7 +1,7 @@
 //! How far the streams of a session are, and whether the session's task must look at them.
 //!
-//! One task of the collector checks all sessions at once, a few times a second. So the task of a
-//! session sleeps while its source is idle.
+//! One task of the collector checks the sessions, a few times a second and only if something has
+//! happened. So the task of a session sleeps while its source is idle.
 use super::receive::SharedProgress;
 use super::ring::Ring;
 use super::stream::Stream;
@@ -38,10 +38,13 @@ impl Vitals {
     }
 
     /// Wakes the session's task if the provider has lost the source, or blocks wait for others.
-    pub(super) fn check(&self) {
-        if self.is_broken() || self.orders.iter().any(|order| order.has_early()) {
+    /// Returns whether they do.
+    pub(super) fn check(&self) -> bool {
+        let unsettled = self.orders.iter().any(|order| order.has_early());
+        if unsettled || self.is_broken() {
             self.attention.notify_one();
         }
+        unsettled
     }
 
     /// Waits until a check finds something.

@@ -185,9 +185,16 @@ impl Providers {
         }
     }
 
-    /// Logs what happened to the devices. To be called now and then.
-    pub fn log_events(&self) {
-        self.all.iter().for_each(|provider| provider.log_events());
+    /// Takes and logs the events of all devices, and returns whether there were any. To be called now
+    /// and then.
+    pub fn take_events(&self) -> bool {
+        self.all.iter().fold(false, |any, provider| provider.take_events() | any)
+    }
+
+    /// Returns whether a provider reports every failure of a queue pair as an event. A device of
+    /// hardware must be asked.
+    pub fn reports_failures(&self, provider: &str) -> bool {
+        !self.known().is_hardware(provider)
     }
 
     /// Returns what the open devices have counted.

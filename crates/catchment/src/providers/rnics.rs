@@ -120,7 +120,7 @@ impl PathProvider for OpenRnics {
 
     /// The device with the address of this end; on one host, the first that can be opened.
     fn open_for(&self, ends: Ends) -> Result<Found, String> {
-        self.log_events();
+        self.take_events();
         let (name, context) = match ends.local.filter(|ip| !ip.is_loopback()) {
             Some(ip) => self.open_named(&self.rnics.device_for(ip)?, Some(ip))?,
             None => self.open_any()?,
@@ -132,16 +132,19 @@ impl PathProvider for OpenRnics {
         ends.local.is_some_and(|ip| self.rnics.may_return(ip))
     }
 
-    /// Logs what happened to the devices, and forgets those that are gone.
-    fn log_events(&self) {
+    /// Forgets devices that are gone.
+    fn take_events(&self) -> bool {
+        let mut any = false;
         self.list().retain(|_, rnic| {
             let mut is_there = true;
             while let Some(event) = rnic.context.async_event() {
+                any = true;
                 is_there &= !matches!(event, AsyncEvent::DeviceFatal);
                 log_event(&rnic.name, &event);
             }
             is_there
         });
+        any
     }
 }
 

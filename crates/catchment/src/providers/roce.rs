@@ -9,6 +9,7 @@ use catchment_provider_roce::{INFO, RoceContext, RoceOptions, RoceProvider};
 use catchment_verbs::{ProviderInfo, VerbsError};
 
 use super::describe::roce_snapshot;
+use super::set::drain_events;
 use super::{Ends, Found, PathProvider, ProviderOptions};
 use crate::observe::RoceSnapshot;
 
@@ -61,6 +62,10 @@ impl PathProvider for Roce {
     fn open_for(&self, ends: Ends) -> Result<Found, String> {
         let context = self.device(ends.local).map_err(|error| error.to_string())?;
         Ok(Found { device: None, context })
+    }
+
+    fn take_events(&self) -> bool {
+        self.open().values().fold(false, |any, context| drain_events(&**context) | any)
     }
 
     fn counters(&self) -> Vec<RoceSnapshot> {

@@ -29,13 +29,20 @@ pub trait PathProvider: Send + Sync {
         false
     }
 
-    /// Logs what happened to its devices. Called now and then.
-    fn log_events(&self) {}
+    /// Takes the events of its devices, logs what people should know, and returns whether there were
+    /// any: then some queue pair may have failed. Called now and then.
+    fn take_events(&self) -> bool;
 
     /// Returns what its devices have counted, where they count packets.
     fn counters(&self) -> Vec<RoceSnapshot> {
         Vec::new()
     }
+}
+
+/// Drops the events of a software device, whose queue pairs say in the log why they fail. Returns
+/// whether there were any.
+pub(super) fn drain_events(context: &dyn Context) -> bool {
+    std::iter::from_fn(|| context.async_event()).count() > 0
 }
 
 /// A device that reaches a peer.

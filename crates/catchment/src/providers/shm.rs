@@ -5,6 +5,7 @@ use std::sync::Arc;
 use catchment_provider_shm::{INFO, ShmProvider};
 use catchment_verbs::{Context, Provider as _, ProviderInfo};
 
+use super::set::drain_events;
 use super::{Ends, Found, PathProvider, ProviderOptions};
 
 /// Shared memory has no settings.
@@ -35,5 +36,9 @@ impl PathProvider for Shm {
     fn open_for(&self, _: Ends) -> Result<Found, String> {
         let context = self.context.clone()?;
         Ok(Found { device: None, context })
+    }
+
+    fn take_events(&self) -> bool {
+        self.context.iter().fold(false, |any, context| drain_events(&**context) | any)
     }
 }

@@ -159,7 +159,12 @@ impl Device {
         }
         Ok(match link.reserve(self.state.stream(), bytes) {
             Reserve::Block(block) => Some(Target::Block(block, link)),
-            Reserve::Full | Reserve::Dead => None,
+            Reserve::Full => None,
+            Reserve::Dead => {
+                // It would notice by itself, but not soon if this source was idle.
+                self.shared.life.control.notify_one();
+                None
+            }
         })
     }
 

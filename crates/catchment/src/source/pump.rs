@@ -36,6 +36,10 @@ fn run(shared: &Shared) {
         };
         match round(shared, &link) {
             Round::Idle => rung = shared.life.wait_for_pump(rung),
+            Round::Dead => {
+                shared.life.control.notify_one();
+                rung = shared.life.wait_for_pump(rung);
+            }
             Round::Waiting(stream) => link.wait_for_room(stream, LOOK_AGAIN),
             Round::Moved => {}
         }
@@ -49,6 +53,8 @@ enum Round {
     Waiting(u32),
     /// Something was sent.
     Moved,
+    /// The link is gone: the control thread gets another one.
+    Dead,
 }
 
 /// Sends one frame of every device that has one.
@@ -68,7 +74,7 @@ fn round(shared: &Shared, link: &Link) -> Round {
                 outcome = Round::Waiting(device.stream())
             }
             Try::Full => {}
-            Try::Dead => return Round::Idle,
+            Try::Dead => return Round::Dead,
         }
     }
     outcome

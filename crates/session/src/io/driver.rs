@@ -12,6 +12,7 @@ use crate::machine::{Ended, Input, Output};
 use crate::refusal::Refusal;
 use crate::source_side::{SourceEvent, SourceSide};
 use std::future::Future;
+use std::ops::Range;
 use std::time::Instant;
 
 /// The state machine of one side.
@@ -103,8 +104,9 @@ pub trait Handler: Send {
     /// Does what [`Handler::woken`] asks for.
     fn on_wake(&mut self, side: &mut Self::Side, wake: Self::Wake);
 
-    /// Returns when to call [`Handler::check`] next.
-    fn check_at(&self) -> Option<Instant> {
+    /// Returns when to call [`Handler::check`] next: not before the start, at the end although nothing
+    /// else happens, and in between if the session is awake for another reason.
+    fn check_between(&self) -> Option<Range<Instant>> {
         None
     }
 
@@ -153,10 +155,11 @@ async fn wait<H: Handler>(
     handler: &mut H,
     deadline: Option<Instant>,
 ) {
-    let check_at = handler.check_at();
-    if check_at.is_some_and(|at| at <= Instant::now()) {
+    let check = handler.check_between();
+    if check.as_ref().is_some_and(|check| check.start <= Instant::now()) {
         return handler.check(side);
     }
+    let check_at = check.map(|check| check.end);
     tokio::select! {
         biased;
         wake = handler.woken() => handler.on_wake(side, wake),

@@ -11,7 +11,7 @@ use catchment_transfer::{BlockHeader, PeerMisbehaved, ReceivedBlock, Receiver};
 use catchment_verbs::Watch;
 use catchment_verbs::wait::{BackoffPolicy, Step, WaitPolicy, Waiter};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -34,14 +34,20 @@ pub(in crate::collector) struct SharedProgress {
     next_packet: AtomicU64,
     /// Blocks that wait for an earlier one.
     early: AtomicUsize,
+    /// Set when some do, for whoever checks all streams.
+    unsettled: Arc<AtomicBool>,
 }
 
 impl SharedProgress {
     /// Of a stream that begins with this packet number.
-    pub(in crate::collector) fn new(first_packet: u64) -> Arc<SharedProgress> {
+    pub(in crate::collector) fn new(
+        first_packet: u64,
+        unsettled: Arc<AtomicBool>,
+    ) -> Arc<SharedProgress> {
         Arc::new(SharedProgress {
             next_packet: AtomicU64::new(first_packet),
             early: AtomicUsize::new(0),
+            unsettled,
         })
     }
 
@@ -57,7 +63,11 @@ impl SharedProgress {
 
     fn note<B>(&self, order: &InOrder<B>) {
         self.next_packet.store(order.next_packet(), Ordering::Release);
-        self.early.store(order.early(), Ordering::Release);
+        let early = order.early();
+        self.early.store(early, Ordering::Release);
+        if early > 0 {
+            self.unsettled.store(true, Ordering::Release);
+        }
     }
 }
 

@@ -55,6 +55,13 @@ pub(super) fn start(
         .map_err(|e| config(&e))
 }
 
+/// When this host has started, the same instant in all its processes.
+fn boot_time() -> Option<Instant> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let up = Duration::try_from(time).ok()?;
+    Instant::now().checked_sub(up)
+}
+
 fn random() -> Result<u64, rustix::io::Errno> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -215,7 +222,10 @@ impl Control {
             }
             Err(error) => return Attempt::failed(error),
         };
-        let config = SourceSideConfig::new(self.providers.known().clone());
+        let config = SourceSideConfig {
+            ping_origin: boot_time(),
+            ..SourceSideConfig::new(self.providers.known().clone())
+        };
         let mut side = SourceSide::new(Instant::now(), config, hello);
         let mut session = Session::new(self, offers);
         let ended = drive(&mut side, &mut connection, &mut session).await;

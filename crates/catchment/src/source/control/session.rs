@@ -17,17 +17,23 @@ use crate::source::shared::DeviceState;
 use crate::source::welcome::{check_welcome, unusable};
 use catchment_transfer::RetainedBlock;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often the control thread looks at the link.
 const LOOK: Duration = Duration::from_millis(250);
+/// How often it looks at the link of a source that sends nothing, if nothing else wakes it.
+const LOOK_IDLE: Duration = Duration::from_secs(2);
+/// When nothing has changed for so long, a source counts as idle: what it sent last has arrived, or
+/// the device has given it up.
+const IDLE_AFTER: Duration = Duration::from_secs(5);
 /// How often it looks while the last frames go out.
 const LOOK_CLOSING: Duration = Duration::from_millis(2);
 /// How often it reports to the collector.
 const REPORT: Duration = Duration::from_millis(500);
 /// How often it reports although nothing has changed.
-const REPORT_IDLE: Duration = Duration::from_secs(10);
+const REPORT_IDLE: Duration = Duration::from_secs(60);
 /// The least pause after a collector whose memory could not be reached: it may just have ended.
 const UNREACHABLE: Duration = Duration::from_millis(250);
 
@@ -70,6 +76,8 @@ pub(super) struct Session<'a> {
     looked_at: Instant,
     report_at: Instant,
     reported_at: Instant,
+    /// When a counter changed last, as far as was looked.
+    changed_at: Instant,
     /// What was reported last.
     reported: Vec<StreamStats>,
     setback: Option<Setback>,
@@ -94,6 +102,7 @@ impl<'a> Session<'a> {
             looked_at: now,
             report_at: now,
             reported_at: now,
+            changed_at: now,
             reported: Vec::new(),
             setback: None,
             lost_because: None,
@@ -161,16 +170,21 @@ impl Handler for Session<'_> {
         }
     }
 
-    fn check_at(&self) -> Option<Instant> {
+    fn check_between(&self) -> Option<Range<Instant>> {
         let closing = self.control.shared.life.is_closing() && self.link.is_some();
-        let pause = if closing { LOOK_CLOSING } else { LOOK };
-        Some(self.looked_at + pause)
+        let idle = self.looked_at > self.changed_at + IDLE_AFTER;
+        let (least, most) = match (closing, idle) {
+            (true, _) => (LOOK_CLOSING, LOOK_CLOSING),
+            (false, true) => (LOOK, LOOK_IDLE),
+            (false, false) => (LOOK, LOOK),
+        };
+        Some(self.looked_at + least..self.looked_at + most)
     }
 
     /// Checks whether the link lives, whether it is time to report, whether all is sent.
     fn check(&mut self, side: &mut SourceSide) {
         self.looked_at = Instant::now();
-        self.control.providers.log_events();
+        self.control.providers.take_events();
         let shared = &self.control.shared;
         let Some(link) = &self.link else {
             if shared.life.is_stopped() {
@@ -281,10 +295,14 @@ impl Session<'_> {
     fn report_changes(&mut self, side: &mut SourceSide) {
         self.count();
         let now = Instant::now();
-        if self.stats() == self.reported && now < self.reported_at + REPORT_IDLE {
-            self.report_at = now + REPORT;
-        } else {
+        let changed = self.stats() != self.reported;
+        if changed {
+            self.changed_at = now;
+        }
+        if changed || now >= self.reported_at + REPORT_IDLE {
             self.report(side);
+        } else {
+            self.report_at = now + REPORT;
         }
     }
 
