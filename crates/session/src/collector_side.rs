@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use catchment_verbs::Gid;
 
-use crate::machine::{Core, unexpected, unknown_stream};
+use crate::machine::{self, Core, Stage, unknown_stream};
 use crate::message::{
-    Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Pong, ProviderOffer, Ready, Revoke,
+    Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Pong, ProviderOffer, Ready,
     SourceStats, StreamDelivered, Welcome,
 };
 use crate::refusal::{Refusal, RefusalCode};
@@ -65,17 +65,26 @@ enum State {
     Over,
 }
 
-impl State {
-    fn name(self) -> &'static str {
+impl machine::State for State {
+    const OVER: State = State::Over;
+
+    fn facts(self) -> (&'static str, Stage) {
+        use MessageKind::{Connect, Hello};
         match self {
-            State::WaitHello => "the collector waits for Hello",
-            State::Deciding => "the collector prepares Welcome",
-            State::WaitConnect => "the collector waits for Connect",
-            State::Connecting => "the collector prepares Ready",
-            State::Streaming => "frames are received",
-            State::Closing => "the collector delivers the last frames",
-            State::Over => "the session is over",
+            State::WaitHello => ("the collector waits for Hello", Stage::Awaits(Hello)),
+            State::Deciding => ("the collector prepares Welcome", Stage::Prepares),
+            State::WaitConnect => ("the collector waits for Connect", Stage::Awaits(Connect)),
+            State::Connecting => ("the collector prepares Ready", Stage::Prepares),
+            State::Streaming => ("frames are received", Stage::Runs),
+            State::Closing => ("the collector delivers the last frames", Stage::Runs),
+            State::Over => ("the session is over", Stage::Over),
         }
+    }
+}
+
+impl From<Ended> for CollectorEvent {
+    fn from(ended: Ended) -> CollectorEvent {
+        CollectorEvent::Ended(ended)
     }
 }
 
@@ -89,8 +98,7 @@ struct Stream {
 /// The collector's half of one session.
 #[derive(Debug)]
 pub struct CollectorSide {
-    core: Core<CollectorEvent>,
-    state: State,
+    core: Core<State, CollectorEvent>,
     /// Stream numbers, sorted, and beside them their state.
     numbers: Vec<u32>,
     streams: Vec<Stream>,
@@ -102,8 +110,7 @@ impl CollectorSide {
     /// A machine for a connection that has just been accepted.
     pub fn new(now: Instant, config: CollectorSideConfig) -> CollectorSide {
         CollectorSide {
-            core: Core::new(now, config.handshake),
-            state: State::WaitHello,
+            core: Core::new(now, config.handshake, State::WaitHello),
             numbers: Vec::new(),
             streams: Vec::new(),
             offers: Vec::new(),
@@ -112,24 +119,26 @@ impl CollectorSide {
 
     /// Takes one input. Drain [`CollectorSide::poll`] before and after.
     pub fn handle(&mut self, now: Instant, input: Input) {
-        self.core.assert_drained();
-        if self.state == State::Over {
+        if !self.core.takes_input() {
             return;
         }
         match input {
-            Input::Message(message) => self.on_message(now, message),
-            Input::Timeout => self.on_timeout(now),
-            Input::Disconnected => {
-                let state = self.state.name();
-                self.end(Ended::Disconnected { state });
+            Input::Message(message) => {
+                self.core.heard(now);
+                if let Err(refusal) = self.accept(message) {
+                    self.core.refuse(refusal, Ended::Misbehaved);
+                }
             }
+            Input::Timeout => {
+                self.core.expire(now);
+            }
+            Input::Disconnected => self.core.disconnect(),
         }
     }
 
     /// The next thing to do; [`Output::Timeout`] when there is nothing more at once.
     pub fn poll(&mut self) -> Output<CollectorEvent> {
-        let next = self.core.next();
-        next.unwrap_or_else(|| Output::Timeout(self.deadline()))
+        self.core.poll(None)
     }
 
     /// Takes the source. The streams of `welcome` should be the devices of its Hello.
@@ -137,8 +146,7 @@ impl CollectorSide {
     /// # Errors
     /// No Hello waits for an answer. After the end of the session it does nothing.
     pub fn welcome(&mut self, now: Instant, welcome: Welcome) -> Result<(), Misuse> {
-        self.expect("welcome", State::Deciding)?;
-        if self.state == State::Deciding {
+        if self.core.may("welcome", &[State::Deciding])? {
             let mut streams: Vec<(u32, u64)> = welcome
                 .streams
                 .iter()
@@ -153,7 +161,7 @@ impl CollectorSide {
             self.core.lease = Duration::from_millis(welcome.lease_ms.into());
             self.core.handshake_until = now + self.core.handshake;
             self.core.transmit(Message::Welcome(welcome));
-            self.state = State::WaitConnect;
+            self.core.state = State::WaitConnect;
         }
         Ok(())
     }
@@ -163,19 +171,18 @@ impl CollectorSide {
     /// # Errors
     /// No Connect waits for an answer. After the end of the session it does nothing.
     pub fn ready(&mut self, now: Instant) -> Result<(), Misuse> {
-        self.expect("ready", State::Connecting)?;
-        if self.state == State::Connecting {
+        if self.core.may("ready", &[State::Connecting])? {
             self.core.heard(now);
             let epoch = self.core.epoch;
             self.core.transmit(Message::Ready(Ready { epoch }));
-            self.state = State::Streaming;
+            self.core.state = State::Streaming;
         }
         Ok(())
     }
 
     /// Ends the session and tells the source why: as Refused before Ready, as Revoke after it.
     pub fn refuse(&mut self, refusal: Refusal) {
-        self.tell_end(refusal, Ended::Withdrawn);
+        self.core.refuse(refusal, Ended::Withdrawn);
     }
 
     /// All that came is delivered: ends the session. `delivered` names every stream once.
@@ -183,38 +190,20 @@ impl CollectorSide {
     /// # Errors
     /// No Goodbye waits for an answer. After the end of the session it does nothing.
     pub fn goodbye_ack(&mut self, delivered: Vec<StreamDelivered>) -> Result<(), Misuse> {
-        self.expect("goodbye_ack", State::Closing)?;
-        if self.state == State::Closing {
+        if self.core.may("goodbye_ack", &[State::Closing])? {
             let epoch = self.core.epoch;
             self.core.transmit(Message::GoodbyeAck(GoodbyeAck { epoch, delivered }));
-            self.end(Ended::Finished);
+            self.core.end(Ended::Finished);
         }
         Ok(())
     }
 
-    fn expect(&self, call: &'static str, state: State) -> Result<(), Misuse> {
-        if self.state == State::Over || self.state == state {
-            return Ok(());
-        }
-        let state = self.state.name();
-        Err(Misuse { call, state })
-    }
-
-    fn on_message(&mut self, now: Instant, message: Message) {
-        self.core.heard(now);
-        if let Err(refusal) = self.accept(message) {
-            self.tell_end(refusal, Ended::Misbehaved);
-        }
-    }
-
     fn accept(&mut self, message: Message) -> Result<(), Refusal> {
         let kind = message.kind();
-        if !matches!(self.state, State::WaitHello | State::Deciding)
-            && let Some(epoch) = message.epoch()
-        {
-            self.core.check_epoch(epoch, kind)?;
+        if !matches!(self.core.state, State::WaitHello | State::Deciding) {
+            self.core.check_epoch(&message)?;
         }
-        match (message, self.state) {
+        match (message, self.core.state) {
             (Message::Hello(hello), State::WaitHello) => self.on_hello(hello)?,
             (Message::Connect(connect), State::WaitConnect) => self.on_connect(connect)?,
             // While streaming too: the source may have given up before it read our Ready.
@@ -222,10 +211,10 @@ impl CollectorSide {
                 Message::Refused(refusal),
                 State::Deciding | State::WaitConnect | State::Connecting | State::Streaming,
             ) => {
-                self.end(Ended::Refused(refusal));
+                self.core.end(Ended::Refused(refusal));
             }
             (Message::Revoke(revoke), State::Streaming | State::Closing) => {
-                self.end(Ended::Revoked(revoke.into_refusal()));
+                self.core.end(Ended::Revoked(revoke.into_refusal()));
             }
             (Message::Ping(ping), State::Streaming | State::Closing) => {
                 let pong = Pong { epoch: ping.epoch, seq: ping.seq };
@@ -235,20 +224,7 @@ impl CollectorSide {
                 self.on_stats(stats)?;
             }
             (Message::Goodbye(goodbye), State::Streaming) => self.on_goodbye(goodbye)?,
-            (
-                Message::Hello(_)
-                | Message::Welcome(_)
-                | Message::Refused(_)
-                | Message::Connect(_)
-                | Message::Ready(_)
-                | Message::Ping(_)
-                | Message::Pong(_)
-                | Message::SourceStats(_)
-                | Message::Revoke(_)
-                | Message::Goodbye(_)
-                | Message::GoodbyeAck(_),
-                state,
-            ) => return Err(unexpected(kind, state.name())),
+            _ => return Err(self.core.unexpected(kind)),
         }
         Ok(())
     }
@@ -256,7 +232,7 @@ impl CollectorSide {
     fn on_hello(&mut self, hello: Hello) -> Result<(), Refusal> {
         check_hello(&hello)?;
         self.offers.clone_from(&hello.providers);
-        self.state = State::Deciding;
+        self.core.state = State::Deciding;
         self.core.event(CollectorEvent::Hello(hello));
         Ok(())
     }
@@ -268,7 +244,7 @@ impl CollectorSide {
         for start in &connect.streams {
             self.advance(MessageKind::Connect, start.stream, start.first_packet)?;
         }
-        self.state = State::Connecting;
+        self.core.state = State::Connecting;
         self.core.event(CollectorEvent::Connect(connect));
         Ok(())
     }
@@ -304,7 +280,7 @@ impl CollectorSide {
         for end in &goodbye.streams {
             self.advance(MessageKind::Goodbye, end.stream, end.end_packet)?;
         }
-        self.state = State::Closing;
+        self.core.state = State::Closing;
         self.core.event(CollectorEvent::Goodbye(goodbye));
         Ok(())
     }
@@ -320,47 +296,6 @@ impl CollectorSide {
         }
         *from = to;
         Ok(())
-    }
-
-    fn on_timeout(&mut self, now: Instant) {
-        let expired = match self.state {
-            State::WaitHello => self.core.handshake_expired(now, MessageKind::Hello),
-            State::WaitConnect => self.core.handshake_expired(now, MessageKind::Connect),
-            State::Streaming | State::Closing => self.core.lease_expired(now),
-            State::Deciding | State::Connecting | State::Over => None,
-        };
-        if let Some(ended) = expired {
-            let refusal = Refusal::new(RefusalCode::Timeout, ended.to_string(), "connect again");
-            self.tell_end(refusal, |_| ended);
-        }
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        match self.state {
-            State::WaitHello | State::WaitConnect => Some(self.core.handshake_until),
-            State::Streaming | State::Closing => Some(self.core.lease_until()),
-            State::Deciding | State::Connecting | State::Over => None,
-        }
-    }
-
-    /// Tells the source `refusal` in the form of the state, and ends.
-    fn tell_end(&mut self, refusal: Refusal, ended: impl FnOnce(Refusal) -> Ended) {
-        match self.state {
-            State::WaitHello | State::Deciding | State::WaitConnect | State::Connecting => {
-                self.core.transmit(Message::Refused(refusal.clone()));
-            }
-            State::Streaming | State::Closing => {
-                let revoke = Revoke::new(self.core.epoch, refusal.clone());
-                self.core.transmit(Message::Revoke(revoke));
-            }
-            State::Over => return,
-        }
-        self.end(ended(refusal));
-    }
-
-    fn end(&mut self, ended: Ended) {
-        self.state = State::Over;
-        self.core.event(CollectorEvent::Ended(ended));
     }
 }
 

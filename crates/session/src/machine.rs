@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::message::{Message, MessageKind};
+use crate::message::{Message, MessageKind, Revoke};
 use crate::refusal::{Refusal, RefusalCode};
 
 /// What happened outside.
@@ -125,9 +125,31 @@ pub struct Misuse {
     pub state: &'static str,
 }
 
-/// Outputs that wait to be fetched, and when the peer was last heard.
+/// What a state means for the times and the end of a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stage {
+    /// Before Ready: the peer must send this in time.
+    Awaits(MessageKind),
+    /// Before Ready: it is this side's turn.
+    Prepares,
+    /// From Ready on: the lease counts.
+    Runs,
+    Over,
+}
+
+/// A state of one side.
+pub(crate) trait State: Copy + Eq {
+    /// The last one.
+    const OVER: Self;
+
+    /// Returns what the session does in it, for people, and what that means.
+    fn facts(self) -> (&'static str, Stage);
+}
+
+/// What both sides do alike: the state, outputs that wait to be fetched, when the peer was heard.
 #[derive(Debug)]
-pub(crate) struct Core<E> {
+pub(crate) struct Core<S, E> {
+    pub(crate) state: S,
     outputs: VecDeque<Output<E>>,
     last_heard: Instant,
     /// Of the session, 0 before Welcome.
@@ -138,9 +160,10 @@ pub(crate) struct Core<E> {
     pub(crate) handshake_until: Instant,
 }
 
-impl<E> Core<E> {
-    pub(crate) fn new(now: Instant, handshake: Duration) -> Core<E> {
+impl<S: State, E: From<Ended>> Core<S, E> {
+    pub(crate) fn new(now: Instant, handshake: Duration, state: S) -> Core<S, E> {
         Core {
+            state,
             outputs: VecDeque::new(),
             last_heard: now,
             epoch: 0,
@@ -158,39 +181,86 @@ impl<E> Core<E> {
         self.outputs.push_back(Output::Event(event));
     }
 
-    pub(crate) fn next(&mut self) -> Option<Output<E>> {
-        self.outputs.pop_front()
+    /// Returns the next thing to do; without one, when to come back: at `wake` or before.
+    pub(crate) fn poll(&mut self, wake: Option<Instant>) -> Output<E> {
+        let next = self.outputs.pop_front();
+        next.unwrap_or_else(|| {
+            let deadline = match self.state.facts().1 {
+                Stage::Awaits(_) => Some(self.handshake_until),
+                Stage::Runs => Some(self.lease_until()).into_iter().chain(wake).min(),
+                Stage::Prepares | Stage::Over => None,
+            };
+            Output::Timeout(deadline)
+        })
     }
 
-    /// The contract of `poll`: outputs are fetched before the next input.
-    pub(crate) fn assert_drained(&self) {
+    /// Returns whether an input counts. The contract of `poll`: outputs are fetched before it.
+    pub(crate) fn takes_input(&self) -> bool {
         debug_assert!(self.outputs.is_empty(), "poll until Timeout before handle");
+        self.state != S::OVER
+    }
+
+    /// Returns whether a call that belongs into one of these states does something: not after the
+    /// end.
+    pub(crate) fn may(&self, call: &'static str, states: &[S]) -> Result<bool, Misuse> {
+        let fits = states.contains(&self.state);
+        if fits || self.state == S::OVER {
+            return Ok(fits);
+        }
+        Err(Misuse { call, state: self.state.facts().0 })
     }
 
     pub(crate) fn heard(&mut self, now: Instant) {
         self.last_heard = now;
     }
 
-    pub(crate) fn lease_until(&self) -> Instant {
+    fn lease_until(&self) -> Instant {
         self.last_heard + self.lease
     }
 
-    pub(crate) fn lease_expired(&self, now: Instant) -> Option<Ended> {
-        (now >= self.lease_until())
-            .then(|| Ended::LeaseExpired { silent: now - self.last_heard, lease: self.lease })
+    /// Ends the session if the peer was silent for too long; returns whether it did.
+    pub(crate) fn expire(&mut self, now: Instant) -> bool {
+        let ended = match self.state.facts().1 {
+            Stage::Awaits(waiting_for) if now >= self.handshake_until => {
+                Ended::HandshakeTimeout { waiting_for, limit: self.handshake }
+            }
+            Stage::Runs if now >= self.lease_until() => {
+                Ended::LeaseExpired { silent: now - self.last_heard, lease: self.lease }
+            }
+            Stage::Awaits(_) | Stage::Runs | Stage::Prepares | Stage::Over => return false,
+        };
+        let refusal = Refusal::new(RefusalCode::Timeout, ended.to_string(), "connect again");
+        self.refuse(refusal, |_| ended);
+        true
     }
 
-    pub(crate) fn handshake_expired(
-        &self,
-        now: Instant,
-        waiting_for: MessageKind,
-    ) -> Option<Ended> {
-        (now >= self.handshake_until)
-            .then_some(Ended::HandshakeTimeout { waiting_for, limit: self.handshake })
+    /// Tells the peer `refusal` in the form of the state, and ends.
+    pub(crate) fn refuse(&mut self, refusal: Refusal, ended: impl FnOnce(Refusal) -> Ended) {
+        let message = match self.state.facts().1 {
+            Stage::Awaits(_) | Stage::Prepares => Message::Refused(refusal.clone()),
+            Stage::Runs => Message::Revoke(Revoke::new(self.epoch, refusal.clone())),
+            Stage::Over => return,
+        };
+        self.transmit(message);
+        self.end(ended(refusal));
     }
 
-    /// A refusal when `epoch` is not this session's.
-    pub(crate) fn check_epoch(&self, epoch: u32, kind: MessageKind) -> Result<(), Refusal> {
+    /// The control connection is gone.
+    pub(crate) fn disconnect(&mut self) {
+        let state = self.state.facts().0;
+        self.end(Ended::Disconnected { state });
+    }
+
+    pub(crate) fn end(&mut self, ended: Ended) {
+        self.state = S::OVER;
+        self.event(ended.into());
+    }
+
+    /// A refusal when the message names another epoch than this session's.
+    pub(crate) fn check_epoch(&self, message: &Message) -> Result<(), Refusal> {
+        let (kind, Some(epoch)) = (message.kind(), message.epoch()) else {
+            return Ok(());
+        };
         if epoch == self.epoch {
             return Ok(());
         }
@@ -198,13 +268,13 @@ impl<E> Core<E> {
         let remedy = "drop what belongs to the old session and begin with Hello";
         Err(Refusal::new(RefusalCode::WrongEpoch, reason, remedy))
     }
-}
 
-/// The refusal of a well-formed message that does not belong here.
-pub(crate) fn unexpected(kind: MessageKind, state: &'static str) -> Refusal {
-    let reason = format!("{kind} came while {state}");
-    let remedy = "follow the states of docs/spec/session.md";
-    Refusal::new(RefusalCode::UnexpectedMessage, reason, remedy)
+    /// The refusal of a well-formed message that does not belong here.
+    pub(crate) fn unexpected(&self, kind: MessageKind) -> Refusal {
+        let reason = format!("{kind} came while {}", self.state.facts().0);
+        let remedy = "follow the states of docs/spec/session.md";
+        Refusal::new(RefusalCode::UnexpectedMessage, reason, remedy)
+    }
 }
 
 pub(crate) fn unknown_stream(kind: MessageKind, problem: std::fmt::Arguments<'_>) -> Refusal {

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use catchment_verbs::Endpoint;
 
-use crate::machine::{Core, unexpected, unknown_stream};
+use crate::machine::{self, Core, Stage, unknown_stream};
 use crate::message::{
-    Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Ping, Pong, ProtocolRange, Revoke,
+    Connect, Goodbye, GoodbyeAck, Hello, Message, MessageKind, Ping, Pong, ProtocolRange,
     STATS_STREAMS_MAX, SessionPath, SourceStats, StreamEnd, StreamStart, StreamStats, Welcome,
 };
 use crate::path::KnownProviders;
@@ -68,25 +68,33 @@ enum State {
     Over,
 }
 
-impl State {
-    fn name(self) -> &'static str {
+impl machine::State for State {
+    const OVER: State = State::Over;
+
+    fn facts(self) -> (&'static str, Stage) {
+        use MessageKind::{Ready, Welcome};
         match self {
-            State::WaitWelcome => "the source waits for Welcome",
-            State::Deciding => "the source prepares Connect",
-            State::WaitReady => "the source waits for Ready",
-            State::Streaming => "frames are sent",
-            State::Leaving => "the source waits for GoodbyeAck",
-            State::Over => "the session is over",
+            State::WaitWelcome => ("the source waits for Welcome", Stage::Awaits(Welcome)),
+            State::Deciding => ("the source prepares Connect", Stage::Prepares),
+            State::WaitReady => ("the source waits for Ready", Stage::Awaits(Ready)),
+            State::Streaming => ("frames are sent", Stage::Runs),
+            State::Leaving => ("the source waits for GoodbyeAck", Stage::Runs),
+            State::Over => ("the session is over", Stage::Over),
         }
+    }
+}
+
+impl From<Ended> for SourceEvent {
+    fn from(ended: Ended) -> SourceEvent {
+        SourceEvent::Ended(ended)
     }
 }
 
 /// The source's half of one session.
 #[derive(Debug)]
 pub struct SourceSide {
-    core: Core<SourceEvent>,
+    core: Core<State, SourceEvent>,
     known: KnownProviders,
-    state: State,
     hello: Hello,
     /// Stream numbers of the session, sorted.
     streams: Vec<u32>,
@@ -100,12 +108,11 @@ pub struct SourceSide {
 impl SourceSide {
     /// A machine for a connection that has just been made; its first output is `hello`.
     pub fn new(now: Instant, config: SourceSideConfig, hello: Hello) -> SourceSide {
-        let mut core = Core::new(now, config.handshake);
+        let mut core = Core::new(now, config.handshake, State::WaitWelcome);
         core.transmit(Message::Hello(hello.clone()));
         SourceSide {
             core,
             known: config.known,
-            state: State::WaitWelcome,
             hello,
             streams: Vec::new(),
             ping_origin: config.ping_origin,
@@ -118,24 +125,25 @@ impl SourceSide {
 
     /// Takes one input. Drain [`SourceSide::poll`] before and after.
     pub fn handle(&mut self, now: Instant, input: Input) {
-        self.core.assert_drained();
-        if self.state == State::Over {
+        if !self.core.takes_input() {
             return;
         }
         match input {
-            Input::Message(message) => self.on_message(now, message),
-            Input::Timeout => self.on_timeout(now),
-            Input::Disconnected => {
-                let state = self.state.name();
-                self.end(Ended::Disconnected { state });
+            Input::Message(message) => {
+                self.core.heard(now);
+                if let Err(refusal) = self.accept(now, message) {
+                    self.core.refuse(refusal, Ended::Misbehaved);
+                }
             }
+            Input::Timeout if self.core.expire(now) => {}
+            Input::Timeout => self.ping(now),
+            Input::Disconnected => self.core.disconnect(),
         }
     }
 
     /// The next thing to do; [`Output::Timeout`] when there is nothing more at once.
     pub fn poll(&mut self) -> Output<SourceEvent> {
-        let next = self.core.next();
-        next.unwrap_or_else(|| Output::Timeout(self.deadline()))
+        self.core.poll(Some(self.ping_at))
     }
 
     /// The queue pair is ready: tells the collector its address and where every stream begins.
@@ -148,19 +156,18 @@ impl SourceSide {
         endpoint: Endpoint,
         streams: Vec<StreamStart>,
     ) -> Result<(), Misuse> {
-        self.expect("connect", &[State::Deciding])?;
-        if self.state == State::Deciding {
+        if self.core.may("connect", &[State::Deciding])? {
             let epoch = self.core.epoch;
             self.core.transmit(Message::Connect(Connect { epoch, endpoint, streams }));
             self.core.handshake_until = now + self.core.handshake;
-            self.state = State::WaitReady;
+            self.core.state = State::WaitReady;
         }
         Ok(())
     }
 
     /// Ends the session and tells the collector why: the ring cannot be reached, for example.
     pub fn refuse(&mut self, refusal: Refusal) {
-        self.tell_end(refusal, Ended::Withdrawn);
+        self.core.refuse(refusal, Ended::Withdrawn);
     }
 
     /// Sends counters, in as many messages as needed.
@@ -168,8 +175,7 @@ impl SourceSide {
     /// # Errors
     /// No frames are sent in this state. After the end of the session it does nothing.
     pub fn stats(&mut self, cpu_us: u64, streams: &[StreamStats]) -> Result<(), Misuse> {
-        self.expect("stats", &[State::Streaming, State::Leaving])?;
-        if self.state == State::Over {
+        if !self.core.may("stats", &[State::Streaming, State::Leaving])? {
             return Ok(());
         }
         let epoch = self.core.epoch;
@@ -188,11 +194,10 @@ impl SourceSide {
     /// # Errors
     /// No frames are sent in this state. After the end of the session it does nothing.
     pub fn goodbye(&mut self, streams: Vec<StreamEnd>) -> Result<(), Misuse> {
-        self.expect("goodbye", &[State::Streaming])?;
-        if self.state == State::Streaming {
+        if self.core.may("goodbye", &[State::Streaming])? {
             let epoch = self.core.epoch;
             self.core.transmit(Message::Goodbye(Goodbye { epoch, streams }));
-            self.state = State::Leaving;
+            self.core.state = State::Leaving;
         }
         Ok(())
     }
@@ -202,56 +207,26 @@ impl SourceSide {
         self.rtt
     }
 
-    fn expect(&self, call: &'static str, states: &[State]) -> Result<(), Misuse> {
-        if self.state == State::Over || states.contains(&self.state) {
-            return Ok(());
-        }
-        let state = self.state.name();
-        Err(Misuse { call, state })
-    }
-
-    fn on_message(&mut self, now: Instant, message: Message) {
-        self.core.heard(now);
-        if let Err(refusal) = self.accept(now, message) {
-            self.tell_end(refusal, Ended::Misbehaved);
-        }
-    }
-
     fn accept(&mut self, now: Instant, message: Message) -> Result<(), Refusal> {
         let kind = message.kind();
-        if self.state != State::WaitWelcome
-            && let Some(epoch) = message.epoch()
-        {
-            self.core.check_epoch(epoch, kind)?;
+        if self.core.state != State::WaitWelcome {
+            self.core.check_epoch(&message)?;
         }
-        match (message, self.state) {
+        match (message, self.core.state) {
             (Message::Welcome(welcome), State::WaitWelcome) => self.on_welcome(welcome)?,
             (Message::Ready(_), State::WaitReady) => self.on_ready(now),
             (
                 Message::Refused(refusal),
                 State::WaitWelcome | State::Deciding | State::WaitReady,
             ) => {
-                self.end(Ended::Refused(refusal));
+                self.core.end(Ended::Refused(refusal));
             }
             (Message::Revoke(revoke), State::Streaming | State::Leaving) => {
-                self.end(Ended::Revoked(revoke.into_refusal()));
+                self.core.end(Ended::Revoked(revoke.into_refusal()));
             }
             (Message::Pong(pong), State::Streaming | State::Leaving) => self.on_pong(now, pong)?,
             (Message::GoodbyeAck(ack), State::Leaving) => self.on_goodbye_ack(ack)?,
-            (
-                Message::Hello(_)
-                | Message::Welcome(_)
-                | Message::Refused(_)
-                | Message::Connect(_)
-                | Message::Ready(_)
-                | Message::Ping(_)
-                | Message::Pong(_)
-                | Message::SourceStats(_)
-                | Message::Revoke(_)
-                | Message::Goodbye(_)
-                | Message::GoodbyeAck(_),
-                state,
-            ) => return Err(unexpected(kind, state.name())),
+            _ => return Err(self.core.unexpected(kind)),
         }
         Ok(())
     }
@@ -260,13 +235,13 @@ impl SourceSide {
         self.streams = check_welcome(&self.hello, &welcome, &self.known)?;
         self.core.epoch = welcome.epoch;
         self.core.lease = Duration::from_millis(welcome.lease_ms.into());
-        self.state = State::Deciding;
+        self.core.state = State::Deciding;
         self.core.event(SourceEvent::Welcomed(welcome));
         Ok(())
     }
 
     fn on_ready(&mut self, now: Instant) {
-        self.state = State::Streaming;
+        self.core.state = State::Streaming;
         self.ping_at = self.next_ping(now);
         self.core.event(SourceEvent::Ready);
     }
@@ -290,30 +265,12 @@ impl SourceSide {
         let numbers = ack.delivered.iter().map(|done| done.stream);
         same_streams(MessageKind::GoodbyeAck, &self.streams, numbers)?;
         self.core.event(SourceEvent::Delivered(ack));
-        self.end(Ended::Finished);
+        self.core.end(Ended::Finished);
         Ok(())
     }
 
-    fn on_timeout(&mut self, now: Instant) {
-        let expired = match self.state {
-            State::WaitWelcome => self.core.handshake_expired(now, MessageKind::Welcome),
-            State::WaitReady => self.core.handshake_expired(now, MessageKind::Ready),
-            State::Streaming | State::Leaving => self.core.lease_expired(now),
-            State::Deciding | State::Over => None,
-        };
-        match expired {
-            Some(ended) => self.time_out(ended),
-            None => self.ping(now),
-        }
-    }
-
-    fn time_out(&mut self, ended: Ended) {
-        let refusal = Refusal::new(RefusalCode::Timeout, ended.to_string(), "connect again");
-        self.tell_end(refusal, |_| ended);
-    }
-
     fn ping(&mut self, now: Instant) {
-        let alive = matches!(self.state, State::Streaming | State::Leaving);
+        let alive = matches!(self.core.state, State::Streaming | State::Leaving);
         if !alive || now < self.ping_at {
             return;
         }
@@ -333,34 +290,6 @@ impl SourceSide {
         let since = self.ping_origin.map_or(0, |o| latest.saturating_duration_since(o).as_nanos());
         // Below a step, and so far below the range of u64.
         latest - Duration::from_nanos((since % step) as u64)
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        match self.state {
-            State::WaitWelcome | State::WaitReady => Some(self.core.handshake_until),
-            State::Streaming | State::Leaving => Some(self.ping_at.min(self.core.lease_until())),
-            State::Deciding | State::Over => None,
-        }
-    }
-
-    /// Tells the peer `refusal` in the form of the state, and ends.
-    fn tell_end(&mut self, refusal: Refusal, ended: impl FnOnce(Refusal) -> Ended) {
-        match self.state {
-            State::WaitWelcome | State::Deciding | State::WaitReady => {
-                self.core.transmit(Message::Refused(refusal.clone()));
-            }
-            State::Streaming | State::Leaving => {
-                let revoke = Revoke::new(self.core.epoch, refusal.clone());
-                self.core.transmit(Message::Revoke(revoke));
-            }
-            State::Over => return,
-        }
-        self.end(ended(refusal));
-    }
-
-    fn end(&mut self, ended: Ended) {
-        self.state = State::Over;
-        self.core.event(SourceEvent::Ended(ended));
     }
 }
 
