@@ -252,18 +252,8 @@ pub(super) fn check_synthetic(out: &Path, device: &str, index: usize, input: &st
     let expected: Vec<String> = (0..count).map(|n| format!("{n:012}")).collect();
     assert_eq!(names, expected, "the frames of {device}");
     let (index, number) = (index.to_string(), count.to_string());
-    let words = [
-        "checksums",
-        "--input",
-        input,
-        "--device-index",
-        &index,
-        "--device",
-        device,
-        "--frames",
-        &number,
-    ];
-    let expected = run(words).expect(0).stdout;
+    let words = ["checksums", "--input", input, "--device", device, "--frames", &number];
+    let expected = run(words.iter().chain(&["--device-index", &index])).expect(0).stdout;
     for (name, checksum) in names.iter().zip(expected.lines()) {
         let bytes = fs::read(dir.join(name)).unwrap();
         let seen = format!("{:08x}", crc32c::crc32c(&bytes));
@@ -289,24 +279,10 @@ pub(super) fn clip(dir: &Path, name: &str, seed: u32, frames: u32) -> PathBuf {
     let path = dir.join(name);
     let source = format!("mandelbrot=s=192x144:r=25:start_scale={}", 3 + seed);
     let noise = format!("noise=alls=20:allf=t:all_seed={seed}");
-    let frames = frames.to_string();
-    let words = [
-        "-f",
-        "lavfi",
-        "-i",
-        &source,
-        "-vf",
-        &noise,
-        "-frames:v",
-        &frames,
-        "-c:v",
-        "libx264",
-        "-preset",
-        "ultrafast",
-        "-pix_fmt",
-        "yuv420p",
-    ];
-    ffmpeg(&[&words[..], &[path.to_str().unwrap()]].concat());
+    let encoder = "-c:v libx264 -preset ultrafast -pix_fmt yuv420p";
+    let words = format!("-f lavfi -i {source} -vf {noise} -frames:v {frames} {encoder}");
+    let words: Vec<&str> = words.split(' ').chain([path.to_str().unwrap()]).collect();
+    ffmpeg(&words);
     path
 }
 

@@ -5,15 +5,10 @@ use std::path::Path;
 
 /// The options for the certificate of `name` in `dir`.
 fn files(dir: &Path, name: &str) -> Vec<String> {
-    let path = |file: String| dir.join(file).to_str().unwrap().to_owned();
-    vec![
-        "--cert".into(),
-        path(format!("{name}.pem")),
-        "--key".into(),
-        path(format!("{name}.key")),
-        "--ca".into(),
-        path("ca.pem".into()),
-    ]
+    let files = [("cert", format!("{name}.pem")), ("key", format!("{name}.key"))];
+    let files = files.into_iter().chain([("ca", "ca.pem".to_owned())]);
+    let words = files.map(|(option, file)| format!("--{option}={}", dir.join(file).display()));
+    words.collect()
 }
 
 fn make(dir: &Path) {

@@ -50,17 +50,13 @@ const fn plane(channels: &'static [Channel], x_shift: u8, y_shift: u8) -> Plane 
     Plane { channels, x_shift, y_shift }
 }
 
-const fn layout(name: &'static str, bits: u8, planes: &'static [Plane]) -> Layout {
-    Layout { name, bits, low_zeros: 0, planes }
-}
-
 macro_rules! pixel_formats {
-    ($($(#[$doc:meta])* $variant:ident = $layout:expr;)+) => {
+    ($($variant:ident = $name:literal, $bits:literal $(<< $low_zeros:literal)?, $planes:expr;)+) => {
         /// How the pixels of a frame are laid out. Named as by `ffmpeg -pix_fmt`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum PixelFormat {
-            $($(#[$doc])* $variant,)+
+            $(#[doc = concat!("`", $name, "`: ", $bits, " bits a sample.")] $variant,)+
         }
 
         impl PixelFormat {
@@ -70,7 +66,12 @@ macro_rules! pixel_formats {
             fn layout(self) -> &'static Layout {
                 match self {
                     $(PixelFormat::$variant => {
-                        const LAYOUT: Layout = $layout;
+                        const LAYOUT: Layout = Layout {
+                            name: $name,
+                            bits: $bits,
+                            low_zeros: 0 $(+ $low_zeros)?,
+                            planes: &$planes,
+                        };
                         &LAYOUT
                     })+
                 }
@@ -81,10 +82,7 @@ macro_rules! pixel_formats {
 
 use Channel::{A, B, G, R, U, V, X, Y};
 
-const fn yuv(name: &'static str, bits: u8, planes: &'static [Plane; 3]) -> Layout {
-    layout(name, bits, planes)
-}
-
+const ONE: [Plane; 1] = [plane(&[Y], 0, 0)];
 const P410: [Plane; 3] = [plane(&[Y], 0, 0), plane(&[U], 2, 2), plane(&[V], 2, 2)];
 const P411: [Plane; 3] = [plane(&[Y], 0, 0), plane(&[U], 2, 0), plane(&[V], 2, 0)];
 const P420: [Plane; 3] = [plane(&[Y], 0, 0), plane(&[U], 1, 1), plane(&[V], 1, 1)];
@@ -94,101 +92,51 @@ const P444: [Plane; 3] = [plane(&[Y], 0, 0), plane(&[U], 0, 0), plane(&[V], 0, 0
 const PGBR: [Plane; 3] = [plane(&[G], 0, 0), plane(&[B], 0, 0), plane(&[R], 0, 0)];
 
 pixel_formats! {
-    /// Grey, 8 bits.
-    Gray8 = layout("gray", 8, &[plane(&[Y], 0, 0)]);
-    /// Grey, 10 bits in two bytes.
-    Gray10Le = layout("gray10le", 10, &[plane(&[Y], 0, 0)]);
-    /// Grey, 12 bits in two bytes.
-    Gray12Le = layout("gray12le", 12, &[plane(&[Y], 0, 0)]);
-    /// Grey, 16 bits.
-    Gray16Le = layout("gray16le", 16, &[plane(&[Y], 0, 0)]);
-    /// Grey and opacity, 8 bits each.
-    Ya8 = layout("ya8", 8, &[plane(&[Y, A], 0, 0)]);
-    /// Red, green, blue, 8 bits each.
-    Rgb24 = layout("rgb24", 8, &[plane(&[R, G, B], 0, 0)]);
-    /// Blue, green, red, 8 bits each.
-    Bgr24 = layout("bgr24", 8, &[plane(&[B, G, R], 0, 0)]);
-    /// Red, green, blue, opacity.
-    Rgba = layout("rgba", 8, &[plane(&[R, G, B, A], 0, 0)]);
-    /// Blue, green, red, opacity.
-    Bgra = layout("bgra", 8, &[plane(&[B, G, R, A], 0, 0)]);
-    /// Opacity, red, green, blue.
-    Argb = layout("argb", 8, &[plane(&[A, R, G, B], 0, 0)]);
-    /// Opacity, blue, green, red.
-    Abgr = layout("abgr", 8, &[plane(&[A, B, G, R], 0, 0)]);
-    /// Red, green, blue, one unused byte.
-    Rgb0 = layout("rgb0", 8, &[plane(&[R, G, B, X], 0, 0)]);
-    /// Blue, green, red, one unused byte.
-    Bgr0 = layout("bgr0", 8, &[plane(&[B, G, R, X], 0, 0)]);
-    /// One unused byte, red, green, blue.
-    Xrgb = layout("0rgb", 8, &[plane(&[X, R, G, B], 0, 0)]);
-    /// One unused byte, blue, green, red.
-    Xbgr = layout("0bgr", 8, &[plane(&[X, B, G, R], 0, 0)]);
-    /// Red, green, blue, 16 bits each.
-    Rgb48Le = layout("rgb48le", 16, &[plane(&[R, G, B], 0, 0)]);
-    /// Red, green, blue, opacity, 16 bits each.
-    Rgba64Le = layout("rgba64le", 16, &[plane(&[R, G, B, A], 0, 0)]);
-    /// Planes of green, blue, red.
-    Gbrp = yuv("gbrp", 8, &PGBR);
-    /// Planes of green, blue, red, 10 bits in two bytes.
-    Gbrp10Le = yuv("gbrp10le", 10, &PGBR);
-    /// Planes of green, blue, red, 12 bits in two bytes.
-    Gbrp12Le = yuv("gbrp12le", 12, &PGBR);
-    /// Planar YUV, chroma by 4 in both directions.
-    Yuv410p = yuv("yuv410p", 8, &P410);
-    /// Planar YUV, chroma by 4 in width.
-    Yuv411p = yuv("yuv411p", 8, &P411);
-    /// Planar YUV, chroma by 2 in both directions.
-    Yuv420p = yuv("yuv420p", 8, &P420);
-    /// Planar YUV, chroma by 2 in width.
-    Yuv422p = yuv("yuv422p", 8, &P422);
-    /// Planar YUV, chroma by 2 in height.
-    Yuv440p = yuv("yuv440p", 8, &P440);
-    /// Planar YUV, full chroma.
-    Yuv444p = yuv("yuv444p", 8, &P444);
-    /// [`PixelFormat::Yuv420p`], 10 bits in two bytes.
-    Yuv420p10Le = yuv("yuv420p10le", 10, &P420);
-    /// [`PixelFormat::Yuv422p`], 10 bits in two bytes.
-    Yuv422p10Le = yuv("yuv422p10le", 10, &P422);
-    /// [`PixelFormat::Yuv444p`], 10 bits in two bytes.
-    Yuv444p10Le = yuv("yuv444p10le", 10, &P444);
-    /// [`PixelFormat::Yuv420p`], 12 bits in two bytes.
-    Yuv420p12Le = yuv("yuv420p12le", 12, &P420);
-    /// [`PixelFormat::Yuv422p`], 12 bits in two bytes.
-    Yuv422p12Le = yuv("yuv422p12le", 12, &P422);
-    /// [`PixelFormat::Yuv444p`], 12 bits in two bytes.
-    Yuv444p12Le = yuv("yuv444p12le", 12, &P444);
-    /// [`PixelFormat::Yuv420p`] and a plane of opacity.
-    Yuva420p = layout("yuva420p", 8, &[P420[0], P420[1], P420[2], plane(&[A], 0, 0)]);
-    /// [`PixelFormat::Yuv422p`] and a plane of opacity.
-    Yuva422p = layout("yuva422p", 8, &[P422[0], P422[1], P422[2], plane(&[A], 0, 0)]);
-    /// [`PixelFormat::Yuv444p`] and a plane of opacity.
-    Yuva444p = layout("yuva444p", 8, &[P444[0], P444[1], P444[2], plane(&[A], 0, 0)]);
-    /// Luma, then interleaved UV, chroma by 2 in both directions.
-    Nv12 = layout("nv12", 8, &[plane(&[Y], 0, 0), plane(&[U, V], 1, 1)]);
-    /// As [`PixelFormat::Nv12`] with V before U.
-    Nv21 = layout("nv21", 8, &[plane(&[Y], 0, 0), plane(&[V, U], 1, 1)]);
-    /// Luma, then interleaved UV, chroma by 2 in width.
-    Nv16 = layout("nv16", 8, &[plane(&[Y], 0, 0), plane(&[U, V], 1, 0)]);
-    /// As [`PixelFormat::Nv12`], 10 bits in the upper bits of two bytes.
-    P010Le = Layout {
-        name: "p010le",
-        bits: 10,
-        low_zeros: 6,
-        planes: &[plane(&[Y], 0, 0), plane(&[U, V], 1, 1)],
-    };
-    /// Packed YUYV, two pixels in four bytes.
-    Yuyv422 = layout("yuyv422", 8, &[plane(&[Y, U, Y, V], 1, 0)]);
-    /// Packed UYVY, two pixels in four bytes.
-    Uyvy422 = layout("uyvy422", 8, &[plane(&[U, Y, V, Y], 1, 0)]);
-    /// A sensor's Bayer mosaic, first row blue, green.
-    BayerBggr8 = layout("bayer_bggr8", 8, &[plane(&[Y], 0, 0)]);
-    /// A sensor's Bayer mosaic, first row red, green.
-    BayerRggb8 = layout("bayer_rggb8", 8, &[plane(&[Y], 0, 0)]);
-    /// A sensor's Bayer mosaic, first row green, blue.
-    BayerGbrg8 = layout("bayer_gbrg8", 8, &[plane(&[Y], 0, 0)]);
-    /// A sensor's Bayer mosaic, first row green, red.
-    BayerGrbg8 = layout("bayer_grbg8", 8, &[plane(&[Y], 0, 0)]);
+    Gray8 = "gray", 8, ONE;
+    Gray10Le = "gray10le", 10, ONE;
+    Gray12Le = "gray12le", 12, ONE;
+    Gray16Le = "gray16le", 16, ONE;
+    Ya8 = "ya8", 8, [plane(&[Y, A], 0, 0)];
+    Rgb24 = "rgb24", 8, [plane(&[R, G, B], 0, 0)];
+    Bgr24 = "bgr24", 8, [plane(&[B, G, R], 0, 0)];
+    Rgba = "rgba", 8, [plane(&[R, G, B, A], 0, 0)];
+    Bgra = "bgra", 8, [plane(&[B, G, R, A], 0, 0)];
+    Argb = "argb", 8, [plane(&[A, R, G, B], 0, 0)];
+    Abgr = "abgr", 8, [plane(&[A, B, G, R], 0, 0)];
+    Rgb0 = "rgb0", 8, [plane(&[R, G, B, X], 0, 0)];
+    Bgr0 = "bgr0", 8, [plane(&[B, G, R, X], 0, 0)];
+    Xrgb = "0rgb", 8, [plane(&[X, R, G, B], 0, 0)];
+    Xbgr = "0bgr", 8, [plane(&[X, B, G, R], 0, 0)];
+    Rgb48Le = "rgb48le", 16, [plane(&[R, G, B], 0, 0)];
+    Rgba64Le = "rgba64le", 16, [plane(&[R, G, B, A], 0, 0)];
+    Gbrp = "gbrp", 8, PGBR;
+    Gbrp10Le = "gbrp10le", 10, PGBR;
+    Gbrp12Le = "gbrp12le", 12, PGBR;
+    Yuv410p = "yuv410p", 8, P410;
+    Yuv411p = "yuv411p", 8, P411;
+    Yuv420p = "yuv420p", 8, P420;
+    Yuv422p = "yuv422p", 8, P422;
+    Yuv440p = "yuv440p", 8, P440;
+    Yuv444p = "yuv444p", 8, P444;
+    Yuv420p10Le = "yuv420p10le", 10, P420;
+    Yuv422p10Le = "yuv422p10le", 10, P422;
+    Yuv444p10Le = "yuv444p10le", 10, P444;
+    Yuv420p12Le = "yuv420p12le", 12, P420;
+    Yuv422p12Le = "yuv422p12le", 12, P422;
+    Yuv444p12Le = "yuv444p12le", 12, P444;
+    Yuva420p = "yuva420p", 8, [P420[0], P420[1], P420[2], plane(&[A], 0, 0)];
+    Yuva422p = "yuva422p", 8, [P422[0], P422[1], P422[2], plane(&[A], 0, 0)];
+    Yuva444p = "yuva444p", 8, [P444[0], P444[1], P444[2], plane(&[A], 0, 0)];
+    Nv12 = "nv12", 8, [plane(&[Y], 0, 0), plane(&[U, V], 1, 1)];
+    Nv21 = "nv21", 8, [plane(&[Y], 0, 0), plane(&[V, U], 1, 1)];
+    Nv16 = "nv16", 8, [plane(&[Y], 0, 0), plane(&[U, V], 1, 0)];
+    P010Le = "p010le", 10 << 6, [plane(&[Y], 0, 0), plane(&[U, V], 1, 1)];
+    Yuyv422 = "yuyv422", 8, [plane(&[Y, U, Y, V], 1, 0)];
+    Uyvy422 = "uyvy422", 8, [plane(&[U, Y, V, Y], 1, 0)];
+    BayerBggr8 = "bayer_bggr8", 8, ONE;
+    BayerRggb8 = "bayer_rggb8", 8, ONE;
+    BayerGbrg8 = "bayer_gbrg8", 8, ONE;
+    BayerGrbg8 = "bayer_grbg8", 8, ONE;
 }
 
 impl PixelFormat {

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::common::{ffmpeg_is_here, make, open_path, reference};
+use crate::common::{dir_for_ffmpeg, make, open_path, reference};
 use catchment_media::input::{FrameRead, InputError, InputOptions};
 use catchment_netns::in_own_process;
 use rustix::process::{Pid, Signal, getpgid, kill_process};
@@ -61,10 +61,9 @@ fn the_child_is_killed_on_drop_and_its_death_is_an_error() {
 }
 
 fn killed_on_drop_and_its_death_is_an_error() {
-    if !ffmpeg_is_here("the_child_is_killed_on_drop_and_its_death_is_an_error") {
+    let Some(dir) = dir_for_ffmpeg("the_child_is_killed_on_drop_and_its_death_is_an_error") else {
         return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    };
     let clip = clip(dir.path());
     let mut input = open_path(&clip, &InputOptions::default()).unwrap();
     let mut frames = Vec::new();
@@ -104,10 +103,7 @@ fn killed_on_drop_and_its_death_is_an_error() {
 
 #[test]
 fn the_child_ends_when_its_reader_is_killed() {
-    if !ffmpeg_is_here("the_child_ends_when_its_reader_is_killed") {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    let Some(dir) = dir_for_ffmpeg("the_child_ends_when_its_reader_is_killed") else { return };
     let clip = clip(dir.path());
     let mut reader = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "ffmpeg_child::source_about_to_die", "--nocapture"])

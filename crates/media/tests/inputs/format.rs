@@ -127,19 +127,7 @@ fn rates_are_read_and_refused() {
     {
         assert_eq!(text.parse::<FrameRate>().ok(), FrameRate::new(num, den), "{text}");
     }
-    for text in [
-        "0",
-        "",
-        "-1",
-        "25/0",
-        "0/1",
-        "1/2/3",
-        "2.5.1",
-        "99999999999",
-        "25fps",
-        "0.0000000001",
-        "+5",
-    ] {
+    for text in "0,,-1,25/0,0/1,1/2/3,2.5.1,99999999999,25fps,0.0000000001,+5".split(',') {
         let message = text.parse::<FrameRate>().unwrap_err().to_string();
         assert!(
             message.contains(&format!("{text:?}")) && message.contains("30000/1001"),

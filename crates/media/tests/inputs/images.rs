@@ -2,7 +2,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{assert_same_bytes, ffmpeg_is_here, make, open_path, read_all, reference};
+use crate::common::{
+    assert_same_bytes, dir_for_ffmpeg, make, open_path, read_all, reference, wish,
+};
 use catchment_media::input::{InputError, InputOptions};
 use png::{BitDepth, ColorType};
 
@@ -49,7 +51,7 @@ fn rgb24_and_gray_as_asked_from_gray_and_16_bit_pictures() {
     let deep = (0..12).map(|at: u16| at % 4 * 20_000 + at / 4);
     let stored: Vec<u8> = deep.clone().flat_map(u16::to_be_bytes).collect();
     save_png(&dir.path().join("1.png"), (4, 3), ColorType::Grayscale, &stored);
-    let options = InputOptions { format: "gray16le".parse().unwrap(), ..InputOptions::default() };
+    let options = wish("gray16le");
     let sixteen = all(dir.path(), &options).unwrap();
     let deep: Vec<u8> = deep.flat_map(u16::to_le_bytes).collect();
     assert_same_bytes(&sixteen[24..], &deep, "16 bits");
@@ -84,7 +86,7 @@ fn every_kind_of_png_becomes_every_format() {
             ("gray16le", deep(&[sum.round() as u16])),
         ];
         for (format, wanted) in wanted {
-            let options = InputOptions { format: format.parse().unwrap(), ..Default::default() };
+            let options = wish(format);
             assert_eq!(all(dir.path(), &options).unwrap(), wanted, "{colour:?} as {format}");
         }
     }
@@ -102,7 +104,7 @@ fn a_palette_becomes_its_colours() {
     for (format, wanted) in
         [("rgb24", &[1, 2, 3, 4, 5, 6][..]), ("rgba", &[1, 2, 3, 7, 4, 5, 6, 255])]
     {
-        let options = InputOptions { format: format.parse().unwrap(), ..Default::default() };
+        let options = wish(format);
         assert_eq!(all(dir.path(), &options).unwrap(), wanted, "{format}");
     }
 }
@@ -120,10 +122,9 @@ fn a_picture_that_claims_to_be_huge_is_refused() {
 
 #[test]
 fn png_pixels_are_those_of_ffmpeg_and_jpeg_is_close() {
-    if !ffmpeg_is_here("png_pixels_are_those_of_ffmpeg_and_jpeg_is_close") {
+    let Some(dir) = dir_for_ffmpeg("png_pixels_are_those_of_ffmpeg_and_jpeg_is_close") else {
         return;
-    }
-    let dir = tempfile::tempdir().unwrap();
+    };
     let (png, jpg) = (dir.path().join("png"), dir.path().join("jpg"));
     fs::create_dir(&png).unwrap();
     fs::create_dir(&jpg).unwrap();
@@ -167,7 +168,7 @@ fn errors_name_the_file_and_the_sizes() {
     assert!(matches!(&error, InputError::Image { path, .. } if path.ends_with("1.png")), "{error}");
 
     for (asked, part) in [("640x480", "leave the size out"), ("nv12", "ask for rgb24")] {
-        let options = InputOptions { format: asked.parse().unwrap(), ..InputOptions::default() };
+        let options = wish(asked);
         let error = all(dir.path(), &options).unwrap_err();
         assert!(error.to_string().contains(part) && error.to_string().contains(asked), "{error}");
     }

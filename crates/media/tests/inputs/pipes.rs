@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{assert_same_bytes, ffmpeg_is_here, make, open_path, read_all, reference};
+use crate::common::{
+    assert_same_bytes, dir_for_ffmpeg, make, open_path, read_all, reference, wish,
+};
 use catchment_media::format::{FrameFormat, FrameRate, PixelFormat};
 use catchment_media::input::{
     FillError, FrameBuffer, FrameInput, FrameRead, InputError, InputOptions, RawInput, Y4mError,
@@ -63,8 +65,7 @@ fn a_cut_frame_is_named_and_the_frames_before_it_are_given() {
     let path = dir.path().join("cut.raw");
     let bytes = noise(300 * 2 + 299);
     std::fs::write(&path, &bytes).unwrap();
-    let options =
-        InputOptions { format: "10x10:rgb24".parse().unwrap(), ..InputOptions::default() };
+    let options = wish("10x10:rgb24");
     let mut input = open_path(&path, &options).unwrap();
     let mut got = Vec::new();
     for _ in 0..2 {
@@ -153,28 +154,12 @@ fn whose_fault_a_failure_is_stays_visible() {
 
 #[test]
 fn y4m_of_every_colour_space_is_what_ffmpeg_reads() {
-    if !ffmpeg_is_here("y4m_of_every_colour_space_is_what_ffmpeg_reads") {
+    let Some(dir) = dir_for_ffmpeg("y4m_of_every_colour_space_is_what_ffmpeg_reads") else {
         return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    for pixel in [
-        "yuv420p",
-        "yuv411p",
-        "yuv422p",
-        "yuv444p",
-        "yuva444p",
-        "gray",
-        "gray10le",
-        "gray12le",
-        "gray16le",
-        "yuv420p10le",
-        "yuv422p10le",
-        "yuv444p10le",
-        "yuv420p12le",
-        "yuv422p12le",
-        "yuv444p12le",
-        "yuvj420p",
-    ] {
+    };
+    let pixels = "yuv420p yuv411p yuv422p yuv444p yuva444p gray gray10le gray12le gray16le \
+                  yuv420p10le yuv422p10le yuv444p10le yuv420p12le yuv422p12le yuv444p12le yuvj420p";
+    for pixel in pixels.split(' ') {
         let args = format!(
             "-f lavfi -i testsrc2=s=67x49:r=30000/1001:d=0.2 -pix_fmt {pixel} -strict -1 -f yuv4mpegpipe"
         );
@@ -189,7 +174,7 @@ fn y4m_of_every_colour_space_is_what_ffmpeg_reads() {
     }
     // Asked for something else, the file is converted by ffmpeg.
     let clip = dir.path().join("yuv444p.y4m");
-    let options = InputOptions { format: "rgb24".parse().unwrap(), ..InputOptions::default() };
+    let options = wish("rgb24");
     let mut input = open_path(&clip, &options).unwrap();
     assert_same_bytes(
         &read_all(&mut *input).unwrap(),

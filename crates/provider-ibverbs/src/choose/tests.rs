@@ -56,57 +56,26 @@ fn device(name: &str, node: NodeKind, ports: Vec<PortReport>) -> DeviceReport {
 /// `mlx2` is RoCE v1 only, `mlx3` InfiniBand, `siw0` iWARP.
 fn devices() -> Vec<DeviceReport> {
     use GidKind::{InfiniBand, RoceV1, RoceV2};
-    let (up, ca) = (PortState::Active, NodeKind::ChannelAdapter);
+    let up = PortState::Active;
+    let rdma = |name, ports| device(name, NodeKind::ChannelAdapter, ports);
+    let ethernet = |number, state, gids| port(number, state, LinkLayer::Ethernet, gids);
+    let working = vec![
+        gid(0, "fe80::1", RoceV1, "eth0"),
+        gid(1, "fe80::1", RoceV2, "eth0"),
+        gid(2, "10.0.0.1", RoceV1, "eth0"),
+        gid(3, "10.0.0.1", RoceV2, "eth0"),
+        gid(5, "fd00::1", RoceV2, "eth0"),
+    ];
+    let down = ethernet(1, PortState::Down, vec![gid(3, "10.0.1.1", RoceV2, "eth1")]);
+    let elsewhere = ethernet(2, up, vec![gid(7, "10.0.2.1", RoceV2, "eth2")]);
+    let infiniband = vec![gid(0, "fe80::77", InfiniBand, "ib0")];
+    let iwarp = ethernet(1, up, vec![gid(0, "fe80::99", GidKind::Unknown, "eth5")]);
     vec![
-        device(
-            "mlx0",
-            ca,
-            vec![port(
-                1,
-                up,
-                LinkLayer::Ethernet,
-                vec![
-                    gid(0, "fe80::1", RoceV1, "eth0"),
-                    gid(1, "fe80::1", RoceV2, "eth0"),
-                    gid(2, "10.0.0.1", RoceV1, "eth0"),
-                    gid(3, "10.0.0.1", RoceV2, "eth0"),
-                    gid(5, "fd00::1", RoceV2, "eth0"),
-                ],
-            )],
-        ),
-        device(
-            "mlx1",
-            ca,
-            vec![
-                port(
-                    1,
-                    PortState::Down,
-                    LinkLayer::Ethernet,
-                    vec![gid(3, "10.0.1.1", RoceV2, "eth1")],
-                ),
-                port(2, up, LinkLayer::Ethernet, vec![gid(7, "10.0.2.1", RoceV2, "eth2")]),
-            ],
-        ),
-        device(
-            "mlx2",
-            ca,
-            vec![port(1, up, LinkLayer::Ethernet, vec![gid(0, "10.0.3.1", RoceV1, "eth3")])],
-        ),
-        device(
-            "mlx3",
-            ca,
-            vec![port(1, up, LinkLayer::InfiniBand, vec![gid(0, "fe80::77", InfiniBand, "ib0")])],
-        ),
-        device(
-            "siw0",
-            NodeKind::Iwarp,
-            vec![port(
-                1,
-                up,
-                LinkLayer::Ethernet,
-                vec![gid(0, "fe80::99", GidKind::Unknown, "eth5")],
-            )],
-        ),
+        rdma("mlx0", vec![ethernet(1, up, working)]),
+        rdma("mlx1", vec![down, elsewhere]),
+        rdma("mlx2", vec![ethernet(1, up, vec![gid(0, "10.0.3.1", RoceV1, "eth3")])]),
+        rdma("mlx3", vec![port(1, up, LinkLayer::InfiniBand, infiniband)]),
+        device("siw0", NodeKind::Iwarp, vec![iwarp]),
     ]
 }
 

@@ -19,6 +19,15 @@ pub(crate) fn ffmpeg_is_here(test: &str) -> bool {
     false
 }
 
+/// A directory for clips; none where ffmpeg is not here.
+pub(crate) fn dir_for_ffmpeg(test: &str) -> Option<tempfile::TempDir> {
+    ffmpeg_is_here(test).then(|| tempfile::tempdir().unwrap())
+}
+
+pub(crate) fn wish(format: &str) -> InputOptions {
+    InputOptions { format: format.parse().unwrap(), ..InputOptions::default() }
+}
+
 /// Runs ffmpeg with a line of arguments plus an output path, which it returns.
 pub(crate) fn make(dir: &Path, name: &str, args: &str) -> PathBuf {
     let path = dir.join(name);
