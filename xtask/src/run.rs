@@ -160,6 +160,17 @@ pub(crate) fn wait_or(
     }
 }
 
+/// A process that is killed when this is dropped.
+pub(crate) struct Kept(pub(crate) Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // It may have ended, which is what we want.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn kill_tree(child: &mut Child) {
     let below = stopped_tree(child.id());
     // Each may have ended by itself meanwhile, which is what we want.

@@ -105,37 +105,30 @@ const LOOM_TARGETS: &[(&str, &str)] = &[
     ("catchment-provider-roce", "crates/provider-roce/tests/loom/main.rs"),
 ];
 
-const NO_CASES: Tally = Tally { passed: 0, failed: 0, ignored: 0, failures: Vec::new() };
+fn no_cases((): ()) -> Tally {
+    Tally::default()
+}
 
 fn tools(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
-    prerequisites::provide(repo.root())?;
-    lab::provide()?;
-    Ok(NO_CASES)
+    prerequisites::provide(context.repo.root())?;
+    lab::provide().map(no_cases)
 }
 
 fn fmt(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
-    run::succeed(&mut run::cargo(repo.root(), &["fmt", "--all", "--check"]))?;
-    Ok(NO_CASES)
+    run::succeed(&mut run::cargo(context.repo.root(), &["fmt", "--all", "--check"])).map(no_cases)
 }
 
 fn tidy_rules(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
-    tidy::run(repo, &tidy::Args::default())?;
-    Ok(NO_CASES)
+    tidy::run(context.repo, &tidy::Args::default()).map(no_cases)
 }
 
 fn clippy(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
     let args = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
-    run::succeed(&mut run::cargo(repo.root(), &args))?;
-    Ok(NO_CASES)
+    run::succeed(&mut run::cargo(context.repo.root(), &args)).map(no_cases)
 }
 
 pub(crate) fn build(context: &Context<'_>) -> Result<Tally> {
-    run::succeed(&mut context.cargo_test(&["--no-run", "--quiet"]))?;
-    Ok(NO_CASES)
+    run::succeed(&mut context.cargo_test(&["--no-run", "--quiet"])).map(no_cases)
 }
 
 fn tests(context: &Context<'_>) -> Result<Tally> {
@@ -161,15 +154,14 @@ fn doctests(context: &Context<'_>) -> Result<Tally> {
 
 /// All in one build, so that what they share is built once.
 fn loom(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
     let mut words = vec!["test", "--release", "--no-fail-fast", "--test", "loom"];
     for (package, target) in LOOM_TARGETS {
-        ensure!(repo.path(target).is_file(), "{target} is missing: nothing was checked");
+        ensure!(context.repo.path(target).is_file(), "{target} is missing: nothing was checked");
         words.extend(["--package", package]);
     }
-    let mut command = run::cargo(repo.root(), &words);
+    let mut command = run::cargo(context.repo.root(), &words);
     command.env("RUSTFLAGS", "--cfg loom");
-    command.env("CARGO_TARGET_DIR", metadata::target_folder(repo)?.join("loom"));
+    command.env("CARGO_TARGET_DIR", metadata::target_folder(context.repo)?.join("loom"));
     let finished = run::finish(&mut command, context.stretched(run::LIMIT), Show::All)?;
     let empty = finished.stdout.lines().any(|line| line == "running 0 tests");
     ensure!(!empty, "a program holds no test under --cfg loom");
@@ -181,28 +173,21 @@ fn lab_cases(context: &Context<'_>) -> Result<Tally> {
 }
 
 fn documents(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
-    docs::run(repo)?;
-    Ok(NO_CASES)
+    docs::run(context.repo).map(no_cases)
 }
 
 fn release(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
-    programs::built(repo, programs::CATCHMENT)?;
-    Ok(NO_CASES)
+    programs::built(context.repo, programs::CATCHMENT).map(drop).map(no_cases)
 }
 
 fn short_soak(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
     let amount = context.amount();
-    soak::short(repo, amount.soak_rounds, SOAK_SECONDS_PER_ROUND, amount.duplex_seconds)?;
-    Ok(NO_CASES)
+    soak::short(context.repo, amount.soak_rounds, SOAK_SECONDS_PER_ROUND, amount.duplex_seconds)
+        .map(no_cases)
 }
 
 fn simulate(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
-    soak::roce_seeds(repo, context.amount().roce_seeds)?;
-    Ok(NO_CASES)
+    soak::roce_seeds(context.repo, context.amount().roce_seeds).map(no_cases)
 }
 
 fn counted(command: &Command, finished: Finished) -> Result<Tally> {
@@ -214,13 +199,11 @@ fn counted(command: &Command, finished: Finished) -> Result<Tally> {
 }
 
 fn demo(context: &Context<'_>) -> Result<Tally> {
-    let repo = context.repo;
-    let mut command = Command::new(programs::built(repo, programs::CATCHMENT)?);
-    command.args(["demo", "--json", "--seconds", DEMO_SECONDS]).current_dir(repo.root());
+    let mut command = Command::new(programs::built(context.repo, programs::CATCHMENT)?);
+    command.args(["demo", "--json", "--seconds", DEMO_SECONDS]).current_dir(context.repo.root());
     let finished = run::finish(&mut command, DEMO_LIMIT, Show::All)?;
     run::demand_success(&command, finished.status)?;
-    check_demo(&finished.stdout)?;
-    Ok(NO_CASES)
+    check_demo(&finished.stdout).map(no_cases)
 }
 
 fn check_demo(stdout: &str) -> Result<()> {

@@ -1,7 +1,8 @@
 //! Load beside the tests: a test that asserts a time fails there.
 
+use crate::run::Kept;
 use anyhow::{Context as _, Result};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 /// More than the two cores that the tests are meant for.
 const LOOPS: usize = 4;
@@ -10,7 +11,7 @@ const LOOPS: usize = 4;
 const SCRIPT: &str = "while kill -0 \"$0\" 2> /dev/null; do :; done";
 
 /// Processes that take what they can get of the processor. Dropping this ends them.
-pub(crate) struct BusyLoops(Vec<Child>);
+pub(crate) struct BusyLoops(Vec<Kept>);
 
 impl BusyLoops {
     pub(crate) fn start() -> Result<Self> {
@@ -22,19 +23,9 @@ impl BusyLoops {
                 .stdout(Stdio::null())
                 .spawn()
                 .context("cannot start a busy loop")?;
-            loops.0.push(child);
+            loops.0.push(Kept(child));
         }
         Ok(loops)
-    }
-}
-
-impl Drop for BusyLoops {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // It may have ended, which is what we want.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }
 
@@ -46,7 +37,7 @@ mod tests {
     #[test]
     fn the_loops_run_until_they_are_dropped() {
         let loops = BusyLoops::start().unwrap();
-        let pids: Vec<u32> = loops.0.iter().map(Child::id).collect();
+        let pids: Vec<u32> = loops.0.iter().map(|kept| kept.0.id()).collect();
         assert_eq!(pids.len(), LOOPS);
         assert!(pids.iter().all(|pid| proc::alive(*pid)));
         drop(loops);

@@ -13,7 +13,6 @@ const MARK: &str = "@@ ";
 /// How long a child may take for a whole case.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Says something to the process that started this one.
 pub fn say(line: &str) {
     println!("\n{MARK}{line}");
     std::io::stdout().flush().unwrap();
@@ -27,7 +26,6 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts the test binary in this role.
     pub fn start(role: &str) -> Child {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["conformance_child", "--nocapture", "--test-threads=1"])
@@ -50,26 +48,22 @@ impl Child {
         Child { input: process.stdin.take().unwrap(), process, lines }
     }
 
-    /// The next thing that it says.
     pub fn hear(&self) -> String {
         self.lines
             .recv_timeout(PATIENCE)
             .expect("the second process says nothing, or failed (see above)")
     }
 
-    /// Waits until it says this.
     pub fn wait_for(self, word: &str) {
         let said = self.lines.recv_timeout(LONG).expect("the second process failed (see above)");
         assert_eq!(said, word);
     }
 
-    /// Tells it something.
     pub fn tell(&mut self, line: &str) {
         writeln!(self.input, "{line}").unwrap();
         self.input.flush().unwrap();
     }
 
-    /// Tells it something and gives the answer.
     pub fn ask(&mut self, line: &str) -> String {
         self.tell(line);
         self.hear()

@@ -147,7 +147,6 @@ macro_rules! conformance_cases {
     };
 }
 
-/// One test for each case.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_tests {
@@ -167,7 +166,6 @@ macro_rules! conformance_tests {
     };
 }
 
-/// The list of all cases.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_list {
@@ -176,17 +174,13 @@ macro_rules! conformance_list {
     };
 }
 
-/// One case.
 pub type Case = fn(&Bench);
 
 /// All cases by name, for a test that sets something up around them.
 pub const CASES: &[(&str, Case)] = conformance_cases! { conformance_list };
 
-/// The provider under test.
 pub struct Bench {
-    /// The provider.
     pub provider: Arc<dyn Provider>,
-    /// The device to open.
     pub device: String,
     /// Where the device is known not to do what the standard says.
     pub deviations: Vec<Deviation>,
@@ -208,7 +202,6 @@ pub enum Deviation {
 }
 
 impl Bench {
-    /// A bench for this provider and device.
     pub fn new(provider: Arc<dyn Provider>, device: &str) -> Bench {
         Bench { provider, device: device.to_owned(), deviations: Vec::new() }
     }
@@ -225,7 +218,6 @@ impl Bench {
         assert!(seen == standard || accepted, "{seen:?} in place of {standard:?}");
     }
 
-    /// Opens the device.
     pub fn open(&self) -> Arc<dyn Context> {
         self.provider.open(&self.device).unwrap()
     }
@@ -258,7 +250,6 @@ impl Bench {
         self.offers(&service.to_string(), is_offered)
     }
 
-    /// Two connected sides.
     pub fn pair(&self) -> (Side, Side) {
         self.pair_with(&Options::default(), &Options::default())
     }

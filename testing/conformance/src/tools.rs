@@ -7,7 +7,6 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
 
-/// Waits for one completion.
 pub fn wait_one(cq: &dyn Cq) -> Completion {
     wait_some(cq, 1)[0]
 }
@@ -23,7 +22,6 @@ pub fn wait_some(cq: &dyn Cq, n: usize) -> Vec<Completion> {
     out
 }
 
-/// Repeats until it is true.
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     let mut rounds = 0u32;
@@ -39,7 +37,6 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// No completion is there now.
 pub fn assert_empty(cq: &dyn Cq) {
     let mut out = [Completion::EMPTY];
     assert_eq!(cq.poll(&mut out).unwrap(), 0, "unexpected: {:?}", out[0]);
@@ -65,7 +62,6 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

@@ -1,12 +1,7 @@
 //! Bytes that cases send and look for.
 
 use anyhow::{Result, bail, ensure};
-
-pub(crate) fn pattern(seed: u8, bytes: usize) -> Vec<u8> {
-    // The period is no multiple of a path MTU, so that exchanged packets show.
-    let next = |at: usize| (at.wrapping_mul(7) + at / 251) as u8 ^ seed.wrapping_mul(37);
-    (0..bytes).map(next).collect()
-}
+pub(crate) use catchment_conformance::pattern;
 
 pub(crate) fn same_bytes(seen: &[u8], expected: &[u8]) -> Result<()> {
     let (is, should) = (seen.len(), expected.len());

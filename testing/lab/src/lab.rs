@@ -15,6 +15,7 @@ use crate::verbs::clip::Clip;
 use crate::vm::guest::{Guest, Machine};
 use crate::vm::kernel::Kernel;
 use crate::vm::network::{HOST, IpVersion, SEATS};
+use crate::vm::shell;
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -64,15 +65,26 @@ impl fmt::Display for Site {
     }
 }
 
-/// Programs that run in the guests as on this host; cases of `rxe` need the first one only.
-#[derive(Clone, Debug, Default)]
+/// Programs that run in the guests as on this host; cases of `rxe` need none of them.
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Programs {
-    pub(crate) lab: PathBuf,
+    /// The `catchment` command
+    #[arg(long, value_name = "FILE")]
     pub(crate) catchment: PathBuf,
+    /// The conformance suite of the ibverbs provider
+    #[arg(long, value_name = "FILE")]
     pub(crate) conformance: PathBuf,
+    /// The tests of what the ibverbs provider says when something is wrong
+    #[arg(long, value_name = "FILE")]
     pub(crate) faults: PathBuf,
+    /// The tests of sender and receiver over ibverbs
+    #[arg(long, value_name = "FILE")]
     pub(crate) status_byte: PathBuf,
+    /// The tests of the duplex channel over ibverbs
+    #[arg(long, value_name = "FILE")]
     pub(crate) channel: PathBuf,
+    /// The tests of the mechanisms to compare with over ibverbs
+    #[arg(long, value_name = "FILE")]
     pub(crate) mechanisms: PathBuf,
 }
 
@@ -187,7 +199,7 @@ impl Lab {
         version: IpVersion,
         kind: Kind,
     ) -> Result<End> {
-        let lab = self.programs.lab.display().to_string();
+        let lab = shell::this_program()?.display().to_string();
         let device = site.address(version).to_string();
         let words = [&lab, "end", site.provider(), &device];
         let start = Start::like_here(words).listening();

@@ -3,6 +3,7 @@
 //!
 //! [`Census::of`] puts itself between a program and its device. What the program makes is counted
 //! until it drops it.
+use crate::forward::forward;
 use catchment_verbs::mem::Region;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
@@ -20,17 +21,11 @@ use std::time::Duration;
 /// Kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Object {
-    /// Protection domain.
     Pd,
-    /// Completion channel.
     Channel,
-    /// Completion queue.
     Cq,
-    /// Memory region.
     Mr,
-    /// Queue pair.
     Qp,
-    /// Address handle.
     Ah,
 }
 
@@ -40,9 +35,7 @@ const OBJECTS: [Object; 6] =
 /// What happened to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// It was made.
     Made(Object),
-    /// It was destroyed.
     Destroyed(Object),
 }
 
@@ -87,11 +80,7 @@ impl Census {
 
     /// What was made and destroyed since the last call.
     pub fn take_log(&self) -> Vec<Change> {
-        std::mem::take(&mut *self.log())
-    }
-
-    fn log(&self) -> std::sync::MutexGuard<'_, Vec<Change>> {
-        self.log.lock()
+        std::mem::take(&mut *self.log.lock())
     }
 
     /// Whether this step fails.
@@ -117,7 +106,7 @@ struct Counted {
 impl Counted {
     fn new(object: Object, census: &Arc<Census>) -> Counted {
         census.alive[object as usize].fetch_add(1, Ordering::SeqCst);
-        census.log().push(Change::Made(object));
+        census.log.lock().push(Change::Made(object));
         Counted { object, census: Arc::clone(census) }
     }
 }
@@ -126,7 +115,7 @@ impl Drop for Counted {
     fn drop(&mut self) {
         let alive = &self.census.alive[self.object as usize];
         alive.fetch_sub(1, Ordering::SeqCst);
-        self.census.log().push(Change::Destroyed(self.object));
+        self.census.log.lock().push(Change::Destroyed(self.object));
     }
 }
 
@@ -136,16 +125,11 @@ struct CountedContext {
 }
 
 impl Context for CountedContext {
-    fn caps(&self) -> &Caps {
-        self.context.caps()
-    }
-
-    fn gid(&self) -> Gid {
-        self.context.gid()
-    }
-
-    fn net(&self) -> Option<NetEnd> {
-        self.context.net()
+    forward! { self.context;
+        fn caps() -> &Caps;
+        fn gid() -> Gid;
+        fn net() -> Option<NetEnd>;
+        fn async_event() -> Option<AsyncEvent>;
     }
 
     fn alloc_pd(&self) -> Result<Arc<dyn Pd>, VerbsError> {
@@ -175,10 +159,6 @@ impl Context for CountedContext {
             cq: self.context.create_cq(capacity, channel)?,
             _counted: Counted::new(Object::Cq, &self.census),
         }))
-    }
-
-    fn async_event(&self) -> Option<AsyncEvent> {
-        self.context.async_event()
     }
 }
 
@@ -221,12 +201,9 @@ struct CountedAh {
 }
 
 impl Ah for CountedAh {
-    fn handle(&self) -> u32 {
-        self.ah.handle()
-    }
-
-    fn to(&self) -> &PortAddr {
-        self.ah.to()
+    forward! { self.ah;
+        fn handle() -> u32;
+        fn to() -> &PortAddr;
     }
 }
 
@@ -236,21 +213,12 @@ struct CountedChannel {
 }
 
 impl CompletionChannel for CountedChannel {
-    fn wait(&self, timeout: Duration) -> io::Result<bool> {
-        self.channel.wait(timeout)
-    }
-
-    fn wake(&self) {
-        self.channel.wake();
-    }
-
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel.as_fd()
-    }
-
-    /// The provider's own channel: it recognises that.
-    fn as_any(&self) -> &dyn Any {
-        self.channel.as_any()
+    // The provider recognises its own channel, which `as_any` gives.
+    forward! { self.channel;
+        fn wait(timeout: Duration) -> io::Result<bool>;
+        fn wake();
+        fn as_fd() -> BorrowedFd<'_>;
+        fn as_any() -> &dyn Any;
     }
 }
 
@@ -260,21 +228,12 @@ struct CountedCq {
 }
 
 impl Cq for CountedCq {
-    fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
-        self.cq.poll(out)
-    }
-
-    fn req_notify(&self, solicited_only: bool) {
-        self.cq.req_notify(solicited_only);
-    }
-
-    fn capacity(&self) -> u32 {
-        self.cq.capacity()
-    }
-
-    /// The provider's own queue: it recognises that.
-    fn as_any(&self) -> &dyn Any {
-        self.cq.as_any()
+    // The provider recognises its own queue, which `as_any` gives.
+    forward! { self.cq;
+        fn poll(out: &mut [Completion]) -> Result<usize, CqError>;
+        fn req_notify(solicited_only: bool);
+        fn capacity() -> u32;
+        fn as_any() -> &dyn Any;
     }
 }
 
@@ -284,28 +243,13 @@ struct CountedMr {
 }
 
 impl Mr for CountedMr {
-    fn region(&self) -> &Arc<Region> {
-        self.mr.region()
-    }
-
-    fn lkey(&self) -> u32 {
-        self.mr.lkey()
-    }
-
-    fn rkey(&self) -> u32 {
-        self.mr.rkey()
-    }
-
-    fn access(&self) -> Access {
-        self.mr.access()
-    }
-
-    fn watch(&self) -> Option<Arc<dyn Watch>> {
-        self.mr.watch()
-    }
-
-    fn notify(&self) {
-        self.mr.notify();
+    forward! { self.mr;
+        fn region() -> &Arc<Region>;
+        fn lkey() -> u32;
+        fn rkey() -> u32;
+        fn access() -> Access;
+        fn watch() -> Option<Arc<dyn Watch>>;
+        fn notify();
     }
 }
 
@@ -316,16 +260,18 @@ struct CountedQp {
 }
 
 impl Qp for CountedQp {
-    fn qpn(&self) -> u32 {
-        self.qp.qpn()
+    forward! { self.qp;
+        fn qpn() -> u32;
+        fn state() -> QpState;
+        fn endpoint() -> Endpoint;
+        fn map_remote(addr: u64, bytes: u64, rkey: u32) -> Result<RemoteWindow, RemoteMapError>;
+        fn watch_remote(rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError>;
     }
 
-    fn state(&self) -> QpState {
-        self.qp.state()
-    }
-
-    fn endpoint(&self) -> Endpoint {
-        self.qp.endpoint()
+    forward! { mut self.qp;
+        fn post_send(requests: &[SendWr<'_>]) -> Result<(), PostError>;
+        fn post_recv(requests: &[RecvWr<'_>]) -> Result<(), PostError>;
+        fn set_rate(rate_bps: Option<u64>) -> Result<(), RateError>;
     }
 
     fn modify(&mut self, transition: QpTransition) -> Result<(), ModifyError> {
@@ -337,25 +283,5 @@ impl Qp for CountedQp {
             });
         }
         self.qp.modify(transition)
-    }
-
-    fn post_send(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
-        self.qp.post_send(requests)
-    }
-
-    fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
-        self.qp.post_recv(requests)
-    }
-
-    fn set_rate(&mut self, rate_bps: Option<u64>) -> Result<(), RateError> {
-        self.qp.set_rate(rate_bps)
-    }
-
-    fn map_remote(&self, addr: u64, bytes: u64, rkey: u32) -> Result<RemoteWindow, RemoteMapError> {
-        self.qp.map_remote(addr, bytes, rkey)
-    }
-
-    fn watch_remote(&self, rkey: u32) -> Result<Arc<dyn Watch>, RemoteMapError> {
-        self.qp.watch_remote(rkey)
     }
 }

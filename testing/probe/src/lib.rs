@@ -10,8 +10,10 @@
 //!
 //! A probe changes no result and keeps nothing alive. It takes a lock per call, so a program under a
 //! probe is not to be timed.
+#![allow(missing_docs, reason = "only our own tests and measurements use it")]
 #![forbid(unsafe_code)]
 
 pub mod census;
+mod forward;
 pub mod patience;
 pub mod trace;

@@ -2,12 +2,12 @@
 
 use super::plan::{Plan, Role};
 use crate::proc::{self, Footprint};
-use crate::run;
+use crate::run::{self, Kept};
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ fn free_address() -> Result<String> {
 /// A running source or collector. Dropping it kills it.
 pub(crate) struct Agent {
     role: Role,
-    child: Child,
+    child: Kept,
     log: PathBuf,
     out: PathBuf,
 }
@@ -145,31 +145,28 @@ impl Agent {
         let mut command = setting.command(role);
         command.stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().with_context(|| format!("cannot start the {role}"))?;
-        Ok(Self { role, child, log, out: setting.out() })
+        Ok(Self { role, child: Kept(child), log, out: setting.out() })
     }
 
     pub(crate) fn footprint(&self) -> Footprint {
-        Footprint::of(self.child.id(), &self.out)
+        Footprint::of(self.child.0.id(), &self.out)
     }
 
     pub(crate) fn demand_running(&mut self) -> Result<()> {
-        let Some(status) = self.child.try_wait()? else {
+        let Some(status) = self.child.0.try_wait()? else {
             return Ok(());
         };
         bail!("the {} ended by itself ({status}); {}", self.role, self.last_words())
     }
 
     pub(crate) fn kill(mut self) -> Result<()> {
-        self.demand_running()?;
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
+        self.demand_running()
     }
 
     pub(crate) fn end(mut self) -> Result<()> {
         self.demand_running()?;
-        proc::signal(self.child.id(), "TERM")?;
-        let status = run::wait(&mut self.child, GOODBYE_LIMIT).with_context(|| {
+        proc::signal(self.child.0.id(), "TERM")?;
+        let status = run::wait(&mut self.child.0, GOODBYE_LIMIT).with_context(|| {
             format!("the {} was asked to end; {}", self.role, self.last_words())
         })?;
         ensure!(status.success(), "the {} ended with {status}; {}", self.role, self.last_words());
@@ -182,13 +179,5 @@ impl Agent {
         let lines: Vec<_> = log.lines().collect();
         let last = &lines[lines.len().saturating_sub(10)..];
         format!("its last lines:\n{}", last.join("\n"))
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // It may have ended, which is what we want.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

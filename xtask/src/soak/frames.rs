@@ -91,37 +91,21 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<String>> {
 mod tests {
     use super::*;
     use std::time::Duration;
+    use tempfile::TempDir;
 
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let id = std::process::id();
-            let path = std::env::temp_dir().join(format!("catchment-frames-{id}-{name}"));
-            fs::create_dir_all(&path).unwrap();
-            Self(path)
-        }
-
-        fn write(&self, name: &str, bytes: &[u8]) {
-            fs::write(self.0.join(name), bytes).unwrap();
-        }
-
-        fn remove(&self, name: &str) {
-            fs::remove_file(self.0.join(name)).unwrap();
-        }
+    fn write(folder: &TempDir, name: &str, bytes: &[u8]) {
+        fs::write(folder.path().join(name), bytes).unwrap();
     }
 
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn remove(folder: &TempDir, name: &str) {
+        fs::remove_file(folder.path().join(name)).unwrap();
     }
 
-    fn three(name: &str) -> Folder {
-        let folder = Folder::new(name);
-        folder.write("000.raw", b"aaaa");
-        folder.write("001.raw", b"bbbb");
-        folder.write("002.raw", b"cccc");
+    fn three() -> TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, bytes) in [("000.raw", b"aaaa"), ("001.raw", b"bbbb"), ("002.raw", b"cccc")] {
+            write(&folder, name, bytes);
+        }
         folder
     }
 
@@ -131,60 +115,60 @@ mod tests {
 
     #[test]
     fn a_sound_folder_is_accepted() {
-        let folder = three("sound");
-        assert_eq!(check_names(&folder.0, 4).unwrap(), 3);
-        check_bytes(&folder.0, &checksums()).unwrap();
-        assert_eq!(newest(&folder.0), Some(2));
+        let folder = three();
+        assert_eq!(check_names(folder.path(), 4).unwrap(), 3);
+        check_bytes(folder.path(), &checksums()).unwrap();
+        assert_eq!(newest(folder.path()), Some(2));
         assert_eq!(newest(Path::new("/nowhere")), None);
     }
 
     #[test]
     fn every_fault_is_named() {
-        type Harm = fn(&Folder);
+        type Harm = fn(&TempDir);
         let faults: &[(&str, Harm, &str)] = &[
-            ("gap", |f| f.remove("001.raw"), "frame 1 is missing"),
-            ("start", |f| f.remove("000.raw"), "frame 0 is missing"),
-            ("short", |f| f.write("001.raw", b"bbb"), "has 3 bytes"),
-            ("twice", |f| f.write("1.raw", b"bbbb"), "twice"),
-            ("left", |f| f.write(".002.tmp", b"cc"), "left over"),
+            ("gap", |f| remove(f, "001.raw"), "frame 1 is missing"),
+            ("start", |f| remove(f, "000.raw"), "frame 0 is missing"),
+            ("short", |f| write(f, "001.raw", b"bbb"), "has 3 bytes"),
+            ("twice", |f| write(f, "1.raw", b"bbbb"), "twice"),
+            ("left", |f| write(f, ".002.tmp", b"cc"), "left over"),
             ("order", make_older, "before the frame that precedes"),
         ];
         for (name, harm, expected) in faults {
-            let folder = three(name);
+            let folder = three();
             harm(&folder);
-            let error = format!("{:#}", check_names(&folder.0, 4).unwrap_err());
+            let error = format!("{:#}", check_names(folder.path(), 4).unwrap_err());
             assert!(error.contains(expected), "{name}: {error}");
         }
     }
 
-    fn make_older(folder: &Folder) {
-        let file = fs::File::options().write(true).open(folder.0.join("002.raw")).unwrap();
+    fn make_older(folder: &TempDir) {
+        let file = fs::File::options().write(true).open(folder.path().join("002.raw")).unwrap();
         file.set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
     }
 
     #[test]
     fn a_torn_frame_and_two_exchanged_ones_are_found() {
-        for (name, second, third) in [("torn", b"bbcc", b"cccc"), ("swap", b"cccc", b"bbbb")] {
-            let folder = three(name);
-            folder.write("001.raw", second);
-            folder.write("002.raw", third);
-            assert_eq!(check_names(&folder.0, 4).unwrap(), 3);
-            let error = check_bytes(&folder.0, &checksums()).unwrap_err().to_string();
+        for (second, third) in [(b"bbcc", b"cccc"), (b"cccc", b"bbbb")] {
+            let folder = three();
+            write(&folder, "001.raw", second);
+            write(&folder, "002.raw", third);
+            assert_eq!(check_names(folder.path(), 4).unwrap(), 3);
+            let error = check_bytes(folder.path(), &checksums()).unwrap_err().to_string();
             assert!(error.contains("001.raw has checksum"), "{error}");
         }
     }
 
     #[test]
     fn folders_of_other_names_and_missing_ones_are_found() {
-        let out = Folder::new("folders");
+        let out = tempfile::tempdir().unwrap();
         let devices = ["cam0".to_owned(), "cam1".to_owned()];
-        fs::create_dir(out.0.join("cam0")).unwrap();
-        let missing = check_folders(&out.0, &devices).unwrap_err().to_string();
+        fs::create_dir(out.path().join("cam0")).unwrap();
+        let missing = check_folders(out.path(), &devices).unwrap_err().to_string();
         assert!(missing.contains("cam1"), "{missing}");
-        fs::create_dir(out.0.join("cam1")).unwrap();
-        check_folders(&out.0, &devices).unwrap();
-        out.write("cam1.lock", b"");
-        let left = check_folders(&out.0, &devices).unwrap_err().to_string();
+        fs::create_dir(out.path().join("cam1")).unwrap();
+        check_folders(out.path(), &devices).unwrap();
+        write(&out, "cam1.lock", b"");
+        let left = check_folders(out.path(), &devices).unwrap_err().to_string();
         assert!(left.contains("cam1.lock"), "{left}");
     }
 }

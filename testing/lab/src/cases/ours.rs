@@ -87,7 +87,7 @@ fn every_length(
 
 /// Ours is the requester: what it moves must arrive, and both sides must say so.
 pub(crate) fn ask(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Result<()> {
-    let data = pattern(bytes as u8 ^ 0x5a, bytes);
+    let data = pattern(bytes as u64 ^ 0x5a, bytes);
     let place = pair.guest_place(0);
     let op = match operation {
         Write => SendOp::Write(place),
@@ -121,7 +121,7 @@ pub(crate) fn ask(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Re
 }
 
 pub(crate) fn answer(pair: &mut Pair<'_>, operation: Operation, bytes: usize) -> Result<()> {
-    let data = pattern(bytes as u8 ^ 0xa5, bytes);
+    let data = pattern(bytes as u64 ^ 0xa5, bytes);
     let work = match operation {
         Write => Work::Write(OUR_PLACE),
         WriteImm => Work::WriteImm(OUR_PLACE, IMMEDIATE),

@@ -81,7 +81,7 @@ fn message(rig: &mut Rig<'_>, psn: Psn, bytes: usize) -> Result<(Vec<u8>, Header
 fn write_lengths(rig: &mut Rig<'_>) -> Result<()> {
     let mut psn = rig.guest_psn;
     for (msn, bytes) in (1..).zip([0, 1, 3, MTU - 1, MTU, MTU + 1, 4 * MTU + 2]) {
-        let data = pattern(msn as u8, bytes);
+        let data = pattern(msn.into(), bytes);
         rig.guest.put(0, &data)?;
         rig.guest.post(&[(WRITE, 0, bytes)])?;
         let (seen, last) = message(rig, psn, bytes)?;

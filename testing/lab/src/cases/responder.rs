@@ -157,8 +157,8 @@ fn refuse(rig: &mut Rig<'_>, packets: Packets, code: NakCode) -> Result<()> {
 
 fn write_lengths(rig: &mut Rig<'_>) -> Result<()> {
     let lengths = [1, 2, 3, 4, 5, 63, MTU - 1, MTU];
-    for (at, bytes) in (1..).zip(lengths) {
-        let data = pattern(at, bytes);
+    for (at, bytes) in (1u8..).zip(lengths) {
+        let data = pattern(at.into(), bytes);
         let psn = rig.write(u64::from(at), &data)?;
         let msn = rig.expect_ack(psn)?;
         ensure!(msn == u32::from(at), "the MSN is {msn} after {at} requests");

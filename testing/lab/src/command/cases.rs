@@ -5,7 +5,6 @@ use crate::lab::{Case, Lab, Programs};
 use crate::report::{self, Format};
 use crate::{cases, cover, verbs};
 use anyhow::{Context as _, Result, ensure};
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Which cases run, and how their outcomes are written.
@@ -39,29 +38,12 @@ pub(crate) struct Verbs {
     place: Place,
     #[command(flatten)]
     choice: Choice,
-    /// The `catchment` command
-    #[arg(long, value_name = "FILE")]
-    catchment: PathBuf,
-    /// The conformance suite of the ibverbs provider
-    #[arg(long, value_name = "FILE")]
-    conformance: PathBuf,
-    /// The tests of what the ibverbs provider says when something is wrong
-    #[arg(long, value_name = "FILE")]
-    faults: PathBuf,
-    /// The tests of sender and receiver over ibverbs
-    #[arg(long, value_name = "FILE")]
-    status_byte: PathBuf,
-    /// The tests of the duplex channel over ibverbs
-    #[arg(long, value_name = "FILE")]
-    channel: PathBuf,
-    /// The tests of the mechanisms to compare with over ibverbs
-    #[arg(long, value_name = "FILE")]
-    mechanisms: PathBuf,
+    #[command(flatten)]
+    programs: Programs,
 }
 
 pub(crate) fn rxe(args: &Rxe) -> Result<bool> {
-    let programs = Programs { lab: this_program()?, ..Programs::default() };
-    args.choice.run(cases::all(), &args.place, programs)
+    args.choice.run(cases::all(), &args.place, Programs::default())
 }
 
 pub(crate) fn verbs(args: &Verbs) -> Result<bool> {
@@ -74,15 +56,15 @@ pub(crate) fn all(args: &Verbs) -> Result<bool> {
 
 impl Verbs {
     fn run(&self, mut cases: Vec<Case>) -> Result<bool> {
-        let programs = Programs {
-            lab: this_program()?,
-            catchment: found(&self.catchment)?,
-            conformance: found(&self.conformance)?,
-            faults: found(&self.faults)?,
-            status_byte: found(&self.status_byte)?,
-            channel: found(&self.channel)?,
-            mechanisms: found(&self.mechanisms)?,
-        };
+        let mut programs = self.programs.clone();
+        let Programs { catchment, conformance, faults, status_byte, channel, mechanisms } =
+            &mut programs;
+        for program in [catchment, conformance, faults, status_byte, channel, mechanisms] {
+            // The whole path: guests start programs in other folders.
+            *program = program.canonicalize().with_context(|| {
+                format!("no program {}: `cargo xtask lab verbs` builds it", program.display())
+            })?;
+        }
         cases.extend(verbs::all(&programs, &|name| self.choice.holds(name))?);
         self.choice.run(cases, &self.place, programs)
     }
@@ -135,15 +117,4 @@ impl Choice {
         }
         outcomes.iter().all(|outcome| outcome.passed)
     }
-}
-
-fn this_program() -> Result<PathBuf> {
-    std::env::current_exe().context("cannot find the running program")
-}
-
-/// The whole path: guests start programs in other folders.
-fn found(program: &Path) -> Result<PathBuf> {
-    program.canonicalize().with_context(|| {
-        format!("no program {}: `cargo xtask lab verbs` builds it", program.display())
-    })
 }

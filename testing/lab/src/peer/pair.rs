@@ -166,22 +166,16 @@ impl<'a> Pair<'a> {
 
     /// Waits until a message that nobody acknowledges is in the guest's memory, on UC.
     pub(crate) fn settle_guest(&mut self, data: &[u8]) -> Result<()> {
-        let end = Instant::now() + LIMIT;
-        while self.both.service == Service::Uc
-            && !self.guest.holds(0, data)?
-            && Instant::now() < end
-        {
-            self.linger(POLL)?;
-        }
-        Ok(())
+        self.settle(|pair| pair.guest.holds(0, data))
     }
 
     pub(crate) fn settle_ours(&mut self, data: &[u8]) -> Result<()> {
+        self.settle(|pair| Ok(pair.our_memory(0, data.len())? == data))
+    }
+
+    fn settle(&mut self, arrived: impl Fn(&mut Self) -> Result<bool>) -> Result<()> {
         let end = Instant::now() + LIMIT;
-        while self.both.service == Service::Uc
-            && self.our_memory(0, data.len())? != data
-            && Instant::now() < end
-        {
+        while self.both.service == Service::Uc && Instant::now() < end && !arrived(self)? {
             self.linger(POLL)?;
         }
         Ok(())

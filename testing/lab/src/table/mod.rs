@@ -13,6 +13,7 @@ use crate::end::client::End;
 use crate::end::{Kind, Place};
 use crate::remote::Start;
 use crate::vm::guest::Guest;
+use crate::vm::shell;
 use anyhow::{Context as _, Result};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,7 +73,7 @@ pub(crate) struct Table {
 impl Table {
     pub(crate) fn new(guest: Guest) -> Result<Self> {
         guest.run(&["sh", "-c", CABLE], LIMIT)?;
-        let lab = std::env::current_exe().context("cannot find the running program")?;
+        let lab = shell::this_program()?;
         Ok(Self { guest, lab })
     }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::thread;
 use std::time::{Duration, Instant};
 
-const WAYS: [(Site, Site); 3] =
+pub(super) const WAYS: [(Site, Site); 3] =
     [(Site::Host, Site::Left), (Site::Left, Site::Host), (Site::Right, Site::Left)];
 
 const SIGKILL: i32 = 9;

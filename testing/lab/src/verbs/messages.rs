@@ -1,10 +1,12 @@
 //! What is said when something is missing or wrong: what was seen, and what to do.
 
 use super::command::LIMIT;
+use super::operations::Pair;
 use crate::end::{Kind, Order, Work};
 use crate::lab::{Case, Lab, Site};
 use crate::remote::{Ended, Start};
 use crate::vm::network::IpVersion;
+use crate::vm::shell;
 use anyhow::{Result, ensure};
 
 /// A script for the first guest, which breaks something, asks, and repairs it; then words that must
@@ -107,26 +109,31 @@ pub(crate) fn add(cases: &mut Vec<Case>) {
 fn said(lab: &mut Lab, message: &Message) -> Result<()> {
     // Device and port come back by themselves, a moment after what brings them back.
     let words = ["sh", "-c", message.script];
-    let programs = lab.programs.clone();
+    let catchment = lab.programs.catchment.display().to_string();
     let start = Start::like_here(words)
-        .with("LAB", &programs.lab.display().to_string())
-        .with("CATCHMENT", &programs.catchment.display().to_string())
+        .with("LAB", &shell::this_program()?.display().to_string())
+        .with("CATCHMENT", &catchment)
         .with("MAKE", &serde_json::to_string(&Order::Make(Kind::Connection))?)
         .with("RUST_BACKTRACE", "0");
     let finished = lab.start(Site::Left, &start)?.wait(LIMIT)?;
     ensure!(matches!(finished.ended, Ended::Status(_)), "{}", finished.ended);
     let text = format!("{}{}", finished.stdout, finished.stderr);
     // Where lines break, and how wide a table is, is not the question.
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for word in message.words {
+    demand_words(&text.split_whitespace().collect::<Vec<_>>().join(" "), message.words)
+}
+
+fn demand_words(text: &str, words: &[&str]) -> Result<()> {
+    for word in words {
         ensure!(text.contains(word), "{word:?} is not in: {text}");
     }
     Ok(())
 }
 
+/// The events that follow are of the first guest's device.
+const WAY: (Site, Site) = (Site::Left, Site::Host);
+
 fn peer_gone(lab: &mut Lab) -> Result<()> {
-    let mut asking = lab.end(Site::Left, IpVersion::V4)?;
-    let mut asked = lab.end(Site::Host, IpVersion::V4)?;
+    let Pair { mut asking, mut asked } = Pair::new(lab, WAY, IpVersion::V4)?;
     asked.connect(asking.card())?;
     asking.connect_with(asked.card(), 2, 7)?;
     let place = asked.place(0);
@@ -134,38 +141,28 @@ fn peer_gone(lab: &mut Lab) -> Result<()> {
     drop(asked);
     asking.post(&[(Work::Write(place), 0, 64)])?;
     asking.expect(false, "TransportRetryExceeded")?;
-    event(
-        &mut asking,
+    demand_words(
+        &asking.event()?,
         &["10.77.0.1", "process has ended", "4791", "the first request is acknowledged"],
     )
 }
 
 fn revoked(lab: &mut Lab) -> Result<()> {
-    let mut asking = lab.end(Site::Left, IpVersion::V4)?;
-    let mut asked = lab.end(Site::Host, IpVersion::V4)?;
+    let Pair { mut asking, mut asked } = Pair::new(lab, WAY, IpVersion::V4)?;
     asked.connect(asking.card())?;
     asking.connect(asked.card())?;
     let place = asked.place(0);
     asked.revoke()?;
     asking.post(&[(Work::Write(place), 0, 64)])?;
     asking.expect(false, "RemoteAccess")?;
-    event(&mut asking, &["10.77.0.1", "rkey is revoked"])
+    demand_words(&asking.event()?, &["10.77.0.1", "rkey is revoked"])
 }
 
 fn no_receive(lab: &mut Lab) -> Result<()> {
-    let mut asking = lab.end(Site::Left, IpVersion::V4)?;
-    let mut asked = lab.end(Site::Host, IpVersion::V4)?;
+    let Pair { mut asking, mut asked } = Pair::new(lab, WAY, IpVersion::V4)?;
     asked.connect(asking.card())?;
     asking.connect_with(asked.card(), 7, 1)?;
     asking.post(&[(Work::Send, 0, 64)])?;
     asking.expect(false, "RnrRetryExceeded")?;
-    event(&mut asking, &["10.77.0.1", "posts receives"])
-}
-
-fn event(end: &mut crate::end::client::End, words: &[&str]) -> Result<()> {
-    let text = end.event()?;
-    for word in words {
-        ensure!(text.contains(word), "{word:?} is not in: {text}");
-    }
-    Ok(())
+    demand_words(&asking.event()?, &["10.77.0.1", "posts receives"])
 }

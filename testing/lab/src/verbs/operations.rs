@@ -15,13 +15,17 @@ const LENGTHS: [usize; 9] = [0, 1, 255, 1024, 4095, 4096, 4097, 65_537, 1_000_00
 /// Where the peer's data is, far from our own.
 const THERE: usize = 2 << 20;
 
-struct Pair {
-    asking: End,
-    asked: End,
+pub(super) struct Pair {
+    pub(super) asking: End,
+    pub(super) asked: End,
 }
 
 impl Pair {
-    fn new(lab: &mut Lab, (asking, asked): (Site, Site), version: IpVersion) -> Result<Self> {
+    pub(super) fn new(
+        lab: &mut Lab,
+        (asking, asked): (Site, Site),
+        version: IpVersion,
+    ) -> Result<Self> {
         Ok(Self { asking: lab.end(asking, version)?, asked: lab.end(asked, version)? })
     }
 

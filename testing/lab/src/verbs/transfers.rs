@@ -2,17 +2,13 @@
 
 use super::clip::FRAMES as CLIP_FRAMES;
 use super::command::{LIMIT, summary};
+use super::faults::WAYS;
 use crate::lab::{Case, Lab, Site};
+use crate::loss::PORTS;
 use crate::vm::network::IpVersion;
 use anyhow::{Context as _, Result, ensure};
 use catchment_conformance::pattern;
 use serde_json::{Value, json};
-
-const WAYS: [(Site, Site); 3] =
-    [(Site::Host, Site::Left), (Site::Left, Site::Host), (Site::Right, Site::Left)];
-
-/// The ports of the first guest's switch: towards its device, and towards the host.
-const PORTS: [&str; 2] = ["port0", "eth0"];
 
 const DEMO_FRAMES: u64 = 3000;
 const DEVICE_FRAMES: &str = "250";

@@ -1,8 +1,8 @@
 //! A running guest.
 
-use super::initramfs;
 use super::kernel::Kernel;
 use super::network::{CONTROL_MTU, MTU, Seat};
+use super::{initramfs, shell};
 use crate::remote::process::{Finished, Output, Process};
 use crate::remote::{self, Start};
 use anyhow::{Context as _, Result, bail};
@@ -78,7 +78,7 @@ impl Guest {
     /// thread must live as long as the guest, which ends with it.
     pub(crate) fn boot(kernel: &Kernel, machine: &Machine) -> Result<Self> {
         let initramfs = machine.file("initramfs");
-        fs::write(&initramfs, initramfs::build(kernel)?)
+        initramfs::write(kernel, &initramfs)
             .with_context(|| format!("cannot write {}", initramfs.display()))?;
         let log = machine.file("guest.log");
         let start = Instant::now();
@@ -194,7 +194,7 @@ fn spawn(image: &Path, initramfs: &Path, log: &Path, machine: &Machine) -> Resul
 /// emulation, which takes longer than a system call.
 fn kernel_words(seat: &Seat) -> Result<String> {
     let [ipv4, ipv6] = seat.addresses.with_prefixes();
-    let program = std::env::current_exe().context("cannot find the running program")?;
+    let program = shell::this_program()?;
     let program = program.display();
     Ok(format!(
         "console=ttyS0 quiet no_timer_check tsc=reliable panic=-1 oops=panic mitigations=off \

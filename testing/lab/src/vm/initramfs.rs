@@ -1,42 +1,65 @@
 //! The guest's first file system: busybox, kernel modules, the scripts that start, the agent.
 
-use super::cpio::Archive;
-use super::kernel::Kernel;
-use super::modules;
+use super::kernel::{Kernel, text};
+use super::shell;
 use anyhow::{Context as _, Result};
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-const INIT: &str = include_str!("../../guest/init");
-const NETWORK: &str = include_str!("../../guest/network");
-const AGENT: &str = include_str!("../../guest/agent.py");
+const SCRIPTS: &[(&str, &str)] = &[
+    ("init", include_str!("../../guest/init")),
+    ("network", include_str!("../../guest/network")),
+    ("agent.py", include_str!("../../guest/agent.py")),
+];
 
 /// A busybox that needs no library: the guest has none at first.
 const BUSYBOX: &str = "/bin/busybox";
 
-pub(crate) fn build(kernel: &Kernel) -> Result<Vec<u8>> {
-    let listed = read(&kernel.modules.join("modules.dep"))?;
-    let order = modules::load_order(&String::from_utf8_lossy(&listed))?;
-    let mut archive = Archive::default();
-    for folder in ["bin", "dev", "modules"] {
-        archive.folder(folder);
+/// The modules that the guest uses, beside what they need. The checksums come before `rdma_rxe` and
+/// `nf_tables`, which fail without them.
+const MODULES: &str = "virtio_pci virtio_net 9pnet_virtio 9p overlay crc32_generic ib_uverbs \
+    rdma_ucm rdma_rxe crc32c_generic nf_tables nft_meta_bridge nft_objref nft_limit sch_prio \
+    sch_netem bridge veth";
+
+/// The kernel has `/dev/console` in an archive of its own.
+const PACK: &str = "(cd \"$0\" && find . | busybox cpio -o -H newc) > \"$1\"";
+
+/// Writes the archive for a guest of `kernel`.
+pub(crate) fn write(kernel: &Kernel, to: &Path) -> Result<()> {
+    let root = tempfile::tempdir()?;
+    let root = root.path();
+    fs::create_dir_all(root.join("bin"))?;
+    fs::create_dir_all(root.join("modules"))?;
+    copy(BUSYBOX, &root.join("bin/busybox"))?;
+    for (name, script) in SCRIPTS {
+        fs::write(root.join(name), script)?;
+        fs::set_permissions(root.join(name), Permissions::from_mode(0o755))?;
     }
-    archive.device("dev/console", 5, 1);
-    archive.file("bin/busybox", &read(Path::new(BUSYBOX))?);
-    archive.file("init", INIT.as_bytes());
-    archive.file("network", NETWORK.as_bytes());
-    archive.file("agent.py", AGENT.as_bytes());
-    let mut names = String::new();
-    for path in order {
-        let name = path.rsplit('/').next().unwrap_or(&path);
-        archive.file(&format!("modules/{name}"), &read(&kernel.modules.join(&path))?);
-        names.push_str(name);
-        names.push('\n');
+    let mut names = Vec::new();
+    for path in modules(kernel)? {
+        let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
+        if !names.contains(&name) {
+            copy(&path, &root.join("modules").join(&name))?;
+            names.push(name);
+        }
     }
-    archive.file("modules/order", names.as_bytes());
-    Ok(archive.finish())
+    fs::write(root.join("modules/order"), names.join("\n") + "\n")?;
+    shell::output(&["sh", "-c", PACK, text(root)?, text(to)?]).map(drop)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+fn copy(from: &str, to: &Path) -> Result<u64> {
+    fs::copy(from, to).with_context(|| format!("cannot copy {from}"))
+}
+
+/// The files of all modules, in the order in which they load.
+fn modules(kernel: &Kernel) -> Result<Vec<String>> {
+    let folder = kernel.modules.canonicalize()?;
+    let version = folder.file_name().unwrap_or_default().to_string_lossy();
+    let base = folder.ancestors().nth(3).context("the modules are in no lib/modules")?;
+    let ask = ["modprobe", "-C", "/dev/null", "-d", text(base)?, "-S", &version];
+    let words: Vec<_> = ask.into_iter().chain(["-a", "--show-depends"]).collect();
+    let listed = shell::output(&words.into_iter().chain(MODULES.split(' ')).collect::<Vec<_>>())?;
+    let paths = listed.lines().filter_map(|line| line.strip_prefix("insmod "));
+    Ok(paths.map(|path| path.trim_end().to_owned()).collect())
 }

@@ -100,7 +100,7 @@ fn only_entry(folder: &Path, prefix: &str) -> Result<PathBuf> {
     }
 }
 
-fn text(path: &Path) -> Result<&str> {
+pub(super) fn text(path: &Path) -> Result<&str> {
     path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }
 

@@ -4,11 +4,9 @@
 //! ends with the last process in it; qemu is told to die with its parent. So nothing stays behind,
 //! however the process ends, be it by `kill -9`.
 
-pub(crate) mod cpio;
 pub(crate) mod guest;
 pub(crate) mod host;
 pub(crate) mod initramfs;
 pub(crate) mod kernel;
-pub(crate) mod modules;
 pub(crate) mod network;
 pub(crate) mod shell;

@@ -1,7 +1,12 @@
 //! Programs of the host, run to their end.
 
 use anyhow::{Context as _, Result, ensure};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+pub(crate) fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().context("cannot find the running program")
+}
 
 pub(crate) fn output(words: &[&str]) -> Result<String> {
     let (program, arguments) = words.split_first().context("no program was named")?;

@@ -1,10 +1,10 @@
 //! The clients: processes that are killed at any moment, or let end.
 
-use crate::run;
+use crate::run::{self, Kept};
 use anyhow::{Context as _, Result, bail, ensure};
 use fastrand::Rng;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 const GOODBYE_LIMIT: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ pub(super) struct Clients {
 /// One of them. It ends when its standard input does.
 struct Client {
     number: u32,
-    child: Child,
+    child: Kept,
 }
 
 impl Clients {
@@ -52,14 +52,14 @@ impl Clients {
             .stdout(Stdio::null())
             .spawn()
             .context("cannot start a client")?;
-        self.running.push(Client { number: self.started, child });
+        self.running.push(Client { number: self.started, child: Kept(child) });
         Ok(())
     }
 
     /// Kills a client or lets it end, and starts another one.
     pub(super) fn strike(&mut self, random: &mut Rng, kills: f64) -> Result<()> {
         for client in &mut self.running {
-            if let Some(status) = client.child.try_wait()? {
+            if let Some(status) = client.child.0.try_wait()? {
                 bail!("client {} ended by itself: {status}", client.number);
             }
         }
@@ -85,18 +85,10 @@ impl Clients {
 
 impl Client {
     fn end(mut self) -> Result<()> {
-        drop(self.child.stdin.take());
-        let status = run::wait(&mut self.child, GOODBYE_LIMIT)
+        drop(self.child.0.stdin.take());
+        let status = run::wait(&mut self.child.0, GOODBYE_LIMIT)
             .with_context(|| format!("client {} was asked to end", self.number))?;
         ensure!(status.success(), "client {} ended with {status}", self.number);
         Ok(())
-    }
-}
-
-impl Drop for Client {
-    /// As an out-of-memory killer would. It may have ended, which is what we want.
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -56,26 +56,19 @@ impl Memory {
         );
         Ok(())
     }
-
-    pub(super) fn tenths(&self) -> Vec<(f64, f64)> {
-        let tenth = self.looks.len().div_ceil(10).max(1);
-        let tenths = self.looks.chunks(tenth).map(|looks| {
-            let mut kib: Vec<u64> = looks.iter().map(|look| look.1).collect();
-            kib.sort_unstable();
-            let until = looks.last().map_or(0.0, |last| last.0.as_secs_f64() / 60.0);
-            (until, kib[kib.len() / 2] as f64 / 1024.0)
-        });
-        tenths.collect()
-    }
 }
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tenths = self.tenths();
-        let (Some(first), Some(last)) = (tenths.first(), tenths.last()) else {
-            return write!(f, "the server's memory was not looked at");
-        };
-        write!(f, "server {:.1} MiB, then {:.1} MiB", first.1, last.1)
+        let tenths = self.looks.chunks(self.looks.len().div_ceil(10).max(1)).map(|looks| {
+            let mut kib: Vec<u64> = looks.iter().map(|look| look.1).collect();
+            kib.sort_unstable();
+            kib[kib.len() / 2] as f64 / 1024.0
+        });
+        match (tenths.clone().next(), tenths.last()) {
+            (Some(first), Some(last)) => write!(f, "server {first:.1} MiB, then {last:.1} MiB"),
+            _ => write!(f, "the server's memory was not looked at"),
+        }
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::clients::Ended;
 use crate::proc::Footprint;
-use crate::run;
+use crate::run::{self, Kept};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -52,7 +52,7 @@ pub(super) struct Holdings {
 
 /// A running server. Dropping it kills it.
 pub(super) struct Server {
-    child: Child,
+    child: Kept,
     address: String,
     status: Arc<Mutex<Status>>,
     reader: Option<thread::JoinHandle<()>>,
@@ -80,7 +80,7 @@ impl Server {
                 }
             }
         });
-        Ok(Self { child, address, status, reader: Some(reader) })
+        Ok(Self { child: Kept(child), address, status, reader: Some(reader) })
     }
 
     pub(super) fn address(&self) -> &str {
@@ -92,7 +92,7 @@ impl Server {
     }
 
     pub(super) fn holdings(&self) -> Holdings {
-        let pid = self.child.id();
+        let pid = self.child.0.id();
         let tasks = fs::read_dir(format!("/proc/{pid}/task"));
         Holdings {
             // It writes no files.
@@ -103,7 +103,7 @@ impl Server {
 
     /// Resident memory, shared memory included.
     pub(super) fn resident_kib(&self) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.child.id());
+        let path = format!("/proc/{}/status", self.child.0.id());
         let text = fs::read_to_string(&path).with_context(|| path.clone())?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let number = line.and_then(|rest| rest.split_whitespace().next());
@@ -111,7 +111,7 @@ impl Server {
     }
 
     pub(super) fn demand_right(&mut self) -> Result<()> {
-        if let Some(status) = self.child.try_wait()? {
+        if let Some(status) = self.child.0.try_wait()? {
             bail!("the server ended by itself: {status}");
         }
         let wrong = self.status().wrong;
@@ -128,8 +128,9 @@ impl Server {
             // It looks for who is gone ten times a second.
             thread::sleep(Duration::from_millis(20));
         }
-        drop(self.child.stdin.take());
-        let status = run::wait(&mut self.child, PATIENCE).context("the server was asked to end")?;
+        drop(self.child.0.stdin.take());
+        let status =
+            run::wait(&mut self.child.0, PATIENCE).context("the server was asked to end")?;
         ensure!(status.success(), "the server ended with {status}");
         if let Some(reader) = self.reader.take() {
             // Its last line is among what was read.
@@ -164,14 +165,6 @@ impl Server {
             }
         }
         (!left.is_empty()).then(|| left.join(", "))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended, which is what we want.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
