@@ -5,7 +5,7 @@
 //! lock. So slots are not freed before the device is closed; the next queue pair of like size takes
 //! a slot over, under another epoch, by which late completions of the former are known.
 use crate::sys::QueuePair;
-use catchment_verbs::provider::{Account, StateCell};
+use catchment_verbs::provider::{StateCell, WorkQueueCredits};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{Endpoint, Service, VerbsError};
 use std::collections::HashMap;
@@ -68,7 +68,7 @@ struct Kept {
 pub(crate) struct WorkQueue {
     kept: Box<[Kept]>,
     posted: AtomicU64,
-    account: Account,
+    credits: WorkQueueCredits,
 }
 
 impl WorkQueue {
@@ -76,7 +76,7 @@ impl WorkQueue {
         WorkQueue {
             kept: (0..capacity).map(|_| Kept::default()).collect(),
             posted: AtomicU64::new(0),
-            account: Account::default(),
+            credits: WorkQueueCredits::default(),
         }
     }
 
@@ -93,7 +93,7 @@ impl WorkQueue {
     /// Requests of `posted` that still occupy the queue.
     #[inline]
     pub(crate) fn outstanding(&self, posted: u64) -> u64 {
-        self.account.outstanding(posted)
+        self.credits.outstanding(posted)
     }
 
     /// Keeps a request that is about to be posted. The queue must have room for it.
@@ -113,27 +113,27 @@ impl WorkQueue {
     /// A request has completed, and so have those before it: its `wr_id` and its length.
     #[inline]
     pub(crate) fn complete(&self, id: RequestId) -> (u64, u64) {
-        let seq = id.seq(self.account.freed());
+        let seq = id.seq(self.credits.freed());
         let kept = self.at(seq);
         let bytes = kept.bytes.load(Ordering::Acquire);
         let done = (kept.wr_id.load(Ordering::Relaxed), bytes);
-        self.account.free_before(seq + 1);
+        self.credits.free_before(seq + 1);
         done
     }
 
     /// Takes the oldest outstanding request out, if there is one: its `wr_id`.
     pub(crate) fn flush_one(&self) -> Option<u64> {
-        let (freed, posted) = (self.account.freed(), self.posted());
+        let (freed, posted) = (self.credits.freed(), self.posted());
         if freed >= posted {
             return None;
         }
         let wr_id = self.at(freed).wr_id.load(Ordering::Relaxed);
-        self.account.free_before(freed + 1);
+        self.credits.free_before(freed + 1);
         Some(wr_id)
     }
 
     fn clear(&self) {
-        self.account.free_before(self.posted());
+        self.credits.free_before(self.posted());
     }
 }
 
@@ -210,7 +210,7 @@ impl Slot {
     /// Sends that have completed since the queue pair was made or reset.
     pub(crate) fn sends_done(&self) -> u64 {
         let first = self.first_send.load(Ordering::Relaxed);
-        self.sends.account.freed().saturating_sub(first)
+        self.sends.credits.freed().saturating_sub(first)
     }
 
     /// Changes take turns.
@@ -223,7 +223,7 @@ impl Slot {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.sends.clear();
         self.recvs.clear();
-        let first = self.sends.account.freed();
+        let first = self.sends.credits.freed();
         self.first_send.store(first, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,6 @@
 //! Completion queues and channels, as queue pairs see them.
 use crate::device_core::DeviceCore;
-use catchment_verbs::provider::{CompletionQueue, Entry, EventChannel};
+use catchment_verbs::provider::{CompletionQueue, CqEntry, EventChannel};
 use catchment_verbs::sync::{Mutex, RwLock};
 use catchment_verbs::{Completion, CompletionChannel as _, CqError};
 use std::io;
@@ -93,7 +93,7 @@ impl CqCore {
 
     /// Adds a completion. [`CqCore::announce_fenced`] follows after a fence.
     #[inline]
-    pub(crate) fn push(&self, entry: Entry) {
+    pub(crate) fn push(&self, entry: CqEntry) {
         if self.queue.push(entry) {
             self.report_overrun();
         }

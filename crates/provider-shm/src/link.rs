@@ -135,7 +135,7 @@ impl PeerLink {
         watches.push(watch);
     }
 
-    /// Asks, and waits for the answer for at most a second. Never called with a lock held that a
+    /// Asks, and waits up to [`ANSWER_TIMEOUT`] for the answer. Never called with a lock held that a
     /// service thread takes.
     pub(crate) fn call(
         &self,

@@ -14,7 +14,7 @@ use crate::proto::QpFacts;
 use crate::remote::{RemoteCache, RemoteMr};
 use crate::request::{Step, Waiting};
 use crate::ring::Count;
-use catchment_verbs::provider::{Account, Entry, Limits, StateCell};
+use catchment_verbs::provider::{CqEntry, Limits, StateCell, WorkQueueCredits};
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::wait::arm;
 use catchment_verbs::{
@@ -99,8 +99,8 @@ pub(crate) struct QpCore {
     pub(crate) context: Arc<DeviceCore>,
     pub(crate) send_cq: Arc<CqCore>,
     pub(crate) recv_cq: Arc<CqCore>,
-    pub(crate) sq: Arc<Account>,
-    pub(crate) rq: Arc<Account>,
+    pub(crate) sq: Arc<WorkQueueCredits>,
+    pub(crate) rq: Arc<WorkQueueCredits>,
     state: StateCell,
     /// Length of `Inner::sends`, for who does not hold the lock.
     waiting: AtomicUsize,
@@ -203,22 +203,22 @@ impl QpCore {
             Ok((opcode, bytes)) => Ok(Success::plain(opcode, bytes)),
             Err(status) => Err(failure(status)),
         };
-        self.send_cq.push(Entry {
+        self.send_cq.push(CqEntry {
             completion: Completion { wr_id, qpn: self.qpn, result },
-            account: Arc::clone(&self.sq),
+            credits: Arc::clone(&self.sq),
             seq,
         });
     }
 
     /// Completes a receive.
     pub(crate) fn complete_recv(&self, recv: &PostedRecv, result: Result<Success, WcStatus>) {
-        self.recv_cq.push(Entry {
+        self.recv_cq.push(CqEntry {
             completion: Completion {
                 wr_id: recv.wr_id,
                 qpn: self.qpn,
                 result: result.map_err(failure),
             },
-            account: Arc::clone(&self.rq),
+            credits: Arc::clone(&self.rq),
             seq: recv.seq,
         });
     }

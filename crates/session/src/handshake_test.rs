@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};
+use crate::io::Side;
 use crate::machine::{Ended, Input, Output, Retry};
 use crate::message::*;
 use crate::refusal::{Refusal, RefusalCode};
@@ -10,7 +11,8 @@ use crate::samples;
 use crate::source_side::{SourceEvent, SourceSide, SourceSideConfig, first_packet};
 use crate::wire::encode;
 
-fn drain_source(side: &mut SourceSide) -> (Vec<Message>, Vec<SourceEvent>, Option<Instant>) {
+/// The messages and events of a side, and when it wants to be called.
+fn drain<S: Side>(side: &mut S) -> (Vec<Message>, Vec<S::Event>, Option<Instant>) {
     let (mut messages, mut events) = (Vec::new(), Vec::new());
     loop {
         match side.poll() {
@@ -21,35 +23,29 @@ fn drain_source(side: &mut SourceSide) -> (Vec<Message>, Vec<SourceEvent>, Optio
     }
 }
 
-fn drain_collector(
-    side: &mut CollectorSide,
-) -> (Vec<Message>, Vec<CollectorEvent>, Option<Instant>) {
-    let (mut messages, mut events) = (Vec::new(), Vec::new());
-    loop {
-        match side.poll() {
-            Output::Transmit(message) => messages.push(message),
-            Output::Event(event) => events.push(event),
-            Output::Timeout(at) => return (messages, events, at),
-        }
-    }
+/// A source that has said Hello.
+fn source(now: Instant, config: SourceSideConfig) -> SourceSide {
+    let mut side = SourceSide::new(now, config, samples::hello());
+    drain(&mut side);
+    side
 }
 
 /// A collector that has welcomed [`samples::hello`].
 fn welcomed(now: Instant) -> CollectorSide {
     let mut side = CollectorSide::new(now, CollectorSideConfig::default());
     side.handle(now, Input::Message(Message::Hello(samples::hello())));
-    drain_collector(&mut side);
+    drain(&mut side);
     side.welcome(now, samples::welcome()).unwrap();
-    drain_collector(&mut side);
+    drain(&mut side);
     side
 }
 
 fn streaming_collector(now: Instant) -> CollectorSide {
     let mut side = welcomed(now);
     side.handle(now, Input::Message(Message::Connect(samples::connect())));
-    drain_collector(&mut side);
+    drain(&mut side);
     side.ready(now).unwrap();
-    drain_collector(&mut side);
+    drain(&mut side);
     side
 }
 
@@ -58,42 +54,29 @@ fn streaming_source(now: Instant) -> SourceSide {
 }
 
 fn streaming_source_with(now: Instant, config: SourceSideConfig) -> SourceSide {
-    let mut side = SourceSide::new(now, config, samples::hello());
-    drain_source(&mut side);
+    let mut side = source(now, config);
     side.handle(now, Input::Message(Message::Welcome(samples::welcome())));
-    drain_source(&mut side);
+    drain(&mut side);
     let connect = samples::connect();
     side.connect(now, connect.endpoint, connect.streams).unwrap();
-    drain_source(&mut side);
+    drain(&mut side);
     side.handle(now, Input::Message(Message::Ready(Ready { epoch: 7 })));
-    drain_source(&mut side);
+    drain(&mut side);
     side
 }
 
-/// What `side` tells its peer, and how it ends, after `message`.
-fn collector_refusal(mut side: CollectorSide, now: Instant, message: Message) -> Refusal {
+/// Returns what `side` tells its peer when it ends because of `message`.
+fn refusal_of<S: Side>(mut side: S, now: Instant, message: Message) -> Refusal {
     side.handle(now, Input::Message(message));
-    let (messages, events, timeout) = drain_collector(&mut side);
+    let (messages, events, timeout) = drain(&mut side);
     let told = match messages.as_slice() {
         [Message::Refused(refusal)] => refusal.clone(),
         [Message::Revoke(revoke)] => revoke.clone().into_refusal(),
         other => panic!("not a refusal: {other:?}"),
     };
-    let ended = CollectorEvent::Ended(Ended::Misbehaved(told.clone()));
-    assert_eq!(events, vec![ended]);
+    let ended: Vec<_> = events.into_iter().map(|event| S::ended(event).ok()).collect();
+    assert_eq!(ended, [Some(Ended::Misbehaved(told.clone()))]);
     assert_eq!(timeout, None);
-    told
-}
-
-fn source_refusal(mut side: SourceSide, now: Instant, message: Message) -> Refusal {
-    side.handle(now, Input::Message(message));
-    let (messages, events, _) = drain_source(&mut side);
-    let told = match messages.as_slice() {
-        [Message::Refused(refusal)] => refusal.clone(),
-        [Message::Revoke(revoke)] => revoke.clone().into_refusal(),
-        other => panic!("not a refusal: {other:?}"),
-    };
-    assert_eq!(events, vec![SourceEvent::Ended(Ended::Misbehaved(told.clone()))]);
     told
 }
 
@@ -106,7 +89,7 @@ fn a_collector_refuses_every_first_message_but_hello() {
         }
         let kind = message.kind();
         let side = CollectorSide::new(now, CollectorSideConfig::default());
-        let refusal = collector_refusal(side, now, message);
+        let refusal = refusal_of(side, now, message);
         assert_eq!(refusal.code, RefusalCode::UnexpectedMessage);
         assert!(refusal.reason.contains(kind.as_str()), "{refusal}");
         assert!(refusal.reason.contains("waits for Hello"), "{refusal}");
@@ -121,11 +104,11 @@ fn a_streaming_side_ends_on_every_message_that_does_not_belong_there() {
         let kind = message.kind();
         // Refused may cross our Ready.
         if !matches!(kind, Refused | Ping | SourceStats | Revoke | Goodbye) {
-            let refusal = collector_refusal(streaming_collector(now), now, message.clone());
+            let refusal = refusal_of(streaming_collector(now), now, message.clone());
             assert_eq!(refusal.code, RefusalCode::UnexpectedMessage, "{kind}");
         }
         if !matches!(kind, Pong | Revoke) {
-            let refusal = source_refusal(streaming_source(now), now, message);
+            let refusal = refusal_of(streaming_source(now), now, message);
             assert_eq!(refusal.code, RefusalCode::UnexpectedMessage, "{kind}");
         }
     }
@@ -135,7 +118,7 @@ fn a_streaming_side_ends_on_every_message_that_does_not_belong_there() {
 fn a_pong_without_ping_ends_the_session() {
     let now = Instant::now();
     let pong = Message::Pong(Pong { epoch: 7, seq: 0 });
-    let refusal = source_refusal(streaming_source(now), now, pong);
+    let refusal = refusal_of(streaming_source(now), now, pong);
     assert_eq!(refusal.code, RefusalCode::UnexpectedMessage);
 }
 
@@ -143,14 +126,14 @@ fn a_pong_without_ping_ends_the_session() {
 fn another_epoch_is_refused_with_both_numbers() {
     let now = Instant::now();
     let connect = Connect { epoch: 6, ..samples::connect() };
-    let refusal = collector_refusal(welcomed(now), now, Message::Connect(connect));
+    let refusal = refusal_of(welcomed(now), now, Message::Connect(connect));
     assert_eq!(refusal.code, RefusalCode::WrongEpoch);
     assert!(refusal.reason.contains("epoch 6, this session is 7"), "{refusal}");
     let ping = Message::Ping(Ping { epoch: 8, seq: 0 });
-    let refusal = collector_refusal(streaming_collector(now), now, ping);
+    let refusal = refusal_of(streaming_collector(now), now, ping);
     assert_eq!(refusal.code, RefusalCode::WrongEpoch);
     let ready = Message::Ready(Ready { epoch: 8 });
-    let refusal = source_refusal(streaming_source(now), now, ready);
+    let refusal = refusal_of(streaming_source(now), now, ready);
     assert_eq!(refusal.code, RefusalCode::WrongEpoch);
 }
 
@@ -159,7 +142,7 @@ fn a_queue_pair_must_be_at_the_gid_that_was_offered() {
     let now = Instant::now();
     let mut connect = samples::connect();
     connect.endpoint = samples::welcome().endpoint;
-    let refusal = collector_refusal(welcomed(now), now, Message::Connect(connect));
+    let refusal = refusal_of(welcomed(now), now, Message::Connect(connect));
     assert_eq!(refusal.code, RefusalCode::BadMessage);
     let (seen, offered) = (samples::welcome().endpoint.gid, samples::connect().endpoint.gid);
     let words = format!("Connect names GID {seen}, Hello offered shm at GID {offered}");
@@ -185,21 +168,21 @@ fn streams_must_be_those_of_the_welcome() {
         ),
     ] {
         let connect = Connect { streams, ..samples::connect() };
-        let refusal = collector_refusal(welcomed(now), now, Message::Connect(connect));
+        let refusal = refusal_of(welcomed(now), now, Message::Connect(connect));
         assert_eq!(refusal.code, code);
         assert!(refusal.reason.contains(words), "{refusal}");
     }
     let mut stats = samples::stats();
     stats.streams[0].stream = 9;
-    let refusal = collector_refusal(streaming_collector(now), now, Message::SourceStats(stats));
+    let refusal = refusal_of(streaming_collector(now), now, Message::SourceStats(stats));
     assert_eq!(refusal.code, RefusalCode::UnknownStream);
     let mut stats = samples::stats();
     stats.streams.push(stats.streams[0]);
-    let refusal = collector_refusal(streaming_collector(now), now, Message::SourceStats(stats));
+    let refusal = refusal_of(streaming_collector(now), now, Message::SourceStats(stats));
     assert!(refusal.reason.contains("stream 1 is twice"), "{refusal}");
     let mut goodbye = samples::goodbye();
     goodbye.streams[1].end_packet = 244;
-    let refusal = collector_refusal(streaming_collector(now), now, Message::Goodbye(goodbye));
+    let refusal = refusal_of(streaming_collector(now), now, Message::Goodbye(goodbye));
     assert_eq!(refusal.code, RefusalCode::BadResume);
 }
 
@@ -209,24 +192,19 @@ fn a_hello_that_names_something_twice_is_refused() {
     let fresh = || CollectorSide::new(now, CollectorSideConfig::default());
     let mut hello = samples::hello();
     hello.devices[1].name = hello.devices[0].name.clone();
-    let refusal = collector_refusal(fresh(), now, Message::Hello(hello));
+    let refusal = refusal_of(fresh(), now, Message::Hello(hello));
     assert_eq!(refusal.code, RefusalCode::DuplicateDevice);
     assert!(refusal.reason.contains("device cam0 twice"), "{refusal}");
     let mut hello = samples::hello();
     hello.providers.push(hello.providers[0].clone());
-    let refusal = collector_refusal(fresh(), now, Message::Hello(hello));
+    let refusal = refusal_of(fresh(), now, Message::Hello(hello));
     assert_eq!(refusal.code, RefusalCode::BadMessage);
 }
 
 #[test]
 fn a_source_checks_what_it_is_granted() {
     let now = Instant::now();
-    let fresh = || {
-        let mut side =
-            SourceSide::new(now, SourceSideConfig::new(samples::known()), samples::hello());
-        drain_source(&mut side);
-        side
-    };
+    let fresh = || source(now, SourceSideConfig::new(samples::known()));
     type Change = fn(&mut Welcome);
     let changes: [(&str, Change); 10] = [
         ("version 3", |w| w.protocol = 3),
@@ -248,7 +226,7 @@ fn a_source_checks_what_it_is_granted() {
     for (words, change) in changes {
         let mut welcome = samples::welcome();
         change(&mut welcome);
-        let refusal = source_refusal(fresh(), now, Message::Welcome(welcome));
+        let refusal = refusal_of(fresh(), now, Message::Welcome(welcome));
         assert!(refusal.reason.contains(words), "{refusal}");
     }
 }
@@ -257,12 +235,10 @@ fn a_source_checks_what_it_is_granted() {
 fn refusals_end_the_source_and_say_whether_to_try_again() {
     let now = Instant::now();
     for code in RefusalCode::known() {
-        let mut side =
-            SourceSide::new(now, SourceSideConfig::new(samples::known()), samples::hello());
-        drain_source(&mut side);
+        let mut side = source(now, SourceSideConfig::new(samples::known()));
         let refusal = Refusal::new(code.clone(), "because", "do this");
         side.handle(now, Input::Message(Message::Refused(refusal.clone())));
-        let (messages, events, _) = drain_source(&mut side);
+        let (messages, events, _) = drain(&mut side);
         assert!(messages.is_empty());
         let ended = Ended::Refused(refusal);
         let expected = match code.retry_after_ms() {
@@ -279,22 +255,22 @@ fn a_silent_peer_ends_the_handshake_on_both_sides() {
     let now = Instant::now();
     let late = now + Duration::from_secs(5);
     let mut collector = CollectorSide::new(now, CollectorSideConfig::default());
-    assert_eq!(drain_collector(&mut collector).2, Some(late));
+    assert_eq!(drain(&mut collector).2, Some(late));
     collector.handle(now + Duration::from_secs(4), Input::Timeout);
-    assert_eq!(drain_collector(&mut collector).1, vec![]);
+    assert_eq!(drain(&mut collector).1, vec![]);
     collector.handle(late, Input::Timeout);
-    let (messages, events, _) = drain_collector(&mut collector);
+    let (messages, events, _) = drain(&mut collector);
     assert!(matches!(&messages[..], [Message::Refused(r)] if r.code == RefusalCode::Timeout));
     let waiting = |events: &[CollectorEvent], kind| matches!(events, [CollectorEvent::Ended(Ended::HandshakeTimeout { waiting_for, .. })] if *waiting_for == kind);
     assert!(waiting(&events, MessageKind::Hello));
     let mut collector = welcomed(now);
     collector.handle(late, Input::Timeout);
-    assert!(waiting(&drain_collector(&mut collector).1, MessageKind::Connect));
+    assert!(waiting(&drain(&mut collector).1, MessageKind::Connect));
     let mut source =
         SourceSide::new(now, SourceSideConfig::new(samples::known()), samples::hello());
-    assert_eq!(drain_source(&mut source).2, Some(late));
+    assert_eq!(drain(&mut source).2, Some(late));
     source.handle(late, Input::Timeout);
-    let (_, events, _) = drain_source(&mut source);
+    let (_, events, _) = drain(&mut source);
     let [SourceEvent::Ended(ended)] = &events[..] else { panic!("{events:?}") };
     assert_eq!(ended.retry(), Retry::After(Duration::ZERO));
 }
@@ -313,13 +289,13 @@ fn sources_that_share_an_origin_ping_together_and_not_late() {
         let mut side = streaming_source_with(ready, config);
         let mut now = ready;
         for _ in 0..2 {
-            let at = drain_source(&mut side).2.unwrap();
+            let at = drain(&mut side).2.unwrap();
             assert!(at <= now + period && at > now + period - step, "{late:?}");
             assert_eq!((at - origin).as_nanos() % step.as_nanos(), 0, "{late:?}");
             // Timers are late.
             now = at + Duration::from_micros(300);
             side.handle(now, Input::Timeout);
-            let (messages, _, _) = drain_source(&mut side);
+            let (messages, _, _) = drain(&mut side);
             assert!(matches!(messages.as_slice(), [Message::Ping(_)]), "{messages:?}");
         }
     }
@@ -332,14 +308,14 @@ fn pings_keep_the_lease_and_silence_ends_it_on_both_sides() {
     let mut collector = streaming_collector(start);
     let mut now = start;
     for _ in 0..10 {
-        now = drain_source(&mut source).2.unwrap();
+        now = drain(&mut source).2.unwrap();
         source.handle(now, Input::Timeout);
-        let (messages, events, _) = drain_source(&mut source);
+        let (messages, events, _) = drain(&mut source);
         assert!(events.is_empty());
         for message in messages {
             collector.handle(now, Input::Message(message));
         }
-        let (messages, events, _) = drain_collector(&mut collector);
+        let (messages, events, _) = drain(&mut collector);
         assert!(events.is_empty());
         now += Duration::from_millis(3);
         for message in messages {
@@ -349,19 +325,19 @@ fn pings_keep_the_lease_and_silence_ends_it_on_both_sides() {
     }
     assert!(now - start > Duration::from_secs(9), "three leases passed");
     let heard = now - Duration::from_millis(3);
-    let until = drain_collector(&mut collector).2.unwrap();
+    let until = drain(&mut collector).2.unwrap();
     assert_eq!(until, heard + Duration::from_secs(3));
     collector.handle(until, Input::Timeout);
-    let (messages, events, _) = drain_collector(&mut collector);
+    let (messages, events, _) = drain(&mut collector);
     assert!(matches!(&messages[..], [Message::Revoke(_)]));
     assert!(matches!(&events[..], [CollectorEvent::Ended(Ended::LeaseExpired { .. })]));
     // The source pings on without an answer until its lease ends too.
     let mut events = Vec::new();
     while events.is_empty() {
-        let at = drain_source(&mut source).2.unwrap();
+        let at = drain(&mut source).2.unwrap();
         assert!(at <= now + Duration::from_secs(3));
         source.handle(at, Input::Timeout);
-        events = drain_source(&mut source).1;
+        events = drain(&mut source).1;
     }
     assert!(matches!(&events[..], [SourceEvent::Ended(Ended::LeaseExpired { .. })]));
 }
@@ -369,15 +345,13 @@ fn pings_keep_the_lease_and_silence_ends_it_on_both_sides() {
 #[test]
 fn a_command_in_the_wrong_state_is_an_error_of_ours_and_after_the_end_nothing() {
     let now = Instant::now();
-    let mut source =
-        SourceSide::new(now, SourceSideConfig::new(samples::known()), samples::hello());
-    drain_source(&mut source);
+    let mut source = source(now, SourceSideConfig::new(samples::known()));
     let misuse = source.goodbye(vec![]).unwrap_err();
     assert_eq!(misuse.to_string(), "goodbye called while the source waits for Welcome");
     source.handle(now, Input::Disconnected);
-    drain_source(&mut source);
+    drain(&mut source);
     source.goodbye(vec![]).unwrap();
-    assert_eq!(drain_source(&mut source), (vec![], vec![], None));
+    assert_eq!(drain(&mut source), (vec![], vec![], None));
     let mut collector = streaming_collector(now);
     assert!(collector.ready(now).is_err());
     assert!(collector.goodbye_ack(vec![]).is_err());
@@ -389,7 +363,7 @@ fn many_streams_are_counted_in_several_messages() {
     let mut source = streaming_source(now);
     let stats = vec![StreamStats::default(); 600];
     source.stats(1, &stats).unwrap();
-    let (messages, _, _) = drain_source(&mut source);
+    let (messages, _, _) = drain(&mut source);
     assert_eq!(messages.len(), 3);
     for message in &messages {
         encode(message, &mut Vec::new()).unwrap();

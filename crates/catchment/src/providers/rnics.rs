@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use catchment_provider_ibverbs::{INFO, IbverbsOptions, IbverbsProvider, NoDevice, PortState};
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{AsyncEvent, Context, Provider, ProviderInfo, VerbsError};
 
 use super::{Ends, Found, PathProvider, ProviderOptions};
@@ -94,7 +95,7 @@ impl OpenRnics {
         name: &str,
         address: Option<IpAddr>,
     ) -> Result<(String, Arc<dyn Context>), String> {
-        let mut open = self.list();
+        let mut open = self.open.lock();
         let known = open.iter().find(|(ip, known)| {
             let is_there = address.is_none_or(|address| address == **ip);
             is_there && known.name == name
@@ -106,10 +107,6 @@ impl OpenRnics {
         let rnic = OpenRnic { name: name.to_owned(), context: context.clone() };
         open.insert(context.gid().ip(), rnic);
         Ok((name.to_owned(), context))
-    }
-
-    fn list(&self) -> MutexGuard<'_, BTreeMap<IpAddr, OpenRnic>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -135,7 +132,7 @@ impl PathProvider for OpenRnics {
     /// Forgets devices that are gone.
     fn take_events(&self) -> bool {
         let mut any = false;
-        self.list().retain(|_, rnic| {
+        self.open.lock().retain(|_, rnic| {
             let mut is_there = true;
             while let Some(event) = rnic.context.async_event() {
                 any = true;

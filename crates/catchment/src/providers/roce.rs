@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use catchment_provider_roce::{INFO, RoceContext, RoceOptions, RoceProvider};
+use catchment_verbs::sync::Mutex;
 use catchment_verbs::{ProviderInfo, VerbsError};
 
 use super::describe::roce_snapshot;
@@ -33,10 +34,6 @@ struct Roce {
 }
 
 impl Roce {
-    fn open(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Arc<RoceContext>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the device at the address by which the peer is reached; on this host, at the loopback
     /// address.
     fn device(&self, local: Option<IpAddr>) -> Result<Arc<RoceContext>, VerbsError> {
@@ -44,7 +41,7 @@ impl Roce {
             Some(ip) if !ip.is_loopback() => ip,
             _ => IpAddr::V4(Ipv4Addr::LOCALHOST),
         };
-        let mut open = self.open();
+        let mut open = self.open.lock();
         if let Some(context) = open.get(&address) {
             return Ok(context.clone());
         }
@@ -65,11 +62,11 @@ impl PathProvider for Roce {
     }
 
     fn take_events(&self) -> bool {
-        self.open().values().fold(false, |any, context| drain_events(&**context) | any)
+        self.open.lock().values().fold(false, |any, context| drain_events(&**context) | any)
     }
 
     fn counters(&self) -> Vec<RoceSnapshot> {
-        let devices: Vec<_> = self.open().values().cloned().collect();
+        let devices: Vec<_> = self.open.lock().values().cloned().collect();
         let snapshot = |context: &Arc<RoceContext>| {
             roce_snapshot(context.local_address().to_string(), &context.counters())
         };

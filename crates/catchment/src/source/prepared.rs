@@ -148,14 +148,14 @@ impl Prepared {
         };
         let cancelled = || target.cancelled.load(Ordering::Relaxed);
         let local = self.qp.endpoint();
-        let mut way = proof::Way {
+        let mut proof = proof::PathProof {
             cq: &*self.cq,
             qp: &mut *self.qp,
             ring: &target.ring,
             ends: (local, peer),
             cancelled: &cancelled,
         };
-        Ok(way.prove(&*self.pd, path_mtu)?)
+        Ok(proof.prove(&*self.pd, path_mtu)?)
     }
 
     /// The same, and makes all ready for frames.

@@ -94,7 +94,7 @@ fn ports(local: Endpoint, peer: Endpoint) -> String {
 }
 
 /// What has to be proven.
-pub(super) struct Way<'a> {
+pub(super) struct PathProof<'a> {
     pub(super) cq: &'a dyn Cq,
     /// Connected, state RTS, nothing posted.
     pub(super) qp: &'a mut dyn Qp,
@@ -117,7 +117,7 @@ impl<E: Into<ProofError>> From<E> for Stuck {
     }
 }
 
-impl Way<'_> {
+impl PathProof<'_> {
     /// Proves that packets of up to `path_mtu` bytes pass. Blocks, at most 2 s.
     pub(super) fn prove(&mut self, pd: &dyn Pd, path_mtu: u32) -> Result<(), ProofError> {
         let memory = pd.alloc_mr(2 * LONGEST, Access::LOCAL_WRITE)?;

@@ -10,11 +10,9 @@ use catchment_verbs::{
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// Far more than any limit of a source.
-const HANG: Duration = Duration::from_secs(120);
 
 /// What a fake collector has: memory and a queue pair, both real.
 struct Fake {
@@ -135,12 +133,6 @@ fn endpoint_of(connect: &str) -> Option<catchment_verbs::Endpoint> {
     Some(connect.endpoint)
 }
 
-/// Fails if `case` hung: it ended, but not by a limit of the source's own.
-#[track_caller]
-fn did_not_hang(case: &str, begin: Instant) {
-    assert!(begin.elapsed() < HANG, "{case}: it hung");
-}
-
 fn try_source(at: &str, in_place: bool) -> Result<Source, SourceError> {
     let spec = DeviceSpec::new("cam").frame_bytes(1000);
     let builder = Source::builder(at).device(spec).in_place(in_place);
@@ -182,11 +174,9 @@ fn a_welcome_that_cannot_be_is_refused_with_a_reason() {
             welcome.replace(&part, instead)
         };
         let at = serve(|| Fake::new(RingLayout::total_bytes), lie);
-        let begin = Instant::now();
         let case = format!("{instead:?} for {part:?}");
         let error = try_source(&at, true).err().unwrap_or_else(|| panic!("{case}: connected"));
         assert!(error.to_string().contains(wanted), "{case}: {error}");
-        did_not_hang(&case, begin);
     }
 }
 
@@ -214,7 +204,6 @@ fn memory_that_cannot_be_reached_is_tried_again() {
     ];
     for (case, fake, lie) in cases {
         let at = serve(fake, lie);
-        let begin = Instant::now();
         match try_source(&at, true) {
             Err(SourceError::Unreachable { reason, .. }) => {
                 assert!(!reason.is_empty(), "{case}");
@@ -224,7 +213,6 @@ fn memory_that_cannot_be_reached_is_tried_again() {
             Err(other) => panic!("{case}: {other}"),
             Ok(_) => panic!("{case}: connected"),
         }
-        did_not_hang(case, begin);
         // With copies the memory is first used by the first frame; closing ends within its limit.
         if let Ok(source) = try_source(&at, false) {
             let mut device = source.device("cam").unwrap();
@@ -234,7 +222,6 @@ fn memory_that_cannot_be_reached_is_tried_again() {
             let _ = source.close(Duration::from_millis(500));
             sending.join().unwrap();
         }
-        did_not_hang(case, begin);
     }
 }
 
@@ -243,6 +230,7 @@ fn memory_that_cannot_be_reached_is_tried_again() {
 fn status_bytes_that_mean_nothing_neither_hang_a_source_nor_make_it_panic() {
     for in_place in [true, false] {
         let (listener, at) = listen();
+        let (half, is_half) = std::sync::mpsc::channel();
         let serving = std::thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
             let fake = Fake::new(RingLayout::total_bytes);
@@ -250,6 +238,9 @@ fn status_bytes_that_mean_nothing_neither_hang_a_source_nor_make_it_panic() {
             let noise = std::thread::spawn(move || {
                 let memory = mr.region().whole();
                 for round in 0..600u32 {
+                    if round == 300 {
+                        half.send(()).unwrap();
+                    }
                     for slot in 0..layout.blocks() as usize {
                         let byte = (round.wrapping_mul(97) + slot as u32 * 31) as u8;
                         memory.write_at(layout.free_offset() + slot, &[byte]).unwrap();
@@ -274,8 +265,7 @@ fn status_bytes_that_mean_nothing_neither_hang_a_source_nor_make_it_panic() {
             }
             sent
         });
-        // The time that the attack lasts.
-        std::thread::sleep(Duration::from_millis(500));
+        is_half.recv().unwrap();
         let closed = source.close(Duration::from_millis(300));
         assert!(closed.is_err(), "nothing was acknowledged");
         println!("{} frames on {} status bytes of noise", sending.join().unwrap(), 600 * 8);
@@ -299,9 +289,7 @@ fn a_collector_that_says_nothing_or_nonsense_is_left_in_time() {
                 held.push(stream);
             }
         });
-        let begin = Instant::now();
         let error = try_source(&at, true).err().unwrap();
         println!("{case}: {error}");
-        did_not_hang(case, begin);
     }
 }

@@ -6,7 +6,7 @@ use crate::device_core::DeviceCore;
 use crate::keys::KeyTable;
 use crate::request::{Held, InFlight, WrongSend};
 use catchment_roce::{self as roce, Input, Queue};
-use catchment_verbs::provider::{CompletionQueue, Entry, explain_failure, explain_queue_pair};
+use catchment_verbs::provider::{CompletionQueue, CqEntry, explain_failure, explain_queue_pair};
 use catchment_verbs::{AsyncEvent, Completion, Failure, QpState, Service, WcStatus};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -184,7 +184,7 @@ fn complete(entry: &mut QpEntry, done: &roce::Completion, delivery: &mut Deliver
     let failed = done.result.is_err();
     let solicited = done.solicited || failed;
     let seq = done.wr_id;
-    let (cq, account, requests) = match done.queue {
+    let (cq, credits, requests) = match done.queue {
         Queue::Send => {
             delivery.sent = true;
             delivery.sent_solicited |= failed;
@@ -201,8 +201,8 @@ fn complete(entry: &mut QpEntry, done: &roce::Completion, delivery: &mut Deliver
         qpn: entry.qp.qpn(),
         result: done.result.map_err(Failure::from),
     };
-    let account = Arc::clone(account);
-    let overrun = cq.push(Entry { completion, account, seq });
+    let credits = Arc::clone(credits);
+    let overrun = cq.push(CqEntry { completion, credits, seq });
     if overrun {
         delivery.overrun = Some(Arc::clone(cq));
     }

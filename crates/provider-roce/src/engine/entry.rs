@@ -6,7 +6,7 @@ use crate::memory::PdMemory;
 use crate::region::MrCore;
 use crate::request::{InFlightQueue, PostedRecv, PostedSend, WrongSend};
 use catchment_roce as roce;
-use catchment_verbs::provider::{Account, CompletionQueue, Limits, StateCell};
+use catchment_verbs::provider::{CompletionQueue, Limits, StateCell, WorkQueueCredits};
 use catchment_verbs::{Endpoint, QpState};
 use crossbeam_queue::ArrayQueue;
 use std::collections::VecDeque;
@@ -20,8 +20,8 @@ pub(crate) struct QpShared {
     /// Requests that the engine has not taken yet.
     pub(crate) sends: ArrayQueue<PostedSend>,
     pub(crate) recvs: ArrayQueue<PostedRecv>,
-    pub(crate) sq: Arc<Account>,
-    pub(crate) rq: Arc<Account>,
+    pub(crate) sq: Arc<WorkQueueCredits>,
+    pub(crate) rq: Arc<WorkQueueCredits>,
 }
 
 impl QpShared {

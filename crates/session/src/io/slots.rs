@@ -2,9 +2,10 @@
 //! waiting loses its place.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use catchment_verbs::sync::Mutex;
 use tokio::sync::Notify;
 
 use crate::refusal::{Refusal, RefusalCode};
@@ -38,7 +39,7 @@ impl Slots {
     /// that has been awaited longest loses its place, if that is longer than the grace;
     /// otherwise there is none.
     pub(super) fn take(self: &Arc<Slots>, now: Instant) -> Option<Slot> {
-        let mut places = self.lock();
+        let mut places = self.places.lock();
         if places.held.len() >= self.max {
             places.evict(now, self.grace)?;
         }
@@ -50,10 +51,6 @@ impl Slots {
         drop(places);
         let slots = self.clone();
         Some(Slot { id, slots, evicted })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -94,7 +91,7 @@ impl Slot {
     }
 
     fn set(&self, peer_since: Option<Instant>) {
-        if let Some(place) = self.slots.lock().held.get_mut(&self.id) {
+        if let Some(place) = self.slots.places.lock().held.get_mut(&self.id) {
             place.peer_since = peer_since;
         }
     }
@@ -113,7 +110,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.lock().held.remove(&self.id);
+        self.slots.places.lock().held.remove(&self.id);
     }
 }
 

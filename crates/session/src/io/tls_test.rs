@@ -1,6 +1,5 @@
 //! TLS between two connections, with good and wrong certificates.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -100,10 +99,20 @@ fn with(files: &TlsFiles) -> ClientSecurity {
     ClientSecurity { tls: Some(client_config(files).unwrap()), insecure: false }
 }
 
-fn collector_reason(outcome: &Outcome) -> String {
+/// Fails unless there is no session, and each side says why.
+async fn assert_refused(
+    collector: &TlsFiles,
+    source: ClientSecurity,
+    host: &str,
+    [collector_says, source_says]: [&str; 2],
+) {
+    let outcome = try_session(collector, source, host).await;
     let [rejected] = outcome.collector.as_slice() else { panic!("{outcome:?}") };
     assert_eq!(rejected.reason.label(), "tls", "{outcome:?}");
-    rejected.reason.to_string()
+    let reason = rejected.reason.to_string();
+    assert!(reason.contains(collector_says), "{reason}");
+    let reason = outcome.source.as_ref().unwrap();
+    assert!(reason.contains(source_says), "{reason}");
 }
 
 #[tokio::test]
@@ -116,25 +125,22 @@ async fn certificates_of_one_authority_connect_by_name_and_by_address() {
     }
 }
 
+const OTHER_AUTHORITY: &str = "another certificate authority than our";
+const NOT_TAKEN: &str = "does not take our certificate";
+
 #[tokio::test]
 async fn a_source_of_another_authority_is_refused_and_both_sides_say_why() {
     let (ours, theirs) = (pki(), pki());
     let files = TlsFiles { ca: ours.source.ca.clone(), ..theirs.source.clone() };
-    let outcome = try_session(&ours.collector, with(&files), "localhost").await;
-    let reason = collector_reason(&outcome);
-    assert!(reason.contains("another certificate authority than our"), "{reason}");
-    let reason = outcome.source.unwrap();
-    assert!(reason.contains("does not take our certificate"), "{reason}");
+    let says = [OTHER_AUTHORITY, NOT_TAKEN];
+    assert_refused(&ours.collector, with(&files), "localhost", says).await;
 }
 
 #[tokio::test]
 async fn a_collector_of_another_authority_is_refused_and_both_sides_say_why() {
     let (ours, theirs) = (pki(), pki());
-    let outcome = try_session(&theirs.collector, with(&ours.source), "localhost").await;
-    let reason = outcome.source.as_ref().unwrap();
-    assert!(reason.contains("another certificate authority than our"), "{reason}");
-    let reason = collector_reason(&outcome);
-    assert!(reason.contains("does not take our certificate"), "{reason}");
+    let says = [NOT_TAKEN, OTHER_AUTHORITY];
+    assert_refused(&theirs.collector, with(&ours.source), "localhost", says).await;
 }
 
 #[tokio::test]
@@ -152,13 +158,9 @@ async fn an_expired_certificate_is_refused_and_both_sides_say_why() {
     let past = SystemTime::now() - 2 * YEAR;
     let old = pki.authority.issue("old", &["localhost"], past, YEAR);
     let old = old.unwrap().files;
-    let outcome = try_session(&pki.collector, with(&old), "localhost").await;
-    let reason = collector_reason(&outcome);
-    assert!(reason.contains("expired"), "{reason}");
-    assert!(outcome.source.unwrap().contains("expired"));
-    let outcome = try_session(&old, with(&pki.source), "localhost").await;
-    assert!(outcome.source.as_ref().unwrap().contains("expired"));
-    assert!(collector_reason(&outcome).contains("expired"));
+    let says = ["expired", "expired"];
+    assert_refused(&pki.collector, with(&old), "localhost", says).await;
+    assert_refused(&old, with(&pki.source), "localhost", says).await;
 }
 
 #[tokio::test]
@@ -175,21 +177,15 @@ async fn a_source_without_certificate_is_refused_and_both_sides_say_why() {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let security = ClientSecurity { tls: Some(Arc::new(config)), insecure: false };
-    let outcome = try_session(&pki.collector, security, "localhost").await;
-    let reason = collector_reason(&outcome);
-    assert!(reason.contains("shows no certificate"), "{reason}");
-    let reason = outcome.source.unwrap();
-    assert!(reason.contains("wants a certificate of ours"), "{reason}");
+    let says = ["shows no certificate", "wants a certificate of ours"];
+    assert_refused(&pki.collector, security, "localhost", says).await;
 }
 
 #[tokio::test]
 async fn a_source_without_tls_is_refused_and_both_sides_say_why() {
     let pki = pki();
-    let outcome = try_session(&pki.collector, ClientSecurity::default(), "127.0.0.1").await;
-    let reason = collector_reason(&outcome);
-    assert!(reason.contains("does not speak TLS"), "{reason}");
-    let reason = outcome.source.unwrap();
-    assert!(reason.contains("TLS"), "{reason}");
+    let says = ["does not speak TLS", "TLS"];
+    assert_refused(&pki.collector, ClientSecurity::default(), "127.0.0.1", says).await;
 }
 
 #[tokio::test]
@@ -221,20 +217,20 @@ fn config_error(files: &TlsFiles) -> TlsError {
 #[test]
 fn wrong_files_are_named_with_the_reason() {
     let (ours, theirs) = (pki(), pki());
-    let missing = TlsFiles { cert: "/nowhere/x.pem".into(), ..ours.source.clone() };
-    let text = config_error(&missing).to_string();
+    let with = |change: fn(&mut TlsFiles, &TlsFiles)| {
+        let mut files = ours.source.clone();
+        change(&mut files, &theirs.source);
+        config_error(&files)
+    };
+    let text = with(|files, _| files.cert = "/nowhere/x.pem".into()).to_string();
     assert!(text.contains("/nowhere/x.pem") && text.contains("No such file"), "{text}");
-    let swapped = TlsFiles { cert: ours.source.key.clone(), ..ours.source.clone() };
-    let error = config_error(&swapped);
+    let error = with(|files, _| files.cert.clone_from(&files.key));
     assert!(matches!(error, TlsError::Missing { what: "certificate", .. }), "{error}");
-    let swapped = TlsFiles { key: ours.source.cert.clone(), ..ours.source.clone() };
-    let error = config_error(&swapped);
+    let error = with(|files, _| files.key.clone_from(&files.cert));
     assert!(matches!(error, TlsError::Missing { what: "private key", .. }), "{error}");
-    let strange = TlsFiles { key: theirs.source.key.clone(), ..ours.source.clone() };
-    let error = config_error(&strange);
+    let error = with(|files, theirs| files.key.clone_from(&theirs.key));
     assert!(matches!(error, TlsError::Pair { .. }), "{error}");
-    let folder = TlsFiles { ca: Path::new("/").to_owned(), ..ours.source.clone() };
-    let error = config_error(&folder);
+    let error = with(|files, _| files.ca = "/".into());
     assert!(matches!(error, TlsError::Read { .. }), "{error}");
 }
 

@@ -1,5 +1,5 @@
 //! Completion queues of providers whose completions are made by software, and their channels.
-use super::Entry;
+use super::CqEntry;
 use crate::wait::arm::{self, Flags};
 use crate::{Completion, CompletionChannel, CqError, event};
 use crossbeam_queue::ArrayQueue;
@@ -21,7 +21,7 @@ const SOLICITED: u32 = 2;
 /// sleeper that is not there, apart from the fence before [`CompletionQueue::announce_fenced`].
 #[derive(Debug)]
 pub struct CompletionQueue {
-    entries: ArrayQueue<Entry>,
+    entries: ArrayQueue<CqEntry>,
     overrun: AtomicBool,
     /// Requested notifications: bits of the constants above.
     requested: AtomicU32,
@@ -65,7 +65,7 @@ impl CompletionQueue {
     /// full. [`CompletionQueue::announce`] must follow.
     #[inline]
     #[must_use]
-    pub fn push(&self, entry: Entry) -> bool {
+    pub fn push(&self, entry: CqEntry) -> bool {
         self.entries.push(entry).is_err() && !self.overrun.swap(true, Ordering::AcqRel)
     }
 
@@ -223,12 +223,12 @@ impl CompletionChannel for EventChannel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::Account;
+    use crate::provider::WorkQueueCredits;
 
-    fn entry(seq: u64) -> Entry {
+    fn entry(seq: u64) -> CqEntry {
         let completion = Completion { wr_id: seq, ..Completion::EMPTY };
-        let account = Arc::new(Account::default());
-        Entry { completion, account, seq }
+        let credits = Arc::new(WorkQueueCredits::default());
+        CqEntry { completion, credits, seq }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! - while a queue pair changes its state: [`check_transition`], [`check_rtr`], [`check_remote`],
 //!   [`check_rts`], [`check_qkey`], [`StateCell`];
 //! - when something failed: [`explain_queue_pair`], [`explain_failure`], [`EventQueue`];
-//! - while requests are posted and polled: [`Limits`], [`Account`], [`Entry`], [`local_rights`],
+//! - while requests are posted and polled: [`Limits`], [`WorkQueueCredits`], [`CqEntry`], [`local_rights`],
 //!   [`HandleTable`];
 //! - where software makes the completions: [`CompletionQueue`], [`EventChannel`];
 //! - where software looks up keys: [`KeySlots`], [`RegionWatch`];
@@ -34,6 +34,6 @@ pub use explain::{explain_failure, explain_queue_pair, position};
 pub use handles::{Handle, HandleTable};
 pub use key_slots::KeySlots;
 pub use modify::{StateCell, check_qkey, check_remote, check_rtr, check_rts, check_transition};
-pub use post::{Account, Entry, local_rights};
+pub use post::{CqEntry, WorkQueueCredits, local_rights};
 pub use random::random;
 pub use region_watch::RegionWatch;

@@ -1,6 +1,6 @@
 //! A queue pair as the fabric knows it: its state, its queues, and what is on its way.
 use super::work::{Flight, Receive, Request, fetches};
-use catchment_verbs::provider::Account;
+use catchment_verbs::provider::WorkQueueCredits;
 use catchment_verbs::{Access, Flow, QpState, RtrAttr, RtsAttr, TokenBucket};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,12 +43,12 @@ pub(super) struct QpData {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places {
     pub(super) posted: u64,
-    pub(super) account: Arc<Account>,
+    pub(super) credits: Arc<WorkQueueCredits>,
 }
 
 impl Places {
     pub(super) fn outstanding(&self) -> u64 {
-        self.account.outstanding(self.posted)
+        self.credits.outstanding(self.posted)
     }
 
     pub(super) fn take(&mut self) -> u64 {
@@ -88,7 +88,7 @@ impl QpData {
     pub(super) fn reset(&mut self) {
         let fresh = QpData::new(self.device, self.pd, (self.send_cq, self.recv_cq));
         for places in [&self.posted, &self.recv_posted] {
-            places.account.free_before(places.posted);
+            places.credits.free_before(places.posted);
         }
         *self = QpData {
             life: self.life + 1,

@@ -4,7 +4,7 @@ use super::memory::{Piece, Registered};
 use super::queue::CqData;
 use super::times::Times;
 use super::work::{Flight, Receive, Request};
-use catchment_verbs::provider::{Account, Entry};
+use catchment_verbs::provider::{CqEntry, WorkQueueCredits};
 use catchment_verbs::{Access, AsyncEvent, Completion, Failure, QpState, Sge, Success, WcStatus};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -111,8 +111,8 @@ impl World {
             return;
         }
         let cq = qp.send_cq;
-        let account = Arc::clone(&qp.posted.account);
-        self.push(cq, entry(qpn, wr_id, result, (account, seq)), false);
+        let credits = Arc::clone(&qp.posted.credits);
+        self.push(cq, entry(qpn, wr_id, result, (credits, seq)), false);
     }
 
     pub(super) fn complete_recv(
@@ -126,11 +126,11 @@ impl World {
             return;
         };
         let cq = qp.recv_cq;
-        let account = Arc::clone(&qp.recv_posted.account);
-        self.push(cq, entry(qpn, wr_id, result, (account, seq)), solicited);
+        let credits = Arc::clone(&qp.recv_posted.credits);
+        self.push(cq, entry(qpn, wr_id, result, (credits, seq)), solicited);
     }
 
-    fn push(&mut self, cq: u32, entry: Entry, solicited: bool) {
+    fn push(&mut self, cq: u32, entry: CqEntry, solicited: bool) {
         let Some(data) = self.cqs.get(&cq) else {
             return;
         };
@@ -214,8 +214,8 @@ fn entry(
     qpn: u32,
     wr_id: u64,
     result: Result<Success, WcStatus>,
-    (account, seq): (Arc<Account>, u64),
-) -> Entry {
+    (credits, seq): (Arc<WorkQueueCredits>, u64),
+) -> CqEntry {
     let failure = |status| Failure { status, vendor_err: 0 };
-    Entry { completion: Completion { wr_id, qpn, result: result.map_err(failure) }, account, seq }
+    CqEntry { completion: Completion { wr_id, qpn, result: result.map_err(failure) }, credits, seq }
 }

@@ -23,11 +23,11 @@ pub fn local_rights(op: &SendOp) -> Access {
 /// How many requests of one work queue have left it. They are numbered from 0 in the order of
 /// posting, and complete in that order.
 #[derive(Debug, Default)]
-pub struct Account {
+pub struct WorkQueueCredits {
     freed: AtomicU64,
 }
 
-impl Account {
+impl WorkQueueCredits {
     /// Requests that still occupy the queue, of `posted` ever posted.
     #[inline]
     pub fn outstanding(&self, posted: u64) -> u64 {
@@ -49,20 +49,20 @@ impl Account {
 
 /// A completion in its queue, with the request that polling it frees.
 #[derive(Debug)]
-pub struct Entry {
+pub struct CqEntry {
     /// What the application will see.
     pub completion: Completion,
     /// The work queue of the request.
-    pub account: Arc<Account>,
+    pub credits: Arc<WorkQueueCredits>,
     /// The number of the request there.
     pub seq: u64,
 }
 
-impl Entry {
+impl CqEntry {
     /// Hands out the completion: its request, and all before it, leave the work queue.
     #[inline]
     pub fn polled(self) -> Completion {
-        self.account.free_before(self.seq + 1);
+        self.credits.free_before(self.seq + 1);
         self.completion
     }
 }

@@ -221,18 +221,18 @@ fn a_datagram_fits_a_packet_and_goes_to_a_queue_pair() {
 
 #[test]
 fn polling_one_completion_frees_all_requests_before_it() {
-    let account = Arc::new(Account::default());
-    let entry = |seq| Entry {
+    let credits = Arc::new(WorkQueueCredits::default());
+    let entry = |seq| CqEntry {
         completion: Completion { wr_id: seq + 100, ..Completion::EMPTY },
-        account: Arc::clone(&account),
+        credits: Arc::clone(&credits),
         seq,
     };
-    assert_eq!(account.outstanding(5), 5);
+    assert_eq!(credits.outstanding(5), 5);
     assert_eq!(entry(2).polled().wr_id, 102);
-    assert_eq!(account.outstanding(5), 2);
+    assert_eq!(credits.outstanding(5), 2);
     // One of before a reset, polled late: it frees nothing twice.
     entry(0).polled();
-    assert_eq!(account.outstanding(5), 2);
-    account.free_before(5);
-    assert_eq!(account.outstanding(5), 0);
+    assert_eq!(credits.outstanding(5), 2);
+    credits.free_before(5);
+    assert_eq!(credits.outstanding(5), 0);
 }
