@@ -10,7 +10,7 @@ pub const HEADER_VERSION: u8 = 1;
 pub const FLAG_CRC: u16 = 1;
 /// Flag: the block came in several WRITEs, of which verbs promise no order. It is there when the
 /// checksum is right too, so it has one.
-pub const FLAG_CUT: u16 = 2;
+pub const FLAG_SEGMENTED: u16 = 2;
 /// Flags that the application may use; they are carried and not looked at.
 pub const APPLICATION_FLAGS: u16 = 0xff00;
 
@@ -33,7 +33,7 @@ pub struct BlockHeader {
     pub crc32c: u32,
     /// Packet numbers directly before this one that the source dropped on purpose.
     pub skipped: u32,
-    /// [`FLAG_CRC`], [`FLAG_CUT`] and [`APPLICATION_FLAGS`].
+    /// [`FLAG_CRC`], [`FLAG_SEGMENTED`] and [`APPLICATION_FLAGS`].
     pub flags: u16,
     /// Bytes from the beginning of the payload to the header: a multiple of 64.
     pub room_bytes: u32,
@@ -88,13 +88,13 @@ pub enum HeaderError {
     CrcWithoutFlag(u32),
     /// Several WRITEs, and nothing that says whether all are there.
     #[error("a block of several WRITEs without a checksum")]
-    CutWithoutCrc,
+    SegmentedWithoutCrc,
 }
 
-/// Whether the header says [`FLAG_CUT`].
+/// Whether the header says [`FLAG_SEGMENTED`].
 #[inline]
-pub(crate) fn is_cut(words: &[u64; HEADER_WORDS]) -> bool {
-    words[6] & u64::from(FLAG_CUT) != 0
+pub(crate) fn is_segmented(words: &[u64; HEADER_WORDS]) -> bool {
+    words[6] & u64::from(FLAG_SEGMENTED) != 0
 }
 
 impl BlockHeader {
@@ -153,7 +153,7 @@ impl BlockHeader {
     /// [`HeaderError`] with the first thing that is wrong.
     #[inline]
     pub fn check(&self, layout: &RingLayout) -> Result<(), HeaderError> {
-        if self.flags & !(FLAG_CRC | FLAG_CUT | APPLICATION_FLAGS) != 0 {
+        if self.flags & !(FLAG_CRC | FLAG_SEGMENTED | APPLICATION_FLAGS) != 0 {
             return Err(HeaderError::Reserved(u64::from(self.flags)));
         }
         self.check_room(layout.max_payload_bytes())?;
@@ -161,8 +161,8 @@ impl BlockHeader {
         if self.flags & FLAG_CRC == 0 && self.crc32c != 0 {
             return Err(HeaderError::CrcWithoutFlag(self.crc32c));
         }
-        if self.flags & (FLAG_CRC | FLAG_CUT) == FLAG_CUT {
-            return Err(HeaderError::CutWithoutCrc);
+        if self.flags & (FLAG_CRC | FLAG_SEGMENTED) == FLAG_SEGMENTED {
+            return Err(HeaderError::SegmentedWithoutCrc);
         }
         Ok(())
     }
@@ -296,8 +296,8 @@ mod tests {
         };
         use HeaderError::*;
         assert!(matches!(refused(|h| h.flags |= 4), Reserved(_)));
-        let cut_only = |h: &mut BlockHeader| (h.flags, h.crc32c) = (FLAG_CUT, 0);
-        assert!(matches!(refused(cut_only), CutWithoutCrc));
+        let segmented_only = |h: &mut BlockHeader| (h.flags, h.crc32c) = (FLAG_SEGMENTED, 0);
+        assert!(matches!(refused(segmented_only), SegmentedWithoutCrc));
         assert!(matches!(refused(|h| h.room_bytes = 1000), Room { .. }));
         assert!(matches!(refused(|h| h.room_bytes = 960), Room { .. }));
         assert!(matches!(refused(|h| h.room_bytes = 4096), Room { .. }));

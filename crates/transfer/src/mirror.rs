@@ -27,7 +27,6 @@ impl ByteMirror {
         ByteMirror { words: (0..words).map(|_| AtomicU64::new(0)).collect(), slots }
     }
 
-    /// Lines of 64 slots.
     #[inline]
     fn lines(&self) -> u32 {
         (self.words.len() / WORDS_PER_LINE) as u32

@@ -6,7 +6,6 @@
 //! generation 0 was released, nothing was written. Because every byte names its generation, an
 //! old byte that a late READ brings is recognised and ignored (EXPERIMENTS I2).
 
-/// Bits of the state in a byte of `free[]`.
 const STATE_BITS: u32 = 2;
 
 /// State of a slot, as in the papers: 0, 1, 2.

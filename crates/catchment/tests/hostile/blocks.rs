@@ -4,7 +4,7 @@ use super::world::{World, eventually};
 use catchment::session::check::NUMBER_MAX;
 use catchment::session::message::Message;
 use catchment_transfer::BlockHeader;
-use catchment_transfer::header::{FLAG_CRC, FLAG_CUT};
+use catchment_transfer::header::{FLAG_CRC, FLAG_SEGMENTED};
 use std::time::Duration;
 
 /// Changes the length of the payload, and the room that the header says it has.
@@ -39,7 +39,7 @@ fn blocks_that_no_source_writes_end_the_session_with_a_reason() {
         ("an unknown flag", |h| h.flags = 4, "reserved"),
         (
             "several WRITEs without a checksum",
-            |h| h.flags = FLAG_CUT,
+            |h| h.flags = FLAG_SEGMENTED,
             "several WRITEs without a checksum",
         ),
     ];

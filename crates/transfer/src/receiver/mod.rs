@@ -7,7 +7,7 @@ mod block;
 use crate::checksum::crc32c_of;
 use crate::commit::HEADER_WORDS;
 use crate::counters::Counter;
-use crate::header::{BlockHeader, HeaderError, is_cut};
+use crate::header::{BlockHeader, HeaderError, is_segmented};
 use crate::layout::{LARGE_BLOCK_BYTES, LINE_BYTES, RingLayout};
 use crate::memory::RingMemory;
 use crate::mirror::ByteMirror;
@@ -354,7 +354,7 @@ impl Shared {
 
     #[inline]
     fn payload_is_there(&self, slot: u32, words: &[u64; HEADER_WORDS]) -> bool {
-        if !self.options.crc_decides && !is_cut(words) {
+        if !self.options.crc_decides && !is_segmented(words) {
             return true;
         }
         // A header that is wrong is taken, so that it can be reported.

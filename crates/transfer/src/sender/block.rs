@@ -2,7 +2,7 @@
 use super::Shared;
 use super::error::{Broken, CommitFailure};
 use crate::checksum::crc32c_of;
-use crate::header::{BlockHeader, FLAG_CRC, FLAG_CUT};
+use crate::header::{BlockHeader, FLAG_CRC, FLAG_SEGMENTED};
 use crate::layout::padded;
 use catchment_verbs::mem::{MemError, VolatileSlice};
 use std::io;
@@ -155,8 +155,8 @@ impl WriteBlock {
         } else {
             padded(self.payload_bytes)
         };
-        let ours = match (self.shared.data.cuts(room_bytes), crc) {
-            (true, _) => FLAG_CRC | FLAG_CUT,
+        let ours = match (self.shared.data.segments(room_bytes), crc) {
+            (true, _) => FLAG_CRC | FLAG_SEGMENTED,
             (false, true) => FLAG_CRC,
             (false, false) => 0,
         };
@@ -169,7 +169,7 @@ impl WriteBlock {
             capture_time_ns: meta.capture_time_ns,
             crc32c: if ours & FLAG_CRC != 0 { crc32c_of(&self.memory()) } else { 0 },
             skipped: meta.skipped,
-            flags: meta.flags & !(FLAG_CRC | FLAG_CUT) | ours,
+            flags: meta.flags & !(FLAG_CRC | FLAG_SEGMENTED) | ours,
             room_bytes,
         }
     }

@@ -5,6 +5,7 @@
 //! taken leaves its block to the thread that has it.
 use super::Shared;
 use super::data::{Copying, Data};
+use super::driver::Driver;
 use super::error::{Broken, ReserveError};
 use super::link::Link;
 use crate::header::BlockHeader;
@@ -171,7 +172,8 @@ impl Shared {
             return self.combine();
         };
         // Alone here, as is usual: the block need not go through the queue.
-        if self.broken.get().is_some() || !link.post_first(self, copying, slot) {
+        let mut driver = Driver { link: &mut link, shared: self, data: copying };
+        if self.broken.get().is_some() || !driver.post_first(slot) {
             copying.leave(slot);
         }
         let waits = self.drive(&mut link, copying);
@@ -206,12 +208,12 @@ impl Shared {
         debug_assert!(before.is_none(), "two threads drive one queue pair");
     }
 
-    /// True if the rest must wait.
+    /// Does all that can be done now; returns true if the rest must wait for a completion.
     pub(super) fn drive(&self, link: &mut Link, copying: &Copying) -> bool {
         if self.broken.get().is_some() {
             return true;
         }
-        link.progress(self, copying).unwrap_or_else(|broken| {
+        Driver { link, shared: self, data: copying }.progress().unwrap_or_else(|broken| {
             let _ = self.broken.set(broken);
             true
         })

@@ -57,7 +57,7 @@ impl Data {
     }
 
     /// Whether a block that begins `room_bytes` before its trailer goes in several WRITEs.
-    pub(super) fn cuts(&self, room_bytes: u32) -> bool {
+    pub(super) fn segments(&self, room_bytes: u32) -> bool {
         match self {
             Data::InPlace(_) => false,
             Data::Copy(copying) => room_bytes + TRAILER_BYTES > copying.piece_bytes,
@@ -96,7 +96,6 @@ impl Data {
         RegionSlice::new(Arc::clone(region), offset, bytes).expect(INSIDE)
     }
 
-    /// Header words and commit word of a block.
     pub(super) fn trailer(&self, slot: u32) -> ([u64; HEADER_WORDS], u64) {
         let mut trailer = [0; 64];
         let block = self.retained(slot);

@@ -72,7 +72,6 @@ impl Slots {
         self.known.take()
     }
 
-    /// Gives a slot back that was taken.
     #[inline]
     pub(super) fn put_back(&self, slot: u32) {
         let (line, bit) = (slot / u64::BITS, slot % u64::BITS);
@@ -202,7 +201,6 @@ impl Known {
         words.map(|word| word.load(Ordering::Relaxed).count_ones()).sum()
     }
 
-    /// Gives slots of one line back.
     #[inline]
     fn put_back(&self, line: u32, bits: u64) {
         self.words[line as usize].fetch_or(bits, Ordering::Release);

@@ -7,6 +7,7 @@
 mod block;
 mod combine;
 mod data;
+mod driver;
 mod error;
 mod free;
 mod link;
@@ -108,7 +109,7 @@ struct Shared {
     data: Data,
     slots: Slots,
     streams: Streams,
-    /// The queue pair, while no thread drives it.
+    /// The queue pair, while no thread drives it ([`driver`]).
     link: AtomicCell<Option<Box<Link>>>,
     broken: OnceLock<Broken>,
     free_watch: Option<Arc<dyn Watch>>,

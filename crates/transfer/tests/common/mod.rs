@@ -183,6 +183,12 @@ pub fn receive(receiver: &Receiver) -> ReceivedBlock {
     }
 }
 
+/// Commits a block as a whole frame of this number.
+pub fn commit(block: WriteBlock, number: u64) {
+    let meta = whole(number, block.bytes());
+    block.commit(&meta, false).unwrap();
+}
+
 /// A frame of one block.
 pub fn whole(packet_number: u64, bytes: u32) -> BlockMeta {
     BlockMeta { packet_number, frame_bytes: u64::from(bytes), ..BlockMeta::default() }

@@ -132,8 +132,7 @@ fn s1_1_a_wrong_key_is_an_error_and_writes_nothing() {
             // Where the key is only seen by the peer, the first request tells.
             Ok(sender) => {
                 assert!(!is_direct());
-                let block = sender.reserve(0, 64).unwrap();
-                block.commit(&whole(0, 64), false).unwrap();
+                commit(sender.reserve(0, 64).unwrap(), 0);
                 let deadline = Instant::now() + Duration::from_secs(20);
                 while sender.refresh().is_ok() {
                     assert!(Instant::now() < deadline, "the wrong key was not seen");

@@ -1,9 +1,9 @@
 //! The mechanism over any provider: in place where it can map the peer's memory, and with copies.
 mod crash;
-mod cut;
 mod full;
 mod hostile;
 mod permit;
+mod segmented;
 
 use super::common::*;
 use catchment_transfer::header::FLAG_CRC;
@@ -188,8 +188,7 @@ fn s1_22_two_hundred_and_fifty_five_streams_on_one_queue_pair() {
     let Pair { sender, receiver, .. } = &pair(COPY, 32, 64);
     for number in 0..20 {
         for stream in 0..255 {
-            let block = reserve(sender, stream, 64);
-            block.commit(&whole(number, 64), false).unwrap();
+            commit(reserve(sender, stream, 64), number);
             let block = receive(receiver);
             let header = block.header();
             assert_eq!((header.stream, header.packet_number), (stream, number));
@@ -273,8 +272,7 @@ fn s1_3_one_read_for_each_refresh() {
     let layout = RingLayout::new(4, 128).unwrap();
     let Pair { sender, receiver, .. } = &pair_with(COPY, layout, options);
     for number in 0..4 {
-        let block = sender.reserve(0, 64).unwrap();
-        block.commit(&whole(number, 64), false).unwrap();
+        commit(sender.reserve(0, 64).unwrap(), number);
     }
     assert_eq!(sender.stats().status_reads, 0);
     for reads in 1..=4 {
@@ -292,8 +290,7 @@ fn s1_14_reads_per_block_when_looking_only_when_empty() {
     let layout = RingLayout::new(10, 128).unwrap();
     let Pair { sender, receiver, .. } = &pair_with(COPY, layout, options);
     for number in 0..1000 {
-        let block = reserve(sender, 0, 64);
-        block.commit(&whole(number, 64), false).unwrap();
+        commit(reserve(sender, 0, 64), number);
         receive(receiver);
         // Tells of what was given back.
         assert!(receiver.poll().unwrap().is_none());
@@ -311,8 +308,7 @@ fn i3_stripes_find_all_slots_of_a_large_ring() {
     let mut kept = Vec::new();
     // Every slot a few times, however little is wanted.
     for number in 0..scaled(20_000).max(3_000) {
-        let block = reserve(sender, 0, 64);
-        block.commit(&whole(number, 64), false).unwrap();
+        commit(reserve(sender, 0, 64), number);
         kept.push(receive(receiver));
         // Tells of what was given back.
         assert!(receiver.poll().unwrap().is_none());
@@ -335,8 +331,7 @@ fn a_collector_that_finds_nothing_withholds_no_slot() {
         let Pair { sender, receiver, .. } = &pair(mode, 64, 64);
         let mut blocks: Vec<_> = (0..64)
             .map(|number| {
-                let block = sender.reserve(0, 64).unwrap();
-                block.commit(&whole(number, 64), false).unwrap();
+                commit(sender.reserve(0, 64).unwrap(), number);
                 receive(receiver)
             })
             .collect();

@@ -2,7 +2,7 @@
 use super::super::common::*;
 use super::hostile::{good, hostile};
 use catchment_probe::trace::{Kind, Trace};
-use catchment_transfer::header::{FLAG_CRC, FLAG_CUT};
+use catchment_transfer::header::{FLAG_CRC, FLAG_SEGMENTED};
 use catchment_transfer::*;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const LONG_BYTES: u32 = 4 * PIECE_BYTES + 5;
 
 /// A copying sender whose messages are as short as that, over a send queue of this length and one
 /// completion.
-fn cutting(max_send_wr: u32) -> (Result<Sender, SenderError>, Receiver, Arc<Trace>, Side) {
+fn segmenting(max_send_wr: u32) -> (Result<Sender, SenderError>, Receiver, Arc<Trace>, Side) {
     let block_bytes = RingLayout::block_bytes_for(LONG_BYTES).unwrap();
     let layout = RingLayout::new(3, block_bytes).unwrap();
     let (mut source, mut collector) = (side(max_send_wr, 0, 1), side(1, 0, 1));
@@ -45,7 +45,7 @@ fn receive_driving(sender: &Sender, receiver: &Receiver) -> ReceivedBlock {
 #[test]
 fn long_blocks_go_in_several_writes_and_arrive_whole() {
     for max_send_wr in [6, 10, 64] {
-        let (sender, receiver, trace, _collector) = cutting(max_send_wr);
+        let (sender, receiver, trace, _collector) = segmenting(max_send_wr);
         let sender = sender.unwrap();
         for number in 0..60u64 {
             let bytes = [LONG_BYTES, 100, 200, PIECE_BYTES - 64, PIECE_BYTES - 63];
@@ -57,7 +57,7 @@ fn long_blocks_go_in_several_writes_and_arrive_whole() {
             let block = receive_driving(&sender, &receiver);
             assert_eq!(block.header().packet_number, number, "once, in order");
             assert!(block.payload().to_vec() == payload, "block {number}");
-            let flags = if bytes > PIECE_BYTES - 64 { FLAG_CRC | FLAG_CUT } else { 0 };
+            let flags = if bytes > PIECE_BYTES - 64 { FLAG_CRC | FLAG_SEGMENTED } else { 0 };
             assert_eq!(block.header().flags, flags, "{bytes} bytes");
         }
         assert!(receiver.poll().unwrap().is_none());
@@ -72,7 +72,7 @@ fn long_blocks_go_in_several_writes_and_arrive_whole() {
 
 #[test]
 fn a_queue_that_cannot_hold_all_writes_of_a_block_is_refused() {
-    let (sender, ..) = cutting(5);
+    let (sender, ..) = segmenting(5);
     let Err(error) = sender else {
         panic!("six requests in a queue of five");
     };
@@ -84,8 +84,11 @@ fn a_queue_that_cannot_hold_all_writes_of_a_block_is_refused() {
 #[test]
 fn a_cut_block_is_there_when_its_checksum_says_so() {
     let hostile = hostile(ReceiverOptions::default());
-    let header =
-        BlockHeader { flags: FLAG_CRC | FLAG_CUT, crc32c: crc32c::crc32c(b"0123456789"), ..good() };
+    let header = BlockHeader {
+        flags: FLAG_CRC | FLAG_SEGMENTED,
+        crc32c: crc32c::crc32c(b"0123456789"),
+        ..good()
+    };
     hostile.put(0, EPOCH, 1, &header);
     hostile.hint(0, 1);
     assert!(hostile.receiver.poll().unwrap().is_none());
@@ -93,11 +96,11 @@ fn a_cut_block_is_there_when_its_checksum_says_so() {
     let ring = hostile.ring.whole();
     ring.write_at(payload, b"0123456789").unwrap();
     assert!(hostile.receiver.poll().unwrap().is_some());
-    let header = BlockHeader { flags: FLAG_CUT, ..good() };
+    let header = BlockHeader { flags: FLAG_SEGMENTED, ..good() };
     hostile.put(1, EPOCH, 1, &header);
     let error = hostile.receiver.drain().unwrap_err();
     let PeerMisbehaved::Header { reason, .. } = error else {
         panic!("{error}");
     };
-    assert_eq!(reason, HeaderError::CutWithoutCrc);
+    assert_eq!(reason, HeaderError::SegmentedWithoutCrc);
 }

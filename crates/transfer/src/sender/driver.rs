@@ -1,0 +1,251 @@
+//! The thread that holds the link of a copying sender, at work.
+//!
+//! Threads that commit put their block into a lock-free queue; whoever then gets hold of the [`Link`]
+//! posts for all (flat combining). The others go back to filling: no thread waits for another.
+use super::Shared;
+use super::data::Copying;
+use super::error::Broken;
+use super::link::{LEAST_BLOCK_WRS, Link};
+use crate::status::full_byte;
+use catchment_verbs::{Completion, Payload, RemoteAddr, SendOp, SendWr, Sge, WcOpcode};
+use std::sync::atomic::Ordering;
+
+/// Blocks posted with one call.
+const BATCH: usize = 16;
+/// Marks the READ of the status bytes in a `wr_id`.
+const READ: u64 = 1 << 63;
+/// Completions polled with one call.
+const POLL: usize = 16;
+
+/// A stripe's part of `free[]`.
+struct Stripe {
+    offset: usize,
+    bytes: usize,
+}
+
+/// See the module.
+pub(super) struct Driver<'a> {
+    pub(super) link: &'a mut Link,
+    pub(super) shared: &'a Shared,
+    pub(super) data: &'a Copying,
+}
+
+impl Driver<'_> {
+    /// Does all that can be done now: completions, the status READ, blocks. Returns true if the
+    /// queue is full, so that the rest must wait for a completion.
+    pub(super) fn progress(&mut self) -> Result<bool, Broken> {
+        loop {
+            self.poll(false)?;
+            // Blocks first: somebody waits for them, and the READ is for later.
+            self.post_blocks()?;
+            if self.post_read()? {
+                self.poll(true)?;
+            }
+            if !self.data.has_work() {
+                return Ok(false);
+            }
+            let full = self.link.free_wrs() < self.link.block_wrs || !self.link.may_signal();
+            if full && !self.poll(false)? {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Posts this block, if nothing waits before it and the queue has room; returns whether it did.
+    #[inline]
+    pub(super) fn post_first(&mut self, slot: u32) -> bool {
+        let room = self.link.free_wrs() >= self.link.block_wrs && self.link.may_signal();
+        if !room || !self.data.ready.is_empty() {
+            return false;
+        }
+        if let Err(broken) = self.post_one(slot) {
+            let _ = self.shared.broken.set(broken);
+        }
+        true
+    }
+
+    /// Takes completions; `at_once` if the last READ was posted just before.
+    fn poll(&mut self, at_once: bool) -> Result<bool, Broken> {
+        if self.link.signaled == 0 {
+            return Ok(false);
+        }
+        let mut out = [Completion::EMPTY; POLL];
+        let n = self.link.cq.poll(&mut out).map_err(Broken::Cq)?;
+        for completion in &out[..n] {
+            let success = completion.result;
+            let success = success.map_err(|failure| Broken::Completion(failure.status))?;
+            self.link.done = completion.wr_id & !READ;
+            self.link.signaled -= 1;
+            if success.opcode == WcOpcode::Read {
+                let found = self.shared.slots.scan(&self.data.free(), &self.shared.streams);
+                self.link.empty_reads = if found == 0 { self.link.empty_reads + 1 } else { 0 };
+                let at_once = at_once && self.link.reads_in_flight.count() == 1;
+                self.link.reads_in_flight.completed(
+                    &self.shared.pace,
+                    self.shared.moment(self.data),
+                    found,
+                    at_once,
+                );
+                self.publish_reads();
+            }
+        }
+        Ok(n > 0)
+    }
+
+    /// Reads the status bytes, if somebody wants to know them.
+    fn post_read(&mut self) -> Result<bool, Broken> {
+        if !self.link.reads_in_flight.has_room()
+            || self.link.free_wrs() == 0
+            || !self.link.may_signal()
+        {
+            return Ok(false);
+        }
+        // The load alone costs nothing when nobody wants it.
+        let wanted = self.data.read_wanted.load(Ordering::Acquire);
+        if !wanted || !self.data.read_wanted.swap(false, Ordering::AcqRel) {
+            return Ok(false);
+        }
+        let stripe = self.next_stripe();
+        let sge = [Sge {
+            addr: self.data.status.addr() + stripe.offset as u64,
+            bytes: stripe.bytes as u32,
+            lkey: self.data.status.lkey(),
+        }];
+        let from = self.data.remote_addr(self.data.layout.free_offset() + stripe.offset);
+        let id = (self.link.posted + 1) | READ;
+        let read = SendWr::new(id, SendOp::Read(from), Payload::Sges(&sge));
+        self.link.post(&[read])?;
+        self.link.reads_in_flight.posted(self.shared.moment(self.data));
+        self.publish_reads();
+        self.shared.counters.status_reads.add(1);
+        Ok(true)
+    }
+
+    fn publish_reads(&self) {
+        let count = self.link.reads_in_flight.count() as u32;
+        self.data.reads_in_flight.store(count, Ordering::Release);
+    }
+
+    /// Returns the stripe where the next releases are expected, then those after it (I3).
+    fn next_stripe(&self) -> Stripe {
+        let all = self.data.layout.blocks() as usize;
+        let most = self.shared.options.stripe_bytes.max(1) as usize;
+        let expected = self.shared.slots.cursor() as usize / most;
+        let offset = (expected + self.link.empty_reads) % all.div_ceil(most) * most;
+        Stripe { offset, bytes: most.min(all - offset) }
+    }
+
+    /// Posts committed blocks: the WRITE of each, and one inline WRITE of the status bytes of each
+    /// run of neighbouring slots (I7).
+    fn post_blocks(&mut self) -> Result<(), Broken> {
+        let most = if self.link.block_wrs > LEAST_BLOCK_WRS.into() {
+            // The long ones have room one by one.
+            1
+        } else {
+            BATCH as u64
+        };
+        let room = (self.link.free_wrs() / self.link.block_wrs).min(most) as usize;
+        if room == 0 || !self.link.may_signal() {
+            return Ok(());
+        }
+        let mut slots = [0; BATCH];
+        let mut n = 0;
+        // A pop from an empty queue costs a fence, a look at it does not.
+        while n < room && !self.data.ready.is_empty() {
+            let Some(slot) = self.data.ready.pop() else { break };
+            slots[n] = slot;
+            n += 1;
+        }
+        match n {
+            0 => Ok(()),
+            1 => self.post_one(slots[0]),
+            _ => self.post_batch(&slots[..n]),
+        }
+    }
+
+    fn count_posted(&self, blocks: usize) {
+        let posted = self.data.posted.load(Ordering::Relaxed) + blocks as u64;
+        self.data.posted.store(posted, Ordering::Relaxed);
+    }
+
+    /// Posts one block, as is usual, without the arrays of a batch.
+    fn post_one(&mut self, slot: u32) -> Result<(), Broken> {
+        let sge = [self.data.block_sge(slot, self.shared.room_bytes(slot))];
+        if sge[0].bytes > self.data.piece_bytes {
+            return self.post_segmented(slot, sge[0]);
+        }
+        let block = SendOp::Write(self.data.remote_block(slot, sge[0].bytes));
+        let write = SendWr::new(0, block, Payload::Sges(&sge));
+        self.post_last(slot, write)
+    }
+
+    /// Posts a block that is longer than a message, for all of whose requests the queue has room:
+    /// WRITEs in order, the last of which ends with the commit word, then the status byte.
+    #[cold]
+    fn post_segmented(&mut self, slot: u32, block: Sge) -> Result<(), Broken> {
+        let to = self.data.remote_block(slot, block.bytes);
+        let piece = |at: u32, bytes: u32| {
+            let addr = to.addr + u64::from(at);
+            let sge = Sge { addr: block.addr + u64::from(at), bytes, ..block };
+            ([sge], SendOp::Write(RemoteAddr { addr, ..to }))
+        };
+        let mut at = 0;
+        while block.bytes - at > self.data.piece_bytes {
+            let (sge, op) = piece(at, self.data.piece_bytes);
+            self.link.post(&[SendWr::new(0, op, Payload::Sges(&sge)).unsignaled()])?;
+            at += self.data.piece_bytes;
+        }
+        let (sge, op) = piece(at, block.bytes - at);
+        self.post_last(slot, SendWr::new(0, op, Payload::Sges(&sge)))
+    }
+
+    /// Posts the WRITE that ends a block, and its status byte.
+    #[inline]
+    fn post_last(&mut self, slot: u32, write: SendWr<'_>) -> Result<(), Broken> {
+        let hint = [full_byte(self.shared.slots.generations.next_generation(slot) - 1)];
+        let full =
+            SendOp::Write(self.data.remote_addr(self.data.layout.full_offset() + slot as usize));
+        let mut requests =
+            [write.unsignaled(), SendWr::new(0, full, Payload::Inline(&hint)).unsignaled()];
+        self.link.signal_now_and_then(&mut requests);
+        self.count_posted(1);
+        self.link.post(&requests)
+    }
+
+    fn post_batch(&mut self, slots: &[u32]) -> Result<(), Broken> {
+        let mut sges = [Sge { addr: 0, bytes: 0, lkey: 0 }; BATCH];
+        let mut hints = [0; BATCH];
+        for ((sge, hint), &slot) in sges.iter_mut().zip(&mut hints).zip(slots) {
+            *sge = self.data.block_sge(slot, self.shared.room_bytes(slot));
+            *hint = full_byte(self.shared.slots.generations.next_generation(slot) - 1);
+        }
+        let empty = SendWr::new(0, SendOp::Send, Payload::Inline(&[])).unsignaled();
+        let mut requests = [empty; 2 * BATCH];
+        let mut count = 0;
+        let mut run_start = 0;
+        for (i, &slot) in slots.iter().enumerate() {
+            let block = SendOp::Write(self.data.remote_block(slot, sges[i].bytes));
+            requests[count] = SendWr {
+                op: block,
+                payload: Payload::Sges(std::slice::from_ref(&sges[i])),
+                ..empty
+            };
+            count += 1;
+            let longest = i + 1 - run_start == self.link.limits.max_inline_bytes as usize;
+            if longest || slots.get(i + 1) != Some(&(slot + 1)) {
+                let first = slots[run_start] as usize;
+                let to = self.data.remote_addr(self.data.layout.full_offset() + first);
+                requests[count] = SendWr {
+                    op: SendOp::Write(to),
+                    payload: Payload::Inline(&hints[run_start..=i]),
+                    ..empty
+                };
+                count += 1;
+                run_start = i + 1;
+            }
+        }
+        self.link.signal_now_and_then(&mut requests[..count]);
+        self.count_posted(slots.len());
+        self.link.post(&requests[..count])
+    }
+}
