@@ -13,7 +13,7 @@ use catchment_transfer::HeaderError;
 use catchment_transfer::layout::padded;
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::wait::CqWatch;
-use catchment_verbs::{Completion, CompletionChannel, Cq, RtsAttr, Watch};
+use catchment_verbs::{Completion, CompletionChannel, Cq, QpTransition, RtrAttr, RtsAttr, Watch};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
@@ -104,7 +104,8 @@ fn go_up(
 ) -> Result<(), ChannelError> {
     check_peer(shape, geometry, peer)?;
     if let Some(qp) = &mut held.qp {
-        qp.connect(peer.endpoint, rts)?;
+        qp.modify(QpTransition::ToRtr(RtrAttr::new(peer.endpoint)))?;
+        qp.modify(QpTransition::ToRts(rts))?;
     }
     Ok(())
 }

@@ -5,15 +5,14 @@
 //! same order serves the orderly end, a failure at any step of the way up, and a peer that died.
 use super::error::{ChannelError, StillUsed};
 use super::operations::Operations;
-use super::qp::ManagedQp;
-use catchment_verbs::{CompletionChannel, Context, Cq, Mr, Pd};
+use catchment_verbs::{CompletionChannel, Context, Cq, Mr, Pd, Qp, QpTransition};
 use std::sync::Arc;
 
 /// Device objects that an end has acquired, in the order of cleanup: the one owner of all that is
 /// not part of a connected channel.
 #[derive(Default)]
 pub struct Held {
-    pub(super) qp: Option<ManagedQp>,
+    pub(super) qp: Option<Box<dyn Qp>>,
     pub(super) memory: Vec<Arc<dyn Mr>>,
     pub(super) cq: Option<Arc<dyn Cq>>,
     pub(super) channel: Option<Arc<dyn CompletionChannel>>,
@@ -30,7 +29,7 @@ impl Held {
     pub fn close(mut self, operations: Arc<Operations>) -> Result<(), ChannelError> {
         // All requests complete now, and nothing new is taken. A queue pair that has failed already
         // stays so.
-        let _ = operations.with_qp(ManagedQp::fail);
+        let _ = operations.with_qp(|qp| qp.modify(QpTransition::ToErr));
         match Arc::try_unwrap(operations) {
             Ok(operations) => {
                 let (qp, memory) = operations.into_parts();

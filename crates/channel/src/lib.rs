@@ -39,7 +39,6 @@ pub mod geometry;
 mod inbound;
 mod operations;
 mod outbound;
-mod qp;
 mod resources;
 
 pub use card::Card;
@@ -50,5 +49,4 @@ pub use error::{ChannelError, OperationError, StillUsed};
 pub use inbound::{Arrival, Inbound, Message, Slots, Wake};
 pub use operations::{Event, Operations, Ticket};
 pub use outbound::{Credit, Filled, Filler, Outbound};
-pub use qp::ManagedQp;
 pub use resources::{ChannelShape, MAX_BLOCKS, Resources};

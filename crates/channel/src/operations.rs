@@ -2,13 +2,12 @@
 //!
 //! Any thread may post: queue pairs of verbs have a lock inside, and this one gets it here.
 use super::error::OperationError;
-use super::qp::ManagedQp;
 use crate::geometry::{EXPOSED, OUTGOING, SCRATCH};
 use crate::{EndError, PeerFault, RemoteMemory};
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::sync::Mutex;
 use catchment_verbs::{
-    Completion, Mr, Payload, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Sge, WcOpcode,
+    Completion, Mr, Payload, Qp, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Sge, WcOpcode,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, OnceLock};
@@ -31,7 +30,7 @@ pub struct Operations {
 }
 
 struct Posting {
-    qp: ManagedQp,
+    qp: Box<dyn Qp>,
     posted: u64,
     /// Requests posted since the last signaled one.
     unsignaled: u64,
@@ -63,7 +62,7 @@ const INSIDE: &str = "inside of the checked memory";
 
 impl Operations {
     pub(super) fn new(
-        qp: ManagedQp,
+        qp: Box<dyn Qp>,
         memory: Vec<Arc<dyn Mr>>,
         remote: RemoteMemory,
         shared_offset: usize,
@@ -295,11 +294,11 @@ impl Operations {
     }
 
     /// Changes the state of the queue pair.
-    pub fn with_qp<T>(&self, change: impl FnOnce(&mut ManagedQp) -> T) -> T {
-        change(&mut self.posting().qp)
+    pub fn with_qp<T>(&self, change: impl FnOnce(&mut dyn Qp) -> T) -> T {
+        change(&mut *self.posting().qp)
     }
 
-    pub(super) fn into_parts(self) -> (ManagedQp, Vec<Arc<dyn Mr>>) {
+    pub(super) fn into_parts(self) -> (Box<dyn Qp>, Vec<Arc<dyn Mr>>) {
         let posting = self.posting.into_inner();
         (posting.qp, self.memory)
     }

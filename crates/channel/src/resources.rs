@@ -1,11 +1,12 @@
 //! Resource management: device, protection domain, queues, memory.
 use super::cleanup::Held;
-use super::qp::ManagedQp;
 use super::{Card, ChannelError, cleanup};
 use crate::RemoteMemory;
 use crate::geometry::{EXPOSED, Geometry};
 use catchment_transfer::layout::LINE_BYTES;
-use catchment_verbs::{Access, CompletionChannel, Context, QpInit, Service, VerbsError};
+use catchment_verbs::{
+    Access, CompletionChannel, Context, QpInit, QpTransition, Service, VerbsError,
+};
 use std::sync::{Arc, Weak};
 
 /// Most slots each way: an immediate has 16 bits for their number.
@@ -151,9 +152,9 @@ fn fill(
         max_inline_bytes: LINE_BYTES,
         strict: false,
     };
-    let qp = ManagedQp::create(&*pd, init).map_err(refused("a queue pair"))?;
-    let qp = held.qp.insert(qp);
-    qp.prepare()?;
+    let qp = held.qp.insert(pd.create_qp(init).map_err(refused("a queue pair"))?);
+    let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+    qp.modify(QpTransition::ToInit { access })?;
     let exposed = &held.memory[EXPOSED];
     Ok(Card {
         endpoint: qp.endpoint(),

@@ -77,7 +77,6 @@ impl Raw {
     }
 }
 
-/// A channel of 4 messages of 64 bytes, and its bad peer.
 fn bad_peer() -> (Channel, Raw) {
     let [good, bad] = crate::two_devices();
     let good = Resources::acquire(good, shape(4, 64)).unwrap();

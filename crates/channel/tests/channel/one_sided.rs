@@ -4,7 +4,7 @@ use super::{card, joined, pair, patient, shape};
 use crate::load::Random;
 use catchment_channel::{Channel, EndError, OperationError, Resources, Ticket};
 use catchment_transfer::WaitPolicy;
-use catchment_verbs::{QpState, WcStatus};
+use catchment_verbs::{Access, QpState, QpTransition, WcStatus};
 use std::time::{Duration, Instant};
 
 const SHARED: u32 = 1 << 16;
@@ -110,11 +110,12 @@ fn s3_5_a_drained_queue_pair_goes_on() {
     driver::send(&mut a, 0, 0, b"before", &mut wait);
     drop(driver::take(&mut b, &mut wait));
     let (drained, illegal) = a.operations().with_qp(|qp| {
-        qp.drain().unwrap();
-        (qp.state(), qp.prepare().is_err())
+        qp.modify(QpTransition::ToSqd).unwrap();
+        let access = Access::REMOTE_WRITE;
+        (qp.state(), qp.modify(QpTransition::ToInit { access }).is_err())
     });
     assert_eq!((drained, illegal), (QpState::Sqd, true));
-    a.operations().with_qp(|qp| qp.go_on(patient()).unwrap());
+    a.operations().with_qp(|qp| qp.modify(QpTransition::ToRts(patient())).unwrap());
     driver::send(&mut a, 0, 1, b"after", &mut wait);
     assert_eq!(driver::take(&mut b, &mut wait).payload().to_vec(), b"after");
 }
