@@ -130,7 +130,6 @@ pub struct CpuMeter {
 
 impl CpuMeter {
     /// A meter of this process; its first look tells the use since now.
-    #[must_use]
     pub fn this_process() -> Self {
         Self::starting(None, usage_of_self().ok())
     }

@@ -34,7 +34,6 @@ impl Default for Histogram {
 
 impl Histogram {
     /// An empty histogram.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -50,7 +49,6 @@ impl Histogram {
     }
 
     /// The counts at this moment.
-    #[must_use]
     pub fn snapshot(&self) -> HistogramSnapshot {
         let counted = |(i, bucket): (usize, &AtomicU64)| {
             let count = bucket.load(Relaxed);
@@ -75,26 +73,22 @@ pub struct HistogramSnapshot {
 
 impl HistogramSnapshot {
     /// How many durations were recorded.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|&(_, n)| n).sum()
     }
 
     /// Sum of all durations in nanoseconds.
-    #[must_use]
     pub fn sum_ns(&self) -> u64 {
         self.sum_ns
     }
 
     /// The longest duration in nanoseconds, 0 when empty.
-    #[must_use]
     pub fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
     /// The smallest duration that at least the share `q` (0 to 1) of all durations does not exceed,
     /// in nanoseconds, rounded up by at most 1/32. `None` when empty.
-    #[must_use]
     pub fn percentile_ns(&self, q: f64) -> Option<u64> {
         let count = self.count();
         let rank = ((q.clamp(0.0, 1.0) * count as f64).ceil() as u64).max(1);
@@ -113,7 +107,6 @@ impl HistogramSnapshot {
     }
 
     /// How many durations were at most `2^bits` nanoseconds, exactly, for `bits` of 5 to 42.
-    #[must_use]
     pub fn count_up_to_power(&self, bits: u32) -> u64 {
         let limit = 1 << bits;
         let within = |&&(i, _): &&(usize, u64)| i < BUCKETS - 1 && upper_of(i) <= limit;
@@ -134,7 +127,6 @@ impl HistogramSnapshot {
 
     /// What was recorded after `earlier`, a snapshot of the same histogram. Its maximum is rounded
     /// up by at most 1/32.
-    #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |i: usize| match earlier.buckets.binary_search_by_key(&i, |&(j, _)| j) {
             Ok(at) => earlier.buckets[at].1,

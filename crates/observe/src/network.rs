@@ -51,7 +51,6 @@ pub struct QueueSizes {
 
 impl SessionSnapshot {
     /// A session between these providers, of which nothing else is known.
-    #[must_use]
     pub fn new(provider: &str, source_provider: &str, reason: &str) -> SessionSnapshot {
         SessionSnapshot {
             provider: provider.to_owned(),

@@ -35,13 +35,11 @@ pub struct Sampler {
 
 impl Sampler {
     /// A sampler that has not looked yet.
-    #[must_use]
     pub fn new(metrics: Arc<CollectorMetrics>) -> Self {
         Self { metrics, looks: VecDeque::new(), cpu: CpuMeter::this_process() }
     }
 
     /// Whether the next [`sample`](Self::sample) will know rates: somebody looked in the last 5 s.
-    #[must_use]
     pub fn is_warm(&self) -> bool {
         self.looks.back().is_some_and(|last| last.at.elapsed() < PAUSE)
     }
@@ -144,7 +142,6 @@ pub struct SourceSampler {
 
 impl SourceSampler {
     /// A sampler that has not looked yet.
-    #[must_use]
     pub fn new(metrics: Arc<SourceMetrics>) -> Self {
         Self { metrics, cpu: CpuMeter::this_process() }
     }

@@ -61,54 +61,51 @@ pub struct PathSnapshot {
     pub sessions_total: u64,
 }
 
-/// Counters of one device, or of all together.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeviceCounters {
-    /// Frames given to the sinks.
-    pub frames_received: u64,
-    /// Their payload bytes.
-    pub bytes_received: u64,
-    /// Frames whose checksum was there and right.
-    pub frames_verified: u64,
-    /// Blocks refused because checksum or commit word were wrong.
-    pub checksum_errors: u64,
-    /// Frames that never came and that no source dropped on purpose.
-    pub frames_lost: u64,
-    /// Frames that the source dropped on purpose, seen in the numbering of those that came.
-    pub frames_skipped: u64,
-    /// Frames that came twice; the second was discarded.
-    pub frames_duplicate: u64,
-    /// Frames that came before an older one and waited for it.
-    pub frames_reordered: u64,
-    /// Frames that a sink refused.
-    pub sink_errors: u64,
-    /// Frames with a capture time in the future: the clocks of source and collector disagree.
-    pub frames_capture_ahead: u64,
-    /// Frames sent, as the source reported.
-    pub source_frames_sent: u64,
-    /// Frames the source dropped to make room for newer ones, as it reported.
-    pub source_dropped_oldest: u64,
-    /// Frames the source did not take for want of a block, as it reported.
-    pub source_dropped_newest: u64,
+/// Defines counters, and their sum over devices.
+macro_rules! counters {
+    ($(#[$of:meta])* pub struct $name:ident { $($(#[$doc:meta])* pub $field:ident: u64,)* }) => {
+        $(#[$of])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct $name { $($(#[$doc])* pub $field: u64,)* }
+
+        impl AddAssign<&Self> for $name {
+            fn add_assign(&mut self, other: &Self) {
+                // Sources choose some of these numbers: their sum may be beyond 64 bits.
+                $(self.$field = self.$field.saturating_add(other.$field);)*
+            }
+        }
+    };
 }
 
-impl AddAssign<&Self> for DeviceCounters {
-    fn add_assign(&mut self, other: &Self) {
-        // Sources choose some of these numbers: their sum may be beyond 64 bits.
-        let add = |sum: &mut u64, n: u64| *sum = sum.saturating_add(n);
-        add(&mut self.frames_received, other.frames_received);
-        add(&mut self.bytes_received, other.bytes_received);
-        add(&mut self.frames_verified, other.frames_verified);
-        add(&mut self.checksum_errors, other.checksum_errors);
-        add(&mut self.frames_lost, other.frames_lost);
-        add(&mut self.frames_skipped, other.frames_skipped);
-        add(&mut self.frames_duplicate, other.frames_duplicate);
-        add(&mut self.frames_reordered, other.frames_reordered);
-        add(&mut self.sink_errors, other.sink_errors);
-        add(&mut self.frames_capture_ahead, other.frames_capture_ahead);
-        add(&mut self.source_frames_sent, other.source_frames_sent);
-        add(&mut self.source_dropped_oldest, other.source_dropped_oldest);
-        add(&mut self.source_dropped_newest, other.source_dropped_newest);
+counters! {
+    /// Counters of one device, or of all together.
+    pub struct DeviceCounters {
+        /// Frames given to the sinks.
+        pub frames_received: u64,
+        /// Their payload bytes.
+        pub bytes_received: u64,
+        /// Frames whose checksum was there and right.
+        pub frames_verified: u64,
+        /// Blocks refused because checksum or commit word were wrong.
+        pub checksum_errors: u64,
+        /// Frames that never came and that no source dropped on purpose.
+        pub frames_lost: u64,
+        /// Frames that the source dropped on purpose, seen in the numbering of those that came.
+        pub frames_skipped: u64,
+        /// Frames that came twice; the second was discarded.
+        pub frames_duplicate: u64,
+        /// Frames that came before an older one and waited for it.
+        pub frames_reordered: u64,
+        /// Frames that a sink refused.
+        pub sink_errors: u64,
+        /// Frames with a capture time in the future: the clocks of source and collector disagree.
+        pub frames_capture_ahead: u64,
+        /// Frames sent, as the source reported.
+        pub source_frames_sent: u64,
+        /// Frames the source dropped to make room for newer ones, as it reported.
+        pub source_dropped_oldest: u64,
+        /// Frames the source did not take for want of a block, as it reported.
+        pub source_dropped_newest: u64,
     }
 }
 
@@ -160,7 +157,6 @@ pub struct LatencySummary {
 
 impl LatencySummary {
     /// The usual percentiles of a histogram.
-    #[must_use]
     pub fn of(histogram: &HistogramSnapshot) -> Self {
         let count = histogram.count();
         let us = |q: f64| histogram.percentile_ns(q).map(|ns| ns as f64 / 1e3);
@@ -226,34 +222,23 @@ pub struct SourceSnapshot {
     pub devices: Vec<SourceDeviceSnapshot>,
 }
 
-/// Counters of one device at a source, or of all together.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceCounters {
-    /// Frames handed to the queue pair.
-    pub frames_sent: u64,
-    /// Their payload bytes.
-    pub bytes_sent: u64,
-    /// Frames given up to make room for newer ones.
-    pub dropped_oldest: u64,
-    /// Frames not taken because no block was free.
-    pub dropped_newest: u64,
-    /// Frames sent over a connection that broke and given up then; they count as sent too.
-    pub dropped_reconnect: u64,
-    /// Times a frame waited for a free block.
-    pub block_waits: u64,
-    /// How long all those waits took together.
-    pub block_wait_ns: u64,
-}
-
-impl AddAssign<&Self> for SourceCounters {
-    fn add_assign(&mut self, other: &Self) {
-        self.frames_sent += other.frames_sent;
-        self.bytes_sent += other.bytes_sent;
-        self.dropped_oldest += other.dropped_oldest;
-        self.dropped_newest += other.dropped_newest;
-        self.dropped_reconnect += other.dropped_reconnect;
-        self.block_waits += other.block_waits;
-        self.block_wait_ns += other.block_wait_ns;
+counters! {
+    /// Counters of one device at a source, or of all together.
+    pub struct SourceCounters {
+        /// Frames handed to the queue pair.
+        pub frames_sent: u64,
+        /// Their payload bytes.
+        pub bytes_sent: u64,
+        /// Frames given up to make room for newer ones.
+        pub dropped_oldest: u64,
+        /// Frames not taken because no block was free.
+        pub dropped_newest: u64,
+        /// Frames sent over a connection that broke and given up then; they count as sent too.
+        pub dropped_reconnect: u64,
+        /// Times a frame waited for a free block.
+        pub block_waits: u64,
+        /// How long all those waits took together.
+        pub block_wait_ns: u64,
     }
 }
 

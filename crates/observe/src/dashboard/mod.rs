@@ -106,19 +106,16 @@ impl Dashboard {
     }
 
     /// Where it listens.
-    #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
     /// What to open in a browser.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
 
     /// How many pages are open and following the events.
-    #[must_use]
     pub fn viewers(&self) -> usize {
         self.live.viewers()
     }

@@ -12,7 +12,6 @@ use std::time::Instant;
 /// More different reasons than this are a sign of free text; the rest is counted together.
 const PATHS_MAX: usize = 64;
 
-/// Most sessions that a snapshot shows one by one.
 const SESSIONS_SHOWN: usize = 256;
 
 /// A path: both providers, and the reason why they were chosen.
@@ -74,7 +73,6 @@ pub struct CollectorMetrics {
 
 impl CollectorMetrics {
     /// Numbers of a collector that starts now.
-    #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             started: Instant::now(),
@@ -104,7 +102,6 @@ impl CollectorMetrics {
     }
 
     /// The recorder of a device, if there is one of that name.
-    #[must_use]
     pub fn device(&self, name: &str) -> Option<Arc<DeviceMetrics>> {
         read(&self.devices).get(name).cloned()
     }
@@ -148,7 +145,6 @@ impl CollectorMetrics {
 
     /// The sessions that were opened after the first `seen` ones, and how many were opened so far:
     /// the next `seen`. Of more than 256 only the latest, whether still open or not.
-    #[must_use]
     pub fn sessions_since(&self, seen: u64) -> (Vec<SessionSnapshot>, u64) {
         let sessions = lock(&self.sessions);
         let new = usize::try_from(sessions.opened - seen.min(sessions.opened));
@@ -196,7 +192,6 @@ impl CollectorMetrics {
 
     /// All numbers at this moment. Rates and CPU are `None`: they need two looks, see
     /// [`Sampler`](crate::Sampler).
-    #[must_use]
     pub fn snapshot(&self) -> CollectorSnapshot {
         let (recorders, mut totals, mut histogram) = self.collect();
         let devices: Vec<_> = recorders.iter().map(|device| device.snapshot()).collect();

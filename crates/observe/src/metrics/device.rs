@@ -97,13 +97,11 @@ impl DeviceMetrics {
     }
 
     /// The name that the source gave the device.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The picture of the device for the live page.
-    #[must_use]
     pub fn preview(&self) -> &Preview {
         &self.preview
     }
@@ -219,7 +217,6 @@ impl DeviceMetrics {
     }
 
     /// All numbers of the device at this moment.
-    #[must_use]
     pub fn snapshot(&self) -> DeviceSnapshot {
         let latency = self.latency.snapshot();
         DeviceSnapshot {

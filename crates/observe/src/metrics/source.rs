@@ -84,7 +84,6 @@ impl SourceDeviceMetrics {
     }
 
     /// All numbers of the device at this moment.
-    #[must_use]
     pub fn snapshot(&self) -> SourceDeviceSnapshot {
         SourceDeviceSnapshot {
             name: self.name.to_string(),
@@ -116,7 +115,6 @@ pub struct SourceMetrics {
 
 impl SourceMetrics {
     /// Numbers of a source that starts now.
-    #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             started: Instant::now(),
@@ -155,7 +153,6 @@ impl SourceMetrics {
     }
 
     /// All numbers at this moment. CPU is `None`, see [`SourceSampler`](crate::SourceSampler).
-    #[must_use]
     pub fn snapshot(&self) -> SourceSnapshot {
         let recorders: Vec<_> = read(&self.devices).values().cloned().collect();
         let devices: Vec<_> = recorders.iter().map(|device| device.snapshot()).collect();

@@ -65,19 +65,16 @@ impl Picture {
     }
 
     /// Width in pixels.
-    #[must_use]
     pub fn width(&self) -> u32 {
         self.width
     }
 
     /// Height in pixels.
-    #[must_use]
     pub fn height(&self) -> u32 {
         self.height
     }
 
     /// The pixels.
-    #[must_use]
     pub fn rgb(&self) -> &[u8] {
         &self.rgb
     }
@@ -123,7 +120,6 @@ pub struct Preview {
 impl Preview {
     /// A preview of frames in `format`, such as `640x480:rgb24`. A text that is no
     /// [`FrameFormat`] gives a preview without pictures.
-    #[must_use]
     pub fn new(format: &str) -> Self {
         Self {
             wanted_until_ns: AtomicU64::new(0),
@@ -138,7 +134,6 @@ impl Preview {
     }
 
     /// Whether pictures can be made of this format.
-    #[must_use]
     pub fn is_possible(&self) -> bool {
         lock(&self.format).is_some()
     }
@@ -150,7 +145,6 @@ impl Preview {
     }
 
     /// Whether a picture of the next frame would be made. One load while nobody is watching.
-    #[must_use]
     pub fn is_due(&self) -> bool {
         let until = self.wanted_until_ns.load(Relaxed);
         if until == 0 {
@@ -190,7 +184,6 @@ impl Preview {
     }
 
     /// The last picture that was made, and its number.
-    #[must_use]
     pub fn latest(&self) -> Option<(u64, Arc<Picture>)> {
         let latest = lock(&self.latest);
         latest.picture.clone().map(|picture| (latest.number, picture))

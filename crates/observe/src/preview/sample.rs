@@ -10,7 +10,6 @@ type Rgb = [u8; 3];
 
 /// A picture of at most 320x240 of a frame in `format`, in its proportions, never enlarged.
 /// `source` must hold [`FrameFormat::frame_bytes`] bytes.
-#[must_use]
 pub fn picture_of(format: &FrameFormat, source: &(impl PixelSource + ?Sized)) -> Picture {
     let (width, height) = fit(format.width(), format.height());
     let columns = taps(width, format.width());

@@ -105,7 +105,6 @@ metrics! { SOURCE_DEVICE of |d: &SourceDeviceSnapshot|
 }
 
 /// The metrics of a collector.
-#[must_use]
 pub fn collector_text(snapshot: &CollectorSnapshot) -> String {
     let mut text = Text::with_capacity(2_000 + snapshot.devices.len() * 4_500);
     let device = |d: &DeviceSnapshot| vec![("device", d.name.clone())];
@@ -123,7 +122,6 @@ pub fn collector_text(snapshot: &CollectorSnapshot) -> String {
 }
 
 /// The metrics of a source.
-#[must_use]
 pub fn source_text(snapshot: &SourceSnapshot) -> String {
     let mut text = Text::with_capacity(2_000 + snapshot.devices.len() * 800);
     let device = |d: &SourceDeviceSnapshot| vec![("device", d.name.clone())];

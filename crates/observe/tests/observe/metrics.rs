@@ -1,9 +1,7 @@
 //! The recorders: that nothing is lost, that devices may come and go, what recording costs, and
 //! that Prometheus can read it all.
 
-use catchment_media::format::FrameFormat;
 use catchment_observe::cpu::{CpuError, CpuMeter};
-use catchment_observe::preview::picture_of;
 use catchment_observe::{
     CollectorMetrics, CollectorSnapshot, DeviceCounters, DropCause, FrameObservation, Sampler,
     SessionSnapshot, SourceMetrics, SourceTotals, prometheus,
@@ -182,40 +180,6 @@ fn cpu_of_this_process_and_of_a_child_is_seen() {
     assert!(other_sample.cpu_s > 0.0 && other_sample.cpu_percent > 1.0, "{other_sample:?}");
     assert!(own.rss_bytes > 100_000 && other_sample.rss_bytes > 100_000);
     assert!(matches!(other.sample(), Err(CpuError::Gone { pid }) if pid == child.id()));
-}
-
-#[test]
-fn what_recording_costs() {
-    let metrics = CollectorMetrics::new();
-    let device = metrics.add_device("cam0", "raw");
-    let frames = 2_000_000u64;
-    let start = Instant::now();
-    for i in 0..frames {
-        device.frame_received(&frame(std::hint::black_box(100_000 + i % 4_096)));
-    }
-    let ns = start.elapsed().as_nanos() as f64 / frames as f64;
-    println!("recording one frame: {ns:.1} ns");
-    let start = Instant::now();
-    for _ in 0..frames {
-        std::hint::black_box(device.preview().offer(16, &[0u8; 16][..]));
-    }
-    let ns = start.elapsed().as_nanos() as f64 / frames as f64;
-    println!("a preview nobody looks at: {ns:.1} ns per frame");
-    assert_eq!(metrics.snapshot().totals.frames_received, frames);
-}
-
-#[test]
-fn what_a_picture_costs() {
-    for (format, width, height) in [("640x480:rgb24", 320, 240), ("3840x2160:nv12", 320, 180)] {
-        let format: FrameFormat = format.parse().unwrap();
-        let frame = vec![100u8; format.frame_bytes()];
-        let start = Instant::now();
-        let picture = picture_of(&format, &frame[..]);
-        let sampled = start.elapsed();
-        assert_eq!((picture.width(), picture.height()), (width, height));
-        assert!(picture.png().is_some());
-        println!("{format}: picture {sampled:?}, PNG {:?}", start.elapsed() - sampled);
-    }
 }
 
 /// A collector with every metric in use and names that want to break out of their quotes.
