@@ -34,7 +34,6 @@ const FRAME_BYTES: u32 = 14 + 8 + 4;
 /// BTH, RETH and ICRC of a packet of a WRITE.
 const WRITE_BYTES: u32 = 12 + 16 + 4;
 
-/// Bytes of an IP header.
 fn ip_bytes(local: &IpAddr) -> u32 {
     if local.is_ipv4() { 20 } else { 40 }
 }

@@ -44,35 +44,3 @@ impl DeviceCounters {
         self.sent.packets as f64 / self.sent.messages.max(1) as f64
     }
 }
-
-/// Adds what a queue pair counted.
-pub(crate) fn add(sum: &mut Counters, one: &Counters) {
-    let fields: [(&mut u64, u64); 23] = [
-        (&mut sum.packets_sent, one.packets_sent),
-        (&mut sum.bytes_sent, one.bytes_sent),
-        (&mut sum.retransmitted, one.retransmitted),
-        (&mut sum.responses_repeated, one.responses_repeated),
-        (&mut sum.lost, one.lost),
-        (&mut sum.spurious, one.spurious),
-        (&mut sum.timeouts, one.timeouts),
-        (&mut sum.probes, one.probes),
-        (&mut sum.reads_repeated, one.reads_repeated),
-        (&mut sum.sequence_naks_received, one.sequence_naks_received),
-        (&mut sum.rnr_naks_received, one.rnr_naks_received),
-        (&mut sum.cnps_received, one.cnps_received),
-        (&mut sum.cnps_sent, one.cnps_sent),
-        (&mut sum.packets_received, one.packets_received),
-        (&mut sum.bytes_received, one.bytes_received),
-        (&mut sum.duplicates, one.duplicates),
-        (&mut sum.out_of_order, one.out_of_order),
-        (&mut sum.reordered, one.reordered),
-        (&mut sum.sequence_naks_sent, one.sequence_naks_sent),
-        (&mut sum.rnr_naks_sent, one.rnr_naks_sent),
-        (&mut sum.fatal_naks_sent, one.fatal_naks_sent),
-        (&mut sum.dropped, one.dropped),
-        (&mut sum.messages_dropped, one.messages_dropped),
-    ];
-    for (total, part) in fields {
-        *total += part;
-    }
-}

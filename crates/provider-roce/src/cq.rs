@@ -1,6 +1,6 @@
 //! Completion queues that do the engine's work while they are polled.
 use crate::device::Device;
-use crate::engine::Look;
+use crate::engine::TurnKind;
 use crate::handles::RoceContext;
 use catchment_verbs::provider::CompletionQueue;
 use catchment_verbs::{Completion, Cq, CqError};
@@ -24,7 +24,7 @@ impl RoceCq {
 impl Cq for RoceCq {
     fn poll(&self, out: &mut [Completion]) -> Result<usize, CqError> {
         let taken = self.core.poll(out)?;
-        if taken == 0 && self.context.device().help(Look::ForPackets) {
+        if taken == 0 && self.context.device().help(TurnKind::Full) {
             return Ok(self.core.drain(out));
         }
         Ok(taken)

@@ -2,7 +2,7 @@
 use crate::RoceOptions;
 use crate::device_core::DeviceCore;
 use crate::engine::tuning::SINGLE_AFTER_NS;
-use crate::engine::{Engine, Look};
+use crate::engine::{Engine, TurnKind};
 use crate::io::{Datagrams, Waiter, Waker};
 use crate::sleep::Sleep;
 use catchment_roce::wire::PathMtu;
@@ -81,7 +81,7 @@ impl Device {
     #[inline]
     pub(crate) fn posted(&self, index: usize, short: bool) {
         self.dirty.add(index);
-        if self.options.inline_polling && self.help(Look::ForPosted) {
+        if self.options.inline_polling && self.help(TurnKind::PostedOnly) {
             return;
         }
         if !(short && self.send_alone()) {
@@ -93,7 +93,7 @@ impl Device {
     /// together, by the engine's thread) and no other thread has the engine; returns whether it did.
     fn send_alone(&self) -> bool {
         let now_ns = self.now_ns();
-        self.is_alone(now_ns) && self.take_turn(now_ns, Look::ForPosted)
+        self.is_alone(now_ns) && self.take_turn(now_ns, TurnKind::PostedOnly)
     }
 
     fn is_alone(&self, now_ns: u64) -> bool {
@@ -119,25 +119,25 @@ impl Device {
     /// With [`RoceOptions::inline_polling`]: does a turn of the engine, if no other thread does;
     /// whether it did.
     #[inline]
-    pub(crate) fn help(&self, look: Look) -> bool {
+    pub(crate) fn help(&self, kind: TurnKind) -> bool {
         if !self.options.inline_polling {
             return false;
         }
         let now_ns = self.now_ns();
-        let helps = self.take_turn(now_ns, look);
+        let helps = self.take_turn(now_ns, kind);
         // Who only posts looks for no packets: the thread must.
-        if helps && look == Look::ForPackets {
+        if helps && kind == TurnKind::Full {
             self.helped_ns.store(now_ns, Ordering::Relaxed);
         }
         helps
     }
 
     /// Does a turn of the engine at `now_ns`, if no other thread does; whether it did.
-    fn take_turn(&self, now_ns: u64, look: Look) -> bool {
+    fn take_turn(&self, now_ns: u64, kind: TurnKind) -> bool {
         let Some(mut engine) = self.try_engine() else {
             return false;
         };
-        let turn = engine.turn(&self.core, now_ns, look);
+        let turn = engine.turn(&self.core, now_ns, kind);
         drop(engine);
         // The thread may have to do what this one began.
         let due_ns = if turn.is_unfinished() { Some(now_ns) } else { turn.next_ns };

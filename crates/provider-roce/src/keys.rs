@@ -74,7 +74,6 @@ impl KeyTable {
         self.slots.remove(self.permutation.backward(key));
     }
 
-    /// Returns the region of a key.
     #[inline]
     pub(crate) fn lookup(&self, key: u32) -> Option<&Arc<MrCore>> {
         if let Some(mr) = self.at(self.last.load(Ordering::Relaxed), key) {

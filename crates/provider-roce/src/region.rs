@@ -32,7 +32,6 @@ pub(crate) struct MrCore {
 }
 
 impl MrCore {
-    /// A region under `key`.
     pub(crate) fn new(key: u32, pd: u64, access: Access, region: Arc<Region>) -> MrCore {
         MrCore {
             key,

@@ -31,7 +31,6 @@ pub(crate) enum Held {
 const _: () = assert!(size_of::<Held>() == 24);
 
 impl Held {
-    /// Returns the same regions, and an address handle.
     pub(crate) fn with_address_handle(self, ah: Arc<Handle<AhCore>>) -> Held {
         match self {
             Held::None => Held::Datagram(ah, None),
@@ -43,7 +42,6 @@ impl Held {
         }
     }
 
-    /// Returns the address handle of this number, if the request names it.
     fn address_handle(&self, number: u32) -> Option<&AhCore> {
         let ah = match self {
             Held::Datagram(ah, _) => ah,
@@ -65,7 +63,6 @@ impl Held {
     }
 }
 
-/// A send request.
 pub(crate) struct PostedSend {
     pub(crate) wqe: SendWqe,
     pub(crate) held: Held,
@@ -104,7 +101,6 @@ impl InFlightQueue {
         self.first + self.requests.len() as u64
     }
 
-    /// Adds a request.
     pub(crate) fn push(&mut self, request: InFlight) {
         self.requests.push_back(request);
     }
@@ -133,12 +129,10 @@ impl InFlightQueue {
         self.requests.iter().find_map(|request| request.held.find(key))
     }
 
-    /// Returns the address handle of this number, if a request names it.
     pub(crate) fn address_handle(&self, number: u32) -> Option<&AhCore> {
         self.requests.iter().find_map(|request| request.held.address_handle(number))
     }
 
-    /// Bytes of heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.requests.capacity() * size_of::<InFlight>()
     }

@@ -26,12 +26,10 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Makes the completion of a send request.
     pub(crate) fn of_send(wr_id: u64, result: Result<Success, WcStatus>) -> Completion {
         Completion { wr_id, queue: Queue::Send, solicited: false, result }
     }
 
-    /// Makes the completion of a request that was flushed.
     pub(crate) fn flushed(wr_id: u64, queue: Queue) -> Completion {
         Completion { wr_id, queue, solicited: false, result: Err(WcStatus::Flushed) }
     }

@@ -71,7 +71,6 @@ impl Config {
     pub const MAX_WINDOW_PACKETS: u32 = 1 << 16;
 
     /// Usual limits for a queue pair with this number.
-    #[must_use]
     pub fn new(qpn: u32, service: Service) -> Config {
         Config {
             qpn,
@@ -136,7 +135,6 @@ pub struct RtrAttr {
 
 impl RtrAttr {
     /// Usual attributes: 16 READs and atomics, RNR timer 640 microseconds, go-back-N.
-    #[must_use]
     pub fn new(dest_qpn: u32, path_mtu: PathMtu, rq_psn: Psn) -> RtrAttr {
         RtrAttr {
             dest_qpn,
@@ -167,7 +165,6 @@ pub struct RtsAttr {
 
 impl RtsAttr {
     /// Usual attributes: 16 READs and atomics, timeout code 12 (17 ms), 7 tries, RNR for ever.
-    #[must_use]
     pub fn new(sq_psn: Psn) -> RtsAttr {
         RtsAttr {
             sq_psn,

@@ -23,7 +23,6 @@ pub struct Arrival<'a> {
 
 impl<'a> Arrival<'a> {
     /// A packet without marks, from a connected peer.
-    #[must_use]
     pub fn new(headers: &'a Headers, payload: &'a [u8]) -> Arrival<'a> {
         Arrival { headers, payload, ecn_marked: false, grh: None }
     }

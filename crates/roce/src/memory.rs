@@ -31,7 +31,6 @@ pub enum AtomicOp {
 
 impl AtomicOp {
     /// The value after the operation on `before`.
-    #[must_use]
     pub fn apply(self, before: u64) -> u64 {
         match self {
             AtomicOp::CompareSwap { compare, swap } if before == compare => swap,

@@ -14,13 +14,11 @@ impl Psn {
     pub const MASK: u32 = 0x00ff_ffff;
 
     /// The number with the lowest 24 bits of `value`.
-    #[must_use]
     pub const fn new(value: u32) -> Self {
         Self(value & Self::MASK)
     }
 
     /// The number, below 2^24.
-    #[must_use]
     pub const fn value(self) -> u32 {
         self.0
     }
@@ -45,7 +43,6 @@ impl Psn {
 
     /// How many packets this one is after `earlier`: from -2^23 to 2^23 - 1, negative when it is
     /// before.
-    #[must_use]
     pub const fn distance_from(self, earlier: Self) -> i32 {
         // The sign bit of 24 bits goes to that of 32, and comes back with the shift.
         (self.0.wrapping_sub(earlier.0) << 8).cast_signed() >> 8

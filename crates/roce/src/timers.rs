@@ -6,7 +6,6 @@ use std::time::Duration;
 
 /// The timeout of a local ACK timeout code: 4.096 us times 2^code; 0 means none (IBTA volume 1,
 /// 9.7.6.1.3). Only the lowest five bits of `code` count.
-#[must_use]
 pub const fn ack_timeout(code: u8) -> Option<Duration> {
     match code & 31 {
         0 => None,

@@ -40,7 +40,6 @@ pub enum Piece {
 
 impl Piece {
     /// Length in bytes.
-    #[must_use]
     pub fn bytes(&self) -> u32 {
         match *self {
             Piece::Local { bytes, .. }
@@ -62,25 +61,21 @@ pub struct OutPacket {
 
 impl OutPacket {
     /// The encoded headers, from the BTH to the last extension header.
-    #[must_use]
     pub fn header(&self) -> &[u8] {
         &self.header[..usize::from(self.header_bytes)]
     }
 
     /// Bytes of payload, without pad.
-    #[must_use]
     pub fn payload_bytes(&self) -> usize {
         usize::from(self.payload_bytes)
     }
 
     /// Zero bytes that follow the payload, 0 to 3.
-    #[must_use]
     pub fn pad_bytes(&self) -> usize {
         usize::from(self.pad)
     }
 
     /// Length of the UDP payload: headers, payload, pad and ICRC.
-    #[must_use]
     pub fn udp_bytes(&self) -> usize {
         self.header().len() + self.payload_bytes() + self.pad_bytes() + ICRC_BYTES
     }
@@ -98,7 +93,6 @@ pub struct TransmitBatch {
 
 impl TransmitBatch {
     /// An empty batch for at most this many packets.
-    #[must_use]
     pub fn new(max_packets: usize) -> TransmitBatch {
         TransmitBatch {
             packets: Vec::with_capacity(max_packets),
@@ -118,38 +112,32 @@ impl TransmitBatch {
     }
 
     /// The packets, in the order in which they must leave.
-    #[must_use]
     pub fn packets(&self) -> &[OutPacket] {
         &self.packets
     }
 
     /// Where the payload of a packet of this batch lies, in order.
-    #[must_use]
     pub fn pieces(&self, packet: &OutPacket) -> &[Piece] {
         &self.pieces[packet.pieces.start as usize..packet.pieces.end as usize]
     }
 
     /// The bytes of a [`Piece::Batch`].
-    #[must_use]
     pub fn bytes(&self, start: u32, bytes: u32) -> &[u8] {
         &self.bytes[start as usize..(start + bytes) as usize]
     }
 
     /// Returns the address handle ([`crate::Destination::ah`]) of these datagrams; none on RC and UC,
     /// which have one peer.
-    #[must_use]
     pub fn destination(&self) -> Option<u32> {
         self.destination
     }
 
     /// Packets that fit together.
-    #[must_use]
     pub fn max_packets(&self) -> usize {
         self.max_packets
     }
 
     /// Whether no further packet fits.
-    #[must_use]
     pub fn is_full(&self) -> bool {
         self.packets.len() >= self.max_packets
     }

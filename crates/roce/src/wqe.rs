@@ -31,7 +31,6 @@ impl SendWqe {
     /// Copies the list of scatter-gather elements, or the inline bytes. Allocates for more than one
     /// element or more than 54 inline bytes.
     #[inline]
-    #[must_use]
     pub fn new(wr: &SendWr<'_>) -> SendWqe {
         SendWqe {
             wr_id: wr.wr_id,
@@ -56,7 +55,6 @@ pub struct RecvWqe {
 impl RecvWqe {
     /// Copies the list of scatter-gather elements. Allocates for more than one.
     #[inline]
-    #[must_use]
     pub fn new(wr: &RecvWr<'_>) -> RecvWqe {
         RecvWqe { wr_id: wr.wr_id, payload: StoredPayload::from_sges(wr.sges) }
     }
@@ -118,7 +116,6 @@ impl StoredPayload {
     }
 
     /// Returns the length in bytes.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         match self.inline() {
             Some(data) => data.len() as u64,

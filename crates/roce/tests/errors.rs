@@ -205,7 +205,6 @@ fn acknowledge(node: &mut End, now_ns: u64, psn: u32, syndrome: Syndrome) {
     node.deliver(now_ns, &headers, &[]);
 }
 
-/// PSNs that `node` sends now.
 pub(crate) fn sends(node: &mut End, now_ns: u64) -> Vec<u32> {
     let packets = node.transmit(now_ns, &mut TransmitBatch::new(256));
     let psn = |bytes: &Vec<u8>| Headers::decode(bytes).unwrap().0.bth.psn.value();

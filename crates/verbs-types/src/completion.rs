@@ -61,13 +61,11 @@ impl Success {
     }
 
     /// Adds the rkey that the message invalidated.
-    #[must_use]
     pub fn invalidating(self, rkey: u32) -> Success {
         Success { rare: Rare::InvalidatedRkey, number: rkey, ..self }
     }
 
     /// Adds the queue pair that sent the datagram.
-    #[must_use]
     pub fn from_qpn(self, qpn: u32) -> Success {
         Success { rare: Rare::SourceQpn, number: qpn, ..self }
     }

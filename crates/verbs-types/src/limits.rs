@@ -39,7 +39,6 @@ pub struct Limits {
     with_inline: u16,
 }
 
-/// The bit of an operation.
 #[inline]
 fn bit(op: &SendOp) -> u16 {
     1 << match op {

@@ -118,7 +118,6 @@ impl Flow {
     /// Returns the flow of a rate limit that an application sets: after a pause at most 64 KiB leave
     /// at once, or what the rate gives in a millisecond; of a queue that was not empty, at most what
     /// the rate gives in 50 milliseconds.
-    #[must_use]
     pub fn of_rate(rate_bps: u64) -> Flow {
         let bytes_per_ms = rate_bps / 8 / 1000;
         Flow {
@@ -138,7 +137,6 @@ impl TokenBucket {
     }
 
     /// Returns the time from which a packet may leave, if the rate stays the same.
-    #[must_use]
     pub fn opens_ns(&self, flow: Flow) -> u64 {
         let missing = u128::try_from(1 - self.credit).unwrap_or(0);
         let wait_ns = missing.div_ceil(flow.rate_bps.max(1).into());
@@ -277,7 +275,6 @@ mod tests {
         assert!(sent < 80_000_000, "50 of each 100 ms: {sent}");
     }
 
-    /// Bytes that leave at once at `now_ns`.
     fn at_once(bucket: &mut TokenBucket, now_ns: u64, flow: Flow) -> u64 {
         let mut bytes = 0;
         while bucket.may_send(now_ns, flow) {

@@ -186,7 +186,6 @@ impl<'a> SendWr<'a> {
     }
 
     /// Suppresses the completion on success.
-    #[must_use]
     pub fn unsignaled(self) -> SendWr<'a> {
         SendWr { signaled: false, ..self }
     }

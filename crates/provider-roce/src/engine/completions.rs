@@ -101,7 +101,6 @@ fn settle_one(
     delivery.overrun
 }
 
-/// What was delivered.
 #[derive(Default)]
 struct Delivery {
     sent: bool,

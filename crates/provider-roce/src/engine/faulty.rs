@@ -3,14 +3,14 @@ use super::Engine;
 use super::transmit::resolve;
 use crate::device_core::DeviceCore;
 use crate::fault::{Datagram, FaultInjector, Kind};
+use crate::io::net_header;
 use crate::keys::KeyTable;
-use catchment_roce::wire::{NetHeader, Opcode, icrc};
+use catchment_roce::wire::{Opcode, icrc};
 use catchment_roce::{OutPacket, Piece, TransmitBatch};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// Turns of queue pairs before received packets are looked at again.
 const TURNS: usize = 4;
-/// Where the syndrome of an acknowledgement is.
 const SYNDROME_AT: usize = 12;
 /// NAK: PSN sequence error.
 const NAK_PSN_SEQUENCE: u8 = 0x60;
@@ -92,16 +92,8 @@ fn pass(faults: &mut FaultInjector, device: &DeviceCore, to: SocketAddr, transpo
 
 /// Adds the ICRC. Alone in its datagram, an IPv4 packet has identification 0.
 fn sealed(from: SocketAddr, to: SocketAddr, mut transport: Vec<u8>) -> Datagram {
-    let net = match (from.ip(), to.ip()) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => Some(NetHeader::v4(src, dst, from.port())),
-        (IpAddr::V6(src), IpAddr::V6(dst)) => Some(NetHeader::v6(src, dst, from.port())),
-        // Connecting excludes it; the packet is as good as lost.
-        _ => None,
-    };
-    let icrc = net.map_or(0, |mut net| {
-        net.dst_port = to.port();
-        icrc::compute(&net, &transport)
-    });
+    // Connecting excludes addresses of two families; such a packet is as good as lost.
+    let icrc = net_header(from, to).map_or(0, |net| icrc::compute(&net, &transport));
     transport.extend_from_slice(&icrc.to_le_bytes());
     Datagram { to, bytes: transport }
 }

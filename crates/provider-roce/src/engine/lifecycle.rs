@@ -16,7 +16,7 @@ impl Engine {
     /// Takes a queue pair out. Outstanding requests vanish.
     pub(crate) fn remove(&mut self, index: usize) {
         if let Some(entry) = self.qps.remove(index) {
-            crate::counters::add(&mut self.retired, entry.qp.counters());
+            self.retired += entry.qp.counters();
             entry.shared.set_state(QpState::Reset);
         }
     }
@@ -39,7 +39,6 @@ impl Engine {
         entry.shared.set_state(QpState::Reset);
     }
 
-    /// To INIT.
     pub(crate) fn init(&mut self, index: usize, attr: roce::InitAttr) -> Result<(), ModifyError> {
         self.change(index, QpState::Init, |entry| {
             entry.qkey = attr.qkey;

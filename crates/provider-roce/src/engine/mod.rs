@@ -63,16 +63,15 @@ use std::sync::Arc;
 use table::QpTable;
 use timers::Timers;
 
-/// What a turn begins with.
+/// What a turn takes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// Packets that have come, and what was posted.
-    ForPackets,
-    /// What was posted, just now.
-    ForPosted,
+pub(crate) enum TurnKind {
+    /// Packets that have arrived, and posted requests.
+    Full,
+    /// Posted requests only: the caller has just posted.
+    PostedOnly,
 }
 
-/// What a turn found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Turn {
     /// There was something to do, so there may be more.
@@ -148,15 +147,15 @@ impl Engine {
     ///
     /// When a few packets came and there is nothing else to do, their acknowledgements wait for one
     /// turn: a program that answers what it was sent has them leave together with its answer.
-    pub(crate) fn turn(&mut self, device: &DeviceCore, now_ns: u64, look: Look) -> Turn {
+    pub(crate) fn turn(&mut self, device: &DeviceCore, now_ns: u64, kind: TurnKind) -> Turn {
         let keys = device.keys();
         // First what has come, then what was posted, then the former is looked at: a receive that
         // was posted before its message was sent is there when the message is.
-        let received = match look {
-            Look::ForPackets => self.fetch(device),
-            Look::ForPosted => 0,
+        let received = match kind {
+            TurnKind::Full => self.fetch(device),
+            TurnKind::PostedOnly => 0,
         };
-        let posted = self.take_posted(device, &keys);
+        let posted = self.take_posted(device);
         let idle = !posted && self.ready.is_empty() && !self.held_back;
         if received > 0 {
             self.dispatch(now_ns, &keys);
@@ -215,14 +214,13 @@ impl Engine {
         }
     }
 
-    /// What the device has counted.
     pub(crate) fn counters(&self, device: &DeviceCore) -> DeviceCounters {
         let capabilities = device.datagrams.capabilities();
         let mut protocol = self.retired;
         let mut queue_pairs = 0;
         let mut queue_pair_bytes = 0;
         for (_, entry) in self.qps.iter() {
-            crate::counters::add(&mut protocol, entry.qp.counters());
+            protocol += entry.qp.counters();
             queue_pairs += 1;
             queue_pair_bytes += entry.heap_bytes() as u64;
         }

@@ -2,13 +2,12 @@
 use super::Engine;
 use super::entry::QpEntry;
 use crate::device_core::DeviceCore;
-use crate::keys::KeyTable;
 use crate::request::{Held, InFlight, PostedRecv, PostedSend, WrongSend};
 use catchment_verbs::{QpState, WcStatus};
 
 impl Engine {
-    /// Takes what was posted since the last turn; whether there was something.
-    pub(super) fn take_posted(&mut self, device: &DeviceCore, _keys: &KeyTable) -> bool {
+    /// Takes what was posted since the last turn; returns whether there was anything.
+    pub(super) fn take_posted(&mut self, device: &DeviceCore) -> bool {
         let before = self.touched.len();
         let Engine { qps, touched, .. } = self;
         device.dirty.take(|index| {

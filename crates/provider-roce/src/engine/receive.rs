@@ -5,9 +5,8 @@ use crate::device_core::DeviceCore;
 use crate::io;
 use crate::keys::KeyTable;
 use crate::region::MrCore;
-use catchment_roce::wire::{self, DropReason, NetHeader};
+use catchment_roce::wire::{self, DropReason};
 use catchment_roce::{Arrival, Input, QpState, Service};
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// The ECN bits of a packet that met congestion.
@@ -43,7 +42,7 @@ impl Engine {
                         }
                         Some(_) => return Err(DropReason::WrongPeer),
                         None => {
-                            let net = net_header(train.from, train.to);
+                            let net = io::net_header(train.from, train.to);
                             let grh = net.map(|net| net.grh(bytes.len()));
                             let grh = grh.as_ref();
                             let arrival = Arrival { grh, ..arrival };
@@ -82,17 +81,6 @@ fn datagram(
     }
     entry.handle(now_ns, Input::Packet(arrival), keys, written);
     Ok(())
-}
-
-/// Returns the network header of a datagram, as far as a UDP socket shows it.
-fn net_header(from: SocketAddr, to: SocketAddr) -> Option<NetHeader> {
-    let mut net = match (from.ip(), to.ip()) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => NetHeader::v4(src, dst, from.port()),
-        (IpAddr::V6(src), IpAddr::V6(dst)) => NetHeader::v6(src, dst, from.port()),
-        _ => return None,
-    };
-    net.dst_port = to.port();
-    Some(net)
 }
 
 /// Checks the ICRC and reads the headers.

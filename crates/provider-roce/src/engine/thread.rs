@@ -1,7 +1,7 @@
 //! The thread of an engine: it takes turns until there is nothing to do, polls a little longer, then
 //! sleeps until a packet, a posted request or a timer wakes it.
 use super::tuning::{self, NAP};
-use super::{Look, Turn};
+use super::{Turn, TurnKind};
 use crate::device::Device;
 use crate::io::{Waiter, Watched};
 use catchment_verbs::wait::SpinBudget;
@@ -12,7 +12,6 @@ use std::{io, thread};
 /// Longest sleep.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Starts the thread.
 pub(crate) fn start(device: Arc<Device>, waiter: Waiter) -> io::Result<thread::JoinHandle<()>> {
     thread::Builder::new().name("roce-engine".into()).spawn(move || run(&device, &waiter))
 }
@@ -60,7 +59,7 @@ fn take_turn(device: &Device, now_ns: u64) -> Turn {
     }
     // While a thread of the application does the work, there is nothing to wait for.
     match device.try_engine() {
-        Some(mut engine) => engine.turn(device, now_ns, Look::ForPackets),
+        Some(mut engine) => engine.turn(device, now_ns, TurnKind::Full),
         None => {
             thread::yield_now();
             Turn { busy: true, ..Turn::default() }

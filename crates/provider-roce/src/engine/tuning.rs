@@ -2,7 +2,7 @@
 //!
 //! Nothing here is needed for correctness: it changes when packets leave and which thread sends them,
 //! not what is sent. Any of it may be dropped for a simpler engine. Measure a change with `cargo xtask
-//! bench roce`, or quickly with `--example goodput`; `docs/concept/roce-engine.md` has the figures.
+//! bench roce`; `docs/concept/roce-engine.md` has the figures.
 use super::Turn;
 use catchment_roce::OutPacket;
 use catchment_roce::wire::Opcode;

@@ -96,7 +96,6 @@ fn local_address(interface: String, address: SocketAddr, mtu: u32) -> LocalAddre
     LocalAddress { address: address.ip(), scope: Scope::of(address.ip()), interface, scope_id, mtu }
 }
 
-/// Interfaces that are up, with their addresses, by getifaddrs(3).
 fn interface_addresses() -> io::Result<Vec<(String, SocketAddr)>> {
     let mut list = ptr::null_mut();
     // SAFETY: the call writes one pointer, to a list that is freed below.

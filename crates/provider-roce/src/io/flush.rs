@@ -309,7 +309,7 @@ mod tests {
             // Each is alone now: identification 0, also where the receiver could solve for another.
             for packet in ring.packets() {
                 let (transport, received) = icrc::split(packet.bytes).unwrap();
-                let net = super::super::icrc::header(packet.from, packet.to).unwrap();
+                let net = super::super::net_header(packet.from, packet.to).unwrap();
                 icrc::verify(&net, transport, received).unwrap();
             }
             let firsts: Vec<u8> =

@@ -18,7 +18,6 @@ use std::arch::x86_64::{
     _mm_srli_si128, _mm_xor_si128,
 };
 
-/// Bytes that one step of [`fold`] folds.
 const STEP_BYTES: usize = 128;
 
 /// Folds bytes where they lie, if the processor can.

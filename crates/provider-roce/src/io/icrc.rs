@@ -53,7 +53,7 @@ impl IcrcCheck {
     }
 
     fn packets_between(&mut self, from: SocketAddr, to: SocketAddr) -> TrainCheck<'_> {
-        let net = header(from, to).map(|net| net.with_ipv4_id(Ipv4Id::UNFRAGMENTED));
+        let net = net_header(from, to).map(|net| net.with_ipv4_id(Ipv4Id::UNFRAGMENTED));
         TrainCheck { solver: &mut self.solver, net, begun: None }
     }
 }
@@ -93,9 +93,10 @@ impl TrainCheck<'_> {
     }
 }
 
-/// What the ICRC covers before the transport; none when the addresses are of two families.
+/// Returns the network header of a datagram, as far as a UDP socket shows it; none when the addresses
+/// are of two families.
 #[inline]
-pub(super) fn header(from: SocketAddr, to: SocketAddr) -> Option<NetHeader> {
+pub(crate) fn net_header(from: SocketAddr, to: SocketAddr) -> Option<NetHeader> {
     let mut net = match (from.ip(), to.ip()) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => NetHeader::v4(src, dst, from.port()),
         (IpAddr::V6(src), IpAddr::V6(dst)) => NetHeader::v6(src, dst, from.port()),

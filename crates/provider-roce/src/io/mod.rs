@@ -30,6 +30,7 @@ pub use address::{LocalAddress, Scope, local_addresses};
 pub use batch::{Full, MAX_PIECES, MAX_TRAIN_PACKETS, Piece, Route, SendBatch};
 pub use datagrams::{Capabilities, Datagrams, Incoming, Outgoing, OutgoingTrain};
 pub use flush::{Blocked, Flush, SendCounters, SendFault};
+pub(crate) use icrc::net_header;
 pub use icrc::{IcrcCheck, IcrcError, TrainCheck};
 pub use options::{BufferSize, SocketOptions};
 pub use path::{Path, PathError, PathProbe};

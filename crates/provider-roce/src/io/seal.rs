@@ -19,7 +19,7 @@ pub(super) fn seal(batch: &mut SendBatch, at: usize) {
     }
     batch.trains[at].sealed = true;
     let from = SocketAddr::new(train.route.local, batch.local.port());
-    let Some(net) = icrc::header(from, train.route.remote) else {
+    let Some(net) = icrc::net_header(from, train.route.remote) else {
         // An address of each family: the kernel will refuse the train, whatever its ICRC.
         return;
     };

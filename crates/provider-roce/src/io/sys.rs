@@ -25,7 +25,6 @@ pub(super) fn option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i3
     done(result).map(|()| value)
 }
 
-/// Returns the MTU of the interface called `name`, in the network namespace of the socket `fd`.
 pub(super) fn interface_mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     // SAFETY: all-zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
@@ -51,7 +50,6 @@ pub(super) fn interface_mtu(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
 pub(super) struct Message(libc::mmsghdr);
 
 impl Message {
-    /// A message of nothing.
     pub(super) fn empty() -> Message {
         // SAFETY: all-zero is a valid mmsghdr: no name, no data, no control.
         Message(unsafe { mem::zeroed() })

@@ -93,14 +93,8 @@ impl RoceQp {
 
     /// As [`Qp::post_send`], for UD.
     fn post_datagrams(&mut self, requests: &[SendWr<'_>]) -> Result<(), PostError> {
-        let mut result = Ok(());
-        for (index, wr) in requests.iter().enumerate() {
-            let posted = self.check_send(wr).and_then(|()| self.post_datagram(wr));
-            if let Err(reason) = posted {
-                result = Err(PostError { index, reason });
-                break;
-            }
-        }
+        let result =
+            post_each(requests, |wr| self.check_send(wr).and_then(|()| self.post_datagram(wr)));
         let short = matches!(requests, [one] if one.payload.bytes() <= SHORT_BYTES);
         self.device().posted(self.index, short);
         result
@@ -129,7 +123,6 @@ impl RoceQp {
         Ok(())
     }
 
-    /// Returns the address handle that a destination names.
     fn address_handle(&mut self, to: &Destination) -> Result<Arc<Handle<AhCore>>, PostFailure> {
         let known = self.recent_ah.as_ref();
         if let Some(ah) = known.filter(|ah| ah.number() == to.ah && ah.is_valid()) {
@@ -190,6 +183,18 @@ impl RoceQp {
     }
 }
 
+/// Posts requests in order, up to the first that is refused.
+#[inline]
+fn post_each<W>(
+    requests: &[W],
+    mut post: impl FnMut(&W) -> Result<(), PostFailure>,
+) -> Result<(), PostError> {
+    for (index, wr) in requests.iter().enumerate() {
+        post(wr).map_err(|reason| PostError { index, reason })?;
+    }
+    Ok(())
+}
+
 impl Qp for RoceQp {
     fn qpn(&self) -> u32 {
         self.qpn
@@ -214,27 +219,14 @@ impl Qp for RoceQp {
         if self.shared.limits.service == Service::Ud {
             return self.post_datagrams(requests);
         }
-        let mut result = Ok(());
-        for (index, wr) in requests.iter().enumerate() {
-            if let Err(reason) = self.check_send(wr) {
-                result = Err(PostError { index, reason });
-                break;
-            }
-            self.post_one_send(wr);
-        }
+        let result = post_each(requests, |wr| self.check_send(wr).map(|()| self.post_one_send(wr)));
         let short = matches!(requests, [one] if one.payload.bytes() <= SHORT_BYTES);
         self.device().posted(self.index, short);
         result
     }
 
     fn post_recv(&mut self, requests: &[RecvWr<'_>]) -> Result<(), PostError> {
-        let mut result = Ok(());
-        for (index, wr) in requests.iter().enumerate() {
-            if let Err(reason) = self.post_one_recv(wr) {
-                result = Err(PostError { index, reason });
-                break;
-            }
-        }
+        let result = post_each(requests, |wr| self.post_one_recv(wr));
         self.device().posted(self.index, false);
         result
     }

@@ -40,7 +40,6 @@ impl Switch {
         Arc::new(Switch { inboxes: Mutex::default(), treatment, passed: AtomicUsize::new(0) })
     }
 
-    /// Opens a device at this address.
     fn open(self: &Arc<Switch>, address: &str) -> Arc<RoceContext> {
         let local: SocketAddr = address.parse().unwrap();
         let inbox =

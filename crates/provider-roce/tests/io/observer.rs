@@ -13,7 +13,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Payload bytes of a probe.
 const PROBE_BYTES: usize = 64;
 /// Where a filter finds the lower half of the PSN: behind UDP header and 10 bytes of BTH.
 const PSN_AT: u32 = 18;

@@ -235,34 +235,22 @@ mod without_fences {
     models!(unfenced);
 }
 
-#[test]
-fn what_is_posted_is_done() {
-    with_fences::what_is_posted_is_done();
+macro_rules! tests_with_fences {
+    ($($model:ident,)*) => {
+        $(#[test]
+        fn $model() {
+            with_fences::$model();
+        })*
+    };
 }
 
-#[test]
-fn what_two_queue_pairs_post_is_done() {
-    with_fences::what_two_queue_pairs_post_is_done();
-}
-
-#[test]
-fn what_is_changed_is_looked_after() {
-    with_fences::what_is_changed_is_looked_after();
-}
-
-#[test]
-fn what_another_thread_began_is_finished() {
-    with_fences::what_another_thread_began_is_finished();
-}
-
-#[test]
-fn a_thread_that_napped_before_finishes_too() {
-    with_fences::a_thread_that_napped_before_finishes_too();
-}
-
-#[test]
-fn two_threads_that_do_turns_leave_nothing_behind() {
-    with_fences::two_threads_that_do_turns_leave_nothing_behind();
+tests_with_fences! {
+    what_is_posted_is_done,
+    what_two_queue_pairs_post_is_done,
+    what_is_changed_is_looked_after,
+    what_another_thread_began_is_finished,
+    a_thread_that_napped_before_finishes_too,
+    two_threads_that_do_turns_leave_nothing_behind,
 }
 
 #[test]

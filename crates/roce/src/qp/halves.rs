@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::requester::Requester;
 use crate::responder::Responder;
+use crate::responder::receives::Receives;
 use crate::unreliable::{DatagramReceiver, UnreliableReceiver, UnreliableSender};
 use catchment_verbs_types::Service;
 
@@ -47,15 +48,29 @@ impl Halves {
         }
     }
 
-    pub(super) fn heap_bytes(&self) -> usize {
+    pub(super) fn receives(&self) -> &Receives {
         match self {
-            Halves::Rc { requester, responder } => requester.heap_bytes() + responder.heap_bytes(),
-            Halves::Uc { sender, receiver } => {
-                sender.heap_bytes() + receiver.receives().heap_bytes()
-            }
-            Halves::Ud { sender, receiver } => {
-                sender.heap_bytes() + receiver.receives().heap_bytes()
-            }
+            Halves::Rc { responder, .. } => &responder.receives,
+            Halves::Uc { receiver, .. } => &receiver.receives,
+            Halves::Ud { receiver, .. } => &receiver.receives,
         }
+    }
+
+    pub(super) fn receives_mut(&mut self) -> &mut Receives {
+        match self {
+            Halves::Rc { responder, .. } => &mut responder.receives,
+            Halves::Uc { receiver, .. } => &mut receiver.receives,
+            Halves::Ud { receiver, .. } => &mut receiver.receives,
+        }
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.receives().heap_bytes()
+            + match self {
+                Halves::Rc { requester, responder } => {
+                    requester.heap_bytes() + responder.heap_bytes()
+                }
+                Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => sender.heap_bytes(),
+            }
     }
 }

@@ -13,7 +13,6 @@ mod halves;
 mod modify;
 mod post;
 
-use crate::Psn;
 use crate::completion::Completion;
 use crate::config::{Config, InitAttr};
 use crate::counters::Counters;
@@ -22,7 +21,7 @@ use crate::memory::Memory;
 use crate::pacing::{Notifier, Pacer, PacingConfig};
 use crate::timers::{earliest, nanos};
 use crate::transmit::TransmitBatch;
-use crate::wire::{Bth, Headers, Opcode, Transport, pkey_matches};
+use crate::wire::{Headers, Opcode, Transport, pkey_matches};
 use catchment_verbs_types::{Flow, Limits, QpState, Service, WcStatus};
 use halves::Halves;
 use std::collections::VecDeque;
@@ -45,7 +44,6 @@ pub struct Qp {
 
 impl Qp {
     /// A queue pair in RESET. Limits beyond what is possible are lowered to it.
-    #[must_use]
     pub fn new(config: Config) -> Qp {
         let config = config.clamped();
         Qp {
@@ -64,31 +62,26 @@ impl Qp {
     }
 
     /// Its number.
-    #[must_use]
     pub fn qpn(&self) -> u32 {
         self.config.qpn
     }
 
     /// The number of the peer's queue pair; 0 before RTR.
-    #[must_use]
     pub fn dest_qpn(&self) -> u32 {
         self.dest_qpn
     }
 
     /// Its state.
-    #[must_use]
     pub fn state(&self) -> QpState {
         self.state
     }
 
     /// Its configuration.
-    #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
     /// What it counted.
-    #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -96,13 +89,11 @@ impl Qp {
     /// Why it went to the error state by itself: the status of the own request that failed; or, when
     /// a request of the peer failed, the status that the peer's request completes with, or that of
     /// the receive which the message did not fit.
-    #[must_use]
     pub fn error_cause(&self) -> Option<WcStatus> {
         self.error
     }
 
     /// Bytes of heap that it holds now, for accounting.
-    #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let completions = self.completions.capacity() * size_of::<Completion>();
         completions + self.halves.heap_bytes()
@@ -130,7 +121,6 @@ impl Qp {
     }
 
     /// Measured round trip: smoothed, in nanoseconds; none before the first one.
-    #[must_use]
     pub fn srtt_ns(&self) -> Option<u64> {
         match &self.halves {
             Halves::Rc { requester, .. } => requester.srtt_ns(),
@@ -159,7 +149,6 @@ impl Qp {
     }
 
     /// Whether [`Qp::poll_completion`] has one.
-    #[must_use]
     pub fn has_completions(&self) -> bool {
         !self.completions.is_empty()
     }
@@ -215,7 +204,6 @@ impl Qp {
     /// When to call [`Qp::handle`] with [`Input::Timeout`] at the latest, in nanoseconds of the same
     /// clock; none when nothing is waited for. Holds until the next call that changes anything. After
     /// the timeout there may be packets to send.
-    #[must_use]
     pub fn next_timeout(&self) -> Option<u64> {
         match &self.halves {
             Halves::Rc { requester, responder } => {
@@ -233,7 +221,6 @@ impl Qp {
     }
 
     /// Whether every request that was begun has completed; of interest in SQD.
-    #[must_use]
     pub fn is_drained(&self) -> bool {
         match &self.halves {
             Halves::Rc { requester, .. } => requester.is_drained(),
@@ -242,7 +229,6 @@ impl Qp {
     }
 
     /// Send requests posted and not completed.
-    #[must_use]
     pub fn send_queue_len(&self) -> usize {
         match &self.halves {
             Halves::Rc { requester, .. } => requester.len(),
@@ -251,21 +237,13 @@ impl Qp {
     }
 
     /// Receives posted and not completed.
-    #[must_use]
     pub fn recv_queue_len(&self) -> usize {
-        match &self.halves {
-            Halves::Rc { responder, .. } => responder.receives().len(),
-            Halves::Uc { receiver, .. } => receiver.receives().len(),
-            Halves::Ud { receiver, .. } => receiver.receives().len(),
-        }
+        self.halves.receives().len()
     }
 
     fn transmit_cnp(&mut self, batch: &mut TransmitBatch) {
         if self.notifier.is_due() && !batch.is_full() && self.notifier.take() {
-            let mut bth = Bth::new(Opcode::Cnp, self.dest_qpn, Psn::default());
-            bth.becn = true;
-            bth.mig_req = false;
-            batch.push(&Headers::new(bth), |_| {});
+            batch.push(&Headers::cnp(self.dest_qpn), |_| {});
             self.counters.cnps_sent += 1;
         }
     }
@@ -361,17 +339,13 @@ impl Qp {
         match &mut self.halves {
             Halves::Rc { requester, responder } => {
                 requester.flush(first, &mut self.completions);
-                responder.flush(&mut self.completions);
+                responder.flush();
             }
-            Halves::Uc { sender, receiver } => {
+            Halves::Uc { sender, .. } | Halves::Ud { sender, .. } => {
                 sender.flush(&mut self.completions);
-                receiver.receives_mut().flush(&mut self.completions);
-            }
-            Halves::Ud { sender, receiver } => {
-                sender.flush(&mut self.completions);
-                receiver.receives_mut().flush(&mut self.completions);
             }
         }
+        self.halves.receives_mut().flush(&mut self.completions);
     }
 }
 

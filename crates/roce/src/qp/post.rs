@@ -17,7 +17,6 @@ const MAX_MESSAGE_PACKETS: u64 = 1 << 22;
 impl Qp {
     /// Returns the limits that requests must keep. Before RTR, when no path MTU is known, they allow
     /// the longest message of the standard.
-    #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -96,11 +95,7 @@ impl Qp {
             self.completions.push_back(flushed);
             return;
         }
-        match &mut self.halves {
-            Halves::Rc { responder, .. } => responder.post(wqe),
-            Halves::Uc { receiver, .. } => receiver.receives_mut().post(wqe),
-            Halves::Ud { receiver, .. } => receiver.receives_mut().post(wqe),
-        }
+        self.halves.receives_mut().post(wqe);
     }
 }
 

@@ -109,7 +109,6 @@ impl Rto {
         self.interval_ns() < self.timeout_ns
     }
 
-    /// It fired.
     pub(crate) fn on_fired(&mut self, now_ns: u64) {
         self.backoff = self.backoff.saturating_add(1);
         self.silent_ns = Some(now_ns);

@@ -64,7 +64,6 @@ impl Requester {
     }
 }
 
-/// Returns the completion of a request that succeeded.
 pub(crate) fn succeeded(wqe: &Wqe) -> Completion {
     let success = Success::plain(wqe.request.op.opcode(), wqe.bytes);
     Completion::of_send(wqe.request.wr_id, Ok(success))

@@ -1,13 +1,9 @@
 //! Compare-and-swap and fetch-and-add.
 
-use super::message::NO_ACCESS;
-use super::{Answer, Executed, Outcome, Responder};
+use super::{Answer, Executed, INVALID, NO_ACCESS, Outcome, Responder};
 use crate::input::Env;
 use crate::memory::{AtomicOp, RemoteAccess};
-use crate::wire::{Headers, NakCode, Operation};
-use catchment_verbs_types::WcStatus;
-
-const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::RemoteInvalidRequest);
+use crate::wire::{Headers, Operation};
 
 impl Responder {
     pub(super) fn execute_atomic(&mut self, headers: &Headers, env: &mut Env<'_>) -> Outcome {

@@ -1,7 +1,7 @@
 //! SEND and WRITE: the sequence of opcodes, and the bytes.
 
 use super::receives::ReceiveError;
-use super::{Outcome, Responder};
+use super::{INVALID, NO_ACCESS, Outcome, Responder};
 use crate::input::Env;
 use crate::memory::RemoteAccess;
 use crate::wire::{Headers, NakCode, Opcode, Operation, Reth};
@@ -50,9 +50,6 @@ pub(crate) fn length_fits(opcode: Opcode, payload: usize, mtu: usize) -> bool {
         payload == mtu
     }
 }
-
-const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::RemoteInvalidRequest);
-pub(super) const NO_ACCESS: Outcome = Outcome::Fatal(NakCode::RemoteAccess, WcStatus::RemoteAccess);
 
 impl Responder {
     /// Executes the expected packet.

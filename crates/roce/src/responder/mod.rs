@@ -18,12 +18,10 @@ mod reply;
 mod transmit;
 
 use crate::Psn;
-use crate::completion::Completion;
 use crate::config::{Config, InitAttr, Recovery, RtrAttr};
 use crate::input::Env;
 use crate::recovery::reorder::Reorder;
 use crate::wire::{NakCode, PathMtu, Syndrome};
-use crate::wqe::RecvWqe;
 use catchment_verbs_types::WcStatus;
 use message::Message;
 use receives::Receives;
@@ -53,7 +51,7 @@ pub(crate) struct Responder {
     /// A NAK or RNR NAK for `expected` was sent: say nothing more about it.
     nak_sent: bool,
     message: Message,
-    receives: Receives,
+    pub(crate) receives: Receives,
     results: VecDeque<Executed>,
     replies: Replies,
     reorder: Option<Box<Reorder>>,
@@ -78,6 +76,11 @@ enum Answer {
     Read { va: u64, rkey: u32, bytes: u32 },
     Atomic { before: u64 },
 }
+
+/// The request is one that this queue pair does not take.
+const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::RemoteInvalidRequest);
+/// Key, range or rights do not fit.
+const NO_ACCESS: Outcome = Outcome::Fatal(NakCode::RemoteAccess, WcStatus::RemoteAccess);
 
 /// What became of a request packet in order.
 enum Outcome {
@@ -129,14 +132,6 @@ impl Responder {
         self.selective
     }
 
-    pub(crate) fn post(&mut self, wqe: RecvWqe) {
-        self.receives.post(wqe);
-    }
-
-    pub(crate) fn receives(&self) -> &Receives {
-        &self.receives
-    }
-
     pub(crate) fn waits_for_pacer(&self) -> bool {
         self.paced
     }
@@ -172,7 +167,6 @@ impl Responder {
         }
     }
 
-    /// A message is complete.
     fn count_message(&mut self) {
         self.msn = (self.msn + 1) & MSN_MASK;
     }
@@ -192,9 +186,8 @@ impl Responder {
         self.results.push_back(executed);
     }
 
-    /// The queue pair is in the error state: nothing is received any more. A NAK still goes out.
-    pub(crate) fn flush(&mut self, completions: &mut VecDeque<Completion>) {
-        self.receives.flush(completions);
+    /// Drops what is kept, for the error state. A NAK still goes out.
+    pub(crate) fn flush(&mut self) {
         self.replies.keep_acknowledgements();
         self.reorder = None;
         self.sack_due = false;
@@ -204,9 +197,6 @@ impl Responder {
 
     pub(crate) fn heap_bytes(&self) -> usize {
         let reorder = self.reorder.as_ref().map_or(0, |reorder| reorder.heap_bytes());
-        self.receives.heap_bytes()
-            + self.results.capacity() * size_of::<Executed>()
-            + self.replies.heap_bytes()
-            + reorder
+        self.results.capacity() * size_of::<Executed>() + self.replies.heap_bytes() + reorder
     }
 }

@@ -1,18 +1,14 @@
 //! READ requests. The data is not made here: a job keeps what is left, and packets are made of it
 //! when there is room for them.
 
-use super::message::NO_ACCESS;
 use super::reply::ReadJob;
-use super::{Answer, Executed, Outcome, Responder};
+use super::{Answer, Executed, INVALID, NO_ACCESS, Outcome, Responder};
 use crate::input::Env;
 use crate::memory::RemoteAccess;
-use crate::wire::{Headers, NakCode};
-use catchment_verbs_types::WcStatus;
+use crate::wire::Headers;
 
 /// PSNs of one READ, at most: half of the distance that two PSNs may have.
 const MOST_PACKETS: u32 = 1 << 22;
-
-const INVALID: Outcome = Outcome::Fatal(NakCode::InvalidRequest, WcStatus::RemoteInvalidRequest);
 
 impl Responder {
     pub(super) fn execute_read(&mut self, headers: &Headers, env: &mut Env<'_>) -> Outcome {

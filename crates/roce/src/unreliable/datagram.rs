@@ -11,21 +11,13 @@ use catchment_verbs_types::{GRH_BYTES, Success, WcOpcode, WcStatus};
 pub(crate) struct DatagramReceiver {
     mtu: usize,
     qkey: u32,
-    receives: Receives,
+    pub(crate) receives: Receives,
 }
 
 impl DatagramReceiver {
     pub(crate) fn connect(&mut self, attr: &RtrAttr, access: &InitAttr) {
         self.mtu = attr.path_mtu.bytes();
         self.qkey = access.qkey;
-    }
-
-    pub(crate) fn receives(&self) -> &Receives {
-        &self.receives
-    }
-
-    pub(crate) fn receives_mut(&mut self) -> &mut Receives {
-        &mut self.receives
     }
 
     pub(crate) fn handle(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) {

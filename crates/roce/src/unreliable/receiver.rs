@@ -16,7 +16,7 @@ pub(crate) struct UnreliableReceiver {
     access: InitAttr,
     expected: Psn,
     message: Message,
-    receives: Receives,
+    pub(crate) receives: Receives,
 }
 
 impl Default for UnreliableReceiver {
@@ -39,14 +39,6 @@ impl UnreliableReceiver {
         self.mtu = attr.path_mtu.bytes();
         self.access = *access;
         self.expected = attr.rq_psn;
-    }
-
-    pub(crate) fn receives(&self) -> &Receives {
-        &self.receives
-    }
-
-    pub(crate) fn receives_mut(&mut self) -> &mut Receives {
-        &mut self.receives
     }
 
     pub(crate) fn handle(&mut self, arrival: &Arrival<'_>, env: &mut Env<'_>) {

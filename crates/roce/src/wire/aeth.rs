@@ -68,7 +68,6 @@ impl Syndrome {
     pub const ACK: Self = Self::Ack { credits: NO_CREDITS };
 
     /// The meaning of a byte. Every byte has one.
-    #[must_use]
     pub const fn from_u8(byte: u8) -> Self {
         let value = byte & VALUE_MASK;
         match byte & !VALUE_MASK {
@@ -83,7 +82,6 @@ impl Syndrome {
     }
 
     /// The byte. Only the lowest 5 bits of a code count.
-    #[must_use]
     pub const fn to_u8(self) -> u8 {
         match self {
             Self::Ack { credits } => KIND_ACK | credits & VALUE_MASK,
@@ -130,7 +128,6 @@ const fn steps(code: u8) -> u32 {
 
 /// How many receives a credit code promises; none when it promises nothing (IBTA volume 1,
 /// 9.7.7).
-#[must_use]
 pub const fn credits(code: u8) -> Option<u32> {
     match code & VALUE_MASK {
         NO_CREDITS => None,
@@ -139,7 +136,6 @@ pub const fn credits(code: u8) -> Option<u32> {
 }
 
 /// The largest credit code that promises no more than `receives`.
-#[must_use]
 pub const fn credit_code(receives: u32) -> u8 {
     let mut code = NO_CREDITS - 1;
     while steps(code) > receives {
@@ -150,7 +146,6 @@ pub const fn credit_code(receives: u32) -> u8 {
 
 /// How long to wait after an RNR NAK with this timer code: 10 µs to 655.36 ms (IBTA volume 1,
 /// 9.7.5: encoding for RNR NAK timer field).
-#[must_use]
 pub const fn rnr_timer(code: u8) -> Duration {
     let steps = match code & VALUE_MASK {
         0 => 1 << 16,
@@ -160,7 +155,6 @@ pub const fn rnr_timer(code: u8) -> Duration {
 }
 
 /// The code of the shortest wait that is at least `wait`; the longest one when there is none.
-#[must_use]
 pub const fn rnr_timer_code(wait: Duration) -> u8 {
     let mut code = 1;
     while code < 32 {

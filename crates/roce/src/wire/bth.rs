@@ -48,7 +48,6 @@ pub struct Bth {
 
 impl Bth {
     /// A header of the default partition, without pad and flags but MigReq.
-    #[must_use]
     pub const fn new(opcode: Opcode, dest_qpn: u32, psn: Psn) -> Self {
         Self {
             opcode,
@@ -102,14 +101,12 @@ impl Bth {
 }
 
 /// Zero bytes that follow a payload of this length.
-#[must_use]
 pub const fn pad_bytes(payload_bytes: usize) -> u8 {
     (payload_bytes.wrapping_neg() & 3) as u8
 }
 
 /// Whether a packet of this partition is for the default partition: as a full or as a limited
 /// member (IBTA volume 1, 10.9).
-#[must_use]
 pub const fn pkey_matches(pkey: u16) -> bool {
     pkey & 0x7fff == PKEY_DEFAULT & 0x7fff
 }

@@ -2,7 +2,6 @@
 
 use crc32fast::Hasher;
 
-/// A CRC-32 in the making.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Crc {
     /// Lowest bit first, not inverted.

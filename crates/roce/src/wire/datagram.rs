@@ -31,7 +31,6 @@ pub enum OpenError {
 
 impl OpenError {
     /// The counter for it.
-    #[must_use]
     pub const fn reason(self) -> DropReason {
         match self {
             Self::Decode(error) => error.reason(),

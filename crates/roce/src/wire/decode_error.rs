@@ -53,7 +53,6 @@ pub enum DecodeError {
 
 impl DecodeError {
     /// The counter for it.
-    #[must_use]
     pub const fn reason(self) -> DropReason {
         match self {
             Self::TooShort { .. } => DropReason::TooShort,

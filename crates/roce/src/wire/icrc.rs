@@ -58,7 +58,6 @@ impl Icrc {
     /// Begins a packet that has `transport_bytes` from the BTH to the pad.
     ///
     /// May be kept and copied for all packets with the same header and length.
-    #[must_use]
     pub fn begin(net: &NetHeader, transport_bytes: usize) -> Self {
         let mut headers = [0; MAX_NET_BYTES];
         let bytes = net.encode_masked(transport_bytes + ICRC_BYTES, &mut headers);
@@ -139,14 +138,12 @@ impl Icrc {
     }
 
     /// The ICRC as a number. On the wire it is [`u32::to_le_bytes`].
-    #[must_use]
     pub fn finish(self) -> u32 {
         self.0.finish()
     }
 }
 
 /// The ICRC of a packet that lies in one piece: the bytes from the BTH to the pad.
-#[must_use]
 pub fn compute(net: &NetHeader, transport: &[u8]) -> u32 {
     let mut icrc = Icrc::begin(net, transport.len());
     icrc.headers(transport);
@@ -168,7 +165,6 @@ pub fn verify(net: &NetHeader, transport: &[u8], received: u32) -> Result<(), Ic
 
 /// Parts the payload of a UDP datagram into transport bytes and ICRC; none when it is too short to
 /// have one.
-#[must_use]
 pub fn split(datagram: &[u8]) -> Option<(&[u8], u32)> {
     let (transport, icrc) = datagram.split_last_chunk()?;
     Some((transport, u32::from_le_bytes(*icrc)))

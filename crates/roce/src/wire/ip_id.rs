@@ -23,7 +23,6 @@ const INVERSE_X: u32 = POLYNOMIAL << 1 | 1;
 /// Bytes between the four unknown ones and the BTH.
 const BETWEEN_BYTES: usize = (IPV4_BYTES - 8) + UDP_BYTES;
 
-/// Lengths that are remembered.
 const LENGTHS: usize = 64;
 
 /// Product modulo the polynomial.
@@ -72,7 +71,6 @@ fn four_bytes(moved: u32) -> Option<Ipv4Id> {
 /// [`Ipv4Id::UNFRAGMENTED`]. None when the packet is damaged.
 ///
 /// `transport_bytes` is the length from the BTH to the pad. [`Solver`] is faster.
-#[must_use]
 pub fn solve(syndrome: u32, transport_bytes: usize) -> Option<Ipv4Id> {
     four_bytes(multiply(syndrome, back(transport_bytes)))
 }
@@ -115,7 +113,6 @@ pub struct Solver {
 
 impl Solver {
     /// Nothing remembered yet.
-    #[must_use]
     pub fn new() -> Self {
         let factors = (0..LENGTHS).map(|slot| Factor::new(4 * slot)).collect();
         Self { factors }

@@ -38,8 +38,6 @@ mod decode_error;
 mod deth;
 mod drop_reason;
 pub mod icrc;
-mod ieth;
-mod immdt;
 pub mod ip_id;
 pub mod net;
 mod opcode;

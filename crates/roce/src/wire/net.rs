@@ -67,20 +67,17 @@ impl Ipv4Id {
     pub const UNFRAGMENTED: Self = Self::new(0);
 
     /// An identification of a packet that is not to be fragmented.
-    #[must_use]
     pub const fn new(id: u16) -> Self {
         Self { id, dont_fragment: true }
     }
 
     /// The four bytes as they stand in the header.
-    #[must_use]
     pub const fn to_bytes(self) -> [u8; 4] {
         let flags = if self.dont_fragment { DONT_FRAGMENT } else { 0 };
         ((self.id as u32) << 16 | flags as u32).to_be_bytes()
     }
 
     /// The meaning of the four bytes; none when they are of a fragment, or use the reserved flag.
-    #[must_use]
     pub const fn from_bytes(bytes: [u8; 4]) -> Option<Self> {
         let [i0, i1, f0, f1] = bytes;
         let flags = u16::from_be_bytes([f0, f1]);
@@ -139,14 +136,12 @@ pub enum NetError {
 
 impl NetHeader {
     /// A header to [`ROCE_PORT`] over IPv4, with the identification of an unconnected socket.
-    #[must_use]
     pub const fn v4(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16) -> Self {
         let id = Ipv4Id::UNFRAGMENTED;
         Self { ip: Ip::V4 { src, dst, id }, src_port, dst_port: ROCE_PORT }
     }
 
     /// A header to [`ROCE_PORT`] over IPv6.
-    #[must_use]
     pub const fn v6(src: Ipv6Addr, dst: Ipv6Addr, src_port: u16) -> Self {
         Self { ip: Ip::V6 { src, dst }, src_port, dst_port: ROCE_PORT }
     }
@@ -161,7 +156,6 @@ impl NetHeader {
     }
 
     /// Length of the IP and UDP headers in bytes.
-    #[must_use]
     pub const fn bytes(&self) -> usize {
         UDP_BYTES
             + match self.ip {
@@ -185,7 +179,6 @@ impl NetHeader {
 
     /// The header as receives of UD queue pairs begin with it: the IPv6 header, or 20 bytes of
     /// nothing and the IPv4 header (A17.4.5.2).
-    #[must_use]
     pub fn grh(&self, udp_payload_bytes: usize) -> [u8; crate::GRH_BYTES] {
         let mut headers = [0; MAX_NET_BYTES];
         self.encode(udp_payload_bytes, &mut headers);
@@ -355,7 +348,6 @@ fn decode_udp(
 ///
 /// Routers choose among equal paths by it. So all packets of a queue pair have the same, and those
 /// of many differ.
-#[must_use]
 pub const fn source_port(src_qpn: u32, dst_qpn: u32) -> u16 {
     let both = (src_qpn as u64) << 24 | dst_qpn as u64;
     let mixed = both.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -3,12 +3,14 @@
 use super::atomic::AtomicEth;
 use super::decode_error::DecodeError;
 use super::opcode::HeaderSet;
-use super::{Aeth, Bth, Deth, Opcode, Reth, aeth, atomic, bth, deth, ieth, immdt, reth};
+use super::{Aeth, Bth, Deth, Opcode, Reth, aeth, atomic, bth, deth, reth};
 use crate::Psn;
 
 /// Length of the longest headers: those of an atomic operation.
 pub const MAX_HEADER_BYTES: usize = bth::BYTES + atomic::BYTES;
 
+/// Immediate data, and the key that a SEND invalidates (IBTA volume 1, 9.3).
+pub(super) const WORD_BYTES: usize = 4;
 /// Reserved bytes of a congestion notification.
 const CNP_BYTES: usize = 16;
 
@@ -39,7 +41,6 @@ pub struct Headers {
 
 impl Headers {
     /// Headers with no other than the BTH yet.
-    #[must_use]
     pub const fn new(bth: Bth) -> Self {
         Self {
             bth,
@@ -55,7 +56,6 @@ impl Headers {
 
     /// A congestion notification for this queue pair (IBTA annex A17, figure 6): BECN is set, PSN
     /// and flags are zero. The partition is that of the packet that was marked: the default one.
-    #[must_use]
     pub const fn cnp(dest_qpn: u32) -> Self {
         let mut bth = Bth::new(Opcode::Cnp, dest_qpn, Psn::new(0));
         bth.becn = true;
@@ -93,10 +93,10 @@ impl Headers {
             headers.atomic_ack = Some(u64::from_be_bytes(*rest.take(header_bytes)?));
         }
         if set.has(HeaderSet::IMM) {
-            headers.imm = Some(immdt::decode(rest.take(header_bytes)?));
+            headers.imm = Some(u32::from_be_bytes(*rest.take(header_bytes)?));
         }
         if set.has(HeaderSet::IETH) {
-            headers.ieth = Some(ieth::decode(rest.take(header_bytes)?));
+            headers.ieth = Some(u32::from_be_bytes(*rest.take(header_bytes)?));
         }
         if set.has(HeaderSet::CNP) {
             rest.take::<CNP_BYTES>(header_bytes)?;
@@ -130,10 +130,10 @@ impl Headers {
             at = put(out, at, &self.atomic_ack.unwrap_or_default().to_be_bytes());
         }
         if set.has(HeaderSet::IMM) {
-            at = put(out, at, &immdt::encode(self.imm.unwrap_or_default()));
+            at = put(out, at, &self.imm.unwrap_or_default().to_be_bytes());
         }
         if set.has(HeaderSet::IETH) {
-            at = put(out, at, &ieth::encode(self.ieth.unwrap_or_default()));
+            at = put(out, at, &self.ieth.unwrap_or_default().to_be_bytes());
         }
         if set.has(HeaderSet::CNP) {
             at = put(out, at, &[0; CNP_BYTES]);
@@ -213,7 +213,7 @@ const _: () = {
     assert!(HeaderSet::ATOMIC.bytes() == atomic::BYTES);
     assert!(HeaderSet::AETH.bytes() == aeth::BYTES);
     assert!(HeaderSet::ATOMIC_ACK.bytes() == atomic::ACK_BYTES);
-    assert!(HeaderSet::IMM.bytes() == immdt::BYTES);
-    assert!(HeaderSet::IETH.bytes() == ieth::BYTES);
+    assert!(HeaderSet::IMM.bytes() == WORD_BYTES);
+    assert!(HeaderSet::IETH.bytes() == WORD_BYTES);
     assert!(HeaderSet::CNP.bytes() == CNP_BYTES);
 };

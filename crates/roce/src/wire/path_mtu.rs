@@ -1,6 +1,7 @@
 //! Path MTU: how much payload one packet carries.
 
-use super::{ICRC_BYTES, bth, immdt, net, reth};
+use super::packet::WORD_BYTES;
+use super::{ICRC_BYTES, bth, net, reth};
 
 /// Path MTU: payload bytes of all but the last packet of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,7 +15,7 @@ pub enum PathMtu {
 }
 
 /// What the longest packet with payload has beside it and the IP header: a WRITE with immediate.
-const OVERHEAD_BYTES: usize = net::UDP_BYTES + bth::BYTES + reth::BYTES + immdt::BYTES + ICRC_BYTES;
+const OVERHEAD_BYTES: usize = net::UDP_BYTES + bth::BYTES + reth::BYTES + WORD_BYTES + ICRC_BYTES;
 
 impl PathMtu {
     /// All of them, the smallest first.
@@ -22,13 +23,11 @@ impl PathMtu {
         [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
 
     /// Payload bytes.
-    #[must_use]
     pub const fn bytes(self) -> usize {
         256 << self as usize
     }
 
     /// The path MTU with this length; none when there is no such.
-    #[must_use]
     pub const fn from_bytes(bytes: usize) -> Option<Self> {
         Some(match bytes {
             256 => Self::Mtu256,
@@ -42,7 +41,6 @@ impl PathMtu {
 
     /// The largest whose packets pass an interface that carries IP packets of up to
     /// `interface_bytes`; none when even the smallest do not.
-    #[must_use]
     pub fn for_interface_mtu(interface_bytes: usize, ipv6: bool) -> Option<Self> {
         let ip = if ipv6 { net::IPV6_BYTES } else { net::IPV4_BYTES };
         let room = interface_bytes.checked_sub(ip + OVERHEAD_BYTES)?;

@@ -19,7 +19,6 @@ pub(crate) const CAPTURED: &str = "vectors.json";
 /// The file of packets that an independent encoder made, for opcodes that nobody captured.
 pub(crate) const COMPUTED: &str = "vectors_computed.json";
 
-/// All packets of a file.
 pub(crate) fn vectors(file: &str) -> Vec<Vector> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

@@ -36,13 +36,11 @@ impl HeaderSet {
     }
 
     /// Whether all headers of `other` are in this set.
-    #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Length of these headers together, in bytes.
-    #[must_use]
     pub const fn bytes(self) -> usize {
         let mut bytes = 0;
         let mut bit = 0;
@@ -109,55 +107,70 @@ pub enum Position {
     Only,
 }
 
-/// The opcode of a packet.
-///
-/// Reliable datagram and XRC opcodes are not here, nor FLUSH and ATOMIC WRITE of newer editions of
-/// the standard: such packets are dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-#[allow(missing_docs, reason = "the names are those of IBTA volume 1, 9.2")]
-pub enum Opcode {
-    RcSendFirst = 0x00,
-    RcSendMiddle = 0x01,
-    RcSendLast = 0x02,
-    RcSendLastWithImm = 0x03,
-    RcSendOnly = 0x04,
-    RcSendOnlyWithImm = 0x05,
-    RcWriteFirst = 0x06,
-    RcWriteMiddle = 0x07,
-    RcWriteLast = 0x08,
-    RcWriteLastWithImm = 0x09,
-    RcWriteOnly = 0x0a,
-    RcWriteOnlyWithImm = 0x0b,
-    RcReadRequest = 0x0c,
-    RcReadResponseFirst = 0x0d,
-    RcReadResponseMiddle = 0x0e,
-    RcReadResponseLast = 0x0f,
-    RcReadResponseOnly = 0x10,
-    RcAcknowledge = 0x11,
-    RcAtomicAcknowledge = 0x12,
-    RcCompareSwap = 0x13,
-    RcFetchAdd = 0x14,
-    RcSendLastWithInvalidate = 0x16,
-    RcSendOnlyWithInvalidate = 0x17,
-    UcSendFirst = 0x20,
-    UcSendMiddle = 0x21,
-    UcSendLast = 0x22,
-    UcSendLastWithImm = 0x23,
-    UcSendOnly = 0x24,
-    UcSendOnlyWithImm = 0x25,
-    UcWriteFirst = 0x26,
-    UcWriteMiddle = 0x27,
-    UcWriteLast = 0x28,
-    UcWriteLastWithImm = 0x29,
-    UcWriteOnly = 0x2a,
-    UcWriteOnlyWithImm = 0x2b,
-    UdSendOnly = 0x64,
-    UdSendOnlyWithImm = 0x65,
-    /// Congestion notification packet (IBTA annex A17, A17.9.3).
-    Cnp = 0x81,
-    /// Ours: a selective acknowledgement. Only a peer that asked for it gets one.
-    Sack = 0xc0,
+/// Defines the opcodes and the list of all.
+macro_rules! opcodes {
+    ($(#[$of:meta])* pub enum Opcode { $($(#[$doc:meta])* $name:ident = $number:literal,)* }) => {
+        $(#[$of])*
+        pub enum Opcode { $($(#[$doc])* $name = $number,)* }
+
+        impl Opcode {
+            /// All of them, in the order of their numbers.
+            pub const ALL: [Self; [$($number),*].len()] = [$(Self::$name),*];
+        }
+    };
+}
+
+opcodes! {
+    /// The opcode of a packet.
+    ///
+    /// Reliable datagram and XRC opcodes are not here, nor FLUSH and ATOMIC WRITE of newer editions of
+    /// the standard: such packets are dropped.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[repr(u8)]
+    #[allow(missing_docs, reason = "the names are those of IBTA volume 1, 9.2")]
+    pub enum Opcode {
+        RcSendFirst = 0x00,
+        RcSendMiddle = 0x01,
+        RcSendLast = 0x02,
+        RcSendLastWithImm = 0x03,
+        RcSendOnly = 0x04,
+        RcSendOnlyWithImm = 0x05,
+        RcWriteFirst = 0x06,
+        RcWriteMiddle = 0x07,
+        RcWriteLast = 0x08,
+        RcWriteLastWithImm = 0x09,
+        RcWriteOnly = 0x0a,
+        RcWriteOnlyWithImm = 0x0b,
+        RcReadRequest = 0x0c,
+        RcReadResponseFirst = 0x0d,
+        RcReadResponseMiddle = 0x0e,
+        RcReadResponseLast = 0x0f,
+        RcReadResponseOnly = 0x10,
+        RcAcknowledge = 0x11,
+        RcAtomicAcknowledge = 0x12,
+        RcCompareSwap = 0x13,
+        RcFetchAdd = 0x14,
+        RcSendLastWithInvalidate = 0x16,
+        RcSendOnlyWithInvalidate = 0x17,
+        UcSendFirst = 0x20,
+        UcSendMiddle = 0x21,
+        UcSendLast = 0x22,
+        UcSendLastWithImm = 0x23,
+        UcSendOnly = 0x24,
+        UcSendOnlyWithImm = 0x25,
+        UcWriteFirst = 0x26,
+        UcWriteMiddle = 0x27,
+        UcWriteLast = 0x28,
+        UcWriteLastWithImm = 0x29,
+        UcWriteOnly = 0x2a,
+        UcWriteOnlyWithImm = 0x2b,
+        UdSendOnly = 0x64,
+        UdSendOnlyWithImm = 0x65,
+        /// Congestion notification packet (IBTA annex A17, A17.9.3).
+        Cnp = 0x81,
+        /// Ours: a selective acknowledgement. Only a peer that asked for it gets one.
+        Sack = 0xc0,
+    }
 }
 
 /// What an opcode means.
@@ -172,153 +185,92 @@ struct Shape {
 }
 
 impl Opcode {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 39] = [
-        Self::RcSendFirst,
-        Self::RcSendMiddle,
-        Self::RcSendLast,
-        Self::RcSendLastWithImm,
-        Self::RcSendOnly,
-        Self::RcSendOnlyWithImm,
-        Self::RcWriteFirst,
-        Self::RcWriteMiddle,
-        Self::RcWriteLast,
-        Self::RcWriteLastWithImm,
-        Self::RcWriteOnly,
-        Self::RcWriteOnlyWithImm,
-        Self::RcReadRequest,
-        Self::RcReadResponseFirst,
-        Self::RcReadResponseMiddle,
-        Self::RcReadResponseLast,
-        Self::RcReadResponseOnly,
-        Self::RcAcknowledge,
-        Self::RcAtomicAcknowledge,
-        Self::RcCompareSwap,
-        Self::RcFetchAdd,
-        Self::RcSendLastWithInvalidate,
-        Self::RcSendOnlyWithInvalidate,
-        Self::UcSendFirst,
-        Self::UcSendMiddle,
-        Self::UcSendLast,
-        Self::UcSendLastWithImm,
-        Self::UcSendOnly,
-        Self::UcSendOnlyWithImm,
-        Self::UcWriteFirst,
-        Self::UcWriteMiddle,
-        Self::UcWriteLast,
-        Self::UcWriteLastWithImm,
-        Self::UcWriteOnly,
-        Self::UcWriteOnlyWithImm,
-        Self::UdSendOnly,
-        Self::UdSendOnlyWithImm,
-        Self::Cnp,
-        Self::Sack,
-    ];
-
     /// The opcode with this number; none when there is no such, or none that is spoken here.
-    #[must_use]
     pub const fn from_u8(number: u8) -> Option<Self> {
         BY_NUMBER[number as usize]
     }
 
     /// Which kind of queue pair the packet is for.
-    #[must_use]
     pub const fn transport(self) -> Transport {
         self.shape().transport
     }
 
     /// What the packet is part of.
-    #[must_use]
     pub const fn operation(self) -> Operation {
         self.shape().operation
     }
 
     /// Where in its message the packet stands.
-    #[must_use]
     pub const fn position(self) -> Position {
         self.shape().position
     }
 
     /// Which headers follow the BTH.
-    #[must_use]
     pub const fn headers(self) -> HeaderSet {
         self.shape().headers
     }
 
     /// Length of the BTH and all that follows before the payload, in bytes.
-    #[must_use]
     pub const fn header_bytes(self) -> usize {
         self.shape().header_bytes as usize
     }
 
     /// Whether a payload may follow.
-    #[must_use]
     pub const fn has_payload(self) -> bool {
         self.shape().payload
     }
 
     /// Whether this is the first of several packets.
-    #[must_use]
     pub const fn is_first(self) -> bool {
         matches!(self.position(), Position::First)
     }
 
     /// Whether this is neither the first nor the last packet of its message.
-    #[must_use]
     pub const fn is_middle(self) -> bool {
         matches!(self.position(), Position::Middle)
     }
 
     /// Whether this is the last of several packets.
-    #[must_use]
     pub const fn is_last(self) -> bool {
         matches!(self.position(), Position::Last)
     }
 
     /// Whether this packet is the whole message.
-    #[must_use]
     pub const fn is_only(self) -> bool {
         matches!(self.position(), Position::Only)
     }
 
     /// Whether a message begins with this packet.
-    #[must_use]
     pub const fn starts_message(self) -> bool {
         self.is_first() || self.is_only()
     }
 
     /// Whether a message ends with this packet.
-    #[must_use]
     pub const fn ends_message(self) -> bool {
         self.is_last() || self.is_only()
     }
 
     /// Whether the packet is part of a SEND.
-    #[must_use]
     pub const fn is_send(self) -> bool {
         matches!(self.operation(), Operation::Send)
     }
 
     /// Whether the packet is part of an RDMA WRITE.
-    #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(self.operation(), Operation::Write)
     }
 
     /// Whether the packet carries data of an RDMA READ.
-    #[must_use]
     pub const fn is_read_response(self) -> bool {
         matches!(self.operation(), Operation::ReadResponse)
     }
 
     /// Whether the packet asks for an atomic operation.
-    #[must_use]
     pub const fn is_atomic(self) -> bool {
         matches!(self.operation(), Operation::CompareSwap | Operation::FetchAdd)
     }
 
     /// Whether the packet goes to the requester: acknowledgements and results.
-    #[must_use]
     pub const fn is_response(self) -> bool {
         matches!(
             self.operation(),
@@ -330,13 +282,11 @@ impl Opcode {
     }
 
     /// Whether the packet goes to the responder.
-    #[must_use]
     pub const fn is_request(self) -> bool {
         !self.is_response() && !matches!(self.operation(), Operation::Cnp)
     }
 
     /// Whether the packet carries immediate data.
-    #[must_use]
     pub const fn has_imm(self) -> bool {
         self.headers().has(HeaderSet::IMM)
     }

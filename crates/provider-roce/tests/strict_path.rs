@@ -1,4 +1,4 @@
-//! A way that numbers the packets of a train otherwise than the ICRC says, to a peer that checks:
+//! A path that numbers the packets of a train otherwise than the ICRC says, to a peer that checks:
 //! what an adapter that cuts in hardware and an RNIC may be. Here the kernel cuts, and the receiver's
 //! host drops every IPv4 packet whose identification is not 0.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -48,14 +48,14 @@ fn drop_numbered_packets(at: &Namespace) {
 fn a_peer_that_drops_trains_gets_packets_one_by_one() {
     with_privilege("a_peer_that_drops_trains_gets_packets_one_by_one", || {
         for bytes in [LONG, SHORT] {
-            let mut way = StrictWay::new(bytes);
-            way.a.put(0, &pattern(5, bytes));
+            let mut path = StrictPath::new(bytes);
+            path.a.put(0, &pattern(5, bytes));
             for _ in 0..4 {
-                let (from, to) = (way.a.sge(0, bytes), way.b.remote(0));
-                way.a.run_ok(SendOp::Write(to), &[from]);
+                let (from, to) = (path.a.sge(0, bytes), path.b.remote(0));
+                path.a.run_ok(SendOp::Write(to), &[from]);
             }
-            assert!(way.b.get(0, bytes) == pattern(5, bytes));
-            let counters = way.left.counters();
+            assert!(path.b.get(0, bytes) == pattern(5, bytes));
+            let counters = path.left.counters();
             assert!(counters.protocol.retransmitted > 0, "{counters:?}");
             assert_eq!(counters.gso_refused_peers, 1, "{counters:?}");
         }
@@ -66,14 +66,14 @@ fn a_peer_that_drops_trains_gets_packets_one_by_one() {
 fn a_peer_that_reads_and_drops_trains_gets_answers_one_by_one() {
     with_privilege("a_peer_that_reads_and_drops_trains_gets_answers_one_by_one", || {
         for bytes in [LONG, SHORT] {
-            let mut way = StrictWay::new(bytes);
-            way.a.put(0, &pattern(6, bytes));
+            let mut path = StrictPath::new(bytes);
+            path.a.put(0, &pattern(6, bytes));
             for _ in 0..4 {
-                let (from, to) = (way.a.remote(0), way.b.sge(0, bytes));
-                way.b.run_ok(SendOp::Read(from), &[to]);
+                let (from, to) = (path.a.remote(0), path.b.sge(0, bytes));
+                path.b.run_ok(SendOp::Read(from), &[to]);
             }
-            assert!(way.b.get(0, bytes) == pattern(6, bytes));
-            let counters = way.left.counters();
+            assert!(path.b.get(0, bytes) == pattern(6, bytes));
+            let counters = path.left.counters();
             assert!(counters.protocol.responses_repeated > 0, "{counters:?}");
             assert_eq!(counters.gso_refused_peers, 1, "{counters:?}");
         }
@@ -81,15 +81,15 @@ fn a_peer_that_reads_and_drops_trains_gets_answers_one_by_one() {
 }
 
 /// From `a` to `b`, the packets of a train do not get through, except its first.
-struct StrictWay {
+struct StrictPath {
     a: Side,
     b: Side,
     left: Arc<RoceContext>,
     _hosts: VethPair,
 }
 
-impl StrictWay {
-    fn new(bytes: usize) -> StrictWay {
+impl StrictPath {
+    fn new(bytes: usize) -> StrictPath {
         let hosts = VethPair::new(9000).unwrap();
         // The kernel cuts before the cable, so each packet has its own header there.
         let cut = ["link", "set", "dev", "veth0", "gso_max_segs", "1"];
@@ -101,6 +101,6 @@ impl StrictWay {
         let mut a = Side::new(left.clone(), &options);
         let mut b = Side::new(right, &options);
         connect((&mut a, &options), (&mut b, &options));
-        StrictWay { a, b, left, _hosts: hosts }
+        StrictPath { a, b, left, _hosts: hosts }
     }
 }
