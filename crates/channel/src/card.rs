@@ -96,7 +96,7 @@ pub enum CardError {
 }
 
 impl Card {
-    /// The 72 bytes.
+    /// Returns the 72 bytes.
     pub fn encode(&self) -> [u8; CARD_BYTES] {
         let net = self.endpoint.net;
         let mut out = [0; CARD_BYTES];

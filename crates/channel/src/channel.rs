@@ -223,7 +223,7 @@ impl Channel {
         }
     }
 
-    /// Whether a READ or WRITE is done: takes completions if not.
+    /// Returns whether a READ or WRITE is done: takes completions if not.
     ///
     /// # Errors
     /// [`EndError`]; the session is over.
@@ -271,7 +271,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Tells the peer what was given back, if that is due.
+    /// Announces releases to the peer, if that is due.
     fn tell(&mut self) -> Result<(), EndError> {
         let parts = &self.parts;
         if !self.slots.is_due() || !parts.operations.has_room_for_notice() {

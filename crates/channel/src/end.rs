@@ -176,7 +176,7 @@ pub enum PeerFault {
 }
 
 impl From<Failure> for EndError {
-    /// What is flushed failed because the queue pair did: by itself, a peer that is gone.
+    /// Takes a flushed request for a peer that is gone: it failed because the queue pair did.
     fn from(failure: Failure) -> EndError {
         if failure.status == WcStatus::Flushed {
             return EndError::PeerGone;

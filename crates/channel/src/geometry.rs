@@ -38,7 +38,7 @@ pub struct Arrived {
 }
 
 impl Arrived {
-    /// What the block says about itself.
+    /// Returns what the block says about itself.
     #[inline]
     pub fn tag(&self) -> Tag {
         Tag { stream: self.stream, packet: self.packet }
@@ -68,7 +68,7 @@ impl Geometry {
         self.windows
     }
 
-    /// Slots of a window.
+    /// Returns the number of slots of a window.
     #[inline]
     pub fn blocks(&self) -> u32 {
         self.layout.blocks()
@@ -86,13 +86,13 @@ impl Geometry {
         window * self.layout.blocks() + slot
     }
 
-    /// Bytes of a slot.
+    /// Returns the number of bytes of a slot.
     #[inline]
     pub fn block_bytes(&self) -> u32 {
         self.layout.block_bytes()
     }
 
-    /// Whether a block of so many bytes fits, of which the mechanism allows `most`.
+    /// Returns whether a block of so many bytes fits, of which the mechanism allows `most`.
     #[inline]
     pub fn check_length(&self, asked: u32, most: u32) -> Result<(), ClaimError> {
         let limit = most.min(self.layout.max_payload_bytes());
@@ -102,30 +102,30 @@ impl Geometry {
         Err(ClaimError::Length { asked, limit, exactly: false })
     }
 
-    /// Bytes of all slots.
+    /// Returns the number of bytes of all slots.
     pub fn total_bytes(&self) -> usize {
         self.places() as usize * self.layout.block_bytes() as usize
     }
 
-    /// Where a slot begins.
+    /// Returns where a slot begins.
     #[inline]
     pub fn slot_offset(&self, place: u32) -> usize {
         place as usize * self.layout.block_bytes() as usize
     }
 
-    /// Where a slot's trailer begins.
+    /// Returns where a slot's trailer begins.
     #[inline]
     pub fn trailer_offset(&self, place: u32) -> usize {
         self.slot_offset(place) + self.layout.max_payload_bytes() as usize
     }
 
-    /// Where a slot's last eight bytes begin.
+    /// Returns where a slot's last eight bytes begin.
     #[inline]
     pub fn tail_offset(&self, place: u32) -> usize {
         self.trailer_offset(place) + (TRAILER_BYTES - 8) as usize
     }
 
-    /// The payload that begins `room_bytes` before the trailer.
+    /// Returns the payload that begins `room_bytes` before the trailer.
     #[inline]
     pub fn payload<'a>(
         &self,
@@ -138,7 +138,7 @@ impl Geometry {
         memory.subslice(offset, bytes as usize).expect(INSIDE)
     }
 
-    /// The payload of a block that arrived.
+    /// Returns the payload of a block that arrived.
     #[inline]
     pub fn arrived<'a>(
         &self,
@@ -172,7 +172,7 @@ impl Geometry {
     }
 }
 
-/// The header of a block that is a whole frame.
+/// Returns the header of a block that is a whole frame.
 #[inline]
 pub fn header_words(arrived: &Arrived) -> [u64; HEADER_WORDS] {
     let header = BlockHeader {

@@ -43,7 +43,7 @@ pub struct Slots {
     wake: Box<Wake>,
 }
 
-/// Called when a message is given back while nobody has anything else to do.
+/// Called when a message is released while the receiver is idle.
 pub type Wake = dyn Fn() + Send + Sync;
 
 impl Inbound {
@@ -69,12 +69,12 @@ impl Inbound {
         }
     }
 
-    /// The slots, for whoever tells the peer which were given back.
+    /// Returns the slots, for the thread that announces releases to the peer.
     pub fn slots(&self) -> &Arc<Slots> {
         &self.slots
     }
 
-    /// What came with this immediate.
+    /// Takes what came with this immediate.
     ///
     /// # Errors
     /// [`EndError::Peer`] with what no correct peer does.
@@ -108,8 +108,8 @@ impl Inbound {
 }
 
 impl Slots {
-    /// How many messages the peer should be told of now; they count as told. `told` is how many were
-    /// told before, by the one thread that does.
+    /// Returns how many releases to announce to the peer now; they count as announced. `announced`
+    /// is the number before, kept by the one thread that announces.
     pub fn take_given_back(&self, told: &mut u64) -> u32 {
         self.pending.store(0, Ordering::SeqCst);
         let blocks = u64::from(self.geometry.blocks());
@@ -126,12 +126,13 @@ impl Slots {
         count
     }
 
-    /// Messages given back since the peer was told.
+    /// Returns the number of messages given back since the peer was told.
     pub fn pending(&self) -> u32 {
         self.pending.load(Ordering::SeqCst)
     }
 
-    /// Whether so many are pending that the peer should be told although there is nothing to send.
+    /// Returns whether so many are pending that the peer should be told although there is nothing
+    /// to send.
     pub fn is_due(&self) -> bool {
         let pending = self.pending();
         pending >= self.geometry.blocks().div_ceil(4)

@@ -83,14 +83,14 @@ impl Operations {
         self.posting.lock()
     }
 
-    /// The memory of this end that the peer may READ and WRITE.
+    /// Returns the memory of this end that the peer may READ and WRITE.
     pub fn shared(&self) -> VolatileSlice<'_> {
         let whole = self.memory[EXPOSED].region().whole();
         let offset = self.shared_offset as usize;
         whole.subslice(offset, whole.bytes() - offset).expect(INSIDE)
     }
 
-    /// The memory of this end that READs go to and WRITEs come from.
+    /// Returns the memory of this end that READs go to and WRITEs come from.
     pub fn scratch(&self) -> VolatileSlice<'_> {
         self.memory[SCRATCH].region().whole()
     }
@@ -145,23 +145,23 @@ impl Operations {
         ticket.ok_or(OperationError::QueueFull)
     }
 
-    /// Whether a READ or WRITE is done.
+    /// Returns whether a READ or WRITE is done.
     pub fn is_done(&self, ticket: Ticket) -> bool {
         ticket.0 <= self.done.load(Ordering::Acquire)
     }
 
-    /// Whether all requests are done that make a completion.
+    /// Returns whether all requests are done that make a completion.
     pub fn is_idle(&self) -> bool {
         let posting = self.posting();
         posting.posted - posting.unsignaled <= self.done.load(Ordering::Acquire)
     }
 
-    /// Whether the queue has room for a message.
+    /// Returns whether the queue has room for a message.
     pub fn has_room_for_message(&self) -> bool {
         self.has_room(MESSAGE)
     }
 
-    /// Whether the queue has room for a notice, and for a message after it.
+    /// Returns whether the queue has room for a notice, and for a message after it.
     pub fn has_room_for_notice(&self) -> bool {
         self.has_room(NOTICE)
     }
@@ -237,7 +237,7 @@ impl Operations {
         Ok(())
     }
 
-    /// What a completion of this queue pair says.
+    /// Takes note of a completion, and returns what it says.
     ///
     /// # Errors
     /// [`EndError`]: the request failed, or the peer sent what a channel does not have. The session
@@ -263,7 +263,7 @@ impl Operations {
         }
     }
 
-    /// Whether the session lives, as far as this end can know.
+    /// Returns whether the session lives, as far as this end can know.
     ///
     /// # Errors
     /// The first error, or that the peer is gone.
@@ -275,7 +275,7 @@ impl Operations {
         Ok(())
     }
 
-    /// The first error, if there was one.
+    /// Returns the first error, if there was one.
     ///
     /// # Errors
     /// That one.
@@ -287,7 +287,7 @@ impl Operations {
         }
     }
 
-    /// The session is over. Says what is said from now on: the first error.
+    /// Ends the session, and returns what every later call returns: the first error.
     #[cold]
     pub fn fail(&self, error: EndError) -> EndError {
         *self.broken.get_or_init(|| error)

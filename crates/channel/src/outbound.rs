@@ -67,12 +67,12 @@ impl Outbound {
         }
     }
 
-    /// Messages sent.
+    /// Returns the number of messages sent.
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// The slot of the next message, if the peer gave it back and its send block was read.
+    /// Returns the slot of the next message, if the peer gave it back and its send block was read.
     pub fn free_slot(&self, operations: &Operations) -> Option<u32> {
         let blocks = u64::from(self.geometry.blocks());
         let back = self.credit.back.load(Ordering::Acquire);
@@ -95,7 +95,7 @@ impl Outbound {
         self.send(operations, filled.slot, &filled.header, given_back)
     }
 
-    /// Where a message of so many bytes is filled.
+    /// Returns where a message of so many bytes is filled.
     pub fn memory<'a>(
         &self,
         operations: &'a Operations,
@@ -174,18 +174,18 @@ pub struct Filled {
 }
 
 impl Filler {
-    /// Messages filled.
+    /// Returns the number of messages filled.
     pub fn filled(&self) -> u64 {
         self.filled
     }
 
-    /// Whether all that was filled was posted.
+    /// Returns whether all that was filled was posted.
     pub fn all_posted(&self) -> bool {
         self.posted.count.load(Ordering::Acquire) == self.filled
     }
 
-    /// Where the next message of so many bytes is filled; `None` while its slot is in use: the
-    /// message before in it was not posted yet, or its request is not done, or the peer has not
+    /// Returns where the next message of so many bytes is filled; `None` while its slot is in use:
+    /// the message before in it was not posted yet, or its request is not done, or the peer has not
     /// given it back.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl Filler {
             && self.posted.is_done(operations, self.slot())
     }
 
-    /// The message in the memory that [`Filler::memory`] gave last is complete.
+    /// Completes the message in the memory that [`Filler::memory`] returned last.
     ///
     /// # Errors
     /// [`EndError::Packet`] for a number that no message can have.
@@ -234,13 +234,13 @@ impl Filler {
     }
 }
 
-/// The slot of a message, counted from 1, in the lower half; the upper half says how many messages of
-/// the other end were given back since the last immediate.
+/// Returns the slot of a message, counted from 1, in the lower half; the upper half says how many
+/// messages of the other end were given back since the last immediate.
 pub(super) fn imm(slot: Option<u32>, given_back: u32) -> u32 {
     given_back << 16 | slot.map_or(0, |slot| slot + 1)
 }
 
-/// The reverse of [`imm`].
+/// Returns the reverse of [`imm`].
 pub(super) fn split(imm: u32) -> (Option<u32>, u32) {
     ((imm & 0xffff).checked_sub(1), imm >> 16)
 }

@@ -31,7 +31,7 @@ impl ChannelShape {
         ChannelShape { blocks, payload_bytes, shared_bytes: 0, max_send_wr: 128 }
     }
 
-    /// The same with so much shared memory.
+    /// Returns the same with so much shared memory.
     #[must_use]
     pub fn with_shared(self, shared_bytes: u32) -> ChannelShape {
         ChannelShape { shared_bytes, ..self }
@@ -44,13 +44,13 @@ impl ChannelShape {
         Ok(Geometry::new(self.blocks, self.payload_bytes, 1)?)
     }
 
-    /// Receives posted with one call.
+    /// Returns the number of receives posted with one call.
     pub fn receive_list(&self) -> u32 {
         self.blocks.div_ceil(2)
     }
 
-    /// Receives: for every message of the peer, for every message that gives slots back, and a list
-    /// that is not posted again yet.
+    /// Returns the number of receives: for every message of the peer, for every message that gives
+    /// slots back, and a list that is not posted again yet.
     pub fn receives(&self) -> u32 {
         2 * self.blocks + self.receive_list()
     }
@@ -86,12 +86,12 @@ impl Resources {
         }
     }
 
-    /// Its sizes.
+    /// Returns its sizes.
     pub fn shape(&self) -> &ChannelShape {
         &self.shape
     }
 
-    /// What the peer must know of it.
+    /// Returns what the peer must know of it.
     pub fn card(&self) -> Card {
         self.card
     }

@@ -48,7 +48,7 @@ pub struct ProcessUsage {
     start_ticks: u64,
 }
 
-/// What this process used so far, processor time in full resolution.
+/// Returns what this process used so far, processor time in full resolution.
 ///
 /// # Errors
 /// [`CpuError::Read`] and [`CpuError::Form`] when `/proc` is missing or unknown.
@@ -79,7 +79,7 @@ fn cpu_time() -> Duration {
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// What process `pid` used so far; processor time in steps of one kernel tick (10 ms).
+/// Returns what process `pid` used so far; processor time in steps of one kernel tick (10 ms).
 ///
 /// # Errors
 /// [`CpuError::Gone`] when there is no such process, else as [`usage_of_self`].
@@ -89,7 +89,7 @@ pub fn usage_of(pid: u32) -> Result<ProcessUsage, CpuError> {
 }
 
 impl CpuError {
-    /// The file was not there, or the process ended while it was read.
+    /// Returns whether the file was not there, or the process ended while it was read.
     fn is_no_process(&self) -> bool {
         let Self::Read { source, .. } = self else {
             return false;
@@ -106,7 +106,8 @@ fn read_stat(path: PathBuf) -> Result<ProcessUsage, CpuError> {
     }
 }
 
-/// The fields of proc(5) that we need. The second one, the name, may hold spaces and parentheses.
+/// Parses the fields of proc(5) that are needed. The second one, the name, may hold spaces and
+/// parentheses.
 fn parse_stat(line: &str) -> Option<ProcessUsage> {
     let (_, after_name) = line.rsplit_once(')')?;
     let fields: Vec<&str> = after_name.split_whitespace().collect();
@@ -129,12 +130,12 @@ pub struct CpuMeter {
 }
 
 impl CpuMeter {
-    /// A meter of this process; its first look tells the use since now.
+    /// Creates a meter of this process; its first look tells the use since now.
     pub fn this_process() -> Self {
         Self::starting(None, usage_of_self().ok())
     }
 
-    /// A meter of process `pid`; its first look tells the use since now.
+    /// Creates a meter of process `pid`; its first look tells the use since now.
     ///
     /// # Errors
     /// As [`usage_of`].
@@ -146,8 +147,8 @@ impl CpuMeter {
         Self { pid, last: usage.map(|usage| (Instant::now(), usage)), percent: 0.0 }
     }
 
-    /// The use since the last look, at least 50 ms ago; looks that follow closer repeat the last
-    /// percentage.
+    /// Measures the use since the last sample, at least 50 ms ago; a sample that follows closer
+    /// repeats the last percentage.
     ///
     /// # Errors
     /// [`CpuError::Gone`] when the process ended since, else as [`usage_of`].

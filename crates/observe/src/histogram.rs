@@ -33,7 +33,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram.
+    /// Creates an empty histogram.
     pub fn new() -> Self {
         Self::default()
     }
@@ -48,7 +48,7 @@ impl Histogram {
         }
     }
 
-    /// The counts at this moment.
+    /// Returns the counts at this moment.
     pub fn snapshot(&self) -> HistogramSnapshot {
         let counted = |(i, bucket): (usize, &AtomicU64)| {
             let count = bucket.load(Relaxed);
@@ -72,7 +72,7 @@ pub struct HistogramSnapshot {
 }
 
 impl HistogramSnapshot {
-    /// How many durations were recorded.
+    /// Returns how many durations were recorded.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|&(_, n)| n).sum()
     }
@@ -82,13 +82,13 @@ impl HistogramSnapshot {
         self.sum_ns
     }
 
-    /// The longest duration in nanoseconds, 0 when empty.
+    /// Returns the longest duration in nanoseconds, 0 when empty.
     pub fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// The smallest duration that at least the share `q` (0 to 1) of all durations does not exceed,
-    /// in nanoseconds, rounded up by at most 1/32. `None` when empty.
+    /// Returns the smallest duration that at least the share `q` (0 to 1) of all durations does not
+    /// exceed, in nanoseconds, rounded up by at most 1/32. `None` when empty.
     pub fn percentile_ns(&self, q: f64) -> Option<u64> {
         let count = self.count();
         let rank = ((q.clamp(0.0, 1.0) * count as f64).ceil() as u64).max(1);
@@ -106,7 +106,8 @@ impl HistogramSnapshot {
         None
     }
 
-    /// How many durations were at most `2^bits` nanoseconds, exactly, for `bits` of 5 to 42.
+    /// Returns how many durations were at most `2^bits` nanoseconds, exactly, for `bits` of 5 to
+    /// 42.
     pub fn count_up_to_power(&self, bits: u32) -> u64 {
         let limit = 1 << bits;
         let within = |&&(i, _): &&(usize, u64)| i < BUCKETS - 1 && upper_of(i) <= limit;
@@ -125,8 +126,8 @@ impl HistogramSnapshot {
         self.max_ns = self.max_ns.max(other.max_ns);
     }
 
-    /// What was recorded after `earlier`, a snapshot of the same histogram. Its maximum is rounded
-    /// up by at most 1/32.
+    /// Returns what was recorded after `earlier`, a snapshot of the same histogram. Its maximum is
+    /// rounded up by at most 1/32.
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |i: usize| match earlier.buckets.binary_search_by_key(&i, |&(j, _)| j) {
             Ok(at) => earlier.buckets[at].1,
@@ -147,7 +148,8 @@ impl HistogramSnapshot {
     }
 }
 
-/// The bucket of a duration. Counting from `ns - 1` makes the upper bound of a bucket inclusive.
+/// Returns the bucket of a duration. Counting from `ns - 1` makes the upper bound of a bucket
+/// inclusive.
 fn index_of(ns: u64) -> usize {
     let x = ns.saturating_sub(1);
     let shift = (63 - SUB_BITS).saturating_sub((x | 1).leading_zeros());
@@ -155,7 +157,7 @@ fn index_of(ns: u64) -> usize {
     index.min(BUCKETS - 1)
 }
 
-/// The largest duration that belongs into bucket `index`.
+/// Returns the largest duration that belongs into bucket `index`.
 fn upper_of(index: usize) -> u64 {
     let shift = (index / SUB).saturating_sub(1);
     let step = (index - shift * SUB) as u64;
@@ -173,7 +175,7 @@ mod tests {
         histogram.snapshot()
     }
 
-    /// The definition, on the values themselves.
+    /// Computes the definition, on the values themselves.
     fn exact(sorted: &[u64], q: f64) -> u64 {
         let rank = ((q * sorted.len() as f64).ceil() as usize).max(1);
         sorted[rank - 1]

@@ -50,7 +50,7 @@ pub struct QueueSizes {
 }
 
 impl SessionSnapshot {
-    /// A session between these providers, of which nothing else is known.
+    /// Creates a session between these providers, of which nothing else is known.
     pub fn new(provider: &str, source_provider: &str, reason: &str) -> SessionSnapshot {
         SessionSnapshot {
             provider: provider.to_owned(),

@@ -34,12 +34,13 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler that has not looked yet.
+    /// Creates a sampler that has not looked yet.
     pub fn new(metrics: Arc<CollectorMetrics>) -> Self {
         Self { metrics, looks: VecDeque::new(), cpu: CpuMeter::this_process() }
     }
 
-    /// Whether the next [`sample`](Self::sample) will know rates: somebody looked in the last 5 s.
+    /// Returns whether the next [`sample`](Self::sample) will know rates: somebody looked in the
+    /// last 5 s.
     pub fn is_warm(&self) -> bool {
         self.looks.back().is_some_and(|last| last.at.elapsed() < PAUSE)
     }
@@ -98,7 +99,7 @@ struct Now<'a>(&'a DeviceCounters, &'a HistogramSnapshot);
 /// Counters at the start of the rate window; counters and latencies at the start of the long one.
 struct Then<'a>(Option<&'a DeviceCounters>, Option<(&'a DeviceCounters, &'a HistogramSnapshot)>);
 
-/// What happened in between. A device that was not there before began at zero.
+/// Returns what happened in between. A device that was not there before began at zero.
 fn recent(now: Now<'_>, then: Then<'_>, seconds: f64) -> Recent {
     let zero = DeviceCounters::default();
     let before = then.0.unwrap_or(&zero);
@@ -141,7 +142,7 @@ pub struct SourceSampler {
 }
 
 impl SourceSampler {
-    /// A sampler that has not looked yet.
+    /// Creates a sampler that has not looked yet.
     pub fn new(metrics: Arc<SourceMetrics>) -> Self {
         Self { metrics, cpu: CpuMeter::this_process() }
     }

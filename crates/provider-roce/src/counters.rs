@@ -34,7 +34,7 @@ pub struct DeviceCounters {
 }
 
 impl DeviceCounters {
-    /// Packets dropped for this reason.
+    /// Returns the number of packets dropped for this reason.
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize]
     }

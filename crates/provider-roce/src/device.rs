@@ -109,7 +109,7 @@ impl Device {
         }
     }
 
-    /// After a change of a queue pair: the engine looks after it soon.
+    /// Has the engine settle a queue pair soon that was changed.
     pub(crate) fn kick_after_change(&self) {
         if self.sleep.change() {
             self.waker.wake();
@@ -132,7 +132,7 @@ impl Device {
         helps
     }
 
-    /// Does a turn of the engine at `now_ns`, if no other thread does; whether it did.
+    /// Does a turn of the engine at `now_ns`, if no other thread does; returns whether it did.
     fn take_turn(&self, now_ns: u64, kind: TurnKind) -> bool {
         let Some(mut engine) = self.try_engine() else {
             return false;
@@ -159,7 +159,7 @@ impl Device {
         self.sleep.begin(self.now_ns(), timeout, has_work)
     }
 
-    /// The engine thread is awake.
+    /// Notes that the engine thread is awake.
     pub(crate) fn end_sleep(&self) {
         self.sleep.end();
     }

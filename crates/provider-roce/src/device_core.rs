@@ -64,7 +64,7 @@ impl DeviceCore {
         })
     }
 
-    /// What peers must know of the network side.
+    /// Returns what peers must know of the network side.
     pub(crate) fn net(&self) -> NetEnd {
         let selective = self.options.selective_repeat;
         NetEnd {

@@ -14,7 +14,7 @@ pub(crate) struct DirtySet<const N: usize = GROUPS> {
 }
 
 impl<const N: usize> DirtySet<N> {
-    /// An empty set of the numbers below `N` times 4096.
+    /// Creates an empty set of the numbers below `N` times 4096.
     pub(crate) fn new() -> DirtySet<N> {
         DirtySet {
             words: (0..N * 64).map(|_| AtomicU64::new(0)).collect(),

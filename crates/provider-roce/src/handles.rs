@@ -36,8 +36,8 @@ impl RoceContext {
         self.device.local
     }
 
-    /// What the device has counted. Takes the engine for a moment and looks at every queue pair:
-    /// not for every packet.
+    /// Returns what the device has counted. Takes the engine for a moment and looks at every queue
+    /// pair: not for every packet.
     pub fn counters(&self) -> DeviceCounters {
         self.device.engine().counters(&self.device)
     }

@@ -57,7 +57,7 @@ pub struct RoceProvider {
 }
 
 impl RoceProvider {
-    /// A provider of devices with these options.
+    /// Creates a provider of devices with these options.
     pub fn new(options: RoceOptions) -> RoceProvider {
         RoceProvider { options }
     }

@@ -56,7 +56,7 @@ fn interface(name: &str, default_port: u16) -> (&str, u16) {
     parts.unwrap_or((name, default_port))
 }
 
-/// A link-local address needs its interface.
+/// Adds the interface that a link-local address needs.
 fn with_scope(asked: SocketAddr, all: &[LocalAddress]) -> SocketAddr {
     let known = all.iter().find(|at| at.address == asked.ip());
     known.map_or(asked, |known| known.with_port(asked.port()))

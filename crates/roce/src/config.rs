@@ -91,7 +91,7 @@ impl Config {
         }
     }
 
-    /// The same within what is possible.
+    /// Returns the same configuration within what is possible.
     pub(crate) fn clamped(self) -> Config {
         Config {
             qpn: self.qpn & 0x00ff_ffff,

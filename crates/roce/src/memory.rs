@@ -30,7 +30,7 @@ pub enum AtomicOp {
 }
 
 impl AtomicOp {
-    /// The value after the operation on `before`.
+    /// Returns the value after the operation on `before`.
     pub fn apply(self, before: u64) -> u64 {
         match self {
             AtomicOp::CompareSwap { compare, swap } if before == compare => swap,
@@ -50,7 +50,7 @@ pub struct AccessError;
 /// A queue pair calls `check_remote` when a message begins, and the other functions for each of its
 /// packets. Each must check again: a region may have been deregistered in between.
 pub trait Memory {
-    /// Whether the peer may do this with the whole range. Not asked for empty ranges.
+    /// Returns whether the peer may do this with the whole range. Not asked for empty ranges.
     ///
     /// # Errors
     /// [`AccessError`] when the key is unknown, the range leaves the region, or a right is missing.
@@ -69,8 +69,8 @@ pub trait Memory {
     /// As [`Memory::check_remote`] for [`RemoteAccess::Write`]; nothing is changed then.
     fn write_remote(&mut self, rkey: u32, va: u64, data: &[u8]) -> Result<(), AccessError>;
 
-    /// Does an atomic operation on eight bytes, `va` being a multiple of 8, and gives their value
-    /// before.
+    /// Does an atomic operation on eight bytes, `va` being a multiple of 8, and returns their value
+    /// before it.
     ///
     /// # Errors
     /// As [`Memory::check_remote`] for [`RemoteAccess::Atomic`]; nothing is changed then.

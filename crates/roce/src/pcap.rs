@@ -11,7 +11,7 @@ const LINK_TYPE_RAW_IP: u32 = 101;
 /// Longest packet that a reader has to expect.
 const PACKET_BYTES_MAX: u32 = 1 << 16;
 
-/// What a capture begins with.
+/// Returns what a capture begins with.
 pub fn file_header() -> [u8; 24] {
     let version = [2_u16, 4].map(u16::to_le_bytes);
     let words = [0, 0, PACKET_BYTES_MAX, LINK_TYPE_RAW_IP].map(u32::to_le_bytes);

@@ -13,36 +13,36 @@ impl Psn {
     /// Bits of a number that count.
     pub const MASK: u32 = 0x00ff_ffff;
 
-    /// The number with the lowest 24 bits of `value`.
+    /// Creates a number from the lowest 24 bits of `value`.
     pub const fn new(value: u32) -> Self {
         Self(value & Self::MASK)
     }
 
-    /// The number, below 2^24.
+    /// Returns the number, below 2^24.
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// The number after this one.
+    /// Returns the number after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         self.add(1)
     }
 
-    /// The number `packets` after this one.
+    /// Returns the number `packets` after this one.
     #[must_use]
     pub const fn add(self, packets: u32) -> Self {
         Self::new(self.0.wrapping_add(packets))
     }
 
-    /// The number `packets` before this one.
+    /// Returns the number `packets` before this one.
     #[must_use]
     pub const fn sub(self, packets: u32) -> Self {
         Self::new(self.0.wrapping_sub(packets))
     }
 
-    /// How many packets this one is after `earlier`: from -2^23 to 2^23 - 1, negative when it is
-    /// before.
+    /// Returns how many packets this one is after `earlier`: from -2^23 to 2^23 - 1, negative when
+    /// it is before.
     pub const fn distance_from(self, earlier: Self) -> i32 {
         // The sign bit of 24 bits goes to that of 32, and comes back with the shift.
         (self.0.wrapping_sub(earlier.0) << 8).cast_signed() >> 8

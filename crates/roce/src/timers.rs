@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-/// The timeout of a local ACK timeout code: 4.096 us times 2^code; 0 means none (IBTA volume 1,
-/// 9.7.6.1.3). Only the lowest five bits of `code` count.
+/// Returns the timeout of a local ACK timeout code: 4.096 us times 2^code; 0 means none (IBTA
+/// volume 1, 9.7.6.1.3). Only the lowest five bits of `code` count.
 pub const fn ack_timeout(code: u8) -> Option<Duration> {
     match code & 31 {
         0 => None,
@@ -18,7 +18,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The earlier of two times, where none is never.
+/// Returns the earlier of two times, where none is never.
 pub(crate) fn earliest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -39,7 +39,7 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> u32 {
         match *self {
             Piece::Local { bytes, .. }
@@ -60,12 +60,12 @@ pub struct OutPacket {
 }
 
 impl OutPacket {
-    /// The encoded headers, from the BTH to the last extension header.
+    /// Returns the encoded headers, from the BTH to the last extension header.
     pub fn header(&self) -> &[u8] {
         &self.header[..usize::from(self.header_bytes)]
     }
 
-    /// Bytes of payload, without pad.
+    /// Returns the number of bytes of payload, without pad.
     pub fn payload_bytes(&self) -> usize {
         usize::from(self.payload_bytes)
     }
@@ -75,7 +75,7 @@ impl OutPacket {
         usize::from(self.pad)
     }
 
-    /// Length of the UDP payload: headers, payload, pad and ICRC.
+    /// Returns the length of the UDP payload: headers, payload, pad and ICRC.
     pub fn udp_bytes(&self) -> usize {
         self.header().len() + self.payload_bytes() + self.pad_bytes() + ICRC_BYTES
     }
@@ -92,7 +92,7 @@ pub struct TransmitBatch {
 }
 
 impl TransmitBatch {
-    /// An empty batch for at most this many packets.
+    /// Creates an empty batch for at most this many packets.
     pub fn new(max_packets: usize) -> TransmitBatch {
         TransmitBatch {
             packets: Vec::with_capacity(max_packets),
@@ -111,17 +111,17 @@ impl TransmitBatch {
         self.destination = None;
     }
 
-    /// The packets, in the order in which they must leave.
+    /// Returns the packets, in the order in which they must leave.
     pub fn packets(&self) -> &[OutPacket] {
         &self.packets
     }
 
-    /// Where the payload of a packet of this batch lies, in order.
+    /// Returns where the payload of a packet of this batch lies, in order.
     pub fn pieces(&self, packet: &OutPacket) -> &[Piece] {
         &self.pieces[packet.pieces.start as usize..packet.pieces.end as usize]
     }
 
-    /// The bytes of a [`Piece::Batch`].
+    /// Returns the bytes of a [`Piece::Batch`].
     pub fn bytes(&self, start: u32, bytes: u32) -> &[u8] {
         &self.bytes[start as usize..(start + bytes) as usize]
     }
@@ -132,12 +132,12 @@ impl TransmitBatch {
         self.destination
     }
 
-    /// Packets that fit together.
+    /// Returns the number of packets that fit together.
     pub fn max_packets(&self) -> usize {
         self.max_packets
     }
 
-    /// Whether no further packet fits.
+    /// Returns whether no further packet fits.
     pub fn is_full(&self) -> bool {
         self.packets.len() >= self.max_packets
     }

@@ -98,7 +98,7 @@ pub(crate) fn is_segmented(words: &[u64; HEADER_WORDS]) -> bool {
 }
 
 impl BlockHeader {
-    /// The header as seven little-endian words.
+    /// Returns the header as seven little-endian words.
     #[inline]
     pub fn to_words(&self) -> [u64; HEADER_WORDS] {
         [
@@ -205,7 +205,7 @@ impl BlockHeader {
         Ok(())
     }
 
-    /// The checksum, if the block has one.
+    /// Returns the checksum, if the block has one.
     #[inline]
     pub fn crc(&self) -> Option<u32> {
         (self.flags & FLAG_CRC != 0).then_some(self.crc32c)

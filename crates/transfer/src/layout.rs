@@ -71,7 +71,7 @@ pub struct RingLayout {
 }
 
 impl RingLayout {
-    /// A ring of `blocks` slots of `block_bytes` each, trailer included.
+    /// Creates a ring of `blocks` slots of `block_bytes` each, trailer included.
     ///
     /// # Errors
     /// [`LayoutError`] with the limit that is exceeded.
@@ -92,7 +92,7 @@ impl RingLayout {
         Ok(RingLayout { blocks, block_bytes, status_bytes, blocks_offset, total_bytes })
     }
 
-    /// The smallest block size whose payload holds `payload_bytes`.
+    /// Returns the smallest block size whose payload holds `payload_bytes`.
     ///
     /// # Errors
     /// [`LayoutError::PayloadBytes`] beyond [`MAX_BLOCK_BYTES`].
@@ -105,13 +105,13 @@ impl RingLayout {
         Ok(bytes.max(MIN_BLOCK_BYTES))
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     #[inline]
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Bytes of a slot, trailer included.
+    /// Returns the number of bytes of a slot, trailer included.
     #[inline]
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes
@@ -123,7 +123,7 @@ impl RingLayout {
         self.block_bytes - TRAILER_BYTES
     }
 
-    /// Bytes of one status array with its padding.
+    /// Returns the number of bytes of one status array with its padding.
     #[inline]
     pub fn status_bytes(&self) -> usize {
         self.status_bytes
@@ -165,13 +165,14 @@ impl RingLayout {
         self.trailer_offset(slot) + (TRAILER_BYTES - 8) as usize
     }
 
-    /// Bytes of the whole ring.
+    /// Returns the number of bytes of the whole ring.
     #[inline]
     pub fn total_bytes(&self) -> usize {
         self.total_bytes
     }
 
-    /// The hash that both sides compare when they connect. Specified in `docs/spec/block.md`.
+    /// Returns the hash that both sides compare when they connect. Specified in
+    /// `docs/spec/block.md`.
     pub fn hash(&self) -> u64 {
         commit::mix(&[
             LAYOUT_VERSION,
@@ -186,7 +187,7 @@ impl RingLayout {
     }
 }
 
-/// The next multiple of 64.
+/// Returns the next multiple of 64.
 #[inline]
 pub fn padded(payload_bytes: u32) -> u32 {
     payload_bytes.next_multiple_of(LINE_BYTES)

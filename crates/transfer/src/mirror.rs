@@ -21,7 +21,7 @@ pub struct ByteMirror {
 }
 
 impl ByteMirror {
-    /// A picture of this many bytes, one for each slot, all zero.
+    /// Creates a picture of this many bytes, one for each slot, all zero.
     pub fn new(slots: u32) -> ByteMirror {
         let words = slots.div_ceil(LINE_BYTES) as usize * WORDS_PER_LINE;
         ByteMirror { words: (0..words).map(|_| AtomicU64::new(0)).collect(), slots }
@@ -90,7 +90,7 @@ impl ByteMirror {
         ControlFlow::Continue(())
     }
 
-    /// The slots of a line whose byte in `array` differs from the picture, as bits.
+    /// Returns the slots of a line whose byte in `array` differs from the picture, as bits.
     #[inline]
     fn differing(&self, line: u32, array: &VolatileSlice<'_>) -> u64 {
         let mut reference = [0; LINE_BYTES as usize];
@@ -104,7 +104,7 @@ impl ByteMirror {
         bits.expect("a line inside of the status array") & self.valid(line)
     }
 
-    /// Bits of a line that stand for a slot: the last line may be padded.
+    /// Returns the bits of a line that stand for a slot: the last line may be padded.
     #[inline]
     fn valid(&self, line: u32) -> u64 {
         let slots = self.slots - line * LINE_BYTES;
@@ -115,8 +115,8 @@ impl ByteMirror {
     }
 }
 
-/// The slots that the bits of a line stand for, in the order of the ring, beginning with `first` if
-/// that is in the line.
+/// Returns the slots that the bits of a line stand for, in the order of the ring, beginning with
+/// `first` if that is in the line.
 #[inline]
 pub(crate) fn slots_of(line: u32, bits: u64, first: u32) -> impl Iterator<Item = u32> {
     let base = line * LINE_BYTES;

@@ -32,12 +32,12 @@ impl<B> InOrder<B> {
         InOrder { next: first_packet, progress: 0, early: BTreeMap::new() }
     }
 
-    /// Number of the first frame that was not handed on whole.
+    /// Returns the number of the first frame that was not handed on whole.
     pub fn next_packet(&self) -> u64 {
         self.next
     }
 
-    /// Blocks that wait for an earlier one.
+    /// Returns the number of blocks that wait for an earlier one.
     pub fn early(&self) -> usize {
         self.early.len()
     }
@@ -101,7 +101,7 @@ impl<B> InOrder<B> {
         if turn { Place::Now } else { Place::Early }
     }
 
-    /// Goes on behind the block; says how many numbers the source skipped.
+    /// Moves on behind the block; returns how many numbers the source skipped.
     fn advance(&mut self, block: &BlockHeader) -> u64 {
         let skipped = block.packet_number - self.next;
         self.next = block.packet_number;
@@ -120,8 +120,8 @@ enum Place {
     Late,
 }
 
-/// Whether serial number `a` comes before `b` (RFC 1982, 16 bits): for the paper's packet numbers,
-/// which wrap. Numbers exactly half the range apart have no order; neither comes first.
+/// Returns whether serial number `a` comes before `b` (RFC 1982, 16 bits): for the paper's packet
+/// numbers, which wrap. Numbers exactly half the range apart have no order; neither comes first.
 pub fn serial_less(a: u16, b: u16) -> bool {
     let ahead = b.wrapping_sub(a);
     ahead != 0 && ahead < 1 << 15
@@ -134,7 +134,8 @@ pub struct SerialCounter {
 }
 
 impl SerialCounter {
-    /// The full number of a packet that is less than half the range away from the newest one seen.
+    /// Computes the full number of a packet that is less than half the range away from the newest
+    /// one seen.
     pub fn widen(&mut self, number: u16) -> u64 {
         let newest = self.newest as u16;
         let ahead = u64::from(number.wrapping_sub(newest));
@@ -163,7 +164,7 @@ mod tests {
         }
     }
 
-    /// What comes out, as (packet number, part).
+    /// Runs the blocks through, and returns what comes out, as (packet number, part).
     fn run(first: u64, blocks: &[BlockHeader]) -> (Vec<(u64, u64)>, Tally, u64) {
         let mut order = InOrder::new(first);
         let (mut out, mut sum) = (Vec::new(), Tally::default());

@@ -76,14 +76,14 @@ impl Pace {
         }
     }
 
-    /// Whether it ever reads ahead, as far as is known now. Costs one load.
+    /// Returns whether it ever reads ahead, as far as is known now. Costs one load.
     #[inline]
     pub fn may_read_ahead(&self) -> bool {
         self.lead.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether to read now: a slot was just claimed, `known` free ones are left, and `in_flight`
-    /// READs are on their way.
+    /// Returns whether to read now: a slot was just claimed, `known` free ones are left, and
+    /// `in_flight` READs are on their way.
     #[inline]
     pub fn reads_ahead(&self, known: u32, in_flight: u32, now: Moment) -> bool {
         let lead = self.lead.load(Ordering::Relaxed);
@@ -108,8 +108,8 @@ impl Pace {
         lead > 0 && since >= u64::from((lead / ONE).div_ceil(2))
     }
 
-    /// Whether to read now: no free slot is known. One READ at a time: the releases that it shows
-    /// are all that can be known soon.
+    /// Returns whether to read now: no free slot is known. One READ at a time: the releases that it
+    /// shows are all that can be known soon.
     #[inline]
     pub fn reads_when_empty(&self, in_flight: u32) -> bool {
         in_flight == 0
@@ -137,7 +137,7 @@ impl Pace {
     }
 }
 
-/// Goes one part of the way from an average to a value: one of `up` parts or of `down` parts.
+/// Moves an average one part of the way to a value: one of `up` parts or of `down` parts.
 fn towards(average: u32, value: u32, up: u32, down: u32) -> u32 {
     if value >= average {
         average + (value - average).div_ceil(up)
@@ -160,7 +160,7 @@ impl ReadsInFlight {
         self.count
     }
 
-    /// Whether another one may be posted.
+    /// Returns whether another one may be posted.
     pub fn has_room(&self) -> bool {
         self.count < MAX_READS
     }

@@ -81,7 +81,7 @@ impl Releases {
         told
     }
 
-    /// A look found a block.
+    /// Notes that polling found a block.
     #[inline]
     pub fn note_busy(&self) {
         if self.idle.load(Ordering::Relaxed) {
@@ -89,7 +89,7 @@ impl Releases {
         }
     }
 
-    /// A look found nothing: what is noted is told now, and what is given back from now on at once.
+    /// Notes that polling found nothing: publishes what is due now, and later releases at once.
     /// Returns whether anything was published: ring then.
     #[inline]
     pub fn note_idle(&self, memory: &impl SlotMemory, slots: &ReceiverSlots, next: u32) -> bool {
@@ -148,8 +148,8 @@ mod tests {
         fn write_header(&self, _: u32, _: &[u64; HEADER_WORDS]) {}
     }
 
-    /// The blocks of these slots are taken and given back one after the other; which the sender is
-    /// told of, in which order.
+    /// Takes and releases the blocks of these slots one after the other; returns those published to
+    /// the sender, in order.
     fn told(blocks: u32, given_back: &[u32]) -> Vec<u32> {
         let (slots, releases) = (ReceiverSlots::new(blocks), Releases::new(blocks, false));
         let memory = Told(RefCell::default());

@@ -71,7 +71,7 @@ impl SenderSlots {
         SenderSlots { state: zeros(blocks) }
     }
 
-    /// The generation that the next block of this slot will have. The caller owns the slot.
+    /// Returns the generation that the next block of this slot will have. The caller owns the slot.
     #[inline]
     pub fn next_generation(&self, slot: u32) -> u64 {
         (self.state[slot as usize].load(Ordering::Acquire) >> 1) + 1
@@ -84,13 +84,13 @@ impl SenderSlots {
         self.state[slot as usize].store(generation << 1 | 1, Ordering::Release);
     }
 
-    /// Blocks that ever went out of all slots.
+    /// Returns the number of blocks that ever went out of all slots.
     pub fn total(&self) -> u64 {
         let states = self.state.iter().map(|slot| slot.load(Ordering::Relaxed));
         states.map(|state| state >> 1).sum()
     }
 
-    /// The generation of the outstanding block, if there is one.
+    /// Returns the generation of the outstanding block, if there is one.
     #[inline]
     pub fn outstanding(&self, slot: u32) -> Option<u64> {
         let state = self.state[slot as usize].load(Ordering::Acquire);
@@ -164,13 +164,13 @@ impl ReceiverSlots {
         ReceiverSlots { state: zeros(blocks) }
     }
 
-    /// The generation that was taken last; 0 for none.
+    /// Returns the generation that was taken last; 0 for none.
     #[inline]
     pub fn generation(&self, slot: u32) -> u64 {
         self.state[slot as usize].load(Ordering::Acquire) >> 1
     }
 
-    /// Blocks taken from all slots so far.
+    /// Returns the number of blocks taken from all slots so far.
     pub fn total(&self) -> u64 {
         let states = self.state.iter().map(|slot| slot.load(Ordering::Relaxed));
         states.map(|state| state >> 1).sum()

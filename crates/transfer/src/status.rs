@@ -20,19 +20,19 @@ pub enum SlotState {
     Unavailable = 2,
 }
 
-/// The byte of `full[]` for a slot that has just got the block of this generation.
+/// Returns the byte of `full[]` for a slot that has just got the block of this generation.
 #[inline]
 pub fn full_byte(generation: u64) -> u8 {
     generation as u8
 }
 
-/// The byte of `free[]` for a slot whose block of this generation was released.
+/// Returns the byte of `free[]` for a slot whose block of this generation was released.
 #[inline]
 pub fn released_byte(generation: u64) -> u8 {
     (generation as u8) << STATE_BITS
 }
 
-/// The byte of `free[]` for a slot whose block of this generation is kept.
+/// Returns the byte of `free[]` for a slot whose block of this generation is kept.
 #[inline]
 pub fn held_byte(generation: u64) -> u8 {
     released_byte(generation) | SlotState::Unavailable as u8
@@ -53,7 +53,7 @@ mod tests {
         Receiver,
     }
 
-    /// Whether `actor` may take a slot from one state to the other.
+    /// Returns whether `actor` may take a slot from one state to the other.
     ///
     /// The receiver never makes a free slot unavailable: the sender may be writing to it at that very
     /// moment, because it decided by a status that it read before (S1.18).
@@ -66,7 +66,8 @@ mod tests {
         }
     }
 
-    /// The state that both bytes together mean; `None` when no correct pair of peers writes them.
+    /// Returns the state that both bytes together mean; `None` when no correct pair of peers writes
+    /// them.
     fn slot_state(full: u8, free: u8) -> Option<SlotState> {
         let spoken_of = free >> STATE_BITS;
         let state = free & ((1 << STATE_BITS) - 1);

@@ -28,7 +28,7 @@ impl Access {
     pub const REMOTE: Access =
         Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 
-    /// Whether a peer may reach the region at all.
+    /// Returns whether a peer may reach the region at all.
     pub fn is_remote(self) -> bool {
         self.intersects(Access::REMOTE)
     }

@@ -8,7 +8,8 @@ use std::str::FromStr;
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The GID of a RoCEv2 port with this address: IPv4 as `::ffff:a.b.c.d` (IBTA annex 17).
+    /// Returns the GID of a RoCEv2 port with this address: IPv4 as `::ffff:a.b.c.d` (IBTA annex
+    /// 17).
     pub fn from_ip(address: IpAddr) -> Gid {
         match address {
             IpAddr::V4(v4) => Gid(v4.to_ipv6_mapped().octets()),
@@ -16,7 +17,7 @@ impl Gid {
         }
     }
 
-    /// The address of a RoCEv2 port, the reverse of [`Gid::from_ip`].
+    /// Returns the address of a RoCEv2 port, the reverse of [`Gid::from_ip`].
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self.0).to_canonical()
     }

@@ -160,7 +160,7 @@ impl Limits {
         check_room(outstanding, self.max_recv_wr)
     }
 
-    /// Whether the queue pair has the operation, and the operation can have this payload.
+    /// Returns whether the queue pair has the operation, and the operation can have this payload.
     #[inline]
     fn check_operation(&self, wr: &SendWr<'_>) -> Result<(), PostFailure> {
         let allowed = match wr.payload {

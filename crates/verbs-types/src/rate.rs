@@ -242,7 +242,8 @@ mod tests {
         assert!(!bucket.may_send(u64::MAX, nothing));
     }
 
-    /// Bytes that leave within a second when the thread comes `late_ns` after the bucket opened.
+    /// Returns the number of bytes that leave within a second when the thread comes `late_ns` after
+    /// the bucket opened.
     fn sent_by_a_late_thread(flow: Flow, late_ns: u64) -> u64 {
         let mut bucket = filled(0, flow);
         let (mut now_ns, mut bytes) = (0, 0);

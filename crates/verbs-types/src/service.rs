@@ -41,7 +41,7 @@ bitflags! {
 }
 
 impl Services {
-    /// Whether the service is one of them.
+    /// Returns whether the service is one of them.
     pub fn has(self, service: Service) -> bool {
         self.contains(service.into())
     }

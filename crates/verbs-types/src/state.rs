@@ -24,7 +24,7 @@ impl QpState {
     pub const ALL: [QpState; 6] =
         [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Err];
 
-    /// Whether an application may ask for this transition (IBTA figure 124, without the
+    /// Returns whether an application may ask for this transition (IBTA figure 124, without the
     /// transitions that only an error causes).
     pub fn may_become(self, to: QpState) -> bool {
         use QpState::{Err, Init, Reset, Rtr, Rts, Sqd};
@@ -38,18 +38,18 @@ impl QpState {
         )
     }
 
-    /// Whether packets of the peer are processed.
+    /// Returns whether packets of the peer are processed.
     #[inline]
     pub fn receives(self) -> bool {
         matches!(self, QpState::Rtr | QpState::Rts | QpState::Sqd)
     }
 
-    /// Whether receives may be posted.
+    /// Returns whether receives may be posted.
     pub fn takes_recv(self) -> bool {
         self != QpState::Reset
     }
 
-    /// Whether sends may be posted. In the error state they are taken and flushed.
+    /// Returns whether sends may be posted. In the error state they are taken and flushed.
     pub fn takes_send(self) -> bool {
         matches!(self, QpState::Rts | QpState::Sqd | QpState::Err)
     }
@@ -91,7 +91,7 @@ pub enum QpTransition {
 }
 
 impl QpTransition {
-    /// The state that the transition leads to.
+    /// Returns the state that the transition leads to.
     pub fn target(&self) -> QpState {
         match self {
             QpTransition::ToReset => QpState::Reset,
@@ -105,7 +105,7 @@ impl QpTransition {
         }
     }
 
-    /// Whether queue pairs of this service have this transition.
+    /// Returns whether queue pairs of this service have this transition.
     pub fn exists_on(&self, service: Service) -> bool {
         match self {
             QpTransition::ToReset | QpTransition::ToSqd | QpTransition::ToErr => true,

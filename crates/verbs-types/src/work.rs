@@ -79,7 +79,7 @@ impl SendOp {
         }
     }
 
-    /// Whether queue pairs of this service have the operation (IBTA 9.2, table 35).
+    /// Returns whether queue pairs of this service have the operation (IBTA 9.2, table 35).
     pub fn exists_on(&self, service: Service) -> bool {
         match self {
             SendOp::Write(_) | SendOp::WriteImm(..) | SendOp::Send | SendOp::SendImm(_) => {
@@ -93,26 +93,26 @@ impl SendOp {
         }
     }
 
-    /// Whether the peer answers with data: READ, compare-and-swap, fetch-and-add.
+    /// Returns whether the peer answers with data: READ, compare-and-swap, fetch-and-add.
     #[inline]
     pub fn is_read_or_atomic(&self) -> bool {
         self.is_read() || self.is_atomic()
     }
 
-    /// Whether this is READ.
+    /// Returns whether this is READ.
     #[inline]
     pub fn is_read(&self) -> bool {
         matches!(self, SendOp::Read(_))
     }
 
-    /// Whether this is compare-and-swap or fetch-and-add.
+    /// Returns whether this is compare-and-swap or fetch-and-add.
     #[inline]
     pub fn is_atomic(&self) -> bool {
         matches!(self, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
     }
 
-    /// Whether the remote address of an atomic is not a multiple of eight (IBTA 9.4.5.1). The
-    /// responder refuses such a request.
+    /// Returns whether the remote address of an atomic is not a multiple of eight (IBTA 9.4.5.1).
+    /// The responder refuses such a request.
     #[inline]
     pub fn is_misaligned_atomic(&self) -> bool {
         let (SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }) = self else {

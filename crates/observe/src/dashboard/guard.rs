@@ -34,8 +34,8 @@ impl Guard {
         Self { names: names.into() }
     }
 
-    /// Whether a browser that reached us under `host` (a name or address, maybe with a port) is
-    /// where the user sent it.
+    /// Returns whether a browser that reached us under `host` (a name or address, maybe with a
+    /// port) is where the user sent it.
     fn allows(&self, host: &str) -> bool {
         let Ok(authority) = host.parse::<Authority>() else {
             return false;
@@ -47,7 +47,8 @@ impl Guard {
             || self.names.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 
-    /// The first host of a request that is not served: in its `Host` header or in its address line.
+    /// Returns the first host of a request that is not served: in its `Host` header or in its
+    /// address line.
     fn refused(&self, request: &Request) -> Option<String> {
         let header = request.headers().get(header::HOST);
         let header = header.and_then(|host| host.to_str().ok()).unwrap_or("");

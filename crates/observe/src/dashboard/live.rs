@@ -41,12 +41,12 @@ impl Live {
         self.viewers.load(Relaxed)
     }
 
-    /// Whether a sample taken now would know rates.
+    /// Returns whether a sample taken now would know rates.
     pub(super) fn is_warm(&self) -> bool {
         lock(&self.sampled).sampler.is_warm()
     }
 
-    /// The status as JSON, at most 0.4 s old.
+    /// Returns the status as JSON, at most 0.4 s old.
     pub(super) fn json(&self) -> Bytes {
         let mut sampled = lock(&self.sampled);
         if let Some((at, json)) = &sampled.last

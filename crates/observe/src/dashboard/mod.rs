@@ -105,17 +105,17 @@ impl Dashboard {
         Ok(Self { address, live, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// What to open in a browser.
+    /// Returns what to open in a browser.
     pub fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
 
-    /// How many pages are open and following the events.
+    /// Returns how many pages are open and following the events.
     pub fn viewers(&self) -> usize {
         self.live.viewers()
     }

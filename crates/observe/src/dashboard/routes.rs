@@ -44,7 +44,7 @@ async fn nothing_here() -> Response {
     (StatusCode::NOT_FOUND, text).into_response()
 }
 
-/// The page may run its own script and style, ask its own server, and nothing else.
+/// Serves the page, which may run its own script and style, ask its own server, and nothing else.
 async fn page() -> Response {
     let nonce = match fresh_nonce() {
         Ok(nonce) => nonce,
@@ -121,7 +121,7 @@ async fn preview(
     }
 }
 
-/// The last picture; 204 while there is none, 304 when the browser has it already.
+/// Answers with the last picture; 204 while there is none, 304 when the browser has it already.
 fn picture(preview: &Preview, request: &HeaderMap) -> Response {
     preview.look();
     let Some((number, picture)) = preview.latest() else {

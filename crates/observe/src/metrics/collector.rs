@@ -86,8 +86,9 @@ impl CollectorMetrics {
         })
     }
 
-    /// The recorder of device `name`, marked as connected. A device that came before goes on with
-    /// its old counters and the new `format` (such as `640x480:rgb24`). Takes a lock; keep the `Arc`.
+    /// Adds device `name`, marked as connected, and returns its recorder. A device that came before
+    /// goes on with its old counters and the new `format` (such as `640x480:rgb24`). Takes a lock;
+    /// keep the `Arc`.
     pub fn add_device(&self, name: &str, format: &str) -> Arc<DeviceMetrics> {
         let mut devices = write(&self.devices);
         if let Some(known) = devices.get(name) {
@@ -101,7 +102,7 @@ impl CollectorMetrics {
         device
     }
 
-    /// The recorder of a device, if there is one of that name.
+    /// Returns the recorder of a device, if there is one of that name.
     pub fn device(&self, name: &str) -> Option<Arc<DeviceMetrics>> {
         read(&self.devices).get(name).cloned()
     }
@@ -143,8 +144,8 @@ impl CollectorMetrics {
         SessionGuard { metrics: self.clone(), path, id }
     }
 
-    /// The sessions that were opened after the first `seen` ones, and how many were opened so far:
-    /// the next `seen`. Of more than 256 only the latest, whether still open or not.
+    /// Returns the sessions that were opened after the first `seen` ones, and how many were opened
+    /// so far: the next `seen`. Of more than 256 only the latest, whether still open or not.
     pub fn sessions_since(&self, seen: u64) -> (Vec<SessionSnapshot>, u64) {
         let sessions = lock(&self.sessions);
         let new = usize::try_from(sessions.opened - seen.min(sessions.opened));

@@ -96,12 +96,12 @@ impl DeviceMetrics {
         }
     }
 
-    /// The name that the source gave the device.
+    /// Returns the name that the source gave the device.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The picture of the device for the live page.
+    /// Returns the picture of the device for the live page.
     pub fn preview(&self) -> &Preview {
         &self.preview
     }

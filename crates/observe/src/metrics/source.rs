@@ -126,7 +126,8 @@ impl SourceMetrics {
         })
     }
 
-    /// The recorder of device `name`; the same one for the same name. Takes a lock; keep the `Arc`.
+    /// Adds device `name` and returns its recorder; the same one for the same name. Takes a lock;
+    /// keep the `Arc`.
     pub fn add_device(&self, name: &str, format: &str) -> Arc<SourceDeviceMetrics> {
         let create = || Arc::new(SourceDeviceMetrics::new(name, format));
         write(&self.devices).entry(name.into()).or_insert_with(create).clone()

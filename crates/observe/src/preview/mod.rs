@@ -74,12 +74,13 @@ impl Picture {
         self.height
     }
 
-    /// The pixels.
+    /// Returns the pixels.
     pub fn rgb(&self) -> &[u8] {
         &self.rgb
     }
 
-    /// The picture as a PNG file, made once for all viewers. `None` only for an empty picture.
+    /// Returns the picture as a PNG file, made once for all viewers. `None` only for an empty
+    /// picture.
     #[cfg(feature = "live-page")]
     pub fn png(&self) -> Option<&[u8]> {
         self.png.get_or_init(|| encode_png(self).ok()).as_deref()
@@ -118,7 +119,7 @@ pub struct Preview {
 }
 
 impl Preview {
-    /// A preview of frames in `format`, such as `640x480:rgb24`. A text that is no
+    /// Creates a preview of frames in `format`, such as `640x480:rgb24`. A text that is no
     /// [`FrameFormat`] gives a preview without pictures.
     pub fn new(format: &str) -> Self {
         Self {
@@ -133,18 +134,19 @@ impl Preview {
         *lock(&self.format) = format.parse().ok();
     }
 
-    /// Whether pictures can be made of this format.
+    /// Returns whether pictures can be made of this format.
     pub fn is_possible(&self) -> bool {
         lock(&self.format).is_some()
     }
 
-    /// Says that somebody looks: pictures are made for the next 3 s.
+    /// Requests pictures for the next 3 s.
     pub fn look(&self) {
         let until = now_ns().saturating_add(nanos(LOOKED_FOR));
         self.wanted_until_ns.fetch_max(until, Relaxed);
     }
 
-    /// Whether a picture of the next frame would be made. One load while nobody is watching.
+    /// Returns whether a picture of the next frame would be made. One load while nobody is
+    /// watching.
     pub fn is_due(&self) -> bool {
         let until = self.wanted_until_ns.load(Relaxed);
         if until == 0 {
@@ -183,7 +185,7 @@ impl Preview {
         true
     }
 
-    /// The last picture that was made, and its number.
+    /// Returns the last picture that was made, and its number.
     pub fn latest(&self) -> Option<(u64, Arc<Picture>)> {
         let latest = lock(&self.latest);
         latest.picture.clone().map(|picture| (latest.number, picture))

@@ -25,7 +25,7 @@ pub fn picture_of(format: &FrameFormat, source: &(impl PixelSource + ?Sized)) ->
     Picture::new(width, height, rgb)
 }
 
-/// The size of the picture: as large as allowed in the proportions of the frame.
+/// Returns the size of the picture: as large as allowed in the proportions of the frame.
 fn fit(width: u32, height: u32) -> (u32, u32) {
     if width <= WIDTH_MAX && height <= HEIGHT_MAX {
         (width, height)
@@ -41,8 +41,8 @@ fn scaled(side: u32, to: u32, from: u32) -> u32 {
     (side as u32).max(1)
 }
 
-/// Where to read in a frame of `from` pixels for a picture of `to`: one place per pixel, or two at a
-/// quarter and three quarters of it when the picture is at most half as large.
+/// Computes where to read in a frame of `from` pixels for a picture of `to`: one place per pixel,
+/// or two at a quarter and three quarters of it when the picture is at most half as large.
 fn taps(to: u32, from: u32) -> Vec<u32> {
     let per_pixel = if from >= 2 * to { 2 } else { 1 };
     let parts = u64::from(to) * per_pixel * 2;
@@ -90,8 +90,8 @@ enum Colours {
     Grey,
 }
 
-/// The channels that make a format's colours: three, or one for grey. A format without colours, a
-/// Bayer mosaic too, is shown in grey.
+/// Returns the channels that make a format's colours: three, or one for grey. A format without
+/// colours, a Bayer mosaic too, is shown in grey.
 fn channels_of(pixel: PixelFormat) -> (Colours, Vec<Samples>) {
     let all = |channels: &[Channel]| -> Option<Vec<Samples>> {
         channels.iter().map(|&channel| Samples::of(pixel, channel)).collect()

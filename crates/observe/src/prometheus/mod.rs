@@ -104,7 +104,7 @@ metrics! { SOURCE_DEVICE of |d: &SourceDeviceSnapshot|
         "Blocks written, not yet free again.";
 }
 
-/// The metrics of a collector.
+/// Returns the metrics of a collector.
 pub fn collector_text(snapshot: &CollectorSnapshot) -> String {
     let mut text = Text::with_capacity(2_000 + snapshot.devices.len() * 4_500);
     let device = |d: &DeviceSnapshot| vec![("device", d.name.clone())];
@@ -121,7 +121,7 @@ pub fn collector_text(snapshot: &CollectorSnapshot) -> String {
     text.0
 }
 
-/// The metrics of a source.
+/// Returns the metrics of a source.
 pub fn source_text(snapshot: &SourceSnapshot) -> String {
     let mut text = Text::with_capacity(2_000 + snapshot.devices.len() * 800);
     let device = |d: &SourceDeviceSnapshot| vec![("device", d.name.clone())];

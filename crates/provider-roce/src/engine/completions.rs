@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 impl Engine {
-    /// Looks after all queue pairs to which something happened.
+    /// Settles all queue pairs to which something happened.
     pub(super) fn settle(&mut self, device: &DeviceCore, now_ns: u64, keys: &KeyTable) {
         self.ring_watches();
         if self.batch.waiting_packets() > 0 {
@@ -50,7 +50,7 @@ impl Engine {
         });
     }
 
-    /// Wakes who sleeps on memory that was written.
+    /// Rings the doorbells of memory that was written.
     fn ring_watches(&mut self) {
         if self.written.is_empty() {
             return;
@@ -61,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// A completion queue lost a completion: its queue pairs fail.
+    /// Fails the queue pairs of a completion queue that lost a completion.
     #[cold]
     fn break_queue(&mut self, device: &DeviceCore, cq: &Arc<CompletionQueue>) {
         device.events.add(AsyncEvent::CqOverrun);

@@ -150,7 +150,7 @@ impl QpEntry {
         self.sends.address_handle(handle).map(|ah| ah.vector.route)
     }
 
-    /// Bytes of heap that belong to this queue pair.
+    /// Returns the number of bytes of heap that belong to this queue pair.
     pub(crate) fn heap_bytes(&self) -> usize {
         let shared = size_of::<QpShared>()
             + self.shared.sends.capacity() * (size_of::<PostedSend>() + 8)

@@ -16,7 +16,7 @@ const SYNDROME_AT: usize = 12;
 const NAK_PSN_SEQUENCE: u8 = 0x60;
 
 impl Engine {
-    /// Sends what may be sent, with faults; whether something was.
+    /// Sends what may be sent, with faults; returns whether anything was.
     pub(super) fn transmit_with_faults(&mut self, device: &DeviceCore, keys: &KeyTable) -> bool {
         if let Some(faults) = &mut self.faults {
             faults.due(device.now_ns(), |datagram| send(device, datagram));

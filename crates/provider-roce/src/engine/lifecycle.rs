@@ -6,7 +6,7 @@ use catchment_roce as roce;
 use catchment_verbs::{ModifyError, QpState, VerbsError};
 
 impl Engine {
-    /// Adds a queue pair; gives its place and its number.
+    /// Adds a queue pair; returns its place and its number.
     pub(crate) fn add(&mut self, parts: Parts) -> Result<(usize, u32), VerbsError> {
         self.qps.insert(|qpn| {
             QpEntry::new(Parts { config: roce::Config { qpn, ..parts.config }, ..parts })

@@ -183,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// Something happened to a queue pair: it is looked after before the turn ends.
+    /// Marks a queue pair to be settled before the turn ends.
     #[inline]
     fn touch(&mut self, index: usize) {
         if let Some(entry) = self.qps.get(index)
@@ -194,7 +194,7 @@ impl Engine {
         }
     }
 
-    /// A queue pair may have something to send.
+    /// Queues a queue pair that may have something to send.
     #[inline]
     fn make_ready(&mut self, index: usize) {
         if let Some(entry) = self.qps.get(index)

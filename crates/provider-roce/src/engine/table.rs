@@ -21,12 +21,12 @@ pub(crate) struct QpTable {
 }
 
 impl QpTable {
-    /// An empty table; the numbers depend on `random`.
+    /// Creates an empty table; the numbers depend on `random`.
     pub(crate) fn new(random: u32) -> QpTable {
         QpTable { places: Vec::new(), free: VecDeque::new(), start: random }
     }
 
-    /// Adds what `make` builds for a new number; gives its index.
+    /// Adds what `make` builds for a new number; returns its index and the number.
     pub(crate) fn insert(
         &mut self,
         make: impl FnOnce(u32) -> QpEntry,

@@ -43,7 +43,7 @@ impl Engine {
         }
     }
 
-    /// Tells queue pairs whose time has come; whether there was one.
+    /// Fires the timers that are due; returns whether there was one.
     pub(super) fn fire_timers(&mut self, now_ns: u64, keys: &KeyTable) -> bool {
         let mut fired = false;
         while let Some((time_ns, index)) = self.timers.take_due(now_ns) {

@@ -12,7 +12,7 @@ use catchment_verbs::QpState as PublicState;
 const COMPLAINTS: u64 = 8;
 
 impl Engine {
-    /// Sends what may be sent; whether something was, and whether the socket is full.
+    /// Sends what may be sent; returns whether anything was, and whether the socket is full.
     pub(super) fn transmit(&mut self, device: &DeviceCore, keys: &KeyTable) -> (bool, bool) {
         if self.faults.is_some() {
             let sent = self.transmit_with_faults(device, keys);
@@ -45,7 +45,7 @@ impl Engine {
         }
     }
 
-    /// All packets are with the kernel: requests without acknowledgement are done.
+    /// Settles requests without acknowledgement: all packets are with the kernel.
     fn complete_sent(&mut self) {
         while let Some(index) = self.sent.pop() {
             self.touch(index);

@@ -362,13 +362,13 @@ impl SendBatch {
         &self.gso_refused
     }
 
-    /// Packets that are not with the kernel yet.
+    /// Returns the number of packets that are not with the kernel yet.
     pub fn waiting_packets(&self) -> usize {
         let first = self.trains.get(self.next).map(|train| train.packets.start);
         first.map_or(0, |first| self.packets.len() - first)
     }
 
-    /// Packets that still have room.
+    /// Returns the number of packets that still have room.
     pub fn room_packets(&self) -> usize {
         self.packets_max - self.packets.len()
     }

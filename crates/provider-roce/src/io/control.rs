@@ -30,7 +30,7 @@ impl Control {
         Control { bytes: [0; CONTROL_BYTES] }
     }
 
-    /// Appends a message at `at` and says where the next one goes.
+    /// Appends a message at `at` and returns where the next one goes.
     fn push(&mut self, at: usize, level: i32, kind: i32, data: &[u8]) -> usize {
         let bytes = HEADER_BYTES + data.len();
         let ints = HEADER_BYTES - 2 * mem::size_of::<i32>();

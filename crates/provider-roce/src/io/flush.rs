@@ -113,7 +113,7 @@ impl SendBatch {
         done
     }
 
-    /// One system call with as many trains as are good for it; says how many went.
+    /// Makes one system call with as many trains as are good for it; returns how many went.
     fn send_some(&mut self, datagrams: &dyn Datagrams) -> io::Result<usize> {
         let range = self.next..self.call_end();
         for at in range.clone() {
@@ -181,7 +181,7 @@ impl SendBatch {
         self.next += trains;
     }
 
-    /// What the refusal of the next train means.
+    /// Returns what the refusal of the next train means.
     fn remedy(&mut self, datagrams: &dyn Datagrams, error: &io::Error) -> Remedy {
         match error.raw_os_error() {
             Some(libc::EAGAIN) => Remedy::Stop(Blocked::SocketFull),
@@ -256,7 +256,7 @@ impl SendBatch {
         std::mem::take(&mut self.faults)
     }
 
-    /// What the batch has done since it was made.
+    /// Returns what the batch has done since it was made.
     pub fn counters(&self) -> SendCounters {
         self.counters
     }

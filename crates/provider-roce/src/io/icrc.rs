@@ -32,7 +32,7 @@ pub struct IcrcCheck {
 }
 
 impl IcrcCheck {
-    /// A check that has seen no packet.
+    /// Creates a check that has seen no packet.
     pub fn new() -> IcrcCheck {
         IcrcCheck::default()
     }

@@ -66,7 +66,7 @@ pub struct PathProbe {
 }
 
 impl PathProbe {
-    /// A probe of ways that start at this address; its port does not matter.
+    /// Creates a probe of ways that start at this address; its port does not matter.
     ///
     /// # Errors
     /// When the address is none of this host's, or there is no descriptor left.

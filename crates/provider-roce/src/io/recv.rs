@@ -91,8 +91,8 @@ pub struct RecvRing {
 unsafe impl Send for RecvRing {}
 
 impl RecvRing {
-    /// A ring of `buffers` buffers of 64 KiB each, 1 to 64 of them. Eight keep the second-level
-    /// cache warm.
+    /// Creates a ring of `buffers` buffers of 64 KiB each, 1 to 64 of them. Eight keep the
+    /// second-level cache warm.
     pub fn new(buffers: usize) -> RecvRing {
         RecvRing::with_buffer_bytes(buffers, BUFFER_BYTES)
     }
@@ -125,7 +125,7 @@ impl RecvRing {
         datagrams.receive(&mut Incoming { ring: self })
     }
 
-    /// Receives from a socket with one call; returns the number of packets.
+    /// Returns the number of receives from a socket with one call; returns the number of packets.
     pub(super) fn receive_from_socket(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -247,13 +247,13 @@ impl RecvRing {
         })
     }
 
-    /// What the ring has seen since it was made.
+    /// Returns what the ring has seen since it was made.
     pub fn counters(&self) -> RecvCounters {
         self.counters
     }
 }
 
-/// Length of the packets in a message: what the kernel says, or all of it.
+/// Returns the length of the packets in a message: what the kernel says, or all of it.
 fn segment(control: Received, bytes: usize) -> usize {
     let said = control.segment_bytes.filter(|segment| *segment > 0);
     said.unwrap_or(bytes).max(1)

@@ -88,7 +88,7 @@ fn gather(batch: &SendBatch, slot: &PacketSlot, mut icrc: Icrc, fold: Fold) -> u
     icrc.finish()
 }
 
-/// What follows so many bytes of a gather entry.
+/// Returns what follows so many bytes of a gather entry.
 #[inline]
 fn after(entry: &libc::iovec, bytes: usize) -> libc::iovec {
     libc::iovec {

@@ -74,7 +74,7 @@ impl Message {
         message
     }
 
-    /// Bytes that were sent or received.
+    /// Returns the number of bytes that were sent or received.
     pub(super) fn bytes(&self) -> usize {
         self.0.msg_len as usize
     }
@@ -84,7 +84,7 @@ impl Message {
         self.0.msg_hdr.msg_flags
     }
 
-    /// Bytes of a received message's control data.
+    /// Returns the number of bytes of a received message's control data.
     #[allow(clippy::unnecessary_cast, reason = "C libraries differ in the type of the field")]
     pub(super) fn control_bytes(&self) -> usize {
         self.0.msg_hdr.msg_controllen as usize

@@ -71,7 +71,7 @@ impl Waiter {
         Ok(Waiter { event: Arc::new(event::event_fd()?), spin: SpinBudget::new(spin_max) })
     }
 
-    /// What other threads end a wait with.
+    /// Returns what other threads end a wait with.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.event))
     }

@@ -80,7 +80,7 @@ impl Pacer {
         self.bucket.restart();
     }
 
-    /// There is something to send, and was nothing before.
+    /// Resumes after a pause with nothing to send.
     pub(crate) fn resume(&mut self) {
         self.bucket.resume();
     }
@@ -90,14 +90,14 @@ impl Pacer {
         self.rate.current_bps(now_ns).or(self.config.rate_bps)
     }
 
-    /// The peer reports congestion.
+    /// Reduces the rate after a congestion notification.
     pub(crate) fn on_cnp(&mut self, now_ns: u64) {
         if self.config.react_to_cnp {
             self.rate.on_cnp(now_ns);
         }
     }
 
-    /// Whether a data packet may leave now.
+    /// Returns whether a data packet may leave now.
     pub(crate) fn may_send(&mut self, now_ns: u64) -> bool {
         let Some(flow) = self.flow(now_ns) else {
             return true;
@@ -109,7 +109,7 @@ impl Pacer {
         may
     }
 
-    /// A data packet of this UDP payload left.
+    /// Charges a data packet of this UDP payload.
     pub(crate) fn on_sent(&mut self, now_ns: u64, udp_bytes: usize) {
         if let Some(flow) = self.flow(now_ns) {
             let bytes = udp_bytes as u64 + u64::from(self.config.overhead_bytes);
@@ -117,7 +117,7 @@ impl Pacer {
         }
     }
 
-    /// When the next data packet may leave; only asked after `may_send` said no.
+    /// Returns when the next data packet may leave; only asked after `may_send` said no.
     pub(crate) fn opens_ns(&self) -> u64 {
         self.opens_ns
     }
@@ -139,7 +139,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Bytes that leave from `start` to `end` if packets of 1024 + 46 bytes are always ready.
+    /// Returns the number of bytes that leave from `start` to `end` if packets of 1024 + 46 bytes
+    /// are always ready.
     fn sent(pacer: &mut Pacer, start: u64, end: u64) -> u64 {
         let mut now = start;
         let mut bytes = 0;

@@ -13,7 +13,7 @@ impl Notifier {
         Notifier { interval_ns, ..Notifier::default() }
     }
 
-    /// A marked packet came.
+    /// Notes a marked packet.
     pub(crate) fn on_marked(&mut self, now_ns: u64) {
         let Some(interval_ns) = self.interval_ns else {
             return;
@@ -24,7 +24,7 @@ impl Notifier {
         }
     }
 
-    /// Whether a CNP is due; it is not any more after the call.
+    /// Returns whether a CNP is due; it is not any more after the call.
     pub(crate) fn take(&mut self) -> bool {
         std::mem::take(&mut self.due)
     }

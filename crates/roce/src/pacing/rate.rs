@@ -44,7 +44,7 @@ impl RateControl {
         RateControl { ceiling_bps: ceiling_bps.max(1) as f64, active: None }
     }
 
-    /// The rate now; none while congestion takes nothing away.
+    /// Returns the rate now; none while congestion takes nothing away.
     pub(crate) fn current_bps(&mut self, now_ns: u64) -> Option<u64> {
         let ceiling = self.ceiling_bps;
         let active = self.active.as_mut()?;
@@ -56,7 +56,7 @@ impl RateControl {
         Some(active.current_bps as u64)
     }
 
-    /// The peer reports congestion.
+    /// Reduces the rate after a congestion notification.
     pub(crate) fn on_cnp(&mut self, now_ns: u64) {
         let ceiling = self.ceiling_bps;
         match &mut self.active {

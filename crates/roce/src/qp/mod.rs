@@ -43,7 +43,7 @@ pub struct Qp {
 }
 
 impl Qp {
-    /// A queue pair in RESET. Limits beyond what is possible are lowered to it.
+    /// Creates a queue pair in RESET. Limits beyond what is possible are lowered to it.
     pub fn new(config: Config) -> Qp {
         let config = config.clamped();
         Qp {
@@ -61,39 +61,39 @@ impl Qp {
         }
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn qpn(&self) -> u32 {
         self.config.qpn
     }
 
-    /// The number of the peer's queue pair; 0 before RTR.
+    /// Returns the number of the peer's queue pair; 0 before RTR.
     pub fn dest_qpn(&self) -> u32 {
         self.dest_qpn
     }
 
-    /// Its state.
+    /// Returns its state.
     pub fn state(&self) -> QpState {
         self.state
     }
 
-    /// Its configuration.
+    /// Returns its configuration.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// What it counted.
+    /// Returns what it counted.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Why it went to the error state by itself: the status of the own request that failed; or, when
-    /// a request of the peer failed, the status that the peer's request completes with, or that of
-    /// the receive which the message did not fit.
+    /// Returns why it went to the error state by itself: the status of the own request that failed;
+    /// or, when a request of the peer failed, the status that the peer's request completes with, or
+    /// that of the receive which the message did not fit.
     pub fn error_cause(&self) -> Option<WcStatus> {
         self.error
     }
 
-    /// Bytes of heap that it holds now, for accounting.
+    /// Returns the number of bytes of heap that it holds now, for accounting.
     pub fn heap_bytes(&self) -> usize {
         let completions = self.completions.capacity() * size_of::<Completion>();
         completions + self.halves.heap_bytes()
@@ -115,7 +115,7 @@ impl Qp {
         self.pacer.configure(*pacing);
     }
 
-    /// The rate now, after congestion took its part; none is unpaced.
+    /// Returns the rate now, after congestion took its part; none is unpaced.
     pub fn rate_bps(&mut self, now_ns: u64) -> Option<u64> {
         self.pacer.rate_bps(now_ns)
     }
@@ -142,13 +142,13 @@ impl Qp {
         }
     }
 
-    /// The next completion. Those of requests that stay unacknowledged (UC, UD) are there as soon
-    /// as their last packet is in a batch: send the batch first.
+    /// Returns the next completion. Those of requests that stay unacknowledged (UC, UD) are there
+    /// as soon as their last packet is in a batch: send the batch first.
     pub fn poll_completion(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
-    /// Whether [`Qp::poll_completion`] has one.
+    /// Returns whether [`Qp::poll_completion`] has one.
     pub fn has_completions(&self) -> bool {
         !self.completions.is_empty()
     }
@@ -201,9 +201,9 @@ impl Qp {
         batch.packets().len() - before
     }
 
-    /// When to call [`Qp::handle`] with [`Input::Timeout`] at the latest, in nanoseconds of the same
-    /// clock; none when nothing is waited for. Holds until the next call that changes anything. After
-    /// the timeout there may be packets to send.
+    /// Returns when to call [`Qp::handle`] with [`Input::Timeout`] at the latest, in nanoseconds of
+    /// the same clock; none when nothing is waited for. Holds until the next call that changes
+    /// anything. After the timeout there may be packets to send.
     pub fn next_timeout(&self) -> Option<u64> {
         match &self.halves {
             Halves::Rc { requester, responder } => {
@@ -220,7 +220,7 @@ impl Qp {
         }
     }
 
-    /// Whether every request that was begun has completed; of interest in SQD.
+    /// Returns whether every request that was begun has completed; of interest in SQD.
     pub fn is_drained(&self) -> bool {
         match &self.halves {
             Halves::Rc { requester, .. } => requester.is_drained(),
@@ -236,7 +236,7 @@ impl Qp {
         }
     }
 
-    /// Receives posted and not completed.
+    /// Returns the number of receives posted and not completed.
     pub fn recv_queue_len(&self) -> usize {
         self.halves.receives().len()
     }

@@ -92,7 +92,7 @@ mod tests {
     }
 
     impl Bench {
-        /// An engine that has sent PSNs 100 to 109 at time 0.
+        /// Creates an engine that has sent PSNs 100 to 109 at time 0.
         fn new() -> Bench {
             let mut engine = GoBackN::new(Psn::new(100));
             (100..110).for_each(|psn| engine.on_sent(Psn::new(psn), 1, 0));
@@ -104,7 +104,7 @@ mod tests {
             act(&mut self.engine, &mut clock);
         }
 
-        /// Sends everything lost again and gives the PSNs.
+        /// Sends everything lost again and returns the PSNs.
         fn resend(&mut self, now_ns: u64) -> Vec<u32> {
             let mut sent = Vec::new();
             while let Some(psn) = self.engine.next_lost() {

@@ -65,13 +65,13 @@ impl Engine {
         self.next().distance_from(self.una()).max(0).cast_unsigned()
     }
 
-    /// Whether `psn` was sent and is not acknowledged in order.
+    /// Returns whether `psn` was sent and is not acknowledged in order.
     pub(crate) fn covers(&self, psn: Psn) -> bool {
         psn.distance_from(self.una()) >= 0 && psn.distance_from(self.next()) < 0
     }
 
-    /// Payload bytes of request packets from `una` to `next` that are not on their way: the peer
-    /// keeps them, or they are lost.
+    /// Returns the number of payload bytes of request packets from `una` to `next` that are not on
+    /// their way: the peer keeps them, or they are lost.
     pub(crate) fn settled_bytes(&self) -> u64 {
         match self {
             Engine::GoBackN(_) => 0,
@@ -88,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// The PSN to send again before anything new.
+    /// Returns the PSN to send again before anything new.
     pub(crate) fn next_lost(&mut self) -> Option<Psn> {
         match self {
             Engine::GoBackN(engine) => engine.next_lost(),
@@ -138,7 +138,7 @@ impl Engine {
         }
     }
 
-    /// When [`Engine::on_time`] may find something.
+    /// Returns when [`Engine::on_time`] may find something.
     pub(crate) fn loss_time_ns(&self) -> Option<u64> {
         match self {
             Engine::GoBackN(_) => None,
@@ -146,8 +146,8 @@ impl Engine {
         }
     }
 
-    /// The peer is silent, but the timeout has not come yet: sends one packet that makes it answer.
-    /// False when this strategy has none.
+    /// Sends one packet that makes a silent peer answer, before its timeout; returns false when
+    /// this strategy has none.
     pub(crate) fn probe(&mut self) -> bool {
         match self {
             Engine::GoBackN(_) => false,

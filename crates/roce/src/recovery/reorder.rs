@@ -136,7 +136,7 @@ impl Reorder {
         }
     }
 
-    /// The expected PSN that follows from nothing: for tests of what a SACK says.
+    /// Returns the PSNs of what is kept, for tests of what a SACK says.
     #[cfg(test)]
     fn kept_psns(&self, expected: Psn) -> Vec<u32> {
         let places = self.places.iter().zip(0u32..);

@@ -29,7 +29,7 @@ impl Rto {
         Rto { timeout_ns, least_ns, ..Rto::default() }
     }
 
-    /// A round trip was measured.
+    /// Takes a measured round trip.
     pub(crate) fn sample(&mut self, rtt_ns: u64) {
         let rtt_ns = rtt_ns.max(1);
         self.latest_ns = rtt_ns;
@@ -49,17 +49,17 @@ impl Rto {
         (self.srtt_ns > 0).then_some(self.srtt_ns)
     }
 
-    /// The shortest round trip seen.
+    /// Returns the shortest round trip seen.
     pub(crate) fn min_ns(&self) -> u64 {
         self.min_ns
     }
 
-    /// The larger of the smoothed and the latest round trip; none before the first.
+    /// Returns the larger of the smoothed and the latest round trip; none before the first.
     pub(crate) fn recent_ns(&self) -> Option<u64> {
         self.srtt_ns().map(|srtt| srtt.max(self.latest_ns))
     }
 
-    /// The timeout now, before backoff.
+    /// Returns the timeout now, before backoff.
     fn base_ns(&self) -> Option<u64> {
         let timeout = self.timeout_ns?;
         match (self.least_ns, self.srtt_ns()) {
@@ -71,30 +71,30 @@ impl Rto {
         }
     }
 
-    /// The timeout now.
+    /// Returns the timeout now.
     fn interval_ns(&self) -> Option<u64> {
         let base = self.base_ns()?;
         let backed_off = base.saturating_mul(1 << self.backoff.min(20));
         Some(backed_off.min(self.timeout_ns?))
     }
 
-    /// How long to wait at most before asking for an acknowledgement once more.
+    /// Returns how long to wait at most before asking for an acknowledgement once more.
     pub(crate) fn ask_after_ns(&self) -> u64 {
         self.base_ns().map_or(u64::MAX, |base| base / 4)
     }
 
-    /// Something is expected of the peer from now on, if it was not before.
+    /// Starts waiting for the peer, if it was not waited for.
     pub(crate) fn expect(&mut self, now_ns: u64) {
         self.silent_ns.get_or_insert(now_ns);
     }
 
-    /// The peer answered with news; `more` is expected of it.
+    /// Restarts the timer after an answer; `more` says whether another is expected.
     pub(crate) fn on_progress(&mut self, now_ns: u64, more: bool) {
         self.backoff = 0;
         self.silent_ns = more.then_some(now_ns);
     }
 
-    /// The peer is not expected to answer before `until_ns`.
+    /// Expects nothing of the peer before `until_ns`.
     pub(crate) fn suspend(&mut self, until_ns: u64) {
         self.backoff = 0;
         self.silent_ns = Some(until_ns);
@@ -104,7 +104,7 @@ impl Rto {
         Some(self.silent_ns?.saturating_add(self.interval_ns()?))
     }
 
-    /// Whether this firing would come before the timeout of the standard.
+    /// Returns whether this firing would come before the timeout of the standard.
     pub(crate) fn is_early(&self) -> bool {
         self.interval_ns() < self.timeout_ns
     }

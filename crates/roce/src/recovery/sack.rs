@@ -32,7 +32,7 @@ impl<'a> Sack<'a> {
         self.cumulative
     }
 
-    /// The PSNs with a 1, as distances from the cumulative one, ascending.
+    /// Returns the PSNs with a 1, as distances from the cumulative one, ascending.
     pub(crate) fn kept(&self) -> impl Iterator<Item = u32> {
         let start = self.first + 2;
         self.bitmap

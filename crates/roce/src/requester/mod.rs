@@ -109,14 +109,14 @@ impl Requester {
         }
     }
 
-    /// The peer is known (RTR).
+    /// Sets what RTR says of the peer.
     pub(crate) fn connect(&mut self, attr: &RtrAttr) {
         self.shape.dest_qpn = attr.dest_qpn;
         self.shape.mtu = attr.path_mtu.bytes() as u64;
         self.limits.connect(attr);
     }
 
-    /// May send from now on (RTS).
+    /// Allows sending, with the attributes of RTS.
     pub(crate) fn start(&mut self, attr: &RtsAttr) {
         self.engine = Engine::new(self.limits.recovery, attr.sq_psn);
         self.rto = Rto::new(attr.timeout.map(nanos), self.limits.least_rto_ns);
@@ -126,7 +126,7 @@ impl Requester {
         self.reads.start(self.engine.is_selective());
     }
 
-    /// Nothing is outstanding any more, and nothing is sent again.
+    /// Forgets everything that is outstanding.
     fn stop(&mut self) {
         self.unsent = 0;
         self.unacked = 0;
@@ -160,7 +160,7 @@ impl Requester {
         failed
     }
 
-    /// The request that `psn` belongs to, with the packet's index in it. `psn` was sent.
+    /// Returns the request that `psn` belongs to, with the packet's index in it. `psn` was sent.
     fn find(&self, psn: Psn) -> Option<(usize, u32)> {
         let begun = self.begun();
         let after = self.sq.range(..begun);
@@ -175,18 +175,18 @@ impl Requester {
         (packet < wqe.sent).then_some((index, packet))
     }
 
-    /// Number of requests of which a packet was sent.
+    /// Returns the number of requests of which a packet was sent.
     fn begun(&self) -> usize {
         let partly = self.sq.get(self.unsent).is_some_and(|wqe| wqe.sent > 0);
         self.unsent + usize::from(partly)
     }
 
-    /// Whether the peer owes something: an acknowledgement or an answer.
+    /// Returns whether the peer owes something: an acknowledgement or an answer.
     fn expects(&self) -> bool {
         self.engine.in_flight() > 0 || !self.reads.is_empty()
     }
 
-    /// The peer brought news.
+    /// Restarts the timers: the peer answered with something new.
     fn on_progress(&mut self, now_ns: u64) {
         self.tries = 0;
         let more = self.expects();

@@ -63,7 +63,7 @@ impl Open {
         (index < self.packets).then_some(index)
     }
 
-    /// Bits of all its answers (selective repeat).
+    /// Returns the bits of all its answers (selective repeat).
     fn all(&self) -> u64 {
         u64::MAX >> (64 - self.packets.clamp(1, 64))
     }
@@ -108,7 +108,7 @@ impl Reads {
         found.find_map(|(at, open)| Some((at, open.index_of(psn)?)))
     }
 
-    /// The next answers to ask for again: first PSN and count.
+    /// Returns the next answers to ask for again: first PSN and count.
     pub(crate) fn next_ask(&self) -> Option<(Psn, u32)> {
         let open = self.open.iter().find(|open| open.wanted != 0)?;
         if !self.selective {
@@ -135,7 +135,8 @@ impl Reads {
         }
     }
 
-    /// The request packet that begins at `psn` is sent again; gives its PSNs from there on.
+    /// Notes that the request packet that begins at `psn` is sent again; returns its PSNs from
+    /// there on.
     pub(crate) fn asked_again(&mut self, psn: Psn, now_ns: u64) -> u32 {
         let Some((at, index)) = self.position(psn) else {
             return 1;
@@ -145,7 +146,8 @@ impl Reads {
         self.open[at].packets - index
     }
 
-    /// Whether the answer `psn` is wanted now, and in which request. Out of order it makes a gap.
+    /// Returns whether the answer `psn` is wanted now, and in which request. Out of order it makes
+    /// a gap.
     fn expect(&mut self, psn: Psn) -> Option<usize> {
         let (at, index) = self.position(psn)?;
         if self.selective {
@@ -247,7 +249,7 @@ impl Reads {
         self.find_loss_time();
     }
 
-    /// Round trips were measured.
+    /// Learns from the round trips measured.
     fn learn(&mut self, rto: &Rto) {
         self.patience_ns = rto.recent_ns().map(|rtt| rtt + rtt / 4);
     }
@@ -265,7 +267,7 @@ impl Reads {
         self.loss_time_ns
     }
 
-    /// The peer is silent: everything missing is asked for again.
+    /// Asks again for everything missing: the peer is silent.
     pub(crate) fn want_all(&mut self) {
         let selective = self.selective;
         for open in &mut self.open {
@@ -298,7 +300,7 @@ impl Reads {
 }
 
 impl Requester {
-    /// A READ response. Any of the four opcodes is right: only PSN and length count.
+    /// Takes a READ response. Any of the four opcodes is right: only PSN and length count.
     pub(super) fn on_read_response(
         &mut self,
         arrival: &Arrival<'_>,
@@ -326,7 +328,7 @@ impl Requester {
         None
     }
 
-    /// The result of an atomic operation.
+    /// Takes the result of an atomic operation.
     pub(super) fn on_atomic_acknowledge(
         &mut self,
         headers: &Headers,
@@ -352,7 +354,7 @@ impl Requester {
         None
     }
 
-    /// Whoever answers a request has it, and every request before it.
+    /// Delivers the request that is answered, and every request before it.
     fn deliver_answered(&mut self, psn: Psn, env: &mut Env<'_>) {
         if let Some((at, _)) = self.reads.position(psn) {
             let last = self.reads.open[at].end().sub(1);
@@ -373,7 +375,7 @@ impl Requester {
         self.on_progress(now_ns);
     }
 
-    /// An acknowledgement overtook answers.
+    /// Asks again for answers that an acknowledgement overtook.
     pub(super) fn on_acknowledged_past_reads(&mut self, psn: Psn, now_ns: u64) {
         if !self.reads.is_empty() {
             self.reads.on_acknowledged(psn, now_ns);

@@ -6,7 +6,7 @@ use crate::recovery::Clock;
 use catchment_verbs_types::WcStatus;
 
 impl Requester {
-    /// The time has come that `next_timeout` named. A status means that the peer is given up.
+    /// Handles the timeout that `next_timeout` named. A status means that the peer is given up.
     pub(crate) fn on_timeout(&mut self, now_ns: u64, counters: &mut Counters) -> Option<WcStatus> {
         if let Some(rnr) = self.rnr {
             if now_ns < rnr.until_ns {

@@ -105,7 +105,7 @@ impl Requester {
         (span, wqe.bytes_of(wqe.sent, span, self.shape.mtu))
     }
 
-    /// Whether the window holds that much more. An empty window holds anything.
+    /// Returns whether the window holds that much more. An empty window holds anything.
     fn fits(&self, span: u32, bytes: u64) -> bool {
         let packets = self.engine.in_flight();
         let packets_fit = packets == 0 || packets + span <= self.limits.window_packets;
@@ -194,8 +194,8 @@ impl Requester {
         }
     }
 
-    /// Whether this packet asks for an acknowledgement: when it is wanted, when none of the last
-    /// packets did, or when the last one that did left long ago.
+    /// Returns whether this packet asks for an acknowledgement: when it is wanted, when none of the
+    /// last packets did, or when the last one that did left long ago.
     fn ack_req(&mut self, wanted: bool, now_ns: u64) -> bool {
         self.since_ack_req += 1;
         let is_late = now_ns.saturating_sub(self.last_ack_req_ns) >= self.rto.ask_after_ns();

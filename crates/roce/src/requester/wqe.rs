@@ -40,7 +40,7 @@ pub(crate) struct Shape {
     pub(crate) dest_qpn: u32,
 }
 
-/// Packets that a message of this length takes: at least one.
+/// Returns the number of packets that a message of this length takes: at least one.
 pub(crate) fn packets_of(bytes: u64, mtu: u64) -> u32 {
     bytes.div_ceil(mtu).max(1) as u32
 }
@@ -52,24 +52,24 @@ impl Wqe {
         Wqe { request, bytes, first: Psn::default(), packets, sent: 0, acked: 0, answered: 0 }
     }
 
-    /// Whether every packet was sent at least once.
+    /// Returns whether every packet was sent at least once.
     pub(crate) fn is_sent(&self) -> bool {
         self.sent == self.packets
     }
 
-    /// Whether nothing more is expected for it.
+    /// Returns whether nothing more is expected for it.
     pub(crate) fn is_done(&self) -> bool {
         let expected = if self.request.op.is_read_or_atomic() { self.answered } else { self.acked };
         self.is_sent() && expected == self.packets
     }
 
-    /// Payload bytes of `count` packets from packet `index` on.
+    /// Returns the number of payload bytes of `count` packets from packet `index` on.
     pub(crate) fn bytes_of(&self, index: u32, count: u32, mtu: u64) -> u64 {
         let at = |packet: u32| (u64::from(packet) * mtu).min(self.bytes);
         at(index + count) - at(index)
     }
 
-    /// The packet that takes `span` PSNs from `index` on.
+    /// Returns the packet that takes `span` PSNs from `index` on.
     pub(crate) fn cut_span(&self, index: u32, span: u32, shape: &Shape) -> Cut {
         if self.request.op.is_read() {
             return self.ask(index, span, shape);
@@ -126,7 +126,7 @@ impl Wqe {
         Cut { headers, offset, bytes }
     }
 
-    /// The request for packets `index..index + count` of a READ, or an atomic request.
+    /// Returns the request for packets `index..index + count` of a READ, or an atomic request.
     pub(crate) fn ask(&self, index: u32, count: u32, shape: &Shape) -> Cut {
         let mut headers = Headers::new(self.bth(Opcode::RcReadRequest, index, shape));
         headers.bth.ack_req = true;
@@ -210,7 +210,8 @@ impl RcOpcode {
         Opcode::from_u8(self.0 as u8 | class).unwrap_or(self.0)
     }
 
-    /// Whether this packet makes a completion at the peer: only there the solicited bit counts.
+    /// Returns whether this packet makes a completion at the peer: only there the solicited bit
+    /// counts.
     fn takes_receive(self, index: u32, packets: u32) -> bool {
         index + 1 == packets && (self.0.is_send() || self.0.has_imm())
     }

@@ -25,8 +25,8 @@ pub(crate) struct Write {
 }
 
 impl Message {
-    /// Whether a packet may follow: a message is continued if and only if one has begun, and by its
-    /// own kind.
+    /// Returns whether a packet may follow: a message is continued if and only if one has begun,
+    /// and by its own kind.
     pub(crate) fn admits(&self, opcode: Opcode) -> bool {
         match self {
             Message::None => opcode.starts_message(),
@@ -42,7 +42,8 @@ impl Write {
     }
 }
 
-/// Whether a packet of a message has a length that its opcode allows (IBTA volume 1, 9.7.4.1.6).
+/// Returns whether a packet of a message has a length that its opcode allows (IBTA volume 1,
+/// 9.7.4.1.6).
 pub(crate) fn length_fits(opcode: Opcode, payload: usize, mtu: usize) -> bool {
     if opcode.ends_message() {
         payload <= mtu && (opcode.is_only() || payload > 0)
@@ -106,7 +107,7 @@ impl Responder {
         Outcome::Done(1)
     }
 
-    /// The message does not go into its receive: both ends learn it.
+    /// Fails a receive that the message does not fit: both ends are notified.
     fn fail_receive(&mut self, error: ReceiveError, env: &mut Env<'_>) -> Outcome {
         let status = error.status();
         self.receives.fail(status, env.completions);

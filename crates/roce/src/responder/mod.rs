@@ -117,7 +117,7 @@ impl Responder {
         }
     }
 
-    /// The peer is known (RTR).
+    /// Sets what RTR says of the peer.
     pub(crate) fn connect(&mut self, attr: &RtrAttr, access: &InitAttr) {
         self.mtu = attr.path_mtu.bytes();
         self.dest_qpn = attr.dest_qpn;

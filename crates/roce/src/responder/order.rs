@@ -73,7 +73,7 @@ impl Responder {
         }
     }
 
-    /// A gap was filled: what was kept behind it is executed, as far as it goes without a gap.
+    /// Executes what was kept behind a gap that was filled, up to the next gap.
     fn feed(&mut self, env: &mut Env<'_>) -> Option<WcStatus> {
         let mut reorder = self.reorder.take()?;
         let mut failed = None;

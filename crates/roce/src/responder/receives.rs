@@ -79,7 +79,7 @@ impl Receives {
         }
     }
 
-    /// Bytes in the first receive.
+    /// Returns the number of bytes in the first receive.
     pub(crate) fn filled(&self) -> u64 {
         self.queue.front().map_or(0, |first| first.filled)
     }

@@ -115,7 +115,7 @@ impl Replies {
 }
 
 impl ReadJob {
-    /// Whether this job will give all that the other one asks for.
+    /// Returns whether this job will give all that the other one asks for.
     fn covers(&self, other: &ReadJob) -> bool {
         let skipped = other.va.wrapping_sub(self.va);
         other.psn.distance_from(self.psn) >= 0

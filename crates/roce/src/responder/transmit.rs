@@ -111,7 +111,7 @@ impl Responder {
         Made::More
     }
 
-    /// A region was deregistered while the peer read it.
+    /// Refuses the rest of a READ whose region was deregistered meanwhile.
     fn memory_gone(&mut self, job: ReadJob, counters: &mut Counters) -> WcStatus {
         self.replies.keep_acknowledgements();
         let syndrome = Syndrome::Nak(NakCode::RemoteAccess);

@@ -61,7 +61,7 @@ impl UnreliableReceiver {
         }
     }
 
-    /// The message under way lacks a packet.
+    /// Drops the message under way, which lacks a packet.
     fn give_up(&mut self, env: &mut Env<'_>) {
         if self.message != Message::None {
             env.counters.messages_dropped += 1;

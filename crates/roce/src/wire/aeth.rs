@@ -67,7 +67,7 @@ impl Syndrome {
     /// An acknowledgement that takes no part in flow control by credits.
     pub const ACK: Self = Self::Ack { credits: NO_CREDITS };
 
-    /// The meaning of a byte. Every byte has one.
+    /// Returns the meaning of a byte. Every byte has one.
     pub const fn from_u8(byte: u8) -> Self {
         let value = byte & VALUE_MASK;
         match byte & !VALUE_MASK {
@@ -81,7 +81,7 @@ impl Syndrome {
         }
     }
 
-    /// The byte. Only the lowest 5 bits of a code count.
+    /// Returns the byte. Only the lowest 5 bits of a code count.
     pub const fn to_u8(self) -> u8 {
         match self {
             Self::Ack { credits } => KIND_ACK | credits & VALUE_MASK,
@@ -116,7 +116,8 @@ impl Aeth {
     }
 }
 
-/// What a code stands for: 1, 2, 3, 4, 6, 8, 12, then each the double of the one two before.
+/// Returns what a code stands for: 1, 2, 3, 4, 6, 8, 12, then each the double of the one two
+/// before.
 const fn steps(code: u8) -> u32 {
     match code {
         0 => 0,
@@ -126,7 +127,7 @@ const fn steps(code: u8) -> u32 {
     }
 }
 
-/// How many receives a credit code promises; none when it promises nothing (IBTA volume 1,
+/// Returns how many receives a credit code promises; none when it promises nothing (IBTA volume 1,
 /// 9.7.7).
 pub const fn credits(code: u8) -> Option<u32> {
     match code & VALUE_MASK {
@@ -135,7 +136,7 @@ pub const fn credits(code: u8) -> Option<u32> {
     }
 }
 
-/// The largest credit code that promises no more than `receives`.
+/// Returns the largest credit code that promises no more than `receives`.
 pub const fn credit_code(receives: u32) -> u8 {
     let mut code = NO_CREDITS - 1;
     while steps(code) > receives {
@@ -144,8 +145,8 @@ pub const fn credit_code(receives: u32) -> u8 {
     code
 }
 
-/// How long to wait after an RNR NAK with this timer code: 10 µs to 655.36 ms (IBTA volume 1,
-/// 9.7.5: encoding for RNR NAK timer field).
+/// Returns how long to wait after an RNR NAK with this timer code: 10 µs to 655.36 ms (IBTA volume
+/// 1, 9.7.5: encoding for RNR NAK timer field).
 pub const fn rnr_timer(code: u8) -> Duration {
     let steps = match code & VALUE_MASK {
         0 => 1 << 16,
@@ -154,7 +155,8 @@ pub const fn rnr_timer(code: u8) -> Duration {
     Duration::from_micros(10 * steps as u64)
 }
 
-/// The code of the shortest wait that is at least `wait`; the longest one when there is none.
+/// Returns the code of the shortest wait that is at least `wait`; the longest one when there is
+/// none.
 pub const fn rnr_timer_code(wait: Duration) -> u8 {
     let mut code = 1;
     while code < 32 {

@@ -47,7 +47,7 @@ pub struct Bth {
 }
 
 impl Bth {
-    /// A header of the default partition, without pad and flags but MigReq.
+    /// Creates a header of the default partition, without pad and flags but MigReq.
     pub const fn new(opcode: Opcode, dest_qpn: u32, psn: Psn) -> Self {
         Self {
             opcode,
@@ -105,8 +105,8 @@ pub const fn pad_bytes(payload_bytes: usize) -> u8 {
     (payload_bytes.wrapping_neg() & 3) as u8
 }
 
-/// Whether a packet of this partition is for the default partition: as a full or as a limited
-/// member (IBTA volume 1, 10.9).
+/// Returns whether a packet of this partition is for the default partition: as a full or as a
+/// limited member (IBTA volume 1, 10.9).
 pub const fn pkey_matches(pkey: u16) -> bool {
     pkey & 0x7fff == PKEY_DEFAULT & 0x7fff
 }

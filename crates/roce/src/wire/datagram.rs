@@ -30,7 +30,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// The counter for it.
+    /// Returns the counter for it.
     pub const fn reason(self) -> DropReason {
         match self {
             Self::Decode(error) => error.reason(),

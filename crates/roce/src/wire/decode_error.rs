@@ -52,7 +52,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// The counter for it.
+    /// Returns the counter for it.
     pub const fn reason(self) -> DropReason {
         match self {
             Self::TooShort { .. } => DropReason::TooShort,

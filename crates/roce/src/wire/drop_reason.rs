@@ -16,7 +16,7 @@ macro_rules! reasons {
             /// How many there are.
             pub const COUNT: usize = [$($name),*].len();
 
-            /// The name as a counter.
+            /// Returns the name as a counter.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$reason => $name,)*

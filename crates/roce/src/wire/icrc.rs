@@ -67,8 +67,8 @@ impl Icrc {
         Self(crc)
     }
 
-    /// The same beginning over IPv4 with these bits of the identification flipped, which is quicker
-    /// than to begin anew. Nothing may have been added yet.
+    /// Returns the same beginning over IPv4 with these bits of the identification flipped, which is
+    /// quicker than to begin anew. Nothing may have been added yet.
     #[must_use]
     pub fn flip_ipv4_id(mut self, bits: u16) -> Self {
         let mut left = bits;
@@ -137,13 +137,13 @@ impl Icrc {
         self.0.update(&ZEROS[..usize::from(bytes).min(ZEROS.len())]);
     }
 
-    /// The ICRC as a number. On the wire it is [`u32::to_le_bytes`].
+    /// Returns the ICRC as a number. On the wire it is [`u32::to_le_bytes`].
     pub fn finish(self) -> u32 {
         self.0.finish()
     }
 }
 
-/// The ICRC of a packet that lies in one piece: the bytes from the BTH to the pad.
+/// Returns the ICRC of a packet that lies in one piece: the bytes from the BTH to the pad.
 pub fn compute(net: &NetHeader, transport: &[u8]) -> u32 {
     let mut icrc = Icrc::begin(net, transport.len());
     icrc.headers(transport);

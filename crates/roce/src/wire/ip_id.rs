@@ -56,19 +56,20 @@ const fn inverse_power(mut power: usize) -> u32 {
     result
 }
 
-/// What moves a difference back over the rest of the packet, and the four bytes themselves.
+/// Returns what moves a difference back over the rest of the packet, and the four bytes themselves.
 const fn back(transport_bytes: usize) -> u32 {
     inverse_power(8 * (BETWEEN_BYTES + transport_bytes) + 32)
 }
 
-/// What the four bytes are: `moved` is their difference to those of [`Ipv4Id::UNFRAGMENTED`].
+/// Returns what the four bytes are: `moved` is their difference to those of
+/// [`Ipv4Id::UNFRAGMENTED`].
 fn four_bytes(moved: u32) -> Option<Ipv4Id> {
     let base = u32::from_le_bytes(Ipv4Id::UNFRAGMENTED.to_bytes());
     Ipv4Id::from_bytes((moved ^ base).to_le_bytes())
 }
 
-/// The identification that explains `syndrome`: the ICRC received, XOR the one computed with
-/// [`Ipv4Id::UNFRAGMENTED`]. None when the packet is damaged.
+/// Returns the identification that explains `syndrome`: the ICRC received, XOR the one computed
+/// with [`Ipv4Id::UNFRAGMENTED`]. None when the packet is damaged.
 ///
 /// `transport_bytes` is the length from the BTH to the pad. [`Solver`] is faster.
 pub fn solve(syndrome: u32, transport_bytes: usize) -> Option<Ipv4Id> {
@@ -148,8 +149,8 @@ impl Solver {
         self.judge(&net, transport.len(), received, computed)
     }
 
-    /// The second half of [`Solver::verify`], for whoever keeps a begun [`icrc::Icrc`] for many
-    /// packets: `computed` is the ICRC with identification [`Ipv4Id::UNFRAGMENTED`].
+    /// Does the second half of [`Solver::verify`], for a caller that keeps a begun [`icrc::Icrc`]
+    /// for many packets: `computed` is the ICRC with identification [`Ipv4Id::UNFRAGMENTED`].
     ///
     /// # Errors
     /// As for [`Solver::verify`].

@@ -66,12 +66,12 @@ impl Ipv4Id {
     /// What an unconnected Linux socket with `IP_PMTUDISC_DO` sends: 0, not to be fragmented.
     pub const UNFRAGMENTED: Self = Self::new(0);
 
-    /// An identification of a packet that is not to be fragmented.
+    /// Creates an identification of a packet that is not to be fragmented.
     pub const fn new(id: u16) -> Self {
         Self { id, dont_fragment: true }
     }
 
-    /// The four bytes as they stand in the header.
+    /// Returns the four bytes as they stand in the header.
     pub const fn to_bytes(self) -> [u8; 4] {
         let flags = if self.dont_fragment { DONT_FRAGMENT } else { 0 };
         ((self.id as u32) << 16 | flags as u32).to_be_bytes()
@@ -135,18 +135,19 @@ pub enum NetError {
 }
 
 impl NetHeader {
-    /// A header to [`ROCE_PORT`] over IPv4, with the identification of an unconnected socket.
+    /// Creates a header to [`ROCE_PORT`] over IPv4, with the identification of an unconnected
+    /// socket.
     pub const fn v4(src: Ipv4Addr, dst: Ipv4Addr, src_port: u16) -> Self {
         let id = Ipv4Id::UNFRAGMENTED;
         Self { ip: Ip::V4 { src, dst, id }, src_port, dst_port: ROCE_PORT }
     }
 
-    /// A header to [`ROCE_PORT`] over IPv6.
+    /// Creates a header to [`ROCE_PORT`] over IPv6.
     pub const fn v6(src: Ipv6Addr, dst: Ipv6Addr, src_port: u16) -> Self {
         Self { ip: Ip::V6 { src, dst }, src_port, dst_port: ROCE_PORT }
     }
 
-    /// The same header with another identification; over IPv6 the same.
+    /// Returns the same header with another identification; over IPv6 the same.
     #[must_use]
     pub const fn with_ipv4_id(mut self, new: Ipv4Id) -> Self {
         if let Ip::V4 { id, .. } = &mut self.ip {
@@ -155,7 +156,7 @@ impl NetHeader {
         self
     }
 
-    /// Length of the IP and UDP headers in bytes.
+    /// Returns the length of the IP and UDP headers in bytes.
     pub const fn bytes(&self) -> usize {
         UDP_BYTES
             + match self.ip {
@@ -165,7 +166,7 @@ impl NetHeader {
     }
 
     /// Writes IP and UDP headers for a UDP payload of this length to the beginning of `out`, and
-    /// says how long they are. The UDP checksum is 0.
+    /// returns how long they are. The UDP checksum is 0.
     ///
     /// A payload longer than IP can carry gives lengths without their upper bits.
     pub fn encode(&self, udp_payload_bytes: usize, out: &mut [u8; MAX_NET_BYTES]) -> usize {
@@ -177,8 +178,8 @@ impl NetHeader {
         bytes
     }
 
-    /// The header as receives of UD queue pairs begin with it: the IPv6 header, or 20 bytes of
-    /// nothing and the IPv4 header (A17.4.5.2).
+    /// Returns the header as receives of UD queue pairs begin with it: the IPv6 header, or 20 bytes
+    /// of nothing and the IPv4 header (A17.4.5.2).
     pub fn grh(&self, udp_payload_bytes: usize) -> [u8; crate::GRH_BYTES] {
         let mut headers = [0; MAX_NET_BYTES];
         self.encode(udp_payload_bytes, &mut headers);
@@ -219,7 +220,7 @@ impl NetHeader {
         bytes
     }
 
-    /// Reads IP and UDP headers, and gives what the datagram carries.
+    /// Reads IP and UDP headers, and returns them with what the datagram carries.
     ///
     /// Checksums of IPv4 and UDP are not looked at: the ICRC is stronger, and senders set that of
     /// UDP to 0.
@@ -344,7 +345,8 @@ fn decode_udp(
     Ok((header, payload))
 }
 
-/// The UDP source port of a queue pair: 0xC000 to 0xFFFF, by a hash of both queue pair numbers.
+/// Returns the UDP source port of a queue pair: 0xC000 to 0xFFFF, by a hash of both queue pair
+/// numbers.
 ///
 /// Routers choose among equal paths by it. So all packets of a queue pair have the same, and those
 /// of many differ.

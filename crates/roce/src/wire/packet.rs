@@ -63,7 +63,7 @@ impl Headers {
         Self::new(bth)
     }
 
-    /// Reads the headers at the beginning of `bytes`, and says how long they are.
+    /// Reads the headers at the beginning of `bytes`, and returns how long they are.
     ///
     /// # Errors
     /// When the bytes are too few, or no headers that are spoken here.
@@ -104,7 +104,7 @@ impl Headers {
         Ok((headers, header_bytes))
     }
 
-    /// Writes the headers to the beginning of `out`, and says how long they are.
+    /// Writes the headers to the beginning of `out`, and returns how long they are.
     ///
     /// Bits that a field has too many are left out. The pad count is that of [`Bth::pad`].
     #[inline]
@@ -159,7 +159,7 @@ impl<'a> Rest<'a> {
         Self { bytes, total }
     }
 
-    /// The next `N` bytes; `needed` is for the error.
+    /// Takes the next `N` bytes; `needed` is for the error.
     fn take<const N: usize>(&mut self, needed: usize) -> Result<&'a [u8; N], DecodeError> {
         let bytes = self.total;
         let short = DecodeError::TooShort { bytes, needed };

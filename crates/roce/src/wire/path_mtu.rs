@@ -22,12 +22,12 @@ impl PathMtu {
     pub const ALL: [Self; 5] =
         [Self::Mtu256, Self::Mtu512, Self::Mtu1024, Self::Mtu2048, Self::Mtu4096];
 
-    /// Payload bytes.
+    /// Returns the number of payload bytes.
     pub const fn bytes(self) -> usize {
         256 << self as usize
     }
 
-    /// The path MTU with this length; none when there is no such.
+    /// Returns the path MTU with this length; none when there is no such.
     pub const fn from_bytes(bytes: usize) -> Option<Self> {
         Some(match bytes {
             256 => Self::Mtu256,
@@ -39,7 +39,7 @@ impl PathMtu {
         })
     }
 
-    /// The largest whose packets pass an interface that carries IP packets of up to
+    /// Returns the largest whose packets pass an interface that carries IP packets of up to
     /// `interface_bytes`; none when even the smallest do not.
     pub fn for_interface_mtu(interface_bytes: usize, ipv6: bool) -> Option<Self> {
         let ip = if ipv6 { net::IPV6_BYTES } else { net::IPV4_BYTES };

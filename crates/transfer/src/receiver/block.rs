@@ -38,21 +38,21 @@ impl ReceivedBlock {
         ReceivedBlock { shared, slot, generation, header, held: false, abandoned: false }
     }
 
-    /// What the block says about itself.
+    /// Returns what the block says about itself.
     #[inline]
     pub fn header(&self) -> &BlockHeader {
         &self.header
     }
 
-    /// The payload, in place. A source that misbehaves can still change it: whoever must not be
-    /// fooled copies it out first.
+    /// Returns the payload, in place. A source that misbehaves can still change it: whoever must
+    /// not be fooled copies it out first.
     #[inline]
     pub fn payload(&self) -> VolatileSlice<'_> {
         let header = &self.header;
         self.shared.memory.payload(self.slot, header.room_bytes, header.payload_bytes)
     }
 
-    /// The slot it lies in.
+    /// Returns the slot it lies in.
     #[inline]
     pub fn slot(&self) -> u32 {
         self.slot

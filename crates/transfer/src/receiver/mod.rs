@@ -271,17 +271,17 @@ impl Receiver {
         self.shared.memory.layout()
     }
 
-    /// The registered memory of the ring.
+    /// Returns the registered memory of the ring.
     pub fn mr(&self) -> &Arc<dyn Mr> {
         &self.shared.mr
     }
 
-    /// Blocks that were taken and are not released yet.
+    /// Returns the number of blocks that were taken and are not released yet.
     pub fn outstanding(&self) -> usize {
         Arc::strong_count(&self.shared) - 1
     }
 
-    /// What was done so far.
+    /// Returns what was done so far.
     pub fn stats(&self) -> ReceiverStats {
         let counters = &self.shared.counters;
         ReceiverStats {
@@ -339,8 +339,8 @@ impl Shared {
         self.next.store(next, Ordering::Relaxed);
     }
 
-    /// Whether `full[]` names the generation that comes next, and not one that another thread has
-    /// just taken.
+    /// Returns whether `full[]` names the generation that comes next, and not one that another
+    /// thread has just taken.
     fn hint_is_new(&self, slot: u32) -> bool {
         let taken = self.slots.generation(slot);
         let hint = self.memory.load_full(slot);

@@ -66,25 +66,25 @@ impl WriteBlock {
         }
     }
 
-    /// The payload's memory: exactly the bytes that will be committed.
+    /// Returns the payload's memory: exactly the bytes that will be committed.
     #[inline]
     pub fn memory(&self) -> VolatileSlice<'_> {
         self.shared.data.payload(self.slot, self.room_bytes, self.payload_bytes)
     }
 
-    /// Payload bytes that a commit sends.
+    /// Returns the number of payload bytes that a commit sends.
     #[inline]
     pub fn bytes(&self) -> u32 {
         self.payload_bytes
     }
 
-    /// The stream it was claimed for.
+    /// Returns the stream it was claimed for.
     #[inline]
     pub fn stream(&self) -> u32 {
         self.stream
     }
 
-    /// The slot it will lie in.
+    /// Returns the slot it will lie in.
     #[inline]
     pub fn slot(&self) -> u32 {
         self.slot
@@ -183,7 +183,7 @@ impl WriteBlock {
         self.room_bytes = room_bytes;
     }
 
-    /// Whether the session that it was claimed in is over.
+    /// Returns whether the session that it was claimed in is over.
     ///
     /// # Errors
     /// [`Broken`] with the reason.

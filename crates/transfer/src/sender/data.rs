@@ -56,7 +56,7 @@ impl Data {
         Ok(Data::InPlace(InPlace { ring, bell: window.bell }))
     }
 
-    /// Whether a block that begins `room_bytes` before its trailer goes in several WRITEs.
+    /// Returns whether a block that begins `room_bytes` before its trailer goes in several WRITEs.
     pub(super) fn segments(&self, room_bytes: u32) -> bool {
         match self {
             Data::InPlace(_) => false,
@@ -68,7 +68,7 @@ impl Data {
         matches!(self, Data::InPlace(_))
     }
 
-    /// The payload of a block that begins `room_bytes` before its trailer.
+    /// Returns the payload of a block that begins `room_bytes` before its trailer.
     #[inline]
     pub(super) fn payload(&self, slot: u32, room_bytes: u32, bytes: u32) -> VolatileSlice<'_> {
         match self {
@@ -106,7 +106,7 @@ impl Data {
 }
 
 impl InPlace {
-    /// The peer's `free[]`.
+    /// Returns the peer's `free[]`.
     #[inline]
     pub(super) fn free(&self) -> VolatileSlice<'_> {
         let layout = self.ring.layout();
@@ -166,19 +166,19 @@ impl Copying {
         free.expect(INSIDE)
     }
 
-    /// Asks whoever drives the link next for a look at the status bytes.
+    /// Asks the next driver of the link to read the status bytes.
     #[inline]
     pub(super) fn want_read(&self) {
         self.read_wanted.store(true, Ordering::Release);
     }
 
-    /// Leaves a sealed block to whoever drives the link next.
+    /// Leaves a sealed block to the next driver of the link.
     pub(super) fn leave(&self, slot: u32) {
         // One entry for every slot: there is room.
         let _ = self.ready.push(slot);
     }
 
-    /// Whether the link has something to do that it could do now.
+    /// Returns whether the link has something to do that it could do now.
     pub(super) fn has_work(&self) -> bool {
         let wanted = self.read_wanted.load(Ordering::Acquire);
         let in_flight = self.reads_in_flight.load(Ordering::Acquire) as usize;
@@ -190,7 +190,7 @@ impl Copying {
         RemoteAddr { addr: self.remote.addr + offset as u64, rkey: self.remote.rkey }
     }
 
-    /// Where a block of `bytes` with its trailer goes: right-aligned in its slot.
+    /// Returns where a block of `bytes` with its trailer goes: right-aligned in its slot.
     #[inline]
     pub(super) fn remote_block(&self, slot: u32, bytes: u32) -> RemoteAddr {
         let end = self.layout.slot_offset(slot) + self.layout.block_bytes() as usize;

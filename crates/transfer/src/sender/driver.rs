@@ -92,7 +92,7 @@ impl Driver<'_> {
         Ok(n > 0)
     }
 
-    /// Reads the status bytes, if somebody wants to know them.
+    /// Reads the status bytes, if a thread asked for that.
     fn post_read(&mut self) -> Result<bool, Broken> {
         if !self.link.reads_in_flight.has_room()
             || self.link.free_wrs() == 0

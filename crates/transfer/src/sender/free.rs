@@ -38,7 +38,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// A fresh ring: all slots are free.
+    /// Creates a fresh ring: all slots are free.
     pub(super) fn new(layout: &RingLayout) -> Slots {
         let blocks = layout.blocks();
         Slots {
@@ -55,13 +55,13 @@ impl Slots {
         self.known.len()
     }
 
-    /// Payload bytes of all blocks that were ever committed.
+    /// Returns the number of payload bytes of all blocks that were ever committed.
     pub(super) fn payload_bytes(&self) -> u64 {
         let slots = self.info.iter();
         slots.map(|info| info.payload_bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Whether the slot that comes back first should be used first.
+    /// Returns whether the slot that comes back first should be used first.
     #[inline]
     pub(super) fn uses_few(&self) -> bool {
         self.known.lowest
@@ -100,7 +100,7 @@ impl Slots {
         found.count
     }
 
-    /// The slot where the next release is expected.
+    /// Returns the slot where the next release is expected.
     #[inline]
     pub(super) fn cursor(&self) -> u32 {
         self.cursor.load(Ordering::Relaxed)

@@ -197,7 +197,7 @@ impl Sender {
         Ok(Sender { shared: Arc::new(shared) })
     }
 
-    /// The same sender, which asks `permit` before every claim.
+    /// Returns the same sender, which asks `permit` before every claim.
     ///
     /// # Panics
     /// When the sender was cloned before, or a block of it was claimed.
@@ -296,7 +296,7 @@ impl Sender {
         self.shared.check()
     }
 
-    /// The paper's RmFree: looks at all status bytes once, whether or not blocks are needed.
+    /// Reads all status bytes once, whether or not blocks are needed: the paper's RmFree.
     ///
     /// # Errors
     /// [`Broken`] once the session is over.
@@ -328,7 +328,7 @@ impl Sender {
         self.shared.streams.outstanding(stream)
     }
 
-    /// Whether the session still lives, as far as this side can know.
+    /// Returns whether the session still lives, as far as this side can know.
     ///
     /// # Errors
     /// [`Broken`] with the reason why it does not.
@@ -346,12 +346,12 @@ impl Sender {
         retained::collect(&self.shared)
     }
 
-    /// Known free slots now.
+    /// Returns the number of known free slots now.
     pub fn known_free(&self) -> u32 {
         self.shared.slots.known()
     }
 
-    /// Whether blocks are filled in the collector's memory.
+    /// Returns whether blocks are filled in the collector's memory.
     pub fn is_in_place(&self) -> bool {
         self.shared.data.is_in_place()
     }
@@ -361,7 +361,7 @@ impl Sender {
         &self.shared.layout
     }
 
-    /// What was done so far.
+    /// Returns what was done so far.
     pub fn stats(&self) -> SenderStats {
         let counters = &self.shared.counters;
         SenderStats {

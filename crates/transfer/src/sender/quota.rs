@@ -44,12 +44,12 @@ impl Streams {
         Ok(self.get(stream)?.outstanding.load(Ordering::Relaxed))
     }
 
-    /// How often the waiting streams were woken.
+    /// Returns how often the waiting streams were woken.
     pub(super) fn wakes(&self) -> u64 {
         self.wakes.load(Ordering::SeqCst)
     }
 
-    /// The stream was told to wait by a permit that was asked after so many wakes.
+    /// Pauses the stream, for a permit that was asked after this many wakes.
     pub(super) fn pause(&self, stream: u32, wakes: u64) -> Result<(), ReserveError> {
         let cell = self.get(stream)?;
         cell.paused_at.store(wakes + 1, Ordering::SeqCst);
@@ -61,7 +61,7 @@ impl Streams {
         self.wakes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether the stream was told to wait, and not woken since.
+    /// Returns whether the stream was told to wait, and not woken since.
     pub(super) fn is_paused(&self, stream: u32) -> bool {
         let cell = self.each.get(stream as usize);
         cell.is_some_and(|cell| cell.paused_at.load(Ordering::SeqCst) == self.wakes() + 1)

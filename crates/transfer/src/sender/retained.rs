@@ -14,12 +14,12 @@ pub struct RetainedBlock {
 }
 
 impl RetainedBlock {
-    /// What the block said about itself.
+    /// Returns what the block said about itself.
     pub fn header(&self) -> &BlockHeader {
         &self.header
     }
 
-    /// The payload.
+    /// Returns the payload.
     pub fn payload(&self) -> VolatileSlice<'_> {
         let trailer = self.block.bytes() - crate::layout::TRAILER_BYTES as usize;
         let offset = trailer - self.header.room_bytes as usize;

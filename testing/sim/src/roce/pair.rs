@@ -86,7 +86,7 @@ impl Program for Completions {
 }
 
 impl End {
-    /// The end `side`, with a region of zeros.
+    /// Creates the end `side`, with a region of zeros.
     pub fn new(side: Side, qp: Qp, region_bytes: usize) -> Self {
         let mut space = Space::default();
         space.register(vec![0; region_bytes], Rights::ALL);
@@ -101,27 +101,27 @@ impl End {
         Self { host }
     }
 
-    /// Its queue pair.
+    /// Returns its queue pair.
     pub fn qp(&self) -> &Qp {
         self.host.qps.get(0)
     }
 
-    /// Its queue pair.
+    /// Returns its queue pair.
     pub fn qp_mut(&mut self) -> &mut Qp {
         self.host.qps.get_mut(0)
     }
 
-    /// Its memory.
+    /// Returns its memory.
     pub fn space(&mut self) -> &mut Space {
         &mut self.host.space
     }
 
-    /// Whether its peer may do anything to the region with this key.
+    /// Returns whether its peer may do anything to the region with this key.
     pub fn is_remote(&self, key: u32) -> bool {
         self.host.space.region(key).is_some_and(super::Region::is_remote)
     }
 
-    /// What stands in its region.
+    /// Returns what stands in its region.
     ///
     /// # Panics
     /// Never: the region is registered at construction.
@@ -167,7 +167,7 @@ impl End {
         posted.expect("the queue pair takes the receive");
     }
 
-    /// What completed while the pair ran.
+    /// Returns what completed while the pair ran.
     pub fn completions(&self) -> &[Completion] {
         &self.host.program.0
     }
@@ -329,7 +329,7 @@ impl Pair {
         });
     }
 
-    /// The packets that went to `to`.
+    /// Returns the packets that went to `to`.
     pub fn sent(&self, to: Side) -> impl DoubleEndedIterator<Item = &Logged> {
         self.log.iter().filter(move |logged| logged.to == to)
     }
@@ -340,7 +340,7 @@ impl Pair {
     }
 }
 
-/// Where a frame goes, and its transport headers.
+/// Returns where a frame goes, and its transport headers.
 fn read(frame: &Frame) -> (Side, Headers) {
     let read = |to: Side| open(frame, to.address()).ok().map(|(_, packet)| (to, packet.headers));
     [Side::A, Side::B].into_iter().find_map(read).expect("sealed by a host")

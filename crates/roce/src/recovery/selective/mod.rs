@@ -117,7 +117,7 @@ impl Selective {
         self.loss_time_ns
     }
 
-    /// Payload bytes from `una` to `next` that are not on their way.
+    /// Returns the number of payload bytes from `una` to `next` that are not on their way.
     pub(crate) fn settled_bytes(&self) -> u64 {
         self.settled_bytes
     }
@@ -255,7 +255,7 @@ impl Selective {
         }
     }
 
-    /// Whether this transmission is the last one of a packet of which nothing is known.
+    /// Returns whether this transmission is the last one of a packet of which nothing is known.
     fn is_in_flight(&self, psn: Psn, tx: u32) -> bool {
         self.slot(psn).is_some_and(|slot| slot.state == State::InFlight && slot.tx == tx)
     }
@@ -339,7 +339,7 @@ impl Selective {
     }
 }
 
-/// Whether transmission `a` came after `b`.
+/// Returns whether transmission `a` came after `b`.
 fn later(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() > 0
 }

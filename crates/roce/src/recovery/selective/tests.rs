@@ -13,7 +13,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// An engine that has sent PSNs 100 to 119, one each microsecond.
+    /// Creates an engine that has sent PSNs 100 to 119, one each microsecond.
     fn new() -> Bench {
         let mut bench = Bench {
             rto: Rto::default(),
@@ -47,7 +47,7 @@ impl Bench {
         });
     }
 
-    /// Sends what is lost again and gives the PSNs.
+    /// Sends what is lost again and returns the PSNs.
     fn resend(&mut self, now_ns: u64) -> Vec<u32> {
         let mut sent = Vec::new();
         while let Some(psn) = self.engine.next_lost() {

@@ -29,18 +29,18 @@ impl HeaderSet {
 
     const BYTES: [u8; 8] = [8, 16, 28, 4, 8, 4, 4, 16];
 
-    /// The headers of both.
+    /// Returns the headers of both.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether all headers of `other` are in this set.
+    /// Returns whether all headers of `other` are in this set.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Length of these headers together, in bytes.
+    /// Returns the length of these headers together, in bytes.
     pub const fn bytes(self) -> usize {
         let mut bytes = 0;
         let mut bit = 0;
@@ -185,92 +185,93 @@ struct Shape {
 }
 
 impl Opcode {
-    /// The opcode with this number; none when there is no such, or none that is spoken here.
+    /// Returns the opcode with this number; none when there is no such, or none that is spoken
+    /// here.
     pub const fn from_u8(number: u8) -> Option<Self> {
         BY_NUMBER[number as usize]
     }
 
-    /// Which kind of queue pair the packet is for.
+    /// Returns which kind of queue pair the packet is for.
     pub const fn transport(self) -> Transport {
         self.shape().transport
     }
 
-    /// What the packet is part of.
+    /// Returns what the packet is part of.
     pub const fn operation(self) -> Operation {
         self.shape().operation
     }
 
-    /// Where in its message the packet stands.
+    /// Returns where in its message the packet stands.
     pub const fn position(self) -> Position {
         self.shape().position
     }
 
-    /// Which headers follow the BTH.
+    /// Returns which headers follow the BTH.
     pub const fn headers(self) -> HeaderSet {
         self.shape().headers
     }
 
-    /// Length of the BTH and all that follows before the payload, in bytes.
+    /// Returns the length of the BTH and all that follows before the payload, in bytes.
     pub const fn header_bytes(self) -> usize {
         self.shape().header_bytes as usize
     }
 
-    /// Whether a payload may follow.
+    /// Returns whether a payload may follow.
     pub const fn has_payload(self) -> bool {
         self.shape().payload
     }
 
-    /// Whether this is the first of several packets.
+    /// Returns whether this is the first of several packets.
     pub const fn is_first(self) -> bool {
         matches!(self.position(), Position::First)
     }
 
-    /// Whether this is neither the first nor the last packet of its message.
+    /// Returns whether this is neither the first nor the last packet of its message.
     pub const fn is_middle(self) -> bool {
         matches!(self.position(), Position::Middle)
     }
 
-    /// Whether this is the last of several packets.
+    /// Returns whether this is the last of several packets.
     pub const fn is_last(self) -> bool {
         matches!(self.position(), Position::Last)
     }
 
-    /// Whether this packet is the whole message.
+    /// Returns whether this packet is the whole message.
     pub const fn is_only(self) -> bool {
         matches!(self.position(), Position::Only)
     }
 
-    /// Whether a message begins with this packet.
+    /// Returns whether a message begins with this packet.
     pub const fn starts_message(self) -> bool {
         self.is_first() || self.is_only()
     }
 
-    /// Whether a message ends with this packet.
+    /// Returns whether a message ends with this packet.
     pub const fn ends_message(self) -> bool {
         self.is_last() || self.is_only()
     }
 
-    /// Whether the packet is part of a SEND.
+    /// Returns whether the packet is part of a SEND.
     pub const fn is_send(self) -> bool {
         matches!(self.operation(), Operation::Send)
     }
 
-    /// Whether the packet is part of an RDMA WRITE.
+    /// Returns whether the packet is part of an RDMA WRITE.
     pub const fn is_write(self) -> bool {
         matches!(self.operation(), Operation::Write)
     }
 
-    /// Whether the packet carries data of an RDMA READ.
+    /// Returns whether the packet carries data of an RDMA READ.
     pub const fn is_read_response(self) -> bool {
         matches!(self.operation(), Operation::ReadResponse)
     }
 
-    /// Whether the packet asks for an atomic operation.
+    /// Returns whether the packet asks for an atomic operation.
     pub const fn is_atomic(self) -> bool {
         matches!(self.operation(), Operation::CompareSwap | Operation::FetchAdd)
     }
 
-    /// Whether the packet goes to the requester: acknowledgements and results.
+    /// Returns whether the packet goes to the requester: acknowledgements and results.
     pub const fn is_response(self) -> bool {
         matches!(
             self.operation(),
@@ -281,12 +282,12 @@ impl Opcode {
         )
     }
 
-    /// Whether the packet goes to the responder.
+    /// Returns whether the packet goes to the responder.
     pub const fn is_request(self) -> bool {
         !self.is_response() && !matches!(self.operation(), Operation::Cnp)
     }
 
-    /// Whether the packet carries immediate data.
+    /// Returns whether the packet carries immediate data.
     pub const fn has_imm(self) -> bool {
         self.headers().has(HeaderSet::IMM)
     }
