@@ -52,7 +52,7 @@ enum Recipe {
 
 fn main() -> ExitCode {
     let Some(recipe) = Cli::parse().recipe else {
-        print!("{}", listing());
+        print!("{}", listing("cargo xtask", &Cli::command()));
         return ExitCode::SUCCESS;
     };
     match perform(recipe) {
@@ -86,12 +86,12 @@ fn report(error: &anyhow::Error) {
     }
 }
 
-fn listing() -> String {
-    let command = Cli::command();
+/// One line for each subcommand.
+fn listing(prefix: &str, command: &clap::Command) -> String {
     let shown = command.get_subcommands().filter(|recipe| !recipe.is_hide_set());
     let lines = shown.map(|recipe| {
         let about = recipe.get_about().map(ToString::to_string);
-        format!("cargo xtask {:<6} {}\n", recipe.get_name(), about.unwrap_or_default())
+        format!("{prefix} {:<6} {}\n", recipe.get_name(), about.unwrap_or_default())
     });
     lines.collect()
 }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn every_recipe_is_listed_with_one_line() {
-        let text = listing();
+        let text = listing("cargo xtask", &Cli::command());
         let names: Vec<_> =
             text.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
         assert_eq!(names, ["test", "bench", "tidy", "docs", "lab", "soak"]);

@@ -113,11 +113,7 @@ pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
 
 fn listing() -> String {
     let command = Hunt::augment_subcommands(clap::Command::new("soak"));
-    let lines = command.get_subcommands().map(|hunt| {
-        let about = hunt.get_about().map(ToString::to_string).unwrap_or_default();
-        format!("cargo xtask soak {:<6} {about}\n", hunt.get_name())
-    });
-    lines.collect()
+    crate::listing("cargo xtask soak", &command)
 }
 
 /// The short form that `cargo xtask test` runs, with new seeds, over each provider.

@@ -1,7 +1,7 @@
 //! `cargo xtask tidy --json`: the size and shape of the repository in numbers.
 
 use super::code::{Code, Function};
-use super::{cycles, hot_path, literals, public};
+use super::{Finding, cycles, hot_path, literals, public};
 use crate::metadata::Package;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -20,9 +20,9 @@ pub(super) struct Figures {
     long_files: Vec<(String, usize)>,
     functions: Vec<(String, Function)>,
     cycles: Vec<Vec<String>>,
-    provider_literals: Vec<literals::Place>,
-    offences: Vec<hot_path::Offence>,
-    lost_modules: Vec<&'static str>,
+    provider_literals: Vec<Finding>,
+    offences: Vec<Finding>,
+    lost_modules: Vec<Finding>,
     depends_on_proof: Vec<String>,
     public: BTreeMap<String, Vec<public::PublicItem>>,
     dead: Vec<public::PublicItem>,
@@ -90,14 +90,11 @@ impl Figures {
         for cycle in &self.cycles {
             let _ = writeln!(text, "import cycle: {}", cycle.join(", "));
         }
-        for literals::Place { file, line, text: name } in &self.provider_literals {
-            let _ = writeln!(text, "provider literal: {file}:{line} {name}");
+        for Finding { path, line, what, .. } in &self.provider_literals {
+            let _ = writeln!(text, "provider literal: {path}:{line} {what}");
         }
-        for hot_path::Offence { file, line, what } in &self.offences {
-            let _ = writeln!(text, "hot path: {file}:{line} {what}");
-        }
-        for module in &self.lost_modules {
-            let _ = writeln!(text, "hot path: {module} is on the list and is not there");
+        for Finding { path, line, what, .. } in self.offences.iter().chain(&self.lost_modules) {
+            let _ = writeln!(text, "hot path: {path}:{line} {what}");
         }
         for edge in &self.depends_on_proof {
             let _ = writeln!(text, "product on proof: {edge}");

@@ -1,7 +1,7 @@
 //! One style of imports, which rustfmt cannot ask for yet.
 
 use super::cycles::{Import, leaves};
-use super::{Finding, SourceFile, Surroundings};
+use super::{Finding, SourceFile};
 use std::collections::BTreeSet;
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
@@ -9,7 +9,7 @@ use syn::{ItemUse, UseTree};
 
 pub(crate) const RULE: &str = "imports";
 
-pub(crate) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+pub(crate) fn check(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     let Some(code) = file.code else {
         return Vec::new();
     };

@@ -2,14 +2,14 @@
 //! Clippy finds `todo!`, `dbg!` and their like; a test that is ignored fails `cargo xtask test`.
 
 use super::words::{has_word, split_comment};
-use super::{Finding, SourceFile, Surroundings};
+use super::{Finding, SourceFile};
 
 pub(super) const RULE: &str = "leftover";
 pub(super) const SLEEP_RULE: &str = "sleep-reason";
 
 const UNFINISHED: &[&str] = &["TODO", "FIXME", "XXX"];
 
-pub(super) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+pub(super) fn check(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     if file.path.ends_with(".lock") {
         return Vec::new();
     }
@@ -29,7 +29,7 @@ pub(super) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding>
 }
 
 /// A sleep is explained on its line or just above.
-pub(super) fn check_sleep(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+pub(super) fn check_sleep(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     if !file.is_rust() {
         return Vec::new();
     }

@@ -1,7 +1,10 @@
 //! Names of providers in the product, outside of the crate that has the name.
 
+use super::Finding;
 use super::code::Code;
 use proc_macro2::{Literal, TokenStream, TokenTree};
+
+const RULE: &str = "provider-literal";
 
 /// Providers and the folder of the one crate that spells each name.
 const PROVIDERS: &[(&str, &str)] = &[
@@ -10,24 +13,14 @@ const PROVIDERS: &[(&str, &str)] = &[
     ("\"roce\"", "crates/provider-roce/"),
 ];
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    pub(super) file: String,
-    pub(super) line: usize,
-    pub(super) text: String,
-}
-
-pub(super) fn providers(code: &Code) -> Vec<Place> {
+pub(super) fn providers(code: &Code) -> Vec<Finding> {
     let mut places = Vec::new();
     for (path, file) in &code.files {
         if path.starts_with("crates/") {
             collect(file.tokens.clone(), &mut |literal| {
                 if is_foreign(path, &literal.to_string()) && !file.is_test(literal.span()) {
-                    places.push(Place {
-                        file: path.clone(),
-                        line: literal.span().start().line,
-                        text: literal.to_string(),
-                    });
+                    let (line, what) = (literal.span().start().line, literal.to_string());
+                    places.push(Finding { path: path.clone(), line, rule: RULE, what });
                 }
             });
         }
@@ -66,7 +59,7 @@ mod tests {
             ),
         ]);
         let found = providers(&code);
-        let found: Vec<_> = found.iter().map(|p| (p.line, p.text.as_str())).collect();
+        let found: Vec<_> = found.iter().map(|p| (p.line, p.what.as_str())).collect();
         assert_eq!(found, [(2, "\"shm\""), (2, "\"roce\"")]);
     }
 }

@@ -81,17 +81,14 @@ impl<'a> SourceFile<'a> {
     }
 }
 
-pub(crate) struct Surroundings<'a> {
-    pub(crate) files: &'a [String],
-}
-
 struct Rule {
     name: &'static str,
     about: &'static str,
     check: Check,
 }
 
-type Check = fn(&SourceFile<'_>, &Surroundings<'_>) -> Vec<Finding>;
+/// Looks at one file; the names of all files come along.
+type Check = fn(&SourceFile<'_>, &[String]) -> Vec<Finding>;
 
 const fn rule(name: &'static str, about: &'static str, check: Check) -> Rule {
     Rule { name, about, check }
@@ -206,14 +203,14 @@ fn read_texts(repo: &Repo) -> Result<Vec<(String, String)>> {
 
 fn all_findings(repo: &Repo, tree: &Tree) -> Result<Vec<Finding>> {
     let files = repo.files()?;
-    let around = Surroundings { files: &files };
-    let mut findings = file_findings(tree, &around);
+    let mut findings = file_findings(tree, &files);
     findings.extend(tree.faults.iter().map(|fault| unparsed(fault)));
     findings.extend(edges::check(&tree.packages));
     findings.extend(workspace::check_empty(&tree.packages, &tree.texts));
     findings.extend(workspace::check_architecture(&tree.packages, &tree.texts));
     findings.extend(commits::check(repo));
-    findings.extend(hot_path::findings(&tree.code, &tree.texts));
+    findings.extend(hot_path::check(&tree.code, &tree.texts));
+    findings.extend(hot_path::missing(&tree.code));
     findings.extend(links::check(repo, &files)?);
     findings.sort();
     Ok(findings)
@@ -224,14 +221,14 @@ fn unparsed(fault: &str) -> Finding {
     Finding { path: path.to_owned(), line: 0, rule: PARSE_RULE, what: what.to_owned() }
 }
 
-fn file_findings(tree: &Tree, around: &Surroundings<'_>) -> Vec<Finding> {
+fn file_findings(tree: &Tree, all: &[String]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in &tree.texts {
         let file = SourceFile::new(path, text, tree.code.files.get(path));
         // The samples are all that the rules refuse.
         let rules = if path == SAMPLES { &[] } else { FILE_RULES };
         for rule in rules {
-            findings.extend((rule.check)(&file, around));
+            findings.extend((rule.check)(&file, all));
         }
     }
     findings

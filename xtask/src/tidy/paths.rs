@@ -1,7 +1,7 @@
 //! Nothing here may depend on one machine, one mirror or one desk.
 
 use super::words::{find_word, has_word, is_word, split_comment};
-use super::{Finding, SourceFile, Surroundings};
+use super::{Finding, SourceFile};
 
 pub(crate) const MACHINE_RULE: &str = "machine-path";
 pub(crate) const DOCUMENT_RULE: &str = "unknown-document";
@@ -24,7 +24,7 @@ const PHRASES: &[&str] = &[
     "my worktree",
 ];
 
-pub(crate) fn check_machine(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+pub(crate) fn check_machine(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in file.text.lines().enumerate() {
         for folder in MACHINE_FOLDERS.iter().filter(|folder| names_folder(line, folder)) {
@@ -48,11 +48,11 @@ fn continues_path(c: char) -> bool {
     is_word(c) || "./-*~}>$:".contains(c)
 }
 
-pub(crate) fn check_documents(file: &SourceFile<'_>, around: &Surroundings<'_>) -> Vec<Finding> {
+pub(crate) fn check_documents(file: &SourceFile<'_>, all: &[String]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in prose(file) {
         let line = without_targets(line);
-        for name in document_names(&line).filter(|name| !exists(name, file.path, around.files)) {
+        for name in document_names(&line).filter(|name| !exists(name, file.path, all)) {
             let what = format!("{name} is not in this repository: name what a reader can open");
             findings.push(file.finding(DOCUMENT_RULE, at, what));
         }
@@ -89,7 +89,7 @@ fn exists(name: &str, from: &str, files: &[String]) -> bool {
     here || files.iter().any(|file| file == name || file.ends_with(&format!("/{name}")))
 }
 
-pub(crate) fn check_phrases(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+pub(crate) fn check_phrases(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in prose(file) {
         let line = line.to_lowercase();
@@ -101,7 +101,7 @@ pub(crate) fn check_phrases(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<
     findings
 }
 
-pub(crate) fn check_registry(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+pub(crate) fn check_registry(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     let wrong: fn(&str) -> bool = match file.path.rsplit('/').next() {
         Some("Cargo.lock") => |line| {
             line.starts_with("source = ")

@@ -140,8 +140,7 @@ fn found(rule: &str, path: &str, text: &str) -> usize {
     let rule = rules().find(|known| known.name == rule).unwrap();
     let files: Vec<_> = FILES.iter().map(|name| (*name).to_owned()).collect();
     let code = code::File::parse(text, String::new()).ok();
-    let findings =
-        (rule.check)(&SourceFile::new(path, text, code.as_ref()), &Surroundings { files: &files });
+    let findings = (rule.check)(&SourceFile::new(path, text, code.as_ref()), &files);
     assert!(findings.iter().all(|finding| finding.rule == rule.name && finding.path == path));
     findings.len()
 }
@@ -194,7 +193,7 @@ fn paths_of_one_machine_are_refused() {
 #[test]
 fn lines_are_counted_from_one() {
     let file = SourceFile::new(ANY, "\n\n// TODO\n", None);
-    let findings = leftovers::check(&file, &Surroundings { files: &[] });
+    let findings = leftovers::check(&file, &[]);
     assert_eq!(findings[0].line, 3);
     assert!(findings[0].to_string().starts_with("crates/verbs/src/mem.rs:3: [leftover] "));
 }

@@ -1,6 +1,6 @@
 //! Plain text: no trailing space, no tabs, a newline at the end, no look-alike characters.
 
-use super::{Finding, SourceFile, Surroundings};
+use super::{Finding, SourceFile};
 
 pub(crate) const RULE: &str = "text";
 pub(crate) const LOOK_ALIKE_RULE: &str = "look-alike";
@@ -12,7 +12,7 @@ fn is_ours(path: &str) -> bool {
     ENDINGS.iter().any(|ending| path.ends_with(ending)) || path.starts_with(".ci/")
 }
 
-pub(crate) fn check(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+pub(crate) fn check(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     if !is_ours(file.path) {
         return Vec::new();
     }
@@ -42,7 +42,7 @@ fn fault(line: &str) -> Option<&'static str> {
     }
 }
 
-pub(crate) fn check_look_alikes(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+pub(crate) fn check_look_alikes(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     if !file.is_rust() {
         return Vec::new();
     }

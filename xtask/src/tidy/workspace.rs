@@ -1,6 +1,6 @@
 //! The workspace as a whole: no empty crates, every crate on the map, changes written down.
 
-use super::{Finding, SourceFile, Surroundings};
+use super::{Finding, SourceFile};
 use crate::metadata::Package;
 
 pub(crate) const EMPTY_RULE: &str = "empty-crate";
@@ -21,7 +21,7 @@ const SAFE_ROOTS: &[&str] = &[
     "xtask/src/main.rs",
 ];
 
-pub(crate) fn check_forbid(file: &SourceFile<'_>, _: &Surroundings<'_>) -> Vec<Finding> {
+pub(crate) fn check_forbid(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     let forbids = |line: &str| line.starts_with("#![forbid(unsafe_code)]");
     if !SAFE_ROOTS.contains(&file.path) || file.text.lines().any(forbids) {
         return Vec::new();
@@ -57,8 +57,8 @@ pub(crate) fn check_architecture(packages: &[Package], texts: &[(String, String)
     missing.map(|package| finding(MAP, MAP_RULE, &what(package))).collect()
 }
 
-pub(crate) fn check_changelog(file: &SourceFile<'_>, around: &Surroundings<'_>) -> Vec<Finding> {
-    let missing = !around.files.iter().any(|name| name == "CHANGELOG.md");
+pub(crate) fn check_changelog(file: &SourceFile<'_>, all: &[String]) -> Vec<Finding> {
+    let missing = !all.iter().any(|name| name == "CHANGELOG.md");
     if missing && file.path == "Cargo.toml" {
         return vec![finding("CHANGELOG.md", CHANGELOG_RULE, "the file is missing")];
     }

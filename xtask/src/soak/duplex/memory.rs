@@ -60,12 +60,12 @@ impl Memory {
 
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tenths = self.looks.chunks(self.looks.len().div_ceil(10).max(1)).map(|looks| {
+        let mut tenths = self.looks.chunks(self.looks.len().div_ceil(10).max(1)).map(|looks| {
             let mut kib: Vec<u64> = looks.iter().map(|look| look.1).collect();
             kib.sort_unstable();
             kib[kib.len() / 2] as f64 / 1024.0
         });
-        match (tenths.clone().next(), tenths.last()) {
+        match (tenths.clone().next(), tenths.next_back()) {
             (Some(first), Some(last)) => write!(f, "server {first:.1} MiB, then {last:.1} MiB"),
             _ => write!(f, "the server's memory was not looked at"),
         }

@@ -24,32 +24,9 @@ const ALLOCATIONS: &[&[&str]] =
 /// Functions that make what the hot path uses: they run before the first block, and may allocate.
 const SETUP: &[&str] = &["new", "open", "start"];
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Offence {
-    pub(super) file: String,
-    pub(super) line: usize,
-    pub(super) what: String,
-}
-
-pub(super) fn check(code: &Code, texts: &[(String, String)]) -> Vec<Offence> {
+pub(super) fn check(code: &Code, texts: &[(String, String)]) -> Vec<Finding> {
     let exceptions: Vec<_> = HOT_PATH_EXCEPTIONS.iter().take(MOST_EXCEPTIONS).copied().collect();
     check_in(code, texts, MODULES, &exceptions)
-}
-
-pub(super) fn findings(code: &Code, texts: &[(String, String)]) -> Vec<Finding> {
-    let offences = check(code, texts).into_iter().map(|offence| Finding {
-        path: offence.file,
-        line: offence.line,
-        rule: RULE,
-        what: offence.what,
-    });
-    let gone = missing(code).into_iter().map(|module| Finding {
-        path: module.to_owned(),
-        line: 0,
-        rule: RULE,
-        what: "is on the list of hot modules and is not there".to_owned(),
-    });
-    offences.chain(gone).collect()
 }
 
 fn check_in(
@@ -57,7 +34,7 @@ fn check_in(
     texts: &[(String, String)],
     modules: &[(&str, &str)],
     exceptions: &[(&str, &str, &str)],
-) -> Vec<Offence> {
+) -> Vec<Finding> {
     let locks = lock_types(code);
     let mut offences = Vec::new();
     for (path, text) in texts.iter().filter(|(path, _)| is_hot(path, modules)) {
@@ -73,7 +50,7 @@ fn check_in(
         let locks = locks.seen_from(path, &file.package);
         let found = offences_in(file, &found, &locks);
         let found = found.into_iter().filter(|(line, _)| !allowed(*line));
-        offences.extend(found.map(|(line, what)| Offence { file: path.clone(), line, what }));
+        offences.extend(found.map(|(line, what)| finding(path, line, what)));
     }
     offences.dedup();
     offences
@@ -86,9 +63,17 @@ fn is_hot(path: &str, modules: &[(&str, &str)]) -> bool {
     })
 }
 
-pub(super) fn missing(code: &Code) -> Vec<&'static str> {
-    let modules = MODULES.iter().map(|(module, _)| *module);
-    modules.filter(|module| !code.files.keys().any(|path| is_hot(path, &[(module, "")]))).collect()
+/// Modules of the list that are gone.
+pub(super) fn missing(code: &Code) -> Vec<Finding> {
+    let gone = MODULES.iter().filter(|module| {
+        !code.files.keys().any(|path| is_hot(path, std::slice::from_ref(*module)))
+    });
+    let what = "is on the list of hot modules and is not there";
+    gone.map(|(module, _)| finding(module, 0, what.to_owned())).collect()
+}
+
+fn finding(path: &str, line: usize, what: String) -> Finding {
+    Finding { path: path.to_owned(), line, rule: RULE, what }
 }
 
 fn setup_lines(file: &File) -> BTreeSet<usize> {
@@ -271,7 +256,7 @@ mod tests {
         let code = code(&[("crates/a/src/lib.rs", root), (HOT, hot)]);
         let texts = [(HOT.to_owned(), hot.to_owned())];
         let found = check_in(&code, &texts, &[("crates/a/src/hot/", "")], exceptions);
-        found.into_iter().map(|offence| offence.what).collect()
+        found.into_iter().map(|finding| finding.what).collect()
     }
 
     #[test]
