@@ -88,8 +88,8 @@ fn judge_prefetch(rows: &[Row], ours: &Row) -> Vec<Goal> {
     others.into_iter().filter_map(judge).collect()
 }
 
-/// How many times as many blocks per second: compared run by run, since the two ran one after the
-/// other then, and the machine may have changed between the runs.
+/// Returns how many times as many blocks per second: compared run by run, since the two ran one
+/// after the other then, and the machine may have changed between the runs.
 fn speed_ratio(ours: &Row, other: &Row) -> f64 {
     median_of_ratios(ours, other, |run| run.blocks_per_s)
 }

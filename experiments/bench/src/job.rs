@@ -42,7 +42,7 @@ impl Wait {
         }
     }
 
-    /// Whether who waits has its core for itself.
+    /// Returns whether who waits has its core for itself.
     pub(crate) fn polls(self) -> bool {
         matches!(self, Wait::Spin | Wait::Yield)
     }

@@ -80,12 +80,12 @@ impl Mechanism {
         }
     }
 
-    /// Whether the thread that the mechanism asks for is given to it.
+    /// Returns whether the thread that the mechanism asks for is given to it.
     pub(crate) fn has_helper(self) -> bool {
         self == Mechanism::SwPaper
     }
 
-    /// Whether a block that is kept keeps those after it.
+    /// Returns whether a block that is kept keeps those after it.
     pub(crate) fn gives_back_in_order(self) -> bool {
         let any_order = [
             Mechanism::SbPaper,
@@ -199,17 +199,17 @@ impl What {
         self != What::Memcpy
     }
 
-    /// Whether it moves blocks, and not only a number.
+    /// Returns whether it moves blocks, and not only a number.
     pub(crate) fn has_payload(self) -> bool {
         self != What::CacheLine
     }
 
-    /// Whether waiting is busy polling, so that a role should have a whole core.
+    /// Returns whether waiting is busy polling, so that a role should have a whole core.
     pub(crate) fn polls(self) -> bool {
         !matches!(self, What::TcpBlocking | What::Unix)
     }
 
-    /// Whether it is a program of others that measures itself.
+    /// Returns whether it is a program of others that measures itself.
     pub(crate) fn is_program(self) -> bool {
         matches!(self, What::Ucx | What::Iperf3)
     }

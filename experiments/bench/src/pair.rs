@@ -145,7 +145,7 @@ impl RoleProcess {
         Ok(RoleProcess(child))
     }
 
-    /// Whether its output, a pipe, is still open.
+    /// Returns whether its output, a pipe, is still open.
     fn is_running(&self) -> Result<bool> {
         let Some(out) = &self.0.stdout else {
             return Ok(true);

@@ -333,7 +333,7 @@ impl Link {
         self.operations.scratch()
     }
 
-    /// Whether the peer has said that it sends no more.
+    /// Returns whether the peer has said that it sends no more.
     pub fn said_goodbye(&self) -> bool {
         self.shared.goodbye.load(Ordering::SeqCst)
     }

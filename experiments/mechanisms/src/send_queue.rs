@@ -41,7 +41,7 @@ impl SendQueue {
         number <= self.done
     }
 
-    /// Whether so many requests fit, as far as is known, the last of them signaled.
+    /// Returns whether so many requests fit, as far as is known, the last of them signaled.
     #[inline]
     pub(crate) fn has_room(&self, requests: u64) -> bool {
         self.fits(requests) && self.can_signal()
@@ -62,8 +62,8 @@ impl SendQueue {
         self.signaled > 0
     }
 
-    /// Whether the last of the next `requests` must be signaled, so that there is always one on its
-    /// way when the queue is full.
+    /// Returns whether the last of the next `requests` must be signaled, so that there is always
+    /// one on its way when the queue is full.
     #[inline]
     pub(crate) fn is_due(&self, requests: u64) -> bool {
         (self.unsignaled + requests) * 2 >= self.max_send_wr

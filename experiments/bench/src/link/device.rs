@@ -10,8 +10,8 @@ use catchment_provider_shm::ShmProvider;
 use catchment_verbs::{Context, Provider as _, RtsAttr};
 use std::sync::Arc;
 
-/// Returns the patience of a queue pair on a busy machine, where the peer may not run for half a second and is
-/// not dead.
+/// Returns the patience of a queue pair on a busy machine, where the peer may not run for half a
+/// second and is not dead.
 pub(crate) fn patient() -> RtsAttr {
     RtsAttr { timeout: 4 * RtsAttr::default().timeout, ..RtsAttr::default() }
 }

@@ -46,8 +46,8 @@ impl Bench {
         !self.options.full
     }
 
-    /// Whether timed parts get real-time priority. A device over a network has a thread on the core
-    /// of its role, which would starve; who sleeps needs none.
+    /// Returns whether timed parts get real-time priority. A device over a network has a thread on
+    /// the core of its role, which would starve; who sleeps needs none.
     pub(super) fn realtime(&self, provider: Provider, wait: Wait) -> bool {
         self.realtime && provider == Provider::Shm && wait.polls()
     }

@@ -255,7 +255,7 @@ struct Line<'a> {
     why_not: Option<&'a str>,
 }
 
-/// Says what held, for a person or as JSON lines.
+/// Returns what held, for a person or as JSON lines.
 pub(super) fn print(done: &[Done], json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     for one in done {

@@ -45,7 +45,7 @@ impl Cell {
         Cell { x: Some(x), x_unit: Some(unit), ..self.clone() }
     }
 
-    /// Whether the two differ in the mechanism at most.
+    /// Returns whether the two differ in the mechanism at most.
     pub(crate) fn is_beside(&self, other: &Cell) -> bool {
         let mechanism = self.mechanism;
         *self == Cell { mechanism, ..other.clone() }

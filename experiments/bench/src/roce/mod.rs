@@ -171,7 +171,7 @@ impl Task {
         Cell { what: name, op, polling, path_mtu: (what != What::Tcp).then_some(path_mtu), bytes }
     }
 
-    /// Whether all words of `--only` fit.
+    /// Returns whether all words of `--only` fit.
     fn is_wanted(self, options: &Options) -> bool {
         let cell = self.cell();
         let name = format!("{} {} {:?} {:?}", cell.what, cell.op, cell.path_mtu, cell.polling);

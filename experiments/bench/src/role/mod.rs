@@ -158,8 +158,8 @@ fn run_with<L: Link>(
     }
 }
 
-/// Returns the CPU time of this process over a span, and the part of its core that it got: all its threads
-/// share one.
+/// Returns the CPU time of this process over a span, and the part of its core that it got: all its
+/// threads share one.
 fn spent(meter: &Meter) -> (u64, f64) {
     let (wall, cpu) = meter.stop();
     let wall = wall.as_nanos().max(1) as f64;

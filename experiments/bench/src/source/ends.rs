@@ -210,8 +210,8 @@ fn counts_of(all: &[Arc<Filled>]) -> Counts {
     }
 }
 
-/// Whether frames go through a thread of this name: filling, receive, worker and provider threads,
-/// but not those that connect, speak with the peer and look after sessions.
+/// Returns whether frames go through a thread of this name: filling, receive, worker and provider
+/// threads, but not those that connect, speak with the peer and look after sessions.
 pub(super) fn carries_frames(thread: &str) -> bool {
     let in_background = ["main", "catchment-ctl", "catchment-shm"];
     !in_background.contains(&thread) && !thread.starts_with("tokio")

@@ -111,7 +111,7 @@ impl PaperSender {
         self.complete()
     }
 
-    /// Whether a request was posted whose completion was not taken yet.
+    /// Returns whether a request was posted whose completion was not taken yet.
     pub(super) fn is_busy(&self) -> bool {
         self.posted.is_some()
     }

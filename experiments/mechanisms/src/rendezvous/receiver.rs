@@ -147,7 +147,7 @@ impl Shared {
     }
 }
 
-/// Whether an announcement fits now.
+/// Returns whether an announcement fits now.
 fn has_room(link: &mut SendQueue) -> Result<bool, EndError> {
     if !link.has_room(1) {
         link.poll()?;

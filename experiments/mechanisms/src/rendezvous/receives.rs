@@ -29,7 +29,7 @@ impl Receives {
         Receives { cq, buffers, read, list: list as usize }
     }
 
-    /// Whether a list of them should be posted again.
+    /// Returns whether a list of them should be posted again.
     #[inline]
     pub(super) fn are_due(&self) -> bool {
         self.read.len() >= self.list

@@ -95,7 +95,7 @@ impl AnnouncedSlots {
         self.queue.is_done(self.slots[slot as usize].request) && self.queue.has_room(2)
     }
 
-    /// Whether the next block needs a completion first, as far as is known.
+    /// Returns whether the next block needs a completion first, as far as is known.
     fn next_waits(&self) -> bool {
         let is_read = |slot: &u32| !self.queue.is_done(self.slots[*slot as usize].request);
         self.announced.front().is_none_or(is_read)

@@ -51,7 +51,7 @@ impl Carrier {
         }
     }
 
-    /// Whether the block in this place may be filled and sent now.
+    /// Returns whether the block in this place may be filled and sent now.
     #[inline]
     pub(super) fn may_fill(&mut self, place: u32) -> Result<bool, EndError> {
         match self {
@@ -89,7 +89,7 @@ impl Carrier {
         if gone { Err(EndError::PeerGone) } else { Ok(()) }
     }
 
-    /// Whether a completion is awaited, for which no doorbell rings.
+    /// Returns whether a completion is awaited, for which no doorbell rings.
     pub(super) fn awaits_completion(&self) -> bool {
         match self {
             Carrier::Requests(requests) => requests.queue.awaits_completion(),

@@ -88,7 +88,7 @@ impl Returns {
         self.credits.load(Ordering::Relaxed)
     }
 
-    /// Whether blocks were released but not announced to the sender, and nothing will ring when
+    /// Returns whether blocks were released but not announced to the sender, and nothing will ring when
     /// that is possible.
     pub(super) fn owes(&self) -> bool {
         let waits = |pending: &CachePadded<AtomicU32>| pending.load(Ordering::Relaxed) > 0;
@@ -284,7 +284,7 @@ impl Link {
         unreachable || self.queue.qp.state() == QpState::Err
     }
 
-    /// Whether the queue takes a credit of so many words now.
+    /// Returns whether the queue takes a credit of so many words now.
     fn has_room(&mut self, words: usize) -> Result<bool, EndError> {
         if matches!(self.to, Target::InPlace(_)) {
             return Ok(true);

@@ -160,7 +160,7 @@ impl Shared {
         self.acknowledge();
     }
 
-    /// Whether something can be acknowledged, or an empty WRITE has completed.
+    /// Returns whether something can be acknowledged, or an empty WRITE has completed.
     fn is_due(&self) -> bool {
         let next = self.acknowledged.load(Ordering::Relaxed) % u64::from(self.layout.blocks());
         let given_back = self.given_back[next as usize].load(Ordering::SeqCst);
@@ -214,7 +214,7 @@ enum Rest {
 }
 
 impl Link {
-    /// Whether the one place that is left is for the empty WRITE.
+    /// Returns whether the one place that is left is for the empty WRITE.
     fn is_nearly_full(&self) -> bool {
         self.posted > 0 && self.posted + 1 >= self.max_send_wr
     }

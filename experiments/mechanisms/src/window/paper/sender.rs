@@ -93,8 +93,8 @@ impl SwPaperSender {
         Ok(())
     }
 
-    /// Whether the next block may be filled: its place was acknowledged, and the request that read
-    /// it is done.
+    /// Returns whether the next block may be filled: its place was acknowledged, and the request
+    /// that read it is done.
     fn has_room(&mut self) -> Result<bool, EndError> {
         self.window.broken.check()?;
         if self.is_full() {
