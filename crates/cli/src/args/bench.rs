@@ -19,7 +19,7 @@ SEND are half of a round trip, those of READ all of it. The control connection i
 
 Exit codes: 0 measured, 1 it broke, 2 wrong arguments, 3 no server, or it refuses.";
 
-/// Measure the way between two machines, or on one, as perftest does
+/// Measure the path between two machines, or within one, as perftest does
 #[derive(Debug, Clone, Args)]
 #[command(after_help = BENCH_HELP)]
 pub(crate) struct BenchArgs {
@@ -88,12 +88,12 @@ pub(crate) struct Measuring {
     /// How both sides wait [default: sleep for bandwidth, yield for latency]
     #[arg(long, value_enum)]
     wait: Option<Wait>,
-    /// Bandwidth in 10^9 bits a second instead of 2^20 bytes
+    /// Bandwidth in 10^9 bits per second instead of 2^20 bytes
     #[arg(long)]
     pub(crate) report_gbits: bool,
     #[command(flatten)]
     pub(crate) providers: ProviderArgs,
-    /// Write one JSON object a line
+    /// Write one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -140,7 +140,7 @@ pub(crate) struct TransferArgs {
         default_value = "sb"
     )]
     mechanism: Vec<String>,
-    /// Blocks that can be on their way
+    /// Blocks that can be in flight
     #[arg(short, long, value_name = "N", value_delimiter = ',', default_value = "16")]
     blocks: Vec<u32>,
     /// Bytes of a block [default: 64KiB, for latency 64]
@@ -171,9 +171,9 @@ fn names() -> Vec<&'static str> {
 /// How to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Wait {
-    /// Look again and again, letting others have the core in between
+    /// Poll, and yield the core in between
     Yield,
-    /// Sleep until there is something
+    /// Sleep until a completion arrives
     Sleep,
 }
 

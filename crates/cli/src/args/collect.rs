@@ -16,7 +16,7 @@ pub(crate) enum SinkKind {
     Null,
 }
 
-/// Take frames from any number of sources
+/// Collect frames from any number of sources
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CollectArgs {
     /// Where sources connect: HOST:PORT (port 0: a free one) or unix:PATH
@@ -25,7 +25,7 @@ pub(crate) struct CollectArgs {
     /// Directory for the frames: OUT/DEVICE/NUMBER holds exactly a frame's bytes
     #[arg(long, value_name = "OUT")]
     pub(crate) out: Option<PathBuf>,
-    /// What becomes of the frames [default: dir]
+    /// What to do with the frames [default: dir]
     #[arg(long, value_name = "KIND")]
     pub(crate) sink: Option<SinkKind>,
     /// Keep only the newest N frames of each device
@@ -34,7 +34,7 @@ pub(crate) struct CollectArgs {
     /// Address of the live page [default: a free port of 127.0.0.1]
     #[arg(long, value_name = "ADDR", conflicts_with = "no_dashboard")]
     pub(crate) dashboard: Option<SocketAddr>,
-    /// Do without the live page
+    /// Do not serve the live page
     #[arg(long)]
     pub(crate) no_dashboard: bool,
     #[command(flatten)]
@@ -42,11 +42,11 @@ pub(crate) struct CollectArgs {
     /// How long a source may be silent before it counts as gone
     #[arg(long, value_name = "SECONDS", value_parser = values::some_seconds, default_value = "5")]
     pub(crate) lease: Duration,
-    /// Most memory for the frames in flight of one source, such as 256MiB
+    /// Maximum memory for one source's frames in flight, such as 256MiB
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "1GiB")]
     pub(crate) ring_bytes: u64,
-    /// Longest pause between two looks for frames where the provider does not ring when one comes, as
-    /// RNICs do not; 0: look all the time, which takes a processor for each source
+    /// Longest pause between two polls for frames where the provider has no doorbell, as RNICs have
+    /// none; 0: poll all the time, which takes a core for each source
     #[arg(long, value_name = "US", default_value = "1000", value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub(crate) look_every_us: u64,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Most devices of a demo.
 const DEVICES_MAX: u64 = 4096;
 
-/// Show it working: a collector process and a source process with cameras, on this machine
+/// Run a demonstration: a source process with cameras and a collector process, on this machine
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DemoArgs {
     /// Number of devices [default: 12; with --input one for each]
@@ -20,7 +20,7 @@ pub(crate) struct DemoArgs {
     /// What the frames are [default: 640x480:rgb24; with --input as the clip says]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<FormatWish>,
-    /// Frames a second of each device, or `max` [default: 25; with --input as the clip says]
+    /// Frames per second of each device, or `max` [default: 25; with --input as the clip says]
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<Rate>,
     /// How long frames are sent
@@ -35,7 +35,7 @@ pub(crate) struct DemoArgs {
     /// Directory for the frames [default: a new one for temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// What becomes of the frames [default: dir; with --rate max and no --out null]
+    /// What to do with the frames [default: dir; with --rate max and no --out null]
     #[arg(long, value_name = "KIND")]
     pub(crate) sink: Option<SinkKind>,
     /// Keep only the newest N frames of each device [default: 25, fewer where that is over 1 GiB]
@@ -44,7 +44,7 @@ pub(crate) struct DemoArgs {
     /// Address of the live page [default: a free port of 127.0.0.1]
     #[arg(long, value_name = "ADDR", conflicts_with = "no_dashboard")]
     pub(crate) dashboard: Option<SocketAddr>,
-    /// Do without the live page
+    /// Do not serve the live page
     #[arg(long)]
     pub(crate) no_dashboard: bool,
     /// Requests that may be outstanding on the queue pair; 2 is the least

@@ -29,7 +29,7 @@ pub(crate) struct DoctorArgs {
 pub(crate) struct DevicesArgs {
     #[command(flatten)]
     pub(crate) devices: DeviceArgs,
-    /// Write one JSON object a line
+    /// Write one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -43,7 +43,7 @@ the proof that packets pass both ways. The collector counts it as a session.
 
 Exit codes: 0 there is a way (with a port: packets pass), 2 wrong arguments, 3 there is none.";
 
-/// Tell which way frames take to a host, and why
+/// Explain which path frames take to a host, and why
 #[derive(Debug, Clone, Args)]
 #[command(after_help = EXPLAIN_HELP)]
 pub(crate) struct ExplainArgs {

@@ -36,13 +36,13 @@ Exit codes:
   5  a file, directory or address of this host cannot be used
 
 Results go to stdout, messages to stderr; --json makes the results JSON lines.
-RUST_LOG=debug shows what happens inside.";
+RUST_LOG sets log levels, for all or by module: RUST_LOG=debug, RUST_LOG=warn,catchment=debug.";
 
 /// Collects frames from many devices over RDMA-shaped verbs
 #[derive(Debug, Parser)]
 #[command(name = "catchment", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Arguments {
-    /// Show what happens; twice for more
+    /// Log what happens; repeat it for more detail
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
     /// What to do
@@ -53,9 +53,9 @@ pub(crate) struct Arguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show it working: 12 cameras, one queue pair, a collector, all on this machine
+    /// Run a demonstration: 12 cameras, one queue pair and a collector, all on this machine
     Demo(DemoArgs),
-    /// Take frames from any number of sources
+    /// Collect frames from any number of sources
     Collect(CollectArgs),
     /// Send frames of one or more devices to a collector
     Send(SendArgs),
@@ -63,9 +63,9 @@ pub(crate) enum Command {
     Doctor(DoctorArgs),
     /// List the devices of all providers
     Devices(DevicesArgs),
-    /// Tell which way frames take to a host, and why
+    /// Explain which path frames take to a host, and why
     Explain(ExplainArgs),
-    /// Measure the way between two machines, or on one, as perftest does
+    /// Measure the path between two machines, or within one, as perftest does
     Bench(BenchArgs),
     /// Make a certificate authority and certificates for use off loopback
     Cert(CertArgs),
@@ -110,7 +110,7 @@ pub(crate) struct Security {
     /// Certificate of the authority that the other side's certificate must be from (PEM)
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) ca: Option<PathBuf>,
-    /// Do without certificates off loopback: whoever is on the way can read and change all
+    /// Connect off loopback without certificates: anyone on the path can read and change everything
     #[arg(long)]
     pub(crate) insecure: bool,
 }

@@ -56,14 +56,14 @@ pub(crate) struct SendArgs {
     /// Format of the frames, such as 640x480:rgb24, 640x480 or gray; raw input needs it
     #[arg(long, value_name = "FORMAT", action = ArgAction::Append)]
     pub(crate) format: Vec<FormatWish>,
-    /// Frames a second, such as 25 or 30000/1001; `native`: as the input says; `max`: as fast as
+    /// Frames per second, such as 25 or 30000/1001; `native`: as the input says; `max`: as fast as
     /// possible [default: synthetic 25, everything else max]
     #[arg(long, value_name = "RATE", action = ArgAction::Append)]
     pub(crate) rate: Vec<Rate>,
     /// End the device after N frames
     #[arg(long, value_name = "N", action = ArgAction::Append)]
     pub(crate) frames: Vec<u64>,
-    /// Start the input again at its end, for ever
+    /// Restart the input at its end, forever
     #[arg(long = "loop", action = ArgAction::Append, num_args = 0, default_missing_value = "true")]
     pub(crate) repeat: Vec<bool>,
     /// End all devices after this time
@@ -91,7 +91,7 @@ pub(crate) struct SendArgs {
     pub(crate) providers: ProviderArgs,
     #[command(flatten)]
     pub(crate) security: Security,
-    /// How long to wait for a collector, at the start and for the last frames [default: for ever]
+    /// How long to wait for a collector, at the start and for the last frames [default: forever]
     #[arg(long, value_name = "SECONDS", value_parser = values::seconds)]
     pub(crate) wait: Option<Duration>,
     /// Write JSON lines
