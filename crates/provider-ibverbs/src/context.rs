@@ -146,7 +146,7 @@ impl Pd for IbPd {
                 recv_cq: Arc::clone(&cqs.1.queue),
                 cap,
                 service: init.service,
-                tag: slot.index() as usize,
+                tag: slot.index as usize,
             },
         );
         let needed = u64::from(cap.max_send_wr + cap.max_recv_wr) * ENTRY_BYTES;

@@ -9,7 +9,8 @@ use std::sync::{Arc, MutexGuard};
 /// A completion queue, as queue pairs and events know it.
 pub(crate) struct CqCore {
     pub(crate) queue: Arc<CompletionQueue>,
-    tag: usize,
+    /// The number by which events know it.
+    pub(crate) tag: usize,
     overrun: AtomicBool,
     /// Slots of its queue pairs; one that uses it for both directions is there twice.
     queue_pairs: Mutex<Vec<u32>>,
@@ -23,11 +24,6 @@ impl CqCore {
             overrun: AtomicBool::new(false),
             queue_pairs: Mutex::default(),
         })
-    }
-
-    /// The number by which events know it.
-    pub(crate) fn tag(&self) -> usize {
-        self.tag
     }
 
     #[inline]

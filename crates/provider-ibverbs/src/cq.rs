@@ -3,13 +3,7 @@ use crate::cores::CqCore;
 use crate::device::Device;
 use crate::handles::IbverbsContext;
 use crate::slots::RequestId;
-use crate::sys::types::{
-    IBV_WC_BAD_RESP_ERR, IBV_WC_COMP_SWAP, IBV_WC_FETCH_ADD, IBV_WC_GENERAL_ERR,
-    IBV_WC_LOC_ACCESS_ERR, IBV_WC_LOC_LEN_ERR, IBV_WC_LOC_PROT_ERR, IBV_WC_LOC_QP_OP_ERR,
-    IBV_WC_RDMA_READ, IBV_WC_RDMA_WRITE, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_REM_ACCESS_ERR,
-    IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_OP_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
-    IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, IBV_WC_WR_FLUSH_ERR, ibv_wc,
-};
+use crate::sys::types::*;
 use crate::sys::{self, CompletionQueue};
 use catchment_verbs::event::{self, deadline, wait_readable};
 use catchment_verbs::{
@@ -78,7 +72,7 @@ impl IbCq {
         for slot in queue_pairs.into_iter().filter_map(|at| device.slots.get(at)) {
             let cqs = slot.control().cqs;
             for is_recv in [false, true] {
-                if cqs[usize::from(is_recv)] != self.core.tag() {
+                if cqs[usize::from(is_recv)] != self.core.tag {
                     continue;
                 }
                 while taken < out.len()
@@ -99,7 +93,7 @@ impl IbCq {
 
 impl Drop for IbCq {
     fn drop(&mut self) {
-        self.device().forget_cq(self.core.tag());
+        self.device().forget_cq(self.core.tag);
     }
 }
 
@@ -117,7 +111,7 @@ impl Cq for IbCq {
             let asked = (out.len() - taken).min(BATCH);
             let polled = self.core.queue.poll(&mut batch[..asked]);
             let Ok(polled) = polled else {
-                self.device().overrun(self.core.tag());
+                self.device().overrun(self.core.tag);
                 return Err(CqError::Broken);
             };
             for completion in polled.iter().filter_map(|wc| self.translate(wc)) {
@@ -216,7 +210,7 @@ impl IbChannel {
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let woken = event::event_fd()?;
         let (any, readable) = (epoll::EventData::new_u64(0), epoll::EventFlags::IN);
-        for fd in [channel.fd().as_fd(), device.gone_bell().as_fd(), woken.as_fd()] {
+        for fd in [channel.fd().as_fd(), device.gone_bell.as_fd(), woken.as_fd()] {
             epoll::add(&all, fd, any, readable)?;
         }
         Ok(IbChannel { channel, all, woken, context })

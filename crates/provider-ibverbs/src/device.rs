@@ -5,11 +5,7 @@ use crate::mtu::{mtu_bytes, mtu_code};
 use crate::name::Place;
 use crate::probe::{self, Probed};
 use crate::slots::{Slot, SlotTable};
-use crate::sys::types::{
-    IBV_ATOMIC_NONE, IBV_DEVICE_MEM_MGT_EXTENSIONS, IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ACTIVE,
-    IBV_EVENT_PORT_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR,
-    IBV_QPS_ERR, ibv_device_attr, ibv_packet_pacing_caps, ibv_port_attr,
-};
+use crate::sys::types::*;
 use crate::sys::{self};
 use crate::sysfs::{self, Roots};
 use crate::{IbverbsOptions, NAME, memlock, rate};
@@ -89,7 +85,7 @@ pub(crate) struct Device {
     pub(crate) events: EventQueue,
     gone: AtomicBool,
     /// Readable for ever once the device is gone.
-    gone_bell: OwnedFd,
+    pub(crate) gone_bell: OwnedFd,
     start: Instant,
     next_vector: AtomicU64,
 }
@@ -163,7 +159,7 @@ impl Device {
 
     /// Events find this completion queue by its number.
     pub(crate) fn register_cq(&self, cq: &Arc<CqCore>) {
-        self.cqs().insert(cq.tag(), Arc::downgrade(cq));
+        self.cqs().insert(cq.tag, Arc::downgrade(cq));
     }
 
     pub(crate) fn forget_cq(&self, tag: usize) {
@@ -177,11 +173,6 @@ impl Device {
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
-    }
-
-    /// Readable for ever once the device is gone.
-    pub(crate) fn gone_bell(&self) -> &OwnedFd {
-        &self.gone_bell
     }
 
     /// Nothing will come from the device any more: everything outstanding fails, sleepers wake.

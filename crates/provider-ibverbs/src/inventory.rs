@@ -4,9 +4,7 @@ use crate::device::software_driver;
 use crate::host::{self, HostAddress};
 use crate::mtu::mtu_bytes;
 use crate::report::{DeviceReport, GidKind, GidReport, LinkLayer, PortReport};
-use crate::sys::types::{
-    IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V1, IBV_GID_TYPE_ROCE_V2, ibv_gid_entry,
-};
+use crate::sys::types::*;
 use crate::sys::{Device, Library};
 use crate::sysfs::{self, Roots};
 use catchment_verbs::Gid;

@@ -1,13 +1,6 @@
 //! The way from RESET to RTS: which attributes each step needs (`ibv_modify_qp(3)`).
 use crate::sys::QueuePair;
-use crate::sys::types::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ,
-    IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN,
-    IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU,
-    IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN,
-    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
-    IBV_QPS_SQD, ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr,
-};
+use crate::sys::types::*;
 use crate::timer;
 use catchment_verbs::{Access, Gid, RtsAttr, Service};
 use std::ffi::c_uint;

@@ -94,7 +94,7 @@ fn connect_to_itself(qp: &QueuePair, place: &Place, path_mtu: u32) -> io::Result
     let mtu = mtu_code(path_mtu).ok_or(io::ErrorKind::InvalidInput)?;
     path::init(qp, place.port, Access::REMOTE_WRITE)?;
     let connection =
-        path::Connection { qpn: qp.qpn(), psn: 0, mtu, max_dest_rd_atomic: 1, rnr_timer: 1 };
+        path::Connection { qpn: qp.qpn, psn: 0, mtu, max_dest_rd_atomic: 1, rnr_timer: 1 };
     path::ready_to_receive((qp, Service::Rc), &route, &connection)?;
     let attr = RtsAttr { max_rd_atomic: 1, ..RtsAttr::default() };
     path::ready_to_send(qp, 0, &attr)

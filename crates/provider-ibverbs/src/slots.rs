@@ -148,7 +148,8 @@ pub(crate) struct Control {
 }
 
 pub(crate) struct Slot {
-    index: u32,
+    /// Its place in the table.
+    pub(crate) index: u32,
     epoch: AtomicU32,
     qpn: AtomicU32,
     /// The service is UD.
@@ -177,11 +178,6 @@ impl Slot {
             recvs: WorkQueue::new(recvs),
             control: Mutex::default(),
         }
-    }
-
-    /// Its place in the table.
-    pub(crate) fn index(&self) -> u32 {
-        self.index
     }
 
     /// Number of its queue pair.
@@ -308,7 +304,7 @@ impl Slot {
     pub(crate) fn occupy(&self, qp: &Arc<QueuePair>, service: Service, cqs: [usize; 2]) {
         let is_datagram = service == Service::Ud;
         self.is_datagram.store(is_datagram, Ordering::Relaxed);
-        self.qpn.store(qp.qpn(), Ordering::Relaxed);
+        self.qpn.store(qp.qpn, Ordering::Relaxed);
         *self.control() = Control { qp: Some(Arc::clone(qp)), peer: None, cqs };
         self.state.set(catchment_verbs::QpState::Reset);
     }
@@ -387,8 +383,8 @@ mod tests {
         assert!(table.of(id).is_none());
         assert_eq!(slot.recvs.outstanding(1), 0);
         let other = table.take(9, 8).unwrap();
-        assert_ne!(other.index(), slot.index(), "its queues are too small");
-        assert_eq!(table.take(7, 5).unwrap().index(), slot.index());
+        assert_ne!(other.index, slot.index, "its queues are too small");
+        assert_eq!(table.take(7, 5).unwrap().index, slot.index);
         assert_eq!(table.all().count(), 2);
     }
 }

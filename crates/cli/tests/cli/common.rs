@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 /// Longer than anything takes on a machine that does other work too.
-pub(super) const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// How often a state is looked at that gives no event.
-pub(super) const POLL: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(10);
 
 pub(super) fn catchment() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_catchment"));
@@ -233,15 +233,22 @@ pub(super) fn stream(out: &Path, device: &str) -> Vec<u8> {
     frames(&dir).iter().flat_map(read).collect()
 }
 
+/// Waits for a state that gives no event: files, and processes of others.
+#[track_caller]
+pub(super) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < LIMIT, "waited too long until {what}");
+        // What is waited for has no event of its own.
+        thread::sleep(POLL);
+    }
+}
+
 /// Waits until a device has at least so many frames.
 #[track_caller]
 pub(super) fn wait_for_frames(out: &Path, device: &str, least: usize) {
-    let start = Instant::now();
-    while frames(&out.join(device)).len() < least {
-        assert!(start.elapsed() < LIMIT, "{device} has no {least} frames");
-        // A file gives no event to others.
-        thread::sleep(POLL);
-    }
+    let dir = out.join(device);
+    wait_until(&format!("{device} has {least} frames"), || frames(&dir).len() >= least);
 }
 
 /// Fails unless the device has exactly the frames `0..count` of its synthetic input.

@@ -1,12 +1,10 @@
 //! `catchment demo`: what a stranger runs first.
 
-use crate::common::{Finished, LIMIT, POLL, Running, catchment, finish, frames, signal};
+use crate::common::{Finished, Running, catchment, finish, frames, signal, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
-use std::time::Instant;
 
 fn demo(tmp: &Path, words: &[&str]) -> Command {
     let mut command = catchment();
@@ -121,41 +119,26 @@ fn nothing_survives_a_kill() {
     let children = wait_for_children(running.id(), 2);
     wait_for_any_frame(tmp.path());
     running.kill();
-    let start = Instant::now();
     for child in children {
-        while is_catchment(child) {
-            assert!(start.elapsed() < LIMIT, "process {child} outlives the demo");
-            // Processes of others give no event for their end.
-            thread::sleep(POLL);
-        }
+        wait_until(&format!("process {child} ends with the demo"), || !is_catchment(child));
     }
 }
 
 fn wait_for_any_frame(tmp: &Path) {
-    let start = Instant::now();
-    let has_frames = || {
+    wait_until("there is a frame", || {
         let demos = std::fs::read_dir(tmp).unwrap().flatten();
         demos.map(|demo| demo.path().join("cam00")).any(|dir| !frames(&dir).is_empty())
-    };
-    while !has_frames() {
-        assert!(start.elapsed() < LIMIT, "no frame");
-        // Files give no event to others.
-        thread::sleep(POLL);
-    }
+    });
 }
 
 /// The processes that `parent` started, once there are so many.
 fn wait_for_children(parent: u32, count: usize) -> Vec<u32> {
-    let start = Instant::now();
-    loop {
-        let children = children(parent);
-        if children.len() == count {
-            return children;
-        }
-        assert!(start.elapsed() < LIMIT, "{} children", children.len());
-        // Processes of others give no event for their start.
-        thread::sleep(POLL);
-    }
+    let mut found = Vec::new();
+    wait_until(&format!("there are {count} children"), || {
+        found = children(parent);
+        found.len() == count
+    });
+    found
 }
 
 fn children(parent: u32) -> Vec<u32> {

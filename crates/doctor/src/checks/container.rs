@@ -101,18 +101,7 @@ fn memory(facts: &Facts) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::checks::Level;
-    use std::fs;
-
-    fn machine(files: &[(&str, &str)]) -> (tempfile::TempDir, Facts) {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let facts = Facts::below(root.path());
-        (root, facts)
-    }
+    use crate::checks::facts::Machine;
 
     #[test]
     fn containers_are_recognised() {
@@ -125,15 +114,15 @@ mod tests {
                 Some("a pod of Kubernetes"),
             ),
         ] {
-            let (_root, facts) = machine(&files);
-            assert_eq!(kind(&facts), expected);
+            let machine = Machine::with(&files);
+            assert_eq!(kind(&machine.facts), expected);
         }
         let mapped = "         0       1000          1\n";
-        let (_root, facts) = machine(&[("proc/self/uid_map", mapped)]);
-        assert!(container(&facts).seen.contains("in a user namespace"));
+        let machine = Machine::with(&[("proc/self/uid_map", mapped)]);
+        assert!(container(&machine.facts).seen.contains("in a user namespace"));
         let whole = "         0          0 4294967295\n";
-        let (_root, facts) = machine(&[("proc/self/uid_map", whole)]);
-        assert!(!container(&facts).seen.contains("user namespace"));
+        let machine = Machine::with(&[("proc/self/uid_map", whole)]);
+        assert!(!container(&machine.facts).seen.contains("user namespace"));
     }
 
     #[test]
@@ -148,8 +137,8 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "33554432\n"),
         ];
         for files in [&two[..], &one[..]] {
-            let (_root, facts) = machine(files);
-            let checks = limits(&facts);
+            let machine = Machine::with(files);
+            let checks = limits(&machine.facts);
             let seen: Vec<&str> = checks.iter().map(|check| check.seen.as_str()).collect();
             assert_eq!(checks.len(), 2, "{seen:?}");
             assert!(checks.iter().all(|check| check.level == Level::Note));
@@ -158,14 +147,14 @@ mod tests {
         }
         let free =
             [("sys/fs/cgroup/cpu.max", "max 100000\n"), ("sys/fs/cgroup/memory.max", "max\n")];
-        let (_root, facts) = machine(&free);
-        assert!(limits(&facts).is_empty());
+        let machine = Machine::with(&free);
+        assert!(limits(&machine.facts).is_empty());
         let free = [
             ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
             ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];
-        let (_root, facts) = machine(&free);
-        assert!(limits(&facts).is_empty());
+        let machine = Machine::with(&free);
+        assert!(limits(&machine.facts).is_empty());
     }
 }

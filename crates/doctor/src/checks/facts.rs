@@ -18,12 +18,6 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// All folders below one, for tests.
-    #[cfg(test)]
-    pub(super) fn below(root: &Path) -> Facts {
-        Facts { proc: root.join("proc"), sys: root.join("sys"), root: root.to_owned() }
-    }
-
     /// The text of a file below /proc, without white space around it.
     pub(super) fn proc(&self, path: &str) -> Option<String> {
         text(&self.proc.join(path))
@@ -76,6 +70,31 @@ pub(super) fn binary(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
+/// A machine of some files, for tests.
+#[cfg(test)]
+pub(super) struct Machine {
+    root: tempfile::TempDir,
+    pub(super) facts: Facts,
+}
+
+#[cfg(test)]
+impl Machine {
+    pub(super) fn with(files: &[(&str, &str)]) -> Machine {
+        let root = tempfile::tempdir().unwrap();
+        let (proc, sys) = (root.path().join("proc"), root.path().join("sys"));
+        let facts = Facts { proc, sys, root: root.path().to_owned() };
+        let machine = Machine { root, facts };
+        files.iter().for_each(|(path, text)| machine.put(path, text));
+        machine
+    }
+
+    pub(super) fn put(&self, path: &str, text: &str) {
+        let path = self.root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,13 +114,10 @@ mod tests {
 
     #[test]
     fn capabilities_are_bits_of_the_status() {
-        let root = tempfile::tempdir().unwrap();
-        let facts = Facts::below(root.path());
-        assert!(!facts.has_capability(14), "no /proc");
-        fs::create_dir_all(root.path().join("proc/self")).unwrap();
-        let status = "Name:\tx\nCapEff:\t0000000000004000\n";
-        fs::write(root.path().join("proc/self/status"), status).unwrap();
-        assert!(facts.has_capability(14));
-        assert!(!facts.has_capability(12));
+        let machine = Machine::with(&[]);
+        assert!(!machine.facts.has_capability(14), "no /proc");
+        machine.put("proc/self/status", "Name:\tx\nCapEff:\t0000000000004000\n");
+        assert!(machine.facts.has_capability(14));
+        assert!(!machine.facts.has_capability(12));
     }
 }

@@ -180,13 +180,7 @@ pub(super) fn ffmpeg() -> Check {
 mod tests {
     use super::*;
     use crate::checks::Level;
-    use std::fs;
-
-    fn write(root: &std::path::Path, path: &str, text: &str) {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
+    use crate::checks::facts::Machine;
 
     #[test]
     fn versions_of_kernels_are_numbers() {
@@ -202,29 +196,27 @@ mod tests {
 
     #[test]
     fn an_old_kernel_and_a_slow_governor_are_noted() {
-        let root = tempfile::tempdir().unwrap();
-        let facts = Facts::below(root.path());
-        assert_eq!(kernel(&facts).level, Level::Ok, "unknown is no blame");
-        assert_eq!(governor(&facts), None);
-        write(root.path(), "proc/sys/kernel/osrelease", "4.19.0\n");
-        let seen = kernel(&facts);
+        let machine = Machine::with(&[]);
+        assert_eq!(kernel(&machine.facts).level, Level::Ok, "unknown is no blame");
+        assert_eq!(governor(&machine.facts), None);
+        machine.put("proc/sys/kernel/osrelease", "4.19.0\n");
+        let seen = kernel(&machine.facts);
         assert_eq!(seen.level, Level::Note);
         assert!(seen.seen.contains("4.19.0") && seen.seen.contains("GRO"));
         let folder = "sys/devices/system/cpu/cpu0/cpufreq";
-        write(root.path(), &format!("{folder}/scaling_governor"), "powersave\n");
-        assert_eq!(governor(&facts).unwrap().level, Level::Note);
-        write(root.path(), &format!("{folder}/scaling_driver"), "intel_pstate\n");
-        assert_eq!(governor(&facts).unwrap().level, Level::Ok);
+        machine.put(&format!("{folder}/scaling_governor"), "powersave\n");
+        assert_eq!(governor(&machine.facts).unwrap().level, Level::Note);
+        machine.put(&format!("{folder}/scaling_driver"), "intel_pstate\n");
+        assert_eq!(governor(&machine.facts).unwrap().level, Level::Ok);
     }
 
     #[test]
     fn who_keeps_the_clock_right_is_named() {
-        let root = tempfile::tempdir().unwrap();
-        let facts = Facts::below(root.path());
-        write(root.path(), "proc/1/comm", "init\n");
-        assert_eq!(clock(&facts).level, Level::Note);
-        write(root.path(), "proc/77/comm", "chronyd\n");
-        let seen = clock(&facts);
+        let machine = Machine::with(&[]);
+        machine.put("proc/1/comm", "init\n");
+        assert_eq!(clock(&machine.facts).level, Level::Note);
+        machine.put("proc/77/comm", "chronyd\n");
+        let seen = clock(&machine.facts);
         assert_eq!(seen.level, Level::Ok);
         assert!(seen.seen.contains("chronyd"), "{seen:?}");
     }

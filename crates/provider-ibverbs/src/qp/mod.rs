@@ -43,9 +43,9 @@ impl IbQp {
         (pd, cqs): (Arc<IbPd>, (Arc<CqCore>, Arc<CqCore>)),
         limits: Limits,
     ) -> Result<IbQp, VerbsError> {
-        slot.occupy(&qp, limits.service, [cqs.0.tag(), cqs.1.tag()]);
-        cqs.0.add_user(slot.index());
-        cqs.1.add_user(slot.index());
+        slot.occupy(&qp, limits.service, [cqs.0.tag, cqs.1.tag]);
+        cqs.0.add_user(slot.index);
+        cqs.1.add_user(slot.index);
         // From here on dropping undoes all.
         let mut qp = IbQp {
             qp,
@@ -220,7 +220,7 @@ fn split<T>(
 
 impl Qp for IbQp {
     fn qpn(&self) -> u32 {
-        self.qp.qpn()
+        self.qp.qpn
     }
 
     fn state(&self) -> QpState {
@@ -236,7 +236,7 @@ impl Qp for IbQp {
         let device = self.device();
         Endpoint {
             gid: device.place.gid,
-            qpn: self.qp.qpn(),
+            qpn: self.qp.qpn,
             psn: self.psn,
             net: Some(NetEnd::of_rnic(device.path_mtu)),
         }
@@ -296,8 +296,8 @@ impl Drop for IbQp {
     fn drop(&mut self) {
         // Events and pollers reach the queue pair through its slot: first it leaves that.
         self.slot.control().qp = None;
-        self.cqs.0.remove_user(self.slot.index());
-        self.cqs.1.remove_user(self.slot.index());
+        self.cqs.0.remove_user(self.slot.index);
+        self.cqs.1.remove_user(self.slot.index);
         self.device().slots.give_back(&self.slot);
     }
 }

@@ -1,12 +1,7 @@
 //! Open devices, and what they tell outside of any request.
 use super::answer::{check, destroyed, non_blocking, object};
 use super::library::Library;
-use super::types::{
-    IBV_EVENT_CQ_ERR, IBV_EVENT_PATH_MIG_ERR, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
-    IBV_EVENT_QP_FATAL, IBV_EVENT_QP_LAST_WQE_REACHED, async_event_element, ibv_async_event,
-    ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_gid_entry, ibv_port_attr, ibv_qp,
-    ibv_recv_wr, ibv_send_wr, ibv_wc,
-};
+use super::types::*;
 use std::ffi::{CStr, c_int};
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};

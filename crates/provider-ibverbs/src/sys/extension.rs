@@ -4,10 +4,7 @@
 use super::QueuePair;
 use super::answer::check;
 use super::device::Device;
-use super::types::{
-    VERBS_ABI_IS_EXTENDED, ibv_context, ibv_device_attr_ex, ibv_packet_pacing_caps,
-    ibv_qp_rate_limit_attr, verbs_context,
-};
+use super::types::*;
 use std::mem::{self, offset_of};
 use std::{io, ptr};
 

@@ -1,9 +1,5 @@
 //! The library: found at run time, with the functions of the versions that this crate knows.
-use super::types::{
-    ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
-    ibv_device_attr, ibv_gid_entry, ibv_mr, ibv_pd, ibv_port_attr, ibv_qp, ibv_qp_attr,
-    ibv_qp_init_attr,
-};
+use super::types::*;
 use crate::Unavailable;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;

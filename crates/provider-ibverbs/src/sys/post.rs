@@ -1,10 +1,5 @@
 //! Posting: requests of the verbs vocabulary, a few at a time, as linked lists of the library.
-use super::types::{
-    IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED,
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
-    IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV,
-    ibv_recv_wr, ibv_send_wr, ibv_sge, send_wr_atomic, send_wr_op, send_wr_rdma, send_wr_ud,
-};
+use super::types::*;
 use super::{AddressHandle, QueuePair};
 use catchment_verbs::{Payload, RecvWr, RemoteAddr, SendOp, SendWr, Sge};
 use std::ffi::{c_int, c_uint};

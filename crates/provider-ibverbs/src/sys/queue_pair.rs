@@ -1,9 +1,6 @@
 //! Queue pairs.
 use super::answer::{check, destroyed, object};
-use super::types::{
-    IBV_QP_STATE, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, ibv_qp, ibv_qp_attr, ibv_qp_cap,
-    ibv_qp_init_attr,
-};
+use super::types::*;
 use super::{CompletionQueue, Device, Domain};
 use catchment_verbs::Service;
 use std::ffi::{c_int, c_uint, c_void};
@@ -26,7 +23,7 @@ pub(crate) struct QueuePair {
     _send_cq: Arc<CompletionQueue>,
     _recv_cq: Arc<CompletionQueue>,
     qp: NonNull<ibv_qp>,
-    qpn: u32,
+    pub(crate) qpn: u32,
 }
 
 // SAFETY: as for `Device`.
@@ -56,11 +53,6 @@ impl QueuePair {
         // SAFETY: the library has filled in the number.
         let qpn = unsafe { (*qp.as_ptr()).qp_num };
         Ok(QueuePair { domain, _send_cq: init.send_cq, _recv_cq: init.recv_cq, qp, qpn })
-    }
-
-    /// Its number.
-    pub(crate) fn qpn(&self) -> u32 {
-        self.qpn
     }
 
     /// Attributes with nothing set.
