@@ -9,7 +9,6 @@ use std::sync::{Arc, MutexGuard};
 /// A completion queue, as queue pairs and events know it.
 pub(crate) struct CqCore {
     pub(crate) queue: Arc<CompletionQueue>,
-    /// The number by which events know it.
     pub(crate) tag: usize,
     overrun: AtomicBool,
     /// Slots of its queue pairs; one that uses it for both directions is there twice.

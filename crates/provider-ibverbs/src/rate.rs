@@ -8,7 +8,6 @@ use std::{io, mem};
 
 /// Bytes on the wire of a WRITE beside IP and payload: Ethernet with its check, UDP, BTH, RETH, ICRC.
 const PACKET_BYTES: u32 = 14 + 4 + 8 + 12 + 16 + 4;
-/// The device counts in kbit/s.
 const STEP_BPS: u64 = 1_000;
 
 /// Returns what [`Caps::rate`](catchment_verbs::Caps::rate) says of a device that paces RC queue pairs;
@@ -48,7 +47,6 @@ impl Rate {
         Rate { asked_kbps: mem::replace(&mut self.asked_kbps, asked_kbps), ..*self }
     }
 
-    /// The device has forgotten its limit.
     pub(crate) fn forget_set(&mut self) {
         self.set_kbps = 0;
     }

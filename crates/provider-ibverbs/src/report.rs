@@ -99,7 +99,6 @@ pub enum PortState {
 }
 
 impl PortState {
-    /// What to do about a port that carries no packets.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             // What the kernel says of a port whose device goes.

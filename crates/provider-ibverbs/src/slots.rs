@@ -42,7 +42,6 @@ impl RequestId {
         (self.0 >> SLOT_BITS) as u32 & EPOCH_MASK
     }
 
-    /// Whether it is a receive.
     pub(crate) fn is_recv(self) -> bool {
         self.0 & RECV_BIT != 0
     }
@@ -56,14 +55,12 @@ impl RequestId {
     }
 }
 
-/// What is kept of a request until it completes.
 #[derive(Debug, Default)]
 struct Kept {
     wr_id: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// One of the two queues of a queue pair.
 #[derive(Debug)]
 pub(crate) struct WorkQueue {
     kept: Box<[Kept]>,
@@ -148,11 +145,9 @@ pub(crate) struct Control {
 }
 
 pub(crate) struct Slot {
-    /// Its place in the table.
     pub(crate) index: u32,
     epoch: AtomicU32,
     qpn: AtomicU32,
-    /// The service is UD.
     is_datagram: AtomicBool,
     /// Sends that had left the queue when the queue pair moved in, or was reset.
     first_send: AtomicU64,
@@ -180,7 +175,6 @@ impl Slot {
         }
     }
 
-    /// Number of its queue pair.
     pub(crate) fn qpn(&self) -> u32 {
         self.qpn.load(Ordering::Relaxed)
     }
@@ -191,7 +185,6 @@ impl Slot {
         self.is_datagram.load(Ordering::Relaxed)
     }
 
-    /// One of its queues.
     #[inline]
     pub(crate) fn queue(&self, is_recv: bool) -> &WorkQueue {
         if is_recv { &self.recvs } else { &self.sends }
@@ -238,7 +231,6 @@ pub(crate) struct SlotTable {
 
 #[derive(Default)]
 struct Free {
-    /// Slots ever made.
     made: u32,
     /// Those without a queue pair, by the sizes of their queues.
     by_size: HashMap<(u32, u32), Vec<Arc<Slot>>>,
@@ -279,7 +271,6 @@ impl SlotTable {
         free.by_size.entry(size).or_default().push(Arc::clone(slot));
     }
 
-    /// The slot of this index.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&Arc<Slot>> {
         let (chunk, at) = place(index);
@@ -310,7 +301,6 @@ impl Slot {
     }
 }
 
-/// The chunk of a slot, and its place there.
 #[inline]
 fn place(index: u32) -> (usize, usize) {
     let shifted = index + FIRST_CHUNK;

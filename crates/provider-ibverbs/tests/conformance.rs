@@ -15,7 +15,6 @@ fn provider() -> IbverbsProvider {
     IbverbsProvider::new(IbverbsOptions::default())
 }
 
-/// The device to test, or why there is none.
 fn device() -> Result<String, String> {
     if let Ok(device) = std::env::var(DEVICE) {
         return Ok(device);

@@ -8,7 +8,6 @@ use crate::output::progress::Progress;
 use crate::output::{self, table, units};
 use catchment::observe::{SourceDeviceSnapshot, SourceSnapshot};
 
-/// Devices that the table lists.
 const DEVICES_LISTED: usize = 40;
 
 pub(super) fn progress(

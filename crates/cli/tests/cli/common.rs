@@ -29,7 +29,6 @@ pub(super) struct Finished {
 }
 
 impl Finished {
-    /// Fails the test unless the exit code is this one.
     #[track_caller]
     pub(super) fn expect(self, code: i32) -> Finished {
         assert_eq!(self.code, Some(code), "{self:#?}");
@@ -44,7 +43,6 @@ impl Finished {
     }
 }
 
-/// Runs the command with these words to its end.
 pub(super) fn run<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> Finished {
     finish(catchment().args(words))
 }
@@ -83,7 +81,6 @@ impl Running {
         self.child.id()
     }
 
-    /// Its stdin, if it was piped.
     pub(super) fn stdin(&mut self) -> Option<std::process::ChildStdin> {
         self.child.stdin.take()
     }
@@ -93,7 +90,6 @@ impl Running {
         self.child.wait().unwrap();
     }
 
-    /// Waits for its end.
     #[track_caller]
     pub(super) fn finish(mut self) -> Finished {
         let status = wait(&mut self.child);
@@ -150,12 +146,10 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// Starts one that writes below `out`.
     pub(super) fn start(out: &Path) -> Collector {
         Collector::start_with("127.0.0.1:0", &["--out", out.to_str().unwrap()])
     }
 
-    /// Starts one with these words more.
     pub(super) fn start_with(listen: &str, words: &[&str]) -> Collector {
         let mut child = catchment()
             .args(["collect", "--json", "--no-dashboard", "--listen", listen])
@@ -244,7 +238,6 @@ pub(super) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a device has at least so many frames.
 #[track_caller]
 pub(super) fn wait_for_frames(out: &Path, device: &str, least: usize) {
     let dir = out.join(device);
@@ -268,7 +261,6 @@ pub(super) fn check_synthetic(out: &Path, device: &str, index: usize, input: &st
     }
 }
 
-/// Runs ffmpeg with these words; its stdout.
 #[track_caller]
 pub(super) fn ffmpeg(words: &[&str]) -> Vec<u8> {
     let output = Command::new("ffmpeg")
@@ -293,7 +285,6 @@ pub(super) fn clip(dir: &Path, name: &str, seed: u32, frames: u32) -> PathBuf {
     path
 }
 
-/// What ffmpeg makes of a clip.
 pub(super) fn decoded(path: &Path) -> Vec<u8> {
     ffmpeg(&["-i", path.to_str().unwrap(), "-f", "rawvideo", "-"])
 }

@@ -7,7 +7,6 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A collector that says where it listens.
 const COLLECT: [&str; 6] = ["collect", "--listen", "127.0.0.1:0", "--sink", "null", "--json"];
 
 /// As `catchment WORDS | head -1` does: reads a line, then closes the pipe.

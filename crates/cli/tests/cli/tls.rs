@@ -3,7 +3,6 @@
 use crate::common::{Collector, INPUT, check_synthetic, run};
 use std::path::Path;
 
-/// The options for the certificate of `name` in `dir`.
 fn files(dir: &Path, name: &str) -> Vec<String> {
     let files = [("cert", format!("{name}.pem")), ("key", format!("{name}.key"))];
     let files = files.into_iter().chain([("ca", "ca.pem".to_owned())]);

@@ -9,7 +9,6 @@ const MEMORY_LEAST: u64 = 1 << 30;
 /// cgroup v1 writes about this much for "no limit".
 const NO_LIMIT: u64 = 1 << 60;
 
-/// What kind of container this is, if any.
 fn kind(facts: &Facts) -> Option<&'static str> {
     let cgroup = facts.proc("self/cgroup").unwrap_or_default();
     if cgroup.contains("kubepods") || facts.has_file("var/run/secrets/kubernetes.io") {
@@ -75,7 +74,6 @@ pub(super) fn limits(facts: &Facts) -> Vec<Check> {
     checks
 }
 
-/// Processors that the control group may use.
 fn cpus(facts: &Facts) -> Option<f64> {
     let ratio = |quota: &str, period: &str| -> Option<f64> {
         let (quota, period) = (quota.parse::<f64>().ok()?, period.parse::<f64>().ok()?);
@@ -89,7 +87,6 @@ fn cpus(facts: &Facts) -> Option<f64> {
     ratio(&quota, &facts.sys("fs/cgroup/cpu/cpu.cfs_period_us")?)
 }
 
-/// Bytes that the control group may use.
 fn memory(facts: &Facts) -> Option<u64> {
     let limit = facts
         .sys("fs/cgroup/memory.max")

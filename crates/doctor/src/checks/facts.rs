@@ -70,7 +70,6 @@ pub(super) fn binary(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// A machine of some files, for tests.
 #[cfg(test)]
 pub(super) struct Machine {
     root: tempfile::TempDir,

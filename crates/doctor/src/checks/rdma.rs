@@ -15,21 +15,16 @@ const MODULES: [&str; 8] =
     ["ib_core", "ib_uverbs", "rdma_cm", "rdma_rxe", "siw", "mlx5_ib", "irdma", "bnxt_re"];
 
 pub(super) struct Rdma {
-    /// Path of the library, or why there is none.
     library: Result<String, String>,
-    /// The modules of [`MODULES`] that are loaded.
     modules: Vec<&'static str>,
     devices: Vec<Device>,
-    /// Why there is no list of devices.
     no_devices: Option<String>,
     memlock_bytes: Option<u64>,
     may_lock_all: bool,
 }
 
-/// One device.
 struct Device {
     name: String,
-    /// Why it cannot be opened.
     problem: Option<String>,
     ports: Vec<String>,
     /// A port of it carries packets and has a RoCE v2 GID of this network namespace.
@@ -37,7 +32,6 @@ struct Device {
 }
 
 impl Rdma {
-    /// From what the provider and the kernel say.
     pub(super) fn of(report: &Report, facts: &Facts) -> Rdma {
         let devices = report.devices.as_ref();
         Rdma {
@@ -144,7 +138,6 @@ fn device(report: &DeviceReport) -> Device {
     }
 }
 
-/// One line for a port.
 fn port(port: &PortReport) -> String {
     let gids = port.gids.iter().filter(|gid| gid.here);
     let gids: Vec<String> = gids.map(|gid| format!("{} ({})", gid.gid.ip(), gid.kind)).collect();

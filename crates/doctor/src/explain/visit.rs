@@ -19,14 +19,12 @@ pub(super) struct Proven {
     pub(super) took: Duration,
 }
 
-/// A way over which they did not.
 struct Refuted {
     /// The path MTU that was too large, if that is all.
     path_mtu: Option<u32>,
     reason: String,
 }
 
-/// How one session without devices ended.
 pub(super) enum Attempt {
     Proven(Proven),
     Failed(FailedPath),

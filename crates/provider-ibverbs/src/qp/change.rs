@@ -22,7 +22,6 @@ impl IbQp {
         ModifyError::Resources { qpn: self.qpn(), what, reason: error.to_string() }
     }
 
-    /// A change of state that needs no attributes.
     fn set_state(&self, state: u32, what: &'static str) -> Result<(), ModifyError> {
         let result = self.qp.set_state(state);
         result.map_err(|error| {
@@ -248,7 +247,6 @@ impl IbQp {
         Ok(())
     }
 
-    /// Makes a change, whose turn it is.
     pub(super) fn change(
         &mut self,
         control: &mut Control,

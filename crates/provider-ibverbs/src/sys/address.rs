@@ -17,7 +17,6 @@ unsafe impl Send for AddressHandle {}
 unsafe impl Sync for AddressHandle {}
 
 impl AddressHandle {
-    /// A new one.
     pub(crate) fn new(domain: Arc<Domain>, mut attr: ibv_ah_attr) -> io::Result<AddressHandle> {
         let create = domain.device.library.functions.ibv_create_ah;
         // SAFETY: the domain is alive, and is kept so by this object; the call reads the attributes.

@@ -29,7 +29,6 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Readable while an event is there.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel has this descriptor as long as it lives.
         unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
@@ -96,7 +95,6 @@ impl CompletionQueue {
         Ok(CompletionQueue { device, _channel: channel, cq })
     }
 
-    /// Entries that it can hold.
     pub(crate) fn capacity(&self) -> u32 {
         // SAFETY: the queue is alive.
         let entries = unsafe { (*self.cq.as_ptr()).cqe };

@@ -87,7 +87,6 @@ functions! {
     optional ibv_query_qp_data_in_order @ "IBVERBS_1.14" (*mut ibv_qp, c_uint, u32) -> c_int;
 }
 
-/// The name of a function and the version of the ABI that it belongs to.
 #[derive(Debug, Clone, Copy)]
 struct Symbol(&'static str, &'static str);
 
@@ -122,7 +121,6 @@ impl Handle {
         NonNull::new(found)
     }
 
-    /// Where the linker found the library.
     fn path(&self, function: unsafe extern "C" fn() -> c_int) -> Option<String> {
         let mut info = libc::Dl_info {
             dli_fname: ptr::null(),
@@ -141,7 +139,6 @@ impl Handle {
     }
 }
 
-/// What the dynamic linker said last.
 fn last_error() -> String {
     // SAFETY: the call gives a text of this thread that is valid until its next call, or null.
     let text = unsafe { libc::dlerror() };

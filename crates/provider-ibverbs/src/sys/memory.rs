@@ -19,7 +19,6 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    /// A new one.
     pub(crate) fn new(device: Arc<Device>) -> io::Result<Domain> {
         // SAFETY: the context is open.
         let pd = object(unsafe { (device.library.functions.ibv_alloc_pd)(device.raw()) })?;

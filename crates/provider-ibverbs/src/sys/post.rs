@@ -6,7 +6,6 @@ use std::ffi::{c_int, c_uint};
 use std::mem::{MaybeUninit, offset_of, size_of};
 use std::{io, ptr};
 
-/// Requests of one linked list.
 const BATCH: usize = 16;
 
 // A scatter-gather element of the vocabulary is one of the library.
@@ -194,7 +193,6 @@ fn refused(errno: c_int, index: usize, last: usize) -> Result<(), Refused> {
     Err(Refused { index, errno })
 }
 
-/// The link of request `n` of a list.
 fn next<T>(start: *mut T, n: usize, last: usize) -> *mut T {
     if n == last { ptr::null_mut() } else { start.wrapping_add(n + 1) }
 }

@@ -55,7 +55,6 @@ impl QueuePair {
         Ok(QueuePair { domain, _send_cq: init.send_cq, _recv_cq: init.recv_cq, qp, qpn })
     }
 
-    /// Attributes with nothing set.
     pub(crate) fn no_attributes() -> ibv_qp_attr {
         // SAFETY: zeros are a value of this structure of numbers.
         unsafe { mem::zeroed() }
@@ -67,7 +66,6 @@ impl QueuePair {
         check(unsafe { modify(self.raw(), &raw mut attr, mask as c_int) })
     }
 
-    /// Changes the state only.
     pub(crate) fn set_state(&self, state: c_uint) -> io::Result<()> {
         let attr = ibv_qp_attr { qp_state: state, ..QueuePair::no_attributes() };
         self.modify(attr, IBV_QP_STATE)
@@ -111,13 +109,11 @@ impl QueuePair {
         &self.domain.device
     }
 
-    /// The number by which the kernel knows it.
     pub(super) fn handle(&self) -> u32 {
         // SAFETY: the queue pair is alive.
         unsafe { (*self.raw()).handle }
     }
 
-    /// The descriptor for commands to the kernel.
     pub(super) fn command_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context is open, and its descriptor with it.
         let fd: RawFd = unsafe { (*self.device().raw()).cmd_fd };

@@ -139,7 +139,6 @@ fn port_state(text: &str) -> PortState {
     }
 }
 
-/// One entry of a GID table, if it is in use.
 fn gid(port: &Path, index: u32, link: LinkLayer, addresses: &[HostAddress]) -> Option<GidReport> {
     let at = |folder: &str| line(&port.join(folder).join(index.to_string()));
     let gid: Ipv6Addr = at("gids").parse().ok()?;

@@ -1,7 +1,6 @@
 use super::*;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-/// A tree of files as the kernel has it.
 struct Tree(tempfile::TempDir);
 
 impl Tree {
@@ -15,7 +14,6 @@ impl Tree {
         fs::write(path, text).unwrap();
     }
 
-    /// A device with one port and its device file.
     fn device(&self, name: &str, uverbs: &str) -> String {
         let device = format!("sys/class/infiniband/{name}");
         self.put(&format!("{device}/node_type"), "1: CA\n");

@@ -26,7 +26,6 @@ pub(crate) const CASES: &[(&str, Run)] = &[
     ("a_removed_device_fails_everything_and_wakes_everybody", device::removed),
 ];
 
-/// How long something may take that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A virtual cable with an RDMA device at one end, removed in the end.
@@ -83,14 +82,12 @@ fn provider() -> IbverbsProvider {
     IbverbsProvider::new(IbverbsOptions::default())
 }
 
-/// Runs a command, which must succeed.
 fn run(line: &str) {
     let mut words = line.split(' ');
     let status = Command::new(words.next().unwrap()).args(words).status();
     assert!(status.unwrap().success(), "{line}");
 }
 
-/// Repeats until it is true.
 fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {

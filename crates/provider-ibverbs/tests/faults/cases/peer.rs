@@ -2,7 +2,6 @@
 use super::{Cable, assert_says, reason};
 use catchment_verbs::{SendOp, WcStatus};
 
-/// A request that nobody answers.
 pub(super) fn gone() {
     let cable = Cable::new();
     let (mut a, b) = cable.pair();
