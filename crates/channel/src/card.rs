@@ -1,4 +1,4 @@
-//! What the two ends tell each other before they connect: address, key, queue pair number and GID.
+//! What the two ends send each other before they connect: address, key, queue pair number and GID.
 //!
 //! 72 bytes, numbers big-endian:
 //!

@@ -132,8 +132,8 @@ fn check_peer(shape: &ChannelShape, geometry: &Geometry, peer: &Card) -> Result<
 pub struct Channel {
     parts: Parts,
     slots: Arc<Slots>,
-    /// Messages of the peer that it was told were given back.
-    told: u64,
+    /// Messages of the peer whose release was announced to it.
+    announced: u64,
     /// Receives that completed since a list of them was posted.
     consumed: u32,
     ready: VecDeque<Message>,
@@ -179,7 +179,7 @@ impl Channel {
             slots: Arc::clone(parts.inbound.slots()),
             ready: VecDeque::with_capacity(2 * parts.shape.blocks as usize),
             parts,
-            told: 0,
+            announced: 0,
             consumed: 0,
             watch: Arc::new(watch),
             claims: 0,
@@ -272,13 +272,13 @@ impl Channel {
     }
 
     /// Announces releases to the peer, if that is due.
-    fn tell(&mut self) -> Result<(), EndError> {
+    fn announce(&mut self) -> Result<(), EndError> {
         let parts = &self.parts;
         if !self.slots.is_due() || !parts.operations.has_room_for_notice() {
             return Ok(());
         }
-        let count = self.slots.take_given_back(&mut self.told);
-        if count > 0 && parts.outbound.tell(&parts.operations, count)? {
+        let count = self.slots.take_given_back(&mut self.announced);
+        if count > 0 && parts.outbound.announce(&parts.operations, count)? {
             self.taken.interactions += 1;
         }
         Ok(())
@@ -309,7 +309,7 @@ impl Channel {
         }
         let block = self.ready.pop_front();
         self.slots.set_idle(block.is_none());
-        self.tell()?;
+        self.announce()?;
         match &block {
             Some(block) => {
                 self.taken.blocks += 1;
@@ -394,7 +394,7 @@ impl Channel {
             bytes: claim.bytes,
             room_bytes: padded(claim.bytes),
         };
-        let given_back = self.slots.take_given_back(&mut self.told);
+        let given_back = self.slots.take_given_back(&mut self.announced);
         let parts = &mut self.parts;
         let (operations, slot) = (&parts.operations, claim.slot);
         let sent = parts.outbound.send(operations, slot, &header, given_back)?;
@@ -404,14 +404,14 @@ impl Channel {
         Ok(())
     }
 
-    /// Takes completions and tells the peer which slots were given back. Call it now and then while
+    /// Takes completions and announces the slots given back to the peer. Call it now and then while
     /// nothing is claimed or taken.
     ///
     /// # Errors
     /// [`EndError`]; the session is over.
     pub fn progress(&mut self) -> Result<(), EndError> {
         self.poll()?;
-        self.tell()?;
+        self.announce()?;
         self.parts.operations.check()
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 const WITH_PEER: u8 = 0;
 /// Its message was taken.
 const TAKEN: u8 = 1;
-/// Its message was given back, and the peer was not told.
+/// Its message was given back, which was not announced to the peer yet.
 const GIVEN_BACK: u8 = 2;
 
 /// What a message or a notice brought.
@@ -110,37 +110,36 @@ impl Inbound {
 impl Slots {
     /// Returns how many releases to announce to the peer now; they count as announced. `announced`
     /// is the number before, kept by the one thread that announces.
-    pub fn take_given_back(&self, told: &mut u64) -> u32 {
+    pub fn take_given_back(&self, announced: &mut u64) -> u32 {
         self.pending.store(0, Ordering::SeqCst);
         let blocks = u64::from(self.geometry.blocks());
         let mut count = 0;
         while u64::from(count) < blocks {
-            let slot = (*told % blocks) as usize;
+            let slot = (*announced % blocks) as usize;
             if self.state[slot].load(Ordering::Acquire) != GIVEN_BACK {
                 break;
             }
             self.state[slot].store(WITH_PEER, Ordering::Relaxed);
-            *told += 1;
+            *announced += 1;
             count += 1;
         }
         count
     }
 
-    /// Returns the number of messages given back since the peer was told.
+    /// Returns the number of messages given back and not announced to the peer.
     pub fn pending(&self) -> u32 {
         self.pending.load(Ordering::SeqCst)
     }
 
-    /// Returns whether so many are pending that the peer should be told although there is nothing
-    /// to send.
+    /// Returns whether enough are pending to be announced although there is nothing to send.
     pub fn is_due(&self) -> bool {
         let pending = self.pending();
         pending >= self.geometry.blocks().div_ceil(4)
             || (pending > 0 && self.idle.load(Ordering::SeqCst))
     }
 
-    /// There is nothing else to do: from now on every message that is given back is told at once,
-    /// and wakes whoever tells it. Or there is something again.
+    /// Says whether the receiver is idle: then every message that is given back is announced at once,
+    /// and wakes the thread that announces it.
     pub fn set_idle(&self, idle: bool) {
         if self.idle.load(Ordering::Relaxed) != idle {
             self.idle.store(idle, Ordering::SeqCst);

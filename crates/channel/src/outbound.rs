@@ -144,7 +144,7 @@ impl Outbound {
     ///
     /// # Errors
     /// [`EndError`]; the session is over.
-    pub fn tell(&self, operations: &Operations, given_back: u32) -> Result<bool, EndError> {
+    pub fn announce(&self, operations: &Operations, given_back: u32) -> Result<bool, EndError> {
         let ticket = operations.notice(imm(None, given_back))?;
         Ok(ticket.is_some())
     }

@@ -17,7 +17,7 @@ use crate::mirror::slots_of;
 use crate::slot::{ReceiverSlots, SlotMemory, release};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering, between_seq_cst};
 
-/// Most slots of a line that are noted before they are told.
+/// Most slots of a line that are noted before they are published.
 const MOST: u32 = 16;
 
 /// The slots that were released but not yet published to the sender.
@@ -25,10 +25,10 @@ const MOST: u32 = 16;
 pub struct Releases {
     /// A bit for each slot; a word is a line of `free[]`.
     due: Box<[AtomicU64]>,
-    /// So many bits of a word are told together.
+    /// So many bits of a word are published together.
     every: u32,
-    /// The line of the slot that was given back last. What other lines owe was told, or is being
-    /// told by who changed this.
+    /// The line of the slot that was given back last. What other lines owe was published, or is being
+    /// published by who changed this.
     line: AtomicU32,
     /// The receiver's last look found nothing.
     idle: AtomicBool,
@@ -68,17 +68,17 @@ impl Releases {
         // The bit is clear: to add it is to set it.
         let before = self.due[line as usize].fetch_add(1 << (slot % LINE_BYTES), Ordering::SeqCst);
         between_seq_cst();
-        let mut told = false;
+        let mut published = false;
         if self.line.load(Ordering::SeqCst) != line {
             let left = self.line.swap(line, Ordering::SeqCst);
             between_seq_cst();
-            told = self.tell(memory, slots, left, next);
+            published = self.publish(memory, slots, left, next);
         }
         let full = before.count_ones() + 1 >= self.every;
         if full || self.idle.load(Ordering::SeqCst) {
-            told |= self.tell(memory, slots, line, next);
+            published |= self.publish(memory, slots, line, next);
         }
-        told
+        published
     }
 
     /// Notes that polling found a block.
@@ -98,12 +98,18 @@ impl Releases {
         }
         self.idle.store(true, Ordering::SeqCst);
         between_seq_cst();
-        self.tell(memory, slots, self.line.load(Ordering::SeqCst), next)
+        self.publish(memory, slots, self.line.load(Ordering::SeqCst), next)
     }
 
     /// Whoever takes a bit stores its byte. Nobody else has a newer one for that slot meanwhile: the
     /// sender does not use it again before it has seen this one.
-    fn tell(&self, memory: &impl SlotMemory, slots: &ReceiverSlots, line: u32, next: u32) -> bool {
+    fn publish(
+        &self,
+        memory: &impl SlotMemory,
+        slots: &ReceiverSlots,
+        line: u32,
+        next: u32,
+    ) -> bool {
         let due = &self.due[line as usize];
         if due.load(Ordering::SeqCst) == 0 {
             return false;
@@ -124,10 +130,10 @@ mod tests {
 
     const EPOCH: u64 = 7;
 
-    /// Every slot has a block of generation 1; notes which slots are told, in their order.
-    struct Told(RefCell<Vec<u32>>);
+    /// Every slot has a block of generation 1; notes which slots are published, in their order.
+    struct Published(RefCell<Vec<u32>>);
 
-    impl SlotMemory for Told {
+    impl SlotMemory for Published {
         fn load_full(&self, _: u32) -> u8 {
             0
         }
@@ -150,9 +156,9 @@ mod tests {
 
     /// Takes and releases the blocks of these slots one after the other; returns those published to
     /// the sender, in order.
-    fn told(blocks: u32, given_back: &[u32]) -> Vec<u32> {
+    fn published(blocks: u32, given_back: &[u32]) -> Vec<u32> {
         let (slots, releases) = (ReceiverSlots::new(blocks), Releases::new(blocks, false));
-        let memory = Told(RefCell::default());
+        let memory = Published(RefCell::default());
         for &slot in given_back {
             slots.take(&memory, EPOCH, slot, |_| true);
             let next = (slot + 1) % blocks;
@@ -163,14 +169,14 @@ mod tests {
 
     #[test]
     fn slots_are_told_in_the_order_of_the_ring() {
-        assert_eq!(told(16, &[13, 14, 15, 0]), [13, 14, 15, 0]);
-        assert_eq!(told(12, &[5, 3, 4]), [5, 3, 4]);
+        assert_eq!(published(16, &[13, 14, 15, 0]), [13, 14, 15, 0]);
+        assert_eq!(published(12, &[5, 3, 4]), [5, 3, 4]);
     }
 
     #[test]
     fn nothing_stays_behind_in_a_line() {
-        assert_eq!(told(128, &[61, 62, 63]), []);
-        assert_eq!(told(128, &[61, 62, 63, 64]), [61, 62, 63]);
-        assert_eq!(told(100, &[97, 98, 99, 0, 1]), [97, 98, 99]);
+        assert_eq!(published(128, &[61, 62, 63]), []);
+        assert_eq!(published(128, &[61, 62, 63, 64]), [61, 62, 63]);
+        assert_eq!(published(100, &[97, 98, 99, 0, 1]), [97, 98, 99]);
     }
 }

@@ -139,7 +139,7 @@ impl SendWorker {
         if self.owed == 0 {
             return Ok(true);
         }
-        let told = self.outbound.tell(&self.operations, self.owed)?;
+        let told = self.outbound.announce(&self.operations, self.owed)?;
         if told {
             self.owed = 0;
         }

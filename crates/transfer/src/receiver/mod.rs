@@ -391,8 +391,8 @@ impl Shared {
     fn release(&self, slot: u32, generation: u64) {
         let next = self.next.load(Ordering::Relaxed);
         let block = (slot, generation);
-        let told = self.releases.give_back(&self.memory, &self.slots, block, next);
-        if told {
+        let published = self.releases.give_back(&self.memory, &self.slots, block, next);
+        if published {
             self.mr.notify();
         }
     }
