@@ -78,7 +78,8 @@ impl Picture {
             true => u16::from_be_bytes([stored[2 * channel], stored[2 * channel + 1]]),
             false => u16::from(stored[channel]) * 257,
         };
-        let alpha = if self.channels % 2 == 0 { sample(self.channels - 1) } else { u16::MAX };
+        let alpha =
+            if self.channels.is_multiple_of(2) { sample(self.channels - 1) } else { u16::MAX };
         match self.channels {
             1 | 2 => [sample(0), sample(0), sample(0), alpha],
             _ => [sample(0), sample(1), sample(2), alpha],

@@ -76,7 +76,7 @@ mod tests {
     use crate::sys::types::ibv_qp;
     use std::ffi::c_int;
 
-    unsafe extern "C" fn limit(_: *mut ibv_qp, attr: *mut ibv_qp_rate_limit_attr) -> c_int {
+    extern "C" fn limit(_: *mut ibv_qp, attr: *mut ibv_qp_rate_limit_attr) -> c_int {
         // SAFETY: the test gives a structure of its own.
         unsafe { (*attr).rate_limit as c_int }
     }
