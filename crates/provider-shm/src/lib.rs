@@ -22,6 +22,7 @@ mod handles;
 #[cfg(test)]
 mod hostile_tests;
 mod inbox;
+mod inner;
 mod keys;
 mod link;
 mod local;

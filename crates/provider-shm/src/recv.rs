@@ -1,7 +1,8 @@
 //! Receiving: records of our ring into posted receives.
 use crate::inbox::{Kind, MAX_FRAGMENT_BYTES, RECORD_HEADER_BYTES, Record};
+use crate::inner::{Inner, PostedRecv};
 use crate::payload::scatter;
-use crate::qp_core::{Inner, PostedRecv, QpCore};
+use crate::qp_core::QpCore;
 use crate::ring::{self, Count};
 use catchment_verbs::{QpState, Success, WcOpcode, WcStatus};
 

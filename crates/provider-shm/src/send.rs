@@ -1,10 +1,11 @@
 //! Sending: messages into the peer's ring, and requests that must wait.
 use crate::connection::Connection;
 use crate::inbox::{BAD_RECEIVE, Kind, MAX_FRAGMENT_BYTES, RECORD_HEADER_BYTES, Record};
+use crate::inner::Inner;
 use crate::one_sided::{self, Obstacle};
 use crate::payload::{Part, Source};
 use crate::proto::Request;
-use crate::qp_core::{Inner, QpCore};
+use crate::qp_core::QpCore;
 use crate::remote::RemoteCache;
 use crate::request::{Front, Outcome, Progress, Step, Waiting};
 use crate::ring::{self, Count};

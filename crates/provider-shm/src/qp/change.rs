@@ -2,9 +2,9 @@
 use super::ShmQp;
 use crate::connection::Connection;
 use crate::inbox::Inbox;
+use crate::inner::Peer;
 use crate::link::CallError;
 use crate::proto::{Refusal, Reply, Request};
-use crate::qp_core::Peer;
 use catchment_verbs::provider::{check_rtr, check_rts};
 use catchment_verbs::{Gid, ModifyError, QpState, QpTransition, RtrAttr, RtsAttr};
 use std::sync::Arc;
