@@ -2,9 +2,12 @@
 
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::say;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::io::Read as _;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::parent_id;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -12,43 +15,46 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const INTERRUPTED_TWICE: i32 = 130;
 const ORPHAN_LOOK: Duration = Duration::from_millis(50);
 
-#[derive(Debug, Default)]
+/// Set once, when the command must end.
+#[derive(Debug)]
 pub(crate) struct Stop {
-    asked: Mutex<bool>,
-    changed: Condvar,
+    asked: AtomicBool,
+    /// Readable from then on.
+    bell: OwnedFd,
 }
 
 impl Stop {
-    pub(crate) fn set(&self) {
-        *self.lock() = true;
-        self.changed.notify_all();
+    fn new() -> std::io::Result<Stop> {
+        Ok(Stop { asked: AtomicBool::new(false), bell: eventfd(0, EventfdFlags::CLOEXEC)? })
+    }
+
+    /// Asks to end.
+    fn set(&self) {
+        self.asked.store(true, Ordering::Release);
+        // Fails only where it has been rung 2^64 times.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
     pub(crate) fn is_set(&self) -> bool {
-        *self.lock()
+        self.asked.load(Ordering::Acquire)
     }
 
     /// Sleeps until `time`, or until asked to end. True if asked.
     pub(crate) fn wait_until(&self, time: Instant) -> bool {
-        let mut asked = self.lock();
-        while !*asked {
+        loop {
             let left = time.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
+            if self.is_set() || left.is_zero() {
+                return self.is_set();
             }
-            let waited = self.changed.wait_timeout(asked, left);
-            asked = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let mut bell = [PollFd::new(&self.bell, PollFlags::IN)];
+            // A signal ends it early; a time beyond what the kernel takes is no limit.
+            let _ = poll(&mut bell, Timespec::try_from(left).ok().as_ref());
         }
-        *asked
     }
 
     /// Sleeps for `time`, or until asked to end. True if asked.
     pub(crate) fn wait(&self, time: Duration) -> bool {
         self.wait_until(Instant::now() + time)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,7 +64,7 @@ pub(crate) fn watch(
     until_stdin_closes: bool,
     then: impl Fn() + Send + Sync + 'static,
 ) -> Result<Arc<Stop>, Failure> {
-    let stop = Arc::new(Stop::default());
+    let stop = Arc::new(Stop::new().or_fail(Code::Failed)?);
     let asked = {
         let stop = stop.clone();
         Arc::new(move || {

@@ -102,7 +102,7 @@ impl RoceContext {
     ) -> Result<Arc<RoceContext>, VerbsError> {
         let path_mtu = path_mtu(&*datagrams, options)?;
         let os = |what: &'static str| move |error| VerbsError::os(what, error);
-        let waiter = Waiter::new(Duration::ZERO).map_err(os("eventfd for the engine"))?;
+        let waiter = Waiter::new().map_err(os("eventfd for the engine"))?;
         let ip_bytes = ip_bytes(&datagrams.local().ip());
         let caps = caps(path_mtu, ip_bytes, options.doorbell);
         let device = Device::new(datagrams, path_mtu, caps, options.clone(), &waiter)?;

@@ -1,22 +1,27 @@
 //! Where threads wait for room in a collector's ring. Only those come here that found no free block.
 use catchment_verbs::Watch;
-use catchment_verbs::sync::{Condvar, Mutex};
-use catchment_verbs::wait::{Backoff, BackoffPolicy};
-use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
+use catchment_verbs::wait::{Backoff, BackoffPolicy, EventCount};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// How long a thread that finds the link dead waits for the control thread to notice.
 const A_MOMENT: Duration = Duration::from_millis(1);
+
+/// Sleeps where the link is dead, or its doorbell fails: until the control thread takes it away.
+fn pause() {
+    // It tells nobody that it does.
+    std::thread::sleep(A_MOMENT);
+}
 
 /// Threads that wait for room. One of them sleeps on the doorbell, because a ring wakes one thread
 /// only; the others wait for that one.
 pub(super) struct WaitingRoom {
     watch: Option<Arc<dyn Watch>>,
     /// Whether a thread sleeps on the watch, or is about to.
-    on_watch: Mutex<bool>,
-    woken: Condvar,
-    /// How long the next thread sleeps where there is no doorbell.
-    backoff: Mutex<Backoff>,
+    has_leader: AtomicBool,
+    /// Changes when that thread has left, or has slept for a while.
+    left: EventCount,
 }
 
 /// What a thread that waits for room sees.
@@ -29,68 +34,64 @@ pub(super) enum Look {
 impl WaitingRoom {
     /// Creates a place to wait on `watch`, or for growing times where there is none.
     pub(super) fn new(watch: Option<Arc<dyn Watch>>) -> WaitingRoom {
-        WaitingRoom {
-            watch,
-            on_watch: Mutex::new(false),
-            woken: Condvar::new(),
-            backoff: Mutex::new(Backoff::new(BackoffPolicy::default())),
-        }
+        WaitingRoom { watch, has_leader: AtomicBool::new(false), left: EventCount::new() }
     }
 
     /// Sleeps until `look` may see something else than [`Look::Full`], or the time is over.
     pub(super) fn wait(&self, timeout: Duration, look: impl Fn() -> Look) {
-        let Some(watch) = &self.watch else {
-            return self.nap(timeout, look);
-        };
-        let mut on_watch = self.on_watch();
-        let follows = std::mem::replace(&mut *on_watch, true);
+        let seen = self.left.current();
+        let follows = self.has_leader.swap(true, Ordering::AcqRel);
         if !follows {
-            watch.arm();
-        }
-        // The watch is armed: a release that this look misses will ring.
-        match look() {
-            Look::Full if follows => {
-                drop(self.woken.wait_timeout(on_watch, timeout));
-                return;
-            }
-            Look::Full => {
-                drop(on_watch);
-                if watch.wait(timeout).is_err() {
-                    // The doorbell fails: only time tells.
-                    std::thread::sleep(A_MOMENT);
+            self.lead(timeout, &look);
+            self.has_leader.store(false, Ordering::Release);
+            self.left.notify();
+        } else {
+            match look() {
+                Look::Room => std::thread::yield_now(),
+                // A leader that left since `seen` has changed the count.
+                Look::Full => {
+                    self.left.wait(seen, Some(Instant::now() + timeout));
                 }
+                Look::Dead => pause(),
             }
-            Look::Room => {
-                drop(on_watch);
-                std::thread::yield_now();
-            }
-            Look::Dead => {
-                drop(on_watch);
-                // Until the control thread notices and takes the link away.
-                std::thread::sleep(A_MOMENT);
-            }
-        }
-        if !follows {
-            self.leave_watch();
         }
     }
 
-    /// Without a doorbell only time tells. One thread looks again and again, at growing intervals
-    /// while there is nothing; the others wait for it.
-    fn nap(&self, timeout: Duration, look: impl Fn() -> Look) {
-        let mut on_watch = self.on_watch();
-        if std::mem::replace(&mut *on_watch, true) {
-            drop(self.woken.wait_timeout(on_watch, timeout));
-            return;
+    /// Sleeps on the doorbell, or for a while where there is none.
+    fn lead(&self, timeout: Duration, look: &impl Fn() -> Look) {
+        let Some(watch) = &self.watch else {
+            return self.nap(timeout, look);
+        };
+        watch.arm();
+        // The watch is armed: a release that this look misses will ring.
+        match look() {
+            Look::Room => std::thread::yield_now(),
+            Look::Full => {
+                if watch.wait(timeout).is_err() {
+                    pause();
+                }
+            }
+            Look::Dead => pause(),
         }
-        drop(on_watch);
-        let nap = self.backoff.lock().next_sleep();
-        // Waits for the collector to release a block; without a doorbell nothing tells it.
-        std::thread::sleep(timeout.min(nap));
-        if matches!(look(), Look::Room) {
-            self.backoff.lock().reset();
+    }
+
+    /// Without a doorbell only time tells: looks again at growing intervals, and lets the others do so.
+    fn nap(&self, timeout: Duration, look: &impl Fn() -> Look) {
+        let mut backoff = Backoff::new(BackoffPolicy::default());
+        let mut left = timeout;
+        loop {
+            match look() {
+                Look::Full if !left.is_zero() => {
+                    let nap = backoff.next_sleep().min(left);
+                    // Waits for the collector to release a block; without a doorbell nothing tells.
+                    std::thread::sleep(nap);
+                    left -= nap;
+                    self.left.notify();
+                }
+                Look::Full | Look::Room => return,
+                Look::Dead => return pause(),
+            }
         }
-        self.leave_watch();
     }
 
     /// Ends the sleep of all.
@@ -98,14 +99,5 @@ impl WaitingRoom {
         if let Some(watch) = &self.watch {
             watch.wake();
         }
-    }
-
-    fn leave_watch(&self) {
-        *self.on_watch() = false;
-        self.woken.notify_all();
-    }
-
-    fn on_watch(&self) -> MutexGuard<'_, bool> {
-        self.on_watch.lock()
     }
 }

@@ -5,10 +5,11 @@ use super::lifecycle::Lifecycle;
 use crate::observe::{DropCause, SourceDeviceMetrics, SourceMetrics};
 use crate::session::message::{Policy, StreamStats};
 use crate::session::names::DeviceName;
-use catchment_verbs::sync::{Condvar, Mutex};
+use catchment_verbs::sync::Mutex;
+use catchment_verbs::wait::EventCount;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Shared by the application's threads, the control thread and the pump.
 pub(super) struct Shared {
@@ -70,7 +71,8 @@ pub(super) struct DeviceState {
     backlog: Mutex<Backlog>,
     /// Whether `backlog` holds frames or skipped numbers. While it does not, nobody locks it.
     has_backlog_or_skips: AtomicBool,
-    drained: Condvar,
+    /// Changes when the backlog has become empty.
+    drained: EventCount,
 }
 
 impl DeviceState {
@@ -92,7 +94,7 @@ impl DeviceState {
             in_flight: AtomicU32::new(0),
             backlog: Mutex::default(),
             has_backlog_or_skips: AtomicBool::new(false),
-            drained: Condvar::new(),
+            drained: EventCount::new(),
         }
     }
 
@@ -119,7 +121,7 @@ impl DeviceState {
         self.settle(&mut backlog, collector_next.unwrap_or(0));
         self.note(&backlog);
         if backlog.is_empty() {
-            self.drained.notify_all();
+            self.drained.notify();
         }
     }
 
@@ -216,7 +218,7 @@ impl DeviceState {
         backlog.sent(keep_most);
         self.note(&backlog);
         if backlog.is_empty() {
-            self.drained.notify_all();
+            self.drained.notify();
         }
     }
 
@@ -231,9 +233,9 @@ impl DeviceState {
 
     /// Sleeps until the backlog is empty or the time is over.
     pub(super) fn wait_for_backlog(&self, timeout: Duration) {
-        let backlog = self.backlog();
-        if !backlog.is_empty() {
-            drop(self.drained.wait_timeout(backlog, timeout));
+        let seen = self.drained.current();
+        if !self.backlog().is_empty() {
+            self.drained.wait(seen, Some(Instant::now() + timeout));
         }
     }
 

@@ -3,7 +3,7 @@
 use super::tuning::{self, NAP};
 use super::{Turn, TurnKind};
 use crate::device::Device;
-use crate::io::{Waiter, Watched};
+use crate::io::{Waiter, Wakeup};
 use catchment_verbs::wait::SpinBudget;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn run(device: &Device, waiter: &Waiter) {
     while !device.is_stopped() {
         if is_helped(device) {
             // After the nap it checks whether they still do.
-            sleep(device, waiter, NAP, &[]);
+            sleep(device, NAP, || waiter.nap(NAP));
             continue;
         }
         let now_ns = device.now_ns();
@@ -45,8 +45,8 @@ fn run(device: &Device, waiter: &Waiter) {
             let left = turn.next_ns.map(|next| next.saturating_sub(now_ns));
             let most = if turn.blocked { tuning::RETRY_BLOCKED } else { LONG };
             let timeout = left.map_or(most, Duration::from_nanos).min(most);
-            let watched = Watched::new(device.datagrams.wait_fd(), turn.blocked);
-            sleep(device, waiter, timeout, &[watched]);
+            let socket = device.datagrams.wait_fd();
+            sleep(device, timeout, || waiter.sleep(socket, turn.blocked, timeout));
             busy_ns = device.now_ns();
             spin.learn(Duration::from_nanos(busy_ns - now_ns));
         }
@@ -74,11 +74,11 @@ fn is_helped(device: &Device) -> bool {
     helped_ns > 0 && device.now_ns() < fresh && !device.dirty.any()
 }
 
-fn sleep(device: &Device, waiter: &Waiter, timeout: Duration, sockets: &[Watched<'_>]) {
+fn sleep(device: &Device, timeout: Duration, wait: impl FnOnce() -> io::Result<Wakeup>) {
     if !device.begin_sleep(timeout) {
         return;
     }
-    if let Err(error) = waiter.sleep(sockets, timeout) {
+    if let Err(error) = wait() {
         tracing::warn!(%error, "cannot wait for packets; retrying after a pause");
         // Back off instead of spinning on a persistent error.
         thread::sleep(NAP);

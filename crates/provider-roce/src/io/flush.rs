@@ -3,9 +3,8 @@ use super::batch::Train;
 use super::control::Control;
 use super::name::Name;
 use super::sys::{self, MAX_MESSAGES, Message};
-use super::{Datagrams, Outgoing, SendBatch, seal};
+use super::{Datagrams, Outgoing, SendBatch, SendFault, seal};
 use std::io;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
@@ -33,30 +32,6 @@ pub struct Flush {
     pub bytes: usize,
     /// Set if packets are left in the batch.
     pub blocked: Option<Blocked>,
-}
-
-/// Packets that were dropped because the kernel refused them.
-#[derive(Debug, thiserror::Error)]
-#[error("{packets} packets of {bytes} bytes to {remote}: {source}{}", mtu_text(.ip_mtu))]
-pub struct SendFault {
-    /// The peer.
-    pub remote: SocketAddr,
-    /// How many packets.
-    pub packets: usize,
-    /// Bytes of the first of them.
-    pub bytes: usize,
-    /// The MTU of the path in bytes, IP header included, if the packets exceed it: it may
-    /// have dropped.
-    pub ip_mtu: Option<u32>,
-    /// What the kernel said.
-    #[source]
-    pub source: io::Error,
-}
-
-fn mtu_text(ip_mtu: &Option<u32>) -> String {
-    ip_mtu.map_or_else(String::new, |mtu| {
-        format!(" (the MTU of the path is now {mtu}: choose a smaller path MTU)")
-    })
 }
 
 /// What a batch has done since it was made.

@@ -5,14 +5,15 @@
 //! packets, puts equal ones to the same peer into one GSO send, computes their ICRC and hands
 //! several sends to the kernel in one call; the payload goes from the registered region to the
 //! kernel without a copy of ours. [`RecvRing`] takes what has come, up to 64 KiB a buffer where the
-//! kernel has merged packets (GRO), and shows each packet in place. [`Waiter`] spins a little and
-//! then sleeps.
+//! kernel has merged packets (GRO), and shows each packet in place. On a [`Waiter`] the
+//! engine sleeps.
 //!
 //! Nothing here keeps state of a peer, except the addresses where GSO was refused.
 mod address;
 mod batch;
 mod control;
 mod datagrams;
+mod error;
 mod flush;
 mod fold;
 mod icrc;
@@ -29,12 +30,13 @@ mod wait;
 pub use address::{LocalAddress, Scope, local_addresses};
 pub use batch::{Full, MAX_PIECES, MAX_TRAIN_PACKETS, Piece, Route, SendBatch};
 pub use datagrams::{Capabilities, Datagrams, Incoming, Outgoing, OutgoingTrain};
-pub use flush::{Blocked, Flush, SendCounters, SendFault};
+pub use error::{BindError, SendFault};
+pub use flush::{Blocked, Flush, SendCounters};
 pub(crate) use icrc::net_header;
 pub use icrc::{IcrcCheck, IcrcError, TrainCheck};
 pub use options::{BufferSize, SocketOptions};
 pub use path::{Path, PathError, PathProbe};
 pub use port_owner::port_owner;
 pub use recv::{Packet, RecvCounters, RecvRing, Train};
-pub use socket::{BindError, UdpSocket};
-pub use wait::{Waiter, Waker, Wakeup, Watched};
+pub use socket::UdpSocket;
+pub use wait::{Waiter, Waker, Wakeup};

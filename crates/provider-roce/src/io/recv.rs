@@ -110,7 +110,7 @@ impl RecvRing {
             controls: vec![Control::empty(); buffers].into(),
             vectors: vec![nothing; buffers].into(),
             messages: vec![Message::empty(); buffers].into(),
-            got: Vec::with_capacity(buffers),
+            got: Vec::new(),
             counters: RecvCounters::default(),
         }
     }

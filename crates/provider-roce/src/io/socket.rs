@@ -1,45 +1,13 @@
 //! One UDP socket of a device.
 use super::options::{self, BufferSize, SocketOptions};
 use super::path::{Path, PathError, PathProbe};
-use super::{Capabilities, Datagrams, Incoming, Outgoing, port_owner, sys};
+use super::{BindError, Capabilities, Datagrams, Incoming, Outgoing, sys};
 use catchment_verbs::sync::Mutex;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-/// A socket could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BindError {
-    /// Somebody else has the port. Who, as far as it can be known, is looked up when the text is
-    /// asked for: that reads the open files of all processes.
-    #[error("UDP port {address} is taken: {}", port_owner::advice(*address))]
-    InUse {
-        /// The address and port asked for.
-        address: SocketAddr,
-    },
-    /// The address is none of this host's (of this network namespace's).
-    #[error("{address} is not an address of this host, which has: {}", .known.join(", "))]
-    NotLocal {
-        /// The address asked for.
-        address: SocketAddr,
-        /// The addresses there are.
-        known: Vec<String>,
-    },
-    /// The system refused for another reason.
-    #[error("UDP {address}: {call}: {source}")]
-    Os {
-        /// The address and port asked for.
-        address: SocketAddr,
-        /// The system call.
-        call: &'static str,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-}
 
 /// An unconnected UDP socket, bound to one address.
 ///
@@ -65,7 +33,7 @@ impl UdpSocket {
     /// for all addresses at once, `0.0.0.0` or `::`: the ICRC covers the one), [`BindError::Os`].
     pub fn bind(address: SocketAddr, wanted: &SocketOptions) -> Result<UdpSocket, BindError> {
         if address.ip().is_unspecified() {
-            return Err(refused(address, Errno::ADDRNOTAVAIL));
+            return Err(BindError::refused(address, Errno::ADDRNOTAVAIL));
         }
         let os = |call| move |source: io::Error| BindError::Os { address, call, source };
         let ipv6 = address.is_ipv6();
@@ -86,7 +54,7 @@ impl UdpSocket {
         // A kernel without GRO (before 5.0) gives packets one by one, which is slower and no error.
         let gro =
             wanted.gro && sys::set_option(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
-        rustix::net::bind(&fd, &address).map_err(|errno| refused(address, errno))?;
+        rustix::net::bind(&fd, &address).map_err(|errno| BindError::refused(address, errno))?;
         let local = local_address(&fd).map_err(os("getsockname"))?;
         let gso = wanted.gso && wanted.checksum && knows_gso(fd.as_fd());
         let paths = PathProbe::new(local).map_err(os("a socket to ask for routes"))?;
@@ -189,21 +157,4 @@ fn knows_gso(fd: BorrowedFd<'_>) -> bool {
 fn local_address(fd: &OwnedFd) -> io::Result<SocketAddr> {
     let any = rustix::net::getsockname(fd)?;
     SocketAddr::try_from(any).map_err(io::Error::from)
-}
-
-fn refused(address: SocketAddr, errno: Errno) -> BindError {
-    match errno {
-        Errno::ADDRINUSE => BindError::InUse { address },
-        Errno::ADDRNOTAVAIL => BindError::NotLocal { address, known: known_addresses() },
-        other => BindError::Os { address, call: "bind", source: other.into() },
-    }
-}
-
-fn known_addresses() -> Vec<String> {
-    let all = super::local_addresses().unwrap_or_default();
-    all.iter().map(|a| describe(a.address, &a.interface)).collect()
-}
-
-fn describe(address: IpAddr, interface: &str) -> String {
-    format!("{address} ({interface})")
 }

@@ -1,15 +1,14 @@
 //! Between two network namespaces joined by a veth pair.
 use crate::observer::Observer;
-use crate::support::{Link, PATIENCE, bind};
+use crate::support::{Link, PATIENCE, bind, sleep_on};
 use catchment_netns::{VethPair, with_privilege};
 use catchment_provider_roce::io::{
     Blocked, PathError, PathProbe, Route, Scope, SendBatch, SocketOptions, UdpSocket, Waiter,
-    Wakeup, Watched, local_addresses,
+    Wakeup, local_addresses,
 };
 use catchment_roce::wire::{PathMtu, ROCE_PORT};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 const ENDS: [(IpAddr, IpAddr); 2] =
     [(VethPair::LEFT_V4, VethPair::RIGHT_V4), (VethPair::LEFT_V6, VethPair::RIGHT_V6)];
@@ -148,11 +147,10 @@ fn packets_wait_while_the_socket_is_full() {
         assert_eq!(link.batch.waiting_packets(), left);
 
         pair.right.ip(&["link", "set", "veth0", "arp", "on"]).unwrap();
-        let waiter = Waiter::new(Duration::ZERO).unwrap();
+        let waiter = Waiter::new().unwrap();
         let mut sent = first.packets;
         while sent < 40 {
-            let watched = Watched::new(link.tx.as_fd(), true);
-            assert_eq!(waiter.sleep(&[watched], PATIENCE).unwrap(), Wakeup::Ready);
+            assert_eq!(waiter.sleep(link.tx.as_fd(), true, PATIENCE).unwrap(), Wakeup::Ready);
             sent += link.batch.flush(&link.tx).packets;
         }
         assert_eq!(link.batch.waiting_packets(), 0);
@@ -181,8 +179,7 @@ fn a_batch_serves_many_peers() {
             let mut ring = catchment_provider_roce::io::RecvRing::new(8);
             let mut seen = 0;
             while seen < 4 {
-                let mut waiter = Waiter::new(Duration::ZERO).unwrap();
-                waiter.wait(&[Watched::readable(peer)], PATIENCE, || Ok(true)).unwrap();
+                sleep_on(peer, PATIENCE);
                 seen += ring.receive(peer).unwrap();
             }
             assert_eq!(seen, 4);

@@ -10,6 +10,7 @@
 
 mod atomic;
 mod duplicate;
+mod gap;
 pub(crate) mod message;
 mod order;
 mod read;

@@ -2,13 +2,9 @@
 
 use super::{Outcome, Responder};
 use crate::input::{Arrival, Env};
-use crate::recovery::reorder::Reorder;
-use crate::wire::{Headers, NakCode, Syndrome};
+use crate::wire::{Headers, Syndrome};
 use catchment_verbs_types::WcStatus;
 use std::cmp::Ordering;
-
-/// Packets kept behind a gap without a SACK, at most.
-const SACK_INTERVAL: u32 = 16;
 
 impl Responder {
     /// Takes a request packet. A status means that the connection ends.
@@ -41,7 +37,7 @@ impl Responder {
     }
 
     /// Executes the expected packet. True when it was, false when it found no receive.
-    fn take(
+    pub(super) fn take(
         &mut self,
         headers: &Headers,
         payload: &[u8],
@@ -70,70 +66,6 @@ impl Responder {
                 Ok(false)
             }
             Outcome::Fatal(code, status) => Err(self.refuse(psn, code, status, env)),
-        }
-    }
-
-    /// Executes what was kept behind a gap that was filled, up to the next gap.
-    fn feed(&mut self, env: &mut Env<'_>) -> Option<WcStatus> {
-        let mut reorder = self.reorder.take()?;
-        let mut failed = None;
-        while let Some(kept) = reorder.take_expected() {
-            let before = self.expected;
-            let taken = self.take(&kept.headers, reorder.payload(&kept), env);
-            reorder.release(&kept);
-            let psns = self.expected.distance_from(before).max(0).cast_unsigned();
-            reorder.advance(psns);
-            match taken {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(status) => {
-                    failed = Some(status);
-                    break;
-                }
-            }
-        }
-        // Whoever waits behind the gap wants to know that it is closed.
-        self.ack_due = true;
-        if !reorder.is_empty() {
-            self.reorder = Some(reorder);
-        }
-        failed
-    }
-
-    fn on_early(&mut self, distance: u32, arrival: &Arrival<'_>, env: &mut Env<'_>) {
-        env.counters.out_of_order += 1;
-        if self.selective {
-            self.keep(distance, arrival, env);
-        } else if !self.nak_sent {
-            self.nak_sent = true;
-            self.ack_due = false;
-            let expected = self.expected;
-            self.replies.acknowledge(expected, Syndrome::Nak(NakCode::PsnSequence), self.msn);
-            env.counters.sequence_naks_sent += 1;
-        }
-    }
-
-    /// Keeps a packet until the gap before it is filled, and lets the peer know: at once when the
-    /// gap is new, then for some packets together.
-    fn keep(&mut self, distance: u32, arrival: &Arrival<'_>, env: &mut Env<'_>) {
-        if distance >= self.window_packets {
-            env.counters.dropped += 1;
-            return;
-        }
-        let mtu = self.mtu;
-        let is_new_gap = self.reorder.is_none();
-        let reorder = self.reorder.get_or_insert_with(|| Box::new(Reorder::new(mtu)));
-        let is_new = reorder.keep(distance, arrival.headers, arrival.payload);
-        if reorder.is_empty() {
-            self.reorder = None;
-        }
-        env.counters.reordered += u64::from(is_new);
-        env.counters.duplicates += u64::from(!is_new);
-        self.kept_since_sack += 1;
-        let is_due = is_new_gap || arrival.headers.bth.ack_req || !is_new;
-        if is_due || self.kept_since_sack >= SACK_INTERVAL {
-            self.kept_since_sack = 0;
-            self.ack_due = true;
         }
     }
 }

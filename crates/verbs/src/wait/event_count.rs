@@ -5,19 +5,17 @@
 //! notifier: change something, raise the count,               fence, sleepers? wake them
 //! ```
 //! With both fences one of the two sees the other. `tests/loom` tries every interleaving.
-use super::primitives::{AtomicU32, Condvar, Mutex, Ordering, fence};
+use super::primitives::{AtomicU32, Futex, Ordering, fence};
 use std::time::Instant;
 
-/// Counts changes. A notification costs an increment, a fence and a load while nobody sleeps, and
-/// takes no lock.
+/// Counts changes. A notification costs an increment, a fence and a load while nobody sleeps. There
+/// is no lock: sleepers wait on the count itself.
 ///
 /// The order that loses no change: [`EventCount::current`], check for work, [`EventCount::wait`].
 #[derive(Debug, Default)]
 pub struct EventCount {
-    changes: AtomicU32,
+    changes: Futex,
     sleepers: AtomicU32,
-    lock: Mutex<()>,
-    changed: Condvar,
 }
 
 impl EventCount {
@@ -28,54 +26,44 @@ impl EventCount {
 
     /// Returns the number of changes so far, to be read before checking whether to sleep.
     pub fn current(&self) -> u32 {
-        self.changes.load(Ordering::Acquire)
+        self.changes.word().load(Ordering::Acquire)
     }
 
     /// Counts a change and wakes all sleepers.
     pub fn notify(&self) {
         if self.count_change() {
-            self.changed.notify_all();
+            self.changes.wake(u32::MAX);
         }
     }
 
     /// Counts a change and wakes one sleeper, where one is enough for what changed.
     pub fn notify_one(&self) {
         if self.count_change() {
-            self.changed.notify_one();
+            self.changes.wake(1);
         }
     }
 
     /// Counts a change; true if some sleep.
     fn count_change(&self) -> bool {
-        self.changes.fetch_add(1, Ordering::Release);
+        self.changes.word().fetch_add(1, Ordering::Release);
         fence(Ordering::SeqCst);
-        let some_sleep = self.sleepers.load(Ordering::Relaxed) > 0;
-        if some_sleep {
-            // A sleeper that has counted itself is asleep after this, or will see the change.
-            drop(self.lock.lock());
-        }
-        some_sleep
+        self.sleepers.load(Ordering::Relaxed) > 0
     }
 
     /// Sleeps until there was a change since `seen`, or the deadline has passed; `None` waits
     /// forever. Returns the number of changes so far.
     pub fn wait(&self, seen: u32, deadline: Option<Instant>) -> u32 {
-        let mut guard = self.lock.lock();
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         while self.current() == seen {
-            let Some(deadline) = deadline else {
-                guard = self.changed.wait(guard);
-                continue;
-            };
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 break;
             }
-            guard = self.changed.wait_timeout(guard, left);
+            // Returns at once if the count has changed since it was compared here.
+            self.changes.wait(seen, left);
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
-        drop(guard);
         self.current()
     }
 }

@@ -20,12 +20,13 @@ mod backoff;
 mod cq_watch;
 mod doorbell;
 mod event_count;
+mod futex;
 mod spin;
 mod waiter;
 
 /// What [`EventCount`] is built of; the model checker replaces it.
 mod primitives {
-    pub(super) use crate::sync::{Condvar, Mutex};
+    pub(super) use super::futex::Futex;
     pub(super) use std::sync::atomic::{AtomicU32, Ordering, fence};
 }
 

@@ -10,5 +10,5 @@
 mod arm;
 mod event_count;
 mod fenced;
-mod locks;
+mod futex;
 mod unfenced;

@@ -1,6 +1,6 @@
-//! The shipped code with the checker's atomics and locks.
+//! The shipped code with the checker's atomics and a model of futex(2).
 pub(crate) mod primitives {
-    pub(crate) use crate::locks::{Condvar, Mutex};
+    pub(crate) use crate::futex::Futex;
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
 }
 #[path = "../../../src/wait/event_count.rs"]

@@ -1,6 +1,6 @@
-//! The shipped code with the checker's atomics and locks, its fences left out.
+//! The shipped code with the checker's atomics and a model of futex(2), its fences left out.
 pub(crate) mod primitives {
-    pub(crate) use crate::locks::{Condvar, Mutex};
+    pub(crate) use crate::futex::Futex;
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
     pub(crate) fn fence(_: Ordering) {}
 }

@@ -1,0 +1,81 @@
+//! What goes wrong with a socket: opening it, and sending.
+use super::port_owner;
+use rustix::io::Errno;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+/// A socket could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Somebody else has the port. Who, as far as it can be known, is looked up when the text is
+    /// asked for: that reads the open files of all processes.
+    #[error("UDP port {address} is taken: {}", port_owner::advice(*address))]
+    InUse {
+        /// The address and port asked for.
+        address: SocketAddr,
+    },
+    /// The address is none of this host's (of this network namespace's).
+    #[error("{address} is not an address of this host, which has: {}", .known.join(", "))]
+    NotLocal {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The addresses there are.
+        known: Vec<String>,
+    },
+    /// The system refused for another reason.
+    #[error("UDP {address}: {call}: {source}")]
+    Os {
+        /// The address and port asked for.
+        address: SocketAddr,
+        /// The system call.
+        call: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl BindError {
+    /// What bind(2) refused.
+    pub(super) fn refused(address: SocketAddr, errno: Errno) -> BindError {
+        match errno {
+            Errno::ADDRINUSE => BindError::InUse { address },
+            Errno::ADDRNOTAVAIL => BindError::NotLocal { address, known: known_addresses() },
+            other => BindError::Os { address, call: "bind", source: other.into() },
+        }
+    }
+}
+
+fn known_addresses() -> Vec<String> {
+    let all = super::local_addresses().unwrap_or_default();
+    all.iter().map(|a| describe(a.address, &a.interface)).collect()
+}
+
+fn describe(address: IpAddr, interface: &str) -> String {
+    format!("{address} ({interface})")
+}
+
+/// Packets that were dropped because the kernel refused them.
+#[derive(Debug, thiserror::Error)]
+#[error("{packets} packets of {bytes} bytes to {remote}: {source}{}", mtu_text(.ip_mtu))]
+pub struct SendFault {
+    /// The peer.
+    pub remote: SocketAddr,
+    /// How many packets.
+    pub packets: usize,
+    /// Bytes of the first of them.
+    pub bytes: usize,
+    /// The MTU of the path in bytes, IP header included, if the packets exceed it: it may
+    /// have dropped.
+    pub ip_mtu: Option<u32>,
+    /// What the kernel said.
+    #[source]
+    pub source: io::Error,
+}
+
+fn mtu_text(ip_mtu: &Option<u32>) -> String {
+    ip_mtu.map_or_else(String::new, |mtu| {
+        format!(" (the MTU of the path is now {mtu}: choose a smaller path MTU)")
+    })
+}
