@@ -146,8 +146,8 @@ fn two_hosts_are_measured_over_packets() {
     });
 }
 
-/// Waits until the client has computed for longer than it takes to begin: a measurement of latency
-/// polls all the time. It yields its core, so beside busy processes it gets less than a hundredth.
+/// Waits until the client has computed for longer than it takes to begin. It must sleep while it
+/// waits: beside busy programs a thread that yields computes next to nothing.
 fn wait_until_it_measures(client: &Running) {
     wait_until("it measures", || usage_of(client.id()).unwrap().cpu_s >= 0.1);
 }
@@ -165,7 +165,7 @@ fn who_talks_nonsense_or_is_killed_is_told_of_and_the_next_one_is_served() {
         let told = server.event("failed")["error"].to_string();
         assert!(told.contains("hello"), "{told}");
     }
-    let words = ["bench", "send_lat", "-D", "60", "--json", "-c", &at];
+    let words = ["bench", "send_lat", "--wait", "sleep", "-D", "60", "--json", "-c", &at];
     let mut client = Running::start(catchment().args(words));
     wait_until_it_measures(&client);
     client.kill();
@@ -179,7 +179,8 @@ fn who_talks_nonsense_or_is_killed_is_told_of_and_the_next_one_is_served() {
 fn a_killed_server_ends_a_measurement() {
     for provider in ["shm", "roce"] {
         let mut server = Server::start(&mut catchment(), "127.0.0.1:0");
-        let words = ["bench", "send_lat", "-D", "3000", "--provider", provider, "-c"];
+        let words = ["bench", "send_lat", "--wait", "sleep", "-D", "3000"];
+        let words = words.into_iter().chain(["--provider", provider, "-c"]);
         let client = Running::start(catchment().args(words).arg(&server.address));
         wait_until_it_measures(&client);
         server.child.kill().unwrap();

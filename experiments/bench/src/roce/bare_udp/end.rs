@@ -2,18 +2,18 @@
 use super::{Job, REGION_BYTES};
 use anyhow::{Result, bail};
 use catchment_provider_roce::io::{
-    Blocked, IcrcCheck, Piece, RecvRing, Route, SendBatch, SocketOptions, UdpSocket, Waiter,
-    Wakeup, Watched,
+    Blocked, IcrcCheck, Piece, RecvRing, Route, SendBatch, SocketOptions, UdpSocket, Waiter, Wakeup,
 };
 use catchment_roce::Psn;
 use catchment_roce::wire::{
     Aeth, Bth, Headers, MAX_HEADER_BYTES, Opcode, Packet, ROCE_PORT, Reth, Syndrome,
 };
 use catchment_verbs::mem::{Region, RegionOptions};
+use catchment_verbs::wait::SpinBudget;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The queue pair number of all packets: nobody checks it.
 const QPN: u32 = 1;
@@ -43,6 +43,7 @@ pub(super) struct Receiving {
     ring: RecvRing,
     check: IcrcCheck,
     waiter: Waiter,
+    spin: SpinBudget,
     region: Arc<Region>,
 }
 
@@ -57,7 +58,7 @@ impl End {
         Ok(End {
             sending: Sending {
                 batch: SendBatch::new(&*socket, BATCH_PACKETS),
-                waiter: Waiter::new(job.spin)?,
+                waiter: Waiter::new()?,
                 region: Arc::clone(&region),
                 route: Route { local: own, remote: SocketAddr::new(peer, ROCE_PORT), ecn: 0 },
                 socket: Arc::clone(&socket),
@@ -65,7 +66,8 @@ impl End {
             receiving: Receiving {
                 ring: RecvRing::new(BUFFERS),
                 check: IcrcCheck::new(),
-                waiter: Waiter::new(job.spin)?,
+                waiter: Waiter::new()?,
+                spin: SpinBudget::new(job.spin),
                 region,
                 socket,
             },
@@ -120,8 +122,7 @@ impl Sending {
     }
 
     fn wait_writable(&self) -> Result<()> {
-        let watched = Watched::new(self.socket.as_fd(), true);
-        match self.waiter.sleep(&[watched], PATIENCE)? {
+        match self.waiter.sleep(self.socket.as_fd(), true, PATIENCE)? {
             Wakeup::TimedOut => bail!("the socket stayed full for {PATIENCE:?}"),
             Wakeup::Ready | Wakeup::Woken => Ok(()),
         }
@@ -135,23 +136,37 @@ impl Receiving {
         timeout: Duration,
         mut see: impl FnMut(&Region, Packet<'_>) -> Result<()>,
     ) -> Result<bool> {
-        let (ring, socket) = (&mut self.ring, &*self.socket);
-        let mut packets = 0;
-        let watched = [Watched::readable(socket)];
-        while packets == 0 {
-            let wakeup = self.waiter.wait(&watched, timeout, || {
-                packets = ring.receive(socket)?;
-                Ok(packets > 0)
-            })?;
-            if wakeup == Wakeup::TimedOut {
-                return Ok(false);
-            }
+        if !self.wait(timeout)? {
+            return Ok(false);
         }
         for train in self.ring.trains() {
             let mut check = self.check.train(&train);
             for bytes in train.packets() {
                 see(&self.region, Packet::decode(check.check(bytes)?)?)?;
             }
+        }
+        Ok(true)
+    }
+
+    /// Polls for as long as that pays, then sleeps, until packets are in the ring; false when the
+    /// time is over.
+    fn wait(&mut self, timeout: Duration) -> Result<bool> {
+        let start = Instant::now();
+        let limit = self.spin.now().min(timeout);
+        let mut slept = false;
+        while self.ring.receive(&*self.socket)? == 0 {
+            if start.elapsed() < limit {
+                std::thread::yield_now();
+                continue;
+            }
+            let left = timeout.saturating_sub(start.elapsed());
+            if self.waiter.sleep(self.socket.as_fd(), false, left)? == Wakeup::TimedOut {
+                return Ok(false);
+            }
+            slept = true;
+        }
+        if slept {
+            self.spin.learn(start.elapsed());
         }
         Ok(true)
     }
