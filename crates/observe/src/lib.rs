@@ -56,7 +56,7 @@ mod sync;
 pub use dashboard::{Dashboard, DashboardConfig, DashboardError};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use metrics::{
-    CollectorMetrics, DeviceMetrics, DropCause, FrameObservation, SessionGuard,
+    CollectorMetrics, DeviceMetrics, DropCause, FrameCounters, FrameObservation, SessionGuard,
     SourceDeviceMetrics, SourceMetrics, SourceTotals,
 };
 pub use network::{QueueSizes, RoceSnapshot, SessionSnapshot};

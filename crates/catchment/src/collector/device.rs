@@ -111,7 +111,7 @@ impl LentSink {
             delivered_unix_ns: now_ns,
         };
         let preview = device.metrics.preview();
-        if preview.is_due() {
+        if preview.demand().is_due() {
             preview.offer(frame.bytes(), &Pixels(&frame));
         }
         // The frame cannot come back from a panic: it counts as refused, and the device goes on.

@@ -123,7 +123,7 @@ async fn preview(
 
 /// Answers with the last picture; 204 while there is none, 304 when the browser has it already.
 fn picture(preview: &Preview, request: &HeaderMap) -> Response {
-    preview.look();
+    preview.demand().look();
     let Some((number, picture)) = preview.latest() else {
         return StatusCode::NO_CONTENT.into_response();
     };

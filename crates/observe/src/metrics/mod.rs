@@ -7,10 +7,12 @@
 
 mod collector;
 mod device;
+mod frames;
 mod source;
 
 pub use collector::{CollectorMetrics, SessionGuard};
-pub use device::{DeviceMetrics, FrameObservation, SourceTotals};
+pub use device::{DeviceMetrics, SourceTotals};
+pub use frames::{FrameCounters, FrameObservation};
 pub use source::{DropCause, SourceDeviceMetrics, SourceMetrics};
 
 use std::sync::atomic::AtomicU64;

@@ -5,24 +5,20 @@
 //! while somebody looks: in the 3 s after a viewer asked, at most 4 times a second. Without a viewer
 //! [`Preview::offer`] costs one load. The PNG is made later, by the thread that serves the page.
 
+mod demand;
 mod sample;
 
+pub use demand::Demand;
 pub use sample::picture_of;
 
 use crate::sync::lock;
 use catchment_media::format::FrameFormat;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
 
 /// Largest width of a preview in pixels.
 pub const WIDTH_MAX: u32 = 320;
 /// Largest height of a preview in pixels.
 pub const HEIGHT_MAX: u32 = 240;
-
-const LOOKED_FOR: Duration = Duration::from_secs(3);
-const INTERVAL: Duration = Duration::from_millis(250);
 
 /// The bytes of one frame, wherever they lie.
 pub trait PixelSource {
@@ -110,10 +106,7 @@ struct Latest {
 /// Makes pictures of one device's frames while somebody looks.
 #[derive(Debug)]
 pub struct Preview {
-    /// Until when somebody looks, nanoseconds of [`now_ns`]; 0 when nobody does.
-    wanted_until_ns: AtomicU64,
-    /// When the next picture may be made.
-    due_ns: AtomicU64,
+    demand: Demand,
     format: Mutex<Option<FrameFormat>>,
     latest: Mutex<Latest>,
 }
@@ -123,8 +116,7 @@ impl Preview {
     /// [`FrameFormat`] gives a preview without pictures.
     pub fn new(format: &str) -> Self {
         Self {
-            wanted_until_ns: AtomicU64::new(0),
-            due_ns: AtomicU64::new(0),
+            demand: Demand::default(),
             format: Mutex::new(format.parse().ok()),
             latest: Mutex::default(),
         }
@@ -139,33 +131,16 @@ impl Preview {
         lock(&self.format).is_some()
     }
 
-    /// Requests pictures for the next 3 s.
-    pub fn look(&self) {
-        let until = now_ns().saturating_add(nanos(LOOKED_FOR));
-        self.wanted_until_ns.fetch_max(until, Relaxed);
-    }
-
-    /// Returns whether a picture of the next frame would be made. One load while nobody is
-    /// watching.
-    pub fn is_due(&self) -> bool {
-        let until = self.wanted_until_ns.load(Relaxed);
-        if until == 0 {
-            return false;
-        }
-        let now = now_ns();
-        if now > until {
-            // Nobody is watching any more. A viewer who comes back right now has written a later time.
-            let _ = self.wanted_until_ns.compare_exchange(until, 0, Relaxed, Relaxed);
-            return false;
-        }
-        now >= self.due_ns.load(Relaxed)
+    /// Returns whether, and when, a picture is wanted.
+    pub fn demand(&self) -> &Demand {
+        &self.demand
     }
 
     /// Makes a picture of a frame of `frame_bytes` bytes if one is due; returns whether it did.
     /// Reads at most 480 rows of the frame; never waits for another thread. Call it before the
     /// frame's blocks are released.
     pub fn offer(&self, frame_bytes: usize, pixels: &(impl PixelSource + ?Sized)) -> bool {
-        self.is_due() && self.make(frame_bytes, pixels)
+        self.demand.is_due() && self.make(frame_bytes, pixels)
     }
 
     fn make(&self, frame_bytes: usize, pixels: &(impl PixelSource + ?Sized)) -> bool {
@@ -175,7 +150,7 @@ impl Preview {
         if frame_bytes < format.frame_bytes() {
             return false;
         }
-        self.due_ns.store(now_ns().saturating_add(nanos(INTERVAL)), Relaxed);
+        self.demand.made();
         let picture = Arc::new(picture_of(&format, pixels));
         let Ok(mut latest) = self.latest.try_lock() else {
             return false;
@@ -190,14 +165,4 @@ impl Preview {
         let latest = lock(&self.latest);
         latest.picture.clone().map(|picture| (latest.number, picture))
     }
-}
-
-/// Nanoseconds of a monotonic clock, never 0.
-fn now_ns() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    nanos(START.get_or_init(Instant::now).elapsed()) + 1
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

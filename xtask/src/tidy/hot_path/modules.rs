@@ -1,4 +1,8 @@
 //! The modules on the way of a block, and the lines of them that may lock or allocate.
+//!
+//! Every module with a function, inlined ones too, that has 0.05 % of the samples or more of
+//! `perf record -F 4000 catchment demo --no-dashboard --sink null` is here: over shm and over roce,
+//! at 25 frames a second and with `--rate max`.
 
 /// Modules on the way of a block, and what runs there for it. A folder ends with a slash.
 pub(super) const MODULES: &[(&str, &str)] = &[
@@ -47,7 +51,9 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("crates/catchment/src/source/driver.rs", "requests complete while nobody fills"),
     ("crates/catchment/src/sink/null.rs", "a frame is given to nobody"),
     ("crates/catchment/src/collector/primitives.rs", "what the queue of streams is built of"),
-    ("crates/observe/src/metrics/mod.rs", "counters of one writer"),
+    ("crates/observe/src/metrics/frames.rs", "frames of a device are counted"),
+    ("crates/observe/src/metrics/mod.rs", "counters"),
+    ("crates/observe/src/preview/demand.rs", "whether somebody wants a picture"),
     ("crates/media/src/input/canvas.rs", "the test pattern is drawn"),
     ("crates/media/src/input/pattern.rs", "the test pattern is drawn"),
     ("crates/media/src/input/synthetic.rs", "the test pattern is given out"),
@@ -60,6 +66,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("crates/verbs/src/provider/completion_queue.rs", "completions are put in and taken out"),
     ("crates/verbs/src/wait/", "who sleeps, how long, and how it is woken"),
     ("crates/provider-shm/src/mr.rs", "a region's watcher is rung"),
+    ("crates/provider-shm/src/region.rs", "who sleeps on a region"),
     ("crates/roce/src/pacing/", "when a packet may go"),
     ("crates/roce/src/psn.rs", "packet sequence numbers"),
     ("crates/roce/src/qp/mod.rs", "packets, time and requests reach a queue pair"),
