@@ -1,5 +1,4 @@
 //! `cargo xtask bench`: what can be measured, and the way to measure it.
-
 use crate::repo::Repo;
 use crate::run;
 use anyhow::{Result, bail};

@@ -1,5 +1,4 @@
 //! `cargo xtask docs`: the API documentation without a warning, and no broken link on any page.
-
 use crate::repo::Repo;
 use crate::run;
 use crate::tidy::links;

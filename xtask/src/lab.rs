@@ -1,5 +1,4 @@
 //! `cargo xtask lab`: installs what the lab needs, builds it, runs it.
-
 use crate::repo::Repo;
 use crate::run::{self, Show, Tally};
 use crate::{metadata, prerequisites, programs};

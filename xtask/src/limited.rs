@@ -2,7 +2,6 @@
 //!
 //! Cargo starts each test program through this recipe (`target.<cfg>.runner`): it has the folder and
 //! the environment that cargo gives, and the other programs run whatever this one does.
-
 use crate::proc;
 use anyhow::{Context as _, Result};
 use std::ffi::OsString;

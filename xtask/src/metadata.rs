@@ -1,5 +1,4 @@
 //! The workspace as Cargo sees it: its packages, their targets and the edges between them.
-
 use crate::repo::Repo;
 use crate::run::{self, Show};
 use anyhow::{Context as _, Result};

@@ -1,5 +1,4 @@
 //! What the tests need beside Rust: found, or installed where that is possible without a question.
-
 use crate::run;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::env;

@@ -2,7 +2,6 @@
 //!
 //! Every function reads a state that may change the next moment: a process that ends while it is
 //! read counts as having nothing.
-
 use anyhow::{Context as _, Result, ensure};
 use std::collections::BTreeMap;
 use std::path::Path;

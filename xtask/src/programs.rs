@@ -2,7 +2,6 @@
 //!
 //! They are built together: one after the other, each would ask for other features of what they
 //! share, and build it again.
-
 use crate::repo::Repo;
 use crate::{metadata, run};
 use anyhow::{Result, ensure};

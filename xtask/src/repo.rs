@@ -1,5 +1,4 @@
 //! The repository: where it is and which files belong to it.
-
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,5 +1,4 @@
 //! Commands that a recipe starts: shown as they run, limited in time, their test cases counted.
-
 use crate::proc;
 use anyhow::{Context as _, Result, bail};
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read};

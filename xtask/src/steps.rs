@@ -3,7 +3,6 @@
 //! What builds what: clippy and docs only check; `build`, `test` and `doctest` share the development
 //! profile; `demo`, `soak`, `lab` and `sim` share one release build of all programs that they start;
 //! loom has a folder of its own, because its `--cfg` would otherwise rebuild everything twice.
-
 use crate::repo::Repo;
 use crate::run::{self, Finished, Show, Tally};
 use crate::{docs, lab, limited, metadata, prerequisites, programs, soak, tidy};

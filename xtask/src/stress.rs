@@ -1,5 +1,4 @@
 //! Load beside the tests: a test that asserts a time fails there.
-
 use crate::run::Kept;
 use anyhow::{Context as _, Result};
 use std::process::{Command, Stdio};

@@ -1,5 +1,4 @@
 //! `cargo xtask test`: runs the steps, says how long each took, and counts what passed.
-
 use crate::repo::Repo;
 use crate::run::Tally;
 use crate::steps::{self, Context, STEPS, Step};

@@ -1,5 +1,4 @@
 //! Collects frames and says what came: `cargo run -p catchment --example collect`, beside `send`.
-
 use catchment::collector::Collector;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

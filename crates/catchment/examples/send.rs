@@ -1,5 +1,4 @@
 //! Sends a hundred grey pictures: `cargo run -p catchment --example send`, beside `collect`.
-
 use catchment::source::{DeviceSpec, Source};
 use std::time::Duration;
 

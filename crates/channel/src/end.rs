@@ -1,6 +1,5 @@
 //! What every end of a connection that moves blocks has in common: what a block says about itself,
 //! where the peer's memory is, what was done, and what can go wrong.
-
 use catchment_transfer::{HeaderError, PeerMisbehaved};
 use catchment_verbs::{CqError, Failure, PostError, WcStatus};
 

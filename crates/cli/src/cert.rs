@@ -1,5 +1,4 @@
 //! `catchment cert`: a certificate authority and certificates.
-
 use crate::args::CertArgs;
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::{self, say};

@@ -1,5 +1,4 @@
 //! `catchment collect`: a collector until it is asked to end.
-
 use crate::args::{CollectArgs, SinkKind};
 use crate::cert::CERT_HINT;
 use crate::failure::{Code, Failure};

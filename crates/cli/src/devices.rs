@@ -1,5 +1,4 @@
 //! `catchment devices`: what a session could use.
-
 use crate::args::DevicesArgs;
 use crate::failure::Failure;
 use crate::output::table::Table;

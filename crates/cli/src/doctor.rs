@@ -1,5 +1,4 @@
 //! `catchment doctor`: what works on this machine, and what to fix.
-
 use crate::args::DoctorArgs;
 use crate::failure::{Code, Failure};
 use crate::output::{self, units};

@@ -1,5 +1,4 @@
 //! `catchment explain`: which way frames take to a host, and why.
-
 use crate::args::{ExplainArgs, There};
 use crate::cert::CERT_HINT;
 use crate::failure::{Code, Failure};

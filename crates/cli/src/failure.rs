@@ -1,5 +1,4 @@
 //! How a command ends when it does not succeed: what it says, and with which exit code.
-
 use std::fmt::{self, Write as _};
 
 /// Exit codes. They are part of the interface: docs/reference/cli.md lists them.

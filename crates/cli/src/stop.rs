@@ -1,5 +1,4 @@
 //! Asked to end: by Ctrl-C, by SIGTERM, or because the process that started us is gone.
-
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::say;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};

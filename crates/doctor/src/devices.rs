@@ -7,7 +7,6 @@
 //!     println!("{} {}: {}", device.provider, device.name, device.state);
 //! }
 //! ```
-
 use catchment::ibverbs::IbverbsOptions;
 use catchment::roce::RoceOptions;
 use catchment_provider_ibverbs::{

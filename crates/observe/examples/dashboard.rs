@@ -3,7 +3,6 @@
 //! ```text
 //! cargo run -p catchment-observe --example dashboard -- [DEVICES] [ADDRESS] [SECONDS]
 //! ```
-
 use catchment_observe::{
     CollectorMetrics, Dashboard, DashboardConfig, DeviceMetrics, FrameObservation, SessionSnapshot,
 };

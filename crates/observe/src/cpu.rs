@@ -1,5 +1,4 @@
 //! Processor time and memory of this process or of another one, from the kernel's own books.
-
 use super::snapshot::CpuSnapshot;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};

@@ -4,7 +4,6 @@
 //! most 1/32 (3.2 %) above the true one and never below it. The range is 1 ns to 73 minutes; longer
 //! durations count in the last bucket and in the exact maximum. A bucket holds the values in
 //! `(lower, upper]`, so that "at most 2^k ns" can be answered exactly: Prometheus asks that.
-
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,5 +1,4 @@
 //! What people see of the ways that bytes take: sessions, and software RoCE devices.
-
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Turns snapshots into rates: remembers the last seconds of whoever looks regularly.
-
 use super::cpu::CpuMeter;
 use super::metrics::{CollectorMetrics, SourceMetrics};
 use super::snapshot::{

@@ -2,7 +2,6 @@
 //!
 //! One definition for `/api/status`, the page, the terminal, the final report and Prometheus.
 //! Names end in their unit. Counters only grow while the process lives.
-
 use super::histogram::HistogramSnapshot;
 use super::network::{RoceSnapshot, SessionSnapshot};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,6 @@
 //! Locks that ignore poisoning.
 //!
 //! A panic in one thread must not take the numbers of all others: they are plain data, always whole.
-
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,5 +1,4 @@
 //! The control connection: lines of JSON, none longer than a limit, none awaited for ever.
-
 use crate::PerfError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;

@@ -2,7 +2,6 @@
 //!
 //! For bandwidth the memory is a ring of places. For latency, what comes lies at its beginning, and what
 //! is sent in its second half.
-
 use crate::PerfError;
 use crate::message::Place;
 use crate::operation::Figure;

@@ -1,5 +1,4 @@
 //! What can go wrong.
-
 use catchment_verbs::{CqError, ModifyError, PostError, VerbsError};
 use std::io;
 use std::net::SocketAddr;

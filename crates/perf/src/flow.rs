@@ -1,5 +1,4 @@
 //! Bandwidth: the active side keeps requests outstanding.
-
 use crate::PerfError;
 use crate::endpoint::Connection;
 use crate::operation::Operation;

@@ -21,7 +21,6 @@
 //! - Processor time is that of all threads of a process, from the same points as the measured time.
 //! - The hot loops allocate nothing, and call the system only to read the clock and to wait.
 //! - A side that is gone, silent or talks nonsense ends a measurement with an error that says so.
-
 #![forbid(unsafe_code)]
 
 pub mod blocks;

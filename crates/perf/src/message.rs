@@ -22,7 +22,6 @@
 //!            <-  Used
 //! Here       ->                                  the passive side keeps its memory until then
 //! ```
-
 use crate::PerfError;
 use crate::blocks::mechanism::Ports;
 use crate::blocks::plan::BlockPlan;

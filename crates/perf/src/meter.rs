@@ -1,5 +1,4 @@
 //! What a side spends: time and processor time.
-
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 

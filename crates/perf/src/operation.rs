@@ -1,5 +1,4 @@
 //! What is measured, by perftest's names.
-
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,5 @@
 //! Latency: one request at a time. WRITEs and SENDs go to and fro; the last byte of each differs from that
 //! of the one before, and is 0 only when all is over.
-
 use crate::PerfError;
 use crate::endpoint::Connection;
 use crate::operation::Operation;

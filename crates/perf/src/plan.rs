@@ -1,5 +1,4 @@
 //! What a measurement is told.
-
 use crate::PerfError;
 use crate::operation::{Figure, Operation, Test};
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,4 @@
 //! Child processes that end with this one's interest in them.
-
 use crate::PerfError;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -1,5 +1,4 @@
 //! The two roles: the active side measures, the passive one does its part.
-
 use crate::PerfError;
 use crate::blocks::{self, BlockMechanism, BlockPlan};
 use crate::control::{Control, PATIENCE};

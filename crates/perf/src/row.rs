@@ -1,5 +1,4 @@
 //! What came out of a measurement.
-
 use crate::stats::of_sorted;
 use serde::Serialize;
 

@@ -1,5 +1,4 @@
 //! The time that counts: begun and ended at both sides, with what each used in it.
-
 use crate::PerfError;
 use crate::control::{Control, PATIENCE};
 use crate::endpoint::LocalDevice;

@@ -1,5 +1,4 @@
 //! Waiting as a plan says: polling with yields in between, or asleep between two looks.
-
 use crate::PerfError;
 use crate::control::PATIENCE;
 use crate::plan::Waiting;

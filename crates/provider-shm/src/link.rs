@@ -1,5 +1,4 @@
 //! The connection to another context: asks its service thread, and notices its death.
-
 use crate::proto::{MESSAGE_BYTES, Refusal, Reply, Request};
 use crate::socket;
 use crate::tables::{BELLS_BYTES, VALID_BYTES};

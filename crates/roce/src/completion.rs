@@ -1,5 +1,4 @@
 //! Completions of one queue pair, before its device adds them to a completion queue.
-
 use catchment_verbs_types::{Success, WcStatus};
 
 /// Which of the two queues of a queue pair a request was posted to.

@@ -1,5 +1,4 @@
 //! What a queue pair is told when it is made and when it changes its state.
-
 use crate::Psn;
 use crate::pacing::PacingConfig;
 use crate::wire::PathMtu;

@@ -1,5 +1,4 @@
 //! What a queue pair counts. All grow only.
-
 use std::ops::AddAssign;
 
 /// Defines counters, and their sum over queue pairs.

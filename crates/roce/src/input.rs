@@ -1,5 +1,4 @@
 //! What a queue pair is told, and what its handlers work with.
-
 use crate::completion::Completion;
 use crate::counters::Counters;
 use crate::memory::Memory;

@@ -2,7 +2,6 @@
 //!
 //! The format is that of libpcap with nanoseconds, little-endian; each packet begins with its IP
 //! header (link type 101, "raw IP").
-
 use crate::wire::net::{MAX_NET_BYTES, NetHeader};
 use std::time::Duration;
 

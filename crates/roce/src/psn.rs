@@ -2,7 +2,6 @@
 //!
 //! Two of them have no order, only a distance: the later of two is the one that lies at most half
 //! the number space ahead (IBTA volume 1, 9.7.1). So there is no `Ord` here.
-
 use std::fmt;
 
 /// A packet sequence number.

@@ -1,7 +1,6 @@
 //! Timer codes of the standard, and times as numbers.
 //!
 //! RNR timer codes are in [`crate::wire::aeth`].
-
 use std::time::Duration;
 
 /// Returns the timeout of a local ACK timeout code: 4.096 us times 2^code; 0 means none (IBTA

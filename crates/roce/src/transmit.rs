@@ -4,7 +4,6 @@
 //! encoded headers, and says where its payload lies: in local memory of a send request, in memory
 //! that the peer reads, or in the batch itself. The driver gathers it with the headers, the pad and
 //! the ICRC into one datagram; nothing was copied before.
-
 use crate::wire::{Headers, ICRC_BYTES, MAX_HEADER_BYTES};
 use std::ops::Range;
 

@@ -2,7 +2,6 @@
 //!
 //! A provider makes one of them where the application posts, and the queue pair keeps that same
 //! value until the request has completed.
-
 use crate::memory::{AccessError, Memory};
 use crate::transmit::{Piece, PieceWriter};
 use catchment_verbs_types::{Payload, RecvWr, SendOp, SendWr, Sge};

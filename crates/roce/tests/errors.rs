@@ -1,5 +1,4 @@
 //! What ends a connection, what only delays it, and how requests complete then.
-
 use crate::pair::{A, B, BOTH, End, KEY, MS, Pair, Setup, US, remote, sge};
 use catchment_roce::wire::aeth::rnr_timer;
 use catchment_roce::wire::{Aeth, Bth, Headers, NakCode, Opcode, Operation, Syndrome};

@@ -1,5 +1,4 @@
 //! Golden packets: the kernel's, a prototype's and an independent encoder's.
-
 use crate::common::{CAPTURED, COMPUTED, Vector, number, vectors};
 use catchment_roce::wire::datagram::{self, OpenError};
 use catchment_roce::wire::icrc::IcrcMismatch;

@@ -1,5 +1,4 @@
 //! The tests of the crate, from outside, as one program.
-
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod common;

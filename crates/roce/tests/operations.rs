@@ -1,5 +1,4 @@
 //! Every operation between two queue pairs, without loss and with every single packet lost.
-
 use crate::pair::{A, B, BOTH, KEY, Pair, Setup, remote, sge};
 use catchment_roce::wire::{Opcode, Operation};
 use catchment_roce::{Config, Payload, Recovery, SendOp, SendWr, Service, WcOpcode, WriteLayout};

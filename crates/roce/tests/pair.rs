@@ -1,5 +1,4 @@
 //! How the two ends of a connection are set up, on the simulator's cable.
-
 use catchment_roce::wire::PathMtu;
 use catchment_roce::{
     Config, InitAttr, Psn, Qp, Recovery, RemoteAddr, RtrAttr, RtsAttr, Service, Sge,

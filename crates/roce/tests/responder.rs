@@ -1,5 +1,4 @@
 //! A responder walks stale, expected, duplicate and future requests, and does not believe its peer.
-
 use crate::pair::{B, BASE, BOTH, End, KEY, Setup, sge};
 use catchment_roce::wire::{
     AtomicEth, Bth, Headers, NakCode, Opcode, Operation, Packet, PathMtu, Reth, Syndrome,

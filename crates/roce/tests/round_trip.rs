@@ -1,5 +1,4 @@
 //! Whatever is encoded decodes to the same, and no bytes do harm.
-
 use catchment_roce::Psn;
 use catchment_roce::wire::datagram::{self, OpenError};
 use catchment_roce::wire::net::{Ip, Ipv4Id, MAX_NET_BYTES, NetHeader};

@@ -1,5 +1,4 @@
 //! What may be posted in which state, and what changes of state do to requests.
-
 use crate::errors::sends;
 use crate::pair::{A, B, End, Setup, remote, sge};
 use catchment_roce::{

@@ -1,5 +1,4 @@
 //! UC and UD: what arrives whole is delivered, what is lost is lost, nobody waits.
-
 use crate::pair::{A, B, Setup, remote, sge};
 use catchment_roce::wire::{Bth, Deth, Headers, Opcode};
 use catchment_roce::{

@@ -1,5 +1,4 @@
 //! Another reader of packets looks at ours: tshark opens a capture of every encoding.
-
 use catchment_roce::wire::net::{Ipv4Id, NetHeader, source_port};
 use catchment_roce::wire::{
     Aeth, AtomicEth, Bth, Deth, HeaderSet, Headers, NakCode, Opcode, ROCE_PORT, Reth, Syndrome,

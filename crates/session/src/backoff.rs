@@ -1,5 +1,4 @@
 //! How long a source waits before it tries again: exponential, jittered, reproducible.
-
 use std::time::Duration;
 
 /// Waits between tries. The wait before try `n` is drawn from the upper half of

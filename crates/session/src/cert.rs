@@ -3,7 +3,6 @@
 //! The directory holds `ca.pem` and `ca.key`, and for each certificate `NAME.pem` and
 //! `NAME.key`. Keys are ECDSA P-256 in files that only their owner can read. No file is ever
 //! overwritten.
-
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::IpAddr;

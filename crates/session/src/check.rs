@@ -1,5 +1,4 @@
 //! Ranges of every field of every message.
-
 use crate::host::Host;
 use crate::message::{
     Connect, DEVICES_MAX, Device, FailedPath, Goodbye, GoodbyeAck, Hello, Message, PROVIDERS_MAX,

@@ -8,7 +8,6 @@
 //!             Closing <──Goodbye── Streaming <──ready()──────────────────────┘
 //!                └──goodbye_ack()──> over
 //! ```
-
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

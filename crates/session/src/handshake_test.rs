@@ -1,5 +1,4 @@
 //! The two state machines against peers that do one thing wrong.
-
 use std::time::{Duration, Instant};
 
 use crate::collector_side::{CollectorEvent, CollectorSide, CollectorSideConfig};

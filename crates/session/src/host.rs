@@ -1,5 +1,4 @@
 //! Identity of the host and process: peers that share it can share memory.
-
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fs, io};

@@ -1,6 +1,5 @@
 //! Reads what an authority's certificate says of it: its name and the identifier of its key, which
 //! every certificate that it signs repeats. Nothing else of the certificate is read or checked.
-
 use rcgen::string::{BmpString, UniversalString};
 use rcgen::{CertificateParams, DistinguishedName, DnType, DnValue, Issuer, KeyIdMethod, KeyPair};
 use rustls::pki_types::CertificateDer;

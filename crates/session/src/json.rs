@@ -3,7 +3,6 @@
 //! serde's own internally tagged enums read the whole message into a tree first, and a tree of
 //! `[0,0,0,…` is 16 times as large as its text. Here the text is read twice instead: once for
 //! the tag, once straight into the type.
-
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,5 +1,4 @@
 //! What both state machines share: outputs, ends, the lease clock.
-
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,4 @@
 //! Device names: text from a peer that becomes the name of a directory.
-
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;

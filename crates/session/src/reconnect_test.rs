@@ -1,6 +1,5 @@
 //! The two state machines against each other while connections break at every message boundary,
 //! processes die and sessions stay half open.
-
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 

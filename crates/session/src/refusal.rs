@@ -1,5 +1,4 @@
 //! Why a session does not begin, or ends: a code for programs, a reason and a remedy for people.
-
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 

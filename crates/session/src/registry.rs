@@ -1,5 +1,4 @@
 //! Which session owns which device. Pure, no clock.
-
 use std::collections::BTreeMap;
 
 use crate::message::Hello;

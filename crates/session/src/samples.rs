@@ -1,5 +1,4 @@
 //! One message of each kind with its text, for tests: the golden bytes of the protocol.
-
 use catchment_verbs::{Endpoint, Gid, NetEnd, ProviderInfo, Wire};
 
 use crate::host::Host;

@@ -7,7 +7,6 @@
 //! Hello ──> WaitWelcome ──Welcome──> Deciding ──connect()──> WaitReady ──Ready──> Streaming
 //!                                                         Leaving <──goodbye()──────┘
 //! ```
-
 use std::time::{Duration, Instant};
 
 use catchment_verbs::Endpoint;

@@ -1,5 +1,4 @@
 //! TLS 1.3 with certificates on both sides, and the rule where a session may go without it.
-
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::net::{IpAddr, SocketAddr};

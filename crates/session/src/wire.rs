@@ -2,7 +2,6 @@
 //!
 //! Sans-IO. [`Decoder`] is fed bytes as they come and never holds more than one message, and of
 //! that only what has come: an announced length reserves nothing.
-
 use std::fmt;
 
 use crate::check::Invalid;

@@ -8,7 +8,6 @@
 //! sleeps as if no block were free. When the answer may have changed, the controller calls
 //! [`Sender::wake`](crate::Sender::wake): sleepers on the doorbell ask again at once, and where a
 //! provider has no doorbell they ask with their next backoff.
-
 use std::fmt;
 
 /// What a claim is for.

@@ -1,5 +1,4 @@
 //! Bytes that cases send and look for.
-
 use anyhow::{Result, bail, ensure};
 pub(crate) use catchment_conformance::pattern;
 

@@ -2,7 +2,6 @@
 //!
 //! The name of a case is its group and values, `group/value, value/value`: what is tried, between
 //! whom, over which version of IP. The full matrix has every combination of them.
-
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Keeps items, in their order, until every value has occurred in its group, and no value much more

@@ -4,7 +4,6 @@
 //! or two guests, each with a kernel and an RDMA device of its own. What crosses between any two
 //! crosses a network. A case says at which [`Site`] a program runs. Guests boot when they are first
 //! needed, and serve all cases of a run.
-
 use crate::end::Kind;
 use crate::end::client::End;
 use crate::peer::wire::Wire;

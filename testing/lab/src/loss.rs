@@ -1,5 +1,4 @@
 //! What the guest's switch does to packets: loses chosen ones, or impairs them by chance.
-
 use crate::vm::guest::Guest;
 use anyhow::{Context as _, Result};
 use serde_json::Value;

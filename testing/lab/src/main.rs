@@ -5,7 +5,6 @@
 //! obeys. [`cases`] and [`verbs`] hold the cases, which are written here, on the host; [`lab`] is what
 //! they work with, [`cover`] chooses among them, and [`report`] says what came of each. [`table`]
 //! measures our stack beside the kernel's.
-
 mod bytes;
 mod cases;
 mod command;

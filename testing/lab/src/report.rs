@@ -1,5 +1,4 @@
 //! Runs cases and says what came of each.
-
 use anyhow::Result;
 use serde::Serialize;
 use std::time::{Duration, Instant};

@@ -1,5 +1,4 @@
 //! Tests that need a process of their own.
-
 use std::env;
 use std::process::{Command, Stdio};
 

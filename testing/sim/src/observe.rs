@@ -1,5 +1,4 @@
 //! Watching a run: a log of what links did, a fingerprint, a capture.
-
 use crate::{Fate, Frame};
 use std::cell::RefCell;
 use std::rc::Rc;

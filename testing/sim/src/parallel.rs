@@ -1,5 +1,4 @@
 //! Independent runs on several threads, results in order.
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;

@@ -2,7 +2,6 @@
 //!
 //! SplitMix64 (Steele, Lea, Flood 2014): 64 bits of state, integers only. It passes the usual test
 //! batteries, has published values to check against, and every seed starts a sequence of its own.
-
 use std::time::Duration;
 
 /// A generator of random numbers.

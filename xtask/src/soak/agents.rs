@@ -1,5 +1,4 @@
 //! The processes of a round. How the `catchment` command is called stands here and nowhere else.
-
 use super::plan::{Plan, Role};
 use crate::proc::{self, Footprint};
 use crate::run::{self, Kept};

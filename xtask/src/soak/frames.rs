@@ -1,6 +1,5 @@
 //! What lies in the output folder, judged without the code that put it there: names, sizes,
 //! order, and each frame by its checksum.
-
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,6 @@
 //!
 //! A run is made of rounds, and a round follows from the seed and its number alone. What fails is
 //! printed as the command that replays it.
-
 mod agents;
 mod duplex;
 mod frames;

@@ -1,5 +1,4 @@
 //! What happens in a round: how much flows, who is killed when, and when it comes back.
-
 use super::{chance_of, time_below};
 use fastrand::Rng;
 use std::fmt;

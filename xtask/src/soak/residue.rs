@@ -1,5 +1,4 @@
 //! What dead processes leave behind: shared memory, temporary files, children.
-
 use super::agents::Setting;
 use super::frames;
 use anyhow::{Result, ensure};

@@ -1,5 +1,4 @@
 //! `soak roce`: the simulator of `testing/sim`, seed after seed.
-
 use crate::repo::Repo;
 use crate::{programs, run};
 use anyhow::Result;

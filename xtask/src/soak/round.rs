@@ -1,5 +1,4 @@
 //! One round: start, strike, come back, end, and look at everything.
-
 use super::agents::{Agent, FRAME_BYTES, Setting};
 use super::frames;
 use super::plan::{Plan, Role, Strike};

@@ -1,6 +1,5 @@
 //! The Rust code of the workspace, parsed: which file is which module of which crate, and which
 //! lines are compiled for tests only.
-
 use crate::metadata::{Package, Target};
 use proc_macro2::{LexError, Span, TokenStream};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,4 @@
 //! The first line of a commit is short enough to be read in a list.
-
 use super::Finding;
 use crate::repo::Repo;
 use std::process::Command;

@@ -1,7 +1,6 @@
 //! Import cycles: files of one crate that reach each other by `use`.
 //!
 //! A module may import from those that contain it: it is a part of them, and moves with them.
-
 use super::code::{Code, Module};
 use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};

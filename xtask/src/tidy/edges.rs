@@ -1,5 +1,4 @@
 //! The arrows between crates go one way; any other edge is an error.
-
 use super::Finding;
 use crate::metadata::{Dependency, Package};
 

@@ -1,5 +1,4 @@
 //! `cargo xtask tidy --json`: the size and shape of the repository in numbers.
-
 use super::code::{Code, Function};
 use super::{Finding, cycles, hot_path, literals, public};
 use crate::metadata::Package;

@@ -1,5 +1,4 @@
 //! One style of imports, which rustfmt cannot ask for yet.
-
 use super::cycles::{Import, leaves};
 use super::{Finding, SourceFile};
 use std::collections::BTreeSet;

@@ -1,6 +1,5 @@
 //! What is left over from writing: unfinished places, assertions that cannot fail, unexplained waits.
 //! Clippy finds `todo!`, `dbg!` and their like; a test that is ignored fails `cargo xtask test`.
-
 use super::words::{has_word, split_comment};
 use super::{Finding, SourceFile};
 

@@ -1,6 +1,5 @@
 //! Links in the pages of this repository: each leads to a file that is there and, where it names
 //! an anchor, to a heading that is there. Links to other sites are not followed.
-
 use super::Finding;
 use crate::repo::Repo;
 use anyhow::Result;

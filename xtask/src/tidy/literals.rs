@@ -1,5 +1,4 @@
 //! Names of providers in the product, outside of the crate that has the name.
-
 use super::Finding;
 use super::code::Code;
 use proc_macro2::{Literal, TokenStream, TokenTree};

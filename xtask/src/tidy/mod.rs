@@ -2,7 +2,6 @@
 //!
 //! A rule that finds something fails the recipe; figures are only reported. Each rule has in
 //! `samples.rs` text that it must accept and text that it must refuse.
-
 mod code;
 mod commits;
 mod cycles;

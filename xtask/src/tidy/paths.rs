@@ -1,5 +1,4 @@
 //! Nothing here may depend on one machine, one mirror or one desk.
-
 use super::words::{find_word, has_word, is_word, split_comment};
 use super::{Finding, SourceFile};
 

@@ -1,5 +1,4 @@
 //! What libraries make public, and what of it no code names.
-
 use super::code::{Code, File};
 use super::words::is_word;
 use proc_macro2::{TokenStream, TokenTree};

@@ -1,6 +1,5 @@
 //! For each rule, text that it accepts and text that it refuses: a rule that cannot fail, or that
 //! fails on sound text, shows here.
-
 use super::*;
 
 struct Sample {

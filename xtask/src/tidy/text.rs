@@ -1,5 +1,4 @@
 //! Plain text: no trailing space, no tabs, a newline at the end, no look-alike characters.
-
 use super::{Finding, SourceFile};
 
 pub(crate) const RULE: &str = "text";

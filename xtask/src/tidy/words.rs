@@ -2,7 +2,6 @@
 //!
 //! A line of Rust is split where `//` or `/*` stands, also in a string: what rules look for in
 //! comments is as wrong there.
-
 pub(super) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }

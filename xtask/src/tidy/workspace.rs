@@ -1,5 +1,4 @@
 //! The workspace as a whole: no empty crates, every crate on the map, changes written down.
-
 use super::{Finding, SourceFile};
 use crate::metadata::Package;
 

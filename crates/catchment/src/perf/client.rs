@@ -1,5 +1,4 @@
 //! The side that measures.
-
 use super::greeting::{FromClient, FromServer, Hello, VERSION, Welcome};
 use super::{BlockMechanism, BlockPlan, Control, PATIENCE, PerfError, Plan, Row, Setup, device};
 use crate::providers::Ends;

@@ -5,7 +5,6 @@
 //! Hello      ->
 //!            <-  Welcome | Refused
 //! ```
-
 use crate::session::host::Host;
 use crate::session::message::{ProviderOffer, SessionPath, WhyNot};
 use serde::{Deserialize, Serialize};

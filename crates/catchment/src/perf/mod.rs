@@ -7,7 +7,6 @@
 //!
 //! The control connection is plain TCP. It gives keys to memory that holds nothing and lives as long
 //! as the connection; whoever reaches the server can measure, one at a time.
-
 mod client;
 mod greeting;
 mod server;

@@ -1,5 +1,4 @@
 //! The side that waits to be measured.
-
 use super::greeting::{FromClient, FromServer, Hello, VERSION, Welcome};
 use super::{Control, PATIENCE, PerfError, Setup, device};
 use crate::providers::{Ends, Providers};

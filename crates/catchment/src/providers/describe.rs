@@ -1,5 +1,4 @@
 //! What people see of sessions and devices: the words of other crates as snapshots of the metrics.
-
 use std::collections::BTreeMap;
 
 use catchment_provider_roce::{DeviceCounters, DropReason};

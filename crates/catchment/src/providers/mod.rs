@@ -6,7 +6,6 @@
 //!
 //! A device that has an address is opened when a peer is known: the right one is that of the control
 //! connection, by which the peer has just been reached. What is open is kept.
-
 mod describe;
 #[cfg(test)]
 mod pairs_test;

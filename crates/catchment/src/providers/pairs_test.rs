@@ -1,6 +1,5 @@
 //! Sessions whose sides use different providers, and ways that do not work. Software RoCE stands in
 //! for RNICs; each test has a network namespace of its own, where UDP port 4791 is free.
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

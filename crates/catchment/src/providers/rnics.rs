@@ -3,7 +3,6 @@
 //! A device is found by the address of the control connection each time a peer is known: the index
 //! of a GID moves when addresses come and go, ports go down, devices are removed. What was opened is
 //! kept for all sessions over the same address.
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! Software RoCE as sources and collectors use it: a device for each address of this host by which
 //! peers are reached, opened when the first of them is known, and kept for all sessions over it.
-
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! The registry: which providers a program has.
-
 use std::fmt;
 use std::sync::Arc;
 

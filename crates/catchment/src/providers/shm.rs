@@ -1,5 +1,4 @@
 //! Shared memory as sources and collectors use it: one device, opened at once.
-
 use std::sync::Arc;
 
 use catchment_provider_shm::{INFO, ShmProvider};

@@ -1,6 +1,5 @@
 //! In the place of an RNIC: software RoCE that has what an RNIC has (port 4791, go-back-N, no
 //! doorbell), and can fail as one does.
-
 use std::net::IpAddr;
 use std::sync::Arc;
 

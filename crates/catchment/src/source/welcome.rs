@@ -1,5 +1,4 @@
 //! What a Welcome must be, beyond the checks of the state machine, for this library to work with it.
-
 use crate::session::check::NUMBER_MAX;
 use crate::session::message::{DEVICES_MAX, Welcome};
 use crate::session::refusal::{Refusal, RefusalCode};

@@ -1,6 +1,5 @@
 //! The examples work together, the README shows them, and a program without the default features
 //! builds no web server, no picture codec and no maker of certificates.
-
 use std::path::Path;
 use std::process::Command;
 

@@ -1,5 +1,4 @@
 //! The shipped files.
-
 mod primitives {
     pub(super) use crate::stand_ins::{ArrayQueue, AtomicCell, EventCount, OnceLock, SegQueue};
     pub(super) use loom::sync::atomic::{AtomicUsize, Ordering, fence};

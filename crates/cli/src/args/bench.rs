@@ -1,5 +1,4 @@
 //! Arguments of `catchment bench`.
-
 use super::{ProviderArgs, values};
 use catchment::perf::{Amount, BlockPlan, Figure, PORT, Plan, STATUS_BYTE, Test, Waiting};
 use clap::{Args, Subcommand, ValueEnum};

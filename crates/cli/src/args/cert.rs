@@ -1,5 +1,4 @@
 //! Arguments of `catchment cert`, and of the hidden `checksums`.
-
 use clap::{ArgAction, Args};
 use std::ffi::OsString;
 use std::path::PathBuf;

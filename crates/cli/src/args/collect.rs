@@ -1,5 +1,4 @@
 //! Arguments of `catchment collect`.
-
 use super::{ProviderArgs, Security, values};
 use catchment::session::io::Address;
 use clap::{Args, ValueEnum};

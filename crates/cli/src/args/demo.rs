@@ -1,5 +1,4 @@
 //! Arguments of `catchment demo`.
-
 use super::{ProviderArgs, Rate, SinkKind, values};
 use catchment::format::FormatWish;
 use clap::{ArgAction, Args};

@@ -1,5 +1,4 @@
 //! Arguments of `catchment doctor`, `devices` and `explain`.
-
 use super::{DeviceArgs, ProviderArgs, Security, values};
 use catchment::session::io::Address;
 use clap::Args;

@@ -1,5 +1,4 @@
 //! The command line.
-
 mod bench;
 mod cert;
 mod collect;

@@ -1,6 +1,5 @@
 //! Which options of `catchment send` belong to which input: an option belongs to the `--input`
 //! before it; before the first one it holds for all.
-
 use super::Rate;
 use catchment::format::FormatWish;
 use catchment::session::names::DeviceName;

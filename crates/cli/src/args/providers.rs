@@ -1,5 +1,4 @@
 //! Which providers may be used, and with which settings: the same for every command.
-
 use crate::failure::{Code, Failure, OrFail as _};
 use catchment::ibverbs::IbverbsOptions;
 use catchment::providers::ProviderSet;

@@ -1,5 +1,4 @@
 //! Arguments of `catchment send`.
-
 use super::{InputArgs, ProviderArgs, Rate, Security, values};
 use catchment::format::FormatWish;
 use catchment::session::io::Address;

@@ -1,5 +1,4 @@
 //! Values of options that need more than a number.
-
 use catchment::format::FrameRate;
 use std::str::FromStr;
 use std::time::Duration;

@@ -1,5 +1,4 @@
 //! The server that a measurement on one machine starts for itself.
-
 use super::ServerEvent;
 use crate::args::{ProviderArgs, own_server};
 use crate::failure::{Code, Failure, OrFail as _};

@@ -1,5 +1,4 @@
 //! `catchment bench`: how fast the way is, in the manner of perftest.
-
 mod child;
 mod rows;
 

@@ -1,5 +1,4 @@
 //! The columns of perftest, and the processor time of both sides.
-
 use catchment::perf::{Bandwidth, BlockPlan, Figure, Latency, Row};
 
 pub(super) fn heading(figure: Figure, gbits: bool) -> String {

@@ -1,5 +1,4 @@
 //! A process of this program, started by this process, that tells what it does as JSON lines.
-
 use crate::failure::{Code, Failure, OrFail as _};
 use crate::output::events::{CollectEvent, SendEvent};
 use anyhow::Context as _;

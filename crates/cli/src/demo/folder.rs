@@ -1,5 +1,4 @@
 //! The directory of a demo: new for each run, and gone at the next one.
-
 use anyhow::{Context as _, Result};
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};

@@ -1,5 +1,4 @@
 //! `catchment demo`: a collector process and a source process on this machine.
-
 mod child;
 mod folder;
 mod plan;

@@ -1,5 +1,4 @@
 //! What a demo does: its devices and where their frames go.
-
 use super::folder::Folder;
 use crate::args::{DemoArgs, Rate, SinkKind};
 use crate::failure::{Code, Failure, OrFail as _};

@@ -1,5 +1,4 @@
 //! What the demo tells.
-
 use super::plan::Plan;
 use crate::args::DemoArgs;
 use crate::failure::{Code, Failure};

@@ -1,5 +1,4 @@
 //! What `--json` writes: one object a line. The fields are documented in docs/reference/cli.md.
-
 use catchment::observe::{QueueSizes, SessionSnapshot};
 use serde::{Deserialize, Serialize};
 

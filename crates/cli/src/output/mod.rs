@@ -1,5 +1,4 @@
 //! What the command writes: results on stdout, messages on stderr.
-
 pub(crate) mod events;
 pub(crate) mod log;
 pub(crate) mod progress;

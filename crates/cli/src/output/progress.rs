@@ -1,6 +1,5 @@
 //! One line at the bottom of the terminal that says how things go. Nothing where stderr is no
 //! terminal.
-
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
 use std::sync::{Mutex, PoisonError};

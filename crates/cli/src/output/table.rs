@@ -1,5 +1,4 @@
 //! Tables in plain text.
-
 use std::fmt::Write as _;
 
 pub(crate) struct Table {

@@ -1,6 +1,5 @@
 //! Threads that carry devices. Devices whose input may wait have a thread of their own; synthetic
 //! ones share a few, which serve them in the order in which their frames are due.
-
 use super::feed::{Feed, FeedError, Step};
 use crate::stop::Stop;
 use std::cmp::Reverse;

@@ -1,5 +1,4 @@
 //! One device of a source: its input, its pace, and when it ends.
-
 use crate::args::Rate;
 use catchment::format::FrameRate;
 use catchment::input::pace::{LatePolicy, Pace, Pacer};

@@ -1,5 +1,4 @@
 //! `catchment send`: inputs as the devices of one source.
-
 mod carry;
 mod feed;
 mod report;

@@ -1,5 +1,4 @@
 //! What `catchment send` tells about its frames.
-
 use super::Failures;
 use crate::args::SendArgs;
 use crate::failure::Failure;

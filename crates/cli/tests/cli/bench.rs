@@ -1,6 +1,5 @@
 //! `catchment bench`: all tests over the providers that every machine has, on one host and between
 //! two, and what it says when something is wrong or somebody is gone.
-
 use crate::common::{Running, catchment, finish, run, wait_until};
 use catchment::observe::cpu::usage_of;
 use catchment_netns::{VethPair, with_privilege};

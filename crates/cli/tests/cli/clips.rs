@@ -1,5 +1,4 @@
 //! What arrives is byte for byte what the input holds.
-
 use crate::common::{
     Collector, Finished, Running, assert_same, catchment, clip, decoded, ffmpeg, finish, frames,
     run, send, stream,

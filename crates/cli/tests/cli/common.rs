@@ -1,5 +1,4 @@
 //! The real command, its processes and what they write.
-
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};

@@ -1,5 +1,4 @@
 //! `catchment demo`: what a stranger runs first.
-
 use crate::common::{Finished, Running, catchment, finish, frames, signal, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;

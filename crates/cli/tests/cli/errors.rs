@@ -1,5 +1,4 @@
 //! Every error names the thing, the value seen and what to do, and has its exit code.
-
 use crate::common::{Collector, INPUT, catchment, finish, run, send};
 use std::net::TcpListener;
 

@@ -1,6 +1,5 @@
 //! `doctor`, `devices` and `explain` on real situations: network namespaces without a route, a port
 //! that is taken, limits, packets that do not pass.
-
 use crate::common::{Collector, Finished, finish, run};
 use catchment_netns::{Namespace, VethPair, with_privilege};
 use serde_json::Value;

@@ -1,7 +1,6 @@
 //! One program for every machine: it needs no RDMA library to start, says what is missing when it is
 //! asked for RDMA hardware, and does its work over the other providers. (The lab runs the same program
 //! over `ibverbs`.)
-
 use crate::common::{Finished, run};
 use std::path::Path;
 use std::process::Command;

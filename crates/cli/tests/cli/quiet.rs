@@ -1,5 +1,4 @@
 //! Closed outputs, processes with nothing to do, and the live page beside them.
-
 use crate::common::{Collector, INPUT, Running, catchment, send, wait_for_frames};
 use catchment::observe::cpu::usage_of;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,6 +1,5 @@
 //! Frames over RoCEv2 without an RNIC: between two network namespaces, which stand for two hosts,
 //! and on one host when a rule asks for it.
-
 use crate::common::{
     Collector, Finished, Running, assert_same, catchment, check_synthetic, clip, decoded, finish,
     run, send, stream, wait_for_frames,

@@ -1,5 +1,4 @@
 //! Sources and collectors that come, go and come back.
-
 use crate::common::{
     Collector, INPUT, Running, check_synthetic, finish, frames, send, signal, wait_for_frames,
 };

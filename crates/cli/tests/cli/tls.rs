@@ -1,5 +1,4 @@
 //! Certificates: made by the command, demanded off loopback, checked on both sides.
-
 use crate::common::{Collector, INPUT, check_synthetic, run};
 use std::path::Path;
 

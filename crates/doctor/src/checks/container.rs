@@ -1,5 +1,4 @@
 //! Whether this is a container, and what it may do and use.
-
 use super::Check;
 use super::facts::{Facts, binary};
 

@@ -1,5 +1,4 @@
 //! Where the kernel shows things.
-
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -14,7 +14,6 @@
 //! assert!(examined.works.iter().any(|provider| provider.name == "shm"));
 //! # let _ = Level::Problem;
 //! ```
-
 mod container;
 mod facts;
 mod network;

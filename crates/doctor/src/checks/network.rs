@@ -1,5 +1,4 @@
 //! The network as software RoCE finds it.
-
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 

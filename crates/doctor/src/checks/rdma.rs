@@ -1,5 +1,4 @@
 //! RDMA through libibverbs: library, modules, devices, memory that may be locked.
-
 use catchment_provider_ibverbs::{
     DeviceReport, GidKind, PortReport, PortState, Report, Unavailable,
 };

@@ -1,5 +1,4 @@
 //! The machine itself: kernel, processors, clock, shared memory, programs.
-
 use std::process::{Command, Stdio};
 use std::thread::available_parallelism;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -4,7 +4,6 @@
 //! [`Asking::here`] says what this side knows by itself. [`Asking::ask`] asks a collector, through
 //! a session without devices: so all that a real session does is done, up to the proof that packets
 //! pass.
-
 mod visit;
 
 use catchment::observe::SessionSnapshot;

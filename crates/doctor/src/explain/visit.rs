@@ -1,5 +1,4 @@
 //! One session without devices: up to the proof that packets pass, and no further.
-
 use super::ExplainError;
 use catchment::observe::SessionSnapshot;
 use catchment::providers::Offers;

@@ -3,7 +3,6 @@
 //! A frame is raw: plane after plane, row after row, without padding, exactly as
 //! `ffmpeg -f rawvideo` writes it. So a format alone says how many bytes a frame has,
 //! and any program can read what a collector stored.
-
 mod pixel;
 mod rate;
 

@@ -2,7 +2,6 @@
 //!
 //! Everything that depends on a format (sizes, drawing, previews) reads this table, so a new
 //! format is one new row. Names are those of ffmpeg's `-pix_fmt`.
-
 use std::fmt;
 
 /// What one sample of a pixel means.

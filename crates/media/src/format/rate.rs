@@ -1,5 +1,4 @@
 //! Frames per second as a fraction, because 29.97 is 30000/1001 and drifts otherwise.
-
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;

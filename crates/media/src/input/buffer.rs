@@ -3,7 +3,6 @@
 //! A block of registered memory may be read by a NIC or another process at any time, so no
 //! `&mut [u8]` of it exists. A [`FrameBuffer`] is an [`io::Write`] over it, with one hook to
 //! read from a descriptor straight into it.
-
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 

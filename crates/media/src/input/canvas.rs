@@ -1,5 +1,4 @@
 //! A raw frame to draw rectangles on, whatever its pixel format.
-
 use crate::format::{Channel, FrameFormat};
 
 /// Rectangles whose corners are multiples of this never share a chroma sample.

@@ -1,5 +1,4 @@
 //! Why an input gives no (more) frames.
-
 use std::io;
 use std::path::PathBuf;
 

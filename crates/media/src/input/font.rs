@@ -1,5 +1,4 @@
 //! Letters of 5 by 7 dots, so that the synthetic picture needs no font file.
-
 pub(super) const GLYPH_WIDTH: usize = 5;
 pub(super) const GLYPH_HEIGHT: usize = 7;
 

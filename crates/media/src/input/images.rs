@@ -1,5 +1,4 @@
 //! A directory of pictures, in the order a person would list them.
-
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::{fs, io};

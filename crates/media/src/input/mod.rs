@@ -14,7 +14,6 @@
 //! assert_eq!(frame.len(), input.format().frame_bytes());
 //! # Ok::<(), catchment_media::input::InputError>(())
 //! ```
-
 mod buffer;
 mod canvas;
 mod error;

@@ -1,5 +1,4 @@
 //! Picks the reader for what a user calls an input.
-
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, FileType};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -2,7 +2,6 @@
 //!
 //! No clock and no sleeping in here: the caller passes the time and sleeps. Due times are
 //! computed from the frame's number, so rounding never adds up to drift.
-
 use std::time::{Duration, Instant};
 
 use crate::format::FrameRate;

@@ -3,7 +3,6 @@
 //! Coloured bands, a bar that moves down, the frame number in large digits, the device's name.
 //! Every byte follows from (format, device number, device name, frame number), so a collector
 //! that knows these can draw the frame itself and compare. Only what moves is redrawn.
-
 use super::canvas::{ALIGN, Canvas, Colour, Paint, Rect};
 use super::font::{GLYPH_HEIGHT, GLYPH_WIDTH, glyph};
 use crate::format::FrameFormat;

@@ -1,5 +1,4 @@
 //! Decodes a PNG or JPEG file and converts its samples to a pixel format.
-
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;

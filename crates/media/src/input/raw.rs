@@ -1,5 +1,4 @@
 //! Raw frames, one after the other without any description: stdin, a pipe, a file.
-
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,5 +1,4 @@
 //! An input that starts again when it ends.
-
 use super::{FrameBuffer, FrameInput, FrameRead, InputError};
 use crate::format::{FrameFormat, FrameRate};
 

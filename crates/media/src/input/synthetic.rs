@@ -1,5 +1,4 @@
 //! Synthetic frames: a [`Pattern`] as an input.
-
 use super::{FrameBuffer, FrameInput, FrameRead, InputError, Pattern};
 use crate::format::{FrameFormat, FrameRate};
 

@@ -3,7 +3,6 @@
 //! The header parser is our own: the format is one line of text, and the `y4m` crate copies
 //! every frame into its own buffer first. Lines are read byte by byte, so nothing is read
 //! ahead and a frame's bytes still go straight into its block.
-
 use std::path::Path;
 use std::{fmt, io};
 

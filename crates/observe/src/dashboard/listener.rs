@@ -1,5 +1,4 @@
 //! Accepts a bounded number of connections: a viewer gone wild must not eat the process's files.
-
 use axum::serve::Listener;
 use std::io;
 use std::net::SocketAddr;

@@ -1,5 +1,4 @@
 //! What viewers see, sampled once for all of them and only when one asks.
-
 use crate::metrics::CollectorMetrics;
 use crate::sampler::Sampler;
 use crate::sync::lock;

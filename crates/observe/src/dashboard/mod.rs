@@ -12,7 +12,6 @@
 //! | `/api/status` | [`CollectorSnapshot`](super::CollectorSnapshot) as JSON |
 //! | `/api/events` | the same as server-sent events, two a second |
 //! | `/api/preview/DEVICE.png` | the last picture of a device; 204 when there is none yet |
-
 mod guard;
 mod listener;
 mod live;

@@ -1,5 +1,4 @@
 //! The routes of the live page. All of them only read.
-
 use super::guard::{self, Guard};
 use super::live::{INTERVAL, Live};
 use crate::preview::Preview;

@@ -1,5 +1,4 @@
 //! What the collector counts for all: sessions, refusals, paths, and the registry of devices.
-
 use super::{Counter, DeviceMetrics, unix_ms};
 use crate::histogram::HistogramSnapshot;
 use crate::network::{Devices, RoceSnapshot, SessionSnapshot};

@@ -1,5 +1,4 @@
 //! What the collector counts for one device.
-
 use super::FrameCounters;
 use crate::preview::Preview;
 use crate::snapshot::{DeviceCounters, DeviceSnapshot, LatencySummary};

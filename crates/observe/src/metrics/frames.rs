@@ -1,5 +1,4 @@
 //! What the data path counts for one device of a collector: additions only, no lock, no allocation.
-
 use super::{Counter, InFlight};
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::snapshot::DeviceCounters;

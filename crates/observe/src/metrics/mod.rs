@@ -4,7 +4,6 @@
 //! call. Locks are taken only when a device or a session comes or goes and when somebody looks.
 //! Counters of one device may be read between two additions, so that a snapshot taken in
 //! mid-traffic can be off by the frame that is being recorded; nothing is ever lost.
-
 mod collector;
 mod device;
 mod frames;

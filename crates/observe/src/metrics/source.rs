@@ -1,5 +1,4 @@
 //! What a source counts.
-
 use super::{Counter, InFlight, unix_ms};
 use crate::network::{Devices, RoceSnapshot, SessionSnapshot};
 use crate::snapshot::{SourceCounters, SourceDeviceSnapshot, SourceSnapshot};

@@ -1,5 +1,4 @@
 //! Whether a viewer wants a picture: asked for each frame, so one load while nobody looks.
-
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -4,7 +4,6 @@
 //! So the thread that delivers it makes the picture, reading just the pixels it needs; and only
 //! while somebody looks: in the 3 s after a viewer asked, at most 4 times a second. Without a viewer
 //! [`Preview::offer`] costs one load. The PNG is made later, by the thread that serves the page.
-
 mod demand;
 mod sample;
 

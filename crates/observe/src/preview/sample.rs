@@ -2,7 +2,6 @@
 //!
 //! Each pixel of the picture is the mean of at most 2x2 pixels of the frame, so that a large frame
 //! costs no more than a small one, apart from the rows that have to be read.
-
 use super::{HEIGHT_MAX, Picture, PixelSource, WIDTH_MAX};
 use catchment_media::format::{Channel, FrameFormat, PixelFormat, Plane};
 

@@ -2,7 +2,6 @@
 //!
 //! Each metric is one line of a table here; docs/reference/metrics.md lists the same, and a test
 //! compares the two. Labels are escaped, since device names come from other machines.
-
 mod network;
 
 use super::snapshot::{

@@ -1,5 +1,4 @@
 //! The metrics of the ways that bytes take: paths, sessions, RoCEv2 devices.
-
 use super::{Labels, Metric, Text, metrics};
 use crate::network::{RoceSnapshot, SessionSnapshot};
 use crate::snapshot::PathSnapshot;

@@ -1,5 +1,4 @@
 //! The live page over real connections: routes, events, pictures, refusals, and what it leaves behind.
-
 use catchment_observe::{
     CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError,
     FrameObservation, SessionSnapshot,

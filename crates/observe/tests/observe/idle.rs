@@ -1,5 +1,4 @@
 //! What the live page costs while nobody is watching. In a process of its own, to find its one thread.
-
 use catchment_netns::in_own_process;
 use catchment_observe::{CollectorMetrics, Dashboard, DashboardConfig};
 use std::io::{BufRead, BufReader, Write};

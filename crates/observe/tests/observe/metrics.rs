@@ -1,6 +1,5 @@
 //! The recorders: that nothing is lost, that devices may come and go, what recording costs, and
 //! that Prometheus can read it all.
-
 use catchment_observe::cpu::{CpuError, CpuMeter};
 use catchment_observe::{
     CollectorMetrics, CollectorSnapshot, DeviceCounters, DropCause, FrameObservation, Sampler,

@@ -1,5 +1,4 @@
 //! What a mechanism must offer so that its blocks can be measured.
-
 use crate::PerfError;
 use catchment_verbs::mem::VolatileSlice;
 use catchment_verbs::{Context, Endpoint, Watch};

@@ -2,7 +2,6 @@
 //!
 //! What moves the blocks is given by the front end ([`BlockMechanism`]); the product's own is
 //! [`STATUS_BYTE`].
-
 pub(crate) mod mechanism;
 pub(crate) mod plan;
 mod status_byte;

@@ -1,5 +1,4 @@
 //! What a measurement of blocks is told.
-
 use super::mechanism::{BlockMechanism, BlockShape};
 use crate::PerfError;
 use crate::operation::Figure;

@@ -1,5 +1,4 @@
 //! The product's mechanism: status bytes, with blocks that are copied or filled in place.
-
 use super::mechanism::{BlockEnds, BlockMechanism, BlockPort, BlockShape, Ports, read_block};
 use crate::PerfError;
 use catchment_transfer::{

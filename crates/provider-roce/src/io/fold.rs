@@ -9,7 +9,6 @@
 //! [`fold`] multiplies without carries: that moves the polynomial of what was read over the next 128
 //! bytes and adds those (Gopal and others, "Fast CRC Computation for Generic Polynomials Using
 //! PCLMULQDQ", Intel 2009, with four registers of 256 bits). Measured: `docs/concept/roce-engine.md`.
-
 use catchment_roce::wire::Icrc;
 use catchment_roce::wire::icrc::LEAD_BYTES;
 #[cfg(target_arch = "x86_64")]

@@ -5,7 +5,6 @@
 //! down when its packets come marked, is in [`notify`].
 //!
 //! ACK, NAK and CNP packets are not paced: they are small, and late ones cost more than they save.
-
 mod notify;
 mod rate;
 

@@ -1,5 +1,4 @@
 //! The halves of a queue pair, by its service type.
-
 use crate::config::Config;
 use crate::requester::Requester;
 use crate::responder::Responder;

@@ -8,7 +8,6 @@
 //! A device demultiplexes packets by `dest_qpn` and checks the sender's address; the queue pair
 //! gets packets that are its own. Times are nanoseconds since an origin that the caller chooses and
 //! never go back.
-
 mod halves;
 mod modify;
 mod post;

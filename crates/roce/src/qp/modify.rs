@@ -1,5 +1,4 @@
 //! State changes that a program asks for.
-
 use super::{Halves, Qp, post};
 use crate::config::{InitAttr, RtrAttr, RtsAttr};
 use crate::pacing::Pacer;

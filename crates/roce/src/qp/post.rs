@@ -1,5 +1,4 @@
 //! Posting requests.
-
 use super::{Halves, Qp};
 use crate::completion::{Completion, Queue};
 use crate::config::Config;

@@ -1,5 +1,4 @@
 //! Go-back-N (IBTA volume 1, 9.7.5.1 and 9.7.6): from a lost packet on everything is sent again.
-
 use super::Clock;
 use crate::Psn;
 

@@ -4,7 +4,6 @@
 //! [`go_back_n`] as the standard has it, and [`selective`] for two of our own. Both know PSNs only,
 //! not messages. Timers that both need are in [`rto`]; the receiving side of selective repeat is
 //! [`reorder`], its packet format [`sack`].
-
 mod go_back_n;
 pub(crate) mod reorder;
 pub(crate) mod rto;

@@ -2,7 +2,6 @@
 //!
 //! It exists only while there is a gap. Its places are PSNs from the expected one on; payloads lie
 //! in slabs of one path MTU each, so that a packet costs one copy and rarely an allocation.
-
 use super::sack::PREFIX_BYTES;
 #[cfg(test)]
 use crate::Psn;

@@ -5,7 +5,6 @@
 //! first: bit `b` of the bitmap stands for `BTH.PSN + 2 + first + b`, because the PSN right after
 //! `BTH.PSN` is missing by definition. Bits are in bytes, least significant first. A 1 says "kept";
 //! a 0 says nothing when a later packet of the same answer could say it.
-
 use crate::Psn;
 
 /// Bytes before the bitmap.

@@ -1,5 +1,4 @@
 //! ACK, NAK, RNR NAK and SACK (IBTA volume 1, 9.7.5.2).
-
 use super::{Requester, RnrWait};
 use crate::Psn;
 use crate::input::{Arrival, Env};

@@ -1,5 +1,4 @@
 //! Completing requests, in the order in which they were posted.
-
 use super::{Requester, Wqe};
 use crate::Psn;
 use crate::completion::Completion;

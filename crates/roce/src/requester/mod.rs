@@ -8,7 +8,6 @@
 //! A request packet has two lives. It is delivered when an acknowledgement covers it; that moves the
 //! window. A READ or atomic is also answered, by packets that carry the same PSNs; that completes
 //! it.
-
 mod acknowledge;
 mod complete;
 pub(crate) use complete::succeeded;

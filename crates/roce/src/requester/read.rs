@@ -4,7 +4,6 @@
 //! once per gap, unless answers begin anew without it. Under selective repeat every answer counts,
 //! and only what is missing is asked for again: there are at most 64 answers to one request, a bit
 //! each.
-
 use super::Requester;
 use crate::Psn;
 use crate::input::{Arrival, Env};

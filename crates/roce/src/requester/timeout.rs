@@ -1,5 +1,4 @@
 //! A peer that does not answer.
-
 use super::Requester;
 use crate::counters::Counters;
 use crate::recovery::Clock;

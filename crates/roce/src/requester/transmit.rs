@@ -2,7 +2,6 @@
 //!
 //! First what is asked for again, then what is lost, then new packets. New ones wait for the window,
 //! a fence, the limit of READs and atomics. All of them wait for an RNR timer and for the pacer.
-
 use super::wqe::Cut;
 use super::{Requester, Wqe};
 use crate::Psn;

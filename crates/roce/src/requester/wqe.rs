@@ -1,5 +1,4 @@
 //! Send queue entries, and how a message is cut into packets.
-
 use crate::Psn;
 use crate::config::WriteLayout;
 use crate::wire::{AtomicEth, Bth, Headers, Opcode, Reth, pad_bytes};

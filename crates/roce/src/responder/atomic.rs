@@ -1,5 +1,4 @@
 //! Compare-and-swap and fetch-and-add.
-
 use super::{Answer, Executed, INVALID, NO_ACCESS, Outcome, Responder};
 use crate::input::Env;
 use crate::memory::{AtomicOp, RemoteAccess};

@@ -1,5 +1,4 @@
 //! Requests that came before (IBTA volume 1, 9.7.4.5.1): nothing is executed twice but READ.
-
 use super::reply::ReadJob;
 use super::{Answer, Executed, Responder};
 use crate::Psn;

@@ -1,5 +1,4 @@
 //! SEND and WRITE: the sequence of opcodes, and the bytes.
-
 use super::receives::ReceiveError;
 use super::{INVALID, NO_ACCESS, Outcome, Responder};
 use crate::input::Env;

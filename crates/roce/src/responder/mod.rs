@@ -7,7 +7,6 @@
 //!
 //! Checks come in the order of the standard (IBTA volume 1, 9.7.4): PSN, opcode sequence, rights of
 //! the queue pair, receive, length, key and range, alignment.
-
 mod atomic;
 mod duplicate;
 mod gap;

@@ -1,5 +1,4 @@
 //! Is a request expected, early, or a duplicate (IBTA volume 1, 9.7.4.1.1)?
-
 use super::{Outcome, Responder};
 use crate::input::{Arrival, Env};
 use crate::wire::{Headers, Syndrome};

@@ -1,6 +1,5 @@
 //! READ requests. The data is not made here: a job keeps what is left, and packets are made of it
 //! when there is room for them.
-
 use super::reply::ReadJob;
 use super::{Answer, Executed, INVALID, NO_ACCESS, Outcome, Responder};
 use crate::input::Env;

@@ -1,5 +1,4 @@
 //! The receive queue.
-
 use crate::completion::{Completion, Queue};
 use crate::memory::Memory;
 use crate::wqe::RecvWqe;

@@ -2,7 +2,6 @@
 //!
 //! The queue is bounded: an acknowledgement takes the place of one right before it, because it says
 //! more; READs and atomics are limited by the queue pair, their duplicates by [`MOST_REPEATED`].
-
 use crate::Psn;
 use crate::wire::Syndrome;
 use std::collections::VecDeque;

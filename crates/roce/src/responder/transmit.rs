@@ -1,6 +1,5 @@
 //! Sending answers: SACKs first, then the queue in order. READ data is made packet by packet, paced,
 //! and takes at most half of a batch, so that own requests are not shut out.
-
 use super::Responder;
 use super::reply::{ReadJob, Reply};
 use crate::Psn;

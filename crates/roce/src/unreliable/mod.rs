@@ -1,5 +1,4 @@
 //! Unreliable services: UC and UD. What is sent is done, what is lost is lost.
-
 mod datagram;
 mod receiver;
 mod sender;

@@ -1,5 +1,4 @@
 //! The receiving half of UC (IBTA volume 1, 9.8.2): messages that lack a packet are dropped.
-
 use crate::Psn;
 use crate::config::{InitAttr, RtrAttr};
 use crate::input::{Arrival, Env};

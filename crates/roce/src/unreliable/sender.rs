@@ -1,5 +1,4 @@
 //! The sending half of UC and UD: a request is complete when its last packet is in a batch.
-
 use crate::Psn;
 use crate::completion::{Completion, Queue};
 use crate::config::{Config, RtrAttr};

@@ -2,7 +2,6 @@
 //! 9.7.5).
 //!
 //! The numbers that its codes stand for, credits and waiting times, are here too.
-
 use std::time::Duration;
 
 /// Length of the header.

@@ -1,5 +1,4 @@
 //! Base transport header: 12 bytes that begin every packet (IBTA volume 1, 9.2).
-
 use super::Opcode;
 use super::decode_error::DecodeError;
 use crate::Psn;

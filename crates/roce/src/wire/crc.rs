@@ -1,5 +1,4 @@
 //! CRC-32 of zlib and Ethernet, with a register that can be set and read in between.
-
 use crc32fast::Hasher;
 
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,6 @@
 //!
 //! [`open`] does the checks that need no queue pair, cheapest first. [`seal`] writes a packet in
 //! one piece; a driver that gathers from registered memory uses [`Headers::encode`] and [`Icrc`].
-
 use super::decode_error::DecodeError;
 use super::icrc::{self, ICRC_BYTES, Icrc, IcrcMismatch};
 use super::ip_id::Solver;

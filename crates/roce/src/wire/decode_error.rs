@@ -1,5 +1,4 @@
 //! Why bytes are no packet.
-
 use super::{DropReason, Opcode};
 use thiserror::Error;
 

@@ -6,7 +6,6 @@
 //!
 //! What comes before the BTH depends on addresses, ports and length only. So an [`Icrc`] that was
 //! begun can be kept and copied for the next packet of the same length.
-
 use super::bth;
 use super::crc::{Crc, zeros};
 use super::net::{IPV4_BYTES, MAX_NET_BYTES, NetHeader, UDP_BYTES};

@@ -9,7 +9,6 @@
 //!
 //! Moving back is a multiplication with a constant that depends on the length: a linear map, kept
 //! as eight tables of 16 numbers.
-
 use super::icrc::{self, IcrcMismatch};
 use super::net::{IPV4_BYTES, Ip, Ipv4Id, NetHeader, UDP_BYTES};
 

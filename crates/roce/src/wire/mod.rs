@@ -28,7 +28,6 @@
 //! assert_eq!(packet.headers.reth, headers.reth);
 //! # Ok::<(), datagram::OpenError>(())
 //! ```
-
 pub mod aeth;
 mod atomic;
 mod bth;

@@ -1,7 +1,6 @@
 //! IP and UDP headers, as far as RoCEv2 has a say in them (IBTA annex A17, A17.3.1, A17.3.2).
 //!
 //! No options, no extension headers, no fragments. The UDP checksum may be zero, over IPv6 too.
-
 use std::net::{Ipv4Addr, Ipv6Addr};
 use thiserror::Error;
 

@@ -1,5 +1,4 @@
 //! Headers and whole packets: decode, encode.
-
 use super::atomic::AtomicEth;
 use super::decode_error::DecodeError;
 use super::opcode::HeaderSet;

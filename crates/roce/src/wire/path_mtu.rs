@@ -1,5 +1,4 @@
 //! Path MTU: how much payload one packet carries.
-
 use super::packet::WORD_BYTES;
 use super::{ICRC_BYTES, bth, net, reth};
 

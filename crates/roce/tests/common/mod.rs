@@ -1,5 +1,4 @@
 //! The golden packets, read from their files, and the corpus of the fuzz targets.
-
 use catchment_roce::wire::net::{Ip, NetHeader};
 use serde_json::Value;
 use std::path::Path;

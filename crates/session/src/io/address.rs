@@ -1,5 +1,4 @@
 //! Where a collector listens, and who is at the other end.
-
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! From an address to a connection: name, socket, TLS.
-
 use super::address::{Address, Peer};
 use super::connection::Connection;
 use super::reason::{CLOSED_IN_TLS, handshake_reason};

@@ -1,5 +1,4 @@
 //! Whole messages over a byte stream.
-
 use super::address::Peer;
 use super::reason::reason;
 use crate::message::Message;

@@ -5,7 +5,6 @@
 //! - Promises: outputs are drained before the next input; what the handler waits for comes before a
 //!   message, and a message that has come before a deadline, since this process may have been stopped;
 //!   messages that keep coming do not put off [`Handler::check`].
-
 use super::connection::{Connection, RecvError, SendError};
 use crate::collector_side::{CollectorEvent, CollectorSide};
 use crate::machine::{Ended, Input, Output};

@@ -1,5 +1,4 @@
 //! Peers that never finish their handshake, in numbers, and storms of good ones.
-
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,5 +1,4 @@
 //! Accepts connections and hands out those that have sent a good Hello.
-
 use super::address::{Address, Peer};
 use super::connect::local_ip;
 use super::connection::{Connection, RecvError};

@@ -1,5 +1,4 @@
 //! Why a connection failed, in words of ours where rustls is terse.
-
 use std::io;
 
 pub(super) const CLOSED_IN_TLS: &str =

@@ -1,6 +1,5 @@
 //! Places for handshakes that are not finished. There are few, and whoever keeps the others
 //! waiting loses its place.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

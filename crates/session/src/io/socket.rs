@@ -1,5 +1,4 @@
 //! The sockets that a collector listens on, and what comes out of them.
-
 use super::address::{Address, Peer};
 use super::connect::unix_peer;
 use crate::tls::{Protection, ProtectionError, Reach, protection};

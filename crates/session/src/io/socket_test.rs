@@ -1,5 +1,4 @@
 //! Sessions over real sockets, good and bad peers.
-
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 

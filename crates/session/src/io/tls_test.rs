@@ -1,5 +1,4 @@
 //! TLS between two connections, with good and wrong certificates.
-
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 

@@ -1,5 +1,4 @@
 //! Hello: who a source is, what it sends, and what it can send with.
-
 use super::{DEVICES_MAX, FAILED_MAX, PROTOCOL_VERSION, PROVIDERS_MAX};
 use crate::host::Host;
 use crate::json::{gid_json, hex64, list, net_json};

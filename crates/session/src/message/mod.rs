@@ -3,7 +3,6 @@
 //! A value of these types is not yet checked; [`crate::wire`] checks every message that it reads
 //! or writes with [`Message::check`], so a message from a peer that reaches the engine is within
 //! all limits.
-
 mod hello;
 mod running;
 mod welcome;

@@ -1,5 +1,4 @@
 //! What is said while a session runs, and how it ends.
-
 use super::{DEVICES_MAX, STATS_STREAMS_MAX};
 use crate::json::list;
 use crate::refusal::{Refusal, RefusalCode};

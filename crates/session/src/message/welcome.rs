@@ -1,5 +1,4 @@
 //! Welcome, Connect and Ready: the ring, the queue pairs, and where each stream begins.
-
 use super::{DEVICES_MAX, SessionPath};
 use crate::json::{endpoint_json, hex64, list};
 use crate::names::DeviceName;

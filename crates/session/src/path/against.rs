@@ -1,5 +1,4 @@
 //! What stands against a pair of providers, from the facts of both sides.
-
 use std::net::IpAddr;
 
 use catchment_verbs::NetEnd;

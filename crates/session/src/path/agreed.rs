@@ -1,5 +1,4 @@
 //! What a chosen path means for the two queue pairs.
-
 use catchment_verbs::{Endpoint, NetEnd};
 
 use crate::check::WHY_CHARS_MAX;

@@ -1,5 +1,4 @@
 //! The choice itself.
-
 use super::rules::Side;
 use super::{
     About, Because, CollectorFacts, KnownProviders, PathChoice, PathError, PathRules, Recovery,

@@ -1,5 +1,4 @@
 //! The providers that a program has, as the choice knows them.
-
 use std::sync::Arc;
 
 use catchment_verbs::{ProviderInfo, Wire};

@@ -4,7 +4,6 @@
 //! do. Without rules the best pair is taken, by the ranks of the providers ([`KnownProviders`]):
 //! shared memory, then RNICs on both sides, on one side, on none. What the rules name is obeyed or refused with a reason, and the reason of a choice says
 //! why no better one was taken: nothing is silently slower.
-
 mod against;
 mod agreed;
 mod choose;

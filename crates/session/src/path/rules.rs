@@ -1,5 +1,4 @@
 //! What a user demands of the provider that a side uses.
-
 use super::{Because, KnownProviders, PathError};
 use crate::names::printable;
 

@@ -1,5 +1,4 @@
 //! Every mechanism of `catchment-mechanisms`, as the product's block test wants it.
-
 use catchment::perf::{
     BlockEnds, BlockMechanism, BlockPort, BlockShape, PerfError, Ports, STATUS_BYTE, read_block,
 };

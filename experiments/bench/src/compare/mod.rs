@@ -1,6 +1,5 @@
 //! `mechanisms`: blocks through every mechanism by name, measured as `catchment bench transfer`
 //! measures the product's own.
-
 mod adapter;
 
 use crate::output;

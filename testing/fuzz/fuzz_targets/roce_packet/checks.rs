@@ -1,6 +1,5 @@
 //! What must hold for any bytes in the place of an IP packet. The fuzz target and the ordinary test
 //! that replays its corpus share this file.
-
 use catchment_roce::wire::net::NetHeader;
 use catchment_roce::wire::{Headers, ICRC_BYTES, MAX_HEADER_BYTES, Packet, datagram, icrc, ip_id};
 

@@ -3,7 +3,6 @@
 //!
 //! The input is a script: two bytes choose the queue pair, then each step is a kind and what it
 //! needs. Packets are made of fields, near what a peer could know, so that chance gets far.
-
 use catchment_roce::wire::{
     Aeth, AtomicEth, Bth, Deth, Headers, MAX_HEADER_BYTES, Opcode, PathMtu, Reth, Syndrome,
 };

@@ -1,5 +1,4 @@
 //! What the kernel takes for a packet, and what it drops without a word.
-
 use super::Collector;
 use crate::bytes::pattern;
 use crate::peer::rig::{Options, Rig};

@@ -1,5 +1,4 @@
 //! Lost, doubled and overtaken packets between our queue pair and the kernel's.
-
 use super::Collector;
 use super::ours::Operation::{self, Read, Send as SendMessage, SendImm, Write, WriteImm};
 use super::ours::{answer, ask};

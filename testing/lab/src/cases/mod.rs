@@ -3,7 +3,6 @@
 //! In the first three modules a case is the peer and speaks packet by packet: [`framing`],
 //! [`responder`] (the kernel answers) and [`requester`] (the kernel asks). In the others, our queue
 //! pair is: [`ours`] (all operations), [`refusals`] (errors and waiting), [`losses`].
-
 mod framing;
 mod losses;
 mod ours;

@@ -1,6 +1,5 @@
 //! Errors and waiting between our queue pair and the kernel's: keys, bounds, rights, receives that
 //! are not there, peers that are silent.
-
 use super::Collector;
 use crate::bytes::pattern;
 use crate::end::access::{self, LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};

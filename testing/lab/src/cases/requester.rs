@@ -1,5 +1,4 @@
 //! The kernel as requester: what it sends, and what it makes of answers that a case sends by hand.
-
 use super::Collector;
 use crate::bytes::{pattern, same_bytes};
 use crate::end::{Request, Work};

@@ -1,5 +1,4 @@
 //! The kernel as responder: what it answers to requests that a case sends by hand.
-
 use super::Collector;
 use crate::bytes::{pattern, same_bytes};
 use crate::end::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};

@@ -1,5 +1,4 @@
 //! `catchment-lab rxe`, `verbs` and `all`: run cases.
-
 use super::Place;
 use crate::lab::{Case, Lab, Programs};
 use crate::report::{self, Format};

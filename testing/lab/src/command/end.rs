@@ -1,5 +1,4 @@
 //! `catchment-lab end`: one end of a connection, driven by lines on stdin.
-
 use crate::end::server;
 use anyhow::{Result, bail};
 use catchment_provider_ibverbs::{IbverbsOptions, IbverbsProvider};

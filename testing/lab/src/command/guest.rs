@@ -1,5 +1,4 @@
 //! `catchment-lab guest`: one program in the guest, as if it ran here.
-
 use super::Place;
 use crate::remote::process::Output;
 use crate::remote::{Ended, Start};

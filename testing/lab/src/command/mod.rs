@@ -1,5 +1,4 @@
 //! The subcommands.
-
 pub(crate) mod cases;
 pub(crate) mod end;
 pub(crate) mod guest;

@@ -1,5 +1,4 @@
 //! `catchment-lab table`: our stack in user space beside the kernel's.
-
 use super::Place;
 use crate::table::{self, Table, Way};
 use crate::vm::guest::{Guest, Machine};

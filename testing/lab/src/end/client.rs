@@ -1,5 +1,4 @@
 //! The case's side of an end.
-
 use super::{
     Answer, Attributes, Card, Completed, Datagram, Kind, Measured, Order, PingPong, Place, Request,
     Stream, Task, Trips, Work,

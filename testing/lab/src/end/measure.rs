@@ -1,6 +1,5 @@
 //! Measurements between two ends: how fast WRITEs go, how long a small one takes, and what that
 //! costs the machine that both ends are on.
-
 use super::{Measured, PingPong, Place, Stream, Trips};
 use anyhow::{Context as _, Result, ensure};
 use catchment_conformance::Side;

@@ -3,7 +3,6 @@
 //! An order is a line of JSON on its stdin, an answer one on its stdout. Two programs obey them:
 //! [`server`] opens a device of any of our providers, and `guest/agent.py` the kernel's by pyverbs,
 //! which sets what our verbs leave to a provider. [`client`] is the case's side of both.
-
 pub(crate) mod client;
 mod measure;
 pub(crate) mod server;

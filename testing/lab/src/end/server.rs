@@ -1,5 +1,4 @@
 //! The program: one end of a connection.
-
 use super::measure::wake_up;
 use super::{
     Answer, Card, Completed, Datagram, Kind, MEMORY_BYTES, Order, PingPong, Place, Request, Stream,

@@ -2,7 +2,6 @@
 //!
 //! One packet is one system call, and everything is copied once more than a driver would. It is
 //! here to show the protocol, nothing else.
-
 use super::wire::{Received, Wire};
 use anyhow::{Context as _, Result};
 use catchment_roce::{Arrival, Completion, Input, OutPacket, Piece, Qp, TransmitBatch};

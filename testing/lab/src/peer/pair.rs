@@ -1,5 +1,4 @@
 //! Our queue pair, and one of the guest, connected to each other.
-
 use super::endpoint::Endpoint;
 use super::rig::{LIMIT, OUR_ADDR, OUR_QPN, OUR_RKEY, Options};
 use super::wire::Wire;

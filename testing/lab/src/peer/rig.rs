@@ -1,5 +1,4 @@
 //! A queue pair of the guest, connected to a case that speaks packet by packet.
-
 use super::wire::{Received, Wire};
 use crate::end::client::End;
 use crate::end::{Attributes, Completed, Kind, Place, Service, access};

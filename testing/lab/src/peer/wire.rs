@@ -1,5 +1,4 @@
 //! Packets on UDP port 4791, each with its ICRC made and checked.
-
 use crate::vm::network::{GUEST, HOST, IpVersion};
 use anyhow::{Context as _, Result, bail};
 use catchment_roce::wire::ip_id::Solver;

@@ -1,5 +1,4 @@
 //! What host and guest send each other: a byte that says what, a length, and so many bytes.
-
 use super::{Ended, Start};
 use std::io::{self, ErrorKind, Read, Write};
 

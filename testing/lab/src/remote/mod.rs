@@ -3,7 +3,6 @@
 //! A connection is one program. The host sends what to start, then input and signals for it; the
 //! guest sends what it writes and, last, how it ended. A program whose connection ends is killed. [`frame`] is
 //! what goes over the wire, [`server`] runs in the guest, [`process`] on the host.
-
 pub(crate) mod frame;
 pub(crate) mod process;
 pub(crate) mod server;

@@ -1,5 +1,4 @@
 //! The host's side: a program in the guest, its output as it comes, its end.
-
 use super::frame::Frame;
 use super::{Ended, Start};
 use anyhow::{Context as _, Error, Result, anyhow, bail, ensure};

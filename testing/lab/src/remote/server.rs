@@ -1,5 +1,4 @@
 //! The guest's side: starts programs for the host.
-
 use super::frame::Frame;
 use super::{Ended, Start};
 use rustix::process::{Pid, Signal, kill_process_group};

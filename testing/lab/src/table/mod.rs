@@ -4,7 +4,6 @@
 //! twice: by the program that measures ours, over libibverbs, and by perftest, which is what the
 //! field uses. An emulated processor is slow in its own way, so only ratios are told, of what took
 //! turns in the same guest.
-
 mod page;
 mod perftest;
 mod profile;

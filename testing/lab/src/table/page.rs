@@ -1,5 +1,4 @@
 //! The page with the ratios.
-
 use super::perftest::STREAM_WRITES;
 use super::profile::{KINDS, Shares};
 use super::{LATENCY_ROUNDS, Round, STREAM_BYTES, STREAM_TIME, Sample};

@@ -1,5 +1,4 @@
 //! What perftest says of the kernel's RoCE.
-
 use super::{LATENCY_ROUNDS, LIMIT, STREAM_BYTES, Sample};
 use crate::vm::guest::Guest;
 use anyhow::{Context as _, Result};

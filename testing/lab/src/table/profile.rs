@@ -1,5 +1,4 @@
 //! What the processors of the guest do while bytes move: samples by perf(1), sorted into a few kinds.
-
 use super::{Table, Way, connect};
 use crate::remote::Start;
 use crate::remote::process::Output;

@@ -1,5 +1,4 @@
 //! The clip that the cases send.
-
 use crate::vm::shell;
 use anyhow::{Context as _, Result, ensure};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
 //! The `catchment` command at any site.
-
 use crate::lab::{Lab, Site};
 use crate::remote::process::{Finished, Process};
 use crate::remote::{Ended, Start};

@@ -1,5 +1,4 @@
 //! Datagrams between two providers on two hosts, and SENDs that invalidate a key of the other.
-
 use super::operations::WAYS;
 use crate::end::{Card, Datagram, Kind, Work};
 use crate::lab::{Case, Lab, Site};

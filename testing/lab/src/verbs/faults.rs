@@ -1,6 +1,5 @@
 //! What breaks in mid-stream: processes, the link, the device. The other side goes on, and once what
 //! broke is back, nothing is missing.
-
 use super::clip::FRAMES as CLIP_FRAMES;
 use super::command::{Collector, LIMIT, complaint, summary};
 use crate::lab::{Case, Lab, Site};

@@ -1,5 +1,4 @@
 //! What is said when something is missing or wrong: what was seen, and what to do.
-
 use super::command::LIMIT;
 use super::operations::Pair;
 use crate::end::{Kind, Order, Work};

@@ -1,5 +1,4 @@
 //! The second part of the lab: our programs over libibverbs, on RDMA devices of the kernel.
-
 pub(crate) mod clip;
 mod command;
 mod datagrams;

@@ -1,5 +1,4 @@
 //! Operations between two providers on two hosts, one by one: what arrives, what is refused.
-
 use crate::end::client::End;
 use crate::end::{Place, Work};
 use crate::lab::{Case, Lab, Site};

@@ -1,7 +1,6 @@
 //! Test programs of this repository, run in the first guest, on its RDMA devices. Every test of them
 //! is a case. To start a program there takes longer than most tests, so it runs all that are wanted,
 //! one after the other, and each case waits for the result of its own.
-
 use crate::lab::{Case, Lab, Programs, Site};
 use crate::remote::Start;
 use crate::remote::process::Process;

@@ -1,5 +1,4 @@
 //! Frames between hosts, by the command that users have: all of them, and bytes as ffmpeg has them.
-
 use super::clip::FRAMES as CLIP_FRAMES;
 use super::command::{LIMIT, summary};
 use super::faults::WAYS;

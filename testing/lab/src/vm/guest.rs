@@ -1,5 +1,4 @@
 //! A running guest.
-
 use super::kernel::Kernel;
 use super::network::{CONTROL_MTU, MTU, Seat};
 use super::{initramfs, shell};

@@ -1,5 +1,4 @@
 //! What the host must have, checked before anything starts, and the step into a namespace.
-
 use super::shell;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::ffi::OsString;

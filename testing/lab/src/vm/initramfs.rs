@@ -1,5 +1,4 @@
 //! The guest's first file system: busybox, kernel modules, the scripts that start, the agent.
-
 use super::kernel::{Kernel, text};
 use super::shell;
 use anyhow::{Context as _, Result};

@@ -1,5 +1,4 @@
 //! The guest's kernel: Debian's own, downloaded and unpacked, not installed.
-
 use super::shell;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs;

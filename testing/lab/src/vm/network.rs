@@ -2,7 +2,6 @@
 //!
 //! RoCE goes over the one, orders for the guests over the other: whatever a case does to the one,
 //! orders arrive. Every guest has a tap device at each.
-
 use super::shell;
 use anyhow::{Context as _, Result};
 use std::fmt;

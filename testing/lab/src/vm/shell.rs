@@ -1,5 +1,4 @@
 //! Programs of the host, run to their end.
-
 use anyhow::{Context as _, Result, ensure};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

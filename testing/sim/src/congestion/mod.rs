@@ -7,7 +7,6 @@
 //! ```
 //! The switch marks what finds too much in its queue; the receiver's queue pairs send CNPs; those of
 //! the senders slow down (DCQCN). All of it is the shipped code, on IP packets with ECN bits.
-
 mod switch;
 mod tests;
 

@@ -1,6 +1,5 @@
 //! Figures are those of a run in virtual time, the same everywhere; limits leave room for changes
 //! that do no harm.
-
 use super::*;
 use crate::Chance;
 

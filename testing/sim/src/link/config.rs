@@ -1,5 +1,4 @@
 //! What a link is like.
-
 use crate::{Chance, Random};
 use std::time::Duration;
 

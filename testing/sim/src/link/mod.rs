@@ -3,7 +3,6 @@
 //! A frame that is offered is first checked against the MTU and the room in the queue. The
 //! transmitter sends one frame after the other at the link's rate. What happens on the wire happens
 //! after that: a frame that gets lost has taken its time all the same.
-
 mod config;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,4 @@
 //! The link against closed forms.
-
 use super::*;
 use crate::Chance;
 

@@ -1,5 +1,4 @@
 //! One cell of the table: a link, a queue pair at each end, a long transfer.
-
 use crate::roce::{Host, HostConfig, Space, Writer, connected};
 use crate::{BurstLength, LinkConfig, Loss, NodeId, Random, Simulation, Stop};
 use catchment_roce::wire::PathMtu;

@@ -10,7 +10,6 @@
 //!
 //! 80 bytes are IPv6 40, UDP 8, BTH 12, RETH 16, ICRC 4. With a loss of p nobody can reach more than
 //! 1 - p. Settings are the defaults of the crate.
-
 mod cell;
 mod options;
 mod report;

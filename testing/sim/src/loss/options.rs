@@ -1,5 +1,4 @@
 //! The command: which cells, how they are shown.
-
 use super::{Cell, Row, report};
 use crate::parallel;
 use catchment_roce::Recovery;

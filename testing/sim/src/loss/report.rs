@@ -1,5 +1,4 @@
 //! How rows are shown.
-
 use super::{LossOptions, Row};
 use std::fmt::Write as _;
 

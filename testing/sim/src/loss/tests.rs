@@ -1,5 +1,4 @@
 //! A part of the table as a snapshot: a change of it is a change that a reviewer must judge.
-
 use super::*;
 use catchment_roce::Recovery;
 use catchment_roce::wire::PathMtu;

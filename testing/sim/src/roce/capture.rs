@@ -1,5 +1,4 @@
 //! A run as a packet capture.
-
 use crate::{Event, EventKind, Observer};
 use catchment_roce::pcap;
 use catchment_roce::wire::NetHeader;

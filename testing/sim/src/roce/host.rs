@@ -4,7 +4,6 @@
 //! payload, obeys timeouts. Frames that arrive within [`HostConfig::poll_interval`] are handed over
 //! as one batch, as an engine thread does that looks at its socket now and then. It gives its link
 //! no more than [`HostConfig::uplink_bytes`] ahead, as the transmit ring of a network card.
-
 use super::packet::{open, seal};
 use super::space::Space;
 use crate::{CONGESTION_EXPERIENCED, Context, ECN_CAPABLE, Frame, Node};

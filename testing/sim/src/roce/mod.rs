@@ -1,5 +1,4 @@
 //! Hosts that run the shipped queue pairs: a driver for the simulated network.
-
 mod capture;
 mod host;
 mod packet;

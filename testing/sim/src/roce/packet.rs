@@ -1,5 +1,4 @@
 //! From a queue pair's packet to a frame on a link, and back.
-
 use crate::Frame;
 use catchment_roce::wire::net::{Ip, MAX_NET_BYTES};
 use catchment_roce::wire::{DropReason, ICRC_BYTES, Icrc, NetHeader, Packet, ROCE_PORT, icrc};

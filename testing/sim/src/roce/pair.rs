@@ -3,7 +3,6 @@
 //! A [`Pair`] moves time until nothing is left to happen. Each packet passes the middle of the cable,
 //! where it is logged and the caller decides whether it goes on. An [`End`] can be driven without the
 //! other, too: packets in by [`End::deliver`], packets out by [`End::transmit`].
-
 use super::host::{self, Host, HostConfig, Program, QpTable};
 use super::packet::open;
 use super::{Rights, Space};

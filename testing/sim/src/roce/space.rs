@@ -1,5 +1,4 @@
 //! Memory of a host: regions with keys, and a log of what the peer did to each.
-
 use catchment_roce::{AccessError, AtomicOp, Memory, RemoteAccess};
 
 /// Registered memory of one host, one protection domain.

@@ -1,5 +1,4 @@
 //! A program that writes without a pause, and queue pairs for it.
-
 use super::{Program, QpTable, Rights, Space};
 use crate::Random;
 use catchment_roce::wire::PathMtu;

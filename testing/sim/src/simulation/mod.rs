@@ -1,5 +1,4 @@
 //! Nodes, links between them, and the events that move time.
-
 use crate::{Arrival, Event, EventKind, Frame, Link, LinkConfig, Observer, Random};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -2,7 +2,6 @@
 //!
 //! They must change nothing: they lie half the number space away from what a queue pair expects, or
 //! are for a queue pair that is not there.
-
 use crate::roce::seal;
 use crate::{Frame, Random};
 use catchment_roce::Psn;

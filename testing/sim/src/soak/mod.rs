@@ -2,7 +2,6 @@
 //!
 //! A seed makes a `scenario`: links, hosts, queue pairs, and for each a `plan` of requests. The
 //! workers post it, `trial` lets time pass, and `check` is the oracle.
-
 mod check;
 mod forge;
 mod options;

@@ -1,5 +1,4 @@
 //! The command: which seeds, what is said about them.
-
 use super::check::Fault;
 use super::scenario::Scenario;
 use super::summary::Summary;

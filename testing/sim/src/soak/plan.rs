@@ -4,7 +4,6 @@
 //! it in the order of posting, which is the order that the responder owes. Two rules make every
 //! result certain: what a READ has asked for is never written again (the standard lets a repeated
 //! READ see later WRITEs), and every request has memory of its own at this side.
-
 use crate::Random;
 use std::fmt;
 use std::ops::Range;

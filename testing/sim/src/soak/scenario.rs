@@ -1,5 +1,4 @@
 //! What goes wrong in a run: everything follows from the seed.
-
 use super::plan::{Mix, Plan, PlanConfig};
 use crate::{BurstLength, Chance, Corruption, Delay, LinkConfig, Loss, Random};
 use catchment_roce::wire::PathMtu;

@@ -1,5 +1,4 @@
 //! The hosts of a scenario: their addresses, memory, queue pairs and workers.
-
 use super::check::{FarKeys, NearKeys, UNTOUCHED};
 use super::plan::Plan;
 use super::scenario::{EndScenario, MAX_INLINE, PairScenario, Scenario};

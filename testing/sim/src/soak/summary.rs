@@ -1,5 +1,4 @@
 //! What happened in runs, counted.
-
 use std::fmt;
 use std::ops::AddAssign;
 

@@ -1,5 +1,4 @@
 //! One run: builds the hosts of a scenario, lets them work, strikes, and asks the oracle.
-
 use super::check::{self, Allowed, Fault, Seen, demand};
 use super::forge::{Victim, forge};
 use super::scenario::{Scenario, Strike, TIME_MOST};

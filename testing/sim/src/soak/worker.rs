@@ -1,5 +1,4 @@
 //! The program at one end of a queue pair: posts its plan, and receives for the plan of the peer.
-
 use super::check::{FarKeys, NearKeys, SCRIBBLE, bounds_offset};
 use super::plan::{Op, Plan, What, Wrong};
 use super::scenario::EndScenario;

@@ -1,5 +1,4 @@
 //! The clients: processes that are killed at any moment, or let end.
-
 use crate::run::{self, Kept};
 use anyhow::{Context as _, Result, bail, ensure};
 use fastrand::Rng;

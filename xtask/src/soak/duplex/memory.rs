@@ -1,5 +1,4 @@
 //! The server's memory over the run.
-
 use anyhow::{Result, ensure};
 use std::fmt;
 use std::time::Duration;

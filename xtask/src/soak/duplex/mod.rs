@@ -1,6 +1,5 @@
 //! `soak duplex`: clients of a duplex server that come, talk both ways with every byte checked, end
 //! or are killed, and come again; the server must be as it was afterwards (E3.8).
-
 mod clients;
 mod memory;
 mod server;

@@ -1,5 +1,4 @@
 //! The server, and what it says about itself.
-
 use super::clients::Ended;
 use crate::proc::Footprint;
 use crate::run::{self, Kept};

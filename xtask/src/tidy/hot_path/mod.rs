@@ -3,7 +3,6 @@
 //! The rule knows modules, not calls: every module with a function that runs for a block stands in
 //! [`MODULES`], so that what it may not do is seen in its own text. A lock behind a type of ours is
 //! found by the type's name.
-
 mod modules;
 
 use super::Finding;

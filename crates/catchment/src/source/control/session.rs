@@ -1,5 +1,4 @@
 //! One session of a source: from Hello to the end of its connection.
-
 use super::Control;
 use crate::observe::cpu::cpu_time_of_self;
 use crate::providers::Offers;

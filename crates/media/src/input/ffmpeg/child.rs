@@ -1,5 +1,4 @@
 //! A child process with a piped output and the last of what it says on stderr.
-
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, Read};

@@ -8,7 +8,6 @@
 //! The child cannot outlive its reader for long. Dropping the input kills it. If this process
 //! dies, even by SIGKILL, the only reading end of the pipe closes with it (Rust opens
 //! descriptors close-on-exec, so no other child holds it), and ffmpeg ends at its next frame.
-
 mod child;
 mod probe;
 

@@ -6,7 +6,6 @@
 //! later, but into a NUT stream, whose header says what the raw frames are, and ffprobe reads
 //! that header. The size of the frame is compared with what the format says it is: should a
 //! format not survive the way, that is an error and never a sheared picture.
-
 use std::ffi::OsString;
 use std::process::Stdio;
 

@@ -9,7 +9,6 @@
 //! Two queues hold the state. `slots` has an entry for each PSN from `una` to `next`. `log` has one
 //! for each transmission not yet judged, oldest first. Every entry is pushed and popped once, so the
 //! work for an acknowledgement is its bits plus what it settles.
-
 use super::Clock;
 use super::sack::Sack;
 use crate::Psn;

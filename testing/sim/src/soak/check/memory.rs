@@ -1,6 +1,5 @@
 //! Memory after a run: the peer's, which requests changed in their order, and that of the side that
 //! asked, where results landed and where nothing else may have changed.
-
 use super::{Fault, SCRIBBLE, Seen, UNTOUCHED, demand, same, untouched};
 use crate::roce::Access;
 use crate::soak::plan::{Op, Plan, What, Wrong};

@@ -3,7 +3,6 @@
 //! It holds for every run, whatever the network did: requests complete in order; what completed was
 //! done, once, in the order of posting; what did not complete was done in part or not at all, and
 //! nothing after it; no byte changed that nobody asked to change.
-
 mod memory;
 mod receives;
 

@@ -1,5 +1,4 @@
 //! What the peer received: messages in order, whole, each once.
-
 use super::{Fault, Seen, UNTOUCHED, demand, same, untouched};
 use crate::soak::plan::{Op, What, Wrong};
 use catchment_roce::{Success, WcOpcode, WcStatus};

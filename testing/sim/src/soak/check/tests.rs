@@ -1,5 +1,4 @@
 //! The oracle accepts what a perfect stack does, and refuses every way to get it wrong.
-
 use super::super::plan::{Mix, PlanConfig};
 use super::*;
 use crate::Random;
