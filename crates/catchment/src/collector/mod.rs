@@ -134,7 +134,7 @@ impl CollectorBuilder {
         self
     }
 
-    /// How long a source may be silent before it counts as dead, 100 ms to 10 min. By default 5 s.
+    /// How long a source may be silent before it counts as dead, 100 ms to 10 min. By default 10 s.
     #[must_use]
     pub fn lease(self, lease: Duration) -> CollectorBuilder {
         let lease = lease.clamp(Duration::from_millis(100), Duration::from_secs(600));
@@ -302,7 +302,7 @@ impl Collector {
             insecure: false,
             workers: cores.min(THREADS_MOST),
             receive_threads: (cores / 2).clamp(1, THREADS_MOST),
-            lease: Duration::from_secs(5),
+            lease: Duration::from_secs(10),
             look_every: BackoffPolicy::default().longest,
             ring_bytes_max: 1 << 30,
             ring_bytes_total: limits::half_of_memory(),

@@ -39,7 +39,7 @@ pub(crate) struct CollectArgs {
     #[command(flatten)]
     pub(crate) security: Security,
     /// How long a source may be silent before it counts as gone
-    #[arg(long, value_name = "SECONDS", value_parser = values::some_seconds, default_value = "5")]
+    #[arg(long, value_name = "SECONDS", value_parser = values::some_seconds, default_value = "10")]
     pub(crate) lease: Duration,
     /// Maximum memory for one source's frames in flight, such as 256MiB
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "1GiB")]
