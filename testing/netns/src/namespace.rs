@@ -207,7 +207,9 @@ fn crosses(left: &UdpSocket, right: &UdpSocket) -> io::Result<()> {
         let _ = left.send_to(&[0], to);
         match right.recv_from(&mut [0; 8]) {
             Ok(_) => return Ok(()),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            // A signal counts as a try: beside other work one comes now and then.
+            Err(e)
+                if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(e) => return Err(e),
         }
     }
