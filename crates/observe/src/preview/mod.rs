@@ -12,7 +12,7 @@ pub use sample::picture_of;
 
 use crate::sync::lock;
 use catchment_media::format::FrameFormat;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 /// Largest width of a preview in pixels.
 pub const WIDTH_MAX: u32 = 320;
@@ -45,7 +45,7 @@ pub struct Picture {
     height: u32,
     rgb: Vec<u8>,
     #[cfg(feature = "live-page")]
-    png: OnceLock<Option<Vec<u8>>>,
+    png: std::sync::OnceLock<Option<Vec<u8>>>,
 }
 
 impl Picture {
@@ -55,7 +55,7 @@ impl Picture {
             height,
             rgb,
             #[cfg(feature = "live-page")]
-            png: OnceLock::new(),
+            png: std::sync::OnceLock::new(),
         }
     }
 
