@@ -63,7 +63,6 @@ pub struct Answer {
 /// A collector could not be asked, or there is no way to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the message above a variant says what its fields are")]
 pub enum ExplainError {
     /// This host does not tell who it is.
     #[error(transparent)]
@@ -76,7 +75,12 @@ pub enum ExplainError {
     Broken(String),
     /// It refused, or no way is left.
     #[error("{refusal}")]
-    Refused { refusal: Refusal, failed: Vec<String> },
+    Refused {
+        /// What it said.
+        refusal: Refusal,
+        /// Ways that were tried and failed.
+        failed: Vec<String>,
+    },
     /// This side has nothing to offer.
     #[error("this side can use no provider: {0}")]
     Nothing(String),

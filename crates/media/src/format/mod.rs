@@ -212,31 +212,53 @@ pub(crate) fn quoted(text: &str) -> String {
 /// Why a text or numbers are no [`FrameFormat`]. Each message ends with what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the message above a variant says what its fields are")]
 pub enum FormatError {
     /// The part before the colon is not WIDTHxHEIGHT.
     #[error("format {value}: size {size} is not WIDTHxHEIGHT; write for example 640x480:rgb24")]
-    Size { value: String, size: String },
+    Size {
+        /// The whole text, quoted.
+        value: String,
+        /// The part that should be a size, quoted.
+        size: String,
+    },
     /// One side is no number or out of range.
     #[error("{side} {value} is not a number from 1 to {SIDE_MAX}; write for example 640x480:rgb24")]
-    Side { side: &'static str, value: String },
+    Side {
+        /// `width` or `height`.
+        side: &'static str,
+        /// What was given.
+        value: String,
+    },
     /// The pixel format is unknown.
     #[error(
         "format {value}: unknown pixel format {pixel}; known are {known}; write for example 640x480:rgb24",
         known = pixel::known_names()
     )]
-    Pixel { value: String, pixel: String },
+    Pixel {
+        /// The whole text, quoted.
+        value: String,
+        /// The part that should be a pixel format, quoted.
+        pixel: String,
+    },
     /// A part is missing where both are needed.
     #[error("format {value} lacks {what}; write for example 640x480:rgb24")]
-    Missing { value: String, what: &'static str },
+    Missing {
+        /// The whole text, quoted.
+        value: String,
+        /// What is missing.
+        what: &'static str,
+    },
     /// A frame would be too large.
     #[error(
         "a frame of {width}x{height}:{pixel} has {} bytes, more than {FRAME_BYTES_MAX}; choose a smaller size",
         bytes.map_or("more than 2^64".to_owned(), |b| b.to_string())
     )]
     TooLarge {
+        /// Width in pixels.
         width: u32,
+        /// Height in pixels.
         height: u32,
+        /// The pixel format.
         pixel: PixelFormat,
         /// Bytes of a frame, `None` beyond 2^64.
         bytes: Option<u64>,

@@ -9,37 +9,67 @@ use crate::format::{FormatError, FrameFormat};
 /// Why an input cannot be opened or read. Each message names the input and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the message above a variant says what its fields are")]
 pub enum InputError {
     /// There is no such file.
     #[error(
         "input {input}: no such file or directory; give a file, a directory of pictures, a URL, \
          `-` for stdin or `synthetic:640x480:rgb24`"
     )]
-    NotFound { input: String },
+    NotFound {
+        /// The input as given.
+        input: String,
+    },
     /// Opening or reading failed.
     #[error("input {input}: {source}")]
-    Io { input: String, source: io::Error },
+    Io {
+        /// The input as given.
+        input: String,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The frame buffer failed, not the input.
     #[error("a frame of input {input} could not be stored: {source}")]
-    Buffer { input: String, source: io::Error },
+    Buffer {
+        /// The input as given.
+        input: String,
+        /// What the buffer said.
+        source: io::Error,
+    },
     /// Raw bytes without a format.
     #[error(
         "input {input} is raw bytes without a description; say what a frame is, for example --format 640x480:rgb24"
     )]
-    NeedsFormat { input: String },
+    NeedsFormat {
+        /// The input as given.
+        input: String,
+    },
     /// The format that was asked for is wrong.
     #[error("input {input}: {source}")]
-    Format { input: String, source: FormatError },
+    Format {
+        /// The input as given.
+        input: String,
+        /// What is wrong with it.
+        source: FormatError,
+    },
     /// The input cannot be converted to what was asked.
     #[error("input {input} gives frames of {has}, not {asked}; {remedy}")]
-    CannotConvert { input: String, has: String, asked: String, remedy: &'static str },
+    CannotConvert {
+        /// The input as given.
+        input: String,
+        /// What it has.
+        has: String,
+        /// What was asked.
+        asked: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The input ended inside a frame. The frames before it were delivered.
     #[error(
         "input {input} ends inside frame {frame}: {seen} bytes seen, {needed} needed for a frame of {format}; \
          it was cut off, or the format is not the right one"
     )]
     Truncated {
+        /// The input as given.
         input: String,
         /// Number of the incomplete frame, from 0.
         frame: u64,
@@ -52,23 +82,39 @@ pub enum InputError {
     },
     /// The bytes are not Y4M as it should be.
     #[error("input {input} is not readable Y4M: {source}")]
-    Y4m { input: String, source: Y4mError },
+    Y4m {
+        /// The input as given.
+        input: String,
+        /// What is wrong.
+        source: Y4mError,
+    },
     /// ffmpeg or ffprobe is not installed.
     #[error(
         "input {input} is decoded by ffmpeg, and {program} was not found; install it (Debian, Ubuntu: apt-get install ffmpeg)"
     )]
-    FfmpegMissing { input: String, program: PathBuf },
+    FfmpegMissing {
+        /// The input as given.
+        input: String,
+        /// The program that is missing.
+        program: PathBuf,
+    },
     /// ffmpeg was to read stdin.
     #[error(
         "input {input}: ffmpeg looks at its input twice, which stdin does not allow; \
          convert it before: ffmpeg -i - -f yuv4mpegpipe - | catchment send --input -"
     )]
-    FfmpegStdin { input: String },
+    FfmpegStdin {
+        /// The input as given.
+        input: String,
+    },
     /// ffmpeg gave up.
     #[error("input {input}: {program} ended with {status}{}", said(.stderr))]
     Ffmpeg {
+        /// The input as given.
         input: String,
+        /// The program that ended.
         program: PathBuf,
+        /// How it ended.
         status: String,
         /// The last lines it wrote to stderr.
         stderr: String,
@@ -76,8 +122,11 @@ pub enum InputError {
     /// ffmpeg's answer about the input makes no sense to us.
     #[error("input {input}: cannot learn its frames from {program}: {problem}{}", said(.stderr))]
     FfmpegProbe {
+        /// The input as given.
         input: String,
+        /// The program that was asked.
         program: PathBuf,
+        /// What is wrong.
         problem: String,
         /// The last lines it wrote to stderr.
         stderr: String,
@@ -86,26 +135,53 @@ pub enum InputError {
     #[error(
         "input {input} has pixel format {pixel}, which is not supported as it is; have it converted, for example --format rgb24"
     )]
-    FfmpegPixel { input: String, pixel: String },
+    FfmpegPixel {
+        /// The input as given.
+        input: String,
+        /// ffmpeg's name of the format.
+        pixel: String,
+    },
     /// A directory of pictures, which this build does not read.
     #[cfg(not(feature = "pictures"))]
     #[error(
         "input {dir}: this program was built without the feature `pictures`, so it cannot read a \
          directory of pictures", dir = .dir.display()
     )]
-    NoPictures { dir: PathBuf },
+    NoPictures {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// A directory without pictures.
     #[error("input {dir}: the directory has no .png, .jpg or .jpeg file ({others} other files); convert the pictures or give another directory", dir = .dir.display())]
-    NoImages { dir: PathBuf, others: usize },
+    NoImages {
+        /// The directory.
+        dir: PathBuf,
+        /// Files of other kinds in it.
+        others: usize,
+    },
     /// A picture cannot be decoded.
     #[error("picture {path}: {problem}; replace it or move it out of the directory", path = .path.display())]
-    Image { path: PathBuf, problem: String },
+    Image {
+        /// The picture.
+        path: PathBuf,
+        /// What the decoder said.
+        problem: String,
+    },
     /// A picture has another size than the first.
     #[error(
         "picture {path} is {}x{}, but the first one ({first}) is {}x{}; all must have one size",
         .seen.0, .seen.1, .wanted.0, .wanted.1, path = .path.display(), first = .first.display()
     )]
-    ImageSize { path: PathBuf, seen: (u32, u32), first: PathBuf, wanted: (u32, u32) },
+    ImageSize {
+        /// The picture.
+        path: PathBuf,
+        /// Its width and height.
+        seen: (u32, u32),
+        /// The first picture of the directory.
+        first: PathBuf,
+        /// The first one's width and height.
+        wanted: (u32, u32),
+    },
 }
 
 impl InputError {

@@ -124,7 +124,6 @@ fn colour(value: &str) -> Result<PixelFormat, Y4mError> {
 /// What is wrong with a Y4M stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the message above a variant says what its fields are")]
 pub enum Y4mError {
     /// The stream does not start as Y4M does.
     #[error(
@@ -136,16 +135,27 @@ pub enum Y4mError {
     },
     /// A field that is needed is missing.
     #[error("its header has no {field}")]
-    Missing { field: &'static str },
+    Missing {
+        /// The field.
+        field: &'static str,
+    },
     /// A field is no number.
     #[error("its header has {field} {value}, which is no number")]
-    Number { field: &'static str, value: String },
+    Number {
+        /// The field.
+        field: &'static str,
+        /// Its value, quoted.
+        value: String,
+    },
     /// The colour space is unknown.
     #[error(
         "its header has colour space {value}; known are {}; convert it with ffmpeg -i IN -f yuv4mpegpipe -pix_fmt yuv420p OUT",
         known_colours()
     )]
-    Colour { value: String },
+    Colour {
+        /// Its value, quoted.
+        value: String,
+    },
     /// Size out of range.
     #[error("{0}")]
     Format(#[from] FormatError),
@@ -166,6 +176,7 @@ pub enum Y4mError {
     Frame {
         /// Number of the frame, from 0.
         frame: u64,
+        /// What is there, quoted.
         seen: String,
     },
 }
