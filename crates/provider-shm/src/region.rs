@@ -1,10 +1,11 @@
 //! What the service thread and the queue pairs know of a registered region, and who sleeps on it.
-use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset, wake_sleepers};
+use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset};
 use catchment_verbs::Access;
 use catchment_verbs::mem::{MemError, Region, VolatileSlice};
 use catchment_verbs::provider::RegionWatch;
 use catchment_verbs::wait::Doorbell;
 use catchment_verbs::wait::arm::{self, Flags as _};
+use catchment_verbs::wait::futex::{self, Scope};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl MrCore {
     /// Wakes all that sleep on a region that is no longer registered.
     pub(crate) fn wake_all(&self) {
         self.peer_flags.take();
-        wake_sleepers(&self.peer_flags);
+        futex::wake(self.peer_flags.get(), Scope::Shared, u32::MAX);
         self.wake_owner();
     }
 
@@ -100,7 +101,7 @@ impl MrCore {
     /// Wakes the peers that sleep until the owner changes the region.
     pub(crate) fn notify(&self) {
         if arm::take_armed(&self.peer_flags) != 0 {
-            wake_sleepers(&self.peer_flags);
+            futex::wake(self.peer_flags.get(), Scope::Shared, u32::MAX);
         }
     }
 

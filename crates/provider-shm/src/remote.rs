@@ -2,11 +2,10 @@
 use crate::connection::Connection;
 use crate::link::{CallError, PeerLink};
 use crate::proto::{Reply, Request};
-use crate::tables::{
-    SharedWord, owner_bell_offset, peers_bell_offset, sleep_on, valid_offset, wake_sleepers,
-};
+use crate::tables::{SharedWord, owner_bell_offset, peers_bell_offset, valid_offset};
 use catchment_verbs::mem::{Region, VolatileSlice};
 use catchment_verbs::wait::arm::{self, Flags as _};
+use catchment_verbs::wait::futex::{self, Scope};
 use catchment_verbs::{Access, RemoteBell, Wake, Watch, WcStatus, event};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -201,7 +200,7 @@ impl Watch for RemoteWatch {
                 self.is_armed.fetch_or(is_armed, Ordering::AcqRel);
                 return Ok(Wake::TimedOut);
             }
-            sleep_on(&self.flags, seen, left)?;
+            futex::sleep(self.flags.get(), Scope::Shared, seen, Some(left))?;
         }
     }
 
@@ -209,7 +208,7 @@ impl Watch for RemoteWatch {
         self.woken.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         self.flags.take();
-        wake_sleepers(&self.flags);
+        futex::wake(self.flags.get(), Scope::Shared, u32::MAX);
     }
 
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -1,14 +1,9 @@
 //! Where the words of a key stand in the two tables that peers map, and words in shared memory.
-use catchment_verbs::event;
 use catchment_verbs::mem::{MemError, Region};
 use catchment_verbs::provider::KeySlots;
 use catchment_verbs::wait::arm::Flags;
-use rustix::io::Errno;
-use rustix::thread::futex;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::time::Duration;
 
 /// Regions registered at once in one context. Fixed, so that peers map the tables once.
 const SLOTS: usize = KeySlots::<()>::MAX;
@@ -65,23 +60,6 @@ impl SharedWord {
             .atomic_u32(self.offset)
             .expect("the offset was checked when the word was made")
     }
-}
-
-/// Sleeps while the word has this value, until a peer or another thread wakes, or for this long.
-///
-/// # Errors
-/// What futex(2) says, apart from the reasons to check the word again.
-pub(crate) fn sleep_on(word: &SharedWord, value: u32, timeout: Duration) -> io::Result<()> {
-    let timeout = event::timespec(timeout);
-    match futex::wait(word.get(), futex::Flags::empty(), value, Some(&timeout)) {
-        Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Wakes everybody who sleeps on this word, in all processes.
-pub(crate) fn wake_sleepers(word: &SharedWord) {
-    let _ = futex::wake(word.get(), futex::Flags::empty(), i32::MAX as u32);
 }
 
 impl Flags for SharedWord {

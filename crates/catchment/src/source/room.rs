@@ -14,6 +14,15 @@ fn pause() {
     std::thread::sleep(A_MOMENT);
 }
 
+/// Rests after what a thread saw: by `sleep` only where there is still no room.
+fn rest(seen: Look, sleep: impl FnOnce()) {
+    match seen {
+        Look::Room => std::thread::yield_now(),
+        Look::Full => sleep(),
+        Look::Dead => pause(),
+    }
+}
+
 /// Threads that wait for room. One of them sleeps on the doorbell, because a ring wakes one thread
 /// only; the others wait for that one.
 pub(super) struct WaitingRoom {
@@ -46,14 +55,10 @@ impl WaitingRoom {
             self.has_leader.store(false, Ordering::Release);
             self.left.notify();
         } else {
-            match look() {
-                Look::Room => std::thread::yield_now(),
+            rest(look(), || {
                 // A leader that left since `seen` has changed the count.
-                Look::Full => {
-                    self.left.wait(seen, Some(Instant::now() + timeout));
-                }
-                Look::Dead => pause(),
-            }
+                self.left.wait(seen, Some(Instant::now() + timeout));
+            });
         }
     }
 
@@ -64,15 +69,11 @@ impl WaitingRoom {
         };
         watch.arm();
         // The watch is armed: a release that this look misses will ring.
-        match look() {
-            Look::Room => std::thread::yield_now(),
-            Look::Full => {
-                if watch.wait(timeout).is_err() {
-                    pause();
-                }
+        rest(look(), || {
+            if watch.wait(timeout).is_err() {
+                pause();
             }
-            Look::Dead => pause(),
-        }
+        });
     }
 
     /// Without a doorbell only time tells: looks again at growing intervals, and lets the others do so.

@@ -1,9 +1,54 @@
-//! A word that threads of this process sleep on: futex(2).
-use rustix::thread::futex::{self, Flags, Timespec};
+//! A word that threads sleep on until somebody wakes them: futex(2).
+use crate::event;
+use rustix::io::Errno;
+use rustix::thread::futex::{self, Flags};
+use std::io;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// A word, and the threads that sleep until somebody wakes them.
+/// Who sleeps on a word and wakes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Threads of this process only.
+    Process,
+    /// Threads of all processes that map the word.
+    Shared,
+}
+
+impl Scope {
+    fn flags(self) -> Flags {
+        match self {
+            Scope::Process => Flags::PRIVATE,
+            Scope::Shared => Flags::empty(),
+        }
+    }
+}
+
+/// Sleeps while the word has this value, until somebody wakes, at most `timeout`. May return early:
+/// check the word again.
+///
+/// # Errors
+/// What futex(2) says, apart from the reasons to check the word again.
+pub fn sleep(
+    word: &AtomicU32,
+    scope: Scope,
+    value: u32,
+    timeout: Option<Duration>,
+) -> io::Result<()> {
+    let timeout = timeout.map(event::timespec);
+    match futex::wait(word, scope.flags(), value, timeout.as_ref()) {
+        Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Wakes at most `most` of those who sleep on this word.
+pub fn wake(word: &AtomicU32, scope: Scope, most: u32) {
+    // Fails only for an address that is none.
+    let _ = futex::wake(word, scope.flags(), most.min(i32::MAX as u32));
+}
+
+/// A word of this process, and the threads that sleep on it.
 #[derive(Debug, Default)]
 pub(super) struct Futex(AtomicU32);
 
@@ -12,18 +57,13 @@ impl Futex {
         &self.0
     }
 
-    /// Sleeps until woken, at most `timeout`; not at all if the word is not `expected`. May return
-    /// early.
+    /// As [`sleep`]. All that it could say is why it returned early: the caller checks the word.
     pub(super) fn wait(&self, expected: u32, timeout: Option<Duration>) {
-        // A time beyond what the kernel takes is no limit.
-        let timeout = timeout.and_then(|time| Timespec::try_from(time).ok());
-        // All that it can say is why it returned early: the caller checks the word.
-        let _ = futex::wait(&self.0, Flags::PRIVATE, expected, timeout.as_ref());
+        let _ = sleep(&self.0, Scope::Process, expected, timeout);
     }
 
-    /// Wakes at most `sleepers` threads.
+    /// As [`wake`].
     pub(super) fn wake(&self, sleepers: u32) {
-        // Fails only for an address that is none.
-        let _ = futex::wake(&self.0, Flags::PRIVATE, sleepers.min(i32::MAX as u32));
+        wake(&self.0, Scope::Process, sleepers);
     }
 }

@@ -12,6 +12,7 @@
 //!
 //! - [`Doorbell`]: one side arms and sleeps on a descriptor, the other rings only what is armed;
 //! - [`EventCount`]: threads of one process sleep until a counter moves;
+//! - [`futex`]: a word that threads of one or several processes sleep on;
 //! - [`CqWatch`]: a completion queue and its channel as a [`Watch`](crate::Watch).
 //!
 //! Each of them loses no wake-up in any interleaving: `tests/loom` checks the shipped code.
@@ -20,7 +21,7 @@ mod backoff;
 mod cq_watch;
 mod doorbell;
 mod event_count;
-mod futex;
+pub mod futex;
 mod spin;
 mod waiter;
 
