@@ -148,7 +148,7 @@ fn two_hosts_are_measured_over_packets() {
 /// Waits until the client has computed for longer than it takes to begin. It must sleep while it
 /// waits: beside busy programs a thread that yields computes next to nothing.
 fn wait_until_it_measures(client: &Running) {
-    wait_until("it measures", || usage_of(client.id()).unwrap().cpu_s >= 0.1);
+    wait_until("it measures", || usage_of(client.id()).unwrap().cpu_s >= 0.3);
 }
 
 #[test]
