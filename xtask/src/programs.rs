@@ -7,20 +7,12 @@ use crate::{metadata, run};
 use anyhow::{Result, ensure};
 use std::path::PathBuf;
 
-const TARGETS: &[&str] = &[
-    "--package=catchment-cli",
-    "--package=catchment-duplex",
-    "--package=catchment-lab",
-    "--package=catchment-sim",
-    "--bins",
-    "--example=duplex",
-];
+const TARGETS: &[&str] =
+    &["--package=catchment-cli", "--package=catchment-lab", "--package=catchment-sim", "--bins"];
 
 pub(crate) const CATCHMENT: &str = "catchment";
 pub(crate) const LAB: &str = "catchment-lab";
 pub(crate) const SIM: &str = "catchment-sim";
-/// The example that is a server and a client of duplex channels.
-pub(crate) const DUPLEX: &str = "examples/duplex";
 
 pub(crate) fn built(repo: &Repo, program: &str) -> Result<PathBuf> {
     let words = [&["build", "--release", "--quiet"], TARGETS].concat();

@@ -23,7 +23,7 @@
 //! | S3.13 | duplex channel, reliable connection, RoCEv2 framing | `channel::Channel`, `provider-roce` | `s3_13_both_directions_at_once`; `roce/tests/golden.rs` |
 //! | S3.14 | cleanup in the order of dependencies on every error path | `channel::cleanup` | `s3_14_a_failure_at_any_step_leaks_nothing_and_harms_nobody_else`, and here for both ends |
 //! | S3.15 | TCP to compare with | `mechanisms::tcp` | `s3_15_streams_move_random_blocks` |
-//! | S3.16 | long-term stability | - | `cargo xtask soak duplex` |
+//! | S3.16 | long-term stability | - | `s3_16_a_server_is_as_before_when_clients_came_went_and_were_killed` |
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "not published: what a name says needs no second line")]
 

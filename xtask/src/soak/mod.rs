@@ -3,7 +3,6 @@
 //! A run is made of rounds, and a round follows from the seed and its number alone. What fails is
 //! printed as the command that replays it.
 mod agents;
-mod duplex;
 mod frames;
 mod plan;
 mod residue;
@@ -32,8 +31,6 @@ pub(crate) struct Args {
 enum Hunt {
     /// Kill source and collector at random moments and check every frame
     Kill(KillArgs),
-    /// Clients of duplex channels come, go and are killed; every byte and the server's memory checked
-    Duplex(duplex::Args),
     /// Everything that can go wrong between two RoCE stacks at once, in virtual time
     Roce {
         /// --seeds N (10,000 if left out), --first SEED; --seed SEED for one, with --pcap FILE
@@ -43,7 +40,7 @@ enum Hunt {
 }
 
 /// A run of `soak kill`.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 struct KillArgs {
     /// How many rounds to run
     #[arg(long, default_value_t = 50)]
@@ -54,39 +51,15 @@ struct KillArgs {
     /// Run this round alone, to replay it
     #[arg(long)]
     round: Option<u64>,
-    #[command(flatten)]
-    choice: Choice,
-}
-
-/// What all hunts with processes take.
-#[derive(clap::Args)]
-struct Choice {
     /// Where all chance comes from; left out, a new one is taken and printed
     #[arg(long)]
     seed: Option<u64>,
     /// How the bytes go: shm or roce
     #[arg(long, default_value = "shm")]
     provider: String,
-    /// The program to test, `catchment` or the example `duplex`; left out, it is built for release
+    /// The program to test; left out, it is built for release
     #[arg(long)]
     binary: Option<PathBuf>,
-}
-
-impl Choice {
-    fn over(provider: &str) -> Self {
-        Self { seed: None, provider: provider.to_owned(), binary: None }
-    }
-
-    /// Returns the program and the seed, which is printed.
-    fn begin(&self, repo: &Repo, program: &str) -> Result<(PathBuf, u64)> {
-        let binary = match &self.binary {
-            Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
-            None => programs::built(repo, program)?,
-        };
-        let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
-        println!("seed {seed}, provider {}", self.provider);
-        Ok((binary, seed))
-    }
 }
 
 /// The chance of a round: other rounds of the same seed have other values.
@@ -101,7 +74,6 @@ fn time_below(random: &mut Rng, bound: Duration) -> Duration {
 pub(crate) fn run(repo: &Repo, args: &Args) -> Result<()> {
     match &args.hunt {
         Some(Hunt::Kill(args)) => kill(repo, args),
-        Some(Hunt::Duplex(args)) => duplex::run(repo, args),
         Some(Hunt::Roce { options }) => roce::run(repo, options),
         None => {
             print!("{}", listing());
@@ -116,15 +88,11 @@ fn listing() -> String {
 }
 
 /// The short form that `cargo xtask test` runs, with new seeds, over each provider.
-pub(crate) fn short(repo: &Repo, rounds: u64, per_round: f64, duplex_seconds: f64) -> Result<()> {
-    for provider in ["shm", "roce"] {
-        let choice = Choice::over(provider);
-        kill(repo, &KillArgs { rounds, seconds_per_round: per_round, round: None, choice })?;
-    }
-    for provider in ["shm", "roce"] {
-        duplex::run(repo, &duplex::Args::short(duplex_seconds, Choice::over(provider)))?;
-    }
-    Ok(())
+pub(crate) fn short(repo: &Repo, rounds: u64, seconds_per_round: f64) -> Result<()> {
+    ["shm", "roce"].into_iter().try_for_each(|provider| {
+        let provider = provider.to_owned();
+        kill(repo, &KillArgs { rounds, seconds_per_round, provider, ..KillArgs::default() })
+    })
 }
 
 pub(crate) fn roce_seeds(repo: &Repo, seeds: u64) -> Result<()> {
@@ -137,7 +105,12 @@ fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {
         "--seconds-per-round is {}: give more than 0 and at most 3600",
         args.seconds_per_round
     );
-    let (binary, seed) = args.choice.begin(repo, programs::CATCHMENT)?;
+    let binary = match &args.binary {
+        Some(binary) => binary.canonicalize().with_context(|| binary.display().to_string())?,
+        None => programs::built(repo, programs::CATCHMENT)?,
+    };
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
+    println!("seed {seed}, provider {}", args.provider);
     let rounds = args.round.map_or(0..args.rounds, |round| round..round + 1);
     let mut sum = Report::default();
     for round in rounds {
@@ -151,11 +124,11 @@ fn kill(repo: &Repo, args: &KillArgs) -> Result<()> {
 
 fn replay(seed: u64, round: u64, args: &KillArgs) -> String {
     let seconds = args.seconds_per_round;
-    let binary = args.choice.binary.as_ref().map(|path| format!(" --binary {}", path.display()));
+    let binary = args.binary.as_ref().map(|path| format!(" --binary {}", path.display()));
     format!(
         "cargo xtask soak kill --provider {} --seed {seed} --round {round} \
          --seconds-per-round {seconds}{}",
-        args.choice.provider,
+        args.provider,
         binary.unwrap_or_default()
     )
 }
@@ -164,7 +137,7 @@ fn replay(seed: u64, round: u64, args: &KillArgs) -> String {
 fn one_round(binary: &Path, seed: u64, round: u64, args: &KillArgs) -> Result<Report> {
     let plan = Plan::new(seed, round, Duration::from_secs_f64(args.seconds_per_round));
     println!("round {round}: {plan}");
-    let setting = Setting::new(binary, &args.choice.provider, &plan)?;
+    let setting = Setting::new(binary, &args.provider, &plan)?;
     let report = round::run(&setting, &plan)
         .with_context(|| format!("left for a look: {}", setting.folder().display()))?;
     println!("round {round}: {report}");
@@ -178,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_round_is_replayed_by_seed_number_and_length() {
-        let choice = Choice::over("roce");
-        let args = KillArgs { rounds: 9, seconds_per_round: 1.5, round: None, choice };
+        let provider = "roce".to_owned();
+        let args = KillArgs { seconds_per_round: 1.5, provider, ..KillArgs::default() };
         let expected = "cargo xtask soak kill --provider roce --seed 7 --round 3 \
                         --seconds-per-round 1.5";
         assert_eq!(replay(7, 3, &args), expected);

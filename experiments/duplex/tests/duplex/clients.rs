@@ -1,5 +1,5 @@
 //! Clients that behave.
-use super::talk::{SHORTLY, answer, ask, content};
+use super::talk::{SHORTLY, answer, ask, content, write_and_read_back};
 use super::*;
 use crate::load::scaled;
 use catchment_channel::{ClaimError, EndError, Tag};
@@ -99,13 +99,7 @@ fn s3_12_reads_and_writes_beside_messages() {
         let served = serve(open(), &options, |_, link: &mut Link| answer(link, 64));
         let mut link = connect(served.address, open(), &options).unwrap();
         for round in 0..100u8 {
-            link.scratch().write_at(0, &[round; 1000]).unwrap();
-            let written = link.write(0, 100, 1000).unwrap();
-            assert!(link.wait(written, PATIENCE).unwrap(), "{name}");
-            let read = link.read(100, 2000, 1000).unwrap();
-            assert!(link.wait(read, PATIENCE).unwrap(), "{name}");
-            let back = link.scratch().subslice(2000, 1000).unwrap().to_vec();
-            assert_eq!(back, [round; 1000], "{name}");
+            assert!(write_and_read_back(&mut link, round), "{name}");
         }
         ask(&mut link, 1, 64, 10, 1);
         link.finish(PATIENCE).unwrap();

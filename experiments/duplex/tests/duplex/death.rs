@@ -1,11 +1,12 @@
 //! `kill -9` of either end: the other gets an error, gives everything back, and does not hang.
+use super::soak::{serve_and_strike, talk};
 use super::talk::{answer, ask};
 use super::*;
 use std::env;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What the child is: `server PROVIDER`, or `client PROVIDER ADDRESS`.
+/// What the child is: `server PROVIDER`, `client PROVIDER ADDRESS`, or one of `soak.rs`.
 const ROLE: &str = "CATCHMENT_TEST_DUPLEX_CHILD";
 
 fn opener(provider: &str) -> Opener {
@@ -16,15 +17,15 @@ fn opener(provider: &str) -> Opener {
     }
 }
 
-struct Peer {
+pub(crate) struct Peer {
     child: Child,
     // Kept open: the child waits on it.
-    _stdin: ChildStdin,
+    stdin: Option<ChildStdin>,
     lines: std::io::Lines<BufReader<ChildStdout>>,
 }
 
 impl Peer {
-    fn spawn(role: &str) -> Peer {
+    pub(crate) fn spawn(role: &str) -> Peer {
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "--nocapture", "death::peer_process"])
             .env(ROLE, role)
@@ -33,22 +34,34 @@ impl Peer {
             .spawn()
             .unwrap();
         Peer {
-            _stdin: child.stdin.take().unwrap(),
+            stdin: child.stdin.take(),
             lines: BufReader::new(child.stdout.take().unwrap()).lines(),
             child,
         }
     }
 
     /// The rest of the line that has this word: the harness prints in front of it.
-    fn says(&mut self, word: &str) -> String {
+    pub(crate) fn says(&mut self, word: &str) -> String {
         let lines = self.lines.by_ref().map(|line| line.unwrap());
         let mut ours = lines.filter_map(|l| Some(l[l.find(word)? + word.len()..].to_owned()));
         ours.next().expect("the child says it")
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    pub(crate) fn demand_running(&mut self) {
+        let ended = self.child.try_wait().unwrap();
+        assert!(ended.is_none(), "a client ended by itself: {ended:?}");
+    }
+
+    /// Lets it end, which it does when its standard input does.
+    pub(crate) fn end(&mut self) {
+        self.stdin = None;
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "a client was asked to end: {status}");
     }
 }
 
@@ -58,7 +71,7 @@ impl Drop for Peer {
     }
 }
 
-/// Not a test by itself: the end that gets killed.
+/// Not a test by itself: the end that gets killed, or has the other as its child.
 #[test]
 fn peer_process() {
     let Ok(role) = env::var(ROLE) else {
@@ -66,16 +79,24 @@ fn peer_process() {
     };
     let words: Vec<&str> = role.split(' ').collect();
     let (open, options) = (opener(words[1]), options(4, 64, "child"));
-    let mut out = std::io::stdout();
-    if words[0] == "server" {
-        let served = serve(open(), &options, |_, link: &mut Link| answer(link, 64));
-        writeln!(out, "address {}", served.address).unwrap();
-        std::thread::park();
+    match words[..] {
+        ["server", _] => {
+            let served = serve(open(), &options, |_, link: &mut Link| answer(link, 64));
+            println!("address {}", served.address);
+            std::thread::park();
+        }
+        ["client", _, address] => {
+            let mut link = connect(address.parse().unwrap(), open(), &options).unwrap();
+            ask(&mut link, 9, 64, 5, 2);
+            println!("talked");
+            std::thread::park();
+        }
+        ["talker", _, address, number] => {
+            talk(open, address.parse().unwrap(), number.parse().unwrap());
+        }
+        ["soak", provider] => serve_and_strike(provider, &open),
+        _ => panic!("{role}"),
     }
-    let mut link = connect(words[2].parse().unwrap(), open(), &options).unwrap();
-    ask(&mut link, 9, 64, 5, 2);
-    writeln!(out, "talked").unwrap();
-    std::thread::park();
 }
 
 #[test]

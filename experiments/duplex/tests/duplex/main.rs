@@ -7,6 +7,7 @@ mod failures;
 mod hostile;
 #[path = "../../../../crates/transfer/tests/common/load.rs"]
 mod load;
+mod soak;
 mod talk;
 
 use catchment_channel::ChannelShape;

@@ -1,7 +1,7 @@
 //! What clients and their server say to each other: every byte follows from who says it and when.
 use super::{Link, PATIENCE};
 use crate::load::Random;
-use catchment_channel::{ClaimError, EndError, Message, Tag};
+use catchment_channel::{ClaimError, EndError, Message, OperationError, Tag};
 use std::time::Duration;
 
 /// Bytes of message number `packet` of this client; the server's have the highest bit.
@@ -52,10 +52,25 @@ pub(crate) fn answer(link: &mut Link, payload_bytes: usize) -> Result<(), EndErr
 
 /// Says `count` messages and checks the answers, with at most `ahead` answers outstanding.
 pub(crate) fn ask(link: &mut Link, client: u32, payload_bytes: usize, count: u64, ahead: u64) {
+    ask_while(link, client, payload_bytes, ahead, |_, said| said < count);
+}
+
+/// The same as long as `goes_on`, which gets the number of messages said.
+pub(crate) fn ask_while(
+    link: &mut Link,
+    client: u32,
+    payload_bytes: usize,
+    ahead: u64,
+    mut goes_on: impl FnMut(&mut Link, u64) -> bool,
+) {
     let mut payload = vec![0; payload_bytes];
     let (mut said, mut heard) = (0, 0);
-    while heard < count {
-        if said < count && said - heard < ahead {
+    loop {
+        let more = goes_on(link, said);
+        if !more && heard == said {
+            return;
+        }
+        if more && said - heard < ahead {
             say(link, client, said, &mut payload).unwrap();
             said += 1;
             continue;
@@ -64,6 +79,21 @@ pub(crate) fn ask(link: &mut Link, client: u32, payload_bytes: usize, count: u64
         check(&block, client | OF_SERVER, heard, &mut payload);
         heard += 1;
     }
+}
+
+/// Bytes go to the server's memory and come back. False where messages fill the queue.
+pub(crate) fn write_and_read_back(link: &mut Link, value: u8) -> bool {
+    link.scratch().write_at(0, &[value; 1000]).unwrap();
+    let moved = |link: &Link, ticket| match ticket {
+        Ok(ticket) => link.wait(ticket, PATIENCE).unwrap(),
+        Err(OperationError::QueueFull) => false,
+        Err(error) => panic!("{error}"),
+    };
+    if !moved(link, link.write(0, 100, 1000)) || !moved(link, link.read(100, 2000, 1000)) {
+        return false;
+    }
+    assert_eq!(link.scratch().subslice(2000, 1000).unwrap().to_vec(), [value; 1000]);
+    true
 }
 
 pub(crate) const SHORTLY: Duration = Duration::from_millis(20);

@@ -1,0 +1,146 @@
+//! Clients that come, talk both ways with every byte checked, end or are killed, and come again: their
+//! server is as it was before the first of them (S3.16).
+//!
+//! Three seconds over each provider; an hour with `CATCHMENT_TEST_SCALE=1200`.
+use super::death::Peer;
+use super::talk::{answer, ask_while, write_and_read_back};
+use super::*;
+use crate::load::{Random, scaled};
+use std::fs;
+use std::io::Read as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+const CLIENTS: u64 = 6;
+const BLOCKS: u32 = 8;
+const PAYLOAD_BYTES: u32 = 16_384;
+/// Every so many messages a client WRITEs and READs.
+const ONE_SIDED_EVERY: u64 = 64;
+/// Growth of memory that is taken for chance, and that in an hour which is allowed.
+const GROWTH_MIB: f64 = 1.0;
+/// Looks at the memory without which nothing is judged.
+const LOOKS: usize = 40;
+
+#[test]
+fn s3_16_a_server_is_as_before_when_clients_came_went_and_were_killed() {
+    for provider in ["shm", "roce"] {
+        // A process of its own: its memory, descriptors and threads are the server's.
+        let said = Peer::spawn(&format!("soak {provider}")).says("as before: ");
+        println!("{provider}: {said}");
+    }
+}
+
+/// Speaks until its standard input ends.
+pub(crate) fn talk(provider: Opener, address: SocketAddr, number: u32) {
+    let mut link = connect(address, provider(), &options(BLOCKS, PAYLOAD_BYTES, "soak")).unwrap();
+    let ended = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&ended);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        flag.store(true, Ordering::Relaxed);
+    });
+    ask_while(&mut link, number, PAYLOAD_BYTES as usize, u64::from(BLOCKS), |link, said| {
+        if said % ONE_SIDED_EVERY == 1 {
+            write_and_read_back(link, said as u8 ^ number as u8);
+        }
+        !ended.load(Ordering::Relaxed)
+    });
+    link.finish(PATIENCE).unwrap();
+}
+
+/// The server, which starts its clients and looks after them.
+pub(crate) fn serve_and_strike(provider: &str, open: &Opener) {
+    let options = options(BLOCKS, PAYLOAD_BYTES, "soak");
+    let served = serve(open(), &options, |_, link: &mut Link| answer(link, PAYLOAD_BYTES as usize));
+    let before = held(&served);
+    let start_client =
+        |number| Peer::spawn(&format!("talker {provider} {} {number}", served.address));
+    let mut clients: Vec<Peer> = (0..CLIENTS).map(start_client).collect();
+    let mut random = Random(SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 | 1);
+    eprintln!("seed {}", random.0);
+    let (mut killed, mut ended) = (0, 0);
+    let mut memory = Vec::new();
+    let (start, length) = (Instant::now(), Duration::from_secs(scaled(3)));
+    while start.elapsed() < length {
+        // The clients talk meanwhile.
+        std::thread::sleep(Duration::from_millis(random.below(600)));
+        clients.iter_mut().for_each(Peer::demand_running);
+        let mut client = clients.swap_remove(random.below(CLIENTS) as usize);
+        if random.below(10) < 6 {
+            client.kill();
+            killed += 1;
+        } else {
+            client.end();
+            ended += 1;
+        }
+        clients.push(start_client(CLIENTS + killed + ended));
+        served.census.take_log();
+        memory.push(resident_mib());
+    }
+    clients.into_iter().for_each(|mut client| client.end());
+    demand_as_before(&served, before);
+    let counts = served.server.stop();
+    assert_eq!(counts.served, ended + CLIENTS, "{counts:?}");
+    assert!(counts.failed <= killed, "{killed} were killed: {counts:?}");
+    let grown = demand_flat(&memory, length);
+    println!("as before: {killed} killed, {counts:?}, memory grew by {grown:.2} MiB");
+}
+
+/// Clients, objects of the device, descriptors, threads and mappings of memory files.
+fn held(served: &Served) -> [usize; 5] {
+    let entries = |folder| fs::read_dir(folder).unwrap().count();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    [
+        served.server.counts().present as usize,
+        served.census.total() as usize,
+        entries("/proc/self/fd"),
+        entries("/proc/self/task"),
+        maps.lines().filter(|line| line.contains("/memfd:")).count(),
+    ]
+}
+
+fn demand_as_before(served: &Served, before: [usize; 5]) {
+    let start = Instant::now();
+    loop {
+        let now = held(served);
+        if now.iter().zip(before).all(|(now, before)| *now <= before) {
+            return;
+        }
+        assert!(
+            start.elapsed() < PATIENCE,
+            "clients, objects, descriptors, threads, mappings: {now:?}, before {before:?}"
+        );
+        // The server looks for who is gone ten times a second.
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Resident memory, shared memory included.
+fn resident_mib() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+}
+
+/// Compares the last quarter with the second one: in the first, allocators and tables fill.
+fn demand_flat(memory: &[f64], length: Duration) -> f64 {
+    let quarter = memory.len() / 4;
+    let mean = |looks: &[f64]| looks.iter().sum::<f64>() / looks.len() as f64;
+    let grown = mean(&memory[3 * quarter..]) - mean(&memory[quarter..2 * quarter]);
+    let allowed = GROWTH_MIB.max(GROWTH_MIB * length.as_secs_f64() / 3600.0 / 2.0);
+    assert!(memory.len() < LOOKS || grown <= allowed, "the server's memory grew by {grown:.2} MiB");
+    grown
+}
+
+#[test]
+fn growth_is_told_from_warming_up_and_from_chance() {
+    let hour = Duration::from_secs(3600);
+    let grown = |mib: fn(f64) -> f64| {
+        let looks: Vec<f64> = (0..60).map(|minute| mib(f64::from(minute))).collect();
+        std::panic::catch_unwind(|| demand_flat(&looks, hour))
+    };
+    assert_eq!(grown(|_| 9.0).unwrap(), 0.0);
+    assert!(grown(|minute| if minute < 10.0 { minute } else { 10.0 }).is_ok());
+    assert!(grown(|minute| 9.0 + minute % 3.0).is_ok());
+    assert!(grown(|minute| 9.0 + minute / 20.0).is_err());
+}
