@@ -20,7 +20,8 @@ mod stress;
 mod test;
 mod tidy;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::builder::StyledStr;
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::process::ExitCode;
 
 /// The recipes of this repository.
@@ -89,11 +90,25 @@ fn report(error: &anyhow::Error) {
 /// One line for each subcommand.
 fn listing(prefix: &str, command: &clap::Command) -> String {
     let shown = command.get_subcommands().filter(|recipe| !recipe.is_hide_set());
-    let lines = shown.map(|recipe| {
-        let about = recipe.get_about().map(ToString::to_string);
-        format!("{prefix} {:<6} {}\n", recipe.get_name(), about.unwrap_or_default())
-    });
-    lines.collect()
+    lines(prefix, shown.map(|recipe| (recipe.get_name(), recipe.get_about())).collect())
+}
+
+/// One line for each value of an argument.
+fn value_listing<V: ValueEnum>(prefix: &str) -> String {
+    let values: Vec<_> = V::value_variants().iter().filter_map(V::to_possible_value).collect();
+    lines(prefix, values.iter().map(|value| (value.get_name(), value.get_help())).collect())
+}
+
+fn lines(prefix: &str, named: Vec<(&str, Option<&StyledStr>)>) -> String {
+    let width = named.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let line = |(name, about): (&str, Option<&StyledStr>)| {
+        format!("{prefix} {name:<width$} {}\n", about.map(ToString::to_string).unwrap_or_default())
+    };
+    named.into_iter().map(line).collect()
+}
+
+fn value_name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 #[cfg(test)]
@@ -107,6 +122,21 @@ mod tests {
             text.lines().map(|line| line.split_whitespace().nth(2).unwrap()).collect();
         assert_eq!(names, ["test", "bench", "tidy", "docs", "lab", "soak"]);
         assert!(text.lines().all(|line| line.split_whitespace().count() > 4), "{text}");
+    }
+
+    #[test]
+    fn an_unknown_measurement_is_refused_with_the_known_ones() {
+        let refused = Cli::try_parse_from(["xtask", "bench", "speed"]).err().unwrap().to_string();
+        assert!(refused.contains("'speed'") && refused.contains("transfer, "), "{refused}");
+    }
+
+    #[test]
+    fn every_part_of_the_lab_is_listed() {
+        let listing = value_listing::<lab::Part>("cargo xtask lab");
+        for part in ["rxe", "verbs", "all", "table", "guest"] {
+            assert!(listing.contains(&format!("cargo xtask lab {part} ")), "{listing}");
+        }
+        assert_eq!(listing.lines().count(), 5);
     }
 
     #[test]

@@ -27,13 +27,11 @@ pub(crate) fn check(repo: &Repo) -> Vec<Finding> {
 fn too_long(log: &str) -> Vec<Finding> {
     let commits = log.lines().filter_map(|line| line.split_once(' '));
     let long = commits.filter(|(_, subject)| subject.chars().count() > MOST_CHARACTERS);
-    long.map(|(hash, subject)| Finding {
-        path: format!("commit {hash}"),
-        line: 0,
-        rule: RULE,
-        what: format!("its subject has more than {MOST_CHARACTERS} characters: {subject}"),
-    })
-    .collect()
+    let found = long.map(|(hash, subject)| {
+        let what = format!("its subject has more than {MOST_CHARACTERS} characters: {subject}");
+        Finding::new(&format!("commit {hash}"), 0, RULE, what)
+    });
+    found.collect()
 }
 
 #[cfg(test)]

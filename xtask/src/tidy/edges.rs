@@ -95,7 +95,7 @@ fn describe(package: &Package, dependency: &Dependency) -> String {
 }
 
 fn finding(package: &Package, what: String) -> Finding {
-    Finding { path: format!("{}/Cargo.toml", package.folder), line: 0, rule: RULE, what }
+    Finding::new(&format!("{}/Cargo.toml", package.folder), 0, RULE, what)
 }
 
 #[cfg(test)]

@@ -14,36 +14,29 @@ pub(crate) fn check(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     };
     let mut uses = Uses::default();
     uses.visit_file(&code.syntax);
-    let nested = uses.nested.into_iter().map(|line| {
-        let what = "this import names several modules: write one `use` for each";
-        file.finding(RULE, line, what)
-    });
-    let repeated = uses.repeated.into_iter().map(|(line, module)| {
-        file.finding(RULE, line, format!("{module} is imported from twice: merge the two"))
-    });
-    nested.chain(repeated).collect()
+    file.findings(RULE, uses.faults.into_iter())
 }
 
 #[derive(Default)]
 struct Uses {
     /// Modules that the current block or module has imported from.
     seen: BTreeSet<String>,
-    nested: Vec<usize>,
-    repeated: Vec<(usize, String)>,
+    faults: Vec<(usize, String)>,
 }
 
 impl<'a> Visit<'a> for Uses {
     fn visit_item_use(&mut self, item: &'a ItemUse) {
         let line = item.span().start().line;
         if names_several(&item.tree) {
-            self.nested.push(line);
+            let what = "this import names several modules: write one `use` for each";
+            self.faults.push((line, what.to_owned()));
             return;
         }
         let module = module_of(&item.tree);
         let visibility = item.vis.span().source_text().unwrap_or_default();
         let plain = item.attrs.is_empty() && !module.is_empty();
         if plain && !self.seen.insert(format!("{visibility} {module}")) {
-            self.repeated.push((line, module));
+            self.faults.push((line, format!("{module} is imported from twice: merge the two")));
         }
     }
 

@@ -13,7 +13,7 @@ pub(super) fn check(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
         return Vec::new();
     }
     let mut findings = Vec::new();
-    for (number, line) in (1..).zip(file.text.lines()) {
+    for (number, line) in file.lines() {
         let (code, comment) = if file.is_rust() { split_comment(line) } else { ("", line) };
         for word in UNFINISHED.iter().filter(|word| has_word(comment, word)) {
             let what = format!("{word}: do it now, or open an issue and remove this");
@@ -29,19 +29,14 @@ pub(super) fn check(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
 
 /// A sleep is explained on its line or just above.
 pub(super) fn check_sleep(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
-    if !file.is_rust() {
-        return Vec::new();
-    }
-    let mut findings = Vec::new();
     let mut explained_above = false;
-    for (number, line) in (1..).zip(file.text.lines()) {
+    let unexplained = file.lines().filter(|(_, line)| {
         let (code, comment) = split_comment(line);
-        let sleeps = code.split("thread::sleep").skip(1).any(|rest| rest.starts_with('('));
-        if sleeps && comment.is_empty() && !explained_above {
-            let what = "say in a comment what this sleep waits for and why nothing better tells it";
-            findings.push(file.finding(SLEEP_RULE, number, what));
-        }
+        let explained = explained_above || !comment.is_empty();
         explained_above = code.trim().is_empty() && !comment.is_empty();
-    }
-    findings
+        let mut calls = code.split("thread::sleep").skip(1);
+        file.is_rust() && !explained && calls.any(|rest| rest.starts_with('('))
+    });
+    let what = "say in a comment what this sleep waits for and why nothing better tells it";
+    file.findings(SLEEP_RULE, unexplained.map(|(line, _)| (line, what)))
 }

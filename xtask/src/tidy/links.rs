@@ -32,12 +32,7 @@ fn check_pages(pages: &BTreeMap<&str, Page>, files: &[String]) -> Vec<Finding> {
     for (name, page) in pages {
         for link in &page.links {
             let fault = fault(name, &link.target, pages, files);
-            findings.extend(fault.map(|what| Finding {
-                path: (*name).to_owned(),
-                line: link.line,
-                rule: RULE,
-                what,
-            }));
+            findings.extend(fault.map(|what| Finding::new(name, link.line, RULE, what)));
         }
     }
     findings

@@ -18,8 +18,8 @@ pub(super) fn providers(code: &Code) -> Vec<Finding> {
         if path.starts_with("crates/") {
             collect(file.tokens.clone(), &mut |literal| {
                 if is_foreign(path, &literal.to_string()) && !file.is_test(literal.span()) {
-                    let (line, what) = (literal.span().start().line, literal.to_string());
-                    places.push(Finding { path: path.clone(), line, rule: RULE, what });
+                    let line = literal.span().start().line;
+                    places.push(Finding::new(path, line, RULE, literal.to_string()));
                 }
             });
         }

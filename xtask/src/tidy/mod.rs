@@ -50,6 +50,12 @@ pub(crate) struct Finding {
     pub(crate) what: String,
 }
 
+impl Finding {
+    fn new(path: &str, line: usize, rule: &'static str, what: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, rule, what: what.into() }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, line, rule, what } = self;
@@ -76,7 +82,20 @@ impl<'a> SourceFile<'a> {
     }
 
     fn finding(&self, rule: &'static str, line: usize, what: impl Into<String>) -> Finding {
-        Finding { path: self.path.to_owned(), line, rule, what: what.into() }
+        Finding::new(self.path, line, rule, what)
+    }
+
+    fn lines(&self) -> impl Iterator<Item = (usize, &'a str)> {
+        (1..).zip(self.text.lines())
+    }
+
+    /// What `faults` says of lines, as findings.
+    fn findings<S: Into<String>>(
+        &self,
+        rule: &'static str,
+        faults: impl Iterator<Item = (usize, S)>,
+    ) -> Vec<Finding> {
+        faults.map(|(line, what)| self.finding(rule, line, what)).collect()
     }
 }
 
@@ -217,7 +236,7 @@ fn all_findings(repo: &Repo, tree: &Tree) -> Result<Vec<Finding>> {
 
 fn unparsed(fault: &str) -> Finding {
     let (path, what) = fault.split_once(": ").unwrap_or(("", fault));
-    Finding { path: path.to_owned(), line: 0, rule: PARSE_RULE, what: what.to_owned() }
+    Finding::new(path, 0, PARSE_RULE, what)
 }
 
 fn file_findings(tree: &Tree, all: &[String]) -> Vec<Finding> {

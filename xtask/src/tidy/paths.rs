@@ -24,14 +24,13 @@ const PHRASES: &[&str] = &[
 ];
 
 pub(crate) fn check_machine(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (at, line) in file.text.lines().enumerate() {
-        for folder in MACHINE_FOLDERS.iter().filter(|folder| names_folder(line, folder)) {
-            let what = format!("/{folder} exists on one machine only: use a relative path");
-            findings.push(file.finding(MACHINE_RULE, at + 1, what));
-        }
-    }
-    findings
+    let faults = file.lines().flat_map(|(at, line)| {
+        let folders = MACHINE_FOLDERS.iter().filter(move |folder| names_folder(line, folder));
+        folders.map(move |folder| {
+            (at, format!("/{folder} exists on one machine only: use a relative path"))
+        })
+    });
+    file.findings(MACHINE_RULE, faults)
 }
 
 fn names_folder(line: &str, folder: &str) -> bool {
@@ -89,15 +88,13 @@ fn exists(name: &str, from: &str, files: &[String]) -> bool {
 }
 
 pub(crate) fn check_phrases(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (at, line) in prose(file) {
+    let faults = prose(file).flat_map(|(at, line)| {
         let line = line.to_lowercase();
-        for phrase in PHRASES.iter().filter(|phrase| has_word(&line, phrase)) {
-            let what = format!("\"{phrase}\" tells of a workplace: write about the thing");
-            findings.push(file.finding(PHRASE_RULE, at, what));
-        }
-    }
-    findings
+        let phrases = PHRASES.iter().filter(move |phrase| has_word(&line, phrase));
+        let what = |phrase| format!("\"{phrase}\" tells of a workplace: write about the thing");
+        phrases.map(move |phrase| (at, what(phrase)))
+    });
+    file.findings(PHRASE_RULE, faults)
 }
 
 pub(crate) fn check_registry(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
@@ -111,7 +108,7 @@ pub(crate) fn check_registry(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding
         },
         _ => return Vec::new(),
     };
-    let numbered = file.text.lines().enumerate().filter(|(_, line)| wrong(line));
+    let numbered = file.lines().filter(|(_, line)| wrong(line));
     let what = "packages come from crates.io, also on other machines";
-    numbered.map(|(at, _)| file.finding(REGISTRY_RULE, at + 1, what)).collect()
+    file.findings(REGISTRY_RULE, numbered.map(|(at, _)| (at, what)))
 }

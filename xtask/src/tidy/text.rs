@@ -15,10 +15,8 @@ pub(crate) fn check(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
     if !is_ours(file.path) {
         return Vec::new();
     }
-    let mut findings = Vec::new();
-    for (at, line) in file.text.split('\n').enumerate() {
-        findings.extend(fault(line).map(|what| file.finding(RULE, at + 1, what)));
-    }
+    let lines = (1..).zip(file.text.split('\n'));
+    let mut findings = file.findings(RULE, lines.filter_map(|(at, line)| Some((at, fault(line)?))));
     let last = file.text.lines().count();
     if !file.text.is_empty() && !file.text.ends_with('\n') {
         findings.push(file.finding(RULE, last, "no newline at the end of the file"));
@@ -42,18 +40,12 @@ fn fault(line: &str) -> Option<&'static str> {
 }
 
 pub(crate) fn check_look_alikes(file: &SourceFile<'_>, _: &[String]) -> Vec<Finding> {
-    if !file.is_rust() {
-        return Vec::new();
-    }
-    let mut findings = Vec::new();
-    for (at, line) in file.text.lines().enumerate() {
-        if let Some(c) = line.chars().find(|c| is_look_alike(*c)) {
-            let what =
-                format!("U+{:04X} looks like ASCII or like nothing: write ASCII", u32::from(c));
-            findings.push(file.finding(LOOK_ALIKE_RULE, at + 1, what));
-        }
-    }
-    findings
+    let lines = file.lines().filter(|_| file.is_rust());
+    let faults = lines.filter_map(|(at, line)| {
+        let c = u32::from(line.chars().find(|c| is_look_alike(*c))?);
+        Some((at, format!("U+{c:04X} looks like ASCII or like nothing: write ASCII")))
+    });
+    file.findings(LOOK_ALIKE_RULE, faults)
 }
 
 fn is_look_alike(c: char) -> bool {

@@ -32,7 +32,7 @@ pub(crate) fn check_empty(packages: &[Package], texts: &[(String, String)]) -> V
     let roots = packages.iter().flat_map(Package::roots);
     let empty = roots.filter(|root| text_of(texts, root).is_none_or(is_empty));
     let what = "this crate holds nothing: add it when it has something to do";
-    empty.map(|root| finding(root, EMPTY_RULE, what)).collect()
+    empty.map(|root| Finding::new(root, 0, EMPTY_RULE, what)).collect()
 }
 
 fn is_empty(source: &str) -> bool {
@@ -48,18 +48,20 @@ fn is_empty(source: &str) -> bool {
 
 pub(crate) fn check_architecture(packages: &[Package], texts: &[(String, String)]) -> Vec<Finding> {
     let Some(map) = text_of(texts, MAP) else {
-        return vec![finding(MAP, MAP_RULE, "the file is missing")];
+        return vec![Finding::new(MAP, 0, MAP_RULE, "the file is missing")];
     };
     let missing = packages.iter().filter(|package| !map.contains(&package.folder));
-    let what =
-        |package: &Package| format!("{} is not named here: say what it is for", package.folder);
-    missing.map(|package| finding(MAP, MAP_RULE, &what(package))).collect()
+    let found = missing.map(|package| {
+        let what = format!("{} is not named here: say what it is for", package.folder);
+        Finding::new(MAP, 0, MAP_RULE, what)
+    });
+    found.collect()
 }
 
 pub(crate) fn check_changelog(file: &SourceFile<'_>, all: &[String]) -> Vec<Finding> {
     let missing = !all.iter().any(|name| name == "CHANGELOG.md");
     if missing && file.path == "Cargo.toml" {
-        return vec![finding("CHANGELOG.md", CHANGELOG_RULE, "the file is missing")];
+        return vec![Finding::new("CHANGELOG.md", 0, CHANGELOG_RULE, "the file is missing")];
     }
     let has_section = || file.text.lines().any(|line| line.trim_end() == "## [Unreleased]");
     if file.path != "CHANGELOG.md" || has_section() {
@@ -70,10 +72,6 @@ pub(crate) fn check_changelog(file: &SourceFile<'_>, all: &[String]) -> Vec<Find
 
 fn text_of<'a>(texts: &'a [(String, String)], path: &str) -> Option<&'a str> {
     texts.iter().find(|(name, _)| name == path).map(|(_, text)| text.as_str())
-}
-
-fn finding(path: &str, rule: &'static str, what: &str) -> Finding {
-    Finding { path: path.to_owned(), line: 0, rule, what: what.to_owned() }
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ fn check_in(
         let locks = locks.seen_from(path, &file.package);
         let found = offences_in(file, &found, &locks);
         let found = found.into_iter().filter(|(line, _)| !allowed(*line));
-        offences.extend(found.map(|(line, what)| finding(path, line, what)));
+        offences.extend(found.map(|(line, what)| Finding::new(path, line, RULE, what)));
     }
     offences.dedup();
     offences
@@ -68,11 +68,7 @@ pub(super) fn missing(code: &Code) -> Vec<Finding> {
         !code.files.keys().any(|path| is_hot(path, std::slice::from_ref(*module)))
     });
     let what = "is on the list of hot modules and is not there";
-    gone.map(|(module, _)| finding(module, 0, what.to_owned())).collect()
-}
-
-fn finding(path: &str, line: usize, what: String) -> Finding {
-    Finding { path: path.to_owned(), line, rule: RULE, what }
+    gone.map(|(module, _)| Finding::new(module, 0, RULE, what)).collect()
 }
 
 fn setup_lines(file: &File) -> BTreeSet<usize> {
