@@ -1,6 +1,7 @@
-//! Tests that need a process of their own.
-use std::env;
+//! Tests that need a process of their own, and what they ask of other processes.
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
 const MARK: &str = "CATCHMENT_TEST_OWN_PROCESS";
 
@@ -28,4 +29,36 @@ pub fn in_own_process(test: &str, body: impl FnOnce()) {
         output.status.success() && text.contains("1 passed"),
         "{test} in a process of its own: {text}{errors}"
     );
+}
+
+/// Waits for a state that gives no event, such as files and processes of others.
+///
+/// # Panics
+/// If it does not come in a minute: longer than anything takes on a machine that does other work too.
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(60), "waited too long until {what}");
+        // What is waited for has no event of its own.
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Returns the children of process `parent` that run, with their names.
+pub fn children_of(parent: u32) -> Vec<(u32, String)> {
+    let tasks = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let all: String = lists.collect();
+    let ids = all.split(' ').filter_map(|id| id.parse().ok());
+    ids.filter_map(|id| Some((id, running(id)?))).collect()
+}
+
+/// Returns the name of process `id` while it runs: not once it has ended, awaited by its parent or not.
+pub fn running(id: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name in parentheses may itself hold parentheses.
+    let (head, state) = stat.rsplit_once(") ")?;
+    let (_, name) = head.split_once('(')?;
+    (!state.starts_with(['Z', 'X'])).then(|| name.to_owned())
 }

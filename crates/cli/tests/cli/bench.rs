@@ -1,56 +1,21 @@
 //! `catchment bench`: all tests over the providers that every machine has, on one host and between
 //! two, and what it says when something is wrong or somebody is gone.
-use crate::common::{Running, catchment, finish, run, wait_until};
+use crate::common::{Finished, Running, Service, catchment, finish, run};
 use catchment::observe::cpu::usage_of;
-use catchment_netns::{VethPair, with_privilege};
+use catchment_netns::{VethPair, wait_until, with_privilege};
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
 
 const TESTS: [&str; 6] = ["write_bw", "write_lat", "read_bw", "read_lat", "send_bw", "send_lat"];
 
-struct Server {
-    child: Child,
-    address: String,
-    lines: BufReader<std::process::ChildStdout>,
-}
-
-impl Server {
-    fn start(command: &mut Command, listen: &str) -> Server {
-        Server::start_with(command, listen, &[])
-    }
-
-    fn start_with(command: &mut Command, listen: &str, more: &[&str]) -> Server {
-        let words = ["bench", "server", "--json", "--listen", listen];
-        let command = command.args(words).args(more);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        let mut server = Server { child, address: String::new(), lines };
-        let address = server.event("listening")["address"].clone();
-        server.address = address.as_str().unwrap().to_owned();
-        server
-    }
-
-    #[track_caller]
-    fn event(&mut self, name: &str) -> Value {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
-        let event: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(event["event"], name, "{event}");
-        event
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn server(listen: &str, more: &[&str]) -> Service {
+    let words = ["bench", "server", "--json", "--listen", listen];
+    Service::start_command(catchment().args(words).args(more))
 }
 
 #[track_caller]
-fn lines(finished: &crate::common::Finished) -> Vec<Value> {
+fn lines(finished: &Finished) -> Vec<Value> {
     let all = finished.stdout.lines();
     all.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -131,7 +96,7 @@ fn two_hosts_are_measured_over_packets() {
     with_privilege("bench::two_hosts_are_measured_over_packets", || {
         let pair = VethPair::new(9000).unwrap();
         let right = format!("{}:0", VethPair::RIGHT_V4);
-        let mut server = pair.right.run(move || Server::start(&mut catchment(), &right)).unwrap();
+        let server = pair.right.run(move || server(&right, &[])).unwrap();
         let at = server.address.clone();
         for test in TESTS {
             let words = ["bench", test, "--json", "-n", "50", "--connect", &at];
@@ -140,7 +105,7 @@ fn two_hosts_are_measured_over_packets() {
             let lines = lines(&finished);
             assert_eq!(lines[0]["server_provider"], "roce", "{lines:?}");
             assert_eq!(lines[0]["path_mtu"], 4096, "{lines:?}");
-            assert_eq!(server.event("served")["plans"], 1);
+            assert_eq!(server.next_event("served")["plans"], 1);
         }
     });
 }
@@ -153,7 +118,7 @@ fn wait_until_it_measures(client: &Running) {
 
 #[test]
 fn who_talks_nonsense_or_is_killed_is_told_of_and_the_next_one_is_served() {
-    let mut server = Server::start(&mut catchment(), "127.0.0.1:0");
+    let server = server("127.0.0.1:0", &[]);
     let at = server.address.clone();
     for nonsense in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"{\"type\":\"over\",\"requests\":1}\n"] {
         let mut stream = TcpStream::connect(&at).unwrap();
@@ -161,28 +126,28 @@ fn who_talks_nonsense_or_is_killed_is_told_of_and_the_next_one_is_served() {
         let mut said = Vec::new();
         // It may be closed with bytes unread, which is an error here.
         let _ = stream.read_to_end(&mut said);
-        let told = server.event("failed")["error"].to_string();
+        let told = server.next_event("failed")["error"].to_string();
         assert!(told.contains("hello"), "{told}");
     }
     let words = ["bench", "send_lat", "--wait", "sleep", "-D", "60", "--json", "-c", &at];
-    let mut client = Running::start(catchment().args(words));
+    let client = Running::start(catchment().args(words));
     wait_until_it_measures(&client);
     client.kill();
-    server.event("failed");
+    server.next_event("failed");
     let words = ["bench", "write_bw", "-n", "10", "-c", &at];
     run(words).expect(0);
-    assert_eq!(server.event("served")["plans"], 1);
+    assert_eq!(server.next_event("served")["plans"], 1);
 }
 
 #[test]
 fn a_killed_server_ends_a_measurement() {
     for provider in ["shm", "roce"] {
-        let mut server = Server::start(&mut catchment(), "127.0.0.1:0");
+        let server = server("127.0.0.1:0", &[]);
         let words = ["bench", "send_lat", "--wait", "sleep", "-D", "3000"];
         let words = words.into_iter().chain(["--provider", provider, "-c"]);
         let client = Running::start(catchment().args(words).arg(&server.address));
         wait_until_it_measures(&client);
-        server.child.kill().unwrap();
+        server.kill();
         // A client that went on would not end within the limit of a process.
         let finished = client.finish().expect(1);
         assert!(finished.stderr.contains("error: "), "{finished:#?}");
@@ -211,7 +176,7 @@ fn errors_say_what_was_wrong_and_exit_as_they_should() {
         let finished = finish(catchment().args(words)).expect(code);
         assert!(finished.stderr.contains(text), "{finished:#?}");
     }
-    let server = Server::start_with(&mut catchment(), "127.0.0.1:0", &["--forbid", "shm"]);
+    let server = server("127.0.0.1:0", &["--forbid", "shm"]);
     let words = ["bench", "write_bw", "--provider", "shm", "-c", &server.address];
     let finished = run(words).expect(3);
     assert!(finished.stderr.contains("forbidden"), "{finished:#?}");

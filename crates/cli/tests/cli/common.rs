@@ -1,18 +1,16 @@
 //! The real command, its processes and what they write.
+use catchment_netns::wait_until;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{fs, thread};
 
 /// Longer than anything takes on a machine that does other work too.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// How often a state is looked at that gives no event.
-const POLL: Duration = Duration::from_millis(10);
 
 pub(super) fn catchment() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_catchment"));
@@ -61,50 +59,46 @@ pub(super) fn finish(command: &mut Command) -> Finished {
     Running::start(command).finish()
 }
 
+/// A process that is killed when this is dropped.
+struct Kept(Child);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A process whose output is collected. Dropping it kills it.
 pub(super) struct Running {
-    child: Child,
-    stdout: Option<thread::JoinHandle<String>>,
-    stderr: Option<thread::JoinHandle<String>>,
+    child: Kept,
+    texts: [thread::JoinHandle<String>; 2],
 }
 
 impl Running {
     pub(super) fn start(command: &mut Command) -> Running {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stdout = child.stdout.take().map(collect_text);
-        let stderr = child.stderr.take().map(collect_text);
-        Running { child, stdout, stderr }
+        let stdout = collect_text(child.stdout.take().unwrap());
+        let stderr = collect_text(child.stderr.take().unwrap());
+        Running { child: Kept(child), texts: [stdout, stderr] }
     }
 
     pub(super) fn id(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     pub(super) fn stdin(&mut self) -> Option<std::process::ChildStdin> {
-        self.child.stdin.take()
+        self.child.0.stdin.take()
     }
 
-    pub(super) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
+    /// As an out-of-memory killer would.
+    pub(super) fn kill(self) {}
 
     #[track_caller]
     pub(super) fn finish(mut self) -> Finished {
-        let status = wait(&mut self.child);
-        let text = |reader: Option<thread::JoinHandle<String>>| reader.unwrap().join().unwrap();
-        Finished {
-            code: status.code(),
-            stdout: text(self.stdout.take()),
-            stderr: text(self.stderr.take()),
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let code = wait(&mut self.child.0).code();
+        let [stdout, stderr] = self.texts.map(|text| text.join().unwrap());
+        Finished { code, stdout, stderr }
     }
 }
 
@@ -118,18 +112,12 @@ fn collect_text(mut from: impl std::io::Read + Send + 'static) -> thread::JoinHa
 
 #[track_caller]
 fn wait(child: &mut Child) -> ExitStatus {
-    let start = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        if start.elapsed() > LIMIT {
-            let _ = child.kill();
-            panic!("a process did not end within {LIMIT:?}");
-        }
-        // A process of std gives no event for its end that has a time limit.
-        thread::sleep(POLL);
-    }
+    let mut status = None;
+    wait_until("a process ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap()
 }
 
 pub(super) fn signal(id: u32, signal: rustix::process::Signal) {
@@ -137,74 +125,71 @@ pub(super) fn signal(id: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(id, signal).unwrap();
 }
 
-/// A `catchment collect --json` that works.
-pub(super) struct Collector {
-    child: Child,
+/// A process that writes JSON lines, the first of which says where it listens. Dropping it kills it.
+pub(super) struct Service {
+    child: Kept,
+    pub(super) listening: Value,
     pub(super) address: String,
     lines: Receiver<Value>,
 }
 
-impl Collector {
+pub(super) type Collector = Service;
+
+impl Service {
+    pub(super) fn start_command(command: &mut Command) -> Service {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (tell, lines) = channel();
+        thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let _ = tell.send(serde_json::from_str(&line).expect("--json writes JSON lines"));
+            }
+        });
+        let child = Kept(child);
+        let mut service = Service { child, listening: Value::Null, address: String::new(), lines };
+        service.listening = service.next_event("listening");
+        service.address = service.listening["address"].as_str().unwrap().to_owned();
+        service
+    }
+
+    /// A `catchment collect --json` that works.
     pub(super) fn start(out: &Path) -> Collector {
         Collector::start_with("127.0.0.1:0", &["--out", out.to_str().unwrap()])
     }
 
     pub(super) fn start_with(listen: &str, words: &[&str]) -> Collector {
-        let mut child = catchment()
-            .args(["collect", "--json", "--no-dashboard", "--listen", listen])
-            .args(words)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let (tell, lines) = channel();
-        thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                let line = serde_json::from_str(&line).expect("collect --json writes JSON lines");
-                let _ = tell.send(line);
-            }
-        });
-        let mut collector = Collector { child, address: String::new(), lines };
-        let first = collector.event("listening");
-        collector.address = first["address"].as_str().unwrap().to_owned();
-        collector
+        let collect = ["collect", "--json", "--no-dashboard", "--listen", listen];
+        Service::start_command(catchment().args(collect).args(words))
     }
 
     pub(super) fn id(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
+    /// The next event, which must be of this kind.
     #[track_caller]
-    pub(super) fn event(&self, kind: &str) -> Value {
-        loop {
-            let line = self.lines.recv_timeout(LIMIT);
-            let line = line.unwrap_or_else(|_| panic!("no event {kind} of the collector"));
-            if line["event"] == kind {
-                return line;
-            }
-        }
+    pub(super) fn next_event(&self, kind: &str) -> Value {
+        let line = self.lines.recv_timeout(LIMIT);
+        let line = line.unwrap_or_else(|_| panic!("no event {kind}"));
+        assert_eq!(line["event"], kind, "{line}");
+        line
     }
 
-    /// As an out-of-memory killer would.
-    pub(super) fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
+    /// Kills it, as an out-of-memory killer would.
+    pub(super) fn kill(self) {}
 
     /// Asks it to end; its summary.
     #[track_caller]
     pub(super) fn end(mut self) -> Value {
         signal(self.id(), rustix::process::Signal::TERM);
-        let summary = self.event("summary");
-        assert_eq!(wait(&mut self.child).code(), Some(0));
+        let summary = loop {
+            let line = self.lines.recv_timeout(LIMIT).expect("a summary");
+            if line["event"] == "summary" {
+                break line;
+            }
+        };
+        assert_eq!(wait(&mut self.child.0).code(), Some(0));
         summary
-    }
-}
-
-impl Drop for Collector {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -224,17 +209,6 @@ pub(super) fn stream(out: &Path, device: &str) -> Vec<u8> {
     let dir = out.join(device);
     let read = |name: &String| fs::read(dir.join(name)).unwrap();
     frames(&dir).iter().flat_map(read).collect()
-}
-
-/// Waits for a state that gives no event: files, and processes of others.
-#[track_caller]
-pub(super) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < LIMIT, "waited too long until {what}");
-        // What is waited for has no event of its own.
-        thread::sleep(POLL);
-    }
 }
 
 #[track_caller]

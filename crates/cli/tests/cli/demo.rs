@@ -1,5 +1,6 @@
 //! `catchment demo`: what a stranger runs first.
-use crate::common::{Finished, Running, catchment, finish, frames, signal, wait_until};
+use crate::common::{Finished, Running, catchment, finish, frames, signal};
+use catchment_netns::{children_of, running, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
@@ -114,12 +115,13 @@ fn ctrl_c_ends_it_with_the_table() {
 #[test]
 fn nothing_survives_a_kill() {
     let tmp = tempfile::tempdir().unwrap();
-    let mut running = Running::start(&mut demo(tmp.path(), &["--seconds", "600"]));
-    let children = wait_for_children(running.id(), 2);
+    let demo = Running::start(&mut demo(tmp.path(), &["--seconds", "600"]));
+    let children = wait_for_children(demo.id(), 2);
     wait_for_any_frame(tmp.path());
-    running.kill();
-    for child in children {
-        wait_until(&format!("process {child} ends with the demo"), || !is_catchment(child));
+    demo.kill();
+    for (child, name) in children {
+        let ended = || running(child).as_ref() != Some(&name);
+        wait_until(&format!("process {child} ends with the demo"), ended);
     }
 }
 
@@ -131,30 +133,11 @@ fn wait_for_any_frame(tmp: &Path) {
 }
 
 /// The processes that `parent` started, once there are so many.
-fn wait_for_children(parent: u32, count: usize) -> Vec<u32> {
+fn wait_for_children(parent: u32, count: usize) -> Vec<(u32, String)> {
     let mut found = Vec::new();
     wait_until(&format!("there are {count} children"), || {
-        found = children(parent);
+        found = children_of(parent);
         found.len() == count
     });
     found
-}
-
-fn children(parent: u32) -> Vec<u32> {
-    let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    ids.filter(|id| stat(*id).is_some_and(|(of, _)| of == parent)).collect()
-}
-
-fn stat(id: u32) -> Option<(u32, char)> {
-    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let mut fields = rest.split(' ');
-    let state = fields.next()?.chars().next()?;
-    Some((fields.next()?.parse().ok()?, state))
-}
-
-fn is_catchment(id: u32) -> bool {
-    let command = std::fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
-    command.trim() == "catchment" && stat(id).is_some_and(|(_, state)| state != 'Z')
 }

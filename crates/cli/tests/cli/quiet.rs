@@ -1,5 +1,5 @@
 //! Closed outputs, processes with nothing to do, and the live page beside them.
-use crate::common::{Collector, INPUT, Running, catchment, send, wait_for_frames};
+use crate::common::{Collector, INPUT, Running, Service, catchment, send, wait_for_frames};
 use catchment::observe::cpu::usage_of;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -45,20 +45,13 @@ fn a_source_goes_on_when_nobody_reads_its_progress() {
 
 #[test]
 fn the_live_page_is_on_by_default() {
-    let mut command = catchment();
-    let mut child = command.args(COLLECT).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
-    out.read_line(&mut line).unwrap();
-    let listening: serde_json::Value = serde_json::from_str(&line).unwrap();
-    let url = listening["dashboard"].as_str().unwrap();
+    let collector = Service::start_command(catchment().args(COLLECT));
+    let url = collector.listening["dashboard"].as_str().unwrap();
     let address = url.trim_start_matches("http://").trim_end_matches('/');
     let mut page = TcpStream::connect(address).unwrap();
     write!(page, "GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     page.read_to_string(&mut answer).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.to_lowercase().contains("<!doctype html>"), "{answer}");
 }

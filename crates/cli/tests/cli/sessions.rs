@@ -80,7 +80,7 @@ fn a_collector_that_ends_in_mid_stream_leaves_no_gap() {
 fn a_source_that_is_killed_goes_on_where_its_frames_ended() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(dir.path());
-    let mut first = source(&collector.address, "cam", &["--rate", "200"]);
+    let first = source(&collector.address, "cam", &["--rate", "200"]);
     wait_for_frames(dir.path(), "cam", 30);
     first.kill();
     let second = source(&collector.address, "cam", &["--rate", "200", "--frames", "50"]);

@@ -46,7 +46,7 @@ const CLIPS: &[(&str, &str, &str, &str)] = &[
 
 #[test]
 fn codecs_and_odd_sizes() {
-    let Some(dir) = dir_for_ffmpeg("codecs_and_odd_sizes") else { return };
+    let Some(dir) = dir_for_ffmpeg() else { return };
     for (name, size, encoder, pixel) in CLIPS {
         let encoder = encoder.replace("SOUND", "-f lavfi -i sine=d=2 -shortest -c:a aac");
         let clip = make(dir.path(), name, &format!("{} {encoder}", scene(size)));
@@ -59,7 +59,7 @@ fn codecs_and_odd_sizes() {
 
 #[test]
 fn asked_formats_are_ffmpegs_conversions() {
-    let Some(dir) = dir_for_ffmpeg("asked_formats_are_ffmpegs_conversions") else { return };
+    let Some(dir) = dir_for_ffmpeg() else { return };
     let clip =
         make(dir.path(), "a.mp4", &format!("{} -c:v libx264 -pix_fmt yuv420p", scene("322x240")));
     for (asked, extra) in [
@@ -88,10 +88,7 @@ fn rotated(dir: &Path, name: &str, pixel: &str) -> PathBuf {
 
 #[test]
 fn rotation_swaps_the_sides_and_may_change_the_pixel_format() {
-    let Some(dir) = dir_for_ffmpeg("rotation_swaps_the_sides_and_may_change_the_pixel_format")
-    else {
-        return;
-    };
+    let Some(dir) = dir_for_ffmpeg() else { return };
     for (name, pixel) in [("r420.mov", "yuvj420p"), ("r422.mov", "yuvj422p")] {
         let clip = rotated(dir.path(), name, pixel);
         let format = check(&clip);
@@ -101,10 +98,7 @@ fn rotation_swaps_the_sides_and_may_change_the_pixel_format() {
 
 #[test]
 fn variable_rate_is_made_constant_or_every_frame_is_given_once() {
-    let Some(dir) = dir_for_ffmpeg("variable_rate_is_made_constant_or_every_frame_is_given_once")
-    else {
-        return;
-    };
+    let Some(dir) = dir_for_ffmpeg() else { return };
     let args = "-f lavfi -i testsrc2=s=160x120:r=30:d=2 -vf select=not(mod(n\\,3))+lt(n\\,20) -vsync vfr -c:v libx264";
     let clip = make(dir.path(), "vfr.mp4", args);
     let constant = ours(&clip, &InputOptions::default());
@@ -122,10 +116,7 @@ fn variable_rate_is_made_constant_or_every_frame_is_given_once() {
 
 #[test]
 fn video_that_starts_after_its_sound_and_two_video_streams() {
-    let Some(dir) = dir_for_ffmpeg("video_that_starts_after_its_sound_and_two_video_streams")
-    else {
-        return;
-    };
+    let Some(dir) = dir_for_ffmpeg() else { return };
     let late =
         format!("-f lavfi -i sine=d=2 -itsoffset 0.5 {} -c:v libx264 -c:a aac", scene("160x120"));
     check(&make(dir.path(), "late.mkv", &late));
@@ -140,7 +131,7 @@ fn video_that_starts_after_its_sound_and_two_video_streams() {
 
 #[test]
 fn rates_are_those_of_the_clip() {
-    let Some(dir) = dir_for_ffmpeg("rates_are_those_of_the_clip") else { return };
+    let Some(dir) = dir_for_ffmpeg() else { return };
     for (rate, name) in [
         ("25", "a.mp4"),
         ("30000/1001", "b.mkv"),
@@ -162,9 +153,7 @@ fn rates_are_those_of_the_clip() {
 
 #[test]
 fn a_name_that_looks_like_an_option_or_a_protocol() {
-    let Some(dir) = dir_for_ffmpeg("a_name_that_looks_like_an_option_or_a_protocol") else {
-        return;
-    };
+    let Some(dir) = dir_for_ffmpeg() else { return };
     let plain = make(dir.path(), "plain.mkv", &format!("{} -c:v ffv1", scene("32x32")));
     let wanted = reference(&plain, "");
     for name in ["concat:x.mkv", "with space & 'quote' %03d.mkv", "-y.mkv"] {
@@ -176,7 +165,7 @@ fn a_name_that_looks_like_an_option_or_a_protocol() {
 
 #[test]
 fn repeating_gives_the_same_frames_again() {
-    let Some(dir) = dir_for_ffmpeg("repeating_gives_the_same_frames_again") else { return };
+    let Some(dir) = dir_for_ffmpeg() else { return };
     let clip = make(dir.path(), "a.mp4", &format!("{} -c:v libx264", scene("64x48")));
     let once = reference(&clip, "");
     let mut input =
@@ -191,9 +180,7 @@ fn repeating_gives_the_same_frames_again() {
 /// The stream is sent again and again at its own speed, as a camera does.
 #[test]
 fn a_live_stream_is_read_and_has_no_rate_to_pace_by() {
-    let Some(dir) = dir_for_ffmpeg("a_live_stream_is_read_and_has_no_rate_to_pace_by") else {
-        return;
-    };
+    let Some(dir) = dir_for_ffmpeg() else { return };
     let clip = make(dir.path(), "a.ts", &format!("{} -c:v mpeg2video -g 5", scene("160x120")));
     let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("udp://127.0.0.1:{port}");
@@ -219,7 +206,7 @@ fn a_live_stream_is_read_and_has_no_rate_to_pace_by() {
 /// Not compared byte for byte: where data is missing, two runs of ffmpeg alone differ.
 #[test]
 fn a_damaged_clip_gives_what_ffmpeg_makes_of_it() {
-    let Some(dir) = dir_for_ffmpeg("a_damaged_clip_gives_what_ffmpeg_makes_of_it") else { return };
+    let Some(dir) = dir_for_ffmpeg() else { return };
     let clip = make(dir.path(), "a.mkv", &format!("{} -c:v mjpeg -q:v 3", scene("160x120")));
     let mut bytes = std::fs::read(&clip).unwrap();
     for at in (bytes.len() / 2..bytes.len()).step_by(997) {
@@ -243,7 +230,7 @@ fn errors_carry_ffmpegs_words_and_the_remedy() {
     assert!(matches!(error, InputError::FfmpegMissing { .. }), "{error}");
     assert!(error.to_string().contains("apt-get install ffmpeg"), "{error}");
     assert!(error.to_string().contains("/nowhere/ffmpeg"), "{error}");
-    if !ffmpeg_is_here("errors_carry_ffmpegs_words_and_the_remedy") {
+    if !ffmpeg_is_here() {
         return;
     }
     let no_probe = InputOptions { ffprobe: "/nowhere/ffprobe".into(), ..InputOptions::default() };

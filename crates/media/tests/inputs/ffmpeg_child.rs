@@ -3,11 +3,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::{dir_for_ffmpeg, make, open_path, reference};
 use catchment_media::input::{FrameRead, InputError, InputOptions};
-use catchment_netns::in_own_process;
+use catchment_netns::{children_of, in_own_process, running, wait_until};
 use rustix::process::{Pid, Signal, getpgid, kill_process};
 
 /// Path of a clip, for the run of this program that stands for a source about to die.
@@ -20,37 +20,13 @@ fn clip(dir: &Path) -> PathBuf {
 }
 
 /// Pids of the live (not zombie) children of `parent` that are called ffmpeg.
-fn ffmpegs_of(parent: u32) -> Vec<i32> {
-    let mut pids = Vec::new();
-    for entry in fs::read_dir("/proc").unwrap() {
-        let Ok(pid) = entry.unwrap().file_name().to_string_lossy().parse::<i32>() else {
-            continue;
-        };
-        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
-            continue;
-        };
-        let Some((head, tail)) = stat.rsplit_once(')') else {
-            continue;
-        };
-        let fields: Vec<&str> = tail.split_whitespace().collect();
-        if head.ends_with("(ffmpeg") && fields[0] != "Z" && fields[1] == parent.to_string() {
-            pids.push(pid);
-        }
-    }
-    pids
+fn ffmpegs_of(parent: u32) -> Vec<u32> {
+    let ours = children_of(parent).into_iter().filter(|(_, name)| name == "ffmpeg");
+    ours.map(|(id, _)| id).collect()
 }
 
-fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_some_and(|(_, tail)| !tail.trim_start().starts_with('Z'))
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} for {what}");
-        sleep(Duration::from_millis(10));
-    }
+fn pid(id: u32) -> Pid {
+    Pid::from_raw(id.cast_signed()).unwrap()
 }
 
 /// In a process of its own, which has no other children.
@@ -61,24 +37,21 @@ fn the_child_is_killed_on_drop_and_its_death_is_an_error() {
 }
 
 fn killed_on_drop_and_its_death_is_an_error() {
-    let Some(dir) = dir_for_ffmpeg("the_child_is_killed_on_drop_and_its_death_is_an_error") else {
-        return;
-    };
+    let Some(dir) = dir_for_ffmpeg() else { return };
     let clip = clip(dir.path());
     let mut input = open_path(&clip, &InputOptions::default()).unwrap();
     let mut frames = Vec::new();
     assert_eq!(input.read_frame(&mut frames).unwrap(), FrameRead::Frame);
     let children = ffmpegs_of(std::process::id());
     assert_eq!(children.len(), 1, "one decoder");
-    let child = Pid::from_raw(children[0]).unwrap();
-    let group = getpgid(Some(child)).unwrap();
-    assert_eq!(group, child, "Ctrl-C at a terminal does not reach it");
+    let group = getpgid(Some(pid(children[0]))).unwrap();
+    assert_eq!(group, pid(children[0]), "Ctrl-C at a terminal does not reach it");
     drop(input);
-    assert!(!is_alive(children[0]), "drop kills and reaps");
+    assert_eq!(running(children[0]), None, "drop kills and reaps");
 
     let mut input = open_path(&clip, &InputOptions::default()).unwrap();
     let children = ffmpegs_of(std::process::id());
-    kill_process(Pid::from_raw(children[0]).unwrap(), Signal::KILL).unwrap();
+    kill_process(pid(children[0]), Signal::KILL).unwrap();
     frames.clear();
     let frame_bytes = input.format().frame_bytes();
     let error = loop {
@@ -103,7 +76,7 @@ fn killed_on_drop_and_its_death_is_an_error() {
 
 #[test]
 fn the_child_ends_when_its_reader_is_killed() {
-    let Some(dir) = dir_for_ffmpeg("the_child_ends_when_its_reader_is_killed") else { return };
+    let Some(dir) = dir_for_ffmpeg() else { return };
     let clip = clip(dir.path());
     let mut reader = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "ffmpeg_child::source_about_to_die", "--nocapture"])
@@ -113,15 +86,15 @@ fn the_child_ends_when_its_reader_is_killed() {
         .unwrap();
     let mut decoders = Vec::new();
     let ready = dir.path().join("ready");
-    wait_until("the reader to have its first frame", || ready.exists());
-    wait_until("its decoder", || {
+    wait_until("the reader has its first frame", || ready.exists());
+    wait_until("it has a decoder", || {
         decoders = ffmpegs_of(reader.id());
         !decoders.is_empty()
     });
     reader.kill().unwrap();
     reader.wait().unwrap();
     for decoder in decoders {
-        wait_until("the decoder to end", || !is_alive(decoder));
+        wait_until("the decoder ends", || running(decoder).is_none());
     }
 }
 

@@ -1,4 +1,5 @@
 //! The live page over real connections: routes, events, pictures, refusals, and what it leaves behind.
+use catchment_netns::wait_until;
 use catchment_observe::{
     CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DashboardError,
     FrameObservation, SessionSnapshot,
@@ -63,15 +64,6 @@ fn ask(address: SocketAddr, line: &str, headers: &[&str]) -> Answer {
 
 fn get(page: &Dashboard, path: &str) -> Answer {
     ask(page.local_addr(), &format!("GET {path}"), &["Host: 127.0.0.1"])
-}
-
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what} did not happen in 20 s");
-        // The page tells nobody when it is done: look again.
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 /// Follows the events of a page.
@@ -160,7 +152,7 @@ fn events_follow_the_numbers_and_end_with_the_viewer() {
     assert!(second.recent.is_some());
     assert_eq!(page.viewers(), 1);
     drop(events);
-    wait_for("the end of the viewer's task", || page.viewers() == 0);
+    wait_until("the viewer's task has ended", || page.viewers() == 0);
 }
 
 #[test]

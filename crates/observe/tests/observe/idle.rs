@@ -1,5 +1,5 @@
 //! What the live page costs while nobody is watching. In a process of its own, to find its one thread.
-use catchment_netns::in_own_process;
+use catchment_netns::{in_own_process, wait_until};
 use catchment_observe::{CollectorMetrics, Dashboard, DashboardConfig};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -41,10 +41,7 @@ fn the_thread_sleeps_while_nobody_looks() {
     assert!(wakeups(&thread) > watched, "it works while somebody looks");
 
     drop(lines);
-    while page.viewers() > 0 {
-        // The page tells nobody when a viewer has left: look again.
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("the viewer has left", || page.viewers() == 0);
     // The connection's last steps; then nothing may happen any more.
     std::thread::sleep(Duration::from_millis(200));
     let left = wakeups(&thread);

@@ -6,11 +6,13 @@ use catchment_media::input::{FrameInput, FrameRead, InputError, InputOptions, op
 
 /// Whether ffmpeg is here. In CI its absence fails the test, elsewhere a line says that the
 /// test was left out.
-pub(crate) fn ffmpeg_is_here(test: &str) -> bool {
+pub(crate) fn ffmpeg_is_here() -> bool {
     let found = Command::new("ffmpeg").arg("-version").stdout(Stdio::null()).status();
     if found.is_ok_and(|status| status.success()) {
         return true;
     }
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default();
     assert!(
         std::env::var_os("CI").is_none_or(|ci| ci != "true"),
         "{test} needs ffmpeg; in CI it must be installed (apt-get install ffmpeg)"
@@ -20,8 +22,8 @@ pub(crate) fn ffmpeg_is_here(test: &str) -> bool {
 }
 
 /// A directory for clips; none where ffmpeg is not here.
-pub(crate) fn dir_for_ffmpeg(test: &str) -> Option<tempfile::TempDir> {
-    ffmpeg_is_here(test).then(|| tempfile::tempdir().unwrap())
+pub(crate) fn dir_for_ffmpeg() -> Option<tempfile::TempDir> {
+    ffmpeg_is_here().then(|| tempfile::tempdir().unwrap())
 }
 
 pub(crate) fn wish(format: &str) -> InputOptions {
