@@ -3,7 +3,7 @@ use crate::args::{CollectArgs, SinkKind};
 use crate::cert::CERT_HINT;
 use crate::failure::{Code, Failure};
 use crate::output::events::{
-    CollectEvent, CollectProgress, CollectSummary, CollectedDevice, Listening,
+    CollectEvent, CollectProgress, CollectSummary, CollectedDevice, Listening, Received,
 };
 use crate::output::progress::Progress;
 use crate::output::{self, say, table, units};
@@ -11,7 +11,8 @@ use crate::stop;
 use anyhow::{Context as _, anyhow};
 use catchment::collector::{Collector, CollectorBuilder, CollectorError};
 use catchment::observe::{
-    CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DeviceSnapshot, Sampler, cpu,
+    CollectorMetrics, CollectorSnapshot, Dashboard, DashboardConfig, DeviceCounters,
+    DeviceSnapshot, LatencySummary, Sampler, cpu,
 };
 use catchment::sink::{DirectorySink, DiskLimit};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -163,22 +164,37 @@ fn tell_start(
     Ok(())
 }
 
+fn received(
+    counters: &DeviceCounters,
+    latency_us_p50: Option<f64>,
+    latency_us_p99: Option<f64>,
+) -> Received {
+    Received {
+        frames_received: counters.frames_received,
+        frames_verified: counters.frames_verified,
+        frames_lost: counters.frames_lost,
+        frames_skipped: counters.frames_skipped,
+        bytes_received: counters.bytes_received,
+        latency_us_p50: latency_us_p50.map(units::tenths),
+        latency_us_p99: latency_us_p99.map(units::tenths),
+    }
+}
+
+fn received_so_far(counters: &DeviceCounters, latency: &LatencySummary) -> Received {
+    received(counters, latency.latency_us_p50, latency.latency_us_p99)
+}
+
 fn progress_of(snapshot: &CollectorSnapshot) -> CollectProgress {
-    let totals = &snapshot.totals;
     let recent = snapshot.recent.as_ref();
+    let (p50, p99) =
+        recent.map_or((None, None), |recent| (recent.latency_us_p50, recent.latency_us_p99));
     CollectProgress {
         uptime_s: units::tenths(snapshot.uptime_s),
         sessions_open: snapshot.sessions_open,
         devices: snapshot.devices.iter().filter(|d| d.connected).count(),
-        frames_received: totals.frames_received,
-        frames_verified: totals.frames_verified,
-        frames_lost: totals.frames_lost,
-        frames_skipped: totals.frames_skipped,
-        bytes_received: totals.bytes_received,
+        received: received(&snapshot.totals, p50, p99),
         frames_per_s: recent.map(|r| units::tenths(r.frames_per_s)),
         bytes_per_s: recent.map(|r| r.bytes_per_s.round()),
-        latency_us_p50: recent.and_then(|r| r.latency_us_p50).map(units::tenths),
-        latency_us_p99: recent.and_then(|r| r.latency_us_p99).map(units::tenths),
         cpu_percent: snapshot.cpu.map(|cpu| units::tenths(cpu.cpu_percent)),
     }
 }
@@ -190,8 +206,8 @@ fn progress_text(snapshot: &CollectorSnapshot) -> String {
         now.devices,
         now.frames_per_s.unwrap_or(0.0),
         units::bytes(now.bytes_per_s.unwrap_or(0.0)),
-        units::latency(now.latency_us_p50),
-        units::count(now.frames_lost),
+        units::latency(now.received.latency_us_p50),
+        units::count(now.received.frames_lost),
         now.cpu_percent.unwrap_or(0.0),
     )
 }
@@ -210,16 +226,10 @@ fn summary(last: &CollectorSnapshot, out: Option<String>) -> CollectSummary {
     let path = last.paths.iter().max_by_key(|path| path.sessions_total);
     CollectSummary {
         uptime_s: units::tenths(last.uptime_s),
-        frames_received: totals.frames_received,
-        frames_verified: totals.frames_verified,
-        frames_lost: totals.frames_lost,
-        frames_skipped: totals.frames_skipped,
+        received: received_so_far(totals, &last.latency),
         frames_duplicate: totals.frames_duplicate,
         checksum_errors: totals.checksum_errors,
         sink_errors: totals.sink_errors,
-        bytes_received: totals.bytes_received,
-        latency_us_p50: last.latency.latency_us_p50.map(units::tenths),
-        latency_us_p99: last.latency.latency_us_p99.map(units::tenths),
         latency_us_p999: last.latency.latency_us_p999.map(units::tenths),
         latency_us_max: last.latency.latency_us_max.map(units::tenths),
         cpu_s: cpu::usage_of_self().map_or(0.0, |usage| usage.cpu_s),
@@ -234,17 +244,10 @@ fn summary(last: &CollectorSnapshot, out: Option<String>) -> CollectSummary {
 }
 
 fn device(device: &DeviceSnapshot) -> CollectedDevice {
-    let counters = &device.counters;
     CollectedDevice {
         name: device.name.clone(),
         format: device.format.clone(),
-        frames_received: counters.frames_received,
-        frames_verified: counters.frames_verified,
-        frames_lost: counters.frames_lost,
-        frames_skipped: counters.frames_skipped,
-        bytes_received: counters.bytes_received,
-        latency_us_p50: device.latency.latency_us_p50.map(units::tenths),
-        latency_us_p99: device.latency.latency_us_p99.map(units::tenths),
+        received: received_so_far(&device.counters, &device.latency),
     }
 }
 
@@ -257,35 +260,25 @@ fn summary_text(summary: &CollectSummary) -> String {
     let mut table = table::Table::new(&heading, 2);
     let all = summary.devices.len() <= DEVICES_LISTED;
     for device in &summary.devices {
-        if all || device.frames_lost > 0 {
-            table.row(row(device));
+        if all || device.received.frames_lost > 0 {
+            table.row(row(device.name.clone(), device.format.clone(), &device.received));
         }
     }
-    let mut total = vec![format!("{} devices", summary.devices.len()), String::new()];
-    let sums = [
-        summary.frames_received,
-        summary.frames_verified,
-        summary.frames_lost,
-        summary.frames_skipped,
-    ];
-    total.extend(sums.map(units::count));
-    total.push(units::bytes(summary.bytes_received as f64));
-    total.push(units::latency(summary.latency_us_p50));
-    total.push(units::latency(summary.latency_us_p99));
-    table.row(total);
+    let total = format!("{} devices", summary.devices.len());
+    table.row(row(total, String::new(), &summary.received));
     table.text()
 }
 
-fn row(device: &CollectedDevice) -> Vec<String> {
+fn row(name: String, format: String, received: &Received) -> Vec<String> {
     vec![
-        device.name.clone(),
-        device.format.clone(),
-        units::count(device.frames_received),
-        units::count(device.frames_verified),
-        units::count(device.frames_lost),
-        units::count(device.frames_skipped),
-        units::bytes(device.bytes_received as f64),
-        units::latency(device.latency_us_p50),
-        units::latency(device.latency_us_p99),
+        name,
+        format,
+        units::count(received.frames_received),
+        units::count(received.frames_verified),
+        units::count(received.frames_lost),
+        units::count(received.frames_skipped),
+        units::bytes(received.bytes_received as f64),
+        units::latency(received.latency_us_p50),
+        units::latency(received.latency_us_p99),
     ]
 }

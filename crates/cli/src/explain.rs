@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use catchment::observe::SessionSnapshot;
 use catchment::session::io::{Address, ClientSecurity};
 use catchment::session::tls::client_config;
-use catchment_doctor::explain::{Answer, Asking, ExplainError, Here, ProviderOffer};
+use catchment_doctor::explain::{Answer, Asking, ExplainError, Here, ProviderOffer, WhyNot};
 use serde::Serialize;
 use std::net::{IpAddr, ToSocketAddrs as _};
 
@@ -20,7 +20,7 @@ struct ExplainJson {
     path_mtu: Option<u32>,
     no_route: Option<String>,
     offers: Vec<OfferJson>,
-    missing: Vec<MissingJson>,
+    missing: Vec<WhyNot>,
     session: Option<SessionSnapshot>,
     proven_in_us: Option<f64>,
     failed: Vec<String>,
@@ -35,12 +35,6 @@ struct OfferJson {
     address: Option<String>,
     udp_port: Option<u16>,
     path_mtu: Option<u32>,
-}
-
-#[derive(Serialize)]
-struct MissingJson {
-    provider: String,
-    reason: String,
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<(), Failure> {
@@ -228,13 +222,7 @@ fn json(
         path_mtu: route.map(|route| route.path_mtu),
         no_route: no_route.cloned(),
         offers: here.map_or(Vec::new(), |h| h.offers.iter().map(offer).collect()),
-        missing: here.map_or(Vec::new(), |here| {
-            let missing = here.missing.iter().map(|why| MissingJson {
-                provider: why.provider.clone(),
-                reason: why.reason.clone(),
-            });
-            missing.collect()
-        }),
+        missing: here.map_or(Vec::new(), |here| here.missing.clone()),
         session: found.map(|answer| answer.session.clone()),
         proven_in_us: found.map(|answer| answer.proven_in.as_secs_f64() * 1e6),
         failed,

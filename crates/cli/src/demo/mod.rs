@@ -170,10 +170,10 @@ impl Demo<'_> {
 fn progress_text(now: &CollectProgress) -> String {
     format!(
         "{} frames  {:.0}/s  {}/s  p50 {}  lost {}",
-        units::count(now.frames_received),
+        units::count(now.received.frames_received),
         now.frames_per_s.unwrap_or(0.0),
         units::bytes(now.bytes_per_s.unwrap_or(0.0)),
-        units::latency(now.latency_us_p50),
-        units::count(now.frames_lost),
+        units::latency(now.received.latency_us_p50),
+        units::count(now.received.frames_lost),
     )
 }

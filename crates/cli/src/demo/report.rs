@@ -41,6 +41,7 @@ pub(super) struct Queues {
 
 pub(super) fn summary(parts: &Parts<'_>) -> DemoSummary {
     let (sent, collected) = (parts.sent, parts.collected);
+    let received = &collected.received;
     let seconds = sent.seconds.max(1e-3);
     let device_seconds = seconds * parts.plan.devices as f64;
     DemoSummary {
@@ -48,16 +49,16 @@ pub(super) fn summary(parts: &Parts<'_>) -> DemoSummary {
         format: formats(sent),
         seconds: sent.seconds,
         rate_asked: parts.plan.rate_asked(),
-        rate_achieved: units::tenths(collected.frames_received as f64 / device_seconds),
+        rate_achieved: units::tenths(received.frames_received as f64 / device_seconds),
         frames_sent: sent.frames_sent,
-        frames_received: collected.frames_received,
-        frames_verified: collected.frames_verified,
-        frames_lost: collected.frames_lost,
+        frames_received: received.frames_received,
+        frames_verified: received.frames_verified,
+        frames_lost: received.frames_lost,
         frames_dropped: sent.frames_dropped_oldest + sent.frames_dropped_newest,
-        bytes_received: collected.bytes_received,
-        throughput_bytes_per_s: (collected.bytes_received as f64 / seconds).round(),
-        latency_us_p50: collected.latency_us_p50,
-        latency_us_p99: collected.latency_us_p99,
+        bytes_received: received.bytes_received,
+        throughput_bytes_per_s: (received.bytes_received as f64 / seconds).round(),
+        latency_us_p50: received.latency_us_p50,
+        latency_us_p99: received.latency_us_p99,
         latency_us_p999: collected.latency_us_p999,
         cpu_percent_source: sent.cpu_percent,
         cpu_percent_collector: units::tenths(parts.cpu_percent_collector),

@@ -19,36 +19,39 @@ pub(crate) struct Listening {
     pub(crate) pid: u32,
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct CollectProgress {
-    pub(crate) uptime_s: f64,
-    pub(crate) sessions_open: u64,
-    pub(crate) devices: usize,
+/// What became of frames at the collector.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Received {
     pub(crate) frames_received: u64,
     pub(crate) frames_verified: u64,
     pub(crate) frames_lost: u64,
     pub(crate) frames_skipped: u64,
     pub(crate) bytes_received: u64,
-    pub(crate) frames_per_s: Option<f64>,
-    pub(crate) bytes_per_s: Option<f64>,
     pub(crate) latency_us_p50: Option<f64>,
     pub(crate) latency_us_p99: Option<f64>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct CollectProgress {
+    pub(crate) uptime_s: f64,
+    pub(crate) sessions_open: u64,
+    pub(crate) devices: usize,
+    /// The latencies are those of the last seconds.
+    #[serde(flatten)]
+    pub(crate) received: Received,
+    pub(crate) frames_per_s: Option<f64>,
+    pub(crate) bytes_per_s: Option<f64>,
     pub(crate) cpu_percent: Option<f64>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct CollectSummary {
     pub(crate) uptime_s: f64,
-    pub(crate) frames_received: u64,
-    pub(crate) frames_verified: u64,
-    pub(crate) frames_lost: u64,
-    pub(crate) frames_skipped: u64,
+    #[serde(flatten)]
+    pub(crate) received: Received,
     pub(crate) frames_duplicate: u64,
     pub(crate) checksum_errors: u64,
     pub(crate) sink_errors: u64,
-    pub(crate) bytes_received: u64,
-    pub(crate) latency_us_p50: Option<f64>,
-    pub(crate) latency_us_p99: Option<f64>,
     pub(crate) latency_us_p999: Option<f64>,
     pub(crate) latency_us_max: Option<f64>,
     pub(crate) cpu_s: f64,
@@ -66,13 +69,8 @@ pub(crate) struct CollectSummary {
 pub(crate) struct CollectedDevice {
     pub(crate) name: String,
     pub(crate) format: String,
-    pub(crate) frames_received: u64,
-    pub(crate) frames_verified: u64,
-    pub(crate) frames_lost: u64,
-    pub(crate) frames_skipped: u64,
-    pub(crate) bytes_received: u64,
-    pub(crate) latency_us_p50: Option<f64>,
-    pub(crate) latency_us_p99: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) received: Received,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

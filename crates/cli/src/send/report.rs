@@ -80,34 +80,25 @@ pub(super) fn tell_end(args: &SendArgs, summary: &SendSummary) -> Result<(), Fai
 
 fn text(summary: &SendSummary) -> String {
     let mut table = table::Table::new(&["device", "format", "frames", "dropped", "bytes"], 2);
+    let mut row = |name: String, format: String, [frames, dropped, bytes]: [u64; 3]| {
+        let counts = [units::count(frames), units::count(dropped), units::bytes(bytes as f64)];
+        table.row([name, format].into_iter().chain(counts).collect());
+    };
     if summary.devices.len() <= DEVICES_LISTED {
         for device in &summary.devices {
-            table.row(vec![
-                device.name.clone(),
-                device.format.clone(),
-                units::count(device.frames_sent),
-                units::count(device.frames_dropped),
-                units::bytes(device.bytes_sent as f64),
-            ]);
+            let numbers = [device.frames_sent, device.frames_dropped, device.bytes_sent];
+            row(device.name.clone(), device.format.clone(), numbers);
         }
     }
     if summary.devices.len() > 1 {
-        table.row(vec![
-            format!("{} devices", summary.devices.len()),
-            String::new(),
-            units::count(summary.frames_sent),
-            units::count(summary.frames_dropped_oldest + summary.frames_dropped_newest),
-            units::bytes(summary.bytes_sent as f64),
-        ]);
+        let dropped = summary.frames_dropped_oldest + summary.frames_dropped_newest;
+        let numbers = [summary.frames_sent, dropped, summary.bytes_sent];
+        row(format!("{} devices", summary.devices.len()), String::new(), numbers);
     }
     let mut text = table.text();
     if summary.errors.is_empty() {
-        let rate = summary.bytes_sent as f64 / summary.seconds.max(1e-3);
-        text.push_str(&format!(
-            "all delivered in {:.1} s, {}/s\n",
-            summary.seconds,
-            units::bytes(rate)
-        ));
+        let rate = units::bytes(summary.bytes_sent as f64 / summary.seconds.max(1e-3));
+        text.push_str(&format!("all delivered in {:.1} s, {rate}/s\n", summary.seconds));
     }
     text
 }
