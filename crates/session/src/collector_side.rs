@@ -179,7 +179,8 @@ impl CollectorSide {
         Ok(())
     }
 
-    /// Ends the session and tells the source why: as Refused before Ready, as Revoke after it.
+    /// Ends the session and sends the source the reason: as Refused before Ready, as Revoke after
+    /// it.
     pub fn refuse(&mut self, refusal: Refusal) {
         self.core.refuse(refusal, Ended::Withdrawn);
     }

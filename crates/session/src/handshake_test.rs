@@ -64,7 +64,7 @@ fn streaming_source_with(now: Instant, config: SourceSideConfig) -> SourceSide {
     side
 }
 
-/// Returns what `side` tells its peer when it ends because of `message`.
+/// Returns what `side` sends its peer when it ends because of `message`.
 fn refusal_of<S: Side>(mut side: S, now: Instant, message: Message) -> Refusal {
     side.handle(now, Input::Message(message));
     let (messages, events, timeout) = drain(&mut side);

@@ -19,7 +19,7 @@ pub struct Host {
     pub netns: u64,
     /// Effective user id.
     pub uid: u32,
-    /// Process id, for people: it can differ in another PID namespace.
+    /// Process id, informative only: it can differ in another PID namespace.
     pub pid: u32,
 }
 

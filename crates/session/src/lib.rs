@@ -9,8 +9,8 @@
 //! - Out: what a machine asks for, one [`machine::Output`] at a time: a message to send, an event
 //!   for the engine, or the time until which there is nothing to do.
 //! - Promises: a peer can say whatever it likes and this side neither panics nor allocates without
-//!   a limit; connections that never finish stop nobody; a path is never chosen silently, its reason
-//!   says why no better one was; the same facts give the same choice.
+//!   a limit; connections that never finish block no other; a path is never chosen silently, its
+//!   reason says why no better one was; the same facts give the same choice.
 //!
 //! The parts:
 //!
@@ -22,7 +22,7 @@
 //! | [`registry`] | which session owns a device | no |
 //! | [`path`] | choice of the provider of each side | no |
 //! | [`backoff`] | pauses between attempts | no |
-//! | [`host`] | what tells one host from another | reads files |
+//! | [`host`] | what distinguishes one host from another | reads files |
 //! | [`io`], [`tls`] | sockets, listener, TLS | yes |
 //! | `cert` | makes certificates (feature `certificates`) | writes files |
 //!

@@ -37,9 +37,9 @@ pub enum Ended {
     Refused(Refusal),
     /// The peer ended the running session.
     Revoked(Refusal),
-    /// The peer broke the protocol; it was told this.
+    /// The peer broke the protocol; this refusal was sent to it.
     Misbehaved(Refusal),
-    /// This side refused or revoked the session; the peer was told this.
+    /// This side refused or revoked the session; this refusal was sent to the peer.
     Withdrawn(Refusal),
     /// The peer did not do the next step of the handshake in time.
     HandshakeTimeout {
@@ -65,7 +65,7 @@ pub enum Ended {
 /// Whether and when a source should open a new session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// A new try cannot succeed before somebody changes something.
+    /// A new attempt cannot succeed until the configuration changes.
     Never,
     /// Not before this time has passed; [`crate::backoff::Backoff`] adds its own wait.
     After(Duration),
@@ -141,7 +141,7 @@ pub(crate) trait State: Copy + Eq {
     /// The last one.
     const OVER: Self;
 
-    /// Returns what the session does in it, for people, and what that means.
+    /// Returns a description of what the session does in it, and the stage it belongs to.
     fn facts(self) -> (&'static str, Stage);
 }
 

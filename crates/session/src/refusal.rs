@@ -1,4 +1,4 @@
-//! Why a session does not begin, or ends: a code for programs, a reason and a remedy for people.
+//! Why a session does not begin, or ends: a code for programs, a reason and a remedy for operators.
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
@@ -53,7 +53,7 @@ use RefusalCode::{
 };
 
 /// Every known code with its text and the least wait before another try (`None`: a new try
-/// cannot succeed before somebody changes something).
+/// cannot succeed until the configuration changes).
 const TABLE: [(RefusalCode, &str, Option<u32>); 18] = [
     (Busy, "busy", Some(250)),
     (ProtocolVersion, "protocol_version", None),
@@ -163,7 +163,7 @@ impl Refusal {
         self
     }
 
-    /// Whether another try cannot succeed before somebody changes something.
+    /// Whether another attempt cannot succeed until the configuration changes.
     pub fn is_permanent(&self) -> bool {
         self.retry_after_ms.is_none()
     }

@@ -77,7 +77,7 @@ impl Registry {
     }
 }
 
-/// What a session is told whose source has gone on to a newer one.
+/// The refusal for a session whose source has opened a newer one.
 pub fn superseded_refusal() -> Refusal {
     Refusal::new(
         RefusalCode::Superseded,

@@ -145,7 +145,7 @@ impl SourceSide {
         self.core.poll(Some(self.ping_at))
     }
 
-    /// The queue pair is ready: tells the collector its address and where every stream begins.
+    /// The queue pair is ready: sends the collector its address and where every stream begins.
     ///
     /// # Errors
     /// No Welcome waits for an answer. After the end of the session it does nothing.
@@ -164,7 +164,8 @@ impl SourceSide {
         Ok(())
     }
 
-    /// Ends the session and tells the collector why: the ring cannot be reached, for example.
+    /// Ends the session and sends the collector the reason: the ring cannot be reached, for
+    /// example.
     pub fn refuse(&mut self, refusal: Refusal) {
         self.core.refuse(refusal, Ended::Withdrawn);
     }

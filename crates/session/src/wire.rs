@@ -225,7 +225,7 @@ impl fmt::Display for Hint {
 }
 
 impl DecodeError {
-    /// What to tell the peer that sent such bytes.
+    /// Returns the refusal for a peer that sent such bytes.
     pub fn refusal(&self) -> Refusal {
         if let DecodeError::Protocol { theirs } = self {
             let older = theirs.max < ProtocolRange::OURS.min;

@@ -66,7 +66,7 @@ pub struct Endpoint {
     pub net: Option<NetEnd>,
 }
 
-/// One end of a path over a network. Each side tells the other its own; what both can is used.
+/// One end of a path over a network. Each side sends the other its own; what both support is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NetEnd {
     /// UDP port where it listens. RNICs know only 4791.

@@ -10,7 +10,7 @@ pub enum Service {
     #[default]
     Rc,
     /// Unreliable connection: SEND and WRITE, with or without immediate data. A message that lacks
-    /// a packet, or finds no receive, is dropped, and nobody is told; parts of a WRITE may be there.
+    /// a packet, or finds no receive, is dropped without notice; parts of a WRITE may be there.
     Uc,
     /// Unreliable datagram: SEND, with or without immediate data, of at most one path MTU, to
     /// anybody. What is lost is lost.

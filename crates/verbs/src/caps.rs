@@ -1,4 +1,4 @@
-//! What a device can do, as data. The conformance suite proves that a provider tells the truth.
+//! What a device can do, as data. The conformance suite checks that these claims are true.
 use crate::{RateRange, Services};
 
 /// What a device can do and how much of it.
@@ -55,12 +55,12 @@ pub struct Caps {
 pub enum Wire {
     /// Memory of one kernel: it reaches processes of one host.
     Memory,
-    /// RoCEv2 packets: they reach whoever the network reaches.
+    /// RoCEv2 packets: they reach every host that the network reaches.
     RoceV2,
 }
 
 /// What there is to know of a provider before it is opened: each provider crate has one constant of
-/// this type, and whoever chooses between providers uses nothing else.
+/// this type, and the choice between providers uses nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProviderInfo {
     /// Its name on the command line, in JSON and in messages: 1 to 32 characters of `[a-z0-9-]`.

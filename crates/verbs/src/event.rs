@@ -19,7 +19,7 @@ pub fn event_fd() -> io::Result<OwnedFd> {
 }
 
 /// Makes an event counter readable. A full counter is readable already; a peer's descriptor may be
-/// anything, and then nobody is woken.
+/// anything, and then no thread is woken.
 pub fn ring(fd: impl AsFd) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }

@@ -132,7 +132,7 @@ pub trait Mr: Send + Sync {
     /// To sleep until a peer has written here; `None` without [`Caps::doorbell`].
     fn watch(&self) -> Option<Arc<dyn Watch>>;
     /// Tells peers that watch this region ([`Qp::watch_remote`]) that its owner changed it. Makes
-    /// the caller's earlier stores visible first. Costs one load when nobody watches.
+    /// the caller's earlier stores visible first. Costs one load when no peer watches.
     fn notify(&self);
 }
 

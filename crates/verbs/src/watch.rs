@@ -35,7 +35,7 @@ pub trait Watch: Send + Sync {
     fn as_fd(&self) -> Option<BorrowedFd<'_>>;
 }
 
-/// Wakes whoever watches a region; made by a provider.
+/// Wakes the watcher of a region; made by a provider.
 pub trait RemoteBell: Send + Sync {
     /// Makes the caller's earlier stores visible, then rings if the owner armed its watch.
     fn ring(&self);
@@ -51,6 +51,6 @@ pub trait RemoteBell: Send + Sync {
 pub struct RemoteWindow {
     /// The memory. Writable only where the region's rights allow WRITE.
     pub memory: RegionSlice,
-    /// To tell the peer that something was written.
+    /// Notifies the peer that something was written.
     pub bell: Arc<dyn RemoteBell>,
 }

@@ -1,6 +1,6 @@
 //! Passing the worker's half of a stream between the receive thread and the workers.
 //!
-//! The value is in exactly one place: parked here, or in the hands of whoever took it. Taking it is
+//! The value is in exactly one place: parked here, or with the thread that took it. Taking it is
 //! what entitles, and obliges, a receive thread to hand it to a worker; a worker that runs out of
 //! blocks parks it again. Both sides exchange the same cell, so one of the two sees the other's
 //! last step:
@@ -27,8 +27,8 @@ impl<T> Parked<T> {
         self.0.swap(None)
     }
 
-    /// Parks the value. Returns it if `has_more` says that there is more to do with it and nobody
-    /// else has taken it meanwhile.
+    /// Parks the value. Returns it if `has_more` says that there is more to do with it and no other
+    /// thread has taken it meanwhile.
     pub(super) fn park(&self, value: Box<T>, has_more: impl FnOnce() -> bool) -> Option<Box<T>> {
         // An exchange and not a store: it must see what was done before the last `take`.
         let before = self.0.swap(Some(value));

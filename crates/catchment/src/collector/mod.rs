@@ -2,7 +2,7 @@
 //!
 //! In come connections of sources, at a listener, and blocks, in rings that the sources write; out
 //! go frames, to a [`Sink`]. Frames of a device reach its sink in order and once.
-//! A source that dies, lies or stalls, and a sink that refuses or does not return, stop nobody else.
+//! A source that dies, lies or stalls, and a sink that refuses or does not return, affect no other.
 //! The number of threads does not depend on the number of sources, and a block takes no lock.
 //!
 //! ```text
@@ -66,7 +66,8 @@ use workers::Workers;
 
 /// How long an ending collector waits for its sessions and sinks.
 const END_LIMIT: Duration = Duration::from_secs(10);
-/// How often it checks whether devices have something to tell, and whether sessions need attention.
+/// How often it checks whether devices have something to report, and whether sessions need
+/// attention.
 const CHECK_SESSIONS: Duration = Duration::from_millis(100);
 /// Threads of a kind that it starts at most by itself.
 const THREADS_MOST: usize = 4;
@@ -142,9 +143,9 @@ impl CollectorBuilder {
     }
 
     /// How long it pauses at most between two looks for frames, while some come and the provider
-    /// rings nobody when one does: RNICs do not. By default 1 ms, which costs about a hundredth of a
-    /// processor for each source and half of it in latency. Zero: its receive threads look all the
-    /// time, which takes a processor for each of them.
+    /// rings no doorbell when one does: RNICs do not. By default 1 ms, which costs about a
+    /// hundredth of a processor for each source and half of it in latency. Zero: its receive
+    /// threads look all the time, which takes a processor for each of them.
     #[must_use]
     pub fn look_every(mut self, pause: Duration) -> CollectorBuilder {
         self.look_every = pause.min(Duration::from_secs(1));
@@ -345,7 +346,7 @@ impl Collector {
         let deadline = Instant::now() + limit;
         while self.state.running() > 0 && Instant::now() < deadline {
             self.state.end_all(&refusal);
-            // Sessions end on the control thread, which rings nobody: look again.
+            // Sessions end on the control thread, which sends no notification: poll.
             std::thread::sleep(Duration::from_millis(5));
         }
         if let Some(runtime) = self.runtime.take() {
@@ -384,7 +385,7 @@ pub enum CollectorError {
     /// A rule names a provider that does not exist.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// This host does not tell who it is.
+    /// The identity of this host cannot be read.
     #[error(transparent)]
     Host(#[from] HostError),
     /// The provider of verbs failed.

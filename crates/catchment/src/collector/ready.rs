@@ -57,7 +57,7 @@ impl<T> ReadyQueue<T> {
         }
         let found = self.search().or_else(|| self.look_and_sleep(deadline));
         if found.is_some() && !self.is_empty() {
-            // What is left may have been pushed while this worker was searching, and woken nobody.
+            // What is left may have been pushed while this worker was searching, without a wake-up.
             self.wake_if_nobody_searches();
         }
         found
@@ -75,8 +75,8 @@ impl<T> ReadyQueue<T> {
             relax(poll);
         }
         self.searching.fetch_sub(1, Ordering::Relaxed);
-        // A push that saw this worker searching woke nobody. After the fence the next look at the
-        // queue sees what it pushed.
+        // A push that saw this worker searching sent no wake-up. After the fence the next check of
+        // the queue sees what it pushed.
         fence(Ordering::SeqCst);
         found
     }

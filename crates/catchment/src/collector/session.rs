@@ -61,7 +61,7 @@ pub(super) async fn run(state: Arc<CollectorState>, accepted: Accepted) {
     session.finish(connection).await;
 }
 
-/// The label under which an end counts as a refusal; `None` for ends that blame nobody.
+/// The label under which an end counts as a refusal; `None` for ends that are no fault.
 fn refused_for(ended: &Ended) -> Option<&'static str> {
     match ended {
         Ended::Withdrawn(refusal) | Ended::Misbehaved(refusal) => {
@@ -164,7 +164,7 @@ impl Handler for Session {
         }
     }
 
-    /// Sinks tell nobody when they have the last frames.
+    /// Sinks send no notification when they have the last frames.
     fn check_between(&self) -> Option<Range<Instant>> {
         let at = self.looked_at + LOOK_CLOSING;
         self.goodbye.as_ref().map(|_| at..at)
@@ -357,7 +357,7 @@ impl Session {
                 tracing::warn!(%error, "the source misbehaved; its session ended");
             }
             for progress in &running.progress {
-                // Sinks ring nobody when they are done.
+                // Sinks send no notification when they are done.
                 while !progress.stream.retire() {
                     tokio::time::sleep(LOOK_CLOSING).await;
                 }

@@ -24,8 +24,8 @@ impl Staging {
         Arc::new(Staging { most_bytes, used_bytes: AtomicU64::new(0) })
     }
 
-    /// Room for a whole frame of `bytes`, if there is any. One frame always fits: whoever has room
-    /// can finish, so waiting for it ends.
+    /// Room for a whole frame of `bytes`, if there is any. One frame always fits: a stream that has
+    /// room can finish, so waiting for it ends.
     pub(crate) fn reserve(self: &Arc<Staging>, bytes: u64) -> Option<Staged> {
         let grown =
             |used: u64| (used == 0 || used + bytes <= self.most_bytes).then(|| used + bytes);

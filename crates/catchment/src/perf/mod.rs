@@ -6,7 +6,7 @@
 //! collector does. All the rest is the measuring engine's, [`catchment_perf`].
 //!
 //! The control connection is plain TCP. It gives keys to memory that holds nothing and lives as long
-//! as the connection; whoever reaches the server can measure, one at a time.
+//! as the connection; any client that reaches the server can measure, one at a time.
 mod client;
 mod greeting;
 mod server;

@@ -20,7 +20,7 @@ impl ProviderOptions for RoceOptions {
 
     fn provider(&self) -> Arc<dyn PathProvider> {
         Arc::new(Roce {
-            // The offer tells the peer the port, and only hardware could not follow.
+            // The offer carries the port, which only hardware could not follow.
             provider: RoceProvider::new(RoceOptions { other_port: true, ..self.clone() }),
             open: Mutex::default(),
         })

@@ -19,7 +19,7 @@ pub trait PathProvider: Send + Sync {
     /// the one that is open.
     ///
     /// # Errors
-    /// Why there is none; the peer is told.
+    /// Why there is none, as sent to the peer.
     fn open_for(&self, ends: Ends) -> Result<Found, String>;
 
     /// Whether [`PathProvider::open_for`] may succeed again without a change of settings, such as

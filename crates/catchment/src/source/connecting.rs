@@ -20,7 +20,8 @@ pub struct Connecting<T> {
 }
 
 impl<T: Send + 'static> Connecting<T> {
-    /// Starts `connect` with what the collector has granted. `peer` is its address, for people.
+    /// Starts `connect` with what the collector has granted. `peer` is its address, for log
+    /// messages.
     ///
     /// # Errors
     /// The ring cannot be.

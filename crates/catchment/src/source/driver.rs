@@ -29,7 +29,7 @@ pub(super) fn start(link: &Arc<Link>, completions: Completions) -> io::Result<()
 
 fn drive(link: &Weak<Link>, completions: &Completions) {
     while let Some(link) = link.upgrade() {
-        // First the bell, then the look: what completes in between rings.
+        // Arm first, then check: what completes in between rings.
         completions.cq.req_notify(false);
         if link.is_over() || link.sender().progress().is_err() {
             return;

@@ -21,8 +21,8 @@ impl Gate {
         if self.0.fetch_add(1, Ordering::Acquire) & CLOSED == 0 { Some(inside) } else { None }
     }
 
-    /// Closes for good and waits until nobody is inside. Those inside only commit a block, so the
-    /// wait is short.
+    /// Closes for good and waits until no thread is inside. Those inside only commit a block, so
+    /// the wait is short.
     pub(super) fn close(&self) {
         self.0.fetch_or(CLOSED, Ordering::AcqRel);
         while self.0.load(Ordering::Acquire) != CLOSED {

@@ -22,7 +22,7 @@
 //! | `connecting`, `proof` | the queue pair on its way to its peer, and the proof that packets pass |
 //! | `link`, `room` | the connection that filling threads use, and how they wait for room |
 //! | `driver` | keeps a link going whose requests take time |
-//! | `gate` | closes a link: tells apart what was committed before and after |
+//! | `gate` | closes a link: separates what was committed before from what comes after |
 //! | `shared`, `lifecycle` | what all threads of a source share: each device's numbers; the link of the moment, and the end |
 mod backlog;
 mod builder;
@@ -196,7 +196,7 @@ pub enum SourceError {
     Incompatible {
         /// Its address.
         collector: String,
-        /// What the collector was told.
+        /// The refusal that was sent to the collector.
         refusal: Refusal,
     },
     /// There is no such device, or its handle was taken before.

@@ -79,7 +79,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// What to tell the collector where the path failed.
+    /// Returns the refusal for the collector where the path failed.
     pub fn refusal(&self) -> Refusal {
         let remedy = "fix the path between the two, or let the source try another one";
         Refusal::new(RefusalCode::PathFailed, self.to_string(), remedy)

@@ -2,7 +2,7 @@
 //!
 //! WRITEs go to the payload of slot 0, which means nothing without a commit word; READs come from the
 //! beginning of the ring. First short ones, then as long as a full packet: so a firewall and a too
-//! small MTU on the way are told apart. See docs/spec/session.md, section 9.
+//! small MTU on the path are distinguished. See docs/spec/session.md, section 9.
 use catchment_transfer::RemoteRing;
 use catchment_verbs::wait::{Backoff, BackoffPolicy};
 use catchment_verbs::{
@@ -75,7 +75,7 @@ pub enum ProofError {
     Cancelled,
 }
 
-/// Address and port of a queue pair, for people.
+/// Address and port of a queue pair, as text.
 fn at(end: Endpoint) -> String {
     format!("{} UDP port {}", end.gid.ip(), port(end))
 }

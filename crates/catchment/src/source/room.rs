@@ -10,7 +10,7 @@ const A_MOMENT: Duration = Duration::from_millis(1);
 
 /// Sleeps where the link is dead, or its doorbell fails: until the control thread takes it away.
 fn pause() {
-    // It tells nobody that it does.
+    // The control thread sends no notification when it does.
     std::thread::sleep(A_MOMENT);
 }
 
@@ -76,7 +76,7 @@ impl WaitingRoom {
         });
     }
 
-    /// Without a doorbell only time tells: looks again at growing intervals, and lets the others do so.
+    /// Polls at growing intervals where there is no doorbell, and lets the others do so.
     fn nap(&self, timeout: Duration, look: &impl Fn() -> Look) {
         let mut backoff = Backoff::new(BackoffPolicy::default());
         let mut left = timeout;
@@ -84,7 +84,8 @@ impl WaitingRoom {
             match look() {
                 Look::Full if !left.is_zero() => {
                     let nap = backoff.next_sleep().min(left);
-                    // Waits for the collector to release a block; without a doorbell nothing tells.
+                    // Waits for the collector to release a block; without a doorbell there is no
+                    // notification.
                     std::thread::sleep(nap);
                     left -= nap;
                     self.left.notify();

@@ -69,7 +69,7 @@ pub(super) struct DeviceState {
     /// Blocks in flight as the counters know.
     in_flight: AtomicU32,
     backlog: Mutex<Backlog>,
-    /// Whether `backlog` holds frames or skipped numbers. While it does not, nobody locks it.
+    /// Whether `backlog` holds frames or skipped numbers. While it does not, no thread locks it.
     has_backlog_or_skips: AtomicBool,
     /// Changes when the backlog has become empty.
     drained: EventCount,
@@ -239,7 +239,7 @@ impl DeviceState {
         }
     }
 
-    /// What the collector is told.
+    /// What is reported to the collector.
     pub(super) fn stats(&self) -> StreamStats {
         let counters = self.metrics.snapshot().counters;
         StreamStats {

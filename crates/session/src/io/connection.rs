@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 8 << 10;
 const SEND_LIMIT: Duration = Duration::from_secs(5);
 /// How long a refusal is looked for after the connection broke, and a close may take.
 const LINGER: Duration = Duration::from_millis(200);
-/// Bytes of a peer that are passed over while it is told why it is refused.
+/// Bytes from a peer that are discarded while the refusal is sent to it.
 const LINGER_BYTES: usize = 64 << 10;
 
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -117,7 +117,7 @@ impl Connection {
         if self.reader.ahead.is_some() {
             return Ok(());
         }
-        // What the peer said before it closed tells more than "broken pipe".
+        // What the peer sent before it closed says more than "broken pipe".
         match timeout(LINGER, self.reader.recv()).await {
             Ok(Ok(message)) => {
                 self.reader.ahead = Some(message);

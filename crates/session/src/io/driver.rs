@@ -16,7 +16,7 @@ use std::time::Instant;
 
 /// The state machine of one side.
 pub trait Side: Send {
-    /// What it tells its handler.
+    /// The events of its machine.
     type Event: Send;
 
     /// Takes what happened.
@@ -28,7 +28,7 @@ pub trait Side: Send {
     /// Ends the session for this reason.
     fn refuse(&mut self, refusal: Refusal);
 
-    /// Returns the end that an event tells of, or the event.
+    /// Returns the end that an event reports, or the event.
     ///
     /// # Errors
     /// The event, if the session goes on.
@@ -109,7 +109,7 @@ pub trait Handler: Send {
         None
     }
 
-    /// Looks at what nothing tells of.
+    /// Checks conditions that send no notification.
     fn check(&mut self, _side: &mut Self::Side) {}
 
     /// Learns why the connection is gone; the machine then says that it is.
@@ -147,7 +147,7 @@ pub async fn drive<H: Handler>(
     }
 }
 
-/// Waits for the next thing to happen and tells the machine or the handler.
+/// Waits for the next input and passes it to the machine or the handler.
 async fn wait<H: Handler>(
     side: &mut H::Side,
     connection: &mut Connection,

@@ -114,7 +114,7 @@ impl RejectReason {
         }
     }
 
-    /// What to tell the peer.
+    /// Returns the refusal to send to the peer.
     fn refusal(&self) -> Refusal {
         let (code, remedy) = match self {
             RejectReason::Decode(error) => return error.refusal(),
@@ -134,7 +134,7 @@ impl RejectReason {
     }
 }
 
-/// Is told every rejection, from the listener's tasks; must not block.
+/// Called for every rejection, from the listener's tasks; must not block.
 pub type OnRejected = Arc<dyn Fn(&Rejected) + Send + Sync>;
 
 /// A connection whose Hello has come.
@@ -287,7 +287,7 @@ async fn greet(
     sender: mpsc::Sender<Accepted>,
 ) {
     let ListenerConfig { handshake, grace, .. } = context.config;
-    // Filled as soon as the peer can be told something.
+    // Filled as soon as messages can be sent to the peer.
     let mut connection = None;
     let hello = {
         let work = introduce(raw, &peer, &mut connection, &context);
@@ -363,7 +363,7 @@ async fn protect(raw: Raw, peer: &Peer, context: &Context) -> Result<Connection,
 }
 
 /// The first message. One above 64 KiB needs a place of its own, of which there are few: this
-/// bounds what connections that nobody knows can make us hold.
+/// bounds the memory that unauthenticated connections can make this side hold.
 async fn receive_first(
     connection: &mut Connection,
     context: &Context,

@@ -2,7 +2,8 @@
 //!
 //! [`Connection`] sends and receives whole messages. [`Listener`] accepts connections and hands
 //! out only those that have sent a good Hello; how many may be on their way to that is bounded,
-//! so peers that never finish cost little and stop nobody. [`drive`] runs a session over a connection.
+//! so peers that never finish cost little and block no other. [`drive`] runs a session over a
+//! connection.
 mod address;
 mod connect;
 mod connection;

@@ -1,4 +1,4 @@
-//! Places for handshakes that are not finished. There are few, and whoever keeps the others
+//! Places for handshakes that are not finished. There are few, and a peer that keeps the others
 //! waiting loses its place.
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -103,7 +103,7 @@ impl Socket {
     }
 }
 
-/// Binds beside the path and renames: nobody can connect before the rights are set.
+/// Binds beside the path and renames: no client can connect before the mode is set.
 fn bind_unix(address: &Address, path: &Path) -> Result<Socket, BindError> {
     let address = address.clone();
     if std::os::unix::net::UnixStream::connect(path).is_ok() {

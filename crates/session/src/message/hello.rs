@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Hello {
     /// The protocol versions that the source speaks.
     pub protocol: ProtocolRange,
-    /// Name and version of the software, for people. 1 to 128 characters.
+    /// Name and version of the software, informative. 1 to 128 characters.
     pub software: String,
     /// Random number of this source process; the same after a reconnect, another after a restart.
     #[serde(with = "hex64")]
@@ -92,7 +92,7 @@ pub struct ProviderOffer {
     /// The side's address in that provider.
     #[serde(with = "gid_json")]
     pub gid: Gid,
-    /// Name of the provider's device, for people. 1 to 64 characters.
+    /// Name of the provider's device, informative. 1 to 64 characters.
     pub device: Option<String>,
     /// What it takes from the network; `None` where the provider has no packets.
     #[serde(with = "net_json", default, skip_serializing_if = "Option::is_none")]
@@ -105,7 +105,7 @@ pub struct ProviderOffer {
 pub struct WhyNot {
     /// Name of the provider.
     pub provider: String,
-    /// The reason, for people. 1 to 512 characters.
+    /// The reason, as text. 1 to 512 characters.
     pub reason: String,
 }
 
@@ -137,7 +137,7 @@ pub struct FailedPath {
     /// The path. With a path MTU: packets of this one did not pass, smaller ones did. Without:
     /// nothing passed.
     pub path: SessionPath,
-    /// What went wrong, for people. 1 to 512 characters.
+    /// What went wrong, as text. 1 to 512 characters.
     pub reason: String,
 }
 

@@ -15,7 +15,7 @@ pub struct Welcome {
     pub epoch: u32,
     /// The chosen path.
     pub path: SessionPath,
-    /// Why that one, for people. 1 to 1,024 characters.
+    /// Why that one, as text. 1 to 1,024 characters.
     pub reason: String,
     /// The memory to write into.
     pub ring: Ring,
@@ -46,7 +46,7 @@ pub struct Ring {
     #[serde(with = "hex64")]
     pub layout_hash: u64,
     /// Whether every block must have a checksum: the collector's device does not promise the order
-    /// of the bytes of a WRITE, so that only the checksum tells when all of a block is there.
+    /// of the bytes of a WRITE, so that only the checksum shows when all of a block is there.
     pub checksum: bool,
 }
 

@@ -37,7 +37,7 @@ pub(super) fn memory(collector: &Host, source: &Host) -> Option<Because> {
     None
 }
 
-/// RoCEv2 needs addresses of one family that reach each other, that nobody translates, and UDP
+/// RoCEv2 needs addresses of one family that reach each other without translation, and UDP
 /// port 4791 where the other side is an RNIC.
 pub(super) fn packets(
     collector: (&CollectorFacts<'_>, &ProviderOffer),

@@ -210,7 +210,7 @@ fn chosen(
     }
 }
 
-/// One end of a path, for people: `10.0.0.2 (ibverbs mlx5_0)`.
+/// One end of a path, as text: `10.0.0.2 (ibverbs mlx5_0)`.
 fn end(offer: &ProviderOffer, known: &KnownProviders) -> String {
     let ip = offer.gid.ip();
     match &offer.device {

@@ -25,7 +25,7 @@ use crate::refusal::{Refusal, RefusalCode};
 use catchment_verbs::NetEnd;
 pub use catchment_verbs::Wire;
 
-/// When a source may try again whose candidates have all failed: somebody may have repaired one.
+/// When a source whose candidates have all failed may try again: one may have been repaired.
 const TRY_AGAIN_MS: u32 = 2_000;
 
 /// How lost packets are repaired.
@@ -97,7 +97,7 @@ pub struct CollectorFacts<'a> {
 pub struct PathChoice {
     /// As it stands in Welcome.
     pub path: SessionPath,
-    /// Why this one and no better one, for people.
+    /// Why this one and no better one, as text.
     pub reason: String,
     /// How losses are repaired; `None` where there are no packets.
     pub recovery: Option<Recovery>,
@@ -236,7 +236,7 @@ impl PathError {
         PathError::NoPath { may_pass: tried.is_some(), remedy: remedy.unwrap_or_default(), whys }
     }
 
-    /// What to tell the source.
+    /// The refusal to send to the source.
     pub fn refusal(&self) -> Refusal {
         match self {
             PathError::NoPath { remedy, may_pass, .. } => {

@@ -78,7 +78,7 @@ impl Default for RegionOptions {
     }
 }
 
-/// Memory that can be registered: a memfd that nobody can shrink, mapped into this process.
+/// Memory that can be registered: a memfd that cannot shrink, mapped into this process.
 ///
 /// Unmapped when the last `Arc` goes. The memory itself lives until the last process that maps it
 /// is gone, and then vanishes: it has no name.
@@ -222,7 +222,7 @@ impl Region {
         self.fd.as_ref().map(AsFd::as_fd).ok_or(MemError::NoDescriptor)
     }
 
-    /// A second descriptor of the same memory, with which nobody can map it for writing.
+    /// A second descriptor of the same memory, which cannot be mapped for writing.
     ///
     /// # Errors
     /// [`MemError::NoDescriptor`] as [`Region::fd`], [`MemError::Os`] when /proc is not there.

@@ -11,14 +11,15 @@ const CHUNK_BYTES: usize = 4096;
 
 /// A borrowed piece of registered memory that others may change at any time.
 ///
-/// Copies may be torn when somebody writes meanwhile. Nothing here reaches memory outside of the slice.
+/// Copies may be torn by concurrent writes. Nothing here reaches memory outside of the slice.
 ///
 /// # What Rust promises, and what not
-/// The atomics of this type are sound under Rust's memory model, whoever writes. The copies are plain
-/// ones: neither volatile nor atomic, because such copies go word by word. Rust's model calls a plain
-/// copy that races with another thread's write undefined, and says nothing of writes by a device or
-/// another process. We rely on what compilers do: a `memcpy` of memory that they cannot see yields
-/// some bytes. No reference to them exists, nobody trusts them, and the protocols order by atomics.
+/// The atomics of this type are sound under Rust's memory model, even with concurrent writers. The
+/// copies are plain ones: neither volatile nor atomic, because such copies go word by word. Rust's
+/// model calls a plain copy that races with another thread's write undefined, and says nothing of
+/// writes by a device or another process. We rely on what compilers do: a `memcpy` of memory that
+/// they cannot see yields some bytes. No reference to them exists, no caller trusts them, and the
+/// protocols order by atomics.
 #[derive(Debug, Clone, Copy)]
 pub struct VolatileSlice<'a> {
     ptr: NonNull<u8>,
@@ -132,7 +133,7 @@ impl<'a> VolatileSlice<'a> {
     }
 
     /// Shows the bytes in order as plain slices, by copying small pieces: for checksums and
-    /// parsers, which need a slice that nobody changes.
+    /// parsers, which need a slice that does not change.
     #[inline]
     pub fn for_each_chunk(&self, mut see: impl FnMut(&[u8])) {
         let mut chunk = [0; CHUNK_BYTES];
@@ -273,7 +274,7 @@ impl<'a> VolatileSlice<'a> {
     }
 
     /// Asks the processor to fetch the cache line at `offset` for writing, if it is inside: takes
-    /// it away from whoever read it last, while this thread goes on with something else.
+    /// it away from the core that read it last, while this thread goes on with something else.
     #[inline]
     pub fn prefetch_for_write(&self, offset: usize) {
         if offset < self.bytes {

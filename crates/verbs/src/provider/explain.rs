@@ -29,7 +29,7 @@ pub fn explain_failure(failure: &Failure, path_mtu: Option<u32>, acknowledged: u
     )
 }
 
-/// How far a queue pair got, as far as completions tell.
+/// How far a queue pair got, as far as completions show.
 pub fn position(acknowledged: u64) -> String {
     match acknowledged {
         0 => "no request is known to be acknowledged".to_owned(),

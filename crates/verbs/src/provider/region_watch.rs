@@ -1,4 +1,4 @@
-//! The doorbell of a region, created when somebody first wants to sleep on it.
+//! The doorbell of a region, created when a thread first wants to sleep on it.
 use crate::Watch;
 use crate::wait::Doorbell;
 use crate::wait::arm::Flags;

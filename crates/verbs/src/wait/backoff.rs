@@ -1,4 +1,4 @@
-//! How long to sleep between two polls where nobody can wake the sleeper.
+//! How long to sleep between two polls where nothing can wake the sleeper.
 use std::time::Duration;
 
 /// Bounds of a [`Backoff`]. Each sleep is twice as long as the one before.

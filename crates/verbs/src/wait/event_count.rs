@@ -8,8 +8,8 @@
 use super::primitives::{AtomicU32, Futex, Ordering, fence};
 use std::time::Instant;
 
-/// Counts changes. A notification costs an increment, a fence and a load while nobody sleeps. There
-/// is no lock: sleepers wait on the count itself.
+/// Counts changes. A notification costs an increment, a fence and a load while no thread sleeps.
+/// There is no lock: sleepers wait on the count itself.
 ///
 /// The order that loses no change: [`EventCount::current`], check for work, [`EventCount::wait`].
 #[derive(Debug, Default)]

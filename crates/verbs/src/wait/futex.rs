@@ -1,4 +1,4 @@
-//! A word that threads sleep on until somebody wakes them: futex(2).
+//! A word that threads sleep on until they are woken: futex(2).
 use crate::event;
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags};
@@ -24,8 +24,8 @@ impl Scope {
     }
 }
 
-/// Sleeps while the word has this value, until somebody wakes, at most `timeout`. May return early:
-/// check the word again.
+/// Sleeps while the word has this value, until woken, at most `timeout`. May return early: check
+/// the word again.
 ///
 /// # Errors
 /// What futex(2) says, apart from the reasons to check the word again.

@@ -3,8 +3,8 @@
 //! Three files are pure, so that crates without a clock can use them and a simulator can drive
 //! them; they decide, and the caller sleeps:
 //!
-//! - [`WaitPolicy`] and [`Waiter`]: spin, yield, sleep or block after a look that found nothing;
-//! - [`Backoff`] and [`BackoffPolicy`]: how long to sleep where nobody can wake the sleeper;
+//! - [`WaitPolicy`] and [`Waiter`]: spin, yield, sleep or block after a poll that found nothing;
+//! - [`Backoff`] and [`BackoffPolicy`]: how long to sleep where nothing can wake the sleeper;
 //! - [`SpinBudget`]: how long polling before a sleep pays off, learned from past waits;
 //! - [`arm`]: the protocol by which a sleeper is woken only when it sleeps, and always then.
 //!

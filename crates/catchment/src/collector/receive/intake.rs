@@ -34,7 +34,7 @@ pub(in crate::collector) struct SharedProgress {
     next_packet: AtomicU64,
     /// Blocks that wait for an earlier one.
     early: AtomicUsize,
-    /// Set when some do, for whoever checks all streams.
+    /// Set when some do, for the check of all streams.
     unsettled: Arc<AtomicBool>,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct SessionIntake {
     streams: Vec<StreamIntake>,
     queue: Arc<WorkQueue>,
     waiter: Waiter,
-    /// How many more blocks are looked for before the session ends, once it shall.
+    /// How many more blocks are polled for before an ending session ends.
     draining: Option<u32>,
     ending: Option<oneshot::Sender<Ended>>,
 }
@@ -227,7 +227,7 @@ impl SessionIntake {
         Ok(Turn::Found)
     }
 
-    /// Ends the intake and tells the session. Blocks that wait for earlier ones stay unreleased:
+    /// Ends the intake and notifies the session. Blocks that wait for earlier ones stay unreleased:
     /// the source still has them, and a release would say that they arrived.
     pub(super) fn end(mut self: Box<Self>, result: Result<(), IntakeError>) {
         for stream in &mut self.streams {

@@ -64,7 +64,7 @@ impl ReceiveLoop {
         })
     }
 
-    /// Receives until it is told to stop and all sessions have ended.
+    /// Receives until it is asked to stop and all sessions have ended.
     pub(super) fn run(&mut self) {
         loop {
             self.take_commands();
@@ -112,8 +112,8 @@ impl ReceiveLoop {
         self.sessions.wake(number);
     }
 
-    /// From now on epoll tells when the session is rung. Each ring is an event of its own, so that
-    /// nobody needs to read the counter: reading one that a peer shares could block.
+    /// From now on epoll reports when the session is rung. Each ring is an event of its own, so
+    /// that no thread needs to read the counter: reading one that a peer shares could block.
     fn watch(&mut self, number: usize) {
         let Some(intake) = self.sessions.get_mut(number) else {
             return;
@@ -202,7 +202,7 @@ impl ReceiveLoop {
         // poll(2) and not epoll(2): some systems have no finer time there than milliseconds.
         if let Err(error) = event::wait_readable(self.epoll.as_fd(), due) {
             tracing::warn!(%error, "cannot wait for doorbells");
-            // Where the system cannot wait, only time tells.
+            // Where the system cannot wait, sleep and poll again.
             std::thread::sleep(WITHOUT_EPOLL);
         }
         self.wake_rung(Some(&Timespec::default()));
@@ -216,7 +216,7 @@ impl ReceiveLoop {
             Err(Errno::INTR) => return,
             Err(error) => {
                 tracing::warn!(%error, "cannot wait for doorbells");
-                // Where the system cannot wait, only time tells.
+                // Where the system cannot wait, sleep and poll again.
                 return std::thread::sleep(WITHOUT_EPOLL);
             }
         };

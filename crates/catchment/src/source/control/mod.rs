@@ -127,7 +127,7 @@ impl Attempt {
     }
 }
 
-/// Paths that failed since the last session, to be told in the next Hello.
+/// Paths that failed since the last session, to be reported in the next Hello.
 #[derive(Default)]
 struct Failed(Vec<FailedPath>);
 

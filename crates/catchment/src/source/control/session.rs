@@ -192,7 +192,7 @@ impl Handler for Session<'_> {
             return;
         };
         // After Goodbye the collector may close its queue pair before its GoodbyeAck is read here;
-        // if it dies instead, the control connection tells.
+        // if it dies instead, the control connection breaks.
         let broken = !self.said_goodbye && link.sender().check().is_err();
         if shared.life.is_stopped() || broken {
             side.handle(Instant::now(), Input::Disconnected);
@@ -275,7 +275,7 @@ impl Session<'_> {
         self.control.shared.life.set_link(Some(link));
     }
 
-    /// Notes that another try may help, and gives what to tell the collector.
+    /// Notes that another attempt may help, and returns the refusal for the collector.
     fn unreachable(&mut self, error: &LinkError) -> Refusal {
         let reason = error.to_string();
         let is_network = self.path.as_ref().is_some_and(SessionPath::is_network);
